@@ -1,0 +1,130 @@
+//! Batches depend on the step alone, cover the corpus once an epoch, and bad files are refused by name.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use super::*;
+
+/// A directory that is removed at the end of the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("phalanx-data-{name}-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        Scratch(dir)
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn batch(data: &Dataset, step: u64, batch: usize, context: usize) -> (Vec<i64>, Vec<i64>) {
+    let (mut tokens, mut targets) = (vec![-1; batch * context], vec![-1; batch * context]);
+    data.batch(step, batch, context, &mut tokens, &mut targets);
+    (tokens, targets)
+}
+
+#[test]
+fn an_epoch_sees_every_window_once_and_the_next_in_another_order() {
+    let scratch = Scratch::new("epoch");
+    let text: Vec<u8> = (0..103).collect();
+    let data = Dataset::open_text(&scratch.file("a.txt", &text), 5).unwrap();
+    assert_eq!((data.vocab(), data.tokens(), data.windows(4)), (256, 103, 20));
+    let epoch = |number: u64| -> Vec<i64> {
+        let steps = (0..5).map(|step| batch(&data, number * 5 + step, 4, 4));
+        let firsts = steps.flat_map(|(tokens, targets)| {
+            assert!(tokens.iter().zip(&targets).all(|(token, target)| token + 1 == *target));
+            tokens.into_iter().step_by(4).collect::<Vec<_>>()
+        });
+        firsts.collect()
+    };
+    let wanted: BTreeSet<i64> = (0..20).map(|window| window * 5).collect();
+    assert_eq!(epoch(0).into_iter().collect::<BTreeSet<_>>(), wanted);
+    assert_eq!(epoch(1).into_iter().collect::<BTreeSet<_>>(), wanted);
+    assert_ne!(epoch(0), epoch(1));
+}
+
+#[test]
+fn the_row_of_samples_does_not_depend_on_the_batch_size() {
+    let data = Dataset::grammar(3);
+    let (whole, _) = batch(&data, 1, 8, 32);
+    let (halves, _): (Vec<_>, Vec<_>) = (2..4).map(|step| batch(&data, step, 4, 32)).unzip();
+    assert_eq!(whole, halves.concat());
+}
+
+#[test]
+fn grammar_windows_begin_between_sentences() {
+    let data = Dataset::grammar(3);
+    let (tokens, targets) = batch(&data, 0, 64, 128);
+    assert!(tokens.chunks(128).all(|window| window[..2] == [46, 10]));
+    assert!(targets.chunks(128).all(|window| (window[1] as u8).is_ascii_uppercase()));
+    assert_eq!((data.name(), data.vocab()), ("grammar", 256));
+    assert!(data.check(128).is_ok() && data.entropy().is_some());
+    let sample = data.tokenizer().decode(&targets[..128]).unwrap();
+    assert!(sample.contains(".\n"), "{sample}");
+}
+
+#[test]
+fn a_directory_is_its_files_in_the_order_of_their_paths() {
+    let scratch = Scratch::new("directory");
+    scratch.file("b.txt", b"cd");
+    scratch.file("a/z.txt", b"ab");
+    scratch.file("c.txt", b"");
+    scratch.file("d.txt", "é".as_bytes());
+    let data = Dataset::open_text(&scratch.0, 0).unwrap();
+    let (tokens, targets) = batch(&data, 0, 1, 5);
+    assert_eq!(data.tokenizer().decode(&tokens).unwrap(), "abcd\u{fffd}");
+    assert_eq!(targets[4], 0xA9);
+}
+
+#[test]
+fn bad_files_are_refused_by_name() {
+    let scratch = Scratch::new("refused");
+    let text = |path: &Path| Dataset::open_text(path, 0).unwrap_err().to_string();
+    let missing = scratch.0.join("missing.txt");
+    assert!(text(&missing).starts_with(&format!("cannot read {}", missing.display())));
+    let empty = scratch.file("empty.txt", b"");
+    assert!(text(&empty).starts_with(&format!("{} has no text", empty.display())));
+    let latin = scratch.file("latin.txt", b"caf\xe9 noir");
+    assert!(text(&latin).contains("latin.txt is not UTF-8 at byte 3"));
+    assert!(text(&scratch.0).contains("latin.txt is not UTF-8 at byte 3"));
+    let short = Dataset::open_text(&scratch.file("short.txt", b"12345678"), 0).unwrap();
+    assert!(short.check(7).is_ok());
+    let error = short.check(8).unwrap_err().to_string();
+    assert!(error.contains("short.txt has 8 tokens but a context of 8 needs 9"), "{error}");
+    let (tokens, _) = batch(&short, 0, 1, 12);
+    assert_eq!(short.tokenizer().decode(&tokens).unwrap(), "123456781234", "too short a corpus is repeated");
+}
+
+/// A word-level tokenizer of four words.
+const TOKENIZER: &str = r#"{"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":null,
+    "pre_tokenizer":{"type":"Whitespace"},"post_processor":null,"decoder":null,
+    "model":{"type":"WordLevel","vocab":{"<unk>":0,"a":1,"cat":2,"sat":9},"unk_token":"<unk>"}}"#;
+
+#[test]
+fn a_tokenizer_file_encodes_the_corpus_and_decodes_samples() {
+    let scratch = Scratch::new("tokenizer");
+    let rules = scratch.file("tokenizer.json", TOKENIZER.as_bytes());
+    let corpus = scratch.file("cat.txt", b"a cat sat\na dog sat");
+    let data = Dataset::open_tokenized(&corpus, &rules, 0).unwrap();
+    assert_eq!((data.vocab(), data.tokens()), (10, 6));
+    assert_eq!(batch(&data, 0, 1, 5), (vec![1, 2, 9, 1, 0], vec![2, 9, 1, 0, 9]));
+    assert_eq!(data.tokenizer().decode(&[1, 2, 9]).unwrap(), "a cat sat");
+    assert_eq!(data.tokenizer().encode("cat a").unwrap(), [2, 1]);
+    let error = data.tokenizer().decode(&[-1]).unwrap_err().to_string();
+    assert_eq!(error, "-1 is not a token; tokens are 0 to 9");
+    let error = Dataset::open_tokenized(&corpus, &corpus, 0).unwrap_err().to_string();
+    assert!(error.contains("cannot load the tokenizer") && error.contains("cat.txt"), "{error}");
+}

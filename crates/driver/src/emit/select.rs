@@ -1,0 +1,369 @@
+//! Which kernel a task becomes, and with which parameters. Sizes come from the buffers. One flat table.
+
+use phalanx_ir::tasks::{BufferId, Task, TaskGraph, TaskId, TaskOp};
+use phalanx_ir::{Activation, Binary, DType, Reduce, Shape, TensorType, Unary};
+use phalanx_kernels as k;
+use phalanx_kernels::unary::UnaryKind;
+use phalanx_program::{MAX_SLICES, ProgramError};
+
+/// Why a task has no kernel.
+#[derive(Debug, thiserror::Error)]
+pub enum EmitError {
+    /// More operands than an operation can have.
+    #[error("layer `{layer}` joins or makes {found} tensors; at most {MAX_SLICES} are possible: do it in steps")]
+    TooMany {
+        /// The layer.
+        layer: String,
+        /// How many operands it has.
+        found: usize,
+    },
+    /// The program breaks a rule: a bug.
+    #[error("{}", crate::pipeline::first(.0))]
+    Unsound(Vec<ProgramError>),
+}
+
+/// A kernel and its parameter words.
+pub struct Choice {
+    pub kernel: &'static str,
+    pub words: Vec<u64>,
+}
+
+/// The kernel of a task.
+pub fn select(tasks: &TaskGraph, id: TaskId) -> Result<Choice, EmitError> {
+    let task = &tasks.tasks[id];
+    let found = task.reads.len().max(task.writes.len());
+    if found > MAX_SLICES {
+        return Err(EmitError::TooMany { layer: task.layer.clone(), found });
+    }
+    let sizes = Sizes { tasks, task };
+    let (kernel, words) = sizes.choose();
+    Ok(Choice { kernel, words })
+}
+
+struct Sizes<'a> {
+    tasks: &'a TaskGraph,
+    task: &'a Task,
+}
+
+impl Sizes<'_> {
+    fn ty(&self, buffer: BufferId) -> &TensorType {
+        &self.tasks.buffers[buffer].ty
+    }
+
+    fn read(&self, slot: usize) -> &Shape {
+        &self.ty(self.task.reads[slot]).shape
+    }
+
+    fn write(&self, slot: usize) -> &Shape {
+        &self.ty(self.task.writes[slot]).shape
+    }
+
+    fn is_i32(&self, slot: usize) -> bool {
+        self.ty(self.task.reads[slot]).dtype == DType::I32
+    }
+
+    fn choose(&self) -> (&'static str, Vec<u64>) {
+        match &self.task.op {
+            TaskOp::Linear { .. }
+            | TaskOp::LinearGradInput { .. }
+            | TaskOp::LinearGradWeight { .. }
+            | TaskOp::Matmul { .. } => ("matmul", self.matmul().to_words()),
+            TaskOp::ColumnSum { leaves, accumulate } => {
+                let cols = self.write(0).elements();
+                let rows = self.read(0).elements() / cols;
+                let (leaves, accumulate) = (*leaves, *accumulate);
+                ("column_sum", k::column_sum::ColumnSum { rows, cols, leaves, accumulate }.to_words())
+            }
+            TaskOp::Unary { kind } => {
+                let (kind, scalar) = unary(*kind);
+                ("unary", k::unary::UnaryParams { n: self.write(0).elements(), kind, scalar }.to_words())
+            }
+            TaskOp::UnaryGrad { kind, accumulate } => {
+                let (kind, scalar) = unary(*kind);
+                let n = self.write(0).elements();
+                let params = k::unary::UnaryGradParams { n, kind, scalar, accumulate: *accumulate };
+                ("unary_grad", params.to_words())
+            }
+            TaskOp::Binary { kind } => {
+                let params = k::binary::BinaryParams { kind: binary(*kind), broadcast: self.broadcast() };
+                ("binary", params.to_words())
+            }
+            TaskOp::BinaryGrad { kind, side } => {
+                let (kind, side, broadcast) = (binary(*kind), *side, self.broadcast());
+                ("binary_grad", k::binary::BinaryGradParams { kind, side, broadcast }.to_words())
+            }
+            TaskOp::Reduce { kind, axes, leaves } => {
+                let params = k::reduce::ReduceParams::new(reduce(*kind), *leaves, self.read(0).dims(), axes);
+                ("reduce", params.to_words())
+            }
+            TaskOp::ReduceGrad { kind, axes, accumulate } => {
+                let forward = k::reduce::ReduceParams::new(reduce(*kind), 1, self.write(0).dims(), axes);
+                ("reduce_grad", k::reduce::ReduceGradParams { forward, accumulate: *accumulate }.to_words())
+            }
+            TaskOp::Broadcast {} => {
+                let params = k::broadcast::BroadcastParams::new(self.read(0).dims(), self.write(0).dims());
+                ("broadcast", params.to_words())
+            }
+            TaskOp::Transpose { perm } => {
+                let bytes = self.ty(self.task.reads[0]).dtype.bytes();
+                ("transpose", k::transpose::TransposeParams::new(bytes, self.read(0).dims(), perm).to_words())
+            }
+            TaskOp::Concat { axis } => ("concat", self.pieces(*axis, &self.task.reads)),
+            TaskOp::Split { axis } => ("split", self.pieces(*axis, &self.task.writes)),
+            TaskOp::Softmax { axis } => {
+                let (outer, axis, inner) = self.around(*axis);
+                ("softmax", k::softmax::SoftmaxParams { outer, axis, inner }.to_words())
+            }
+            TaskOp::SoftmaxGrad { axis, accumulate } => {
+                let (outer, axis, inner) = self.around(*axis);
+                let accumulate = *accumulate;
+                let params = k::softmax::SoftmaxGradParams { outer, axis, inner, accumulate };
+                ("softmax_grad", params.to_words())
+            }
+            TaskOp::LayerNorm { eps, affine, .. } => {
+                let (rows, cols) = self.normalized(self.write(1));
+                let (eps, affine) = (*eps, *affine);
+                ("layer_norm", k::layer_norm::LayerNorm { rows, cols, eps, affine }.to_words())
+            }
+            TaskOp::LayerNormGrad { affine, leaves, accumulate, .. } => {
+                let (rows, cols) = self.normalized(self.read(if *affine { 2 } else { 1 }));
+                let (leaves, affine, accumulate) = (*leaves, *affine, *accumulate);
+                let params = k::layer_norm::LayerNormGrad { rows, cols, leaves, affine, accumulate };
+                ("layer_norm_grad", params.to_words())
+            }
+            TaskOp::RmsNorm { eps } => {
+                let (rows, cols) = self.normalized(self.write(1));
+                ("rms_norm", k::rms_norm::RmsNorm { rows, cols, eps: *eps }.to_words())
+            }
+            TaskOp::RmsNormGrad { leaves, accumulate } => {
+                let (rows, cols) = self.normalized(self.read(2));
+                let (leaves, accumulate) = (*leaves, *accumulate);
+                ("rms_norm_grad", k::rms_norm::RmsNormGrad { rows, cols, leaves, accumulate }.to_words())
+            }
+            TaskOp::Rotary { base, inverse, accumulate } => {
+                let [batch, time, heads, dim] = four(self.read(0));
+                let (base, inverse, accumulate) = (*base, *inverse, *accumulate);
+                let params = k::rotary::Rotary { batch, time, heads, dim, base, inverse, accumulate };
+                ("rotary", params.to_words())
+            }
+            TaskOp::Attention { causal, scale, packed } => {
+                ("attention", self.attention(self.write(0), *causal, *scale, *packed).to_words())
+            }
+            TaskOp::AttentionGrad { causal, scale, packed } => {
+                let y = self.read(if *packed { 1 } else { 3 });
+                ("attention_grad", self.attention(y, *causal, *scale, *packed).to_words())
+            }
+            TaskOp::Embedding { .. } => {
+                let (n, cols, vocab) = (self.write(0).rows(), self.write(0).last(), self.read(1).dims()[0]);
+                let (bag, ids_i32) = (self.read(0).elements() / n, self.is_i32(0));
+                ("embedding", k::embedding::Embedding { n, cols, vocab, bag, ids_i32 }.to_words())
+            }
+            TaskOp::EmbeddingGrad { leaves, accumulate, .. } => {
+                let (n, cols, vocab) = (self.read(1).rows(), self.read(1).last(), self.write(0).dims()[0]);
+                let (bag, ids_i32) = (self.read(0).elements() / n, self.is_i32(0));
+                let (leaves, accumulate) = (*leaves, *accumulate);
+                let params = k::embedding::EmbeddingGrad { n, cols, vocab, bag, ids_i32, leaves, accumulate };
+                ("embedding_grad", params.to_words())
+            }
+            TaskOp::Dropout { rate, seed, salt, offset, accumulate } => {
+                let n = self.write(0).elements();
+                let (rate, seed, salt, offset, accumulate) = (*rate, *seed, *salt, *offset, *accumulate);
+                let params = k::dropout::DropoutParams { n, rate, seed, salt, offset, accumulate };
+                ("dropout", params.to_words())
+            }
+            TaskOp::Cast {} => {
+                let n = self.write(0).elements();
+                let from = cast(self.ty(self.task.reads[0]).dtype);
+                let to = cast(self.ty(self.task.writes[0]).dtype);
+                ("cast", k::cast::CastParams { n, from, to }.to_words())
+            }
+            TaskOp::Fill { value } => {
+                ("fill", k::fill::FillParams { n: self.write(0).elements(), value: *value }.to_words())
+            }
+            TaskOp::CrossEntropy { ignore } => {
+                let (rows, classes) = (self.read(0).rows(), self.read(0).last());
+                let (ignore_index, labels_i32) = (*ignore, self.is_i32(1));
+                let params = k::cross_entropy::CrossEntropy { rows, classes, ignore_index, labels_i32 };
+                ("cross_entropy", params.to_words())
+            }
+            TaskOp::CrossEntropyGrad { ignore, accumulate } => {
+                let (rows, classes) = (self.read(0).rows(), self.read(0).last());
+                let (ignore_index, labels_i32, accumulate) = (*ignore, self.is_i32(1), *accumulate);
+                let params =
+                    k::cross_entropy::CrossEntropyGrad { rows, classes, ignore_index, labels_i32, accumulate };
+                ("cross_entropy_grad", params.to_words())
+            }
+            TaskOp::CountLabels { ignore } => {
+                let (n, ignore_index, labels_i32) = (self.read(0).elements(), *ignore, self.is_i32(0));
+                ("count_labels", k::cross_entropy::CountLabels { n, ignore_index, labels_i32 }.to_words())
+            }
+            TaskOp::SumSquares { row_leaves, col_leaves } => {
+                let (rows, cols) = (self.read(0).rows(), self.read(0).last());
+                let (row_leaves, col_leaves) = (*row_leaves, *col_leaves);
+                let params = k::sum_squares::SumSquares { rows, cols, row_leaves, col_leaves };
+                ("sum_squares", params.to_words())
+            }
+            TaskOp::ClipScale { max_norm } => {
+                ("clip_scale", k::sum_squares::ClipScale { max_norm: *max_norm }.to_words())
+            }
+            TaskOp::AdamW { beta1, beta2, eps, decay, decoupled, clip } => {
+                let n = self.write(0).elements();
+                let (beta1, beta2, eps, weight_decay) = (*beta1, *beta2, *eps, *decay);
+                let (decoupled, clip) = (*decoupled, *clip);
+                let params = k::optimizer::AdamW { n, beta1, beta2, eps, weight_decay, decoupled, clip };
+                ("adamw", params.to_words())
+            }
+            TaskOp::Sgd { momentum, decay, nesterov, clip } => {
+                let n = self.write(0).elements();
+                let (momentum, weight_decay, nesterov, clip) = (*momentum, *decay, *nesterov, *clip);
+                ("sgd", k::optimizer::Sgd { n, momentum, weight_decay, nesterov, clip }.to_words())
+            }
+        }
+    }
+
+    /// The product behind every matrix task.
+    fn matmul(&self) -> k::matmul::MatmulParams {
+        let plain = k::matmul::MatmulParams {
+            batch: 1,
+            m: 1,
+            n: 1,
+            k: 1,
+            trans_a: false,
+            trans_b: false,
+            leaves: 1,
+            bias: false,
+            residual: false,
+            activation: k::unary::Activation::None,
+            save_pre: false,
+            accumulate: false,
+        };
+        match &self.task.op {
+            TaskOp::Linear { transposed, activation: act, bias, residual, save_pre, leaves } => {
+                let (m, n, k) = (self.read(0).rows(), self.write(0).last(), self.read(0).last());
+                let (trans_b, leaves, bias, residual) = (!transposed, *leaves, *bias, *residual);
+                let (activation, save_pre) = (activation(*act), *save_pre);
+                k::matmul::MatmulParams { m, n, k, trans_b, leaves, bias, residual, activation, save_pre, ..plain }
+            }
+            // dx = dy · weight, the weight as [out, in].
+            TaskOp::LinearGradInput { transposed, leaves, accumulate } => {
+                let (m, n, k) = (self.read(0).rows(), self.write(0).last(), self.read(0).last());
+                let (trans_b, leaves, accumulate) = (*transposed, *leaves, *accumulate);
+                k::matmul::MatmulParams { m, n, k, trans_b, leaves, accumulate, ..plain }
+            }
+            // [in, out]: xᵀ · dy; [out, in]: dyᵀ · x.
+            TaskOp::LinearGradWeight { leaves, accumulate, .. } => {
+                let [m, n] = *self.write(0).dims() else { unreachable!("a linear weight has two dimensions") };
+                let (k, leaves, accumulate) = (self.read(0).rows(), *leaves, *accumulate);
+                k::matmul::MatmulParams { m, n, k, trans_a: true, leaves, accumulate, ..plain }
+            }
+            TaskOp::Matmul { transpose_a, transpose_b, leaves, accumulate } => {
+                let (a, y) = (self.read(0), self.write(0));
+                let (m, n) = (y.dims()[y.rank() - 2], y.last());
+                let (batch, k) = (y.elements() / (m * n), a.elements() / (y.elements() / n));
+                let (trans_a, trans_b) = (*transpose_a, *transpose_b);
+                let (leaves, accumulate) = (*leaves, *accumulate);
+                k::matmul::MatmulParams { batch, m, n, k, trans_a, trans_b, leaves, accumulate, ..plain }
+            }
+            other => unreachable!("{other:?} is not a matrix task"),
+        }
+    }
+
+    fn broadcast(&self) -> k::binary::Broadcast {
+        k::binary::Broadcast::new(self.read(0).dims(), self.read(1).dims())
+    }
+
+    fn around(&self, axis: usize) -> (usize, usize, usize) {
+        let dims = self.read(0).dims();
+        (dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product())
+    }
+
+    fn normalized(&self, statistics: &Shape) -> (usize, usize) {
+        let rows = statistics.elements();
+        (rows, self.read(0).elements() / rows)
+    }
+
+    fn pieces(&self, axis: usize, pieces: &[BufferId]) -> Vec<u64> {
+        let first = self.ty(pieces[0]);
+        let outer = first.shape.dims()[..axis].iter().product();
+        let inner = pieces.iter().map(|&piece| self.ty(piece).shape.dims()[axis..].iter().product()).collect();
+        k::concat::ConcatParams { elem_bytes: first.dtype.bytes(), outer, inner }.to_words()
+    }
+
+    fn attention(&self, y: &Shape, causal: bool, scale: f32, packed: bool) -> k::attention::Attention {
+        let [batch, q_time, heads, head_dim] = four(y);
+        let (k_time, kv_heads) = match packed {
+            true => (q_time, (self.read(0).last() / head_dim - heads) / 2),
+            false => (self.read(1).dims()[1], self.read(1).dims()[2]),
+        };
+        k::attention::Attention { batch, heads, kv_heads, q_time, k_time, head_dim, scale, causal, packed }
+    }
+}
+
+fn four(shape: &Shape) -> [usize; 4] {
+    *shape.dims().first_chunk().expect("attention and rotary are checked to have rank 4")
+}
+
+fn activation(activation: Activation) -> k::unary::Activation {
+    match activation {
+        Activation::None => k::unary::Activation::None,
+        Activation::Relu => k::unary::Activation::Relu,
+        Activation::GeluTanh => k::unary::Activation::GeluTanh,
+        Activation::GeluErf => k::unary::Activation::GeluErf,
+        Activation::Silu => k::unary::Activation::Silu,
+        Activation::Sigmoid => k::unary::Activation::Sigmoid,
+        Activation::Tanh => k::unary::Activation::Tanh,
+    }
+}
+
+fn unary(unary: Unary) -> (UnaryKind, f32) {
+    let scalar = unary.parts().1.unwrap_or(0.0);
+    let kind = match unary {
+        Unary::Identity => UnaryKind::Identity,
+        Unary::Act(act) => activation(act).kind(),
+        Unary::Exp => UnaryKind::Exp,
+        Unary::Log => UnaryKind::Log,
+        Unary::Sqrt => UnaryKind::Sqrt,
+        Unary::Rsqrt => UnaryKind::Rsqrt,
+        Unary::Sin => UnaryKind::Sin,
+        Unary::Cos => UnaryKind::Cos,
+        Unary::Elu => UnaryKind::Elu,
+        Unary::Neg => UnaryKind::Neg,
+        Unary::Square => UnaryKind::Square,
+        Unary::Abs => UnaryKind::Abs,
+        Unary::AddScalar(_) => UnaryKind::AddScalar,
+        Unary::SubScalar(_) => UnaryKind::SubScalar,
+        Unary::MulScalar(_) => UnaryKind::MulScalar,
+        Unary::DivScalar(_) => UnaryKind::DivScalar,
+        Unary::PowScalar(_) => UnaryKind::PowScalar,
+    };
+    (kind, scalar)
+}
+
+fn binary(binary: Binary) -> k::binary::BinaryKind {
+    match binary {
+        Binary::Add => k::binary::BinaryKind::Add,
+        Binary::Sub => k::binary::BinaryKind::Sub,
+        Binary::Mul => k::binary::BinaryKind::Mul,
+        Binary::Div => k::binary::BinaryKind::Div,
+        Binary::Max => k::binary::BinaryKind::Max,
+        Binary::Min => k::binary::BinaryKind::Min,
+    }
+}
+
+fn reduce(reduce: Reduce) -> k::reduce::ReduceKind {
+    match reduce {
+        Reduce::Sum => k::reduce::ReduceKind::Sum,
+        Reduce::Mean => k::reduce::ReduceKind::Mean,
+        Reduce::Max => k::reduce::ReduceKind::Max,
+    }
+}
+
+fn cast(dtype: DType) -> k::cast::CastType {
+    match dtype {
+        DType::F32 => k::cast::CastType::F32,
+        DType::Bf16 => k::cast::CastType::Bf16,
+        DType::I32 => k::cast::CastType::I32,
+        DType::I64 => k::cast::CastType::I64,
+        DType::Bool => k::cast::CastType::Bool,
+    }
+}

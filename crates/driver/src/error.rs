@@ -1,0 +1,58 @@
+//! The one error type at the library's surface.
+
+use phalanx_ir::graph::BuildError;
+use phalanx_runtime::PortError;
+
+use crate::bounds::BoundsError;
+use crate::data::DataError;
+use crate::golden::GoldenError;
+use crate::hf;
+use crate::models::ModelError;
+use crate::pipeline::CompileError;
+use crate::train::ConfigError;
+
+/// Anything that can go wrong between a model and its trained weights.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A layer does not fit its operands.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// A model's configuration is impossible.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// A model does not compile.
+    #[error(transparent)]
+    Compile(#[from] CompileError),
+    /// A tensor is unknown or has another size.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// A fed index is out of range.
+    #[error(transparent)]
+    Bounds(#[from] BoundsError),
+    /// Training data cannot be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// A Hugging Face configuration cannot be used.
+    #[error(transparent)]
+    HfConfig(#[from] hf::ConfigError),
+    /// Hugging Face weights cannot be read.
+    #[error(transparent)]
+    HfWeights(#[from] hf::WeightsError),
+    /// A Hugging Face directory cannot be written.
+    #[error(transparent)]
+    HfWrite(#[from] hf::WriteError),
+    /// A training configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A file of operator cases cannot be read.
+    #[error(transparent)]
+    Golden(#[from] GoldenError),
+    /// The loss is no longer a number.
+    #[error("the loss is {loss} at step {step}: the run has diverged; lower the learning rate or clip gradients")]
+    Diverged {
+        /// The loss.
+        loss: f32,
+        /// The step.
+        step: u64,
+    },
+}

@@ -1,0 +1,168 @@
+//! Operator cases computed elsewhere (PyTorch, double precision), replayed through the whole compiler.
+//!
+//! A case says what an operator gives for some inputs and which gradients follow from given output gradients. It
+//! becomes a small model whose loss is the sum of outputs × output gradients, compiled and run like any other, once
+//! with the reference and once with the fast kernels. The file format is one JSON object a line.
+
+mod build;
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use serde::Deserialize;
+
+use crate::pipeline::Settings;
+use crate::{Error, Feed, Flavor, Goal, Session};
+
+/// Cases that come with the library.
+const BUILT_IN: &[u8] = include_bytes!("../../golden/ops.jsonl.gz");
+
+/// The largest error let through, relative to numbers above one.
+pub const TOLERANCE: f64 = 2e-5;
+
+/// Why a file of cases cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum GoldenError {
+    /// A line is not a case.
+    #[error("line {line}: not an operator case: {source}")]
+    Line {
+        /// The line, from 1.
+        line: usize,
+        /// What the parser says.
+        source: serde_json::Error,
+    },
+    /// A case contradicts itself.
+    #[error("case `{id}`: {message}")]
+    Case {
+        /// The case.
+        id: String,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+/// A tensor of a case.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Tensor {
+    /// `f32` or `i64`.
+    pub dtype: String,
+    /// Extents.
+    pub shape: Vec<usize>,
+    /// Elements, row-major.
+    pub data: Vec<f64>,
+}
+
+/// One operator case.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Case {
+    /// Its name.
+    pub id: String,
+    /// The operator.
+    pub op: String,
+    /// Its attributes.
+    pub attrs: serde_json::Map<String, serde_json::Value>,
+    /// Operands by slot.
+    pub inputs: BTreeMap<String, Tensor>,
+    /// Expected results by slot.
+    pub outputs: BTreeMap<String, Tensor>,
+    /// Gradients fed into results.
+    pub output_grads: BTreeMap<String, Tensor>,
+    /// Expected gradients of operands.
+    pub input_grads: BTreeMap<String, Tensor>,
+}
+
+/// What came of a case.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Everything within tolerance.
+    Passed,
+    /// What differs, for people.
+    Failed(String),
+    /// The operator does not exist here.
+    Unsupported,
+}
+
+/// Reads cases, one a line.
+pub fn read_cases(text: &str) -> Result<Vec<Case>, GoldenError> {
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    lines
+        .map(|(index, line)| {
+            let case: Case =
+                serde_json::from_str(line).map_err(|source| GoldenError::Line { line: index + 1, source })?;
+            case.check()?;
+            Ok(case)
+        })
+        .collect()
+}
+
+/// The cases that come with the library.
+pub fn built_in() -> Vec<Case> {
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(BUILT_IN).read_to_string(&mut text).expect("the embedded cases decompress");
+    read_cases(&text).expect("the embedded cases are well formed")
+}
+
+impl Case {
+    fn check(&self) -> Result<(), GoldenError> {
+        let tensors = [&self.inputs, &self.outputs, &self.output_grads, &self.input_grads];
+        for (slot, tensor) in tensors.into_iter().flatten() {
+            let need: usize = tensor.shape.iter().product();
+            if tensor.data.len() != need || !["f32", "i64"].contains(&tensor.dtype.as_str()) {
+                let found = tensor.data.len();
+                let message = format!("`{slot}` is {}{:?} but has {found} elements, not {need}", tensor.dtype, tensor.shape);
+                return Err(GoldenError::Case { id: self.id.clone(), message });
+            }
+        }
+        Ok(())
+    }
+
+    /// Compiles and runs the case with this version of the kernels.
+    pub fn run(&self, flavor: Flavor, cores: usize) -> Result<Outcome, Error> {
+        let Some(graph) = build::graph(self)? else { return Ok(Outcome::Unsupported) };
+        let settings = Settings { cores, ..Settings::new(Goal::Gradients) };
+        let mut session = Session::with_kernels(&graph, &settings, flavor)?;
+        for (slot, tensor) in &self.inputs {
+            feed(&mut session, slot, tensor)?;
+        }
+        for (slot, tensor) in &self.output_grads {
+            feed(&mut session, &format!("{slot}.given"), tensor)?;
+        }
+        session.run();
+        let outputs = self.outputs.iter().map(|(slot, expected)| (format!("{slot}.out"), expected));
+        let gradients = self.input_grads.iter().map(|(slot, expected)| (format!("{slot}.grad"), expected));
+        for (name, expected) in outputs.chain(gradients) {
+            if let Some(difference) = difference(session.read(&name)?, &expected.data) {
+                return Ok(Outcome::Failed(format!("{name}: {difference}")));
+            }
+        }
+        Ok(Outcome::Passed)
+    }
+}
+
+fn feed(session: &mut Session, name: &str, tensor: &Tensor) -> Result<(), Error> {
+    match tensor.dtype.as_str() {
+        "i64" => {
+            let values: Vec<i64> = tensor.data.iter().map(|&value| value as i64).collect();
+            session.feed(name, Feed::I64(&values))
+        }
+        _ => {
+            let values: Vec<f32> = tensor.data.iter().map(|&value| value as f32).collect();
+            session.feed(name, Feed::F32(&values))
+        }
+    }
+}
+
+/// The worst element if it is out of tolerance.
+fn difference(found: &[f32], expected: &[f64]) -> Option<String> {
+    if found.len() != expected.len() {
+        return Some(format!("{} elements, expected {}", found.len(), expected.len()));
+    }
+    let error = |index: usize| {
+        let error = (f64::from(found[index]) - expected[index]).abs() / expected[index].abs().max(1.0);
+        if error.is_nan() { f64::INFINITY } else { error }
+    };
+    let worst = (0..found.len()).max_by(|&a, &b| error(a).total_cmp(&error(b)))?;
+    (error(worst) > TOLERANCE).then(|| {
+        format!("element {worst} is {}, expected {} (error {:.1e})", found[worst], expected[worst], error(worst))
+    })
+}

@@ -1,0 +1,246 @@
+//! `config.json` to and from [`ModelConfig`].
+//!
+//! Absent keys mean what they mean to transformers. A value that would change the model's function and cannot be built
+//! is an error. Dropout inside attention (`attn_pdrop`, `attention_dropout`) is a training setting which is not
+//! taken over: Phalanx drops after the embedding and the residual branches only.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use phalanx_ir::Activation;
+use phalanx_models::{Gpt2Config, LlamaConfig, ModelConfig};
+use serde_json::{Value, json};
+
+use super::keys::Keys;
+
+/// Why a configuration cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}; give a directory saved by transformers", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The file is not JSON.
+    #[error("{} is not JSON: {source}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Where it goes wrong.
+        source: serde_json::Error,
+    },
+    /// The file is JSON but not an object.
+    #[error("{} holds no JSON object; it should be a transformers config", path.display())]
+    NotAnObject {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A size is absent.
+    #[error("{}: `{key}` is missing; add it", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// The absent key.
+        key: &'static str,
+    },
+    /// A value has the wrong type.
+    #[error("{}: `{key}` is {value}; it must be {wanted}", path.display())]
+    Type {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// The type it must have.
+        wanted: &'static str,
+    },
+    /// A value asks for something that cannot be built.
+    #[error("{}: `{key}` is {value}; supported: {supported}", path.display())]
+    Unsupported {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// What could stand there.
+        supported: String,
+    },
+}
+
+/// Activations by the names of transformers; the first name of each is the one written.
+const ACTIVATIONS: [(&str, Activation); 10] = [
+    ("linear", Activation::None),
+    ("gelu_new", Activation::GeluTanh),
+    ("gelu_pytorch_tanh", Activation::GeluTanh),
+    ("gelu_fast", Activation::GeluTanh),
+    ("gelu", Activation::GeluErf),
+    ("relu", Activation::Relu),
+    ("silu", Activation::Silu),
+    ("swish", Activation::Silu),
+    ("sigmoid", Activation::Sigmoid),
+    ("tanh", Activation::Tanh),
+];
+
+/// Reads `config.json` of a model directory.
+pub fn read_config(dir: &Path) -> Result<ModelConfig, ConfigError> {
+    let path = dir.join("config.json");
+    let text = fs::read(&path).map_err(|source| ConfigError::Read { path: path.clone(), source })?;
+    let value: Value =
+        serde_json::from_slice(&text).map_err(|source| ConfigError::Json { path: path.clone(), source })?;
+    let Value::Object(map) = value else { return Err(ConfigError::NotAnObject { path }) };
+    let keys = Keys { path: &path, map: &map };
+    match keys.text_or("model_type", "")? {
+        "gpt2" => gpt2(&keys).map(ModelConfig::Gpt2),
+        "llama" => llama(&keys).map(ModelConfig::Llama),
+        "" => Err(ConfigError::Missing { path: path.clone(), key: "model_type" }),
+        other => Err(keys.unsupported("model_type", &other.into(), "\"gpt2\", \"llama\"".into())),
+    }
+}
+
+/// The `config.json` that makes transformers build this model; none for families it does not know.
+pub(super) fn to_json(model: &ModelConfig) -> Option<Value> {
+    match model {
+        ModelConfig::Gpt2(config) => Some(gpt2_json(config)),
+        ModelConfig::Llama(config) => Some(llama_json(config)),
+        ModelConfig::Mlp(_) => None,
+    }
+}
+
+fn gpt2(keys: &Keys<'_>) -> Result<Gpt2Config, ConfigError> {
+    keys.only("scale_attn_weights", json!(true))?;
+    keys.only("scale_attn_by_inverse_layer_idx", json!(false))?;
+    keys.only("add_cross_attention", json!(false))?;
+    let dropout = keys.number_or("resid_pdrop", 0.1)?;
+    let embedding = keys.number_or("embd_pdrop", 0.1)?;
+    if embedding != dropout {
+        let supported = format!("the same rate as `resid_pdrop` {dropout}");
+        return Err(keys.unsupported("embd_pdrop", &json!(embedding), supported));
+    }
+    let width = keys.size("n_embd")?;
+    Ok(Gpt2Config {
+        layers: keys.size("n_layer")?,
+        heads: keys.size("n_head")?,
+        width,
+        hidden: keys.size_or("n_inner", width.saturating_mul(4))?,
+        vocab: keys.size("vocab_size")?,
+        context: keys.size("n_positions")?,
+        dropout,
+        tied: keys.flag_or("tie_word_embeddings", true)?,
+        eps: keys.number_or("layer_norm_epsilon", 1e-5)?,
+        activation: activation(keys, "activation_function", "gelu_new")?,
+    })
+}
+
+fn llama(keys: &Keys<'_>) -> Result<LlamaConfig, ConfigError> {
+    let (width, heads) = (keys.size("hidden_size")?, keys.size("num_attention_heads")?);
+    Ok(LlamaConfig {
+        dropout: 0.0,
+        layers: keys.size("num_hidden_layers")?,
+        heads,
+        kv_heads: keys.size_or("num_key_value_heads", heads)?,
+        head_dim: keys.size_or("head_dim", width.checked_div(heads).unwrap_or(0))?,
+        width,
+        hidden: keys.size("intermediate_size")?,
+        vocab: keys.size("vocab_size")?,
+        context: keys.size_or("max_position_embeddings", 2048)?,
+        tied: keys.flag_or("tie_word_embeddings", false)?,
+        eps: keys.number_or("rms_norm_eps", 1e-6)?,
+        rope_base: rope_base(keys)?,
+        activation: activation(keys, "hidden_act", "silu")?,
+        attention_bias: keys.flag_or("attention_bias", false)?,
+        mlp_bias: keys.flag_or("mlp_bias", false)?,
+    })
+}
+
+fn activation(keys: &Keys<'_>, key: &'static str, default: &str) -> Result<Activation, ConfigError> {
+    let name = keys.text_or(key, "")?;
+    let name = if name.is_empty() { default } else { name };
+    if let Some((_, activation)) = ACTIVATIONS.iter().find(|(known, _)| *known == name) {
+        return Ok(*activation);
+    }
+    let known: Vec<String> = ACTIVATIONS.iter().map(|(known, _)| format!("\"{known}\"")).collect();
+    Err(keys.unsupported(key, &name.into(), known.join(", ")))
+}
+
+/// The rotary base, from `rope_parameters` (transformers 5) or the top level (before); scaled variants are refused.
+fn rope_base(keys: &Keys<'_>) -> Result<f32, ConfigError> {
+    let mut base = keys.number_or("rope_theta", 10_000.0)?;
+    for key in ["rope_scaling", "rope_parameters"] {
+        let Some(rope) = keys.object(key)? else { continue };
+        for kind in ["type", "rope_type"] {
+            rope.only(kind, json!("default"))?;
+        }
+        if rope.number_or("partial_rotary_factor", 1.0)? != 1.0 {
+            let value = rope.get("partial_rotary_factor").unwrap_or(&Value::Null);
+            return Err(rope.unsupported("partial_rotary_factor", value, "1.0".into()));
+        }
+        base = rope.number_or("rope_theta", base)?;
+    }
+    Ok(base)
+}
+
+fn activation_name(activation: Activation) -> &'static str {
+    ACTIVATIONS.iter().find(|(_, known)| *known == activation).map_or("linear", |(name, _)| name)
+}
+
+/// The decimal number a person would write for `value`: 1e-5, not the nearest double of its 32 bits.
+fn decimal(value: f32) -> Value {
+    value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
+}
+
+fn gpt2_json(config: &Gpt2Config) -> Value {
+    let end = (config.vocab == 50257).then_some(50256);
+    json!({
+        "activation_function": activation_name(config.activation),
+        "architectures": ["GPT2LMHeadModel"],
+        "attn_pdrop": 0.0,
+        "bos_token_id": end,
+        "dtype": "float32",
+        "embd_pdrop": decimal(config.dropout),
+        "eos_token_id": end,
+        "initializer_range": 0.02,
+        "layer_norm_epsilon": decimal(config.eps),
+        "model_type": "gpt2",
+        "n_embd": config.width,
+        "n_head": config.heads,
+        "n_inner": config.hidden,
+        "n_layer": config.layers,
+        "n_positions": config.context,
+        "resid_pdrop": decimal(config.dropout),
+        "tie_word_embeddings": config.tied,
+        "vocab_size": config.vocab,
+    })
+}
+
+fn llama_json(config: &LlamaConfig) -> Value {
+    json!({
+        "architectures": ["LlamaForCausalLM"],
+        "attention_bias": config.attention_bias,
+        "attention_dropout": 0.0,
+        "bos_token_id": (config.vocab == 32000).then_some(1),
+        "dtype": "float32",
+        "eos_token_id": (config.vocab == 32000).then_some(2),
+        "head_dim": config.head_dim,
+        "hidden_act": activation_name(config.activation),
+        "hidden_size": config.width,
+        "initializer_range": 0.02,
+        "intermediate_size": config.hidden,
+        "max_position_embeddings": config.context,
+        "mlp_bias": config.mlp_bias,
+        "model_type": "llama",
+        "num_attention_heads": config.heads,
+        "num_hidden_layers": config.layers,
+        "num_key_value_heads": config.kv_heads,
+        "rms_norm_eps": decimal(config.eps),
+        "rope_parameters": { "rope_theta": decimal(config.rope_base), "rope_type": "default" },
+        "rope_theta": decimal(config.rope_base),
+        "tie_word_embeddings": config.tied,
+        "vocab_size": config.vocab,
+    })
+}

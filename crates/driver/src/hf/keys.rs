@@ -1,0 +1,88 @@
+//! The keys of a configuration file, read one by one with their types.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::ConfigError;
+
+/// A JSON object and the file it came from.
+pub(super) struct Keys<'a> {
+    pub(super) path: &'a Path,
+    pub(super) map: &'a Map<String, Value>,
+}
+
+impl<'a> Keys<'a> {
+    /// The value of `key`; absent and null are the same.
+    pub(super) fn get(&self, key: &str) -> Option<&'a Value> {
+        self.map.get(key).filter(|value| !value.is_null())
+    }
+
+    /// A size that must be there.
+    pub(super) fn size(&self, key: &'static str) -> Result<usize, ConfigError> {
+        match self.get(key) {
+            Some(value) => self.typed(key, value, "a whole number", as_size(value)),
+            None => Err(ConfigError::Missing { path: self.path.into(), key }),
+        }
+    }
+
+    /// A size with the default transformers has.
+    pub(super) fn size_or(&self, key: &'static str, default: usize) -> Result<usize, ConfigError> {
+        self.get(key).map_or(Ok(default), |value| self.typed(key, value, "a whole number", as_size(value)))
+    }
+
+    /// A number with the default transformers has.
+    pub(super) fn number_or(&self, key: &'static str, default: f32) -> Result<f32, ConfigError> {
+        let number = |value: &Value| value.as_f64().map(|number| number as f32);
+        self.get(key).map_or(Ok(default), |value| self.typed(key, value, "a number", number(value)))
+    }
+
+    /// A truth value with the default transformers has.
+    pub(super) fn flag_or(&self, key: &'static str, default: bool) -> Result<bool, ConfigError> {
+        self.get(key).map_or(Ok(default), |value| self.typed(key, value, "true or false", value.as_bool()))
+    }
+
+    /// A string with the default transformers has.
+    pub(super) fn text_or(&self, key: &'static str, default: &'a str) -> Result<&'a str, ConfigError> {
+        self.get(key).map_or(Ok(default), |value| self.typed(key, value, "a string", value.as_str()))
+    }
+
+    /// An object inside this one, if there is one.
+    pub(super) fn object(&self, key: &'static str) -> Result<Option<Keys<'a>>, ConfigError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let map = self.typed(key, value, "an object", value.as_object())?;
+        Ok(Some(Keys { path: self.path, map }))
+    }
+
+    /// Refuses any value of `key` but `default`, which is also what an absent key means.
+    pub(super) fn only(&self, key: &'static str, default: Value) -> Result<(), ConfigError> {
+        match self.get(key) {
+            Some(value) if *value != default => Err(self.unsupported(key, value, default.to_string())),
+            _ => Ok(()),
+        }
+    }
+
+    /// An error about a value that means something else than Phalanx can build.
+    pub(super) fn unsupported(&self, key: &'static str, value: &Value, supported: String) -> ConfigError {
+        ConfigError::Unsupported { path: self.path.into(), key, value: value.to_string(), supported }
+    }
+
+    fn typed<T>(
+        &self,
+        key: &'static str,
+        value: &Value,
+        wanted: &'static str,
+        read: Option<T>,
+    ) -> Result<T, ConfigError> {
+        read.ok_or_else(|| ConfigError::Type {
+            path: self.path.into(),
+            key,
+            value: value.to_string(),
+            wanted,
+        })
+    }
+}
+
+fn as_size(value: &Value) -> Option<usize> {
+    value.as_u64().and_then(|size| usize::try_from(size).ok())
+}

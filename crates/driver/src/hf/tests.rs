@@ -1,0 +1,206 @@
+//! Directories round-trip, variants of other versions are read, and what does not fit is listed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use half::{bf16, f16};
+use phalanx_models::{Gpt2Config, LlamaConfig, ModelConfig};
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A directory that is removed at the end of the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("phalanx-hf-{name}-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        Scratch(dir)
+    }
+
+    fn config(&self, edit: impl FnOnce(&mut Value)) -> Result<ModelConfig, String> {
+        let mut json = super::config::to_json(&gpt2()).unwrap();
+        edit(&mut json);
+        fs::write(self.0.join("config.json"), json.to_string()).unwrap();
+        read_config(&self.0).map_err(|error| error.to_string())
+    }
+
+    /// Writes tensors of one type under their names.
+    fn tensors(&self, file: &str, tensors: &[(&str, Dtype, Vec<usize>, Vec<u8>)]) {
+        let views = tensors.iter().map(|(name, dtype, shape, bytes)| {
+            (name.to_string(), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+        });
+        safetensors::serialize_to_file(views, None, &self.0.join(file)).unwrap();
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn gpt2() -> ModelConfig {
+    let ModelConfig::Gpt2(nano) = ModelConfig::preset("gpt2", "nano").unwrap() else { panic!("gpt2") };
+    ModelConfig::Gpt2(Gpt2Config { layers: 2, width: 8, heads: 2, hidden: 24, vocab: 11, context: 6, ..nano })
+}
+
+fn llama() -> ModelConfig {
+    let ModelConfig::Llama(nano) = ModelConfig::preset("llama", "nano").unwrap() else { panic!("llama") };
+    let biased = LlamaConfig { attention_bias: true, mlp_bias: true, tied: false, rope_base: 5e5, ..nano };
+    let eps = 1e-6;
+    ModelConfig::Llama(LlamaConfig { layers: 2, width: 8, head_dim: 6, hidden: 12, vocab: 11, eps, ..biased })
+}
+
+fn weights(model: &ModelConfig) -> BTreeMap<String, Vec<f32>> {
+    let number = |name: &str, index: usize| (name.len() * 31 + index) as f32 * 0.1 - 3.0;
+    let parameters = parameters(model).unwrap().into_iter();
+    let fill = |name: &str, shape: Shape| (0..shape.elements()).map(|index| number(name, index)).collect();
+    parameters.map(|(name, shape)| (name.clone(), fill(&name, shape))).collect()
+}
+
+fn bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn wanted(list: &[(&str, &[usize])]) -> Vec<(String, Shape)> {
+    list.iter().map(|(name, shape)| (name.to_string(), Shape::new(*shape))).collect()
+}
+
+#[test]
+fn written_models_read_back() {
+    for (name, model) in [("gpt2", gpt2()), ("llama", llama())] {
+        let scratch = Scratch::new(name);
+        let weights = weights(&model);
+        write_model(&scratch.0, &model, &weights).unwrap();
+        assert_eq!(read_config(&scratch.0).unwrap(), model);
+        assert_eq!(read_weights(&scratch.0, &parameters(&model).unwrap()).unwrap(), weights);
+        let mut files: Vec<_> = fs::read_dir(&scratch.0).unwrap().map(|f| f.unwrap().file_name()).collect();
+        files.sort();
+        assert_eq!(files, ["config.json", "model.safetensors"], "nothing is left beside");
+    }
+}
+
+#[test]
+fn only_fitting_weights_of_known_families_are_written() {
+    let scratch = Scratch::new("refused");
+    let mut weights = weights(&gpt2());
+    weights.remove("transformer.ln_f.bias");
+    weights.insert("extra".into(), vec![0.0]);
+    weights.insert("transformer.ln_f.weight".into(), vec![0.0]);
+    let error = write_model(&scratch.0, &gpt2(), &weights).unwrap_err().to_string();
+    assert!(error.contains("missing: `transformer.ln_f.bias` [8]; unexpected: `extra` [1]"), "{error}");
+    assert!(error.contains("`transformer.ln_f.weight` is [1] but the model wants [8]"), "{error}");
+    let mlp = ModelConfig::preset("mlp", "nano").unwrap();
+    let error = write_model(&scratch.0, &mlp, &BTreeMap::new()).unwrap_err().to_string();
+    assert!(error.contains("`mlp` has no transformers form"), "{error}");
+}
+
+#[test]
+fn configurations_of_other_versions_are_read() {
+    let scratch = Scratch::new("versions");
+    let read = |edit: fn(&mut Value)| scratch.config(edit).unwrap();
+    let ModelConfig::Gpt2(config) = read(|json| {
+        json["n_inner"] = Value::Null;
+        json["activation_function"] = "gelu".into();
+        json.as_object_mut().unwrap().remove("tie_word_embeddings");
+        json["task_specific_params"] = json!({ "text-generation": { "max_length": 50 } });
+    }) else {
+        panic!("gpt2")
+    };
+    assert_eq!((config.hidden, config.activation, config.tied), (32, phalanx_ir::Activation::GeluErf, true));
+    let llama_base = |edit: fn(&mut Value)| {
+        let result = scratch.config(|json| {
+            *json = super::config::to_json(&llama()).unwrap();
+            json.as_object_mut().unwrap().remove("rope_parameters");
+            json["head_dim"] = Value::Null;
+            edit(json);
+        });
+        let ModelConfig::Llama(config) = result.unwrap() else { panic!("llama") };
+        (config.rope_base, config.head_dim)
+    };
+    assert_eq!(llama_base(|_| {}), (5e5, 2));
+    assert_eq!(llama_base(|json| json["rope_parameters"] = json!({ "rope_theta": 1e6 })), (1e6, 2));
+    assert_eq!(llama_base(|json| json["rope_scaling"] = Value::Null), (5e5, 2));
+}
+
+#[test]
+fn unsupported_configurations_name_key_value_and_choices() {
+    let scratch = Scratch::new("unsupported");
+    let error = |edit: fn(&mut Value)| scratch.config(edit).unwrap_err();
+    let model = error(|json| json["model_type"] = "bert".into());
+    assert!(model.ends_with(r#"`model_type` is "bert"; supported: "gpt2", "llama""#), "{model}");
+    assert!(
+        error(|json| json["n_head"] = "two".into())
+            .ends_with(r#"`n_head` is "two"; it must be a whole number"#)
+    );
+    assert!(error(|json| json["n_head"] = Value::Null).ends_with("`n_head` is missing; add it"));
+    assert!(error(|json| json["activation_function"] = "mish".into()).contains(r#"is "mish"; supported: "#));
+    assert!(error(|json| json["scale_attn_weights"] = false.into()).ends_with("is false; supported: true"));
+    assert!(
+        error(|json| json["embd_pdrop"] = 0.5.into())
+            .contains("`embd_pdrop` is 0.5; supported: the same rate")
+    );
+    let rope = error(|json| {
+        *json = super::config::to_json(&llama()).unwrap();
+        json["rope_parameters"] = json!({ "rope_type": "llama3", "factor": 8.0 });
+    });
+    assert!(rope.ends_with(r#"`rope_type` is "llama3"; supported: "default""#), "{rope}");
+    assert!(error(|json| *json = json!([])).contains("holds no JSON object"));
+    fs::remove_file(scratch.0.join("config.json")).unwrap();
+    assert!(read_config(&scratch.0).unwrap_err().to_string().contains("config.json"));
+}
+
+#[test]
+fn shards_half_formats_old_names_and_buffers_are_read() {
+    let scratch = Scratch::new("shards");
+    let brain = [1.5f32, -2.0].iter().flat_map(|&v| bf16::from_f32(v).to_le_bytes()).collect();
+    let half = [0.25f32].iter().flat_map(|&v| f16::from_f32(v).to_le_bytes()).collect();
+    scratch.tensors("a.safetensors", &[("wte.weight", Dtype::BF16, vec![2, 1], brain)]);
+    let buffer = ("h.0.attn.bias", Dtype::U8, vec![1, 1], vec![1]);
+    let head = ("lm_head.weight", Dtype::F32, vec![2, 1], bytes(&[9.0, 9.0]));
+    scratch.tensors("b.safetensors", &[("ln_f.bias", Dtype::F16, vec![1], half), buffer, head]);
+    let index = json!({ "weight_map": { "wte.weight": "a.safetensors", "ln_f.bias": "b.safetensors" } });
+    fs::write(scratch.0.join("model.safetensors.index.json"), index.to_string()).unwrap();
+    let wanted = wanted(&[("transformer.wte.weight", &[2, 1]), ("transformer.ln_f.bias", &[1])]);
+    let read = read_weights(&scratch.0, &wanted).unwrap();
+    assert_eq!(read["transformer.wte.weight"], [1.5, -2.0]);
+    assert_eq!(read["transformer.ln_f.bias"], [0.25]);
+}
+
+#[test]
+fn a_stored_head_stands_in_for_a_tied_embedding() {
+    let scratch = Scratch::new("head");
+    scratch.tensors("model.safetensors", &[("lm_head.weight", Dtype::F32, vec![2, 1], bytes(&[3.0, 4.0]))]);
+    let read = |list| read_weights(&scratch.0, &wanted(list));
+    assert_eq!(
+        read(&[("model.embed_tokens.weight", &[2, 1])]).unwrap()["model.embed_tokens.weight"],
+        [3.0, 4.0]
+    );
+    assert_eq!(read(&[("lm_head.weight", &[2, 1])]).unwrap()["lm_head.weight"], [3.0, 4.0]);
+    assert!(read(&[("model.embed_tokens.weight", &[3, 1])]).is_err());
+}
+
+#[test]
+fn everything_that_does_not_fit_is_listed() {
+    let scratch = Scratch::new("misfit");
+    let error = |list| read_weights(&scratch.0, &wanted(list)).unwrap_err().to_string();
+    assert!(error(&[]).contains("has neither model.safetensors nor model.safetensors.index.json"));
+    fs::write(scratch.0.join("model.safetensors.index.json"), r#"{"weight_map":{"a":"../b"}}"#).unwrap();
+    assert!(error(&[]).contains("names the shard `../b`"));
+    fs::write(scratch.0.join("model.safetensors"), b"junk").unwrap();
+    assert!(error(&[]).contains("model.safetensors is not a safetensors file"));
+    let float = |name, shape: Vec<usize>| {
+        (name, Dtype::F32, shape.clone(), bytes(&vec![0.0; shape.iter().product()]))
+    };
+    let double = ("d", Dtype::I64, vec![1], vec![0; 8]);
+    scratch.tensors("model.safetensors", &[float("a", vec![2, 3]), float("x", vec![4]), double]);
+    let text = error(&[("a", &[3, 2]), ("b", &[5]), ("d", &[1])]);
+    let listed = "missing: `b` [5]; unexpected: `x` [4]; wrong shape: `a` is [2, 3] but the model wants [3, 2]; \
+                  wrong element type: `d` is I64 but must be F32, BF16 or F16; check config.json";
+    assert!(text.ends_with(listed), "{text}");
+}

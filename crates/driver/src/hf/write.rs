@@ -1,0 +1,158 @@
+//! Writing a model directory that transformers loads.
+//!
+//! Each file is written under another name, synced and renamed, weights before configuration, so an interrupted write
+//! leaves either the old file or the new one.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use phalanx_ir::Shape;
+use phalanx_models::{ModelConfig, ModelError};
+use safetensors::tensor::View;
+use safetensors::{Dtype, SafeTensorError};
+
+use super::{Mismatch, config, parameters};
+
+/// Why a model cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// Transformers has no such family.
+    #[error("a model of family `{family}` has no transformers form; supported: gpt2, llama")]
+    Family {
+        /// The family.
+        family: &'static str,
+    },
+    /// The configuration gives no model.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The weights do not belong to the configuration.
+    #[error("the weights do not fit the {family} model to be written: {mismatch}")]
+    Mismatch {
+        /// The family.
+        family: &'static str,
+        /// What does not fit.
+        mismatch: Box<Mismatch>,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The weights cannot be laid out.
+    #[error("cannot write {}: {source}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What the format forbids.
+        source: SafeTensorError,
+    },
+}
+
+/// Writes `config.json` and `model.safetensors` into `dir`, which is made if need be.
+pub fn write_model(
+    dir: &Path,
+    model: &ModelConfig,
+    weights: &BTreeMap<String, Vec<f32>>,
+) -> Result<(), WriteError> {
+    let Some(json) = config::to_json(model) else {
+        return Err(WriteError::Family { family: model.family() });
+    };
+    let tensors = pair(model, weights)?;
+    fs::create_dir_all(dir).map_err(|source| WriteError::Write { path: dir.into(), source })?;
+    let config = Beside::new(dir.join("config.json"));
+    config.done(fs::write(&config.temporary, format!("{json:#}\n")))?;
+    let file = Beside::new(dir.join("model.safetensors"));
+    let format = HashMap::from([("format".to_string(), "pt".to_string())]);
+    safetensors::serialize_to_file(tensors, Some(format), &file.temporary)
+        .map_err(|source| WriteError::Format { path: file.path.clone(), source })?;
+    // The library makes its file readable by the owner only; the other file has what the user's mask allows.
+    let allowed = config.done(fs::metadata(&config.temporary))?.permissions();
+    file.done(fs::set_permissions(&file.temporary, allowed))?;
+    file.commit()?;
+    config.commit()
+}
+
+/// Each parameter of the model with its elements.
+fn pair<'a>(
+    model: &ModelConfig,
+    weights: &'a BTreeMap<String, Vec<f32>>,
+) -> Result<Vec<(String, Tensor<'a>)>, WriteError> {
+    let parameters = parameters(model)?;
+    let mut mismatch = Mismatch::default();
+    for (name, values) in weights {
+        if !parameters.iter().any(|(known, _)| known == name) {
+            mismatch.unexpected.push((name.clone(), Shape::from([values.len()])));
+        }
+    }
+    let mut tensors = Vec::new();
+    for (name, shape) in parameters {
+        match weights.get(&name) {
+            None => mismatch.missing.push((name, shape)),
+            Some(values) if values.len() != shape.elements() => {
+                mismatch.reshaped.push((name, Shape::from([values.len()]), shape));
+            }
+            Some(values) => tensors.push((name, Tensor { shape, values })),
+        }
+    }
+    if mismatch.is_empty() {
+        return Ok(tensors);
+    }
+    mismatch.sort();
+    Err(WriteError::Mismatch { family: model.family(), mismatch: Box::new(mismatch) })
+}
+
+struct Tensor<'a> {
+    shape: Shape,
+    values: &'a [f32],
+}
+
+impl View for Tensor<'_> {
+    fn dtype(&self) -> Dtype {
+        Dtype::F32
+    }
+
+    fn shape(&self) -> &[usize] {
+        self.shape.dims()
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        if cfg!(target_endian = "little") {
+            return Cow::Borrowed(bytemuck::cast_slice(self.values));
+        }
+        Cow::Owned(self.values.iter().flat_map(|value| value.to_le_bytes()).collect())
+    }
+
+    fn data_len(&self) -> usize {
+        size_of_val(self.values)
+    }
+}
+
+/// A file and the name it has until it is complete.
+struct Beside {
+    path: PathBuf,
+    temporary: PathBuf,
+}
+
+impl Beside {
+    fn new(path: PathBuf) -> Self {
+        let mut temporary = path.clone().into_os_string();
+        temporary.push(".partial");
+        Beside { path, temporary: temporary.into() }
+    }
+
+    /// Names the file in a failure.
+    fn done<T>(&self, result: io::Result<T>) -> Result<T, WriteError> {
+        result.map_err(|source| WriteError::Write { path: self.path.clone(), source })
+    }
+
+    fn commit(&self) -> Result<(), WriteError> {
+        self.done(File::open(&self.temporary).and_then(|file| file.sync_all()))?;
+        self.done(fs::rename(&self.temporary, &self.path))
+    }
+}

@@ -1,0 +1,34 @@
+//! Phalanx trains neural networks: a model and a plan become one static program for the whole step, replayed with
+//! almost no overhead.
+//!
+//! The line through the system is [`pipeline`]; [`Trainer`] is what most users need:
+//!
+//! ```
+#![doc = include_str!("../../../examples/mlp.rs")]
+//! # main().unwrap();
+//! ```
+#![forbid(unsafe_code)]
+
+mod bounds;
+mod device;
+mod emit;
+mod error;
+mod session;
+mod trainer;
+
+pub mod data;
+pub mod golden;
+pub mod hf;
+pub mod pipeline;
+pub mod train;
+
+pub use device::Flavor;
+pub use error::Error;
+pub use phalanx_ir as ir;
+pub use phalanx_kernels as kernels;
+pub use phalanx_lower::{Decays, Goal, Leaves, Optimizer, Rule};
+pub use phalanx_models as models;
+pub use phalanx_plan::Plan;
+pub use phalanx_program::{PortKind, Program};
+pub use session::{Feed, Profile, Session};
+pub use trainer::{LearningRate, Step, Trainer};

@@ -1,0 +1,118 @@
+//! The compiler, read top to bottom: model → parallel graph → task graph → schedule → program.
+//!
+//! Each arrow is a pure function; each level is verified before the next one is made. The same model and settings give
+//! the same program, byte for byte.
+
+use std::fmt::Display;
+
+use phalanx_ir::graph::{Graph, VerifyError};
+use phalanx_ir::tasks::TaskId;
+use phalanx_lower::{Goal, Leaves, LowerError, Options, lower};
+use phalanx_plan::{MicrobatchError, Plan, parallelize};
+use phalanx_program::{Program, ProgramError};
+use phalanx_schedule::{ScheduleError, schedule};
+
+use crate::emit::{EmitError, emit, workspace};
+
+/// Everything besides the model that a program depends on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// What the step is for.
+    pub goal: Goal,
+    /// How the model is laid out.
+    pub plan: Plan,
+    /// How sums that a plan may split are cut.
+    pub leaves: Leaves,
+    /// Seed of dropout.
+    pub seed: u64,
+    /// Cores of each device.
+    pub cores: usize,
+}
+
+impl Settings {
+    /// Defaults for a goal: one device with all cores of this machine, the whole batch at once.
+    pub fn new(goal: Goal) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Settings { goal, plan: Plan::default(), leaves: DEFAULT_LEAVES, seed: 0, cores }
+    }
+}
+
+/// The leaves of sums unless a model says otherwise. Over rows, eight leaves cost nothing measurable: each is long. Over
+/// features a leaf ends after a few hundred elements, where the tree costs several percent of a matrix product.
+pub const DEFAULT_LEAVES: Leaves = Leaves { batch: 8, feature: 1 };
+
+/// The stages whose result can be printed, in order.
+pub fn stages() -> Vec<&'static str> {
+    let passes = phalanx_lower::PASSES.iter().map(|pass| pass.name);
+    let before = ["build", "parallelize", phalanx_lower::EXPAND_PASSES];
+    before.into_iter().chain(passes).chain(["schedule", "emit"]).collect()
+}
+
+/// Compiles a model.
+pub fn compile(model: &Graph, settings: &Settings) -> Result<Program, CompileError> {
+    compile_observed(model, settings, |_, _| ())
+}
+
+/// Compiles a model; `observe` is shown the result of every stage.
+pub fn compile_observed(
+    model: &Graph,
+    settings: &Settings,
+    mut observe: impl FnMut(&'static str, &dyn Display),
+) -> Result<Program, CompileError> {
+    model.verify().map_err(CompileError::Graph)?;
+    observe("build", model);
+
+    let parallel = parallelize(model, &settings.plan)?;
+    parallel.verify().map_err(CompileError::Graph)?;
+    observe("parallelize", &parallel);
+
+    let tasks = lower(&parallel, &lower_options(settings), |pass, tasks| observe(pass, tasks))?;
+
+    let schedule = schedule(&tasks, |task: TaskId| workspace(&tasks, task, settings.cores));
+    schedule.verify(&tasks).map_err(CompileError::Schedule)?;
+    observe("schedule", &schedule);
+
+    let program = emit(&tasks, &schedule, settings.cores)?;
+    program.verify().map_err(CompileError::Program)?;
+    observe("emit", &program);
+    Ok(program)
+}
+
+/// A microbatch owns an aligned part of the batch's leaves, so that the number of microbatches does not change bits.
+fn lower_options(settings: &Settings) -> Options {
+    let batch = (settings.leaves.batch / settings.plan.microbatches).max(1);
+    let leaves = Leaves { batch, ..settings.leaves };
+    Options { goal: settings.goal.clone(), leaves, seed: settings.seed }
+}
+
+/// Why a model does not compile.
+#[derive(Debug, thiserror::Error)]
+pub enum CompileError {
+    /// The model or its layout breaks a rule.
+    #[error("{}", first(.0))]
+    Graph(Vec<VerifyError>),
+    /// The batch cannot be cut.
+    #[error(transparent)]
+    Microbatch(#[from] MicrobatchError),
+    /// A pass cannot lower the model.
+    #[error(transparent)]
+    Lower(#[from] LowerError),
+    /// The schedule breaks a rule: a bug.
+    #[error("{}", first(.0))]
+    Schedule(Vec<ScheduleError>),
+    /// A task has no kernel.
+    #[error(transparent)]
+    Emit(#[from] EmitError),
+    /// The program breaks a rule: a bug.
+    #[error("{}", first(.0))]
+    Program(Vec<ProgramError>),
+}
+
+/// The first of several errors, and how many follow.
+pub(crate) fn first<E: Display>(errors: &[E]) -> String {
+    match errors {
+        [] => String::new(),
+        [only] => only.to_string(),
+        [first, rest @ ..] => format!("{first} (and {} more)", rest.len()),
+    }
+}

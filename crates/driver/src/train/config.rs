@@ -1,0 +1,273 @@
+//! What a training run is made of: the fields of a TOML file, each with a default.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::models::{ModelConfig, PresetError};
+use crate::pipeline::DEFAULT_LEAVES;
+use crate::{Decays, LearningRate, Leaves, Optimizer, Rule};
+
+/// Why a configuration is wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The file is not a configuration.
+    #[error("{}: {source}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        source: toml::de::Error,
+    },
+    /// No such model or size.
+    #[error(transparent)]
+    Preset(#[from] PresetError),
+    /// A field has a value it cannot have.
+    #[error("`{field}` is {value}; {wanted}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// What it can be.
+        wanted: &'static str,
+    },
+}
+
+/// Which update rule is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OptimizerKind {
+    /// Adam with decoupled weight decay.
+    AdamW,
+    /// Adam.
+    Adam,
+    /// Stochastic gradient descent.
+    Sgd,
+}
+
+/// A training run. Every field has a default: the embedded data and a model that learns it in a minute.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TrainConfig {
+    /// Model family: gpt2 or llama.
+    pub model: String,
+    /// Preset that gives the sizes not set below.
+    pub size: String,
+    /// Transformer blocks.
+    pub layers: Option<usize>,
+    /// Attention heads.
+    pub heads: Option<usize>,
+    /// Heads of keys and values (llama).
+    pub kv_heads: Option<usize>,
+    /// Width of the residual stream.
+    pub width: Option<usize>,
+    /// Tokens in a sequence.
+    pub context: Option<usize>,
+    /// Probability of dropping an element.
+    pub dropout: f32,
+    /// Steps to train.
+    pub steps: u64,
+    /// Sequences in a step.
+    pub batch: usize,
+    /// Parts into which the batch is cut to save memory; the bits stay the same for powers of two up to 8.
+    pub accumulate: usize,
+    /// Update rule.
+    pub optimizer: OptimizerKind,
+    /// Highest learning rate.
+    pub lr: f32,
+    /// Learning rate of the last step, as a share of the highest.
+    pub lr_floor: f32,
+    /// Steps of linear warm-up.
+    pub warmup: u64,
+    /// Decay of the first moment (adam, adamw).
+    pub beta1: f32,
+    /// Decay of the second moment (adam, adamw).
+    pub beta2: f32,
+    /// Added to the root of the second moment (adam, adamw).
+    pub eps: f32,
+    /// Momentum (sgd).
+    pub momentum: f32,
+    /// Nesterov's look-ahead (sgd).
+    pub nesterov: bool,
+    /// Weight decay of matrices.
+    pub weight_decay: f32,
+    /// Largest gradient norm let through; 0 for no clipping.
+    pub clip: f32,
+    /// Seed of initialization, data order and dropout.
+    pub seed: u64,
+    /// Cores to use; 0 for all of this machine.
+    pub cores: usize,
+    /// Leaves of sums over rows.
+    pub leaves_batch: usize,
+    /// Leaves of sums over features.
+    pub leaves_feature: usize,
+    /// Text file or directory to train on; the embedded grammar if absent.
+    pub data: Option<PathBuf>,
+    /// A Hugging Face tokenizer.json; bytes if absent.
+    pub tokenizer: Option<PathBuf>,
+    /// Directory to write the trained model to.
+    pub save: Option<PathBuf>,
+}
+
+impl Default for TrainConfig {
+    fn default() -> Self {
+        TrainConfig {
+            model: "gpt2".into(),
+            size: "nano".into(),
+            layers: None,
+            heads: None,
+            kv_heads: None,
+            width: None,
+            context: None,
+            dropout: 0.0,
+            steps: 400,
+            batch: 16,
+            accumulate: 1,
+            optimizer: OptimizerKind::AdamW,
+            lr: 3e-3,
+            lr_floor: 0.1,
+            warmup: 20,
+            beta1: 0.9,
+            beta2: 0.95,
+            eps: 1e-8,
+            momentum: 0.9,
+            nesterov: false,
+            weight_decay: 0.1,
+            clip: 1.0,
+            seed: 0,
+            cores: 0,
+            leaves_batch: DEFAULT_LEAVES.batch,
+            leaves_feature: DEFAULT_LEAVES.feature,
+            data: None,
+            tokenizer: None,
+            save: None,
+        }
+    }
+}
+
+impl TrainConfig {
+    /// Reads a TOML file.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_path_buf(), source })?;
+        toml::from_str(&text).map_err(|source| ConfigError::Parse { path: path.to_path_buf(), source })
+    }
+
+    /// The model for a vocabulary.
+    pub fn model(&self, vocab: usize) -> Result<ModelConfig, ConfigError> {
+        self.check()?;
+        let mut model = ModelConfig::preset(&self.model, &self.size)?.with_vocab(vocab);
+        match &mut model {
+            ModelConfig::Gpt2(model) => {
+                set(&mut model.layers, self.layers);
+                set(&mut model.heads, self.heads);
+                if let Some(width) = self.width {
+                    (model.width, model.hidden) = (width, 4 * width);
+                }
+                model.dropout = self.dropout;
+            }
+            ModelConfig::Llama(model) => {
+                let grouped = model.heads / model.kv_heads.max(1);
+                set(&mut model.layers, self.layers);
+                set(&mut model.heads, self.heads);
+                model.kv_heads = self.kv_heads.unwrap_or_else(|| (model.heads / grouped).max(1));
+                if let Some(width) = self.width {
+                    (model.hidden, model.width) = (model.hidden * width / model.width, width);
+                }
+                model.head_dim = model.width / model.heads.max(1);
+                model.dropout = self.dropout;
+            }
+            ModelConfig::Mlp(_) => {
+                return self.field("model", &self.model, "train reads text: use gpt2 or llama (mlp is for the library)");
+            }
+        }
+        Ok(match self.context {
+            Some(context) => model.with_context(context),
+            None => model,
+        })
+    }
+
+    /// The sequence length for a model.
+    pub fn context_of(&self, model: &ModelConfig) -> usize {
+        self.context.or(model.context()).unwrap_or(1)
+    }
+
+    /// How sums are cut.
+    pub fn leaves(&self) -> Leaves {
+        Leaves { batch: self.leaves_batch, feature: self.leaves_feature }
+    }
+
+    /// The cores to use.
+    pub fn cores(&self) -> usize {
+        match self.cores {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            cores => cores,
+        }
+    }
+
+    /// The learning rate over the run.
+    pub fn learning_rate(&self) -> LearningRate {
+        let (peak, floor) = (self.lr, self.lr * self.lr_floor);
+        LearningRate { peak, floor, warmup: self.warmup, steps: self.steps }
+    }
+
+    /// The optimizer.
+    pub fn optimizer(&self) -> Result<Optimizer, ConfigError> {
+        let Self { beta1, beta2, eps, momentum, nesterov, .. } = *self;
+        let rule = match self.optimizer {
+            OptimizerKind::AdamW => Rule::Adam { beta1, beta2, eps, decoupled: true },
+            OptimizerKind::Adam => Rule::Adam { beta1, beta2, eps, decoupled: false },
+            OptimizerKind::Sgd => Rule::Sgd { momentum, nesterov },
+        };
+        let clip = (self.clip > 0.0).then_some(self.clip);
+        Ok(Optimizer { rule, decay: self.weight_decay, decays: Decays::Matrices, clip, keep_gradients: false })
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let counts = [("batch", self.batch), ("accumulate", self.accumulate), ("steps", self.steps as usize)];
+        for (field, value) in counts {
+            if value == 0 {
+                return self.field(field, &value, "it must be at least 1");
+            }
+        }
+        for (field, leaves) in [("leaves_batch", self.leaves_batch), ("leaves_feature", self.leaves_feature)] {
+            if !leaves.is_power_of_two() || leaves > 1024 {
+                return self.field(field, &leaves, "it must be a power of two up to 1024");
+            }
+        }
+        if !(0.0..1.0).contains(&self.dropout) {
+            return self.field("dropout", &self.dropout, "it must be at least 0 and below 1");
+        }
+        let rates = [("lr", self.lr), ("weight_decay", self.weight_decay), ("clip", self.clip), ("eps", self.eps)];
+        for (field, value) in rates {
+            if !value.is_finite() || value < 0.0 {
+                return self.field(field, &value, "it must be a number not below 0");
+            }
+        }
+        for (field, value) in [("beta1", self.beta1), ("beta2", self.beta2), ("momentum", self.momentum)] {
+            if !(0.0..1.0).contains(&value) {
+                return self.field(field, &value, "it must be at least 0 and below 1");
+            }
+        }
+        Ok(())
+    }
+
+    fn field<T>(&self, field: &'static str, value: &dyn std::fmt::Display, wanted: &'static str) -> Result<T, ConfigError> {
+        Err(ConfigError::Field { field, value: value.to_string(), wanted })
+    }
+}
+
+fn set(size: &mut usize, given: Option<usize>) {
+    if let Some(given) = given {
+        *size = given;
+    }
+}

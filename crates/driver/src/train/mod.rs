@@ -1,0 +1,182 @@
+//! Training a language model from a configuration: data in, weights out.
+
+mod config;
+
+pub use config::{ConfigError, OptimizerKind, TrainConfig};
+
+use std::path::Path;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::data::{DataError, Dataset};
+use crate::models::ModelConfig;
+use crate::pipeline::Settings;
+use crate::{Error, Goal, LearningRate, Profile, Trainer, hf};
+
+/// One finished step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Which step, from 1.
+    pub step: u64,
+    /// The loss before the update.
+    pub loss: f32,
+    /// Tokens per second of this step.
+    pub tokens_per_s: f64,
+    /// The learning rate.
+    pub lr: f32,
+    /// The gradient norm before clipping.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gradient_norm: Option<f32>,
+}
+
+/// A whole run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// Steps done.
+    pub steps: u64,
+    /// Mean loss of the last tenth of the steps.
+    pub loss: f32,
+    /// The least loss any model can reach on this data, where it is known.
+    pub entropy: Option<f64>,
+    /// Trained numbers.
+    pub parameters: u64,
+    /// Tokens per second over all steps.
+    pub tokens_per_s: f64,
+    /// Seconds spent in steps.
+    pub seconds: f64,
+    /// Peak bytes of a step: the arena.
+    pub peak_bytes: usize,
+    /// Share of the time spent in matrix products.
+    pub matmul_share: f64,
+    /// Fingerprint of all weights.
+    pub weights_hash: String,
+}
+
+/// A run in progress.
+pub struct Run {
+    config: TrainConfig,
+    model: ModelConfig,
+    data: Dataset,
+    trainer: Trainer,
+    rate: LearningRate,
+    tokens: Vec<i64>,
+    targets: Vec<i64>,
+    losses: Vec<f32>,
+    seconds: f64,
+    profile: Profile,
+}
+
+impl Run {
+    /// Reads the data and compiles the model.
+    pub fn new(config: TrainConfig) -> Result<Self, Error> {
+        let data = open_data(&config)?;
+        let model = config.model(data.vocab())?;
+        let context = config.context_of(&model);
+        data.check(context)?;
+        let graph = model.training_graph(config.batch, context)?;
+        let settings = Settings {
+            plan: crate::Plan { microbatches: config.accumulate },
+            leaves: config.leaves(),
+            seed: config.seed,
+            cores: config.cores(),
+            ..Settings::new(Goal::Train(config.optimizer()?))
+        };
+        let trainer = Trainer::with_settings(&graph, &settings)?;
+        let size = config.batch * context;
+        let rate = config.learning_rate();
+        let (losses, profile) = (Vec::with_capacity(config.steps as usize), Profile::default());
+        let (tokens, targets) = (vec![0; size], vec![0; size]);
+        Ok(Run { config, model, data, trainer, rate, tokens, targets, losses, seconds: 0.0, profile })
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &TrainConfig {
+        &self.config
+    }
+
+    /// The model.
+    pub fn model(&self) -> &ModelConfig {
+        &self.model
+    }
+
+    /// The data.
+    pub fn data(&self) -> &Dataset {
+        &self.data
+    }
+
+    /// The trainer.
+    pub fn trainer(&self) -> &Trainer {
+        &self.trainer
+    }
+
+    /// Where the time of the steps went.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// The loss of every step so far.
+    pub fn losses(&self) -> &[f32] {
+        &self.losses
+    }
+
+    /// Whether all steps are done.
+    pub fn is_done(&self) -> bool {
+        self.trainer.steps() >= self.config.steps
+    }
+
+    /// Does one step.
+    pub fn step(&mut self) -> Result<Report, Error> {
+        let start = Instant::now();
+        let step = self.trainer.steps();
+        let context = self.tokens.len() / self.config.batch;
+        self.data.batch(step, self.config.batch, context, &mut self.tokens, &mut self.targets);
+        let session = self.trainer.session_mut();
+        session.feed("tokens", &self.tokens)?;
+        session.feed("targets", &self.targets)?;
+        let lr = self.rate.at(step);
+        let result = self.trainer.run(lr, Some(&mut self.profile))?;
+        if !result.loss.is_finite() {
+            return Err(Error::Diverged { loss: result.loss, step: step + 1 });
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        self.seconds += seconds;
+        self.losses.push(result.loss);
+        let tokens_per_s = self.tokens.len() as f64 / seconds;
+        Ok(Report { step: step + 1, loss: result.loss, tokens_per_s, lr, gradient_norm: result.gradient_norm })
+    }
+
+    /// Writes the weights as a Hugging Face directory.
+    pub fn save(&self, dir: &Path) -> Result<(), Error> {
+        let weights = self.trainer.session().weights()?;
+        Ok(hf::write_model(dir, &self.model, &weights)?)
+    }
+
+    /// What the run has come to.
+    pub fn summary(&self) -> Result<Summary, Error> {
+        let session = self.trainer.session();
+        let last = &self.losses[self.losses.len() - self.losses.len().div_ceil(10)..];
+        let by_kernel = self.profile.by_kernel(session.program());
+        let all: f64 = by_kernel.iter().map(|(_, seconds)| seconds).sum();
+        let matmul: f64 = by_kernel.iter().filter(|(name, _)| name == "matmul").map(|(_, seconds)| seconds).sum();
+        Ok(Summary {
+            steps: self.trainer.steps(),
+            loss: last.iter().sum::<f32>() / last.len().max(1) as f32,
+            entropy: self.data.entropy(),
+            parameters: self.model.parameters(),
+            tokens_per_s: (self.losses.len() * self.tokens.len()) as f64 / self.seconds.max(f64::MIN_POSITIVE),
+            seconds: self.seconds,
+            peak_bytes: session.arena_bytes(),
+            matmul_share: matmul / all.max(f64::MIN_POSITIVE),
+            weights_hash: format!("{:032x}", session.weights_hash()?),
+        })
+    }
+}
+
+fn open_data(config: &TrainConfig) -> Result<Dataset, DataError> {
+    match (&config.data, &config.tokenizer) {
+        (None, _) => Ok(Dataset::grammar(config.seed)),
+        (Some(data), None) => Dataset::open_text(data, config.seed),
+        (Some(data), Some(tokenizer)) => Dataset::open_tokenized(data, tokenizer, config.seed),
+    }
+}

@@ -1,0 +1,135 @@
+//! Training a model step by step.
+
+use phalanx_ir::graph::Graph;
+use phalanx_lower::{Goal, HYPER, Optimizer, Rule};
+
+use crate::pipeline::Settings;
+use crate::session::{Feed, Profile, Session};
+use crate::Error;
+
+/// What a step reports.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// The loss before the update.
+    pub loss: f32,
+    /// The gradient norm before clipping, if gradients are clipped.
+    pub gradient_norm: Option<f32>,
+}
+
+/// A model being trained.
+pub struct Trainer {
+    session: Session,
+    rule: Rule,
+    clips: bool,
+    loss: String,
+    /// Steps done so far.
+    done: u64,
+}
+
+impl Trainer {
+    /// Compiles `model`, whose first output is the loss, for training on all cores of this machine.
+    pub fn new(model: &Graph, optimizer: Optimizer) -> Result<Self, Error> {
+        Trainer::with_settings(model, &Settings::new(Goal::Train(optimizer)))
+    }
+
+    /// The same with all settings; the goal must be training.
+    pub fn with_settings(model: &Graph, settings: &Settings) -> Result<Self, Error> {
+        let session = Session::new(model, settings)?;
+        let Goal::Train(optimizer) = &settings.goal else {
+            unreachable!("a trainer is made with a training goal");
+        };
+        let loss = model.values()[model.outputs()[0]].name.clone();
+        Ok(Trainer { session, rule: optimizer.rule, clips: optimizer.clip.is_some(), loss, done: 0 })
+    }
+
+    /// The compiled model.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The compiled model, to feed it or set its weights.
+    pub fn session_mut(&mut self) -> &mut Session {
+        &mut self.session
+    }
+
+    /// Steps done so far.
+    pub fn steps(&self) -> u64 {
+        self.done
+    }
+
+    /// Feeds the inputs, runs one step with this learning rate and reports the loss.
+    pub fn step(&mut self, feeds: &[(&str, Feed<'_>)], learning_rate: f32) -> Result<Step, Error> {
+        for &(name, feed) in feeds {
+            self.session.feed(name, feed)?;
+        }
+        self.run(learning_rate, None)
+    }
+
+    /// Runs one step on what was fed last.
+    pub fn run(&mut self, learning_rate: f32, profile: Option<&mut Profile>) -> Result<Step, Error> {
+        let hyper = self.hyper(learning_rate);
+        self.session.feed(HYPER, &hyper)?;
+        match profile {
+            Some(profile) => self.session.run_profiled(profile),
+            None => self.session.run(),
+        }
+        self.done += 1;
+        let loss = self.session.read(&self.loss)?[0];
+        let gradient_norm = match self.clips {
+            true => Some(self.session.read("gradient_norm")?[0]),
+            false => None,
+        };
+        Ok(Step { loss, gradient_norm })
+    }
+
+    /// The scalars of the coming step: learning rate, bias corrections, step number.
+    fn hyper(&self, learning_rate: f32) -> [f32; 8] {
+        let step = self.done + 1;
+        let correction = |beta: f32| (1.0 - f64::from(beta).powf(step as f64)) as f32;
+        let (first, second) = match self.rule {
+            Rule::Adam { beta1, beta2, .. } => (correction(beta1), correction(beta2)),
+            Rule::Sgd { .. } => (1.0, 1.0),
+        };
+        [learning_rate, first, second, self.done as f32, 0.0, 0.0, 0.0, 0.0]
+    }
+}
+
+/// A learning rate that warms up linearly and then falls along a cosine to a floor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LearningRate {
+    /// The highest rate, reached after the warm-up.
+    pub peak: f32,
+    /// The rate of the last step.
+    pub floor: f32,
+    /// Steps of the warm-up.
+    pub warmup: u64,
+    /// Steps in all.
+    pub steps: u64,
+}
+
+impl LearningRate {
+    /// The rate of step `step`, from 0.
+    pub fn at(&self, step: u64) -> f32 {
+        if step < self.warmup {
+            return self.peak * (step + 1) as f32 / self.warmup as f32;
+        }
+        let span = self.steps.saturating_sub(self.warmup + 1).max(1);
+        let progress = ((step - self.warmup) as f64 / span as f64).min(1.0);
+        let cosine = 0.5 * (1.0 + (std::f64::consts::PI * progress).cos());
+        self.floor + (self.peak - self.floor) * cosine as f32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_learning_rate_rises_linearly_and_falls_along_a_cosine() {
+        let rate = LearningRate { peak: 1.0, floor: 0.1, warmup: 4, steps: 15 };
+        assert_eq!([0, 1, 3].map(|step| rate.at(step)), [0.25, 0.5, 1.0]);
+        assert_eq!(rate.at(4), 1.0);
+        assert!((rate.at(9) - 0.55).abs() < 1e-6, "half way between peak and floor, got {}", rate.at(9));
+        assert_eq!([rate.at(14), rate.at(100)], [0.1, 0.1]);
+    }
+}

@@ -1,0 +1,209 @@
+//! Building a model layer by layer; each is checked when it is added.
+
+use std::collections::BTreeSet;
+
+use super::{Flow, Graph, Layer, LayerId, Value, ValueId};
+use crate::{Activation, Binary, Id, Init, Op, OpError, Reduce, Shape, TensorType, Unary};
+
+/// Why a layer cannot be added.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BuildError {
+    /// The operator does not take these operands.
+    #[error("layer `{layer}` ({op}): {source}")]
+    Op {
+        /// The layer being added.
+        layer: String,
+        /// Its operator.
+        op: String,
+        /// What is wrong with which operand.
+        source: Box<OpError>,
+    },
+    /// A leaf has a type it cannot have.
+    #[error("layer `{layer}`: {ty} {reason}")]
+    Leaf {
+        /// The layer being added.
+        layer: String,
+        /// Its type.
+        ty: TensorType,
+        /// Why not, and what to do.
+        reason: String,
+    },
+}
+
+/// Collects layers; [`Builder::finish`] gives the graph.
+///
+/// ```
+/// use phalanx_ir::{TensorType, graph::Builder, Init};
+/// let mut model = Builder::new("line");
+/// let x = model.input("x", TensorType::f32([4, 2]))?;
+/// let w = model.param("w", [1, 2], Init::Normal(0.1))?;
+/// let y = model.linear("y", x, w, None)?;
+/// println!("{}", model.finish([y]));
+/// # Ok::<(), phalanx_ir::graph::BuildError>(())
+/// ```
+pub struct Builder {
+    graph: Graph,
+    names: BTreeSet<String>,
+}
+
+impl Builder {
+    /// Starts an empty model.
+    pub fn new(name: impl Into<String>) -> Self {
+        let graph = Flow {
+            name: name.into(),
+            layers: Default::default(),
+            values: Default::default(),
+            outputs: Vec::new(),
+        };
+        Builder { graph, names: BTreeSet::new() }
+    }
+
+    /// The type of a value added so far.
+    pub fn ty(&self, value: ValueId) -> &TensorType {
+        self.graph.ty(value)
+    }
+
+    /// The shape of a value added so far.
+    pub fn shape(&self, value: ValueId) -> &Shape {
+        &self.graph.ty(value).shape
+    }
+
+    /// The value called `name`, if one was added.
+    pub fn find(&self, name: &str) -> Option<ValueId> {
+        self.graph.find(name)
+    }
+
+    /// The layer that computes a value added so far.
+    pub fn layer_of(&self, value: ValueId) -> LayerId {
+        self.graph.values[value].layer
+    }
+
+    /// Ends the model; `outputs` are what it returns, a scalar loss first if it is to be trained.
+    pub fn finish(mut self, outputs: impl Into<Vec<ValueId>>) -> Graph {
+        self.graph.outputs = outputs.into();
+        self.graph
+    }
+
+    /// Adds a layer and gives its results. A name already taken gets a number appended.
+    pub fn add(&mut self, name: &str, op: Op, operands: &[ValueId]) -> Result<Vec<ValueId>, BuildError> {
+        let types: Vec<_> = operands.iter().map(|&value| self.ty(value).clone()).collect();
+        let results = op.infer(&types).map_err(|source| BuildError::Op {
+            layer: name.to_string(),
+            op: op.to_text().0,
+            source: Box::new(source),
+        })?;
+        Ok(self.push(name, op, operands, results))
+    }
+
+    /// Adds a layer with one result.
+    pub fn add_one(&mut self, name: &str, op: Op, operands: &[ValueId]) -> Result<ValueId, BuildError> {
+        self.add(name, op, operands).map(|results| results[0])
+    }
+
+    /// Adds a leaf layer of the given type.
+    pub fn leaf(&mut self, name: &str, op: Op, ty: TensorType) -> Result<ValueId, BuildError> {
+        match op.check_leaf(&ty) {
+            Ok(()) => Ok(self.push(name, op, &[], vec![ty])[0]),
+            Err((wanted, fix)) => {
+                let reason = format!("{wanted}; {fix}");
+                Err(BuildError::Leaf { layer: name.to_string(), ty, reason })
+            }
+        }
+    }
+
+    fn push(&mut self, name: &str, op: Op, operands: &[ValueId], types: Vec<TensorType>) -> Vec<ValueId> {
+        let layer = LayerId::from_index(self.graph.layers.len());
+        let single = types.len() == 1;
+        let mut results = Vec::new();
+        for (index, ty) in types.into_iter().enumerate() {
+            let name = if single { name.to_string() } else { format!("{name}.{index}") };
+            let name = self.unused(name);
+            results.push(self.graph.values.push(Value { name, ty, layer }));
+        }
+        let operands = operands.to_vec();
+        self.graph.layers.push(Layer { op, operands, results: results.clone(), label: () });
+        results
+    }
+
+    fn unused(&mut self, name: String) -> String {
+        let mut candidate = name.clone();
+        let mut number = 1;
+        while !self.names.insert(candidate.clone()) {
+            number += 1;
+            candidate = format!("{name}_{number}");
+        }
+        candidate
+    }
+}
+
+/// Shorthands, one a layer kind.
+impl Builder {
+    /// A tensor fed before each step.
+    pub fn input(&mut self, name: &str, ty: TensorType) -> Result<ValueId, BuildError> {
+        self.leaf(name, Op::Input, ty)
+    }
+
+    /// A trained tensor of 32-bit floats.
+    pub fn param(&mut self, name: &str, shape: impl Into<Shape>, init: Init) -> Result<ValueId, BuildError> {
+        self.leaf(name, Op::Param(init), TensorType::f32(shape))
+    }
+
+    /// x · weightᵀ + bias, the weight stored `[out, in]`.
+    pub fn linear(
+        &mut self,
+        name: &str,
+        x: ValueId,
+        weight: ValueId,
+        bias: Option<ValueId>,
+    ) -> Result<ValueId, BuildError> {
+        let operands: Vec<_> = [x, weight].into_iter().chain(bias).collect();
+        self.add_one(name, Op::Linear { transposed: false, activation: Activation::None }, &operands)
+    }
+
+    /// An element-wise function.
+    pub fn unary(&mut self, name: &str, unary: Unary, x: ValueId) -> Result<ValueId, BuildError> {
+        self.add_one(name, Op::Unary(unary), &[x])
+    }
+
+    /// An element-wise function of two tensors.
+    pub fn binary(
+        &mut self,
+        name: &str,
+        binary: Binary,
+        a: ValueId,
+        b: ValueId,
+    ) -> Result<ValueId, BuildError> {
+        self.add_one(name, Op::Binary(binary), &[a, b])
+    }
+
+    /// The same elements in another shape.
+    pub fn reshape(
+        &mut self,
+        name: &str,
+        x: ValueId,
+        shape: impl Into<Shape>,
+    ) -> Result<ValueId, BuildError> {
+        self.add_one(name, Op::Reshape(shape.into()), &[x])
+    }
+
+    /// Mean of -log softmax(logits)\[label\] over the labels that are not `ignore`.
+    pub fn cross_entropy(
+        &mut self,
+        name: &str,
+        logits: ValueId,
+        labels: ValueId,
+        ignore: i64,
+    ) -> Result<ValueId, BuildError> {
+        let sum = self.add_one(&format!("{name}.sum"), Op::CrossEntropy { ignore }, &[logits, labels])?;
+        let count = self.add_one(&format!("{name}.count"), Op::CountLabels { ignore }, &[labels])?;
+        self.binary(name, Binary::Div, sum, count)
+    }
+
+    /// Mean of (prediction - target)².
+    pub fn mse(&mut self, name: &str, prediction: ValueId, target: ValueId) -> Result<ValueId, BuildError> {
+        let difference = self.binary(&format!("{name}.difference"), Binary::Sub, prediction, target)?;
+        let square = self.unary(&format!("{name}.square"), Unary::Square, difference)?;
+        let axes = (0..self.shape(square).rank()).collect();
+        self.add_one(name, Op::Reduce { kind: Reduce::Mean, axes, keep: false }, &[square])
+    }
+}

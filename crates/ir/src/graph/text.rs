@@ -1,0 +1,151 @@
+//! Printing and parsing of flows: one line a layer.
+//!
+//! ```text
+//! graph @mlp {
+//!   %x = input f32[64, 784]
+//!   %w = param init=normal(0.02) f32[10, 784]
+//!   %y = linear %x, %w : f32[64, 10]
+//!   return %y
+//! }
+//! ```
+
+use std::collections::HashMap;
+use std::fmt;
+
+use super::{Flow, Graph, Layer, LayerId, Value, ValueId};
+use crate::text::{Block, Cursor, ParseError, block};
+use crate::{Id, Op, TensorType};
+
+/// Text of what a level adds to values (the type) and layers (placements).
+pub trait Label: Sized {
+    /// Writes the label; a layer's label is written with a space before it, or not at all.
+    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+    /// Reads the label back.
+    fn parse(cursor: &mut Cursor<'_>) -> Result<Self, ParseError>;
+}
+
+impl Label for TensorType {
+    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+    fn parse(cursor: &mut Cursor<'_>) -> Result<Self, ParseError> {
+        cursor.tensor_type()
+    }
+}
+
+impl Label for () {
+    fn print(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
+    }
+    fn parse(_: &mut Cursor<'_>) -> Result<Self, ParseError> {
+        Ok(())
+    }
+}
+
+/// Prints a flow under the given keyword.
+pub fn print_flow<T: Label, L: Label>(
+    flow: &Flow<T, L>,
+    keyword: &str,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    let names = |values: &[ValueId]| {
+        let names: Vec<_> = values.iter().map(|&value| format!("%{}", flow.values[value].name)).collect();
+        names.join(", ")
+    };
+    writeln!(f, "{keyword} @{} {{", flow.name)?;
+    for (_, layer) in flow.layers.iter() {
+        let (op, attrs) = layer.op.to_text();
+        write!(f, "  {} = {op}{attrs}", names(&layer.results))?;
+        let operands = names(&layer.operands);
+        write!(f, " {operands}{}", if layer.op.is_leaf() { "" } else { " : " })?;
+        for (index, &result) in layer.results.iter().enumerate() {
+            write!(f, "{}", if index > 0 { ", " } else { "" })?;
+            flow.values[result].ty.print(f)?;
+        }
+        layer.label.print(f)?;
+        writeln!(f)?;
+    }
+    writeln!(f, "  return {}", names(&flow.outputs))?;
+    write!(f, "}}")
+}
+
+/// Parses what [`print_flow`] prints. The result is not verified.
+pub fn parse_flow<T: Label, L: Label>(text: &str, keyword: &str) -> Result<Flow<T, L>, ParseError> {
+    let Block { name, mut lines, end } = block(text, keyword)?;
+    let Some(mut last) = lines.pop() else {
+        return end.error("expected `return` before `}`");
+    };
+    let mut reader = Reader {
+        flow: Flow { name, layers: Default::default(), values: Default::default(), outputs: Vec::new() },
+        names: HashMap::new(),
+    };
+    for mut line in lines {
+        reader.layer(&mut line)?;
+    }
+    last.expect("return")?;
+    reader.flow.outputs = if last.at_end() { Vec::new() } else { last.list(|c| reader.value(c))? };
+    if !last.at_end() {
+        return last.error("text is left over after the outputs");
+    }
+    Ok(reader.flow)
+}
+
+struct Reader<T, L> {
+    flow: Flow<T, L>,
+    names: HashMap<String, ValueId>,
+}
+
+impl<T: Label, L: Label> Reader<T, L> {
+    fn layer(&mut self, line: &mut Cursor<'_>) -> Result<(), ParseError> {
+        let results = line.list(|c| c.expect("%").and_then(|()| c.word()))?;
+        line.expect("=")?;
+        let op_name = line.word()?;
+        let attrs = line.attrs()?;
+        let op = Op::from_text(op_name, attrs).or_else(|message| line.error(message))?;
+        let operands = if line.peek("%") { line.list(|c| self.value(c))? } else { Vec::new() };
+        if !op.is_leaf() {
+            line.expect(":")?;
+        }
+        let types = line.list(T::parse)?;
+        let label = L::parse(line)?;
+        if types.len() != results.len() {
+            return line.error(format!("{} results but {} types", results.len(), types.len()));
+        }
+        if !line.at_end() {
+            return line.error("text is left over after the types");
+        }
+        let layer = LayerId::from_index(self.flow.layers.len());
+        let mut ids = Vec::new();
+        for (name, ty) in results.into_iter().zip(types) {
+            let id = self.flow.values.push(Value { name: name.to_string(), ty, layer });
+            if self.names.insert(name.to_string(), id).is_some() {
+                return line.error(format!("%{name} is defined twice"));
+            }
+            ids.push(id);
+        }
+        self.flow.layers.push(Layer { op, operands, results: ids, label });
+        Ok(())
+    }
+
+    fn value(&self, line: &mut Cursor<'_>) -> Result<ValueId, ParseError> {
+        line.expect("%")?;
+        let name = line.word()?;
+        match self.names.get(name) {
+            Some(&id) => Ok(id),
+            None => line.error(format!("%{name} is not defined before this line")),
+        }
+    }
+}
+
+impl fmt::Display for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        print_flow(self, "graph", f)
+    }
+}
+
+impl std::str::FromStr for Graph {
+    type Err = ParseError;
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        parse_flow(text, "graph")
+    }
+}

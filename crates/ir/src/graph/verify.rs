@@ -1,0 +1,151 @@
+//! What holds for every flow:
+//!
+//! 1. operands are defined by earlier layers;
+//! 2. each value is a result of the layer it names; its name is unique and, like the graph's, writable;
+//! 3. result types are what the shape rules give for the operands; leaves have one result of a legal type;
+//! 4. the graph returns something it computes.
+
+use std::collections::BTreeSet;
+
+use super::{Flow, Graph, Layer, LayerId};
+use crate::{OpError, TensorType};
+
+/// A broken invariant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VerifyError {
+    /// An operand is not defined before its use.
+    #[error("layer `{layer}` uses a value that no earlier layer defines")]
+    UseBeforeDefinition {
+        /// The using layer.
+        layer: String,
+    },
+    /// A name is taken twice or cannot be written.
+    #[error("`{name}` is not a unique name of letters, digits, `_`, `.`, `-`")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// Results do not match the shape rule.
+    #[error("layer `{layer}` is written as {written} but its operator gives {inferred}")]
+    Type {
+        /// The layer.
+        layer: String,
+        /// The types in the graph.
+        written: String,
+        /// The types by the rule.
+        inferred: String,
+    },
+    /// The operator does not take the operands.
+    #[error("layer `{layer}`: {source}")]
+    Op {
+        /// The layer.
+        layer: String,
+        /// What is wrong.
+        source: OpError,
+    },
+    /// An output is not a value of the graph, or there is none.
+    #[error("the graph returns nothing it computes")]
+    Outputs,
+}
+
+/// Checks a flow; `infer` gives the result types of a layer by this level's rules, for a
+/// leaf those it has if they are legal.
+pub fn verify_flow<T: PartialEq + ToString, L>(
+    flow: &Flow<T, L>,
+    infer: impl Fn(&Layer<L>, &[&T]) -> Result<Vec<T>, OpError>,
+) -> Result<(), Vec<VerifyError>> {
+    let mut errors = Vec::new();
+    let mut names = BTreeSet::new();
+    if !is_name(&flow.name) {
+        errors.push(VerifyError::Name { name: flow.name.clone() });
+    }
+    for (id, layer) in flow.layers.iter() {
+        let name = || layer.results.first().map_or(String::new(), |&value| flow.values[value].name.clone());
+        if !layer.operands.iter().all(|&value| flow.values.get(value).is_some_and(|v| v.layer < id)) {
+            errors.push(VerifyError::UseBeforeDefinition { layer: name() });
+            continue;
+        }
+        for &result in &layer.results {
+            let value = &flow.values[result];
+            if value.layer != id || !is_name(&value.name) || !names.insert(&value.name) {
+                errors.push(VerifyError::Name { name: value.name.clone() });
+            }
+        }
+        errors.extend(check_types(flow, id, &infer, name()));
+    }
+    if flow.outputs.is_empty() || flow.outputs.iter().any(|&value| flow.values.get(value).is_none()) {
+        errors.push(VerifyError::Outputs);
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
+}
+
+fn check_types<T: PartialEq + ToString, L>(
+    flow: &Flow<T, L>,
+    id: LayerId,
+    infer: &impl Fn(&Layer<L>, &[&T]) -> Result<Vec<T>, OpError>,
+    name: String,
+) -> Option<VerifyError> {
+    let layer = &flow.layers[id];
+    let operands: Vec<&T> = layer.operands.iter().map(|&value| flow.ty(value)).collect();
+    let inferred = match infer(layer, &operands) {
+        Ok(inferred) => inferred,
+        Err(source) => return Some(VerifyError::Op { layer: name, source }),
+    };
+    let written: Vec<&T> = layer.results.iter().map(|&value| flow.ty(value)).collect();
+    if inferred.iter().eq(written.iter().copied()) {
+        return None;
+    }
+    let list = |types: &mut dyn Iterator<Item = String>| types.collect::<Vec<_>>().join(", ");
+    Some(VerifyError::Type {
+        layer: name,
+        written: list(&mut written.iter().map(|ty| ty.to_string())),
+        inferred: list(&mut inferred.iter().map(|ty| ty.to_string())),
+    })
+}
+
+impl Graph {
+    /// Checks every invariant of this file's head; all broken ones are reported.
+    pub fn verify(&self) -> Result<(), Vec<VerifyError>> {
+        verify_flow(self, |layer, operands| {
+            let operands: Vec<TensorType> = operands.iter().map(|&ty| ty.clone()).collect();
+            let written: Vec<_> = layer.results.iter().map(|&value| self.ty(value).clone()).collect();
+            layer.op.infer_or_keep(&operands, &written)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Id;
+
+    const TEXT: &str = "graph @x {
+        %a = input f32[1]
+        %b = relu %a : f32[1]
+        %c = relu %b : f32[1]
+        return %c
+    }";
+
+    #[test]
+    fn operands_come_from_earlier_layers() {
+        let mut graph: Graph = TEXT.parse().expect("the text is a graph");
+        let last = graph.outputs[0];
+        graph.layers[LayerId::from_index(1)].operands[0] = last;
+        assert_eq!(graph.verify(), Err(vec![VerifyError::UseBeforeDefinition { layer: "b".into() }]));
+    }
+
+    #[test]
+    fn values_and_layers_name_each_other() {
+        let mut graph: Graph = TEXT.parse().expect("the text is a graph");
+        let first = graph.layers[LayerId::from_index(0)].results[0];
+        graph.values[first].name = "b".into();
+        let last = graph.outputs[0];
+        graph.values[last].layer = LayerId::from_index(0);
+        let name = |name: &str| VerifyError::Name { name: name.into() };
+        assert_eq!(graph.verify(), Err(vec![name("b"), name("c")]));
+    }
+}

@@ -1,0 +1,26 @@
+//! The types of every level of a training step, from the model to the tasks of each device.
+//!
+//! | level | type | made by |
+//! | --- | --- | --- |
+//! | model | [`graph::Graph`] | `models`, or a user's own code |
+//! | model on devices | [`parallel::ParallelGraph`] | `plan::parallelize` |
+//! | tasks on buffers | [`tasks::TaskGraph`] | `lower` |
+//!
+//! Each level has a builder (the only way to make one), a verifier, a printer and a parser; printing and parsing are
+//! inverse to each other. Nothing here runs, prints to a terminal, or reads a file.
+#![forbid(unsafe_code)]
+
+mod dtype;
+mod id;
+mod op;
+mod shape;
+
+pub mod graph;
+pub mod parallel;
+pub mod tasks;
+pub mod text;
+
+pub use dtype::DType;
+pub use id::{Id, IdVec};
+pub use op::{Activation, Binary, Init, Op, Reduce, Unary};
+pub use shape::{MAX_RANK, OpError, Shape, TensorType, leaves_of};

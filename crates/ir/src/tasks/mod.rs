@@ -1,0 +1,102 @@
+//! Tasks on buffers: what each device computes in one step.
+//!
+//! The list of tasks is a program in the sequential sense: a task reads what the last earlier writer of a buffer left
+//! there. Dependencies follow from that ([`TaskGraph::predecessors`]); any order that respects them means the same.
+
+mod deps;
+mod op;
+mod text;
+mod verify;
+
+pub use op::TaskOp;
+pub use verify::TaskError;
+
+use crate::parallel::DeviceId;
+use crate::{IdVec, TensorType};
+
+crate::id! {
+    /// A buffer: one tile of a tensor in one device's memory.
+    pub struct BufferId("b");
+    /// A task: one kernel execution on one device.
+    pub struct TaskId("t");
+}
+
+/// Why a buffer exists, and so how long it lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Written by the host before a step; never by a task.
+    Input,
+    /// A trained tensor; lives across steps.
+    Param,
+    /// Optimizer state; zero before the first step, lives across steps.
+    State,
+    /// Read by the host after a step.
+    Output,
+    /// Lives from its first writer to its last reader.
+    Temp,
+}
+
+/// One tile of a tensor in one device's memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Buffer {
+    /// The tensor's name, for people.
+    pub name: String,
+    /// Element type and extents of the tile.
+    pub ty: TensorType,
+    /// Whose memory.
+    pub device: DeviceId,
+    /// Why it exists.
+    pub role: Role,
+    /// The buffer whose bytes these are, in another shape.
+    pub view_of: Option<BufferId>,
+}
+
+/// One kernel execution.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Task {
+    /// What is computed.
+    pub op: TaskOp,
+    /// Buffers only read, by slot.
+    pub reads: Vec<BufferId>,
+    /// Buffers written, by slot; some operators also read them.
+    pub writes: Vec<BufferId>,
+    /// Where.
+    pub device: DeviceId,
+    /// The layer of the model it comes from.
+    pub layer: String,
+    /// Which microbatch it belongs to; work shared by all comes last.
+    pub microbatch: u32,
+}
+
+/// All tasks of a step.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct TaskGraph {
+    /// The model's name.
+    pub name: String,
+    /// Every buffer.
+    pub buffers: IdVec<BufferId, Buffer>,
+    /// Every task, in an order that gives the step its meaning.
+    pub tasks: IdVec<TaskId, Task>,
+    /// What the host reads after a step, by name.
+    pub outputs: Vec<(String, BufferId)>,
+    /// Parameters with their gradients.
+    pub gradients: Vec<(BufferId, BufferId)>,
+    /// The scalar that training makes small.
+    pub loss: Option<BufferId>,
+}
+
+impl TaskGraph {
+    /// The buffer that owns the bytes of `buffer`.
+    pub fn root(&self, buffer: BufferId) -> BufferId {
+        let mut root = buffer;
+        while let Some(parent) = self.buffers[root].view_of {
+            root = parent;
+        }
+        root
+    }
+
+    /// The buffer called `name` whose role satisfies `wanted`.
+    pub fn find(&self, name: &str, wanted: impl Fn(Role) -> bool) -> Option<BufferId> {
+        self.buffers.iter().find(|(_, buffer)| buffer.name == name && wanted(buffer.role)).map(|(id, _)| id)
+    }
+}

@@ -1,0 +1,418 @@
+//! Operators of tasks: what a kernel is asked to do. Sizes are not here; they follow from the buffers.
+//!
+//! One table gives the type, its text form and the parser. Gradient operators that can add to what is already in
+//! their first result say so by `accumulate`; without it they overwrite.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::text::Attrs;
+use crate::{Activation, Binary, Reduce, Unary};
+
+/// A field of a task operator, as an attribute.
+trait Field: Sized {
+    fn put(&self, key: &str, attrs: Attrs) -> Attrs;
+    fn take(key: &str, attrs: &mut Attrs) -> Result<Self, String>;
+}
+
+macro_rules! word_fields {
+    ($($type:ty),*) => {$(
+        impl Field for $type {
+            fn put(&self, key: &str, attrs: Attrs) -> Attrs {
+                attrs.with(key, self)
+            }
+            fn take(key: &str, attrs: &mut Attrs) -> Result<Self, String> {
+                attrs.take(key)
+            }
+        }
+    )*};
+}
+word_fields!(usize, u64, i64, f32, Activation, Binary, Reduce, Unary);
+
+impl Field for bool {
+    fn put(&self, key: &str, attrs: Attrs) -> Attrs {
+        attrs.with_unless(false, key, *self)
+    }
+    fn take(key: &str, attrs: &mut Attrs) -> Result<Self, String> {
+        attrs.take_or(key, false)
+    }
+}
+
+impl Field for Vec<usize> {
+    fn put(&self, key: &str, attrs: Attrs) -> Attrs {
+        attrs.with_list(key, self)
+    }
+    fn take(key: &str, attrs: &mut Attrs) -> Result<Self, String> {
+        attrs.take_list(key)
+    }
+}
+
+impl fmt::Display for Unary {
+    /// The name, with the scalar in parentheses if there is one.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.parts() {
+            (name, Some(scalar)) => write!(f, "{name}({scalar})"),
+            (name, None) => write!(f, "{name}"),
+        }
+    }
+}
+
+impl FromStr for Unary {
+    type Err = ();
+    fn from_str(word: &str) -> Result<Self, ()> {
+        let (name, scalar) = match word.strip_suffix(')').and_then(|word| word.split_once('(')) {
+            Some((name, scalar)) => (name, scalar.parse().map_err(drop)),
+            None => (word, Err(())),
+        };
+        Unary::from_parts(name, || scalar).ok_or(())?
+    }
+}
+
+macro_rules! task_ops {
+    ($($(#[$meta:meta])* $variant:ident = $name:literal { $($(#[$field_meta:meta])* $field:ident: $type:ty),* $(,)? },)*) => {
+        /// What a task computes.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum TaskOp {$(
+            $(#[$meta])*
+            $variant { $($(#[$field_meta])* $field: $type),* },
+        )*}
+
+        impl TaskOp {
+            /// The operator's name and attributes as text.
+            #[allow(unused_mut, reason = "operators without attributes")]
+            pub fn to_text(&self) -> (&'static str, Attrs) {
+                match self {$(
+                    TaskOp::$variant { $($field),* } => {
+                        let mut attrs = Attrs::new();
+                        $(attrs = $field.put(stringify!($field), attrs);)*
+                        ($name, attrs)
+                    }
+                )*}
+            }
+
+            /// The operator that `name` and `attrs` stand for.
+            pub fn from_text(name: &str, mut attrs: Attrs) -> Result<TaskOp, String> {
+                let op = match name {
+                    $($name => TaskOp::$variant { $($field: Field::take(stringify!($field), &mut attrs)?),* },)*
+                    _ => return Err(format!("unknown task operator `{name}`")),
+                };
+                attrs.finish()?;
+                Ok(op)
+            }
+        }
+    };
+}
+
+task_ops! {
+    /// x, weight, \[bias\], \[residual\] -> y, \[pre\]: a linear layer with its epilogue.
+    Linear = "linear" {
+        /// The weight is stored `[in, out]`.
+        transposed: bool,
+        /// Applied to the result.
+        activation: Activation,
+        /// A bias is read.
+        bias: bool,
+        /// A tensor like the result is read and added last.
+        residual: bool,
+        /// The value before the activation is written too.
+        save_pre: bool,
+        /// Leaves of the sum over input features.
+        leaves: usize,
+    },
+    /// dy, weight -> dx.
+    LinearGradInput = "linear_grad_input" {
+        /// The weight is stored `[in, out]`.
+        transposed: bool,
+        /// Leaves of the sum over output features.
+        leaves: usize,
+        /// Adds to dx.
+        accumulate: bool,
+    },
+    /// dy, x (transposed: x, dy) -> dweight: the product of the first, transposed, with the second.
+    LinearGradWeight = "linear_grad_weight" {
+        /// The weight is stored `[in, out]`.
+        transposed: bool,
+        /// Leaves of the sum over rows.
+        leaves: usize,
+        /// Adds to dweight.
+        accumulate: bool,
+    },
+    /// a, b -> y: batched matrix product.
+    Matmul = "matmul" {
+        /// The first operand is stored transposed.
+        transpose_a: bool,
+        /// The second operand is stored transposed.
+        transpose_b: bool,
+        /// Leaves of the sum.
+        leaves: usize,
+        /// Adds to y.
+        accumulate: bool,
+    },
+    /// x -> sums of columns: a bias gradient.
+    ColumnSum = "column_sum" {
+        /// Leaves of the sum over rows.
+        leaves: usize,
+        /// Adds to the result.
+        accumulate: bool,
+    },
+    /// x -> y.
+    Unary = "unary" {
+        /// The function.
+        kind: Unary,
+    },
+    /// x, dy -> dx.
+    UnaryGrad = "unary_grad" {
+        /// The function.
+        kind: Unary,
+        /// Adds to dx.
+        accumulate: bool,
+    },
+    /// a, b -> y, stretched to a common shape.
+    Binary = "binary" {
+        /// The function.
+        kind: Binary,
+    },
+    /// a, b, dy -> the gradient of one operand, still in the result's shape.
+    BinaryGrad = "binary_grad" {
+        /// The function.
+        kind: Binary,
+        /// 0 for a, 1 for b.
+        side: usize,
+    },
+    /// x -> y.
+    Reduce = "reduce" {
+        /// What becomes of the elements.
+        kind: Reduce,
+        /// The axes that are joined.
+        axes: Vec<usize>,
+        /// Leaves of the sum along the first of them.
+        leaves: usize,
+    },
+    /// x, y, dy -> dx.
+    ReduceGrad = "reduce_grad" {
+        /// What became of the elements.
+        kind: Reduce,
+        /// The axes that were joined.
+        axes: Vec<usize>,
+        /// Adds to dx.
+        accumulate: bool,
+    },
+    /// x -> y, stretched.
+    Broadcast = "broadcast" {},
+    /// x -> y.
+    Transpose = "transpose" {
+        /// Output dimension i is input dimension perm\[i\].
+        perm: Vec<usize>,
+    },
+    /// x… -> y.
+    Concat = "concat" {
+        /// The axis.
+        axis: usize,
+    },
+    /// x -> y….
+    Split = "split" {
+        /// The axis.
+        axis: usize,
+    },
+    /// x -> y.
+    Softmax = "softmax" {
+        /// The axis that sums to one.
+        axis: usize,
+    },
+    /// y, dy -> dx.
+    SoftmaxGrad = "softmax_grad" {
+        /// The axis that sums to one.
+        axis: usize,
+        /// Adds to dx.
+        accumulate: bool,
+    },
+    /// x, \[gamma, beta\] -> y, mean, rstd.
+    LayerNorm = "layer_norm" {
+        /// How many innermost dimensions are normalized together.
+        axes: usize,
+        /// Added to the variance.
+        eps: f32,
+        /// Scaled and shifted.
+        affine: bool,
+    },
+    /// x, \[gamma\], mean, rstd, dy -> dx, \[dgamma, dbeta\].
+    LayerNormGrad = "layer_norm_grad" {
+        /// How many innermost dimensions are normalized together.
+        axes: usize,
+        /// Scaled and shifted.
+        affine: bool,
+        /// Leaves of the sums over rows.
+        leaves: usize,
+        /// Adds to dx.
+        accumulate: bool,
+    },
+    /// x, gamma -> y, rstd.
+    RmsNorm = "rms_norm" {
+        /// Added to the mean square.
+        eps: f32,
+    },
+    /// x, gamma, rstd, dy -> dx, dgamma.
+    RmsNormGrad = "rms_norm_grad" {
+        /// Leaves of the sum over rows.
+        leaves: usize,
+        /// Adds to dx.
+        accumulate: bool,
+    },
+    /// x -> y, or dy -> dx with the inverse rotation.
+    Rotary = "rotary" {
+        /// The base of the frequencies.
+        base: f32,
+        /// Rotates back.
+        inverse: bool,
+        /// Adds to the result.
+        accumulate: bool,
+    },
+    /// q, k, v (packed: qkv) -> y, log-sum-exp of the scores.
+    Attention = "attention" {
+        /// A query sees no later key.
+        causal: bool,
+        /// Factor on the scores.
+        scale: f32,
+        /// One operand holds q, k and v side by side.
+        packed: bool,
+    },
+    /// q, k, v (packed: qkv), y, log-sum-exp, dy -> dq, dk, dv (packed: dqkv).
+    AttentionGrad = "attention_grad" {
+        /// A query sees no later key.
+        causal: bool,
+        /// Factor on the scores.
+        scale: f32,
+        /// One operand holds q, k and v side by side.
+        packed: bool,
+    },
+    /// ids, table -> y.
+    Embedding = "embedding" {
+        /// Sum over the innermost index dimension.
+        bag: bool,
+    },
+    /// ids, dy -> dtable.
+    EmbeddingGrad = "embedding_grad" {
+        /// Sum over the innermost index dimension.
+        bag: bool,
+        /// Leaves of the sum over rows.
+        leaves: usize,
+        /// Adds to dtable.
+        accumulate: bool,
+    },
+    /// x, hyper -> y, or dy, hyper -> dx: the same mask for the same step.
+    Dropout = "dropout" {
+        /// The probability of zero.
+        rate: f32,
+        /// The run's seed.
+        seed: u64,
+        /// Which dropout of the model.
+        salt: u64,
+        /// Global index of the first element.
+        offset: u64,
+        /// Adds to the result.
+        accumulate: bool,
+    },
+    /// x -> y in the element type of y.
+    Cast = "cast" {},
+    /// -> y.
+    Fill = "fill" {
+        /// The value of every element.
+        value: f32,
+    },
+    /// logits, labels -> negative log-likelihood and log-sum-exp of each row.
+    CrossEntropy = "cross_entropy" {
+        /// The label that leaves a row out.
+        ignore: i64,
+    },
+    /// logits, labels, log-sum-exp, dloss -> dlogits.
+    CrossEntropyGrad = "cross_entropy_grad" {
+        /// The label that leaves a row out.
+        ignore: i64,
+        /// Adds to dlogits.
+        accumulate: bool,
+    },
+    /// labels -> how many count.
+    CountLabels = "count_labels" {
+        /// The label not counted.
+        ignore: i64,
+    },
+    /// x -> the sum of its squares.
+    SumSquares = "sum_squares" {
+        /// Leaves along all but the innermost dimension.
+        row_leaves: usize,
+        /// Leaves along the innermost dimension.
+        col_leaves: usize,
+    },
+    /// sum of squares -> (norm, factor that clips it).
+    ClipScale = "clip_scale" {
+        /// The largest norm let through.
+        max_norm: f32,
+    },
+    /// gradient, hyper, \[clip\] -> parameter, first and second moment, all updated.
+    AdamW = "adamw" {
+        /// Decay of the first moment.
+        beta1: f32,
+        /// Decay of the second moment.
+        beta2: f32,
+        /// Added to the root of the second moment.
+        eps: f32,
+        /// Weight decay.
+        decay: f32,
+        /// Decay acts on the parameter, not on the gradient.
+        decoupled: bool,
+        /// The gradient is scaled by the clip factor.
+        clip: bool,
+    },
+    /// gradient, hyper, \[clip\] -> parameter, \[velocity\], updated.
+    Sgd = "sgd" {
+        /// Decay of the velocity; zero for none.
+        momentum: f32,
+        /// Weight decay.
+        decay: f32,
+        /// Nesterov's look-ahead.
+        nesterov: bool,
+        /// The gradient is scaled by the clip factor.
+        clip: bool,
+    },
+}
+
+impl TaskOp {
+    /// Whether written buffer `slot` is also read.
+    pub fn reads_write(&self, slot: usize) -> bool {
+        match self {
+            TaskOp::AdamW { .. } | TaskOp::Sgd { .. } => true,
+            _ => slot == 0 && self.accumulates() == Some(true),
+        }
+    }
+
+    /// Whether the operator adds to its first result; `None` if it cannot.
+    pub fn accumulates(&self) -> Option<bool> {
+        let mut copy = self.clone();
+        copy.accumulate_mut().copied()
+    }
+
+    /// This operator, adding to its first result; `None` if it cannot.
+    pub fn accumulating(mut self) -> Option<TaskOp> {
+        *self.accumulate_mut()? = true;
+        Some(self)
+    }
+
+    fn accumulate_mut(&mut self) -> Option<&mut bool> {
+        match self {
+            TaskOp::LinearGradInput { accumulate, .. }
+            | TaskOp::LinearGradWeight { accumulate, .. }
+            | TaskOp::Matmul { accumulate, .. }
+            | TaskOp::ColumnSum { accumulate, .. }
+            | TaskOp::UnaryGrad { accumulate, .. }
+            | TaskOp::ReduceGrad { accumulate, .. }
+            | TaskOp::SoftmaxGrad { accumulate, .. }
+            | TaskOp::LayerNormGrad { accumulate, .. }
+            | TaskOp::RmsNormGrad { accumulate, .. }
+            | TaskOp::Rotary { accumulate, .. }
+            | TaskOp::EmbeddingGrad { accumulate, .. }
+            | TaskOp::Dropout { accumulate, .. }
+            | TaskOp::CrossEntropyGrad { accumulate, .. } => Some(accumulate),
+            _ => None,
+        }
+    }
+}

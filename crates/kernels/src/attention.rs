@@ -1,0 +1,180 @@
+//! Scaled dot-product attention and its gradient, without the matrix of scores ever in memory.
+//!
+//! `attention` reads q, k, v (`[batch, time, heads, head_dim]`; k and v have `kv_heads`) or, packed, one slice whose
+//! rows are q | k | v, and writes out (as q) and lse `[batch, heads, q_time]`, the log-sum-exp of the scaled scores.
+//! `attention_grad` reads the same, then out, lse and dout, and overwrites dq, dk, dv or the packed dqkv.
+//! Head h uses key head h / (heads / kv_heads). With `causal`, query i sees keys up to i + k_time - q_time; a query
+//! that sees none gives zeros.
+//!
+//! The fast versions walk blocks of queries and keys with a running maximum and sum (blocks of keys ascend, so a
+//! query's bits depend on its keys alone). The gradient's unit of work is one (batch, key head): its sums into dk and
+//! dv are chains over heads and queries in ascending order.
+
+mod backward;
+mod forward;
+mod pack;
+mod product;
+mod reference;
+mod strip;
+#[cfg(test)]
+mod tests;
+
+use crate::math::{at_least, exp};
+use crate::{Call, Kernel, params};
+
+pub use backward::{attention_grad, attention_grad_scratch};
+pub use forward::{attention, attention_scratch};
+pub use reference::{attention_grad_reference, attention_reference};
+
+params! {
+    /// Settings of `attention` and `attention_grad`.
+    pub struct Attention {
+        /// Sequences.
+        pub batch: usize,
+        /// Query heads.
+        pub heads: usize,
+        /// Key and value heads, a divisor of `heads`.
+        pub kv_heads: usize,
+        /// Queries per sequence.
+        pub q_time: usize,
+        /// Keys per sequence.
+        pub k_time: usize,
+        /// Elements per head.
+        pub head_dim: usize,
+        /// The factor on every score.
+        pub scale: f32,
+        /// Whether queries see only keys up to their own time.
+        pub causal: bool,
+        /// Whether q, k and v are column blocks of one slice.
+        pub packed: bool,
+    }
+}
+
+/// Where the rows of one of q, k, v lie: row (batch, time, head) starts at `offset + (batch * time + t) * row + h * dim`
+/// of slice `slot`.
+#[derive(Clone, Copy, Debug)]
+struct Heads {
+    slot: usize,
+    offset: usize,
+    row: usize,
+    time: usize,
+    dim: usize,
+}
+
+impl Heads {
+    /// The first element of head `head` of sequence `batch` at time `t`.
+    fn start(self, batch: usize, t: usize, head: usize) -> usize {
+        self.offset + (batch * self.time + t) * self.row + head * self.dim
+    }
+}
+
+impl Attention {
+    /// Where q (0), k (1) or v (2) and their gradients lie.
+    fn heads_of(self, tensor: usize) -> Heads {
+        let dim = self.head_dim;
+        let counts = [self.heads, self.kv_heads, self.kv_heads];
+        let time = if tensor == 0 { self.q_time } else { self.k_time };
+        if self.packed {
+            let offset = counts[..tensor].iter().sum::<usize>() * dim;
+            return Heads { slot: 0, offset, row: counts.iter().sum::<usize>() * dim, time, dim };
+        }
+        Heads { slot: tensor, offset: 0, row: counts[tensor] * dim, time, dim }
+    }
+
+    /// Where out and dout lie.
+    fn heads_of_out(self) -> Heads {
+        let dim = self.head_dim;
+        Heads { slot: 0, offset: 0, row: self.heads * dim, time: self.q_time, dim }
+    }
+
+    /// How many slices hold q, k and v.
+    fn slots(self) -> usize {
+        if self.packed { 1 } else { 3 }
+    }
+
+    /// Query heads that share a key head.
+    fn group(self) -> usize {
+        self.heads / self.kv_heads
+    }
+
+    /// How many keys, counted from the first, query `i` sees.
+    fn visible(self, i: usize) -> usize {
+        if self.causal {
+            (i + 1 + self.k_time).saturating_sub(self.q_time).min(self.k_time)
+        } else {
+            self.k_time
+        }
+    }
+
+    /// The first query that sees key `j`.
+    fn first_query(self, j: usize) -> usize {
+        if self.causal { (j + self.q_time).saturating_sub(self.k_time) } else { 0 }
+    }
+
+    /// `head_dim` rounded up to whole vectors.
+    fn padded_dim(self) -> usize {
+        self.head_dim.next_multiple_of(product::LANES)
+    }
+}
+
+/// `e^x`, or zero where that is below the normal numbers: processors are slow on subnormal ones.
+#[inline(always)]
+fn weight(x: f32) -> f32 {
+    const LOWEST: f32 = -87.0;
+    let weight = exp(at_least(x, LOWEST));
+    if x < LOWEST { 0.0 } else { weight }
+}
+
+/// What the gradient reads.
+#[derive(Clone, Copy)]
+pub struct GradInputs<'a, 'b> {
+    /// q, k, v, or the packed slice alone.
+    pub qkv: &'a [&'b [f32]],
+    /// The forward's result.
+    pub out: &'b [f32],
+    /// The forward's log-sum-exps.
+    pub lse: &'b [f32],
+    /// The gradient by `out`.
+    pub dout: &'b [f32],
+}
+
+fn forward_call(call: &mut Call<'_>, fast: bool) {
+    let params = Attention::from_words(call.params);
+    let qkv: [&[f32]; 3] = std::array::from_fn(|i| if i < params.slots() { call.read(i) } else { &[] });
+    let outs = [call.write(0), call.write(1)];
+    if fast {
+        attention(outs, &qkv[..params.slots()], params, call.scratch(), call.team);
+    } else {
+        attention_reference(outs, &qkv[..params.slots()], params);
+    }
+}
+
+fn grad_call(call: &mut Call<'_>, fast: bool) {
+    let params = Attention::from_words(call.params);
+    let slots = params.slots();
+    let qkv: [&[f32]; 3] = std::array::from_fn(|i| if i < slots { call.read(i) } else { &[] });
+    let [out, lse, dout] = [0, 1, 2].map(|i| call.read(slots + i));
+    let inputs = GradInputs { qkv: &qkv[..slots], out, lse, dout };
+    let mut grads: [&mut [f32]; 3] = std::array::from_fn(|i| if i < slots { call.write(i) } else { &mut [] });
+    if fast {
+        attention_grad(&mut grads[..slots], inputs, params, call.scratch(), call.team);
+    } else {
+        attention_grad_reference(&mut grads[..slots], inputs, params);
+    }
+}
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel] = &[
+    Kernel {
+        name: "attention",
+        fast: |call| forward_call(call, true),
+        reference: |call| forward_call(call, false),
+        scratch: |params, cores| 4 * attention_scratch(Attention::from_words(params), cores),
+    },
+    Kernel {
+        name: "attention_grad",
+        fast: |call| grad_call(call, true),
+        reference: |call| grad_call(call, false),
+        scratch: |params, cores| 4 * attention_grad_scratch(Attention::from_words(params), cores),
+    },
+];

@@ -1,0 +1,236 @@
+//! The fast gradient.
+
+use super::pack::{carve, pack_rows, pack_transposed, write_scaled};
+use super::product::{LANES, Product, product};
+use super::strip::{KEYS, QUERIES, STRIP, Strip};
+use super::{Attention, GradInputs, Heads, weight};
+use crate::rows::sum;
+use crate::spmd::Parts;
+use crate::{Team, dispatch};
+
+/// Sizes of one member's parts of scratch: transposed keys and values, keys, dk, dv, and of one block of queries
+/// the queries, dout, dq, weights, gradients of scores, and per query the log-sum-exp and the product of out and dout.
+fn sizes(params: Attention) -> [usize; 12] {
+    let keys = params.k_time.next_multiple_of(KEYS);
+    let (dim, padded) = (params.head_dim, params.padded_dim());
+    let (narrow, wide, queries) = (keys * dim, keys * padded, QUERIES * padded);
+    let scores = QUERIES * KEYS;
+    [narrow, narrow, wide, wide, wide, queries, queries, queries, scores, scores, QUERIES, QUERIES]
+}
+
+/// Elements of scratch that [`attention_grad`] wants.
+pub fn attention_grad_scratch(params: Attention, cores: usize) -> usize {
+    cores * sizes(params).iter().sum::<usize>().next_multiple_of(LANES)
+}
+
+/// The gradients of q, k, v, or the packed gradient alone, fast.
+pub fn attention_grad(
+    grads: &mut [&mut [f32]],
+    inputs: GradInputs<'_, '_>,
+    params: Attention,
+    scratch: &mut [f32],
+    team: &Team,
+) {
+    let mut grads = grads.iter_mut();
+    let grads: [Parts<'_, f32>; 3] =
+        std::array::from_fn(|_| Parts::new(grads.next().map_or(&mut [], |grad| &mut **grad)));
+    let scratch = Parts::new(scratch);
+    let per_member = attention_grad_scratch(params, 1);
+    let work = params.batch * params.heads * params.q_time * params.k_time;
+    team.launch_for(work, &|block| {
+        // SAFETY: every member has its own part.
+        let own = unsafe { scratch.part(block.index * per_member..(block.index + 1) * per_member) };
+        for pair in block.share(params.batch * params.kv_heads) {
+            let (batch, kv_head) = (pair / params.kv_heads, pair % params.kv_heads);
+            let mut work = Work::new(own, inputs, params, batch, kv_head);
+            for head in kv_head * params.group()..(kv_head + 1) * params.group() {
+                for first in (0..params.q_time).step_by(QUERIES) {
+                    work.run(head, first);
+                    let rows = QUERIES.min(params.q_time - first);
+                    write_rows(
+                        &grads,
+                        params.heads_of(0),
+                        [batch, head, first],
+                        &work.dq[..],
+                        rows,
+                        params.scale,
+                    );
+                }
+            }
+            write_rows(&grads, params.heads_of(1), [batch, kv_head, 0], work.dk, params.k_time, 1.0);
+            write_rows(&grads, params.heads_of(2), [batch, kv_head, 0], work.dv, params.k_time, 1.0);
+        }
+    });
+}
+
+/// Writes `rows` padded rows, times `scale`, from (batch, head, time) on.
+fn write_rows(
+    grads: &[Parts<'_, f32>; 3],
+    heads: Heads,
+    [batch, head, first]: [usize; 3],
+    values: &[f32],
+    rows: usize,
+    scale: f32,
+) {
+    let head = heads.head(batch, head);
+    let padded = head.dim.next_multiple_of(LANES);
+    for (row, values) in values.chunks_exact(padded).take(rows).enumerate() {
+        // SAFETY: this head's rows of a gradient are written by the unit that owns its (batch, key head) alone.
+        let out = unsafe { grads[heads.slot].part(head.at(first + row)) };
+        write_scaled(out, values, scale);
+    }
+}
+
+/// One member's work on one (batch, key head).
+struct Work<'a> {
+    params: Attention,
+    inputs: GradInputs<'a, 'a>,
+    batch: usize,
+    keys_transposed: &'a mut [f32],
+    values_transposed: &'a mut [f32],
+    keys: &'a mut [f32],
+    dk: &'a mut [f32],
+    dv: &'a mut [f32],
+    queries: &'a mut [f32],
+    dout: &'a mut [f32],
+    dq: &'a mut [f32],
+    weights: &'a mut [f32],
+    dscores: &'a mut [f32],
+    lse: &'a mut [f32],
+    deltas: &'a mut [f32],
+}
+
+impl<'a> Work<'a> {
+    /// Packs the keys and values and clears their gradients.
+    fn new(
+        scratch: &'a mut [f32],
+        inputs: GradInputs<'a, 'a>,
+        params: Attention,
+        batch: usize,
+        kv_head: usize,
+    ) -> Work<'a> {
+        let [
+            keys_transposed,
+            values_transposed,
+            keys,
+            dk,
+            dv,
+            queries,
+            dout,
+            dq,
+            weights,
+            dscores,
+            lse,
+            deltas,
+        ] = carve(scratch, sizes(params));
+        let (k, v) = (params.heads_of(1), params.heads_of(2));
+        pack_transposed(keys_transposed, inputs.qkv[k.slot], k.head(batch, kv_head));
+        pack_transposed(values_transposed, inputs.qkv[v.slot], v.head(batch, kv_head));
+        pack_rows(keys, params.padded_dim(), inputs.qkv[k.slot], k.head(batch, kv_head), 0, 1.0);
+        dk.fill(0.0);
+        dv.fill(0.0);
+        Work {
+            params,
+            inputs,
+            batch,
+            keys_transposed,
+            values_transposed,
+            keys,
+            dk,
+            dv,
+            queries,
+            dout,
+            dq,
+            weights,
+            dscores,
+            lse,
+            deltas,
+        }
+    }
+
+    /// Runs all visible blocks of keys for the block of queries from `first`; leaves dq to be written.
+    fn run(&mut self, head: usize, first: usize) {
+        let params = self.params;
+        let last = params.last_query(first);
+        self.load_queries(head, first, last);
+        self.dq.fill(0.0);
+        for key_block in 0..params.visible(last).div_ceil(KEYS) {
+            for strip in params.strips(first, last, key_block) {
+                self.run_query_strip(&strip, key_block);
+            }
+            let keys = KEYS.min(params.k_time - key_block * KEYS);
+            for strip in (0..keys).step_by(STRIP) {
+                self.run_key_strip(first, last, key_block, strip);
+            }
+        }
+    }
+
+    /// Packs the block of queries, scaled, and what belongs to it.
+    fn load_queries(&mut self, head: usize, first: usize, last: usize) {
+        let (params, inputs) = (self.params, self.inputs);
+        let (q, rows, padded) = (params.heads_of(0), params.heads_of_out(), params.padded_dim());
+        let rows = rows.head(self.batch, head);
+        pack_rows(self.queries, padded, inputs.qkv[q.slot], q.head(self.batch, head), first, params.scale);
+        pack_rows(self.dout, padded, inputs.dout, rows, first, 1.0);
+        let lse = &inputs.lse[(self.batch * params.heads + head) * params.q_time..];
+        for (row, i) in (first..=last).enumerate() {
+            self.lse[row] = lse[i];
+            self.deltas[row] = dot(&inputs.out[rows.at(i)], &inputs.dout[rows.at(i)]);
+        }
+    }
+
+    /// Weights, gradients of scores and dq of a strip of queries.
+    fn run_query_strip(&mut self, strip: &Strip, key_block: usize) {
+        let (dim, padded) = (self.params.head_dim, self.params.padded_dim());
+        let &Strip { start, rows, cols, .. } = strip;
+        let weights = &mut self.weights[start * KEYS..][..STRIP * KEYS];
+        let dscores = &mut self.dscores[start * KEYS..][..STRIP * KEYS];
+        let (shape, block) = (Product::scores(strip, dim, padded), key_block * KEYS * dim);
+        product(weights, &self.queries[start * padded..], &self.keys_transposed[block..], shape);
+        product(dscores, &self.dout[start * padded..], &self.values_transposed[block..], shape);
+        for row in 0..rows {
+            let at = row * KEYS..row * KEYS + cols;
+            let (lse, delta) = (self.lse[start + row], self.deltas[start + row]);
+            grad_row(&mut weights[at.clone()], &mut dscores[at], strip.visible[row], lse, delta);
+        }
+        let keys = &self.keys[key_block * KEYS * padded..];
+        product(&mut self.dq[start * padded..], dscores, keys, Product::weighted(strip, padded));
+    }
+
+    /// Adds the block of queries to dk and dv of the strip of keys from `strip` of the block.
+    fn run_key_strip(&mut self, first: usize, last: usize, key_block: usize, strip: usize) {
+        let padded = self.params.padded_dim();
+        let start = self.params.first_query(key_block * KEYS + strip).max(first);
+        if start > last {
+            return;
+        }
+        let row = start - first;
+        let shape = Product::transposed(padded, last + 1 - start);
+        let at = (key_block * KEYS + strip) * padded;
+        let left = row * KEYS + strip;
+        product(&mut self.dv[at..], &self.weights[left..], &self.dout[row * padded..], shape);
+        product(&mut self.dk[at..], &self.dscores[left..], &self.queries[row * padded..], shape);
+    }
+}
+
+dispatch! {
+    fn dot(a: &[f32], b: &[f32]) -> f32 {
+        sum([a, b], |[a, b]| a * b)
+    }
+}
+
+dispatch! {
+    /// Turns a row of scores into weights, and of gradients by weights into gradients by scores.
+    fn grad_row(weights: &mut [f32], dscores: &mut [f32], visible: usize, lse: f32, delta: f32) {
+        if visible == 0 {
+            weights.fill(0.0);
+            dscores.fill(0.0);
+            return;
+        }
+        weights[visible..].fill(f32::NEG_INFINITY);
+        for (score, dscore) in weights.iter_mut().zip(dscores) {
+            *score = weight(*score - lse);
+            *dscore = *score * (*dscore - delta);
+        }
+    }
+}

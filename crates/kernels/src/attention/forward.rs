@@ -1,0 +1,214 @@
+//! The fast forward pass.
+
+use super::pack::{carve, pack_rows, pack_transposed, write_scaled};
+use super::product::{LANES, Product, product};
+use super::strip::{KEYS, QUERIES, STRIP, Strip};
+use super::{Attention, weight};
+use crate::math::log;
+use crate::rows::sum_lanes;
+use crate::spmd::Parts;
+use crate::{Team, dispatch};
+
+/// Sizes of one member's parts of scratch: transposed keys, values, and of one block of queries the queries, scores,
+/// unscaled result, running maxima and running sums (one per lane).
+fn sizes(params: Attention) -> [usize; 7] {
+    let keys = params.k_time.next_multiple_of(KEYS);
+    let (dim, padded) = (params.head_dim, params.padded_dim());
+    let queries = QUERIES * dim;
+    [keys * dim, keys * padded, queries, QUERIES * KEYS, QUERIES * padded, QUERIES, QUERIES * LANES]
+}
+
+/// Elements of scratch that [`attention`] wants.
+pub fn attention_scratch(params: Attention, cores: usize) -> usize {
+    cores * sizes(params).iter().sum::<usize>().next_multiple_of(LANES)
+}
+
+/// Attention of every query, fast: outputs out, lse; `qkv` holds q, k, v or the packed slice.
+pub fn attention(
+    [out, lse]: [&mut [f32]; 2],
+    qkv: &[&[f32]],
+    params: Attention,
+    scratch: &mut [f32],
+    team: &Team,
+) {
+    let (out, lse) = (Parts::new(out), Parts::new(lse));
+    let scratch = Parts::new(scratch);
+    let per_member = attention_scratch(params, 1);
+    let pairs = params.batch * params.kv_heads;
+    let query_blocks = params.q_time.div_ceil(QUERIES);
+    // Few pairs are split further, by blocks of queries in turn, which balances the causal mask.
+    let splits = if pairs >= 4 * team.cores() { 1 } else { query_blocks.min(4 * team.cores()) };
+    let work = params.batch * params.heads * params.q_time * params.k_time;
+    team.launch_for(work, &|block| {
+        // SAFETY: every member has its own part.
+        let own = unsafe { scratch.part(block.index * per_member..(block.index + 1) * per_member) };
+        for unit in block.share(pairs * splits) {
+            let pair = unit / splits;
+            let (batch, kv_head) = (pair / params.kv_heads, pair % params.kv_heads);
+            let mut work = Work::new(own, qkv, params, batch, kv_head);
+            for head in kv_head * params.group()..(kv_head + 1) * params.group() {
+                for query_block in (unit % splits..query_blocks).step_by(splits) {
+                    work.run(head, query_block * QUERIES);
+                    work.write(head, query_block * QUERIES, &out, &lse);
+                }
+            }
+        }
+    });
+}
+
+/// One member's work on one (batch, key head).
+struct Work<'a> {
+    params: Attention,
+    qkv: &'a [&'a [f32]],
+    batch: usize,
+    keys: &'a mut [f32],
+    values: &'a mut [f32],
+    queries: &'a mut [f32],
+    scores: &'a mut [f32],
+    result: &'a mut [f32],
+    maxima: &'a mut [f32],
+    sums: &'a mut [f32],
+}
+
+impl<'a> Work<'a> {
+    /// Packs the keys and values.
+    fn new(
+        scratch: &'a mut [f32],
+        qkv: &'a [&'a [f32]],
+        params: Attention,
+        batch: usize,
+        kv_head: usize,
+    ) -> Work<'a> {
+        let [keys, values, queries, scores, result, maxima, sums] = carve(scratch, sizes(params));
+        let (k, v) = (params.heads_of(1), params.heads_of(2));
+        pack_transposed(keys, qkv[k.slot], k.head(batch, kv_head));
+        pack_rows(values, params.padded_dim(), qkv[v.slot], v.head(batch, kv_head), 0, 1.0);
+        Work { params, qkv, batch, keys, values, queries, scores, result, maxima, sums }
+    }
+
+    /// Runs all visible blocks of keys for the block of queries from `first`.
+    fn run(&mut self, head: usize, first: usize) {
+        let q = self.params.heads_of(0);
+        let head = q.head(self.batch, head);
+        pack_rows(self.queries, self.params.head_dim, self.qkv[q.slot], head, first, self.params.scale);
+        self.result.fill(0.0);
+        self.sums.fill(0.0);
+        self.maxima.fill(f32::NEG_INFINITY);
+        let last = self.params.last_query(first);
+        for key_block in 0..self.params.visible(last).div_ceil(KEYS) {
+            for strip in self.params.strips(first, last, key_block) {
+                self.run_strip(&strip, key_block);
+            }
+        }
+    }
+
+    /// Adds one block of keys to a strip of queries.
+    fn run_strip(&mut self, strip: &Strip, key_block: usize) {
+        let (dim, padded) = (self.params.head_dim, self.params.padded_dim());
+        let &Strip { start, rows, .. } = strip;
+        let scores = &mut self.scores[start * KEYS..][..STRIP * KEYS];
+        let keys = &self.keys[key_block * KEYS * dim..];
+        product(scores, &self.queries[start * dim..], keys, Product::scores(strip, dim, dim));
+        let state = State {
+            result: &mut self.result[start * padded..][..rows * padded],
+            maxima: (&mut self.maxima[start..][..STRIP]).try_into().expect("one maximum per query"),
+            sums: self.sums[start * LANES..][..rows * LANES].as_chunks_mut().0,
+        };
+        softmax_strip(scores, strip, state);
+        let values = &self.values[key_block * KEYS * padded..];
+        product(&mut self.result[start * padded..], scores, values, Product::weighted(strip, padded));
+    }
+
+    /// Writes the finished block of queries from `first`.
+    fn write(&mut self, head: usize, first: usize, out: &Parts<'_, f32>, lse: &Parts<'_, f32>) {
+        let params = self.params;
+        let rows = params.heads_of_out().head(self.batch, head);
+        let inverses = finish(self.maxima, self.sums.as_chunks().0);
+        for (row, inverse) in inverses.into_iter().enumerate().take(params.q_time - first) {
+            // SAFETY: this query's row of `out` is written by this unit alone.
+            let out = unsafe { out.part(rows.at(first + row)) };
+            write_scaled(out, &self.result[row * params.padded_dim()..], inverse);
+            let at = (self.batch * params.heads + head) * params.q_time + first + row;
+            // SAFETY: as above.
+            let lse = unsafe { lse.part(at..at + 1) };
+            lse[0] = self.maxima[row];
+        }
+    }
+}
+
+dispatch! {
+    /// Turns the maxima of a block of queries into log-sum-exps and returns the factors that finish its results.
+    fn finish(maxima: &mut [f32], sums: &[[f32; LANES]]) -> [f32; QUERIES] {
+        let totals: [f32; QUERIES] = std::array::from_fn(|row| sum_lanes(&sums[row]));
+        maxima.iter_mut().zip(&totals).for_each(|(maximum, total)| *maximum += log(*total));
+        totals.map(|total| if total == 0.0 { 0.0 } else { 1.0 / total })
+    }
+}
+
+/// What the queries of a strip carry from one block of keys to the next.
+struct State<'a> {
+    result: &'a mut [f32],
+    maxima: &'a mut [f32; STRIP],
+    sums: &'a mut [[f32; LANES]],
+}
+
+dispatch! {
+    /// Turns rows of scores into weights relative to the new maxima and rescales the state.
+    fn softmax_strip(scores: &mut [f32], strip: &Strip, state: State<'_>) {
+        let &Strip { rows, cols, ref visible, .. } = strip;
+        let mut maxima = *state.maxima;
+        for (row, scores) in scores.chunks_exact_mut(KEYS).take(rows).enumerate() {
+            scores[visible[row]..cols].fill(f32::NEG_INFINITY);
+            maxima[row] = max_lanes(&scores[..cols], maxima[row]);
+        }
+        let mut rescales = [0.0; STRIP];
+        for ((rescale, before), after) in rescales.iter_mut().zip(&*state.maxima).zip(&maxima) {
+            *rescale = weight(before - after);
+        }
+        *state.maxima = maxima;
+        let width = state.result.len() / rows;
+        for (row, scores) in scores.chunks_exact_mut(KEYS).take(rows).enumerate() {
+            if visible[row] == 0 {
+                scores[..cols].fill(0.0);
+                continue;
+            }
+            let (maximum, rescale) = (maxima[row], rescales[row]);
+            state.sums[row] = weigh(&mut scores[..cols], maximum, state.sums[row].map(|sum| sum * rescale));
+            if rescale != 1.0 {
+                state.result[row * width..][..width].iter_mut().for_each(|x| *x *= rescale);
+            }
+        }
+    }
+}
+
+/// Turns scores into weights and adds them to the sums of their lanes.
+#[inline(always)]
+fn weigh(scores: &mut [f32], maximum: f32, mut sums: [f32; LANES]) -> [f32; LANES] {
+    for chunk in scores.as_chunks_mut::<LANES>().0 {
+        for (score, sum) in chunk.iter_mut().zip(&mut sums) {
+            *score = weight(*score - maximum);
+            *sum += *score;
+        }
+    }
+    sums
+}
+
+/// The largest of the scores, whole vectors of them, and `start`.
+#[inline(always)]
+fn max_lanes(scores: &[f32], start: f32) -> f32 {
+    let larger = |a: f32, b: f32| if a > b { a } else { b };
+    let mut lanes = [start; LANES];
+    for chunk in scores.as_chunks::<LANES>().0 {
+        for (lane, &score) in lanes.iter_mut().zip(chunk) {
+            *lane = larger(score, *lane);
+        }
+    }
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            lanes[i] = larger(lanes[i], lanes[i + width]);
+        }
+        width /= 2;
+    }
+    lanes[0]
+}

@@ -1,0 +1,160 @@
+//! The contract between a program and its kernels: argument slices, parameter words, scratch.
+
+use arrayvec::ArrayVec;
+
+use crate::Team;
+
+/// The most slices of one kind (read or written) that a kernel takes.
+pub const MAX_ARGS: usize = 16;
+
+/// Everything a kernel is given for one execution.
+///
+/// The slices are disjoint wherever one of them is written, start on 64-byte boundaries and live in one arena.
+pub struct Call<'a> {
+    /// Sizes and settings, decoded by the kernel's own parameter struct.
+    pub params: &'a [u64],
+    /// Slices the kernel only reads, in the order its file documents.
+    pub reads: ArrayVec<&'a [u8], MAX_ARGS>,
+    /// Slices the kernel writes; it may read them too where its file says so.
+    pub writes: ArrayVec<&'a mut [u8], MAX_ARGS>,
+    /// Uninitialised working memory of at least [`Kernel::scratch`] bytes.
+    pub scratch: &'a mut [u8],
+    /// The cores of the device.
+    pub team: &'a Team,
+}
+
+/// One operation the arena machine can execute.
+#[derive(Clone, Copy)]
+pub struct Kernel {
+    /// The name by which programs refer to it.
+    pub name: &'static str,
+    /// The tuned version.
+    pub fast: fn(&mut Call<'_>),
+    /// Plain loops; the meaning of the kernel.
+    pub reference: fn(&mut Call<'_>),
+    /// Bytes of scratch wanted for these parameters on this many cores.
+    pub scratch: fn(params: &[u64], cores: usize) -> usize,
+}
+
+/// For kernels that need no scratch.
+pub fn no_scratch(_params: &[u64], _cores: usize) -> usize {
+    0
+}
+
+impl<'a> Call<'a> {
+    /// Argument `index` of the reads, as elements of `T`.
+    pub fn read<T: bytemuck::Pod>(&self, index: usize) -> &'a [T] {
+        bytemuck::cast_slice(self.reads[index])
+    }
+
+    /// Takes argument `index` of the writes, as elements of `T`; a second taking gives an empty slice.
+    pub fn write<T: bytemuck::Pod>(&mut self, index: usize) -> &'a mut [T] {
+        bytemuck::cast_slice_mut(std::mem::take(&mut self.writes[index]))
+    }
+
+    /// Takes the scratch memory, as elements of `T`.
+    pub fn scratch<T: bytemuck::Pod>(&mut self) -> &'a mut [T] {
+        bytemuck::cast_slice_mut(std::mem::take(&mut self.scratch))
+    }
+}
+
+/// A value that travels in one parameter word.
+pub trait Word: Sized {
+    /// The word that stands for this value.
+    fn to_word(self) -> u64;
+    /// The value a word stands for.
+    fn from_word(word: u64) -> Self;
+}
+
+impl Word for usize {
+    fn to_word(self) -> u64 {
+        self as u64
+    }
+    fn from_word(word: u64) -> Self {
+        word as usize
+    }
+}
+
+impl Word for u64 {
+    fn to_word(self) -> u64 {
+        self
+    }
+    fn from_word(word: u64) -> Self {
+        word
+    }
+}
+
+impl Word for i64 {
+    fn to_word(self) -> u64 {
+        self as u64
+    }
+    fn from_word(word: u64) -> Self {
+        word as i64
+    }
+}
+
+impl Word for bool {
+    fn to_word(self) -> u64 {
+        u64::from(self)
+    }
+    fn from_word(word: u64) -> Self {
+        word != 0
+    }
+}
+
+impl Word for f32 {
+    fn to_word(self) -> u64 {
+        u64::from(self.to_bits())
+    }
+    fn from_word(word: u64) -> Self {
+        f32::from_bits(word as u32)
+    }
+}
+
+/// Declares a parameter struct whose fields are [`Word`]s, with its encoding to and from parameter words.
+#[macro_export]
+macro_rules! params {
+    ($(#[$meta:meta])* pub struct $name:ident { $($(#[$field_meta:meta])* pub $field:ident: $type:ty,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub struct $name { $($(#[$field_meta])* pub $field: $type,)* }
+
+        impl $name {
+            /// The parameter words of these settings.
+            pub fn to_words(self) -> Vec<u64> {
+                vec![$($crate::call::Word::to_word(self.$field)),*]
+            }
+
+            /// The settings these parameter words stand for.
+            pub fn from_words(words: &[u64]) -> Self {
+                let mut words = words.iter().copied();
+                Self { $($field: $crate::call::Word::from_word(
+                    words.next().expect("a kernel gets every parameter word it declares"))),* }
+            }
+        }
+    };
+}
+
+/// Declares a fieldless enum that travels as a parameter word.
+#[macro_export]
+macro_rules! word_enum {
+    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$variant_meta:meta])* $variant:ident,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$variant_meta])* $variant,)* }
+
+        impl $name {
+            /// Every variant, in word order.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+        }
+
+        impl $crate::call::Word for $name {
+            fn to_word(self) -> u64 {
+                self as u64
+            }
+            fn from_word(word: u64) -> Self {
+                Self::ALL[word as usize]
+            }
+        }
+    };
+}

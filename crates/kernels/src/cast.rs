@@ -1,0 +1,260 @@
+//! Cast: changes the type of elements. Reads x[n], writes y[n].
+//!
+//! A float becomes `Bf16` by rounding to nearest even, an integer by truncation with saturation (NaN becomes 0), a `Bool`
+//! by comparison with 0. Integers wrap when they become narrower. A `Bool` is one byte; any nonzero byte reads as 1.
+
+use bytemuck::Pod;
+
+use crate::call::{Call, Kernel, no_scratch};
+use crate::{Team, dispatch, params, word_enum};
+
+word_enum! {
+    /// A type that `cast` reads and writes.
+    pub enum CastType {
+        /// `f32`.
+        F32,
+        /// The upper half of an `f32`.
+        Bf16,
+        /// `i32`.
+        I32,
+        /// `i64`.
+        I64,
+        /// One byte, 0 or 1.
+        Bool,
+    }
+}
+
+params! {
+    /// The parameters of `cast`.
+    pub struct CastParams {
+        /// Number of elements.
+        pub n: usize,
+        /// The type of x.
+        pub from: CastType,
+        /// The type of y.
+        pub to: CastType,
+    }
+}
+
+impl CastType {
+    /// Bytes per element.
+    pub fn bytes(self) -> usize {
+        match self {
+            CastType::F32 | CastType::I32 => 4,
+            CastType::Bf16 => 2,
+            CastType::I64 => 8,
+            CastType::Bool => 1,
+        }
+    }
+}
+
+/// What an element is between its two types: floats pass through `f32`, integers through `i64`.
+#[derive(Clone, Copy)]
+enum Middle {
+    Float(f32),
+    Integer(i64),
+}
+
+/// `y[i] = x[i]` in another type.
+pub fn cast_reference(y: &mut [u8], x: &[u8], params: CastParams) {
+    let (from, to) = (params.from.bytes(), params.to.bytes());
+    for i in 0..params.n {
+        let middle = read_one(params.from, &x[i * from..][..from]);
+        write_one(params.to, &mut y[i * to..][..to], middle);
+    }
+}
+
+fn read_one(from: CastType, x: &[u8]) -> Middle {
+    match from {
+        CastType::F32 => Middle::Float(bytemuck::pod_read_unaligned(x)),
+        CastType::Bf16 => Middle::Float(bytemuck::pod_read_unaligned::<half::bf16>(x).to_f32()),
+        CastType::I32 => Middle::Integer(bytemuck::pod_read_unaligned::<i32>(x).into()),
+        CastType::I64 => Middle::Integer(bytemuck::pod_read_unaligned(x)),
+        CastType::Bool => Middle::Integer((x[0] != 0).into()),
+    }
+}
+
+fn write_one(to: CastType, y: &mut [u8], middle: Middle) {
+    match (to, middle) {
+        (CastType::F32, Middle::Float(v)) => y.copy_from_slice(&v.to_ne_bytes()),
+        (CastType::F32, Middle::Integer(v)) => y.copy_from_slice(&(v as f32).to_ne_bytes()),
+        (CastType::Bf16, Middle::Float(v)) => y.copy_from_slice(&half::bf16::from_f32(v).to_ne_bytes()),
+        (CastType::Bf16, Middle::Integer(v)) => {
+            y.copy_from_slice(&half::bf16::from_f32(v as f32).to_ne_bytes())
+        }
+        (CastType::I32, Middle::Float(v)) => y.copy_from_slice(&(v as i32).to_ne_bytes()),
+        (CastType::I32, Middle::Integer(v)) => y.copy_from_slice(&(v as i32).to_ne_bytes()),
+        (CastType::I64, Middle::Float(v)) => y.copy_from_slice(&(v as i64).to_ne_bytes()),
+        (CastType::I64, Middle::Integer(v)) => y.copy_from_slice(&v.to_ne_bytes()),
+        (CastType::Bool, Middle::Float(v)) => y[0] = (v != 0.0).into(),
+        (CastType::Bool, Middle::Integer(v)) => y[0] = (v != 0).into(),
+    }
+}
+
+/// The fast version of [`cast_reference`].
+pub fn cast(y: &mut [u8], x: &[u8], params: CastParams, team: &Team) {
+    let (from, to) = (params.from.bytes(), params.to.bytes());
+    let (y, x) = (&mut y[..params.n * to], &x[..params.n * from]);
+    team.for_each_part(y, 64 * to, |first, y| {
+        let (first, n) = (first / to, y.len() / to);
+        cast_part(y, &x[first * from..][..n * from], CastParams { n, ..params });
+    });
+}
+
+dispatch! {
+    fn cast_part(y: &mut [u8], x: &[u8], params: CastParams) {
+        use CastType::{Bf16, Bool, F32, I32, I64};
+        match (params.from, params.to) {
+            (from, to) if from == to && from != Bool => y.copy_from_slice(x),
+            (F32, Bf16) => map(y, x, to_bf16),
+            (F32, I32) => map(y, x, |v: f32| v as i32),
+            (F32, I64) => map(y, x, |v: f32| v as i64),
+            (F32, Bool) => map(y, x, |v: f32| u8::from(v != 0.0)),
+            (Bf16, F32) => map(y, x, from_bf16),
+            (Bf16, I32) => map(y, x, |v| from_bf16(v) as i32),
+            (Bf16, I64) => map(y, x, |v| from_bf16(v) as i64),
+            (Bf16, Bool) => map(y, x, |v| u8::from(from_bf16(v) != 0.0)),
+            (I32, F32) => map(y, x, |v: i32| v as f32),
+            (I32, Bf16) => map(y, x, |v: i32| to_bf16(v as f32)),
+            (I32, I64) => map(y, x, |v: i32| i64::from(v)),
+            (I32, Bool) => map(y, x, |v: i32| u8::from(v != 0)),
+            (I64, F32) => map(y, x, |v: i64| v as f32),
+            (I64, Bf16) => map(y, x, |v: i64| to_bf16(v as f32)),
+            (I64, I32) => map(y, x, |v: i64| v as i32),
+            (I64, Bool) => map(y, x, |v: i64| u8::from(v != 0)),
+            (Bool, F32) => map(y, x, |v: u8| if v != 0 { 1f32 } else { 0.0 }),
+            (Bool, Bf16) => map(y, x, |v: u8| if v != 0 { ONE_BF16 } else { 0 }),
+            (Bool, I32) => map(y, x, |v: u8| i32::from(v != 0)),
+            (Bool, I64) => map(y, x, |v: u8| i64::from(v != 0)),
+            (Bool, Bool) => map(y, x, |v: u8| u8::from(v != 0)),
+            (F32, F32) | (Bf16, Bf16) | (I32, I32) | (I64, I64) => unreachable!("equal types are copied above"),
+        }
+    }
+}
+
+const ONE_BF16: u16 = 0x3f80;
+
+#[inline(always)]
+fn map<T: Pod, U: Pod>(y: &mut [u8], x: &[u8], f: impl Fn(T) -> U) {
+    let (y, x): (&mut [U], &[T]) = (bytemuck::cast_slice_mut(y), bytemuck::cast_slice(x));
+    for (y, &x) in y.iter_mut().zip(x) {
+        *y = f(x);
+    }
+}
+
+#[inline(always)]
+fn to_bf16(value: f32) -> u16 {
+    let bits = value.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
+    // Rounding could carry a NaN into infinity; it keeps its sign and turns quiet instead.
+    let nan = bits >> 16 | 0x40;
+    if value.is_nan() { nan as u16 } else { rounded as u16 }
+}
+
+#[inline(always)]
+fn from_bf16(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+fn call_reference(call: &mut Call<'_>) {
+    let y = call.write(0);
+    cast_reference(y, call.read(0), CastParams::from_words(call.params));
+}
+
+fn call_fast(call: &mut Call<'_>) {
+    let y = call.write(0);
+    cast(y, call.read(0), CastParams::from_words(call.params), call.team);
+}
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel] =
+    &[Kernel { name: "cast", fast: call_fast, reference: call_reference, scratch: no_scratch }];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::Isa;
+
+    const FLOATS: [f32; 14] = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.5,
+        2.75,
+        1e20,
+        -1e20,
+        3.4e38,
+        1e-40,
+        1.003_906_3,
+        1.011_718_8,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+    ];
+
+    /// Clears the bit that all bf16 infinities and NaNs have; a NaN may turn quiet on one path only.
+    const FINITE_BF16: u16 = 0xbfff;
+
+    /// `n` elements of a type as words, aligned to eight bytes.
+    fn input(from: CastType, n: usize) -> Vec<u64> {
+        let mut words = vec![0u64; n];
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
+        for i in 0..n {
+            let float = FLOATS[i % FLOATS.len()] + if i < FLOATS.len() { 0.0 } else { i as f32 };
+            let integer = i as i64 * 0x1234_5678_9abc - (1 << 40);
+            match from {
+                CastType::F32 => bytes[i * 4..][..4].copy_from_slice(&float.to_ne_bytes()),
+                CastType::Bf16 => {
+                    bytes[i * 2..][..2].copy_from_slice(&((i * 7919) as u16 & FINITE_BF16).to_ne_bytes())
+                }
+                CastType::I32 => bytes[i * 4..][..4].copy_from_slice(&(integer as i32).to_ne_bytes()),
+                CastType::I64 => bytes[i * 8..][..8].copy_from_slice(&integer.to_ne_bytes()),
+                CastType::Bool => bytes[i] = (i % 3) as u8,
+            }
+        }
+        words
+    }
+
+    #[test]
+    fn fast_equals_reference_for_every_pair_team_and_instruction_set() {
+        for &from in CastType::ALL {
+            for &to in CastType::ALL {
+                for n in [0, 1, 3, 16, 17, 33, 100, crate::spmd::ALONE + 9] {
+                    let params = CastParams { n, from, to };
+                    let x = input(from, n);
+                    let (mut got, mut want) = (vec![7u64; n], vec![7u64; n]);
+                    cast_reference(bytemuck::cast_slice_mut(&mut want), bytemuck::cast_slice(&x), params);
+                    for cores in 1..5 {
+                        cast(
+                            bytemuck::cast_slice_mut(&mut got),
+                            bytemuck::cast_slice(&x),
+                            params,
+                            &Team::new(cores),
+                        );
+                        assert!(got == want, "{n} elements, {from:?} to {to:?}, {cores} cores");
+                    }
+                    for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+                        Isa::select(isa);
+                        cast(
+                            bytemuck::cast_slice_mut(&mut got),
+                            bytemuck::cast_slice(&x),
+                            params,
+                            &Team::new(1),
+                        );
+                        assert!(got == want, "{n} elements, {from:?} to {to:?}, {isa:?}");
+                    }
+                    Isa::select(Isa::best());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bf16_rounds_to_nearest_even() {
+        // 1 + 2^-8 lies between 1 and 1 + 2^-7 and goes to the even 1; 1 + 3·2^-8 goes up to 1 + 2^-6.
+        assert_eq!(from_bf16(to_bf16(1.0 + 1.0 / 256.0)), 1.0);
+        assert_eq!(from_bf16(to_bf16(1.0 + 3.0 / 256.0)), 1.0 + 1.0 / 64.0);
+        assert_eq!(from_bf16(to_bf16(f32::MAX)), f32::INFINITY);
+        assert!(from_bf16(to_bf16(f32::from_bits(0x7f80_0001))).is_nan());
+    }
+}

@@ -1,0 +1,36 @@
+//! Integer inputs (token ids, labels) of either width.
+
+use crate::Call;
+
+/// A slice of ids or labels.
+#[derive(Clone, Copy, Debug)]
+pub enum Ids<'a> {
+    /// 32-bit integers.
+    I32(&'a [i32]),
+    /// 64-bit integers.
+    I64(&'a [i64]),
+}
+
+impl<'a> Ids<'a> {
+    /// Argument `index` of the reads; `narrow` says 32-bit.
+    pub fn read(call: &Call<'a>, index: usize, narrow: bool) -> Ids<'a> {
+        if narrow { Ids::I32(call.read(index)) } else { Ids::I64(call.read(index)) }
+    }
+
+    /// The integer at position `i`.
+    #[inline(always)]
+    pub fn get(self, i: usize) -> i64 {
+        match self {
+            Ids::I32(ids) => i64::from(ids[i]),
+            Ids::I64(ids) => ids[i],
+        }
+    }
+
+    /// The integer at position `i` as a row number below `rows`.
+    #[inline(always)]
+    pub fn row(self, i: usize, rows: usize) -> usize {
+        let id = self.get(i);
+        assert!((0..rows as i64).contains(&id), "id {id} at position {i} is not in 0..{rows}");
+        id as usize
+    }
+}

@@ -1,0 +1,43 @@
+//! CPU kernels: for every operation a plain reference and a fast version, side by side in one file.
+//!
+//! A kernel is a row of [`table`]: a name, two functions of the same signature (reference and fast) and the scratch
+//! bytes it wants. It works on slices of an arena it never sees, allocates nothing, and gives the same bits for any
+//! number of cores: every sum that cores share is a tree over `leaves` fixed by the shape alone.
+//!
+//! Unsafe code lives in `spmd` (handing disjoint parts to team members), `transpose` (disjoint rows), `matmul` and
+//! `attention` (SIMD intrinsics, packing) and the generated dispatch of `isa`.
+
+pub mod attention;
+pub mod binary;
+pub mod broadcast;
+pub mod call;
+pub mod cast;
+pub mod column_sum;
+pub mod concat;
+pub mod cross_entropy;
+pub mod dropout;
+pub mod embedding;
+pub mod fill;
+pub mod grid;
+pub mod ids;
+pub mod isa;
+pub mod layer_norm;
+pub mod math;
+pub mod matmul;
+pub mod optimizer;
+pub mod random;
+pub mod reduce;
+pub mod rms_norm;
+pub mod rotary;
+pub mod rows;
+#[cfg(test)]
+mod samples;
+pub mod softmax;
+pub mod spmd;
+pub mod sum_squares;
+pub mod table;
+pub mod transpose;
+pub mod unary;
+
+pub use call::{Call, Kernel};
+pub use spmd::Team;

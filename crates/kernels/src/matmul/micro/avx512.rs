@@ -1,0 +1,232 @@
+//! Micro kernels for AVX-512: up to 14 rows by 32 columns in 28 of the 32 registers.
+
+use std::arch::asm;
+use std::arch::x86_64::*;
+use std::hint::black_box;
+
+use super::{BURN_CHAINS, CHUNK, LEFT_ROW, LINE, MicroKernel, MicroKernels, Tile, Transpose};
+
+/// Elements of a register.
+const LANES: usize = 16;
+/// Registers side by side in a tile.
+const WIDE: usize = 2;
+
+/// The kernels of this file.
+pub(super) const KERNELS: MicroKernels =
+    MicroKernels { rows: 14, columns: WIDE * LANES, by_row: &BY_ROW, by_column: &BY_COLUMN, transpose, burn };
+
+macro_rules! heights {
+    ($adjacent_steps:literal) => {
+        [
+            tile::<1, $adjacent_steps>,
+            tile::<2, $adjacent_steps>,
+            tile::<3, $adjacent_steps>,
+            tile::<4, $adjacent_steps>,
+            tile::<5, $adjacent_steps>,
+            tile::<6, $adjacent_steps>,
+            tile::<7, $adjacent_steps>,
+            tile::<8, $adjacent_steps>,
+            tile::<9, $adjacent_steps>,
+            tile::<10, $adjacent_steps>,
+            tile::<11, $adjacent_steps>,
+            tile::<12, $adjacent_steps>,
+            tile::<13, $adjacent_steps>,
+            tile::<14, $adjacent_steps>,
+        ]
+    };
+}
+
+static BY_ROW: [MicroKernel; 14] = heights!(true);
+static BY_COLUMN: [MicroKernel; 14] = heights!(false);
+
+/// Adds one step's products to each listed row below `ROWS`.
+///
+/// The element of `a` is an operand of the multiply-add itself: two thirds of the instructions of a separate broadcast,
+/// which matters when another thread shares the core. The intrinsics cannot express that, since the compiler merges
+/// the two loads of an element.
+macro_rules! multiply_add_rows {
+    ($sums:ident, $a:ident, $right:ident; $($row:literal)*) => {
+        {
+            $(if $row < ROWS {
+                multiply_add!($sums[$row][0], $a, $row, $right[0]);
+                multiply_add!($sums[$row][1], $a, $row, $right[1]);
+            })*
+        }
+    };
+}
+
+macro_rules! multiply_add {
+    ($sum:expr, $a:ident, $row:literal, $right:expr) => {
+        asm!(
+            "vfmadd231ps {sum}, {right}, dword ptr [{a} + {offset}]{{1to16}}",
+            sum = inout(zmm_reg) $sum,
+            right = in(zmm_reg) $right,
+            a = in(reg) $a,
+            offset = const $row * 4 * if ADJACENT_STEPS { LEFT_ROW } else { 1 },
+            options(pure, readonly, nostack, preserves_flags),
+        )
+    };
+}
+
+type Sums<const ROWS: usize> = [[__m512; WIDE]; ROWS];
+
+/// The micro kernel of `ROWS` rows.
+///
+/// # Safety
+/// As for [`MicroKernel`], on a machine with AVX-512F.
+#[target_feature(enable = "avx512f")]
+unsafe fn tile<const ROWS: usize, const ADJACENT_STEPS: bool>(tile: &Tile) {
+    let mut sums: Sums<ROWS> = [[_mm512_setzero_ps(); WIDE]; ROWS];
+    if !tile.start.is_null() {
+        // SAFETY: `start` is a whole packed tile.
+        sums = unsafe { combined(sums, tile.start, WIDE * LANES, |_, start| start) };
+    }
+    let (mut a, mut b) = (tile.a, tile.b);
+    for chunk in 0..tile.depth.div_ceil(CHUNK) {
+        prefetch(tile, chunk, ROWS);
+        for _ in 0..CHUNK.min(tile.depth - chunk * CHUNK) {
+            // SAFETY: `b` holds `depth` rows of the full width.
+            let right = unsafe { [_mm512_loadu_ps(b), _mm512_loadu_ps(b.add(LANES))] };
+            // SAFETY: `a` holds `depth` steps of `ROWS` rows.
+            unsafe { multiply_add_rows!(sums, a, right; 0 1 2 3 4 5 6 7 8 9 10 11 12 13) };
+            a = a.wrapping_add(if ADJACENT_STEPS { 1 } else { ROWS });
+            b = b.wrapping_add(tile.b_row);
+        }
+    }
+    // SAFETY: the rest of the tile's pointers are valid by this function's contract.
+    unsafe { finish(sums, tile) };
+}
+
+/// Fetches a share of what comes next and one row of the output.
+///
+/// Few lines at a time: a burst would keep the loads of the operands waiting.
+#[inline(always)]
+fn prefetch(tile: &Tile, chunk: usize, rows: usize) {
+    let fetch = |address: *const f32| {
+        // SAFETY: a prefetch reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
+    };
+    fetch(tile.ahead.wrapping_add(chunk * tile.ahead_step));
+    if chunk < rows {
+        let row = tile.out.wrapping_add(chunk * tile.out_row);
+        (0..WIDE * LANES / LINE).for_each(|line| fetch(row.wrapping_add(line * LINE)));
+    }
+}
+
+/// Merges the older tiles, adds the bias and writes the tile.
+///
+/// # Safety
+/// As for [`tile`].
+#[inline(always)]
+unsafe fn finish<const ROWS: usize>(mut sums: Sums<ROWS>, tile: &Tile) {
+    // SAFETY: the machine has the instruction by the contract of this function.
+    let add = |sum, other| unsafe { _mm512_add_ps(other, sum) };
+    for merge in 0..tile.merges {
+        // SAFETY: there are `merges` older tiles, each of them whole.
+        sums = unsafe { combined(sums, tile.older.add(merge * tile.older_step), WIDE * LANES, add) };
+    }
+    if !tile.bias.is_null() {
+        // SAFETY: `bias` has one value per column; all rows read the same.
+        sums = unsafe { combined(sums, tile.bias, 0, add) };
+    }
+    if tile.add {
+        // SAFETY: `out` is a whole tile of rows `out_row` apart.
+        sums = unsafe { combined(sums, tile.out, tile.out_row, add) };
+    }
+    for (row, sums) in sums.iter().enumerate() {
+        for (half, &sum) in sums.iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { _mm512_storeu_ps(tile.out.add(row * tile.out_row + half * LANES), sum) };
+        }
+    }
+}
+
+/// The tile with every register combined with the matching elements at `other`, rows `stride` apart.
+///
+/// # Safety
+/// `other` must be readable at every row and column of the tile, on a machine with AVX-512F.
+#[inline(always)]
+unsafe fn combined<const ROWS: usize>(
+    mut sums: Sums<ROWS>,
+    other: *const f32,
+    stride: usize,
+    combine: impl Fn(__m512, __m512) -> __m512,
+) -> Sums<ROWS> {
+    for (row, sums) in sums.iter_mut().enumerate() {
+        for (half, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: by this function's contract.
+            *sum = combine(*sum, unsafe { _mm512_loadu_ps(other.add(row * stride + half * LANES)) });
+        }
+    }
+    sums
+}
+
+/// Does `iterations` rounds of [`super::BURN_CHAINS`] independent fused multiply-adds on registers.
+///
+/// # Safety
+/// The machine must have AVX-512F.
+#[target_feature(enable = "avx512f")]
+unsafe fn burn(iterations: u64) -> f32 {
+    let (scale, shift) = (_mm512_set1_ps(black_box(0.999)), _mm512_set1_ps(black_box(0.5)));
+    let mut sums = [_mm512_setzero_ps(); BURN_CHAINS];
+    for (chain, sum) in sums.iter_mut().enumerate() {
+        *sum = _mm512_set1_ps(black_box(chain as f32));
+    }
+    for _ in 0..iterations {
+        for sum in &mut sums {
+            *sum = _mm512_fmadd_ps(*sum, scale, shift);
+        }
+    }
+    sums.into_iter().map(|sum| _mm512_cvtss_f32(sum)).sum()
+}
+
+/// Stores a block column by column.
+///
+/// # Safety
+/// The block's pointers must be valid for its sizes, on a machine with AVX-512F.
+#[target_feature(enable = "avx512f")]
+unsafe fn transpose(block: &Transpose) {
+    let mask = u16::MAX >> (LANES - block.columns);
+    let mut rows = [_mm512_setzero_ps(); LANES];
+    for (row, lanes) in rows.iter_mut().enumerate().take(block.rows) {
+        // SAFETY: the row is one of the block's, and the mask covers its columns.
+        *lanes = unsafe { _mm512_maskz_loadu_ps(mask, block.source.add(row * block.source_row)) };
+    }
+    let columns = transposed(rows);
+    for (column, lanes) in columns.into_iter().enumerate().take(block.columns) {
+        // SAFETY: `packed` has room for `columns` rows of a line.
+        unsafe { _mm512_storeu_ps(block.packed.add(column * block.packed_row), lanes) };
+    }
+}
+
+/// The 16 columns of 16 rows: pairs, then quadruples, then whole columns of neighboring rows come together.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn transposed(rows: [__m512; LANES]) -> [__m512; LANES] {
+    let mut pairs = rows;
+    for i in (0..LANES).step_by(2) {
+        pairs[i] = _mm512_unpacklo_ps(rows[i], rows[i + 1]);
+        pairs[i + 1] = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
+    }
+    // After this, `quads[4 * g + c]` holds columns c, c + 4, c + 8, c + 12 of rows 4g to 4g + 3.
+    let mut quads = pairs;
+    for i in (0..LANES).step_by(4) {
+        for half in 0..2 {
+            let (low, high) =
+                (_mm512_castps_pd(pairs[i + half]), _mm512_castps_pd(pairs[i + half + 2]));
+            quads[i + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
+            quads[i + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
+        }
+    }
+    let mut columns = quads;
+    for c in 0..4 {
+        let [a, b, d, e] = [quads[c], quads[4 + c], quads[8 + c], quads[12 + c]];
+        let (upper_even, upper_odd) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
+        let (lower_even, lower_odd) = (_mm512_shuffle_f32x4::<0x88>(d, e), _mm512_shuffle_f32x4::<0xdd>(d, e));
+        columns[c] = _mm512_shuffle_f32x4::<0x88>(upper_even, lower_even);
+        columns[c + 8] = _mm512_shuffle_f32x4::<0xdd>(upper_even, lower_even);
+        columns[c + 4] = _mm512_shuffle_f32x4::<0x88>(upper_odd, lower_odd);
+        columns[c + 12] = _mm512_shuffle_f32x4::<0xdd>(upper_odd, lower_odd);
+    }
+    columns
+}

@@ -1,0 +1,119 @@
+//! Micro kernels: one tile of the output, accumulated in registers over one block of the summed axis.
+//!
+//! Every element of a tile is one chain of fused multiply-adds in ascending order, so all instruction sets, tile
+//! heights and tile widths give the same bits. A micro kernel knows nothing of packing, threads or the tree over
+//! leaves beyond "add these older tiles in front".
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+use crate::isa::Isa;
+
+/// The largest number of elements in a tile of any instruction set.
+pub(super) const MAX_TILE: usize = 14 * 32;
+
+/// The most steps of one block: a panel of the right operand then fits the first-level cache.
+pub(super) const MAX_BLOCK: usize = 256;
+
+/// Distance between rows of a block of the left operand: odd in cache lines, so that rows do not collide in the cache.
+pub(super) const LEFT_ROW: usize = MAX_BLOCK + 16;
+
+/// Steps between two prefetches.
+pub(super) const CHUNK: usize = 4;
+
+/// Elements of a cache line.
+pub(super) const LINE: usize = 16;
+
+/// Chains of a burn: enough to hide the latency of two fused multiply-add ports.
+pub(super) const BURN_CHAINS: usize = 12;
+
+/// The work of one micro kernel call: `rows x columns` sums over `depth` steps.
+///
+/// The tile is first `start` (or zero), then gets its products, then each of `merges` older tiles is added in front
+/// (`older + tile`), then the bias; at last it is written to `out` or added to what `out` holds.
+pub(super) struct Tile {
+    /// How many products each element gets.
+    pub depth: usize,
+    /// The left operand of this block: rows [`LEFT_ROW`] apart, or steps of as many elements as there are rows.
+    pub a: *const f32,
+    /// The right operand: one row of the full tile width per step.
+    pub b: *const f32,
+    /// Distance between rows of the right operand.
+    pub b_row: usize,
+    /// Memory that the next calls will read, to be fetched meanwhile.
+    pub ahead: *const f32,
+    /// Elements to advance there per [`CHUNK`] steps.
+    pub ahead_step: usize,
+    /// The chain so far as packed rows of the full tile width, or null to start from zero.
+    pub start: *const f32,
+    /// The older tiles to add, `older_step` elements apart.
+    pub older: *const f32,
+    /// Distance between two older tiles.
+    pub older_step: usize,
+    /// How many older tiles there are.
+    pub merges: usize,
+    /// One value per column, or null.
+    pub bias: *const f32,
+    /// Where the tile goes.
+    pub out: *mut f32,
+    /// Distance between rows of `out`.
+    pub out_row: usize,
+    /// Whether the tile is added to `out` instead of replacing it.
+    pub add: bool,
+}
+
+/// A micro kernel for a fixed number of rows and columns.
+///
+/// # Safety
+/// The machine must have the kernel's instruction set. Every pointer of the tile must be valid for the elements its
+/// comment names at the kernel's size, and `out` must not overlap the operands.
+pub(super) type MicroKernel = unsafe fn(&Tile);
+
+/// A block of at most 16 x 16 elements to be stored column by column.
+pub(super) struct Transpose {
+    /// Rows of the block; packed lanes beyond them become zero.
+    pub rows: usize,
+    /// Columns of the block, which become packed rows.
+    pub columns: usize,
+    /// The block's first element.
+    pub source: *const f32,
+    /// Distance between its rows.
+    pub source_row: usize,
+    /// Where `columns` rows of 16 elements go.
+    pub packed: *mut f32,
+    /// Distance between them.
+    pub packed_row: usize,
+}
+
+/// The micro kernels of one instruction set.
+#[derive(Clone, Copy)]
+pub(super) struct MicroKernels {
+    /// The most rows of a tile.
+    pub rows: usize,
+    /// The columns of a tile.
+    pub columns: usize,
+    /// For `r + 1` rows, the kernel over a left operand of rows [`LEFT_ROW`] apart.
+    pub by_row: &'static [MicroKernel],
+    /// For `r + 1` rows, the kernel over a left operand of steps of `r + 1` elements.
+    pub by_column: &'static [MicroKernel],
+    /// Stores a block column by column; the block's pointers must be valid for its sizes.
+    pub transpose: unsafe fn(&Transpose),
+    /// Does rounds of [`BURN_CHAINS`] fused multiply-adds on registers.
+    pub burn: unsafe fn(u64) -> f32,
+}
+
+impl MicroKernels {
+    /// The micro kernels for `isa`.
+    pub fn of(isa: Isa) -> &'static MicroKernels {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => &avx512::KERNELS,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => &avx2::KERNELS,
+            _ => &portable::KERNELS,
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Matrix product with optional bias, activation, residual and accumulation.
+//!
+//! Reads `a`, `b`, then `bias` and `residual` if the parameters say so; writes `out`, then `pre` (the value before
+//! the activation) if the parameters say so. `out` accumulates if the parameters say so.
+//!
+//! The sum over k is a balanced binary tree over `leaves` equal blocks; inside a leaf it is one chain of fused
+//! multiply-adds in ascending k that starts from +0.0. So the bits do not depend on tiles, cores or instruction set.
+//!
+//! The fast version packs the right operand into panels as wide as a register tile, keeps a group of rows of the
+//! left operand in the second-level cache, and carries partial sums between blocks of k in packed tiles.
+
+mod blocking;
+mod burn;
+mod epilogue;
+mod micro;
+mod pack;
+mod panel;
+mod sweep;
+#[cfg(test)]
+mod tests;
+
+use crate::isa::Isa;
+use crate::spmd::{Block, Parts};
+use crate::unary::{Activation, activate_in_place};
+use crate::{Call, Kernel, Team, params};
+
+use blocking::Blocking;
+pub use burn::{fma_burn, fma_burn_flops};
+use micro::MicroKernels;
+use sweep::Product;
+
+params! {
+    /// The settings of a matrix product.
+    pub struct MatmulParams {
+        /// How many independent products.
+        pub batch: usize,
+        /// Rows of the output.
+        pub m: usize,
+        /// Columns of the output.
+        pub n: usize,
+        /// Length of the summed axis.
+        pub k: usize,
+        /// Whether `a` is stored as `[batch, k, m]`.
+        pub trans_a: bool,
+        /// Whether `b` is stored as `[batch, n, k]`.
+        pub trans_b: bool,
+        /// Leaves of the sum's tree: a power of two that divides `k`.
+        pub leaves: usize,
+        /// Whether a bias `[n]` is added.
+        pub bias: bool,
+        /// Whether a residual `[batch, m, n]` is added after the activation.
+        pub residual: bool,
+        /// What is applied to the sum plus bias.
+        pub activation: Activation,
+        /// Whether the value before the activation is written too.
+        pub save_pre: bool,
+        /// Whether the result is added to `out` instead of replacing it.
+        pub accumulate: bool,
+    }
+}
+
+/// What a matrix product reads.
+#[derive(Clone, Copy)]
+pub struct Operands<'a> {
+    /// The left operand, `[batch, m, k]` or transposed.
+    pub a: &'a [f32],
+    /// The right operand, `[batch, k, n]` or transposed.
+    pub b: &'a [f32],
+    /// One value per column of the output.
+    pub bias: Option<&'a [f32]>,
+    /// Added after the activation.
+    pub residual: Option<&'a [f32]>,
+}
+
+/// What a matrix product writes.
+pub struct Outputs<'a> {
+    /// The result.
+    pub out: &'a mut [f32],
+    /// The value before the activation.
+    pub pre: Option<&'a mut [f32]>,
+}
+
+/// The plain meaning of the product: `a [batch, m, k]` times `b [batch, k, n]` gives `out [batch, m, n]`.
+pub fn matmul_reference(outputs: Outputs<'_>, operands: Operands<'_>, params: &MatmulParams) {
+    let &MatmulParams { batch, m, n, k, leaves, .. } = params;
+    let Outputs { out, mut pre } = outputs;
+    for at in 0..batch * m * n {
+        let (p, i, j) = (at / (m * n), at / n % m, at % n);
+        let product = |l: usize, sum: f32| {
+            let a = operands.a[p * m * k + if params.trans_a { l * m + i } else { i * k + l }];
+            let b = operands.b[p * k * n + if params.trans_b { j * k + l } else { l * n + j }];
+            a.mul_add(b, sum)
+        };
+        let mut value = tree_sum(0, leaves, &|leaf| {
+            (leaf * (k / leaves)..(leaf + 1) * (k / leaves)).fold(0.0, |sum, l| product(l, sum))
+        });
+        if let Some(bias) = operands.bias {
+            value += bias[j];
+        }
+        if let Some(pre) = &mut pre {
+            pre[at] = value;
+        }
+        if params.activation != Activation::None {
+            activate_in_place(params.activation, std::slice::from_mut(&mut value));
+        }
+        if let Some(residual) = operands.residual {
+            value += residual[at];
+        }
+        out[at] = if params.accumulate { out[at] + value } else { value };
+    }
+}
+
+/// The sum of `count` leaves from `first`, as a balanced binary tree.
+fn tree_sum(first: usize, count: usize, leaf: &dyn Fn(usize) -> f32) -> f32 {
+    match count {
+        1 => leaf(first),
+        _ => tree_sum(first, count / 2, leaf) + tree_sum(first + count / 2, count / 2, leaf),
+    }
+}
+
+/// The fast product; `scratch` has at least [`matmul_scratch`] elements.
+pub fn matmul(
+    outputs: Outputs<'_>,
+    operands: Operands<'_>,
+    params: &MatmulParams,
+    scratch: &mut [f32],
+    team: &Team,
+) {
+    if params.batch * params.m * params.n == 0 {
+        return;
+    }
+    let kernels = MicroKernels::of(Isa::current());
+    let product = Product::new(outputs, operands, params, kernels);
+    let members = members(params, team.cores());
+    let scratch = Parts::new(scratch);
+    if members > 1 && is_split_by_batch(params, members) {
+        let blocking = Blocking::new(params, kernels, 1);
+        let size = blocking.layout().total;
+        team.launch(&|block| {
+            for index in block.share(params.batch) {
+                let range = block.index * size..(block.index + 1) * size;
+                product.run(index, &blocking, &scratch, range.start, &alone);
+            }
+        });
+    } else {
+        let blocking = Blocking::new(params, kernels, members);
+        for index in 0..params.batch {
+            match members {
+                1 => product.run(index, &blocking, &scratch, 0, &alone),
+                _ => product.run(index, &blocking, &scratch, 0, &|body| team.launch(body)),
+            }
+        }
+    }
+}
+
+/// Runs a body as the only member.
+fn alone(body: &(dyn Fn(Block) + Sync)) {
+    body(Block { index: 0, count: 1 });
+}
+
+/// Products of fewer multiply-adds than this run on one core.
+const WORTH_A_LAUNCH: usize = 64 * 64 * 64;
+
+/// How many of `cores` take part.
+fn members(params: &MatmulParams, cores: usize) -> usize {
+    if params.batch * params.m * params.n * params.k < WORTH_A_LAUNCH { 1 } else { cores }
+}
+
+/// Whether members take whole products instead of sharing each one.
+fn is_split_by_batch(params: &MatmulParams, members: usize) -> bool {
+    params.batch >= 4 * members || params.batch.is_multiple_of(members)
+}
+
+/// Elements of scratch that [`matmul`] wants on `cores` cores, for any instruction set.
+pub fn matmul_scratch(params: &MatmulParams, cores: usize) -> usize {
+    let members = members(params, cores);
+    let of = |isa| {
+        let kernels = MicroKernels::of(isa);
+        match is_split_by_batch(params, members) {
+            true => members * Blocking::new(params, kernels, 1).layout().total,
+            false => Blocking::new(params, kernels, members).layout().total,
+        }
+    };
+    [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().map(of).max().unwrap_or(0)
+}
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel] = &[Kernel {
+    name: "matmul",
+    fast: |call| {
+        let (params, operands, outputs) = arguments(call);
+        matmul(outputs, operands, &params, call.scratch(), call.team);
+    },
+    reference: |call| {
+        let (params, operands, outputs) = arguments(call);
+        matmul_reference(outputs, operands, &params);
+    },
+    scratch: |words, cores| {
+        matmul_scratch(&MatmulParams::from_words(words), cores) * std::mem::size_of::<f32>()
+    },
+}];
+
+fn arguments<'a>(call: &mut Call<'a>) -> (MatmulParams, Operands<'a>, Outputs<'a>) {
+    let params = MatmulParams::from_words(call.params);
+    let operands = Operands {
+        a: call.read(0),
+        b: call.read(1),
+        bias: params.bias.then(|| call.read(2)),
+        residual: params.residual.then(|| call.read(2 + usize::from(params.bias))),
+    };
+    let outputs = Outputs { out: call.write(0), pre: params.save_pre.then(|| call.write(1)) };
+    (params, operands, outputs)
+}

@@ -1,0 +1,207 @@
+//! The fast product against the plain one: same bits for all sizes, layouts, epilogues, teams, instruction sets.
+
+use super::*;
+
+fn plain(m: usize, n: usize, k: usize) -> MatmulParams {
+    MatmulParams {
+        batch: 1,
+        m,
+        n,
+        k,
+        trans_a: false,
+        trans_b: false,
+        leaves: 1,
+        bias: false,
+        residual: false,
+        activation: Activation::None,
+        save_pre: false,
+        accumulate: false,
+    }
+}
+
+/// Values in -1..1 that depend on `salt` and the index only.
+fn samples(n: usize, salt: u64) -> Vec<f32> {
+    let mut state = salt.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..n).map(|_| next()).collect()
+}
+
+struct Data {
+    a: Vec<f32>,
+    b: Vec<f32>,
+    bias: Vec<f32>,
+    residual: Vec<f32>,
+    out: Vec<f32>,
+}
+
+fn data(params: &MatmulParams) -> Data {
+    let &MatmulParams { batch, m, n, k, .. } = params;
+    Data {
+        a: samples(batch * m * k, 1),
+        b: samples(batch * k * n, 2),
+        bias: samples(n, 3),
+        residual: samples(batch * m * n, 4),
+        out: samples(batch * m * n, 5),
+    }
+}
+
+/// Output and saved value as bits, from `run`.
+fn outcome(
+    params: &MatmulParams,
+    data: &Data,
+    run: impl FnOnce(Outputs<'_>, Operands<'_>),
+) -> (Vec<u32>, Vec<u32>) {
+    let mut out = data.out.clone();
+    let mut pre = vec![0.0; if params.save_pre { out.len() } else { 0 }];
+    let operands = Operands {
+        a: &data.a,
+        b: &data.b,
+        bias: params.bias.then_some(&data.bias[..]),
+        residual: params.residual.then_some(&data.residual[..]),
+    };
+    run(Outputs { out: &mut out, pre: params.save_pre.then_some(&mut pre[..]) }, operands);
+    let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect();
+    (bits(out), bits(pre))
+}
+
+fn fast(params: &MatmulParams, data: &Data, team: &Team) -> (Vec<u32>, Vec<u32>) {
+    let mut scratch = vec![f32::NAN; matmul_scratch(params, team.cores())];
+    outcome(params, data, |outputs, operands| matmul(outputs, operands, params, &mut scratch, team))
+}
+
+fn reference(params: &MatmulParams, data: &Data) -> (Vec<u32>, Vec<u32>) {
+    outcome(params, data, |outputs, operands| matmul_reference(outputs, operands, params))
+}
+
+fn check(params: &MatmulParams, team: &Team) {
+    let data = data(params);
+    let (got, expected) = (fast(params, &data, team), reference(params, &data));
+    assert!(got == expected, "{params:?} on {} cores", team.cores());
+}
+
+fn layouts() -> impl Iterator<Item = (bool, bool)> {
+    [(false, false), (false, true), (true, false), (true, true)].into_iter()
+}
+
+#[test]
+fn odd_sizes_in_all_layouts_equal_the_reference() {
+    let team = Team::new(2);
+    let sizes = [1, 2, 3, 5, 7, 13, 14, 15, 16, 17, 31, 32, 33, 100];
+    for (index, &m) in sizes.iter().enumerate() {
+        for &n in &sizes {
+            let k = sizes[(index + n) % sizes.len()];
+            for (trans_a, trans_b) in layouts() {
+                check(&MatmulParams { trans_a, trans_b, ..plain(m, n, k) }, &team);
+            }
+        }
+    }
+}
+
+#[test]
+fn long_sums_keep_their_chain_and_tree_over_blocks_and_windows() {
+    let team = Team::new(2);
+    for (m, n, k) in [(30, 40, 300), (20, 33, 600), (15, 70, 2304), (29, 36, 5120), (3, 300, 4800)] {
+        for leaves in [1, 2, 4, 8, 16] {
+            if k % leaves == 0 {
+                check(&MatmulParams { leaves, ..plain(m, n, k) }, &team);
+                check(&MatmulParams { leaves, trans_a: true, trans_b: true, ..plain(m, n, k) }, &team);
+            }
+        }
+    }
+}
+
+#[test]
+fn more_rows_and_columns_than_one_packing_holds() {
+    let team = Team::new(2);
+    check(&plain(1100, 290, 2200), &team);
+    check(&MatmulParams { leaves: 2, trans_a: true, ..plain(290, 1100, 2200) }, &team);
+}
+
+#[test]
+fn every_epilogue_equals_the_reference() {
+    let team = Team::new(2);
+    for flags in 0..16 {
+        let flag = |bit: usize| flags >> bit & 1 == 1;
+        for &activation in Activation::ALL {
+            for (m, n, k) in [(29, 64, 9), (17, 45, 20)] {
+                let epilogue = MatmulParams {
+                    bias: flag(0),
+                    residual: flag(1),
+                    save_pre: flag(2),
+                    accumulate: flag(3),
+                    activation,
+                    batch: 2,
+                    leaves: if k % 4 == 0 { 4 } else { 1 },
+                    ..plain(m, n, k)
+                };
+                check(&epilogue, &team);
+            }
+        }
+    }
+}
+
+#[test]
+fn batches_equal_the_reference() {
+    for cores in [1, 2, 3] {
+        let team = Team::new(cores);
+        for batch in [0, 1, 2, 3, 5, 13] {
+            for (trans_a, trans_b) in layouts() {
+                check(&MatmulParams { batch, trans_a, trans_b, ..plain(40, 37, 50) }, &team);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_empty_sum_is_zero() {
+    check(&plain(5, 7, 0), &Team::new(1));
+}
+
+#[test]
+fn teams_and_instruction_sets_give_the_same_bits() {
+    let cases = [plain(150, 130, 70), MatmulParams { leaves: 8, trans_a: true, ..plain(64, 300, 512) }];
+    for case in cases {
+        for (bias, activation) in [(false, Activation::None), (true, Activation::GeluTanh)] {
+            let params = MatmulParams { bias, activation, save_pre: bias, ..case };
+            let data = data(&params);
+            let expected = reference(&params, &data);
+            for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+                Isa::select(isa);
+                for cores in 1..5 {
+                    assert!(fast(&params, &data, &Team::new(cores)) == expected, "{params:?} {isa:?} {cores}");
+                }
+            }
+            Isa::select(Isa::best());
+        }
+    }
+}
+
+#[test]
+fn the_kernel_reads_its_arguments_in_the_documented_order() {
+    let params = MatmulParams { bias: true, residual: true, save_pre: true, ..plain(9, 11, 4) };
+    let data = data(&params);
+    let expected = reference(&params, &data);
+    let words = params.to_words();
+    let team = Team::new(2);
+    for run in [KERNELS[0].fast, KERNELS[0].reference] {
+        let (mut out, mut pre) = (data.out.clone(), vec![0.0f32; 99]);
+        let mut scratch = vec![0.0f32; (KERNELS[0].scratch)(&words, 2) / 4];
+        let mut call = Call {
+            params: &words,
+            reads: [&data.a, &data.b, &data.bias, &data.residual]
+                .into_iter()
+                .map(|values| bytemuck::cast_slice(values))
+                .collect(),
+            writes: [&mut out, &mut pre].into_iter().map(|values| bytemuck::cast_slice_mut(values)).collect(),
+            scratch: bytemuck::cast_slice_mut(&mut scratch),
+            team: &team,
+        };
+        run(&mut call);
+        drop(call);
+        let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        assert!((bits(&out), bits(&pre)) == expected);
+    }
+}

@@ -1,0 +1,309 @@
+//! Reductions over some dimensions: `reduce` and its gradient.
+//!
+//! `reduce` reads x and writes y, which keeps the dimensions not reduced. `reduce_grad` reads x, y and dy, writes dx and
+//! adds to it if `accumulate`. A sum is a balanced tree over `leaves` equal blocks of the first reduced dimension. Inside
+//! a leaf, where the innermost dimension is reduced, neighboring reduced dimensions at the end form runs: element i of
+//! every run goes to lane i mod 16, and the lanes are added as a tree; elsewhere each output is one ascending chain.
+//! `Mean` is `Sum` times 1/count. `Max` keeps NaN, never gives -0, and its gradient is split evenly over ties.
+
+use crate::call::{Call, Kernel, Word, no_scratch};
+use crate::grid::{Dims, Grid, RANK, contiguous, dims_at, padded, words_of};
+use crate::{Team, dispatch, rows, word_enum};
+
+mod fold;
+
+use fold::Folding;
+
+word_enum! {
+    /// What a reduction computes.
+    pub enum ReduceKind {
+        /// The sum.
+        Sum,
+        /// The sum divided by the number of elements.
+        Mean,
+        /// The largest element.
+        Max,
+    }
+}
+
+/// The parameters of `reduce`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ReduceParams {
+    /// What is computed.
+    pub kind: ReduceKind,
+    /// Leaves of the tree along the first reduced dimension: a power of two that divides it.
+    pub leaves: usize,
+    /// The shape of x, padded with leading ones.
+    pub dims: Dims,
+    /// Which dimensions are reduced.
+    pub reduced: [bool; RANK],
+}
+
+/// The parameters of `reduce_grad`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ReduceGradParams {
+    /// Those of the forward.
+    pub forward: ReduceParams,
+    /// Whether dx is added to instead of overwritten.
+    pub accumulate: bool,
+}
+
+impl ReduceParams {
+    /// The reduction of a tensor of `shape` over the dimensions `over`.
+    pub fn new(kind: ReduceKind, leaves: usize, shape: &[usize], over: &[usize]) -> Self {
+        let lead = RANK - shape.len();
+        let reduced = std::array::from_fn(|i| i >= lead && over.contains(&(i - lead)));
+        ReduceParams { kind, leaves, dims: padded(shape), reduced }
+    }
+
+    /// The parameter words of these settings.
+    pub fn to_words(self) -> Vec<u64> {
+        let head = [self.kind.to_word(), self.leaves.to_word()];
+        words_of(&head, &[self.dims, self.reduced.map(usize::from)])
+    }
+
+    /// The settings these parameter words stand for.
+    pub fn from_words(words: &[u64]) -> Self {
+        let reduced = dims_at(words, 8).map(|flag| flag != 0);
+        let (kind, leaves) = (Word::from_word(words[0]), Word::from_word(words[1]));
+        ReduceParams { kind, leaves, dims: dims_at(words, 2), reduced }
+    }
+
+    /// How many elements x has.
+    fn n_inputs(self) -> usize {
+        self.dims.iter().product()
+    }
+
+    /// How many elements y has.
+    fn n_outputs(self) -> usize {
+        self.kept().iter().product()
+    }
+
+    /// The dimensions of y: ones where x is reduced.
+    fn kept(self) -> Dims {
+        std::array::from_fn(|i| if self.reduced[i] { 1 } else { self.dims[i] })
+    }
+
+    /// The strides with which y is read in the shape of x.
+    fn strides(self) -> Dims {
+        let strides = contiguous(self.kept());
+        std::array::from_fn(|i| if self.reduced[i] { 0 } else { strides[i] })
+    }
+
+    /// `1 / count` for a mean, 1 for a sum.
+    fn scale(self) -> f32 {
+        let count: usize = (0..RANK).filter(|&i| self.reduced[i]).map(|i| self.dims[i]).product();
+        if self.kind == ReduceKind::Mean { 1.0 / count as f32 } else { 1.0 }
+    }
+}
+
+impl ReduceGradParams {
+    /// The parameter words of these settings.
+    pub fn to_words(self) -> Vec<u64> {
+        let mut words = self.forward.to_words();
+        words.push(self.accumulate.to_word());
+        words
+    }
+
+    /// The settings these parameter words stand for.
+    pub fn from_words(words: &[u64]) -> Self {
+        ReduceGradParams { forward: ReduceParams::from_words(words), accumulate: words[14] != 0 }
+    }
+}
+
+/// Every output is the tree over leaves of the chains of its elements.
+pub fn reduce_reference(y: &mut [f32], x: &[f32], params: ReduceParams) {
+    let grid = Grid::new(params.dims, [params.strides(), leaf_strides(params)]);
+    let axis = (0..RANK).find(|&i| params.reduced[i]).map_or(1, |i| params.dims[i]);
+    let n = params.n_outputs();
+    let start = if params.kind == ReduceKind::Max { f32::NEG_INFINITY } else { 0.0 };
+    let mut partials = vec![start; params.leaves * n];
+    for (i, &x) in x[..params.n_inputs()].iter().enumerate() {
+        let [to, place] = grid.offsets(i);
+        let partial = &mut partials[place * params.leaves / axis * n + to];
+        *partial = if params.kind == ReduceKind::Max { larger(*partial, x) } else { *partial + x };
+    }
+    for to in 0..n {
+        let leaf = |leaf: usize| partials[leaf * n + to];
+        y[to] = match params.kind {
+            ReduceKind::Max => (0..params.leaves).map(leaf).fold(f32::NEG_INFINITY, larger) + 0.0,
+            _ => rows::tree_reference(params.leaves, &leaf) * params.scale(),
+        };
+    }
+}
+
+/// Strides that give an element's place along the first reduced dimension.
+fn leaf_strides(params: ReduceParams) -> Dims {
+    let first = (0..RANK).find(|&i| params.reduced[i]);
+    std::array::from_fn(|i| usize::from(Some(i) == first))
+}
+
+/// `dx = dy` spread over the elements of each output: all of them, or those that equal the maximum.
+pub fn reduce_grad_reference(dx: &mut [f32], x: &[f32], y: &[f32], dy: &[f32], params: ReduceGradParams) {
+    let forward = params.forward;
+    let grid = Grid::new(forward.dims, [forward.strides()]);
+    let mut ties = vec![0.0; forward.n_outputs()];
+    for (i, &x) in x[..forward.n_inputs()].iter().enumerate() {
+        let [from] = grid.offsets(i);
+        ties[from] += f32::from(x == y[from]);
+    }
+    for i in 0..forward.n_inputs() {
+        let [from] = grid.offsets(i);
+        let value = match forward.kind {
+            ReduceKind::Max => {
+                if x[i] == y[from] {
+                    dy[from] / ties[from]
+                } else {
+                    0.0
+                }
+            }
+            _ => dy[from] * forward.scale(),
+        };
+        dx[i] = if params.accumulate { dx[i] + value } else { value };
+    }
+}
+
+/// The fast version of [`reduce_reference`].
+pub fn reduce(y: &mut [f32], x: &[f32], params: ReduceParams, team: &Team) {
+    let folding = Folding::new(params.leaves, params.dims, params.reduced);
+    let n = params.n_outputs();
+    team.split_rows(params.n_inputs(), n, [(&mut y[..n], 1)], &mut [], |range, [y], _| {
+        reduce_part(y, x, (params.kind, params.scale()), &folding, range.start);
+    });
+}
+
+dispatch! {
+    fn reduce_part(y: &mut [f32], x: &[f32], what: (ReduceKind, f32), folding: &Folding, first: usize) {
+        let (kind, scale) = what;
+        match kind {
+            ReduceKind::Sum => folding.run(y, x, first, 0.0, |_, x| x, |a, b| a + b, |_, sum| sum),
+            ReduceKind::Mean => folding.run(y, x, first, 0.0, |_, x| x, |a, b| a + b, |_, sum| sum * scale),
+            ReduceKind::Max => folding.run(y, x, first, f32::NEG_INFINITY, |_, x| x, larger, |_, max| max + 0.0),
+        }
+    }
+}
+
+/// The fast version of [`reduce_grad_reference`]; `shares` is scratch for one value per output of a `Max`.
+pub fn reduce_grad(
+    dx: &mut [f32],
+    x: &[f32],
+    y: &[f32],
+    dy: &[f32],
+    params: ReduceGradParams,
+    shares: &mut [f32],
+    team: &Team,
+) {
+    let forward = params.forward;
+    let grid = Grid::new(forward.dims, [forward.strides()]);
+    let dx = &mut dx[..grid.len()];
+    if forward.kind != ReduceKind::Max {
+        let spread = Spread { from: dy, scale: forward.scale(), maxima: None, accumulate: params.accumulate };
+        return team.for_each_part(dx, 16, |first, dx| spread_part(dx, &spread, &grid, first));
+    }
+    let folding = Folding::new(forward.leaves, forward.dims, forward.reduced);
+    let n = forward.n_outputs();
+    let shares = &mut shares[..n];
+    team.split_rows(forward.n_inputs(), n, [(&mut *shares, 1)], &mut [], |range, [shares], _| {
+        share_part(shares, x, (y, dy), &folding, range.start);
+    });
+    let spread = Spread { from: shares, scale: 1.0, maxima: Some((x, y)), accumulate: params.accumulate };
+    team.for_each_part(dx, 16, |first, dx| spread_part(dx, &spread, &grid, first));
+}
+
+dispatch! {
+    /// What each maximum of an output receives: its gradient over its ties.
+    fn share_part(shares: &mut [f32], x: &[f32], outputs: (&[f32], &[f32]), folding: &Folding, first: usize) {
+        let (y, dy) = outputs;
+        let tie = |at: usize, x: f32| if x == y[at] { 1.0 } else { 0.0 };
+        folding.run(shares, x, first, 0.0, tie, |a, b| a + b, |at, ties| dy[at] / ties);
+    }
+}
+
+/// What [`spread_part`] writes: `from` times `scale`, only where x equals y if `maxima` holds them.
+struct Spread<'a> {
+    from: &'a [f32],
+    scale: f32,
+    maxima: Option<(&'a [f32], &'a [f32])>,
+    accumulate: bool,
+}
+
+dispatch! {
+    fn spread_part(dx: &mut [f32], spread: &Spread<'_>, grid: &Grid<1>, first: usize) {
+        let len = dx.len();
+        let [step] = grid.row_strides();
+        let row = |at: usize, n: usize| at..at + if step == 0 { 1 } else { n };
+        grid.for_each_piece(first, len, |part, [at]| {
+            let n = part.len();
+            let begin = first + part.start;
+            let (dx, from) = (&mut dx[part], &spread.from[row(at, n)]);
+            match spread.maxima {
+                None => write(dx, |i| pick(from, step, i) * spread.scale, spread.accumulate),
+                Some((x, y)) => {
+                    let (x, y) = (&x[begin..begin + n], &y[row(at, n)]);
+                    let value = |i: usize| if x[i] == pick(y, step, i) { pick(from, step, i) } else { 0.0 };
+                    write(dx, value, spread.accumulate);
+                }
+            }
+        });
+    }
+}
+
+/// Element i of a row that is either repeated (`step` 0) or contiguous (`step` 1).
+#[inline(always)]
+fn pick(row: &[f32], step: usize, i: usize) -> f32 {
+    if step == 0 { row[0] } else { row[i] }
+}
+
+#[inline(always)]
+fn write(dx: &mut [f32], value: impl Fn(usize) -> f32, accumulate: bool) {
+    if accumulate {
+        dx.iter_mut().enumerate().for_each(|(i, dx)| *dx += value(i));
+    } else {
+        dx.iter_mut().enumerate().for_each(|(i, dx)| *dx = value(i));
+    }
+}
+
+/// The larger number; NaN if one is.
+#[inline(always)]
+fn larger(a: f32, b: f32) -> f32 {
+    if a > b || a.is_nan() { a } else { b }
+}
+
+fn shares_bytes(params: &[u64], _cores: usize) -> usize {
+    let params = ReduceParams::from_words(params);
+    if params.kind == ReduceKind::Max { params.n_outputs() * size_of::<f32>() } else { 0 }
+}
+
+fn call_reference(call: &mut Call<'_>) {
+    let y = call.write(0);
+    reduce_reference(y, call.read(0), ReduceParams::from_words(call.params));
+}
+
+fn call_fast(call: &mut Call<'_>) {
+    let y = call.write(0);
+    reduce(y, call.read(0), ReduceParams::from_words(call.params), call.team);
+}
+
+fn call_grad_reference(call: &mut Call<'_>) {
+    let (dx, params) = (call.write(0), ReduceGradParams::from_words(call.params));
+    reduce_grad_reference(dx, call.read(0), call.read(1), call.read(2), params);
+}
+
+fn call_grad_fast(call: &mut Call<'_>) {
+    let (dx, shares, params) = (call.write(0), call.scratch(), ReduceGradParams::from_words(call.params));
+    reduce_grad(dx, call.read(0), call.read(1), call.read(2), params, shares, call.team);
+}
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel] = &[
+    Kernel { name: "reduce", fast: call_fast, reference: call_reference, scratch: no_scratch },
+    Kernel {
+        name: "reduce_grad",
+        fast: call_grad_fast,
+        reference: call_grad_reference,
+        scratch: shares_bytes,
+    },
+];
+
+#[cfg(test)]
+mod tests;

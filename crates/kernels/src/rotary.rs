@@ -1,0 +1,175 @@
+//! Rotary position embedding of `[batch, time, heads, dim]`.
+//!
+//! Reads x and writes y (accumulates on request). Elements i and i + dim/2 of a head form a pair, rotated at time t by
+//! the angle t * base^(-2i/dim); the frequency and the angle are rounded to `f32`, as Hugging Face models do. The
+//! gradient is the inverse rotation.
+
+use crate::{Kernel, Team, dispatch, params};
+
+params! {
+    /// Settings of `rotary`.
+    pub struct Rotary {
+        /// Sequences.
+        pub batch: usize,
+        /// Steps per sequence.
+        pub time: usize,
+        /// Heads per step.
+        pub heads: usize,
+        /// Elements per head, an even number.
+        pub dim: usize,
+        /// The base of the frequencies.
+        pub base: f32,
+        /// Whether to rotate backward.
+        pub inverse: bool,
+        /// Whether the result is added to what y holds.
+        pub accumulate: bool,
+    }
+}
+
+/// The frequency of pair `i`.
+fn frequency(i: usize, params: Rotary) -> f32 {
+    f64::from(params.base).powf(-2.0 * i as f64 / params.dim as f64) as f32
+}
+
+/// The sine and cosine of the angle that pairs of this frequency have at time `t`.
+fn sin_cos(t: usize, frequency: f32, inverse: bool) -> (f32, f32) {
+    let (sin, cos) = f64::from(t as f32 * frequency).sin_cos();
+    (if inverse { -sin as f32 } else { sin as f32 }, cos as f32)
+}
+
+/// Rotates every pair.
+pub fn rotary_reference(y: &mut [f32], x: &[f32], params: Rotary) {
+    let Rotary { time, heads, dim, .. } = params;
+    for (row, (x, y)) in x.chunks_exact(dim).zip(y.chunks_exact_mut(dim)).enumerate() {
+        let t = row / heads % time;
+        for i in 0..dim / 2 {
+            let (sin, cos) = sin_cos(t, frequency(i, params), params.inverse);
+            let (a, b) = (x[i], x[i + dim / 2]);
+            let rotated = [(i, a * cos - b * sin), (i + dim / 2, b * cos + a * sin)];
+            for (i, value) in rotated {
+                y[i] = if params.accumulate { y[i] + value } else { value };
+            }
+        }
+    }
+}
+
+/// Elements of scratch that [`rotary`] wants: the frequencies, and a sine and a cosine per time step and pair.
+pub fn rotary_scratch(params: Rotary) -> usize {
+    params.dim / 2 + params.time * params.dim
+}
+
+/// Rotates every pair, fast.
+pub fn rotary(y: &mut [f32], x: &[f32], params: Rotary, scratch: &mut [f32], team: &Team) {
+    let Rotary { batch, time, heads, dim, .. } = params;
+    let (frequencies, angles) = scratch[..rotary_scratch(params)].split_at_mut(dim / 2);
+    frequencies.iter_mut().enumerate().for_each(|(i, out)| *out = frequency(i, params));
+    let frequencies = &*frequencies;
+    // A sine costs as much as moving a hundred elements.
+    team.split_rows(100 * angles.len(), time, [(&mut *angles, dim)], &mut [], |range, [angles], _| {
+        for (t, angles) in range.zip(angles.chunks_exact_mut(dim)) {
+            let (sins, coss) = angles.split_at_mut(dim / 2);
+            for ((sin, cos), frequency) in sins.iter_mut().zip(coss).zip(frequencies) {
+                (*sin, *cos) = sin_cos(t, *frequency, params.inverse);
+            }
+        }
+    });
+    let (angles, width) = (&*angles, heads * dim);
+    team.split_rows(x.len(), batch * time, [(y, width)], &mut [], |range, [y], _| {
+        for (row, y) in range.zip(y.chunks_exact_mut(width)) {
+            let angles = &angles[row % time * dim..][..dim];
+            rotate(y, &x[row * width..][..width], angles, params.accumulate);
+        }
+    });
+}
+
+dispatch! {
+    /// Rotates the heads of one time step; `angles` holds its sines, then its cosines.
+    fn rotate(y: &mut [f32], x: &[f32], angles: &[f32], accumulate: bool) {
+        let half = angles.len() / 2;
+        let (sin, cos) = angles.split_at(half);
+        for (x, y) in x.chunks_exact(2 * half).zip(y.chunks_exact_mut(2 * half)) {
+            let ((a, b), (low, high)) = (x.split_at(half), y.split_at_mut(half));
+            for (((((low, high), a), b), sin), cos) in
+                low.iter_mut().zip(high).zip(a).zip(b).zip(sin).zip(cos)
+            {
+                let (first, second) = (a.mul_add(*cos, -(b * sin)), b.mul_add(*cos, a * sin));
+                *low = if accumulate { *low + first } else { first };
+                *high = if accumulate { *high + second } else { second };
+            }
+        }
+    }
+}
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel] = &[Kernel {
+    name: "rotary",
+    fast: |call| {
+        let params = Rotary::from_words(call.params);
+        rotary(call.write(0), call.read(0), params, call.scratch(), call.team);
+    },
+    reference: |call| rotary_reference(call.write(0), call.read(0), Rotary::from_words(call.params)),
+    scratch: |params, _| 4 * rotary_scratch(Rotary::from_words(params)),
+}];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::{Case, assert_close, values};
+
+    /// Two products and a sum of values below two, each rounded to 2^-24.
+    const TOLERANCE: f32 = 5e-7;
+
+    fn case(params: Rotary) -> Case {
+        let n = params.batch * params.time * params.heads * params.dim;
+        Case::new(KERNELS, "rotary", params.to_words()).read(values(n, 1)).write(values(n, 2))
+    }
+
+    fn sizes(batch: usize, time: usize, heads: usize, dim: usize) -> Rotary {
+        Rotary { batch, time, heads, dim, base: 10_000.0, inverse: false, accumulate: false }
+    }
+
+    #[test]
+    fn fast_equals_reference() {
+        for dim in [2, 4, 6, 16, 30, 64, 66] {
+            for (batch, time, heads) in [(1, 1, 1), (2, 3, 5), (3, 100, 2)] {
+                for flag in [false, true] {
+                    let params = sizes(batch, time, heads, dim);
+                    case(Rotary { inverse: flag, ..params }).check(TOLERANCE);
+                    case(Rotary { accumulate: flag, ..params }).check(TOLERANCE);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bits_are_the_same_for_every_team_and_instruction_set() {
+        case(Rotary { accumulate: true, ..sizes(3, 33, 3, 66) }).check_bits();
+    }
+
+    #[test]
+    fn the_inverse_undoes_the_rotation() {
+        let params = sizes(2, 50, 2, 16);
+        let forward = case(params);
+        let mut back = case(Rotary { inverse: true, ..params });
+        back.reads[0] = forward.fast(&Team::new(1)).remove(0).into();
+        assert_close(&back.fast(&Team::new(1))[0], &values(2 * 50 * 2 * 16, 1), TOLERANCE, "x");
+    }
+
+    #[test]
+    fn angles_are_those_of_the_definition() {
+        let mut case = case(sizes(1, 3, 1, 4));
+        case.reads[0] = [1.0, 1.0, 0.0, 0.0].repeat(3).into();
+        let want: Vec<f32> = (0..3)
+            .flat_map(|t| {
+                [
+                    f64::from(t).cos(),
+                    (0.01 * f64::from(t)).cos(),
+                    f64::from(t).sin(),
+                    (0.01 * f64::from(t)).sin(),
+                ]
+            })
+            .map(|x| x as f32)
+            .collect();
+        assert_close(&case.fast(&Team::new(1))[0], &want, TOLERANCE, "y");
+    }
+}

@@ -1,0 +1,165 @@
+//! The sum of squares of a matrix, for gradient norms, and the scale that clips them.
+//!
+//! `sum_squares` reads x `[rows, cols]` and writes `[1]`: the sum over a grid of `row_leaves` by `col_leaves` blocks,
+//! a tree over the column leaves first and then over the row leaves. Inside a block the squares go to 16 `f64` lanes
+//! by column and the block's sum is rounded to `f32`, so that devices may exchange it.
+//! `clip_scale` reads that sum and writes `[2]`: the norm and the factor that brings it to at most `max_norm`.
+
+use crate::call::no_scratch;
+use crate::rows::{LANES, tree_reference, tree_sum};
+use crate::{Call, Kernel, Team, dispatch, params};
+
+params! {
+    /// Settings of `sum_squares`.
+    pub struct SumSquares {
+        /// How many rows.
+        pub rows: usize,
+        /// Elements per row.
+        pub cols: usize,
+        /// Blocks of rows.
+        pub row_leaves: usize,
+        /// Blocks of columns.
+        pub col_leaves: usize,
+    }
+}
+
+params! {
+    /// Settings of `clip_scale`.
+    pub struct ClipScale {
+        /// The largest norm that is left alone.
+        pub max_norm: f32,
+    }
+}
+
+/// Sums the squares of `x` into `out[0]`.
+pub fn sum_squares_reference(out: &mut [f32], x: &[f32], params: SumSquares) {
+    let SumSquares { rows, cols, row_leaves, col_leaves } = params;
+    let (height, width) = (rows / row_leaves, cols / col_leaves);
+    let block = |i: usize, j: usize| -> f32 {
+        let rows = i * height..(i + 1) * height;
+        let squares =
+            rows.flat_map(|row| &x[row * cols + j * width..][..width]).map(|&x| f64::from(x).powi(2));
+        squares.sum::<f64>() as f32
+    };
+    out[0] = tree_reference(row_leaves, &|i| tree_reference(col_leaves, &|j| block(i, j)));
+}
+
+/// Sums the squares of `x` into `out[0]`, fast; `scratch` holds one element per block.
+pub fn sum_squares(out: &mut [f32], x: &[f32], params: SumSquares, scratch: &mut [f32], team: &Team) {
+    let SumSquares { rows, cols, row_leaves, col_leaves } = params;
+    let (height, width) = (rows / row_leaves, cols / col_leaves);
+    let blocks = row_leaves * col_leaves;
+    let sums = &mut scratch[..blocks];
+    team.split_rows(rows * cols, blocks, [(&mut *sums, 1)], &mut [], |range, [sums], _| {
+        for (block, sum) in range.zip(sums) {
+            let start = block / col_leaves * height * cols + block % col_leaves * width;
+            *sum = block_squares(&x[start..], height, width, cols);
+        }
+    });
+    // Blocks lie row by row, so the tree over all of them joins the columns first.
+    out[0] = tree_sum(sums);
+}
+
+dispatch! {
+    /// The squares of a block of `height` rows of `width`, a row every `stride`.
+    fn block_squares(x: &[f32], height: usize, width: usize, stride: usize) -> f32 {
+        let mut lanes = [0.0f64; LANES];
+        for row in 0..height {
+            let (chunks, tail) = x[row * stride..][..width].as_chunks::<LANES>();
+            for chunk in chunks {
+                for (lane, &x) in lanes.iter_mut().zip(chunk) {
+                    *lane = f64::from(x).mul_add(f64::from(x), *lane);
+                }
+            }
+            for (lane, &x) in lanes.iter_mut().zip(tail) {
+                *lane = f64::from(x).mul_add(f64::from(x), *lane);
+            }
+        }
+        lanes.iter().sum::<f64>() as f32
+    }
+}
+
+/// Writes the norm and the clipping scale to `out`.
+pub fn clip_scale(out: &mut [f32], sum_squares: &[f32], params: ClipScale) {
+    let norm = sum_squares[0].sqrt();
+    out[0] = norm;
+    out[1] = (params.max_norm / (norm + 1e-6)).min(1.0);
+}
+
+fn clip_call(call: &mut Call<'_>) {
+    clip_scale(call.write(0), call.read(0), ClipScale::from_words(call.params));
+}
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel] = &[
+    Kernel {
+        name: "sum_squares",
+        fast: |call| {
+            let params = SumSquares::from_words(call.params);
+            sum_squares(call.write(0), call.read(0), params, call.scratch(), call.team);
+        },
+        reference: |call| {
+            sum_squares_reference(call.write(0), call.read(0), SumSquares::from_words(call.params));
+        },
+        scratch: |params, _| {
+            let SumSquares { row_leaves, col_leaves, .. } = SumSquares::from_words(params);
+            4 * row_leaves * col_leaves
+        },
+    },
+    Kernel { name: "clip_scale", fast: clip_call, reference: clip_call, scratch: no_scratch },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::{Case, assert_close, values};
+
+    /// Blocks are exact up to one rounding to 2^-24; the tree adds a few more.
+    const TOLERANCE: f32 = 1e-6;
+
+    fn case(params: SumSquares) -> Case {
+        Case::new(KERNELS, "sum_squares", params.to_words())
+            .read(values(params.rows * params.cols, 1))
+            .write(vec![0.0])
+    }
+
+    #[test]
+    fn fast_equals_reference() {
+        for (rows, row_leaves) in [(1, 1), (3, 1), (8, 8), (100, 4)] {
+            for (cols, col_leaves) in [(1, 1), (7, 1), (16, 2), (17, 1), (132, 4)] {
+                case(SumSquares { rows, cols, row_leaves, col_leaves }).check(TOLERANCE);
+            }
+        }
+    }
+
+    #[test]
+    fn bits_are_the_same_for_every_team_and_instruction_set() {
+        case(SumSquares { rows: 136, cols: 132, row_leaves: 8, col_leaves: 4 }).check_bits();
+    }
+
+    #[test]
+    fn halves_of_a_matrix_add_up_to_the_same_bits() {
+        let whole = case(SumSquares { rows: 16, cols: 33, row_leaves: 4, col_leaves: 1 });
+        let x = values(16 * 33, 1);
+        let mut sums = x.chunks(8 * 33).map(|half| {
+            let mut case = case(SumSquares { rows: 8, cols: 33, row_leaves: 2, col_leaves: 1 });
+            case.reads[0] = half.to_vec().into();
+            case.fast(&Team::new(1))[0][0]
+        });
+        let sum = sums.next().expect("two halves") + sums.next().expect("two halves");
+        assert_eq!(whole.fast(&Team::new(1))[0], [sum]);
+    }
+
+    #[test]
+    fn only_large_norms_are_scaled() {
+        let scale = |sum: f32| {
+            let params = ClipScale { max_norm: 1.0 };
+            let case =
+                Case::new(KERNELS, "clip_scale", params.to_words()).read(vec![sum]).write(vec![0.0; 2]);
+            case.fast(&Team::new(1)).remove(0)
+        };
+        assert_close(&scale(0.25), &[0.5, 1.0], TOLERANCE, "small");
+        assert_close(&scale(16.0), &[4.0, 0.25], TOLERANCE, "large");
+        assert_eq!(scale(0.0), [0.0, 1.0]);
+    }
+}

@@ -1,0 +1,134 @@
+use super::*;
+use crate::isa::Isa;
+
+/// Relative and absolute error of a fast function: a few roundings of f32.
+const TOLERANCE: f32 = 16.0 * f32::EPSILON;
+const SCALAR: f32 = 1.7;
+
+/// Arguments inside the domain of `kind`, away from its kinks.
+fn arguments(kind: UnaryKind, n: usize) -> Vec<f32> {
+    let positive = matches!(
+        kind,
+        UnaryKind::Log | UnaryKind::Sqrt | UnaryKind::Rsqrt | UnaryKind::PowScalar | UnaryKind::RdivScalar
+    );
+    (0..n)
+        .map(|i| {
+            let x = ((i * 7919 + 13) % 1009) as f32 / 101.0 - 4.9971;
+            if positive { x.abs() + 0.1 } else { x }
+        })
+        .collect()
+}
+
+fn close(got: &[f32], want: &[f32], what: &str) {
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        assert!((got - want).abs() <= TOLERANCE * want.abs().max(1.0), "{what}[{i}]: {got}, not {want}");
+    }
+}
+
+fn run(kind: UnaryKind, n: usize, cores: usize) -> (Vec<f32>, Vec<f32>) {
+    let (team, x) = (Team::new(cores), arguments(kind, n));
+    let dy: Vec<f32> = (0..n).map(|i| (i % 13) as f32 - 6.1).collect();
+    let (mut y, mut dx) = (vec![f32::NAN; n], vec![0.5; n]);
+    unary(&mut y, &x, UnaryParams { n, kind, scalar: SCALAR }, &team);
+    unary_grad(&mut dx, &x, &dy, UnaryGradParams { n, kind, scalar: SCALAR, accumulate: true }, &team);
+    (y, dx)
+}
+
+#[test]
+fn fast_equals_reference_over_odd_sizes() {
+    for &kind in UnaryKind::ALL {
+        for n in [0, 1, 2, 3, 5, 7, 15, 16, 17, 33, 100] {
+            for accumulate in [false, true] {
+                let (team, x) = (Team::new(1), arguments(kind, n));
+                let dy: Vec<f32> = (0..n).map(|i| (i % 5) as f32 / 5.0 - 0.41).collect();
+                let (mut got, mut want) = (vec![f32::NAN; n], vec![f32::NAN; n]);
+                let params = UnaryParams { n, kind, scalar: SCALAR };
+                unary(&mut got, &x, params, &team);
+                unary_reference(&mut want, &x, params);
+                close(&got, &want, &format!("{kind:?}"));
+                let (mut got, mut want) = (vec![0.25; n], vec![0.25; n]);
+                let params = UnaryGradParams { n, kind, scalar: SCALAR, accumulate };
+                unary_grad(&mut got, &x, &dy, params, &team);
+                unary_grad_reference(&mut want, &x, &dy, params);
+                close(&got, &want, &format!("gradient of {kind:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn bits_do_not_depend_on_cores_or_instruction_set() {
+    let bits =
+        |(y, dx): (Vec<f32>, Vec<f32>)| -> Vec<u32> { y.iter().chain(&dx).map(|v| v.to_bits()).collect() };
+    for &kind in UnaryKind::ALL {
+        let n = crate::spmd::ALONE + 37;
+        let want = bits(run(kind, n, 1));
+        for cores in 2..5 {
+            assert_eq!(bits(run(kind, n, cores)), want, "{kind:?} on {cores} cores");
+        }
+        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+            Isa::select(isa);
+            assert_eq!(bits(run(kind, n, 1)), want, "{kind:?} with {isa:?}");
+        }
+        Isa::select(Isa::best());
+    }
+}
+
+#[test]
+fn slopes_equal_finite_differences() {
+    const STEP: f64 = 1e-6;
+    // Central differences in f64: truncation STEP² and rounding 1e-16 / STEP, both times values up to 150.
+    const DIFFERENCE_TOLERANCE: f64 = 1e-7;
+    for &kind in UnaryKind::ALL {
+        for x in arguments(kind, 200).into_iter().map(f64::from) {
+            let f = |x| exact::value(kind, f64::from(SCALAR), x);
+            let want = (f(x + STEP) - f(x - STEP)) / (2.0 * STEP);
+            let got = exact::slope(kind, f64::from(SCALAR), x);
+            assert!(
+                (got - want).abs() <= DIFFERENCE_TOLERANCE * want.abs().max(1.0),
+                "{kind:?} at {x}: {got}, {want}"
+            );
+        }
+    }
+}
+
+#[test]
+fn activations_equal_their_kinds_in_and_out_of_place() {
+    let x = arguments(UnaryKind::Silu, 100);
+    for &activation in Activation::ALL {
+        let (mut out, mut place, mut want) = (vec![0.0; 100], x.clone(), vec![0.0; 100]);
+        activate(activation, &mut out, &x);
+        activate_in_place(activation, &mut place);
+        unary_reference(&mut want, &x, UnaryParams { n: 100, kind: activation.kind(), scalar: 0.0 });
+        close(&out, &want, &format!("{activation:?}"));
+        assert_eq!(out, place, "{activation:?}");
+    }
+}
+
+#[test]
+fn special_powers_and_values_keep_their_meaning() {
+    let team = Team::new(1);
+    let x = [-2.0, -0.0, 0.0, 3.0, f32::INFINITY, f32::NEG_INFINITY];
+    for scalar in [0.0, 1.0, 2.0, 3.0] {
+        let params = UnaryParams { n: 6, kind: UnaryKind::PowScalar, scalar };
+        let (mut got, mut want) = ([0.0; 6], [0.0; 6]);
+        unary(&mut got, &x, params, &team);
+        unary_reference(&mut want, &x, params);
+        assert_eq!(got, want, "power {scalar}");
+        let params = UnaryGradParams { n: 6, kind: UnaryKind::PowScalar, scalar, accumulate: false };
+        unary_grad(&mut got, &x, &[1.0; 6], params, &team);
+        unary_grad_reference(&mut want, &x, &[1.0; 6], params);
+        assert_eq!(got, want, "gradient of power {scalar}");
+    }
+    for kind in [UnaryKind::GeluTanh, UnaryKind::GeluErf, UnaryKind::Silu, UnaryKind::Elu, UnaryKind::Exp] {
+        let params = UnaryParams { n: 6, kind, scalar: 0.0 };
+        let (mut got, mut want) = ([0.0; 6], [0.0; 6]);
+        unary(&mut got, &x, params, &team);
+        unary_reference(&mut want, &x, params);
+        close(&got[..4], &want[..4], &format!("{kind:?}"));
+        assert_eq!(got[4..], want[4..], "{kind:?}");
+        let mut nan = [0.0];
+        unary(&mut nan, &[f32::NAN], UnaryParams { n: 1, ..params }, &team);
+        assert!(nan[0].is_nan(), "{kind:?}");
+    }
+}

@@ -1,0 +1,151 @@
+//! What a configuration must satisfy before a graph is built from it.
+
+use phalanx_ir::graph::BuildError;
+
+/// Why a configuration gives no graph.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ModelError {
+    /// A size is zero.
+    #[error("{model}: `{field}` is 0; set it to at least 1")]
+    Zero {
+        /// The model family.
+        model: &'static str,
+        /// The size.
+        field: &'static str,
+    },
+    /// A size is no multiple of another.
+    #[error("{model}: `{field}` {value} is not a multiple of `{divisor}` {by}; {fix}")]
+    NotDivisible {
+        /// The model family.
+        model: &'static str,
+        /// The size to be divided.
+        field: &'static str,
+        /// Its value.
+        value: usize,
+        /// The size to divide by.
+        divisor: &'static str,
+        /// Its value.
+        by: usize,
+        /// A change that would make it legal.
+        fix: String,
+    },
+    /// A head cannot be cut in halves.
+    #[error("{model}: `{field}` {value} is odd but rotary positions pair its halves; set it to {} or {}", value - 1, value + 1)]
+    Odd {
+        /// The model family.
+        model: &'static str,
+        /// The size.
+        field: &'static str,
+        /// Its value.
+        value: usize,
+    },
+    /// The batch is longer than the model can see.
+    #[error(
+        "{model}: `time` {time} exceeds `context` {context}; use at most {context} tokens or a larger context"
+    )]
+    TooLong {
+        /// The model family.
+        model: &'static str,
+        /// Tokens a sequence.
+        time: usize,
+        /// The most the model sees.
+        context: usize,
+    },
+    /// A tensor would be larger than any machine holds.
+    #[error("{model}: a tensor of {sizes} elements is too large; make one of these sizes smaller")]
+    TooLarge {
+        /// The model family.
+        model: &'static str,
+        /// The sizes that are multiplied.
+        sizes: String,
+    },
+    /// A real-valued setting is outside its range.
+    #[error("{model}: `{field}` is {value}; use a value {range}")]
+    Range {
+        /// The model family.
+        model: &'static str,
+        /// The setting.
+        field: &'static str,
+        /// Its value.
+        value: f32,
+        /// Where it must lie.
+        range: &'static str,
+    },
+    /// A layer cannot be built.
+    #[error(transparent)]
+    Build(Box<BuildError>),
+}
+
+impl From<BuildError> for ModelError {
+    fn from(error: BuildError) -> Self {
+        ModelError::Build(Box::new(error))
+    }
+}
+
+/// More elements than any tensor may have: 256 Ti. Products of sizes below it never overflow.
+const TOO_MANY: usize = 1 << 48;
+
+/// Checks of one family's configuration.
+pub(crate) struct Check(pub(crate) &'static str);
+
+impl Check {
+    pub(crate) fn positive(&self, sizes: &[(&'static str, usize)]) -> Result<(), ModelError> {
+        match sizes.iter().find(|(_, size)| *size == 0) {
+            Some(&(field, _)) => Err(ModelError::Zero { model: self.0, field }),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn divides(
+        &self,
+        (divisor, by): (&'static str, usize),
+        (field, value): (&'static str, usize),
+    ) -> Result<(), ModelError> {
+        if value.is_multiple_of(by) {
+            return Ok(());
+        }
+        let (below, above) = (value / by * by, value.div_ceil(by) * by);
+        let fix = match below {
+            0 => format!("set `{field}` to {above}"),
+            _ => format!("set `{field}` to {below} or {above}"),
+        };
+        Err(ModelError::NotDivisible { model: self.0, field, value, divisor, by, fix })
+    }
+
+    /// The product of these sizes is the size of a tensor.
+    pub(crate) fn bounded(&self, sizes: &[(&'static str, usize)]) -> Result<(), ModelError> {
+        if sizes.iter().fold(1, |product: usize, (_, size)| product.saturating_mul(*size)) < TOO_MANY {
+            return Ok(());
+        }
+        let sizes: Vec<String> = sizes.iter().map(|(field, size)| format!("`{field}` {size}")).collect();
+        Err(ModelError::TooLarge { model: self.0, sizes: sizes.join(" x ") })
+    }
+
+    pub(crate) fn even(&self, field: &'static str, value: usize) -> Result<(), ModelError> {
+        if value.is_multiple_of(2) {
+            return Ok(());
+        }
+        Err(ModelError::Odd { model: self.0, field, value })
+    }
+
+    pub(crate) fn fits(&self, time: usize, context: usize) -> Result<(), ModelError> {
+        if time <= context {
+            return Ok(());
+        }
+        Err(ModelError::TooLong { model: self.0, time, context })
+    }
+
+    pub(crate) fn rate(&self, field: &'static str, value: f32) -> Result<(), ModelError> {
+        if (0.0..1.0).contains(&value) {
+            return Ok(());
+        }
+        Err(ModelError::Range { model: self.0, field, value, range: "from 0 to below 1" })
+    }
+
+    pub(crate) fn above_zero(&self, field: &'static str, value: f32) -> Result<(), ModelError> {
+        if value > 0.0 && value.is_finite() {
+            return Ok(());
+        }
+        Err(ModelError::Range { model: self.0, field, value, range: "above 0" })
+    }
+}

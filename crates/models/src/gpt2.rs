@@ -1,0 +1,147 @@
+//! GPT-2: learned positions, layer norms before each part, linear weights stored `[in, out]`.
+
+use phalanx_ir::graph::{BuildError, Builder, Graph, ValueId};
+use phalanx_ir::{Activation, Init, Op};
+use serde::{Deserialize, Serialize};
+
+use crate::ModelError;
+use crate::check::Check;
+use crate::layers::{self, Linear};
+
+/// The sizes of a GPT-2 language model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Gpt2Config {
+    /// Transformer blocks.
+    pub layers: usize,
+    /// Attention heads; they divide `width`.
+    pub heads: usize,
+    /// Features of the residual stream.
+    pub width: usize,
+    /// Features inside the feed-forward part, usually 4 · `width`.
+    pub hidden: usize,
+    /// Tokens the model knows.
+    pub vocab: usize,
+    /// The most tokens it sees at once: rows of the position table.
+    pub context: usize,
+    /// Probability of zeroing an element after the embedding and after each residual branch, in training.
+    pub dropout: f32,
+    /// The output head is the token embedding.
+    pub tied: bool,
+    /// Added to variances by layer norms.
+    pub eps: f32,
+    /// Applied inside the feed-forward part.
+    #[serde(with = "crate::activation")]
+    pub activation: Activation,
+}
+
+impl Gpt2Config {
+    /// The step to train; see [`crate::ModelConfig::training_graph`].
+    pub fn training_graph(&self, batch: usize, time: usize) -> Result<Graph, ModelError> {
+        self.check(batch, time)?;
+        layers::training_graph("gpt2", [batch, time], |model, tokens| {
+            self.logits(model, tokens, self.dropout)
+        })
+    }
+
+    /// The model alone; see [`crate::ModelConfig::logits_graph`].
+    pub fn logits_graph(&self, batch: usize, time: usize) -> Result<Graph, ModelError> {
+        self.check(batch, time)?;
+        layers::logits_graph("gpt2", [batch, time], |model, tokens| self.logits(model, tokens, 0.0))
+    }
+
+    /// How many numbers are trained.
+    pub fn parameters(&self) -> u64 {
+        let [layers, width, hidden] = [self.layers, self.width, self.hidden].map(|size| size as u64);
+        let [vocab, context] = [self.vocab, self.context].map(|size| size as u64);
+        let attention = (width + 1) * 3 * width + (width + 1) * width;
+        let feed_forward = (width + 1) * hidden + (hidden + 1) * width;
+        let tables = (vocab * if self.tied { 1 } else { 2 } + context) * width;
+        layers * (attention + feed_forward + 4 * width) + 2 * width + tables
+    }
+
+    fn check(&self, batch: usize, time: usize) -> Result<(), ModelError> {
+        let check = Check("gpt2");
+        check.positive(&[("layers", self.layers), ("heads", self.heads), ("width", self.width)])?;
+        check.positive(&[("hidden", self.hidden), ("vocab", self.vocab), ("context", self.context)])?;
+        check.positive(&[("batch", batch), ("time", time)])?;
+        let (rows, width) = ([("batch", batch), ("time", time)], ("width", self.width));
+        for widest in [width, ("hidden", self.hidden), ("vocab", self.vocab), ("context", self.context)] {
+            check.bounded(&[rows[0], rows[1], widest])?;
+            check.bounded(&[width, widest, ("layers", self.layers)])?;
+        }
+        check.divides(("heads", self.heads), ("width", self.width))?;
+        check.rate("dropout", self.dropout)?;
+        check.above_zero("eps", self.eps)?;
+        check.fits(time, self.context)
+    }
+
+    fn logits(&self, model: &mut Builder, tokens: ValueId, dropout: f32) -> Result<ValueId, BuildError> {
+        let (table, embedded) =
+            layers::embed_tokens(model, "transformer.wte", tokens, [self.vocab, self.width])?;
+        let time = model.shape(tokens).last();
+        let positions = self.positions(model, time)?;
+        let x = layers::add(model, "transformer.embedding", embedded, positions)?;
+        let mut x = layers::dropout(model, "transformer.drop", x, dropout)?;
+        for layer in 0..self.layers {
+            x = self.block(model, &format!("transformer.h.{layer}"), x, dropout)?;
+        }
+        let x = layers::layer_norm(model, "transformer.ln_f", x, self.eps)?;
+        layers::head(model, x, table, self.tied)
+    }
+
+    /// The first `time` rows of the position table.
+    fn positions(&self, model: &mut Builder, time: usize) -> Result<ValueId, BuildError> {
+        let shape = [self.context, self.width];
+        let table = model.param("transformer.wpe.weight", shape, Init::Normal(0.02))?;
+        if time == self.context {
+            return Ok(table);
+        }
+        let cut = Op::Split { axis: 0, sizes: vec![time, self.context - time] };
+        model.add_one("transformer.wpe", cut, &[table])
+    }
+
+    fn block(
+        &self,
+        model: &mut Builder,
+        name: &str,
+        x: ValueId,
+        dropout: f32,
+    ) -> Result<ValueId, BuildError> {
+        let normed = layers::layer_norm(model, &format!("{name}.ln_1"), x, self.eps)?;
+        let branch = self.attention(model, &format!("{name}.attn"), normed)?;
+        let branch = layers::dropout(model, &format!("{name}.attn.resid_dropout"), branch, dropout)?;
+        let x = layers::add(model, &format!("{name}.attn.residual"), x, branch)?;
+        let normed = layers::layer_norm(model, &format!("{name}.ln_2"), x, self.eps)?;
+        let branch = self.feed_forward(model, &format!("{name}.mlp"), normed)?;
+        let branch = layers::dropout(model, &format!("{name}.mlp.dropout"), branch, dropout)?;
+        layers::add(model, name, x, branch)
+    }
+
+    fn attention(&self, model: &mut Builder, name: &str, x: ValueId) -> Result<ValueId, BuildError> {
+        let joined = self.linear(3 * self.width).add(model, &format!("{name}.c_attn"), x)?;
+        let cut = Op::Split { axis: model.shape(joined).rank() - 1, sizes: vec![self.width; 3] };
+        let parts = model.add(&format!("{name}.split"), cut, &[joined])?;
+        let mut heads = [x; 3];
+        for (index, part) in ["query", "key", "value"].into_iter().enumerate() {
+            let dim = self.width / self.heads;
+            heads[index] = layers::split_heads(model, &format!("{name}.{part}"), parts[index], dim)?;
+        }
+        let merged = layers::attend(model, name, heads)?;
+        self.residual_linear().add(model, &format!("{name}.c_proj"), merged)
+    }
+
+    fn feed_forward(&self, model: &mut Builder, name: &str, x: ValueId) -> Result<ValueId, BuildError> {
+        let hidden = self.linear(self.hidden).then(self.activation).add(model, &format!("{name}.c_fc"), x)?;
+        self.residual_linear().add(model, &format!("{name}.c_proj"), hidden)
+    }
+
+    fn linear(&self, outputs: usize) -> Linear {
+        let init = Init::Normal(0.02);
+        Linear { outputs, transposed: true, init, bias: Some(Init::Zeros), activation: Activation::None }
+    }
+
+    /// A projection into the residual stream starts smaller, so that the stream's variance does not grow with depth.
+    fn residual_linear(&self) -> Linear {
+        Linear { init: Init::Normal(0.02 / (2.0 * self.layers as f32).sqrt()), ..self.linear(self.width) }
+    }
+}

@@ -1,0 +1,170 @@
+//! Layers that own parameters, shared by the families. Each result is named by its module path.
+
+use phalanx_ir::graph::{BuildError, Builder, Graph, ValueId};
+use phalanx_ir::{Activation, Binary, DType, Init, Op, Shape, TensorType};
+
+use crate::{IGNORE_LABEL, ModelError};
+
+/// A linear layer to be added.
+#[derive(Clone, Copy)]
+pub(crate) struct Linear {
+    /// Features of the result.
+    pub(crate) outputs: usize,
+    /// The weight is stored `[in, out]`.
+    pub(crate) transposed: bool,
+    /// How the weight starts.
+    pub(crate) init: Init,
+    /// How the bias starts, if there is one.
+    pub(crate) bias: Option<Init>,
+    /// Applied to the result.
+    pub(crate) activation: Activation,
+}
+
+impl Linear {
+    /// Adds parameters `module.weight` and `module.bias` and the layer `module`.
+    pub(crate) fn add(&self, model: &mut Builder, module: &str, x: ValueId) -> Result<ValueId, BuildError> {
+        self.add_as(model, module, module, x)
+    }
+
+    /// The same with another name for the result.
+    pub(crate) fn add_as(
+        &self,
+        model: &mut Builder,
+        module: &str,
+        name: &str,
+        x: ValueId,
+    ) -> Result<ValueId, BuildError> {
+        let inputs = model.shape(x).last();
+        let shape = if self.transposed { [inputs, self.outputs] } else { [self.outputs, inputs] };
+        let mut operands = vec![x, model.param(&format!("{module}.weight"), shape, self.init)?];
+        if let Some(init) = self.bias {
+            operands.push(model.param(&format!("{module}.bias"), [self.outputs], init)?);
+        }
+        let op = Op::Linear { transposed: self.transposed, activation: self.activation };
+        model.add_one(name, op, &operands)
+    }
+
+    /// This layer with an activation.
+    pub(crate) fn then(self, activation: Activation) -> Self {
+        Linear { activation, ..self }
+    }
+
+    /// This layer with so many output features.
+    pub(crate) fn to(self, outputs: usize) -> Self {
+        Linear { outputs, ..self }
+    }
+}
+
+/// Adds a layer normalization with scale and shift.
+pub(crate) fn layer_norm(
+    model: &mut Builder,
+    name: &str,
+    x: ValueId,
+    eps: f32,
+) -> Result<ValueId, BuildError> {
+    let width = model.shape(x).last();
+    let gamma = model.param(&format!("{name}.weight"), [width], Init::Ones)?;
+    let beta = model.param(&format!("{name}.bias"), [width], Init::Zeros)?;
+    model.add_one(name, Op::LayerNorm { axes: 1, eps }, &[x, gamma, beta])
+}
+
+/// Adds a root-mean-square normalization with scale.
+pub(crate) fn rms_norm(model: &mut Builder, name: &str, x: ValueId, eps: f32) -> Result<ValueId, BuildError> {
+    let width = model.shape(x).last();
+    let gamma = model.param(&format!("{name}.weight"), [width], Init::Ones)?;
+    model.add_one(name, Op::RmsNorm { eps }, &[x, gamma])
+}
+
+/// Adds dropout; a rate of zero adds nothing.
+pub(crate) fn dropout(model: &mut Builder, name: &str, x: ValueId, rate: f32) -> Result<ValueId, BuildError> {
+    if rate == 0.0 {
+        return Ok(x);
+    }
+    model.add_one(name, Op::Dropout { rate }, &[x])
+}
+
+/// Adds `a + b`.
+pub(crate) fn add(model: &mut Builder, name: &str, a: ValueId, b: ValueId) -> Result<ValueId, BuildError> {
+    model.binary(name, Binary::Add, a, b)
+}
+
+/// Cuts the innermost dimension of `[batch, time, heads * dim]` into heads.
+pub(crate) fn split_heads(
+    model: &mut Builder,
+    name: &str,
+    x: ValueId,
+    dim: usize,
+) -> Result<ValueId, BuildError> {
+    let shape = model.shape(x);
+    let (outer, width) = (shape.dims()[..shape.rank() - 1].to_vec(), shape.last());
+    let dims = [outer, vec![width / dim, dim]].concat();
+    model.reshape(name, x, Shape::new(dims))
+}
+
+/// Adds causal attention and joins its heads again.
+pub(crate) fn attend(
+    model: &mut Builder,
+    name: &str,
+    [query, key, value]: [ValueId; 3],
+) -> Result<ValueId, BuildError> {
+    let dims = model.shape(query).dims().to_vec();
+    let scale = 1.0 / (model.shape(query).last() as f32).sqrt();
+    let op = Op::Attention { causal: true, scale };
+    let heads = model.add_one(&format!("{name}.heads"), op, &[query, key, value])?;
+    model.reshape(&format!("{name}.merged"), heads, [dims[0], dims[1], dims[2] * dims[3]])
+}
+
+/// The table of token embeddings, and its rows for the tokens, called `module`.
+pub(crate) fn embed_tokens(
+    model: &mut Builder,
+    module: &str,
+    tokens: ValueId,
+    table: [usize; 2],
+) -> Result<(ValueId, ValueId), BuildError> {
+    let weight = model.param(&format!("{module}.weight"), table, Init::Normal(0.02))?;
+    let rows = model.add_one(module, Op::Embedding { bag: false }, &[tokens, weight])?;
+    Ok((weight, rows))
+}
+
+/// Adds the output head, called `logits`: tied to the embedding table, or with a `lm_head.weight` of its own.
+pub(crate) fn head(
+    model: &mut Builder,
+    x: ValueId,
+    table: ValueId,
+    tied: bool,
+) -> Result<ValueId, BuildError> {
+    let weight = match tied {
+        true => table,
+        false => {
+            let shape = model.shape(table).clone();
+            model.param("lm_head.weight", shape, Init::Normal(0.02))?
+        }
+    };
+    model.linear("logits", x, weight, None)
+}
+
+/// A language model as a graph that returns its mean cross-entropy `loss`.
+pub(crate) fn training_graph(
+    name: &str,
+    [batch, time]: [usize; 2],
+    logits: impl FnOnce(&mut Builder, ValueId) -> Result<ValueId, BuildError>,
+) -> Result<Graph, ModelError> {
+    let mut model = Builder::new(name);
+    let tokens = model.input("tokens", TensorType::new(DType::I64, [batch, time]))?;
+    let targets = model.input("targets", TensorType::new(DType::I64, [batch, time]))?;
+    let logits = logits(&mut model, tokens)?;
+    let loss = model.cross_entropy("loss", logits, targets, IGNORE_LABEL)?;
+    Ok(model.finish([loss]))
+}
+
+/// A language model as a graph that returns its `logits`.
+pub(crate) fn logits_graph(
+    name: &str,
+    [batch, time]: [usize; 2],
+    logits: impl FnOnce(&mut Builder, ValueId) -> Result<ValueId, BuildError>,
+) -> Result<Graph, ModelError> {
+    let mut model = Builder::new(name);
+    let tokens = model.input("tokens", TensorType::new(DType::I64, [batch, time]))?;
+    let logits = logits(&mut model, tokens)?;
+    Ok(model.finish([logits]))
+}

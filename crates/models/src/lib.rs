@@ -1,0 +1,139 @@
+//! The model zoo: configurations that build [`Graph`]s for training and for inference.
+//!
+//! Parameter names and layouts are exactly those of Hugging Face transformers, so weights move in and out by name.
+//! A tied output head is the embedding parameter used a second time, not a copy. Nothing here reads files or knows
+//! about devices.
+//!
+//! ```
+//! use phalanx_models::ModelConfig;
+//! let model = ModelConfig::preset("gpt2", "nano")?;
+//! let graph = model.training_graph(8, 64)?;
+//! assert_eq!(graph.ty(graph.outputs()[0]).to_string(), "f32[]");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod activation;
+mod check;
+mod gpt2;
+mod layers;
+mod llama;
+mod mlp;
+mod presets;
+
+pub use check::ModelError;
+pub use gpt2::Gpt2Config;
+pub use llama::LlamaConfig;
+pub use mlp::{MlpConfig, MlpLoss};
+pub use presets::{FAMILIES, PresetError, SIZES};
+
+use phalanx_ir::graph::Graph;
+use serde::{Deserialize, Serialize};
+
+/// The label that leaves a position out of the loss.
+pub const IGNORE_LABEL: i64 = -100;
+
+/// A model of the zoo with all its sizes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "model", rename_all = "snake_case")]
+pub enum ModelConfig {
+    /// A GPT-2 language model.
+    Gpt2(Gpt2Config),
+    /// A Llama language model.
+    Llama(LlamaConfig),
+    /// A stack of linear layers.
+    Mlp(MlpConfig),
+}
+
+impl ModelConfig {
+    /// The step to train: inputs `tokens` and `targets` (i64 `[batch, time]`), output the scalar `loss`.
+    ///
+    /// An MLP has inputs `x` and `y` instead and no time; see [`MlpConfig`].
+    pub fn training_graph(&self, batch: usize, time: usize) -> Result<Graph, ModelError> {
+        match self {
+            ModelConfig::Gpt2(config) => config.training_graph(batch, time),
+            ModelConfig::Llama(config) => config.training_graph(batch, time),
+            ModelConfig::Mlp(config) => config.training_graph(batch),
+        }
+    }
+
+    /// The model alone, without dropout: input `tokens`, output `logits` `[batch, time, vocab]`.
+    ///
+    /// An MLP has input `x` instead, and `logits` is `[batch, outputs]`.
+    pub fn logits_graph(&self, batch: usize, time: usize) -> Result<Graph, ModelError> {
+        match self {
+            ModelConfig::Gpt2(config) => config.logits_graph(batch, time),
+            ModelConfig::Llama(config) => config.logits_graph(batch, time),
+            ModelConfig::Mlp(config) => config.logits_graph(batch),
+        }
+    }
+
+    /// The same model with another dropout; an MLP has none.
+    pub fn with_dropout(mut self, rate: f32) -> Self {
+        match &mut self {
+            ModelConfig::Gpt2(config) => config.dropout = rate,
+            ModelConfig::Llama(config) => config.dropout = rate,
+            ModelConfig::Mlp(_) => {}
+        }
+        self
+    }
+
+    /// How many numbers are trained; a tied head is counted once.
+    pub fn parameters(&self) -> u64 {
+        match self {
+            ModelConfig::Gpt2(config) => config.parameters(),
+            ModelConfig::Llama(config) => config.parameters(),
+            ModelConfig::Mlp(config) => config.parameters(),
+        }
+    }
+
+    /// The family's name, as [`ModelConfig::preset`] takes it.
+    pub fn family(&self) -> &'static str {
+        match self {
+            ModelConfig::Gpt2(_) => "gpt2",
+            ModelConfig::Llama(_) => "llama",
+            ModelConfig::Mlp(_) => "mlp",
+        }
+    }
+
+    /// The number of tokens a language model knows; none for an MLP.
+    pub fn vocab(&self) -> Option<usize> {
+        match self {
+            ModelConfig::Gpt2(config) => Some(config.vocab),
+            ModelConfig::Llama(config) => Some(config.vocab),
+            ModelConfig::Mlp(_) => None,
+        }
+    }
+
+    /// The most tokens a language model sees at once; none for an MLP.
+    pub fn context(&self) -> Option<usize> {
+        match self {
+            ModelConfig::Gpt2(config) => Some(config.context),
+            ModelConfig::Llama(config) => Some(config.context),
+            ModelConfig::Mlp(_) => None,
+        }
+    }
+
+    /// The same model for `vocab` tokens; an MLP is left as it is.
+    pub fn with_vocab(mut self, vocab: usize) -> Self {
+        match &mut self {
+            ModelConfig::Gpt2(config) => config.vocab = vocab,
+            ModelConfig::Llama(config) => config.vocab = vocab,
+            ModelConfig::Mlp(_) => {}
+        }
+        self
+    }
+
+    /// The same model seeing at most `context` tokens; an MLP is left as it is.
+    pub fn with_context(mut self, context: usize) -> Self {
+        match &mut self {
+            ModelConfig::Gpt2(config) => config.context = context,
+            ModelConfig::Llama(config) => config.context = context,
+            ModelConfig::Mlp(_) => {}
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! Cuts the batch into microbatches: the model is unrolled, once for each, parameters shared.
+//!
+//! Needs: a model whose inputs have the batch as their outermost dimension.
+//! Gives: the same outputs. What depends on an input is computed per microbatch; where the batch is summed away (losses,
+//! sums and means over it) the parts are added as a balanced tree, so that for powers of two the bits are those of
+//! the whole batch. Layers of microbatch m are called `name.mb<m>`.
+
+use phalanx_ir::graph::{BuildError, Builder, Graph, Layer, LayerId, ValueId};
+use phalanx_ir::{Binary, Id, IdVec, Op, Reduce, Shape, Unary};
+
+/// Why a batch cannot be cut.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MicrobatchError {
+    /// An input's batch is not divisible.
+    #[error("input `{input}` is {ty}; its batch cannot be cut into {microbatches}: use a divisor of the batch")]
+    Indivisible {
+        /// The input.
+        input: String,
+        /// Its type.
+        ty: String,
+        /// How many parts were asked for.
+        microbatches: usize,
+    },
+    /// A layer mixes rows of the batch.
+    #[error("layer `{layer}` ({op}) mixes rows of the batch, so the batch cannot be cut into microbatches")]
+    Mixes {
+        /// The layer.
+        layer: String,
+        /// Its operator.
+        op: String,
+    },
+    /// The unrolled layer does not build: a bug.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+}
+
+/// What became of a value.
+#[derive(Clone)]
+enum Fate {
+    /// One value for all microbatches.
+    Shared(ValueId),
+    /// One value each.
+    Parts(Vec<ValueId>),
+}
+
+/// The unrolled model and the microbatch of each of its layers.
+pub fn split_batch(model: &Graph, microbatches: usize) -> Result<(Graph, Vec<u32>), MicrobatchError> {
+    let name = model.name().to_string();
+    let fates = IdVec::new();
+    let mut unroll = Unroll { model, microbatches, builder: Builder::new(name), fates, tags: Vec::new() };
+    for id in model.layers().ids() {
+        for fate in unroll.layer(id)? {
+            unroll.fates.push(fate);
+        }
+    }
+    let outputs: Result<Vec<ValueId>, _> = model.outputs().iter().map(|&output| unroll.whole(output)).collect();
+    let outputs = outputs?;
+    Ok((unroll.builder.finish(outputs), unroll.tags))
+}
+
+struct Unroll<'a> {
+    model: &'a Graph,
+    microbatches: usize,
+    builder: Builder,
+    fates: IdVec<ValueId, Fate>,
+    /// The microbatch of each layer added so far.
+    tags: Vec<u32>,
+}
+
+impl Unroll<'_> {
+    fn layer(&mut self, id: LayerId) -> Result<Vec<Fate>, MicrobatchError> {
+        let layer = &self.model.layers()[id];
+        let name = self.model.layer_name(id).to_string();
+        let counts_input = matches!(layer.op, Op::CountLabels { .. })
+            && matches!(self.model.op_of(layer.operands[0]), Op::Input);
+        if let Op::Input = layer.op {
+            return Ok(vec![self.input(&name, layer.results[0])?]);
+        }
+        if layer.op.is_leaf() {
+            let ty = self.model.ty(layer.results[0]).clone();
+            let leaf = self.builder.leaf(&name, layer.op.clone(), ty)?;
+            self.tag(0);
+            return Ok(vec![Fate::Shared(leaf)]);
+        }
+        if counts_input {
+            // The whole input is still there under its own name; counting it at once frees every microbatch from waiting.
+            let whole = self.builder.find(&self.model.values()[layer.operands[0]].name);
+            let count = self.builder.add_one(&name, layer.op.clone(), &[whole.expect("inputs keep their names")])?;
+            self.tag(0);
+            return Ok(vec![Fate::Shared(count)]);
+        }
+        if layer.operands.iter().all(|&operand| matches!(self.fates[operand], Fate::Shared(_))) {
+            return self.shared(&name, layer);
+        }
+        match self.over_batch(layer) {
+            Over::Rows(op) => self.parts(&name, layer, &op),
+            Over::Sum(op, after) => {
+                let parts = self.parts(&name, layer, &op)?;
+                self.total(&name, parts, after)
+            }
+            Over::Mixed => Err(MicrobatchError::Mixes { layer: name, op: layer.op.to_text().0 }),
+        }
+    }
+
+    fn input(&mut self, name: &str, value: ValueId) -> Result<Fate, MicrobatchError> {
+        let ty = self.model.ty(value).clone();
+        let batch = ty.shape.dims().first().copied().unwrap_or(0);
+        if batch == 0 || !batch.is_multiple_of(self.microbatches) {
+            let (input, microbatches) = (name.to_string(), self.microbatches);
+            return Err(MicrobatchError::Indivisible { input, ty: ty.to_string(), microbatches });
+        }
+        let whole = self.builder.input(name, ty)?;
+        self.tag(0);
+        let sizes = vec![batch / self.microbatches; self.microbatches];
+        let parts = self.builder.add(&format!("{name}.mb"), Op::Split { axis: 0, sizes }, &[whole])?;
+        self.tag(0);
+        Ok(Fate::Parts(parts))
+    }
+
+    /// A layer that no input reaches, or only through totals: computed once.
+    fn shared(&mut self, name: &str, layer: &Layer<()>) -> Result<Vec<Fate>, MicrobatchError> {
+        let operands = self.operands(layer, 0);
+        let tag = operands.iter().map(|&operand| self.tag_of(operand)).max().unwrap_or(0);
+        let results = self.builder.add(name, layer.op.clone(), &operands)?;
+        self.tag(tag);
+        Ok(results.into_iter().map(Fate::Shared).collect())
+    }
+
+    fn parts(&mut self, name: &str, layer: &Layer<()>, op: &Op) -> Result<Vec<Fate>, MicrobatchError> {
+        let mut fates = vec![Vec::new(); layer.results.len()];
+        for part in 0..self.microbatches {
+            let operands = self.operands(layer, part);
+            let results = self.builder.add(&format!("{name}.mb{part}"), op.clone(), &operands)?;
+            self.tag(part as u32);
+            results.into_iter().zip(&mut fates).for_each(|(result, parts)| parts.push(result));
+        }
+        Ok(fates.into_iter().map(Fate::Parts).collect())
+    }
+
+    /// The sum of the parts, then `after`.
+    fn total(&mut self, name: &str, fates: Vec<Fate>, after: Option<Unary>) -> Result<Vec<Fate>, MicrobatchError> {
+        let Some(Fate::Parts(parts)) = fates.into_iter().next() else {
+            unreachable!("a layer over the batch has one result a microbatch");
+        };
+        let mut total = self.tree(name, &parts)?;
+        if let Some(after) = after {
+            total = self.builder.unary(name, after, total)?;
+            self.tag(self.microbatches as u32 - 1);
+        }
+        Ok(vec![Fate::Shared(total)])
+    }
+
+    fn tree(&mut self, name: &str, parts: &[ValueId]) -> Result<ValueId, MicrobatchError> {
+        if let [only] = parts {
+            return Ok(*only);
+        }
+        let (left, right) = parts.split_at(parts.len().next_power_of_two() / 2);
+        let (left, right) = (self.tree(name, left)?, self.tree(name, right)?);
+        let tag = self.tag_of(right);
+        let sum = self.builder.binary(name, Binary::Add, left, right)?;
+        self.tag(tag);
+        Ok(sum)
+    }
+
+    /// An output as one value: parts are joined.
+    fn whole(&mut self, output: ValueId) -> Result<ValueId, MicrobatchError> {
+        match self.fates[output].clone() {
+            Fate::Shared(value) => Ok(value),
+            Fate::Parts(parts) => {
+                let joined = self.builder.add_one(&self.model.values()[output].name, Op::Concat { axis: 0 }, &parts)?;
+                self.tag(self.microbatches as u32 - 1);
+                Ok(joined)
+            }
+        }
+    }
+
+    fn operands(&self, layer: &Layer<()>, part: usize) -> Vec<ValueId> {
+        let operand = |&operand: &ValueId| match &self.fates[operand] {
+            Fate::Shared(value) => *value,
+            Fate::Parts(parts) => parts[part],
+        };
+        layer.operands.iter().map(operand).collect()
+    }
+
+    fn tag(&mut self, microbatch: u32) {
+        self.tags.push(microbatch);
+    }
+
+    fn tag_of(&self, value: ValueId) -> u32 {
+        self.tags[self.builder.layer_of(value).index()]
+    }
+
+    /// How a layer with operands cut along the batch behaves along it.
+    fn over_batch(&self, layer: &Layer<()>) -> Over {
+        let is_part = |slot: usize| {
+            layer.operands.get(slot).is_some_and(|&operand| matches!(self.fates[operand], Fate::Parts(_)))
+        };
+        let shape = |slot: usize| &self.model.ty(layer.operands[slot]).shape;
+        let all = || (0..layer.operands.len()).all(is_part);
+        let only_first = || is_part(0) && !(1..layer.operands.len()).any(is_part);
+        let cut = |shape: &Shape| {
+            let first = shape.dims().first().copied().filter(|first| first.is_multiple_of(self.microbatches));
+            first.map(|first| shape.with(0, first / self.microbatches))
+        };
+        let result = &self.model.ty(layer.results[0]).shape;
+        let rows = match &layer.op {
+            Op::Unary(_) | Op::Dropout { .. } | Op::Cast(_) | Op::Rotary { .. } => true,
+            Op::Attention { .. } => all(),
+            Op::Linear { .. } | Op::RmsNorm { .. } => only_first() && shape(0).rank() > 1,
+            Op::LayerNorm { axes, .. } => only_first() && *axes < shape(0).rank(),
+            Op::Embedding { bag } => only_first() && (!bag || shape(0).rank() > 1),
+            Op::Softmax { axis } => *axis > 0,
+            Op::Split { axis, .. } => *axis > 0,
+            Op::Concat { axis } => *axis > 0 && all(),
+            Op::Transpose(perm) => perm.first() == Some(&0),
+            Op::Matmul { .. } => all() && shape(0).rank() > 2,
+            Op::Binary(_) => (0..2).all(|slot| {
+                let (rank, first) = (shape(slot).rank(), shape(slot).dims().first().copied().unwrap_or(1));
+                if is_part(slot) { rank == result.rank() } else { rank < result.rank() || first == 1 }
+            }),
+            Op::Reduce { axes, .. } => !axes.contains(&0),
+            _ => false,
+        };
+        match &layer.op {
+            op if rows => Over::Rows(op.clone()),
+            Op::Reshape(to) => cut(to).map_or(Over::Mixed, |to| Over::Rows(Op::Reshape(to))),
+            Op::CrossEntropy { .. } if all() => Over::Sum(layer.op.clone(), None),
+            Op::CountLabels { .. } => Over::Sum(layer.op.clone(), None),
+            Op::Reduce { kind: Reduce::Sum, .. } => Over::Sum(layer.op.clone(), None),
+            Op::Reduce { kind: Reduce::Mean, axes, keep } => {
+                let count: usize = axes.iter().map(|&axis| shape(0).dims()[axis]).product();
+                let sum = Op::Reduce { kind: Reduce::Sum, axes: axes.clone(), keep: *keep };
+                Over::Sum(sum, Some(Unary::MulScalar(1.0 / count as f32)))
+            }
+            _ => Over::Mixed,
+        }
+    }
+}
+
+/// How a layer behaves along the batch.
+enum Over {
+    /// Row by row: this operator on each part.
+    Rows(Op),
+    /// Summed: this operator on each part, the parts added, then a function of the sum.
+    Sum(Op, Option<Unary>),
+    /// Neither.
+    Mixed,
+}

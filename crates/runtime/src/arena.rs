@@ -1,0 +1,76 @@
+//! One device's memory: a fixed number of bytes, allocated once, zero at first.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+use phalanx_program::Slice;
+
+/// Arenas start on page boundaries.
+const PAGE: usize = 4096;
+
+/// An owned, page-aligned block of bytes.
+pub struct Arena {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the arena owns its bytes; access goes through `&self` and `&mut self` like that of a `Vec<u8>`.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// Allocates `bytes` zeroed bytes.
+    pub fn new(bytes: u64) -> Arena {
+        let size = usize::try_from(bytes).expect("an arena fits the address space").max(1);
+        let layout = Layout::from_size_align(size, PAGE).expect("an arena fits the address space");
+        // SAFETY: the layout has a non-zero size.
+        let start = unsafe { alloc_zeroed(layout) };
+        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
+        Arena { start, layout }
+    }
+
+    /// How many bytes it holds.
+    pub fn bytes(&self) -> usize {
+        self.layout.size()
+    }
+
+    /// The bytes of `slice`.
+    pub fn get(&self, slice: Slice) -> &[u8] {
+        let start = self.address(slice);
+        // SAFETY: `address` has checked that the range lies in the allocation, which lives as long as `self`; bytes
+        // are always initialised, and writers need `&mut self`.
+        unsafe { std::slice::from_raw_parts(start, slice.bytes as usize) }
+    }
+
+    /// The bytes of `slice`, to be written.
+    pub fn get_mut(&mut self, slice: Slice) -> &mut [u8] {
+        // SAFETY: `&mut self` excludes every other access.
+        unsafe { self.part(slice) }
+    }
+
+    /// The bytes of `slice` while other parts of the arena are in use.
+    ///
+    /// # Safety
+    /// Until the returned slice ends, nobody else may hold bytes that overlap it.
+    #[allow(clippy::mut_from_ref, reason = "disjointness is the caller's promise")]
+    pub(crate) unsafe fn part(&self, slice: Slice) -> &mut [u8] {
+        let start = self.address(slice);
+        // SAFETY: in the allocation by `address`, exclusive by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(start, slice.bytes as usize) }
+    }
+
+    fn address(&self, slice: Slice) -> *mut u8 {
+        let end = slice.offset.checked_add(slice.bytes);
+        assert!(end.is_some_and(|end| end <= self.bytes() as u64), "{slice} of {} bytes", self.bytes());
+        // SAFETY: the offset is at most the size of the allocation.
+        unsafe { self.start.as_ptr().add(slice.offset as usize) }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with the same layout.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+    }
+}

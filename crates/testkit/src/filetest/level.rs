@@ -1,0 +1,126 @@
+//! Parsing, verifying and printing a text of whichever level it is of.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use phalanx_ir::graph::{Graph, VerifyError};
+use phalanx_ir::parallel::ParallelGraph;
+use phalanx_ir::tasks::{TaskError, TaskGraph};
+use phalanx_ir::text::ParseError;
+
+use super::Failure;
+use crate::{Tensor, eval::evaluate, generate::random_inputs};
+
+/// An error with the line it is on.
+type Located = (usize, String);
+
+/// The errors of parsing, or if there are none, of verifying.
+pub(super) fn errors(text: &str) -> Vec<Located> {
+    match keyword(text) {
+        "parallel" => load::<ParallelGraph>(text).err().unwrap_or_default(),
+        "tasks" => load::<TaskGraph>(text).err().unwrap_or_default(),
+        _ => load::<Graph>(text).err().unwrap_or_default(),
+    }
+}
+
+/// The text as it is printed.
+pub(super) fn print(text: &str) -> Result<String, (usize, Failure)> {
+    match keyword(text) {
+        "parallel" => print_level::<ParallelGraph>(text),
+        "tasks" => print_level::<TaskGraph>(text),
+        _ => print_level::<Graph>(text),
+    }
+}
+
+/// An error unless both models return the same on random inputs.
+pub(super) fn equal(before: &str, after: &str) -> Result<(), Failure> {
+    let parse = |text| load::<Graph>(text).map_err(|errors| Failure::UnexpectedError(errors[0].1.clone()));
+    let (before, after) = (parse(before)?, parse(after)?);
+    let inputs = random_inputs(&before, 1);
+    let (old, new) = (evaluate(&before, &inputs), evaluate(&after, &inputs));
+    let n_outputs = before.outputs().len().max(after.outputs().len());
+    let unequal = (0..n_outputs).find(|&index| {
+        let old = before.outputs().get(index).map(|value| &old[value]);
+        let new = after.outputs().get(index).map(|value| &new[value]);
+        !old.zip(new).is_some_and(|(old, new)| is_close(old, new))
+    });
+    unequal.map_or(Ok(()), |index| Err(Failure::Unequal(index)))
+}
+
+fn is_close(a: &Tensor, b: &Tensor) -> bool {
+    let close = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-9 * a.abs().max(1.0);
+    a.shape == b.shape && a.data.iter().zip(&b.data).all(close)
+}
+
+fn keyword(text: &str) -> &str {
+    text.split_whitespace().next().unwrap_or_default()
+}
+
+/// What the levels have in common.
+trait Level: FromStr<Err = ParseError> + Display + PartialEq {
+    /// The broken invariants: the start of the line each is on, and its text.
+    fn broken(&self) -> Vec<(String, String)>;
+}
+
+impl Level for Graph {
+    fn broken(&self) -> Vec<(String, String)> {
+        self.verify().err().iter().flatten().map(|error| (start_of(error), error.to_string())).collect()
+    }
+}
+
+impl Level for ParallelGraph {
+    fn broken(&self) -> Vec<(String, String)> {
+        self.verify().err().iter().flatten().map(|error| (start_of(error), error.to_string())).collect()
+    }
+}
+
+impl Level for TaskGraph {
+    fn broken(&self) -> Vec<(String, String)> {
+        let start = |error: &TaskError| match error {
+            TaskError::View { view: buffer, .. } | TaskError::Missing { buffer } => buffer.to_string(),
+            TaskError::Unwritten { task, .. }
+            | TaskError::Device { task, .. }
+            | TaskError::Written { task, .. } => task.to_string(),
+        };
+        self.verify().err().iter().flatten().map(|error| (start(error), error.to_string())).collect()
+    }
+}
+
+fn start_of(error: &VerifyError) -> String {
+    match error {
+        VerifyError::Outputs => "return".into(),
+        VerifyError::Name { name: layer }
+        | VerifyError::UseBeforeDefinition { layer }
+        | VerifyError::Type { layer, .. }
+        | VerifyError::Op { layer, .. } => format!("%{layer}"),
+    }
+}
+
+fn load<L: Level>(text: &str) -> Result<L, Vec<Located>> {
+    let level: L = text.parse().map_err(|error: ParseError| vec![(error.line, error.message)])?;
+    let broken = level.broken();
+    if broken.is_empty() {
+        return Ok(level);
+    }
+    Err(broken.into_iter().map(|(start, error)| (line_of(text, &start), error)).collect())
+}
+
+fn print_level<L: Level>(text: &str) -> Result<String, (usize, Failure)> {
+    let level: L = load(text).map_err(|errors| {
+        let (line, error) = errors[0].clone();
+        (line, Failure::UnexpectedError(error))
+    })?;
+    let printed = level.to_string();
+    match printed.parse::<L>() {
+        Ok(again) if again == level => Ok(printed),
+        _ => Err((line_of(text, keyword(text)), Failure::RoundTrip(printed))),
+    }
+}
+
+/// The line that starts with the word `start`; the first one of the block if none does.
+fn line_of(text: &str, start: &str) -> usize {
+    let ends = |rest: &str| rest.chars().next().is_none_or(|c| " ,:=".contains(c));
+    let is_start = |line: &str| line.trim_start().strip_prefix(start).is_some_and(ends);
+    let found = text.lines().position(is_start);
+    1 + found.or_else(|| text.lines().position(|line| !line.trim().is_empty())).unwrap_or(0)
+}

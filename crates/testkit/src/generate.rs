@@ -1,0 +1,120 @@
+//! Random small models and random tensors to run them on. The same seed gives the same model and the same tensors.
+//!
+//! Models use every operator, extents are small and mostly odd, and the one output is a scalar loss that depends on
+//! all values. They are well-behaved (see [`is_smooth`]) on their [`random_inputs`] of the same seed, so that finite
+//! differences and single precision come close to them. Left out: dropout at a rate above zero and casts to `bf16`,
+//! both of which the naive evaluator does not round or draw.
+
+mod model;
+mod smooth;
+
+use std::collections::BTreeMap;
+
+use phalanx_ir::graph::{Graph, Layer, ValueId};
+use phalanx_ir::{Binary, Op, Unary};
+
+use crate::{Rng, Tensor};
+
+pub use smooth::is_smooth;
+
+/// How often a draw is repeated in search of one that is well-behaved.
+const TRIES: u64 = 32;
+
+/// A random model of a few layers.
+///
+/// # Panics
+/// If no well-behaved model is found in many tries, which does not happen for any seed in practice.
+pub fn random_graph(seed: u64) -> Graph {
+    (0..100 * TRIES)
+        .map(|attempt| model::build(Rng::new(seed.wrapping_add(attempt << 32))))
+        .find(|graph| is_smooth(graph, &random_inputs(graph, seed)))
+        .expect("one of many random models is well-behaved")
+}
+
+/// Random tensors for every input and parameter of a model.
+///
+/// Floats lie between -1 and 1, or between 0.5 and 2 if a logarithm, root, power or division uses them directly.
+/// Indices stay in the table they index and labels in their classes, some of them ignored. The first draw on which
+/// the model is well-behaved is taken, or the last of a few dozen if none is.
+pub fn random_inputs(graph: &Graph, seed: u64) -> BTreeMap<String, Tensor> {
+    let mut rng = Rng::new(seed ^ 0x5eed);
+    let mut inputs = draw(graph, &mut rng);
+    for _ in 1..TRIES {
+        if is_smooth(graph, &inputs) {
+            break;
+        }
+        inputs = draw(graph, &mut rng);
+    }
+    inputs
+}
+
+fn draw(graph: &Graph, rng: &mut Rng) -> BTreeMap<String, Tensor> {
+    let leaves = graph.leaves(|op| matches!(op, Op::Input | Op::Param(_)));
+    leaves.map(|id| (graph.values()[id].name.clone(), draw_leaf(graph, id, rng))).collect()
+}
+
+fn draw_leaf(graph: &Graph, leaf: ValueId, rng: &mut Rng) -> Tensor {
+    let ty = graph.ty(leaf);
+    if !ty.dtype.is_float() {
+        let range = index_range(graph, leaf);
+        return Tensor::from_fn(&ty.shape, |_| match range.ignore {
+            Some(ignore) if rng.once_in(4) => ignore as f64,
+            _ => rng.below(range.bound) as f64,
+        });
+    }
+    let (low, high) = if needs_positive(graph, leaf) { (0.5, 2.0) } else { (-1.0, 1.0) };
+    // Rounded, so that single precision starts from the same numbers.
+    Tensor::from_fn(&ty.shape, |_| f64::from(rng.uniform(low, high) as f32))
+}
+
+/// What the integers of a tensor may be: below `bound`, or `ignore`.
+#[derive(Clone, Copy)]
+struct Range {
+    bound: usize,
+    ignore: Option<i64>,
+}
+
+/// The integers that every use of `value` takes; a truth value is 0 or 1.
+fn index_range(graph: &Graph, value: ValueId) -> Range {
+    let bound = if graph.ty(value).dtype.is_index() { 5 } else { 2 };
+    let mut range = Range { bound, ignore: None };
+    let mut narrow = |bound: usize| range.bound = range.bound.min(bound);
+    let mut found = None;
+    for (slot, layer) in uses(graph, value) {
+        match &layer.op {
+            Op::Embedding { .. } => narrow(graph.ty(layer.operands[1]).shape.dims()[0]),
+            Op::CrossEntropy { ignore } if slot == 1 => {
+                narrow(graph.ty(layer.operands[0]).shape.last());
+                found = Some(*ignore);
+            }
+            Op::Reshape(_) | Op::Transpose(_) | Op::Split { .. } | Op::Concat { .. } => {
+                for inner in layer.results.iter().map(|&result| index_range(graph, result)) {
+                    narrow(inner.bound);
+                    found = found.or(inner.ignore);
+                }
+            }
+            _ => {}
+        }
+    }
+    range.ignore = found;
+    range
+}
+
+/// Whether an operator that is defined for positive numbers only takes `value` directly.
+fn needs_positive(graph: &Graph, value: ValueId) -> bool {
+    uses(graph, value).any(|(slot, layer)| match layer.op {
+        Op::Unary(Unary::Log | Unary::Sqrt | Unary::Rsqrt | Unary::PowScalar(_)) => true,
+        Op::Binary(Binary::Div) => slot == 1,
+        _ => false,
+    })
+}
+
+fn uses(graph: &Graph, value: ValueId) -> impl Iterator<Item = (usize, &Layer<()>)> {
+    graph.layers().iter().flat_map(move |(_, layer)| {
+        let slots = layer.operands.iter().enumerate().filter(move |&(_, &operand)| operand == value);
+        slots.map(move |(slot, _)| (slot, layer))
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! The kinds of layers a random model is made of.
+
+use phalanx_ir::graph::ValueId;
+use phalanx_ir::{Activation, Binary, DType, MAX_RANK, Op, Reduce, Shape, TensorType, Unary};
+
+use super::Draft;
+
+/// The most elements a stretched value may have.
+const ELEMENTS: usize = 150;
+
+/// Adds layers that start at a value.
+pub(super) type Kind = fn(&mut Draft, ValueId);
+
+/// The kinds of layers; those listed twice are drawn twice as often.
+pub(super) const KINDS: &[Kind] = &[
+    Draft::unary,
+    Draft::unary,
+    Draft::positive,
+    Draft::binary,
+    Draft::binary,
+    Draft::constant,
+    Draft::linear,
+    Draft::linear,
+    Draft::matmul,
+    Draft::softmax,
+    Draft::layer_norm,
+    Draft::rms_norm,
+    Draft::rotary,
+    Draft::attention,
+    Draft::reshape,
+    Draft::broadcast,
+    Draft::transpose,
+    Draft::split,
+    Draft::concat,
+    Draft::reduce,
+    Draft::dropout,
+    Draft::cast,
+    Draft::embedding,
+    Draft::integers,
+];
+
+/// One kind of layer each.
+impl Draft {
+    fn unary(&mut self, x: ValueId) {
+        let scalar = self.scalar();
+        let mut kinds = vec![Unary::Identity, Unary::Sin, Unary::Cos, Unary::Elu, Unary::Neg, Unary::Square];
+        kinds.extend([Unary::Abs, Unary::AddScalar(scalar), Unary::SubScalar(scalar)]);
+        kinds.extend([Unary::MulScalar(scalar), Unary::DivScalar(scalar)]);
+        kinds.extend(Activation::ALL.iter().filter(|&&a| a != Activation::None).map(|&a| Unary::Act(a)));
+        let unary = self.rng.choose(&kinds);
+        self.add(Op::Unary(unary), &[x]);
+    }
+
+    /// A function of positive numbers only, or one that grows fast, of a value first brought into bounds.
+    fn positive(&mut self, x: ValueId) {
+        let bounded = self.rng.choose(&[Activation::Sigmoid, Activation::Tanh]);
+        let bounded = self.add(Op::Unary(Unary::Act(bounded)), &[x]);
+        let shifted = self.add(Op::Unary(Unary::AddScalar(1.25)), &[bounded]);
+        let power = self.rng.choose(&[2.0, 3.0, -1.0, 1.5]);
+        let kinds = [Unary::Exp, Unary::Log, Unary::Sqrt, Unary::Rsqrt, Unary::PowScalar(power)];
+        let unary = self.rng.choose(&kinds);
+        self.add(Op::Unary(unary), &[shifted]);
+    }
+
+    fn binary(&mut self, x: ValueId) {
+        let mut dims = self.dims(x);
+        for extent in &mut dims {
+            if self.rng.once_in(3) {
+                *extent = 1;
+            }
+        }
+        let from = self.rng.below(dims.len() + 1);
+        let mut other = self.leaf(Shape::new(&dims[from..]));
+        if self.rng.once_in(4) {
+            let unlike = |&value: &ValueId| value != x && self.model.shape(value) == self.model.shape(x);
+            let alike: Vec<_> = self.floats.iter().copied().filter(unlike).collect();
+            other = alike.last().copied().unwrap_or(other);
+        }
+        let binary = self.rng.choose(Binary::ALL);
+        let operands = if self.rng.once_in(2) { [x, other] } else { [other, x] };
+        self.add(Op::Binary(binary), &operands);
+    }
+
+    fn constant(&mut self, x: ValueId) {
+        let (name, value) = (self.name(), self.scalar());
+        let shape = self.model.shape(x).clone();
+        let shape = if self.rng.once_in(2) { shape } else { Shape::default() };
+        let constant = self.model.leaf(&name, Op::Constant(value), TensorType::f32(shape));
+        let constant = constant.expect("a drawn leaf is legal");
+        self.add(Op::Binary(Binary::Mul), &[x, constant]);
+    }
+
+    fn linear(&mut self, x: ValueId) {
+        let x = self.at_least(x, 1);
+        let (inner, outer) = (self.model.shape(x).last(), self.extent());
+        let transposed = self.rng.once_in(2);
+        let weight = self.leaf(Shape::new(if transposed { [inner, outer] } else { [outer, inner] }));
+        let mut operands = vec![x, weight];
+        if self.rng.once_in(2) {
+            operands.push(self.leaf(Shape::from([outer])));
+        }
+        let activation = self.rng.choose(Activation::ALL);
+        self.add(Op::Linear { transposed, activation }, &operands);
+    }
+
+    fn matmul(&mut self, x: ValueId) {
+        let x = self.at_least(x, 2);
+        let (transpose_a, transpose_b) = (self.rng.once_in(2), self.rng.once_in(2));
+        let mut dims = self.dims(x);
+        let rank = dims.len();
+        let inner = if transpose_a { dims[rank - 2] } else { dims[rank - 1] };
+        let outer = self.extent();
+        [dims[rank - 2], dims[rank - 1]] = if transpose_b { [outer, inner] } else { [inner, outer] };
+        let other = self.leaf(Shape::new(dims));
+        self.add(Op::Matmul { transpose_a, transpose_b }, &[x, other]);
+    }
+
+    fn softmax(&mut self, x: ValueId) {
+        let x = self.at_least(x, 1);
+        let axis = self.rng.below(self.model.shape(x).rank());
+        self.add(Op::Softmax { axis }, &[x]);
+    }
+
+    fn layer_norm(&mut self, x: ValueId) {
+        let x = self.at_least(x, 1);
+        let dims = self.dims(x);
+        let axes = 1 + self.rng.below(dims.len());
+        let mut operands = vec![x];
+        if self.rng.once_in(2) {
+            let weight = Shape::new(&dims[dims.len() - axes..]);
+            operands.extend([self.leaf(weight.clone()), self.leaf(weight)]);
+        }
+        self.add(Op::LayerNorm { axes, eps: 1e-5 }, &operands);
+    }
+
+    fn rms_norm(&mut self, x: ValueId) {
+        let x = self.at_least(x, 1);
+        let gamma = self.leaf(Shape::from([self.model.shape(x).last()]));
+        self.add(Op::RmsNorm { eps: 1e-6 }, &[x, gamma]);
+    }
+
+    fn rotary(&mut self, x: ValueId) {
+        let mut x = self.four(x);
+        if self.model.shape(x).last() % 2 == 1 {
+            x = self.add(Op::Concat { axis: 3 }, &[x, x]);
+        }
+        let base = self.rng.choose(&[10000.0, 100.0]);
+        self.add(Op::Rotary { base }, &[x]);
+    }
+
+    fn attention(&mut self, x: ValueId) {
+        let query = self.four(x);
+        let dims = self.dims(query);
+        let divisors: Vec<_> = (1..=dims[2]).filter(|heads| dims[2].is_multiple_of(*heads)).collect();
+        let time = if self.rng.once_in(2) { dims[1] } else { self.extent() };
+        let shape = Shape::from([dims[0], time, self.rng.choose(&divisors), dims[3]]);
+        let (key, value) = (self.leaf(shape.clone()), self.leaf(shape));
+        let (causal, scale) = (self.rng.once_in(2), self.rng.choose(&[0.5, 1.0]));
+        self.add(Op::Attention { causal, scale }, &[query, key, value]);
+    }
+
+    fn reshape(&mut self, x: ValueId) {
+        let mut dims = self.dims(x);
+        let at = self.rng.below(dims.len() + 1);
+        if at + 1 < dims.len() {
+            let inner = dims.remove(at + 1);
+            dims[at] *= inner;
+        } else if dims.len() < MAX_RANK {
+            dims.insert(at, 1);
+        }
+        self.add(Op::Reshape(Shape::new(dims)), &[x]);
+    }
+
+    fn broadcast(&mut self, x: ValueId) {
+        let mut dims = self.dims(x);
+        let room = ELEMENTS / self.model.shape(x).elements().max(1);
+        let extent = self.extent().min(room.max(1));
+        match dims.iter().position(|&extent| extent == 1) {
+            Some(axis) => dims[axis] = extent,
+            None if dims.len() < MAX_RANK => dims.insert(0, extent),
+            None => {}
+        }
+        self.add(Op::Broadcast(Shape::new(dims)), &[x]);
+    }
+
+    fn transpose(&mut self, x: ValueId) {
+        let mut perm: Vec<_> = (0..self.model.shape(x).rank()).collect();
+        self.rng.shuffle(&mut perm);
+        self.add(Op::Transpose(perm), &[x]);
+    }
+
+    fn split(&mut self, x: ValueId) {
+        let x = self.at_least(x, 1);
+        let axis = self.rng.below(self.model.shape(x).rank());
+        let mut rest = self.model.shape(x).dims()[axis];
+        let mut sizes = Vec::new();
+        while rest > 0 {
+            sizes.push(1 + self.rng.below(rest));
+            rest -= sizes[sizes.len() - 1];
+        }
+        self.add(Op::Split { axis, sizes }, &[x]);
+    }
+
+    fn concat(&mut self, x: ValueId) {
+        let x = self.at_least(x, 1);
+        let axis = self.rng.below(self.model.shape(x).rank());
+        let extent = self.extent();
+        let shape = self.model.shape(x).with(axis, extent);
+        let mut operands = vec![x, self.leaf(shape)];
+        if self.rng.once_in(3) {
+            operands.push(x);
+        }
+        self.rng.shuffle(&mut operands);
+        self.add(Op::Concat { axis }, &operands);
+    }
+
+    fn reduce(&mut self, x: ValueId) {
+        let axes = (0..self.model.shape(x).rank()).filter(|_| self.rng.once_in(2)).collect();
+        let (kind, keep) = (self.rng.choose(Reduce::ALL), self.rng.once_in(2));
+        self.add(Op::Reduce { kind, axes, keep }, &[x]);
+    }
+
+    fn dropout(&mut self, x: ValueId) {
+        self.add(Op::Dropout { rate: 0.0 }, &[x]);
+    }
+
+    fn cast(&mut self, x: ValueId) {
+        self.add(Op::Cast(DType::F32), &[x]);
+    }
+
+    fn embedding(&mut self, _: ValueId) {
+        let (shape, bag) = (self.shape(), self.rng.once_in(2));
+        let ids = self.indices(shape);
+        let shape = Shape::from([self.extent(), self.extent()]);
+        let table = self.leaf(shape);
+        self.add(Op::Embedding { bag }, &[ids, table]);
+    }
+
+    /// Integers, rearranged and then cast, that scale a value.
+    fn integers(&mut self, x: ValueId) {
+        let indices = self.indices(self.model.shape(x).clone());
+        let perm: Vec<_> = (0..self.model.shape(x).rank()).collect();
+        let moved = self.add(Op::Transpose(perm), &[indices]);
+        let cast = self.add(Op::Cast(DType::F32), &[moved]);
+        let shifted = self.add(Op::Unary(Unary::AddScalar(0.5)), &[cast]);
+        self.add(Op::Binary(Binary::Mul), &[x, shifted]);
+    }
+}
