@@ -1,3 +1,5 @@
+//! Trains an MLP on a sine: the smallest program that uses Phalanx.
+
 use phalanx::{Feed, Optimizer, Trainer, models::MlpConfig};
 
 fn main() -> Result<(), phalanx::Error> {

@@ -1,2 +1,96 @@
-//! Project tasks.
-fn main() {}
+//! Project tasks: `cargo xtask check|test|tidy|bless|bench`.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  test          set up what is missing, then run everything below that `check` runs
+  check         formatting, lints, documentation, tidy, all tests and examples
+  tidy          rules about crates and files only
+  bless         rewrite the expected texts of file tests, then show what changed with git diff
+  bench train   `phalanx bench train` beside PyTorch, in alternating rounds [--threads N] [--rounds N] [--wide]
+  bench gemm    our matrix product beside the gemm crate and OpenBLAS [--threads N]
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match words[..] {
+        ["test"] => setup().and_then(|()| check()),
+        ["check"] => check(),
+        ["tidy"] => tidy::tidy(&root()),
+        ["bless"] => bless(),
+        ["bench", "train", ..] => bench::train(&words[2..]),
+        ["bench", "gemm", ..] => bench::gemm(&words[2..]),
+        [] | ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            Ok(())
+        }
+        _ => Err(format!("unknown task `{}`\n\n{HELP}", words.join(" "))),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The workspace's root directory.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, Path::to_path_buf)
+}
+
+/// Adds the toolchain components that the checks need, if they are missing.
+fn setup() -> Result<(), String> {
+    for (tool, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {
+        let found = Command::new("cargo").args([tool, "--version"]).output().is_ok_and(|output| output.status.success());
+        if !found {
+            run("rustup", &["component", "add", component])?;
+        }
+    }
+    Ok(())
+}
+
+fn check() -> Result<(), String> {
+    tidy::tidy(&root())?;
+    cargo(&["fmt", "--all", "--check"])?;
+    cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;
+    run_with("cargo", &["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])?;
+    cargo(&["test", "--workspace", "--quiet"])?;
+    for example in ["mlp", "gpt"] {
+        cargo(&["run", "--quiet", "--package", "phalanx", "--example", example])?;
+    }
+    Ok(())
+}
+
+fn bless() -> Result<(), String> {
+    let files = ["test", "--quiet", "--package", "phalanx-ir", "--package", "phalanx-lower", "--test", "files"];
+    run_with("cargo", &files, &[("PHALANX_BLESS", "1")])
+}
+
+fn cargo(args: &[&str]) -> Result<(), String> {
+    run_with("cargo", args, &[])
+}
+
+fn run(program: &str, args: &[&str]) -> Result<(), String> {
+    run_with(program, args, &[])
+}
+
+fn run_with(program: &str, args: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
+    println!("$ {program} {}", args.join(" "));
+    let mut command = Command::new(program);
+    command.args(args).envs(variables.iter().copied()).current_dir(root());
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("`{program} {}` ended with {status}", args.join(" "))),
+        Err(error) => Err(format!("cannot run `{program}`: {error}")),
+    }
+}

@@ -1,2 +1,76 @@
-//! The command.
-fn main() {}
+//! The `phalanx` command: translates flags into calls of the library and prints what comes back.
+//!
+//! Exit codes: 0 done; 1 it failed while running; 2 the command, its configuration or an input file is wrong;
+//! 130 stopped by Ctrl-C.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod doctor;
+mod explain;
+mod failure;
+mod flags;
+mod generate;
+mod output;
+mod plot;
+mod step;
+mod stop;
+mod train;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use failure::Failure;
+
+/// Trains neural networks on CPUs: model and plan become one static program.
+#[derive(Parser)]
+#[command(
+    name = "phalanx",
+    version,
+    max_term_width = 100,
+    after_help = "\
+Start here:
+  phalanx train                      train a small GPT on embedded text, about a minute
+  phalanx train --save out           the same, and keep the model
+  phalanx generate --hf out --prompt 'the '
+  phalanx doctor                     check the kernels on this machine"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Train(train::Args),
+    Step(step::Args),
+    Explain(explain::Args),
+    #[command(subcommand)]
+    Bench(bench::Command),
+    Doctor(doctor::Args),
+    Generate(generate::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::try_parse() {
+        Ok(cli) => run(cli.command),
+        Err(error) if !error.use_stderr() => {
+            // Help and version: a reader that closes the pipe early has seen enough.
+            _ = error.print();
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) => Err(Failure::from(error)),
+    };
+    result.unwrap_or_else(|failure| failure.report())
+}
+
+fn run(command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Train(args) => train::run(args),
+        Command::Step(args) => step::run(args),
+        Command::Explain(args) => explain::run(args),
+        Command::Bench(command) => bench::run(command),
+        Command::Doctor(args) => doctor::run(args),
+        Command::Generate(args) => generate::run(args),
+    }
+}

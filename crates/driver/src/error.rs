@@ -41,12 +41,18 @@ pub enum Error {
     /// A Hugging Face directory cannot be written.
     #[error(transparent)]
     HfWrite(#[from] hf::WriteError),
+    /// A batch cannot be read or a result not written.
+    #[error(transparent)]
+    File(#[from] crate::parity::FileError),
     /// A training configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A file of operator cases cannot be read.
     #[error(transparent)]
     Golden(#[from] GoldenError),
+    /// No text can be written.
+    #[error(transparent)]
+    Generate(#[from] crate::generate::GenerateError),
     /// The loss is no longer a number.
     #[error("the loss is {loss} at step {step}: the run has diverged; lower the learning rate or clip gradients")]
     Diverged {

@@ -5,7 +5,6 @@
 //!
 //! ```
 #![doc = include_str!("../../../examples/mlp.rs")]
-//! # main().unwrap();
 //! ```
 #![forbid(unsafe_code)]
 
@@ -16,9 +15,12 @@ mod error;
 mod session;
 mod trainer;
 
+pub mod bench;
 pub mod data;
+pub mod generate;
 pub mod golden;
 pub mod hf;
+pub mod parity;
 pub mod pipeline;
 pub mod train;
 
@@ -30,5 +32,6 @@ pub use phalanx_lower::{Decays, Goal, Leaves, Optimizer, Rule};
 pub use phalanx_models as models;
 pub use phalanx_plan::Plan;
 pub use phalanx_program::{PortKind, Program};
+pub use phalanx_schedule::Schedule;
 pub use session::{Feed, Profile, Session};
 pub use trainer::{LearningRate, Step, Trainer};

@@ -78,11 +78,8 @@ pub fn compile_observed(
     Ok(program)
 }
 
-/// A microbatch owns an aligned part of the batch's leaves, so that the number of microbatches does not change bits.
 fn lower_options(settings: &Settings) -> Options {
-    let batch = (settings.leaves.batch / settings.plan.microbatches).max(1);
-    let leaves = Leaves { batch, ..settings.leaves };
-    Options { goal: settings.goal.clone(), leaves, seed: settings.seed }
+    Options { goal: settings.goal.clone(), leaves: settings.leaves, seed: settings.seed }
 }
 
 /// Why a model does not compile.

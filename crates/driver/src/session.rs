@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use phalanx_ir::graph::Graph;
 use phalanx_ir::{DType, Init, Op};
-use phalanx_kernels::random;
+use phalanx_kernels::{Team, random};
 use phalanx_program::{PortKind, Program};
 use phalanx_runtime::{PortError, Replay};
 
@@ -60,28 +60,25 @@ impl Session {
         let program = compile(model, settings)?;
         let device = CpuDevice::new(&program, settings.cores, flavor);
         let mut session = Session { replay: Replay::new(program, device), bounds: Bound::of(model) };
-        session.initialize(model, settings.seed)?;
+        session.initialize(model, settings.seed, &Team::new(settings.cores))?;
         Ok(session)
     }
 
     /// Sets every parameter: element i of parameter p depends on the seed, p's place in the model and i alone.
-    fn initialize(&mut self, model: &Graph, seed: u64) -> Result<(), Error> {
+    fn initialize(&mut self, model: &Graph, seed: u64, team: &Team) -> Result<(), Error> {
         let params = model.leaves(|op| matches!(op, Op::Param(_)));
         for (stream, param) in params.enumerate() {
             let Op::Param(init) = *model.op_of(param) else { continue };
-            let name = &model.values()[param].name;
-            let bytes = match self.replay.bytes_mut(name) {
-                Ok(bytes) => bytes,
-                // A parameter that no task touches has no place in the program.
-                Err(_) => continue,
-            };
-            let values: &mut [f32] = bytemuck::cast_slice_mut(bytes);
-            match init {
+            let bytes = self.replay.bytes_mut(&model.values()[param].name)?;
+            let stream = stream as u64;
+            team.for_each_part(bytemuck::cast_slice_mut(bytes), 1, |first, values| match init {
                 Init::Zeros => values.fill(0.0),
                 Init::Ones => values.fill(1.0),
-                Init::Normal(std) => random::fill_normal(values, seed, stream as u64, 0, 0.0, std),
-                Init::Uniform(bound) => random::fill_uniform(values, seed, stream as u64, 0, -bound, bound),
-            }
+                Init::Normal(std) => random::fill_normal(values, seed, stream, first as u64, 0.0, std),
+                Init::Uniform(bound) => {
+                    random::fill_uniform(values, seed, stream, first as u64, -bound, bound);
+                }
+            });
         }
         Ok(())
     }
@@ -118,8 +115,13 @@ impl Session {
         Ok(self.replay.write(name, bytes)?)
     }
 
-    /// The floats of the tensor called `name`.
+    /// The floats of the tensor called `name`; it must hold 32-bit floats.
     pub fn read(&self, name: &str) -> Result<&[f32], Error> {
+        let ty = &self.replay.port(name)?.ty;
+        if ty.dtype != DType::F32 {
+            let (need, found) = (ty.bytes(), ty.shape.elements() * DType::F32.bytes());
+            return Err(PortError::Size { name: format!("{name} as f32"), ty: ty.to_string(), need, found }.into());
+        }
         Ok(bytemuck::cast_slice(self.replay.read(name)?))
     }
 
@@ -178,11 +180,18 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// Seconds of each operation, in program order, under its kernel and layer.
+    pub fn by_operation(&self, program: &Program) -> Vec<(String, f64)> {
+        let name = |operation| format!("{} {}", program.kernel(operation), program.label(operation));
+        let operations = program.operations().iter().zip(&self.times);
+        operations.map(|(operation, time)| (name(operation), time.as_secs_f64())).collect()
+    }
+
     /// Seconds by kernel, longest first.
     pub fn by_kernel(&self, program: &Program) -> Vec<(String, f64)> {
         let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
         for (operation, time) in program.operations().iter().zip(&self.times) {
-            *sums.entry(&program.kernels()[operation.kernel as usize]).or_default() += time.as_secs_f64();
+            *sums.entry(program.kernel(operation)).or_default() += time.as_secs_f64();
         }
         let mut sums: Vec<_> = sums.into_iter().map(|(name, seconds)| (name.to_string(), seconds)).collect();
         sums.sort_by(|a, b| b.1.total_cmp(&a.1));

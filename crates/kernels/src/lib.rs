@@ -5,7 +5,7 @@
 //! number of cores: every sum that cores share is a tree over `leaves` fixed by the shape alone.
 //!
 //! Unsafe code lives in `spmd` (handing disjoint parts to team members), `transpose` (disjoint rows), `matmul` and
-//! `attention` (SIMD intrinsics, packing) and the generated dispatch of `isa`.
+//! `attention` (SIMD intrinsics, packing), `peer` (calls OpenBLAS) and the generated dispatch of `isa`.
 
 pub mod attention;
 pub mod binary;
@@ -25,6 +25,7 @@ pub mod layer_norm;
 pub mod math;
 pub mod matmul;
 pub mod optimizer;
+pub mod peer;
 pub mod random;
 pub mod reduce;
 pub mod rms_norm;

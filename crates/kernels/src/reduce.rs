@@ -138,14 +138,17 @@ fn leaf_strides(params: ReduceParams) -> Dims {
     std::array::from_fn(|i| usize::from(Some(i) == first))
 }
 
-/// `dx = dy` spread over the elements of each output: all of them, or those that equal the maximum.
+/// `dx = dy` spread over the elements of each output: all of them, or those that equal the maximum. Only `Max` looks
+/// at x and y.
 pub fn reduce_grad_reference(dx: &mut [f32], x: &[f32], y: &[f32], dy: &[f32], params: ReduceGradParams) {
     let forward = params.forward;
     let grid = Grid::new(forward.dims, [forward.strides()]);
     let mut ties = vec![0.0; forward.n_outputs()];
-    for (i, &x) in x[..forward.n_inputs()].iter().enumerate() {
-        let [from] = grid.offsets(i);
-        ties[from] += f32::from(x == y[from]);
+    if forward.kind == ReduceKind::Max {
+        for (i, &x) in x[..forward.n_inputs()].iter().enumerate() {
+            let [from] = grid.offsets(i);
+            ties[from] += f32::from(x == y[from]);
+        }
     }
     for i in 0..forward.n_inputs() {
         let [from] = grid.offsets(i);

@@ -45,9 +45,11 @@ fn residual_of(tasks: &TaskGraph, touches: &Touches, id: TaskId) -> Option<(Task
             TaskOp::Linear { activation: Activation::None, residual: false, .. }
         );
         let alone = touches.readers[root].len() == 1 && tasks.buffers[root].role == Role::Temp;
+        // In another shape the rows of the sum would not be those of the product.
+        let whole = tasks.tasks[linear].writes[0] == product;
         let same = tasks.buffers[product].ty == *shape && tasks.buffers[residual].ty == *shape;
         let exists = written_before(tasks, touches, residual, linear);
-        (plain && alone && same && exists && tasks.root(residual) != root).then_some((linear, residual))
+        (plain && alone && whole && same && exists && tasks.root(residual) != root).then_some((linear, residual))
     };
     candidate(add.reads[1], add.reads[0]).or_else(|| candidate(add.reads[0], add.reads[1]))
 }

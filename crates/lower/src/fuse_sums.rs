@@ -2,7 +2,7 @@
 //!
 //! Needs: a verified task graph.
 //! Gives: the same values, with no `add(a, b)` where b is computed only for it by a task that can accumulate, and a is
-//! a temporary that nobody reads after that task starts. The bits stay: the task computes a + b.
+//! a temporary that nobody reads after that task starts; neither is a parameter's gradient itself. The bits stay: the task computes a + b.
 
 use phalanx_ir::tasks::{BufferId, Role, Task, TaskGraph, TaskId, TaskOp};
 use phalanx_ir::{Binary, Id};
@@ -33,6 +33,9 @@ fn fuse(tasks: &TaskGraph, touches: &Touches, id: TaskId) -> Option<TaskGraph> {
     if add.op != (TaskOp::Binary { kind: Binary::Add }) || !same {
         return None;
     }
+    if [a, b].iter().any(|&addend| is_gradient(tasks, addend)) {
+        return None;
+    }
     let producer = sole_producer(tasks, touches, b, id)?;
     let op = tasks.tasks[producer].op.clone().accumulating()?;
     let whole = tasks.tasks[producer].writes[0] == b && tasks.tasks[producer].op.accumulates() == Some(false);
@@ -44,6 +47,11 @@ fn fuse(tasks: &TaskGraph, touches: &Touches, id: TaskId) -> Option<TaskGraph> {
     list[producer.index()].writes[0] = a;
     list.remove(id.index());
     Some(rename(tasks, list, sum, a))
+}
+
+/// Whether the bytes of `buffer` are the gradient of a parameter, which updates will read.
+fn is_gradient(tasks: &TaskGraph, buffer: BufferId) -> bool {
+    tasks.gradients.iter().any(|&(_, gradient)| tasks.root(gradient) == tasks.root(buffer))
 }
 
 /// The task that writes `buffer`, if it is a temporary that only `reader` reads.

@@ -1,6 +1,6 @@
 //! Starts the backward tasks.
 //!
-//! Needs: a task graph whose loss gradient is read but not written.
+//! Needs: a task graph whose loss gradient is read, or is a parameter's gradient, but not written.
 //! Gives: the same with a first task that writes one into it.
 
 use phalanx_ir::tasks::{BufferId, Task, TaskGraph, TaskOp};
@@ -19,7 +19,7 @@ pub fn insert_loss(mut tasks: TaskGraph, _options: &Options) -> Result<TaskGraph
     Ok(tasks)
 }
 
-/// The first temporary that is read before anything writes it.
+/// The first temporary that is read, by a task or as a gradient, before anything writes it.
 fn unwritten(tasks: &TaskGraph) -> Option<BufferId> {
     let mut written: Vec<bool> = tasks.buffers.iter().map(|(_, buffer)| buffer.role.is_fed()).collect();
     for (_, task) in tasks.tasks.iter() {
@@ -29,5 +29,6 @@ fn unwritten(tasks: &TaskGraph) -> Option<BufferId> {
         }
         task.writes.iter().for_each(|&buffer| written[index(buffer)] = true);
     }
-    None
+    let roots = tasks.gradients.iter().map(|&(_, gradient)| tasks.root(gradient));
+    roots.into_iter().find(|&root| !written[phalanx_ir::Id::index(root)])
 }

@@ -142,22 +142,25 @@ impl Unroll<'_> {
         let Some(Fate::Parts(parts)) = fates.into_iter().next() else {
             unreachable!("a layer over the batch has one result a microbatch");
         };
-        let mut total = self.tree(name, &parts)?;
-        if let Some(after) = after {
-            total = self.builder.unary(name, after, total)?;
-            self.tag(self.microbatches as u32 - 1);
-        }
+        let sums = format!("{name}.sum");
+        let Some(after) = after else {
+            return Ok(vec![Fate::Shared(self.tree([name, &sums], &parts)?)]);
+        };
+        let sum = self.tree([&sums, &sums], &parts)?;
+        let total = self.builder.unary(name, after, sum)?;
+        self.tag(self.microbatches as u32 - 1);
         Ok(vec![Fate::Shared(total)])
     }
 
-    fn tree(&mut self, name: &str, parts: &[ValueId]) -> Result<ValueId, MicrobatchError> {
+    /// The sum of the parts as a balanced tree; the names are of the last addition and of those before it.
+    fn tree(&mut self, [last, inner]: [&str; 2], parts: &[ValueId]) -> Result<ValueId, MicrobatchError> {
         if let [only] = parts {
             return Ok(*only);
         }
         let (left, right) = parts.split_at(parts.len().next_power_of_two() / 2);
-        let (left, right) = (self.tree(name, left)?, self.tree(name, right)?);
+        let (left, right) = (self.tree([inner, inner], left)?, self.tree([inner, inner], right)?);
         let tag = self.tag_of(right);
-        let sum = self.builder.binary(name, Binary::Add, left, right)?;
+        let sum = self.builder.binary(last, Binary::Add, left, right)?;
         self.tag(tag);
         Ok(sum)
     }

@@ -34,7 +34,8 @@ pub struct Slice {
 impl Slice {
     /// Whether the two share a byte.
     pub fn overlaps(self, other: Slice) -> bool {
-        self.offset < other.offset + other.bytes && other.offset < self.offset + self.bytes
+        let end = |slice: Slice| slice.offset.saturating_add(slice.bytes);
+        self.offset < end(other) && other.offset < end(self)
     }
 }
 
@@ -118,6 +119,11 @@ impl Program {
     /// Everything the host can reach.
     pub fn ports(&self) -> &[Port] {
         &self.ports
+    }
+
+    /// The name of an operation's kernel.
+    pub fn kernel(&self, operation: &Operation) -> &str {
+        &self.kernels[operation.kernel as usize]
     }
 
     /// Where an operation comes from.

@@ -42,7 +42,8 @@ impl fmt::Display for Program {
             write!(f, "  run {} [{}] ", self.kernels[operation.kernel as usize], words.join(", "))?;
             let reads = self.slices(&operation.reads);
             write!(f, "{}{}-> ", list(reads), if reads.is_empty() { "" } else { " " })?;
-            write!(f, "{} scratch {}", list(self.slices(&operation.writes)), operation.scratch)?;
+            let writes = self.slices(&operation.writes);
+            write!(f, "{}{}scratch {}", list(writes), if writes.is_empty() { "" } else { " " }, operation.scratch)?;
             writeln!(f, " of \"{}\"", self.label(operation))?;
         }
         write!(f, "}}")
@@ -93,7 +94,7 @@ fn parse_operation(builder: &mut Builder, line: &mut Cursor<'_>) -> Result<(), P
     line.expect("]")?;
     let reads = if line.peek("->") { Vec::new() } else { line.list(parse_slice)? };
     line.expect("->")?;
-    let writes = line.list(parse_slice)?;
+    let writes = if line.peek("scratch") { Vec::new() } else { line.list(parse_slice)? };
     line.expect("scratch")?;
     let scratch = parse_slice(line)?;
     line.expect("of")?;

@@ -124,10 +124,10 @@ fn pack(items: &[Item], sequence: &[usize]) -> (Vec<Place>, u64) {
 
 /// Pairs of owners that are alive together and share a byte; empty for a sound schedule.
 pub fn collisions(tasks: &TaskGraph, schedule: &Schedule) -> Vec<(Owner, Owner)> {
-    let items = items(tasks, &schedule.order, |task| schedule.workspaces[task].map_or(0, |place| place.bytes));
+    let items = items(tasks, &schedule.order, |task| schedule.workspaces.get(task).copied().flatten().map_or(0, |place| place.bytes));
     let place = |item: &Item| match item.owner {
         Owner::Buffer(buffer) => schedule.buffers[buffer],
-        Owner::Workspace(task) => schedule.workspaces[task],
+        Owner::Workspace(task) => schedule.workspaces.get(task).copied().flatten(),
     };
     let mut placed: Vec<(Item, Place)> = items.into_iter().filter_map(|item| Some((item, place(&item)?))).collect();
     placed.sort_by_key(|(_, place)| place.offset);

@@ -29,7 +29,7 @@ pub struct Place {
 impl Place {
     /// The byte after the last one.
     pub fn end(self) -> u64 {
-        self.offset + self.bytes
+        self.offset.saturating_add(self.bytes)
     }
 
     /// Whether the two share a byte.

@@ -1,14 +1,14 @@
 //! What holds for every schedule of a task graph:
 //!
 //! 1. the order names every task once and respects every dependency;
-//! 2. every touched buffer has a place of its size, aligned, inside the arena;
+//! 2. every touched buffer has a place of its size, aligned, inside the arena; workspaces are aligned inside it too;
 //! 3. nothing that is alive at the same time shares a byte.
 
 use phalanx_ir::Id;
 use phalanx_ir::tasks::{BufferId, TaskGraph, TaskId};
 
 use crate::arena::{Owner, collisions};
-use crate::{ALIGNMENT, Schedule};
+use crate::{ALIGNMENT, Place, Schedule};
 
 /// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,6 +41,18 @@ pub enum ScheduleError {
         /// Where the schedule puts it.
         place: String,
     },
+    /// A workspace is outside the arena or unaligned.
+    #[error("the workspace of {task} is {bytes} bytes at {offset}: unaligned or outside the arena of {peak}")]
+    Workspace {
+        /// The task.
+        task: TaskId,
+        /// Where the workspace starts.
+        offset: u64,
+        /// Its size.
+        bytes: u64,
+        /// The arena.
+        peak: u64,
+    },
     /// Two live things share bytes.
     #[error("{a} and {b} are alive together and share bytes")]
     Overlap {
@@ -57,6 +69,7 @@ impl Schedule {
         let mut errors = self.check_order(tasks);
         if errors.is_empty() {
             errors = self.check_places(tasks);
+            errors.extend(self.check_workspaces());
         }
         if errors.is_empty() {
             let named = |owner| match owner {
@@ -90,6 +103,12 @@ impl Schedule {
             errors.extend(late.map(|&needs| ScheduleError::Order { task, needs }));
         }
         errors
+    }
+
+    fn check_workspaces(&self) -> impl Iterator<Item = ScheduleError> {
+        let placed = self.workspaces.iter().filter_map(|(task, place)| Some((task, (*place)?)));
+        let wrong = placed.filter(|(_, place)| !place.offset.is_multiple_of(ALIGNMENT) || place.end() > self.peak);
+        wrong.map(|(task, Place { offset, bytes })| ScheduleError::Workspace { task, offset, bytes, peak: self.peak })
     }
 
     fn check_places(&self, tasks: &TaskGraph) -> Vec<ScheduleError> {

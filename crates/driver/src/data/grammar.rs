@@ -3,8 +3,9 @@
 //! The grammar is not recursive and no sentence has two derivations (a test parses to check), so a sentence carries
 //! exactly the information of the choices that made it. Sentences are independent and end with a mark found nowhere
 //! else, so the entropy rate of the text is entropy / expected length of one sentence, both closed sums over the rules.
-//! This rate is the least loss any model can reach, which makes the corpus a yardstick: small enough to be learned in
-//! a minute, with a known end.
+//! This rate is the least loss any model can reach on long text, which makes the corpus a yardstick: small enough to be
+//! learned in a minute, with a known end. (The best loss on windows of 128 bytes is 1 % higher, because a sentence
+//! holds a little more in its first half.)
 
 use super::order::mix;
 

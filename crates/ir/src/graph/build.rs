@@ -84,15 +84,15 @@ impl Builder {
         self.graph
     }
 
-    /// Adds a layer and gives its results. A name already taken gets a number appended.
+    /// Adds a layer and gives its results. A name already taken gets a number appended. Leaves are added by
+    /// [`Builder::leaf`], which knows their type.
     pub fn add(&mut self, name: &str, op: Op, operands: &[ValueId]) -> Result<Vec<ValueId>, BuildError> {
+        assert!(!op.is_leaf(), "layer `{name}`: a leaf operator is added by `leaf`");
         let types: Vec<_> = operands.iter().map(|&value| self.ty(value).clone()).collect();
-        let results = op.infer(&types).map_err(|source| BuildError::Op {
-            layer: name.to_string(),
-            op: op.to_text().0,
-            source: Box::new(source),
-        })?;
-        Ok(self.push(name, op, operands, results))
+        match op.infer(&types) {
+            Ok(results) => Ok(self.push(name, op, operands, results)),
+            Err(source) => Err(wrong(name, &op, source)),
+        }
     }
 
     /// Adds a layer with one result.
@@ -102,6 +102,7 @@ impl Builder {
 
     /// Adds a leaf layer of the given type.
     pub fn leaf(&mut self, name: &str, op: Op, ty: TensorType) -> Result<ValueId, BuildError> {
+        assert!(op.is_leaf(), "layer `{name}`: only a leaf operator is added by `leaf`");
         match op.check_leaf(&ty) {
             Ok(()) => Ok(self.push(name, op, &[], vec![ty])[0]),
             Err((wanted, fix)) => {
@@ -134,6 +135,10 @@ impl Builder {
         }
         candidate
     }
+}
+
+fn wrong(layer: &str, op: &Op, source: OpError) -> BuildError {
+    BuildError::Op { layer: layer.to_string(), op: op.to_text().0, source: Box::new(source) }
 }
 
 /// Shorthands, one a layer kind.
@@ -201,6 +206,13 @@ impl Builder {
 
     /// Mean of (prediction - target)².
     pub fn mse(&mut self, name: &str, prediction: ValueId, target: ValueId) -> Result<ValueId, BuildError> {
+        if self.shape(prediction) != self.shape(target) {
+            let [prediction, target] = [prediction, target].map(|value| self.ty(value).to_string());
+            let wanted = format!("it must have the shape of the prediction {prediction}");
+            let source =
+                OpError { slot: "target".into(), found: target, wanted, fix: "reshape one of them".into() };
+            return Err(wrong(name, &Op::Binary(Binary::Sub), source));
+        }
         let difference = self.binary(&format!("{name}.difference"), Binary::Sub, prediction, target)?;
         let square = self.unary(&format!("{name}.square"), Unary::Square, difference)?;
         let axes = (0..self.shape(square).rank()).collect();

@@ -20,7 +20,7 @@ impl Op {
             Op::LayerNorm { axes, .. } => one(rule.layer_norm(*axes)),
             Op::RmsNorm { .. } => one(rule.norm_weight(1, 1).and_then(|()| rule.float(0))),
             Op::Rotary { .. } => one(rule.rotary()),
-            Op::Attention { .. } => one(rule.attention()),
+            Op::Attention { causal, .. } => one(rule.attention(*causal)),
             Op::Reshape(shape) => one(rule.reshape(shape)),
             Op::Broadcast(shape) => one(rule.broadcast(shape)),
             Op::Transpose(perm) => one(rule.transpose(perm)),
@@ -259,13 +259,13 @@ impl Rule<'_> {
         self.wrong(0, "rotary pairs halves of [batch, time, heads, dim] with even dim", "reshape it to that")
     }
 
-    fn attention(&self) -> Result<TensorType, OpError> {
+    fn attention(&self, causal: bool) -> Result<TensorType, OpError> {
         let query = self.float(0)?;
-        let [batch, _, heads, dim] = *query.shape.dims() else {
+        let [batch, time, heads, dim] = *query.shape.dims() else {
             return self.wrong(0, "attention takes [batch, time, heads, dim]", "reshape or transpose it");
         };
         let key = self.float(1)?.shape;
-        let [key_batch, _, key_heads, key_dim] = *key.dims() else {
+        let [key_batch, key_time, key_heads, key_dim] = *key.dims() else {
             return self.wrong(1, "attention takes [batch, time, heads, dim]", "reshape or transpose it");
         };
         if key_batch != batch || key_dim != dim {
@@ -279,6 +279,10 @@ impl Rule<'_> {
             let wanted =
                 format!("its {key_heads} heads must divide the {heads} heads of query {}", query.shape);
             return self.wrong(1, wanted, format!("use a divisor of {heads} key heads"));
+        }
+        if causal && key_time != time {
+            let wanted = format!("causal attention needs as many keys as the {time} queries of {}", query.shape);
+            return self.wrong(1, wanted, "give both the same time, or causal=false");
         }
         if self.float(2)?.shape != key {
             return self.wrong(2, format!("it must have the shape of key {key}"), format!("make it {key}"));

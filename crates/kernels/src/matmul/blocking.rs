@@ -1,87 +1,74 @@
-//! How a product is cut into blocks that fit the caches, and where each block's scratch lies.
+//! How a member's share of a product is cut into blocks that fit the caches, and how much scratch that takes.
 //!
-//! Names: the summed axis is cut into *blocks* that never cross a leaf; consecutive blocks form a *window*. The
-//! output is cut into *tiles* (one micro kernel call), tiles side by side form a *panel* (all rows, one tile wide),
-//! tiles below each other form a *group* whose left operand stays in the second-level cache. Nothing here changes
-//! a bit of the result.
+//! Names: the summed axis is cut into *blocks* that never cross a leaf. The output is cut into *tiles* (one micro
+//! kernel call); tiles below each other form a *panel*, tiles of all columns in some rows a *group*, whose left
+//! operand stays in the second-level cache. Nothing here changes a bit of the result.
 
 use std::ops::Range;
 
 use super::MatmulParams;
-use super::micro::{LEFT_ROW, LINE, MAX_BLOCK, MAX_TILE, MicroKernels};
+use super::micro::{LINE, MAX_TILE, MicroKernels};
 
-/// The most steps of the summed axis in one window.
-const MAX_WINDOW: usize = 2048;
-/// Elements of the right operand that are packed at once, unless one window of [`MIN_COLUMNS`] is larger.
+/// The most steps of one block: a panel of the right operand then fits the first-level cache.
+const MAX_BLOCK: usize = 256;
+/// Elements of the right operand that are kept packed.
 const RIGHT_ELEMENTS: usize = 2 << 20;
-/// The fewest columns packed at once.
-const MIN_COLUMNS: usize = 256;
-/// Elements of the left operand in one group: half of the second-level cache.
-const LEFT_ELEMENTS: usize = 352 << 10;
-/// Rows handled at once when there are several windows, because their partial sums wait in scratch.
-const WINDOWED_ROWS: usize = 1024;
+/// Elements of the left operand in one group: a quarter of the second-level cache.
+const LEFT_ELEMENTS: usize = 128 << 10;
+/// Elements of partial tiles that wait in scratch for the next block; rows beyond them come later.
+const SLOT_ELEMENTS: usize = 8 << 20;
 
-/// The cuts of one product on `members` cores.
+/// The cuts of a share.
 #[derive(Clone, Copy)]
 pub(super) struct Blocking {
     /// Steps of the summed axis in one leaf.
-    pub leaf: usize,
+    leaf: usize,
     /// How many leaves.
     pub leaves: usize,
     /// Steps in one block.
-    pub block: usize,
+    block: usize,
     /// How many blocks one leaf has.
     pub blocks_per_leaf: usize,
-    /// How many blocks one window has.
-    pub blocks_per_window: usize,
     /// Rows of a full tile.
     pub tile_rows: usize,
     /// Columns of a tile.
     pub tile_columns: usize,
-    /// Rows handled between two packings of the right operand.
+    /// Rows that go through all blocks before the next rows start.
     pub rows: usize,
-    /// Columns handled between two packings of the right operand.
+    /// Columns whose right operand is packed at once.
     pub columns: usize,
-    /// Tiles in one group.
+    /// The most tiles of one panel in one group.
     pub group_tiles: usize,
-    /// How many cores share the work.
-    pub members: usize,
 }
 
 impl Blocking {
-    /// Cuts one product of `params` for `members` cores.
-    pub fn new(params: &MatmulParams, kernels: &MicroKernels, members: usize) -> Blocking {
+    /// Cuts `rows x columns` of a product of `params`.
+    pub fn new(params: &MatmulParams, kernels: &MicroKernels, rows: usize, columns: usize) -> Blocking {
         let leaf = params.k / params.leaves;
         let blocks_per_leaf = leaf.div_ceil(MAX_BLOCK).max(1);
         let block = leaf.div_ceil(blocks_per_leaf).max(1);
-        let blocks = blocks_per_leaf * params.leaves;
-        let blocks_per_window = blocks.min((MAX_WINDOW / block).max(1));
-        let window = blocks_per_window * block;
-        let one_window = blocks_per_window == blocks;
-        let columns = (RIGHT_ELEMENTS / window).max(MIN_COLUMNS).next_multiple_of(kernels.columns);
-        Blocking {
+        let columns = columns.min(RIGHT_ELEMENTS / block).next_multiple_of(kernels.columns);
+        let mut blocking = Blocking {
             leaf,
             leaves: params.leaves,
             block,
             blocks_per_leaf,
-            blocks_per_window,
             tile_rows: kernels.rows,
             tile_columns: kernels.columns,
-            rows: if one_window { params.m } else { params.m.min(WINDOWED_ROWS) },
-            columns: columns.min(params.n.next_multiple_of(kernels.columns)),
-            group_tiles: (LEFT_ELEMENTS / (blocks_per_window * LEFT_ROW) / kernels.rows).max(1).min(params.m.div_ceil(kernels.rows)),
-            members,
+            rows,
+            columns,
+            group_tiles: (LEFT_ELEMENTS / block / kernels.rows).max(1).min(rows.div_ceil(kernels.rows)),
+        };
+        if blocking.blocks() > 1 {
+            let tiles = SLOT_ELEMENTS / (blocking.slots() * columns / kernels.columns);
+            blocking.rows = rows.min(tiles.max(1) * kernels.rows);
         }
+        blocking
     }
 
     /// How many blocks the whole summed axis has.
     pub fn blocks(&self) -> usize {
         self.blocks_per_leaf * self.leaves
-    }
-
-    /// Whether the whole summed axis is one window.
-    pub fn is_one_window(&self) -> bool {
-        self.blocks() == self.blocks_per_window
     }
 
     /// The steps of block `index`.
@@ -91,50 +78,44 @@ impl Blocking {
         start + part * self.block..start + self.leaf.min((part + 1) * self.block)
     }
 
-    /// The blocks of the window that starts with block `first`.
-    pub fn window(&self, first: usize) -> Range<usize> {
-        first..self.blocks().min(first + self.blocks_per_window)
-    }
-
-    /// The most steps of one window.
-    fn window_steps(&self) -> usize {
-        self.blocks_per_window * self.block
-    }
-
-    /// Tiles kept per output tile: the chain itself and one per level of the tree.
+    /// Elements of the slots of one output tile: the chain itself and one tile per level of the tree.
     pub fn slots(&self) -> usize {
-        1 + self.leaves.ilog2() as usize
+        (1 + self.leaves.ilog2() as usize) * MAX_TILE
     }
 
-    /// Where the parts of scratch lie.
+    /// Tiles in a panel of all rows that go together.
+    pub fn panel_tiles(&self) -> usize {
+        self.rows.div_ceil(self.tile_rows)
+    }
+
+    /// How large the parts of scratch are.
     pub fn layout(&self) -> Layout {
-        let right = self.columns * self.window_steps();
-        let left = self.group_tiles * self.tile_rows * self.blocks_per_window * LEFT_ROW + LINE;
-        let tiles = if self.is_one_window() {
-            self.group_tiles
-        } else {
-            self.rows.div_ceil(self.tile_rows) * (self.columns / self.tile_columns)
+        let tiles = match self.blocks() {
+            1 => 1,
+            _ => self.panel_tiles() * (self.columns / self.tile_columns),
         };
-        let owners = if self.is_one_window() { self.members } else { 1 };
-        let partials = tiles * self.slots() * MAX_TILE;
-        let partials_at = right.next_multiple_of(16);
-        let left_at = partials_at + owners * partials;
-        let left = left.next_multiple_of(16);
-        Layout { partials_at, partials, left_at, left, total: left_at + self.members * left }
+        Layout {
+            right: self.columns * self.block,
+            slots: tiles * self.slots(),
+            left: (self.group_tiles * self.tile_rows * self.block).next_multiple_of(LINE) + LINE,
+        }
     }
 }
 
-/// Element offsets into scratch: the packed right operand, then partial tiles, then each member's left operand.
+/// Elements of the parts of one member's scratch.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
-    /// Where partial tiles start.
-    pub partials_at: usize,
-    /// Elements of partial tiles: per member with one window, else of all together.
-    pub partials: usize,
-    /// Where the members' packed left operands start.
-    pub left_at: usize,
-    /// Elements of one member's packed left operand.
+    /// For the packed right operand.
+    pub right: usize,
+    /// For partial tiles.
+    pub slots: usize,
+    /// For the packed left operand of one group, with a line to spare.
     pub left: usize,
-    /// Elements of all.
-    pub total: usize,
+}
+
+impl Layout {
+    /// Elements of all parts.
+    pub fn total(&self) -> usize {
+        self.right + self.slots + self.left
+    }
 }

@@ -12,6 +12,8 @@
 mod blocking;
 mod burn;
 mod epilogue;
+mod feed;
+mod grid;
 mod micro;
 mod pack;
 mod panel;
@@ -20,12 +22,12 @@ mod sweep;
 mod tests;
 
 use crate::isa::Isa;
-use crate::spmd::{Block, Parts};
+use crate::spmd::Parts;
 use crate::unary::{Activation, activate_in_place};
 use crate::{Call, Kernel, Team, params};
 
-use blocking::Blocking;
 pub use burn::{fma_burn, fma_burn_flops};
+use grid::Grid;
 use micro::MicroKernels;
 use sweep::Product;
 
@@ -130,56 +132,32 @@ pub fn matmul(
         return;
     }
     let kernels = MicroKernels::of(Isa::current());
+    let grid = Grid::new(params, kernels, team.cores());
+    let blocking = grid.blocking(params, kernels);
+    let size = blocking.layout().total();
     let product = Product::new(outputs, operands, params, kernels);
-    let members = members(params, team.cores());
+    assert!(scratch.len() >= size * grid.members(), "scratch has the size that was asked for");
     let scratch = Parts::new(scratch);
-    if members > 1 && is_split_by_batch(params, members) {
-        let blocking = Blocking::new(params, kernels, 1);
-        let size = blocking.layout().total;
-        team.launch(&|block| {
-            for index in block.share(params.batch) {
-                let range = block.index * size..(block.index + 1) * size;
-                product.run(index, &blocking, &scratch, range.start, &alone);
-            }
-        });
-    } else {
-        let blocking = Blocking::new(params, kernels, members);
-        for index in 0..params.batch {
-            match members {
-                1 => product.run(index, &blocking, &scratch, 0, &alone),
-                _ => product.run(index, &blocking, &scratch, 0, &|body| team.launch(body)),
-            }
+    let member = |index: usize| {
+        // SAFETY: every member has its own part.
+        let scratch = unsafe { scratch.part(index * size..(index + 1) * size) };
+        for share in grid.shares(params, kernels, index) {
+            // SAFETY: shares do not overlap, and each belongs to one member.
+            unsafe { product.run(&share, &blocking, scratch) };
         }
+    };
+    match grid.members() {
+        1 => member(0),
+        _ => team.launch(&|block| member(block.index)),
     }
-}
-
-/// Runs a body as the only member.
-fn alone(body: &(dyn Fn(Block) + Sync)) {
-    body(Block { index: 0, count: 1 });
-}
-
-/// Products of fewer multiply-adds than this run on one core.
-const WORTH_A_LAUNCH: usize = 64 * 64 * 64;
-
-/// How many of `cores` take part.
-fn members(params: &MatmulParams, cores: usize) -> usize {
-    if params.batch * params.m * params.n * params.k < WORTH_A_LAUNCH { 1 } else { cores }
-}
-
-/// Whether members take whole products instead of sharing each one.
-fn is_split_by_batch(params: &MatmulParams, members: usize) -> bool {
-    params.batch >= 4 * members || params.batch.is_multiple_of(members)
 }
 
 /// Elements of scratch that [`matmul`] wants on `cores` cores, for any instruction set.
 pub fn matmul_scratch(params: &MatmulParams, cores: usize) -> usize {
-    let members = members(params, cores);
     let of = |isa| {
         let kernels = MicroKernels::of(isa);
-        match is_split_by_batch(params, members) {
-            true => members * Blocking::new(params, kernels, 1).layout().total,
-            false => Blocking::new(params, kernels, members).layout().total,
-        }
+        let grid = Grid::new(params, kernels, cores);
+        grid.blocking(params, kernels).layout().total() * grid.members()
     };
     [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().map(of).max().unwrap_or(0)
 }

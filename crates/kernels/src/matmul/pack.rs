@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::micro::{LEFT_ROW, LINE, MicroKernels, Transpose};
+use super::micro::{LINE, MicroKernels, Transpose};
 use super::panel::Group;
 use crate::dispatch;
 
@@ -37,6 +37,11 @@ impl<'a> Matrix<'a> {
         Matrix { data: self.data, row_step: self.column_step, column_step: self.row_step }
     }
 
+    /// The address of an element.
+    pub fn element(&self, row: usize, column: usize) -> *const f32 {
+        self.data.as_ptr().wrapping_add(row * self.row_step + column * self.column_step)
+    }
+
     /// The adjacent elements of `row` from `column` on; only for matrices stored by rows.
     #[inline(always)]
     fn row(&self, row: usize, column: usize) -> &'a [f32] {
@@ -44,59 +49,38 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// Packs `rows x columns` of the right operand into panels of `kernels.columns`, padded with zeros, one after the
-/// other.
-pub(super) fn pack_panels(
+/// Packs `rows x columns` of the right operand as rows of `kernels.columns` elements, padded with zeros.
+pub(super) fn pack_panel(
     packed: &mut [f32],
     b: Matrix<'_>,
     rows: Range<usize>,
     columns: Range<usize>,
     kernels: &MicroKernels,
 ) {
-    let width = kernels.columns;
-    if b.column_step == 1 {
-        let full = columns.len() / width * width;
-        copy_panels(packed, b, rows.clone(), columns.start..columns.start + full, width);
-        if full < columns.len() {
-            let packed = &mut packed[full * rows.len()..];
-            copy_padded(packed, b, rows, columns.start + full..columns.end, width);
-        }
+    if b.column_step != 1 {
+        transpose(packed, b.flipped(), columns, rows, kernels);
+    } else if columns.len() == kernels.columns {
+        copy_panel(packed, b, rows, columns);
     } else {
-        let size = (width * rows.len()).max(1);
-        for (packed, column) in packed.chunks_mut(size).zip(columns.clone().step_by(width)) {
-            let lanes = column..columns.end.min(column + width);
-            transpose(packed, b.flipped(), lanes, rows.clone(), kernels);
-        }
+        copy_padded(packed, b, rows, columns, kernels.columns);
     }
 }
 
 dispatch! {
-    /// Copies whole panels of `width` columns.
-    fn copy_panels(packed: &mut [f32], b: Matrix<'_>, rows: Range<usize>, columns: Range<usize>, width: usize) {
-        match width {
-            32 => copy_panels_of::<32>(packed, b, rows, columns),
-            16 => copy_panels_of::<16>(packed, b, rows, columns),
+    /// Copies a whole panel.
+    fn copy_panel(packed: &mut [f32], b: Matrix<'_>, rows: Range<usize>, columns: Range<usize>) {
+        match columns.len() {
+            32 => copy_panel_of::<32>(packed, b, rows, columns.start),
+            16 => copy_panel_of::<16>(packed, b, rows, columns.start),
             _ => unreachable!("tiles are 16 or 32 columns wide"),
         }
     }
 }
 
 #[inline(always)]
-fn copy_panels_of<const WIDTH: usize>(
-    packed: &mut [f32],
-    b: Matrix<'_>,
-    rows: Range<usize>,
-    columns: Range<usize>,
-) {
-    let size = rows.len() * WIDTH;
-    for first in rows.clone().step_by(CHUNK) {
-        let chunk = first..rows.end.min(first + CHUNK);
-        for (panel, column) in columns.clone().step_by(WIDTH).enumerate() {
-            let at = panel * size + (first - rows.start) * WIDTH;
-            for (packed, row) in packed[at..].chunks_exact_mut(WIDTH).zip(chunk.clone()) {
-                packed.copy_from_slice(&b.row(row, column)[..WIDTH]);
-            }
-        }
+fn copy_panel_of<const WIDTH: usize>(packed: &mut [f32], b: Matrix<'_>, rows: Range<usize>, column: usize) {
+    for (packed, row) in packed.chunks_exact_mut(WIDTH).zip(rows) {
+        packed.copy_from_slice(&b.row(row, column)[..WIDTH]);
     }
 }
 
@@ -109,10 +93,25 @@ fn copy_padded(packed: &mut [f32], b: Matrix<'_>, rows: Range<usize>, columns: R
     }
 }
 
-/// Packs `rows x steps` of a left operand stored by rows.
-pub(super) fn pack_rows(packed: &mut [f32], a: Matrix<'_>, rows: Range<usize>, steps: Range<usize>) {
-    for (packed, row) in packed.chunks_mut(LEFT_ROW).zip(rows) {
-        packed[..steps.len()].copy_from_slice(&a.row(row, steps.start)[..steps.len()]);
+/// Packs the rows of `group` and `steps` of a left operand stored by rows: per tile, its rows step by step.
+///
+/// Writes up to a line more than the packed elements.
+pub(super) fn pack_rows(packed: &mut [f32], a: Matrix<'_>, group: &Group, steps: Range<usize>, kernels: &MicroKernels) {
+    for rows in group.tiles.clone().map(|tile| group.cut.rows(tile)) {
+        let packed = &mut packed[group.left_at(rows.start)..];
+        for step in steps.clone().step_by(LINE) {
+            let block = Transpose {
+                rows: rows.len(),
+                columns: (steps.end - step).min(LINE),
+                source: a.row(rows.start, step).as_ptr(),
+                source_row: a.row_step,
+                packed: packed[(step - steps.start) * rows.len()..].as_mut_ptr(),
+                packed_row: rows.len(),
+            };
+            // SAFETY: rows and steps lie inside the operand, the packed rows of the block with the line to spare inside
+            // `packed`, and the kernels are of an available instruction set.
+            unsafe { (kernels.transpose)(&block) };
+        }
     }
 }
 
@@ -122,7 +121,7 @@ dispatch! {
         let source = a.flipped();
         for first in steps.clone().step_by(CHUNK) {
             for rows in group.tiles.clone().map(|tile| group.cut.rows(tile)) {
-                let at = (rows.start - group.first()) * steps.len() + (first - steps.start) * rows.len();
+                let at = group.left_at(rows.start) + (first - steps.start) * rows.len();
                 for (index, step) in (first..steps.end.min(first + CHUNK)).enumerate() {
                     let from = source.row(step, rows.start);
                     let left = (steps.end - step) * rows.len();
@@ -130,7 +129,7 @@ dispatch! {
                     // A whole line is faster to copy; what is too much lies in later steps of the same tile.
                     match (packed.first_chunk_mut::<LINE>(), from.first_chunk::<LINE>()) {
                         (Some(packed), Some(from)) => *packed = *from,
-                        _ => packed[..rows.len()].copy_from_slice(&from[..rows.len()]),
+                        _ => (0..rows.len()).for_each(|row| packed[row] = from[row]),
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! One panel of one group: the micro kernel calls of its tiles, block after block of the summed axis.
+//! One panel of one group: the micro kernel calls of its tiles for one block of the summed axis.
 //!
 //! A partial tile lies in *slots*: slot 0 holds the chain of the current leaf between two blocks, slot `1 + level`
 //! a finished subtree of `2^level` leaves. A finished leaf first takes in the subtrees it completes, older in front,
@@ -9,7 +9,8 @@ use std::ptr;
 
 use super::blocking::Blocking;
 use super::epilogue::{Epilogue, Place};
-use super::micro::{CHUNK, LEFT_ROW, MAX_TILE, MicroKernel, Tile};
+use super::feed::Feed;
+use super::micro::{Fetch, LINE, MAX_TILE, MicroKernel, Tile};
 
 /// An even cut of rows into tiles that differ by at most one row.
 #[derive(Clone, Copy)]
@@ -33,15 +34,18 @@ impl Cut {
         self.first + tile * self.short + tile.min(self.tall)
     }
 
+    /// The rows of some tiles.
+    pub fn row_range(&self, tiles: Range<usize>) -> Range<usize> {
+        self.start(tiles.start)..self.start(tiles.end)
+    }
+
     /// The rows of `tile`.
     pub fn rows(&self, tile: usize) -> Range<usize> {
         self.start(tile)..self.start(tile + 1)
     }
 }
 
-/// The packed left operand of some tiles below each other, over one window.
-///
-/// Block after block of the window; in a block tile after tile, as the micro kernels want it.
+/// The packed left operand of some tiles below each other: tile after tile, as the micro kernels want it.
 pub(super) struct Group {
     /// Its tiles.
     pub tiles: Range<usize>,
@@ -49,45 +53,55 @@ pub(super) struct Group {
     pub cut: Cut,
     /// The operand.
     pub left: *const f32,
-    /// Whether steps are adjacent (see [`Tile::a`]).
-    pub adjacent_steps: bool,
-    /// The steps of the window.
-    pub steps: Range<usize>,
+    /// The steps of the block.
+    pub depth: usize,
 }
 
 impl Group {
-    /// Its first row.
-    pub fn first(&self) -> usize {
-        self.cut.start(self.tiles.start)
-    }
-
-    /// Where the left operand of `row`'s tile over `steps` lies, in the `index`-th block of the window.
-    pub fn left_at(&self, row: usize, index: usize, steps: &Range<usize>) -> usize {
-        let rows = self.cut.start(self.tiles.end) - self.first();
-        let row = row - self.first();
-        match self.adjacent_steps {
-            true => (index * rows + row) * LEFT_ROW,
-            false => (steps.start - self.steps.start) * rows + row * steps.len(),
-        }
+    /// Where the left operand of the tile that starts with `row` lies.
+    pub fn left_at(&self, row: usize) -> usize {
+        (row - self.cut.start(self.tiles.start)) * self.depth
     }
 }
 
-/// The right operand, partial tiles and output of one panel.
+/// What one block of the summed axis does to a tile.
+pub(super) struct Step {
+    /// Whether the block continues a chain.
+    continues: bool,
+    /// How many finished subtrees it completes.
+    merges: usize,
+    /// The slot that takes the sum, unless the sum is complete.
+    slot: usize,
+    /// Whether the sum is complete.
+    completes: bool,
+}
+
+impl Step {
+    /// What block `block` does.
+    pub fn new(blocking: &Blocking, block: usize) -> Step {
+        let (leaf, part) = (block / blocking.blocks_per_leaf, block % blocking.blocks_per_leaf);
+        let ends_leaf = part + 1 == blocking.blocks_per_leaf;
+        let merges = if ends_leaf { leaf.trailing_ones() as usize } else { 0 };
+        let completes = ends_leaf && leaf + 1 == blocking.leaves;
+        let slot = if ends_leaf && !completes { 1 + merges } else { 0 };
+        Step { continues: part > 0, merges, slot, completes }
+    }
+}
+
+/// One block of one panel: right operand, partial tiles and output.
 pub(super) struct Panel<'a> {
-    /// The cuts.
-    pub blocking: &'a Blocking,
+    /// Columns of a tile.
+    pub width: usize,
     /// The micro kernel for each number of rows.
     pub kernels: &'static [MicroKernel],
-    /// The blocks of the window.
-    pub blocks: Range<usize>,
-    /// The right operand.
+    /// What the block does to a tile.
+    pub step: Step,
+    /// The packed right operand.
     pub right: *const f32,
-    /// Distance between its rows.
-    pub right_row: usize,
     /// The slots of the group's first tile.
-    pub partials: *mut f32,
+    pub slots: *mut f32,
     /// Elements from one tile's slots to those of the tile below.
-    pub partials_step: usize,
+    pub slots_step: usize,
     /// What happens to finished tiles.
     pub epilogue: &'a Epilogue<'a>,
     /// Where the output of this product starts.
@@ -98,101 +112,64 @@ pub(super) struct Panel<'a> {
     pub columns: Range<usize>,
 }
 
-/// What one block of the summed axis does to a tile.
-struct Step {
-    /// Its position in the window.
-    index: usize,
-    steps: Range<usize>,
-    continues: bool,
-    merges: usize,
-    /// The slot that takes the sum, unless the sum is complete.
-    slot: usize,
-    completes: bool,
-}
-
 impl Panel<'_> {
-    /// Computes the tiles of `group` in this panel.
+    /// Computes the tiles of `group` in this panel and meanwhile fetches from `feed`.
     ///
     /// # Safety
     /// The operands must be packed as the group and the panel say, the kernels must be of an available instruction
     /// set, and nobody else may use the slots or the output of these tiles.
-    pub unsafe fn run(&self, group: &Group) {
-        for block in self.blocks.clone() {
-            let step = self.step(block);
-            for tile in group.tiles.clone() {
-                // SAFETY: by the contract of this function.
-                unsafe { self.run_tile(group, tile, &step) };
+    pub unsafe fn run(&self, group: &Group, feed: &mut Feed) {
+        for (index, tile) in group.tiles.clone().enumerate() {
+            let slots = self.slots.wrapping_add(index * self.slots_step);
+            let rows = group.cut.rows(tile);
+            let mut work = self.work(group, &rows, slots, feed.next());
+            let simple = self.step.completes && self.epilogue.is_simple() && self.columns.len() == self.width;
+            if simple {
+                self.write_directly(&mut work, &rows);
+            }
+            // SAFETY: the operands and the slots are laid out for the kernel of this many rows, `out` is a whole tile.
+            unsafe { self.kernels[rows.len() - 1](&work) };
+            if self.step.completes && !simple {
+                // SAFETY: the micro kernel has just written these elements of the tile's own slot.
+                let sums = unsafe { std::slice::from_raw_parts_mut(slots, rows.len() * self.width) };
+                // SAFETY: the place belongs to this tile alone.
+                unsafe { self.epilogue.finish(sums, self.width, self.place(&rows)) };
             }
         }
     }
 
-    fn step(&self, block: usize) -> Step {
-        let (leaf, part) = (block / self.blocking.blocks_per_leaf, block % self.blocking.blocks_per_leaf);
-        let ends_leaf = part + 1 == self.blocking.blocks_per_leaf;
-        let merges = if ends_leaf { leaf.trailing_ones() as usize } else { 0 };
-        let completes = ends_leaf && leaf + 1 == self.blocking.leaves;
-        Step {
-            index: block - self.blocks.start,
-            steps: self.blocking.steps(block),
-            continues: part > 0,
-            merges,
-            slot: if ends_leaf && !completes { 1 + merges } else { 0 },
-            completes,
-        }
-    }
-
-    /// Adds one block to one tile.
-    ///
-    /// # Safety
-    /// As for [`Panel::run`].
-    unsafe fn run_tile(&self, group: &Group, tile: usize, step: &Step) {
-        let width = self.blocking.tile_columns;
-        let rows = group.cut.rows(tile);
-        let slots = self.partials.wrapping_add((tile - group.tiles.start) * self.partials_step);
-        let right = (step.steps.start - group.steps.start) * self.right_row;
-        let (ahead, ahead_step) = self.ahead(group, tile, step);
-        let mut work = Tile {
-            depth: step.steps.len(),
-            a: group.left.wrapping_add(group.left_at(rows.start, step.index, &step.steps)),
-            b: self.right.wrapping_add(right),
-            b_row: self.right_row,
-            ahead: self.right.wrapping_add(right + ahead),
-            ahead_step,
-            start: if step.continues { slots } else { ptr::null() },
+    /// The micro kernel call for a tile that goes to its slot.
+    fn work(&self, group: &Group, rows: &Range<usize>, slots: *mut f32, fetch: Fetch) -> Tile {
+        Tile {
+            depth: group.depth,
+            a: group.left.wrapping_add(group.left_at(rows.start)),
+            b: self.right,
+            fetches: [fetch, self.slots_ahead(slots)],
+            start: if self.step.continues { slots } else { ptr::null() },
             older: slots.wrapping_add(MAX_TILE),
             older_step: MAX_TILE,
-            merges: step.merges,
+            merges: self.step.merges,
             bias: ptr::null(),
-            out: slots.wrapping_add(step.slot * MAX_TILE),
-            out_row: width,
+            out: slots.wrapping_add(self.step.slot * MAX_TILE),
+            out_row: self.width,
             add: false,
-        };
-        let simple = step.completes && self.epilogue.is_simple() && self.columns.len() == width;
-        if simple {
-            let bias = self.epilogue.bias;
-            work.bias = bias.map_or(ptr::null(), |bias| bias[self.columns.clone()].as_ptr());
-            work.add = self.epilogue.accumulate;
-            work.out = self.epilogue.out.as_mut_ptr().wrapping_add(self.place(&rows).at);
-            work.out_row = self.n;
-        }
-        // SAFETY: `a`, `b` and the slots are laid out for the kernel of this many rows, `out` is a whole tile.
-        unsafe { self.kernels[rows.len() - 1](&work) };
-        if step.completes && !simple {
-            // SAFETY: the micro kernel has just written these elements of the tile's own slot.
-            let sums = unsafe { std::slice::from_raw_parts_mut(work.out, rows.len() * width) };
-            // SAFETY: the place belongs to this tile alone.
-            unsafe { self.epilogue.finish(sums, width, self.place(&rows)) };
         }
     }
 
-    /// Which part of the next block's right operand to fetch during `tile`: the offset from this block's, and the
-    /// advance per chunk.
-    ///
-    /// Packed panels follow each other, so what comes next is behind this block, or behind this panel.
-    fn ahead(&self, group: &Group, tile: usize, step: &Step) -> (usize, usize) {
-        let tiles = group.tiles.len();
-        let size = step.steps.len() * self.right_row;
-        (size + (tile - group.tiles.start) * size / tiles, (CHUNK * self.right_row).div_ceil(tiles))
+    /// What the tile below will read of its slots.
+    fn slots_ahead(&self, slots: *const f32) -> Fetch {
+        let (slot, tiles) = if self.step.continues { (0, 1) } else { (1, self.step.merges) };
+        let at = slots.wrapping_add(self.slots_step + slot * MAX_TILE);
+        Fetch { at, step: 2 * LINE, pairs: tiles * MAX_TILE / (2 * LINE) }
+    }
+
+    /// Makes the micro kernel write the output by itself.
+    fn write_directly(&self, work: &mut Tile, rows: &Range<usize>) {
+        let bias = self.epilogue.bias;
+        work.bias = bias.map_or(ptr::null(), |bias| bias[self.columns.clone()].as_ptr());
+        work.add = self.epilogue.accumulate;
+        work.out = self.epilogue.out.as_mut_ptr().wrapping_add(self.place(rows).at);
+        work.out_row = self.n;
     }
 
     /// Where `rows` of this panel lie in the output.

@@ -1,17 +1,18 @@
-//! The loops around the micro kernels: pack the right operand, then every member sweeps its share of the tiles.
+//! The loops around the micro kernels, for one member's part of a product.
+//!
+//! Groups of rows from top to bottom; in each group panels from left to right. The first group packs the right
+//! operand panel by panel; while a panel is computed, the micro kernels fetch what the next packing will read.
 
 use std::ops::Range;
 
-use super::blocking::{Blocking, Layout};
+use super::blocking::Blocking;
 use super::epilogue::Epilogue;
-use super::micro::{MAX_TILE, MicroKernels};
-use super::pack::{Matrix, pack_columns, pack_panels, pack_rows};
-use super::panel::{Cut, Group, Panel};
+use super::feed::{Feed, Region};
+use super::micro::MicroKernels;
+use super::pack::{Matrix, pack_columns, pack_panel, pack_rows};
+use super::panel::{Cut, Group, Panel, Step};
 use super::{MatmulParams, Operands, Outputs};
 use crate::spmd::{Block, Parts};
-
-/// Starts a body on all members that share a product.
-type Launch<'a> = &'a dyn Fn(&(dyn Fn(Block) + Sync));
 
 /// A batch of products with all that they read and write.
 pub(super) struct Product<'a> {
@@ -22,30 +23,19 @@ pub(super) struct Product<'a> {
     kernels: &'static MicroKernels,
 }
 
-/// One product of the batch, with its scratch.
-struct Sweep<'a> {
-    product: &'a Product<'a>,
-    blocking: &'a Blocking,
-    layout: Layout,
-    scratch: &'a Parts<'a, f32>,
-    /// Where this product's scratch starts.
-    base: usize,
-    a: Matrix<'a>,
-    b: Matrix<'a>,
-    /// Where this product's output starts.
-    out_at: usize,
-}
-
-/// What is swept between two packings of the right operand.
+/// A part of one product of the batch.
 #[derive(Clone)]
-struct Window {
-    rows: Range<usize>,
-    columns: Range<usize>,
-    blocks: Range<usize>,
-    steps: Range<usize>,
+pub(super) struct Share {
+    /// Which product.
+    pub index: usize,
+    /// Its rows.
+    pub rows: Range<usize>,
+    /// Its columns.
+    pub columns: Range<usize>,
 }
 
 impl<'a> Product<'a> {
+    /// Checks the shapes and opens the outputs for disjoint writes.
     pub fn new(
         outputs: Outputs<'a>,
         operands: Operands<'a>,
@@ -69,127 +59,152 @@ impl<'a> Product<'a> {
         Product { params, a: operands.a, b: operands.b, epilogue, kernels }
     }
 
-    /// Computes product `index` of the batch with scratch from element `base`, on the members that `launch` starts.
-    pub fn run(
-        &self,
-        index: usize,
-        blocking: &Blocking,
-        scratch: &Parts<'_, f32>,
-        base: usize,
-        launch: Launch<'_>,
-    ) {
+    /// Computes one share, cut by `blocking`, in `scratch` of the blocking's size.
+    ///
+    /// # Safety
+    /// Nobody else may compute an overlapping share meanwhile.
+    pub unsafe fn run(&self, share: &Share, blocking: &Blocking, scratch: &mut [f32]) {
         let &MatmulParams { m, n, k, trans_a, trans_b, .. } = self.params;
         let layout = blocking.layout();
-        assert!(base + layout.total <= scratch.len(), "scratch has the size that was asked for");
-        let sweep = Sweep {
+        let (right, scratch) = scratch.split_at_mut(layout.right);
+        let (slots, left) = scratch.split_at_mut(layout.slots);
+        let mut sweep = Sweep {
             product: self,
             blocking,
-            layout,
-            scratch,
-            base,
-            a: Matrix::new(&self.a[index * m * k..][..m * k], m, k, trans_a),
-            b: Matrix::new(&self.b[index * k * n..][..k * n], k, n, trans_b),
-            out_at: index * m * n,
+            a: Matrix::new(&self.a[share.index * m * k..][..m * k], m, k, trans_a),
+            b: Matrix::new(&self.b[share.index * k * n..][..k * n], k, n, trans_b),
+            out_at: share.index * m * n,
+            right,
+            slots,
+            left,
         };
-        for column in (0..n).step_by(blocking.columns) {
-            for row in (0..m).step_by(blocking.rows) {
-                for first in (0..blocking.blocks()).step_by(blocking.blocks_per_window) {
-                    let blocks = blocking.window(first);
-                    let window = Window {
-                        rows: row..m.min(row + blocking.rows),
-                        columns: column..n.min(column + blocking.columns),
-                        steps: blocking.steps(first).start..blocking.steps(blocks.end - 1).end,
-                        blocks,
-                    };
-                    launch(&|block| sweep.pack_right(&window, block));
-                    launch(&|block| sweep.run_window(&window, block));
+        for columns in pieces(&share.columns, blocking.columns) {
+            for rows in pieces(&share.rows, blocking.rows) {
+                for block in 0..blocking.blocks() {
+                    let (rows, columns) = (rows.clone(), columns.clone());
+                    let slab = Slab { rows, columns, block, steps: blocking.steps(block) };
+                    // SAFETY: the share is ours by the contract of this function.
+                    unsafe { sweep.run(&slab) };
                 }
             }
         }
     }
 }
 
-impl Sweep<'_> {
-    /// Packs this member's share of the window's right operand.
-    fn pack_right(&self, window: &Window, block: Block) {
-        let width = self.blocking.tile_columns;
-        let size = window.steps.len() * width;
-        let panels = block.share(window.columns.len().div_ceil(width));
-        let column = |panel: usize| window.columns.end.min(window.columns.start + panel * width);
-        let (start, end) = (self.base + panels.start * size, self.base + panels.end * size);
-        // SAFETY: panels do not overlap and each belongs to one member.
-        let packed = unsafe { self.scratch.part(start..end) };
-        let columns = column(panels.start)..column(panels.end);
-        pack_panels(packed, self.b, window.steps.clone(), columns, self.product.kernels);
-    }
+/// `range` in pieces of at most `size`.
+fn pieces(range: &Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    range.clone().step_by(size).map(move |start| start..end.min(start + size))
+}
 
-    /// Computes this member's share of the window: some rows, or some columns if there are few rows.
-    fn run_window(&self, window: &Window, block: Block) {
-        let cut = Cut::new(&window.rows, self.blocking.tile_rows);
-        let panels = window.columns.len().div_ceil(self.blocking.tile_columns);
-        let by_rows = cut.tiles >= panels || cut.tiles >= 8 * block.count;
-        let (tiles, panels) = match by_rows {
-            true => (block.share(cut.tiles), 0..panels),
-            false => (0..cut.tiles, block.share(panels)),
-        };
-        if panels.is_empty() {
-            return;
-        }
-        let groups = tiles.len().div_ceil(self.blocking.group_tiles);
-        for group in 0..groups {
-            let part = Block { index: group, count: groups }.share(tiles.len());
-            let group = self.group(window, cut, tiles.start + part.start..tiles.start + part.end, block);
-            for panel in panels.clone() {
-                let panel = self.panel(window, &group, panel, block);
-                // SAFETY: the launch before this one has packed the right operand, `group` the left one; tiles and
-                // their slots belong to one member; the kernels are those of the current instruction set.
-                unsafe { panel.run(&group) };
+/// One share on its way, with its scratch.
+struct Sweep<'a> {
+    product: &'a Product<'a>,
+    blocking: &'a Blocking,
+    a: Matrix<'a>,
+    b: Matrix<'a>,
+    /// Where this product's output starts.
+    out_at: usize,
+    /// The packed right operand, panel after panel.
+    right: &'a mut [f32],
+    /// The partial tiles.
+    slots: &'a mut [f32],
+    /// The packed left operand of a group.
+    left: &'a mut [f32],
+}
+
+/// One block of the summed axis for some rows and columns.
+struct Slab {
+    rows: Range<usize>,
+    columns: Range<usize>,
+    block: usize,
+    steps: Range<usize>,
+}
+
+impl Slab {
+    /// The columns of a panel; empty behind the last one.
+    fn panel(&self, panel: usize, width: usize) -> Range<usize> {
+        let start = self.columns.end.min(self.columns.start + panel * width);
+        start..self.columns.end.min(start + width)
+    }
+}
+
+impl Sweep<'_> {
+    /// Adds the products of one slab.
+    ///
+    /// # Safety
+    /// Nobody else may write the slab's part of the outputs.
+    unsafe fn run(&mut self, slab: &Slab) {
+        let width = self.blocking.tile_columns;
+        let cut = Cut::new(&slab.rows, self.blocking.tile_rows);
+        let panels = slab.columns.len().div_ceil(width);
+        let groups = cut.tiles.div_ceil(self.blocking.group_tiles);
+        // A single group needs each packed panel only once, so all of them can share the warmest place.
+        let panel_step = if groups > 1 { slab.steps.len() * width } else { 0 };
+        for index in 0..groups {
+            let group = self.group(slab, cut, Block { index, count: groups }.share(cut.tiles));
+            for panel in 0..panels {
+                let at = panel * panel_step;
+                if index == 0 {
+                    let packed = &mut self.right[at..at + slab.steps.len() * width];
+                    let columns = slab.panel(panel, width);
+                    pack_panel(packed, self.b, slab.steps.clone(), columns, self.product.kernels);
+                }
+                let next = match index {
+                    0 => self.right_source(slab, slab.panel(panel + 1, width)),
+                    _ => self.right_packed(slab, at + panel_step),
+                };
+                let panel = self.panel(slab, &group, panel, at);
+                // SAFETY: both operands are packed, the slots are this sweep's own, the outputs ours by the contract
+                // of this function, and the kernels of the current instruction set.
+                unsafe { panel.run(&group, &mut Feed::new(next, group.tiles.len())) };
             }
         }
     }
 
     /// Packs the left operand of some tiles.
-    fn group(&self, window: &Window, cut: Cut, tiles: Range<usize>, block: Block) -> Group {
-        let start = self.base + self.layout.left_at + block.index * self.layout.left;
-        // SAFETY: this part of scratch belongs to this member alone.
-        let packed = unsafe { self.scratch.part(start..start + self.layout.left) };
-        let adjacent_steps = !self.product.params.trans_a;
-        let group = Group { tiles, cut, left: packed.as_ptr(), adjacent_steps, steps: window.steps.clone() };
-        for (index, steps) in window.blocks.clone().map(|block| self.blocking.steps(block)).enumerate() {
-            let packed = &mut packed[group.left_at(group.first(), index, &steps)..];
-            match adjacent_steps {
-                true => pack_rows(packed, self.a, group.first()..cut.start(group.tiles.end), steps),
-                false => pack_columns(packed, self.a, &group, steps),
-            }
+    fn group(&mut self, slab: &Slab, cut: Cut, tiles: Range<usize>) -> Group {
+        let group = Group { tiles, cut, left: self.left.as_ptr(), depth: slab.steps.len() };
+        match self.a.column_step {
+            1 => pack_rows(self.left, self.a, &group, slab.steps.clone(), self.product.kernels),
+            _ => pack_columns(self.left, self.a, &group, slab.steps.clone()),
         }
         group
     }
 
-    /// One panel of the window, for the tiles of `group`.
-    fn panel(&self, window: &Window, group: &Group, panel: usize, block: Block) -> Panel<'_> {
-        let Blocking { columns, tile_columns: width, .. } = *self.blocking;
-        let slots = self.blocking.slots() * MAX_TILE;
-        let (partials, partials_step) = match self.blocking.is_one_window() {
-            true => (block.index * self.layout.partials, slots),
-            false => ((group.tiles.start * (columns / width) + panel) * slots, columns / width * slots),
+    /// One panel whose right operand lies at `at`, for the tiles of `group`.
+    fn panel(&mut self, slab: &Slab, group: &Group, panel: usize, at: usize) -> Panel<'_> {
+        // With a single block no tile waits, so all of them can use the same slots.
+        let (first, slots_step) = match self.blocking.blocks() {
+            1 => (0, 0),
+            _ => (panel * self.blocking.panel_tiles() + group.tiles.start, self.blocking.slots()),
         };
-        let at = |offset: usize| self.scratch.as_mut_ptr().wrapping_add(self.base + offset);
-        let column = window.columns.start + panel * width;
         Panel {
-            blocking: self.blocking,
-            kernels: match self.product.params.trans_a {
-                false => self.product.kernels.by_row,
-                true => self.product.kernels.by_column,
-            },
-            blocks: window.blocks.clone(),
-            right: at(panel * window.steps.len() * width),
-            right_row: width,
-            partials: at(self.layout.partials_at + partials),
-            partials_step,
+            width: self.blocking.tile_columns,
+            kernels: self.product.kernels.tiles,
+            step: Step::new(self.blocking, slab.block),
+            right: self.right[at..].as_ptr(),
+            slots: self.slots[first * slots_step..].as_mut_ptr(),
+            slots_step,
             epilogue: &self.product.epilogue,
             out_at: self.out_at,
             n: self.product.params.n,
-            columns: column..window.columns.end.min(column + width),
+            columns: slab.panel(panel, self.blocking.tile_columns),
         }
+    }
+
+    /// The stored right operand of `columns`.
+    fn right_source(&self, slab: &Slab, columns: Range<usize>) -> Region {
+        let start = self.b.element(slab.steps.start, columns.start);
+        match self.b.column_step {
+            1 => Region::by_columns(start, slab.steps.len(), columns.len(), self.b.row_step),
+            step => Region::by_rows(start, columns.len(), slab.steps.len(), step),
+        }
+    }
+
+    /// The packed right operand of the panel at `at`.
+    fn right_packed(&self, slab: &Slab, at: usize) -> Region {
+        let size = slab.steps.len() * self.blocking.tile_columns;
+        Region::by_rows(self.right.as_ptr().wrapping_add(at), 1, size, size)
     }
 }

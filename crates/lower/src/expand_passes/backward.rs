@@ -165,7 +165,7 @@ impl Expander<'_> {
         if axes.is_empty() {
             return full;
         }
-        let leaves = self.batch_leaves(from.dims()[axes[0]]);
+        let leaves = self.leaves_along(&from, &axes);
         let sum = self.grad_buffer(value);
         self.emit(TaskOp::Reduce { kind: Reduce::Sum, axes, leaves }, &[full], &[sum]);
         sum

@@ -69,8 +69,8 @@ impl Expander<'_> {
             Op::Split { axis, .. } => TaskOp::Split { axis: *axis },
             Op::Concat { axis } => TaskOp::Concat { axis: *axis },
             Op::Reduce { kind, axes, .. } => {
-                let extent = axes.first().map_or(1, |&axis| self.shape(operands[0]).dims()[axis]);
-                TaskOp::Reduce { kind: *kind, axes: axes.clone(), leaves: self.batch_leaves(extent) }
+                let leaves = self.leaves_along(&self.shape(operands[0]), axes);
+                TaskOp::Reduce { kind: *kind, axes: axes.clone(), leaves }
             }
             Op::Cast(_) => TaskOp::Cast {},
             Op::CountLabels { ignore } => TaskOp::CountLabels { ignore: *ignore },
@@ -162,11 +162,11 @@ impl Expander<'_> {
 
     /// The dropout of the layer at hand: the mask depends on the layer's name and the element's index in the batch.
     pub(super) fn dropout(&self, rate: f32) -> TaskOp {
-        let name = self.graph.layer_name(self.layer);
-        let microbatch = self.microbatch();
-        let base = name.strip_suffix(&format!(".mb{microbatch}")).unwrap_or(name);
         let elements = self.shape(self.graph.layers()[self.layer].results[0]).elements() as u64;
-        let offset = u64::from(microbatch) * elements;
+        let (base, offset) = match self.part_of() {
+            Some(base) => (base, u64::from(self.microbatch()) * elements),
+            None => (self.graph.layer_name(self.layer), 0),
+        };
         TaskOp::Dropout { rate, seed: self.options.seed, salt: hash(base), offset, accumulate: false }
     }
 }

@@ -40,6 +40,8 @@ struct Expander<'a> {
     wanted: IdVec<ValueId, bool>,
     contributions: BTreeMap<ValueId, Vec<Contribution>>,
     packed: Packed,
+    /// Into how many parts the batch is cut.
+    microbatches: usize,
     /// The layer at hand.
     layer: LayerId,
 }
@@ -96,6 +98,7 @@ impl<'a> Expander<'a> {
             wanted,
             contributions: BTreeMap::new(),
             packed: Packed::find(graph),
+            microbatches: 1 + graph.layers().iter().map(|(_, layer)| layer.label.microbatch).max().unwrap_or(0) as usize,
             layer: LayerId::from_index(0),
         }
     }
@@ -185,9 +188,25 @@ impl<'a> Expander<'a> {
         self.tasks.tasks.push(Task { op, reads, writes, device, layer, microbatch });
     }
 
-    /// Leaves of a sum over rows.
+    /// The layer that the one at hand computes one microbatch of, if it does.
+    fn part_of(&self) -> Option<&str> {
+        self.graph.layer_name(self.layer).strip_suffix(&format!(".mb{}", self.microbatch()))
+    }
+
+    /// Leaves of a sum over rows. A microbatch owns an aligned part of the batch's leaves, so that the number of
+    /// microbatches does not change bits; what all microbatches share has them all.
     fn batch_leaves(&self, rows: usize) -> usize {
-        leaves_of(rows, self.options.leaves.batch)
+        let most = self.options.leaves.batch;
+        leaves_of(rows, if self.part_of().is_some() { most / self.microbatches } else { most })
+    }
+
+    /// Leaves of a sum over some axes of a tensor: only the outermost dimension is cut by microbatches.
+    fn leaves_along(&self, shape: &Shape, axes: &[usize]) -> usize {
+        match axes.first() {
+            None => 1,
+            Some(0) => self.batch_leaves(shape.dims()[0]),
+            Some(&axis) => self.feature_leaves(shape.dims()[axis]),
+        }
     }
 
     /// Leaves of a sum over features.

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
-use super::{BURN_CHAINS, CHUNK, LEFT_ROW, LINE, MicroKernel, MicroKernels, Tile};
+use super::{BURN_CHAINS, CHUNK, LINE, MicroKernel, MicroKernels, Tile};
 
 /// Elements of a register.
 const LANES: usize = 8;
@@ -12,23 +12,9 @@ const WIDE: usize = 2;
 
 /// The kernels of this file.
 pub(super) const KERNELS: MicroKernels =
-    MicroKernels { rows: 6, columns: WIDE * LANES, by_row: &BY_ROW, by_column: &BY_COLUMN, transpose: super::portable::transpose, burn };
+    MicroKernels { rows: 6, columns: WIDE * LANES, tiles: &TILES, transpose: super::portable::transpose, burn };
 
-macro_rules! heights {
-    ($adjacent_steps:literal) => {
-        [
-            tile::<1, $adjacent_steps>,
-            tile::<2, $adjacent_steps>,
-            tile::<3, $adjacent_steps>,
-            tile::<4, $adjacent_steps>,
-            tile::<5, $adjacent_steps>,
-            tile::<6, $adjacent_steps>,
-        ]
-    };
-}
-
-static BY_ROW: [MicroKernel; 6] = heights!(true);
-static BY_COLUMN: [MicroKernel; 6] = heights!(false);
+static TILES: [MicroKernel; 6] = [tile::<1>, tile::<2>, tile::<3>, tile::<4>, tile::<5>, tile::<6>];
 
 type Sums<const ROWS: usize> = [[__m256; WIDE]; ROWS];
 
@@ -37,7 +23,7 @@ type Sums<const ROWS: usize> = [[__m256; WIDE]; ROWS];
 /// # Safety
 /// As for [`MicroKernel`], on a machine with AVX2 and FMA.
 #[target_feature(enable = "avx2,fma")]
-unsafe fn tile<const ROWS: usize, const ADJACENT_STEPS: bool>(tile: &Tile) {
+unsafe fn tile<const ROWS: usize>(tile: &Tile) {
     let mut sums: Sums<ROWS> = [[_mm256_setzero_ps(); WIDE]; ROWS];
     if !tile.start.is_null() {
         // SAFETY: `start` is a whole packed tile.
@@ -51,20 +37,20 @@ unsafe fn tile<const ROWS: usize, const ADJACENT_STEPS: bool>(tile: &Tile) {
             let right = unsafe { [_mm256_loadu_ps(b), _mm256_loadu_ps(b.add(LANES))] };
             for (row, sums) in sums.iter_mut().enumerate() {
                 // SAFETY: `a` holds `depth` steps of `ROWS` rows.
-                let left = unsafe { *a.add(if ADJACENT_STEPS { row * LEFT_ROW } else { row }) };
+                let left = unsafe { *a.add(row) };
                 for (sum, right) in sums.iter_mut().zip(right) {
                     *sum = _mm256_fmadd_ps(_mm256_set1_ps(left), right, *sum);
                 }
             }
-            a = a.wrapping_add(if ADJACENT_STEPS { 1 } else { ROWS });
-            b = b.wrapping_add(tile.b_row);
+            a = a.wrapping_add(ROWS);
+            b = b.wrapping_add(WIDE * LANES);
         }
     }
     // SAFETY: the rest of the tile's pointers are valid by this function's contract.
     unsafe { finish(sums, tile) };
 }
 
-/// Fetches a share of what comes next and one row of the output.
+/// Fetches a pair of lines of each wanted region and one row of the output.
 ///
 /// Few lines at a time: a burst would keep the loads of the operands waiting.
 #[inline(always)]
@@ -73,7 +59,13 @@ fn prefetch(tile: &Tile, chunk: usize, rows: usize) {
         // SAFETY: a prefetch reads nothing.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
     };
-    fetch(tile.ahead.wrapping_add(chunk * tile.ahead_step));
+    for wanted in &tile.fetches {
+        if chunk < wanted.pairs {
+            let pair = wanted.at.wrapping_add(chunk * wanted.step);
+            fetch(pair);
+            fetch(pair.wrapping_add(LINE));
+        }
+    }
     if chunk < rows {
         let row = tile.out.wrapping_add(chunk * tile.out_row);
         (0..WIDE * LANES / LINE).for_each(|line| fetch(row.wrapping_add(line * LINE)));

@@ -4,7 +4,7 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
-use super::{BURN_CHAINS, CHUNK, LEFT_ROW, LINE, MicroKernel, MicroKernels, Tile, Transpose};
+use super::{BURN_CHAINS, CHUNK, LINE, MicroKernel, MicroKernels, Tile, Transpose};
 
 /// Elements of a register.
 const LANES: usize = 16;
@@ -13,31 +13,9 @@ const WIDE: usize = 2;
 
 /// The kernels of this file.
 pub(super) const KERNELS: MicroKernels =
-    MicroKernels { rows: 14, columns: WIDE * LANES, by_row: &BY_ROW, by_column: &BY_COLUMN, transpose, burn };
+    MicroKernels { rows: 14, columns: WIDE * LANES, tiles: &TILES, transpose, burn };
 
-macro_rules! heights {
-    ($adjacent_steps:literal) => {
-        [
-            tile::<1, $adjacent_steps>,
-            tile::<2, $adjacent_steps>,
-            tile::<3, $adjacent_steps>,
-            tile::<4, $adjacent_steps>,
-            tile::<5, $adjacent_steps>,
-            tile::<6, $adjacent_steps>,
-            tile::<7, $adjacent_steps>,
-            tile::<8, $adjacent_steps>,
-            tile::<9, $adjacent_steps>,
-            tile::<10, $adjacent_steps>,
-            tile::<11, $adjacent_steps>,
-            tile::<12, $adjacent_steps>,
-            tile::<13, $adjacent_steps>,
-            tile::<14, $adjacent_steps>,
-        ]
-    };
-}
-
-static BY_ROW: [MicroKernel; 14] = heights!(true);
-static BY_COLUMN: [MicroKernel; 14] = heights!(false);
+static TILES: [MicroKernel; 14] = [tile::<1>, tile::<2>, tile::<3>, tile::<4>, tile::<5>, tile::<6>, tile::<7>, tile::<8>, tile::<9>, tile::<10>, tile::<11>, tile::<12>, tile::<13>, tile::<14>];
 
 /// Adds one step's products to each listed row below `ROWS`.
 ///
@@ -62,7 +40,7 @@ macro_rules! multiply_add {
             sum = inout(zmm_reg) $sum,
             right = in(zmm_reg) $right,
             a = in(reg) $a,
-            offset = const $row * 4 * if ADJACENT_STEPS { LEFT_ROW } else { 1 },
+            offset = const 4 * $row,
             options(pure, readonly, nostack, preserves_flags),
         )
     };
@@ -75,7 +53,7 @@ type Sums<const ROWS: usize> = [[__m512; WIDE]; ROWS];
 /// # Safety
 /// As for [`MicroKernel`], on a machine with AVX-512F.
 #[target_feature(enable = "avx512f")]
-unsafe fn tile<const ROWS: usize, const ADJACENT_STEPS: bool>(tile: &Tile) {
+unsafe fn tile<const ROWS: usize>(tile: &Tile) {
     let mut sums: Sums<ROWS> = [[_mm512_setzero_ps(); WIDE]; ROWS];
     if !tile.start.is_null() {
         // SAFETY: `start` is a whole packed tile.
@@ -89,15 +67,15 @@ unsafe fn tile<const ROWS: usize, const ADJACENT_STEPS: bool>(tile: &Tile) {
             let right = unsafe { [_mm512_loadu_ps(b), _mm512_loadu_ps(b.add(LANES))] };
             // SAFETY: `a` holds `depth` steps of `ROWS` rows.
             unsafe { multiply_add_rows!(sums, a, right; 0 1 2 3 4 5 6 7 8 9 10 11 12 13) };
-            a = a.wrapping_add(if ADJACENT_STEPS { 1 } else { ROWS });
-            b = b.wrapping_add(tile.b_row);
+            a = a.wrapping_add(ROWS);
+            b = b.wrapping_add(WIDE * LANES);
         }
     }
     // SAFETY: the rest of the tile's pointers are valid by this function's contract.
     unsafe { finish(sums, tile) };
 }
 
-/// Fetches a share of what comes next and one row of the output.
+/// Fetches a pair of lines of each wanted region and one row of the output.
 ///
 /// Few lines at a time: a burst would keep the loads of the operands waiting.
 #[inline(always)]
@@ -106,7 +84,13 @@ fn prefetch(tile: &Tile, chunk: usize, rows: usize) {
         // SAFETY: a prefetch reads nothing.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
     };
-    fetch(tile.ahead.wrapping_add(chunk * tile.ahead_step));
+    for wanted in &tile.fetches {
+        if chunk < wanted.pairs {
+            let pair = wanted.at.wrapping_add(chunk * wanted.step);
+            fetch(pair);
+            fetch(pair.wrapping_add(LINE));
+        }
+    }
     if chunk < rows {
         let row = tile.out.wrapping_add(chunk * tile.out_row);
         (0..WIDE * LANES / LINE).for_each(|line| fetch(row.wrapping_add(line * LINE)));

@@ -15,20 +15,25 @@ use crate::isa::Isa;
 /// The largest number of elements in a tile of any instruction set.
 pub(super) const MAX_TILE: usize = 14 * 32;
 
-/// The most steps of one block: a panel of the right operand then fits the first-level cache.
-pub(super) const MAX_BLOCK: usize = 256;
-
-/// Distance between rows of a block of the left operand: odd in cache lines, so that rows do not collide in the cache.
-pub(super) const LEFT_ROW: usize = MAX_BLOCK + 16;
-
 /// Steps between two prefetches.
-pub(super) const CHUNK: usize = 4;
+pub(super) const CHUNK: usize = 8;
 
 /// Elements of a cache line.
 pub(super) const LINE: usize = 16;
 
 /// Chains of a burn: enough to hide the latency of two fused multiply-add ports.
 pub(super) const BURN_CHAINS: usize = 12;
+
+/// Memory to be fetched into the second-level cache: one pair of cache lines every [`CHUNK`] steps.
+#[derive(Clone, Copy)]
+pub(super) struct Fetch {
+    /// The first pair.
+    pub at: *const f32,
+    /// Distance between pairs.
+    pub step: usize,
+    /// How many pairs.
+    pub pairs: usize,
+}
 
 /// The work of one micro kernel call: `rows x columns` sums over `depth` steps.
 ///
@@ -37,16 +42,12 @@ pub(super) const BURN_CHAINS: usize = 12;
 pub(super) struct Tile {
     /// How many products each element gets.
     pub depth: usize,
-    /// The left operand of this block: rows [`LEFT_ROW`] apart, or steps of as many elements as there are rows.
+    /// The packed left operand: one element per row, step after step.
     pub a: *const f32,
-    /// The right operand: one row of the full tile width per step.
+    /// The packed right operand: one row of the full tile width per step.
     pub b: *const f32,
-    /// Distance between rows of the right operand.
-    pub b_row: usize,
-    /// Memory that the next calls will read, to be fetched meanwhile.
-    pub ahead: *const f32,
-    /// Elements to advance there per [`CHUNK`] steps.
-    pub ahead_step: usize,
+    /// Memory that later calls or packings will read.
+    pub fetches: [Fetch; 2],
     /// The chain so far as packed rows of the full tile width, or null to start from zero.
     pub start: *const f32,
     /// The older tiles to add, `older_step` elements apart.
@@ -95,10 +96,8 @@ pub(super) struct MicroKernels {
     pub rows: usize,
     /// The columns of a tile.
     pub columns: usize,
-    /// For `r + 1` rows, the kernel over a left operand of rows [`LEFT_ROW`] apart.
-    pub by_row: &'static [MicroKernel],
-    /// For `r + 1` rows, the kernel over a left operand of steps of `r + 1` elements.
-    pub by_column: &'static [MicroKernel],
+    /// The kernel for `r + 1` rows at position `r`.
+    pub tiles: &'static [MicroKernel],
     /// Stores a block column by column; the block's pointers must be valid for its sizes.
     pub transpose: unsafe fn(&Transpose),
     /// Does rounds of [`BURN_CHAINS`] fused multiply-adds on registers.

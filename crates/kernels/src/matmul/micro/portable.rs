@@ -2,30 +2,16 @@
 
 use std::hint::black_box;
 
-use super::{BURN_CHAINS, LEFT_ROW, LINE, MicroKernel, MicroKernels, Tile, Transpose};
+use super::{BURN_CHAINS, LINE, MicroKernel, MicroKernels, Tile, Transpose};
 
 /// Columns of a tile.
 const COLUMNS: usize = 16;
 
 /// The kernels of this file.
 pub(super) const KERNELS: MicroKernels =
-    MicroKernels { rows: 6, columns: COLUMNS, by_row: &BY_ROW, by_column: &BY_COLUMN, transpose, burn };
+    MicroKernels { rows: 6, columns: COLUMNS, tiles: &TILES, transpose, burn };
 
-macro_rules! heights {
-    ($adjacent_steps:literal) => {
-        [
-            tile::<1, $adjacent_steps>,
-            tile::<2, $adjacent_steps>,
-            tile::<3, $adjacent_steps>,
-            tile::<4, $adjacent_steps>,
-            tile::<5, $adjacent_steps>,
-            tile::<6, $adjacent_steps>,
-        ]
-    };
-}
-
-static BY_ROW: [MicroKernel; 6] = heights!(true);
-static BY_COLUMN: [MicroKernel; 6] = heights!(false);
+static TILES: [MicroKernel; 6] = [tile::<1>, tile::<2>, tile::<3>, tile::<4>, tile::<5>, tile::<6>];
 
 type Sums<const ROWS: usize> = [[f32; COLUMNS]; ROWS];
 
@@ -33,18 +19,18 @@ type Sums<const ROWS: usize> = [[f32; COLUMNS]; ROWS];
 ///
 /// # Safety
 /// As for [`MicroKernel`].
-unsafe fn tile<const ROWS: usize, const ADJACENT_STEPS: bool>(tile: &Tile) {
+unsafe fn tile<const ROWS: usize>(tile: &Tile) {
     let mut sums: Sums<ROWS> = [[0.0; COLUMNS]; ROWS];
     if !tile.start.is_null() {
         // SAFETY: `start` is a whole packed tile.
         unsafe { for_each(&mut sums, tile.start, COLUMNS, |_, start| start) };
     }
     for step in 0..tile.depth {
-        // SAFETY: `b` holds `depth` rows.
-        let right = unsafe { *tile.b.add(step * tile.b_row).cast::<[f32; COLUMNS]>() };
+        // SAFETY: `b` holds `depth` packed rows.
+        let right = unsafe { *tile.b.add(step * COLUMNS).cast::<[f32; COLUMNS]>() };
         for (row, sums) in sums.iter_mut().enumerate() {
             // SAFETY: `a` holds `ROWS` rows of `depth` steps.
-            let left = unsafe { *tile.a.add(if ADJACENT_STEPS { row * LEFT_ROW + step } else { step * ROWS + row }) };
+            let left = unsafe { *tile.a.add(step * ROWS + row) };
             for (sum, right) in sums.iter_mut().zip(right) {
                 *sum = left.mul_add(right, *sum);
             }

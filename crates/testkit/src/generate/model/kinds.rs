@@ -155,7 +155,7 @@ impl Draft {
         let time = if self.rng.once_in(2) { dims[1] } else { self.extent() };
         let shape = Shape::from([dims[0], time, self.rng.choose(&divisors), dims[3]]);
         let (key, value) = (self.leaf(shape.clone()), self.leaf(shape));
-        let (causal, scale) = (self.rng.once_in(2), self.rng.choose(&[0.5, 1.0]));
+        let (causal, scale) = (self.rng.once_in(2) && time == dims[1], self.rng.choose(&[0.5, 1.0]));
         self.add(Op::Attention { causal, scale }, &[query, key, value]);
     }
 

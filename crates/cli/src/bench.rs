@@ -1,0 +1,190 @@
+//! `phalanx bench`: how fast this machine multiplies and trains.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use phalanx::bench::{self, GemmBench, GemmResult, TrainBench, TrainResult};
+use phalanx::kernels::Team;
+use phalanx::kernels::peer::{OPEN_BLAS, OpenBlas};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::step::at_least_one;
+use crate::{flags, output};
+
+/// Measure matrix products or training steps.
+#[derive(Subcommand)]
+pub enum Command {
+    Gemm(GemmArgs),
+    Train(TrainArgs),
+}
+
+/// Time our matrix product next to OpenBLAS.
+///
+/// Cubes and the shapes of a transformer, both libraries in turns in one process; the ratio is of best times, above 1
+/// where ours is faster.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  phalanx bench gemm --cores 1")]
+pub struct GemmArgs {
+    /// Cores to use; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    cores: usize,
+    /// How often each product is timed
+    #[arg(long, value_name = "N", default_value = "20", value_parser = at_least_one)]
+    rounds: usize,
+    /// The OpenBLAS to load; libopenblas.so.0 if there is one
+    #[arg(long, value_name = "PATH")]
+    blas: Option<String>,
+    /// Only shapes whose text contains this, for example 'weight' or '2048x384'
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    filter: String,
+    /// Print lines of JSON: one a product, then a summary
+    #[arg(long)]
+    json: bool,
+}
+
+/// Time training steps of a GPT-2 on random tokens, f32, AdamW.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  phalanx bench train --json --cores 1\n  phalanx bench train --wide --steps 5"
+)]
+pub struct TrainArgs {
+    /// Transformer blocks [default: 6, wide 12]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    layers: Option<usize>,
+    /// Attention heads [default: 6, wide 12]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    heads: Option<usize>,
+    /// Features of the residual stream [default: 384, wide 768]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    width: Option<usize>,
+    /// Tokens in a sequence
+    #[arg(long, value_name = "N", default_value = "256", value_parser = at_least_one)]
+    context: usize,
+    /// Sequences in a step [default: 8, wide 4]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    batch: Option<usize>,
+    /// Tokens the model knows
+    #[arg(long, value_name = "N", default_value = "256", value_parser = at_least_one)]
+    vocab: usize,
+    /// Cores to use; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    cores: usize,
+    /// Steps to time
+    #[arg(long, value_name = "N", default_value = "20", value_parser = at_least_one)]
+    steps: usize,
+    /// Steps before those
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    warmup_steps: usize,
+    /// Defaults of the wide model: 12 layers, 12 heads, width 768, batch 4
+    #[arg(long)]
+    wide: bool,
+    /// Print one line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs a measurement.
+pub fn run(command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Gemm(args) => gemm(&args)?,
+        Command::Train(args) => train(&args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn train(args: &TrainArgs) -> Result<(), Failure> {
+    let [layers, heads, width, batch] = if args.wide { [12, 12, 768, 4] } else { [6, 6, 384, 8] };
+    let result = bench::train(&TrainBench {
+        layers: args.layers.unwrap_or(layers),
+        heads: args.heads.unwrap_or(heads),
+        width: args.width.unwrap_or(width),
+        context: args.context,
+        batch: args.batch.unwrap_or(batch),
+        vocab: args.vocab,
+        cores: flags::cores(args.cores)?,
+        steps: args.steps,
+        warmup_steps: args.warmup_steps,
+    })?;
+    if args.json { output::json(&result) } else { print_train(&result) }
+}
+
+fn print_train(result: &TrainResult) -> Result<(), Failure> {
+    let TrainBench { layers, heads, width, context, batch, vocab, cores, steps, .. } = result.bench;
+    output::line(format!(
+        "gpt2 {layers} layers, {heads} heads, width {width}, vocabulary {vocab}: {} parameters; {batch} x {context} \
+         tokens a step, {cores} cores, {steps} steps",
+        output::grouped(result.parameters)
+    ))?;
+    let rate = |rate: f64| output::grouped(rate as u64);
+    let (median, best) = (rate(result.tokens_per_s), rate(result.best_tokens_per_s));
+    output::line(format!("tokens/s      {median} (best {best})"))?;
+    output::line(format!("ms per step   {:.1} (best {:.1})", result.ms_per_step, result.best_ms_per_step))?;
+    let (gflops, peak, share) = (result.gflops, result.fma_peak_gflops, 100.0 * result.peak_share);
+    output::line(format!("GFLOP/s       {gflops:.1}, {share:.0} % of the FMA peak {peak:.1}"))?;
+    output::line(format!("arena         {}", output::bytes(result.peak_bytes as u64)))?;
+    for kernel in &result.kernels {
+        output::line(format!("{:>9.2} ms {:5.1} %  {}", kernel.ms, 100.0 * kernel.share, kernel.kernel))?;
+    }
+    Ok(())
+}
+
+fn gemm(args: &GemmArgs) -> Result<(), Failure> {
+    let cores = flags::cores(args.cores)?;
+    // Before the team starts its threads: see `OpenBlas::open`.
+    let blas = match OpenBlas::open(args.blas.as_deref().unwrap_or(OPEN_BLAS), cores) {
+        Ok(blas) => Some(blas),
+        Err(_) if args.blas.is_none() => None,
+        Err(error) => return Err(Failure::Input(format!("{error}; give --blas the path of an OpenBLAS"))),
+    };
+    let team = Team::new(cores);
+    let peak = bench::fma_peak(cores);
+    let with = GemmBench { team: &team, blas: blas.as_ref(), rounds: args.rounds, peak };
+    if !args.json {
+        let peer = if blas.is_some() { "OpenBLAS" } else { "no OpenBLAS found" };
+        output::line(format!(
+            "{cores} cores, FMA peak {peak:.1} GFLOP/s, {peer}; GFLOP/s at the best of the times"
+        ))?;
+    }
+    let mut results = Vec::new();
+    for shape in bench::shapes().iter().filter(|shape| text(shape).contains(&args.filter)) {
+        let result = bench::gemm(&with, shape);
+        if args.json {
+            output::json(&result)?
+        } else {
+            print_gemm(&result)?
+        }
+        results.push(result);
+    }
+    finish_gemm(&results, &with, args.json)
+}
+
+fn finish_gemm(results: &[GemmResult], with: &GemmBench<'_>, json: bool) -> Result<(), Failure> {
+    let least = |ratios: Vec<f64>| ratios.into_iter().reduce(f64::min);
+    let ratio = least(results.iter().filter_map(|result| result.ratio).collect());
+    let share = least(results.iter().map(|result| result.peak_share).collect());
+    if json {
+        let (cores, peak) = (with.team.cores(), with.peak);
+        return output::json(&json!({ "summary": {
+            "cores": cores, "fma_peak_gflops": peak, "least_ratio": ratio, "least_peak_share": share,
+        }}));
+    }
+    let ratio = ratio.map_or(String::new(), |ratio| format!("least ratio {ratio:.2}, "));
+    output::line(format!("{ratio}least share of the peak {:.0} %", 100.0 * share.unwrap_or(0.0)))
+}
+
+/// A shape for people.
+fn text(shape: &bench::Shape) -> String {
+    let letter = |transposed| if transposed { 'T' } else { 'N' };
+    let (a, b) = (letter(shape.trans_a), letter(shape.trans_b));
+    format!("{:15} {a}{b} {}x{}x{} leaves {}", shape.role, shape.m, shape.n, shape.k, shape.leaves)
+}
+
+fn print_gemm(result: &GemmResult) -> Result<(), Failure> {
+    let peer = match (result.blas_gflops, result.ratio) {
+        (Some(blas), Some(ratio)) => format!("   OpenBLAS {blas:7.1}   ratio {ratio:.2}"),
+        _ => String::new(),
+    };
+    let (gflops, share) = (result.gflops, 100.0 * result.peak_share);
+    output::line(format!("{:44} {gflops:7.1} ({share:3.0} % of peak){peer}", text(&result.shape)))
+}

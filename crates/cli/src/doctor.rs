@@ -1,0 +1,177 @@
+//! `phalanx doctor`: does this machine compute what it should?
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use phalanx::golden::{self, Case, GoldenError, Outcome};
+use phalanx::kernels::isa::Isa;
+use phalanx::{Flavor, bench};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::{flags, output};
+
+/// Check every operator of this machine against recorded results.
+///
+/// Runs operator cases forward and backward through the whole compiler, on the reference and on the fast kernels. The
+/// last line counts cases; a case passes if both kernels pass. The exit code is 1 if any failed.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  phalanx doctor
+  phalanx doctor --isa portable --cores 1
+  phalanx doctor --ops cases.jsonl          # one case a line, as golden/OPS.md describes")]
+pub struct Args {
+    /// File of operator cases; a built-in set if absent
+    #[arg(long, value_name = "FILE.jsonl")]
+    ops: Option<PathBuf>,
+    /// Instruction set of the fast kernels; the best of this machine if absent
+    #[arg(long)]
+    isa: Option<IsaName>,
+    /// Cores to use; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    cores: usize,
+    /// Print lines of JSON: machine, failures, summary
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum IsaName {
+    Portable,
+    Avx2,
+    Avx512,
+}
+
+/// Counts of cases.
+#[derive(Default)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+    unsupported: u64,
+}
+
+/// What came of one case on both kernels.
+enum Verdict {
+    Passed,
+    Failed(Vec<String>),
+    Unsupported,
+}
+
+/// Runs the cases.
+pub fn run(args: Args) -> Result<ExitCode, Failure> {
+    select(args.isa)?;
+    let cores = flags::cores(args.cores)?;
+    let cases = cases(args.ops.as_deref())?;
+    machine(cores, args.json)?;
+    let mut counts = Counts::default();
+    for case in &cases {
+        match verdict(case, cores) {
+            Verdict::Passed => counts.passed += 1,
+            Verdict::Unsupported => counts.unsupported += 1,
+            Verdict::Failed(failures) => {
+                counts.failed += 1;
+                failures.iter().try_for_each(|what| failure(what, args.json))?;
+            }
+        }
+    }
+    let Counts { passed, failed, unsupported } = counts;
+    match args.json {
+        true => {
+            let summary = json!({ "passed": passed, "failed": failed, "unsupported": unsupported });
+            output::json(&json!({ "summary": summary }))?;
+        }
+        false => output::line(format!("{passed} passed, {failed} failed, {unsupported} unsupported"))?,
+    }
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn select(name: Option<IsaName>) -> Result<(), Failure> {
+    let isa = match name {
+        None => return Ok(()),
+        Some(IsaName::Portable) => Isa::Portable,
+        Some(IsaName::Avx2) => Isa::Avx2,
+        Some(IsaName::Avx512) => Isa::Avx512,
+    };
+    if !isa.is_available() {
+        let best = isa_name(Isa::best());
+        return Err(Failure::Input(format!(
+            "this machine has no {}; use --isa {best} or less",
+            isa_name(isa)
+        )));
+    }
+    Isa::select(isa);
+    Ok(())
+}
+
+fn isa_name(isa: Isa) -> &'static str {
+    match isa {
+        Isa::Portable => "portable",
+        Isa::Avx2 => "avx2",
+        Isa::Avx512 => "avx512",
+    }
+}
+
+/// The cases, each with what is wrong with its line if it is none.
+fn cases(path: Option<&Path>) -> Result<Vec<Result<Case, String>>, Failure> {
+    let Some(path) = path else { return Ok(golden::built_in().into_iter().map(Ok).collect()) };
+    let bytes = std::fs::read(path).map_err(|error| {
+        Failure::Input(format!("cannot read {}: {error}; give a file of operator cases", path.display()))
+    })?;
+    let text = String::from_utf8_lossy(&bytes);
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    Ok(lines.map(|(index, line)| case(index + 1, line)).collect())
+}
+
+fn case(line: usize, text: &str) -> Result<Case, String> {
+    match golden::read_cases(text) {
+        Ok(mut cases) => cases.pop().ok_or_else(|| format!("line {line}: no case")),
+        Err(GoldenError::Line { source, .. }) => Err(format!("line {line}: not an operator case: {source}")),
+        Err(error) => Err(format!("line {line}: {error}")),
+    }
+}
+
+fn machine(cores: usize, json: bool) -> Result<(), Failure> {
+    let isa = isa_name(Isa::current());
+    let peak = bench::fma_peak(cores);
+    let of = std::thread::available_parallelism().map_or(1, usize::from);
+    match json {
+        true => output::json(
+            &json!({ "machine": { "cores": cores, "available": of, "isa": isa, "fma_gflops": peak } }),
+        ),
+        false => output::line(format!("{cores} of {of} cores, {isa}, FMA peak {peak:.0} GFLOP/s")),
+    }
+}
+
+fn failure(what: &str, json: bool) -> Result<(), Failure> {
+    match json {
+        true => output::json(&json!({ "failure": what })),
+        false => output::line(what),
+    }
+}
+
+fn verdict(case: &Result<Case, String>, cores: usize) -> Verdict {
+    let case = match case {
+        Ok(case) => case,
+        Err(error) => return Verdict::Failed(vec![error.clone()]),
+    };
+    let mut failures = Vec::new();
+    for (flavor, name) in [(Flavor::Reference, "reference"), (Flavor::Fast, "fast")] {
+        match outcome(case, flavor, cores) {
+            Ok(Outcome::Passed) => {}
+            Ok(Outcome::Unsupported) => return Verdict::Unsupported,
+            Ok(Outcome::Failed(what)) | Err(what) => failures.push(format!("{} ({name}): {what}", case.id)),
+        }
+    }
+    if failures.is_empty() { Verdict::Passed } else { Verdict::Failed(failures) }
+}
+
+/// Runs a case; a kernel that panics is what this command is there to find.
+fn outcome(case: &Case, flavor: Flavor, cores: usize) -> Result<Outcome, String> {
+    match catch_unwind(AssertUnwindSafe(|| case.run(flavor, cores))) {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(_) => Err("panicked: a bug of ours, please report it with the case".into()),
+    }
+}

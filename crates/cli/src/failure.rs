@@ -1,0 +1,82 @@
+//! Why a command ends early, in one line and one exit code.
+
+use std::io;
+use std::process::ExitCode;
+
+use phalanx::Error;
+
+/// Why a command ends early.
+#[derive(Debug)]
+pub enum Failure {
+    /// The command, its configuration or an input file is wrong: nothing ran.
+    Input(String),
+    /// It failed while running.
+    Run(String),
+    /// Nobody reads the output any more: not an error.
+    ClosedPipe,
+}
+
+impl Failure {
+    /// Prints the error, if it is one, and gives the exit code.
+    pub fn report(self) -> ExitCode {
+        let (message, code) = match self {
+            Failure::Input(message) => (message, 2),
+            Failure::Run(message) => (message, 1),
+            Failure::ClosedPipe => return ExitCode::SUCCESS,
+        };
+        eprintln!("error: {}", one_line(&message));
+        ExitCode::from(code)
+    }
+}
+
+/// What the library refuses before it runs anything is a wrong input.
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let message = error.to_string();
+        match error {
+            Error::Diverged { .. } | Error::HfWrite(_) => Failure::Run(message),
+            _ => Failure::Input(message),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::ClosedPipe,
+            _ => Failure::Run(format!("cannot write to standard output: {error}")),
+        }
+    }
+}
+
+/// The parser's message without its usage section.
+impl From<clap::Error> for Failure {
+    fn from(error: clap::Error) -> Self {
+        let text = error.render().to_string();
+        let is_news = |line: &str| !line.is_empty() && !line.starts_with("tip: to pass");
+        let told =
+            text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+        let told: Vec<&str> = told.map(str::trim).filter(|line| is_news(line)).collect();
+        let told = told.join(" ").replace(" tip: ", "; ");
+        Failure::Input(format!("{}; --help shows the flags", told.trim_start_matches("error: ")))
+    }
+}
+
+/// A message of several lines in one, without drawings of the place in a file.
+fn one_line(message: &str) -> String {
+    let is_drawing =
+        |line: &str| line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ').starts_with('|');
+    let lines = message.lines().filter(|line| !is_drawing(line)).map(str::trim);
+    lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drawings_are_left_out_of_messages() {
+        let message = "a.toml: TOML parse error at line 1, column 1\n  |\n1 | stepz = 3\n  | ^^^^^\nunknown field `stepz`\n";
+        assert_eq!(one_line(message), "a.toml: TOML parse error at line 1, column 1: unknown field `stepz`");
+    }
+}

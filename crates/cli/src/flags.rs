@@ -1,0 +1,188 @@
+//! Flags that set the fields of a training configuration: a flag wins over the file, the file over the default.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use phalanx::train::{OptimizerKind, TrainConfig};
+
+use crate::failure::Failure;
+
+/// The most cores a device can have.
+pub const MOST_CORES: usize = 1024;
+
+/// Which model.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Model")]
+pub struct ModelFlags {
+    /// Family: gpt2 or llama
+    #[arg(long, value_name = "FAMILY")]
+    model: Option<String>,
+    /// Preset that gives the sizes not set otherwise: nano, tiny, small, medium, large, xl
+    #[arg(long)]
+    size: Option<String>,
+    /// Transformer blocks
+    #[arg(long, value_name = "N")]
+    layers: Option<usize>,
+    /// Attention heads; they divide the width
+    #[arg(long, value_name = "N")]
+    heads: Option<usize>,
+    /// Heads of keys and values (llama); they divide the heads
+    #[arg(long, value_name = "N")]
+    kv_heads: Option<usize>,
+    /// Features of the residual stream
+    #[arg(long, value_name = "N")]
+    width: Option<usize>,
+    /// Tokens in a sequence
+    #[arg(long, value_name = "N")]
+    context: Option<usize>,
+    /// Probability of dropping an element, below 1
+    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    dropout: Option<f32>,
+}
+
+/// What a step is made of.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Step")]
+pub struct StepFlags {
+    /// Sequences in a step
+    #[arg(long, value_name = "N")]
+    batch: Option<usize>,
+    /// Parts into which the batch is cut to save memory; powers of two up to 8 leave all bits the same
+    #[arg(long, value_name = "N")]
+    accumulate: Option<usize>,
+    /// Update rule
+    #[arg(long, value_name = "RULE", value_parser = rules())]
+    optimizer: Option<OptimizerKind>,
+    /// Decay of the first moment (adam, adamw)
+    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    beta1: Option<f32>,
+    /// Decay of the second moment (adam, adamw)
+    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    beta2: Option<f32>,
+    /// Added to the root of the second moment (adam, adamw)
+    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    eps: Option<f32>,
+    /// Momentum (sgd)
+    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    momentum: Option<f32>,
+    /// Look ahead along the momentum (sgd)
+    #[arg(long)]
+    nesterov: bool,
+    /// Weight decay of matrices
+    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    weight_decay: Option<f32>,
+    /// Largest gradient norm let through; 0 for no clipping
+    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    clip: Option<f32>,
+    /// Seed of initialization, data order and dropout
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Cores to use; 0 for all. The bits do not depend on it
+    #[arg(long, value_name = "N")]
+    cores: Option<usize>,
+    /// Leaves of the trees that sum over rows: a power of two
+    #[arg(long, value_name = "N")]
+    leaves_batch: Option<usize>,
+    /// Leaves of the trees that sum over features: a power of two
+    #[arg(long, value_name = "N")]
+    leaves_feature: Option<usize>,
+}
+
+/// What a run is made of.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Run")]
+pub struct RunFlags {
+    /// Steps to train
+    #[arg(long, value_name = "N")]
+    steps: Option<u64>,
+    /// Highest learning rate
+    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    lr: Option<f32>,
+    /// Learning rate of the last step, as a share of the highest
+    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    lr_floor: Option<f32>,
+    /// Steps of linear warm-up
+    #[arg(long, value_name = "N")]
+    warmup: Option<u64>,
+    /// UTF-8 text file, or a directory of them; the embedded grammar if absent
+    #[arg(long, value_name = "PATH")]
+    data: Option<PathBuf>,
+    /// A Hugging Face tokenizer.json for the data; bytes if absent
+    #[arg(long, value_name = "FILE")]
+    tokenizer: Option<PathBuf>,
+    /// Directory to write the trained model to, as transformers reads it
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
+}
+
+fn rules() -> impl TypedValueParser<Value = OptimizerKind> {
+    PossibleValuesParser::new(["adamw", "adam", "sgd"]).map(|name| match name.as_str() {
+        "adam" => OptimizerKind::Adam,
+        "sgd" => OptimizerKind::Sgd,
+        _ => OptimizerKind::AdamW,
+    })
+}
+
+/// Sets the fields whose flags are given.
+macro_rules! set {
+    ($flags:ident, $config:ident: $($field:ident)*) => {
+        $(if let Some(value) = &$flags.$field {
+            $config.$field = value.clone().into();
+        })*
+    };
+}
+
+/// The configuration of a file, or the default.
+pub fn read(path: Option<&PathBuf>) -> Result<TrainConfig, Failure> {
+    match path {
+        Some(path) => TrainConfig::read(path).map_err(|error| Failure::from(phalanx::Error::from(error))),
+        None => Ok(TrainConfig::default()),
+    }
+}
+
+impl ModelFlags {
+    /// Sets the given fields.
+    pub fn apply(&self, config: &mut TrainConfig) {
+        set!(self, config: model size layers heads kv_heads width context dropout);
+    }
+
+    /// Whether any flag but the context is given.
+    pub fn has_size(&self) -> bool {
+        let mut config = TrainConfig::default();
+        ModelFlags { context: None, ..self.clone() }.apply(&mut config);
+        config != TrainConfig::default()
+    }
+}
+
+impl StepFlags {
+    /// Sets the given fields.
+    pub fn apply(&self, config: &mut TrainConfig) -> Result<(), Failure> {
+        set!(self, config: batch accumulate optimizer beta1 beta2 eps momentum weight_decay clip seed cores);
+        set!(self, config: leaves_batch leaves_feature);
+        config.nesterov |= self.nesterov;
+        check_cores(config.cores)
+    }
+}
+
+impl RunFlags {
+    /// Sets the given fields.
+    pub fn apply(&self, config: &mut TrainConfig) {
+        set!(self, config: steps lr lr_floor warmup data tokenizer save);
+    }
+}
+
+/// The number of cores to use: 0 is all of this machine.
+pub fn cores(given: usize) -> Result<usize, Failure> {
+    check_cores(given)?;
+    Ok(TrainConfig { cores: given, ..TrainConfig::default() }.cores())
+}
+
+fn check_cores(cores: usize) -> Result<(), Failure> {
+    match cores <= MOST_CORES {
+        true => Ok(()),
+        false => Err(Failure::Input(format!(
+            "`cores` is {cores}; a device has at most {MOST_CORES}, use 0 for all"
+        ))),
+    }
+}

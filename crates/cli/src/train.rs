@@ -1,0 +1,187 @@
+//! `phalanx train`: the main job.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use phalanx::train::{Report, Run, Summary};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::flags::{self, ModelFlags, RunFlags, StepFlags};
+use crate::{output, plot, stop};
+
+/// Train a language model from scratch.
+///
+/// Without arguments it trains a small GPT-2 on sentences of an embedded grammar whose entropy is known, so that the
+/// loss can be shown next to the best possible one. Flags win over the file, the file over the defaults.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  phalanx train
+  phalanx train --model llama --size tiny --steps 1000 --data book.txt --save out
+  phalanx train run.toml --lr 1e-3          # flags win over the file
+A file has the flags' names with underscores, one a line:
+  model = \"gpt2\"
+  kv_heads = 2
+  weight_decay = 0.05")]
+pub struct Args {
+    /// Configuration file
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    model: ModelFlags,
+    #[command(flatten)]
+    step: StepFlags,
+    #[command(flatten)]
+    run: RunFlags,
+    /// Print one line of JSON a step and a last one with the summary
+    #[arg(long)]
+    json: bool,
+}
+
+/// The summary of the library and what only the process knows.
+#[derive(Serialize)]
+struct Ending<'a> {
+    #[serde(flatten)]
+    summary: &'a Summary,
+    /// How far the loss is above the entropy.
+    above_entropy_percent: Option<f64>,
+    peak_resident_bytes: Option<u64>,
+    saved: Option<&'a Path>,
+    interrupted: bool,
+}
+
+/// The last line of JSON.
+#[derive(Serialize)]
+struct LastLine<'a> {
+    summary: &'a Ending<'a>,
+}
+
+/// Trains, saves and prints the summary.
+pub fn run(args: Args) -> Result<ExitCode, Failure> {
+    let mut config = flags::read(args.config.as_ref())?;
+    args.model.apply(&mut config);
+    args.run.apply(&mut config);
+    args.step.apply(&mut config)?;
+    let mut run = Run::new(config)?;
+    if let Some(dir) = &run.config().save {
+        check_writable(dir)?;
+    }
+    stop::listen()?;
+    if !args.json {
+        output::line(opening(&run))?;
+    }
+    let trained = steps(&mut run, args.json);
+    // A reader that closed the pipe has seen enough of the lines, but still wants the model.
+    if let Err(Failure::Input(_) | Failure::Run(_)) = trained {
+        return trained.map(|()| ExitCode::FAILURE);
+    }
+    if let Some(dir) = &run.config().save {
+        save(&run, dir)?;
+    }
+    trained?;
+    finish(&run, args.json)
+}
+
+fn opening(run: &Run) -> String {
+    let (model, config) = (run.model(), run.config());
+    let (parameters, steps) = (output::grouped(model.parameters()), config.steps);
+    let (batch, context, cores) = (config.batch, config.context_of(model), config.cores());
+    let (family, data) = (model.family(), run.data().name());
+    format!(
+        "{family}, {parameters} parameters, on {data}: {steps} steps of {batch} x {context} tokens, {cores} cores"
+    )
+}
+
+/// Steps until done or asked to stop, at least one.
+fn steps(run: &mut Run, json: bool) -> Result<(), Failure> {
+    let bar = if json { ProgressBar::hidden() } else { bar(run) };
+    loop {
+        let report = run.step()?;
+        match json {
+            true => output::json(&report)?,
+            false => bar.set_message(message(&report, run.data().entropy())),
+        }
+        bar.inc(1);
+        if run.is_done() || stop::is_asked() {
+            bar.finish_and_clear();
+            return Ok(());
+        }
+    }
+}
+
+fn bar(run: &Run) -> ProgressBar {
+    let style = ProgressStyle::with_template("step {pos}/{len} {bar:24} {msg}, {eta} left");
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(run.config().steps).with_style(style)
+}
+
+fn message(report: &Report, entropy: Option<f64>) -> String {
+    let best = entropy.map_or(String::new(), |best| format!(" (best possible {best:.3})"));
+    format!("loss {:.3}{best}, {} tokens/s", report.loss, output::grouped(report.tokens_per_s as u64))
+}
+
+/// Makes the directory and tries it with an empty file.
+fn check_writable(dir: &Path) -> Result<(), Failure> {
+    let probe = dir.join(".phalanx-probe");
+    let tried = std::fs::create_dir_all(dir).and_then(|()| std::fs::write(&probe, []));
+    tried.and_then(|()| std::fs::remove_file(&probe)).map_err(|error| {
+        Failure::Input(format!(
+            "cannot save to {}: {error}; choose another directory with --save",
+            dir.display()
+        ))
+    })
+}
+
+/// Writes the model, and beside it the tokenizer it needs.
+fn save(run: &Run, dir: &Path) -> Result<(), Failure> {
+    run.save(dir)?;
+    let Some(tokenizer) = &run.config().tokenizer else { return Ok(()) };
+    let copy = dir.join("tokenizer.json");
+    if run.config().data.is_none() || copy.canonicalize().ok() == tokenizer.canonicalize().ok() {
+        return Ok(());
+    }
+    let copied = std::fs::copy(tokenizer, &copy);
+    copied.map(|_| ()).map_err(|error| Failure::Run(format!("cannot write {}: {error}", copy.display())))
+}
+
+fn finish(run: &Run, json: bool) -> Result<ExitCode, Failure> {
+    let summary = run.summary()?;
+    let ending = Ending {
+        above_entropy_percent: summary.entropy.map(|best| 100.0 * (f64::from(summary.loss) / best - 1.0)),
+        summary: &summary,
+        peak_resident_bytes: output::peak_resident_bytes(),
+        saved: run.config().save.as_deref(),
+        interrupted: !run.is_done(),
+    };
+    match json {
+        true => output::json(&LastLine { summary: &ending })?,
+        false => print(run, &ending)?,
+    }
+    Ok(if ending.interrupted { ExitCode::from(stop::STOPPED) } else { ExitCode::SUCCESS })
+}
+
+fn print(run: &Run, ending: &Ending<'_>) -> Result<(), Failure> {
+    let Ending { summary, .. } = ending;
+    for row in plot::curve(run.losses(), summary.entropy, 64, 8) {
+        output::line(row)?;
+    }
+    let mut lines = vec![("loss", format!("{:.4} nats per token, mean of the last tenth", summary.loss))];
+    if let (Some(best), Some(above)) = (summary.entropy, ending.above_entropy_percent) {
+        lines.push(("best possible", format!("{best:.4} (dotted): the loss is {above:.1} % above")));
+    }
+    let asked =
+        if ending.interrupted { format!(" of {}, stopped", run.config().steps) } else { String::new() };
+    lines.push(("steps", format!("{}{asked} in {:.1} s", summary.steps, summary.seconds)));
+    lines.push(("speed", format!("{} tokens/s", output::grouped(summary.tokens_per_s as u64))));
+    let resident = ending.peak_resident_bytes.map(|bytes| format!(", process {}", output::bytes(bytes)));
+    let arena = output::bytes(summary.peak_bytes as u64);
+    lines.push(("memory", format!("arena {arena}{}", resident.unwrap_or_default())));
+    lines.push(("in matmul", format!("{:.0} % of the time", 100.0 * summary.matmul_share)));
+    lines.push(("weights hash", summary.weights_hash.clone()));
+    if let Some(dir) = ending.saved {
+        let try_it = format!("try: phalanx generate --hf {} --prompt 'the '", dir.display());
+        lines.push(("saved", format!("{} ({try_it})", dir.display())));
+    }
+    lines.into_iter().try_for_each(|(name, value)| output::line(format!("{name:14}{value}")))
+}

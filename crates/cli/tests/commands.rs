@@ -1,0 +1,172 @@
+//! The other commands: step, explain, doctor, generate, bench.
+
+mod common;
+
+use common::{Dir, SMALL, batch, error, json_lines, run, stdout};
+
+/// A small trained model.
+fn trained(dir: &Dir) -> String {
+    let save = dir.path("model");
+    stdout(&[&["train", "--json", "--steps", "5", "--save", &save], SMALL].concat());
+    save
+}
+
+#[test]
+fn step_lowers_the_loss_of_a_saved_model_and_writes_tensors() {
+    let dir = Dir::new("step");
+    let (model, batch, out) =
+        (trained(&dir), dir.write("batch.safetensors", batch(4, 16)), dir.path("out.safetensors"));
+    let args = ["step", "--hf", &model, "--batch", &batch, "--steps", "4", "--out", &out];
+    let line = &json_lines(&[&args[..], &["--json"]].concat())[0];
+    let losses: Vec<f64> =
+        line["losses"].as_array().unwrap().iter().map(|loss| loss.as_f64().unwrap()).collect();
+    assert_eq!(losses.len(), 4);
+    assert!(losses.is_sorted_by(|a, b| a > b), "{losses:?}");
+    let text = stdout(&[&args[..], &["--cores", "1", "--accumulate", "2"]].concat());
+    assert!(
+        text.contains(line["weights_hash"].as_str().unwrap()),
+        "same bits on one core in two parts: {text}"
+    );
+    let file = std::fs::read(&out).unwrap();
+    let header = String::from_utf8_lossy(&file);
+    for name in ["\"loss\"", "\"grad.transformer.wte.weight\"", "\"weight.transformer.ln_f.bias\""] {
+        assert!(header.contains(name), "{name}");
+    }
+}
+
+#[test]
+fn step_names_what_is_wrong() {
+    let dir = Dir::new("step-wrong");
+    let (model, good, out) =
+        (trained(&dir), dir.write("good.safetensors", batch(2, 16)), dir.path("o.safetensors"));
+    let long = dir.write("long.safetensors", batch(2, 17));
+    let junk = dir.write("junk.safetensors", "junk");
+    for (hf, batch, out, extra, part) in [
+        ("/nonexistent", &good, &out, &["--steps", "1"], "/nonexistent"),
+        (&model, &junk, &out, &["--steps", "1"], "junk.safetensors"),
+        (&model, &long, &out, &["--steps", "1"], "17"),
+        (&model, &good, &out, &["--steps", "0"], "--steps"),
+        (&model, &good, &"/nonexistent/o".to_string(), &["--steps", "1"], "/nonexistent/o"),
+    ] {
+        let message = error(&[&["step", "--hf", hf, "--batch", batch, "--out", out], &extra[..]].concat(), 2);
+        assert!(message.contains(part), "`{part}` in: {message}");
+    }
+}
+
+#[test]
+fn explain_prints_every_stage_as_text_that_parses() {
+    let list = stdout(&[&["explain"], SMALL].concat());
+    let stages: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    let (program, stages) = stages.split_last().unwrap();
+    assert_eq!(*program, "program:");
+    assert!(stages.len() > 5);
+    for stage in stages {
+        let text = stdout(&[&["explain", "--after", stage], SMALL].concat());
+        let parsed = match text.split_whitespace().next().unwrap() {
+            "graph" => text.parse::<phalanx::ir::graph::Graph>().map(|level| level.to_string()),
+            "parallel" => text.parse::<phalanx::ir::parallel::ParallelGraph>().map(|level| level.to_string()),
+            "tasks" => text.parse::<phalanx::ir::tasks::TaskGraph>().map(|level| level.to_string()),
+            "program" => text.parse::<phalanx::Program>().map(|level| level.to_string()),
+            "schedule" => text.parse::<phalanx::Schedule>().map(|level| level.to_string()),
+            other => panic!("{stage} prints `{other}`"),
+        };
+        assert_eq!(parsed.unwrap().trim(), text.trim(), "{stage}");
+    }
+}
+
+#[test]
+fn explain_lists_the_stages_when_one_is_unknown() {
+    let message = error(&["explain", "--after", "magic"], 2);
+    assert!(
+        message.contains("`magic`") && message.contains("build, parallelize") && message.contains("emit")
+    );
+    let dir = Dir::new("explain");
+    let model = trained(&dir);
+    assert!(stdout(&["explain", "--hf", &model, "--after", "build"]).contains("f32[256, 16]"));
+    assert!(error(&["explain", "--hf", &model, "--layers", "2"], 2).contains("--hf"));
+}
+
+#[test]
+fn doctor_ends_with_its_counts() {
+    let text = stdout(&["doctor", "--isa", "portable", "--cores", "2"]);
+    let last: Vec<&str> = text.lines().last().unwrap().split(' ').collect();
+    let [_, "passed,", "0", "failed,", _, "unsupported"] = last[..] else { panic!("{last:?}") };
+    assert!(text.lines().next().unwrap().contains("portable"));
+}
+
+#[test]
+fn doctor_counts_wrong_results_and_malformed_lines_as_failed() {
+    let dir = Dir::new("doctor");
+    let case = |id: &str, result: f64| {
+        let tensor = |value: f64| format!("{{\"dtype\":\"f32\",\"shape\":[1],\"data\":[{value}]}}");
+        format!(
+            "{{\"id\":\"{id}\",\"op\":\"element_unary\",\"attrs\":{{\"kind\":\"relu\"}},\"inputs\":{{\"input\":{}}},\
+             \"outputs\":{{\"output\":{}}},\"output_grads\":{{\"output\":{}}},\"input_grads\":{{\"input\":{}}}}}",
+            tensor(2.0),
+            tensor(result),
+            tensor(1.0),
+            tensor(1.0)
+        )
+    };
+    let unknown = case("unknown", 2.0).replace("relu", "frobnicate");
+    let ops = dir
+        .write("ops.jsonl", format!("{}\nnot json\n{}\n\n{unknown}\n", case("good", 2.0), case("bad", 3.0)));
+    let output = run(&["doctor", "--ops", &ops]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().skip(1).collect();
+    assert!(lines[0].starts_with("line 2: not an operator case"), "{text}");
+    assert!(lines[1].starts_with("bad (reference): ") && lines[2].starts_with("bad (fast): "), "{text}");
+    assert_eq!(lines[3], "1 passed, 2 failed, 1 unsupported");
+    assert!(error(&["doctor", "--ops", "/nonexistent"], 2).contains("/nonexistent"));
+}
+
+#[test]
+fn generated_text_depends_on_the_seed_alone() {
+    let dir = Dir::new("generate");
+    let model = trained(&dir);
+    let write = |extra: &[&str]| {
+        let args =
+            ["generate", "--hf", &model, "--prompt", "a prompt longer than the context", "--tokens", "12"];
+        stdout(&[&args[..], extra].concat())
+    };
+    assert_eq!(write(&[]), write(&["--seed", "5"]), "greedy needs no seed");
+    let warm = write(&["--temperature", "1", "--seed", "5"]);
+    assert_eq!(warm, write(&["--temperature", "1", "--seed", "5", "--cores", "1"]));
+    assert_ne!(warm, write(&["--temperature", "1", "--seed", "6"]));
+    assert!(warm.starts_with("a prompt longer than the context"));
+    assert!(error(&["generate", "--hf", &model, "--prompt", ""], 2).contains("at least one character"));
+    assert!(error(&["generate", "--hf", &model, "--prompt", "a", "--temperature", "-1"], 2).contains("-1"));
+    assert!(error(&["generate", "--hf", "/nonexistent", "--prompt", "a"], 2).contains("/nonexistent"));
+}
+
+#[test]
+fn bench_prints_rates() {
+    let sizes =
+        ["--layers", "1", "--heads", "2", "--width", "32", "--context", "32", "--batch", "2", "--steps", "3"];
+    let line = &json_lines(&[&["bench", "train", "--json"], &sizes[..]].concat())[0];
+    for key in ["tokens_per_s", "best_tokens_per_s", "ms_per_step", "gflops", "fma_peak_gflops", "peak_share"]
+    {
+        assert!(line[key].as_f64().unwrap() > 0.0, "{key} in {line}");
+    }
+    assert!(!line["kernels"].as_array().unwrap().is_empty());
+    let lines = json_lines(&["bench", "gemm", "--json", "--filter", "256x256x256", "--rounds", "2"]);
+    assert!(lines[0]["gflops"].as_f64().unwrap() > 0.0);
+    assert!(error(&["bench", "gemm", "--blas", "/nonexistent.so"], 2).contains("/nonexistent.so"));
+}
+
+#[test]
+fn help_teaches_with_an_example() {
+    for command in [
+        &["train"][..],
+        &["step"],
+        &["explain"],
+        &["doctor"],
+        &["generate"],
+        &["bench", "train"],
+        &["bench", "gemm"],
+    ] {
+        let text = stdout(&[command, &["--help"]].concat());
+        assert!(text.contains("Example") && text.contains("--json"), "{command:?}: {text}");
+    }
+}

@@ -1,0 +1,208 @@
+//! Text from a trained model: one token at a time, each from a whole pass over the context.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use phalanx_kernels::random;
+
+use crate::data::{Tokenizer, TokenizerError};
+use crate::pipeline::Settings;
+use crate::{Error, Goal, Session, hf};
+
+/// The stream of random numbers that sampling draws from.
+const STREAM: u64 = 0x7E47;
+
+/// What to write.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// A Hugging Face directory.
+    pub hf: PathBuf,
+    /// A tokenizer.json; the one in the directory if absent, bytes if there is none.
+    pub tokenizer: Option<PathBuf>,
+    /// How the text begins.
+    pub prompt: String,
+    /// How many tokens to add.
+    pub tokens: usize,
+    /// 0 takes the likeliest token every time; 1 draws from the model's distribution.
+    pub temperature: f32,
+    /// Seed of the draws.
+    pub seed: u64,
+    /// Cores to use.
+    pub cores: usize,
+}
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Prompt and continuation.
+    pub text: String,
+    /// Tokens of the prompt.
+    pub prompt: Vec<i64>,
+    /// Tokens of the continuation.
+    pub tokens: Vec<i64>,
+    /// Seconds spent on the continuation.
+    pub seconds: f64,
+}
+
+/// Why no text can be written.
+#[derive(Debug, thiserror::Error)]
+pub enum GenerateError {
+    /// The model is not a language model.
+    #[error("a model of family `{family}` writes no text; use gpt2 or llama")]
+    Family {
+        /// The family.
+        family: &'static str,
+    },
+    /// There is nothing to continue.
+    #[error("the prompt has no tokens; give at least one character")]
+    EmptyPrompt,
+    /// The tokens are not bytes and nothing says what they are.
+    #[error("the model knows {vocab} tokens but {} has no tokenizer.json and bytes are only 256; pass a tokenizer", hf.display())]
+    NoTokenizer {
+        /// The model's tokens.
+        vocab: usize,
+        /// The directory.
+        hf: PathBuf,
+    },
+    /// A token of the prompt is none of the model's.
+    #[error("the prompt has token {token} but the model knows 0 to {}; pass the tokenizer it was trained with", vocab - 1)]
+    Vocabulary {
+        /// The token.
+        token: i64,
+        /// The model's tokens.
+        vocab: usize,
+    },
+    /// The temperature is not one.
+    #[error("the temperature is {temperature}; it must be a number not below 0")]
+    Temperature {
+        /// What was given.
+        temperature: f32,
+    },
+    /// The tokenizer refuses.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+}
+
+/// Writes text; `emit` is shown it piece by piece, beginning with the prompt.
+///
+/// A prompt longer than the model's context is continued from its tail.
+pub fn generate(request: &Request, mut emit: impl FnMut(&str)) -> Result<Outcome, Error> {
+    if !request.temperature.is_finite() || request.temperature < 0.0 {
+        return Err(GenerateError::Temperature { temperature: request.temperature }.into());
+    }
+    let model = hf::read_config(&request.hf)?.with_dropout(0.0);
+    let (Some(vocab), Some(context)) = (model.vocab(), model.context()) else {
+        return Err(GenerateError::Family { family: model.family() }.into());
+    };
+    let tokenizer = tokenizer(request, vocab)?;
+    let prompt = encode(&tokenizer, &request.prompt, vocab)?;
+    let time = context.min(prompt.len() + request.tokens);
+    let settings = Settings { cores: request.cores, ..Settings::new(Goal::Infer) };
+    let mut session = Session::new(&model.logits_graph(1, time)?, &settings)?;
+    for (name, values) in &hf::read_weights(&request.hf, &hf::parameters(&model)?)? {
+        session.feed(name, values)?;
+    }
+    let start = Instant::now();
+    let mut text = Text { tokenizer: &tokenizer, tokens: prompt.clone(), shown: String::new() };
+    for index in 0..request.tokens {
+        emit(text.piece(false)?);
+        let logits = next_logits(&mut session, &text.tokens, time, vocab)?;
+        let draw = random::uniform(request.seed, STREAM, index as u64);
+        text.tokens.push(pick(&logits, request.temperature, draw));
+    }
+    emit(text.piece(true)?);
+    let seconds = start.elapsed().as_secs_f64();
+    let tokens = text.tokens.split_off(prompt.len());
+    Ok(Outcome { text: text.shown, prompt, tokens, seconds })
+}
+
+fn tokenizer(request: &Request, vocab: usize) -> Result<Tokenizer, GenerateError> {
+    let beside = request.hf.join("tokenizer.json");
+    match &request.tokenizer {
+        Some(path) => Ok(Tokenizer::open(path)?),
+        None if beside.is_file() => Ok(Tokenizer::open(&beside)?),
+        None if vocab <= 256 => Ok(Tokenizer::Bytes),
+        None => Err(GenerateError::NoTokenizer { vocab, hf: request.hf.clone() }),
+    }
+}
+
+fn encode(tokenizer: &Tokenizer, prompt: &str, vocab: usize) -> Result<Vec<i64>, GenerateError> {
+    let tokens = tokenizer.encode(prompt)?;
+    if let Some(&token) = tokens.iter().find(|&&token| token >= vocab as i64) {
+        return Err(GenerateError::Vocabulary { token, vocab });
+    }
+    if tokens.is_empty() { Err(GenerateError::EmptyPrompt) } else { Ok(tokens) }
+}
+
+/// The scores of the token after `tokens`, from the last `time` of them.
+fn next_logits(session: &mut Session, tokens: &[i64], time: usize, vocab: usize) -> Result<Vec<f32>, Error> {
+    let tail = &tokens[tokens.len().saturating_sub(time)..];
+    let mut window = tail.to_vec();
+    // A causal model does not see what stands after the last token.
+    window.resize(time, 0);
+    session.feed("tokens", &window)?;
+    session.run();
+    let last = (tail.len() - 1) * vocab;
+    Ok(session.read("logits")?[last..last + vocab].to_vec())
+}
+
+/// The token that `draw` in [0, 1) falls on.
+fn pick(logits: &[f32], temperature: f32, draw: f32) -> i64 {
+    let likeliest = (0..logits.len()).rev().max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap_or(0);
+    if temperature == 0.0 {
+        return likeliest as i64;
+    }
+    let highest = f64::from(logits[likeliest]);
+    let weight = |&logit: &f32| ((f64::from(logit) - highest) / f64::from(temperature)).exp();
+    let mut left = f64::from(draw) * logits.iter().map(weight).sum::<f64>();
+    for (token, logit) in logits.iter().enumerate() {
+        left -= weight(logit);
+        if left < 0.0 {
+            return token as i64;
+        }
+    }
+    likeliest as i64
+}
+
+/// Tokens and how much of their text was shown.
+struct Text<'a> {
+    tokenizer: &'a Tokenizer,
+    tokens: Vec<i64>,
+    shown: String,
+}
+
+impl Text<'_> {
+    /// The text not shown yet, held back while its last character may be incomplete, unless it is `whole`.
+    fn piece(&mut self, whole: bool) -> Result<&str, GenerateError> {
+        let text = self.tokenizer.decode(&self.tokens)?;
+        let from = self.shown.len();
+        if whole || !text.ends_with(char::REPLACEMENT_CHARACTER) && text.starts_with(&self.shown) {
+            self.shown = text;
+        }
+        Ok(self.shown.get(from..).unwrap_or(""))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cold_picks_the_first_likeliest_and_warm_follows_the_draw() {
+        let logits = [0.0, 2.0, 2.0, 1.0];
+        assert_eq!(pick(&logits, 0.0, 0.9), 1);
+        assert_eq!(pick(&[0.0, 0.0], 1.0, 0.49), 0);
+        assert_eq!(pick(&[0.0, 0.0], 1.0, 0.51), 1);
+        assert_eq!(pick(&[f32::NEG_INFINITY, 0.0], 1.0, 0.0), 1);
+    }
+
+    #[test]
+    fn a_character_is_shown_when_it_is_whole() {
+        let mut text = Text { tokenizer: &Tokenizer::Bytes, tokens: vec![97, 0xC3], shown: String::new() };
+        assert_eq!(text.piece(false).unwrap(), "");
+        text.tokens.push(0xA4);
+        assert_eq!(text.piece(false).unwrap(), "aä");
+        text.tokens.push(0xC3);
+        assert_eq!(text.piece(true).unwrap(), "\u{FFFD}");
+    }
+}

@@ -1,0 +1,187 @@
+//! A few optimizer steps from given weights on a given batch, for comparison with another framework.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+use phalanx_runtime::Mapping;
+use safetensors::tensor::View;
+use safetensors::{Dtype, SafeTensorError, SafeTensors};
+
+use crate::pipeline::Settings;
+use crate::{Decays, Error, Feed, Goal, Optimizer, PortKind, Rule, Trainer, hf};
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// A Hugging Face directory with the weights to start from.
+    pub hf: PathBuf,
+    /// A safetensors file with `tokens` and `targets`, i64 `[batch, time]`.
+    pub batch: PathBuf,
+    /// How many steps.
+    pub steps: u64,
+    /// The constant learning rate.
+    pub lr: f32,
+    /// Decay of the first moment.
+    pub beta1: f32,
+    /// Decay of the second moment.
+    pub beta2: f32,
+    /// Added to the root of the second moment.
+    pub eps: f32,
+    /// Decoupled weight decay of every parameter.
+    pub weight_decay: f32,
+    /// Parts into which the batch is cut.
+    pub accumulate: usize,
+    /// Cores to use.
+    pub cores: usize,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The loss before each step.
+    pub losses: Vec<f32>,
+    /// Tensors to write: `loss`, `grad.<name>` of the first step, `weight.<name>` after the last.
+    pub tensors: Vec<(String, Tensor)>,
+    /// Fingerprint of the weights after the last step.
+    pub weights_hash: u128,
+}
+
+/// A tensor of 32-bit floats.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    /// Extents.
+    pub shape: Vec<usize>,
+    /// Elements, row-major.
+    pub data: Vec<f32>,
+}
+
+/// Why a batch cannot be read or a result not written.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The system refuses.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// Not a safetensors file, or not writable as one.
+    #[error("{}: {source}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What the format says.
+        source: SafeTensorError,
+    },
+    /// A tensor is missing or has another type.
+    #[error("{}: `{name}` {found}; i64 [batch, time] is needed, the same for tokens and targets", path.display())]
+    Tensor {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: &'static str,
+        /// What is there.
+        found: String,
+    },
+}
+
+/// Runs the steps. Dropout is off.
+pub fn run(request: &Request) -> Result<Outcome, Error> {
+    let model = hf::read_config(&request.hf)?.with_dropout(0.0);
+    let weights = hf::read_weights(&request.hf, &hf::parameters(&model)?)?;
+    let batch = read_batch(&request.batch)?;
+    let graph = model.training_graph(batch.rows, batch.time)?;
+    let Request { beta1, beta2, eps, .. } = *request;
+    let optimizer = Optimizer {
+        rule: Rule::Adam { beta1, beta2, eps, decoupled: true },
+        decay: request.weight_decay,
+        decays: Decays::All,
+        clip: None,
+        keep_gradients: true,
+    };
+    let settings = Settings {
+        plan: crate::Plan { microbatches: request.accumulate },
+        cores: request.cores,
+        ..Settings::new(Goal::Train(optimizer))
+    };
+    let mut trainer = Trainer::with_settings(&graph, &settings)?;
+    for (name, values) in &weights {
+        trainer.session_mut().feed(name, values)?;
+    }
+    let feeds = [("tokens", Feed::I64(&batch.tokens)), ("targets", Feed::I64(&batch.targets))];
+    let mut losses = Vec::new();
+    let mut tensors = Vec::new();
+    for step in 0..request.steps {
+        losses.push(trainer.step(&feeds, request.lr)?.loss);
+        if step == 0 {
+            tensors = collect(&trainer, "grad", |name| format!("{name}.grad"))?;
+        }
+    }
+    tensors.extend(collect(&trainer, "weight", str::to_string)?);
+    tensors.push(("loss".to_string(), Tensor { shape: vec![losses.len()], data: losses.clone() }));
+    let weights_hash = trainer.session().weights_hash()?;
+    Ok(Outcome { losses, tensors, weights_hash })
+}
+
+/// One tensor for each parameter, read from the port that `port` names.
+fn collect(trainer: &Trainer, prefix: &str, port: impl Fn(&str) -> String) -> Result<Vec<(String, Tensor)>, Error> {
+    let session = trainer.session();
+    let params = session.program().ports().iter().filter(|known| known.kind == PortKind::Param);
+    params
+        .map(|param| {
+            let (shape, data) = (param.ty.shape.dims().to_vec(), session.read(&port(&param.name))?.to_vec());
+            Ok((format!("{prefix}.{}", param.name), Tensor { shape, data }))
+        })
+        .collect()
+}
+
+struct Batch {
+    rows: usize,
+    time: usize,
+    tokens: Vec<i64>,
+    targets: Vec<i64>,
+}
+
+fn read_batch(path: &Path) -> Result<Batch, FileError> {
+    let bytes = Mapping::open(path).map_err(|source| FileError::Read { path: path.into(), source })?;
+    let file =
+        SafeTensors::deserialize(&bytes).map_err(|source| FileError::Format { path: path.into(), source })?;
+    let (shape, tokens) = integers(&file, path, "tokens")?;
+    let (other, targets) = integers(&file, path, "targets")?;
+    match *shape {
+        [rows, time] if shape == other => Ok(Batch { rows, time, tokens, targets }),
+        _ => Err(FileError::Tensor { path: path.into(), name: "targets", found: format!("is {other:?}, tokens {shape:?}") }),
+    }
+}
+
+fn integers(file: &SafeTensors<'_>, path: &Path, name: &'static str) -> Result<(Vec<usize>, Vec<i64>), FileError> {
+    let wrong = |found: String| FileError::Tensor { path: path.into(), name, found };
+    let tensor = file.tensor(name).map_err(|_| wrong("is missing".into()))?;
+    if tensor.dtype() != Dtype::I64 {
+        return Err(wrong(format!("is {:?} {:?}", tensor.dtype(), tensor.shape())));
+    }
+    let (chunks, _) = tensor.data().as_chunks();
+    Ok((tensor.shape().to_vec(), chunks.iter().map(|&chunk| i64::from_le_bytes(chunk)).collect()))
+}
+
+/// Writes tensors as a safetensors file.
+pub fn write(path: &Path, tensors: Vec<(String, Tensor)>) -> Result<(), FileError> {
+    safetensors::serialize_to_file(tensors, None, path)
+        .map_err(|source| FileError::Format { path: path.into(), source })
+}
+
+impl View for Tensor {
+    fn dtype(&self) -> Dtype {
+        Dtype::F32
+    }
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Borrowed(bytemuck::cast_slice(&self.data))
+    }
+    fn data_len(&self) -> usize {
+        size_of_val(self.data.as_slice())
+    }
+}

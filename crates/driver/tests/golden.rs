@@ -1,0 +1,23 @@
+//! Every operator case that comes with the library, on the reference and on the fast kernels.
+
+use phalanx::Flavor;
+use phalanx::golden::{Outcome, built_in};
+
+/// Operators of the case format that the graph level does not have.
+const ABSENT: [&str; 6] = ["batch_norm", "conv2d", "gather", "pool2d", "reverse", "topk"];
+
+#[test]
+fn operators_agree_with_pytorch() {
+    for flavor in [Flavor::Reference, Flavor::Fast] {
+        let mut passed = 0;
+        for case in built_in() {
+            let outcome = case.run(flavor, 2).unwrap_or_else(|error| panic!("{} ({flavor:?}): {error}", case.id));
+            match outcome {
+                Outcome::Passed => passed += 1,
+                Outcome::Unsupported => assert!(ABSENT.contains(&case.op.as_str()), "{} is unsupported", case.id),
+                Outcome::Failed(why) => panic!("{} ({flavor:?}): {why}", case.id),
+            }
+        }
+        assert_eq!(passed, 150, "cases of supported operators");
+    }
+}

@@ -1,0 +1,136 @@
+//! One replayed step allocates nothing, and its arena is what the schedule predicted.
+//!
+//! A binary of its own, and one test: the allocator counts for the whole process.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use phalanx::ir::graph::Graph;
+use phalanx::models::ModelConfig;
+use phalanx::pipeline::{Settings, compile_observed};
+use phalanx::{Feed, Goal, Optimizer, Plan, Trainer};
+use phalanx_schedule::Schedule;
+
+/// The system's allocator, counted.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // Relaxed: a counter that orders nothing; it is read after the threads of a step have been joined by the step.
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // Relaxed: as in `alloc`.
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc_zeroed`.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        // Relaxed: as in `alloc`.
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `realloc`.
+        unsafe { System.realloc(memory, layout, bytes) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Relaxed: see `alloc`.
+fn allocations() -> u64 {
+    ALLOCATIONS.load(Ordering::Relaxed)
+}
+
+const BATCH: usize = 4;
+const TIME: usize = 32;
+
+fn model(family: &str, batch: usize, time: usize) -> Graph {
+    let config = ModelConfig::preset(family, "nano").expect("the preset exists").with_dropout(0.1);
+    config.training_graph(batch, time).expect("the sizes are legal")
+}
+
+fn settings(cores: usize, microbatches: usize) -> Settings {
+    let goal = Goal::Train(Optimizer { clip: Some(1.0), ..Optimizer::adamw(0.1) });
+    Settings { cores, plan: Plan { microbatches }, ..Settings::new(goal) }
+}
+
+/// The schedule that the pipeline makes on the way.
+fn scheduled(model: &Graph, settings: &Settings) -> Schedule {
+    let mut text = String::new();
+    let observe = |stage: &str, level: &dyn std::fmt::Display| {
+        if stage == "schedule" {
+            text = level.to_string();
+        }
+    };
+    compile_observed(model, settings, observe).expect("the model compiles");
+    text.parse().expect("a printed schedule parses")
+}
+
+fn a_step_allocates_nothing(family: &str, cores: usize, microbatches: usize) {
+    let settings = settings(cores, microbatches);
+    let mut trainer = Trainer::with_settings(&model(family, BATCH, TIME), &settings).expect("the model compiles");
+    let tokens: Vec<i64> = (0..BATCH * TIME).map(|i| (i * 7 % 256) as i64).collect();
+    let targets: Vec<i64> = (0..BATCH * TIME).map(|i| (i * 11 % 256) as i64).collect();
+    let feeds = [("tokens", Feed::I64(&tokens)), ("targets", Feed::I64(&targets))];
+    let mut counts = [0; 3];
+    let mut losses = [0.0; 3];
+    for (count, loss) in counts.iter_mut().zip(&mut losses) {
+        let before = allocations();
+        *loss = trainer.step(&feeds, 1e-3).expect("the step runs").loss;
+        *count = allocations() - before;
+    }
+    assert_eq!(counts, [0; 3], "allocations of {family} on {cores} cores, {microbatches} microbatches");
+    assert!(losses[2] < losses[0], "the steps train: {losses:?}");
+}
+
+fn the_arena_is_the_predicted_peak(family: &str) {
+    // Large enough for activations, not gradients, to make the difference between microbatches.
+    let model = model(family, 16, 128);
+    let mut arenas = Vec::new();
+    for microbatches in [1, 2, 4] {
+        let settings = settings(2, microbatches);
+        let schedule = scheduled(&model, &settings);
+        let trainer = Trainer::with_settings(&model, &settings).expect("the model compiles");
+        let arena = trainer.session().arena_bytes() as u64;
+        assert_eq!(arena, schedule.peak, "{family}, {microbatches} microbatches");
+        assert_eq!(trainer.session().program().arena(), schedule.peak, "{family}, {microbatches} microbatches");
+        arenas.push(arena);
+    }
+    assert!(arenas.is_sorted_by(|a, b| a > b), "{family}: more microbatches need less memory: {arenas:?}");
+}
+
+/// How much larger than the unavoidable bytes an arena may be.
+const LOOSENESS: f64 = 1.03;
+
+fn the_arena_is_tight(family: &str, microbatches: usize) {
+    let schedule = scheduled(&model(family, 8, 128), &settings(2, microbatches));
+    let ratio = schedule.peak as f64 / schedule.live as f64;
+    assert!((1.0..=LOOSENESS).contains(&ratio), "{family}: {} of {} bytes", schedule.peak, schedule.live);
+}
+
+#[test]
+fn a_replayed_step_allocates_nothing_and_fits_its_arena() {
+    let before = allocations();
+    drop(std::hint::black_box(vec![1u8; 100]));
+    assert!(allocations() > before, "the allocator counts");
+    for family in ["gpt2", "llama"] {
+        for (cores, microbatches) in [(1, 1), (2, 1), (2, 2)] {
+            a_step_allocates_nothing(family, cores, microbatches);
+        }
+        the_arena_is_the_predicted_peak(family);
+        the_arena_is_tight(family, 1);
+    }
+    the_arena_is_tight("gpt2", 2);
+}

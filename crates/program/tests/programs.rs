@@ -1,0 +1,218 @@
+//! Building, checking, printing and fingerprinting programs.
+
+use phalanx_ir::TensorType;
+use phalanx_program::{Builder, MAX_SLICES, Port, PortKind, Program, ProgramError, Slice};
+
+const NONE: Slice = Slice { offset: 0, bytes: 0 };
+
+fn slice(offset: u64, bytes: u64) -> Slice {
+    Slice { offset, bytes }
+}
+
+fn port(name: &str, kind: PortKind, offset: u64) -> Port {
+    let ty = TensorType::f32([4]);
+    Port { name: name.into(), kind, slice: slice(offset, 16), ty }
+}
+
+/// Three kernels on four tensors, one used twice, with and without operands, words and working memory.
+fn sample() -> Builder {
+    let mut builder = Builder::new("sample", 512);
+    builder.port(port("x", PortKind::Input, 0));
+    builder.port(port("w", PortKind::Param, 64));
+    builder.port(port("m", PortKind::State, 128));
+    builder.port(port("y", PortKind::Output, 192));
+    builder.operation("fill", "start", &[], [&[], &[slice(256, 16)]], NONE);
+    builder.operation("mul", "layer one", &[4, u64::MAX], [&[slice(0, 16), slice(64, 16)], &[slice(192, 16)]], NONE);
+    builder.operation("fill", "layer one", &[7], [&[], &[slice(128, 16)]], slice(320, 100));
+    builder.operation("move", "end", &[1, 2, 3], [&[slice(256, 16)], &[slice(448, 8), slice(64, 16)]], NONE);
+    builder
+}
+
+fn sound() -> Program {
+    sample().finish().expect("the sample is sound")
+}
+
+#[test]
+fn what_was_built_can_be_read() {
+    let program = sound();
+    assert_eq!((program.name(), program.arena()), ("sample", 512));
+    assert_eq!(program.kernels(), ["fill", "mul", "move"], "each once, in order of first use");
+    let [first, second, third, last] = program.operations() else { panic!("four operations") };
+    assert_eq!((first.kernel, third.kernel), (0, 0), "one kernel, used twice");
+    assert_eq!(program.label(second), "layer one");
+    assert_eq!(program.label(third), "layer one");
+    assert_eq!(program.words(second), [4, u64::MAX]);
+    assert_eq!(program.slices(&second.reads), [slice(0, 16), slice(64, 16)]);
+    assert_eq!(program.slices(&last.writes), [slice(448, 8), slice(64, 16)]);
+    assert_eq!(third.scratch, slice(320, 100));
+    assert!(program.words(first).is_empty() && program.slices(&first.reads).is_empty());
+    assert_eq!(program.ports().len(), 4);
+}
+
+#[test]
+fn the_text_parses_to_the_same_program() {
+    let program = sound();
+    let text = program.to_string();
+    assert_eq!(text.parse::<Program>().expect("a printed program parses"), program);
+    assert_eq!(
+        text,
+        "program @sample {\n  arena 512\n  input \"x\" f32[4] at 0\n  param \"w\" f32[4] at 64\n  \
+         state \"m\" f32[4] at 128\n  output \"y\" f32[4] at 192\n  \
+         run fill [] -> 256+16 scratch 0+0 of \"start\"\n  \
+         run mul [4, 18446744073709551615] 0+16, 64+16 -> 192+16 scratch 0+0 of \"layer one\"\n  \
+         run fill [7] -> 128+16 scratch 320+100 of \"layer one\"\n  \
+         run move [1, 2, 3] 256+16 -> 448+8, 64+16 scratch 0+0 of \"end\"\n}"
+    );
+    let empty = Builder::new("empty", 0).finish().expect("nothing is sound");
+    assert_eq!(empty.to_string().parse::<Program>().expect("an empty program parses"), empty);
+}
+
+#[test]
+fn an_operation_may_write_nothing() {
+    let mut builder = Builder::new("sink", 64);
+    builder.operation("check", "x", &[], [&[slice(0, 16)], &[]], NONE);
+    let program = builder.finish().expect("a program may only look");
+    assert_eq!(program.to_string().parse::<Program>().expect("its text parses"), program);
+}
+
+/// Every change of one word of the text changes the fingerprint.
+#[test]
+fn every_field_is_in_the_hash() {
+    let program = sound();
+    assert_eq!(program.hash(), sound().hash());
+    let text = program.to_string();
+    let changes = [
+        ("@sample", "@other"),
+        ("arena 512", "arena 576"),
+        ("input \"x\"", "input \"z\""),
+        ("input \"x\"", "param \"x\""),
+        ("f32[4] at 0", "i32[4] at 0"),
+        ("f32[4] at 0", "f32[2, 2] at 0"),
+        ("f32[4] at 192", "f32[4] at 384"),
+        ("run mul", "run div"),
+        ("[4, 18446744073709551615]", "[4, 18446744073709551614]"),
+        ("[4, 18446744073709551615]", "[4]"),
+        ("0+16, 64+16 -> 192+16", "64+16, 0+16 -> 192+16"),
+        ("0+16, 64+16 -> 192+16", "0+16, 64+12 -> 192+16"),
+        ("0+16, 64+16 -> 192+16", "0+16 -> 64+16, 192+16"),
+        ("320+100", "320+96"),
+        ("320+100", "384+100"),
+        ("of \"end\"", "of \"start\""),
+    ];
+    let mut hashes = vec![program.hash()];
+    for (from, to) in changes {
+        let changed = text.replacen(from, to, 1);
+        assert_ne!(changed, text, "{from} is in the text");
+        let changed: Program = changed.parse().unwrap_or_else(|error| panic!("{from} to {to}: {error}"));
+        assert!(!hashes.contains(&changed.hash()), "{from} to {to}");
+        hashes.push(changed.hash());
+    }
+    let mut swapped: Vec<_> = text.lines().collect();
+    swapped.swap(6, 7);
+    let swapped: Program = swapped.join("\n").parse().expect("another order parses");
+    assert!(!hashes.contains(&swapped.hash()), "the order of operations counts");
+}
+
+fn errors(builder: Builder) -> Vec<ProgramError> {
+    builder.finish().expect_err("the program is not sound")
+}
+
+#[test]
+fn slices_are_aligned_and_inside_the_arena() {
+    let wrong = [slice(8, 16), slice(512, 16), slice(448, 65), slice(u64::MAX - 63, 128), slice(64, u64::MAX)];
+    for wrong in wrong {
+        for place in 0..3 {
+            let mut builder = sample();
+            let good = slice(384, 16);
+            let (read, write, scratch) = match place {
+                0 => (wrong, good, NONE),
+                1 => (good, wrong, NONE),
+                _ => (NONE, good, wrong),
+            };
+            builder.operation("k", "odd", &[], [&[read], &[write]], scratch);
+            let Slice { offset, bytes } = wrong;
+            let what = "operation 4 (k of odd)".to_string();
+            let expected = ProgramError::Slice { what, offset, bytes, arena: 512 };
+            assert!(errors(builder).contains(&expected), "{wrong:?} as operand {place}");
+        }
+        let mut builder = sample();
+        let ty = TensorType::f32([4]);
+        builder.port(Port { name: "odd".into(), kind: PortKind::Output, ty, slice: wrong });
+        let found = errors(builder);
+        assert!(matches!(&found[0], ProgramError::Slice { what, .. } if what == "port `odd`"), "{found:?}");
+    }
+}
+
+#[test]
+fn a_written_slice_overlaps_nothing() {
+    let (a, b, c) = (slice(0, 100), slice(64, 64), slice(192, 64));
+    let clashes: [(&[Slice], &[Slice], Slice); 6] = [
+        (&[a], &[b], NONE),
+        (&[b], &[a], NONE),
+        (&[a], &[a], NONE),
+        (&[], &[a, b], NONE),
+        (&[a], &[c], b),
+        (&[], &[a], b),
+    ];
+    for (reads, writes, scratch) in clashes {
+        let mut builder = Builder::new("clash", 256);
+        builder.operation("k", "l", &[], [reads, writes], scratch);
+        assert_eq!(errors(builder), [ProgramError::Overlap { what: "operation 0 (k of l)".into() }]);
+    }
+    let mut builder = Builder::new("fine", 256);
+    builder.operation("k", "l", &[], [&[a, b, a], &[c]], slice(128, 64));
+    builder.finish().expect("reads may overlap each other, and neighbours are apart");
+}
+
+#[test]
+fn an_operation_has_a_limited_number_of_operands() {
+    let slices: Vec<_> = (0..=MAX_SLICES as u64).map(|i| slice(64 * i, 4)).collect();
+    let most = &slices[..MAX_SLICES];
+    for (operands, sound) in [([most, &[][..]], true), ([&[][..], most], true), ([&slices, &[]], false), ([&[], &slices], false)]
+    {
+        let mut builder = Builder::new("many", 4096);
+        builder.operation("k", "l", &[], operands, NONE);
+        let expected = ProgramError::TooMany { what: "operation 0 (k of l)".into(), found: MAX_SLICES + 1 };
+        assert_eq!(builder.finish().err(), (!sound).then_some(vec![expected]));
+    }
+}
+
+#[test]
+fn ports_have_their_own_name_and_the_bytes_of_their_type() {
+    let mut builder = sample();
+    builder.port(port("x", PortKind::Output, 384));
+    assert_eq!(errors(builder), [ProgramError::Port { name: "x".into() }]);
+    let mut builder = sample();
+    builder.port(Port { slice: slice(384, 12), ..port("short", PortKind::Input, 384) });
+    let found = errors(builder);
+    assert_eq!(found, [ProgramError::Port { name: "short".into() }]);
+    assert_eq!(found[0].to_string(), "port `short` is named twice or does not have the bytes of its type");
+}
+
+#[test]
+fn all_errors_are_reported() {
+    let mut builder = sample();
+    builder.port(port("x", PortKind::Output, 384));
+    builder.operation("k", "l", &[], [&[slice(8, 8)], &[slice(1024, 8)]], NONE);
+    assert_eq!(errors(builder).len(), 3);
+}
+
+#[test]
+fn unsound_and_malformed_texts_are_refused() {
+    let text = sound().to_string();
+    let changes = [
+        ("arena 512", "arena 128", "not a sound program"),
+        ("arena 512", "arena", "expected"),
+        ("input \"x\"", "inlet \"x\"", "neither `run` nor"),
+        ("256+16", "256", "not a slice"),
+        ("of \"end\"", "of \"end\" x", "left over"),
+        ("[7]", "[seven]", "not a parameter word"),
+        ("program", "schedule", "program"),
+    ];
+    for (from, to, message) in changes {
+        let error = text.replacen(from, to, 1).parse::<Program>().expect_err("the text is wrong");
+        assert!(error.to_string().contains(message), "{from} to {to}: {error}");
+    }
+    assert!("".parse::<Program>().is_err());
+    assert!("program @p {\n}".parse::<Program>().is_err());
+}

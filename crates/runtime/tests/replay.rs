@@ -1,0 +1,178 @@
+//! Replaying with kernels that only count and copy.
+
+use std::cell::RefCell;
+
+use phalanx_ir::TensorType;
+use phalanx_program::{Builder, Port, PortKind, Program, Slice};
+use phalanx_runtime::{Args, Kernels, PortError, Replay};
+
+const NONE: Slice = Slice { offset: 0, bytes: 0 };
+
+fn slice(offset: u64, bytes: u64) -> Slice {
+    Slice { offset, bytes }
+}
+
+/// What a kernel was called with: its number, words, sizes of reads, writes and working memory.
+type Called = (usize, Vec<u64>, Vec<usize>, Vec<usize>, usize);
+
+/// Remembers every call; kernel 0 copies, kernel 1 adds its first word to every byte, kernel 2 counts in its state.
+#[derive(Default)]
+struct Recorder {
+    calls: RefCell<Vec<Called>>,
+}
+
+impl Kernels for Recorder {
+    fn execute(&self, kernel: usize, mut args: Args<'_>) {
+        let reads = args.reads.iter().map(|slice| slice.len()).collect();
+        let writes = args.writes.iter().map(|slice| slice.len()).collect();
+        self.calls.borrow_mut().push((kernel, args.words.to_vec(), reads, writes, args.scratch.len()));
+        match kernel {
+            0 => args.writes[0].copy_from_slice(args.reads[0]),
+            1 => {
+                args.scratch.fill(0xff);
+                let add = |(to, from): (&mut u8, &u8)| *to = from.wrapping_add(args.words[0] as u8);
+                args.writes[0].iter_mut().zip(args.reads[0]).for_each(add);
+            }
+            _ => args.writes[0][0] += 1,
+        }
+    }
+}
+
+fn port(name: &str, kind: PortKind, offset: u64) -> Port {
+    let ty = TensorType::f32([2]);
+    Port { name: name.into(), kind, slice: slice(offset, 8), ty }
+}
+
+/// y = x + 3 + 4 byte by byte, in two steps, and a state that counts runs.
+fn program() -> Program {
+    let mut builder = Builder::new("chain", 448);
+    builder.port(port("x", PortKind::Input, 0));
+    builder.port(port("y", PortKind::Output, 64));
+    builder.port(port("n", PortKind::State, 128));
+    builder.operation("copy", "start", &[], [&[slice(0, 8)], &[slice(192, 8)]], NONE);
+    builder.operation("add", "a", &[3, 99], [&[slice(192, 8)], &[slice(256, 8)]], slice(320, 100));
+    builder.operation("add", "b", &[4], [&[slice(256, 8)], &[slice(64, 8)]], NONE);
+    builder.operation("count", "n", &[], [&[], &[slice(128, 8)]], NONE);
+    builder.finish().expect("the program is sound")
+}
+
+fn replay() -> Replay<Recorder> {
+    Replay::new(program(), Recorder::default())
+}
+
+#[test]
+fn operations_run_in_order_with_their_arguments() {
+    let mut replay = replay();
+    replay.write("x", &[1, 2, 3, 4, 5, 6, 7, 255]).expect("the port is there");
+    replay.run();
+    assert_eq!(replay.read("y").expect("the port is there"), [8, 9, 10, 11, 12, 13, 14, 6]);
+    let calls = replay.kernels().calls.borrow();
+    assert_eq!(
+        *calls,
+        [
+            (0, vec![], vec![8], vec![8], 0),
+            (1, vec![3, 99], vec![8], vec![8], 100),
+            (1, vec![4], vec![8], vec![8], 0),
+            (2, vec![], vec![], vec![8], 0),
+        ]
+    );
+}
+
+#[test]
+fn state_lives_across_runs_and_inputs_can_change() {
+    let mut replay = replay();
+    for run in 1..=5u8 {
+        replay.write("x", &[run; 8]).expect("the port is there");
+        replay.run();
+        assert_eq!(replay.read("n").expect("the port is there")[0], run);
+        assert_eq!(replay.read("y").expect("the port is there"), [run + 7; 8]);
+    }
+    assert_eq!(replay.kernels().calls.borrow().len(), 20);
+}
+
+#[test]
+fn an_observer_sees_every_position_and_decides_when_it_runs() {
+    let mut replay = replay();
+    let mut seen = Vec::new();
+    replay.run_observed(|position, execute| {
+        execute();
+        seen.push(position);
+    });
+    assert_eq!(seen, [0, 1, 2, 3]);
+    assert_eq!(replay.kernels().calls.borrow().len(), 4);
+}
+
+#[test]
+fn the_arena_is_zero_at_first_and_as_large_as_the_program_says() {
+    let mut builder = Builder::new("large", 1 << 20);
+    let ty = TensorType::f32([1 << 18]);
+    builder.port(Port { name: "all".into(), kind: PortKind::State, ty, slice: slice(0, 1 << 20) });
+    let program = builder.finish().expect("the program is sound");
+    let mut replay = Replay::new(program, Recorder::default());
+    assert_eq!(replay.arena_bytes(), 1 << 20);
+    assert!(replay.read("all").expect("the port is there").iter().all(|&byte| byte == 0));
+    replay.run();
+    assert!(replay.read("all").expect("the port is there").iter().all(|&byte| byte == 0), "nothing to run");
+}
+
+#[test]
+fn slices_are_aligned_in_memory() {
+    let mut replay = replay();
+    for name in ["x", "y", "n"] {
+        let address = replay.bytes_mut(name).expect("the port is there").as_ptr() as usize;
+        assert!(address.is_multiple_of(phalanx_program::ALIGNMENT as usize), "{name} at {address}");
+    }
+}
+
+#[test]
+fn unknown_ports_are_named_with_the_known_ones() {
+    let mut replay = replay();
+    let error = replay.read("z").expect_err("there is no such port");
+    let known = "x, y, n".to_string();
+    assert_eq!(error, PortError::Unknown { program: "chain".into(), name: "z".into(), known });
+    assert_eq!(error.to_string(), "program `chain` has no tensor `z`; it has x, y, n");
+    assert_eq!(replay.write("z", &[]).expect_err("there is no such port"), error);
+    assert_eq!(replay.bytes_mut("z").expect_err("there is no such port"), error);
+    assert_eq!(replay.port("z").expect_err("there is no such port"), error);
+}
+
+#[test]
+fn a_write_brings_exactly_the_bytes_of_the_tensor() {
+    let mut replay = replay();
+    replay.write("x", &[1; 8]).expect("eight bytes fit");
+    for found in [0, 7, 9] {
+        let error = replay.write("x", &vec![2; found]).expect_err("another size does not fit");
+        assert_eq!(error, PortError::Size { name: "x".into(), ty: "f32[2]".into(), need: 8, found });
+    }
+    assert_eq!(replay.read("x").expect("the port is there"), [1; 8], "a refused write changes nothing");
+}
+
+#[test]
+fn a_program_of_many_operations_runs_them_all() {
+    for n in [1usize, 1000, 100_000] {
+        let mut builder = Builder::new("chain", 128);
+        builder.port(port("n", PortKind::State, 64));
+        builder.operation("copy", "", &[], [&[slice(0, 8)], &[slice(64, 8)]], NONE);
+        builder.operation("add", "", &[0], [&[slice(0, 8)], &[slice(64, 8)]], NONE);
+        for _ in 0..n {
+            builder.operation("count", "", &[], [&[], &[slice(64, 8)]], NONE);
+        }
+        let program = builder.finish().expect("the program is sound");
+        let mut replay = Replay::new(program, Wrapping);
+        replay.run();
+        let bytes = replay.read("n").expect("the port is there");
+        assert_eq!(u64::from_le_bytes(bytes.try_into().expect("eight bytes")), n as u64);
+    }
+}
+
+/// Counts in eight bytes; the other kernels do nothing.
+struct Wrapping;
+
+impl Kernels for Wrapping {
+    fn execute(&self, kernel: usize, mut args: Args<'_>) {
+        if kernel == 2 {
+            let state: &mut [u8; 8] = (&mut *args.writes[0]).try_into().expect("eight bytes");
+            *state = (u64::from_le_bytes(*state) + 1).to_le_bytes();
+        }
+    }
+}

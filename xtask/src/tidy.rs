@@ -1,0 +1,113 @@
+//! Rules that no compiler checks: who may use whom, how files begin and how long they are.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Our crates and which of ours each may use.
+const DIRECTIONS: &[(&str, &[&str])] = &[
+    ("ir", &[]),
+    ("models", &["ir"]),
+    ("plan", &["ir"]),
+    ("lower", &["ir"]),
+    ("schedule", &["ir"]),
+    ("program", &["ir"]),
+    ("kernels", &["ir"]),
+    ("runtime", &["program"]),
+    ("driver", &["ir", "models", "plan", "lower", "schedule", "program", "runtime", "kernels"]),
+    ("cli", &["driver"]),
+    ("testkit", &["ir"]),
+];
+
+/// Crates that may contain unsafe code.
+const UNSAFE: &[&str] = &["runtime", "kernels"];
+
+/// Lines above which a file must say in its head why it is long.
+const LONG: usize = 600;
+
+/// Text that must not be in the code. The parts are joined so that this file does not contain them.
+const FORBIDDEN: &[(&str, &str)] = &[
+    ("todo", "!("),
+    ("unimplemented", "!("),
+    ("dbg", "!("),
+    ("#[igno", "re"),
+    ("thread::sl", "eep"),
+    ("FIX", "ME"),
+];
+
+/// Checks all rules and lists every offence.
+pub fn tidy(root: &Path) -> Result<(), String> {
+    let mut offences = Vec::new();
+    for (name, allowed) in DIRECTIONS {
+        let dir = root.join("crates").join(name);
+        check_manifest(&dir, name, allowed, &mut offences);
+        check_unsafe(&dir, name, &mut offences);
+    }
+    let mut files = Vec::new();
+    for top in ["crates", "xtask", "examples"] {
+        collect(&root.join(top), &mut files);
+    }
+    for file in &files {
+        check_file(root, file, &mut offences);
+    }
+    match offences.len() {
+        0 => Ok(()),
+        count => Err(format!("{count} untidy places:\n  {}", offences.join("\n  "))),
+    }
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+fn check_manifest(dir: &Path, name: &str, allowed: &[&str], offences: &mut Vec<String>) {
+    let manifest = read(&dir.join("Cargo.toml"));
+    let normal = manifest.split("[dev-dependencies]").next().unwrap_or_default();
+    for (other, _) in DIRECTIONS {
+        let package = if *other == "driver" { "phalanx".to_string() } else { format!("phalanx-{other}") };
+        let used = normal.lines().any(|line| line.starts_with(&format!("{package}.")) || line.starts_with(&format!("{package} ")));
+        if used && !allowed.contains(other) {
+            offences.push(format!("crate {name} must not use {other}: see ARCHITECTURE.md"));
+        }
+    }
+    if manifest.is_empty() {
+        offences.push(format!("crate {name} has no manifest"));
+    }
+}
+
+fn check_unsafe(dir: &Path, name: &str, offences: &mut Vec<String>) {
+    let head = ["lib.rs", "main.rs"].map(|file| read(&dir.join("src").join(file))).concat();
+    if !UNSAFE.contains(&name) && !head.contains("#![forbid(unsafe_code)]") {
+        offences.push(format!("crate {name} must start with #![forbid(unsafe_code)]"));
+    }
+}
+
+fn collect(dir: &Path, files: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+fn check_file(root: &Path, path: &Path, offences: &mut Vec<String>) {
+    let text = read(path);
+    let name = path.strip_prefix(root).unwrap_or(path).display().to_string();
+    let lines = text.lines().count();
+    if !text.starts_with("//!") {
+        offences.push(format!("{name}: a file begins with `//!` and what it is"));
+    }
+    if lines > LONG && !text.contains("Long because") {
+        offences.push(format!("{name}: {lines} lines; split it, or say `Long because …` in its head"));
+    }
+    for (first, second) in FORBIDDEN {
+        let word = format!("{first}{second}");
+        if let Some(line) = text.lines().position(|line| line.contains(&word)) {
+            offences.push(format!("{name}:{}: `{word}` must not be here", line + 1));
+        }
+    }
+}
