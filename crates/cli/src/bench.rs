@@ -24,7 +24,7 @@ pub enum Command {
 /// Cubes and the shapes of a transformer, both libraries in turns in one process; the ratio is of best times, above 1
 /// where ours is faster.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  phalanx bench gemm --cores 1")]
+#[command(allow_negative_numbers = true, after_help = "Example:\n  phalanx bench gemm --cores 1")]
 pub struct GemmArgs {
     /// Cores to use; 0 for all
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -113,8 +113,10 @@ fn print_train(result: &TrainResult) -> Result<(), Failure> {
     let TrainBench { layers, heads, width, context, batch, vocab, cores, steps, .. } = result.bench;
     output::line(format!(
         "gpt2 {layers} layers, {heads} heads, width {width}, vocabulary {vocab}: {} parameters; {batch} x {context} \
-         tokens a step, {cores} cores, {steps} steps",
-        output::grouped(result.parameters)
+         tokens a step, {}, {}",
+        output::grouped(result.parameters),
+        output::count(cores, "core"),
+        output::count(steps, "step")
     ))?;
     let rate = |rate: f64| output::grouped(rate as u64);
     let (median, best) = (rate(result.tokens_per_s), rate(result.best_tokens_per_s));
@@ -143,7 +145,8 @@ fn gemm(args: &GemmArgs) -> Result<(), Failure> {
     if !args.json {
         let peer = if blas.is_some() { "OpenBLAS" } else { "no OpenBLAS found" };
         output::line(format!(
-            "{cores} cores, FMA peak {peak:.1} GFLOP/s, {peer}; GFLOP/s at the best of the times"
+            "{}, FMA peak {peak:.1} GFLOP/s, {peer}; GFLOP/s at the best of the times",
+            output::count(cores, "core")
         ))?;
     }
     let mut results = Vec::new();

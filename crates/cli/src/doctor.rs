@@ -18,11 +18,14 @@ use crate::{flags, output};
 /// Runs operator cases forward and backward through the whole compiler, on the reference and on the fast kernels. The
 /// last line counts cases; a case passes if both kernels pass. The exit code is 1 if any failed.
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Examples:
   phalanx doctor
   phalanx doctor --isa portable --cores 1
-  phalanx doctor --ops cases.jsonl          # one case a line, as golden/OPS.md describes")]
+  phalanx doctor --ops cases.jsonl          # one case a line, as golden/OPS.md describes"
+)]
 pub struct Args {
     /// File of operator cases; a built-in set if absent
     #[arg(long, value_name = "FILE.jsonl")]

@@ -17,11 +17,14 @@ use crate::output;
 ///
 /// Without --after it lists the stages. The text of every stage can be parsed back by the library.
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Examples:
   phalanx explain
   phalanx explain --after build --layers 1
-  phalanx explain --after emit --model llama --hf model/ --batch 2")]
+  phalanx explain --after emit --hf model/ --batch 2"
+)]
 pub struct Args {
     /// Configuration file, as for train
     config: Option<PathBuf>,

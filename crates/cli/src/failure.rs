@@ -3,6 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use phalanx::Error;
 
 /// Why a command ends early.
@@ -52,6 +53,9 @@ impl From<io::Error> for Failure {
 /// The parser's message without its usage section.
 impl From<clap::Error> for Failure {
     fn from(error: clap::Error) -> Self {
+        if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            return Failure::Input("a command is missing; --help lists them".into());
+        }
         let text = error.render().to_string();
         let is_news = |line: &str| !line.is_empty() && !line.starts_with("tip: to pass");
         let told =

@@ -37,7 +37,7 @@ pub struct ModelFlags {
     #[arg(long, value_name = "N")]
     context: Option<usize>,
     /// Probability of dropping an element, below 1
-    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    #[arg(long, value_name = "F")]
     dropout: Option<f32>,
 }
 
@@ -55,25 +55,25 @@ pub struct StepFlags {
     #[arg(long, value_name = "RULE", value_parser = rules())]
     optimizer: Option<OptimizerKind>,
     /// Decay of the first moment (adam, adamw)
-    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    #[arg(long, value_name = "F")]
     beta1: Option<f32>,
     /// Decay of the second moment (adam, adamw)
-    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    #[arg(long, value_name = "F")]
     beta2: Option<f32>,
     /// Added to the root of the second moment (adam, adamw)
-    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    #[arg(long, value_name = "F")]
     eps: Option<f32>,
     /// Momentum (sgd)
-    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    #[arg(long, value_name = "F")]
     momentum: Option<f32>,
     /// Look ahead along the momentum (sgd)
     #[arg(long)]
     nesterov: bool,
     /// Weight decay of matrices
-    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    #[arg(long, value_name = "F")]
     weight_decay: Option<f32>,
     /// Largest gradient norm let through; 0 for no clipping
-    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    #[arg(long, value_name = "F")]
     clip: Option<f32>,
     /// Seed of initialization, data order and dropout
     #[arg(long, value_name = "N")]
@@ -97,10 +97,10 @@ pub struct RunFlags {
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
     /// Highest learning rate
-    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    #[arg(long, value_name = "F")]
     lr: Option<f32>,
     /// Learning rate of the last step, as a share of the highest
-    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    #[arg(long, value_name = "F")]
     lr_floor: Option<f32>,
     /// Steps of linear warm-up
     #[arg(long, value_name = "N")]

@@ -14,10 +14,13 @@ use crate::{flags, output};
 ///
 /// Temperature 0 takes the likeliest token every time. The same seed gives the same text on any number of cores.
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Examples:
   phalanx generate --hf out --prompt 'the cat '
-  phalanx generate --hf gpt2 --prompt 'Once upon a time' --temperature 0.8 --seed 7")]
+  phalanx generate --hf gpt2 --prompt 'Once upon a time' --temperature 0.8 --seed 7"
+)]
 pub struct Args {
     /// Hugging Face directory, for example one that `train --save` wrote
     #[arg(long, value_name = "DIR")]
@@ -29,7 +32,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 100)]
     tokens: usize,
     /// 0 is greedy, 1 is the model's distribution
-    #[arg(long, value_name = "F", default_value_t = 0.0, value_parser = rate, allow_negative_numbers = true)]
+    #[arg(long, value_name = "F", default_value_t = 0.0, value_parser = rate)]
     temperature: f32,
     /// Seed of the draws
     #[arg(long, value_name = "N", default_value_t = 0)]

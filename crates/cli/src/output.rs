@@ -51,6 +51,11 @@ pub fn grouped(count: u64) -> String {
     text
 }
 
+/// A number of things: `1 core`, `2 cores`.
+pub fn count(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
 /// The most memory this process has held, where the system tells.
 pub fn peak_resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;

@@ -14,10 +14,13 @@ use crate::{flags, output};
 /// Writes `loss` (f32 [N]), `grad.<name>` of the first step and `weight.<name>` after the last. Every parameter
 /// decays, gradients are not clipped, dropout is off.
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Example:
   phalanx step --hf gpt2/ --batch batch.safetensors --steps 5 --out result.safetensors
-where batch.safetensors holds `tokens` and `targets`, i64 [batch, context].")]
+where batch.safetensors holds `tokens` and `targets`, i64 [batch, context]."
+)]
 pub struct Args {
     /// Hugging Face directory with the weights to start from
     #[arg(long, value_name = "DIR")]
@@ -32,19 +35,19 @@ pub struct Args {
     #[arg(long, value_name = "FILE.safetensors")]
     out: PathBuf,
     /// Constant learning rate
-    #[arg(long, value_name = "F", default_value_t = 1e-3, value_parser = rate, allow_negative_numbers = true)]
+    #[arg(long, value_name = "F", default_value_t = 1e-3, value_parser = rate)]
     lr: f32,
     /// Decay of the first moment
-    #[arg(long, value_name = "F", default_value_t = 0.9, value_parser = share, allow_negative_numbers = true)]
+    #[arg(long, value_name = "F", default_value_t = 0.9, value_parser = share)]
     beta1: f32,
     /// Decay of the second moment
-    #[arg(long, value_name = "F", default_value_t = 0.95, value_parser = share, allow_negative_numbers = true)]
+    #[arg(long, value_name = "F", default_value_t = 0.95, value_parser = share)]
     beta2: f32,
     /// Added to the root of the second moment
-    #[arg(long, value_name = "F", default_value_t = 1e-8, value_parser = rate, allow_negative_numbers = true)]
+    #[arg(long, value_name = "F", default_value_t = 1e-8, value_parser = rate)]
     eps: f32,
     /// Decoupled weight decay of every parameter
-    #[arg(long, value_name = "F", default_value_t = 0.1, value_parser = rate, allow_negative_numbers = true)]
+    #[arg(long, value_name = "F", default_value_t = 0.1, value_parser = rate)]
     weight_decay: f32,
     /// Parts into which the batch is cut
     #[arg(long, value_name = "N", default_value = "1", value_parser = at_least_one)]

@@ -16,7 +16,9 @@ use crate::{output, plot, stop};
 /// Without arguments it trains a small GPT-2 on sentences of an embedded grammar whose entropy is known, so that the
 /// loss can be shown next to the best possible one. Flags win over the file, the file over the defaults.
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Examples:
   phalanx train
   phalanx train --model llama --size tiny --steps 1000 --data book.txt --save out
@@ -24,7 +26,8 @@ Examples:
 A file has the flags' names with underscores, one a line:
   model = \"gpt2\"
   kv_heads = 2
-  weight_decay = 0.05")]
+  weight_decay = 0.05"
+)]
 pub struct Args {
     /// Configuration file
     config: Option<PathBuf>,
@@ -85,29 +88,35 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
 
 fn opening(run: &Run) -> String {
     let (model, config) = (run.model(), run.config());
-    let (parameters, steps) = (output::grouped(model.parameters()), config.steps);
-    let (batch, context, cores) = (config.batch, config.context_of(model), config.cores());
+    let (parameters, steps) =
+        (output::grouped(model.parameters()), output::count(config.steps as usize, "step"));
+    let (batch, context, cores) =
+        (config.batch, config.context_of(model), output::count(config.cores(), "core"));
     let (family, data) = (model.family(), run.data().name());
-    format!(
-        "{family}, {parameters} parameters, on {data}: {steps} steps of {batch} x {context} tokens, {cores} cores"
-    )
+    format!("{family}, {parameters} parameters, on {data}: {steps} of {batch} x {context} tokens, {cores}")
 }
 
-/// Steps until done or asked to stop, at least one.
+/// Steps until done or asked to stop, at least one, and reports each.
 fn steps(run: &mut Run, json: bool) -> Result<(), Failure> {
     let bar = if json { ProgressBar::hidden() } else { bar(run) };
-    loop {
+    let mut step = || {
         let report = run.step()?;
+        bar.inc(1);
         match json {
             true => output::json(&report)?,
             false => bar.set_message(message(&report, run.data().entropy())),
         }
-        bar.inc(1);
-        if run.is_done() || stop::is_asked() {
-            bar.finish_and_clear();
-            return Ok(());
+        Ok(run.is_done() || stop::is_asked())
+    };
+    let result = loop {
+        match step() {
+            Ok(false) => {}
+            Ok(true) => break Ok(()),
+            Err(failure) => break Err(failure),
         }
-    }
+    };
+    bar.finish_and_clear();
+    result
 }
 
 fn bar(run: &Run) -> ProgressBar {

@@ -1,4 +1,5 @@
 //! The other commands: step, explain, doctor, generate, bench.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

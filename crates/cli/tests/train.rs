@@ -1,4 +1,5 @@
 //! `phalanx train`: the lines it prints, that they are the same every time, and how it stops.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 
@@ -106,6 +107,11 @@ fn mistakes_in_flags_are_named() {
         (&["--batch", "0"], &["`batch` is 0"]),
         (&["--batch", "3", "--accumulate", "2"], &["3", "2"]),
         (&["--heads", "3", "--width", "16"], &["16", "3", "heads"]),
+        (&["--batch", "99999999"], &["bytes of memory", "smaller"]),
+        (&["--kv-heads", "2"], &["kv_heads", "2", "llama"]),
+        (&["--lr-floor", "-3"], &["lr_floor", "-3"]),
+        (&["--tokenizer", "t.json"], &["tokenizer", "t.json", "data"]),
+        (&["--seed", "-1"], &["--seed", "-1"]),
         (&["--layers", "0"], &["layers"]),
         (&["--width", "0"], &["width"]),
         (&["--context", "0"], &["context"]),

@@ -53,6 +53,20 @@ pub enum Error {
     /// No text can be written.
     #[error(transparent)]
     Generate(#[from] crate::generate::GenerateError),
+    /// A step does not fit this machine.
+    #[error("a step needs {need} bytes of memory but {have} are free; use a smaller model, batch or context, or cut the batch into more parts")]
+    Memory {
+        /// Bytes of the arena.
+        need: u64,
+        /// Bytes to be had.
+        have: u64,
+    },
+    /// A trainer was asked for with another goal.
+    #[error("a trainer needs the goal Train(optimizer), not {goal}; use a Session for other goals")]
+    NotTraining {
+        /// The goal.
+        goal: String,
+    },
     /// The loss is no longer a number.
     #[error("the loss is {loss} at step {step}: the run has diverged; lower the learning rate or clip gradients")]
     Diverged {

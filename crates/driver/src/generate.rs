@@ -96,7 +96,7 @@ pub fn generate(request: &Request, mut emit: impl FnMut(&str)) -> Result<Outcome
     };
     let tokenizer = tokenizer(request, vocab)?;
     let prompt = encode(&tokenizer, &request.prompt, vocab)?;
-    let time = context.min(prompt.len() + request.tokens);
+    let time = context.min(prompt.len().saturating_add(request.tokens));
     let settings = Settings { cores: request.cores, ..Settings::new(Goal::Infer) };
     let mut session = Session::new(&model.logits_graph(1, time)?, &settings)?;
     for (name, values) in &hf::read_weights(&request.hf, &hf::parameters(&model)?)? {

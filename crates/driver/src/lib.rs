@@ -12,6 +12,7 @@ mod bounds;
 mod device;
 mod emit;
 mod error;
+mod memory;
 mod session;
 mod trainer;
 

@@ -12,7 +12,7 @@ use phalanx_runtime::{PortError, Replay};
 use crate::bounds::Bound;
 use crate::device::{CpuDevice, Flavor};
 use crate::pipeline::{Settings, compile};
-use crate::Error;
+use crate::{Error, memory};
 
 /// Values for one input.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +58,7 @@ impl Session {
     /// The same with a chosen version of every kernel.
     pub fn with_kernels(model: &Graph, settings: &Settings, flavor: Flavor) -> Result<Self, Error> {
         let program = compile(model, settings)?;
+        memory::check(program.arena())?;
         let device = CpuDevice::new(&program, settings.cores, flavor);
         let mut session = Session { replay: Replay::new(program, device), bounds: Bound::of(model) };
         session.initialize(model, settings.seed, &Team::new(settings.cores))?;
@@ -105,11 +106,15 @@ impl Session {
         if given != dtype {
             let ty = self.replay.port(name)?.ty.to_string();
             let need = self.replay.port(name)?.ty.bytes();
-            return Err(PortError::Size { name: format!("{name} as {given}"), ty, need, found: bytes.len() }.into());
+            return Err(
+                PortError::Size { name: format!("{name} as {given}"), ty, need, found: bytes.len() }.into()
+            );
         }
         match values {
             Feed::I64(values) => Bound::check(&self.bounds, name, values.iter().copied())?,
-            Feed::I32(values) => Bound::check(&self.bounds, name, values.iter().map(|&value| i64::from(value)))?,
+            Feed::I32(values) => {
+                Bound::check(&self.bounds, name, values.iter().map(|&value| i64::from(value)))?
+            }
             Feed::F32(_) => {}
         }
         Ok(self.replay.write(name, bytes)?)
@@ -120,7 +125,9 @@ impl Session {
         let ty = &self.replay.port(name)?.ty;
         if ty.dtype != DType::F32 {
             let (need, found) = (ty.bytes(), ty.shape.elements() * DType::F32.bytes());
-            return Err(PortError::Size { name: format!("{name} as f32"), ty: ty.to_string(), need, found }.into());
+            return Err(
+                PortError::Size { name: format!("{name} as f32"), ty: ty.to_string(), need, found }.into()
+            );
         }
         Ok(bytemuck::cast_slice(self.replay.read(name)?))
     }

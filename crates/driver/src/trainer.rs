@@ -32,12 +32,12 @@ impl Trainer {
         Trainer::with_settings(model, &Settings::new(Goal::Train(optimizer)))
     }
 
-    /// The same with all settings; the goal must be training.
+    /// The same with all settings; another goal than training is an error.
     pub fn with_settings(model: &Graph, settings: &Settings) -> Result<Self, Error> {
-        let session = Session::new(model, settings)?;
         let Goal::Train(optimizer) = &settings.goal else {
-            unreachable!("a trainer is made with a training goal");
+            return Err(Error::NotTraining { goal: format!("{:?}", settings.goal) });
         };
+        let session = Session::new(model, settings)?;
         let loss = model.values()[model.outputs()[0]].name.clone();
         Ok(Trainer { session, rule: optimizer.rule, clips: optimizer.clip.is_some(), loss, done: 0 })
     }

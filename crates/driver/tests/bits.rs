@@ -50,7 +50,8 @@ fn llama(dropout: f32) -> Graph {
 }
 
 fn mlp(loss: MlpLoss) -> Graph {
-    let config = MlpConfig { inputs: 19, hidden: vec![33, 21], outputs: 5, activation: Activation::Relu, loss };
+    let config =
+        MlpConfig { inputs: 19, hidden: vec![33, 21], outputs: 5, activation: Activation::Relu, loss };
     ModelConfig::Mlp(config).training_graph(4 * BATCH, 1).expect("the sizes are legal")
 }
 

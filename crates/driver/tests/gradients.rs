@@ -6,7 +6,7 @@ use half::bf16;
 use phalanx::ir::graph::Graph;
 use phalanx::ir::{Activation, Binary, DType, Op, Unary};
 use phalanx::pipeline::Settings;
-use phalanx::{Feed, Flavor, Goal, Leaves, Session};
+use phalanx::{Feed, Flavor, Goal, Leaves, Plan, Session};
 use phalanx_testkit::generate::{random_graph, random_inputs};
 use phalanx_testkit::{Tensor, differences, eval};
 
@@ -55,7 +55,11 @@ impl Case {
         let mut worst: f64 = 0.0;
         let mut compare = |name: &str, found: &[f32], expected: &Tensor| {
             let error = error_of(found, expected);
-            assert!(error <= 1.0, "{name} is off by {error:.1} tolerances: {found:?}, not {:?}: {what}", expected.data);
+            assert!(
+                error <= 1.0,
+                "{name} is off by {error:.1} tolerances: {found:?}, not {:?}: {what}",
+                expected.data
+            );
             worst = worst.max(error);
         };
         for (name, expected) in &self.outputs {
@@ -132,7 +136,10 @@ fn check_all(cases: &[(&str, &str)]) {
 #[test]
 fn products() {
     check_all(&[
-        ("linear", "%x = param init=ones f32[5, 37]\n%w = param init=ones f32[19, 37]\n%y = linear %x, %w : f32[5, 19]"),
+        (
+            "linear",
+            "%x = param init=ones f32[5, 37]\n%w = param init=ones f32[19, 37]\n%y = linear %x, %w : f32[5, 19]",
+        ),
         (
             "linear with bias, [in, out]",
             "%x = param init=ones f32[3, 5, 7]\n%w = param init=ones f32[7, 9]\n%b = param init=ones f32[9]\n\
@@ -149,7 +156,10 @@ fn products() {
              %h = linear %x, %w : f32[5, 6]\n%v = reshape shape=[5, 2, 3] %h : f32[5, 2, 3]\n\
              %y = add %r, %v : f32[5, 2, 3]",
         ),
-        ("matmul", "%a = param init=ones f32[5, 9]\n%b = param init=ones f32[9, 17]\n%y = matmul %a, %b : f32[5, 17]"),
+        (
+            "matmul",
+            "%a = param init=ones f32[5, 9]\n%b = param init=ones f32[9, 17]\n%y = matmul %a, %b : f32[5, 17]",
+        ),
         (
             "matmul aᵀ",
             "%a = param init=ones f32[3, 9, 5]\n%b = param init=ones f32[3, 9, 7]\n\
@@ -194,14 +204,24 @@ fn elementwise() {
         let name = unary.parts().0;
         check_layers(&name, &format!("%x = param init=ones f32[37]\n%y = {name} %x : f32[37]"));
     }
-    let scalars = [Unary::AddScalar(0.5), Unary::SubScalar(0.5), Unary::MulScalar(-1.5), Unary::DivScalar(1.5)];
+    let scalars =
+        [Unary::AddScalar(0.5), Unary::SubScalar(0.5), Unary::MulScalar(-1.5), Unary::DivScalar(1.5)];
     let powers = [0.5, 2.0, 3.0, -1.0].map(Unary::PowScalar);
     for unary in scalars.into_iter().chain(powers) {
         let (name, scalar) = unary.parts();
         let scalar = scalar.expect("a function with a scalar");
-        check_layers(&name, &format!("%x = param init=ones f32[19]\n%y = {name} scalar={scalar} %x : f32[19]"));
+        check_layers(
+            &name,
+            &format!("%x = param init=ones f32[19]\n%y = {name} scalar={scalar} %x : f32[19]"),
+        );
     }
-    let shapes = [("[3, 5]", "[3, 5]"), ("[3, 5]", "[5]"), ("[3, 1]", "[7, 1, 5]"), ("[]", "[5]"), ("[3, 1, 5]", "[1, 7, 1]")];
+    let shapes = [
+        ("[3, 5]", "[3, 5]"),
+        ("[3, 5]", "[5]"),
+        ("[3, 1]", "[7, 1, 5]"),
+        ("[]", "[5]"),
+        ("[3, 1, 5]", "[1, 7, 1]"),
+    ];
     let results = ["[3, 5]", "[3, 5]", "[7, 3, 5]", "[5]", "[3, 7, 5]"];
     for binary in Binary::ALL {
         for ((a, b), y) in shapes.into_iter().zip(results) {
@@ -285,7 +305,10 @@ fn layout_and_reductions() {
     check_all(&[
         ("reshape", "%x = param init=ones f32[3, 5]\n%y = reshape shape=[5, 1, 3] %x : f32[5, 1, 3]"),
         ("broadcast", "%x = param init=ones f32[3, 1]\n%y = broadcast shape=[7, 3, 5] %x : f32[7, 3, 5]"),
-        ("transpose", "%x = param init=ones f32[2, 3, 5, 7]\n%y = transpose perm=[2, 0, 3, 1] %x : f32[5, 2, 7, 3]"),
+        (
+            "transpose",
+            "%x = param init=ones f32[2, 3, 5, 7]\n%y = transpose perm=[2, 0, 3, 1] %x : f32[5, 2, 7, 3]",
+        ),
         (
             "split, one piece unused",
             "%x = param init=ones f32[3, 9]\n%s.0, %s.1, %s.2 = split axis=1 sizes=[2, 4, 3] %x : f32[3, 2], f32[3, 4], f32[3, 3]\n\
@@ -296,7 +319,10 @@ fn layout_and_reductions() {
             "%a = param init=ones f32[2, 3]\n%b = param init=ones f32[2, 5]\n%y = concat axis=1 %a, %b, %a : f32[2, 11]",
         ),
         ("sum", "%x = param init=ones f32[3, 5, 7]\n%y = reduce kind=sum axes=[1] %x : f32[3, 7]"),
-        ("mean", "%x = param init=ones f32[3, 5, 7]\n%y = reduce kind=mean axes=[0, 2] keep=true %x : f32[1, 5, 1]"),
+        (
+            "mean",
+            "%x = param init=ones f32[3, 5, 7]\n%y = reduce kind=mean axes=[0, 2] keep=true %x : f32[1, 5, 1]",
+        ),
         ("max", "%x = param init=ones f32[3, 5, 7]\n%y = reduce kind=max axes=[2] %x : f32[3, 5]"),
         ("max of all", "%x = param init=ones f32[19]\n%y = reduce kind=max axes=[0] %x : f32[]"),
         ("reduction of nothing", "%x = param init=ones f32[5]\n%y = reduce kind=mean axes=[] %x : f32[5]"),
@@ -346,7 +372,9 @@ fn sums_of_gradients() {
 fn a_loss_may_be_a_parameter() {
     let text = "graph @least {\n%w = param init=ones f32[1]\n%y = reshape shape=[] %w : f32[]\nreturn %y\n}";
     let case = Case::new("least", text.parse().expect("the text is a model"), 1);
-    FLAVORS.map(|flavor| case.check(&settings(Goal::Gradients, 1), flavor));
+    for flavor in FLAVORS {
+        case.check(&settings(Goal::Gradients, 1), flavor);
+    }
 }
 
 const SEEDS: u64 = 320;
@@ -373,13 +401,34 @@ fn random_models() {
     assert!(worst > 0.0, "single precision is not exact");
 }
 
+/// The same gradients come from a batch cut into parts, wherever it can be cut.
+#[test]
+fn random_models_in_microbatches() {
+    let mut legal = 0;
+    for seed in 0..SEEDS {
+        let graph = random_graph(seed);
+        for microbatches in [2, 3, 5] {
+            let plan = Plan { microbatches };
+            let settings = Settings { plan, ..settings(Goal::Gradients, 2) };
+            if phalanx::pipeline::compile(&graph, &settings).is_ok() {
+                Case::new(format!("seed {seed}, {microbatches} microbatches"), graph.clone(), seed)
+                    .check(&settings, Flavor::Fast);
+                legal += 1;
+            }
+        }
+    }
+    assert!(legal > SEEDS / 8, "{legal} of {SEEDS} can be cut");
+}
+
 /// The model that also returns every float it computes, so that nothing can be fused away.
 fn with_all_outputs(graph: &Graph) -> Graph {
     let is_loss = |value| value == graph.outputs()[0];
-    let computed = |&(id, value): &(phalanx::ir::graph::ValueId, &phalanx::ir::graph::Value<phalanx::ir::TensorType>)| {
-        !is_loss(id) && value.ty.dtype == DType::F32 && !graph.op_of(id).is_leaf()
-    };
-    let names: Vec<_> = graph.values().iter().filter(computed).map(|(_, value)| format!(", %{}", value.name)).collect();
+    let computed = |&(id, value): &(
+        phalanx::ir::graph::ValueId,
+        &phalanx::ir::graph::Value<phalanx::ir::TensorType>,
+    )| { !is_loss(id) && value.ty.dtype == DType::F32 && !graph.op_of(id).is_leaf() };
+    let names: Vec<_> =
+        graph.values().iter().filter(computed).map(|(_, value)| format!(", %{}", value.name)).collect();
     let text = graph.to_string();
     let end = text.rfind("\n}").expect("a model ends with a brace");
     let text = format!("{}{}{}", &text[..end], names.concat(), &text[end..]);
@@ -402,7 +451,11 @@ fn at_step(session: &mut Session, step: u64) -> Vec<f32> {
     session.run();
     let mask = session.read("y").expect("the output can be read").to_vec();
     // The loss is the sum of the dropped ones, so its gradient is the mask itself.
-    assert_eq!(session.read("x.grad").expect("the gradient can be read"), mask, "one mask, forward and backward");
+    assert_eq!(
+        session.read("x.grad").expect("the gradient can be read"),
+        mask,
+        "one mask, forward and backward"
+    );
     mask
 }
 
@@ -435,7 +488,8 @@ fn dropout_draws_one_mask_a_step() {
 fn dropouts_of_one_model_draw_different_masks() {
     let layers = "%x = param init=ones f32[501]\n%a = dropout rate=0.5 %x : f32[501]\n%b = dropout rate=0.5 %x : f32[501]\n\
                   %y = sub %a, %b : f32[501]";
-    let mut session = Session::new(&weighted(layers), &settings(Goal::Gradients, 2)).expect("the model compiles");
+    let mut session =
+        Session::new(&weighted(layers), &settings(Goal::Gradients, 2)).expect("the model compiles");
     session.run();
     assert!(session.read("y").expect("the output can be read").iter().any(|&y| y != 0.0));
 }
@@ -454,8 +508,12 @@ fn bf16_rounds_to_nearest_and_passes_gradients_through() {
         let rounded: Vec<_> = inputs["x"].data.iter().map(|&x| bf16::from_f32(x as f32).to_f32()).collect();
         let squares: Vec<_> = rounded.iter().map(|x| x * x).collect();
         assert_eq!(session.read("y").expect("the output can be read"), squares);
-        let expected: Vec<_> = rounded.iter().zip(&inputs["given"].data).map(|(x, &dy)| 2.0 * f64::from(*x) * dy).collect();
-        let error = error_of(session.read("x.grad").expect("the gradient can be read"), &Tensor::new([7, 5], expected));
+        let expected: Vec<_> =
+            rounded.iter().zip(&inputs["given"].data).map(|(x, &dy)| 2.0 * f64::from(*x) * dy).collect();
+        let error = error_of(
+            session.read("x.grad").expect("the gradient can be read"),
+            &Tensor::new([7, 5], expected),
+        );
         assert!(error <= 1.0, "off by {error} tolerances");
     }
 }
@@ -465,10 +523,12 @@ fn only_floats_are_read_as_floats() {
     let text = "graph @casts {\n%x = input f32[3]\n%h = cast to=bf16 %x : bf16[3]\n%i = cast to=i32 %x : i32[3]\nreturn %h, %i\n}";
     let graph: Graph = text.parse().expect("the text is a model");
     for flavor in FLAVORS {
-        let mut session = Session::with_kernels(&graph, &settings(Goal::Infer, 1), flavor).expect("the model compiles");
+        let mut session =
+            Session::with_kernels(&graph, &settings(Goal::Infer, 1), flavor).expect("the model compiles");
         session.feed("x", &[1.0, -2.75, 0.1]).expect("the input is fed");
         session.run();
-        let halves: Vec<u8> = [1.0, -2.75, 0.1].iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect();
+        let halves: Vec<u8> =
+            [1.0, -2.75, 0.1].iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect();
         assert_eq!(session.read_bytes("h").expect("the output can be read"), halves);
         let integers: Vec<u8> = [1i32, -2, 0].iter().flat_map(|i| i.to_le_bytes()).collect();
         assert_eq!(session.read_bytes("i").expect("the output can be read"), integers);

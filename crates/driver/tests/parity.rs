@@ -22,7 +22,8 @@ struct Recorded(PathBuf);
 impl Recorded {
     fn unpack(model: &str, test: &str) -> Recorded {
         let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/parity").join(model);
-        let folder = std::env::temp_dir().join(format!("phalanx-parity-{model}-{test}-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("phalanx-parity-{model}-{test}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a temporary folder can be made");
         for file in FILES {
             let bytes = std::fs::read(packed.join(format!("{file}.gz"))).expect("the recorded file is there");

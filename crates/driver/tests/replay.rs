@@ -80,7 +80,8 @@ fn scheduled(model: &Graph, settings: &Settings) -> Schedule {
 
 fn a_step_allocates_nothing(family: &str, cores: usize, microbatches: usize) {
     let settings = settings(cores, microbatches);
-    let mut trainer = Trainer::with_settings(&model(family, BATCH, TIME), &settings).expect("the model compiles");
+    let mut trainer =
+        Trainer::with_settings(&model(family, BATCH, TIME), &settings).expect("the model compiles");
     let tokens: Vec<i64> = (0..BATCH * TIME).map(|i| (i * 7 % 256) as i64).collect();
     let targets: Vec<i64> = (0..BATCH * TIME).map(|i| (i * 11 % 256) as i64).collect();
     let feeds = [("tokens", Feed::I64(&tokens)), ("targets", Feed::I64(&targets))];
@@ -105,7 +106,11 @@ fn the_arena_is_the_predicted_peak(family: &str) {
         let trainer = Trainer::with_settings(&model, &settings).expect("the model compiles");
         let arena = trainer.session().arena_bytes() as u64;
         assert_eq!(arena, schedule.peak, "{family}, {microbatches} microbatches");
-        assert_eq!(trainer.session().program().arena(), schedule.peak, "{family}, {microbatches} microbatches");
+        assert_eq!(
+            trainer.session().program().arena(),
+            schedule.peak,
+            "{family}, {microbatches} microbatches"
+        );
         arenas.push(arena);
     }
     assert!(arenas.is_sorted_by(|a, b| a > b), "{family}: more microbatches need less memory: {arenas:?}");

@@ -16,7 +16,8 @@ pub fn fuse_epilogues(tasks: TaskGraph, _options: &Options) -> Result<TaskGraph,
     for (id, task) in tasks.tasks.iter() {
         let Some((linear, residual)) = residual_of(&tasks, &touches, id) else { continue };
         let position = phalanx_ir::Id::index(linear);
-        let Some(Task { op: TaskOp::Linear { residual: flag, .. }, reads, writes, .. }) = &mut list[position] else {
+        let Some(Task { op: TaskOp::Linear { residual: flag, .. }, reads, writes, .. }) = &mut list[position]
+        else {
             continue;
         };
         if *flag {
@@ -49,7 +50,8 @@ fn residual_of(tasks: &TaskGraph, touches: &Touches, id: TaskId) -> Option<(Task
         let whole = tasks.tasks[linear].writes[0] == product;
         let same = tasks.buffers[product].ty == *shape && tasks.buffers[residual].ty == *shape;
         let exists = written_before(tasks, touches, residual, linear);
-        (plain && alone && whole && same && exists && tasks.root(residual) != root).then_some((linear, residual))
+        (plain && alone && whole && same && exists && tasks.root(residual) != root)
+            .then_some((linear, residual))
     };
     candidate(add.reads[1], add.reads[0]).or_else(|| candidate(add.reads[0], add.reads[1]))
 }

@@ -6,7 +6,9 @@ use std::path::Path;
 
 use phalanx_ir::parallel::ParallelGraph;
 use phalanx_ir::tasks::TaskGraph;
-use phalanx_lower::{Decays, EXPAND_PASSES, Goal, Leaves, LowerError, Optimizer, Options, PASSES, Rule, lower};
+use phalanx_lower::{
+    Decays, EXPAND_PASSES, Goal, Leaves, LowerError, Optimizer, Options, PASSES, Rule, lower,
+};
 use phalanx_testkit::filetest;
 
 fn options(goal: Goal) -> Options {
@@ -101,7 +103,8 @@ fn error_of(text: &str, goal: Goal) -> LowerError {
 
 #[test]
 fn a_trained_graph_returns_a_scalar_first() {
-    let text = "parallel @p {\n%w = param init=ones f32[3] on dev0\n%y = exp %w : f32[3] on dev0\nreturn %y\n}";
+    let text =
+        "parallel @p {\n%w = param init=ones f32[3] on dev0\n%y = exp %w : f32[3] on dev0\nreturn %y\n}";
     let error = error_of(text, Goal::Gradients);
     assert_eq!(error, LowerError::NoLoss { output: "y".into(), ty: "f32[3]".into() });
     assert_eq!(error.to_string(), "`y` is f32[3]; a trained graph returns a scalar f32[] loss first");

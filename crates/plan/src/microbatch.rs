@@ -12,7 +12,9 @@ use phalanx_ir::{Binary, Id, IdVec, Op, Reduce, Shape, Unary};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MicrobatchError {
     /// An input's batch is not divisible.
-    #[error("input `{input}` is {ty}; its batch cannot be cut into {microbatches}: use a divisor of the batch")]
+    #[error(
+        "input `{input}` is {ty}; its batch cannot be cut into {microbatches}: use a divisor of the batch"
+    )]
     Indivisible {
         /// The input.
         input: String,
@@ -53,7 +55,8 @@ pub fn split_batch(model: &Graph, microbatches: usize) -> Result<(Graph, Vec<u32
             unroll.fates.push(fate);
         }
     }
-    let outputs: Result<Vec<ValueId>, _> = model.outputs().iter().map(|&output| unroll.whole(output)).collect();
+    let outputs: Result<Vec<ValueId>, _> =
+        model.outputs().iter().map(|&output| unroll.whole(output)).collect();
     let outputs = outputs?;
     Ok((unroll.builder.finish(outputs), unroll.tags))
 }
@@ -85,7 +88,8 @@ impl Unroll<'_> {
         if counts_input {
             // The whole input is still there under its own name; counting it at once frees every microbatch from waiting.
             let whole = self.builder.find(&self.model.values()[layer.operands[0]].name);
-            let count = self.builder.add_one(&name, layer.op.clone(), &[whole.expect("inputs keep their names")])?;
+            let count =
+                self.builder.add_one(&name, layer.op.clone(), &[whole.expect("inputs keep their names")])?;
             self.tag(0);
             return Ok(vec![Fate::Shared(count)]);
         }
@@ -138,7 +142,12 @@ impl Unroll<'_> {
     }
 
     /// The sum of the parts, then `after`.
-    fn total(&mut self, name: &str, fates: Vec<Fate>, after: Option<Unary>) -> Result<Vec<Fate>, MicrobatchError> {
+    fn total(
+        &mut self,
+        name: &str,
+        fates: Vec<Fate>,
+        after: Option<Unary>,
+    ) -> Result<Vec<Fate>, MicrobatchError> {
         let Some(Fate::Parts(parts)) = fates.into_iter().next() else {
             unreachable!("a layer over the batch has one result a microbatch");
         };
@@ -170,7 +179,11 @@ impl Unroll<'_> {
         match self.fates[output].clone() {
             Fate::Shared(value) => Ok(value),
             Fate::Parts(parts) => {
-                let joined = self.builder.add_one(&self.model.values()[output].name, Op::Concat { axis: 0 }, &parts)?;
+                let joined = self.builder.add_one(
+                    &self.model.values()[output].name,
+                    Op::Concat { axis: 0 },
+                    &parts,
+                )?;
                 self.tag(self.microbatches as u32 - 1);
                 Ok(joined)
             }

@@ -125,7 +125,9 @@ fn what_goes_along_the_batch_is_cut() {
 
 #[test]
 fn unrolled_layers_are_named_and_outputs_joined() {
-    let graph = parse("graph @two {\n%x = input f32[4, 3]\n%e = exp %x : f32[4, 3]\n%y = reduce kind=sum axes=[0] %e : f32[3]\nreturn %e, %y\n}");
+    let graph = parse(
+        "graph @two {\n%x = input f32[4, 3]\n%e = exp %x : f32[4, 3]\n%y = reduce kind=sum axes=[0] %e : f32[3]\nreturn %e, %y\n}",
+    );
     let parallel = cut(&graph, 2).expect("the batch can be cut");
     assert_eq!(
         parallel.to_string(),
@@ -162,9 +164,12 @@ fn outputs_keep_their_names() {
 
 #[test]
 fn a_batch_is_cut_into_equal_parts() {
-    let graph = parse("graph @odd {\n%x = input f32[6, 3]\n%l = input i64[4]\n%y = exp %x : f32[6, 3]\nreturn %y, %l\n}");
+    let graph = parse(
+        "graph @odd {\n%x = input f32[6, 3]\n%l = input i64[4]\n%y = exp %x : f32[6, 3]\nreturn %y, %l\n}",
+    );
     let error = cut(&graph, 4).expect_err("four does not divide six");
-    let expected = MicrobatchError::Indivisible { input: "x".into(), ty: "f32[6, 3]".into(), microbatches: 4 };
+    let expected =
+        MicrobatchError::Indivisible { input: "x".into(), ty: "f32[6, 3]".into(), microbatches: 4 };
     assert_eq!(error, expected);
     let text = "input `x` is f32[6, 3]; its batch cannot be cut into 4: use a divisor of the batch";
     assert_eq!(error.to_string(), text);
@@ -198,7 +203,8 @@ fn what_mixes_rows_is_named() {
         let graph = parse(&format!("graph @mixed {{\n%x = input f32[6, 5]\n{layers}\nreturn %y\n}}"));
         let error = cut(&graph, 2).expect_err("rows are mixed");
         assert_eq!(error, MicrobatchError::Mixes { layer: "y".into(), op: op.to_string() });
-        let text = format!("layer `y` ({op}) mixes rows of the batch, so the batch cannot be cut into microbatches");
+        let text =
+            format!("layer `y` ({op}) mixes rows of the batch, so the batch cannot be cut into microbatches");
         assert_eq!(error.to_string(), text);
     }
 }

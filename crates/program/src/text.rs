@@ -43,7 +43,13 @@ impl fmt::Display for Program {
             let reads = self.slices(&operation.reads);
             write!(f, "{}{}-> ", list(reads), if reads.is_empty() { "" } else { " " })?;
             let writes = self.slices(&operation.writes);
-            write!(f, "{}{}scratch {}", list(writes), if writes.is_empty() { "" } else { " " }, operation.scratch)?;
+            write!(
+                f,
+                "{}{}scratch {}",
+                list(writes),
+                if writes.is_empty() { "" } else { " " },
+                operation.scratch
+            )?;
             writeln!(f, " of \"{}\"", self.label(operation))?;
         }
         write!(f, "}}")

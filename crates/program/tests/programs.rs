@@ -22,7 +22,13 @@ fn sample() -> Builder {
     builder.port(port("m", PortKind::State, 128));
     builder.port(port("y", PortKind::Output, 192));
     builder.operation("fill", "start", &[], [&[], &[slice(256, 16)]], NONE);
-    builder.operation("mul", "layer one", &[4, u64::MAX], [&[slice(0, 16), slice(64, 16)], &[slice(192, 16)]], NONE);
+    builder.operation(
+        "mul",
+        "layer one",
+        &[4, u64::MAX],
+        [&[slice(0, 16), slice(64, 16)], &[slice(192, 16)]],
+        NONE,
+    );
     builder.operation("fill", "layer one", &[7], [&[], &[slice(128, 16)]], slice(320, 100));
     builder.operation("move", "end", &[1, 2, 3], [&[slice(256, 16)], &[slice(448, 8), slice(64, 16)]], NONE);
     builder
@@ -119,7 +125,8 @@ fn errors(builder: Builder) -> Vec<ProgramError> {
 
 #[test]
 fn slices_are_aligned_and_inside_the_arena() {
-    let wrong = [slice(8, 16), slice(512, 16), slice(448, 65), slice(u64::MAX - 63, 128), slice(64, u64::MAX)];
+    let wrong =
+        [slice(8, 16), slice(512, 16), slice(448, 65), slice(u64::MAX - 63, 128), slice(64, u64::MAX)];
     for wrong in wrong {
         for place in 0..3 {
             let mut builder = sample();
@@ -168,7 +175,8 @@ fn a_written_slice_overlaps_nothing() {
 fn an_operation_has_a_limited_number_of_operands() {
     let slices: Vec<_> = (0..=MAX_SLICES as u64).map(|i| slice(64 * i, 4)).collect();
     let most = &slices[..MAX_SLICES];
-    for (operands, sound) in [([most, &[][..]], true), ([&[][..], most], true), ([&slices, &[]], false), ([&[], &slices], false)]
+    for (operands, sound) in
+        [([most, &[][..]], true), ([&[][..], most], true), ([&slices, &[]], false), ([&[], &slices], false)]
     {
         let mut builder = Builder::new("many", 4096);
         builder.operation("k", "l", &[], operands, NONE);

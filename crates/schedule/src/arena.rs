@@ -41,7 +41,10 @@ pub fn items(tasks: &TaskGraph, order: &[TaskId], workspace: impl Fn(TaskId) -> 
     let end = order.len();
     let mut lives: Vec<Option<(usize, usize)>> = vec![None; tasks.buffers.len()];
     for (id, buffer) in tasks.buffers.iter().filter(|(_, buffer)| buffer.role.is_fed()) {
-        debug_assert!(buffer.view_of.is_none() || buffer.role != Role::Temp, "fed buffers keep their role in views");
+        debug_assert!(
+            buffer.view_of.is_none() || buffer.role != Role::Temp,
+            "fed buffers keep their role in views"
+        );
         lives[tasks.root(id).index()] = Some((0, end));
     }
     for (position, &task) in order.iter().enumerate() {
@@ -72,8 +75,10 @@ fn aligned(bytes: u64) -> u64 {
 
 /// The most bytes alive at one position.
 pub fn most_live(items: &[Item]) -> u64 {
-    let mut changes: Vec<(usize, bool, u64)> =
-        items.iter().flat_map(|item| [(item.first, true, item.bytes), (item.last + 1, false, item.bytes)]).collect();
+    let mut changes: Vec<(usize, bool, u64)> = items
+        .iter()
+        .flat_map(|item| [(item.first, true, item.bytes), (item.last + 1, false, item.bytes)])
+        .collect();
     changes.sort_unstable();
     let (mut live, mut most) = (0, 0);
     for (_, starts, bytes) in changes {
@@ -83,14 +88,16 @@ pub fn most_live(items: &[Item]) -> u64 {
     most
 }
 
+/// What items are sorted by, largest first.
+type Key<'a> = &'a dyn Fn(&Item) -> (u64, u64);
+
 /// A place for every item and the arena's size.
 pub fn assign(items: &[Item]) -> (Vec<Place>, u64) {
     let area = |item: &Item| item.bytes * item.duration();
-    let keys: [&dyn Fn(&Item) -> (u64, u64); 3] = [
-        &|item| (item.bytes, item.duration()),
-        &|item| (item.duration(), item.bytes),
-        &|item| (area(item), item.bytes),
-    ];
+    let keys: [Key<'_>; 3] =
+        [&|item| (item.bytes, item.duration()), &|item| (item.duration(), item.bytes), &|item| {
+            (area(item), item.bytes)
+        }];
     let tried = keys.iter().map(|key| {
         let mut sequence: Vec<usize> = (0..items.len()).collect();
         sequence.sort_by_key(|&index| (std::cmp::Reverse(key(&items[index])), index));
@@ -124,12 +131,15 @@ fn pack(items: &[Item], sequence: &[usize]) -> (Vec<Place>, u64) {
 
 /// Pairs of owners that are alive together and share a byte; empty for a sound schedule.
 pub fn collisions(tasks: &TaskGraph, schedule: &Schedule) -> Vec<(Owner, Owner)> {
-    let items = items(tasks, &schedule.order, |task| schedule.workspaces.get(task).copied().flatten().map_or(0, |place| place.bytes));
+    let items = items(tasks, &schedule.order, |task| {
+        schedule.workspaces.get(task).copied().flatten().map_or(0, |place| place.bytes)
+    });
     let place = |item: &Item| match item.owner {
         Owner::Buffer(buffer) => schedule.buffers[buffer],
         Owner::Workspace(task) => schedule.workspaces.get(task).copied().flatten(),
     };
-    let mut placed: Vec<(Item, Place)> = items.into_iter().filter_map(|item| Some((item, place(&item)?))).collect();
+    let mut placed: Vec<(Item, Place)> =
+        items.into_iter().filter_map(|item| Some((item, place(&item)?))).collect();
     placed.sort_by_key(|(_, place)| place.offset);
     let mut found = Vec::new();
     for (index, (item, place)) in placed.iter().enumerate() {

@@ -107,8 +107,14 @@ impl Schedule {
 
     fn check_workspaces(&self) -> impl Iterator<Item = ScheduleError> {
         let placed = self.workspaces.iter().filter_map(|(task, place)| Some((task, (*place)?)));
-        let wrong = placed.filter(|(_, place)| !place.offset.is_multiple_of(ALIGNMENT) || place.end() > self.peak);
-        wrong.map(|(task, Place { offset, bytes })| ScheduleError::Workspace { task, offset, bytes, peak: self.peak })
+        let wrong =
+            placed.filter(|(_, place)| !place.offset.is_multiple_of(ALIGNMENT) || place.end() > self.peak);
+        wrong.map(|(task, Place { offset, bytes })| ScheduleError::Workspace {
+            task,
+            offset,
+            bytes,
+            peak: self.peak,
+        })
     }
 
     fn check_places(&self, tasks: &TaskGraph) -> Vec<ScheduleError> {
@@ -121,10 +127,13 @@ impl Schedule {
             let need = tasks.buffers[buffer].ty.bytes();
             let place = self.buffers.get(buffer).copied().flatten();
             let sound = place.is_some_and(|place| {
-                place.bytes >= need as u64 && place.offset.is_multiple_of(ALIGNMENT) && place.end() <= self.peak
+                place.bytes >= need as u64
+                    && place.offset.is_multiple_of(ALIGNMENT)
+                    && place.end() <= self.peak
             });
             if !sound {
-                let place = place.map_or("missing".to_string(), |p| format!("{} bytes at {}", p.bytes, p.offset));
+                let place =
+                    place.map_or("missing".to_string(), |p| format!("{} bytes at {}", p.bytes, p.offset));
                 errors.push(ScheduleError::Place { buffer, need, peak: self.peak, place });
             }
         }

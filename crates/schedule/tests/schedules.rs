@@ -45,7 +45,10 @@ fn random_tasks(seed: u64) -> TaskGraph {
         let reads: Vec<_> = (0..rng.below(3)).map(|_| rng.choose(&written)).collect();
         let target = rng.choose(&written);
         let is_apart = |&read: &BufferId| graph.root(read) != graph.root(target);
-        if rng.once_in(4) && graph.buffers[graph.root(target)].role == Role::Temp && reads.iter().all(is_apart) {
+        if rng.once_in(4)
+            && graph.buffers[graph.root(target)].role == Role::Temp
+            && reads.iter().all(is_apart)
+        {
             let op = TaskOp::Rotary { base: 1.0, inverse: false, accumulate: true };
             graph.tasks.push(task(op, reads, vec![target], microbatch));
             continue;
@@ -99,7 +102,10 @@ fn schedules_are_sound_and_print_what_they_are() {
         for (id, buffer) in tasks.buffers.iter() {
             assert!(buffer.view_of.is_none() || made.buffers[id].is_none(), "a view has no place of its own");
             if buffer.role.is_fed() {
-                assert_eq!(made.place(tasks, id), made.buffers[tasks.root(id)].expect("fed buffers are placed"));
+                assert_eq!(
+                    made.place(tasks, id),
+                    made.buffers[tasks.root(id)].expect("fed buffers are placed")
+                );
             }
         }
         true
@@ -126,7 +132,8 @@ fn swapped_tasks_are_noticed() {
         }
         let (late, needs) = rng.choose(&dependent);
         let early = rng.choose(needs);
-        let position = |task| made.order.iter().position(|&other| other == task).expect("the task is ordered");
+        let position =
+            |task| made.order.iter().position(|&other| other == task).expect("the task is ordered");
         let (a, b) = (position(early), position(late));
         made.order.swap(a, b);
         let expected = ScheduleError::Order { task: late, needs: early };
@@ -165,7 +172,8 @@ fn assert_place_is_checked(name: &str, break_place: impl Fn(Place, u64) -> Optio
         let place = made.buffers[root].expect("a touched buffer is placed");
         made.buffers[root] = break_place(place, made.peak);
         let found = errors(&made, tasks);
-        let reported = |error: &ScheduleError| matches!(error, ScheduleError::Place { buffer, .. } if *buffer == root);
+        let reported =
+            |error: &ScheduleError| matches!(error, ScheduleError::Place { buffer, .. } if *buffer == root);
         assert!(found.iter().all(reported) && found.len() == 1, "{name}: {found:?}");
         true
     });
@@ -185,7 +193,8 @@ fn a_place_on_a_live_neighbour_is_noticed() {
     let applied = each(|tasks, mut made, rng| {
         // The operands of one task are alive together.
         let task = &tasks.tasks[TaskId::from_index(rng.below(tasks.tasks.len()))];
-        let mut roots: Vec<_> = task.reads.iter().chain(&task.writes).map(|&buffer| tasks.root(buffer)).collect();
+        let mut roots: Vec<_> =
+            task.reads.iter().chain(&task.writes).map(|&buffer| tasks.root(buffer)).collect();
         roots.sort_unstable();
         roots.dedup();
         if roots.len() < 2 {
@@ -260,8 +269,9 @@ fn everything_at_once_is_packed_without_gaps() {
     for seed in 0..SEEDS {
         let mut rng = Rng::new(seed);
         let mut graph = TaskGraph { name: "all".into(), ..TaskGraph::default() };
-        let writes: Vec<_> =
-            (0..1 + rng.below(10)).map(|_| graph.buffers.push(buffer(Role::Output, 1 + rng.below(100), None))).collect();
+        let writes: Vec<_> = (0..1 + rng.below(10))
+            .map(|_| graph.buffers.push(buffer(Role::Output, 1 + rng.below(100), None)))
+            .collect();
         graph.tasks.push(task(plain(), vec![], writes, 0));
         let made = schedule(&graph, |_| 100);
         assert_eq!(made.peak, made.live);

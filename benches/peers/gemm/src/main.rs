@@ -102,8 +102,14 @@ fn measure(shape: &Shape, args: &Args, team: &Team, blas: Option<&OpenBlas>) -> 
             if peer > 0 && !args.peers {
                 continue;
             }
-            let before = now(args.threads, start);
-            for _ in 0..repeats {
+            // Threads of the peer before must have stopped spinning, and ours must be awake again.
+            let quiet = if args.threads > 1 { 1 } else { 0 };
+            std::thread::sleep(std::time::Duration::from_millis(60 * quiet));
+            let mut before = now(args.threads, start);
+            for repeat in 0..repeats + quiet as usize {
+                if repeat == quiet as usize {
+                    before = now(args.threads, start);
+                }
                 match peer {
                     0 => {
                         let operands = Operands { a, b, bias: params.bias.then_some(&bias[..]), residual: None };

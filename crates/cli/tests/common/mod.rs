@@ -1,5 +1,5 @@
 //! What the tests of the command share: running it, and a directory of its own for each test.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

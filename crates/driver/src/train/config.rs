@@ -168,6 +168,9 @@ impl TrainConfig {
         let mut model = ModelConfig::preset(&self.model, &self.size)?.with_vocab(vocab);
         match &mut model {
             ModelConfig::Gpt2(model) => {
+                if let Some(kv_heads) = self.kv_heads {
+                    return self.field("kv_heads", &kv_heads, "only llama has them: leave it out or use model llama");
+                }
                 set(&mut model.layers, self.layers);
                 set(&mut model.heads, self.heads);
                 if let Some(width) = self.width {
@@ -252,6 +255,12 @@ impl TrainConfig {
             if !value.is_finite() || value < 0.0 {
                 return self.field(field, &value, "it must be a number not below 0");
             }
+        }
+        if !(0.0..=1.0).contains(&self.lr_floor) {
+            return self.field("lr_floor", &self.lr_floor, "it must be at least 0 and at most 1");
+        }
+        if let (Some(tokenizer), None) = (&self.tokenizer, &self.data) {
+            return self.field("tokenizer", &tokenizer.display(), "it needs `data`: the embedded text is bytes");
         }
         for (field, value) in [("beta1", self.beta1), ("beta2", self.beta2), ("momentum", self.momentum)] {
             if !(0.0..1.0).contains(&value) {

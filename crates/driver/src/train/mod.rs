@@ -85,7 +85,7 @@ impl Run {
         let trainer = Trainer::with_settings(&graph, &settings)?;
         let size = config.batch * context;
         let rate = config.learning_rate();
-        let (losses, profile) = (Vec::with_capacity(config.steps as usize), Profile::default());
+        let (losses, profile) = (Vec::with_capacity(config.steps.min(1 << 20) as usize), Profile::default());
         let (tokens, targets) = (vec![0; size], vec![0; size]);
         Ok(Run { config, model, data, trainer, rate, tokens, targets, losses, seconds: 0.0, profile })
     }

@@ -60,7 +60,7 @@ impl Blocking {
             group_tiles: (LEFT_ELEMENTS / block / kernels.rows).max(1).min(rows.div_ceil(kernels.rows)),
         };
         if blocking.blocks() > 1 {
-            let tiles = SLOT_ELEMENTS / (blocking.slots() * columns / kernels.columns);
+            let tiles = SLOT_ELEMENTS / (blocking.slots() * MAX_TILE * columns / kernels.columns);
             blocking.rows = rows.min(tiles.max(1) * kernels.rows);
         }
         blocking
@@ -78,9 +78,17 @@ impl Blocking {
         start + part * self.block..start + self.leaf.min((part + 1) * self.block)
     }
 
-    /// Elements of the slots of one output tile: the chain itself and one tile per level of the tree.
-    pub fn slots(&self) -> usize {
-        (1 + self.leaves.ilog2() as usize) * MAX_TILE
+    /// How many slots an output tile has: one for the chain itself and one per level of the tree.
+    fn slots(&self) -> usize {
+        1 + self.leaves.ilog2() as usize
+    }
+
+    /// Tiles that wait in scratch, in every slot; with a single block no tile waits and all use the same slot.
+    pub fn slot_tiles(&self) -> usize {
+        match self.blocks() {
+            1 => 1,
+            _ => self.panel_tiles() * (self.columns / self.tile_columns),
+        }
     }
 
     /// Tiles in a panel of all rows that go together.
@@ -90,13 +98,9 @@ impl Blocking {
 
     /// How large the parts of scratch are.
     pub fn layout(&self) -> Layout {
-        let tiles = match self.blocks() {
-            1 => 1,
-            _ => self.panel_tiles() * (self.columns / self.tile_columns),
-        };
         Layout {
             right: self.columns * self.block,
-            slots: tiles * self.slots(),
+            slots: self.slots() * self.slot_tiles() * MAX_TILE,
             left: (self.group_tiles * self.tile_rows * self.block).next_multiple_of(LINE) + LINE,
         }
     }

@@ -7,7 +7,7 @@ use super::sweep::Share;
 use crate::spmd::Block;
 
 /// Products of fewer multiply-adds than this run on one core.
-const WORTH_A_LAUNCH: usize = 64 * 64 * 64;
+const WORTH_A_LAUNCH: usize = 1 << 20;
 /// What packing an element costs, in multiply-adds.
 const PACKING: usize = 16;
 

@@ -98,10 +98,12 @@ pub(super) struct Panel<'a> {
     pub step: Step,
     /// The packed right operand.
     pub right: *const f32,
-    /// The slots of the group's first tile.
+    /// The first slot of the group's first tile.
     pub slots: *mut f32,
-    /// Elements from one tile's slots to those of the tile below.
+    /// Elements from a tile's first slot to that of the tile below.
     pub slots_step: usize,
+    /// Elements from one slot of a tile to the next.
+    pub level_step: usize,
     /// What happens to finished tiles.
     pub epilogue: &'a Epilogue<'a>,
     /// Where the output of this product starts.
@@ -144,23 +146,32 @@ impl Panel<'_> {
             depth: group.depth,
             a: group.left.wrapping_add(group.left_at(rows.start)),
             b: self.right,
-            fetches: [fetch, self.slots_ahead(slots)],
+            fetches: [fetch, self.slot_ahead(slots, 0), self.slot_ahead(slots, 1), self.slot_ahead(slots, 2)],
+            n_fetches: 1 + self.slots_read().len().min(3),
             start: if self.step.continues { slots } else { ptr::null() },
-            older: slots.wrapping_add(MAX_TILE),
-            older_step: MAX_TILE,
+            older: slots.wrapping_add(self.level_step),
+            older_step: self.level_step,
             merges: self.step.merges,
             bias: ptr::null(),
-            out: slots.wrapping_add(self.step.slot * MAX_TILE),
+            out: slots.wrapping_add(self.step.slot * self.level_step),
             out_row: self.width,
+            places: self.epilogue.places(self.place(rows).at),
+            n_places: if self.step.completes { self.epilogue.n_places() } else { 0 },
+            places_row: self.n,
             add: false,
         }
     }
 
-    /// What the tile below will read of its slots.
-    fn slots_ahead(&self, slots: *const f32) -> Fetch {
-        let (slot, tiles) = if self.step.continues { (0, 1) } else { (1, self.step.merges) };
-        let at = slots.wrapping_add(self.slots_step + slot * MAX_TILE);
-        Fetch { at, step: 2 * LINE, pairs: tiles * MAX_TILE / (2 * LINE) }
+    /// The slots that the block reads.
+    fn slots_read(&self) -> Range<usize> {
+        usize::from(!self.step.continues)..1 + self.step.merges
+    }
+
+    /// The `index`-th slot that the tile below will read.
+    fn slot_ahead(&self, slots: *const f32, index: usize) -> Fetch {
+        let slot = self.slots_read().start + index;
+        let at = slots.wrapping_add(self.slots_step + slot * self.level_step);
+        Fetch { at, step: 2 * LINE, pairs: MAX_TILE / (2 * LINE) }
     }
 
     /// Makes the micro kernel write the output by itself.

@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::blocking::Blocking;
 use super::epilogue::Epilogue;
 use super::feed::{Feed, Region};
-use super::micro::MicroKernels;
+use super::micro::{MAX_TILE, MicroKernels};
 use super::pack::{Matrix, pack_columns, pack_panel, pack_rows};
 use super::panel::{Cut, Group, Panel, Step};
 use super::{MatmulParams, Operands, Outputs};
@@ -174,18 +174,16 @@ impl Sweep<'_> {
 
     /// One panel whose right operand lies at `at`, for the tiles of `group`.
     fn panel(&mut self, slab: &Slab, group: &Group, panel: usize, at: usize) -> Panel<'_> {
-        // With a single block no tile waits, so all of them can use the same slots.
-        let (first, slots_step) = match self.blocking.blocks() {
-            1 => (0, 0),
-            _ => (panel * self.blocking.panel_tiles() + group.tiles.start, self.blocking.slots()),
-        };
+        let waits = self.blocking.blocks() > 1;
+        let first = if waits { panel * self.blocking.panel_tiles() + group.tiles.start } else { 0 };
         Panel {
             width: self.blocking.tile_columns,
             kernels: self.product.kernels.tiles,
             step: Step::new(self.blocking, slab.block),
             right: self.right[at..].as_ptr(),
-            slots: self.slots[first * slots_step..].as_mut_ptr(),
-            slots_step,
+            slots: self.slots[first * MAX_TILE..].as_mut_ptr(),
+            slots_step: if waits { MAX_TILE } else { 0 },
+            level_step: self.blocking.slot_tiles() * MAX_TILE,
             epilogue: &self.product.epilogue,
             out_at: self.out_at,
             n: self.product.params.n,

@@ -88,7 +88,10 @@ impl Expander<'_> {
         let dy = match activation {
             Activation::None => dy,
             _ => {
-                let before = self.temp(&format!("{}.pre.grad", self.graph.layer_name(self.layer)), TensorType::f32(shape.clone()));
+                let before = self.temp(
+                    &format!("{}.pre.grad", self.graph.layer_name(self.layer)),
+                    TensorType::f32(shape.clone()),
+                );
                 let op = TaskOp::UnaryGrad { kind: Unary::Act(activation), accumulate: false };
                 self.emit(op, &[self.saved[self.layer][0], dy], &[before]);
                 before
@@ -112,7 +115,12 @@ impl Expander<'_> {
         let (a_buf, b_buf) = (self.buf(a), self.buf(b));
         let shape = self.shape(self.output());
         let (m, n) = (shape.dims()[shape.rank() - 2], shape.last());
-        let matmul = |transpose_a, transpose_b, leaves| TaskOp::Matmul { transpose_a, transpose_b, leaves, accumulate: false };
+        let matmul = |transpose_a, transpose_b, leaves| TaskOp::Matmul {
+            transpose_a,
+            transpose_b,
+            leaves,
+            accumulate: false,
+        };
         let over_n = self.feature_leaves(n);
         match transpose_a {
             false => self.single(a, matmul(false, !transpose_b, over_n), &[dy, b_buf]),

@@ -143,7 +143,9 @@ impl Expander<'_> {
         };
         let y = self.result(layer.results[0]);
         let dims = self.shape(layer.results[0]);
-        let [batch, time, heads, _] = *dims.dims() else { unreachable!("attention is checked to have rank 4") };
+        let [batch, time, heads, _] = *dims.dims() else {
+            unreachable!("attention is checked to have rank 4")
+        };
         let lse = self.save("lse", TensorType::f32([batch, heads, time]));
         self.emit(TaskOp::Attention { causal, scale, packed: source.is_some() }, &reads, &[y, lse]);
     }
@@ -173,7 +175,8 @@ impl Expander<'_> {
 
 /// FNV-1a: a fixed number for a name.
 fn hash(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+    name.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 /// The shape `axes` leave of `shape` when they are joined.

@@ -98,7 +98,12 @@ impl<'a> Expander<'a> {
             wanted,
             contributions: BTreeMap::new(),
             packed: Packed::find(graph),
-            microbatches: 1 + graph.layers().iter().map(|(_, layer)| layer.label.microbatch).max().unwrap_or(0) as usize,
+            microbatches: 1 + graph
+                .layers()
+                .iter()
+                .map(|(_, layer)| layer.label.microbatch)
+                .max()
+                .unwrap_or(0) as usize,
             layer: LayerId::from_index(0),
         }
     }

@@ -50,7 +50,7 @@ unsafe fn tile<const ROWS: usize>(tile: &Tile) {
     unsafe { finish(sums, tile) };
 }
 
-/// Fetches a pair of lines of each wanted region and one row of the output.
+/// Fetches a pair of lines of each wanted region and one row of each place.
 ///
 /// Few lines at a time: a burst would keep the loads of the operands waiting.
 #[inline(always)]
@@ -59,7 +59,7 @@ fn prefetch(tile: &Tile, chunk: usize, rows: usize) {
         // SAFETY: a prefetch reads nothing.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
     };
-    for wanted in &tile.fetches {
+    for wanted in tile.fetches.iter().take(tile.n_fetches) {
         if chunk < wanted.pairs {
             let pair = wanted.at.wrapping_add(chunk * wanted.step);
             fetch(pair);
@@ -67,8 +67,10 @@ fn prefetch(tile: &Tile, chunk: usize, rows: usize) {
         }
     }
     if chunk < rows {
-        let row = tile.out.wrapping_add(chunk * tile.out_row);
-        (0..WIDE * LANES / LINE).for_each(|line| fetch(row.wrapping_add(line * LINE)));
+        for place in tile.places.iter().take(tile.n_places) {
+            let row = place.wrapping_add(chunk * tile.places_row);
+            (0..WIDE * LANES / LINE).for_each(|line| fetch(row.wrapping_add(line * LINE)));
+        }
     }
 }
 

@@ -46,8 +46,10 @@ pub(super) struct Tile {
     pub a: *const f32,
     /// The packed right operand: one row of the full tile width per step.
     pub b: *const f32,
-    /// Memory that later calls or packings will read.
-    pub fetches: [Fetch; 2],
+    /// Memory that later calls or packings will read; only the first `n_fetches` count.
+    pub fetches: [Fetch; 4],
+    /// How many fetches there are.
+    pub n_fetches: usize,
     /// The chain so far as packed rows of the full tile width, or null to start from zero.
     pub start: *const f32,
     /// The older tiles to add, `older_step` elements apart.
@@ -62,6 +64,12 @@ pub(super) struct Tile {
     pub out: *mut f32,
     /// Distance between rows of `out`.
     pub out_row: usize,
+    /// Where the finished tile's rows will be read and written afterwards; only the first `n_places` count.
+    pub places: [*const f32; 3],
+    /// How many places there are.
+    pub n_places: usize,
+    /// Distance between rows of the places.
+    pub places_row: usize,
     /// Whether the tile is added to `out` instead of replacing it.
     pub add: bool,
 }
