@@ -3,7 +3,13 @@
 use phalanx::train::{Run, TrainConfig};
 
 fn main() -> Result<(), phalanx::Error> {
-    let config = TrainConfig { layers: Some(2), width: Some(64), context: Some(32), steps: 60, ..TrainConfig::default() };
+    let config = TrainConfig {
+        layers: Some(2),
+        width: Some(64),
+        context: Some(32),
+        steps: 60,
+        ..TrainConfig::default()
+    };
     let mut run = Run::new(config)?;
     while !run.is_done() {
         let report = run.step()?;
@@ -12,6 +18,10 @@ fn main() -> Result<(), phalanx::Error> {
         }
     }
     let summary = run.summary()?;
-    println!("{:.3} nats a byte; the grammar allows {:.3}", summary.loss, summary.entropy.unwrap_or_default());
+    println!(
+        "{:.3} nats a byte; the grammar allows {:.3}",
+        summary.loss,
+        summary.entropy.unwrap_or_default()
+    );
     Ok(())
 }

@@ -7,7 +7,8 @@ use crate::{cargo, root, run_with};
 /// Our training step and PyTorch's, round after round.
 pub fn train(args: &[&str]) -> Result<(), String> {
     let threads = option(args, "--threads")?.unwrap_or("1");
-    let rounds: usize = option(args, "--rounds")?.unwrap_or("3").parse().map_err(|_| "--rounds takes a number")?;
+    let rounds: usize =
+        option(args, "--rounds")?.unwrap_or("3").parse().map_err(|_| "--rounds takes a number")?;
     let wide = args.contains(&"--wide");
     let (ours_model, peer_model): (&[&str], &[&str]) = match wide {
         true => (&["--wide"], &["--width", "768", "--layers", "12", "--heads", "12", "--batch", "4"]),

@@ -51,7 +51,10 @@ fn root() -> PathBuf {
 /// Adds the toolchain components that the checks need, if they are missing.
 fn setup() -> Result<(), String> {
     for (tool, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {
-        let found = Command::new("cargo").args([tool, "--version"]).output().is_ok_and(|output| output.status.success());
+        let found = Command::new("cargo")
+            .args([tool, "--version"])
+            .output()
+            .is_ok_and(|output| output.status.success());
         if !found {
             run("rustup", &["component", "add", component])?;
         }
@@ -72,7 +75,8 @@ fn check() -> Result<(), String> {
 }
 
 fn bless() -> Result<(), String> {
-    let files = ["test", "--quiet", "--package", "phalanx-ir", "--package", "phalanx-lower", "--test", "files"];
+    let files =
+        ["test", "--quiet", "--package", "phalanx-ir", "--package", "phalanx-lower", "--test", "files"];
     run_with("cargo", &files, &[("PHALANX_BLESS", "1")])
 }
 

@@ -11,7 +11,7 @@ use crate::{flags, output};
 
 /// Run a few AdamW steps from given weights on a given batch, to compare with PyTorch.
 ///
-/// Writes `loss` (f32 [N]), `grad.<name>` of the first step and `weight.<name>` after the last. Every parameter
+/// Writes `loss` (f32, one a step), `grad.<name>` of the first step and `weight.<name>` after the last. Every parameter
 /// decays, gradients are not clipped, dropout is off.
 #[derive(clap::Args)]
 #[command(

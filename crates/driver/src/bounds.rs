@@ -35,7 +35,9 @@ impl Bound {
         let mut bounds = Vec::new();
         for (id, layer) in graph.layers().iter() {
             let (index, below, ignore) = match layer.op {
-                Op::Embedding { .. } => (layer.operands[0], graph.ty(layer.operands[1]).shape.dims()[0], None),
+                Op::Embedding { .. } => {
+                    (layer.operands[0], graph.ty(layer.operands[1]).shape.dims()[0], None)
+                }
                 Op::CrossEntropy { ignore } => {
                     (layer.operands[1], graph.ty(layer.operands[0]).shape.last(), Some(ignore))
                 }
@@ -50,7 +52,11 @@ impl Bound {
     }
 
     /// Checks values fed to `input`.
-    pub fn check(bounds: &[Bound], input: &str, values: impl Iterator<Item = i64> + Clone) -> Result<(), BoundsError> {
+    pub fn check(
+        bounds: &[Bound],
+        input: &str,
+        values: impl Iterator<Item = i64> + Clone,
+    ) -> Result<(), BoundsError> {
         for bound in bounds.iter().filter(|bound| bound.input == input) {
             let wrong = |value: i64| !(0..bound.below).contains(&value) && Some(value) != bound.ignore;
             if let Some((position, value)) = values.clone().enumerate().find(|&(_, value)| wrong(value)) {
@@ -68,9 +74,10 @@ fn sources(graph: &Graph, value: ValueId) -> Vec<ValueId> {
     match layer.op {
         Op::Input => vec![value],
         _ => {
-            let indices = layer.operands.iter().filter(|&&operand| {
-                matches!(graph.ty(operand).dtype, DType::I64 | DType::I32)
-            });
+            let indices = layer
+                .operands
+                .iter()
+                .filter(|&&operand| matches!(graph.ty(operand).dtype, DType::I64 | DType::I32));
             indices.flat_map(|&operand| sources(graph, operand)).collect()
         }
     }

@@ -54,7 +54,9 @@ pub enum Error {
     #[error(transparent)]
     Generate(#[from] crate::generate::GenerateError),
     /// A step does not fit this machine.
-    #[error("a step needs {need} bytes of memory but {have} are free; use a smaller model, batch or context, or cut the batch into more parts")]
+    #[error(
+        "a step needs {need} bytes of memory but {have} are free; use a smaller model, batch or context, or cut the batch into more parts"
+    )]
     Memory {
         /// Bytes of the arena.
         need: u64,
@@ -68,7 +70,9 @@ pub enum Error {
         goal: String,
     },
     /// The loss is no longer a number.
-    #[error("the loss is {loss} at step {step}: the run has diverged; lower the learning rate or clip gradients")]
+    #[error(
+        "the loss is {loss} at step {step}: the run has diverged; lower the learning rate or clip gradients"
+    )]
     Diverged {
         /// The loss.
         loss: f32,

@@ -125,7 +125,11 @@ pub fn run(request: &Request) -> Result<Outcome, Error> {
 }
 
 /// One tensor for each parameter, read from the port that `port` names.
-fn collect(trainer: &Trainer, prefix: &str, port: impl Fn(&str) -> String) -> Result<Vec<(String, Tensor)>, Error> {
+fn collect(
+    trainer: &Trainer,
+    prefix: &str,
+    port: impl Fn(&str) -> String,
+) -> Result<Vec<(String, Tensor)>, Error> {
     let session = trainer.session();
     let params = session.program().ports().iter().filter(|known| known.kind == PortKind::Param);
     params
@@ -151,11 +155,19 @@ fn read_batch(path: &Path) -> Result<Batch, FileError> {
     let (other, targets) = integers(&file, path, "targets")?;
     match *shape {
         [rows, time] if shape == other => Ok(Batch { rows, time, tokens, targets }),
-        _ => Err(FileError::Tensor { path: path.into(), name: "targets", found: format!("is {other:?}, tokens {shape:?}") }),
+        _ => Err(FileError::Tensor {
+            path: path.into(),
+            name: "targets",
+            found: format!("is {other:?}, tokens {shape:?}"),
+        }),
     }
 }
 
-fn integers(file: &SafeTensors<'_>, path: &Path, name: &'static str) -> Result<(Vec<usize>, Vec<i64>), FileError> {
+fn integers(
+    file: &SafeTensors<'_>,
+    path: &Path,
+    name: &'static str,
+) -> Result<(Vec<usize>, Vec<i64>), FileError> {
     let wrong = |found: String| FileError::Tensor { path: path.into(), name, found };
     let tensor = file.tensor(name).map_err(|_| wrong("is missing".into()))?;
     if tensor.dtype() != Dtype::I64 {

@@ -3,9 +3,9 @@
 use phalanx_ir::graph::Graph;
 use phalanx_lower::{Goal, HYPER, Optimizer, Rule};
 
+use crate::Error;
 use crate::pipeline::Settings;
 use crate::session::{Feed, Profile, Session};
-use crate::Error;
 
 /// What a step reports.
 #[derive(Clone, Copy, Debug, PartialEq)]

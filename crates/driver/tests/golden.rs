@@ -11,10 +11,13 @@ fn operators_agree_with_pytorch() {
     for flavor in [Flavor::Reference, Flavor::Fast] {
         let mut passed = 0;
         for case in built_in() {
-            let outcome = case.run(flavor, 2).unwrap_or_else(|error| panic!("{} ({flavor:?}): {error}", case.id));
+            let outcome =
+                case.run(flavor, 2).unwrap_or_else(|error| panic!("{} ({flavor:?}): {error}", case.id));
             match outcome {
                 Outcome::Passed => passed += 1,
-                Outcome::Unsupported => assert!(ABSENT.contains(&case.op.as_str()), "{} is unsupported", case.id),
+                Outcome::Unsupported => {
+                    assert!(ABSENT.contains(&case.op.as_str()), "{} is unsupported", case.id)
+                }
                 Outcome::Failed(why) => panic!("{} ({flavor:?}): {why}", case.id),
             }
         }

@@ -107,8 +107,8 @@ fn losses_that_do_not_fit() {
     let found = message(|model, leaves| model.mse("loss", leaves.rows, leaves.x));
     assert_eq!(
         found,
-        "layer `loss.difference` (sub): slot `rhs` is f32[64, 784] but it must stretch with lhs [10, 784]: extents \
-         equal or 1 from the innermost on; reshape or transpose one of them"
+        "layer `loss` (mse): slot `target` is f32[64, 784] but it must have the shape of the prediction f32[10, 784]; \
+         reshape one of them"
     );
 }
 

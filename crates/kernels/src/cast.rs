@@ -1,4 +1,4 @@
-//! Cast: changes the type of elements. Reads x[n], writes y[n].
+//! Cast: changes the type of elements. Reads `x[n]`, writes `y[n]`.
 //!
 //! A float becomes `Bf16` by rounding to nearest even, an integer by truncation with saturation (NaN becomes 0), a `Bool`
 //! by comparison with 0. Integers wrap when they become narrower. A `Bool` is one byte; any nonzero byte reads as 1.

@@ -1,6 +1,6 @@
 //! Dropout: zeroes random elements and scales up the others.
 //!
-//! Reads x[n] and hyper[8], whose element 3 is the step number; writes y[n], and adds to it if `accumulate`. Element i is
+//! Reads `x[n]` and `hyper[8]`, whose element 3 is the step number; writes `y[n]`, and adds to it if `accumulate`. Element i is
 //! kept iff the uniform number of (seed, salt, step, offset + i) is at least `rate`. The gradient of the kernel is
 //! the kernel itself, applied to dy.
 

@@ -1,4 +1,4 @@
-//! Fill: writes one value everywhere. Reads nothing, writes y[n].
+//! Fill: writes one value everywhere. Reads nothing, writes `y[n]`.
 
 use crate::call::{Call, Kernel, no_scratch};
 use crate::{Team, params};

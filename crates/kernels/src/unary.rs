@@ -1,6 +1,6 @@
 //! Functions of one element: `unary` and its gradient.
 //!
-//! `unary` reads x[n], writes y[n]. `unary_grad` reads x[n] (the input of the forward) and dy[n], writes dx[n] and adds
+//! `unary` reads `x[n]`, writes `y[n]`. `unary_grad` reads `x[n]` (the input of the forward) and `dy[n]`, writes `dx[n]` and adds
 //! to it if `accumulate`. The slope at a kink is 0. `scalar` is the second operand of the `..Scalar` kinds.
 
 mod exact;

@@ -8,9 +8,9 @@ mod microbatch;
 
 pub use microbatch::MicrobatchError;
 
+use phalanx_ir::Id;
 use phalanx_ir::graph::Graph;
 use phalanx_ir::parallel::{DeviceId, ParallelGraph};
-use phalanx_ir::Id;
 
 /// How a model is laid out.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -44,7 +44,7 @@ impl Slice {
 pub struct Operation {
     /// Position in [`Program::kernels`].
     pub kernel: u32,
-    /// Position in [`Program::labels`]: where it comes from, for people.
+    /// Where it comes from, for people; see [`Program::label`].
     pub label: u32,
     /// Parameter words.
     pub words: Range<u32>,

@@ -65,7 +65,12 @@ impl Program {
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 
-    fn check_operation(&self, operation: &Operation, what: impl Fn() -> String, errors: &mut Vec<ProgramError>) {
+    fn check_operation(
+        &self,
+        operation: &Operation,
+        what: impl Fn() -> String,
+        errors: &mut Vec<ProgramError>,
+    ) {
         let (reads, writes) = (self.slices(&operation.reads), self.slices(&operation.writes));
         for slice in reads.iter().chain(writes).chain([&operation.scratch]) {
             self.check_slice(*slice, &what, errors);

@@ -39,8 +39,14 @@ impl FromStr for Schedule {
     /// Parses what `Display` prints; the result is not verified.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let Block { name, lines, .. } = block(text, "schedule")?;
-        let mut schedule =
-            Schedule { name, order: Vec::new(), buffers: IdVec::new(), workspaces: IdVec::new(), peak: 0, live: 0 };
+        let mut schedule = Schedule {
+            name,
+            order: Vec::new(),
+            buffers: IdVec::new(),
+            workspaces: IdVec::new(),
+            peak: 0,
+            live: 0,
+        };
         for mut line in lines {
             parse_line(&mut schedule, &mut line)?;
         }
@@ -65,7 +71,11 @@ fn parse_line(schedule: &mut Schedule, line: &mut Cursor<'_>) -> Result<(), Pars
     if line.at_end() { Ok(()) } else { line.error("text is left over at the end") }
 }
 
-fn place<I: Id>(table: &mut IdVec<I, Option<Place>>, line: &mut Cursor<'_>, prefix: &str) -> Result<(), ParseError> {
+fn place<I: Id>(
+    table: &mut IdVec<I, Option<Place>>,
+    line: &mut Cursor<'_>,
+    prefix: &str,
+) -> Result<(), ParseError> {
     let id: I = id(line, prefix)?;
     let place = match line.eat("nowhere") {
         true => None,

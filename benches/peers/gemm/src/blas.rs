@@ -7,7 +7,20 @@ use libloading::{Library, Symbol};
 use crate::shapes::Shape;
 
 type Sgemm = unsafe extern "C" fn(
-    c_int, c_int, c_int, c_int, c_int, c_int, f32, *const f32, c_int, *const f32, c_int, f32, *mut f32, c_int,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    f32,
+    *const f32,
+    c_int,
+    *const f32,
+    c_int,
+    f32,
+    *mut f32,
+    c_int,
 );
 
 const ROW_MAJOR: c_int = 101;
@@ -53,8 +66,20 @@ impl OpenBlas {
         // SAFETY: the slices have the sizes that shape and steps describe.
         unsafe {
             sgemm(
-                ROW_MAJOR, layout(trans_a), layout(trans_b), size(m), size(n), size(k), 1.0, a.as_ptr(),
-                size(a_step), b.as_ptr(), size(b_step), 0.0, c.as_mut_ptr(), size(n),
+                ROW_MAJOR,
+                layout(trans_a),
+                layout(trans_b),
+                size(m),
+                size(n),
+                size(k),
+                1.0,
+                a.as_ptr(),
+                size(a_step),
+                b.as_ptr(),
+                size(b_step),
+                0.0,
+                c.as_mut_ptr(),
+                size(n),
             )
         };
     }

@@ -1,6 +1,6 @@
 //! Times our matrix product, the `gemm` crate and OpenBLAS on the same data, interleaved in one process.
 //!
-//! `gemm-peers [--threads 1|2] [--rounds n] [--filter text] [--json] [--no-peers]`
+//! `gemm-peers [--threads 1|2] [--rounds n] [--filter text] [--json] [--no-peers] [--avx2]`
 //!
 //! With one thread the clock is the thread's CPU time, which other load on the machine disturbs least; with more it
 //! is wall time. Per shape: the best and the median rate of each peer, and the median over rounds of our rate
@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use gemm::Parallelism;
 use phalanx_kernels::Team;
+use phalanx_kernels::isa::Isa;
 use phalanx_kernels::matmul::{Operands, Outputs, fma_burn, fma_burn_flops, matmul, matmul_scratch};
 
 use blas::OpenBlas;
@@ -37,6 +38,9 @@ fn args() -> Args {
             "--filter" => args.filter = value(),
             "--json" => args.json = true,
             "--no-peers" => args.peers = false,
+            "--avx2" => {
+                Isa::select(Isa::Avx2);
+            }
             other => panic!("unknown option {other}"),
         }
     }
@@ -112,7 +116,8 @@ fn measure(shape: &Shape, args: &Args, team: &Team, blas: Option<&OpenBlas>) -> 
                 }
                 match peer {
                     0 => {
-                        let operands = Operands { a, b, bias: params.bias.then_some(&bias[..]), residual: None };
+                        let operands =
+                            Operands { a, b, bias: params.bias.then_some(&bias[..]), residual: None };
                         matmul(Outputs { out: c, pre: None }, operands, &params, scratch, team)
                     }
                     1 => shape.each(a, b, c, |a, b, c| with_gemm(shape, args.threads, a, b, c)),
@@ -148,8 +153,25 @@ fn with_gemm(shape: &Shape, threads: usize, a: &[f32], b: &[f32], c: &mut [f32])
     // SAFETY: the slices have the sizes that the steps describe, and `c` overlaps neither operand.
     unsafe {
         gemm::gemm(
-            m, n, k, c.as_mut_ptr(), 1, n as isize, false, a.as_ptr(), a_column, a_row, b.as_ptr(), b_column,
-            b_row, 0.0, 1.0, false, false, false, parallelism,
+            m,
+            n,
+            k,
+            c.as_mut_ptr(),
+            1,
+            n as isize,
+            false,
+            a.as_ptr(),
+            a_column,
+            a_row,
+            b.as_ptr(),
+            b_column,
+            b_row,
+            0.0,
+            1.0,
+            false,
+            false,
+            false,
+            parallelism,
         )
     }
 }
@@ -179,7 +201,10 @@ fn main() {
     if !args.json {
         println!("threads {}, register-only FMA peak {peak_before:.0} GF/s", args.threads);
         println!("{:<28} {:>15} {:>15} {:>15} {:>13} {:>6}", "", "ours", "gemm", "openblas", "ratio", "of");
-        println!("{:<28} {:>15} {:>15} {:>15} {:>13} {:>6}", "shape", "best/median", "best/median", "best/median", "best/median", "peak");
+        println!(
+            "{:<28} {:>15} {:>15} {:>15} {:>13} {:>6}",
+            "shape", "best/median", "best/median", "best/median", "best/median", "peak"
+        );
     }
     let mut geo = vec![];
     for shape in shapes().iter().filter(|shape| shape.to_string().contains(&args.filter)) {
@@ -195,18 +220,32 @@ fn main() {
                 "{{\"shape\":\"{shape}\",\"threads\":{},\"peak\":{peak_before:.1},\"ours\":{:.1},\"ours_median\":{:.1},\
                  \"gemm\":{:.1},\"gemm_median\":{:.1},\"openblas\":{:.1},\"openblas_median\":{:.1},\
                  \"ratio_best\":{ratio_best:.3},\"ratio_median\":{ratio:.3}}}",
-                args.threads, best(0), middle(0), best(1), middle(1), best(2), middle(2)
+                args.threads,
+                best(0),
+                middle(0),
+                best(1),
+                middle(1),
+                best(2),
+                middle(2)
             );
         } else {
             let pair = |peer| format!("{:.0}/{:.0}", best(peer), middle(peer));
             let ratios = format!("{ratio_best:.2}/{ratio:.2}");
             let (name, of_peak) = (shape.to_string(), best(0) / peak_before);
-            println!("{name:<28} {:>15} {:>15} {:>15} {ratios:>13} {of_peak:>6.2}", pair(0), pair(1), pair(2));
+            println!(
+                "{name:<28} {:>15} {:>15} {:>15} {ratios:>13} {of_peak:>6.2}",
+                pair(0),
+                pair(1),
+                pair(2)
+            );
         }
     }
     if !args.json {
         let worst = geo.iter().copied().fold(f64::INFINITY, f64::min);
         let mean = (geo.iter().map(|ratio| ratio.ln()).sum::<f64>() / geo.len() as f64).exp();
-        println!("ratio of bests: worst {worst:.3}, geometric mean {mean:.3}; peak after {:.0}", peak(args.threads));
+        println!(
+            "ratio of bests: worst {worst:.3}, geometric mean {mean:.3}; peak after {:.0}",
+            peak(args.threads)
+        );
     }
 }

@@ -10,7 +10,9 @@ use phalanx_program::{MAX_SLICES, ProgramError};
 #[derive(Debug, thiserror::Error)]
 pub enum EmitError {
     /// More operands than an operation can have.
-    #[error("layer `{layer}` joins or makes {found} tensors; at most {MAX_SLICES} are possible: do it in steps")]
+    #[error(
+        "layer `{layer}` joins or makes {found} tensors; at most {MAX_SLICES} are possible: do it in steps"
+    )]
     TooMany {
         /// The layer.
         layer: String,
@@ -189,8 +191,13 @@ impl Sizes<'_> {
             TaskOp::CrossEntropyGrad { ignore, accumulate } => {
                 let (rows, classes) = (self.read(0).rows(), self.read(0).last());
                 let (ignore_index, labels_i32, accumulate) = (*ignore, self.is_i32(1), *accumulate);
-                let params =
-                    k::cross_entropy::CrossEntropyGrad { rows, classes, ignore_index, labels_i32, accumulate };
+                let params = k::cross_entropy::CrossEntropyGrad {
+                    rows,
+                    classes,
+                    ignore_index,
+                    labels_i32,
+                    accumulate,
+                };
                 ("cross_entropy_grad", params.to_words())
             }
             TaskOp::CountLabels { ignore } => {
@@ -242,7 +249,18 @@ impl Sizes<'_> {
                 let (m, n, k) = (self.read(0).rows(), self.write(0).last(), self.read(0).last());
                 let (trans_b, leaves, bias, residual) = (!transposed, *leaves, *bias, *residual);
                 let (activation, save_pre) = (activation(*act), *save_pre);
-                k::matmul::MatmulParams { m, n, k, trans_b, leaves, bias, residual, activation, save_pre, ..plain }
+                k::matmul::MatmulParams {
+                    m,
+                    n,
+                    k,
+                    trans_b,
+                    leaves,
+                    bias,
+                    residual,
+                    activation,
+                    save_pre,
+                    ..plain
+                }
             }
             // dx = dy · weight, the weight as [out, in].
             TaskOp::LinearGradInput { transposed, leaves, accumulate } => {
@@ -252,7 +270,9 @@ impl Sizes<'_> {
             }
             // [in, out]: xᵀ · dy; [out, in]: dyᵀ · x.
             TaskOp::LinearGradWeight { leaves, accumulate, .. } => {
-                let [m, n] = *self.write(0).dims() else { unreachable!("a linear weight has two dimensions") };
+                let [m, n] = *self.write(0).dims() else {
+                    unreachable!("a linear weight has two dimensions")
+                };
                 let (k, leaves, accumulate) = (self.read(0).rows(), *leaves, *accumulate);
                 k::matmul::MatmulParams { m, n, k, trans_a: true, leaves, accumulate, ..plain }
             }
@@ -285,7 +305,8 @@ impl Sizes<'_> {
     fn pieces(&self, axis: usize, pieces: &[BufferId]) -> Vec<u64> {
         let first = self.ty(pieces[0]);
         let outer = first.shape.dims()[..axis].iter().product();
-        let inner = pieces.iter().map(|&piece| self.ty(piece).shape.dims()[axis..].iter().product()).collect();
+        let inner =
+            pieces.iter().map(|&piece| self.ty(piece).shape.dims()[axis..].iter().product()).collect();
         k::concat::ConcatParams { elem_bytes: first.dtype.bytes(), outer, inner }.to_words()
     }
 

@@ -107,10 +107,14 @@ impl Maker<'_> {
                 let (axes, keep) = (self.attr("axes")?, self.attr("keepdims")?);
                 self.simple(Op::Reduce { kind, axes, keep }, &["input"])?
             }
-            "reshape" => self.simple(Op::Reshape(Shape::new(self.attr::<Vec<usize>>("shape")?)), &["input"])?,
+            "reshape" => {
+                self.simple(Op::Reshape(Shape::new(self.attr::<Vec<usize>>("shape")?)), &["input"])?
+            }
             "flat" => self.flat()?,
             "transpose" => self.simple(Op::Transpose(self.attr("perm")?), &["input"])?,
-            "broadcast" => self.simple(Op::Broadcast(Shape::new(self.attr::<Vec<usize>>("target")?)), &["input"])?,
+            "broadcast" => {
+                self.simple(Op::Broadcast(Shape::new(self.attr::<Vec<usize>>("target")?)), &["input"])?
+            }
             "cross_entropy" => {
                 let (logits, labels) = (self.slot("logits")?, self.slot("labels")?);
                 self.model.cross_entropy("y", logits, labels, self.attr("ignore_index")?)?
@@ -156,7 +160,8 @@ impl Maker<'_> {
         for operand in &mut operands {
             *operand = self.swap(*operand)?;
         }
-        let y = self.one(Op::Attention { causal: self.attr("causal")?, scale: self.attr("scale")? }, &operands)?;
+        let y =
+            self.one(Op::Attention { causal: self.attr("causal")?, scale: self.attr("scale")? }, &operands)?;
         self.swap(y)
     }
 
@@ -196,7 +201,8 @@ impl Maker<'_> {
             return Err(self.wrong(format!("[{start}, {end}) is not a range of dimensions")));
         }
         let joined = (start < end).then(|| dims[start..end].iter().product());
-        let flat: Vec<usize> = dims[..start].iter().copied().chain(joined).chain(dims[end..].iter().copied()).collect();
+        let flat: Vec<usize> =
+            dims[..start].iter().copied().chain(joined).chain(dims[end..].iter().copied()).collect();
         self.one(Op::Reshape(Shape::new(flat)), &[x])
     }
 
@@ -224,7 +230,9 @@ impl Maker<'_> {
         for (result, slot) in results.into_iter().zip(self.case.outputs.keys()) {
             // Adding zero copies a result that is an operand under another name.
             let named = self.model.unary(&format!("{slot}.out"), Unary::AddScalar(0.0), result)?;
-            let given = self.model.input(&format!("{slot}.given"), TensorType::f32(self.model.shape(named).clone()))?;
+            let given = self
+                .model
+                .input(&format!("{slot}.given"), TensorType::f32(self.model.shape(named).clone()))?;
             let term = self.term(named, given)?;
             loss = Some(match loss {
                 None => term,

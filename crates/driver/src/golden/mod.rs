@@ -109,7 +109,10 @@ impl Case {
             let need: usize = tensor.shape.iter().product();
             if tensor.data.len() != need || !["f32", "i64"].contains(&tensor.dtype.as_str()) {
                 let found = tensor.data.len();
-                let message = format!("`{slot}` is {}{:?} but has {found} elements, not {need}", tensor.dtype, tensor.shape);
+                let message = format!(
+                    "`{slot}` is {}{:?} but has {found} elements, not {need}",
+                    tensor.dtype, tensor.shape
+                );
                 return Err(GoldenError::Case { id: self.id.clone(), message });
             }
         }
@@ -163,6 +166,11 @@ fn difference(found: &[f32], expected: &[f64]) -> Option<String> {
     };
     let worst = (0..found.len()).max_by(|&a, &b| error(a).total_cmp(&error(b)))?;
     (error(worst) > TOLERANCE).then(|| {
-        format!("element {worst} is {}, expected {} (error {:.1e})", found[worst], expected[worst], error(worst))
+        format!(
+            "element {worst} is {}, expected {} (error {:.1e})",
+            found[worst],
+            expected[worst],
+            error(worst)
+        )
     })
 }

@@ -169,7 +169,11 @@ impl TrainConfig {
         match &mut model {
             ModelConfig::Gpt2(model) => {
                 if let Some(kv_heads) = self.kv_heads {
-                    return self.field("kv_heads", &kv_heads, "only llama has them: leave it out or use model llama");
+                    return self.field(
+                        "kv_heads",
+                        &kv_heads,
+                        "only llama has them: leave it out or use model llama",
+                    );
                 }
                 set(&mut model.layers, self.layers);
                 set(&mut model.heads, self.heads);
@@ -190,7 +194,11 @@ impl TrainConfig {
                 model.dropout = self.dropout;
             }
             ModelConfig::Mlp(_) => {
-                return self.field("model", &self.model, "train reads text: use gpt2 or llama (mlp is for the library)");
+                return self.field(
+                    "model",
+                    &self.model,
+                    "train reads text: use gpt2 or llama (mlp is for the library)",
+                );
             }
         }
         Ok(match self.context {
@@ -232,7 +240,13 @@ impl TrainConfig {
             OptimizerKind::Sgd => Rule::Sgd { momentum, nesterov },
         };
         let clip = (self.clip > 0.0).then_some(self.clip);
-        Ok(Optimizer { rule, decay: self.weight_decay, decays: Decays::Matrices, clip, keep_gradients: false })
+        Ok(Optimizer {
+            rule,
+            decay: self.weight_decay,
+            decays: Decays::Matrices,
+            clip,
+            keep_gradients: false,
+        })
     }
 
     fn check(&self) -> Result<(), ConfigError> {
@@ -242,7 +256,8 @@ impl TrainConfig {
                 return self.field(field, &value, "it must be at least 1");
             }
         }
-        for (field, leaves) in [("leaves_batch", self.leaves_batch), ("leaves_feature", self.leaves_feature)] {
+        for (field, leaves) in [("leaves_batch", self.leaves_batch), ("leaves_feature", self.leaves_feature)]
+        {
             if !leaves.is_power_of_two() || leaves > 1024 {
                 return self.field(field, &leaves, "it must be a power of two up to 1024");
             }
@@ -250,7 +265,8 @@ impl TrainConfig {
         if !(0.0..1.0).contains(&self.dropout) {
             return self.field("dropout", &self.dropout, "it must be at least 0 and below 1");
         }
-        let rates = [("lr", self.lr), ("weight_decay", self.weight_decay), ("clip", self.clip), ("eps", self.eps)];
+        let rates =
+            [("lr", self.lr), ("weight_decay", self.weight_decay), ("clip", self.clip), ("eps", self.eps)];
         for (field, value) in rates {
             if !value.is_finite() || value < 0.0 {
                 return self.field(field, &value, "it must be a number not below 0");
@@ -260,7 +276,11 @@ impl TrainConfig {
             return self.field("lr_floor", &self.lr_floor, "it must be at least 0 and at most 1");
         }
         if let (Some(tokenizer), None) = (&self.tokenizer, &self.data) {
-            return self.field("tokenizer", &tokenizer.display(), "it needs `data`: the embedded text is bytes");
+            return self.field(
+                "tokenizer",
+                &tokenizer.display(),
+                "it needs `data`: the embedded text is bytes",
+            );
         }
         for (field, value) in [("beta1", self.beta1), ("beta2", self.beta2), ("momentum", self.momentum)] {
             if !(0.0..1.0).contains(&value) {
@@ -270,7 +290,12 @@ impl TrainConfig {
         Ok(())
     }
 
-    fn field<T>(&self, field: &'static str, value: &dyn std::fmt::Display, wanted: &'static str) -> Result<T, ConfigError> {
+    fn field<T>(
+        &self,
+        field: &'static str,
+        value: &dyn std::fmt::Display,
+        wanted: &'static str,
+    ) -> Result<T, ConfigError> {
         Err(ConfigError::Field { field, value: value.to_string(), wanted })
     }
 }

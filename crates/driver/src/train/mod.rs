@@ -143,7 +143,13 @@ impl Run {
         self.seconds += seconds;
         self.losses.push(result.loss);
         let tokens_per_s = self.tokens.len() as f64 / seconds;
-        Ok(Report { step: step + 1, loss: result.loss, tokens_per_s, lr, gradient_norm: result.gradient_norm })
+        Ok(Report {
+            step: step + 1,
+            loss: result.loss,
+            tokens_per_s,
+            lr,
+            gradient_norm: result.gradient_norm,
+        })
     }
 
     /// Writes the weights as a Hugging Face directory.
@@ -158,13 +164,15 @@ impl Run {
         let last = &self.losses[self.losses.len() - self.losses.len().div_ceil(10)..];
         let by_kernel = self.profile.by_kernel(session.program());
         let all: f64 = by_kernel.iter().map(|(_, seconds)| seconds).sum();
-        let matmul: f64 = by_kernel.iter().filter(|(name, _)| name == "matmul").map(|(_, seconds)| seconds).sum();
+        let matmul: f64 =
+            by_kernel.iter().filter(|(name, _)| name == "matmul").map(|(_, seconds)| seconds).sum();
         Ok(Summary {
             steps: self.trainer.steps(),
             loss: last.iter().sum::<f32>() / last.len().max(1) as f32,
             entropy: self.data.entropy(),
             parameters: self.model.parameters(),
-            tokens_per_s: (self.losses.len() * self.tokens.len()) as f64 / self.seconds.max(f64::MIN_POSITIVE),
+            tokens_per_s: (self.losses.len() * self.tokens.len()) as f64
+                / self.seconds.max(f64::MIN_POSITIVE),
             seconds: self.seconds,
             peak_bytes: session.arena_bytes(),
             matmul_share: matmul / all.max(f64::MIN_POSITIVE),

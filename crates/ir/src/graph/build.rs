@@ -91,7 +91,7 @@ impl Builder {
         let types: Vec<_> = operands.iter().map(|&value| self.ty(value).clone()).collect();
         match op.infer(&types) {
             Ok(results) => Ok(self.push(name, op, operands, results)),
-            Err(source) => Err(wrong(name, &op, source)),
+            Err(source) => Err(wrong(name, &op.to_text().0, source)),
         }
     }
 
@@ -137,8 +137,8 @@ impl Builder {
     }
 }
 
-fn wrong(layer: &str, op: &Op, source: OpError) -> BuildError {
-    BuildError::Op { layer: layer.to_string(), op: op.to_text().0, source: Box::new(source) }
+fn wrong(layer: &str, op: &str, source: OpError) -> BuildError {
+    BuildError::Op { layer: layer.to_string(), op: op.to_string(), source: Box::new(source) }
 }
 
 /// Shorthands, one a layer kind.
@@ -211,7 +211,7 @@ impl Builder {
             let wanted = format!("it must have the shape of the prediction {prediction}");
             let source =
                 OpError { slot: "target".into(), found: target, wanted, fix: "reshape one of them".into() };
-            return Err(wrong(name, &Op::Binary(Binary::Sub), source));
+            return Err(wrong(name, "mse", source));
         }
         let difference = self.binary(&format!("{name}.difference"), Binary::Sub, prediction, target)?;
         let square = self.unary(&format!("{name}.square"), Unary::Square, difference)?;

@@ -281,7 +281,8 @@ impl Rule<'_> {
             return self.wrong(1, wanted, format!("use a divisor of {heads} key heads"));
         }
         if causal && key_time != time {
-            let wanted = format!("causal attention needs as many keys as the {time} queries of {}", query.shape);
+            let wanted =
+                format!("causal attention needs as many keys as the {time} queries of {}", query.shape);
             return self.wrong(1, wanted, "give both the same time, or causal=false");
         }
         if self.float(2)?.shape != key {

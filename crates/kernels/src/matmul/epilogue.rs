@@ -41,20 +41,12 @@ impl Epilogue<'_> {
         self.pre.is_none() && self.residual.is_none() && self.activation == Activation::None
     }
 
-    /// The addresses at which [`Epilogue::finish`] reads and writes element `at`: the first [`Epilogue::n_places`].
-    pub fn places(&self, at: usize) -> [*const f32; 3] {
-        let out = self.out.as_mut_ptr().wrapping_add(at).cast_const();
-        let pre = self.pre.as_ref().map(|pre| pre.as_mut_ptr().wrapping_add(at).cast_const());
-        let residual = self.residual.map(|residual| residual.as_ptr().wrapping_add(at));
-        match pre {
-            Some(pre) => [out, pre, residual.unwrap_or(pre)],
-            None => [out, residual.unwrap_or(out), out],
-        }
-    }
-
-    /// How many arrays it reads and writes.
-    pub fn n_places(&self) -> usize {
-        1 + usize::from(self.pre.is_some()) + usize::from(self.residual.is_some())
+    /// The addresses of element `at` in all arrays that [`Epilogue::finish`] reads and writes.
+    pub fn places(&self, at: usize) -> impl Iterator<Item = *const f32> {
+        let out = Some(self.out.as_mut_ptr().cast_const());
+        let pre = self.pre.as_ref().map(|pre| pre.as_mut_ptr().cast_const());
+        let residual = self.residual.map(|residual| residual.as_ptr());
+        [out, pre, residual].into_iter().flatten().map(move |start| start.wrapping_add(at))
     }
 
     /// Finishes a tile of packed rows of `width` elements and writes it to its place.

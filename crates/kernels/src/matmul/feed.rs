@@ -18,7 +18,6 @@ pub(super) struct Region {
 }
 
 impl Region {
-
     /// `rows` of `columns` adjacent elements, `row_step` apart, row after row.
     pub fn by_rows(start: *const f32, rows: usize, columns: usize, row_step: usize) -> Region {
         let pair = 2 * LINE;
@@ -50,7 +49,7 @@ impl Feed {
     pub fn next(&mut self) -> Fetch {
         let Region { start, inner_step, inners, outer_step, outers } = self.region;
         if self.outer >= outers {
-            return Fetch { at: start, step: 0, pairs: 0 };
+            return Fetch::NOTHING;
         }
         let at = start.wrapping_add(self.outer * outer_step + self.inner * inner_step);
         self.inner += self.share;

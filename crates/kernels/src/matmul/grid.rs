@@ -70,6 +70,10 @@ impl Grid {
         let rows = Block { index: row, count: self.rows }.share(params.m);
         let panels = Block { index: member % self.columns, count: self.columns }.share(n.div_ceil(width));
         let columns = n.min(panels.start * width)..n.min(panels.end * width);
-        batch.share(params.batch).map(move |index| Share { index, rows: rows.clone(), columns: columns.clone() })
+        batch.share(params.batch).map(move |index| Share {
+            index,
+            rows: rows.clone(),
+            columns: columns.clone(),
+        })
     }
 }

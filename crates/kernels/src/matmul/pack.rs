@@ -96,7 +96,13 @@ fn copy_padded(packed: &mut [f32], b: Matrix<'_>, rows: Range<usize>, columns: R
 /// Packs the rows of `group` and `steps` of a left operand stored by rows: per tile, its rows step by step.
 ///
 /// Writes up to a line more than the packed elements.
-pub(super) fn pack_rows(packed: &mut [f32], a: Matrix<'_>, group: &Group, steps: Range<usize>, kernels: &MicroKernels) {
+pub(super) fn pack_rows(
+    packed: &mut [f32],
+    a: Matrix<'_>,
+    group: &Group,
+    steps: Range<usize>,
+    kernels: &MicroKernels,
+) {
     for rows in group.tiles.clone().map(|tile| group.cut.rows(tile)) {
         let packed = &mut packed[group.left_at(rows.start)..];
         for step in steps.clone().step_by(LINE) {

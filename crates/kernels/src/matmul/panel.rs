@@ -10,7 +10,10 @@ use std::ptr;
 use super::blocking::Blocking;
 use super::epilogue::{Epilogue, Place};
 use super::feed::Feed;
-use super::micro::{Fetch, LINE, MAX_TILE, MicroKernel, Tile};
+use super::micro::{Fetch, LINE, MAX_FETCHES, MAX_TILE, MicroKernel, Tile};
+
+/// Slots of the tile below that are fetched; deeper levels of the tree are rarely read.
+const SLOT_FETCHES: usize = 3;
 
 /// An even cut of rows into tiles that differ by at most one row.
 #[derive(Clone, Copy)]
@@ -32,11 +35,6 @@ impl Cut {
     /// The first row of `tile`; of the tile after the last, the end of the rows.
     pub fn start(&self, tile: usize) -> usize {
         self.first + tile * self.short + tile.min(self.tall)
-    }
-
-    /// The rows of some tiles.
-    pub fn row_range(&self, tiles: Range<usize>) -> Range<usize> {
-        self.start(tiles.start)..self.start(tiles.end)
     }
 
     /// The rows of `tile`.
@@ -121,33 +119,32 @@ impl Panel<'_> {
     /// The operands must be packed as the group and the panel say, the kernels must be of an available instruction
     /// set, and nobody else may use the slots or the output of these tiles.
     pub unsafe fn run(&self, group: &Group, feed: &mut Feed) {
-        for (index, tile) in group.tiles.clone().enumerate() {
-            let slots = self.slots.wrapping_add(index * self.slots_step);
+        let simple = self.step.completes && self.epilogue.is_simple() && self.columns.len() == self.width;
+        let mut work = self.first(group, simple);
+        for tile in group.tiles.clone() {
             let rows = group.cut.rows(tile);
-            let mut work = self.work(group, &rows, slots, feed.next());
-            let simple = self.step.completes && self.epilogue.is_simple() && self.columns.len() == self.width;
-            if simple {
-                self.write_directly(&mut work, &rows);
-            }
+            work.fetches[0] = feed.next();
             // SAFETY: the operands and the slots are laid out for the kernel of this many rows, `out` is a whole tile.
             unsafe { self.kernels[rows.len() - 1](&work) };
             if self.step.completes && !simple {
                 // SAFETY: the micro kernel has just written these elements of the tile's own slot.
-                let sums = unsafe { std::slice::from_raw_parts_mut(slots, rows.len() * self.width) };
+                let sums = unsafe { std::slice::from_raw_parts_mut(work.out, rows.len() * self.width) };
                 // SAFETY: the place belongs to this tile alone.
                 unsafe { self.epilogue.finish(sums, self.width, self.place(&rows)) };
             }
+            self.advance(&mut work, rows.len(), simple);
         }
     }
 
-    /// The micro kernel call for a tile that goes to its slot.
-    fn work(&self, group: &Group, rows: &Range<usize>, slots: *mut f32, fetch: Fetch) -> Tile {
-        Tile {
+    /// The micro kernel call for the group's first tile, which goes to its slot, or to the output if `simple`.
+    fn first(&self, group: &Group, simple: bool) -> Tile {
+        let slots = self.slots;
+        let place = self.place(&group.cut.rows(group.tiles.start));
+        let mut work = Tile {
             depth: group.depth,
-            a: group.left.wrapping_add(group.left_at(rows.start)),
+            a: group.left,
             b: self.right,
-            fetches: [fetch, self.slot_ahead(slots, 0), self.slot_ahead(slots, 1), self.slot_ahead(slots, 2)],
-            n_fetches: 1 + self.slots_read().len().min(3),
+            fetches: [Fetch::NOTHING; MAX_FETCHES],
             start: if self.step.continues { slots } else { ptr::null() },
             older: slots.wrapping_add(self.level_step),
             older_step: self.level_step,
@@ -155,32 +152,54 @@ impl Panel<'_> {
             bias: ptr::null(),
             out: slots.wrapping_add(self.step.slot * self.level_step),
             out_row: self.width,
-            places: self.epilogue.places(self.place(rows).at),
-            n_places: if self.step.completes { self.epilogue.n_places() } else { 0 },
-            places_row: self.n,
             add: false,
+        };
+        if simple {
+            let bias = self.epilogue.bias;
+            work.bias = bias.map_or(ptr::null(), |bias| bias[self.columns.clone()].as_ptr());
+            work.add = self.epilogue.accumulate;
+            work.out = self.epilogue.out.as_mut_ptr().wrapping_add(place.at);
+            work.out_row = self.n;
+        }
+        self.plan_fetches(&mut work, place);
+        work
+    }
+
+    /// Fetches the slots that the tile below will read, and what this tile will write.
+    fn plan_fetches(&self, work: &mut Tile, place: Place) {
+        let slot = |slots: *const f32, slot: usize| Fetch {
+            at: slots.wrapping_add(slot * self.level_step),
+            step: 2 * LINE,
+            pairs: MAX_TILE / (2 * LINE),
+        };
+        let below = self.slots.wrapping_add(self.slots_step);
+        let read = usize::from(!self.step.continues)..1 + self.step.merges;
+        let (slots, places) = work.fetches[1..].split_at_mut(SLOT_FETCHES);
+        for (fetch, index) in slots.iter_mut().zip(read) {
+            *fetch = slot(below, index);
+        }
+        if self.step.completes {
+            for (fetch, at) in places.iter_mut().zip(self.epilogue.places(place.at)) {
+                *fetch = Fetch { at, step: self.n, pairs: place.rows };
+            }
+        } else {
+            places[0] = slot(self.slots, self.step.slot);
         }
     }
 
-    /// The slots that the block reads.
-    fn slots_read(&self) -> Range<usize> {
-        usize::from(!self.step.continues)..1 + self.step.merges
-    }
-
-    /// The `index`-th slot that the tile below will read.
-    fn slot_ahead(&self, slots: *const f32, index: usize) -> Fetch {
-        let slot = self.slots_read().start + index;
-        let at = slots.wrapping_add(self.slots_step + slot * self.level_step);
-        Fetch { at, step: 2 * LINE, pairs: MAX_TILE / (2 * LINE) }
-    }
-
-    /// Makes the micro kernel write the output by itself.
-    fn write_directly(&self, work: &mut Tile, rows: &Range<usize>) {
-        let bias = self.epilogue.bias;
-        work.bias = bias.map_or(ptr::null(), |bias| bias[self.columns.clone()].as_ptr());
-        work.add = self.epilogue.accumulate;
-        work.out = self.epilogue.out.as_mut_ptr().wrapping_add(self.place(rows).at);
-        work.out_row = self.n;
+    /// Moves on from a tile of `rows` to the tile below.
+    fn advance(&self, work: &mut Tile, rows: usize, simple: bool) {
+        let in_output = rows * self.n;
+        let written = if self.step.completes { in_output } else { self.slots_step };
+        work.a = work.a.wrapping_add(rows * work.depth);
+        if !work.start.is_null() {
+            work.start = work.start.wrapping_add(self.slots_step);
+        }
+        work.older = work.older.wrapping_add(self.slots_step);
+        work.out = work.out.wrapping_add(if simple { in_output } else { self.slots_step });
+        let (slots, places) = work.fetches[1..].split_at_mut(SLOT_FETCHES);
+        slots.iter_mut().for_each(|fetch| fetch.at = fetch.at.wrapping_add(self.slots_step));
+        places.iter_mut().for_each(|fetch| fetch.at = fetch.at.wrapping_add(written));
     }
 
     /// Where `rows` of this panel lie in the output.

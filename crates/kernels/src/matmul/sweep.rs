@@ -4,6 +4,7 @@
 //! operand panel by panel; while a panel is computed, the micro kernels fetch what the next packing will read.
 
 use std::ops::Range;
+use std::ptr;
 
 use super::blocking::Blocking;
 use super::epilogue::Epilogue;
@@ -164,11 +165,12 @@ impl Sweep<'_> {
 
     /// Packs the left operand of some tiles.
     fn group(&mut self, slab: &Slab, cut: Cut, tiles: Range<usize>) -> Group {
-        let group = Group { tiles, cut, left: self.left.as_ptr(), depth: slab.steps.len() };
+        let mut group = Group { tiles, cut, left: ptr::null(), depth: slab.steps.len() };
         match self.a.column_step {
             1 => pack_rows(self.left, self.a, &group, slab.steps.clone(), self.product.kernels),
             _ => pack_columns(self.left, self.a, &group, slab.steps.clone()),
         }
+        group.left = self.left.as_ptr();
         group
     }
 

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
-use super::{BURN_CHAINS, CHUNK, LINE, MicroKernel, MicroKernels, Tile};
+use super::{BURN_CHAINS, CHUNK, MicroKernel, MicroKernels, Tile, prefetch};
 
 /// Elements of a register.
 const LANES: usize = 8;
@@ -11,8 +11,13 @@ const LANES: usize = 8;
 const WIDE: usize = 2;
 
 /// The kernels of this file.
-pub(super) const KERNELS: MicroKernels =
-    MicroKernels { rows: 6, columns: WIDE * LANES, tiles: &TILES, transpose: super::portable::transpose, burn };
+pub(super) const KERNELS: MicroKernels = MicroKernels {
+    rows: 6,
+    columns: WIDE * LANES,
+    tiles: &TILES,
+    transpose: super::portable::transpose,
+    burn,
+};
 
 static TILES: [MicroKernel; 6] = [tile::<1>, tile::<2>, tile::<3>, tile::<4>, tile::<5>, tile::<6>];
 
@@ -31,7 +36,7 @@ unsafe fn tile<const ROWS: usize>(tile: &Tile) {
     }
     let (mut a, mut b) = (tile.a, tile.b);
     for chunk in 0..tile.depth.div_ceil(CHUNK) {
-        prefetch(tile, chunk, ROWS);
+        prefetch(tile, chunk);
         for _ in 0..CHUNK.min(tile.depth - chunk * CHUNK) {
             // SAFETY: `b` holds `depth` rows of the full width.
             let right = unsafe { [_mm256_loadu_ps(b), _mm256_loadu_ps(b.add(LANES))] };
@@ -48,30 +53,6 @@ unsafe fn tile<const ROWS: usize>(tile: &Tile) {
     }
     // SAFETY: the rest of the tile's pointers are valid by this function's contract.
     unsafe { finish(sums, tile) };
-}
-
-/// Fetches a pair of lines of each wanted region and one row of each place.
-///
-/// Few lines at a time: a burst would keep the loads of the operands waiting.
-#[inline(always)]
-fn prefetch(tile: &Tile, chunk: usize, rows: usize) {
-    let fetch = |address: *const f32| {
-        // SAFETY: a prefetch reads nothing.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
-    };
-    for wanted in tile.fetches.iter().take(tile.n_fetches) {
-        if chunk < wanted.pairs {
-            let pair = wanted.at.wrapping_add(chunk * wanted.step);
-            fetch(pair);
-            fetch(pair.wrapping_add(LINE));
-        }
-    }
-    if chunk < rows {
-        for place in tile.places.iter().take(tile.n_places) {
-            let row = place.wrapping_add(chunk * tile.places_row);
-            (0..WIDE * LANES / LINE).for_each(|line| fetch(row.wrapping_add(line * LINE)));
-        }
-    }
 }
 
 /// Merges the older tiles, adds the bias and writes the tile.

@@ -4,7 +4,7 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
-use super::{BURN_CHAINS, CHUNK, LINE, MicroKernel, MicroKernels, Tile, Transpose};
+use super::{BURN_CHAINS, CHUNK, MicroKernel, MicroKernels, Tile, Transpose, prefetch};
 
 /// Elements of a register.
 const LANES: usize = 16;
@@ -15,32 +15,47 @@ const WIDE: usize = 2;
 pub(super) const KERNELS: MicroKernels =
     MicroKernels { rows: 14, columns: WIDE * LANES, tiles: &TILES, transpose, burn };
 
-static TILES: [MicroKernel; 14] = [tile::<1>, tile::<2>, tile::<3>, tile::<4>, tile::<5>, tile::<6>, tile::<7>, tile::<8>, tile::<9>, tile::<10>, tile::<11>, tile::<12>, tile::<13>, tile::<14>];
+static TILES: [MicroKernel; 14] = [
+    tile::<1>, tile::<2>, tile::<3>, tile::<4>, tile::<5>, tile::<6>, tile::<7>, tile::<8>, tile::<9>,
+    tile::<10>, tile::<11>, tile::<12>, tile::<13>, tile::<14>,
+];
 
-/// Adds one step's products to each listed row below `ROWS`.
-///
-/// The element of `a` is an operand of the multiply-add itself: two thirds of the instructions of a separate broadcast,
-/// which matters when another thread shares the core. The intrinsics cannot express that, since the compiler merges
-/// the two loads of an element.
-macro_rules! multiply_add_rows {
-    ($sums:ident, $a:ident, $right:ident; $($row:literal)*) => {
-        {
-            $(if $row < ROWS {
-                multiply_add!($sums[$row][0], $a, $row, $right[0]);
-                multiply_add!($sums[$row][1], $a, $row, $right[1]);
-            })*
-        }
+/// Adds the products of the listed steps.
+macro_rules! multiply_add_steps {
+    ($sums:ident, $a:ident, $b:ident; $($step:literal)*) => {
+        {$(
+            let right = [
+                _mm512_loadu_ps($b.add($step * WIDE * LANES)),
+                _mm512_loadu_ps($b.add($step * WIDE * LANES + LANES)),
+            ];
+            multiply_add_rows!($sums, $a, right, $step; 0 1 2 3 4 5 6 7 8 9 10 11 12 13);
+        )*}
     };
 }
 
+/// Adds one step's products to each listed row below `ROWS`.
+macro_rules! multiply_add_rows {
+    ($sums:ident, $a:ident, $right:ident, $step:literal; $($row:literal)*) => {
+        $(if $row < ROWS {
+            multiply_add!($sums[$row][0], $a, $step * ROWS + $row, $right[0]);
+            multiply_add!($sums[$row][1], $a, $step * ROWS + $row, $right[1]);
+        })*
+    };
+}
+
+/// Adds `$right` times element `$at` of `$a` to a register.
+///
+/// The element is an operand of the multiply-add itself: two thirds of the instructions of a separate broadcast, which
+/// matters when another thread shares the core. The intrinsics cannot express that, since the compiler merges the two
+/// loads of an element.
 macro_rules! multiply_add {
-    ($sum:expr, $a:ident, $row:literal, $right:expr) => {
+    ($sum:expr, $a:ident, $at:expr, $right:expr) => {
         asm!(
             "vfmadd231ps {sum}, {right}, dword ptr [{a} + {offset}]{{1to16}}",
             sum = inout(zmm_reg) $sum,
             right = in(zmm_reg) $right,
             a = in(reg) $a,
-            offset = const 4 * $row,
+            offset = const 4 * ($at),
             options(pure, readonly, nostack, preserves_flags),
         )
     };
@@ -60,43 +75,21 @@ unsafe fn tile<const ROWS: usize>(tile: &Tile) {
         sums = unsafe { combined(sums, tile.start, WIDE * LANES, |_, start| start) };
     }
     let (mut a, mut b) = (tile.a, tile.b);
-    for chunk in 0..tile.depth.div_ceil(CHUNK) {
-        prefetch(tile, chunk, ROWS);
-        for _ in 0..CHUNK.min(tile.depth - chunk * CHUNK) {
-            // SAFETY: `b` holds `depth` rows of the full width.
-            let right = unsafe { [_mm512_loadu_ps(b), _mm512_loadu_ps(b.add(LANES))] };
-            // SAFETY: `a` holds `depth` steps of `ROWS` rows.
-            unsafe { multiply_add_rows!(sums, a, right; 0 1 2 3 4 5 6 7 8 9 10 11 12 13) };
-            a = a.wrapping_add(ROWS);
-            b = b.wrapping_add(WIDE * LANES);
-        }
+    for chunk in 0..tile.depth / CHUNK {
+        prefetch(tile, chunk);
+        // SAFETY: `a` and `b` hold the steps of this chunk.
+        unsafe { multiply_add_steps!(sums, a, b; 0 1 2 3 4 5 6 7) };
+        a = a.wrapping_add(CHUNK * ROWS);
+        b = b.wrapping_add(CHUNK * WIDE * LANES);
+    }
+    for _ in 0..tile.depth % CHUNK {
+        // SAFETY: `a` and `b` hold this step.
+        unsafe { multiply_add_steps!(sums, a, b; 0) };
+        a = a.wrapping_add(ROWS);
+        b = b.wrapping_add(WIDE * LANES);
     }
     // SAFETY: the rest of the tile's pointers are valid by this function's contract.
     unsafe { finish(sums, tile) };
-}
-
-/// Fetches a pair of lines of each wanted region and one row of each place.
-///
-/// Few lines at a time: a burst would keep the loads of the operands waiting.
-#[inline(always)]
-fn prefetch(tile: &Tile, chunk: usize, rows: usize) {
-    let fetch = |address: *const f32| {
-        // SAFETY: a prefetch reads nothing.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
-    };
-    for wanted in tile.fetches.iter().take(tile.n_fetches) {
-        if chunk < wanted.pairs {
-            let pair = wanted.at.wrapping_add(chunk * wanted.step);
-            fetch(pair);
-            fetch(pair.wrapping_add(LINE));
-        }
-    }
-    if chunk < rows {
-        for place in tile.places.iter().take(tile.n_places) {
-            let row = place.wrapping_add(chunk * tile.places_row);
-            (0..WIDE * LANES / LINE).for_each(|line| fetch(row.wrapping_add(line * LINE)));
-        }
-    }
 }
 
 /// Merges the older tiles, adds the bias and writes the tile.
@@ -198,8 +191,7 @@ fn transposed(rows: [__m512; LANES]) -> [__m512; LANES] {
     let mut quads = pairs;
     for i in (0..LANES).step_by(4) {
         for half in 0..2 {
-            let (low, high) =
-                (_mm512_castps_pd(pairs[i + half]), _mm512_castps_pd(pairs[i + half + 2]));
+            let (low, high) = (_mm512_castps_pd(pairs[i + half]), _mm512_castps_pd(pairs[i + half + 2]));
             quads[i + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
             quads[i + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
         }
@@ -207,8 +199,10 @@ fn transposed(rows: [__m512; LANES]) -> [__m512; LANES] {
     let mut columns = quads;
     for c in 0..4 {
         let [a, b, d, e] = [quads[c], quads[4 + c], quads[8 + c], quads[12 + c]];
-        let (upper_even, upper_odd) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
-        let (lower_even, lower_odd) = (_mm512_shuffle_f32x4::<0x88>(d, e), _mm512_shuffle_f32x4::<0xdd>(d, e));
+        let (upper_even, upper_odd) =
+            (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
+        let (lower_even, lower_odd) =
+            (_mm512_shuffle_f32x4::<0x88>(d, e), _mm512_shuffle_f32x4::<0xdd>(d, e));
         columns[c] = _mm512_shuffle_f32x4::<0x88>(upper_even, lower_even);
         columns[c + 8] = _mm512_shuffle_f32x4::<0xdd>(upper_even, lower_even);
         columns[c + 4] = _mm512_shuffle_f32x4::<0x88>(upper_odd, lower_odd);

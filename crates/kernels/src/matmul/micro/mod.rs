@@ -35,6 +35,14 @@ pub(super) struct Fetch {
     pub pairs: usize,
 }
 
+impl Fetch {
+    /// Fetches nothing.
+    pub const NOTHING: Fetch = Fetch { at: std::ptr::null(), step: 0, pairs: 0 };
+}
+
+/// The most fetches of one call: the right operand, three slots, three arrays of the epilogue.
+pub(super) const MAX_FETCHES: usize = 7;
+
 /// The work of one micro kernel call: `rows x columns` sums over `depth` steps.
 ///
 /// The tile is first `start` (or zero), then gets its products, then each of `merges` older tiles is added in front
@@ -46,10 +54,8 @@ pub(super) struct Tile {
     pub a: *const f32,
     /// The packed right operand: one row of the full tile width per step.
     pub b: *const f32,
-    /// Memory that later calls or packings will read; only the first `n_fetches` count.
-    pub fetches: [Fetch; 4],
-    /// How many fetches there are.
-    pub n_fetches: usize,
+    /// Memory that is read or written after this call.
+    pub fetches: [Fetch; MAX_FETCHES],
     /// The chain so far as packed rows of the full tile width, or null to start from zero.
     pub start: *const f32,
     /// The older tiles to add, `older_step` elements apart.
@@ -64,12 +70,6 @@ pub(super) struct Tile {
     pub out: *mut f32,
     /// Distance between rows of `out`.
     pub out_row: usize,
-    /// Where the finished tile's rows will be read and written afterwards; only the first `n_places` count.
-    pub places: [*const f32; 3],
-    /// How many places there are.
-    pub n_places: usize,
-    /// Distance between rows of the places.
-    pub places_row: usize,
     /// Whether the tile is added to `out` instead of replacing it.
     pub add: bool,
 }
@@ -123,4 +123,29 @@ impl MicroKernels {
             _ => &portable::KERNELS,
         }
     }
+}
+
+/// Fetches the pair of lines at position `chunk` of each fetch.
+///
+/// Few lines at a time: a burst would keep the loads of the operands waiting.
+#[inline(always)]
+fn prefetch(tile: &Tile, chunk: usize) {
+    for fetch in tile.fetches.iter().filter(|fetch| chunk < fetch.pairs) {
+        let pair = fetch.at.wrapping_add(chunk * fetch.step);
+        prefetch_line(pair);
+        prefetch_line(pair.wrapping_add(LINE));
+    }
+}
+
+/// Fetches a cache line into the second-level cache, where Rust can say so.
+#[inline(always)]
+fn prefetch_line(address: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing, and every x86-64 machine has it.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T1>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
 }

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use super::{BURN_CHAINS, LINE, MicroKernel, MicroKernels, Tile, Transpose};
+use super::{BURN_CHAINS, CHUNK, LINE, MicroKernel, MicroKernels, Tile, Transpose, prefetch};
 
 /// Columns of a tile.
 const COLUMNS: usize = 16;
@@ -26,6 +26,9 @@ unsafe fn tile<const ROWS: usize>(tile: &Tile) {
         unsafe { for_each(&mut sums, tile.start, COLUMNS, |_, start| start) };
     }
     for step in 0..tile.depth {
+        if step % CHUNK == 0 {
+            prefetch(tile, step / CHUNK);
+        }
         // SAFETY: `b` holds `depth` packed rows.
         let right = unsafe { *tile.b.add(step * COLUMNS).cast::<[f32; COLUMNS]>() };
         for (row, sums) in sums.iter_mut().enumerate() {
