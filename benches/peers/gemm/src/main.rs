@@ -9,7 +9,7 @@
 mod blas;
 mod shapes;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gemm::Parallelism;
 use phalanx_kernels::Team;
@@ -106,28 +106,23 @@ fn measure(shape: &Shape, args: &Args, team: &Team, blas: Option<&OpenBlas>) -> 
             if peer > 0 && !args.peers {
                 continue;
             }
-            // Threads of the peer before must have stopped spinning, and ours must be awake again.
-            let quiet = if args.threads > 1 { 1 } else { 0 };
-            std::thread::sleep(std::time::Duration::from_millis(60 * quiet));
-            let mut before = now(args.threads, start);
-            for repeat in 0..repeats + quiet as usize {
-                if repeat == quiet as usize {
-                    before = now(args.threads, start);
+            let mut run = || match peer {
+                0 => {
+                    let operands = Operands { a, b, bias: params.bias.then_some(&bias[..]), residual: None };
+                    matmul(Outputs { out: c, pre: None }, operands, &params, scratch, team)
                 }
-                match peer {
-                    0 => {
-                        let operands =
-                            Operands { a, b, bias: params.bias.then_some(&bias[..]), residual: None };
-                        matmul(Outputs { out: c, pre: None }, operands, &params, scratch, team)
-                    }
-                    1 => shape.each(a, b, c, |a, b, c| with_gemm(shape, args.threads, a, b, c)),
-                    _ => {
-                        if let Some(blas) = blas {
-                            shape.each(a, b, c, |a, b, c| blas.sgemm(shape, a, b, c));
-                        }
+                1 => shape.each(a, b, c, |a, b, c| with_gemm(shape, args.threads, a, b, c)),
+                _ => {
+                    if let Some(blas) = blas {
+                        shape.each(a, b, c, |a, b, c| blas.sgemm(shape, a, b, c));
                     }
                 }
+            };
+            if args.threads > 1 {
+                settle(&mut run);
             }
+            let before = now(args.threads, start);
+            (0..repeats).for_each(|_| run());
             rates[peer] = repeats as f64 * flops / (now(args.threads, start) - before) * 1e-9;
         }
         if blas.is_none() || !args.peers {
@@ -139,6 +134,15 @@ fn measure(shape: &Shape, args: &Args, team: &Team, blas: Option<&OpenBlas>) -> 
         }
     }
     rounds
+}
+
+/// Lets the previous peer's threads stop spinning and the scheduler spread this peer's over the cores.
+fn settle(run: &mut dyn FnMut()) {
+    std::thread::sleep(Duration::from_millis(40));
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(30) {
+        run();
+    }
 }
 
 fn with_gemm(shape: &Shape, threads: usize, a: &[f32], b: &[f32], c: &mut [f32]) {
