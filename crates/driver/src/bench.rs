@@ -21,7 +21,9 @@ pub fn fma_peak(cores: usize) -> f64 {
 }
 
 fn fma_peak_on(team: &Team) -> f64 {
-    const ROUNDS: usize = 8;
+    const ROUNDS: usize = 16;
+    // A new team's members may start on one core; the system takes a moment to part them.
+    const SETTLE: f64 = 0.2;
     let burn = |iterations: u64| {
         let start = Instant::now();
         team.launch(&|_| _ = black_box(fma_burn(black_box(iterations))));
@@ -29,6 +31,10 @@ fn fma_peak_on(team: &Team) -> f64 {
     };
     // A run of about ten milliseconds is long to the clock and short to the system's scheduler.
     let tried = 10_000;
+    let start = Instant::now();
+    while start.elapsed().as_secs_f64() < SETTLE {
+        burn(tried);
+    }
     let iterations = (tried as f64 * 0.01 / burn(tried).max(1e-9)).clamp(1e3, 1e9) as u64;
     let best = (0..ROUNDS).map(|_| burn(iterations)).fold(f64::INFINITY, f64::min);
     fma_burn_flops(iterations) as f64 * team.cores() as f64 / best / 1e9

@@ -6,17 +6,16 @@
 //! is wall time. Per shape: the best and the median rate of each peer, and the median over rounds of our rate
 //! divided by the better peer's rate of the same round.
 
-mod blas;
 mod shapes;
 
 use std::time::{Duration, Instant};
 
 use gemm::Parallelism;
 use phalanx_kernels::Team;
+use phalanx_kernels::peer::{OPEN_BLAS, OpenBlas};
 use phalanx_kernels::isa::Isa;
 use phalanx_kernels::matmul::{Operands, Outputs, fma_burn, fma_burn_flops, matmul, matmul_scratch};
 
-use blas::OpenBlas;
 use shapes::{Shape, shapes};
 
 struct Args {
@@ -114,7 +113,7 @@ fn measure(shape: &Shape, args: &Args, team: &Team, blas: Option<&OpenBlas>) -> 
                 1 => shape.each(a, b, c, |a, b, c| with_gemm(shape, args.threads, a, b, c)),
                 _ => {
                     if let Some(blas) = blas {
-                        shape.each(a, b, c, |a, b, c| blas.sgemm(shape, a, b, c));
+                        blas.matmul(c, a, b, &params);
                     }
                 }
             };
@@ -199,7 +198,7 @@ fn peak(threads: usize) -> f64 {
 
 fn main() {
     let args = args();
-    let blas = OpenBlas::open(args.threads);
+    let blas = OpenBlas::open(OPEN_BLAS, args.threads).ok();
     let peak_before = peak(args.threads);
     let team = Team::new(args.threads);
     if !args.json {
