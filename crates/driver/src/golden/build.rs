@@ -86,7 +86,6 @@ impl Maker<'_> {
             "rms_norm" => self.simple(Op::RmsNorm { eps: self.attr("eps")? }, &["input", "gamma"])?,
             "rotary" => self.rotary()?,
             "attention" => self.attention()?,
-            "multi_head_attention" => self.multi_head_attention()?,
             "embedding" => {
                 let bag = self.attr::<String>("aggregate")? == "sum";
                 self.simple(Op::Embedding { bag }, &["input", "weight"])?
@@ -119,7 +118,6 @@ impl Maker<'_> {
                 let (logits, labels) = (self.slot("logits")?, self.slot("labels")?);
                 self.model.cross_entropy("y", logits, labels, self.attr("ignore_index")?)?
             }
-            "dense_cross_entropy" => self.dense_cross_entropy()?,
             "mse" => {
                 let (prediction, target) = (self.slot("prediction")?, self.slot("target")?);
                 self.model.mse("y", prediction, target)?
@@ -165,34 +163,6 @@ impl Maker<'_> {
         self.swap(y)
     }
 
-    fn multi_head_attention(&mut self) -> Result<ValueId, Error> {
-        let (bias, heads): (bool, usize) = (self.attr("use_bias")?, self.attr("heads")?);
-        let project = |this: &mut Self, x: ValueId, suffix: &str| {
-            let mut operands = vec![x, this.slot(&format!("w_{suffix}"))?];
-            if bias {
-                operands.push(this.slot(&format!("b_{suffix}"))?);
-            }
-            this.one(Op::Linear { transposed: false, activation: Activation::None }, &operands)
-        };
-        let mut parts = Vec::new();
-        for (name, suffix) in [("query", "q"), ("key", "k"), ("value", "v")] {
-            let x = self.slot(name)?;
-            let projected = project(self, x, suffix)?;
-            let [batch, time, width] = *self.model.shape(projected).dims() else {
-                return Err(self.wrong(format!("`{name}` must be [batch, time, width]")));
-            };
-            let shape = [batch, time, heads, width / heads.max(1)];
-            parts.push(self.model.reshape("heads", projected, shape)?);
-        }
-        let dim = self.model.shape(parts[0]).last();
-        let scale = 1.0 / (dim as f32).sqrt();
-        let joined = self.one(Op::Attention { causal: false, scale }, &parts)?;
-        let query = self.slot("query")?;
-        let flat = self.model.shape(query).clone();
-        let joined = self.model.reshape("joined", joined, flat)?;
-        project(self, joined, "o")
-    }
-
     fn flat(&mut self) -> Result<ValueId, Error> {
         let (start, end): (usize, usize) = (self.attr("start")?, self.attr("end")?);
         let x = self.slot("input")?;
@@ -204,19 +174,6 @@ impl Maker<'_> {
         let flat: Vec<usize> =
             dims[..start].iter().copied().chain(joined).chain(dims[end..].iter().copied()).collect();
         self.one(Op::Reshape(Shape::new(flat)), &[x])
-    }
-
-    /// -mean over rows of Σ labels · log softmax(logits).
-    fn dense_cross_entropy(&mut self) -> Result<ValueId, Error> {
-        let (logits, labels) = (self.slot("logits")?, self.slot("labels")?);
-        let rank = self.model.shape(logits).rank();
-        let rows = self.model.shape(logits).rows() as f32;
-        let probability = self.one(Op::Softmax { axis: rank.saturating_sub(1) }, &[logits])?;
-        let log = self.one(Op::Unary(Unary::Log), &[probability])?;
-        let product = self.one(Op::Binary(Binary::Mul), &[log, labels])?;
-        let axes = (0..rank).collect();
-        let sum = self.one(Op::Reduce { kind: Reduce::Sum, axes, keep: false }, &[product])?;
-        self.one(Op::Unary(Unary::MulScalar(-1.0 / rows)), &[sum])
     }
 
     /// Ends the model: loss = Σ outputs · given gradients.
