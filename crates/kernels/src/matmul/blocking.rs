@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::MatmulParams;
-use super::micro::{LINE, MAX_TILE, MicroKernels};
+use super::micro::{LINE, MicroKernels};
 
 /// The most steps of one block: a panel of the right operand then fits the first-level cache.
 const MAX_BLOCK: usize = 256;
@@ -63,7 +63,7 @@ impl Blocking {
             group_tiles: (LEFT_ELEMENTS / block / kernels.rows).max(1).min(rows.div_ceil(kernels.rows)),
         };
         if blocking.blocks() > 1 {
-            let tiles = SLOT_ELEMENTS / (blocking.slots() * MAX_TILE * columns / kernels.columns);
+            let tiles = SLOT_ELEMENTS / (blocking.slots() * blocking.tile() * columns / kernels.columns);
             blocking.rows = rows.min(tiles.max(1) * kernels.rows);
         }
         blocking
@@ -79,6 +79,11 @@ impl Blocking {
         let (leaf, part) = (index / self.blocks_per_leaf, index % self.blocks_per_leaf);
         let start = leaf * self.leaf;
         start + part * self.block..start + self.leaf.min((part + 1) * self.block)
+    }
+
+    /// Elements of a full tile.
+    pub fn tile(&self) -> usize {
+        self.tile_rows * self.tile_columns
     }
 
     /// How many slots an output tile has: one for the chain itself and one per level of the tree.
@@ -103,7 +108,7 @@ impl Blocking {
     pub fn layout(&self) -> Layout {
         Layout {
             right: self.columns * self.block,
-            slots: self.slots() * self.slot_tiles() * MAX_TILE,
+            slots: self.slots() * self.slot_tiles() * self.tile(),
             left: (self.group_tiles * self.tile_rows * self.block).next_multiple_of(LINE) + LINE,
         }
     }

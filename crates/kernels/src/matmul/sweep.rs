@@ -9,7 +9,7 @@ use std::ptr;
 use super::blocking::Blocking;
 use super::epilogue::Epilogue;
 use super::feed::{Feed, Region};
-use super::micro::{MAX_TILE, MicroKernels};
+use super::micro::MicroKernels;
 use super::pack::{Matrix, pack_columns, pack_panel, pack_rows};
 use super::panel::{Cut, Group, Panel, Step};
 use super::{MatmulParams, Operands, Outputs};
@@ -183,9 +183,9 @@ impl Sweep<'_> {
             kernels: self.product.kernels.tiles,
             step: Step::new(self.blocking, slab.block),
             right: self.right[at..].as_ptr(),
-            slots: self.slots[first * MAX_TILE..].as_mut_ptr(),
-            slots_step: if waits { MAX_TILE } else { 0 },
-            level_step: self.blocking.slot_tiles() * MAX_TILE,
+            slots: self.slots[first * self.blocking.tile()..].as_mut_ptr(),
+            slots_step: if waits { self.blocking.tile() } else { 0 },
+            level_step: self.blocking.slot_tiles() * self.blocking.tile(),
             epilogue: &self.product.epilogue,
             out_at: self.out_at,
             n: self.product.params.n,
