@@ -1,17 +1,17 @@
 //! One device's memory: a fixed number of bytes, allocated once, zero at first.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
+use memmap2::MmapMut;
 use phalanx_program::Slice;
 
-/// Arenas start on page boundaries.
-const PAGE: usize = 4096;
-
-/// An owned, page-aligned block of bytes.
+/// An owned, page-aligned block of bytes, in large pages where the system has them: kernels walk through matrices in
+/// strides that would miss the translation buffers of small ones.
 pub struct Arena {
     start: NonNull<u8>,
-    layout: Layout,
+    bytes: usize,
+    /// Owns the memory at `start`.
+    _memory: MmapMut,
 }
 
 // SAFETY: the arena owns its bytes; access goes through `&self` and `&mut self` like that of a `Vec<u8>`.
@@ -22,17 +22,18 @@ unsafe impl Sync for Arena {}
 impl Arena {
     /// Allocates `bytes` zeroed bytes.
     pub fn new(bytes: u64) -> Arena {
-        let size = usize::try_from(bytes).expect("an arena fits the address space").max(1);
-        let layout = Layout::from_size_align(size, PAGE).expect("an arena fits the address space");
-        // SAFETY: the layout has a non-zero size.
-        let start = unsafe { alloc_zeroed(layout) };
-        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
-        Arena { start, layout }
+        let bytes = usize::try_from(bytes).expect("an arena fits the address space");
+        let mut memory = MmapMut::map_anon(bytes.max(1)).expect("the system has the memory it said it has");
+        // Only a hint: a system without large pages refuses it, and small ones do.
+        #[cfg(target_os = "linux")]
+        let _ = memory.advise(memmap2::Advice::HugePage);
+        let start = NonNull::new(memory.as_mut_ptr()).expect("a mapping has an address");
+        Arena { start, bytes, _memory: memory }
     }
 
     /// How many bytes it holds.
     pub fn bytes(&self) -> usize {
-        self.layout.size()
+        self.bytes
     }
 
     /// The bytes of `slice`.
@@ -65,12 +66,5 @@ impl Arena {
         assert!(end.is_some_and(|end| end <= self.bytes() as u64), "{slice} of {} bytes", self.bytes());
         // SAFETY: the offset is at most the size of the allocation.
         unsafe { self.start.as_ptr().add(slice.offset as usize) }
-    }
-}
-
-impl Drop for Arena {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with the same layout.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }
