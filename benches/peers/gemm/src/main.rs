@@ -65,15 +65,13 @@ fn fill(n: usize, mut state: u64) -> Vec<f32> {
     (0..n).map(|_| next()).collect()
 }
 
-/// A buffer that starts on a page, as arena slices do, in large pages where the system gives them on request.
+/// A buffer in large pages where the system gives them on request, as arena slices are.
 fn aligned(storage: &mut Vec<f32>, n: usize) -> &mut [f32] {
     const LARGE: usize = 2 << 20;
     storage.reserve(n + LARGE / 4);
     let skip = storage.as_ptr().align_offset(LARGE);
-    if std::env::var_os("HUGE").is_some() {
-        // SAFETY: the range lies inside the reserved memory; the advice changes no contents.
-        unsafe { libc::madvise(storage.as_mut_ptr().add(skip).cast(), 4 * n, libc::MADV_HUGEPAGE) };
-    }
+    // SAFETY: the range lies inside the reserved memory; the advice changes no contents.
+    unsafe { libc::madvise(storage.as_mut_ptr().add(skip).cast(), 4 * n, libc::MADV_HUGEPAGE) };
     storage.resize(n + skip, 0.0);
     &mut storage[skip..]
 }
