@@ -99,7 +99,7 @@ pub fn generate(request: &Request, mut emit: impl FnMut(&str)) -> Result<Outcome
     let time = context.min(prompt.len().saturating_add(request.tokens));
     let settings = Settings { cores: request.cores, ..Settings::new(Goal::Infer) };
     let mut session = Session::new(&model.logits_graph(1, time)?, &settings)?;
-    for (name, values) in &hf::read_weights(&request.hf, &hf::parameters(&model)?)? {
+    for (name, values) in &hf::read_weights(&request.hf, &hf::tensors(&model)?)? {
         session.feed(name, values)?;
     }
     let start = Instant::now();

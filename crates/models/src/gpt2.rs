@@ -1,4 +1,7 @@
 //! GPT-2: learned positions, layer norms before each part, linear weights stored `[in, out]`.
+//!
+//! Query, key and value have parameters of their own, `attn.q`, `attn.k` and `attn.v`, so that a plan can give heads
+//! to different devices; files of transformers hold the three side by side as `attn.c_attn`.
 
 use phalanx_ir::graph::{BuildError, Builder, Graph, ValueId};
 use phalanx_ir::{Activation, Init, Op};
@@ -53,7 +56,7 @@ impl Gpt2Config {
     pub fn parameters(&self) -> u64 {
         let [layers, width, hidden] = [self.layers, self.width, self.hidden].map(|size| size as u64);
         let [vocab, context] = [self.vocab, self.context].map(|size| size as u64);
-        let attention = (width + 1) * 3 * width + (width + 1) * width;
+        let attention = 4 * (width + 1) * width;
         let feed_forward = (width + 1) * hidden + (hidden + 1) * width;
         let tables = (vocab * if self.tied { 1 } else { 2 } + context) * width;
         layers * (attention + feed_forward + 4 * width) + 2 * width + tables
@@ -96,7 +99,7 @@ impl Gpt2Config {
         if time == self.context {
             return Ok(table);
         }
-        let cut = Op::Split { axis: 0, sizes: vec![time, self.context - time] };
+        let cut = Op::Split { axis: 0, sizes: vec![time, self.context - time], blocks: 1 };
         model.add_one("transformer.wpe", cut, &[table])
     }
 
@@ -118,16 +121,22 @@ impl Gpt2Config {
     }
 
     fn attention(&self, model: &mut Builder, name: &str, x: ValueId) -> Result<ValueId, BuildError> {
-        let joined = self.linear(3 * self.width).add(model, &format!("{name}.c_attn"), x)?;
-        let cut = Op::Split { axis: model.shape(joined).rank() - 1, sizes: vec![self.width; 3] };
-        let parts = model.add(&format!("{name}.split"), cut, &[joined])?;
-        let mut heads = [x; 3];
-        for (index, part) in ["query", "key", "value"].into_iter().enumerate() {
-            let dim = self.width / self.heads;
-            heads[index] = layers::split_heads(model, &format!("{name}.{part}"), parts[index], dim)?;
-        }
-        let merged = layers::attend(model, name, heads)?;
+        let query = self.heads_of(model, [name, "q", "query"], x)?;
+        let key = self.heads_of(model, [name, "k", "key"], x)?;
+        let value = self.heads_of(model, [name, "v", "value"], x)?;
+        let merged = layers::attend(model, name, [query, key, value])?;
         self.residual_linear().add(model, &format!("{name}.c_proj"), merged)
+    }
+
+    /// The projection `name.linear` of `x`, cut into heads called `name.heads`.
+    fn heads_of(
+        &self,
+        model: &mut Builder,
+        [name, linear, heads]: [&str; 3],
+        x: ValueId,
+    ) -> Result<ValueId, BuildError> {
+        let flat = self.linear(self.width).add(model, &format!("{name}.{linear}"), x)?;
+        layers::split_heads(model, &format!("{name}.{heads}"), flat, self.width / self.heads)
     }
 
     fn feed_forward(&self, model: &mut Builder, name: &str, x: ValueId) -> Result<ValueId, BuildError> {

@@ -64,13 +64,20 @@ fn untied_heads_and_biases_are_counted() {
 }
 
 #[test]
-fn gpt2_has_the_names_and_layouts_of_transformers() {
+fn gpt2_has_the_names_and_layouts_of_transformers_and_three_projections() {
     let graph = gpt2().training_graph(2, 16).unwrap();
     assert_eq!(ty(&graph, "tokens"), "i64[2, 16]");
     assert_eq!(ty(&graph, "targets"), "i64[2, 16]");
     assert_eq!(ty(&graph, "transformer.wpe.weight"), "f32[128, 128]");
     assert_eq!(ty(&graph, "transformer.wpe.0"), "f32[16, 128]");
-    assert_eq!(ty(&graph, "transformer.h.3.attn.c_attn.weight"), "f32[128, 384]");
+    for linear in ["q", "k", "v", "c_proj"] {
+        assert_eq!(ty(&graph, &format!("transformer.h.3.attn.{linear}.weight")), "f32[128, 128]");
+        assert_eq!(ty(&graph, &format!("transformer.h.3.attn.{linear}.bias")), "f32[128]");
+    }
+    let heads = graph.find("transformer.h.0.attn.heads").unwrap();
+    let names =
+        ["query", "key", "value"].map(|part| graph.find(&format!("transformer.h.0.attn.{part}")).unwrap());
+    assert_eq!(graph.layers()[graph.values()[heads].layer].operands, names);
     assert_eq!(ty(&graph, "transformer.h.0.attn.key"), "f32[2, 16, 4, 32]");
     assert_eq!(ty(&graph, "transformer.h.0.mlp.c_fc"), "f32[2, 16, 512]");
     assert_eq!(ty(&graph, "transformer.h.3"), "f32[2, 16, 128]");

@@ -5,9 +5,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use half::{bf16, f16};
+use phalanx_ir::Shape;
 use phalanx_models::{Gpt2Config, LlamaConfig, ModelConfig};
-use safetensors::Dtype;
 use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
 use serde_json::{Value, json};
 
 use super::*;
@@ -57,18 +58,19 @@ fn llama() -> ModelConfig {
 }
 
 fn weights(model: &ModelConfig) -> BTreeMap<String, Vec<f32>> {
-    let number = |name: &str, index: usize| (name.len() * 31 + index) as f32 * 0.1 - 3.0;
-    let parameters = parameters(model).unwrap().into_iter();
-    let fill = |name: &str, shape: Shape| (0..shape.elements()).map(|index| number(name, index)).collect();
-    parameters.map(|(name, shape)| (name.clone(), fill(&name, shape))).collect()
+    let seed = |name: &str| name.bytes().map(usize::from).sum::<usize>() % 1000;
+    let number = |name: &str, index: usize| (seed(name) * 31 + index) as f32 * 0.1 - 3.0;
+    let fill = |name: &str, shape: &Shape| (0..shape.elements()).map(|index| number(name, index)).collect();
+    let tensors = tensors(model).unwrap();
+    tensors.iter().flat_map(Stored::parts).map(|(name, shape)| (name.clone(), fill(name, shape))).collect()
 }
 
 fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-fn wanted(list: &[(&str, &[usize])]) -> Vec<(String, Shape)> {
-    list.iter().map(|(name, shape)| (name.to_string(), Shape::new(*shape))).collect()
+fn wanted(list: &[(&str, &[usize])]) -> Vec<Stored> {
+    list.iter().map(|(name, shape)| Stored::whole(*name, Shape::new(*shape))).collect()
 }
 
 #[test]
@@ -78,11 +80,51 @@ fn written_models_read_back() {
         let weights = weights(&model);
         write_model(&scratch.0, &model, &weights).unwrap();
         assert_eq!(read_config(&scratch.0).unwrap(), model);
-        assert_eq!(read_weights(&scratch.0, &parameters(&model).unwrap()).unwrap(), weights);
+        assert_eq!(read_weights(&scratch.0, &tensors(&model).unwrap()).unwrap(), weights);
         let mut files: Vec<_> = fs::read_dir(&scratch.0).unwrap().map(|f| f.unwrap().file_name()).collect();
         files.sort();
         assert_eq!(files, ["config.json", "model.safetensors"], "nothing is left beside");
     }
+}
+
+#[test]
+fn query_key_and_value_are_the_columns_of_c_attn() {
+    let scratch = Scratch::new("columns");
+    let (weights, path) = (weights(&gpt2()), scratch.0.join("model.safetensors"));
+    write_model(&scratch.0, &gpt2(), &weights).unwrap();
+    let written = fs::read(&path).unwrap();
+    let file = SafeTensors::deserialize(&written).unwrap();
+    let part = |layer: usize, part: &str| &weights[&format!("transformer.h.{layer}.attn.{part}")][..];
+    for layer in 0..2 {
+        let bias = file.tensor(&format!("transformer.h.{layer}.attn.c_attn.bias")).unwrap();
+        let joined = ["q.bias", "k.bias", "v.bias"].map(|name| part(layer, name)).concat();
+        assert_eq!((bias.shape(), bias.data()), (&[24][..], &bytes(&joined)[..]));
+        let weight = file.tensor(&format!("transformer.h.{layer}.attn.c_attn.weight")).unwrap();
+        let element = |row: usize, column: usize| {
+            part(layer, ["q.weight", "k.weight", "v.weight"][column / 8])[row * 8 + column % 8]
+        };
+        let joined: Vec<f32> = (0..8 * 24).map(|index| element(index / 24, index % 24)).collect();
+        assert_eq!((weight.shape(), weight.data()), (&[8, 24][..], &bytes(&joined)[..]));
+    }
+    assert_eq!(file.len(), 2 + 2 * 12 + 2, "tables, blocks and the last norm have nothing else");
+    let read = read_weights(&scratch.0, &tensors(&gpt2()).unwrap()).unwrap();
+    write_model(&scratch.0, &gpt2(), &read).unwrap();
+    assert!(fs::read(&path).unwrap() == written, "the same bytes again");
+}
+
+#[test]
+fn a_packed_tensor_that_does_not_fit_is_listed_under_its_own_name() {
+    let scratch = Scratch::new("packed");
+    let ModelConfig::Gpt2(config) = gpt2() else { panic!("gpt2") };
+    let narrow = ModelConfig::Gpt2(Gpt2Config { width: 4, ..config });
+    write_model(&scratch.0, &narrow, &weights(&narrow)).unwrap();
+    let read = |wanted: &[Stored]| read_weights(&scratch.0, wanted).unwrap_err().to_string();
+    let error = read(&tensors(&gpt2()).unwrap());
+    let listed = "`transformer.h.0.attn.c_attn.weight` is [4, 12] but the model wants [8, 24]";
+    assert!(error.contains(listed) && !error.contains("attn.q"), "{error}");
+    let mut deeper = tensors(&narrow).unwrap();
+    deeper.extend(wanted(&[("transformer.h.2.attn.c_attn.bias", &[12])]));
+    assert!(read(&deeper).contains("missing: `transformer.h.2.attn.c_attn.bias` [12]"));
 }
 
 #[test]

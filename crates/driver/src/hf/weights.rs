@@ -14,7 +14,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 use serde::Deserialize;
 
-use super::Mismatch;
+use super::{Mismatch, Stored};
 
 /// Why weights cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -70,13 +70,11 @@ pub enum WeightsError {
     },
 }
 
-/// Reads the tensors `wanted` (name, shape) from a model directory; see [`super::parameters`] for what to ask for.
-pub fn read_weights(
-    dir: &Path,
-    wanted: &[(String, Shape)],
-) -> Result<BTreeMap<String, Vec<f32>>, WeightsError> {
+/// Reads the tensors `wanted` from a model directory and gives the parameters they consist of, by name; see
+/// [`super::tensors`] for what to ask for.
+pub fn read_weights(dir: &Path, wanted: &[Stored]) -> Result<BTreeMap<String, Vec<f32>>, WeightsError> {
     let mut reader = Reader {
-        wanted: wanted.iter().map(|(name, shape)| (name.as_str(), shape)).collect(),
+        wanted: wanted.iter().map(|stored| (stored.name(), stored)).collect(),
         found: BTreeMap::new(),
         head: None,
         mismatch: Mismatch::default(),
@@ -120,7 +118,8 @@ fn open(path: &Path) -> Result<Mapping, WeightsError> {
 
 /// Collects wanted tensors over all files.
 struct Reader<'a> {
-    wanted: BTreeMap<&'a str, &'a Shape>,
+    wanted: BTreeMap<&'a str, &'a Stored>,
+    /// By the names in `wanted`.
     found: BTreeMap<String, Vec<f32>>,
     /// The stored output head of a model whose head is tied.
     head: Option<(Shape, Option<Vec<f32>>)>,
@@ -164,24 +163,28 @@ impl Reader<'_> {
     fn target(&self, name: &str) -> Option<(String, Shape)> {
         let spellings = ["", "transformer.", "model."].map(|prefix| format!("{prefix}{name}"));
         let target = spellings.into_iter().find(|target| self.wanted.contains_key(target.as_str()))?;
-        let shape = self.wanted[target.as_str()].clone();
+        let shape = self.wanted[target.as_str()].shape().clone();
         (!self.found.contains_key(&target)).then_some((target, shape))
     }
 
-    /// All tensors, or what does not fit. A tied head stands in for an embedding that was not stored.
+    /// All parameters, or what does not fit. A tied head stands in for an embedding that was not stored.
     fn finish(mut self) -> Result<BTreeMap<String, Vec<f32>>, Box<Mismatch>> {
-        for (&name, &shape) in &self.wanted {
+        for (&name, stored) in &self.wanted {
             if self.found.contains_key(name) {
                 continue;
             }
             let embedding = matches!(name, "transformer.wte.weight" | "model.embed_tokens.weight");
-            match self.head.take_if(|(found, _)| embedding && *found == *shape) {
+            match self.head.take_if(|(found, _)| embedding && found == stored.shape()) {
                 Some((_, Some(values))) => drop(self.found.insert(name.into(), values)),
-                _ => self.mismatch.missing.push((name.into(), shape.clone())),
+                _ => self.mismatch.missing.push((name.into(), stored.shape().clone())),
             }
         }
-        self.mismatch.sort();
-        if self.mismatch.is_empty() { Ok(self.found) } else { Err(Box::new(self.mismatch)) }
+        if !self.mismatch.is_empty() {
+            self.mismatch.sort();
+            return Err(Box::new(self.mismatch));
+        }
+        let parts = |(name, values): (String, _)| self.wanted[name.as_str()].split(values);
+        Ok(self.found.into_iter().flat_map(parts).collect())
     }
 }
 

@@ -14,7 +14,7 @@ use phalanx_models::{ModelConfig, ModelError};
 use safetensors::tensor::View;
 use safetensors::{Dtype, SafeTensorError};
 
-use super::{Mismatch, config, parameters};
+use super::{Mismatch, Stored, config, tensors};
 
 /// Why a model cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +54,8 @@ pub enum WriteError {
     },
 }
 
-/// Writes `config.json` and `model.safetensors` into `dir`, which is made if need be.
+/// Writes `config.json` and `model.safetensors` into `dir`, which is made if need be. `weights` are the model's
+/// parameters by name.
 pub fn write_model(
     dir: &Path,
     model: &ModelConfig,
@@ -78,38 +79,47 @@ pub fn write_model(
     config.commit()
 }
 
-/// Each parameter of the model with its elements.
+/// Each tensor of the file with the elements of its parts.
 fn pair<'a>(
     model: &ModelConfig,
     weights: &'a BTreeMap<String, Vec<f32>>,
 ) -> Result<Vec<(String, Tensor<'a>)>, WriteError> {
-    let parameters = parameters(model)?;
-    let mut mismatch = Mismatch::default();
-    for (name, values) in weights {
-        if !parameters.iter().any(|(known, _)| known == name) {
-            mismatch.unexpected.push((name.clone(), Shape::from([values.len()])));
-        }
+    let tensors = tensors(model)?;
+    let mismatch = misfits(&tensors, weights);
+    if !mismatch.is_empty() {
+        return Err(WriteError::Mismatch { family: model.family(), mismatch: Box::new(mismatch) });
     }
-    let mut tensors = Vec::new();
-    for (name, shape) in parameters {
-        match weights.get(&name) {
-            None => mismatch.missing.push((name, shape)),
-            Some(values) if values.len() != shape.elements() => {
-                mismatch.reshaped.push((name, Shape::from([values.len()]), shape));
-            }
-            Some(values) => tensors.push((name, Tensor { shape, values })),
-        }
-    }
-    if mismatch.is_empty() {
-        return Ok(tensors);
-    }
-    mismatch.sort();
-    Err(WriteError::Mismatch { family: model.family(), mismatch: Box::new(mismatch) })
+    let filled = |stored: Stored| {
+        let parts = stored.parts().iter().map(|(name, _)| &weights[name][..]).collect();
+        (stored.name().to_string(), Tensor { stored, parts })
+    };
+    Ok(tensors.into_iter().map(filled).collect())
 }
 
+/// What differs between the parameters of `tensors` and `weights`.
+fn misfits(tensors: &[Stored], weights: &BTreeMap<String, Vec<f32>>) -> Mismatch {
+    let wanted: BTreeMap<&String, &Shape> =
+        tensors.iter().flat_map(Stored::parts).map(|(name, shape)| (name, shape)).collect();
+    let mut mismatch = Mismatch::default();
+    for (name, values) in weights {
+        let found = Shape::from([values.len()]);
+        match wanted.get(name) {
+            None => mismatch.unexpected.push((name.clone(), found)),
+            Some(&shape) if values.len() != shape.elements() => {
+                mismatch.reshaped.push((name.clone(), found, shape.clone()));
+            }
+            Some(_) => {}
+        }
+    }
+    let missing = wanted.into_iter().filter(|(name, _)| !weights.contains_key(*name));
+    mismatch.missing.extend(missing.map(|(name, shape)| (name.clone(), shape.clone())));
+    mismatch
+}
+
+/// A tensor of the file, joined when it is written.
 struct Tensor<'a> {
-    shape: Shape,
-    values: &'a [f32],
+    stored: Stored,
+    parts: Vec<&'a [f32]>,
 }
 
 impl View for Tensor<'_> {
@@ -118,18 +128,23 @@ impl View for Tensor<'_> {
     }
 
     fn shape(&self) -> &[usize] {
-        self.shape.dims()
+        self.stored.shape().dims()
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        if cfg!(target_endian = "little") {
-            return Cow::Borrowed(bytemuck::cast_slice(self.values));
+        match self.stored.join(&self.parts) {
+            Cow::Borrowed(values) if cfg!(target_endian = "little") => {
+                Cow::Borrowed(bytemuck::cast_slice(values))
+            }
+            values => {
+                let bytes: Vec<[u8; 4]> = values.iter().map(|value| value.to_le_bytes()).collect();
+                Cow::Owned(bytes.into_flattened())
+            }
         }
-        Cow::Owned(self.values.iter().flat_map(|value| value.to_le_bytes()).collect())
     }
 
     fn data_len(&self) -> usize {
-        size_of_val(self.values)
+        self.stored.shape().elements() * size_of::<f32>()
     }
 }
 
