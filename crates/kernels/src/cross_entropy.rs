@@ -1,15 +1,20 @@
 //! Cross entropy of rows of logits against integer labels, its gradient, and the count of labels that take part.
 //!
 //! `cross_entropy` reads logits `[rows, classes]` and labels `[rows]` and writes per row the negative log-likelihood
-//! (zero where the label is `ignore_index`) and the log-sum-exp. `cross_entropy_grad` reads logits, labels, lse and
+//! (zero where the label is `ignore_index`) and the log-sum-exp, whose sum is a tree over `leaves` equal blocks of the
+//! classes. `cross_entropy_grad` reads logits (or a tile of them, whose first column is class `first`), labels, lse and
 //! dloss `[1]` and writes dlogits = (softmax - onehot) * dloss (zero rows where ignored; accumulates on request).
 //! `count_labels` reads labels and writes how many are not `ignore_index`.
 
 use crate::call::no_scratch;
 use crate::ids::Ids;
 use crate::math::{exp, log};
-use crate::rows::{max, sum};
+use crate::rows::{Tree, max, sum, tree_reference};
 use crate::{Call, Kernel, Team, dispatch, params};
+
+pub mod parts;
+
+pub use parts::{ClassJoin, ClassMax, ClassPick, ClassSum};
 
 params! {
     /// Settings of `cross_entropy`.
@@ -22,6 +27,8 @@ params! {
         pub ignore_index: i64,
         /// Whether labels are 32-bit.
         pub labels_i32: bool,
+        /// Blocks of classes whose sums are added as a tree: a power of two that divides them.
+        pub leaves: usize,
     }
 }
 
@@ -38,6 +45,8 @@ params! {
         pub labels_i32: bool,
         /// Whether dlogits is added to what its slice holds.
         pub accumulate: bool,
+        /// The class of the first column.
+        pub first: usize,
     }
 }
 
@@ -62,7 +71,9 @@ pub fn cross_entropy_reference(
 ) {
     for (row, x) in logits.chunks_exact(params.classes).take(params.rows).enumerate() {
         let m = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        lse[row] = m + x.iter().map(|x| (x - m).exp()).sum::<f32>().ln();
+        let block = params.classes / params.leaves;
+        let leaf = |leaf: usize| x[leaf * block..][..block].iter().map(|x| (x - m).exp()).sum::<f32>();
+        lse[row] = m + tree_reference(params.leaves, &leaf).ln();
         let ignored = labels.get(row) == params.ignore_index;
         nll[row] = if ignored { 0.0 } else { lse[row] - x[labels.row(row, params.classes)] };
     }
@@ -76,11 +87,11 @@ pub fn cross_entropy(
     params: CrossEntropy,
     team: &Team,
 ) {
-    let CrossEntropy { rows, classes, ignore_index, .. } = params;
+    let CrossEntropy { rows, classes, ignore_index, leaves, .. } = params;
     team.split_rows(rows * classes, rows, [(nll, 1), (lse, 1)], &mut [], |range, [nll, lse], _| {
         for (i, row) in range.enumerate() {
             let x = &logits[row * classes..][..classes];
-            lse[i] = log_sum_exp(x);
+            lse[i] = log_sum_exp(x, leaves);
             let ignored = labels.get(row) == ignore_index;
             nll[i] = if ignored { 0.0 } else { lse[i] - x[labels.row(row, classes)] };
         }
@@ -89,10 +100,26 @@ pub fn cross_entropy(
 
 dispatch! {
     /// The logarithm of the sum of the exponentials of `x`.
-    fn log_sum_exp(x: &[f32]) -> f32 {
-        let m = max(x);
-        m + log(sum([x], |[x]| exp(x - m)))
+    fn log_sum_exp(x: &[f32], leaves: usize) -> f32 {
+        let m = largest(x);
+        m + log(exp_sum(x, m, leaves))
     }
+}
+
+/// The largest element of `x`, never -0: which zero comes first depends on how a row is cut.
+#[inline(always)]
+fn largest(x: &[f32]) -> f32 {
+    max(x) + 0.0
+}
+
+/// The tree over `leaves` blocks of the sums of exp(x - m).
+#[inline(always)]
+fn exp_sum(x: &[f32], m: f32, leaves: usize) -> f32 {
+    let (block, mut tree) = (x.len() / leaves, Tree::new());
+    for leaf in 0..leaves {
+        tree.push(sum([&x[leaf * block..][..block]], |[x]| exp(x - m)));
+    }
+    tree.sum()
 }
 
 /// The gradient by the logits.
@@ -106,7 +133,7 @@ pub fn cross_entropy_grad_reference(
     for row in 0..params.rows {
         let ignored = labels.get(row) == params.ignore_index;
         for class in 0..n {
-            let hot = labels.get(row) == class as i64;
+            let hot = labels.place(row, params.first, n) == Some(class);
             let p = (logits[row * n + class] - lse[row]).exp();
             let value = if ignored { 0.0 } else { (p - f32::from(u8::from(hot))) * dloss[0] };
             let out = &mut dlogits[row * n + class];
@@ -123,12 +150,12 @@ pub fn cross_entropy_grad(
     params: CrossEntropyGrad,
     team: &Team,
 ) {
-    let CrossEntropyGrad { rows, classes, ignore_index, accumulate, .. } = params;
+    let CrossEntropyGrad { rows, classes, ignore_index, accumulate, first, .. } = params;
     team.split_rows(rows * classes, rows, [(dlogits, classes)], &mut [], |range, [dlogits], _| {
         for (row, out) in range.zip(dlogits.chunks_exact_mut(classes)) {
             if labels.get(row) != ignore_index {
-                let label = labels.row(row, classes);
-                grad_row(out, &logits[row * classes..][..classes], lse[row], dloss[0], label, accumulate);
+                let hot = labels.place(row, first, classes);
+                grad_row(out, &logits[row * classes..][..classes], lse[row], dloss[0], hot, accumulate);
             } else if !accumulate {
                 out.fill(0.0);
             }
@@ -137,14 +164,17 @@ pub fn cross_entropy_grad(
 }
 
 dispatch! {
-    fn grad_row(out: &mut [f32], x: &[f32], lse: f32, dloss: f32, label: usize, accumulate: bool) {
-        let before = if accumulate { out[label] } else { 0.0 };
+    /// The gradient of one row; `hot` is the column of its label, if there.
+    fn grad_row(out: &mut [f32], x: &[f32], lse: f32, dloss: f32, hot: Option<usize>, accumulate: bool) {
+        let before = hot.filter(|_| accumulate).map_or(0.0, |hot| out[hot]);
         if accumulate {
             out.iter_mut().zip(x).for_each(|(out, x)| *out += exp(x - lse) * dloss);
         } else {
             out.iter_mut().zip(x).for_each(|(out, x)| *out = exp(x - lse) * dloss);
         }
-        out[label] = before + (exp(x[label] - lse) - 1.0) * dloss;
+        if let Some(hot) = hot {
+            out[hot] = before + (exp(x[hot] - lse) - 1.0) * dloss;
+        }
     }
 }
 
@@ -194,84 +224,4 @@ pub const KERNELS: &[Kernel] = &[
 ];
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::samples::{Case, Input, assert_gradient, indices, values};
-
-    /// Sums of up to a few thousand exponentials, each within two units in the last place.
-    const TOLERANCE: f32 = 1e-5;
-    const IGNORED: i64 = -100;
-
-    fn labels(rows: usize, classes: usize) -> Vec<i64> {
-        let mut labels = indices(rows, classes, 2);
-        labels.iter_mut().skip(1).step_by(3).for_each(|label| *label = IGNORED);
-        labels
-    }
-
-    fn forward(rows: usize, classes: usize, labels_i32: bool) -> Case {
-        let params = CrossEntropy { rows, classes, ignore_index: IGNORED, labels_i32 };
-        Case::new(KERNELS, "cross_entropy", params.to_words())
-            .read(values(rows * classes, 1).iter().map(|x| x * 20.0).collect::<Vec<_>>())
-            .read(Input::ids(&labels(rows, classes), labels_i32))
-            .write(vec![0.0; rows])
-            .write(vec![0.0; rows])
-    }
-
-    fn backward(rows: usize, classes: usize, labels_i32: bool, accumulate: bool) -> Case {
-        let forward = forward(rows, classes, labels_i32);
-        let params = CrossEntropyGrad { rows, classes, ignore_index: IGNORED, labels_i32, accumulate };
-        Case::new(KERNELS, "cross_entropy_grad", params.to_words())
-            .read(forward.reads[0].clone())
-            .read(forward.reads[1].clone())
-            .read(forward.reference()[1].clone())
-            .read(vec![0.7])
-            .write(values(rows * classes, 5))
-    }
-
-    #[test]
-    fn fast_equals_reference() {
-        for classes in [1, 2, 3, 5, 7, 15, 16, 17, 33, 100, 4099] {
-            for rows in [1, 2, 7] {
-                for flag in [false, true] {
-                    forward(rows, classes, flag).check(TOLERANCE);
-                    backward(rows, classes, flag, false).check(TOLERANCE);
-                    backward(rows, classes, flag, true).check(TOLERANCE);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn bits_are_the_same_for_every_team_and_instruction_set() {
-        forward(33, 1003, false).check_bits();
-        backward(33, 1003, true, false).check_bits();
-        backward(33, 1003, true, true).check_bits();
-    }
-
-    #[test]
-    fn gradient_equals_finite_differences() {
-        let (rows, classes) = (3, 5);
-        let case = backward(rows, classes, false, false);
-        let Input::F32(logits) = &case.reads[0] else { panic!("logits are f32") };
-        let labels = labels(rows, classes);
-        let loss = |x: &[f64]| -> f64 {
-            let row = |(x, &label): (&[f64], &i64)| match label {
-                IGNORED => 0.0,
-                label => x.iter().map(|x| x.exp()).sum::<f64>().ln() - x[label as usize],
-            };
-            0.7 * x.chunks(classes).zip(&labels).map(row).sum::<f64>()
-        };
-        assert_gradient(&case.fast(&Team::new(1))[0], logits, f64::from(TOLERANCE), loss);
-    }
-
-    #[test]
-    fn labels_are_counted_exactly() {
-        for narrow in [false, true] {
-            let params = CountLabels { n: 100, ignore_index: IGNORED, labels_i32: narrow };
-            let case = Case::new(KERNELS, "count_labels", params.to_words())
-                .read(Input::ids(&labels(100, 10), narrow))
-                .write(vec![0.0]);
-            assert_eq!(case.fast(&Team::new(2)), [[67.0]]);
-        }
-    }
-}
+mod tests;

@@ -1,27 +1,62 @@
 //! Dropout: zeroes random elements and scales up the others.
 //!
-//! Reads `x[n]` and `hyper[8]`, whose element 3 is the step number; writes `y[n]`, and adds to it if `accumulate`. Element i is
-//! kept iff the uniform number of (seed, salt, step, offset + i) is at least `rate`. The gradient of the kernel is
-//! the kernel itself, applied to dy.
+//! Reads `x[n]` and `hyper[8]`, whose element 3 is the step number; writes `y[n]`, and adds to it if `accumulate`. The
+//! elements are a tile of a larger tensor: the one at `(i, j, k, l)` has there the index `start + (i, j, k, l) · strides`,
+//! and is kept iff the uniform number of (seed, salt, step, index) is at least `rate`. The gradient of the kernel is the
+//! kernel itself, applied to dy.
 
-use crate::call::{Call, Kernel, no_scratch};
-use crate::{Team, dispatch, params, random};
+use crate::call::{Call, Kernel, Word, no_scratch};
+use crate::grid::{Grid, padded};
+use crate::{Team, dispatch, random};
 
-params! {
-    /// The parameters of `dropout`.
-    pub struct DropoutParams {
-        /// Number of elements.
-        pub n: usize,
-        /// The probability of zeroing an element, below 1.
-        pub rate: f32,
-        /// The seed of the training run.
-        pub seed: u64,
-        /// Tells this dropout from the others of the model.
-        pub salt: u64,
-        /// The global index of element 0.
-        pub offset: u64,
-        /// Whether y is added to instead of overwritten.
-        pub accumulate: bool,
+/// The parameters of `dropout`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DropoutParams {
+    /// Number of elements.
+    pub n: usize,
+    /// The probability of zeroing an element, below 1.
+    pub rate: f32,
+    /// The seed of the training run.
+    pub seed: u64,
+    /// Tells this dropout from the others of the model.
+    pub salt: u64,
+    /// Whether y is added to instead of overwritten.
+    pub accumulate: bool,
+    /// The extents of the tile, whose product is `n`; leading ones where it has fewer dimensions.
+    pub extents: [usize; 4],
+    /// How far the index of the whole moves with a step along each dimension; fastest if the last is 1.
+    pub strides: [u64; 4],
+    /// The index of element 0 in the whole.
+    pub start: u64,
+}
+
+impl DropoutParams {
+    /// The parameter words of these settings.
+    pub fn to_words(self) -> Vec<u64> {
+        let DropoutParams { n, rate, seed, salt, accumulate, extents, strides, start } = self;
+        let head = [n.to_word(), rate.to_word(), seed, salt, accumulate.to_word(), start];
+        [&head[..], &extents.map(Word::to_word), &strides].concat()
+    }
+
+    /// The settings these parameter words stand for.
+    pub fn from_words(words: &[u64]) -> Self {
+        let [n, rate, seed, salt, accumulate, start] = std::array::from_fn(|i| words[i]);
+        DropoutParams {
+            n: Word::from_word(n),
+            rate: Word::from_word(rate),
+            seed,
+            salt,
+            accumulate: Word::from_word(accumulate),
+            extents: std::array::from_fn(|i| Word::from_word(words[6 + i])),
+            strides: std::array::from_fn(|i| words[10 + i]),
+            start,
+        }
+    }
+
+    /// The walk over the tile, its contiguous dimensions merged.
+    fn grid(self) -> Grid<1> {
+        assert_eq!(self.n, self.extents.iter().product(), "the extents of a tile are those of its elements");
+        Grid::new(padded(&self.extents), [padded(&self.strides.map(|stride| stride as usize))])
     }
 }
 
@@ -33,7 +68,12 @@ pub fn dropout_reference(y: &mut [f32], x: &[f32], hyper: &[f32], params: Dropou
     let seed = random::derive(params.seed, params.salt, hyper[STEP] as u64);
     let scale = 1.0 / (1.0 - params.rate);
     for i in 0..params.n {
-        let keep = random::uniform(seed, 0, params.offset + i as u64) >= params.rate;
+        let (mut index, mut rest) = (params.start, i);
+        for (&extent, stride) in params.extents.iter().zip(params.strides).rev() {
+            index += (rest % extent) as u64 * stride;
+            rest /= extent;
+        }
+        let keep = random::uniform(seed, 0, index) >= params.rate;
         let value = if keep { x[i] * scale } else { 0.0 };
         y[i] = if params.accumulate { y[i] + value } else { value };
     }
@@ -42,25 +82,54 @@ pub fn dropout_reference(y: &mut [f32], x: &[f32], hyper: &[f32], params: Dropou
 /// The fast version of [`dropout_reference`].
 pub fn dropout(y: &mut [f32], x: &[f32], hyper: &[f32], params: DropoutParams, team: &Team) {
     let seed = random::derive(params.seed, params.salt, hyper[STEP] as u64);
-    let (y, x) = (&mut y[..params.n], &x[..params.n]);
+    let DropoutParams { n, rate, accumulate, .. } = params;
+    let (y, x, grid) = (&mut y[..n], &x[..n], params.grid());
+    let [stride] = grid.row_strides();
     team.for_each_part(y, random::GROUP, |first, y| {
-        let part = DropoutParams { seed, offset: params.offset + first as u64, ..params };
-        apply(y, &x[first..first + y.len()], part);
+        grid.for_each_piece(first, y.len(), |part, [offset]| {
+            let run = Run { seed, rate, accumulate, start: params.start + offset as u64 };
+            let x = &x[first + part.start..first + part.end];
+            match stride {
+                1 => apply(&mut y[part], x, run),
+                _ => apply_apart(&mut y[part], x, run, stride as u64),
+            }
+        });
     });
 }
 
+/// Elements whose indices step evenly.
+#[derive(Clone, Copy)]
+struct Run {
+    /// The seed of this dropout and step.
+    seed: u64,
+    rate: f32,
+    accumulate: bool,
+    /// The index of the first element.
+    start: u64,
+}
+
 dispatch! {
-    /// Drops elements of one part; `part.seed` is the derived one.
-    fn apply(y: &mut [f32], x: &[f32], part: DropoutParams) {
-        let scale = 1.0 / (1.0 - part.rate);
-        for piece in random::pieces(part.offset, y.len()) {
-            let words = random::group(part.seed, 0, piece.group);
+    /// Drops elements of consecutive indices.
+    fn apply(y: &mut [f32], x: &[f32], run: Run) {
+        let scale = 1.0 / (1.0 - run.rate);
+        for piece in random::pieces(run.start, y.len()) {
+            let words = random::group(run.seed, 0, piece.group);
             let (y, x) = (&mut y[piece.part.clone()], &x[piece.part]);
             for ((y, &x), &word) in y.iter_mut().zip(x).zip(&words[piece.within..]) {
-                let value = if random::unit(word) >= part.rate { x * scale } else { 0.0 };
-                *y = if part.accumulate { *y + value } else { value };
+                let value = if random::unit(word) >= run.rate { x * scale } else { 0.0 };
+                *y = if run.accumulate { *y + value } else { value };
             }
         }
+    }
+}
+
+/// Drops elements whose indices lie `stride` apart, as a tile has them that is one element wide.
+fn apply_apart(y: &mut [f32], x: &[f32], run: Run, stride: u64) {
+    let scale = 1.0 / (1.0 - run.rate);
+    for ((y, &x), i) in y.iter_mut().zip(x).zip(0u64..) {
+        let keep = random::uniform(run.seed, 0, run.start + i * stride) >= run.rate;
+        let value = if keep { x * scale } else { 0.0 };
+        *y = if run.accumulate { *y + value } else { value };
     }
 }
 
@@ -79,65 +148,4 @@ pub const KERNELS: &[Kernel] =
     &[Kernel { name: "dropout", fast: call_fast, reference: call_reference, scratch: no_scratch }];
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::isa::Isa;
-
-    const HYPER: [f32; 8] = [0.1, 0.2, 0.3, 17.0, 0.0, 0.0, 0.0, 0.0];
-
-    fn params(n: usize, offset: u64, accumulate: bool) -> DropoutParams {
-        DropoutParams { n, rate: 0.3, seed: 11, salt: 5, offset, accumulate }
-    }
-
-    fn run(params: DropoutParams, cores: usize) -> Vec<f32> {
-        let x: Vec<f32> = (0..params.n).map(|i| i as f32 * 0.25 + 1.0).collect();
-        let mut y = vec![3.0; params.n];
-        dropout(&mut y, &x, &HYPER, params, &Team::new(cores));
-        y
-    }
-
-    #[test]
-    fn fast_equals_reference_in_every_bit() {
-        for n in [0, 1, 2, 3, 15, 16, 17, 63, 64, 65, 200] {
-            for (offset, accumulate) in [(0, false), (1, true), (64, false), (1000, true)] {
-                let params = params(n, offset, accumulate);
-                let x: Vec<f32> = (0..n).map(|i| i as f32 * 0.25 + 1.0).collect();
-                let mut want = vec![3.0; n];
-                dropout_reference(&mut want, &x, &HYPER, params);
-                assert_eq!(run(params, 1), want, "{n} elements from {offset}");
-            }
-        }
-    }
-
-    #[test]
-    fn bits_are_the_same_for_every_team_tile_and_instruction_set() {
-        let n = crate::spmd::ALONE + 77;
-        let want = run(params(n, 0, false), 1);
-        for cores in 2..5 {
-            assert_eq!(run(params(n, 0, false), cores), want, "{cores} cores");
-        }
-        let tail: Vec<f32> =
-            run(params(n - 100, 100, false), 2).iter().map(|y| f32::from(*y != 0.0)).collect();
-        assert_eq!(tail, want[100..].iter().map(|y| f32::from(*y != 0.0)).collect::<Vec<_>>());
-        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
-            Isa::select(isa);
-            assert_eq!(run(params(n, 0, false), 1), want, "{isa:?}");
-        }
-        Isa::select(Isa::best());
-    }
-
-    #[test]
-    fn the_rate_is_met_and_steps_differ() {
-        let n = 1 << 16;
-        // Five standard deviations of a binomial: 5 sqrt(0.3 · 0.7 / n).
-        const DEVIATION: f64 = 0.009;
-        let y = run(params(n, 0, false), 1);
-        let dropped = y.iter().filter(|&&y| y == 0.0).count() as f64 / n as f64;
-        assert!((dropped - 0.3).abs() < DEVIATION, "dropped {dropped}");
-        let (mut other, mut hyper) = (vec![0.0; n], HYPER);
-        hyper[STEP] = 18.0;
-        let x: Vec<f32> = (0..n).map(|i| i as f32 * 0.25 + 1.0).collect();
-        dropout(&mut other, &x, &hyper, params(n, 0, false), &Team::new(1));
-        assert_ne!(other, y);
-    }
-}
+mod tests;

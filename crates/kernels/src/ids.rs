@@ -33,4 +33,24 @@ impl<'a> Ids<'a> {
         assert!((0..rows as i64).contains(&id), "id {id} at position {i} is not in 0..{rows}");
         id as usize
     }
+
+    /// The integer at position `i` as a row of a tile of `rows` rows whose first is row `first` of the whole; `None`
+    /// if the tile does not have it.
+    #[inline(always)]
+    pub fn place(self, i: usize, first: usize, rows: usize) -> Option<usize> {
+        usize::try_from(self.get(i)).ok()?.checked_sub(first).filter(|&row| row < rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tile_has_only_its_own_rows() {
+        let ids = [i64::MIN, -1, 0, 3, 4, 6, 7, i64::MAX];
+        let places = |ids: Ids<'_>, n: usize| (0..n).map(|i| ids.place(i, 4, 3)).collect::<Vec<_>>();
+        assert_eq!(places(Ids::I64(&ids), 8), [None, None, None, None, Some(0), Some(2), None, None]);
+        assert_eq!(places(Ids::I32(&[-1, 5, 7]), 3), [None, Some(1), None]);
+    }
 }

@@ -1,12 +1,15 @@
 //! Layer normalization of rows and its gradient.
 //!
 //! `layer_norm` reads x `[rows, cols]`, gamma and beta `[cols]` and writes y, and per row the mean and the reciprocal
-//! standard deviation. `layer_norm_grad` reads x, gamma, mean, rstd and dy and writes dx (accumulates on request),
-//! dgamma and dbeta (overwritten: trees over `leaves` blocks of rows). Without `affine` there are no gamma, beta,
-//! dgamma and dbeta: the functions here take them empty, the kernels do not take them at all.
+//! standard deviation. `layer_norm_grad` reads x `[outer, time, cols]`, gamma, mean, rstd and dy and writes dx (accumulates
+//! on request), dgamma and dbeta (overwritten: with `keep` the sums of each leaf `[leaves, cols]`, else of all rows
+//! `[cols]`, in the order of [`Blocks`]). Without `affine` there are no gamma, beta, dgamma and dbeta: the functions here
+//! take them empty, the kernels do not take them at all.
+
+use std::ops::Range;
 
 use crate::call::no_scratch;
-use crate::rows::{sum, tree_reference, tree_rows};
+use crate::rows::{Blocks, Rule, sum, tree_rows};
 use crate::{Call, Kernel, Team, dispatch, params};
 
 params! {
@@ -26,16 +29,40 @@ params! {
 params! {
     /// Settings of `layer_norm_grad`.
     pub struct LayerNormGrad {
-        /// How many rows.
-        pub rows: usize,
+        /// Extent of the outermost dimension.
+        pub outer: usize,
+        /// Rows for each of its places.
+        pub time: usize,
         /// Elements per row.
         pub cols: usize,
-        /// Blocks of rows whose sums are added as a tree.
+        /// Blocks of rows along `outer` whose sums are added as a tree.
         pub leaves: usize,
+        /// Blocks of each of those along `time`, also added as a tree.
+        pub inner: usize,
+        /// Whether the sums of the leaves are kept apart.
+        pub keep: bool,
         /// Whether gamma and beta take part.
         pub affine: bool,
         /// Whether dx is added to what its slice holds.
         pub accumulate: bool,
+    }
+}
+
+impl LayerNormGrad {
+    fn rows(self) -> usize {
+        self.outer * self.time
+    }
+
+    /// The order of the sums over rows; without such sums every row is a leaf of its own.
+    fn blocks(self) -> Blocks {
+        match self.affine {
+            true => Blocks::new(self.outer, self.time, self.leaves, self.inner),
+            false => Blocks::new(self.rows(), 1, self.rows(), 1),
+        }
+    }
+
+    fn rule(self) -> Rule {
+        Rule { keep: self.keep, accumulate: false }
     }
 }
 
@@ -104,7 +131,7 @@ pub fn layer_norm_grad_reference(
     let n = params.cols;
     let normal = |row: usize, col: usize| (x[row * n + col] - mean[row]) * rstd[row];
     let g = |row: usize, col: usize| dy[row * n + col] * if params.affine { gamma[col] } else { 1.0 };
-    for row in 0..params.rows {
+    for row in 0..params.rows() {
         let c1 = (0..n).map(|col| g(row, col)).sum::<f32>() / n as f32;
         let c2 = (0..n).map(|col| g(row, col) * normal(row, col)).sum::<f32>() / n as f32;
         for col in 0..n {
@@ -113,19 +140,20 @@ pub fn layer_norm_grad_reference(
             *dx = if params.accumulate { *dx + value } else { value };
         }
     }
-    let per_leaf = params.rows / params.leaves;
-    for col in 0..dgamma.len() {
-        let rows = |leaf: usize| leaf * per_leaf..(leaf + 1) * per_leaf;
-        let gamma_leaf = |leaf| rows(leaf).fold(0.0, |sum, row| sum + dy[row * n + col] * normal(row, col));
-        let beta_leaf = |leaf| rows(leaf).fold(0.0, |sum, row| sum + dy[row * n + col]);
-        dgamma[col] = tree_reference(params.leaves, &gamma_leaf);
-        dbeta[col] = tree_reference(params.leaves, &beta_leaf);
+    let (blocks, rule) = (params.blocks(), params.rule());
+    for col in 0..if params.affine { n } else { 0 } {
+        let dy = |row: usize| dy[row * n + col];
+        blocks.sum_reference(&mut dgamma[col..], n, rule, &|row| dy(row) * normal(row, col));
+        blocks.sum_reference(&mut dbeta[col..], n, rule, &dy);
     }
 }
 
-/// Elements of scratch that [`layer_norm_grad`] wants: the leaf sums of dgamma and dbeta.
-pub fn layer_norm_grad_scratch(params: LayerNormGrad) -> usize {
-    if params.affine { 2 * params.leaves * params.cols } else { 0 }
+/// Elements of scratch that [`layer_norm_grad`] wants: the sums of dgamma and dbeta of every leaf, and of every core
+/// and inner block.
+pub fn layer_norm_grad_scratch(params: LayerNormGrad, cores: usize) -> usize {
+    let LayerNormGrad { cols, leaves, inner, affine, .. } = params;
+    let own = if inner > 1 { cores * inner } else { 0 };
+    if affine { 2 * (leaves + own) * cols } else { 0 }
 }
 
 /// The gradient in one pass over x and dy; arguments as for [`layer_norm_grad_reference`].
@@ -136,45 +164,75 @@ pub fn layer_norm_grad(
     scratch: &mut [f32],
     team: &Team,
 ) {
-    let LayerNormGrad { rows, cols, leaves, .. } = params;
-    // Without sums over rows every row is a unit of its own.
-    let units = if params.affine { leaves } else { rows };
-    let unit_rows = rows / units;
+    let (blocks, cols) = (params.blocks(), params.cols);
     let width = if params.affine { cols } else { 0 };
-    let (gammas, betas) = scratch[..layer_norm_grad_scratch(params)].split_at_mut(leaves * width);
-    let outs = [(dx, unit_rows * cols), (&mut *gammas, width), (&mut *betas, width)];
-    team.split_rows(rows * cols, units, outs, &mut [], |units, [dx, gammas, betas], _| {
-        for (i, unit) in units.enumerate() {
-            let (first, end) = (unit * unit_rows, (unit + 1) * unit_rows);
-            let elements = first * cols..end * cols;
-            let dx = &mut dx[i * unit_rows * cols..][..unit_rows * cols];
-            let sums = [&mut gammas[i * width..][..width], &mut betas[i * width..][..width]];
-            let rows = [&x[elements.clone()], &dy[elements]];
-            layer_norm_grad_rows(dx, sums, rows, gamma, [&mean[first..end], &rstd[first..end]], params);
+    let size = blocks.leaf(0).len() * cols;
+    let scratch = &mut scratch[..layer_norm_grad_scratch(params, team.cores())];
+    let (sums, scratch) = scratch.split_at_mut(2 * blocks.leaves * width);
+    let outs = [(dx, size), (&mut *sums, 2 * width)];
+    team.split_rows(params.rows() * cols, blocks.leaves, outs, scratch, |leaves, [dx, sums], own| {
+        for (i, leaf) in leaves.enumerate() {
+            let (rows, elements) = (blocks.leaf(leaf), leaf * size..(leaf + 1) * size);
+            let ins = [&x[elements.clone()], gamma, &mean[rows.clone()], &rstd[rows], &dy[elements]];
+            let outs = [&mut dx[i * size..][..size], &mut sums[i * 2 * width..][..2 * width]];
+            layer_norm_grad_leaf(outs, ins, own, params, &blocks);
         }
     });
     if params.affine {
-        tree_rows(gammas, leaves, cols);
-        tree_rows(betas, leaves, cols);
-        dgamma.copy_from_slice(&gammas[..cols]);
-        dbeta.copy_from_slice(&betas[..cols]);
+        blocks.join([dgamma, dbeta], sums, [cols, 2 * cols], params.rule());
+    }
+}
+
+/// The gradient of one leaf: its rows of dx, and its sums of dgamma and dbeta side by side.
+fn layer_norm_grad_leaf(
+    [dx, sums]: [&mut [f32]; 2],
+    ins: [&[f32]; 5],
+    own: &mut [f32],
+    params: LayerNormGrad,
+    blocks: &Blocks,
+) {
+    let width = sums.len();
+    if blocks.inner == 1 {
+        return layer_norm_grad_block([dx, sums], ins, params, blocks.runs(0));
+    }
+    let own = &mut own[..blocks.inner * width];
+    for (block, sums) in own.chunks_exact_mut(width).enumerate() {
+        layer_norm_grad_block([dx, sums], ins, params, blocks.runs(block));
+    }
+    tree_rows(own, blocks.inner, width);
+    sums.copy_from_slice(&own[..width]);
+}
+
+/// The gradient of one inner block of a leaf, given as runs of its rows.
+fn layer_norm_grad_block(
+    [dx, sums]: [&mut [f32]; 2],
+    [x, gamma, mean, rstd, dy]: [&[f32]; 5],
+    params: LayerNormGrad,
+    runs: impl Iterator<Item = Range<usize>>,
+) {
+    sums.fill(0.0);
+    let (dgamma, dbeta) = sums.split_at_mut(sums.len() / 2);
+    for rows in runs {
+        let elements = rows.start * params.cols..rows.end * params.cols;
+        let statistics = [&mean[rows.clone()], &rstd[rows]];
+        let rows = [&x[elements.clone()], &dy[elements.clone()]];
+        layer_norm_grad_rows(&mut dx[elements], [dgamma, dbeta], rows, gamma, statistics, params);
     }
 }
 
 dispatch! {
+    /// The gradient of consecutive rows; adds to the sums.
     fn layer_norm_grad_rows(
         dx: &mut [f32],
-        sums_out: [&mut [f32]; 2],
+        sums: [&mut [f32]; 2],
         rows: [&[f32]; 2],
         gamma: &[f32],
         statistics: [&[f32]; 2],
         params: LayerNormGrad,
     ) {
-        let [dgamma, dbeta] = sums_out;
+        let [dgamma, dbeta] = sums;
         let [x, dy] = rows;
         let n = params.cols;
-        dgamma.fill(0.0);
-        dbeta.fill(0.0);
         for (row, dx) in dx.chunks_exact_mut(n).enumerate() {
             let (x, dy) = (&x[row * n..][..n], &dy[row * n..][..n]);
             let (mu, r) = (statistics[0][row], statistics[1][row]);
@@ -247,7 +305,7 @@ pub const KERNELS: &[Kernel] = &[
             let (outs, ins) = grad_args(call, params.affine);
             layer_norm_grad_reference(outs, ins, params);
         },
-        scratch: |params, _| 4 * layer_norm_grad_scratch(LayerNormGrad::from_words(params)),
+        scratch: |params, cores| 4 * layer_norm_grad_scratch(LayerNormGrad::from_words(params), cores),
     },
 ];
 

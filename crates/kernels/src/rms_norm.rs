@@ -1,11 +1,14 @@
 //! Root-mean-square normalization of rows and its gradient.
 //!
 //! `rms_norm` reads x `[rows, cols]` and gamma `[cols]` and writes y, and per row the reciprocal root of the mean
-//! square. `rms_norm_grad` reads x, gamma, rstd and dy and writes dx (accumulates on request) and dgamma (overwritten:
-//! a tree over `leaves` blocks of rows).
+//! square. `rms_norm_grad` reads x `[outer, time, cols]`, gamma, rstd and dy and writes dx (accumulates on request) and
+//! dgamma (overwritten: with `keep` the sums of each leaf `[leaves, cols]`, else of all rows `[cols]`, in the order of
+//! [`Blocks`]).
+
+use std::ops::Range;
 
 use crate::call::no_scratch;
-use crate::rows::{sum, tree_reference, tree_rows};
+use crate::rows::{Blocks, Rule, sum, tree_rows};
 use crate::{Kernel, Team, dispatch, params};
 
 params! {
@@ -23,14 +26,34 @@ params! {
 params! {
     /// Settings of `rms_norm_grad`.
     pub struct RmsNormGrad {
-        /// How many rows.
-        pub rows: usize,
+        /// Extent of the outermost dimension.
+        pub outer: usize,
+        /// Rows for each of its places.
+        pub time: usize,
         /// Elements per row.
         pub cols: usize,
-        /// Blocks of rows whose sums are added as a tree.
+        /// Blocks of rows along `outer` whose sums are added as a tree.
         pub leaves: usize,
+        /// Blocks of each of those along `time`, also added as a tree.
+        pub inner: usize,
+        /// Whether the sums of the leaves are kept apart.
+        pub keep: bool,
         /// Whether dx is added to what its slice holds.
         pub accumulate: bool,
+    }
+}
+
+impl RmsNormGrad {
+    fn rows(self) -> usize {
+        self.outer * self.time
+    }
+
+    fn blocks(self) -> Blocks {
+        Blocks::new(self.outer, self.time, self.leaves, self.inner)
+    }
+
+    fn rule(self) -> Rule {
+        Rule { keep: self.keep, accumulate: false }
     }
 }
 
@@ -78,7 +101,7 @@ pub fn rms_norm_grad_reference(
 ) {
     let n = params.cols;
     let normal = |row: usize, col: usize| x[row * n + col] * rstd[row];
-    for row in 0..params.rows {
+    for row in 0..params.rows() {
         let g = |col: usize| dy[row * n + col] * gamma[col];
         let c = (0..n).map(|col| g(col) * normal(row, col)).sum::<f32>() / n as f32;
         for col in 0..n {
@@ -87,18 +110,19 @@ pub fn rms_norm_grad_reference(
             *dx = if params.accumulate { *dx + value } else { value };
         }
     }
-    let per_leaf = params.rows / params.leaves;
     for col in 0..n {
-        let chain = |leaf: usize| {
-            let rows = leaf * per_leaf..(leaf + 1) * per_leaf;
-            rows.fold(0.0, |sum, row| sum + dy[row * n + col] * normal(row, col))
-        };
-        dgamma[col] = tree_reference(params.leaves, &chain);
+        let value = |row: usize| dy[row * n + col] * normal(row, col);
+        params.blocks().sum_reference(&mut dgamma[col..], n, params.rule(), &value);
     }
 }
 
-/// The gradient in one pass over x and dy; arguments as for [`rms_norm_grad_reference`], `scratch` holds the leaf
-/// sums of dgamma.
+/// Elements of scratch that [`rms_norm_grad`] wants: the sums of dgamma of every leaf, and of every core and inner block.
+pub fn rms_norm_grad_scratch(params: RmsNormGrad, cores: usize) -> usize {
+    let RmsNormGrad { cols, leaves, inner, .. } = params;
+    (leaves + if inner > 1 { cores * inner } else { 0 }) * cols
+}
+
+/// The gradient in one pass over x and dy; arguments as for [`rms_norm_grad_reference`].
 pub fn rms_norm_grad(
     [dx, dgamma]: [&mut [f32]; 2],
     [x, gamma, rstd, dy]: [&[f32]; 4],
@@ -106,28 +130,62 @@ pub fn rms_norm_grad(
     scratch: &mut [f32],
     team: &Team,
 ) {
-    let RmsNormGrad { rows, cols, leaves, .. } = params;
-    let leaf_rows = rows / leaves;
-    let size = leaf_rows * cols;
-    let gammas = &mut scratch[..leaves * cols];
+    let RmsNormGrad { cols, leaves, .. } = params;
+    let blocks = params.blocks();
+    let size = blocks.leaf(0).len() * cols;
+    let scratch = &mut scratch[..rms_norm_grad_scratch(params, team.cores())];
+    let (gammas, scratch) = scratch.split_at_mut(leaves * cols);
     let outs = [(dx, size), (&mut *gammas, cols)];
-    team.split_rows(rows * cols, leaves, outs, &mut [], |range, [dx, gammas], _| {
+    team.split_rows(params.rows() * cols, leaves, outs, scratch, |range, [dx, gammas], own| {
         for (i, leaf) in range.enumerate() {
             let outs = [&mut dx[i * size..][..size], &mut gammas[i * cols..][..cols]];
-            let ins =
-                [&x[leaf * size..][..size], gamma, &rstd[leaf * leaf_rows..], &dy[leaf * size..][..size]];
-            rms_norm_grad_rows(outs, ins, params);
+            let rstd = &rstd[blocks.leaf(leaf)];
+            let ins = [&x[leaf * size..][..size], gamma, rstd, &dy[leaf * size..][..size]];
+            rms_norm_grad_leaf(outs, ins, own, params, &blocks);
         }
     });
-    tree_rows(gammas, leaves, cols);
-    dgamma.copy_from_slice(&gammas[..cols]);
+    blocks.join([dgamma], gammas, [cols, cols], params.rule());
+}
+
+/// The gradient of one leaf: its rows of dx, and its sums of dgamma.
+fn rms_norm_grad_leaf(
+    [dx, dgamma]: [&mut [f32]; 2],
+    ins: [&[f32]; 4],
+    own: &mut [f32],
+    params: RmsNormGrad,
+    blocks: &Blocks,
+) {
+    if blocks.inner == 1 {
+        return rms_norm_grad_block([dx, dgamma], ins, params, blocks.runs(0));
+    }
+    let own = &mut own[..blocks.inner * params.cols];
+    for (block, sums) in own.chunks_exact_mut(params.cols).enumerate() {
+        rms_norm_grad_block([dx, sums], ins, params, blocks.runs(block));
+    }
+    tree_rows(own, blocks.inner, params.cols);
+    dgamma.copy_from_slice(&own[..params.cols]);
+}
+
+/// The gradient of one inner block of a leaf, given as runs of its rows.
+fn rms_norm_grad_block(
+    [dx, dgamma]: [&mut [f32]; 2],
+    [x, gamma, rstd, dy]: [&[f32]; 4],
+    params: RmsNormGrad,
+    runs: impl Iterator<Item = Range<usize>>,
+) {
+    dgamma.fill(0.0);
+    for rows in runs {
+        let elements = rows.start * params.cols..rows.end * params.cols;
+        let ins = [&x[elements.clone()], gamma, &rstd[rows], &dy[elements.clone()]];
+        rms_norm_grad_rows([&mut dx[elements], dgamma], ins, params);
+    }
 }
 
 dispatch! {
+    /// The gradient of consecutive rows; adds to dgamma.
     fn rms_norm_grad_rows(outs: [&mut [f32]; 2], ins: [&[f32]; 4], params: RmsNormGrad) {
         let ([dx, dgamma], [x, gamma, rstd, dy]) = (outs, ins);
         let n = params.cols;
-        dgamma.fill(0.0);
         for (row, dx) in dx.chunks_exact_mut(n).enumerate() {
             let (x, dy, r) = (&x[row * n..][..n], &dy[row * n..][..n], rstd[row]);
             let total = sum([x, dy, gamma], |[x, dy, gamma]| dy * gamma * (x * r));
@@ -170,76 +228,9 @@ pub const KERNELS: &[Kernel] = &[
             let ins = [0, 1, 2, 3].map(|index| call.read(index));
             rms_norm_grad_reference(outs, ins, RmsNormGrad::from_words(call.params));
         },
-        scratch: |params, _| {
-            let RmsNormGrad { cols, leaves, .. } = RmsNormGrad::from_words(params);
-            4 * leaves * cols
-        },
+        scratch: |params, cores| 4 * rms_norm_grad_scratch(RmsNormGrad::from_words(params), cores),
     },
 ];
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::samples::{Case, assert_gradient, values, weighted};
-
-    /// A few hundred additions of values near one, each rounded to 2^-24.
-    const TOLERANCE: f32 = 2e-5;
-    const EPS: f32 = 1e-5;
-
-    fn forward(rows: usize, cols: usize) -> Case {
-        Case::new(KERNELS, "rms_norm", RmsNorm { rows, cols, eps: EPS }.to_words())
-            .read(values(rows * cols, 1))
-            .read(values(cols, 2))
-            .write(vec![0.0; rows * cols])
-            .write(vec![0.0; rows])
-    }
-
-    fn backward(params: RmsNormGrad) -> Case {
-        let RmsNormGrad { rows, cols, .. } = params;
-        Case::new(KERNELS, "rms_norm_grad", params.to_words())
-            .read(values(rows * cols, 1))
-            .read(values(cols, 2))
-            .read(forward(rows, cols).reference()[1].clone())
-            .read(values(rows * cols, 4))
-            .write(values(rows * cols, 5))
-            .write(vec![0.0; cols])
-    }
-
-    #[test]
-    fn fast_equals_reference() {
-        for cols in [1, 2, 3, 5, 7, 15, 16, 17, 33, 100, 384] {
-            for (rows, leaves) in [(1, 1), (2, 2), (7, 1), (100, 4)] {
-                forward(rows, cols).check(TOLERANCE);
-                for accumulate in [false, true] {
-                    backward(RmsNormGrad { rows, cols, leaves, accumulate }).check(TOLERANCE);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn bits_are_the_same_for_every_team_and_instruction_set() {
-        forward(130, 133).check_bits();
-        backward(RmsNormGrad { rows: 136, cols: 133, leaves: 8, accumulate: true }).check_bits();
-    }
-
-    #[test]
-    fn gradients_equal_finite_differences() {
-        let (rows, cols) = (4, 5);
-        let case = backward(RmsNormGrad { rows, cols, leaves: 2, accumulate: false });
-        let grads = case.fast(&Team::new(2));
-        let [x, gamma, dy] = [values(rows * cols, 1), values(cols, 2), values(rows * cols, 4)];
-        let wide = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
-        let y = |x: &[f64], gamma: &[f64]| -> Vec<f64> {
-            let row = |x: &[f64]| {
-                let mean_square = x.iter().map(|x| x * x).sum::<f64>() / cols as f64;
-                let r = 1.0 / (mean_square + f64::from(EPS)).sqrt();
-                (0..cols).map(|i| x[i] * r * gamma[i]).collect::<Vec<_>>()
-            };
-            x.chunks(cols).flat_map(row).collect()
-        };
-        let tolerance = f64::from(TOLERANCE);
-        assert_gradient(&grads[0], &x, tolerance, |x| weighted(&y(x, &wide(&gamma)), &dy));
-        assert_gradient(&grads[1], &gamma, tolerance, |gamma| weighted(&y(&wide(&x), gamma), &dy));
-    }
-}
+mod tests;

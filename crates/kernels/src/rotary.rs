@@ -1,6 +1,6 @@
 //! Rotary position embedding of `[batch, time, heads, dim]`.
 //!
-//! Reads x and writes y (accumulates on request). Elements i and i + dim/2 of a head form a pair, rotated at time t by
+//! Reads x and writes y (accumulates on request); the first step has the time `first`. Elements i and i + dim/2 of a head form a pair, rotated at time t by
 //! the angle t * base^(-2i/dim); the frequency and the angle are rounded to `f32`, as Hugging Face models do. The
 //! gradient is the inverse rotation.
 
@@ -13,6 +13,8 @@ params! {
         pub batch: usize,
         /// Steps per sequence.
         pub time: usize,
+        /// The time of the first step.
+        pub first: usize,
         /// Heads per step.
         pub heads: usize,
         /// Elements per head, an even number.
@@ -41,7 +43,7 @@ fn sin_cos(t: usize, frequency: f32, inverse: bool) -> (f32, f32) {
 pub fn rotary_reference(y: &mut [f32], x: &[f32], params: Rotary) {
     let Rotary { time, heads, dim, .. } = params;
     for (row, (x, y)) in x.chunks_exact(dim).zip(y.chunks_exact_mut(dim)).enumerate() {
-        let t = row / heads % time;
+        let t = params.first + row / heads % time;
         for i in 0..dim / 2 {
             let (sin, cos) = sin_cos(t, frequency(i, params), params.inverse);
             let (a, b) = (x[i], x[i + dim / 2]);
@@ -66,10 +68,10 @@ pub fn rotary(y: &mut [f32], x: &[f32], params: Rotary, scratch: &mut [f32], tea
     let frequencies = &*frequencies;
     // A sine costs as much as moving a hundred elements.
     team.split_rows(100 * angles.len(), time, [(&mut *angles, dim)], &mut [], |range, [angles], _| {
-        for (t, angles) in range.zip(angles.chunks_exact_mut(dim)) {
+        for (step, angles) in range.zip(angles.chunks_exact_mut(dim)) {
             let (sins, coss) = angles.split_at_mut(dim / 2);
             for ((sin, cos), frequency) in sins.iter_mut().zip(coss).zip(frequencies) {
-                (*sin, *cos) = sin_cos(t, *frequency, params.inverse);
+                (*sin, *cos) = sin_cos(params.first + step, *frequency, params.inverse);
             }
         }
     });
@@ -125,7 +127,7 @@ mod tests {
     }
 
     fn sizes(batch: usize, time: usize, heads: usize, dim: usize) -> Rotary {
-        Rotary { batch, time, heads, dim, base: 10_000.0, inverse: false, accumulate: false }
+        Rotary { batch, time, first: 0, heads, dim, base: 10_000.0, inverse: false, accumulate: false }
     }
 
     #[test]
@@ -136,6 +138,7 @@ mod tests {
                     let params = sizes(batch, time, heads, dim);
                     case(Rotary { inverse: flag, ..params }).check(TOLERANCE);
                     case(Rotary { accumulate: flag, ..params }).check(TOLERANCE);
+                    case(Rotary { first: 17, inverse: flag, ..params }).check(TOLERANCE);
                 }
             }
         }
@@ -144,6 +147,18 @@ mod tests {
     #[test]
     fn bits_are_the_same_for_every_team_and_instruction_set() {
         case(Rotary { accumulate: true, ..sizes(3, 33, 3, 66) }).check_bits();
+    }
+
+    #[test]
+    fn a_tile_of_the_time_has_the_bits_of_the_whole() {
+        let whole = sizes(1, 24, 3, 10);
+        let want = case(whole).fast(&Team::new(1)).remove(0);
+        for (first, time) in [(0, 12), (12, 12), (6, 6), (23, 1)] {
+            let mut tile = case(Rotary { first, time, ..whole });
+            let part = first * 30..(first + time) * 30;
+            tile.reads[0] = values(24 * 30, 1)[part.clone()].to_vec().into();
+            assert_eq!(tile.fast(&Team::new(2))[0], want[part]);
+        }
     }
 
     #[test]

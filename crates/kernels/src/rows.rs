@@ -2,6 +2,10 @@
 //!
 //! The order of every sum here depends on lengths alone, so all instruction sets and teams give the same bits.
 
+pub mod blocks;
+
+pub use blocks::{Blocks, Rule};
+
 /// How many partial sums a row reduction keeps.
 pub const LANES: usize = 16;
 
@@ -77,10 +81,38 @@ pub fn tree_rows(partials: &mut [f32], leaves: usize, cols: usize) {
     }
 }
 
-/// The tree sum of one value per leaf; overwrites `partials`.
-pub fn tree_sum(partials: &mut [f32]) -> f32 {
-    tree_rows(partials, partials.len(), 1);
-    partials[0]
+/// The tree sum of values that come one by one, a power of two of them.
+///
+/// Values are pushed rather than asked for: a closure that computes them might not be inlined, and so not be compiled for
+/// the instruction set of its caller.
+pub struct Tree {
+    /// Element `k` is the sum of a finished subtree of 2^k values that waits for its right neighbor.
+    waiting: [f32; usize::BITS as usize],
+    count: usize,
+}
+
+impl Tree {
+    /// A tree without values.
+    #[inline(always)]
+    #[allow(clippy::new_without_default, reason = "a tree without values has no sum")]
+    pub fn new() -> Tree {
+        Tree { waiting: [0.0; usize::BITS as usize], count: 0 }
+    }
+
+    /// Adds the next value.
+    #[inline(always)]
+    pub fn push(&mut self, value: f32) {
+        let level = self.count.trailing_ones() as usize;
+        self.waiting[level] = self.waiting[..level].iter().fold(value, |right, left| left + right);
+        self.count += 1;
+    }
+
+    /// The sum of all values.
+    #[inline(always)]
+    pub fn sum(&self) -> f32 {
+        assert!(self.count.is_power_of_two(), "a tree has a power of two of leaves, not {}", self.count);
+        self.waiting[self.count.trailing_zeros() as usize]
+    }
 }
 
 /// The tree sum of one column of `partials`, computed by recursion: the meaning of [`tree_rows`].
@@ -143,8 +175,14 @@ mod tests {
         for leaves in [1, 2, 4, 8, 32] {
             let mut partials: Vec<f32> = (0..leaves * 3).map(|i| 1.0 / (i + 1) as f32).collect();
             let want = [0, 1, 2].map(|col| tree_reference(leaves, &|leaf| partials[leaf * 3 + col]));
+            let trees = [0, 1, 2].map(|col| {
+                let mut tree = Tree::new();
+                partials[col..].iter().step_by(3).for_each(|&value| tree.push(value));
+                tree.sum()
+            });
             tree_rows(&mut partials, leaves, 3);
             assert_eq!(partials[..3], want);
+            assert_eq!(trees, want);
         }
     }
 }

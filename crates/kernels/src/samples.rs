@@ -22,6 +22,17 @@ pub(crate) fn indices(n: usize, below: usize, seed: u64) -> Vec<i64> {
     values(n, seed).iter().map(|x| ((x + 1.0) * 0.5 * below as f32) as i64 % below as i64).collect()
 }
 
+/// The tile of a tensor of three dimensions that starts at `corner`.
+pub(crate) fn tile(x: &[f32], dims: [usize; 3], corner: [usize; 3], size: [usize; 3]) -> Vec<f32> {
+    let mut tile = Vec::new();
+    for i in corner[0]..corner[0] + size[0] {
+        for j in corner[1]..corner[1] + size[1] {
+            tile.extend(&x[(i * dims[1] + j) * dims[2] + corner[2]..][..size[2]]);
+        }
+    }
+    tile
+}
+
 /// One slice a kernel reads.
 #[derive(Clone)]
 pub(crate) enum Input {

@@ -1,12 +1,13 @@
-//! The sum of squares of a matrix, for gradient norms, and the scale that clips them.
+//! Sums of squares of the blocks of a matrix, for gradient norms, and the scale that clips them.
 //!
-//! `sum_squares` reads x `[rows, cols]` and writes `[1]`: the sum over a grid of `row_leaves` by `col_leaves` blocks,
-//! a tree over the column leaves first and then over the row leaves. Inside a block the squares go to 16 `f64` lanes
-//! by column and the block's sum is rounded to `f32`, so that devices may exchange it.
-//! `clip_scale` reads that sum and writes `[2]`: the norm and the factor that brings it to at most `max_norm`.
+//! `sum_squares` reads x `[rows, cols]` and writes `[row_leaves, col_leaves]`: the sum of squares of each block of
+//! `rows / row_leaves` by `cols / col_leaves` elements. Inside a block the squares go to 16 `f64` lanes by column and
+//! the block's sum is rounded to `f32`. A block knows nothing of its neighbors, so a tile gives its part of the result.
+//! `clip_scale` reads the sum of all `[1]` and writes `[2]`: the norm and the factor that brings it to at most
+//! `max_norm`.
 
 use crate::call::no_scratch;
-use crate::rows::{LANES, tree_reference, tree_sum};
+use crate::rows::LANES;
 use crate::{Call, Kernel, Team, dispatch, params};
 
 params! {
@@ -31,7 +32,7 @@ params! {
     }
 }
 
-/// Sums the squares of `x` into `out[0]`.
+/// Sums the squares of every block of `x`.
 pub fn sum_squares_reference(out: &mut [f32], x: &[f32], params: SumSquares) {
     let SumSquares { rows, cols, row_leaves, col_leaves } = params;
     let (height, width) = (rows / row_leaves, cols / col_leaves);
@@ -41,23 +42,22 @@ pub fn sum_squares_reference(out: &mut [f32], x: &[f32], params: SumSquares) {
             rows.flat_map(|row| &x[row * cols + j * width..][..width]).map(|&x| f64::from(x).powi(2));
         squares.sum::<f64>() as f32
     };
-    out[0] = tree_reference(row_leaves, &|i| tree_reference(col_leaves, &|j| block(i, j)));
+    for (at, out) in out.iter_mut().enumerate().take(row_leaves * col_leaves) {
+        *out = block(at / col_leaves, at % col_leaves);
+    }
 }
 
-/// Sums the squares of `x` into `out[0]`, fast; `scratch` holds one element per block.
-pub fn sum_squares(out: &mut [f32], x: &[f32], params: SumSquares, scratch: &mut [f32], team: &Team) {
+/// Sums the squares of every block of `x`, fast.
+pub fn sum_squares(out: &mut [f32], x: &[f32], params: SumSquares, team: &Team) {
     let SumSquares { rows, cols, row_leaves, col_leaves } = params;
     let (height, width) = (rows / row_leaves, cols / col_leaves);
     let blocks = row_leaves * col_leaves;
-    let sums = &mut scratch[..blocks];
-    team.split_rows(rows * cols, blocks, [(&mut *sums, 1)], &mut [], |range, [sums], _| {
-        for (block, sum) in range.zip(sums) {
+    team.split_rows(rows * cols, blocks, [(&mut out[..blocks], 1)], &mut [], |range, [out], _| {
+        for (block, out) in range.zip(out) {
             let start = block / col_leaves * height * cols + block % col_leaves * width;
-            *sum = block_squares(&x[start..], height, width, cols);
+            *out = block_squares(&x[start..], height, width, cols);
         }
     });
-    // Blocks lie row by row, so the tree over all of them joins the columns first.
-    out[0] = tree_sum(sums);
 }
 
 dispatch! {
@@ -96,15 +96,12 @@ pub const KERNELS: &[Kernel] = &[
         name: "sum_squares",
         fast: |call| {
             let params = SumSquares::from_words(call.params);
-            sum_squares(call.write(0), call.read(0), params, call.scratch(), call.team);
+            sum_squares(call.write(0), call.read(0), params, call.team);
         },
         reference: |call| {
             sum_squares_reference(call.write(0), call.read(0), SumSquares::from_words(call.params));
         },
-        scratch: |params, _| {
-            let SumSquares { row_leaves, col_leaves, .. } = SumSquares::from_words(params);
-            4 * row_leaves * col_leaves
-        },
+        scratch: no_scratch,
     },
     Kernel { name: "clip_scale", fast: clip_call, reference: clip_call, scratch: no_scratch },
 ];
@@ -114,13 +111,13 @@ mod tests {
     use super::*;
     use crate::samples::{Case, assert_close, values};
 
-    /// Blocks are exact up to one rounding to 2^-24; the tree adds a few more.
+    /// Blocks are exact up to one rounding to 2^-24.
     const TOLERANCE: f32 = 1e-6;
 
     fn case(params: SumSquares) -> Case {
         Case::new(KERNELS, "sum_squares", params.to_words())
             .read(values(params.rows * params.cols, 1))
-            .write(vec![0.0])
+            .write(vec![0.0; params.row_leaves * params.col_leaves])
     }
 
     #[test]
@@ -138,16 +135,21 @@ mod tests {
     }
 
     #[test]
-    fn halves_of_a_matrix_add_up_to_the_same_bits() {
-        let whole = case(SumSquares { rows: 16, cols: 33, row_leaves: 4, col_leaves: 1 });
-        let x = values(16 * 33, 1);
-        let mut sums = x.chunks(8 * 33).map(|half| {
-            let mut case = case(SumSquares { rows: 8, cols: 33, row_leaves: 2, col_leaves: 1 });
-            case.reads[0] = half.to_vec().into();
-            case.fast(&Team::new(1))[0][0]
-        });
-        let sum = sums.next().expect("two halves") + sums.next().expect("two halves");
-        assert_eq!(whole.fast(&Team::new(1))[0], [sum]);
+    fn a_tile_gives_its_tile_of_the_sums() {
+        const WHOLE: SumSquares = SumSquares { rows: 16, cols: 120, row_leaves: 8, col_leaves: 4 };
+        let (x, want) = (values(16 * 120, 1), case(WHOLE).fast(&Team::new(1)).remove(0));
+        let tile = |x: &[f32], stride: usize, [top, left, height, width]: [usize; 4]| -> Vec<f32> {
+            (top..top + height).flat_map(|row| &x[row * stride + left..][..width]).copied().collect()
+        };
+        for (down, across) in [(1, 2), (1, 4), (2, 1), (8, 1), (4, 2), (8, 4)] {
+            let (rows, cols, row_leaves, col_leaves) = (16 / down, 120 / across, 8 / down, 4 / across);
+            for (i, j) in (0..down).flat_map(|i| (0..across).map(move |j| (i, j))) {
+                let mut part = case(SumSquares { rows, cols, row_leaves, col_leaves });
+                part.reads[0] = tile(&x, 120, [i * rows, j * cols, rows, cols]).into();
+                let sums = tile(&want, 4, [i * row_leaves, j * col_leaves, row_leaves, col_leaves]);
+                assert_eq!(part.fast(&Team::new(2))[0], sums, "tile {i}, {j} of {down} by {across}");
+            }
+        }
     }
 
     #[test]

@@ -1,0 +1,175 @@
+//! Cross entropy in parts, for logits that devices share along the classes.
+//!
+//! Each device computes from its tile of classes `class_max` (logits `[rows, classes]` -> the largest of each row),
+//! `class_sum` (logits, the largest of whole rows `[rows]` -> the sum of exp(logit - largest)) and `class_pick` (logits,
+//! labels -> the label's logit, or -0, which added changes no bit, where the tile does not have the class).
+//! `class_join` (largest, sum, pick of whole rows, labels) writes nll and lse. With the largest of the largest, the tree of
+//! the sums and the sum of the picks these are the bits of `cross_entropy`.
+
+use super::{exp_sum, largest};
+use crate::call::no_scratch;
+use crate::ids::Ids;
+use crate::math::log;
+use crate::rows::tree_reference;
+use crate::{Call, Kernel, Team, dispatch, params};
+
+params! {
+    /// Settings of `class_max`.
+    pub struct ClassMax {
+        /// How many rows.
+        pub rows: usize,
+        /// Logits per row of the tile.
+        pub classes: usize,
+    }
+}
+
+params! {
+    /// Settings of `class_sum`.
+    pub struct ClassSum {
+        /// How many rows.
+        pub rows: usize,
+        /// Logits per row of the tile.
+        pub classes: usize,
+        /// Blocks of the tile's classes whose sums are added as a tree: a power of two that divides them.
+        pub leaves: usize,
+    }
+}
+
+params! {
+    /// Settings of `class_pick`.
+    pub struct ClassPick {
+        /// How many rows.
+        pub rows: usize,
+        /// Logits per row of the tile.
+        pub classes: usize,
+        /// The class of the tile's first column.
+        pub first: usize,
+        /// Whether labels are 32-bit.
+        pub labels_i32: bool,
+    }
+}
+
+params! {
+    /// Settings of `class_join`.
+    pub struct ClassJoin {
+        /// How many rows.
+        pub rows: usize,
+        /// The label of rows that do not count.
+        pub ignore_index: i64,
+        /// Whether labels are 32-bit.
+        pub labels_i32: bool,
+    }
+}
+
+/// The largest logit of every row.
+pub fn class_max_reference(out: &mut [f32], logits: &[f32], params: ClassMax) {
+    for (out, x) in out.iter_mut().zip(logits.chunks_exact(params.classes)).take(params.rows) {
+        *out = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    }
+}
+
+/// The largest logit of every row, fast.
+pub fn class_max(out: &mut [f32], logits: &[f32], params: ClassMax, team: &Team) {
+    let ClassMax { rows, classes } = params;
+    team.split_rows(rows * classes, rows, [(out, 1)], &mut [], |range, [out], _| {
+        max_rows(out, &logits[range.start * classes..range.end * classes]);
+    });
+}
+
+dispatch! {
+    fn max_rows(out: &mut [f32], logits: &[f32]) {
+        let classes = logits.len() / out.len();
+        out.iter_mut().zip(logits.chunks_exact(classes)).for_each(|(out, x)| *out = largest(x));
+    }
+}
+
+/// The sum of the exponentials of every row of logits, less its element of `max`.
+pub fn class_sum_reference(out: &mut [f32], [logits, max]: [&[f32]; 2], params: ClassSum) {
+    let ClassSum { rows, classes, leaves } = params;
+    let block = classes / leaves;
+    for row in 0..rows {
+        let x = &logits[row * classes..][..classes];
+        let leaf = |leaf: usize| x[leaf * block..][..block].iter().map(|x| (x - max[row]).exp()).sum::<f32>();
+        out[row] = tree_reference(leaves, &leaf);
+    }
+}
+
+/// The sum of the exponentials of every row, fast; arguments as for [`class_sum_reference`].
+pub fn class_sum(out: &mut [f32], [logits, max]: [&[f32]; 2], params: ClassSum, team: &Team) {
+    let ClassSum { rows, classes, leaves } = params;
+    team.split_rows(rows * classes, rows, [(out, 1)], &mut [], |range, [out], _| {
+        sum_rows(out, &logits[range.start * classes..range.end * classes], &max[range], leaves);
+    });
+}
+
+dispatch! {
+    fn sum_rows(out: &mut [f32], logits: &[f32], max: &[f32], leaves: usize) {
+        let classes = logits.len() / out.len();
+        for ((out, x), max) in out.iter_mut().zip(logits.chunks_exact(classes)).zip(max) {
+            *out = exp_sum(x, *max, leaves);
+        }
+    }
+}
+
+/// The label's logit of every row, or -0 where the tile does not have its class.
+pub fn class_pick(out: &mut [f32], logits: &[f32], labels: Ids<'_>, params: ClassPick) {
+    let ClassPick { rows, classes, first, .. } = params;
+    for (row, out) in out.iter_mut().enumerate().take(rows) {
+        *out = labels.place(row, first, classes).map_or(-0.0, |class| logits[row * classes + class]);
+    }
+}
+
+/// Losses and log-sum-exps of all rows from what whole rows have: outputs nll, lse; inputs max, sum, pick.
+pub fn class_join(
+    [nll, lse]: [&mut [f32]; 2],
+    [max, sum, pick]: [&[f32]; 3],
+    labels: Ids<'_>,
+    params: ClassJoin,
+) {
+    for row in 0..params.rows {
+        lse[row] = max[row] + log(sum[row]);
+        let ignored = labels.get(row) == params.ignore_index;
+        nll[row] = if ignored { 0.0 } else { lse[row] - pick[row] };
+    }
+}
+
+fn pick_call(call: &mut Call<'_>) {
+    let params = ClassPick::from_words(call.params);
+    let labels = Ids::read(call, 1, params.labels_i32);
+    class_pick(call.write(0), call.read(0), labels, params);
+}
+
+fn join_call(call: &mut Call<'_>) {
+    let params = ClassJoin::from_words(call.params);
+    let labels = Ids::read(call, 3, params.labels_i32);
+    let ins = [0, 1, 2].map(|index| call.read(index));
+    class_join([call.write(0), call.write(1)], ins, labels, params);
+}
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel] = &[
+    Kernel {
+        name: "class_max",
+        fast: |call| {
+            class_max(call.write(0), call.read(0), ClassMax::from_words(call.params), call.team);
+        },
+        reference: |call| {
+            class_max_reference(call.write(0), call.read(0), ClassMax::from_words(call.params));
+        },
+        scratch: no_scratch,
+    },
+    Kernel {
+        name: "class_sum",
+        fast: |call| {
+            let ins = [call.read(0), call.read(1)];
+            class_sum(call.write(0), ins, ClassSum::from_words(call.params), call.team);
+        },
+        reference: |call| {
+            let ins = [call.read(0), call.read(1)];
+            class_sum_reference(call.write(0), ins, ClassSum::from_words(call.params));
+        },
+        scratch: no_scratch,
+    },
+    Kernel { name: "class_pick", fast: pick_call, reference: pick_call, scratch: no_scratch },
+    Kernel { name: "class_join", fast: join_call, reference: join_call, scratch: no_scratch },
+];
