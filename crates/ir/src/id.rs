@@ -76,6 +76,11 @@ impl<I: Id, T> IdVec<I, T> {
         self.entries.iter().enumerate().map(|(index, entry)| (I::from_index(index), entry))
     }
 
+    /// All entries with their ids, in order, to be changed.
+    pub fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = (I, &mut T)> {
+        self.entries.iter_mut().enumerate().map(|(index, entry)| (I::from_index(index), entry))
+    }
+
     /// The entry of `id`, if there is one.
     pub fn get(&self, id: I) -> Option<&T> {
         self.entries.get(id.index())
@@ -85,6 +90,14 @@ impl<I: Id, T> IdVec<I, T> {
 impl<I: Id, T> Default for IdVec<I, T> {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl<I: Id, T> IntoIterator for IdVec<I, T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.entries.into_iter()
     }
 }
 

@@ -22,3 +22,8 @@ fn parallel_graphs() {
 fn task_graphs() {
     check("tasks");
 }
+
+#[test]
+fn wide_graphs() {
+    check("wide");
+}

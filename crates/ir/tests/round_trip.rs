@@ -19,7 +19,7 @@ fn generated_graphs() {
 fn generated_graphs_on_one_device() {
     for seed in 0..500 {
         let parallel = ParallelGraph::on_one_device(&random_graph(seed), DeviceId::from_index(3), |layer| {
-            layer.index() as u32 % 3
+            (layer.index() as u32 % 3, None)
         });
         assert_eq!(parallel.verify(), Ok(()), "seed {seed}");
         assert_eq!(parallel.to_string().parse::<ParallelGraph>(), Ok(parallel), "seed {seed}");
@@ -46,12 +46,17 @@ fn every_op() -> Vec<Op> {
     ops.extend(flags.map(|(transpose_a, transpose_b)| Op::Matmul { transpose_a, transpose_b }));
     ops.extend(every_unary().into_iter().map(Op::Unary));
     ops.extend(Binary::ALL.iter().map(|&binary| Op::Binary(binary)));
-    ops.extend([Op::Softmax { axis: 2 }, Op::RmsNorm { eps: 1e-6 }, Op::Concat { axis: 0 }]);
+    ops.extend([Op::Softmax { axis: 2 }, Op::RmsNorm { eps: 1e-6 }, Op::Concat { axis: 0, blocks: 1 }]);
     ops.extend([1, 2].map(|axes| Op::LayerNorm { axes, eps: 1e-5 }));
     ops.extend([false, true].map(|causal| Op::Attention { causal, scale: 0.125 }));
     ops.extend([Op::Reshape(Shape::from([2, 3])), Op::Reshape(Shape::default())]);
     ops.extend([Op::Broadcast(Shape::from([7])), Op::Transpose(vec![1, 0]), Op::Transpose(vec![])]);
-    ops.push(Op::Split { axis: 1, sizes: vec![1, 2] });
+    ops.push(Op::Split { axis: 1, sizes: vec![1, 2], blocks: 1 });
+    ops.push(Op::Split { axis: 1, sizes: vec![2, 2], blocks: 2 });
+    ops.push(Op::Concat { axis: 1, blocks: 2 });
+    ops.push(Op::Repartition { dim: 1, degree: 2 });
+    ops.extend([false, true].map(|again| Op::Combine { dim: 1, degree: 2, again }));
+    ops.extend([Op::Replicate { degree: 3 }, Op::Reduction { degree: 3 }]);
     for &kind in Reduce::ALL {
         ops.extend([false, true].map(|keep| Op::Reduce { kind, axes: vec![0, 2], keep }));
     }
@@ -92,7 +97,7 @@ linear activation=none leaves=1
 linear_grad_input transposed=true leaves=2 accumulate=true
 linear_grad_weight transposed=true leaves=2 accumulate=true
 matmul transpose_a=true transpose_b=true leaves=4 accumulate=true
-column_sum leaves=1 accumulate=true
+column_sum leaves=1 inner=2 keep=true accumulate=true
 unary kind=pow_scalar(0.5)
 unary_grad kind=gelu_tanh accumulate=true
 binary kind=min
@@ -106,22 +111,29 @@ split axis=1
 softmax axis=2
 softmax_grad axis=2 accumulate=true
 layer_norm axes=2 eps=0.00001 affine=true
-layer_norm_grad axes=1 affine=true leaves=1 accumulate=true
+layer_norm_grad axes=1 affine=true leaves=1 inner=2 keep=true accumulate=true
 rms_norm eps=0.000001
-rms_norm_grad leaves=1 accumulate=true
+rms_norm_grad leaves=1 inner=2 keep=true accumulate=true
 rotary base=10000 inverse=true accumulate=true
-attention causal=true scale=0.125 packed=true
-attention_grad causal=true scale=0.125 packed=true
+attention causal=true scale=0.125
+attention_grad causal=true scale=0.125
 embedding bag=true
 embedding_grad bag=true leaves=1 accumulate=true
-dropout rate=0.1 seed=18446744073709551615 salt=3 offset=64 accumulate=true
+dropout rate=0.1 seed=18446744073709551615 salt=3 part=1 parts=4 blocks=2 accumulate=true
 cast
 fill value=-0.5
-cross_entropy ignore=-100
+cross_entropy ignore=-100 leaves=2
 cross_entropy_grad ignore=-100 accumulate=true
 count_labels ignore=-100
 sum_squares row_leaves=8 col_leaves=4
 clip_scale max_norm=1
+class_max
+class_sum leaves=2
+class_pick
+class_join ignore=-100
+move kind=all_reduce
+send movement=3
+receive movement=3
 adamw beta1=0.9 beta2=0.95 eps=0.00000001 decay=0.1 decoupled=true clip=true
 sgd momentum=0.9 decay=0.1 nesterov=true clip=true";
 
@@ -158,8 +170,6 @@ fn task_graphs() {
   t0 = linear activation=none leaves=1 b0, b1 -> b3 on dev0 of "y"
   t1 = fill value=0 -> b4 on dev0 microbatch 3 of "zero"
   output b3 "y"
-  gradient b3 of b1
-  loss b3
 }"#;
     let tasks: TaskGraph = text.parse().expect("the text is a task graph");
     assert_eq!(tasks.to_string(), text);
@@ -181,7 +191,9 @@ fn names_taken_twice_get_a_number() {
     let mut model = Builder::new("names");
     let first = model.input("x", TensorType::f32([4])).expect("the leaf is legal");
     let second = model.input("x", TensorType::f32([4])).expect("the leaf is legal");
-    let pieces = model.add("x", Op::Split { axis: 0, sizes: vec![1, 3] }, &[first]).expect("the layer fits");
+    let pieces = model
+        .add("x", Op::Split { axis: 0, sizes: vec![1, 3], blocks: 1 }, &[first])
+        .expect("the layer fits");
     let graph = model.finish([first, second, pieces[0], pieces[1]]);
     let names: Vec<_> = graph.outputs().iter().map(|&value| graph.values()[value].name.as_str()).collect();
     assert_eq!(names, ["x", "x_2", "x.0", "x.1"]);

@@ -55,7 +55,7 @@ pub fn apply(op: &Op, operands: &[&Tensor], results: &[Shape]) -> Vec<Tensor> {
     let shape = &results[0];
     let result = match op {
         Op::Input | Op::Param(_) => panic!("inputs and parameters are fed, not computed"),
-        Op::Split { axis, .. } => return layout::split(operands[0], *axis, results),
+        Op::Split { axis, blocks, .. } => return layout::split(operands[0], *axis, *blocks, results),
         Op::Constant(value) => Tensor::from_fn(shape, |_| f64::from(*value)),
         Op::Embedding { bag } => products::embedding(operands[0], operands[1], *bag, shape),
         Op::Linear { transposed, activation } => {
@@ -78,13 +78,16 @@ pub fn apply(op: &Op, operands: &[&Tensor], results: &[Shape]) -> Vec<Tensor> {
         Op::Reshape(_) => Tensor::new(shape.clone(), operands[0].data.clone()),
         Op::Broadcast(_) => Tensor::from_fn(shape, |index| operands[0].at_stretched(index)),
         Op::Transpose(perm) => layout::transpose(operands[0], perm, shape),
-        Op::Concat { axis } => layout::concat(operands, *axis, shape),
+        Op::Concat { axis, blocks } => layout::concat(operands, *axis, *blocks, shape),
         Op::Reduce { kind, axes, .. } => layout::reduce(operands[0], *kind, axes, shape),
         Op::Dropout { .. } => operands[0].clone(),
         Op::Cast(dtype) => operands[0].map(|x| cast(*dtype, x)),
         Op::CrossEntropy { ignore } => Tensor::scalar(rows::cross_entropy(operands[0], operands[1], *ignore)),
         Op::CountLabels { ignore } => {
             Tensor::scalar(operands[0].data.iter().filter(|&&label| label != *ignore as f64).count() as f64)
+        }
+        Op::Repartition { .. } | Op::Combine { .. } | Op::Replicate { .. } | Op::Reduction { .. } => {
+            operands[0].clone()
         }
     };
     vec![result]

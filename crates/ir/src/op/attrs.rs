@@ -164,8 +164,13 @@ impl Op {
             Op::Reshape(shape) => ("reshape", attrs.with_list("shape", shape.dims())),
             Op::Broadcast(shape) => ("broadcast", attrs.with_list("shape", shape.dims())),
             Op::Transpose(perm) => ("transpose", attrs.with_list("perm", perm)),
-            Op::Split { axis, sizes } => ("split", attrs.with("axis", axis).with_list("sizes", sizes)),
-            Op::Concat { axis } => ("concat", attrs.with("axis", axis)),
+            Op::Split { axis, sizes, blocks } => {
+                let attrs = attrs.with("axis", axis).with_list("sizes", sizes);
+                ("split", attrs.with_unless(1, "blocks", *blocks))
+            }
+            Op::Concat { axis, blocks } => {
+                ("concat", attrs.with("axis", axis).with_unless(1, "blocks", *blocks))
+            }
             Op::Reduce { kind, axes, keep } => {
                 ("reduce", attrs.with("kind", kind).with_list("axes", axes).with_unless(false, "keep", *keep))
             }
@@ -173,6 +178,12 @@ impl Op {
             Op::Cast(dtype) => ("cast", attrs.with("to", dtype)),
             Op::CrossEntropy { ignore } => ("cross_entropy", attrs.with("ignore", ignore)),
             Op::CountLabels { ignore } => ("count_labels", attrs.with("ignore", ignore)),
+            Op::Repartition { dim, degree } => ("repartition", attrs.with("dim", dim).with("degree", degree)),
+            Op::Combine { dim, degree, again } => {
+                ("combine", attrs.with("dim", dim).with("degree", degree).with_unless(false, "again", *again))
+            }
+            Op::Replicate { degree } => ("replicate", attrs.with("degree", degree)),
+            Op::Reduction { degree } => ("reduction", attrs.with("degree", degree)),
         };
         (name.to_string(), attrs)
     }
@@ -201,8 +212,12 @@ impl Op {
             "reshape" => Op::Reshape(Shape::new(a.take_list("shape")?)),
             "broadcast" => Op::Broadcast(Shape::new(a.take_list("shape")?)),
             "transpose" => Op::Transpose(a.take_list("perm")?),
-            "split" => Op::Split { axis: a.take("axis")?, sizes: a.take_list("sizes")? },
-            "concat" => Op::Concat { axis: a.take("axis")? },
+            "split" => Op::Split {
+                axis: a.take("axis")?,
+                sizes: a.take_list("sizes")?,
+                blocks: a.take_or("blocks", 1)?,
+            },
+            "concat" => Op::Concat { axis: a.take("axis")?, blocks: a.take_or("blocks", 1)? },
             "reduce" => Op::Reduce {
                 kind: a.take("kind")?,
                 axes: a.take_list("axes")?,
@@ -212,6 +227,14 @@ impl Op {
             "cast" => Op::Cast(a.take("to")?),
             "cross_entropy" => Op::CrossEntropy { ignore: a.take("ignore")? },
             "count_labels" => Op::CountLabels { ignore: a.take("ignore")? },
+            "repartition" => Op::Repartition { dim: a.take("dim")?, degree: a.take("degree")? },
+            "combine" => Op::Combine {
+                dim: a.take("dim")?,
+                degree: a.take("degree")?,
+                again: a.take_or("again", false)?,
+            },
+            "replicate" => Op::Replicate { degree: a.take("degree")? },
+            "reduction" => Op::Reduction { degree: a.take("degree")? },
             _ => match (name.parse(), Unary::from_parts(name, || a.take("scalar"))) {
                 (Ok(binary), _) => Op::Binary(binary),
                 (_, Some(unary)) => Op::Unary(unary?),

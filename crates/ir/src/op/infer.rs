@@ -24,12 +24,16 @@ impl Op {
             Op::Reshape(shape) => one(rule.reshape(shape)),
             Op::Broadcast(shape) => one(rule.broadcast(shape)),
             Op::Transpose(perm) => one(rule.transpose(perm)),
-            Op::Split { axis, sizes } => rule.split(*axis, sizes),
-            Op::Concat { axis } => one(rule.concat(*axis)),
+            Op::Split { axis, sizes, blocks } => rule.split(*axis, sizes, *blocks),
+            Op::Concat { axis, blocks } => one(rule.concat(*axis, *blocks)),
             Op::Reduce { kind, axes, keep } => one(rule.reduce(*kind, axes, *keep)),
             Op::Cast(dtype) => Ok(vec![TensorType::new(*dtype, operands[0].shape.clone())]),
             Op::CrossEntropy { .. } => one(rule.cross_entropy()),
             Op::CountLabels { .. } => one(rule.index(0).map(|()| TensorType::f32([]))),
+            Op::Repartition { .. } | Op::Combine { .. } | Op::Replicate { .. } | Op::Reduction { .. } => {
+                let wanted = format!("{} belongs to parallel graphs", self.to_text().0);
+                rule.wrong(0, wanted, "leave it to the plan")
+            }
         }
     }
 
@@ -332,8 +336,12 @@ impl Rule<'_> {
         Ok(TensorType::new(input.dtype, Shape::new(dims)))
     }
 
-    fn split(&self, axis: usize, sizes: &[usize]) -> Result<Vec<TensorType>, OpError> {
+    fn split(&self, axis: usize, sizes: &[usize], blocks: usize) -> Result<Vec<TensorType>, OpError> {
         self.axis(0, axis)?;
+        if sizes.iter().any(|size| blocks == 0 || !size.is_multiple_of(blocks)) {
+            let wanted = format!("sizes={} must be multiples of blocks={blocks}", Shape::new(sizes));
+            return self.wrong(0, wanted, "use another number of blocks");
+        }
         let input = &self.operands[0];
         let (extent, total) = (input.shape.dims()[axis], sizes.iter().sum::<usize>());
         if extent != total || sizes.is_empty() || sizes.contains(&0) {
@@ -344,7 +352,7 @@ impl Rule<'_> {
         Ok(sizes.iter().map(|&size| TensorType::new(input.dtype, input.shape.with(axis, size))).collect())
     }
 
-    fn concat(&self, axis: usize) -> Result<TensorType, OpError> {
+    fn concat(&self, axis: usize, blocks: usize) -> Result<TensorType, OpError> {
         self.axis(0, axis)?;
         let first = &self.operands[0];
         let mut extent = 0;
@@ -358,6 +366,10 @@ impl Rule<'_> {
                     format!("it must equal input_0 {first} outside axis {axis}"),
                     "reshape or cast it",
                 );
+            }
+            if blocks == 0 || !operand.shape.dims()[axis].is_multiple_of(blocks) {
+                let wanted = format!("its extent along axis {axis} must be a multiple of blocks={blocks}");
+                return self.wrong(slot, wanted, "use another number of blocks");
             }
             extent += operand.shape.dims()[axis];
         }

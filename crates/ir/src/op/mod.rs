@@ -179,11 +179,15 @@ pub enum Op {
         axis: usize,
         /// The extents of the pieces.
         sizes: Vec<usize>,
+        /// The axis is this many equal blocks, each cut in the same proportion; a piece is its part of every block.
+        blocks: usize,
     },
-    /// Joined along one axis.
+    /// Joined along one axis: the inverse of a split.
     Concat {
         /// The axis.
         axis: usize,
+        /// How many equal blocks the result has; each is joined from a part of every operand.
+        blocks: usize,
     },
     /// Elements joined along some axes.
     Reduce {
@@ -210,6 +214,32 @@ pub enum Op {
     CountLabels {
         /// The label not counted.
         ignore: i64,
+    },
+    /// Cuts a dimension into more blocks. Only in parallel graphs, like the next three.
+    Repartition {
+        /// The dimension.
+        dim: usize,
+        /// How many times more blocks.
+        degree: usize,
+    },
+    /// Joins blocks of a dimension.
+    Combine {
+        /// The dimension.
+        dim: usize,
+        /// How many blocks become one.
+        degree: usize,
+        /// Joined anew for the backward pass, so that the whole need not be kept.
+        again: bool,
+    },
+    /// Makes copies.
+    Replicate {
+        /// How many of each.
+        degree: usize,
+    },
+    /// Adds partial sums.
+    Reduction {
+        /// How many become one.
+        degree: usize,
     },
 }
 
@@ -257,6 +287,14 @@ impl Op {
             .chain(slots.optional)
             .nth(index)
             .map_or_else(|| index.to_string(), |s| s.to_string())
+    }
+
+    /// Whether this is one of the four operators that change only how a tensor is tiled.
+    pub fn is_parallel(&self) -> bool {
+        matches!(
+            self,
+            Op::Repartition { .. } | Op::Combine { .. } | Op::Replicate { .. } | Op::Reduction { .. }
+        )
     }
 
     /// Whether the operator has no operands.

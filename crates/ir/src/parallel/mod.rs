@@ -1,182 +1,129 @@
 //! The model on devices: every value has a tiling, every layer a placement.
 //!
 //! Meaning of a tiling (the reconstruction law): `value[x]` is the sum, over the partial tiles that own `x`, of any one
-//! copy of each. A gradient has the opposite meaning on the two replica counts: as many additive parts as the value has
-//! copies, as many identical copies as the value has partial sums.
+//! copy of each. A gradient has the opposite meaning on the two replica counts (gradient duality): as many additive
+//! parts as the value has copies, as many identical copies as the value has partial sums.
+//!
+//! A tile lies on a [`Site`]: one device, or several that all compute and hold the same. Unlike copies, which the tiling
+//! counts and whose gradients are additive parts, the devices of a site have the same gradient too.
 //!
 //! What holds for every parallel graph, on top of the invariants of a flow:
 //!
 //! 1. every degree divides its extent (checked when a [`ParallelType`] is made);
-//! 2. a layer names one device for each of its tasks, as many as its results have tiles;
-//! 3. result tilings are what the operators' parallel rules give. The rules known so far keep every tensor whole.
+//! 2. a layer names one site for each of its tasks, a leaf or parallel operator for each tile of its result;
+//! 3. result tilings are what the operators' parallel rules give ([`Rule`]);
+//! 4. the four parallel operators change degrees and never values.
 
+mod rule;
+mod rules;
+mod site;
+mod tiling;
+
+pub use rule::{Axis, Rule, TileMap, place};
+pub(crate) use site::parse_device;
+pub use site::{DeviceId, Microbatch, Placement, Site};
+pub use tiling::{Coord, Dim, ParallelType};
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use crate::graph::{
-    Flow, Graph, Label, Layer, LayerId, Value, VerifyError, parse_flow, print_flow, verify_flow,
+    Flow, Graph, Layer, LayerId, Value, ValueId, VerifyError, parse_flow, print_flow, verify_flow,
 };
-use crate::text::{Cursor, ParseError};
-use crate::{DType, Id, OpError, Shape, TensorType};
+use crate::text::ParseError;
+use crate::{Op, OpError, Shape};
 
-crate::id! {
-    /// A device: some cores and one memory.
-    pub struct DeviceId("dev");
-}
-
-/// One dimension of a tiled tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Dim {
-    /// The global extent.
-    pub size: usize,
-    /// Into how many equal blocks it is cut.
-    pub degree: usize,
-}
-
-/// Element type and tiling of a value; prints as `f32[64/2, 10] sum 4 copy 3`, degrees of one left out.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ParallelType {
-    dtype: DType,
-    dims: Vec<Dim>,
-    sum_degree: usize,
-    copy_degree: usize,
-}
-
-impl ParallelType {
-    /// A tiling; `None` if a degree is zero or does not divide its extent.
-    pub fn new(dtype: DType, dims: Vec<Dim>, sum_degree: usize, copy_degree: usize) -> Option<Self> {
-        let legal = dims.iter().all(|dim| dim.degree > 0 && dim.size.is_multiple_of(dim.degree));
-        (legal && sum_degree > 0 && copy_degree > 0).then_some(ParallelType {
-            dtype,
-            dims,
-            sum_degree,
-            copy_degree,
-        })
-    }
-
-    /// The whole tensor as one tile.
-    pub fn whole(ty: &TensorType) -> Self {
-        let dims = ty.shape.dims().iter().map(|&size| Dim { size, degree: 1 }).collect();
-        ParallelType { dtype: ty.dtype, dims, sum_degree: 1, copy_degree: 1 }
-    }
-
-    /// The tensor's type without its tiling.
-    pub fn global(&self) -> TensorType {
-        TensorType::new(self.dtype, Shape::new(self.dims.iter().map(|dim| dim.size).collect::<Vec<_>>()))
-    }
-
-    /// The type of one tile.
-    pub fn tile(&self) -> TensorType {
-        let dims: Vec<_> = self.dims.iter().map(|dim| dim.size / dim.degree).collect();
-        TensorType::new(self.dtype, Shape::new(dims))
-    }
-
-    /// How many tiles there are, partial sums and copies counted.
-    pub fn tiles(&self) -> usize {
-        self.dims.iter().map(|dim| dim.degree).product::<usize>() * self.sum_degree * self.copy_degree
-    }
-}
-
-impl fmt::Display for ParallelType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let dims: Vec<String> = self
-            .dims
-            .iter()
-            .map(|dim| match dim.degree {
-                1 => dim.size.to_string(),
-                degree => format!("{}/{degree}", dim.size),
-            })
-            .collect();
-        write!(f, "{}[{}]", self.dtype, dims.join(", "))?;
-        if self.sum_degree > 1 {
-            write!(f, " sum {}", self.sum_degree)?;
-        }
-        if self.copy_degree > 1 {
-            write!(f, " copy {}", self.copy_degree)?;
-        }
-        Ok(())
-    }
-}
-
-impl Label for ParallelType {
-    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-
-    fn parse(cursor: &mut Cursor<'_>) -> Result<Self, ParseError> {
-        let dtype = cursor.parse("an element type (f32, bf16, i32, i64, bool)")?;
-        cursor.expect("[")?;
-        let dims = if cursor.peek("]") { Vec::new() } else { cursor.list(parse_dim)? };
-        cursor.expect("]")?;
-        let sum = if cursor.eat("sum ") { cursor.parse("a sum degree")? } else { 1 };
-        let copy = if cursor.eat("copy ") { cursor.parse("a copy degree")? } else { 1 };
-        match ParallelType::new(dtype, dims, sum, copy) {
-            Some(ty) => Ok(ty),
-            None => cursor.error("a degree is zero or does not divide its extent"),
-        }
-    }
-}
-
-fn parse_dim(cursor: &mut Cursor<'_>) -> Result<Dim, ParseError> {
-    let word = cursor.word()?;
-    let (size, degree) = word.split_once('/').unwrap_or((word, "1"));
-    match (size.parse(), degree.parse()) {
-        (Ok(size), Ok(degree)) => Ok(Dim { size, degree }),
-        _ => cursor.error(format!("`{word}` is not an extent like 64 or 64/2")),
-    }
-}
-
-/// Where and when a layer's tasks run; prints as ` on dev0, dev1 microbatch 2`, microbatch 0 left out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placement {
-    /// The device of each task, in the order of its tiles.
-    pub devices: Vec<DeviceId>,
-    /// Which part of the batch the layer works on.
-    pub microbatch: u32,
-}
-
-impl Label for Placement {
-    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let devices: Vec<_> = self.devices.iter().map(DeviceId::to_string).collect();
-        write!(f, " on {}", devices.join(", "))?;
-        match self.microbatch {
-            0 => Ok(()),
-            microbatch => write!(f, " microbatch {microbatch}"),
-        }
-    }
-
-    fn parse(cursor: &mut Cursor<'_>) -> Result<Self, ParseError> {
-        cursor.expect("on")?;
-        let devices = cursor.list(parse_device)?;
-        let microbatch = if cursor.eat("microbatch ") { cursor.parse("a microbatch")? } else { 0 };
-        Ok(Placement { devices, microbatch })
-    }
-}
-
-/// Takes a device such as `dev3`.
-pub(crate) fn parse_device(cursor: &mut Cursor<'_>) -> Result<DeviceId, ParseError> {
-    let word = cursor.word()?;
-    match word.strip_prefix("dev").and_then(|number| number.parse::<u32>().ok()) {
-        Some(number) => Ok(DeviceId::from_index(number as usize)),
-        None => cursor.error(format!("`{word}` is not a device like dev0")),
-    }
-}
+/// The largest degree a parallel operator may make.
+const MOST_TILES: usize = 1 << 20;
 
 /// A model on devices.
 pub type ParallelGraph = Flow<ParallelType, Placement>;
 
+/// Adds layers to a parallel graph one after the other; nothing is checked before [`ParallelGraph::verify`].
+pub struct ParallelBuilder {
+    graph: ParallelGraph,
+    names: BTreeMap<String, usize>,
+}
+
+impl ParallelBuilder {
+    /// An empty graph.
+    pub fn new(name: &str) -> Self {
+        let graph = Flow {
+            name: name.to_string(),
+            layers: Default::default(),
+            values: Default::default(),
+            outputs: Vec::new(),
+        };
+        ParallelBuilder { graph, names: BTreeMap::new() }
+    }
+
+    /// The graph so far.
+    pub fn graph(&self) -> &ParallelGraph {
+        &self.graph
+    }
+
+    /// Adds a layer; each result is given with its name and type. A name already taken gets a number appended.
+    pub fn add(
+        &mut self,
+        op: Op,
+        operands: &[ValueId],
+        results: Vec<(String, ParallelType)>,
+        placement: Placement,
+    ) -> Vec<ValueId> {
+        let layer = crate::Id::from_index(self.graph.layers.len());
+        let results: Vec<ValueId> = results
+            .into_iter()
+            .map(|(name, ty)| {
+                let name = self.unused(name);
+                self.graph.values.push(Value { name, ty, layer })
+            })
+            .collect();
+        let operands = operands.to_vec();
+        self.graph.layers.push(Layer { op, operands, results: results.clone(), label: placement });
+        results
+    }
+
+    /// Ends the graph.
+    pub fn finish(mut self, outputs: Vec<ValueId>) -> ParallelGraph {
+        self.graph.outputs = outputs;
+        self.graph
+    }
+
+    fn unused(&mut self, name: String) -> String {
+        let mut candidate = name.clone();
+        loop {
+            match self.names.get_mut(&candidate) {
+                None => {
+                    self.names.insert(candidate.clone(), 1);
+                    return candidate;
+                }
+                Some(uses) => {
+                    *uses += 1;
+                    candidate = format!("{name}_{uses}");
+                }
+            }
+        }
+    }
+}
+
 impl ParallelGraph {
-    /// The model with every tensor whole and every layer on `device`; `microbatch` tells each layer's.
+    /// The model with every tensor whole and every layer on `device`; `placement` tells each layer's round and part.
     pub fn on_one_device(
         graph: &Graph,
         device: DeviceId,
-        microbatch: impl Fn(LayerId) -> u32,
+        placement: impl Fn(LayerId) -> (u32, Option<Microbatch>),
     ) -> ParallelGraph {
-        let layers = graph.layers.iter().map(|(id, layer)| Layer {
-            op: layer.op.clone(),
-            operands: layer.operands.clone(),
-            results: layer.results.clone(),
-            label: Placement { devices: vec![device], microbatch: microbatch(id) },
+        let sites: Arc<[Site]> = Arc::from([Site::one(device)]);
+        let layers = graph.layers.iter().map(|(id, layer)| {
+            let (round, part) = placement(id);
+            Layer {
+                op: layer.op.clone(),
+                operands: layer.operands.clone(),
+                results: layer.results.clone(),
+                label: Placement { sites: Arc::clone(&sites), round, part },
+            }
         });
         let values = graph.values.iter().map(|(_, value)| Value {
             name: value.name.clone(),
@@ -191,44 +138,155 @@ impl ParallelGraph {
         }
     }
 
+    /// The tasks of a layer: for a leaf or parallel operator one for each tile of its result.
+    pub fn rule(&self, layer: LayerId) -> Result<Rule, OpError> {
+        let layer = &self.layers[layer];
+        if layer.op.is_leaf() || layer.op.is_parallel() {
+            return Ok(identity(self.ty(layer.results[0])));
+        }
+        let operands: Vec<_> = layer.operands.iter().map(|&value| self.ty(value)).collect();
+        let shapes: Vec<Shape> = layer.results.iter().map(|&value| self.ty(value).global().shape).collect();
+        rules::rule(&layer.op, &operands, &shapes)
+    }
+
+    /// The site of every tile of a value: all devices on which its layer computes the tile.
+    pub fn sites(&self, value: ValueId) -> Result<Arc<[Site]>, OpError> {
+        let id = self.values[value].layer;
+        let layer = &self.layers[id];
+        let rule = self.rule(id)?;
+        let slot = layer.results.iter().position(|&result| result == value).unwrap_or(0);
+        Ok(tile_sites(self.ty(value), &rule.results[slot], &rule.extents, &layer.label.sites))
+    }
+
     /// Checks every invariant of this file's head; all broken ones are reported.
     pub fn verify(&self) -> Result<(), Vec<VerifyError>> {
         verify_flow(self, |layer, operands| {
-            let tiles = layer.results.first().map_or(1, |&value| self.ty(value).tiles());
-            if layer.label.devices.len() != tiles {
-                return Err(OpError {
-                    slot: "placement".into(),
-                    found: format!("{} devices", layer.label.devices.len()),
-                    wanted: format!("the layer has {tiles} tasks"),
-                    fix: "name one device a task".into(),
-                });
-            }
             let written: Vec<_> = layer.results.iter().map(|&value| self.ty(value)).collect();
             infer(layer, operands, &written)
         })
     }
 }
 
-/// The parallel rule of a layer: whole operands give whole results; a leaf may have any tiling.
+/// The site of every tile of a slot whose tasks run on `sites`.
+pub fn tile_sites(ty: &ParallelType, map: &TileMap, extents: &[usize], sites: &[Site]) -> Arc<[Site]> {
+    let mut devices: Vec<BTreeSet<DeviceId>> = vec![BTreeSet::new(); ty.tiles()];
+    let mut only: Vec<Option<&Site>> = vec![None; ty.tiles()];
+    for (task, site) in sites.iter().enumerate() {
+        let tile = ty.index(&map.coord(extents, &place(extents, task)));
+        only[tile] = if devices[tile].is_empty() { Some(site) } else { None };
+        devices[tile].extend(site.devices());
+    }
+    let site = |(only, devices): (Option<&Site>, BTreeSet<DeviceId>)| {
+        only.cloned().unwrap_or_else(|| Site::new(devices))
+    };
+    only.into_iter().zip(devices).map(site).collect()
+}
+
+/// One task a tile, numbered like the tiles.
+fn identity(ty: &ParallelType) -> Rule {
+    let mut extents = Vec::new();
+    let mut axis = |extent: usize| -> Vec<Axis> {
+        if extent == 1 {
+            return Vec::new();
+        }
+        extents.push(extent);
+        vec![extents.len() - 1]
+    };
+    let (sum, copy) = (axis(ty.sum_degree()), axis(ty.copy_degree()));
+    let dims = ty.dims().iter().map(|dim| axis(dim.degree)).collect();
+    Rule { operands: Vec::new(), results: vec![TileMap { sum, copy, dims }], extents, exact: true }
+}
+
+/// The result types of a layer by its parallel rule; a leaf may have any tiling.
 fn infer(
     layer: &Layer<Placement>,
     operands: &[&ParallelType],
     written: &[&ParallelType],
 ) -> Result<Vec<ParallelType>, OpError> {
-    if let Some(slot) = operands.iter().position(|ty| ty.tiles() != 1) {
-        return Err(OpError {
-            slot: layer.op.slot(slot),
-            found: operands[slot].to_string(),
-            wanted: "its operator has a rule for whole tensors only".into(),
-            fix: "give it with every degree 1".into(),
-        });
+    if layer.op.is_parallel() {
+        let result = moved(&layer.op, operands)?;
+        return check_sites(layer, result.tiles()).map(|()| vec![result]);
     }
     let global = |types: &[&ParallelType]| types.iter().map(|ty| ty.global()).collect::<Vec<_>>();
     let results = layer.op.infer_or_keep(&global(operands), &global(written))?;
-    match layer.op.is_leaf() {
-        true => Ok(written.iter().take(1).map(|&ty| ty.clone()).collect()),
-        false => Ok(results.iter().map(ParallelType::whole).collect()),
+    if layer.op.is_leaf() {
+        let tiles = written.first().map_or(1, |ty| ty.tiles());
+        return check_sites(layer, tiles).map(|()| written.iter().take(1).map(|&ty| ty.clone()).collect());
     }
+    let shapes: Vec<_> = results.iter().map(|ty| ty.shape.clone()).collect();
+    let rule = rules::rule(&layer.op, operands, &shapes)?;
+    check_sites(layer, rule.tasks())?;
+    let tiling = |(ty, map): (&crate::TensorType, &TileMap)| {
+        map.tiling(ty, &rule.extents).ok_or_else(|| OpError {
+            slot: "result".into(),
+            found: ty.to_string(),
+            wanted: format!("{}: its rule cuts it where it does not divide", layer.op.to_text().0),
+            fix: "choose degrees that divide every extent".into(),
+        })
+    };
+    results.iter().zip(&rule.results).map(tiling).collect()
+}
+
+fn check_sites(layer: &Layer<Placement>, tasks: usize) -> Result<(), OpError> {
+    let sites = &layer.label.sites;
+    if sites.len() == tasks && sites.iter().all(|site| !site.devices().is_empty()) {
+        return Ok(());
+    }
+    Err(OpError {
+        slot: "placement".into(),
+        found: format!("{} sites", sites.len()),
+        wanted: format!("the layer has {tasks} tasks"),
+        fix: "name one site a task".into(),
+    })
+}
+
+/// What a parallel operator makes of a tiling.
+fn moved(op: &Op, operands: &[&ParallelType]) -> Result<ParallelType, OpError> {
+    let [x] = operands else {
+        let found = format!("one of {} operands", operands.len());
+        let wanted = format!("{} takes one", op.to_text().0);
+        return Err(OpError { slot: "input".into(), found, wanted, fix: "give it one operand".into() });
+    };
+    let wrong = |wanted: String, fix: &str| OpError {
+        slot: "input".into(),
+        found: x.to_string(),
+        wanted: format!("{}: {wanted}", op.to_text().0),
+        fix: fix.into(),
+    };
+    let mut degrees: Vec<usize> = x.dims().iter().map(|dim| dim.degree).collect();
+    let (mut sum, mut copy) = (x.sum_degree(), x.copy_degree());
+    let target = match op {
+        Op::Repartition { dim, .. } | Op::Combine { dim, .. } => match degrees.get_mut(*dim) {
+            Some(degree) => degree,
+            None => return Err(wrong(format!("there is no dim {dim}"), "name one of its dims")),
+        },
+        Op::Replicate { .. } => &mut copy,
+        _ => &mut sum,
+    };
+    match op {
+        Op::Repartition { degree, .. } | Op::Replicate { degree } => {
+            *target = target
+                .checked_mul(*degree)
+                .filter(|&product| (1..=MOST_TILES).contains(&product))
+                .ok_or_else(|| {
+                    wrong(
+                        format!("its degree must be from 1 to {MOST_TILES}"),
+                        "use a smaller degree of at least 1",
+                    )
+                })?;
+        }
+        Op::Combine { degree, .. } | Op::Reduction { degree } => {
+            if *degree == 0 || !target.is_multiple_of(*degree) {
+                let wanted = format!("a degree of {target} is not divisible by {degree}");
+                return Err(wrong(wanted, "use a divisor of the degree"));
+            }
+            *target /= degree;
+        }
+        _ => unreachable!("only the four parallel operators move"),
+    }
+    ParallelType::tiled(&x.global(), &degrees, sum, copy).ok_or_else(|| {
+        wrong("the new degree does not divide the extent".into(), "use a divisor of the extent")
+    })
 }
 
 impl fmt::Display for ParallelGraph {

@@ -1,6 +1,10 @@
-//! Which task must wait for which: read after write, write after read, write after write, on the same bytes.
+//! Which task must wait for which: read after write, write after read, write after write, on the same bytes; and a
+//! receiver for the senders of its movement.
 
-use super::{BufferId, TaskGraph, TaskId};
+use std::collections::HashMap;
+
+use super::{BufferId, TaskGraph, TaskId, TaskOp};
+use crate::parallel::DeviceId;
 use crate::{Id, IdVec};
 
 /// Who touched a buffer's bytes last.
@@ -14,6 +18,7 @@ impl TaskGraph {
     /// For every task the tasks it must wait for, ascending, each once.
     pub fn predecessors(&self) -> IdVec<TaskId, Vec<TaskId>> {
         let mut touched: IdVec<BufferId, Touched> = self.buffers.ids().map(|_| Touched::default()).collect();
+        let mut senders: HashMap<(usize, DeviceId), TaskId> = HashMap::new();
         let mut all = IdVec::new();
         for (id, task) in self.tasks.iter() {
             let mut waits = Vec::new();
@@ -27,6 +32,14 @@ impl TaskGraph {
                 waits.extend(state.writer);
                 waits.append(&mut state.readers);
                 state.writer = Some(id);
+            }
+            match task.op {
+                TaskOp::Send { movement } => drop(senders.insert((movement, task.device), id)),
+                TaskOp::Receive { movement } => {
+                    let devices = task.reads.iter().map(|&buffer| self.buffers[buffer].device);
+                    waits.extend(devices.filter_map(|device| senders.get(&(movement, device))));
+                }
+                _ => {}
             }
             waits.sort_unstable();
             waits.dedup();

@@ -4,15 +4,20 @@
 //! there. Dependencies follow from that ([`TaskGraph::predecessors`]); any order that respects them means the same.
 
 mod deps;
+mod movement;
 mod op;
 mod text;
 mod verify;
 
-pub use op::TaskOp;
+pub use movement::{Piece, Rect, Sources};
+pub use op::{MoveKind, TaskOp};
+pub(crate) use text::numbered;
 pub use verify::TaskError;
 
+use std::sync::Arc;
+
 use crate::parallel::DeviceId;
-use crate::{IdVec, TensorType};
+use crate::{IdVec, Shape, TensorType};
 
 crate::id! {
     /// A buffer: one tile of a tensor in one device's memory.
@@ -36,13 +41,28 @@ pub enum Role {
     Temp,
 }
 
+/// Which part of which tensor a buffer holds. Global coordinates, so that movements are intersections of rectangles.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tile {
+    /// The tensor: tiles of one tensor have the same number.
+    pub tensor: u32,
+    /// The tensor's extents.
+    pub global: Shape,
+    /// The coordinates of the first element.
+    pub origin: Vec<usize>,
+    /// Which partial sum.
+    pub part: u32,
+}
+
 /// One tile of a tensor in one device's memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buffer {
     /// The tensor's name, for people.
-    pub name: String,
+    pub name: Arc<str>,
     /// Element type and extents of the tile.
     pub ty: TensorType,
+    /// Which tile; none for the whole of a tensor that does not move.
+    pub tile: Option<Box<Tile>>,
     /// Whose memory.
     pub device: DeviceId,
     /// Why it exists.
@@ -63,7 +83,7 @@ pub struct Task {
     /// Where.
     pub device: DeviceId,
     /// The layer of the model it comes from.
-    pub layer: String,
+    pub layer: Arc<str>,
     /// Which microbatch it belongs to; work shared by all comes last.
     pub microbatch: u32,
 }
@@ -77,12 +97,8 @@ pub struct TaskGraph {
     pub buffers: IdVec<BufferId, Buffer>,
     /// Every task, in an order that gives the step its meaning.
     pub tasks: IdVec<TaskId, Task>,
-    /// What the host reads after a step, by name.
+    /// What the host reads after a step, by name; a tensor in tiles is named once for each.
     pub outputs: Vec<(String, BufferId)>,
-    /// Parameters with their gradients.
-    pub gradients: Vec<(BufferId, BufferId)>,
-    /// The scalar that training makes small.
-    pub loss: Option<BufferId>,
 }
 
 impl TaskGraph {
@@ -93,10 +109,5 @@ impl TaskGraph {
             root = parent;
         }
         root
-    }
-
-    /// The buffer called `name` whose role satisfies `wanted`.
-    pub fn find(&self, name: &str, wanted: impl Fn(Role) -> bool) -> Option<BufferId> {
-        self.buffers.iter().find(|(_, buffer)| buffer.name == name && wanted(buffer.role)).map(|(id, _)| id)
     }
 }

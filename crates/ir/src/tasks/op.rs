@@ -9,6 +9,50 @@ use std::str::FromStr;
 use crate::text::Attrs;
 use crate::{Activation, Binary, Reduce, Unary};
 
+macro_rules! move_kinds {
+    ($($(#[$meta:meta])* $variant:ident = $word:literal,)*) => {
+        /// The usual name of a movement, by its sides.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum MoveKind {$($(#[$meta])* $variant,)*}
+
+        impl fmt::Display for MoveKind {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(MoveKind::$variant => $word,)* })
+            }
+        }
+
+        impl FromStr for MoveKind {
+            type Err = ();
+            fn from_str(word: &str) -> Result<Self, ()> {
+                match word { $($word => Ok(MoveKind::$variant),)* _ => Err(()) }
+            }
+        }
+    };
+}
+
+move_kinds! {
+    /// Not named yet, or none of the others.
+    Any = "any",
+    /// One tile to one other device, or inside one device.
+    Copy = "copy",
+    /// One tile to several devices.
+    Broadcast = "broadcast",
+    /// Parts of one tile to several devices.
+    Scatter = "scatter",
+    /// Several tiles into one.
+    Gather = "gather",
+    /// Several tiles into one, on every device.
+    AllGather = "all_gather",
+    /// Partial sums into one tile.
+    Reduce = "reduce",
+    /// Partial sums into one tile, on every device.
+    AllReduce = "all_reduce",
+    /// Partial sums into tiles of the sum.
+    ReduceScatter = "reduce_scatter",
+    /// Tiles cut one way into tiles cut another way.
+    AllToAll = "all_to_all",
+}
+
 /// A field of a task operator, as an attribute.
 trait Field: Sized {
     fn put(&self, key: &str, attrs: Attrs) -> Attrs;
@@ -27,7 +71,7 @@ macro_rules! word_fields {
         }
     )*};
 }
-word_fields!(usize, u64, i64, f32, Activation, Binary, Reduce, Unary);
+word_fields!(usize, u64, i64, f32, Activation, Binary, Reduce, Unary, MoveKind);
 
 impl Field for bool {
     fn put(&self, key: &str, attrs: Attrs) -> Attrs {
@@ -148,10 +192,14 @@ task_ops! {
         /// Adds to y.
         accumulate: bool,
     },
-    /// x -> sums of columns: a bias gradient.
+    /// x -> sums of columns: a bias gradient. With `keep`, one sum for each leaf of the batch.
     ColumnSum = "column_sum" {
-        /// Leaves of the sum over rows.
+        /// Leaves of the sum over rows, along the outermost dimension.
         leaves: usize,
+        /// Leaves inside each of those along the second of three dimensions.
+        inner: usize,
+        /// The sums of the outer leaves are kept apart.
+        keep: bool,
         /// Adds to the result.
         accumulate: bool,
     },
@@ -241,8 +289,12 @@ task_ops! {
         axes: usize,
         /// Scaled and shifted.
         affine: bool,
-        /// Leaves of the sums over rows.
+        /// Leaves of the sums over rows, along the outermost dimension.
         leaves: usize,
+        /// Leaves inside each of those along the second of three dimensions.
+        inner: usize,
+        /// The sums of the outer leaves are kept apart.
+        keep: bool,
         /// Adds to dx.
         accumulate: bool,
     },
@@ -253,8 +305,12 @@ task_ops! {
     },
     /// x, gamma, rstd, dy -> dx, dgamma.
     RmsNormGrad = "rms_norm_grad" {
-        /// Leaves of the sum over rows.
+        /// Leaves of the sum over rows, along the outermost dimension.
         leaves: usize,
+        /// Leaves inside each of those along the second of three dimensions.
+        inner: usize,
+        /// The sums of the outer leaves are kept apart.
+        keep: bool,
         /// Adds to dx.
         accumulate: bool,
     },
@@ -267,23 +323,19 @@ task_ops! {
         /// Adds to the result.
         accumulate: bool,
     },
-    /// q, k, v (packed: qkv) -> y, log-sum-exp of the scores.
+    /// q, k, v -> y, log-sum-exp of the scores.
     Attention = "attention" {
         /// A query sees no later key.
         causal: bool,
         /// Factor on the scores.
         scale: f32,
-        /// One operand holds q, k and v side by side.
-        packed: bool,
     },
-    /// q, k, v (packed: qkv), y, log-sum-exp, dy -> dq, dk, dv (packed: dqkv).
+    /// q, k, v, y, log-sum-exp, dy -> dq, dk, dv.
     AttentionGrad = "attention_grad" {
         /// A query sees no later key.
         causal: bool,
         /// Factor on the scores.
         scale: f32,
-        /// One operand holds q, k and v side by side.
-        packed: bool,
     },
     /// ids, table -> y.
     Embedding = "embedding" {
@@ -307,8 +359,12 @@ task_ops! {
         seed: u64,
         /// Which dropout of the model.
         salt: u64,
-        /// Global index of the first element.
-        offset: u64,
+        /// Which microbatch.
+        part: usize,
+        /// Of how many.
+        parts: usize,
+        /// Into how many blocks the batch is cut before each is cut into parts.
+        blocks: usize,
         /// Adds to the result.
         accumulate: bool,
     },
@@ -321,6 +377,22 @@ task_ops! {
     },
     /// logits, labels -> negative log-likelihood and log-sum-exp of each row.
     CrossEntropy = "cross_entropy" {
+        /// The label that leaves a row out.
+        ignore: i64,
+        /// Leaves of the sum over classes.
+        leaves: usize,
+    },
+    /// logits -> the largest of each row, as a column.
+    ClassMax = "class_max" {},
+    /// logits, largest of each row -> sum of exp(logit - largest).
+    ClassSum = "class_sum" {
+        /// Leaves of the sum over classes.
+        leaves: usize,
+    },
+    /// logits, labels -> the label's logit, or -0 where it is not among these classes.
+    ClassPick = "class_pick" {},
+    /// largest, sum, picked, labels -> negative log-likelihood and log-sum-exp of each row.
+    ClassJoin = "class_join" {
         /// The label that leaves a row out.
         ignore: i64,
     },
@@ -336,9 +408,9 @@ task_ops! {
         /// The label not counted.
         ignore: i64,
     },
-    /// x -> the sum of its squares.
+    /// x -> the sum of squares of each leaf, `[row leaves, column leaves]`.
     SumSquares = "sum_squares" {
-        /// Leaves along all but the innermost dimension.
+        /// Leaves along the outermost of several dimensions.
         row_leaves: usize,
         /// Leaves along the innermost dimension.
         col_leaves: usize,
@@ -347,6 +419,22 @@ task_ops! {
     ClipScale = "clip_scale" {
         /// The largest norm let through.
         max_norm: f32,
+    },
+    /// tiles -> tiles of the same tensors: a written element is the sum, as a balanced tree over the parts, of any one
+    /// copy of each part.
+    Move = "move" {
+        /// What it is called.
+        kind: MoveKind,
+    },
+    /// tiles ->: they may be fetched from now on.
+    Send = "send" {
+        /// Which movement.
+        movement: usize,
+    },
+    /// tiles, also of other devices -> tiles: the receiving side of a movement.
+    Receive = "receive" {
+        /// Which movement.
+        movement: usize,
     },
     /// gradient, hyper, \[clip\] -> parameter, first and second moment, all updated.
     AdamW = "adamw" {

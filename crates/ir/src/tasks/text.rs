@@ -12,10 +12,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Buffer, BufferId, Role, Task, TaskGraph, TaskId, TaskOp};
-use crate::Id;
+use super::{Buffer, BufferId, Role, Task, TaskGraph, TaskId, TaskOp, Tile};
 use crate::parallel::parse_device;
 use crate::text::{Block, Cursor, ParseError, block};
+use crate::{Id, Shape};
 
 const ROLES: [(Role, &str); 5] = [
     (Role::Input, "input"),
@@ -43,7 +43,18 @@ impl fmt::Display for TaskGraph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "tasks @{} {{", self.name)?;
         for (id, buffer) in self.buffers.iter() {
-            write!(f, "  {id} : {} on {} {}", buffer.ty, buffer.device, buffer.role)?;
+            write!(f, "  {id} : {}", buffer.ty)?;
+            if let Some(tile) = &buffer.tile {
+                write!(
+                    f,
+                    " at {} in {} part {} of x{}",
+                    Shape::new(&tile.origin[..]),
+                    tile.global,
+                    tile.part,
+                    tile.tensor
+                )?;
+            }
+            write!(f, " on {} {}", buffer.device, buffer.role)?;
             if let Some(of) = buffer.view_of {
                 write!(f, " view {of}")?;
             }
@@ -53,7 +64,8 @@ impl fmt::Display for TaskGraph {
             let (name, attrs) = task.op.to_text();
             write!(f, "  {id} = {name}{attrs} {}", list(&task.reads))?;
             let space = if task.reads.is_empty() { "" } else { " " };
-            write!(f, "{space}-> {} on {}", list(&task.writes), task.device)?;
+            let after = if task.writes.is_empty() { "" } else { " " };
+            write!(f, "{space}-> {}{after}on {}", list(&task.writes), task.device)?;
             if task.microbatch > 0 {
                 write!(f, " microbatch {}", task.microbatch)?;
             }
@@ -61,12 +73,6 @@ impl fmt::Display for TaskGraph {
         }
         for (name, buffer) in &self.outputs {
             writeln!(f, "  output {buffer} \"{name}\"")?;
-        }
-        for (param, gradient) in &self.gradients {
-            writeln!(f, "  gradient {gradient} of {param}")?;
-        }
-        if let Some(loss) = self.loss {
-            writeln!(f, "  loss {loss}")?;
         }
         write!(f, "}}")
     }
@@ -97,13 +103,6 @@ fn parse_line(graph: &mut TaskGraph, line: &mut Cursor<'_>) -> Result<(), ParseE
     if line.eat("output ") {
         let buffer = known(graph, line)?;
         graph.outputs.push((line.quoted()?.to_string(), buffer));
-    } else if line.eat("gradient ") {
-        let gradient = known(graph, line)?;
-        line.expect("of")?;
-        let param = known(graph, line)?;
-        graph.gradients.push((param, gradient));
-    } else if line.eat("loss ") {
-        graph.loss = Some(known(graph, line)?);
     } else if line.peek("b") {
         let id: BufferId = numbered(line, "b")?;
         let buffer = parse_buffer(graph, line)?;
@@ -123,11 +122,23 @@ fn parse_line(graph: &mut TaskGraph, line: &mut Cursor<'_>) -> Result<(), ParseE
 fn parse_buffer(graph: &TaskGraph, line: &mut Cursor<'_>) -> Result<Buffer, ParseError> {
     line.expect(":")?;
     let ty = line.tensor_type()?;
+    let tile = if line.eat("at ") { Some(Box::new(parse_tile(line)?)) } else { None };
     line.expect("on")?;
     let device = parse_device(line)?;
     let role = line.parse("a role (input, param, state, output, temp)")?;
     let view_of = if line.eat("view ") { Some(known(graph, line)?) } else { None };
-    Ok(Buffer { name: line.quoted()?.to_string(), ty, device, role, view_of })
+    Ok(Buffer { name: line.quoted()?.into(), ty, tile, device, role, view_of })
+}
+
+fn parse_tile(line: &mut Cursor<'_>) -> Result<Tile, ParseError> {
+    let origin = line.extents()?;
+    line.expect("in")?;
+    let global = Shape::new(line.extents()?);
+    line.expect("part")?;
+    let part = line.parse("a part")?;
+    line.expect("of")?;
+    line.expect("x")?;
+    Ok(Tile { tensor: line.parse("a tensor's number")?, global, origin, part })
 }
 
 fn parse_task(graph: &TaskGraph, line: &mut Cursor<'_>) -> Result<Task, ParseError> {
@@ -137,12 +148,12 @@ fn parse_task(graph: &TaskGraph, line: &mut Cursor<'_>) -> Result<Task, ParseErr
     let op = TaskOp::from_text(name, attrs).or_else(|message| line.error(message))?;
     let reads = if line.peek("->") { Vec::new() } else { line.list(|c| known(graph, c))? };
     line.expect("->")?;
-    let writes = line.list(|c| known(graph, c))?;
+    let writes = if line.peek("on") { Vec::new() } else { line.list(|c| known(graph, c))? };
     line.expect("on")?;
     let device = parse_device(line)?;
     let microbatch = if line.eat("microbatch ") { line.parse("a microbatch")? } else { 0 };
     line.expect("of")?;
-    Ok(Task { op, reads, writes, device, layer: line.quoted()?.to_string(), microbatch })
+    Ok(Task { op, reads, writes, device, layer: line.quoted()?.into(), microbatch })
 }
 
 fn known(graph: &TaskGraph, line: &mut Cursor<'_>) -> Result<BufferId, ParseError> {
@@ -154,7 +165,7 @@ fn known(graph: &TaskGraph, line: &mut Cursor<'_>) -> Result<BufferId, ParseErro
 }
 
 /// Takes an id such as `b7`.
-fn numbered<I: Id>(line: &mut Cursor<'_>, prefix: &str) -> Result<I, ParseError> {
+pub(crate) fn numbered<I: Id>(line: &mut Cursor<'_>, prefix: &str) -> Result<I, ParseError> {
     let word = line.word()?;
     match word.strip_prefix(prefix).and_then(|number| number.parse::<u32>().ok()) {
         Some(number) => Ok(I::from_index(number as usize)),

@@ -4,9 +4,13 @@
 //! 2. a task touches buffers of its own device, reads only what the host or an earlier task wrote, and does not read
 //!    a buffer it writes except where its operator says so;
 //! 3. inputs are written by no task, parameters and state only by operators that update them;
-//! 4. every output and gradient is written by a task.
+//! 4. a movement has all its sides: every written tile is covered by tiles of every partial sum, and what a device
+//!    receives from another one was sent there before, in the same movement;
+//! 5. every output is written by a task.
 
-use super::{BufferId, Role, Task, TaskGraph, TaskId};
+use std::collections::HashSet;
+
+use super::{BufferId, Role, Task, TaskGraph, TaskId, TaskOp};
 use crate::IdVec;
 
 /// A broken invariant.
@@ -52,7 +56,17 @@ pub enum TaskError {
         /// Why it must not.
         why: &'static str,
     },
-    /// An output or gradient is never written.
+    /// A movement lacks a side.
+    #[error("{task} ({layer}) moves {buffer}, but not all of it has a source, or it was not sent")]
+    Side {
+        /// The task.
+        task: TaskId,
+        /// Its layer.
+        layer: String,
+        /// The tile.
+        buffer: BufferId,
+    },
+    /// An output is never written.
     #[error("{buffer} is to be read after the step but no task writes it")]
     Missing {
         /// The buffer.
@@ -78,12 +92,8 @@ impl TaskGraph {
         for (id, task) in self.tasks.iter() {
             self.check_task(id, task, &mut written, &mut errors);
         }
-        let wanted = self
-            .outputs
-            .iter()
-            .map(|&(_, buffer)| buffer)
-            .chain(self.gradients.iter().map(|&(_, gradient)| gradient))
-            .chain(self.loss);
+        self.check_sent(&mut errors);
+        let wanted = self.outputs.iter().map(|&(_, buffer)| buffer);
         errors.extend(wanted.filter(|&b| !written[self.root(b)]).map(|buffer| TaskError::Missing { buffer }));
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
@@ -95,17 +105,25 @@ impl TaskGraph {
         written: &mut IdVec<BufferId, bool>,
         errors: &mut Vec<TaskError>,
     ) {
-        let layer = || task.layer.clone();
+        let layer = || task.layer.to_string();
         let updated = task.writes.iter().enumerate().filter(|&(slot, _)| task.op.reads_write(slot));
         for &buffer in task.reads.iter().chain(updated.map(|(_, buffer)| buffer)) {
             if !written[self.root(buffer)] {
                 errors.push(TaskError::Unwritten { task: id, layer: layer(), buffer });
             }
         }
-        for &buffer in task.reads.iter().chain(&task.writes) {
+        let anywhere = matches!(task.op, TaskOp::Move { .. });
+        let remote = anywhere || matches!(task.op, TaskOp::Receive { .. });
+        let reads = task.reads.iter().filter(|_| !remote);
+        for &buffer in reads.chain(task.writes.iter().filter(|_| !anywhere)) {
             if self.buffers[buffer].device != task.device {
                 errors.push(TaskError::Device { task: id, layer: layer(), buffer });
             }
+        }
+        if remote {
+            let sources = self.sources(&task.reads);
+            let uncovered = task.writes.iter().filter(|&&write| sources.pieces(write).is_none());
+            errors.extend(uncovered.map(|&buffer| TaskError::Side { task: id, layer: layer(), buffer }));
         }
         for (slot, &buffer) in task.writes.iter().enumerate() {
             let root = self.root(buffer);
@@ -119,6 +137,28 @@ impl TaskGraph {
             };
             errors.extend(why.map(|why| TaskError::Written { task: id, layer: layer(), buffer, why }));
             written[root] = true;
+        }
+    }
+
+    /// Reports tiles that a device receives from another one without their being sent.
+    fn check_sent(&self, errors: &mut Vec<TaskError>) {
+        let mut sent: HashSet<(usize, BufferId)> = HashSet::new();
+        for (id, task) in self.tasks.iter() {
+            match task.op {
+                TaskOp::Send { movement } => sent.extend(task.reads.iter().map(|&buffer| (movement, buffer))),
+                TaskOp::Receive { movement } => {
+                    let remote = |buffer: &&BufferId| self.buffers[**buffer].device != task.device;
+                    let missing = |buffer: &&BufferId| !sent.contains(&(movement, **buffer));
+                    let missing = task.reads.iter().filter(remote).filter(missing);
+                    let layer = || task.layer.to_string();
+                    errors.extend(missing.map(|&buffer| TaskError::Side {
+                        task: id,
+                        layer: layer(),
+                        buffer,
+                    }));
+                }
+                _ => {}
+            }
         }
     }
 }

@@ -14,29 +14,41 @@ pub(super) fn transpose(x: &Tensor, perm: &[usize], shape: &Shape) -> Tensor {
     })
 }
 
-pub(super) fn split(x: &Tensor, axis: usize, shapes: &[Shape]) -> Vec<Tensor> {
+/// Where element `at` of a piece lies in the whole: the whole is blocks, each joined from a part of every piece.
+fn in_whole(at: usize, start: usize, piece: usize, whole: usize, blocks: usize) -> usize {
+    let (block, within) = (at / (piece / blocks), at % (piece / blocks));
+    block * (whole / blocks) + start / blocks + within
+}
+
+pub(super) fn split(x: &Tensor, axis: usize, blocks: usize, shapes: &[Shape]) -> Vec<Tensor> {
+    let whole = x.shape.dims()[axis];
     let mut start = 0;
     let mut pieces = Vec::new();
     for shape in shapes {
+        let extent = shape.dims()[axis];
         pieces.push(Tensor::from_fn(shape, |index| {
             let mut from = index.to_vec();
-            from[axis] += start;
+            from[axis] = in_whole(index[axis], start, extent, whole, blocks);
             x.at(&from)
         }));
-        start += shape.dims()[axis];
+        start += extent;
     }
     pieces
 }
 
-pub(super) fn concat(pieces: &[&Tensor], axis: usize, shape: &Shape) -> Tensor {
+pub(super) fn concat(pieces: &[&Tensor], axis: usize, blocks: usize, shape: &Shape) -> Tensor {
+    let whole = shape.dims()[axis];
     Tensor::from_fn(shape, |index| {
-        let mut from = index.to_vec();
+        let mut start = 0;
         for piece in pieces {
             let extent = piece.shape.dims()[axis];
-            if from[axis] < extent {
+            let found = (0..extent).find(|&at| in_whole(at, start, extent, whole, blocks) == index[axis]);
+            if let Some(at) = found {
+                let mut from = index.to_vec();
+                from[axis] = at;
                 return piece.at(&from);
             }
-            from[axis] -= extent;
+            start += extent;
         }
         panic!("{shape} is no longer than its pieces together");
     })

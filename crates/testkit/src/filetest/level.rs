@@ -7,6 +7,7 @@ use phalanx_ir::graph::{Graph, VerifyError};
 use phalanx_ir::parallel::ParallelGraph;
 use phalanx_ir::tasks::{TaskError, TaskGraph};
 use phalanx_ir::text::ParseError;
+use phalanx_ir::wide::{WideError, WideGraph};
 
 use super::Failure;
 use crate::{Tensor, eval::evaluate, generate::random_inputs};
@@ -18,6 +19,7 @@ type Located = (usize, String);
 pub(super) fn errors(text: &str) -> Vec<Located> {
     match keyword(text) {
         "parallel" => load::<ParallelGraph>(text).err().unwrap_or_default(),
+        "wide" => load::<WideGraph>(text).err().unwrap_or_default(),
         "tasks" => load::<TaskGraph>(text).err().unwrap_or_default(),
         _ => load::<Graph>(text).err().unwrap_or_default(),
     }
@@ -27,6 +29,7 @@ pub(super) fn errors(text: &str) -> Vec<Located> {
 pub(super) fn print(text: &str) -> Result<String, (usize, Failure)> {
     match keyword(text) {
         "parallel" => print_level::<ParallelGraph>(text),
+        "wide" => print_level::<WideGraph>(text),
         "tasks" => print_level::<TaskGraph>(text),
         _ => print_level::<Graph>(text),
     }
@@ -80,7 +83,21 @@ impl Level for TaskGraph {
             TaskError::View { view: buffer, .. } | TaskError::Missing { buffer } => buffer.to_string(),
             TaskError::Unwritten { task, .. }
             | TaskError::Device { task, .. }
+            | TaskError::Side { task, .. }
             | TaskError::Written { task, .. } => task.to_string(),
+        };
+        self.verify().err().iter().flatten().map(|error| (start(error), error.to_string())).collect()
+    }
+}
+
+impl Level for WideGraph {
+    fn broken(&self) -> Vec<(String, String)> {
+        let start = |error: &WideError| match error {
+            WideError::Buffer { buffer, .. } | WideError::Missing { buffer } => buffer.to_string(),
+            WideError::Grid { task, .. }
+            | WideError::Unwritten { task, .. }
+            | WideError::Written { task, .. }
+            | WideError::Move { task, .. } => task.to_string(),
         };
         self.verify().err().iter().flatten().map(|error| (start(error), error.to_string())).collect()
     }

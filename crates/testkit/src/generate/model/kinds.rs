@@ -142,7 +142,7 @@ impl Draft {
     fn rotary(&mut self, x: ValueId) {
         let mut x = self.four(x);
         if self.model.shape(x).last() % 2 == 1 {
-            x = self.add(Op::Concat { axis: 3 }, &[x, x]);
+            x = self.add(Op::Concat { axis: 3, blocks: 1 }, &[x, x]);
         }
         let base = self.rng.choose(&[10000.0, 100.0]);
         self.add(Op::Rotary { base }, &[x]);
@@ -198,7 +198,7 @@ impl Draft {
             sizes.push(1 + self.rng.below(rest));
             rest -= sizes[sizes.len() - 1];
         }
-        self.add(Op::Split { axis, sizes }, &[x]);
+        self.add(Op::Split { axis, sizes, blocks: 1 }, &[x]);
     }
 
     fn concat(&mut self, x: ValueId) {
@@ -211,7 +211,7 @@ impl Draft {
             operands.push(x);
         }
         self.rng.shuffle(&mut operands);
-        self.add(Op::Concat { axis }, &operands);
+        self.add(Op::Concat { axis, blocks: 1 }, &operands);
     }
 
     fn reduce(&mut self, x: ValueId) {

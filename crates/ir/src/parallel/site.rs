@@ -1,0 +1,182 @@
+//! Where and when things are.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::Id;
+use crate::graph::Label;
+use crate::text::{Cursor, ParseError};
+
+crate::id! {
+    /// A device: some cores and one memory.
+    pub struct DeviceId("dev");
+}
+
+/// The devices that all do the same task or hold the same tile, ascending; prints as `dev2` or `dev[0-3,6]`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Site(Arc<[DeviceId]>);
+
+impl Site {
+    /// These devices, in any order, each counted once.
+    pub fn new(devices: impl IntoIterator<Item = DeviceId>) -> Site {
+        let mut devices: Vec<_> = devices.into_iter().collect();
+        devices.sort_unstable();
+        devices.dedup();
+        Site(devices.into())
+    }
+
+    /// One device.
+    pub fn one(device: DeviceId) -> Site {
+        Site(Arc::from([device]))
+    }
+
+    /// The devices.
+    pub fn devices(&self) -> &[DeviceId] {
+        &self.0
+    }
+
+    /// The lowest device.
+    pub fn first(&self) -> DeviceId {
+        self.0[0]
+    }
+
+    /// Whether `device` is one of them.
+    pub fn contains(&self, device: DeviceId) -> bool {
+        self.0.binary_search(&device).is_ok()
+    }
+
+    /// Whether all devices of `other` are among these.
+    pub fn covers(&self, other: &Site) -> bool {
+        other.0.iter().all(|&device| self.contains(device))
+    }
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [only] = *self.0 {
+            return write!(f, "{only}");
+        }
+        let mut runs: Vec<(usize, usize)> = Vec::new();
+        for device in self.0.iter().map(|device| device.index()) {
+            match runs.last_mut() {
+                Some((_, last)) if *last + 1 == device => *last = device,
+                _ => runs.push((device, device)),
+            }
+        }
+        let run = |&(first, last): &(usize, usize)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        };
+        write!(f, "dev[{}]", runs.iter().map(run).collect::<Vec<_>>().join(","))
+    }
+}
+
+impl Site {
+    /// Takes a site such as `dev2` or `dev[0-3,6]`.
+    pub fn parse(cursor: &mut Cursor<'_>) -> Result<Site, ParseError> {
+        if !cursor.eat("dev[") {
+            return parse_device(cursor).map(Site::one);
+        }
+        let runs = cursor.list(parse_run)?;
+        cursor.expect("]")?;
+        Ok(Site::new(runs.into_iter().flatten().map(DeviceId::from_index)))
+    }
+}
+
+/// More devices than any machine has: what a text names beyond is a mistake.
+const MOST_DEVICES: u32 = 1 << 20;
+
+fn parse_run(cursor: &mut Cursor<'_>) -> Result<std::ops::RangeInclusive<usize>, ParseError> {
+    let word = cursor.word()?;
+    let (first, last) = word.split_once('-').unwrap_or((word, word));
+    match (first.parse::<u32>(), last.parse::<u32>()) {
+        (Ok(first), Ok(last)) if first <= last && last < MOST_DEVICES => Ok(first as usize..=last as usize),
+        _ => cursor.error(format!("`{word}` is not a run of devices like 2 or 0-3")),
+    }
+}
+
+/// Takes a device such as `dev3`.
+pub(crate) fn parse_device(cursor: &mut Cursor<'_>) -> Result<DeviceId, ParseError> {
+    let word = cursor.word()?;
+    match word.strip_prefix("dev").and_then(|number| number.parse::<u32>().ok()) {
+        Some(number) => Ok(DeviceId::from_index(number as usize)),
+        None => cursor.error(format!("`{word}` is not a device like dev0")),
+    }
+}
+
+/// Which rows of the batch a layer works on, when the batch is cut into microbatches.
+///
+/// The batch is `blocks` equal blocks (one for each device that shares it), each cut into `count` pieces; microbatch
+/// `index` is that piece of every block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Microbatch {
+    /// Which microbatch.
+    pub index: u32,
+    /// How many there are.
+    pub count: u32,
+    /// Into how many blocks the batch is cut first.
+    pub blocks: u32,
+}
+
+/// Where and when a layer's tasks run; prints as ` on dev0, dev[1-2] at 2 part 1 of 4 in 2`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The devices of each task, in the order of the tasks; all devices of a site do the same.
+    pub sites: Arc<[Site]>,
+    /// In which round of the step the layer is due: that of its microbatch; work on all comes with the last.
+    pub round: u32,
+    /// Which part of the batch the layer works on, if not on all of it.
+    pub part: Option<Microbatch>,
+}
+
+impl Placement {
+    /// Tasks on these sites, on the whole batch.
+    pub fn on(sites: impl Into<Arc<[Site]>>) -> Placement {
+        Placement { sites: sites.into(), round: 0, part: None }
+    }
+}
+
+impl Label for Placement {
+    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sites: Vec<_> = self.sites.iter().map(Site::to_string).collect();
+        write!(f, " on {}", sites.join(", "))?;
+        if self.round > 0 {
+            write!(f, " at {}", self.round)?;
+        }
+        match self.part {
+            None => Ok(()),
+            Some(Microbatch { index, count, blocks }) => write!(f, " part {index} of {count} in {blocks}"),
+        }
+    }
+
+    fn parse(cursor: &mut Cursor<'_>) -> Result<Self, ParseError> {
+        cursor.expect("on")?;
+        let sites = cursor.list(Site::parse)?;
+        let round = if cursor.eat("at ") { cursor.parse("a round")? } else { 0 };
+        let part = match cursor.eat("part ") {
+            false => None,
+            true => {
+                let index = cursor.parse("a microbatch")?;
+                cursor.expect("of")?;
+                let count = cursor.parse("a number of microbatches")?;
+                cursor.expect("in")?;
+                Some(Microbatch { index, count, blocks: cursor.parse("a number of blocks")? })
+            }
+        };
+        Ok(Placement { sites: sites.into(), round, part })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sites_print_as_runs_and_parse_back() {
+        let site = Site::new([3, 0, 1, 2, 6, 6].map(DeviceId::from_index));
+        assert_eq!(site.to_string(), "dev[0-3,6]");
+        assert_eq!(Site::parse(&mut Cursor::new("dev[0-3,6]", 1)), Ok(site.clone()));
+        assert!(site.covers(&Site::one(DeviceId::from_index(2))));
+        assert!(!site.contains(DeviceId::from_index(5)));
+    }
+}

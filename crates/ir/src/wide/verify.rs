@@ -1,0 +1,159 @@
+//! What holds for every wide graph:
+//!
+//! 1. a buffer has a site for every tile; a view has the tiles and sites of the buffer it shows, each of the same bytes;
+//! 2. a task has a site for every place of its grid; the maps of its operands give their tilings;
+//! 3. a task reads only what the host or an earlier task wrote, and not a buffer it writes except where its operator
+//!    says so;
+//! 4. inputs are written by no task, parameters and state only by operators that update them;
+//! 5. a movement keeps element type and extents, and its result has no more partial sums than its operand;
+//! 6. every output and gradient is written by a task.
+
+use super::{Operand, WideBuffer, WideGraph, WideTask};
+use crate::IdVec;
+use crate::tasks::{BufferId, Role, TaskId, TaskOp};
+
+/// A broken invariant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WideError {
+    /// A buffer does not fit its sites or what it shows.
+    #[error("{buffer} has {sites} sites for {tiles} tiles, or differs in bytes or sites from what it shows")]
+    Buffer {
+        /// The buffer.
+        buffer: BufferId,
+        /// Its sites.
+        sites: usize,
+        /// Its tiles.
+        tiles: usize,
+    },
+    /// An operand's map does not give its tiling, or the grid has not a site for every place.
+    #[error("{task} ({layer}): the grid does not fit {buffer} or its sites")]
+    Grid {
+        /// The task.
+        task: TaskId,
+        /// Its layer.
+        layer: String,
+        /// The operand.
+        buffer: BufferId,
+    },
+    /// A task reads bytes nobody wrote.
+    #[error("{task} ({layer}) reads {buffer}, which nothing has written before it")]
+    Unwritten {
+        /// The task.
+        task: TaskId,
+        /// Its layer.
+        layer: String,
+        /// The buffer.
+        buffer: BufferId,
+    },
+    /// A task writes what it must not.
+    #[error("{task} ({layer}) writes {buffer}, which is {why}")]
+    Written {
+        /// The task.
+        task: TaskId,
+        /// Its layer.
+        layer: String,
+        /// The buffer.
+        buffer: BufferId,
+        /// Why it must not.
+        why: &'static str,
+    },
+    /// A movement changes more than the tiling.
+    #[error("{task} ({layer}) moves {from} to {to}: not the same tensor, or more partial sums than before")]
+    Move {
+        /// The task.
+        task: TaskId,
+        /// Its layer.
+        layer: String,
+        /// The operand.
+        from: BufferId,
+        /// The result.
+        to: BufferId,
+    },
+    /// An output or gradient is never written.
+    #[error("{buffer} is to be read after the step but no task writes it")]
+    Missing {
+        /// The buffer.
+        buffer: BufferId,
+    },
+}
+
+impl WideGraph {
+    /// Checks every invariant of this file's head; all broken ones are reported.
+    pub fn verify(&self) -> Result<(), Vec<WideError>> {
+        let wrong = |(id, buffer): (BufferId, &WideBuffer)| match self.fits(id, buffer) {
+            true => None,
+            false => {
+                let (sites, tiles) = (buffer.sites.len(), buffer.ty.tiles());
+                Some(WideError::Buffer { buffer: id, sites, tiles })
+            }
+        };
+        let mut errors: Vec<_> = self.buffers.iter().filter_map(wrong).collect();
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let mut written: IdVec<BufferId, bool> = self.buffers.iter().map(|(_, b)| b.role.is_fed()).collect();
+        for (id, task) in self.tasks.iter() {
+            errors.extend(self.check_shape(id, task));
+            self.check_access(id, task, &mut written, &mut errors);
+        }
+        let wanted = self.outputs.iter().map(|&(_, buffer)| buffer);
+        let wanted = wanted.chain(self.gradients.iter().map(|&(_, gradient)| gradient)).chain(self.loss);
+        errors.extend(wanted.filter(|&b| !written[self.root(b)]).map(|buffer| WideError::Missing { buffer }));
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
+    }
+
+    fn fits(&self, id: BufferId, buffer: &WideBuffer) -> bool {
+        let shown = buffer.view_of.is_none_or(|of| {
+            let shown = &self.buffers[of];
+            of < id && shown.ty.tile().bytes() == buffer.ty.tile().bytes() && shown.sites == buffer.sites
+        });
+        shown && buffer.sites.len() == buffer.ty.tiles()
+    }
+
+    fn check_shape(&self, id: TaskId, task: &WideTask) -> Option<WideError> {
+        let layer = || task.layer.clone();
+        if matches!(task.op, TaskOp::Move { .. }) {
+            let (from, to) = (task.reads[0].buffer, task.writes[0].buffer);
+            let (a, b) = (&self.buffers[from].ty, &self.buffers[to].ty);
+            let same = a.global() == b.global() && a.sum_degree().is_multiple_of(b.sum_degree());
+            return (!same).then(|| WideError::Move { task: id, layer: layer(), from, to });
+        }
+        let places: usize = task.extents.iter().product();
+        let fits = |operand: &&Operand| {
+            let ty = &self.buffers[operand.buffer].ty;
+            let known = operand.map.dims.len() == ty.dims().len();
+            known && operand.map.tiling(&ty.global(), &task.extents).as_ref() == Some(ty)
+        };
+        let wrong = task.reads.iter().chain(&task.writes).find(|operand| !fits(operand));
+        let wrong = wrong.or_else(|| task.writes.first().filter(|_| places != task.sites.len()));
+        wrong.map(|operand| WideError::Grid { task: id, layer: layer(), buffer: operand.buffer })
+    }
+
+    fn check_access(
+        &self,
+        id: TaskId,
+        task: &WideTask,
+        written: &mut IdVec<BufferId, bool>,
+        errors: &mut Vec<WideError>,
+    ) {
+        let layer = || task.layer.clone();
+        let updated = task.written_buffers().enumerate().filter(|&(slot, _)| task.op.reads_write(slot));
+        for buffer in task.read_buffers().chain(updated.map(|(_, buffer)| buffer)) {
+            if !written[self.root(buffer)] {
+                errors.push(WideError::Unwritten { task: id, layer: layer(), buffer });
+            }
+        }
+        for (slot, buffer) in task.written_buffers().enumerate() {
+            let root = self.root(buffer);
+            let others = task.read_buffers().chain(task.written_buffers().take(slot));
+            let why = match self.buffers[root].role {
+                _ if others.into_iter().any(|other| self.root(other) == root) => Some("also another operand"),
+                Role::Input => Some("an input"),
+                Role::Param | Role::State if !task.op.reads_write(slot) => Some("kept across steps"),
+                _ => None,
+            };
+            errors.extend(why.map(|why| WideError::Written { task: id, layer: layer(), buffer, why }));
+            written[root] = true;
+        }
+    }
+}
