@@ -1,37 +1,33 @@
 //! Plans: how a model is laid out over devices and over time.
 //!
-//! [`parallelize`] turns a model and a [`Plan`] into a parallel graph. So far a plan knows one device and cuts the
-//! batch into microbatches (gradient accumulation); the bits do not depend on how many.
+//! A [`Plan`] is a small text: a mesh of devices, rules that give dimensions of tensors to its axes, stages of a pipeline,
+//! microbatches. [`preset`] writes the usual ones; [`parallelize`] turns a model and a plan into a parallel graph. No plan
+//! changes what is computed.
+//!
+//! ```
+//! use phalanx_ir::{Init, TensorType, graph::Builder};
+//! use phalanx_plan::{parallelize, preset};
+//! let mut model = Builder::new("line");
+//! let x = model.input("x", TensorType::f32([4, 2]))?;
+//! let w = model.param("w", [1, 2], Init::Normal(0.1))?;
+//! let y = model.linear("y", x, w, None)?;
+//! let model = model.finish([y]);
+//! let plan = preset("dp2", 2, &model)?;
+//! println!("{}\n{}", plan.to_text(), parallelize(&model, &plan)?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
+mod error;
+mod file;
+mod glob;
 mod microbatch;
+mod parallelize;
+mod plan;
+mod presets;
 
+pub use error::{PlanError, Said};
 pub use microbatch::MicrobatchError;
-
-use phalanx_ir::Id;
-use phalanx_ir::graph::Graph;
-use phalanx_ir::parallel::{DeviceId, ParallelGraph};
-
-/// How a model is laid out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
-    /// Into how many parts the batch is cut, worked on one after the other.
-    pub microbatches: usize,
-}
-
-impl Default for Plan {
-    /// One device, the whole batch at once.
-    fn default() -> Self {
-        Plan { microbatches: 1 }
-    }
-}
-
-/// Lays `model` out as `plan` says.
-pub fn parallelize(model: &Graph, plan: &Plan) -> Result<ParallelGraph, MicrobatchError> {
-    let device = DeviceId::from_index(0);
-    if plan.microbatches == 1 {
-        return Ok(ParallelGraph::on_one_device(model, device, |_| 0));
-    }
-    let (unrolled, microbatch) = microbatch::split_batch(model, plan.microbatches)?;
-    Ok(ParallelGraph::on_one_device(&unrolled, device, |layer| microbatch[layer.index()]))
-}
+pub use parallelize::parallelize;
+pub use plan::{Mesh, Pipeline, Plan, Rule};
+pub use presets::{PRESETS, preset};

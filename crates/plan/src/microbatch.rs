@@ -4,6 +4,9 @@
 //! Gives: the same outputs. What depends on an input is computed per microbatch; where the batch is summed away (losses,
 //! sums and means over it) the parts are added as a balanced tree, so that for powers of two the bits are those of
 //! the whole batch. Layers of microbatch m are called `name.mb<m>`.
+//!
+//! The batch may be cut into blocks first, one for each device that shares it. A microbatch is then a part of every
+//! block, so that no row changes its device.
 
 use phalanx_ir::graph::{BuildError, Builder, Graph, Layer, LayerId, ValueId};
 use phalanx_ir::{Binary, Id, IdVec, Op, Reduce, Shape, Unary};
@@ -13,7 +16,8 @@ use phalanx_ir::{Binary, Id, IdVec, Op, Reduce, Shape, Unary};
 pub enum MicrobatchError {
     /// An input's batch is not divisible.
     #[error(
-        "input `{input}` is {ty}; its batch cannot be cut into {microbatches}: use a divisor of the batch"
+        "input `{input}` is {ty}; its batch cannot be cut into {microbatches}{}: use a divisor of the batch",
+        if *blocks == 1 { String::new() } else { format!(" parts of each of {blocks} blocks") }
     )]
     Indivisible {
         /// The input.
@@ -22,6 +26,8 @@ pub enum MicrobatchError {
         ty: String,
         /// How many parts were asked for.
         microbatches: usize,
+        /// Into how many blocks the plan cuts the batch.
+        blocks: usize,
     },
     /// A layer mixes rows of the batch.
     #[error("layer `{layer}` ({op}) mixes rows of the batch, so the batch cannot be cut into microbatches")]
@@ -45,12 +51,53 @@ enum Fate {
     Parts(Vec<ValueId>),
 }
 
-/// The unrolled model and the microbatch of each of its layers.
-pub fn split_batch(model: &Graph, microbatches: usize) -> Result<(Graph, Vec<u32>), MicrobatchError> {
+/// A model with its microbatches unrolled.
+pub(crate) struct Unrolled {
+    /// The layers.
+    pub(crate) graph: Graph,
+    /// What is known about each of them.
+    pub(crate) origins: IdVec<LayerId, Origin>,
+}
+
+/// Where a layer of the unrolled model comes from.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    /// The layer of the model; none for the cut of an input.
+    pub(crate) layer: Option<LayerId>,
+    /// The model's values that the results are, or are parts of; none for what is in between.
+    pub(crate) values: Vec<ValueId>,
+    /// The microbatch with which it is due.
+    pub(crate) round: u32,
+    /// It works on its microbatch alone.
+    pub(crate) is_part: bool,
+    /// It is an addend of a total: what devices have of it need not be added before the total is.
+    pub(crate) is_addend: bool,
+}
+
+/// The model itself, as one microbatch.
+pub(crate) fn whole_batch(model: &Graph) -> Unrolled {
+    let origin = |(id, layer): (LayerId, &Layer<()>)| Origin {
+        layer: Some(id),
+        values: layer.results.clone(),
+        round: 0,
+        is_part: false,
+        is_addend: false,
+    };
+    Unrolled { graph: model.clone(), origins: model.layers().iter().map(origin).collect() }
+}
+
+/// The unrolled model.
+pub(crate) fn split_batch(
+    model: &Graph,
+    microbatches: usize,
+    blocks: usize,
+) -> Result<Unrolled, MicrobatchError> {
     let name = model.name().to_string();
-    let fates = IdVec::new();
-    let mut unroll = Unroll { model, microbatches, builder: Builder::new(name), fates, tags: Vec::new() };
+    let (fates, origins) = (IdVec::new(), IdVec::new());
+    let mut unroll =
+        Unroll { model, microbatches, blocks, builder: Builder::new(name), fates, origins, layer: None };
     for id in model.layers().ids() {
+        unroll.layer = Some(id);
         for fate in unroll.layer(id)? {
             unroll.fates.push(fate);
         }
@@ -58,16 +105,19 @@ pub fn split_batch(model: &Graph, microbatches: usize) -> Result<(Graph, Vec<u32
     let outputs: Result<Vec<ValueId>, _> =
         model.outputs().iter().map(|&output| unroll.whole(output)).collect();
     let outputs = outputs?;
-    Ok((unroll.builder.finish(outputs), unroll.tags))
+    Ok(Unrolled { graph: unroll.builder.finish(outputs), origins: unroll.origins })
 }
 
 struct Unroll<'a> {
     model: &'a Graph,
     microbatches: usize,
+    blocks: usize,
     builder: Builder,
     fates: IdVec<ValueId, Fate>,
-    /// The microbatch of each layer added so far.
-    tags: Vec<u32>,
+    /// What is known about each layer added so far.
+    origins: IdVec<LayerId, Origin>,
+    /// The layer at hand.
+    layer: Option<LayerId>,
 }
 
 impl Unroll<'_> {
@@ -82,7 +132,7 @@ impl Unroll<'_> {
         if layer.op.is_leaf() {
             let ty = self.model.ty(layer.results[0]).clone();
             let leaf = self.builder.leaf(&name, layer.op.clone(), ty)?;
-            self.tag(0);
+            self.tag(0, &layer.results);
             return Ok(vec![Fate::Shared(leaf)]);
         }
         if counts_input {
@@ -90,7 +140,7 @@ impl Unroll<'_> {
             let whole = self.builder.find(&self.model.values()[layer.operands[0]].name);
             let count =
                 self.builder.add_one(&name, layer.op.clone(), &[whole.expect("inputs keep their names")])?;
-            self.tag(0);
+            self.tag(0, &layer.results);
             return Ok(vec![Fate::Shared(count)]);
         }
         if layer.operands.iter().all(|&operand| matches!(self.fates[operand], Fate::Shared(_))) {
@@ -99,7 +149,10 @@ impl Unroll<'_> {
         match self.over_batch(layer) {
             Over::Rows(op) => self.parts(&name, layer, &op),
             Over::Sum(op, after) => {
+                let first = self.origins.len();
                 let parts = self.parts(&name, layer, &op)?;
+                (first..self.origins.len())
+                    .for_each(|at| self.origins[LayerId::from_index(at)].is_addend = true);
                 self.total(&name, parts, after)
             }
             Over::Mixed => Err(MicrobatchError::Mixes { layer: name, op: layer.op.to_text().0 }),
@@ -109,15 +162,18 @@ impl Unroll<'_> {
     fn input(&mut self, name: &str, value: ValueId) -> Result<Fate, MicrobatchError> {
         let ty = self.model.ty(value).clone();
         let batch = ty.shape.dims().first().copied().unwrap_or(0);
-        if batch == 0 || !batch.is_multiple_of(self.microbatches) {
-            let (input, microbatches) = (name.to_string(), self.microbatches);
-            return Err(MicrobatchError::Indivisible { input, ty: ty.to_string(), microbatches });
+        let (microbatches, blocks) = (self.microbatches, self.blocks);
+        if batch == 0 || !batch.is_multiple_of(microbatches.saturating_mul(blocks)) {
+            let (input, ty) = (name.to_string(), ty.to_string());
+            return Err(MicrobatchError::Indivisible { input, ty, microbatches, blocks });
         }
         let whole = self.builder.input(name, ty)?;
-        self.tag(0);
-        let sizes = vec![batch / self.microbatches; self.microbatches];
-        let parts = self.builder.add(&format!("{name}.mb"), Op::Split { axis: 0, sizes }, &[whole])?;
-        self.tag(0);
+        self.tag(0, &[value]);
+        let sizes = vec![batch / microbatches; microbatches];
+        let parts =
+            self.builder.add(&format!("{name}.mb"), Op::Split { axis: 0, sizes, blocks }, &[whole])?;
+        self.layer = None;
+        self.tag(0, &[]);
         Ok(Fate::Parts(parts))
     }
 
@@ -126,7 +182,7 @@ impl Unroll<'_> {
         let operands = self.operands(layer, 0);
         let tag = operands.iter().map(|&operand| self.tag_of(operand)).max().unwrap_or(0);
         let results = self.builder.add(name, layer.op.clone(), &operands)?;
-        self.tag(tag);
+        self.tag(tag, &layer.results);
         Ok(results.into_iter().map(Fate::Shared).collect())
     }
 
@@ -135,7 +191,7 @@ impl Unroll<'_> {
         for part in 0..self.microbatches {
             let operands = self.operands(layer, part);
             let results = self.builder.add(&format!("{name}.mb{part}"), op.clone(), &operands)?;
-            self.tag(part as u32);
+            self.tag(part as u32, &layer.results).is_part = true;
             results.into_iter().zip(&mut fates).for_each(|(result, parts)| parts.push(result));
         }
         Ok(fates.into_iter().map(Fate::Parts).collect())
@@ -152,12 +208,15 @@ impl Unroll<'_> {
             unreachable!("a layer over the batch has one result a microbatch");
         };
         let sums = format!("{name}.sum");
-        let Some(after) = after else {
-            return Ok(vec![Fate::Shared(self.tree([name, &sums], &parts)?)]);
-        };
-        let sum = self.tree([&sums, &sums], &parts)?;
-        let total = self.builder.unary(name, after, sum)?;
-        self.tag(self.microbatches as u32 - 1);
+        let results = self.layer.map_or(Vec::new(), |layer| self.model.layers()[layer].results.clone());
+        let names = if after.is_some() { [sums.as_str(); 2] } else { [name, &sums] };
+        let mut total = self.tree(names, &parts)?;
+        self.origins[self.builder.layer_of(total)].is_addend = false;
+        if let Some(after) = after {
+            total = self.builder.unary(name, after, total)?;
+            self.tag(self.microbatches as u32 - 1, &[]);
+        }
+        self.origins[self.builder.layer_of(total)].values = results;
         Ok(vec![Fate::Shared(total)])
     }
 
@@ -170,7 +229,7 @@ impl Unroll<'_> {
         let (left, right) = (self.tree([inner, inner], left)?, self.tree([inner, inner], right)?);
         let tag = self.tag_of(right);
         let sum = self.builder.binary(last, Binary::Add, left, right)?;
-        self.tag(tag);
+        self.tag(tag, &[]).is_addend = true;
         Ok(sum)
     }
 
@@ -179,12 +238,11 @@ impl Unroll<'_> {
         match self.fates[output].clone() {
             Fate::Shared(value) => Ok(value),
             Fate::Parts(parts) => {
-                let joined = self.builder.add_one(
-                    &self.model.values()[output].name,
-                    Op::Concat { axis: 0 },
-                    &parts,
-                )?;
-                self.tag(self.microbatches as u32 - 1);
+                let value = &self.model.values()[output];
+                let joint = Op::Concat { axis: 0, blocks: self.blocks };
+                let joined = self.builder.add_one(&value.name, joint, &parts)?;
+                self.layer = Some(value.layer);
+                self.tag(self.microbatches as u32 - 1, &[output]);
                 Ok(joined)
             }
         }
@@ -198,12 +256,15 @@ impl Unroll<'_> {
         layer.operands.iter().map(operand).collect()
     }
 
-    fn tag(&mut self, microbatch: u32) {
-        self.tags.push(microbatch);
+    /// Notes the origin of the layer just added.
+    fn tag(&mut self, round: u32, values: &[ValueId]) -> &mut Origin {
+        let (layer, values) = (self.layer, values.to_vec());
+        let id = self.origins.push(Origin { layer, values, round, is_part: false, is_addend: false });
+        &mut self.origins[id]
     }
 
     fn tag_of(&self, value: ValueId) -> u32 {
-        self.tags[self.builder.layer_of(value).index()]
+        self.origins[self.builder.layer_of(value)].round
     }
 
     /// How a layer with operands cut along the batch behaves along it.
@@ -215,7 +276,11 @@ impl Unroll<'_> {
         let all = || (0..layer.operands.len()).all(is_part);
         let only_first = || is_part(0) && !(1..layer.operands.len()).any(is_part);
         let cut = |shape: &Shape| {
-            let first = shape.dims().first().copied().filter(|first| first.is_multiple_of(self.microbatches));
+            let first = shape
+                .dims()
+                .first()
+                .copied()
+                .filter(|first| first.is_multiple_of(self.microbatches * self.blocks));
             first.map(|first| shape.with(0, first / self.microbatches))
         };
         let result = &self.model.ty(layer.results[0]).shape;
@@ -227,7 +292,7 @@ impl Unroll<'_> {
             Op::Embedding { bag } => only_first() && (!bag || shape(0).rank() > 1),
             Op::Softmax { axis } => *axis > 0,
             Op::Split { axis, .. } => *axis > 0,
-            Op::Concat { axis } => *axis > 0 && all(),
+            Op::Concat { axis, .. } => *axis > 0 && all(),
             Op::Transpose(perm) => perm.first() == Some(&0),
             Op::Matmul { .. } => all() && shape(0).rank() > 2,
             Op::Binary(_) => (0..2).all(|slot| {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use phalanx_ir::graph::Graph;
 use phalanx_ir::parallel::ParallelGraph;
-use phalanx_plan::{MicrobatchError, Plan, parallelize};
+use phalanx_plan::{MicrobatchError, Plan, PlanError, parallelize};
 use phalanx_testkit::Tensor;
 use phalanx_testkit::eval::evaluate;
 use phalanx_testkit::generate::{random_graph, random_inputs};
@@ -19,7 +19,11 @@ fn parse(text: &str) -> Graph {
 }
 
 fn cut(graph: &Graph, microbatches: usize) -> Result<ParallelGraph, MicrobatchError> {
-    let parallel = parallelize(graph, &Plan { microbatches })?;
+    let parallel = match parallelize(graph, &Plan { microbatches, ..Plan::default() }) {
+        Ok(parallel) => parallel,
+        Err(PlanError::Microbatch(error)) => return Err(error),
+        Err(other) => panic!("{other}"),
+    };
     parallel.verify().unwrap_or_else(|errors| panic!("{errors:?}\n{parallel}"));
     Ok(parallel)
 }
@@ -52,9 +56,12 @@ fn assert_equal(graph: &Graph, parallel: &ParallelGraph, seed: u64) {
 fn assert_labelled(parallel: &ParallelGraph) {
     for (id, layer) in parallel.layers().iter() {
         let name = parallel.layer_name(id);
-        let part = name.rsplit_once(".mb").and_then(|(_, part)| part.parse::<u32>().ok());
+        // A layer with several results appends a number to each name.
+        let number = name.rsplit_once(".mb").and_then(|(_, part)| part.split('.').next());
+        let part = number.and_then(|part| part.parse::<u32>().ok());
+        assert_eq!(layer.label.part.map(|part| part.index), part, "{name}");
         if let Some(part) = part {
-            assert_eq!(layer.label.microbatch, part, "{name}");
+            assert_eq!(layer.label.round, part, "{name}");
         }
     }
 }
@@ -65,7 +72,9 @@ fn one_microbatch_is_the_model_itself() {
         let graph = random_graph(seed);
         let parallel = cut(&graph, 1).expect("a whole batch is always legal");
         assert_eq!(without_devices(&parallel), graph);
-        assert!(parallel.layers().iter().all(|(_, layer)| layer.label.microbatch == 0));
+        assert!(
+            parallel.layers().iter().all(|(_, layer)| layer.label.round == 0 && layer.label.part.is_none())
+        );
     }
 }
 
@@ -134,12 +143,12 @@ fn unrolled_layers_are_named_and_outputs_joined() {
         "parallel @two {
   %x = input f32[4, 3] on dev0
   %x.mb.0, %x.mb.1 = split axis=0 sizes=[2, 2] %x : f32[2, 3], f32[2, 3] on dev0
-  %e.mb0 = exp %x.mb.0 : f32[2, 3] on dev0
-  %e.mb1 = exp %x.mb.1 : f32[2, 3] on dev0 microbatch 1
-  %y.mb0 = reduce kind=sum axes=[0] %e.mb0 : f32[3] on dev0
-  %y.mb1 = reduce kind=sum axes=[0] %e.mb1 : f32[3] on dev0 microbatch 1
-  %y = add %y.mb0, %y.mb1 : f32[3] on dev0 microbatch 1
-  %e = concat axis=0 %e.mb0, %e.mb1 : f32[4, 3] on dev0 microbatch 1
+  %e.mb0 = exp %x.mb.0 : f32[2, 3] on dev0 part 0 of 2 in 1
+  %e.mb1 = exp %x.mb.1 : f32[2, 3] on dev0 at 1 part 1 of 2 in 1
+  %y.mb0 = reduce kind=sum axes=[0] %e.mb0 : f32[3] on dev0 part 0 of 2 in 1
+  %y.mb1 = reduce kind=sum axes=[0] %e.mb1 : f32[3] on dev0 at 1 part 1 of 2 in 1
+  %y = add %y.mb0, %y.mb1 : f32[3] on dev0 at 1
+  %e = concat axis=0 %e.mb0, %e.mb1 : f32[4, 3] on dev0 at 1
   return %e, %y
 }"
     );
@@ -168,8 +177,12 @@ fn a_batch_is_cut_into_equal_parts() {
         "graph @odd {\n%x = input f32[6, 3]\n%l = input i64[4]\n%y = exp %x : f32[6, 3]\nreturn %y, %l\n}",
     );
     let error = cut(&graph, 4).expect_err("four does not divide six");
-    let expected =
-        MicrobatchError::Indivisible { input: "x".into(), ty: "f32[6, 3]".into(), microbatches: 4 };
+    let expected = MicrobatchError::Indivisible {
+        input: "x".into(),
+        ty: "f32[6, 3]".into(),
+        microbatches: 4,
+        blocks: 1,
+    };
     assert_eq!(error, expected);
     let text = "input `x` is f32[6, 3]; its batch cannot be cut into 4: use a divisor of the batch";
     assert_eq!(error.to_string(), text);

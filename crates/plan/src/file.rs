@@ -1,0 +1,160 @@
+//! Plans as text: a TOML file. `Plan::parse(plan.to_text())` is the plan again.
+//!
+//! Reading goes through serde, so that unknown keys and wrong types are reported with their line; writing is by hand, so
+//! that a plan reads well and its axes keep their order.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::PlanError;
+use crate::plan::{Mesh, Pipeline, Plan, Rule};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    name: String,
+    #[serde(default = "one")]
+    microbatches: usize,
+    #[serde(default)]
+    mesh: BTreeMap<String, Spanned<usize>>,
+    #[serde(default, rename = "rule")]
+    rules: Vec<FileRule>,
+    pipeline: Option<FilePipeline>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileRule {
+    #[serde(rename = "match")]
+    pattern: String,
+    #[serde(default)]
+    shard: BTreeMap<String, Axes>,
+    #[serde(default)]
+    store: BTreeMap<String, Axes>,
+    #[serde(default = "yes")]
+    again: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FilePipeline {
+    axis: String,
+    stages: Vec<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "an axis like \"dp\" or a list of axes")]
+enum Axes {
+    One(String),
+    Many(Vec<String>),
+}
+
+fn one() -> usize {
+    1
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Plan {
+    /// Reads a plan from TOML. Whether it fits a model is seen by [`crate::parallelize`].
+    ///
+    /// ```
+    /// let plan = phalanx_plan::Plan::parse("[mesh]\ndp = 4\n[[rule]]\nmatch = \"x\"\nshard = { 0 = \"dp\" }")?;
+    /// assert_eq!(plan.mesh.devices(), 4);
+    /// # Ok::<(), phalanx_plan::PlanError>(())
+    /// ```
+    pub fn parse(text: &str) -> Result<Plan, PlanError> {
+        let file: File = toml::from_str(text)
+            .map_err(|error| PlanError::Text { reason: error.to_string().trim().into() })?;
+        // The table is sorted by name; the order of axes is that of the text.
+        let mut axes: Vec<_> = file.mesh.into_iter().collect();
+        axes.sort_by_key(|(_, size)| size.span().start);
+        let axes = axes.into_iter().map(|(name, size)| (name, size.into_inner())).collect();
+        let rules: Result<Vec<Rule>, _> = file.rules.into_iter().map(rule).collect();
+        let pipeline = file.pipeline.map(|FilePipeline { axis, stages }| Pipeline { axis, stages });
+        let (name, microbatches) = (file.name, file.microbatches);
+        Ok(Plan { name, mesh: Mesh { axes }, microbatches, rules: rules?, pipeline })
+    }
+
+    /// Writes the plan as TOML.
+    pub fn to_text(&self) -> String {
+        let mut text = format!("name = {}\nmicrobatches = {}\n", quoted(&self.name), self.microbatches);
+        // Writing to a string cannot fail.
+        let _ = self.write_tables(&mut text);
+        text
+    }
+
+    fn write_tables(&self, text: &mut String) -> std::fmt::Result {
+        if !self.mesh.axes.is_empty() {
+            writeln!(text, "\n[mesh]")?;
+        }
+        for (name, size) in &self.mesh.axes {
+            writeln!(text, "{} = {size}", key(name))?;
+        }
+        if let Some(Pipeline { axis, stages }) = &self.pipeline {
+            writeln!(text, "\n[pipeline]\naxis = {}\nstages = [", quoted(axis))?;
+            for stage in stages {
+                writeln!(text, "  {},", list(stage))?;
+            }
+            writeln!(text, "]")?;
+        }
+        self.rules.iter().try_for_each(|rule| write_rule(text, rule))
+    }
+}
+
+fn rule(rule: FileRule) -> Result<Rule, PlanError> {
+    let FileRule { pattern, shard, store, again } = rule;
+    let (shard, store) = (dims(&pattern, shard)?, dims(&pattern, store)?);
+    Ok(Rule { pattern, shard, store, again })
+}
+
+fn dims(pattern: &str, axes: BTreeMap<String, Axes>) -> Result<BTreeMap<usize, Vec<String>>, PlanError> {
+    let dim = |(key, axes): (String, Axes)| {
+        let axes = match axes {
+            Axes::One(axis) => vec![axis],
+            Axes::Many(axes) => axes,
+        };
+        match key.parse() {
+            Ok(dim) => Ok((dim, axes)),
+            Err(_) => Err(PlanError::NotADim { pattern: pattern.into(), key }),
+        }
+    };
+    axes.into_iter().map(dim).collect()
+}
+
+fn write_rule(text: &mut String, rule: &Rule) -> std::fmt::Result {
+    writeln!(text, "\n[[rule]]\nmatch = {}", quoted(&rule.pattern))?;
+    for (word, dims) in [("shard", &rule.shard), ("store", &rule.store)] {
+        let dim = |(dim, axes): (&usize, &Vec<String>)| match axes.as_slice() {
+            [axis] => format!("{dim} = {}", quoted(axis)),
+            axes => format!("{dim} = {}", list(axes)),
+        };
+        if !dims.is_empty() {
+            writeln!(text, "{word} = {{ {} }}", dims.iter().map(dim).collect::<Vec<_>>().join(", "))?;
+        }
+    }
+    if !rule.store.is_empty() || !rule.again {
+        writeln!(text, "again = {}", rule.again)?;
+    }
+    Ok(())
+}
+
+fn list(items: &[String]) -> String {
+    format!("[{}]", items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", "))
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.into()).to_string()
+}
+
+/// A name as a TOML key.
+fn key(name: &str) -> String {
+    let bare = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c));
+    if bare { name.into() } else { quoted(name) }
+}

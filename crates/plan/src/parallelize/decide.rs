@@ -1,0 +1,284 @@
+//! Decides, layer by layer, what every task axis is and how every operand must lie. Nothing is moved yet.
+//!
+//! Layers that cannot be done on partial sums in one go become several: a linear layer with cut input features adds its
+//! bias and applies its function after the sum, a mean over a cut dimension divides after it.
+
+use phalanx_ir::graph::{Graph, LayerId, ValueId};
+use phalanx_ir::parallel::Microbatch;
+use phalanx_ir::{Activation, Binary, Id, IdVec, Op, Reduce, TensorType, Unary};
+
+use super::layout::{Layout, Machine, MeshAxis, Stage};
+use super::resolve::Wish;
+use super::signature::{Signature, Tasks};
+use crate::microbatch::{Origin, Unrolled};
+use crate::{Plan, PlanError};
+
+phalanx_ir::id! {
+    /// A value whose layout is decided.
+    pub struct VarId("var");
+}
+
+/// A value whose layout is decided.
+#[derive(Clone)]
+pub(super) struct Var {
+    pub(super) name: String,
+    pub(super) ty: TensorType,
+    /// How it lies.
+    pub(super) layout: Layout,
+    /// How its users see it: for a parameter stored cut, before that cut.
+    pub(super) seen: Layout,
+    /// Joined anew in the backward pass.
+    pub(super) again: bool,
+    pub(super) time: Time,
+}
+
+/// When something is due and on which part of the batch it works.
+#[derive(Clone, Copy)]
+pub(super) struct Time {
+    pub(super) round: u32,
+    pub(super) part: Option<Microbatch>,
+}
+
+/// A layer with its tasks.
+pub(super) struct Node {
+    pub(super) op: Op,
+    pub(super) operands: Vec<VarId>,
+    /// What each operand must be.
+    pub(super) wants: Vec<Layout>,
+    /// The mesh axes that count the tasks.
+    pub(super) axes: Vec<MeshAxis>,
+    pub(super) results: Vec<VarId>,
+    /// What each result is before it is brought into its layout.
+    pub(super) gives: Vec<Layout>,
+    pub(super) stage: Stage,
+    pub(super) time: Time,
+    /// The same for the same use in all microbatches.
+    pub(super) place: Place,
+}
+
+/// Which layer of the model, and which of the layers that it became.
+pub(super) type Place = (usize, usize);
+
+/// A model with all layouts decided.
+#[derive(Default)]
+pub(super) struct Decided {
+    pub(super) nodes: Vec<Node>,
+    pub(super) vars: IdVec<VarId, Var>,
+    pub(super) outputs: Vec<VarId>,
+}
+
+/// What layouts are decided from.
+pub(super) struct Question<'a> {
+    pub(super) model: &'a Graph,
+    pub(super) plan: &'a Plan,
+    pub(super) machine: &'a Machine,
+    pub(super) wishes: &'a IdVec<ValueId, Wish>,
+    pub(super) stages: &'a [Stage],
+    pub(super) blocks: usize,
+}
+
+/// Decides about every layer of the unrolled model.
+pub(super) fn decide(question: &Question<'_>, unrolled: &Unrolled) -> Result<Decided, PlanError> {
+    let mut decided = Decided::default();
+    let mut vars: IdVec<ValueId, VarId> = IdVec::new();
+    for (id, layer) in unrolled.graph.layers().iter() {
+        let origin = &unrolled.origins[id];
+        // Parts of one layer have one place; what is in between has its own, behind those of the model.
+        let own = question.model.layers().len() + id.index();
+        let layer_place = origin.layer.filter(|_| origin.is_part).map_or(own, LayerId::index);
+        let mut decide = Decide { question, decided: &mut decided, origin, place: (layer_place, 0) };
+        let result = |&value: &ValueId| {
+            (unrolled.graph.values()[value].name.clone(), unrolled.graph.ty(value).clone())
+        };
+        let results: Vec<_> = layer.results.iter().map(result).collect();
+        let operands: Vec<_> = layer.operands.iter().map(|&value| vars[value]).collect();
+        for var in decide.layer(&layer.op, &operands, results)? {
+            vars.push(var);
+        }
+    }
+    decided.outputs = unrolled.graph.outputs().iter().map(|&output| vars[output]).collect();
+    Ok(decided)
+}
+
+/// One layer being decided about.
+struct Decide<'a> {
+    question: &'a Question<'a>,
+    decided: &'a mut Decided,
+    origin: &'a Origin,
+    place: Place,
+}
+
+type Results = Vec<(String, TensorType)>;
+
+impl Decide<'_> {
+    fn layer(&mut self, op: &Op, operands: &[VarId], results: Results) -> Result<Vec<VarId>, PlanError> {
+        let is_cut = |op: &Op| !self.tasks(op, operands, &results).results[0].sum.is_empty();
+        match op {
+            op if op.is_leaf() => Ok(vec![self.leaf(op, results)]),
+            Op::Linear { transposed, activation } => {
+                let is_bare = operands.len() == 2 && *activation == Activation::None;
+                if is_bare || !is_cut(op) {
+                    return self.add(op.clone(), operands, results);
+                }
+                let bare = Op::Linear { transposed: *transposed, activation: Activation::None };
+                let bias = operands.get(2).map(|&bias| (Op::Binary(Binary::Add), Some(bias), "biased"));
+                let function = (*activation != Activation::None).then_some((
+                    Op::Unary(Unary::Act(*activation)),
+                    None,
+                    "activated",
+                ));
+                let after: Vec<_> = bias.into_iter().chain(function).collect();
+                self.after_sum(bare, &operands[..2], results, after)
+            }
+            Op::Reduce { kind: Reduce::Mean, axes, keep } => {
+                let sum = Op::Reduce { kind: Reduce::Sum, axes: axes.clone(), keep: *keep };
+                if !is_cut(&sum) {
+                    return self.add(op.clone(), operands, results);
+                }
+                let dims = self.decided.vars[operands[0]].ty.shape.dims();
+                let count: usize = axes.iter().map(|&axis| dims[axis]).product();
+                let scale = Op::Unary(Unary::MulScalar(1.0 / count as f32));
+                self.after_sum(sum, operands, results, vec![(scale, None, "scaled")])
+            }
+            op => self.add(op.clone(), operands, results),
+        }
+    }
+
+    /// A layer of partial sums, then layers on their sum; the last has the name.
+    fn after_sum(
+        &mut self,
+        op: Op,
+        operands: &[VarId],
+        results: Results,
+        after: Vec<(Op, Option<VarId>, &str)>,
+    ) -> Result<Vec<VarId>, PlanError> {
+        let (name, ty) = results[0].clone();
+        let mut sum = self.add(op, operands, vec![(within(&name, self.time(), "sum"), ty.clone())])?;
+        let last = after.len() - 1;
+        for (at, (op, other, word)) in after.into_iter().enumerate() {
+            self.place.1 += 1;
+            let name = if at == last { name.clone() } else { within(&name, self.time(), word) };
+            let operands: Vec<_> = sum.into_iter().chain(other).collect();
+            sum = self.add(op, &operands, vec![(name, ty.clone())])?;
+        }
+        Ok(sum)
+    }
+
+    fn leaf(&mut self, op: &Op, results: Results) -> VarId {
+        let (name, ty) = results.into_iter().next().expect("a leaf has one result");
+        let wish = self.wish(0);
+        let whole = vec![Vec::new(); ty.shape.rank()];
+        let mut seen = Layout::cut(whole);
+        wish.shard.iter().for_each(|(&dim, axes)| seen.dims[dim].clone_from(axes));
+        let mut layout = seen.clone();
+        wish.store.iter().for_each(|(&dim, axes)| layout.dims[dim].extend(axes));
+        let (axes, gives, again) =
+            (layout.axes(), vec![layout.clone()], wish.again && !wish.store.is_empty());
+        let var = self.decided.vars.push(Var { name, ty, layout, seen, again, time: self.time() });
+        self.push(Node { axes, gives, results: vec![var], ..self.node(op.clone()) });
+        var
+    }
+
+    /// Adds one layer with the tasks nearest to its operands' layouts.
+    fn add(&mut self, op: Op, operands: &[VarId], results: Results) -> Result<Vec<VarId>, PlanError> {
+        let mut tasks = self.tasks(&op, operands, &results);
+        let sum = self.carried_sum(&op, operands);
+        let slots = tasks.operands.iter_mut().chain(&mut tasks.results).filter(|_| !sum.is_empty());
+        slots.for_each(|layout| layout.sum.clone_from(&sum));
+        let mut vars = Vec::new();
+        for (index, ((name, ty), gives)) in results.into_iter().zip(&tasks.results).enumerate() {
+            let layout = self.layout(index, &name, &ty, gives)?;
+            let time =
+                if self.origin.layer.is_none() { self.time_of(Some(index as u32)) } else { self.time() };
+            let seen = layout.clone();
+            vars.push(self.decided.vars.push(Var { name, ty, layout, seen, again: false, time }));
+        }
+        let axes = std::iter::once(sum).chain(tasks.axes).flatten().collect();
+        let (operands, wants, gives) = (operands.to_vec(), tasks.operands, tasks.results);
+        self.push(Node { operands, wants, axes, gives, results: vars.clone(), ..self.node(op) });
+        Ok(vars)
+    }
+
+    fn tasks(&self, op: &Op, operands: &[VarId], results: &Results) -> Tasks {
+        let vars: Vec<&Var> = operands.iter().map(|&operand| &self.decided.vars[operand]).collect();
+        let types: Vec<_> = vars.iter().map(|var| &var.ty).collect();
+        let signature = Signature::new(op, &types, &results.iter().map(|(_, ty)| ty).collect::<Vec<_>>());
+        signature.assign(self.question.machine, &vars.iter().map(|var| &var.seen).collect::<Vec<_>>())
+    }
+
+    /// The partial sums that both operands of an addition are, if it is one of a total's.
+    fn carried_sum(&self, op: &Op, operands: &[VarId]) -> Vec<MeshAxis> {
+        match (op, operands) {
+            (Op::Binary(Binary::Add), &[a, b]) => {
+                let [a, b] = [a, b].map(|var| &self.decided.vars[var].seen.sum);
+                if a == b { a.clone() } else { Vec::new() }
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// How a result lies in the end: summed, and cut as the rules say.
+    fn layout(&self, index: usize, name: &str, ty: &TensorType, gives: &Layout) -> Result<Layout, PlanError> {
+        let mut layout = gives.clone();
+        if !self.origin.is_addend {
+            layout.sum.clear();
+        }
+        let wish = self.wish(index);
+        for (&dim, axes) in &wish.shard {
+            layout.dims.iter_mut().for_each(|own| own.retain(|axis| !axes.contains(axis)));
+            layout.dims[dim].clone_from(axes);
+        }
+        for (dim, axes) in &wish.shard {
+            let (extent, degree) = (ty.shape.dims()[*dim], self.question.machine.degree(axes));
+            if !extent.is_multiple_of(degree) {
+                let (tensor, ty, dim) = (name.to_string(), ty.to_string(), *dim);
+                let names: Vec<_> =
+                    axes.iter().map(|&axis| self.question.plan.mesh.axes[axis].0.as_str()).collect();
+                return Err(PlanError::Indivisible {
+                    tensor,
+                    ty,
+                    dim,
+                    extent,
+                    degree,
+                    axes: names.join(" "),
+                });
+            }
+        }
+        Ok(layout)
+    }
+
+    fn wish(&self, index: usize) -> Wish {
+        self.origin.values.get(index).map_or_else(Wish::default, |&value| self.question.wishes[value].clone())
+    }
+
+    fn time(&self) -> Time {
+        self.time_of(self.origin.is_part.then_some(self.origin.round))
+    }
+
+    fn time_of(&self, part: Option<u32>) -> Time {
+        let (count, blocks) = (self.question.plan.microbatches as u32, self.question.blocks as u32);
+        let round = part.unwrap_or(self.origin.round);
+        Time { round, part: part.map(|index| Microbatch { index, count, blocks }) }
+    }
+
+    /// A node without operands and results, at the place and time of the layer at hand.
+    fn node(&self, op: Op) -> Node {
+        let stage = self.origin.layer.and_then(|layer| self.question.stages[layer.index()]);
+        let (time, place) = (self.time(), self.place);
+        let (operands, wants, axes, results, gives) = Default::default();
+        Node { op, operands, wants, axes, results, gives, stage, time, place }
+    }
+
+    fn push(&mut self, node: Node) {
+        self.decided.nodes.push(node);
+    }
+}
+
+/// A name for something on the way to or from `name`; what tells the microbatch stays at its end.
+pub(super) fn within(name: &str, time: Time, word: &str) -> String {
+    let suffix = time.part.map_or(String::new(), |part| format!(".mb{}", part.index));
+    match name.strip_suffix(&suffix) {
+        Some(base) => format!("{base}.{word}{suffix}"),
+        None => format!("{name}.{word}"),
+    }
+}

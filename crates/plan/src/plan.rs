@@ -1,0 +1,69 @@
+//! What a plan says. It names things of a model by patterns and knows nothing else about it.
+
+use std::collections::BTreeMap;
+
+/// How a model is laid out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// What people call it.
+    pub name: String,
+    /// The devices.
+    pub mesh: Mesh,
+    /// Into how many parts the batch is cut, worked on one after the other.
+    pub microbatches: usize,
+    /// How tensors are cut. All rules that match a tensor count; they must not disagree.
+    pub rules: Vec<Rule>,
+    /// Which layers are on which devices, if not all on all.
+    pub pipeline: Option<Pipeline>,
+}
+
+impl Default for Plan {
+    /// One device, the whole batch at once.
+    fn default() -> Self {
+        Plan { name: "one".into(), mesh: Mesh::default(), microbatches: 1, rules: Vec::new(), pipeline: None }
+    }
+}
+
+/// Devices as a grid with named axes. A device's number counts the grid with the last axis fastest.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Mesh {
+    /// Names and extents.
+    pub axes: Vec<(String, usize)>,
+}
+
+impl Mesh {
+    /// How many devices there are.
+    pub fn devices(&self) -> usize {
+        self.axes.iter().map(|(_, size)| size).product()
+    }
+}
+
+/// How the tensors whose names match a pattern are cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// `*` is any text, `?` one character, `[0-9]` one of a set. Names of microbatches' parts are matched without `.mb<m>`.
+    pub pattern: String,
+    /// For each dimension the axes that cut it, outermost first. Dimensions left out stay as they come.
+    pub shard: BTreeMap<usize, Vec<String>>,
+    /// Parameters only: axes by which it is cut further while nobody uses it.
+    pub store: BTreeMap<usize, Vec<String>>,
+    /// What `store` cuts is joined anew in the backward pass, instead of being kept.
+    pub again: bool,
+}
+
+impl Default for Rule {
+    fn default() -> Self {
+        Rule { pattern: "*".into(), shard: BTreeMap::new(), store: BTreeMap::new(), again: true }
+    }
+}
+
+/// Layers dealt to the places of one mesh axis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pipeline {
+    /// The axis: one stage a place.
+    pub axis: String,
+    /// For each stage the patterns of its layers' names; the first stage with a match has the layer.
+    ///
+    /// A layer that none matches goes with the latest stage among its operands, a parameter with its first user.
+    pub stages: Vec<Vec<String>>,
+}

@@ -1,0 +1,141 @@
+//! What the presets know about the models of the zoo: which layers widen and narrow, where the blocks are.
+
+use phalanx_ir::Op;
+use phalanx_ir::graph::{Graph, ValueId};
+
+use super::answers::Answers;
+use crate::PlanError;
+use crate::glob::Glob;
+use crate::plan::Pipeline;
+
+/// Linear layers into heads or hidden features: their outputs are cut.
+const COLUMNS: &[&str] = &[
+    "attn.q",
+    "attn.k",
+    "attn.v",
+    "mlp.c_fc",
+    "self_attn.q_proj",
+    "self_attn.k_proj",
+    "self_attn.v_proj",
+    "mlp.gate_proj",
+    "mlp.up_proj",
+];
+
+/// Linear layers back into the residual stream: their inputs are cut.
+const ROWS: &[&str] = &["attn.c_proj", "mlp.c_proj", "self_attn.o_proj", "mlp.down_proj"];
+
+/// Tables with a row for each token.
+const TABLES: &[&str] = &["transformer.wte", "model.embed_tokens", "lm_head"];
+
+/// What the blocks of a family are called, and its layers before and after them.
+const FAMILIES: &[(&str, &[&str], &[&str])] = &[
+    (
+        "transformer.h",
+        &["transformer.wte*", "transformer.wpe*", "transformer.embedding*", "transformer.drop*"],
+        &["transformer.ln_f*", "lm_head*", "logits*", "loss*"],
+    ),
+    (
+        "model.layers",
+        &["model.embed_tokens*", "model.dropout*"],
+        &["model.norm*", "lm_head*", "logits*", "loss*"],
+    ),
+];
+
+/// Whether `name` is a layer of the list in some block.
+fn is_one_of(list: &[&str], name: &str) -> bool {
+    list.iter()
+        .any(|entry| name == *entry || name.strip_suffix(entry).is_some_and(|path| path.ends_with('.')))
+}
+
+/// Cuts what tensor parallelism cuts. A vocabulary that does not divide stays whole.
+pub(super) fn cut_features(
+    model: &Graph,
+    answers: &mut Answers<'_>,
+    axis: &str,
+    size: usize,
+) -> Result<(), PlanError> {
+    let mut found = false;
+    for (_, layer) in model.layers().iter() {
+        let Op::Linear { transposed, .. } = layer.op else { continue };
+        let weight = &model.values()[layer.operands[1]].name;
+        let module = weight.strip_suffix(".weight").unwrap_or(weight);
+        let (out, inner) = if transposed { (1, 0) } else { (0, 1) };
+        if is_one_of(COLUMNS, module) {
+            answers.shard(layer.operands[1], out, axis, size)?;
+            if let Some(&bias) = layer.operands.get(2) {
+                answers.shard(bias, 0, axis, size)?;
+            }
+            found = true;
+        } else if is_one_of(ROWS, module) {
+            answers.shard(layer.operands[1], inner, axis, size)?;
+            found = true;
+        }
+    }
+    for table in model.leaves(|op| matches!(op, Op::Param(_))) {
+        let name = &model.values()[table].name;
+        let is_table = name.strip_suffix(".weight").is_some_and(|module| TABLES.contains(&module));
+        if is_table && answers.divides(table, 0, size) {
+            answers.shard(table, 0, axis, size)?;
+        }
+    }
+    if found { Ok(()) } else { Err(unknown(model, "tp", "`*.attn.q` or `*.self_attn.q_proj`")) }
+}
+
+/// Cuts the residual stream along the sequence, where it begins and after every sum: the layers between follow.
+pub(super) fn cut_sequence(
+    model: &Graph,
+    answers: &mut Answers<'_>,
+    axis: &str,
+    size: usize,
+) -> Result<(), PlanError> {
+    let values: Vec<(ValueId, &str)> =
+        model.values().iter().map(|(id, value)| (id, value.name.as_str())).collect();
+    for (value, name) in values {
+        let is_stream = match model.op_of(value) {
+            Op::Embedding { .. } => TABLES.contains(&name),
+            Op::Linear { .. } => is_one_of(ROWS, name),
+            _ => false,
+        };
+        if is_stream {
+            answers.shard(value, 1, axis, size)?;
+        }
+    }
+    Ok(())
+}
+
+/// Deals the blocks evenly; what comes before them is with the first, what comes after with the last.
+pub(super) fn pipeline(model: &Graph, axis: &str, stages: usize) -> Result<Pipeline, PlanError> {
+    let found =
+        FAMILIES.iter().map(|family| (family, count_blocks(model, family.0))).find(|(_, blocks)| *blocks > 0);
+    let Some(((prefix, before, after), blocks)) = found else {
+        return Err(unknown(model, "pp", "`transformer.h.0` or `model.layers.0`"));
+    };
+    if blocks < stages {
+        return Err(PlanError::FewBlocks { model: model.name().into(), blocks, stages });
+    }
+    let mut patterns = vec![Vec::new(); stages];
+    let named = |list: &[&str]| {
+        list.iter().filter(|text| matches_layer(model, text)).map(|text| text.to_string()).collect::<Vec<_>>()
+    };
+    patterns[0].extend(named(before));
+    for block in 0..blocks {
+        let stage = &mut patterns[block * stages / blocks];
+        stage.extend([format!("{prefix}.{block}"), format!("{prefix}.{block}.*")]);
+    }
+    patterns[stages - 1].extend(named(after));
+    Ok(Pipeline { axis: axis.into(), stages: patterns })
+}
+
+fn count_blocks(model: &Graph, prefix: &str) -> usize {
+    let has = |block: &usize| model.find(&format!("{prefix}.{block}")).is_some();
+    (0..).take_while(has).count()
+}
+
+fn matches_layer(model: &Graph, pattern: &str) -> bool {
+    let glob = Glob::new(pattern);
+    model.layers().ids().any(|layer| glob.as_ref().is_some_and(|glob| glob.matches(model.layer_name(layer))))
+}
+
+fn unknown(model: &Graph, part: &str, wanted: &str) -> PlanError {
+    PlanError::UnknownModel { part: part.into(), model: model.name().into(), wanted: wanted.into() }
+}
