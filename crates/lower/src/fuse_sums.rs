@@ -1,96 +1,131 @@
 //! Lets the task that computes the last addend of a gradient sum add it in place.
 //!
-//! Needs: a verified task graph.
-//! Gives: the same values, with no `add(a, b)` where b is computed only for it by a task that can accumulate, and a is
-//! a temporary that nobody reads after that task starts; neither is a parameter's gradient itself. The bits stay: the task computes a + b.
+//! Needs: a verified wide graph.
+//! Gives: the same values, with no `add(a, b)` where b is computed only for it by a task that can accumulate, and a is a
+//! temporary that a task computed and nobody reads after that task starts; neither is a parameter's gradient itself.
+//! The bits stay: the task computes a + b. What a movement wrote is left alone: its bytes may be those of its source.
 
-use phalanx_ir::tasks::{BufferId, Role, Task, TaskGraph, TaskId, TaskOp};
-use phalanx_ir::{Binary, Id};
+use phalanx_ir::tasks::{BufferId, Role, TaskId, TaskOp};
+use phalanx_ir::wide::{WideGraph, WideTask};
+use phalanx_ir::{Binary, Id, IdVec};
 
 use crate::rewrite::{Touches, rebuild};
 use crate::{LowerError, Options};
 
-pub fn fuse_sums(mut tasks: TaskGraph, _options: &Options) -> Result<TaskGraph, LowerError> {
-    // Each fusion changes who reads and writes what, so the next one is looked for in the result.
-    let mut from = 0;
-    while let Some((position, fused)) = fuse_next(&tasks, from) {
-        (from, tasks) = (position, fused);
-    }
-    Ok(tasks)
-}
-
-fn fuse_next(tasks: &TaskGraph, from: usize) -> Option<(usize, TaskGraph)> {
-    let touches = Touches::of(tasks);
-    let fused = |id: TaskId| Some((id.index(), fuse(tasks, &touches, id)?));
-    tasks.tasks.ids().skip(from).find_map(fused)
-}
-
-fn fuse(tasks: &TaskGraph, touches: &Touches, id: TaskId) -> Option<TaskGraph> {
-    let add = &tasks.tasks[id];
-    let &[a, b] = &add.reads[..] else { return None };
-    let sum = add.writes[0];
-    let same = [a, b].iter().all(|&buffer| tasks.buffers[buffer].ty == tasks.buffers[sum].ty);
-    if add.op != (TaskOp::Binary { kind: Binary::Add }) || !same {
-        return None;
-    }
-    if [a, b].iter().any(|&addend| is_gradient(tasks, addend)) {
-        return None;
-    }
-    let producer = sole_producer(tasks, touches, b, id)?;
-    let op = tasks.tasks[producer].op.clone().accumulating()?;
-    let whole = tasks.tasks[producer].writes[0] == b && tasks.tasks[producer].op.accumulates() == Some(false);
-    if !whole || !free_at(tasks, touches, a, producer, id) {
-        return None;
-    }
-    let mut list: Vec<Task> = tasks.tasks.iter().map(|(_, task)| task.clone()).collect();
-    list[producer.index()].op = op;
-    list[producer.index()].writes[0] = a;
-    list.remove(id.index());
-    Some(rename(tasks, list, sum, a))
-}
-
-/// Whether the bytes of `buffer` are the gradient of a parameter, which updates will read.
-fn is_gradient(tasks: &TaskGraph, buffer: BufferId) -> bool {
-    tasks.gradients.iter().any(|&(_, gradient)| tasks.root(gradient) == tasks.root(buffer))
-}
-
-/// The task that writes `buffer`, if it is a temporary that only `reader` reads.
-fn sole_producer(tasks: &TaskGraph, touches: &Touches, buffer: BufferId, reader: TaskId) -> Option<TaskId> {
-    let root = tasks.root(buffer);
-    let alone = touches.readers[root] == [reader] && tasks.buffers[root].role == Role::Temp;
-    match touches.writers[root][..] {
-        [producer] if alone => Some(producer),
-        _ => None,
-    }
-}
-
-/// Whether `buffer` is a temporary, complete before `task`, and read from `task` on only by `reader`.
-fn free_at(tasks: &TaskGraph, touches: &Touches, buffer: BufferId, task: TaskId, reader: TaskId) -> bool {
-    let root = tasks.root(buffer);
-    let readers = &touches.readers[root];
-    tasks.buffers[root].role == Role::Temp
-        && touches.writers[root].iter().all(|&writer| writer < task)
-        && readers.iter().all(|&other| other < task || other == reader)
-        && !tasks.tasks[task].reads.iter().any(|&read| tasks.root(read) == root)
-}
-
-/// The graph with these tasks, `to` standing for `from`.
-fn rename(tasks: &TaskGraph, mut list: Vec<Task>, from: BufferId, to: BufferId) -> TaskGraph {
-    let mut graph = tasks.clone();
-    let swap = |buffer: &mut BufferId| {
-        if *buffer == from {
-            *buffer = to;
-        }
+pub fn fuse_sums(wide: WideGraph, _options: &Options) -> Result<WideGraph, LowerError> {
+    let mut sums = Sums {
+        touches: Touches::of(&wide),
+        list: wide.tasks.iter().map(|(_, task)| Some(task.clone())).collect(),
+        stands_for: wide.buffers.ids().map(|_| None).collect(),
+        gradient: wide.buffers.ids().map(|_| false).collect(),
+        wide,
     };
-    for task in &mut list {
-        task.reads.iter_mut().chain(&mut task.writes).for_each(swap);
+    for index in 0..sums.wide.gradients.len() {
+        let (_, gradient) = sums.wide.gradients[index];
+        let root = sums.wide.root(gradient);
+        sums.gradient[root] = true;
     }
-    graph.gradients.iter_mut().for_each(|(_, gradient)| swap(gradient));
-    graph.outputs.iter_mut().for_each(|(_, output)| swap(output));
-    for id in graph.buffers.ids() {
-        if graph.buffers[id].view_of == Some(from) {
-            graph.buffers[id].view_of = Some(to);
+    for id in sums.wide.tasks.ids().collect::<Vec<_>>() {
+        sums.fuse(id);
+    }
+    Ok(sums.finish())
+}
+
+struct Sums {
+    wide: WideGraph,
+    touches: Touches,
+    list: Vec<Option<WideTask>>,
+    /// The buffer that now holds what this one held.
+    stands_for: IdVec<BufferId, Option<BufferId>>,
+    /// Whether the bytes are the gradient of a parameter, which updates will read.
+    gradient: IdVec<BufferId, bool>,
+}
+
+impl Sums {
+    fn now(&self, buffer: BufferId) -> BufferId {
+        let mut now = buffer;
+        while let Some(next) = self.stands_for[now] {
+            now = next;
+        }
+        now
+    }
+
+    fn root(&self, buffer: BufferId) -> BufferId {
+        self.now(self.wide.root(buffer))
+    }
+
+    fn fuse(&mut self, id: TaskId) -> Option<()> {
+        let add = self.list[id.index()].as_ref()?;
+        if add.op != (TaskOp::Binary { kind: Binary::Add }) {
+            return None;
+        }
+        let [a, b, sum] = [add.reads[0].buffer, add.reads[1].buffer, add.writes[0].buffer];
+        let like = |x: BufferId, y: BufferId| {
+            let [x, y] = [x, y].map(|buffer| &self.wide.buffers[buffer]);
+            x.ty == y.ty && x.sites == y.sites
+        };
+        // Both addends own their bytes, so that the sum can take the first one's place.
+        let own = [a, b, sum].iter().all(|&buffer| self.wide.buffers[buffer].view_of.is_none());
+        if !own || !like(a, sum) || !like(b, sum) || self.gradient[a] || self.gradient[b] {
+            return None;
+        }
+        let now = self.now(a);
+        let producer = self.sole_producer(b, id)?;
+        let task = self.list[producer.index()].as_ref()?;
+        let op = task.op.clone().accumulating()?;
+        let whole = task.writes[0].buffer == b && task.op.accumulates() == Some(false);
+        if !whole || !self.free_at(now, producer, id) {
+            return None;
+        }
+        let task = self.list[producer.index()].as_mut()?;
+        task.op = op;
+        task.writes[0].buffer = now;
+        self.list[id.index()] = None;
+        self.stands_for[sum] = Some(now);
+        self.touches.readers[now].retain(|&reader| reader != id);
+        let readers = std::mem::take(&mut self.touches.readers[sum]);
+        self.touches.readers[now].extend(readers);
+        self.touches.writers[now].push(producer);
+        self.gradient[now] |= self.gradient[sum];
+        if self.wide.buffers[sum].role != Role::Temp {
+            self.wide.buffers[now].role = self.wide.buffers[sum].role;
+        }
+        Some(())
+    }
+
+    /// The task that writes `buffer`, if it is a temporary that only `reader` reads.
+    fn sole_producer(&self, buffer: BufferId, reader: TaskId) -> Option<TaskId> {
+        let alone = self.touches.readers[buffer] == [reader] && self.wide.buffers[buffer].role == Role::Temp;
+        match self.touches.writers[buffer][..] {
+            [producer] if alone && self.stands_for[buffer].is_none() => Some(producer),
+            _ => None,
         }
     }
-    rebuild(&graph, list)
+
+    /// Whether `buffer` is a temporary that tasks wrote, all before `task`, and read from `task` on only by `reader`.
+    fn free_at(&self, buffer: BufferId, task: TaskId, reader: TaskId) -> bool {
+        let computed = |&writer: &TaskId| {
+            let op = self.list[writer.index()].as_ref().map(|task| &task.op);
+            writer < task && !matches!(op, Some(TaskOp::Move { .. }))
+        };
+        let reads = self.list[task.index()].as_ref().into_iter().flat_map(WideTask::read_buffers);
+        self.wide.buffers[buffer].role == Role::Temp
+            && self.touches.writers[buffer].iter().all(computed)
+            && self.touches.readers[buffer].iter().all(|&other| other < task || other == reader)
+            && !reads.into_iter().any(|read| self.root(read) == buffer)
+    }
+
+    fn finish(mut self) -> WideGraph {
+        let mut list: Vec<WideTask> = std::mem::take(&mut self.list).into_iter().flatten().collect();
+        for operand in list.iter_mut().flat_map(|task| task.reads.iter_mut().chain(&mut task.writes)) {
+            operand.buffer = self.now(operand.buffer);
+        }
+        let mut wide = self.wide.clone();
+        wide.gradients.iter_mut().for_each(|(_, gradient)| *gradient = self.now(*gradient));
+        wide.outputs.iter_mut().for_each(|(_, output)| *output = self.now(*output));
+        for (_, buffer) in wide.buffers.iter_mut() {
+            buffer.view_of = buffer.view_of.map(|of| self.now(of));
+        }
+        rebuild(&wide, list)
+    }
 }

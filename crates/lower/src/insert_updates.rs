@@ -1,13 +1,18 @@
 //! Adds clipping and the optimizer.
 //!
 //! Needs: gradients of parameters.
-//! Gives: for a training goal, the sum of squares of all gradients, the factor that clips them, and one update task a
-//! parameter with its state buffers; kept gradients become outputs.
+//! Gives: every gradient summed and laid out like its parameter; for a training goal, the sums of squares of all gradients
+//! gathered on one device, the factor that clips them, and one update task a parameter with its state buffers, on the
+//! parameter's own tiles; kept gradients become outputs.
 
-use phalanx_ir::tasks::{Buffer, BufferId, Role, Task, TaskGraph, TaskOp};
-use phalanx_ir::{Binary, TensorType, leaves_of};
+use std::sync::Arc;
 
-use crate::expand_passes::keep;
+use phalanx_ir::parallel::{DeviceId, ParallelType, Site, TileMap};
+use phalanx_ir::tasks::{BufferId, Role, TaskOp};
+use phalanx_ir::wide::{Operand, WideBuffer, WideGraph, WideTask};
+use phalanx_ir::{Binary, DType, Reduce, TensorType, leaves_of};
+
+use crate::expand_passes::{hyper, identity, keep};
 use crate::{Decays, Goal, LowerError, Optimizer, Options, Rule};
 
 /// The name of the input `f32[8]` fed with every step: learning rate, 1 - beta1^t, 1 - beta2^t, step number.
@@ -16,93 +21,183 @@ pub const HYPER: &str = "hyper";
 /// The name of the output with the gradient norm and the clip factor.
 const CLIP: &str = "gradient_norm";
 
-/// Leaves of the gradient norm along each dimension: it is cheap, so it allows the finest plans.
-const NORM_LEAVES: usize = 8;
+/// Leaves of the gradient norm along the outermost dimension, or the only one: what plans cut most finely.
+const OUTER_LEAVES: usize = 64;
+/// Leaves of the gradient norm along the innermost of several dimensions.
+const INNER_LEAVES: usize = 8;
 
-pub fn insert_updates(mut tasks: TaskGraph, options: &Options) -> Result<TaskGraph, LowerError> {
+pub fn insert_updates(mut wide: WideGraph, options: &Options) -> Result<WideGraph, LowerError> {
     let kept = match &options.goal {
-        Goal::Infer => return Ok(tasks),
+        Goal::Infer => return Ok(wide),
         Goal::Gradients => true,
         Goal::Train(optimizer) => optimizer.keep_gradients,
     };
-    let gradients = tasks.gradients.clone();
+    let round = wide.tasks.iter().map(|(_, task)| task.round).max().unwrap_or(0);
+    let mut updates = Updates { wide: &mut wide, round, free_bits: options.free_bits };
+    updates.complete();
+    let gradients = updates.wide.gradients.clone();
+    if let Goal::Train(optimizer) = &options.goal {
+        let clip = optimizer.clip.map(|max_norm| updates.clip(&gradients, max_norm)).transpose()?;
+        gradients.iter().for_each(|&(param, gradient)| updates.update(optimizer, param, gradient, clip));
+    }
     if kept {
-        for &(param, gradient) in &gradients {
-            let name = format!("{}.grad", tasks.buffers[param].name);
-            keep(&mut tasks, name, gradient);
+        for (param, gradient) in gradients {
+            let name = format!("{}.grad", wide.buffers[param].name);
+            keep(&mut wide, name, gradient);
         }
     }
-    if let Goal::Train(optimizer) = &options.goal {
-        let mut updates = Updates { microbatch: last_microbatch(&tasks), tasks: &mut tasks, optimizer };
-        let clip = optimizer.clip.map(|max_norm| updates.clip(&gradients, max_norm));
-        gradients.iter().for_each(|&(param, gradient)| updates.update(param, gradient, clip));
-    }
-    Ok(tasks)
-}
-
-fn last_microbatch(tasks: &TaskGraph) -> u32 {
-    tasks.tasks.iter().map(|(_, task)| task.microbatch).max().unwrap_or(0)
+    Ok(wide)
 }
 
 struct Updates<'a> {
-    tasks: &'a mut TaskGraph,
-    optimizer: &'a Optimizer,
-    microbatch: u32,
+    wide: &'a mut WideGraph,
+    round: u32,
+    free_bits: bool,
+}
+
+/// The one tile of a tensor that is not cut.
+fn whole(buffer: BufferId, rank: usize) -> Operand {
+    Operand { buffer, map: TileMap { dims: vec![Vec::new(); rank], ..TileMap::default() } }
 }
 
 impl Updates<'_> {
-    fn buffer(&mut self, like: BufferId, name: &str, ty: TensorType, role: Role) -> BufferId {
-        let device = self.tasks.buffers[like].device;
-        self.tasks.buffers.push(Buffer { name: name.to_string(), ty, device, role, view_of: None })
+    /// Sums every gradient and lays it out like its parameter.
+    fn complete(&mut self) {
+        for index in 0..self.wide.gradients.len() {
+            let (param, gradient) = self.wide.gradients[index];
+            let WideBuffer { name, ty, sites, .. } = self.wide.buffers[param].clone();
+            let ty = ty.of(DType::F32);
+            let found = &self.wide.buffers[gradient];
+            if found.ty != ty || found.sites != sites {
+                let total = self.buffer(&format!("{name}.grad"), ty, sites, Role::Temp);
+                self.wide.push_move(gradient, total, &name, self.round);
+                self.wide.gradients[index].1 = total;
+            }
+        }
     }
 
-    fn emit(&mut self, layer: &str, op: TaskOp, reads: &[BufferId], writes: &[BufferId]) {
-        let (device, microbatch) = (self.tasks.buffers[writes[0]].device, self.microbatch);
-        let (reads, writes) = (reads.to_vec(), writes.to_vec());
-        self.tasks.tasks.push(Task { op, reads, writes, device, layer: layer.to_string(), microbatch });
+    fn buffer(&mut self, name: &str, ty: ParallelType, sites: Arc<[Site]>, role: Role) -> BufferId {
+        self.wide.buffers.push(WideBuffer { name: name.to_string(), ty, sites, role, view_of: None })
     }
 
-    /// The gradient norm over all parameters, summed in their order, and the factor that clips it.
-    fn clip(&mut self, gradients: &[(BufferId, BufferId)], max_norm: f32) -> BufferId {
-        let mut total = None;
+    /// A task on one device.
+    fn on_one(
+        &mut self,
+        at: &Arc<[Site]>,
+        layer: &str,
+        op: TaskOp,
+        reads: Vec<Operand>,
+        writes: Vec<Operand>,
+    ) {
+        let (sites, layer, round) = (Arc::clone(at), layer.to_string(), self.round);
+        self.wide.tasks.push(WideTask { op, reads, writes, extents: Vec::new(), sites, layer, round });
+    }
+
+    /// The gradient norm over all parameters, summed in their order on one device, and the factor that clips it, on all.
+    fn clip(&mut self, gradients: &[(BufferId, BufferId)], max_norm: f32) -> Result<BufferId, LowerError> {
+        let everywhere = self.everywhere();
+        let here: Arc<[Site]> = Arc::from([Site::one(everywhere.first())]);
+        let scalar = ParallelType::whole(&TensorType::f32([1]));
+        let mut total: Option<BufferId> = None;
         for &(param, gradient) in gradients {
-            let name = self.tasks.buffers[param].name.clone();
-            let shape = self.tasks.buffers[gradient].ty.shape.clone();
-            let squares = self.buffer(gradient, &format!("{name}.squares"), TensorType::f32([1]), Role::Temp);
-            let op = TaskOp::SumSquares {
-                row_leaves: leaves_of(shape.rows(), NORM_LEAVES),
-                col_leaves: leaves_of(shape.last(), NORM_LEAVES),
-            };
-            self.emit(&name, op, &[gradient], &[squares]);
+            let name = self.wide.buffers[param].name.clone();
+            let squares = self.squares(&name, gradient, &here)?;
+            let sum = self.buffer(&format!("{name}.squares"), scalar.clone(), Arc::clone(&here), Role::Temp);
+            let op = TaskOp::Reduce { kind: Reduce::Sum, axes: vec![0, 1], leaves: 1 };
+            self.on_one(&here, &name, op, vec![whole(squares, 2)], vec![whole(sum, 1)]);
             total = Some(match total {
-                None => squares,
+                None => sum,
                 Some(before) => {
-                    let sum = self.buffer(gradient, "squares", TensorType::f32([1]), Role::Temp);
-                    self.emit(&name, TaskOp::Binary { kind: Binary::Add }, &[before, squares], &[sum]);
-                    sum
+                    let both = self.buffer("squares", scalar.clone(), Arc::clone(&here), Role::Temp);
+                    let (op, reads) =
+                        (TaskOp::Binary { kind: Binary::Add }, vec![whole(before, 1), whole(sum, 1)]);
+                    self.on_one(&here, &name, op, reads, vec![whole(both, 1)]);
+                    both
                 }
             });
         }
         let total = total.expect("a trained graph has a parameter with a gradient");
-        let clip = self.buffer(total, CLIP, TensorType::f32([2]), Role::Temp);
-        keep(self.tasks, CLIP.to_string(), clip);
-        self.emit(CLIP, TaskOp::ClipScale { max_norm }, &[total], &[clip]);
-        clip
+        let ty = ParallelType::whole(&TensorType::f32([2]));
+        let clip = self.buffer(CLIP, ty, Arc::clone(&here), Role::Temp);
+        keep(self.wide, CLIP.to_string(), clip);
+        self.on_one(&here, CLIP, TaskOp::ClipScale { max_norm }, vec![whole(total, 1)], vec![whole(clip, 1)]);
+        Ok(clip)
     }
 
-    fn update(&mut self, param: BufferId, gradient: BufferId, clip: Option<BufferId>) {
-        let Buffer { name, ty, .. } = self.tasks.buffers[param].clone();
-        let decay = match self.optimizer.decays {
-            Decays::Matrices if ty.shape.rank() < 2 => 0.0,
-            _ => self.optimizer.decay,
+    /// All devices.
+    fn everywhere(&self) -> Site {
+        let devices = self.wide.buffers.iter().flat_map(|(_, buffer)| buffer.sites.iter());
+        Site::new(
+            devices
+                .flat_map(|site| site.devices().iter().copied())
+                .collect::<std::collections::BTreeSet<DeviceId>>(),
+        )
+    }
+
+    /// The sums of squares of all leaves of a gradient, on one device. A tile's are computed by one of its devices.
+    fn squares(
+        &mut self,
+        name: &str,
+        gradient: BufferId,
+        here: &Arc<[Site]>,
+    ) -> Result<BufferId, LowerError> {
+        let WideBuffer { ty, sites, .. } = self.wide.buffers[gradient].clone();
+        let (extents, map) = identity(&ty);
+        let (dims, last) = (ty.dims(), ty.dims().len().saturating_sub(1));
+        let leaves = |dim: usize, most| dims.get(dim).map_or(1, |dim| leaves_of(dim.size, most));
+        let (rows, columns) = match last {
+            0 => (1, leaves(0, OUTER_LEAVES)),
+            _ => (leaves(0, OUTER_LEAVES), leaves(last, INNER_LEAVES)),
         };
-        let hyper = match self.tasks.find(HYPER, |role| role == Role::Input) {
-            Some(hyper) => hyper,
-            None => self.buffer(param, HYPER, TensorType::f32([8]), Role::Input),
+        let degree = |dim: usize| dims.get(dim).map_or(1, |dim| dim.degree);
+        let row_degree = if last > 0 { degree(0) } else { 1 };
+        let inner: usize = (1..last).map(degree).product();
+        let axes = |dim: usize| map.dims.get(dim).cloned().unwrap_or_default();
+        let matrix = TileMap {
+            sum: Vec::new(),
+            copy: map.copy.clone(),
+            dims: vec![if last > 0 { axes(0) } else { Vec::new() }, axes(last)],
         };
-        let reads: Vec<_> = [gradient, hyper].into_iter().chain(clip).collect();
+        let fits = rows.is_multiple_of(row_degree) && columns.is_multiple_of(degree(last)) && inner == 1;
+        if !fits && !self.free_bits {
+            let (layer, what) = (name.to_string(), "the squares of a gradient".to_string());
+            let (leaves, degree) = (rows * columns, row_degree * degree(last) * inner);
+            return Err(LowerError::Unaligned { layer, what, leaves, degree });
+        }
+        let [rows, columns] = if fits { [rows, columns] } else { [row_degree * inner, degree(last)] };
+        let global = TensorType::f32([rows, columns]);
+        let ty = matrix.tiling(&global, &extents).expect("the leaves are cut like the gradient");
+        let one: Arc<[Site]> = sites.iter().map(|site| Site::one(site.first())).collect();
+        let parts = self.buffer(&format!("{name}.squares"), ty, Arc::clone(&one), Role::Temp);
+        let op = TaskOp::SumSquares { row_leaves: rows / row_degree, col_leaves: columns / degree(last) };
+        let (reads, writes) =
+            (vec![Operand { buffer: gradient, map }], vec![Operand { buffer: parts, map: matrix }]);
+        let (layer, round) = (name.to_string(), self.round);
+        self.wide.tasks.push(WideTask { op, reads, writes, extents, sites: one, layer, round });
+        let all = self.buffer(
+            &format!("{name}.squares"),
+            ParallelType::whole(&global),
+            Arc::clone(here),
+            Role::Temp,
+        );
+        self.wide.push_move(parts, all, name, self.round);
+        Ok(all)
+    }
+
+    fn update(&mut self, optimizer: &Optimizer, param: BufferId, gradient: BufferId, clip: Option<BufferId>) {
+        let WideBuffer { name, ty, sites, .. } = self.wide.buffers[param].clone();
+        let decay = match optimizer.decays {
+            Decays::Matrices if ty.dims().len() < 2 => 0.0,
+            _ => optimizer.decay,
+        };
+        let everywhere = self.everywhere();
+        let hyper = hyper(self.wide, || [&everywhere].into_iter());
+        let (extents, map) = identity(&ty);
+        let own = |buffer| Operand { buffer, map: map.clone() };
+        let reads =
+            [own(gradient), whole(hyper, 1)].into_iter().chain(clip.map(|clip| whole(clip, 1))).collect();
         let clip = clip.is_some();
-        let (op, states): (_, &[&str]) = match self.optimizer.rule {
+        let (op, states): (_, &[&str]) = match optimizer.rule {
             Rule::Adam { beta1, beta2, eps, decoupled } => {
                 (TaskOp::AdamW { beta1, beta2, eps, decay, decoupled, clip }, &["m", "v"])
             }
@@ -111,10 +206,12 @@ impl Updates<'_> {
                 (TaskOp::Sgd { momentum, decay, nesterov, clip }, states)
             }
         };
-        let mut writes = vec![param];
+        let mut writes = vec![own(param)];
         for state in states {
-            writes.push(self.buffer(param, &format!("{name}.{state}"), ty.clone(), Role::State));
+            let state = self.buffer(&format!("{name}.{state}"), ty.clone(), Arc::clone(&sites), Role::State);
+            writes.push(own(state));
         }
-        self.emit(&name, op, &reads, &writes);
+        let round = self.round;
+        self.wide.tasks.push(WideTask { op, reads, writes, extents, sites, layer: name, round });
     }
 }

@@ -7,123 +7,39 @@
 //! | `fuse-epilogues` | residual adds inside the linear tasks before them |
 //! | `fuse-sums` | gradient sums inside the tasks that compute the last addend |
 //! | `insert-updates` | clipping and optimizer tasks |
+//! | `insert-copies` | every operand on the devices that read it; chains of movements joined |
+//! | `expand-shards` | one task for every place of a grid, one buffer for every tile and device |
+//! | `fuse-movements` | movements named, small ones in buckets |
+//! | `split-movements` | movements as sends and receives |
 //!
-//! Each pass takes the task graph of the one before and returns a new one.
+//! The passes up to `insert-copies` work on wide tasks, those from `expand-shards` on tasks of single tiles. Each takes the
+//! graph of the one before and returns a new one. [`slice_machine`] gives each process its part of the result.
 #![forbid(unsafe_code)]
 
 mod expand_passes;
+mod expand_shards;
 mod fuse_epilogues;
+mod fuse_movements;
 mod fuse_sums;
+mod insert_copies;
 mod insert_loss;
 mod insert_updates;
+mod options;
 mod rewrite;
+mod slice_machine;
+mod split_movements;
 
+pub use fuse_movements::movement_kind;
 pub use insert_updates::HYPER;
+pub use options::{Decays, Goal, Leaves, Optimizer, Options, Rule};
+pub use slice_machine::slice_machine;
 
+use std::fmt::Display;
+
+use phalanx_ir::OpError;
 use phalanx_ir::parallel::ParallelGraph;
-use phalanx_ir::tasks::{TaskError, TaskGraph};
-
-/// What the step is for.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Goal {
-    /// The model's outputs.
-    Infer,
-    /// The model's outputs and the gradients of its first one, kept for the host.
-    Gradients,
-    /// The loss, and parameters updated by it.
-    Train(Optimizer),
-}
-
-/// How parameters follow their gradients. The learning rate is fed with every step.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Optimizer {
-    /// The rule.
-    pub rule: Rule,
-    /// Weight decay.
-    pub decay: f32,
-    /// Which parameters decay.
-    pub decays: Decays,
-    /// The largest gradient norm let through; `None` for no clipping.
-    pub clip: Option<f32>,
-    /// Gradients stay readable after the step.
-    pub keep_gradients: bool,
-}
-
-/// The usual optimizers, with no decay and no clipping; fields can be set afterwards.
-impl Optimizer {
-    /// An optimizer with this rule.
-    pub fn new(rule: Rule) -> Self {
-        Optimizer { rule, decay: 0.0, decays: Decays::All, clip: None, keep_gradients: false }
-    }
-
-    /// Stochastic gradient descent with momentum.
-    pub fn sgd(momentum: f32) -> Self {
-        Optimizer::new(Rule::Sgd { momentum, nesterov: false })
-    }
-
-    /// Adam with the usual constants.
-    pub fn adam() -> Self {
-        Optimizer::new(Rule::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, decoupled: false })
-    }
-
-    /// AdamW with the usual constants and this weight decay.
-    pub fn adamw(decay: f32) -> Self {
-        let rule = Rule::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, decoupled: true };
-        Optimizer { decay, ..Optimizer::new(rule) }
-    }
-}
-
-/// Which parameters decay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decays {
-    /// All of them.
-    All,
-    /// Those with two dimensions or more: no biases, no norm weights.
-    Matrices,
-}
-
-/// An update rule.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Rule {
-    /// Stochastic gradient descent.
-    Sgd {
-        /// Decay of the velocity; zero for none.
-        momentum: f32,
-        /// Nesterov's look-ahead.
-        nesterov: bool,
-    },
-    /// Adam; `decoupled` makes it AdamW.
-    Adam {
-        /// Decay of the first moment.
-        beta1: f32,
-        /// Decay of the second moment.
-        beta2: f32,
-        /// Added to the root of the second moment.
-        eps: f32,
-        /// Weight decay acts on the parameter, not on the gradient.
-        decoupled: bool,
-    },
-}
-
-/// Leaves of the sums that a plan may split, by class of axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Leaves {
-    /// Sums over rows: weight and bias gradients, losses.
-    pub batch: usize,
-    /// Sums over features: matrix products.
-    pub feature: usize,
-}
-
-/// Everything the passes need to know besides the graph.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Options {
-    /// What the step is for.
-    pub goal: Goal,
-    /// How sums are cut.
-    pub leaves: Leaves,
-    /// Seed of dropout.
-    pub seed: u64,
-}
+use phalanx_ir::tasks::TaskGraph;
+use phalanx_ir::wide::WideGraph;
 
 /// Why a graph cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -142,13 +58,28 @@ pub enum LowerError {
         /// The loss.
         output: String,
     },
-    /// A tensor is tiled.
-    #[error("`{value}` is {ty}; only whole tensors can be lowered")]
-    Tiled {
-        /// The value.
-        value: String,
-        /// Its tiling.
-        ty: String,
+    /// A layer breaks its parallel rule.
+    #[error("layer `{layer}`: {error}")]
+    Rule {
+        /// The layer.
+        layer: String,
+        /// What is wrong.
+        error: OpError,
+    },
+    /// A cut that does not follow the leaves of a sum.
+    #[error(
+        "layer `{layer}` sums over {what} in {leaves} leaves, which the plan cuts {degree} ways: the bits would depend on \
+         the plan. {}, or allow other bits with --bits free", remedy(what, *degree)
+    )]
+    Unaligned {
+        /// The layer.
+        layer: String,
+        /// What is summed.
+        what: String,
+        /// Leaves of the whole sum.
+        leaves: usize,
+        /// How many ways it is cut.
+        degree: usize,
     },
     /// A pass broke an invariant: a bug.
     #[error("after {pass}: {error}")]
@@ -156,48 +87,114 @@ pub enum LowerError {
         /// The pass.
         pass: &'static str,
         /// The first broken invariant.
-        error: TaskError,
+        error: String,
     },
 }
 
-/// A pass by name, for `explain` and file tests.
+/// What to do about a cut off the leaves.
+fn remedy(what: &str, degree: usize) -> String {
+    let flag = match what {
+        "the batch" => "--leaves-batch",
+        "features" => "--leaves-feature",
+        "time" => "--leaves-sequence",
+        _ => return "Cut another dimension".into(),
+    };
+    format!("Try {flag} {}, cut another dimension", degree.next_power_of_two())
+}
+
+/// What a pass works on.
+pub enum PassRun {
+    /// Wide tasks.
+    Wide(fn(WideGraph, &Options) -> Result<WideGraph, LowerError>),
+    /// Wide tasks in, tasks out.
+    Expand(fn(&WideGraph) -> TaskGraph),
+    /// Tasks.
+    Tasks(fn(TaskGraph) -> TaskGraph),
+}
+
+/// A pass by name, for `explain`, `opt` and file tests.
 pub struct Pass {
     /// Its name.
     pub name: &'static str,
     /// What it does.
-    pub run: fn(TaskGraph, &Options) -> Result<TaskGraph, LowerError>,
+    pub run: PassRun,
 }
 
 /// The passes after `expand-passes`, in order.
 pub const PASSES: &[Pass] = &[
-    Pass { name: "insert-loss", run: insert_loss::insert_loss },
-    Pass { name: "fuse-epilogues", run: fuse_epilogues::fuse_epilogues },
-    Pass { name: "fuse-sums", run: fuse_sums::fuse_sums },
-    Pass { name: "insert-updates", run: insert_updates::insert_updates },
+    Pass { name: "insert-loss", run: PassRun::Wide(insert_loss::insert_loss) },
+    Pass { name: "fuse-epilogues", run: PassRun::Wide(fuse_epilogues::fuse_epilogues) },
+    Pass { name: "fuse-sums", run: PassRun::Wide(fuse_sums::fuse_sums) },
+    Pass { name: "insert-updates", run: PassRun::Wide(insert_updates::insert_updates) },
+    Pass { name: "insert-copies", run: PassRun::Wide(insert_copies::insert_copies) },
+    Pass { name: "expand-shards", run: PassRun::Expand(expand_shards::expand_shards) },
+    Pass { name: "fuse-movements", run: PassRun::Tasks(fuse_movements::fuse_movements) },
+    Pass { name: "split-movements", run: PassRun::Tasks(split_movements::split_movements) },
 ];
 
 /// The name of the first pass.
 pub const EXPAND_PASSES: &str = "expand-passes";
 
+/// A graph between two passes.
+pub enum Stage {
+    /// Before `expand-shards`.
+    Wide(WideGraph),
+    /// From `expand-shards` on.
+    Tasks(TaskGraph),
+}
+
+impl Stage {
+    /// The first pass.
+    pub fn start(graph: &ParallelGraph, options: &Options) -> Result<Stage, LowerError> {
+        expand_passes::expand_passes(graph, options).map(Stage::Wide)
+    }
+
+    /// The graph after `pass`; `None` if the pass works on another level.
+    pub fn run(self, pass: &Pass, options: &Options) -> Option<Result<Stage, LowerError>> {
+        Some(match (self, &pass.run) {
+            (Stage::Wide(wide), PassRun::Wide(run)) => run(wide, options).map(Stage::Wide),
+            (Stage::Wide(wide), PassRun::Expand(run)) => Ok(Stage::Tasks(run(&wide))),
+            (Stage::Tasks(tasks), PassRun::Tasks(run)) => Ok(Stage::Tasks(run(tasks))),
+            _ => return None,
+        })
+    }
+
+    /// The graph, to be printed.
+    pub fn text(&self) -> &dyn Display {
+        match self {
+            Stage::Wide(wide) => wide,
+            Stage::Tasks(tasks) => tasks,
+        }
+    }
+
+    /// Checks the graph's invariants.
+    pub fn verify(&self, pass: &'static str) -> Result<(), LowerError> {
+        let error = match self {
+            Stage::Wide(wide) => wide.verify().err().map(|errors| errors[0].to_string()),
+            Stage::Tasks(tasks) => tasks.verify().err().map(|errors| errors[0].to_string()),
+        };
+        error.map_or(Ok(()), |error| Err(LowerError::Broken { pass, error }))
+    }
+}
+
 /// Runs all passes; `observe` sees the graph after each.
 pub fn lower(
     graph: &ParallelGraph,
     options: &Options,
-    mut observe: impl FnMut(&'static str, &TaskGraph),
+    mut observe: impl FnMut(&'static str, &dyn Display),
 ) -> Result<TaskGraph, LowerError> {
-    let mut tasks = expand_passes::expand_passes(graph, options)?;
-    observe(EXPAND_PASSES, &tasks);
+    let mut stage = Stage::start(graph, options)?;
+    observe(EXPAND_PASSES, stage.text());
     for pass in PASSES {
-        tasks = (pass.run)(tasks, options)?;
-        if cfg!(debug_assertions) {
-            check(&tasks, pass.name)?;
+        stage = stage.run(pass, options).expect("the passes follow each other")?;
+        if cfg!(debug_assertions) && pass.name != "insert-loss" {
+            stage.verify(pass.name)?;
         }
-        observe(pass.name, &tasks);
+        observe(pass.name, stage.text());
     }
-    check(&tasks, "lowering")?;
-    Ok(tasks)
-}
-
-fn check(tasks: &TaskGraph, pass: &'static str) -> Result<(), LowerError> {
-    tasks.verify().map_err(|mut errors| LowerError::Broken { pass, error: errors.swap_remove(0) })
+    stage.verify("lowering")?;
+    match stage {
+        Stage::Tasks(tasks) => Ok(tasks),
+        Stage::Wide(_) => unreachable!("expand-shards is one of the passes"),
+    }
 }

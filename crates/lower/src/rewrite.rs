@@ -1,31 +1,29 @@
-//! What fusing passes share: who reads and writes a buffer, and dropping buffers that nobody touches any more.
+//! What rewriting passes need: who touches a buffer, and a graph without what nobody mentions.
 
-use phalanx_ir::tasks::{BufferId, Task, TaskGraph, TaskId};
+use phalanx_ir::tasks::{BufferId, TaskId};
+use phalanx_ir::wide::{WideGraph, WideTask};
 use phalanx_ir::{Id, IdVec};
 
-/// Readers and writers of every buffer's bytes, in task order.
+/// For every buffer that owns bytes, the tasks that read and write them, in order.
 pub struct Touches {
-    /// Tasks that read the bytes.
     pub readers: IdVec<BufferId, Vec<TaskId>>,
-    /// Tasks that write them.
     pub writers: IdVec<BufferId, Vec<TaskId>>,
 }
 
 impl Touches {
-    /// Collects them.
-    pub fn of(tasks: &TaskGraph) -> Touches {
-        let empty = || tasks.buffers.ids().map(|_| Vec::new()).collect::<IdVec<BufferId, Vec<TaskId>>>();
+    pub fn of(wide: &WideGraph) -> Touches {
+        let empty = || wide.buffers.ids().map(|_| Vec::new()).collect();
         let mut touches = Touches { readers: empty(), writers: empty() };
-        for (id, task) in tasks.tasks.iter() {
-            task.reads.iter().for_each(|&buffer| touches.readers[tasks.root(buffer)].push(id));
-            task.writes.iter().for_each(|&buffer| touches.writers[tasks.root(buffer)].push(id));
+        for (id, task) in wide.tasks.iter() {
+            task.read_buffers().for_each(|buffer| touches.readers[wide.root(buffer)].push(id));
+            task.written_buffers().for_each(|buffer| touches.writers[wide.root(buffer)].push(id));
         }
         touches
     }
 }
 
 /// The same graph with these tasks and without buffers that nothing mentions.
-pub fn rebuild(graph: &TaskGraph, tasks: Vec<Task>) -> TaskGraph {
+pub fn rebuild(graph: &WideGraph, tasks: Vec<WideTask>) -> WideGraph {
     let mut used = vec![false; graph.buffers.len()];
     let mut mark = |buffer: BufferId| {
         let mut next = Some(buffer);
@@ -34,14 +32,14 @@ pub fn rebuild(graph: &TaskGraph, tasks: Vec<Task>) -> TaskGraph {
             next = graph.buffers[buffer].view_of;
         }
     };
-    tasks.iter().flat_map(|task| task.reads.iter().chain(&task.writes)).for_each(|&buffer| mark(buffer));
+    tasks.iter().flat_map(|task| task.read_buffers().chain(task.written_buffers())).for_each(&mut mark);
     graph.gradients.iter().for_each(|&(param, gradient)| [param, gradient].into_iter().for_each(&mut mark));
     graph.outputs.iter().for_each(|&(_, output)| mark(output));
     graph.loss.iter().for_each(|&loss| mark(loss));
     let kept = graph.buffers.iter().filter(|(_, buffer)| buffer.role.is_kept()).map(|(id, _)| id);
     kept.for_each(&mut mark);
 
-    let mut new = TaskGraph { name: graph.name.clone(), ..TaskGraph::default() };
+    let mut new = WideGraph { name: graph.name.clone(), ..WideGraph::default() };
     let mut renamed: Vec<Option<BufferId>> = vec![None; graph.buffers.len()];
     let rename = |renamed: &[Option<BufferId>], buffer: BufferId| {
         renamed[buffer.index()].expect("every mentioned buffer is kept")
@@ -52,8 +50,8 @@ pub fn rebuild(graph: &TaskGraph, tasks: Vec<Task>) -> TaskGraph {
         renamed[id.index()] = Some(new.buffers.push(buffer));
     }
     for mut task in tasks {
-        let buffers = task.reads.iter_mut().chain(&mut task.writes);
-        buffers.for_each(|buffer| *buffer = rename(&renamed, *buffer));
+        let operands = task.reads.iter_mut().chain(&mut task.writes);
+        operands.for_each(|operand| operand.buffer = rename(&renamed, operand.buffer));
         new.tasks.push(task);
     }
     let pair = |&(a, b): &(BufferId, BufferId)| (rename(&renamed, a), rename(&renamed, b));

@@ -5,14 +5,13 @@
 use std::path::Path;
 
 use phalanx_ir::parallel::ParallelGraph;
-use phalanx_ir::tasks::TaskGraph;
 use phalanx_lower::{
-    Decays, EXPAND_PASSES, Goal, Leaves, LowerError, Optimizer, Options, PASSES, Rule, lower,
+    Decays, EXPAND_PASSES, Goal, Leaves, LowerError, Optimizer, Options, PASSES, Rule, Stage, lower,
 };
 use phalanx_testkit::filetest;
 
 fn options(goal: Goal) -> Options {
-    Options { goal, leaves: Leaves { batch: 4, feature: 2 }, seed: 9 }
+    Options { goal, leaves: Leaves { batch: 4, feature: 2, sequence: 2 }, seed: 9, free_bits: false }
 }
 
 fn adamw() -> Goal {
@@ -38,13 +37,17 @@ fn expand(text: &str, goal: Goal) -> Result<String, String> {
     expanded.ok_or_else(|| "lowering shows its first pass".into())
 }
 
-/// The text after the task pass `name`, which gives a sound graph.
+/// The text after the pass `name`, which gives a sound graph.
 fn run(text: &str, name: &str, goal: Goal) -> Result<String, String> {
-    let tasks: TaskGraph = text.parse().map_err(|error| format!("{error}"))?;
+    let stage = match text.trim_start().starts_with("wide") {
+        true => Stage::Wide(text.parse().map_err(|error| format!("{error}"))?),
+        false => Stage::Tasks(text.parse().map_err(|error| format!("{error}"))?),
+    };
     let pass = PASSES.iter().find(|pass| pass.name == name).ok_or("there is no such pass")?;
-    let after = (pass.run)(tasks, &options(goal)).map_err(|error| error.to_string())?;
-    after.verify().map_err(|errors| errors[0].to_string())?;
-    Ok(after.to_string())
+    let after = stage.run(pass, &options(goal)).ok_or("the pass works on another level")?;
+    let after = after.map_err(|error| error.to_string())?;
+    after.verify(pass.name).map_err(|error| error.to_string())?;
+    Ok(after.text().to_string())
 }
 
 const TABLE: &[(&str, filetest::Pass)] = &[
@@ -57,6 +60,10 @@ const TABLE: &[(&str, filetest::Pass)] = &[
     ("insert-updates@sgd", |text| run(text, "insert-updates", sgd())),
     ("insert-updates@gradients", |text| run(text, "insert-updates", Goal::Gradients)),
     ("insert-updates@infer", |text| run(text, "insert-updates", Goal::Infer)),
+    ("insert-copies", |text| run(text, "insert-copies", Goal::Gradients)),
+    ("expand-shards", |text| run(text, "expand-shards", Goal::Gradients)),
+    ("fuse-movements", |text| run(text, "fuse-movements", Goal::Gradients)),
+    ("split-movements", |text| run(text, "split-movements", Goal::Gradients)),
 ];
 
 fn check(pass: &str) {
@@ -90,6 +97,26 @@ fn insert_updates() {
 }
 
 #[test]
+fn insert_copies() {
+    check("insert-copies");
+}
+
+#[test]
+fn expand_shards() {
+    check("expand-shards");
+}
+
+#[test]
+fn fuse_movements() {
+    check("fuse-movements");
+}
+
+#[test]
+fn split_movements() {
+    check("split-movements");
+}
+
+#[test]
 fn every_pass_has_file_tests() {
     for name in PASSES.iter().map(|pass| pass.name).chain([EXPAND_PASSES]) {
         assert!(TABLE.iter().any(|(known, _)| *known == name), "{name} is in the table");
@@ -119,8 +146,26 @@ fn a_loss_depends_on_a_parameter() {
 }
 
 #[test]
-fn tiled_tensors_are_refused() {
-    let text = "parallel @p {\n%x = input f32[4/2] on dev0, dev1\nreturn %x\n}";
-    let error = error_of(text, Goal::Infer);
-    assert_eq!(error, LowerError::Tiled { value: "x".into(), ty: "f32[4/2]".into() });
+fn a_cut_off_the_leaves_is_refused_unless_other_bits_are_allowed() {
+    let text = "parallel @p {
+        %x = input f32[6/3, 4] on dev0, dev1, dev2
+        %w = param init=ones f32[2, 4] copy 3 on dev0, dev1, dev2
+        %y = linear %x, %w : f32[6/3, 2] on dev0, dev1, dev2
+        %s = reduce kind=sum axes=[0,1] %y : f32[] sum 3 on dev0, dev1, dev2
+        %l = reduction degree=3 %s : f32[] on dev0
+        return %l
+    }";
+    let error = error_of(text, Goal::Gradients);
+    let wanted = LowerError::Unaligned { layer: "y".into(), what: "the batch".into(), leaves: 2, degree: 3 };
+    let (
+        LowerError::Unaligned { what, leaves, degree, .. },
+        LowerError::Unaligned { what: w, leaves: l, degree: d, .. },
+    ) = (&error, &wanted)
+    else {
+        panic!("{error}")
+    };
+    assert_eq!((what, leaves, degree), (w, l, d));
+    let graph: ParallelGraph = text.parse().expect("the text is a parallel graph");
+    let free = Options { free_bits: true, ..options(Goal::Gradients) };
+    assert!(lower(&graph, &free, |_, _| ()).is_ok());
 }

@@ -1,0 +1,114 @@
+//! Into how many leaves a tile's part of a sum is cut.
+//!
+//! The whole sum has a number of leaves that depends on the model alone. A microbatch owns an aligned part of the batch's
+//! leaves, a tile an aligned part of that; where the cut does not follow the leaves, the bits would depend on the plan.
+
+use phalanx_ir::graph::{LayerId, ValueId};
+use phalanx_ir::parallel::{Dim, ParallelType};
+use phalanx_ir::{Binary, Op, leaves_of};
+
+use super::Expander;
+use crate::LowerError;
+
+/// How the rows of a tile are summed: a tree over blocks of the batch, in each a tree over blocks of time.
+#[derive(Clone, Copy)]
+pub(super) struct RowLeaves {
+    /// Leaves along the batch, in this tile.
+    pub batch: usize,
+    /// Leaves along time, in this tile.
+    pub time: usize,
+    /// Leaves along the batch, in the whole microbatch.
+    pub whole: usize,
+}
+
+impl Expander<'_> {
+    /// `leaves` cut `degree` ways; reports the layer if they are too few.
+    fn cut(&mut self, leaves: usize, degree: usize, what: &str) -> usize {
+        if leaves.is_multiple_of(degree) {
+            return leaves / degree;
+        }
+        let layer = self.graph.layer_name(self.layer).to_string();
+        let what = what.to_string();
+        self.unaligned.get_or_insert(LowerError::Unaligned { layer, what, leaves, degree });
+        1
+    }
+
+    /// How many microbatches the batch of the layer at hand is cut into.
+    fn parts(&self) -> usize {
+        self.label().part.map_or(1, |part| part.count as usize)
+    }
+
+    /// Leaves of a sum over all rows of a tensor `[rows…, columns]`, as one list of rows.
+    pub(super) fn row_leaves(&mut self, ty: &ParallelType) -> usize {
+        let (_, rows) = ty.dims().split_last().expect("rows have columns");
+        self.flat_leaves(rows)
+    }
+
+    /// Leaves of a sum over all elements of some outermost dimensions, as one list.
+    pub(super) fn flat_leaves(&mut self, rows: &[Dim]) -> usize {
+        let count: usize = rows.iter().map(|dim| dim.size).product();
+        let whole = leaves_of(count * self.parts(), self.options.leaves.batch);
+        let inner: usize = rows.iter().skip(1).map(|dim| dim.degree).product();
+        let outer = rows.first().map_or(1, |dim| dim.degree);
+        if inner > 1 {
+            return self.cut(1, inner, "rows inside the batch");
+        }
+        self.cut(whole, self.parts() * outer, "the batch")
+    }
+
+    /// Leaves of a sum over the rows of `[batch, time, columns]`: both dimensions may be cut.
+    pub(super) fn batch_time_leaves(&mut self, ty: &ParallelType) -> RowLeaves {
+        let flat = |this: &mut Self| {
+            let batch = this.row_leaves(ty);
+            RowLeaves { batch, time: 1, whole: batch * ty.dims()[0].degree }
+        };
+        let &[batch, time, _] = ty.dims() else { return flat(self) };
+        let most = self.options.leaves;
+        let whole = leaves_of(batch.size * self.parts(), most.batch);
+        if whole != leaves_of(batch.size * time.size * self.parts(), most.batch) {
+            return flat(self);
+        }
+        let in_part = self.cut(whole, self.parts(), "the batch");
+        let in_tile = self.cut(whole, self.parts() * batch.degree, "the batch");
+        let time = self.cut(leaves_of(time.size, most.sequence), time.degree, "time");
+        RowLeaves { batch: in_tile, time, whole: in_part }
+    }
+
+    /// Leaves of a sum over one feature dimension.
+    pub(super) fn feature_leaves(&mut self, dim: Dim) -> usize {
+        self.cut(leaves_of(dim.size, self.options.leaves.feature), dim.degree, "features")
+    }
+
+    /// Leaves of a sum over some dimensions, along the first of them; the others must be whole.
+    pub(super) fn leaves_along(&mut self, ty: &ParallelType, axes: &[usize]) -> usize {
+        let others: usize = axes.iter().skip(1).map(|&axis| ty.degree(axis)).product();
+        if others > 1 {
+            return self.cut(1, others, "an inner dimension of the sum");
+        }
+        match axes.first() {
+            None => 1,
+            Some(0) => self.flat_leaves(&ty.dims()[..1]),
+            Some(&axis) => self.feature_leaves(ty.dims()[axis]),
+        }
+    }
+
+    /// Whether a layer adds what microbatches computed. Each device then adds inside its own block of the batch, which is
+    /// the lower part of the tree over the batch.
+    fn adds_microbatches(&self, layer: LayerId) -> bool {
+        let layer = &self.graph.layers()[layer];
+        let from_one = |&value: &ValueId| {
+            let producer = self.graph.values()[value].layer;
+            self.graph.layers()[producer].label.part.is_some() || self.adds_microbatches(producer)
+        };
+        layer.op == Op::Binary(Binary::Add)
+            && layer.label.part.is_none()
+            && layer.operands.iter().all(from_one)
+    }
+
+    /// Reports the layer at hand unless its rule keeps the bits.
+    pub(super) fn check_exact(&mut self) {
+        if !self.rule.exact && !self.adds_microbatches(self.layer) {
+            self.cut(1, 2, "values that are partial sums or have partial gradients");
+        }
+    }
+}

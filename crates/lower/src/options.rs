@@ -1,0 +1,107 @@
+//! What the passes need to know besides the graph.
+
+/// What the step is for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Goal {
+    /// The model's outputs.
+    Infer,
+    /// The model's outputs and the gradients of its first one, kept for the host.
+    Gradients,
+    /// The loss, and parameters updated by it.
+    Train(Optimizer),
+}
+
+/// How parameters follow their gradients. The learning rate is fed with every step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Optimizer {
+    /// The rule.
+    pub rule: Rule,
+    /// Weight decay.
+    pub decay: f32,
+    /// Which parameters decay.
+    pub decays: Decays,
+    /// The largest gradient norm let through; `None` for no clipping.
+    pub clip: Option<f32>,
+    /// Gradients stay readable after the step.
+    pub keep_gradients: bool,
+}
+
+/// The usual optimizers, with no decay and no clipping; fields can be set afterwards.
+impl Optimizer {
+    /// An optimizer with this rule.
+    pub fn new(rule: Rule) -> Self {
+        Optimizer { rule, decay: 0.0, decays: Decays::All, clip: None, keep_gradients: false }
+    }
+
+    /// Stochastic gradient descent with momentum.
+    pub fn sgd(momentum: f32) -> Self {
+        Optimizer::new(Rule::Sgd { momentum, nesterov: false })
+    }
+
+    /// Adam with the usual constants.
+    pub fn adam() -> Self {
+        Optimizer::new(Rule::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, decoupled: false })
+    }
+
+    /// AdamW with the usual constants and this weight decay.
+    pub fn adamw(decay: f32) -> Self {
+        let rule = Rule::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, decoupled: true };
+        Optimizer { decay, ..Optimizer::new(rule) }
+    }
+}
+
+/// Which parameters decay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decays {
+    /// All of them.
+    All,
+    /// Those with two dimensions or more: no biases, no norm weights.
+    Matrices,
+}
+
+/// An update rule.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule {
+    /// Stochastic gradient descent.
+    Sgd {
+        /// Decay of the velocity; zero for none.
+        momentum: f32,
+        /// Nesterov's look-ahead.
+        nesterov: bool,
+    },
+    /// Adam; `decoupled` makes it AdamW.
+    Adam {
+        /// Decay of the first moment.
+        beta1: f32,
+        /// Decay of the second moment.
+        beta2: f32,
+        /// Added to the root of the second moment.
+        eps: f32,
+        /// Weight decay acts on the parameter, not on the gradient.
+        decoupled: bool,
+    },
+}
+
+/// Leaves of the sums that a plan may split, by class of axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leaves {
+    /// Sums over rows: weight and bias gradients, losses.
+    pub batch: usize,
+    /// Sums over features: matrix products.
+    pub feature: usize,
+    /// Sums over time inside the batch: gradients of biases and norm weights.
+    pub sequence: usize,
+}
+
+/// Everything the passes need to know besides the graph.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// What the step is for.
+    pub goal: Goal,
+    /// How sums are cut.
+    pub leaves: Leaves,
+    /// Seed of dropout.
+    pub seed: u64,
+    /// Cuts that do not follow the leaves of a sum are allowed; the bits then depend on the plan.
+    pub free_bits: bool,
+}
