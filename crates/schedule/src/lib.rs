@@ -1,18 +1,31 @@
 //! When every task runs and where every buffer lies.
 //!
-//! [`schedule`] orders the tasks of each device, finds how long each buffer lives in that order, and gives every buffer
-//! and workspace an offset in its device's arena. The arena's size is the step's peak memory, known before it runs.
+//! [`schedule`] puts the tasks of all devices into one legal order, whose restriction to a device is its *lane*; finds
+//! how long each buffer lives in that order; and gives every buffer and workspace an offset in its device's arena. The
+//! arena's size is the device's peak memory, known before it runs. Lanes run side by side: a task waits only for those of
+//! other lanes whose results it uses or whose bytes it takes over.
+//!
+//! All waits point backward in the one order, so that the lanes with their waits have no cycle. The verifier does not
+//! know the order: it checks lanes, waits and places as they are.
 #![forbid(unsafe_code)]
 
 mod arena;
+mod clocks;
+mod index;
 mod order;
 mod text;
 mod verify;
+mod waits;
 
 pub use verify::ScheduleError;
 
+use std::fmt;
+
+use phalanx_ir::IdVec;
+use phalanx_ir::parallel::DeviceId;
 use phalanx_ir::tasks::{BufferId, TaskGraph, TaskId};
-use phalanx_ir::{Id, IdVec};
+
+use index::Index;
 
 /// Every offset and size is a multiple of this many bytes: one cache line.
 pub const ALIGNMENT: u64 = 64;
@@ -38,55 +51,103 @@ impl Place {
     }
 }
 
-/// Task order and arena layout of one device.
+/// Whose bytes some bytes of an arena are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Owner {
+    /// A buffer that owns its bytes.
+    Buffer(BufferId),
+    /// What a task needs while it runs.
+    Workspace(TaskId),
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Owner::Buffer(buffer) => write!(f, "{buffer}"),
+            Owner::Workspace(task) => write!(f, "the workspace of {task}"),
+        }
+    }
+}
+
+/// What one device does in a step, and the size of its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Schedule {
-    /// The model's name.
-    pub name: String,
-    /// All tasks in the order they run.
+pub struct Lane {
+    /// Whose lane.
+    pub device: DeviceId,
+    /// Its tasks in the order they run.
     pub order: Vec<TaskId>,
-    /// Where each buffer that owns bytes lies; views have none.
-    pub buffers: IdVec<BufferId, Option<Place>>,
-    /// Where each task's workspace lies, if it has one.
-    pub workspaces: IdVec<TaskId, Option<Place>>,
     /// Size of the arena: the peak memory of the step.
     pub peak: u64,
     /// The most bytes alive at once: no layout can be smaller.
     pub live: u64,
 }
 
-/// Orders the tasks and lays out the arena; `workspace` tells how many bytes a task needs besides its buffers.
+/// Task orders and arena layouts of all devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// The model's name.
+    pub name: String,
+    /// One for each device that has tasks or buffers, ascending.
+    pub lanes: Vec<Lane>,
+    /// The tasks of other lanes that must be complete before a task starts, ascending; none is implied by the others
+    /// and the lane orders.
+    pub waits: IdVec<TaskId, Vec<TaskId>>,
+    /// Where each buffer that owns bytes lies in its device's arena; views have none.
+    pub buffers: IdVec<BufferId, Option<Place>>,
+    /// Where each task's workspace lies, if it has one.
+    pub workspaces: IdVec<TaskId, Option<Place>>,
+}
+
+/// Orders the tasks and lays out the arenas; `workspace` tells how many bytes a task needs besides its buffers.
 pub fn schedule(tasks: &TaskGraph, workspace: impl Fn(TaskId) -> u64) -> Schedule {
-    let order = order::order(tasks);
-    let items = arena::items(tasks, &order, workspace);
-    let (places, peak) = arena::assign(&items);
+    let index = Index::new(tasks);
+    let predecessors = tasks.predecessors();
+    let order = order::order(tasks, &index, &predecessors);
+    let lives = arena::lives(tasks, &index, &order, workspace);
+    let layouts = arena::assign(&lives);
     let mut schedule = Schedule {
         name: tasks.name.clone(),
-        order,
+        lanes: Vec::with_capacity(index.devices.len()),
+        waits: waits::waits(tasks, &index, &order, predecessors, (&lives, &layouts)),
         buffers: tasks.buffers.ids().map(|_| None).collect(),
         workspaces: tasks.tasks.ids().map(|_| None).collect(),
-        peak,
-        live: arena::most_live(&items),
     };
-    for (item, place) in items.iter().zip(places) {
-        match item.owner {
-            arena::Owner::Buffer(buffer) => schedule.buffers[buffer] = Some(place),
-            arena::Owner::Workspace(task) => schedule.workspaces[task] = Some(place),
+    for (lane, (lives, layout)) in lives.iter().zip(&layouts).enumerate() {
+        for ((&owner, span), &offset) in lives.owners.iter().zip(&lives.spans).zip(&layout.offsets) {
+            let place = Some(Place { offset, bytes: span.bytes });
+            match owner {
+                Owner::Buffer(buffer) => schedule.buffers[buffer] = place,
+                Owner::Workspace(task) => schedule.workspaces[task] = place,
+            }
         }
+        let (device, live) = (index.devices[lane], arena::most_live(&lives.spans));
+        schedule.lanes.push(Lane { device, order: Vec::new(), peak: layout.peak, live });
+    }
+    for &task in &order.tasks {
+        schedule.lanes[index.lane(task)].order.push(task);
     }
     schedule
 }
 
 impl Schedule {
-    /// Where the bytes of `buffer` lie, views included.
+    /// Where the bytes of `buffer` lie in its device's arena, views included.
     pub fn place(&self, tasks: &TaskGraph, buffer: BufferId) -> Place {
         self.buffers[tasks.root(buffer)].expect("a verified schedule places every buffer that owns bytes")
     }
 
-    /// The position of every task in the order.
-    pub(crate) fn positions(order: &[TaskId], tasks: usize) -> Vec<usize> {
-        let mut positions = vec![usize::MAX; tasks];
-        order.iter().enumerate().for_each(|(position, task)| positions[task.index()] = position);
-        positions
+    /// The lane of `device`, if it has one.
+    pub fn lane_of(&self, device: DeviceId) -> Option<&Lane> {
+        let at = self.lanes.binary_search_by_key(&device, |lane| lane.device).ok()?;
+        Some(&self.lanes[at])
+    }
+
+    /// The largest arena: what one device must have.
+    pub fn peak(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.peak).max().unwrap_or(0)
+    }
+
+    /// All arenas together: what one process that runs all devices must have.
+    pub fn total_peak(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.peak).sum()
     }
 }

@@ -2,27 +2,35 @@
 //!
 //! ```text
 //! schedule @line {
-//!   peak 192 live 192
+//!   lane dev0 peak 192 live 192
 //!   run t0
+//!   lane dev1 peak 64 live 64
+//!   run t1 after t0
 //!   place b0 at 0 bytes 64
 //!   place b1 nowhere
 //!   workspace t0 at 64 bytes 128
+//!   workspace t1 nowhere
 //! }
 //! ```
 
 use std::fmt;
 use std::str::FromStr;
 
+use phalanx_ir::tasks::TaskId;
 use phalanx_ir::text::{Block, Cursor, ParseError, block};
 use phalanx_ir::{Id, IdVec};
 
-use crate::{Place, Schedule};
+use crate::{Lane, Place, Schedule};
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "schedule @{} {{", self.name)?;
-        writeln!(f, "  peak {} live {}", self.peak, self.live)?;
-        self.order.iter().try_for_each(|task| writeln!(f, "  run {task}"))?;
+        for lane in &self.lanes {
+            writeln!(f, "  lane {} peak {} live {}", lane.device, lane.peak, lane.live)?;
+            for &task in &lane.order {
+                writeln!(f, "  run {task}{}", After(self.waits.get(task).map_or(&[], |waits| waits)))?;
+            }
+        }
         let mut line = |what: &str, id: &dyn fmt::Display, place: &Option<Place>| match place {
             Some(place) => writeln!(f, "  {what} {id} at {} bytes {}", place.offset, place.bytes),
             None => writeln!(f, "  {what} {id} nowhere"),
@@ -30,6 +38,16 @@ impl fmt::Display for Schedule {
         self.buffers.iter().try_for_each(|(id, place)| line("place", &id, place))?;
         self.workspaces.iter().try_for_each(|(id, place)| line("workspace", &id, place))?;
         write!(f, "}}")
+    }
+}
+
+/// What a task waits for, if anything.
+struct After<'a>(&'a [TaskId]);
+
+impl fmt::Display for After<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = std::iter::once(" after ").chain(std::iter::repeat(", "));
+        self.0.iter().zip(words).try_for_each(|(task, word)| write!(f, "{word}{task}"))
     }
 }
 
@@ -41,35 +59,67 @@ impl FromStr for Schedule {
         let Block { name, lines, .. } = block(text, "schedule")?;
         let mut schedule = Schedule {
             name,
-            order: Vec::new(),
+            lanes: Vec::new(),
+            waits: IdVec::new(),
             buffers: IdVec::new(),
             workspaces: IdVec::new(),
-            peak: 0,
-            live: 0,
         };
         for mut line in lines {
             parse_line(&mut schedule, &mut line)?;
+        }
+        while schedule.waits.len() < schedule.workspaces.len() {
+            schedule.waits.push(Vec::new());
         }
         Ok(schedule)
     }
 }
 
 fn parse_line(schedule: &mut Schedule, line: &mut Cursor<'_>) -> Result<(), ParseError> {
-    if line.eat("peak ") {
-        schedule.peak = line.parse("a size")?;
-        line.expect("live")?;
-        schedule.live = line.parse("a size")?;
+    if line.eat("lane ") {
+        schedule.lanes.push(parse_lane(line)?);
     } else if line.eat("run ") {
-        schedule.order.push(id(line, "t")?);
+        parse_run(schedule, line)?;
     } else if line.eat("place ") {
         place(&mut schedule.buffers, line, "b")?;
     } else if line.eat("workspace ") {
         place(&mut schedule.workspaces, line, "t")?;
     } else {
-        return line.error("expected `peak`, `run`, `place` or `workspace`");
+        return line.error("expected `lane`, `run`, `place` or `workspace`");
     }
     if line.at_end() { Ok(()) } else { line.error("text is left over at the end") }
 }
+
+fn parse_lane(line: &mut Cursor<'_>) -> Result<Lane, ParseError> {
+    let device = id(line, "dev")?;
+    line.expect("peak")?;
+    let peak = line.parse("a size")?;
+    line.expect("live")?;
+    Ok(Lane { device, order: Vec::new(), peak, live: line.parse("a size")? })
+}
+
+fn parse_run(schedule: &mut Schedule, line: &mut Cursor<'_>) -> Result<(), ParseError> {
+    let task: TaskId = id(line, "t")?;
+    let Some(lane) = schedule.lanes.last_mut() else {
+        return line.error(format!("{task} is in no lane: a `lane` line comes first"));
+    };
+    lane.order.push(task);
+    let waits = if line.eat("after ") { line.list(|line| id(line, "t"))? } else { Vec::new() };
+    if waits.is_empty() {
+        return Ok(());
+    }
+    // A typing error in the number must not ask for gigabytes.
+    if task.index() >= MOST_TASKS {
+        return line.error(format!("{task} is beyond the {MOST_TASKS} tasks a text may have"));
+    }
+    while schedule.waits.len() <= task.index() {
+        schedule.waits.push(Vec::new());
+    }
+    schedule.waits[task] = waits;
+    Ok(())
+}
+
+/// More tasks than anybody reads as text.
+const MOST_TASKS: usize = 1 << 24;
 
 fn place<I: Id>(
     table: &mut IdVec<I, Option<Place>>,

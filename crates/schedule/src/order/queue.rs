@@ -1,0 +1,110 @@
+//! The ready tasks of every device and which of them is next.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use phalanx_ir::IdVec;
+use phalanx_ir::tasks::{TaskGraph, TaskId, TaskOp};
+
+use super::pipeline::Pipeline;
+use crate::index::Index;
+
+/// Ready tasks, the earliest microbatch first, then as listed.
+type Ready = BinaryHeap<Reverse<(u32, TaskId)>>;
+
+/// The ready tasks of one device.
+#[derive(Default)]
+struct Queue {
+    /// Sends: they take no time and others wait for them.
+    sends: Ready,
+    /// Without a pipeline everything else; with one the forward tasks of microbatches already begun.
+    open: Ready,
+    /// Backward tasks of a pipeline.
+    backward: Ready,
+    /// Forward tasks of microbatches not yet begun.
+    closed: Ready,
+    /// The microbatch of the forward task that ran last, if no other task has run since.
+    forward: Option<u32>,
+}
+
+pub(super) struct Queues {
+    lanes: Vec<Queue>,
+    /// The round of every task, and whether it is a send that goes first.
+    rounds: IdVec<TaskId, (u32, bool)>,
+    pipeline: Option<Pipeline>,
+}
+
+impl Queues {
+    pub fn new(tasks: &TaskGraph, index: &Index, pipeline: Option<Pipeline>) -> Self {
+        let several = index.devices.len() > 1;
+        let round = |id, microbatch| pipeline.as_ref().map_or(microbatch, |pipeline| pipeline.rounds[id]);
+        let rounds = tasks.tasks.iter().map(|(id, task)| {
+            (round(id, task.microbatch), several && matches!(task.op, TaskOp::Send { .. }))
+        });
+        let lanes = index.devices.iter().map(|_| Queue::default()).collect();
+        Queues { lanes, rounds: rounds.collect(), pipeline }
+    }
+
+    /// `task` is ready.
+    pub fn push(&mut self, lane: usize, task: TaskId) {
+        let (round, is_send) = self.rounds[task];
+        let queue = &mut self.lanes[lane];
+        let ready = match &self.pipeline {
+            _ if is_send => &mut queue.sends,
+            Some(pipeline) if pipeline.is_backward(task) => &mut queue.backward,
+            Some(pipeline) if !pipeline.has_begun(lane, round) => &mut queue.closed,
+            _ => &mut queue.open,
+        };
+        ready.push(Reverse((round, task)));
+    }
+
+    /// The task that the device starts now, if there is one.
+    pub fn pop(&mut self, lane: usize) -> Option<TaskId> {
+        let queue = &mut self.lanes[lane];
+        if let Some(Reverse((_, task))) = queue.sends.pop() {
+            return Some(task);
+        }
+        // A forward pass once begun goes on, so that the next stage gets it; otherwise backward tasks come first, so that
+        // activations go.
+        let goes_on = queue.open.peek().is_some_and(|&Reverse((round, _))| queue.forward == Some(round));
+        if !goes_on && let Some(Reverse((_, task))) = queue.backward.pop() {
+            queue.forward = None;
+            return Some(task);
+        }
+        if let Some(Reverse((round, task))) = queue.open.pop() {
+            queue.forward = Some(round);
+            return Some(task);
+        }
+        let allowed = self.pipeline.as_ref().is_some_and(|pipeline| pipeline.allows(lane));
+        if allowed { self.begin(lane) } else { None }
+    }
+
+    /// Begins the next microbatch of some device against the limit: the earliest that is ready.
+    pub fn lift(&mut self) -> Option<(usize, TaskId)> {
+        let first = |lane: &usize| self.lanes[*lane].closed.peek().map(|&Reverse(key)| key);
+        let ready = (0..self.lanes.len()).filter(|lane| first(lane).is_some());
+        let lane = ready.min_by_key(|lane| first(lane))?;
+        Some((lane, self.begin(lane)?))
+    }
+
+    /// `task` has run.
+    pub fn complete(&mut self, lane: usize, task: TaskId) {
+        if let Some(pipeline) = &mut self.pipeline {
+            pipeline.complete(lane, self.rounds[task].0);
+        }
+    }
+
+    fn begin(&mut self, lane: usize) -> Option<TaskId> {
+        let queue = &mut self.lanes[lane];
+        let Reverse((round, task)) = queue.closed.pop()?;
+        while let Some(&Reverse(key)) = queue.closed.peek()
+            && key.0 == round
+        {
+            queue.closed.pop();
+            queue.open.push(Reverse(key));
+        }
+        queue.forward = Some(round);
+        self.pipeline.as_mut()?.begin(lane, round);
+        Some(task)
+    }
+}
