@@ -1,27 +1,48 @@
 //! Collecting operations before they are frozen.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
-use crate::{Operation, Port, Program, ProgramError, Slice};
+use crate::{Lane, Operation, Port, Program, ProgramError, Slice, Wait};
 
-/// Collects a program.
+/// Collects a program, lane after lane.
 pub struct Builder {
     program: Program,
     kernels: HashMap<String, u32>,
     labels: HashMap<String, u32>,
 }
 
+/// An operation about to be added.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Draft<'a> {
+    /// The kernel's name.
+    pub kernel: &'a str,
+    /// Where it comes from, for people.
+    pub label: &'a str,
+    /// Parameter words.
+    pub words: &'a [u64],
+    /// Slices only read.
+    pub reads: &'a [Slice],
+    /// Slices written.
+    pub writes: &'a [Slice],
+    /// Working memory; may be empty.
+    pub scratch: Slice,
+    /// What must be complete before.
+    pub waits: &'a [Wait],
+}
+
 impl Builder {
-    /// Starts a program whose arena has `arena` bytes.
-    pub fn new(name: &str, arena: u64) -> Self {
+    /// Starts a program.
+    pub fn new(name: &str) -> Self {
         let program = Program {
             name: name.to_string(),
-            arena,
             kernels: Vec::new(),
             labels: Vec::new(),
+            lanes: Vec::new(),
             operations: Vec::new(),
             slices: Vec::new(),
             words: Vec::new(),
+            waits: Vec::new(),
             ports: Vec::new(),
         };
         Builder { program, kernels: HashMap::new(), labels: HashMap::new() }
@@ -32,21 +53,28 @@ impl Builder {
         self.program.ports.push(port);
     }
 
-    /// Adds an operation after the ones before.
-    pub fn operation(
-        &mut self,
-        kernel: &str,
-        label: &str,
-        words: &[u64],
-        [reads, writes]: [&[Slice]; 2],
-        scratch: Slice,
-    ) {
-        let kernel = intern(&mut self.kernels, &mut self.program.kernels, kernel);
-        let label = intern(&mut self.labels, &mut self.program.labels, label);
-        let words = append(&mut self.program.words, words);
-        let reads = append(&mut self.program.slices, reads);
-        let writes = append(&mut self.program.slices, writes);
-        self.program.operations.push(Operation { kernel, label, words, reads, writes, scratch });
+    /// Starts the lane of a device whose arena has `arena` bytes; its number. The operations that follow are its.
+    pub fn lane(&mut self, device: u32, arena: u64) -> u32 {
+        let start = position_of(self.program.operations.len());
+        self.program.lanes.push(Lane { device, arena, operations: start..start });
+        position_of(self.program.lanes.len() - 1)
+    }
+
+    /// Adds an operation to the lane started last, after the ones before.
+    pub fn operation(&mut self, draft: Draft<'_>) {
+        let program = &mut self.program;
+        let operation = Operation {
+            kernel: intern(&mut self.kernels, &mut program.kernels, draft.kernel),
+            label: intern(&mut self.labels, &mut program.labels, draft.label),
+            words: append(&mut program.words, draft.words),
+            reads: append(&mut program.slices, draft.reads),
+            writes: append(&mut program.slices, draft.writes),
+            scratch: draft.scratch,
+            waits: append(&mut program.waits, draft.waits),
+        };
+        program.operations.push(operation);
+        let lane = program.lanes.last_mut().expect("a lane is started before its operations");
+        lane.operations.end = position_of(program.operations.len());
     }
 
     /// Checks and freezes the program.
@@ -66,7 +94,7 @@ fn intern(known: &mut HashMap<String, u32>, names: &mut Vec<String>, name: &str)
     position
 }
 
-fn append<T: Copy>(all: &mut Vec<T>, more: &[T]) -> std::ops::Range<u32> {
+fn append<T: Copy>(all: &mut Vec<T>, more: &[T]) -> Range<u32> {
     let start = position_of(all.len());
     all.extend_from_slice(more);
     start..position_of(all.len())

@@ -1,17 +1,23 @@
 //! The frozen step: flat arrays that a runtime replays without looking anything up.
 //!
+//! A program is a list of operations for each device, its *lane*. A lane runs its operations in order in its own arena;
+//! lanes meet in [`Wait`]s, and bytes change lanes only in operations of the kernel [`RECEIVE`].
+//!
 //! A [`Builder`] collects operations, [`Builder::finish`] checks them and freezes them into a [`Program`]. A program
 //! names kernels but knows none; it knows bytes and element types but no operators. What holds for every program is
 //! listed in `verify`. Its text form is also how it is stored and sent.
 #![forbid(unsafe_code)]
 
 mod builder;
+mod cover;
 mod text;
 mod verify;
 
-pub use builder::Builder;
+pub use builder::{Builder, Draft};
+pub use phalanx_ir::MAX_RANK;
 pub use verify::ProgramError;
 
+use std::fmt;
 use std::ops::Range;
 
 use phalanx_ir::TensorType;
@@ -19,12 +25,18 @@ use phalanx_ir::TensorType;
 /// Arenas and slices start on multiples of this many bytes.
 pub const ALIGNMENT: u64 = 64;
 
-/// The most slices an operation reads, and the most it writes.
+/// The most slices an ordinary operation reads, and the most it writes.
 pub const MAX_SLICES: usize = 16;
 
-/// A range of an arena.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The kernel that moves bytes between lanes. The runtime executes it itself; it has any number of slices, and its
+/// words describe what goes where.
+pub const RECEIVE: &str = "receive";
+
+/// A range of a lane's arena.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slice {
+    /// Whose arena.
+    pub lane: u32,
     /// The first byte.
     pub offset: u64,
     /// How many bytes.
@@ -32,11 +44,19 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// Whether the two share a byte.
-    pub fn overlaps(self, other: Slice) -> bool {
-        let end = |slice: Slice| slice.offset.saturating_add(slice.bytes);
-        self.offset < end(other) && other.offset < end(self)
+    /// The byte after the last one.
+    pub fn end(self) -> u64 {
+        self.offset.saturating_add(self.bytes)
     }
+}
+
+/// An operation of another lane that must be complete, in this run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Which lane.
+    pub lane: u32,
+    /// The operation's place in that lane.
+    pub position: u32,
 }
 
 /// One kernel execution: ranges of the program's flat arrays.
@@ -54,6 +74,19 @@ pub struct Operation {
     pub writes: Range<u32>,
     /// Working memory; may be empty.
     pub scratch: Slice,
+    /// What must be complete before; see [`Program::waits`].
+    pub waits: Range<u32>,
+}
+
+/// The operations of one device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lane {
+    /// The device's number.
+    pub device: u32,
+    /// Bytes of its arena: the device's peak memory.
+    pub arena: u64,
+    /// Its part of [`Program::operations`].
+    pub operations: Range<u32>,
 }
 
 /// What the host does with a port.
@@ -76,22 +109,34 @@ pub struct Port {
     pub name: String,
     /// What it is for.
     pub kind: PortKind,
-    /// Element type and extents.
+    /// Element type and extents of the whole tensor.
+    pub ty: TensorType,
+    /// Where it lies. The same rectangle may occur on several lanes.
+    pub tiles: Vec<PortTile>,
+}
+
+/// A rectangle of a tensor in one lane's arena.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortTile {
+    /// The coordinates of its first element in the tensor.
+    pub origin: Vec<usize>,
+    /// Element type and extents of the rectangle.
     pub ty: TensorType,
     /// Where it lies.
     pub slice: Slice,
 }
 
-/// A whole step, frozen. Operations run in order on one device.
+/// A whole step, frozen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     pub(crate) name: String,
-    pub(crate) arena: u64,
     pub(crate) kernels: Vec<String>,
     pub(crate) labels: Vec<String>,
+    pub(crate) lanes: Vec<Lane>,
     pub(crate) operations: Vec<Operation>,
     pub(crate) slices: Vec<Slice>,
     pub(crate) words: Vec<u64>,
+    pub(crate) waits: Vec<Wait>,
     pub(crate) ports: Vec<Port>,
 }
 
@@ -101,9 +146,9 @@ impl Program {
         &self.name
     }
 
-    /// Bytes of the arena: the peak memory of a run.
+    /// Bytes of all arenas together: the peak memory of a run.
     pub fn arena(&self) -> u64 {
-        self.arena
+        self.lanes.iter().fold(0, |sum, lane| sum.saturating_add(lane.arena))
     }
 
     /// Names of the kernels used, in order of first use.
@@ -111,9 +156,19 @@ impl Program {
         &self.kernels
     }
 
-    /// All operations, in order.
+    /// The lanes.
+    pub fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    /// All operations: lane after lane, those of a lane in order.
     pub fn operations(&self) -> &[Operation] {
         &self.operations
+    }
+
+    /// The operations of a lane, in order.
+    pub fn operations_of(&self, lane: &Lane) -> &[Operation] {
+        &self.operations[as_usize(&lane.operations)]
     }
 
     /// Everything the host can reach.
@@ -136,6 +191,11 @@ impl Program {
         &self.words[as_usize(&operation.words)]
     }
 
+    /// What an operation waits for in other lanes.
+    pub fn waits(&self, operation: &Operation) -> &[Wait] {
+        &self.waits[as_usize(&operation.waits)]
+    }
+
     /// The slices in `range`.
     pub fn slices(&self, range: &Range<u32>) -> &[Slice] {
         &self.slices[as_usize(range)]
@@ -143,7 +203,19 @@ impl Program {
 
     /// A fingerprint of everything in the program: equal programs have equal ones.
     pub fn hash(&self) -> u128 {
-        xxhash_rust::xxh3::xxh3_128(self.to_string().as_bytes())
+        let mut hasher = Fingerprint(xxhash_rust::xxh3::Xxh3::new());
+        fmt::Write::write_fmt(&mut hasher, format_args!("{self}")).expect("hashing takes any text");
+        hasher.0.digest128()
+    }
+}
+
+/// Hashes text while it is written: that of a large program would not fit in memory.
+struct Fingerprint(xxhash_rust::xxh3::Xxh3);
+
+impl fmt::Write for Fingerprint {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.update(text.as_bytes());
+        Ok(())
     }
 }
 

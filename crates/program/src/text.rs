@@ -2,18 +2,24 @@
 //!
 //! ```text
 //! program @line {
-//!   arena 192
-//!   param "w" f32[1, 2] at 64
-//!   linear [4, 1, 2] 0+32, 64+8 -> 128+16 scratch 0+0 of "y"
+//!   param "w" f32[2, 2]
+//!     tile f32[1, 2] at [0, 0] in 0/64
+//!     tile f32[1, 2] at [1, 0] in 1/64
+//!   lane dev0 arena 192
+//!     run linear [4, 1, 2] 0+32, 64+8 -> 128+16 scratch 0+0 of "y"
+//!   lane dev1 arena 192
+//!     run receive [0, 16] 0/128+16 -> 128+16 scratch 0+0 of "y" after 0/0
 //! }
 //! ```
+//!
+//! A slice is `offset+bytes`, with `lane/` before it if it is not the operation's own lane; a wait is `lane/position`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use phalanx_ir::text::{Block, Cursor, ParseError, block};
 
-use crate::{Builder, Port, PortKind, Program, Slice};
+use crate::{Builder, Draft, Lane, Operation, Port, PortKind, PortTile, Program, Slice, Wait};
 
 const KINDS: [(PortKind, &str); 4] = [
     (PortKind::Input, "input"),
@@ -24,36 +30,75 @@ const KINDS: [(PortKind, &str); 4] = [
 
 impl fmt::Display for Slice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}+{}", self.offset, self.bytes)
+        write!(f, "{}/{}+{}", self.lane, self.offset, self.bytes)
+    }
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = KINDS.iter().find(|(kind, _)| *kind == self.kind).map_or("", |(_, name)| name);
+        writeln!(f, "  {kind} \"{}\" {}", self.name, self.ty)?;
+        for PortTile { origin, ty, slice } in &self.tiles {
+            write!(f, "    tile {ty} at [")?;
+            print_list(f, origin, |f, coordinate| write!(f, "{coordinate}"))?;
+            writeln!(f, "] in {}/{}", slice.lane, slice.offset)?;
+        }
+        Ok(())
     }
 }
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |slices: &[Slice]| slices.iter().map(Slice::to_string).collect::<Vec<_>>().join(", ");
         writeln!(f, "program @{} {{", self.name)?;
-        writeln!(f, "  arena {}", self.arena)?;
-        for port in &self.ports {
-            let kind = KINDS.iter().find(|(kind, _)| *kind == port.kind).map_or("", |(_, name)| name);
-            writeln!(f, "  {kind} \"{}\" {} at {}", port.name, port.ty, port.slice.offset)?;
-        }
-        for operation in &self.operations {
-            let words: Vec<_> = self.words(operation).iter().map(u64::to_string).collect();
-            write!(f, "  run {} [{}] ", self.kernels[operation.kernel as usize], words.join(", "))?;
-            let reads = self.slices(&operation.reads);
-            write!(f, "{}{}-> ", list(reads), if reads.is_empty() { "" } else { " " })?;
-            let writes = self.slices(&operation.writes);
-            write!(
-                f,
-                "{}{}scratch {}",
-                list(writes),
-                if writes.is_empty() { "" } else { " " },
-                operation.scratch
-            )?;
-            writeln!(f, " of \"{}\"", self.label(operation))?;
+        self.ports.iter().try_for_each(|port| write!(f, "{port}"))?;
+        for (number, lane) in self.lanes.iter().enumerate() {
+            let Lane { device, arena, .. } = lane;
+            writeln!(f, "  lane dev{device} arena {arena}")?;
+            for operation in self.operations_of(lane) {
+                self.print_operation(f, number as u32, operation)?;
+            }
         }
         write!(f, "}}")
     }
+}
+
+impl Program {
+    fn print_operation(&self, f: &mut fmt::Formatter<'_>, lane: u32, operation: &Operation) -> fmt::Result {
+        let slice = |f: &mut fmt::Formatter<'_>, slice: &Slice| match slice.lane == lane {
+            true => write!(f, "{}+{}", slice.offset, slice.bytes),
+            false => write!(f, "{slice}"),
+        };
+        write!(f, "    run {} [", self.kernel(operation))?;
+        print_list(f, self.words(operation), |f, word| write!(f, "{word}"))?;
+        write!(f, "] ")?;
+        let (reads, writes) = (self.slices(&operation.reads), self.slices(&operation.writes));
+        print_list(f, reads, slice)?;
+        write!(f, "{}-> ", if reads.is_empty() { "" } else { " " })?;
+        print_list(f, writes, slice)?;
+        write!(f, "{}scratch ", if writes.is_empty() { "" } else { " " })?;
+        slice(f, &operation.scratch)?;
+        write!(f, " of \"{}\"", self.label(operation))?;
+        let waits = self.waits(operation);
+        if !waits.is_empty() {
+            write!(f, " after ")?;
+            print_list(f, waits, |f, wait| write!(f, "{}/{}", wait.lane, wait.position))?;
+        }
+        writeln!(f)
+    }
+}
+
+fn print_list<T>(
+    f: &mut fmt::Formatter<'_>,
+    items: &[T],
+    print: impl Fn(&mut fmt::Formatter<'_>, &T) -> fmt::Result,
+) -> fmt::Result {
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
+            write!(f, ", ")?;
+        }
+        print(f, item)?;
+    }
+    Ok(())
 }
 
 impl FromStr for Program {
@@ -61,59 +106,111 @@ impl FromStr for Program {
 
     /// Parses and verifies what `Display` prints.
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let Block { name, lines, .. } = block(text, "program")?;
-        let mut lines = lines.into_iter();
-        let Some(mut head) = lines.next() else {
-            return Err(ParseError { line: 1, message: "expected `arena` and its bytes".into() });
-        };
-        head.expect("arena")?;
-        let mut builder = Builder::new(&name, head.parse("a size")?);
+        let Block { name, lines, end } = block(text, "program")?;
+        let mut builder = Builder::new(&name);
+        let mut port: Option<Port> = None;
+        let mut lane = None;
         for mut line in lines {
-            match line.eat("run ") {
-                true => parse_operation(&mut builder, &mut line)?,
-                false => builder.port(parse_port(&mut line)?),
+            if line.eat("tile ") {
+                let Some(port) = &mut port else { return line.error("a tile stands under its tensor") };
+                port.tiles.push(parse_tile(&mut line)?);
+            } else {
+                port.take().into_iter().for_each(|port| builder.port(port));
+                if line.eat("run ") {
+                    let Some(lane) = lane else { return line.error("an operation stands under its lane") };
+                    parse_operation(&mut builder, &mut line, lane)?;
+                } else if line.eat("lane ") {
+                    lane = Some(parse_lane(&mut builder, &mut line)?);
+                } else {
+                    port = Some(parse_port(&mut line)?);
+                }
             }
             if !line.at_end() {
                 return line.error("text is left over at the end");
             }
         }
-        builder.finish().or_else(|errors| head.error(format!("not a sound program: {}", errors[0])))
+        port.into_iter().for_each(|port| builder.port(port));
+        builder.finish().or_else(|errors| end.error(format!("not a sound program: {}", errors[0])))
     }
 }
 
 fn parse_port(line: &mut Cursor<'_>) -> Result<Port, ParseError> {
     let word = line.word()?;
     let Some(&(kind, _)) = KINDS.iter().find(|(_, name)| *name == word) else {
-        return line.error(format!("`{word}` is neither `run` nor input, param, state, output"));
+        return line.error(format!("`{word}` is none of run, lane, tile, input, param, state, output"));
     };
-    let name = line.quoted()?.to_string();
-    let ty = line.tensor_type()?;
-    line.expect("at")?;
-    let slice = Slice { offset: line.parse("an offset")?, bytes: ty.bytes() as u64 };
-    Ok(Port { name, kind, ty, slice })
+    Ok(Port { name: line.quoted()?.to_string(), kind, ty: line.tensor_type()?, tiles: Vec::new() })
 }
 
-fn parse_operation(builder: &mut Builder, line: &mut Cursor<'_>) -> Result<(), ParseError> {
+fn parse_tile(line: &mut Cursor<'_>) -> Result<PortTile, ParseError> {
+    let ty = line.tensor_type()?;
+    line.expect("at")?;
+    let origin = line.extents()?;
+    line.expect("in")?;
+    let (lane, offset) = parse_pair(line, '/', "a place like 0/64")?;
+    let Ok(lane) = u32::try_from(lane) else { return line.error(format!("{lane} is not a lane")) };
+    let slice = Slice { lane, offset, bytes: ty.bytes() as u64 };
+    Ok(PortTile { origin, ty, slice })
+}
+
+fn parse_lane(builder: &mut Builder, line: &mut Cursor<'_>) -> Result<u32, ParseError> {
+    let word = line.word()?;
+    let Some(device) = word.strip_prefix("dev").and_then(|number| number.parse().ok()) else {
+        return line.error(format!("`{word}` is not a device like dev0"));
+    };
+    line.expect("arena")?;
+    Ok(builder.lane(device, line.parse("a size")?))
+}
+
+fn parse_operation(builder: &mut Builder, line: &mut Cursor<'_>, lane: u32) -> Result<(), ParseError> {
     let kernel = line.word()?;
     line.expect("[")?;
     let words = if line.peek("]") { Vec::new() } else { line.list(|c| c.parse("a parameter word"))? };
     line.expect("]")?;
-    let reads = if line.peek("->") { Vec::new() } else { line.list(parse_slice)? };
+    let slice = |line: &mut Cursor<'_>| parse_slice(line, lane);
+    let reads = if line.peek("->") { Vec::new() } else { line.list(slice)? };
     line.expect("->")?;
-    let writes = if line.peek("scratch") { Vec::new() } else { line.list(parse_slice)? };
+    let writes = if line.peek("scratch") { Vec::new() } else { line.list(slice)? };
     line.expect("scratch")?;
-    let scratch = parse_slice(line)?;
+    let scratch = parse_slice(line, lane)?;
     line.expect("of")?;
     let label = line.quoted()?;
-    builder.operation(kernel, label, &words, [&reads, &writes], scratch);
+    let waits = if line.eat("after ") { line.list(parse_wait)? } else { Vec::new() };
+    builder.operation(Draft {
+        kernel,
+        label,
+        words: &words,
+        reads: &reads,
+        writes: &writes,
+        scratch,
+        waits: &waits,
+    });
     Ok(())
 }
 
-fn parse_slice(line: &mut Cursor<'_>) -> Result<Slice, ParseError> {
+fn parse_slice(line: &mut Cursor<'_>, own: u32) -> Result<Slice, ParseError> {
     let word = line.word()?;
-    let parts = word.split_once('+').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-    match parts {
-        Some((offset, bytes)) => Ok(Slice { offset, bytes }),
-        None => line.error(format!("`{word}` is not a slice like 64+128")),
+    let (lane, place) = match word.split_once('/') {
+        Some((lane, place)) => (lane.parse().ok(), place),
+        None => (Some(own), word),
+    };
+    let place = place.split_once('+').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+    match lane.zip(place) {
+        Some((lane, (offset, bytes))) => Ok(Slice { lane, offset, bytes }),
+        None => line.error(format!("`{word}` is not a slice like 64+128 or 1/64+128")),
     }
+}
+
+fn parse_wait(line: &mut Cursor<'_>) -> Result<Wait, ParseError> {
+    let (lane, position) = parse_pair(line, '/', "a wait like 1/7")?;
+    match (u32::try_from(lane), u32::try_from(position)) {
+        (Ok(lane), Ok(position)) => Ok(Wait { lane, position }),
+        _ => line.error(format!("{lane}/{position} is not a wait like 1/7")),
+    }
+}
+
+fn parse_pair(line: &mut Cursor<'_>, between: char, what: &str) -> Result<(u64, u64), ParseError> {
+    let word = line.word()?;
+    let parts = word.split_once(between).and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+    parts.map_or_else(|| line.error(format!("`{word}` is not {what}")), Ok)
 }

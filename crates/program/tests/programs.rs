@@ -1,41 +1,80 @@
 //! Building, checking, printing and fingerprinting programs.
 
-use phalanx_ir::TensorType;
-use phalanx_program::{Builder, MAX_SLICES, Port, PortKind, Program, ProgramError, Slice};
+#[path = "programs/lanes.rs"]
+mod lanes;
 
-const NONE: Slice = Slice { offset: 0, bytes: 0 };
+use phalanx_ir::TensorType;
+use phalanx_program::{Builder, Draft, MAX_SLICES, Port, PortKind, PortTile, Program, ProgramError, Slice};
+
+const NONE: Slice = Slice { lane: 0, offset: 0, bytes: 0 };
 
 fn slice(offset: u64, bytes: u64) -> Slice {
-    Slice { offset, bytes }
+    Slice { lane: 0, offset, bytes }
+}
+
+/// A tensor that is one tile.
+fn whole(name: &str, kind: PortKind, ty: TensorType, slice: Slice) -> Port {
+    let tile = PortTile { origin: vec![0; ty.shape.rank()], ty: ty.clone(), slice };
+    Port { name: name.into(), kind, ty, tiles: vec![tile] }
 }
 
 fn port(name: &str, kind: PortKind, offset: u64) -> Port {
-    let ty = TensorType::f32([4]);
-    Port { name: name.into(), kind, slice: slice(offset, 16), ty }
+    whole(name, kind, TensorType::f32([4]), slice(offset, 16))
+}
+
+fn one_lane(name: &str, arena: u64) -> Builder {
+    let mut builder = Builder::new(name);
+    builder.lane(0, arena);
+    builder
 }
 
 /// Three kernels on four tensors, one used twice, with and without operands, words and working memory.
 fn sample() -> Builder {
-    let mut builder = Builder::new("sample", 512);
+    let mut builder = one_lane("sample", 512);
     builder.port(port("x", PortKind::Input, 0));
     builder.port(port("w", PortKind::Param, 64));
     builder.port(port("m", PortKind::State, 128));
     builder.port(port("y", PortKind::Output, 192));
-    builder.operation("fill", "start", &[], [&[], &[slice(256, 16)]], NONE);
-    builder.operation(
-        "mul",
-        "layer one",
-        &[4, u64::MAX],
-        [&[slice(0, 16), slice(64, 16)], &[slice(192, 16)]],
-        NONE,
-    );
-    builder.operation("fill", "layer one", &[7], [&[], &[slice(128, 16)]], slice(320, 100));
-    builder.operation("move", "end", &[1, 2, 3], [&[slice(256, 16)], &[slice(448, 8), slice(64, 16)]], NONE);
+    builder.operation(Draft {
+        kernel: "fill",
+        label: "start",
+        writes: &[slice(256, 16)],
+        ..Draft::default()
+    });
+    builder.operation(Draft {
+        kernel: "mul",
+        label: "layer one",
+        words: &[4, u64::MAX],
+        reads: &[slice(0, 16), slice(64, 16)],
+        writes: &[slice(192, 16)],
+        ..Draft::default()
+    });
+    builder.operation(Draft {
+        kernel: "fill",
+        label: "layer one",
+        words: &[7],
+        writes: &[slice(128, 16)],
+        scratch: slice(320, 100),
+        ..Draft::default()
+    });
+    builder.operation(Draft {
+        kernel: "move",
+        label: "end",
+        words: &[1, 2, 3],
+        reads: &[slice(256, 16)],
+        writes: &[slice(448, 8), slice(64, 16)],
+        ..Draft::default()
+    });
     builder
 }
 
 fn sound() -> Program {
     sample().finish().expect("the sample is sound")
+}
+
+/// An operation without words and waits.
+fn plain<'a>(reads: &'a [Slice], writes: &'a [Slice], scratch: Slice) -> Draft<'a> {
+    Draft { kernel: "k", label: "l", reads, writes, scratch, ..Draft::default() }
 }
 
 #[test]
@@ -53,6 +92,7 @@ fn what_was_built_can_be_read() {
     assert_eq!(third.scratch, slice(320, 100));
     assert!(program.words(first).is_empty() && program.slices(&first.reads).is_empty());
     assert_eq!(program.ports().len(), 4);
+    assert_eq!(program.operations_of(&program.lanes()[0]).len(), 4);
 }
 
 #[test]
@@ -62,21 +102,24 @@ fn the_text_parses_to_the_same_program() {
     assert_eq!(text.parse::<Program>().expect("a printed program parses"), program);
     assert_eq!(
         text,
-        "program @sample {\n  arena 512\n  input \"x\" f32[4] at 0\n  param \"w\" f32[4] at 64\n  \
-         state \"m\" f32[4] at 128\n  output \"y\" f32[4] at 192\n  \
-         run fill [] -> 256+16 scratch 0+0 of \"start\"\n  \
-         run mul [4, 18446744073709551615] 0+16, 64+16 -> 192+16 scratch 0+0 of \"layer one\"\n  \
-         run fill [7] -> 128+16 scratch 320+100 of \"layer one\"\n  \
+        "program @sample {\n  input \"x\" f32[4]\n    tile f32[4] at [0] in 0/0\n  param \"w\" f32[4]\n    \
+         tile f32[4] at [0] in 0/64\n  state \"m\" f32[4]\n    tile f32[4] at [0] in 0/128\n  \
+         output \"y\" f32[4]\n    tile f32[4] at [0] in 0/192\n  lane dev0 arena 512\n    \
+         run fill [] -> 256+16 scratch 0+0 of \"start\"\n    \
+         run mul [4, 18446744073709551615] 0+16, 64+16 -> 192+16 scratch 0+0 of \"layer one\"\n    \
+         run fill [7] -> 128+16 scratch 320+100 of \"layer one\"\n    \
          run move [1, 2, 3] 256+16 -> 448+8, 64+16 scratch 0+0 of \"end\"\n}"
     );
-    let empty = Builder::new("empty", 0).finish().expect("nothing is sound");
-    assert_eq!(empty.to_string().parse::<Program>().expect("an empty program parses"), empty);
+    for empty in [Builder::new("empty"), one_lane("idle", 0)] {
+        let empty = empty.finish().expect("nothing is sound");
+        assert_eq!(empty.to_string().parse::<Program>().expect("an empty program parses"), empty);
+    }
 }
 
 #[test]
 fn an_operation_may_write_nothing() {
-    let mut builder = Builder::new("sink", 64);
-    builder.operation("check", "x", &[], [&[slice(0, 16)], &[]], NONE);
+    let mut builder = one_lane("sink", 64);
+    builder.operation(plain(&[slice(0, 16)], &[], NONE));
     let program = builder.finish().expect("a program may only look");
     assert_eq!(program.to_string().parse::<Program>().expect("its text parses"), program);
 }
@@ -90,11 +133,12 @@ fn every_field_is_in_the_hash() {
     let changes = [
         ("@sample", "@other"),
         ("arena 512", "arena 576"),
+        ("lane dev0", "lane dev1"),
         ("input \"x\"", "input \"z\""),
         ("input \"x\"", "param \"x\""),
-        ("f32[4] at 0", "i32[4] at 0"),
-        ("f32[4] at 0", "f32[2, 2] at 0"),
-        ("f32[4] at 192", "f32[4] at 384"),
+        ("f32[4]\n    tile f32[4] at [0]", "i32[4]\n    tile i32[4] at [0]"),
+        ("f32[4]\n    tile f32[4] at [0]", "f32[2, 2]\n    tile f32[2, 2] at [0, 0]"),
+        ("at [0] in 0/192", "at [0] in 0/384"),
         ("run mul", "run div"),
         ("[4, 18446744073709551615]", "[4, 18446744073709551614]"),
         ("[4, 18446744073709551615]", "[4]"),
@@ -114,7 +158,7 @@ fn every_field_is_in_the_hash() {
         hashes.push(changed.hash());
     }
     let mut swapped: Vec<_> = text.lines().collect();
-    swapped.swap(6, 7);
+    swapped.swap(10, 11);
     let swapped: Program = swapped.join("\n").parse().expect("another order parses");
     assert!(!hashes.contains(&swapped.hash()), "the order of operations counts");
 }
@@ -136,15 +180,14 @@ fn slices_are_aligned_and_inside_the_arena() {
                 1 => (good, wrong, NONE),
                 _ => (NONE, good, wrong),
             };
-            builder.operation("k", "odd", &[], [&[read], &[write]], scratch);
-            let Slice { offset, bytes } = wrong;
-            let what = "operation 4 (k of odd)".to_string();
-            let expected = ProgramError::Slice { what, offset, bytes, arena: 512 };
+            builder.operation(plain(&[read], &[write], scratch));
+            let Slice { lane, offset, bytes } = wrong;
+            let what = "operation 4 (k of l)".to_string();
+            let expected = ProgramError::Slice { what, lane, offset, bytes, arena: 512 };
             assert!(errors(builder).contains(&expected), "{wrong:?} as operand {place}");
         }
         let mut builder = sample();
-        let ty = TensorType::f32([4]);
-        builder.port(Port { name: "odd".into(), kind: PortKind::Output, ty, slice: wrong });
+        builder.port(whole("odd", PortKind::Output, TensorType::f32([4]), wrong));
         let found = errors(builder);
         assert!(matches!(&found[0], ProgramError::Slice { what, .. } if what == "port `odd`"), "{found:?}");
     }
@@ -162,12 +205,12 @@ fn a_written_slice_overlaps_nothing() {
         (&[], &[a], b),
     ];
     for (reads, writes, scratch) in clashes {
-        let mut builder = Builder::new("clash", 256);
-        builder.operation("k", "l", &[], [reads, writes], scratch);
+        let mut builder = one_lane("clash", 256);
+        builder.operation(plain(reads, writes, scratch));
         assert_eq!(errors(builder), [ProgramError::Overlap { what: "operation 0 (k of l)".into() }]);
     }
-    let mut builder = Builder::new("fine", 256);
-    builder.operation("k", "l", &[], [&[a, b, a], &[c]], slice(128, 64));
+    let mut builder = one_lane("fine", 256);
+    builder.operation(plain(&[a, b, a], &[c], slice(128, 64)));
     builder.finish().expect("reads may overlap each other, and neighbours are apart");
 }
 
@@ -178,10 +221,14 @@ fn an_operation_has_a_limited_number_of_operands() {
     for (operands, sound) in
         [([most, &[][..]], true), ([&[][..], most], true), ([&slices, &[]], false), ([&[], &slices], false)]
     {
-        let mut builder = Builder::new("many", 4096);
-        builder.operation("k", "l", &[], operands, NONE);
+        let mut builder = one_lane("many", 4096);
+        builder.operation(plain(operands[0], operands[1], NONE));
         let expected = ProgramError::TooMany { what: "operation 0 (k of l)".into(), found: MAX_SLICES + 1 };
         assert_eq!(builder.finish().err(), (!sound).then_some(vec![expected]));
+        let mut builder = one_lane("many", 4096);
+        builder
+            .operation(Draft { kernel: phalanx_program::RECEIVE, ..plain(operands[0], operands[1], NONE) });
+        builder.finish().expect("a movement has any number");
     }
 }
 
@@ -191,7 +238,7 @@ fn ports_have_their_own_name_and_the_bytes_of_their_type() {
     builder.port(port("x", PortKind::Output, 384));
     assert_eq!(errors(builder), [ProgramError::Port { name: "x".into() }]);
     let mut builder = sample();
-    builder.port(Port { slice: slice(384, 12), ..port("short", PortKind::Input, 384) });
+    builder.port(whole("short", PortKind::Input, TensorType::f32([4]), slice(384, 12)));
     let found = errors(builder);
     assert_eq!(found, [ProgramError::Port { name: "short".into() }]);
     assert_eq!(found[0].to_string(), "port `short` is named twice or does not have the bytes of its type");
@@ -201,7 +248,7 @@ fn ports_have_their_own_name_and_the_bytes_of_their_type() {
 fn all_errors_are_reported() {
     let mut builder = sample();
     builder.port(port("x", PortKind::Output, 384));
-    builder.operation("k", "l", &[], [&[slice(8, 8)], &[slice(1024, 8)]], NONE);
+    builder.operation(plain(&[slice(8, 8)], &[slice(1024, 8)], NONE));
     assert_eq!(errors(builder).len(), 3);
 }
 
@@ -211,9 +258,14 @@ fn unsound_and_malformed_texts_are_refused() {
     let changes = [
         ("arena 512", "arena 128", "not a sound program"),
         ("arena 512", "arena", "expected"),
-        ("input \"x\"", "inlet \"x\"", "neither `run` nor"),
+        ("lane dev0", "lane zero", "not a device"),
+        ("input \"x\"", "inlet \"x\"", "none of run"),
+        ("  input \"x\" f32[4]\n", "", "under its tensor"),
+        ("  lane dev0 arena 512\n", "", "under its lane"),
+        ("in 0/64", "in 64", "not a place"),
         ("256+16", "256", "not a slice"),
         ("of \"end\"", "of \"end\" x", "left over"),
+        ("of \"end\"", "of \"end\" after 1", "not a wait"),
         ("[7]", "[seven]", "not a parameter word"),
         ("program", "schedule", "program"),
     ];
@@ -222,5 +274,4 @@ fn unsound_and_malformed_texts_are_refused() {
         assert!(error.to_string().contains(message), "{from} to {to}: {error}");
     }
     assert!("".parse::<Program>().is_err());
-    assert!("program @p {\n}".parse::<Program>().is_err());
 }

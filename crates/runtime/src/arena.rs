@@ -40,7 +40,7 @@ impl Arena {
     pub fn get(&self, slice: Slice) -> &[u8] {
         let start = self.address(slice);
         // SAFETY: `address` has checked that the range lies in the allocation, which lives as long as `self`; bytes
-        // are always initialised, and writers need `&mut self`.
+        // are always initialised, and writers need `&mut self` or promise to keep away (`part`).
         unsafe { std::slice::from_raw_parts(start, slice.bytes as usize) }
     }
 
@@ -50,7 +50,15 @@ impl Arena {
         unsafe { self.part(slice) }
     }
 
-    /// The bytes of `slice` while other parts of the arena are in use.
+    /// The bytes of `slice` while other parts of the arena are written.
+    ///
+    /// # Safety
+    /// Until the returned slice ends, nobody may write bytes that overlap it.
+    pub(crate) unsafe fn shared(&self, slice: Slice) -> &[u8] {
+        self.get(slice)
+    }
+
+    /// The bytes of `slice`, to be written, while other parts of the arena are in use.
     ///
     /// # Safety
     /// Until the returned slice ends, nobody else may hold bytes that overlap it.

@@ -1,12 +1,24 @@
-//! Running a program again and again on one arena.
+//! Running a program again and again, each lane in its own arena.
 //!
-//! A run walks the operations in order, builds each one's slices on the stack and calls its kernel: no allocation, no
-//! lookup, no lock. The program's verifier has shown that an operation's written slices overlap nothing else of it.
+//! A lane walks its operations in order, waits for what each needs of other lanes, builds its slices on the stack and
+//! calls its kernel: no allocation, no lookup. Movements the runtime executes itself (see `transfer`). A program of one
+//! lane runs on the caller without any synchronisation; for others see `lanes`.
+//!
+//! Why accesses to arenas are sound: inside an operation, the program's verifier has shown that written slices overlap
+//! nothing else of it. Between operations of a lane, they run one after the other. Between lanes, only movements read
+//! another lane's bytes, and every writer of these bytes is ordered before or after the movement by waits, which is
+//! what the verifier of schedules proves before a program is made. [`Replay::new`] therefore asks for a program that
+//! was emitted from a verified schedule, or one of a single lane.
+
+use std::borrow::Cow;
 
 use arrayvec::ArrayVec;
-use phalanx_program::{MAX_SLICES, Operation, Port, Program};
+use phalanx_program::{MAX_SLICES, Operation, Port, PortTile, Program, RECEIVE};
 
-use crate::Arena;
+use crate::lanes::{Lanes, Turn};
+use crate::ports::{self, Names};
+use crate::transfer::{self, Operands};
+use crate::{Arena, PortError};
 
 /// What a kernel gets for one operation.
 pub struct Args<'a> {
@@ -20,130 +32,146 @@ pub struct Args<'a> {
     pub scratch: &'a mut [u8],
 }
 
-/// The kernels of a program, by their position in its kernel list.
+/// The kernels of a program on one device, by their position in its kernel list. [`RECEIVE`] is never asked for.
 pub trait Kernels {
     /// Executes kernel number `kernel`.
     fn execute(&self, kernel: usize, args: Args<'_>);
 }
 
-/// Why the host cannot reach a tensor.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PortError {
-    /// There is no such port.
-    #[error("program `{program}` has no tensor `{name}`; it has {known}")]
-    Unknown {
-        /// The program.
-        program: String,
-        /// The name asked for.
-        name: String,
-        /// Names it has.
-        known: String,
-    },
-    /// The host brings another number of bytes.
-    #[error("`{name}` is {ty} of {need} bytes; {found} were given")]
-    Size {
-        /// The port.
-        name: String,
-        /// Its type.
-        ty: String,
-        /// Its bytes.
-        need: usize,
-        /// The bytes given.
-        found: usize,
-    },
-}
-
 /// A program with its memory and kernels, ready to run.
 pub struct Replay<K> {
-    program: Program,
-    arena: Arena,
-    kernels: K,
+    memory: Memory<K>,
+    names: Names,
+    /// The threads; none for a program of one lane.
+    lanes: Option<Lanes>,
 }
 
-impl<K: Kernels> Replay<K> {
-    /// Allocates the arena.
-    pub fn new(program: Program, kernels: K) -> Self {
-        let arena = Arena::new(program.arena());
-        Replay { program, arena, kernels }
+/// What the lanes share during a run.
+struct Memory<K> {
+    program: Program,
+    arenas: Vec<Arena>,
+    /// One for each lane.
+    kernels: Vec<K>,
+    /// The position of [`RECEIVE`] in the program's kernels.
+    receive: Option<usize>,
+}
+
+impl<K: Kernels + Sync> Replay<K> {
+    /// Allocates the arenas and starts the threads. `kernels` has a set for each lane, in order.
+    ///
+    /// A lane that waits for another looks `spins` times before it sleeps: worth it only if every lane has cores of its
+    /// own. A program of several lanes must come from a verified schedule (see the head of this file).
+    pub fn new(program: Program, kernels: Vec<K>, spins: u32) -> Self {
+        let count = program.lanes().len();
+        assert_eq!(kernels.len(), count, "every lane has its kernels");
+        let arenas = program.lanes().iter().map(|lane| Arena::new(lane.arena)).collect();
+        let receive = program.kernels().iter().position(|name| name == RECEIVE);
+        let names = Names::new(&program);
+        let lanes = (count > 1).then(|| Lanes::new(count, spins));
+        Replay { memory: Memory { program, arenas, kernels, receive }, names, lanes }
     }
 
-    /// The program.
-    pub fn program(&self) -> &Program {
-        &self.program
-    }
-
-    /// The kernels.
-    pub fn kernels(&self) -> &K {
-        &self.kernels
-    }
-
-    /// Bytes of the arena.
-    pub fn arena_bytes(&self) -> usize {
-        self.arena.bytes()
-    }
-
-    /// The bytes of the tensor called `name`.
-    pub fn read(&self, name: &str) -> Result<&[u8], PortError> {
-        Ok(self.arena.get(self.port(name)?.slice))
-    }
-
-    /// Replaces the bytes of the tensor called `name`.
-    pub fn write(&mut self, name: &str, bytes: &[u8]) -> Result<(), PortError> {
-        let target = self.bytes_mut(name)?;
-        if target.len() == bytes.len() {
-            target.copy_from_slice(bytes);
-            return Ok(());
-        }
-        let port = self.port(name)?;
-        Err(PortError::Size {
-            name: name.to_string(),
-            ty: port.ty.to_string(),
-            need: port.ty.bytes(),
-            found: bytes.len(),
-        })
-    }
-
-    /// The bytes of the tensor called `name`, to be written in place.
-    pub fn bytes_mut(&mut self, name: &str) -> Result<&mut [u8], PortError> {
-        let slice = self.port(name)?.slice;
-        Ok(self.arena.get_mut(slice))
-    }
-
-    /// The port called `name`.
-    pub fn port(&self, name: &str) -> Result<&Port, PortError> {
-        self.program.ports().iter().find(|port| port.name == name).ok_or_else(|| {
-            let known: Vec<_> = self.program.ports().iter().take(8).map(|port| port.name.as_str()).collect();
-            let program = self.program.name().to_string();
-            PortError::Unknown { program, name: name.to_string(), known: known.join(", ") }
-        })
-    }
-
-    /// Runs all operations once.
+    /// Runs all operations once. If a kernel panics, so does this, after all lanes have stopped.
     pub fn run(&mut self) {
         self.run_observed(|_, execute| execute());
     }
 
-    /// Runs all operations once; `around` is given each operation's position and must call the closure.
-    pub fn run_observed(&mut self, mut around: impl FnMut(usize, &mut dyn FnMut())) {
-        for (position, operation) in self.program.operations().iter().enumerate() {
-            around(position, &mut || self.execute(operation));
-        }
+    /// Runs all operations once; `around` is given each one's position in the program and must call the closure. It is
+    /// called by all lanes at the same time.
+    pub fn run_observed(&mut self, around: impl Fn(usize, &mut dyn FnMut()) + Sync) {
+        let memory = &self.memory;
+        let Some(lanes) = &mut self.lanes else {
+            let operations = memory.program.operations().iter().enumerate();
+            return operations
+                .for_each(|(index, operation)| around(index, &mut || memory.execute(0, operation)));
+        };
+        lanes.run(&|turn: &Turn<'_>| {
+            let lane = &memory.program.lanes()[turn.lane];
+            let first = lane.operations.start as usize;
+            for (position, operation) in memory.program.operations_of(lane).iter().enumerate() {
+                for wait in memory.program.waits(operation) {
+                    turn.wait(wait.lane, wait.position)?;
+                }
+                around(first + position, &mut || memory.execute(turn.lane, operation));
+                turn.done(position);
+            }
+            Ok(())
+        });
+    }
+}
+
+impl<K> Replay<K> {
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.memory.program
     }
 
-    fn execute(&self, operation: &Operation) {
+    /// The kernels of each lane.
+    pub fn kernels(&self) -> &[K] {
+        &self.memory.kernels
+    }
+
+    /// Bytes of each lane's arena.
+    pub fn arena_bytes(&self) -> impl Iterator<Item = usize> {
+        self.memory.arenas.iter().map(Arena::bytes)
+    }
+
+    /// The port called `name`.
+    pub fn port(&self, name: &str) -> Result<&Port, PortError> {
+        self.names.find(&self.memory.program, name)
+    }
+
+    /// The bytes of the tensor called `name`: borrowed if one lane has all of it, else gathered from several.
+    pub fn read(&self, name: &str) -> Result<Cow<'_, [u8]>, PortError> {
+        Ok(ports::read(self.port(name)?, &self.memory.arenas))
+    }
+
+    /// Replaces the bytes of the tensor called `name` on every lane that has some of it. Allocates nothing.
+    pub fn write(&mut self, name: &str, bytes: &[u8]) -> Result<(), PortError> {
+        let port = self.names.find(&self.memory.program, name)?;
+        ports::write(port, &mut self.memory.arenas, bytes)
+    }
+
+    /// Lets `fill` write every tile of the tensor called `name` in place, mirrored ones each.
+    pub fn fill_tiles(
+        &mut self,
+        name: &str,
+        mut fill: impl FnMut(&PortTile, &mut [u8]),
+    ) -> Result<(), PortError> {
+        for tile in &self.names.find(&self.memory.program, name)?.tiles {
+            fill(tile, self.memory.arenas[tile.slice.lane as usize].get_mut(tile.slice));
+        }
+        Ok(())
+    }
+}
+
+impl<K: Kernels> Memory<K> {
+    fn execute(&self, lane: usize, operation: &Operation) {
+        let program = &self.program;
+        let (reads, writes) = (program.slices(&operation.reads), program.slices(&operation.writes));
+        if self.receive == Some(operation.kernel as usize) {
+            // SAFETY: verified: reads and writes do not overlap, and writes are in this lane, which runs one operation
+            // at a time; writers of the other lanes' bytes are ordered by waits (see the head).
+            let mut operands = unsafe { Operands::new(&self.arenas, reads, writes) };
+            return transfer::execute(program.words(operation), &mut operands);
+        }
+        let arena = &self.arenas[lane];
         let mut args = Args {
-            words: self.program.words(operation),
+            words: program.words(operation),
             reads: ArrayVec::new(),
             writes: ArrayVec::new(),
-            // SAFETY: verified: scratch overlaps no other slice of the operation, and operations run one at a time
-            // under `&mut self` of `run`.
-            scratch: unsafe { self.arena.part(operation.scratch) },
+            // SAFETY: verified: scratch is in this lane, which runs one operation at a time, and overlaps no other slice
+            // of the operation; a movement that reads these bytes is ordered by waits (see the head).
+            scratch: unsafe { arena.part(operation.scratch) },
         };
-        args.reads.extend(self.program.slices(&operation.reads).iter().map(|&slice| self.arena.get(slice)));
-        for &slice in self.program.slices(&operation.writes) {
-            // SAFETY: verified: a written slice overlaps no other slice of the operation; otherwise as above.
-            args.writes.push(unsafe { self.arena.part(slice) });
+        for &slice in reads {
+            // SAFETY: verified: it is in this lane, where this operation alone writes, and overlaps nothing it writes.
+            args.reads.push(unsafe { arena.shared(slice) });
         }
-        self.kernels.execute(operation.kernel as usize, args);
+        for &slice in writes {
+            // SAFETY: verified: a written slice overlaps no other slice of the operation; otherwise as for scratch.
+            args.writes.push(unsafe { arena.part(slice) });
+        }
+        self.kernels[lane].execute(operation.kernel as usize, args);
     }
 }

@@ -1,15 +1,13 @@
 //! Replaying with kernels that only count and copy.
 
-use std::cell::RefCell;
+use std::sync::Mutex;
 
 use phalanx_ir::TensorType;
-use phalanx_program::{Builder, Port, PortKind, Program, Slice};
+use phalanx_program::{Builder, Draft, Port, PortKind, PortTile, Program, Slice};
 use phalanx_runtime::{Args, Kernels, PortError, Replay};
 
-const NONE: Slice = Slice { offset: 0, bytes: 0 };
-
 fn slice(offset: u64, bytes: u64) -> Slice {
-    Slice { offset, bytes }
+    Slice { lane: 0, offset, bytes }
 }
 
 /// What a kernel was called with: its number, words, sizes of reads, writes and working memory.
@@ -18,14 +16,20 @@ type Called = (usize, Vec<u64>, Vec<usize>, Vec<usize>, usize);
 /// Remembers every call; kernel 0 copies, kernel 1 adds its first word to every byte, kernel 2 counts in its state.
 #[derive(Default)]
 struct Recorder {
-    calls: RefCell<Vec<Called>>,
+    calls: Mutex<Vec<Called>>,
 }
 
 impl Kernels for Recorder {
     fn execute(&self, kernel: usize, mut args: Args<'_>) {
         let reads = args.reads.iter().map(|slice| slice.len()).collect();
         let writes = args.writes.iter().map(|slice| slice.len()).collect();
-        self.calls.borrow_mut().push((kernel, args.words.to_vec(), reads, writes, args.scratch.len()));
+        self.calls.lock().expect("no kernel panics").push((
+            kernel,
+            args.words.to_vec(),
+            reads,
+            writes,
+            args.scratch.len(),
+        ));
         match kernel {
             0 => args.writes[0].copy_from_slice(args.reads[0]),
             1 => {
@@ -38,26 +42,41 @@ impl Kernels for Recorder {
     }
 }
 
+/// A tensor that is one tile.
+fn whole(name: &str, kind: PortKind, ty: TensorType, offset: u64) -> Port {
+    let slice = slice(offset, ty.bytes() as u64);
+    let tile = PortTile { origin: vec![0; ty.shape.rank()], ty: ty.clone(), slice };
+    Port { name: name.into(), kind, ty, tiles: vec![tile] }
+}
+
 fn port(name: &str, kind: PortKind, offset: u64) -> Port {
-    let ty = TensorType::f32([2]);
-    Port { name: name.into(), kind, slice: slice(offset, 8), ty }
+    whole(name, kind, TensorType::f32([2]), offset)
+}
+
+/// Adds an operation on eight bytes.
+fn add(builder: &mut Builder, kernel: &str, words: &[u64], read: Option<u64>, write: u64) {
+    let reads: Vec<_> = read.map(|offset| slice(offset, 8)).into_iter().collect();
+    let scratch = if words.len() > 1 { slice(320, 100) } else { slice(0, 0) };
+    let writes = &[slice(write, 8)];
+    builder.operation(Draft { kernel, label: "", words, reads: &reads, writes, scratch, waits: &[] });
 }
 
 /// y = x + 3 + 4 byte by byte, in two steps, and a state that counts runs.
 fn program() -> Program {
-    let mut builder = Builder::new("chain", 448);
+    let mut builder = Builder::new("chain");
+    builder.lane(0, 448);
     builder.port(port("x", PortKind::Input, 0));
     builder.port(port("y", PortKind::Output, 64));
     builder.port(port("n", PortKind::State, 128));
-    builder.operation("copy", "start", &[], [&[slice(0, 8)], &[slice(192, 8)]], NONE);
-    builder.operation("add", "a", &[3, 99], [&[slice(192, 8)], &[slice(256, 8)]], slice(320, 100));
-    builder.operation("add", "b", &[4], [&[slice(256, 8)], &[slice(64, 8)]], NONE);
-    builder.operation("count", "n", &[], [&[], &[slice(128, 8)]], NONE);
+    add(&mut builder, "copy", &[], Some(0), 192);
+    add(&mut builder, "add", &[3, 99], Some(192), 256);
+    add(&mut builder, "add", &[4], Some(256), 64);
+    add(&mut builder, "count", &[], None, 128);
     builder.finish().expect("the program is sound")
 }
 
 fn replay() -> Replay<Recorder> {
-    Replay::new(program(), Recorder::default())
+    Replay::new(program(), vec![Recorder::default()], 0)
 }
 
 #[test]
@@ -65,8 +84,8 @@ fn operations_run_in_order_with_their_arguments() {
     let mut replay = replay();
     replay.write("x", &[1, 2, 3, 4, 5, 6, 7, 255]).expect("the port is there");
     replay.run();
-    assert_eq!(replay.read("y").expect("the port is there"), [8, 9, 10, 11, 12, 13, 14, 6]);
-    let calls = replay.kernels().calls.borrow();
+    assert_eq!(*replay.read("y").expect("the port is there"), [8, 9, 10, 11, 12, 13, 14, 6]);
+    let calls = replay.kernels()[0].calls.lock().expect("no kernel panics");
     assert_eq!(
         *calls,
         [
@@ -85,31 +104,31 @@ fn state_lives_across_runs_and_inputs_can_change() {
         replay.write("x", &[run; 8]).expect("the port is there");
         replay.run();
         assert_eq!(replay.read("n").expect("the port is there")[0], run);
-        assert_eq!(replay.read("y").expect("the port is there"), [run + 7; 8]);
+        assert_eq!(*replay.read("y").expect("the port is there"), [run + 7; 8]);
     }
-    assert_eq!(replay.kernels().calls.borrow().len(), 20);
+    assert_eq!(replay.kernels()[0].calls.lock().expect("no kernel panics").len(), 20);
 }
 
 #[test]
 fn an_observer_sees_every_position_and_decides_when_it_runs() {
     let mut replay = replay();
-    let mut seen = Vec::new();
+    let seen = Mutex::new(Vec::new());
     replay.run_observed(|position, execute| {
         execute();
-        seen.push(position);
+        seen.lock().expect("no kernel panics").push(position);
     });
-    assert_eq!(seen, [0, 1, 2, 3]);
-    assert_eq!(replay.kernels().calls.borrow().len(), 4);
+    assert_eq!(*seen.lock().expect("no kernel panics"), [0, 1, 2, 3]);
+    assert_eq!(replay.kernels()[0].calls.lock().expect("no kernel panics").len(), 4);
 }
 
 #[test]
 fn the_arena_is_zero_at_first_and_as_large_as_the_program_says() {
-    let mut builder = Builder::new("large", 1 << 20);
-    let ty = TensorType::f32([1 << 18]);
-    builder.port(Port { name: "all".into(), kind: PortKind::State, ty, slice: slice(0, 1 << 20) });
+    let mut builder = Builder::new("large");
+    builder.lane(0, 1 << 20);
+    builder.port(whole("all", PortKind::State, TensorType::f32([1 << 18]), 0));
     let program = builder.finish().expect("the program is sound");
-    let mut replay = Replay::new(program, Recorder::default());
-    assert_eq!(replay.arena_bytes(), 1 << 20);
+    let mut replay = Replay::new(program, vec![Recorder::default()], 0);
+    assert!(replay.arena_bytes().eq([1 << 20]));
     assert!(replay.read("all").expect("the port is there").iter().all(|&byte| byte == 0));
     replay.run();
     assert!(replay.read("all").expect("the port is there").iter().all(|&byte| byte == 0), "nothing to run");
@@ -119,8 +138,15 @@ fn the_arena_is_zero_at_first_and_as_large_as_the_program_says() {
 fn slices_are_aligned_in_memory() {
     let mut replay = replay();
     for name in ["x", "y", "n"] {
-        let address = replay.bytes_mut(name).expect("the port is there").as_ptr() as usize;
-        assert!(address.is_multiple_of(phalanx_program::ALIGNMENT as usize), "{name} at {address}");
+        let mut seen = 0;
+        let fill = |tile: &PortTile, bytes: &mut [u8]| {
+            let address = bytes.as_ptr() as usize;
+            assert!(address.is_multiple_of(phalanx_program::ALIGNMENT as usize), "{name} at {address}");
+            assert_eq!((tile.origin.as_slice(), bytes.len()), (&[0][..], 8));
+            seen += 1;
+        };
+        replay.fill_tiles(name, fill).expect("the port is there");
+        assert_eq!(seen, 1, "{name} is one tile");
     }
 }
 
@@ -132,7 +158,7 @@ fn unknown_ports_are_named_with_the_known_ones() {
     assert_eq!(error, PortError::Unknown { program: "chain".into(), name: "z".into(), known });
     assert_eq!(error.to_string(), "program `chain` has no tensor `z`; it has x, y, n");
     assert_eq!(replay.write("z", &[]).expect_err("there is no such port"), error);
-    assert_eq!(replay.bytes_mut("z").expect_err("there is no such port"), error);
+    assert_eq!(replay.fill_tiles("z", |_, _| ()).expect_err("there is no such port"), error);
     assert_eq!(replay.port("z").expect_err("there is no such port"), error);
 }
 
@@ -144,24 +170,25 @@ fn a_write_brings_exactly_the_bytes_of_the_tensor() {
         let error = replay.write("x", &vec![2; found]).expect_err("another size does not fit");
         assert_eq!(error, PortError::Size { name: "x".into(), ty: "f32[2]".into(), need: 8, found });
     }
-    assert_eq!(replay.read("x").expect("the port is there"), [1; 8], "a refused write changes nothing");
+    assert_eq!(*replay.read("x").expect("the port is there"), [1; 8], "a refused write changes nothing");
 }
 
 #[test]
 fn a_program_of_many_operations_runs_them_all() {
     for n in [1usize, 1000, 100_000] {
-        let mut builder = Builder::new("chain", 128);
+        let mut builder = Builder::new("chain");
+        builder.lane(0, 128);
         builder.port(port("n", PortKind::State, 64));
-        builder.operation("copy", "", &[], [&[slice(0, 8)], &[slice(64, 8)]], NONE);
-        builder.operation("add", "", &[0], [&[slice(0, 8)], &[slice(64, 8)]], NONE);
+        add(&mut builder, "copy", &[], Some(0), 64);
+        add(&mut builder, "add", &[0], Some(0), 64);
         for _ in 0..n {
-            builder.operation("count", "", &[], [&[], &[slice(64, 8)]], NONE);
+            add(&mut builder, "count", &[], None, 64);
         }
         let program = builder.finish().expect("the program is sound");
-        let mut replay = Replay::new(program, Wrapping);
+        let mut replay = Replay::new(program, vec![Wrapping], 0);
         replay.run();
         let bytes = replay.read("n").expect("the port is there");
-        assert_eq!(u64::from_le_bytes(bytes.try_into().expect("eight bytes")), n as u64);
+        assert_eq!(u64::from_le_bytes((*bytes).try_into().expect("eight bytes")), n as u64);
     }
 }
 

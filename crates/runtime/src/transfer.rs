@@ -1,0 +1,210 @@
+//! Movements: the operations that the runtime executes itself, since they read several arenas.
+//!
+//! A movement's words are a list of *pieces*: rectangles of a written tile, each the sum of rectangles of one or more
+//! read tiles, its *parts*. One part is copied. Several are 32-bit floats and are summed as a balanced tree, parts
+//! ascending, the left half the largest power of two below their number: `((p0+p1)+(p2+p3))+p4`. The order is fixed, and
+//! the sum is made a chunk at a time on the stack, with one chunk for each level of the tree.
+//!
+//! ```text
+//! piece  = write, parts, run, rank, extents[rank], place of the target, (read, place of the part)[parts]
+//! place  = start, strides[rank]
+//! ```
+//! All in bytes but extents. A run is contiguous in the target and all parts; extents count runs.
+
+use phalanx_program::{MAX_RANK, Slice};
+
+use crate::Arena;
+use crate::rect::{PerDim, Place, Tile, collapse, walk};
+
+/// A rectangle of a written tile and where it comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'a> {
+    /// Bytes of an element.
+    pub element: usize,
+    /// Where, in global coordinates.
+    pub rect: Tile<'a>,
+    /// Which written slice, and the tile it holds.
+    pub target: (u32, Tile<'a>),
+    /// Which read slices, and the tiles they hold; several are summed.
+    pub parts: &'a [(u32, Tile<'a>)],
+}
+
+/// The most parts of a sum.
+pub const MAX_PARTS: usize = 1 << (LEVELS - 1);
+
+impl Piece<'_> {
+    /// Appends the piece to a movement's words.
+    pub fn encode(&self, words: &mut Vec<u64>) {
+        let (write, target) = self.target;
+        assert!((1..=MAX_PARTS).contains(&self.parts.len()), "a piece has 1 to {MAX_PARTS} parts");
+        assert!(self.parts.len() == 1 || self.element == 4, "only 32-bit floats are summed");
+        let tiles = self.parts.iter().map(|&(_, tile)| tile);
+        let mut places: Vec<Place> =
+            [target].into_iter().chain(tiles).map(|tile| Place::new(self.rect, tile)).collect();
+        let mut extents: PerDim = self.rect.extents.iter().copied().collect();
+        let run = collapse(&mut extents, &mut places);
+        let bytes = |count: usize| (count * self.element) as u64;
+        words.extend([u64::from(write), self.parts.len() as u64, bytes(run), extents.len() as u64]);
+        words.extend(extents.iter().map(|&extent| extent as u64));
+        let reads = self.parts.iter().map(|&(read, _)| Some(u64::from(read)));
+        for (place, read) in places.iter().zip([None].into_iter().chain(reads)) {
+            words.extend(read);
+            words.push(bytes(place.start));
+            words.extend(place.strides.iter().map(|&stride| bytes(stride)));
+        }
+    }
+}
+
+/// The slices of a movement, in the arenas of all lanes.
+pub(crate) struct Operands<'a> {
+    arenas: &'a [Arena],
+    reads: &'a [Slice],
+    writes: &'a [Slice],
+}
+
+impl<'a> Operands<'a> {
+    /// # Safety
+    /// As long as the result lives, nobody writes the bytes of `reads`, nobody else touches those of `writes`, and the
+    /// two do not overlap.
+    pub(crate) unsafe fn new(arenas: &'a [Arena], reads: &'a [Slice], writes: &'a [Slice]) -> Self {
+        Operands { arenas, reads, writes }
+    }
+
+    fn read(&self, index: usize) -> &'a [u8] {
+        let slice = self.reads[index];
+        // SAFETY: nobody writes it, by the promise of `new`.
+        unsafe { self.arenas[slice.lane as usize].shared(slice) }
+    }
+
+    fn write(&mut self, index: usize) -> &mut [u8] {
+        let slice = self.writes[index];
+        // SAFETY: nobody else touches it, by the promise of `new`, and `&mut self` makes this the only one of ours.
+        unsafe { self.arenas[slice.lane as usize].part(slice) }
+    }
+}
+
+/// Executes the movement that `words` describe.
+pub(crate) fn execute(words: &[u64], operands: &mut Operands<'_>) {
+    let mut rest = words;
+    while let Some((piece, after)) = Frozen::take(rest) {
+        match piece.parts {
+            1 => piece.copy(operands),
+            _ => piece.sum(operands),
+        }
+        rest = after;
+    }
+}
+
+/// A piece as it stands in the words.
+struct Frozen<'a> {
+    write: usize,
+    parts: usize,
+    run: usize,
+    extents: PerDim,
+    /// The place of the target, then the read and place of each part.
+    places: &'a [u64],
+}
+
+impl<'a> Frozen<'a> {
+    /// The first piece and the words after it; nothing if there are none.
+    fn take(words: &'a [u64]) -> Option<(Frozen<'a>, &'a [u64])> {
+        let (&head, rest) = words.split_first_chunk()?;
+        let [write, parts, run, rank] = head.map(|word| word as usize);
+        assert!(rank <= MAX_RANK, "a movement's words are those of `encode`");
+        let (extents, rest) = rest.split_at(rank);
+        let (places, rest) = rest.split_at(rank + 1 + parts * (rank + 2));
+        let extents = extents.iter().map(|&extent| extent as usize).collect();
+        Some((Frozen { write, parts, run, extents, places }, rest))
+    }
+
+    /// Where the run at `index` starts in the target.
+    fn target_at(&self, index: &[usize]) -> usize {
+        offset(&self.places[..=index.len()], index)
+    }
+
+    /// Which slice part number `part` is read from, and where in it the run at `index` starts.
+    fn part_at(&self, part: usize, index: &[usize]) -> (usize, usize) {
+        let width = index.len() + 2;
+        let first = index.len() + 1 + part * width;
+        let part = &self.places[first..first + width];
+        (part[0] as usize, offset(&part[1..], index))
+    }
+
+    fn copy(&self, operands: &mut Operands<'_>) {
+        walk(&self.extents, |index| {
+            let (read, from) = self.part_at(0, index);
+            let source = &operands.read(read)[from..from + self.run];
+            let to = self.target_at(index);
+            operands.write(self.write)[to..to + self.run].copy_from_slice(source);
+        });
+    }
+
+    fn sum(&self, operands: &mut Operands<'_>) {
+        let mut tree = Tree { levels: [[0.0; CHUNK]; LEVELS] };
+        walk(&self.extents, |index| {
+            let to = self.target_at(index);
+            for start in (0..self.run).step_by(4 * CHUNK) {
+                let bytes = (self.run - start).min(4 * CHUNK);
+                let part = |part| {
+                    let (read, from) = self.part_at(part, index);
+                    &operands.read(read)[from + start..from + start + bytes]
+                };
+                let sum = tree.sum(bytes / 4, self.parts, part);
+                let target = &mut operands.write(self.write)[to + start..to + start + bytes];
+                for (bytes, value) in target.as_chunks_mut().0.iter_mut().zip(sum) {
+                    *bytes = value.to_ne_bytes();
+                }
+            }
+        });
+    }
+}
+
+fn offset(place: &[u64], index: &[usize]) -> usize {
+    index.iter().zip(&place[1..]).fold(place[0] as usize, |sum, (i, &stride)| sum + i * stride as usize)
+}
+
+/// Elements summed at a time: 1 KiB for each level.
+const CHUNK: usize = 256;
+
+/// Levels of the largest tree.
+const LEVELS: usize = 16;
+
+/// Sums of complete subtrees on the way to the root, larger ones first.
+struct Tree {
+    levels: [[f32; CHUNK]; LEVELS],
+}
+
+impl Tree {
+    /// The sum over all parts of their first `len` floats.
+    fn sum<'a>(&mut self, len: usize, parts: usize, part: impl Fn(usize) -> &'a [u8]) -> &[f32] {
+        let mut depth = 0;
+        for index in 0..parts {
+            let floats = part(index).as_chunks().0.iter().map(|&bytes| f32::from_ne_bytes(bytes));
+            if index % 2 == 0 {
+                self.levels[depth][..len].iter_mut().zip(floats).for_each(|(to, value)| *to = value);
+                depth += 1;
+                continue;
+            }
+            self.levels[depth - 1][..len].iter_mut().zip(floats).for_each(|(left, right)| *left += right);
+            // The parts so far end as many subtrees as their number has factors of two; one is joined already.
+            for _ in 1..(index + 1).trailing_zeros() {
+                depth = self.join(depth, len);
+            }
+        }
+        while depth > 1 {
+            depth = self.join(depth, len);
+        }
+        &self.levels[0][..len]
+    }
+
+    /// Adds the last subtree to the one before.
+    fn join(&mut self, depth: usize, len: usize) -> usize {
+        let (left, right) = self.levels.split_at_mut(depth - 1);
+        let pairs = left[depth - 2][..len].iter_mut().zip(&right[0][..len]);
+        pairs.for_each(|(left, right)| *left += right);
+        depth - 1
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! Runs of several lanes allocate nothing, nor does feeding tensors in tiles.
+//!
+//! A binary of its own, and one test: the allocator counts for the whole process.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use phalanx_ir::TensorType;
+use phalanx_program::{Builder, Draft, Port, PortKind, PortTile, Program, RECEIVE, Slice, Wait};
+use phalanx_runtime::{Args, Kernels, Piece, Replay, Tile};
+
+/// The system's allocator, counted.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // Relaxed: a counter that orders nothing; it is read after the lanes of a run have left it.
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        // Relaxed: as in `alloc`.
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        // SAFETY: the caller keeps the contract of `realloc`.
+        unsafe { System.realloc(memory, layout, bytes) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const LANES: u32 = 4;
+const ROUNDS: u32 = 50;
+
+/// In every round each lane adds one to its row and then fetches the sum of all rows into another place.
+fn program() -> Program {
+    let slice = |lane, offset| Slice { lane, offset, bytes: 64 };
+    let mut builder = Builder::new("sums");
+    let port = |name: &str, offset| {
+        let tile = |lane| PortTile {
+            origin: vec![lane as usize, 0],
+            ty: TensorType::f32([1, 16]),
+            slice: slice(lane, offset),
+        };
+        let tiles = (0..LANES).map(tile).collect();
+        Port { name: name.into(), kind: PortKind::State, ty: TensorType::f32([LANES as usize, 16]), tiles }
+    };
+    builder.port(port("x", 0));
+    builder.port(port("sum", 64));
+    let tile = Tile { origin: &[0, 0], extents: &[1, 16] };
+    let parts: Vec<_> = (0..LANES).map(|read| (read, tile)).collect();
+    let mut words = Vec::new();
+    Piece { element: 4, rect: tile, target: (0, tile), parts: &parts }.encode(&mut words);
+    let reads: Vec<_> = (0..LANES).map(|lane| slice(lane, 0)).collect();
+    for lane in 0..LANES {
+        builder.lane(lane, 128);
+        let scratch = Slice { lane, ..Slice::default() };
+        let others = |position: u32| {
+            (0..LANES).filter(|&other| other != lane).map(|lane| Wait { lane, position }).collect::<Vec<_>>()
+        };
+        for round in 0..ROUNDS {
+            let waits = round.checked_sub(1).map_or(vec![], |last| others(2 * last + 1));
+            let writes = &[slice(lane, 0)];
+            builder.operation(Draft { kernel: "one", writes, scratch, waits: &waits, ..Draft::default() });
+            builder.operation(Draft {
+                kernel: RECEIVE,
+                words: &words,
+                reads: &reads,
+                writes: &[slice(lane, 64)],
+                scratch,
+                waits: &others(2 * round),
+                ..Draft::default()
+            });
+        }
+    }
+    builder.finish().expect("the lanes are sound")
+}
+
+struct AddOne;
+
+impl Kernels for AddOne {
+    fn execute(&self, _kernel: usize, mut args: Args<'_>) {
+        for value in args.writes[0].as_chunks_mut().0 {
+            *value = (f32::from_ne_bytes(*value) + 1.0).to_ne_bytes();
+        }
+    }
+}
+
+#[test]
+fn runs_and_writes_allocate_nothing() {
+    for spins in [0, 300] {
+        let mut replay = Replay::new(program(), (0..LANES).map(|_| AddOne).collect(), spins);
+        let zeros = vec![0; 64 * LANES as usize];
+        // The first run may meet threads that are still starting, which allocate.
+        replay.run();
+        let before = ALLOCATIONS.load(Relaxed);
+        for _ in 0..100 {
+            replay.write("x", &zeros).expect("the port is there");
+            replay.run();
+        }
+        assert_eq!(ALLOCATIONS.load(Relaxed) - before, 0, "allocations of 100 runs with {spins} spins");
+        let sums = replay.read("sum").expect("the port is there");
+        assert!(ALLOCATIONS.load(Relaxed) > before, "gathering allocates, and the allocator counts");
+        let expected = (ROUNDS * LANES) as f32;
+        assert!(sums.as_chunks().0.iter().all(|&value| f32::from_ne_bytes(value) == expected));
+    }
+}
