@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use phalanx::models::ModelConfig;
-use phalanx::pipeline::{self, Settings};
+use phalanx::pipeline;
 use phalanx::train::TrainConfig;
-use phalanx::{Goal, Plan, Program, hf};
+use phalanx::{Program, hf};
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::flags::{self, ModelFlags, StepFlags};
+use crate::flags::{self, ModelFlags, PlanFlags, StepFlags};
 use crate::output;
 
 /// Print what becomes of a model at any stage of the compiler.
@@ -23,6 +23,7 @@ use crate::output;
 Examples:
   phalanx explain
   phalanx explain --after build --layers 1
+  phalanx explain --after parallelize --plan tp --devices 2 --layers 1
   phalanx explain --after emit --hf model/ --batch 2"
 )]
 pub struct Args {
@@ -41,6 +42,8 @@ pub struct Args {
     model: ModelFlags,
     #[command(flatten)]
     step: StepFlags,
+    #[command(flatten)]
+    plan: PlanFlags,
     /// Print JSON: a line a stage, or the text of one as a string
     #[arg(long)]
     json: bool,
@@ -59,7 +62,9 @@ impl Stage {
         let lines = self.text.lines().skip(1);
         let is = |line: &str, start: &str| line.trim_start().starts_with(start);
         match level {
-            "tasks" => (level, lines.filter(|line| is(line, "t") && line.contains("->")).count(), "tasks"),
+            "wide" | "tasks" => {
+                (level, lines.filter(|line| is(line, "t") && line.contains("->")).count(), "tasks")
+            }
             "schedule" => (level, lines.filter(|line| is(line, "place ")).count(), "buffers"),
             "program" => (level, lines.filter(|line| is(line, "run ")).count(), "operations"),
             _ => (level, lines.filter(|line| is(line, "%")).count(), "layers"),
@@ -74,18 +79,12 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     let mut config = flags::read(args.config.as_ref())?;
     args.model.apply(&mut config);
-    args.step.apply(&mut config)?;
+    args.step.apply(&mut config);
+    args.plan.apply(&mut config)?;
     let model = model(&args, &config)?;
     let graph =
         model.training_graph(config.batch, config.context_of(&model)).map_err(phalanx::Error::from)?;
-    let optimizer = config.optimizer().map_err(phalanx::Error::from)?;
-    let settings = Settings {
-        plan: Plan { microbatches: config.accumulate },
-        leaves: config.leaves(),
-        seed: config.seed,
-        cores: config.cores(),
-        ..Settings::new(Goal::Train(optimizer))
-    };
+    let settings = config.settings(&graph)?;
     let mut stages = Vec::new();
     let program = pipeline::compile_observed(&graph, &settings, |name, level| {
         if args.after.as_deref().is_none_or(|after| after == name) {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use phalanx::train::{OptimizerKind, TrainConfig};
+use phalanx::train::{Bits, OptimizerKind, TrainConfig};
 
 use crate::failure::Failure;
 
@@ -78,15 +78,36 @@ pub struct StepFlags {
     /// Seed of initialization, data order and dropout
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+}
+
+/// Where and how exactly a step runs.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Devices")]
+pub struct PlanFlags {
+    /// How tensors lie on devices: a preset (dp, fsdp, zero1, tp, sp, pp, products such as dp2-tp2) or a file
+    #[arg(long, value_name = "FILE|PRESET")]
+    plan: Option<String>,
+    /// Devices to run on, in this process; the plan's number if absent
+    #[arg(long, value_name = "N", value_parser = devices)]
+    devices: Option<usize>,
     /// Cores to use; 0 for all. The bits do not depend on it
     #[arg(long, value_name = "N")]
     cores: Option<usize>,
+    /// Cores of each device; 0 for an even share of all
+    #[arg(long, value_name = "N")]
+    cores_per_device: Option<usize>,
+    /// Whether a plan may change the bits: strict refuses one that would
+    #[arg(long, value_name = "MODE", value_parser = bits())]
+    bits: Option<Bits>,
     /// Leaves of the trees that sum over rows: a power of two
     #[arg(long, value_name = "N")]
     leaves_batch: Option<usize>,
     /// Leaves of the trees that sum over features: a power of two
     #[arg(long, value_name = "N")]
     leaves_feature: Option<usize>,
+    /// Leaves of the trees that sum over time inside the batch: a power of two
+    #[arg(long, value_name = "N")]
+    leaves_sequence: Option<usize>,
 }
 
 /// What a run is made of.
@@ -114,6 +135,23 @@ pub struct RunFlags {
     /// Directory to write the trained model to, as transformers reads it
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
+}
+
+/// The most devices a plan can have.
+const MOST_DEVICES: usize = 4096;
+
+fn devices(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(devices) if (1..=MOST_DEVICES).contains(&devices) => Ok(devices),
+        _ => Err(format!("it must be a whole number from 1 to {MOST_DEVICES}")),
+    }
+}
+
+fn bits() -> impl TypedValueParser<Value = Bits> {
+    PossibleValuesParser::new(["strict", "free"]).map(|name| match name.as_str() {
+        "free" => Bits::Free,
+        _ => Bits::Strict,
+    })
 }
 
 fn rules() -> impl TypedValueParser<Value = OptimizerKind> {
@@ -157,10 +195,21 @@ impl ModelFlags {
 
 impl StepFlags {
     /// Sets the given fields.
-    pub fn apply(&self, config: &mut TrainConfig) -> Result<(), Failure> {
-        set!(self, config: batch accumulate optimizer beta1 beta2 eps momentum weight_decay clip seed cores);
-        set!(self, config: leaves_batch leaves_feature);
+    pub fn apply(&self, config: &mut TrainConfig) {
+        set!(self, config: batch accumulate optimizer beta1 beta2 eps momentum weight_decay clip seed);
         config.nesterov |= self.nesterov;
+    }
+}
+
+impl PlanFlags {
+    /// Sets the given fields.
+    pub fn apply(&self, config: &mut TrainConfig) -> Result<(), Failure> {
+        set!(self, config: cores cores_per_device bits leaves_batch leaves_feature leaves_sequence);
+        if self.plan.is_some() {
+            config.plan = self.plan.clone();
+        }
+        config.devices = self.devices.or(config.devices);
+        check_cores(config.cores_per_device)?;
         check_cores(config.cores)
     }
 }

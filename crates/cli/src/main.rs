@@ -10,7 +10,9 @@ mod explain;
 mod failure;
 mod flags;
 mod generate;
+mod opt;
 mod output;
+mod plan;
 mod plot;
 mod step;
 mod stop;
@@ -45,6 +47,9 @@ enum Command {
     Train(train::Args),
     Step(step::Args),
     Explain(explain::Args),
+    Opt(opt::Args),
+    #[command(subcommand)]
+    Plan(plan::Command),
     #[command(subcommand)]
     Bench(bench::Command),
     Doctor(doctor::Args),
@@ -69,6 +74,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Train(args) => train::run(args),
         Command::Step(args) => step::run(args),
         Command::Explain(args) => explain::run(args),
+        Command::Opt(args) => opt::run(args),
+        Command::Plan(command) => plan::run(command),
         Command::Bench(command) => bench::run(command),
         Command::Doctor(args) => doctor::run(args),
         Command::Generate(args) => generate::run(args),

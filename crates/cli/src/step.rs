@@ -1,39 +1,44 @@
-//! `phalanx step`: a few optimizer steps on a given batch, to compare with another framework.
+//! `phalanx step`: a few optimizer steps, to compare with another framework or another plan.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use phalanx::parity::{self, Request};
+use phalanx::train::{Run, TrainConfig};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::{flags, output};
+use crate::flags::{ModelFlags, PlanFlags};
+use crate::output;
 
-/// Run a few AdamW steps from given weights on a given batch, to compare with PyTorch.
+/// Run a few optimizer steps: to compare with PyTorch, or one plan with another.
 ///
-/// Writes `loss` (f32, one a step), `grad.<name>` of the first step and `weight.<name>` after the last. Every parameter
-/// decays, gradients are not clipped, dropout is off.
+/// With --hf it starts from given weights and a given batch and writes `loss` (f32, one a step), `grad.<name>` of the first
+/// step and `weight.<name>` after the last; every parameter decays, gradients are not clipped, dropout is off. Without it, it
+/// trains a fresh model (GPT-2 with 4 blocks of width 128 unless told otherwise, dropout 0.1, clipping) on the embedded
+/// text. The last line is the hash of all weights: it is the same for every plan.
 #[derive(clap::Args)]
 #[command(
     allow_negative_numbers = true,
     after_help = "\
-Example:
+Examples:
+  phalanx step --plan fsdp2-tp2 --devices 4 --json
   phalanx step --hf gpt2/ --batch batch.safetensors --steps 5 --out result.safetensors
 where batch.safetensors holds `tokens` and `targets`, i64 [batch, context]."
 )]
 pub struct Args {
     /// Hugging Face directory with the weights to start from
-    #[arg(long, value_name = "DIR")]
-    hf: PathBuf,
-    /// File with `tokens` and `targets`
-    #[arg(long, value_name = "FILE.safetensors")]
-    batch: PathBuf,
+    #[arg(long, value_name = "DIR", requires = "out")]
+    hf: Option<PathBuf>,
+    /// File with `tokens` and `targets`; without --hf the number of sequences
+    #[arg(long, value_name = "FILE.safetensors|N")]
+    batch: Option<String>,
     /// How many steps
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     steps: u64,
-    /// File to write
-    #[arg(long, value_name = "FILE.safetensors")]
-    out: PathBuf,
+    /// File to write, with --hf
+    #[arg(long, value_name = "FILE.safetensors", requires = "hf")]
+    out: Option<PathBuf>,
     /// Constant learning rate
     #[arg(long, value_name = "F", default_value_t = 1e-3, value_parser = rate)]
     lr: f32,
@@ -46,15 +51,22 @@ pub struct Args {
     /// Added to the root of the second moment
     #[arg(long, value_name = "F", default_value_t = 1e-8, value_parser = rate)]
     eps: f32,
-    /// Decoupled weight decay of every parameter
+    /// Decoupled weight decay
     #[arg(long, value_name = "F", default_value_t = 0.1, value_parser = rate)]
     weight_decay: f32,
+    /// Largest gradient norm let through; 0 for no clipping. Not with --hf
+    #[arg(long, value_name = "F", default_value_t = 1.0, value_parser = rate, conflicts_with = "hf")]
+    clip: f32,
+    /// Seed of initialization, data order and dropout. Not with --hf
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "hf")]
+    seed: u64,
     /// Parts into which the batch is cut
     #[arg(long, value_name = "N", default_value = "1", value_parser = at_least_one)]
     accumulate: usize,
-    /// Cores to use; 0 for all
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    cores: usize,
+    #[command(flatten)]
+    model: ModelFlags,
+    #[command(flatten)]
+    plan: PlanFlags,
     /// Print one line of JSON
     #[arg(long)]
     json: bool,
@@ -65,37 +77,86 @@ struct Ending<'a> {
     steps: u64,
     losses: &'a [f32],
     weights_hash: String,
-    out: &'a Path,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    out: Option<&'a Path>,
 }
 
-/// Runs the steps and writes the tensors.
+/// Runs the steps, writes the tensors if there is a file for them, and prints the hash.
 pub fn run(args: Args) -> Result<ExitCode, Failure> {
-    check_writable(&args.out)?;
-    let request = Request {
-        hf: args.hf,
-        batch: args.batch,
-        steps: args.steps,
-        lr: args.lr,
-        beta1: args.beta1,
-        beta2: args.beta2,
-        eps: args.eps,
-        weight_decay: args.weight_decay,
-        accumulate: args.accumulate,
-        cores: flags::cores(args.cores)?,
+    let (losses, weights_hash) = match &args.hf {
+        Some(hf) => given(&args, hf)?,
+        None => fresh(&args)?,
     };
-    let outcome = parity::run(&request)?;
-    parity::write(&args.out, outcome.tensors).map_err(|error| Failure::Run(error.to_string()))?;
-    let weights_hash = format!("{:032x}", outcome.weights_hash);
+    let out = args.out.as_deref();
     if args.json {
-        output::json(&Ending { steps: args.steps, losses: &outcome.losses, weights_hash, out: &args.out })?;
+        output::json(&Ending { steps: args.steps, losses: &losses, weights_hash, out })?;
         return Ok(ExitCode::SUCCESS);
     }
-    for (index, loss) in outcome.losses.iter().enumerate() {
+    for (index, loss) in losses.iter().enumerate() {
         output::line(format!("step {} loss {loss}", index + 1))?;
     }
     output::line(format!("weights_hash {weights_hash}"))?;
-    output::line(format!("wrote {}", args.out.display()))?;
+    out.map_or(Ok(()), |out| output::line(format!("wrote {}", out.display())))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Steps from given weights on a given batch.
+fn given(args: &Args, hf: &Path) -> Result<(Vec<f32>, String), Failure> {
+    if args.model.has_size() {
+        let hf = hf.display();
+        return Err(Failure::Input(format!(
+            "--hf {hf} gives the model; leave out the flags that set its sizes"
+        )));
+    }
+    let (Some(batch), Some(out)) = (&args.batch, &args.out) else {
+        return Err(Failure::Input("--hf needs --batch FILE.safetensors with `tokens` and `targets`".into()));
+    };
+    check_writable(out)?;
+    let mut config = TrainConfig { accumulate: args.accumulate, ..TrainConfig::default() };
+    args.plan.apply(&mut config)?;
+    let Args { steps, lr, beta1, beta2, eps, weight_decay, .. } = *args;
+    let (hf, batch) = (hf.to_path_buf(), batch.into());
+    let request = Request { hf, batch, steps, lr, beta1, beta2, eps, weight_decay, config };
+    let outcome = parity::run(&request)?;
+    parity::write(out, outcome.tensors).map_err(|error| Failure::Run(error.to_string()))?;
+    Ok((outcome.losses, format!("{:032x}", outcome.weights_hash)))
+}
+
+/// Steps of a fresh model on the embedded text.
+fn fresh(args: &Args) -> Result<(Vec<f32>, String), Failure> {
+    let sequences = args.batch.as_deref().map_or(Ok(16), at_least_one);
+    let batch = sequences.map_err(|error| Failure::Input(format!("--batch without --hf: {error}")))?;
+    let Args { steps, lr, beta1, beta2, eps, weight_decay, clip, seed, accumulate, .. } = *args;
+    let mut config = TrainConfig {
+        layers: Some(4),
+        heads: Some(8),
+        width: Some(128),
+        context: Some(64),
+        dropout: 0.1,
+        leaves_feature: 8,
+        lr_floor: 1.0,
+        warmup: 0,
+        ..TrainConfig {
+            steps,
+            batch,
+            lr,
+            beta1,
+            beta2,
+            eps,
+            weight_decay,
+            clip,
+            seed,
+            accumulate,
+            ..TrainConfig::default()
+        }
+    };
+    args.model.apply(&mut config);
+    args.plan.apply(&mut config)?;
+    let mut run = Run::new(config)?;
+    while !run.is_done() {
+        run.step()?;
+    }
+    Ok((run.losses().to_vec(), run.summary()?.weights_hash))
 }
 
 /// The directory of a file to be written must exist.

@@ -8,7 +8,7 @@ use phalanx::train::{Report, Run, Summary};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::flags::{self, ModelFlags, RunFlags, StepFlags};
+use crate::flags::{self, ModelFlags, PlanFlags, RunFlags, StepFlags};
 use crate::{output, plot, stop};
 
 /// Train a language model from scratch.
@@ -23,6 +23,7 @@ Examples:
   phalanx train
   phalanx train --model llama --size tiny --steps 1000 --data book.txt --save out
   phalanx train run.toml --lr 1e-3          # flags win over the file
+  phalanx train --plan dp2-tp2 --devices 4  # four devices in this process, the same bits
 A file has the flags' names with underscores, one a line:
   model = \"gpt2\"
   kv_heads = 2
@@ -35,6 +36,8 @@ pub struct Args {
     model: ModelFlags,
     #[command(flatten)]
     step: StepFlags,
+    #[command(flatten)]
+    plan: PlanFlags,
     #[command(flatten)]
     run: RunFlags,
     /// Print one line of JSON a step and a last one with the summary
@@ -65,7 +68,8 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     let mut config = flags::read(args.config.as_ref())?;
     args.model.apply(&mut config);
     args.run.apply(&mut config);
-    args.step.apply(&mut config)?;
+    args.step.apply(&mut config);
+    args.plan.apply(&mut config)?;
     let mut run = Run::new(config)?;
     if let Some(dir) = &run.config().save {
         check_writable(dir)?;

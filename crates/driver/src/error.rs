@@ -47,6 +47,9 @@ pub enum Error {
     /// A training configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// There is no plan for the model.
+    #[error(transparent)]
+    Plan(#[from] crate::choice::ChoiceError),
     /// A file of operator cases cannot be read.
     #[error(transparent)]
     Golden(#[from] GoldenError),

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod bounds;
+mod choice;
 mod device;
 mod emit;
 mod error;
@@ -21,16 +22,20 @@ pub mod data;
 pub mod generate;
 pub mod golden;
 pub mod hf;
+pub mod layout;
 pub mod parity;
 pub mod pipeline;
 pub mod train;
 
+pub use choice::{ChoiceError, PlanChoice};
 pub use device::Flavor;
 pub use error::Error;
 pub use phalanx_ir as ir;
 pub use phalanx_kernels as kernels;
+pub use phalanx_lower as lower;
 pub use phalanx_lower::{Decays, Goal, Leaves, Optimizer, Rule};
 pub use phalanx_models as models;
+pub use phalanx_plan as plan;
 pub use phalanx_plan::Plan;
 pub use phalanx_program::{PortKind, Program};
 pub use phalanx_schedule::Schedule;

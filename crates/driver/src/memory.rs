@@ -1,4 +1,4 @@
-//! Whether an arena fits this machine: asking first gives an error where allocating would end the process.
+//! Whether all arenas fit this machine: asking first gives an error where allocating would end the process.
 
 use crate::Error;
 

@@ -7,8 +7,10 @@ use phalanx_runtime::Mapping;
 use safetensors::tensor::View;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
+use crate::hf::Stored;
 use crate::pipeline::Settings;
-use crate::{Decays, Error, Feed, Goal, Optimizer, PortKind, Rule, Trainer, hf};
+use crate::train::TrainConfig;
+use crate::{Decays, Error, Feed, Goal, Optimizer, Rule, Trainer, hf};
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -29,10 +31,8 @@ pub struct Request {
     pub eps: f32,
     /// Decoupled weight decay of every parameter.
     pub weight_decay: f32,
-    /// Parts into which the batch is cut.
-    pub accumulate: usize,
-    /// Cores to use.
-    pub cores: usize,
+    /// Where the steps run: plan, devices, cores, leaves, microbatches.
+    pub config: TrainConfig,
 }
 
 /// What came of it.
@@ -40,7 +40,8 @@ pub struct Request {
 pub struct Outcome {
     /// The loss before each step.
     pub losses: Vec<f32>,
-    /// Tensors to write: `loss`, `grad.<name>` of the first step, `weight.<name>` after the last.
+    /// Tensors to write: `loss`, `grad.<name>` of the first step, `weight.<name>` after the last. Names and shapes are
+    /// those of the model directory.
     pub tensors: Vec<(String, Tensor)>,
     /// Fingerprint of the weights after the last step.
     pub weights_hash: u128,
@@ -89,7 +90,8 @@ pub enum FileError {
 /// Runs the steps. Dropout is off.
 pub fn run(request: &Request) -> Result<Outcome, Error> {
     let model = hf::read_config(&request.hf)?.with_dropout(0.0);
-    let weights = hf::read_weights(&request.hf, &hf::parameters(&model)?)?;
+    let stored = hf::tensors(&model)?;
+    let weights = hf::read_weights(&request.hf, &stored)?;
     let batch = read_batch(&request.batch)?;
     let graph = model.training_graph(batch.rows, batch.time)?;
     let Request { beta1, beta2, eps, .. } = *request;
@@ -100,11 +102,7 @@ pub fn run(request: &Request) -> Result<Outcome, Error> {
         clip: None,
         keep_gradients: true,
     };
-    let settings = Settings {
-        plan: crate::Plan { microbatches: request.accumulate },
-        cores: request.cores,
-        ..Settings::new(Goal::Train(optimizer))
-    };
+    let settings = Settings { goal: Goal::Train(optimizer), ..request.config.settings(&graph)? };
     let mut trainer = Trainer::with_settings(&graph, &settings)?;
     for (name, values) in &weights {
         trainer.session_mut().feed(name, values)?;
@@ -115,29 +113,31 @@ pub fn run(request: &Request) -> Result<Outcome, Error> {
     for step in 0..request.steps {
         losses.push(trainer.step(&feeds, request.lr)?.loss);
         if step == 0 {
-            tensors = collect(&trainer, "grad", |name| format!("{name}.grad"))?;
+            tensors = collect(&trainer, &stored, "grad", |name| format!("{name}.grad"))?;
         }
     }
-    tensors.extend(collect(&trainer, "weight", str::to_string)?);
+    tensors.extend(collect(&trainer, &stored, "weight", str::to_string)?);
     tensors.push(("loss".to_string(), Tensor { shape: vec![losses.len()], data: losses.clone() }));
     let weights_hash = trainer.session().weights_hash()?;
     Ok(Outcome { losses, tensors, weights_hash })
 }
 
-/// One tensor for each parameter, read from the port that `port` names.
+/// One tensor for each stored one, its parts read from the ports that `port` names.
 fn collect(
     trainer: &Trainer,
+    stored: &[Stored],
     prefix: &str,
     port: impl Fn(&str) -> String,
 ) -> Result<Vec<(String, Tensor)>, Error> {
     let session = trainer.session();
-    let params = session.program().ports().iter().filter(|known| known.kind == PortKind::Param);
-    params
-        .map(|param| {
-            let (shape, data) = (param.ty.shape.dims().to_vec(), session.read(&port(&param.name))?.to_vec());
-            Ok((format!("{prefix}.{}", param.name), Tensor { shape, data }))
-        })
-        .collect()
+    let join = |stored: &Stored| {
+        let parts = stored.parts().iter().map(|(name, _)| session.read(&port(name)));
+        let parts = parts.collect::<Result<Vec<_>, _>>()?;
+        let data = stored.join(&parts.iter().map(|part| &**part).collect::<Vec<_>>()).into_owned();
+        let shape = stored.shape().dims().to_vec();
+        Ok((format!("{prefix}.{}", stored.name()), Tensor { shape, data }))
+    };
+    stored.iter().map(join).collect()
 }
 
 struct Batch {

@@ -8,11 +8,12 @@ use std::fmt::Display;
 use phalanx_ir::graph::{Graph, VerifyError};
 use phalanx_ir::tasks::TaskId;
 use phalanx_lower::{Goal, Leaves, LowerError, Options, lower};
-use phalanx_plan::{MicrobatchError, Plan, parallelize};
+use phalanx_plan::{Plan, PlanError, parallelize};
 use phalanx_program::Program;
 use phalanx_schedule::{ScheduleError, schedule};
 
 use crate::emit::{EmitError, emit, workspace};
+use crate::layout::Layout;
 
 /// Everything besides the model that a program depends on.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,19 +28,22 @@ pub struct Settings {
     pub seed: u64,
     /// Cores of each device.
     pub cores: usize,
+    /// Plans that cut a sum off its leaves are allowed; the bits then depend on the plan.
+    pub free_bits: bool,
 }
 
 impl Settings {
     /// Defaults for a goal: one device with all cores of this machine, the whole batch at once.
     pub fn new(goal: Goal) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Settings { goal, plan: Plan::default(), leaves: DEFAULT_LEAVES, seed: 0, cores }
+        Settings { goal, plan: Plan::default(), leaves: DEFAULT_LEAVES, seed: 0, cores, free_bits: false }
     }
 }
 
 /// The leaves of sums unless a model says otherwise. Over rows, eight leaves cost less than a percent of a step: each is
-/// long. Over features a leaf ends after a few hundred elements; two cost about a percent, eight nine percent.
-pub const DEFAULT_LEAVES: Leaves = Leaves { batch: 8, feature: 2 };
+/// long. Over features a leaf ends after a few hundred elements; two cost about a percent, eight nine percent. Over time
+/// only sums of vectors are cut, which take little of a step.
+pub const DEFAULT_LEAVES: Leaves = Leaves { batch: 8, feature: 2, sequence: 8 };
 
 /// The stages whose result can be printed, in order.
 pub fn stages() -> Vec<&'static str> {
@@ -59,6 +63,18 @@ pub fn compile_observed(
     settings: &Settings,
     mut observe: impl FnMut(&'static str, &dyn Display),
 ) -> Result<Program, CompileError> {
+    let Layout { tasks, schedule, .. } = lay_out(model, settings, &mut observe)?;
+    let program = emit(&tasks, &schedule, settings.cores)?;
+    observe("emit", &program);
+    Ok(program)
+}
+
+/// Compiles a model up to its schedule; `observe` is shown the result of every stage.
+pub fn lay_out(
+    model: &Graph,
+    settings: &Settings,
+    mut observe: impl FnMut(&'static str, &dyn Display),
+) -> Result<Layout, CompileError> {
     model.verify().map_err(CompileError::Graph)?;
     observe("build", model);
 
@@ -66,19 +82,17 @@ pub fn compile_observed(
     parallel.verify().map_err(CompileError::Graph)?;
     observe("parallelize", &parallel);
 
-    let tasks = lower(&parallel, &lower_options(settings), |pass, tasks| observe(pass, tasks))?;
+    let tasks = lower(&parallel, &lower_options(settings), |pass, level| observe(pass, level))?;
 
     let schedule = schedule(&tasks, |task: TaskId| workspace(&tasks, task, settings.cores));
     schedule.verify(&tasks).map_err(CompileError::Schedule)?;
     observe("schedule", &schedule);
-
-    let program = emit(&tasks, &schedule, settings.cores)?;
-    observe("emit", &program);
-    Ok(program)
+    Ok(Layout { parallel, tasks, schedule })
 }
 
 fn lower_options(settings: &Settings) -> Options {
-    Options { goal: settings.goal.clone(), leaves: settings.leaves, seed: settings.seed }
+    let &Settings { leaves, seed, free_bits, .. } = settings;
+    Options { goal: settings.goal.clone(), leaves, seed, free_bits }
 }
 
 /// Why a model does not compile.
@@ -87,9 +101,9 @@ pub enum CompileError {
     /// The model or its layout breaks a rule.
     #[error("{}", first(.0))]
     Graph(Vec<VerifyError>),
-    /// The batch cannot be cut.
+    /// The plan cannot be applied to the model.
     #[error(transparent)]
-    Microbatch(#[from] MicrobatchError),
+    Plan(Box<PlanError>),
     /// A pass cannot lower the model.
     #[error(transparent)]
     Lower(#[from] LowerError),
@@ -99,6 +113,12 @@ pub enum CompileError {
     /// A task has no kernel.
     #[error(transparent)]
     Emit(#[from] EmitError),
+}
+
+impl From<PlanError> for CompileError {
+    fn from(error: PlanError) -> Self {
+        CompileError::Plan(Box::new(error))
+    }
 }
 
 /// The first of several errors, and how many follow.

@@ -1,7 +1,9 @@
 //! A compiled model in memory: feed it, run it, read it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 
 use phalanx_ir::graph::Graph;
 use phalanx_ir::{DType, Init, Op};
@@ -59,8 +61,10 @@ impl Session {
     pub fn with_kernels(model: &Graph, settings: &Settings, flavor: Flavor) -> Result<Self, Error> {
         let program = compile(model, settings)?;
         memory::check(program.arena())?;
-        let device = CpuDevice::new(&program, settings.cores, flavor);
-        let mut session = Session { replay: Replay::new(program, device), bounds: Bound::of(model) };
+        let lanes = program.lanes().len();
+        let devices = (0..lanes).map(|_| CpuDevice::new(&program, settings.cores, flavor)).collect();
+        let replay = Replay::new(program, devices, spins(lanes * settings.cores));
+        let mut session = Session { replay, bounds: Bound::of(model) };
         session.initialize(model, settings.seed, &Team::new(settings.cores))?;
         Ok(session)
     }
@@ -68,18 +72,29 @@ impl Session {
     /// Sets every parameter: element i of parameter p depends on the seed, p's place in the model and i alone.
     fn initialize(&mut self, model: &Graph, seed: u64, team: &Team) -> Result<(), Error> {
         let params = model.leaves(|op| matches!(op, Op::Param(_)));
+        let mut whole: Vec<f32> = Vec::new();
         for (stream, param) in params.enumerate() {
             let Op::Param(init) = *model.op_of(param) else { continue };
-            let bytes = self.replay.bytes_mut(&model.values()[param].name)?;
-            let stream = stream as u64;
-            team.for_each_part(bytemuck::cast_slice_mut(bytes), 1, |first, values| match init {
-                Init::Zeros => values.fill(0.0),
-                Init::Ones => values.fill(1.0),
-                Init::Normal(std) => random::fill_normal(values, seed, stream, first as u64, 0.0, std),
-                Init::Uniform(bound) => {
-                    random::fill_uniform(values, seed, stream, first as u64, -bound, bound);
-                }
-            });
+            let (name, stream) = (&model.values()[param].name, stream as u64);
+            let fill = |values: &mut [f32]| {
+                team.for_each_part(values, 1, |first, values| match init {
+                    Init::Zeros => values.fill(0.0),
+                    Init::Ones => values.fill(1.0),
+                    Init::Normal(std) => random::fill_normal(values, seed, stream, first as u64, 0.0, std),
+                    Init::Uniform(bound) => {
+                        random::fill_uniform(values, seed, stream, first as u64, -bound, bound);
+                    }
+                });
+            };
+            // In place where every tile is the whole tensor, else one parameter at a time outside the arenas.
+            let port = self.replay.port(name)?;
+            if port.tiles.iter().all(|tile| tile.ty == port.ty) {
+                self.replay.fill_tiles(name, |_, bytes| fill(bytemuck::cast_slice_mut(bytes)))?;
+            } else {
+                whole.resize(port.ty.shape.elements(), 0.0);
+                fill(&mut whole);
+                self.replay.write(name, bytemuck::cast_slice(&whole))?;
+            }
         }
         Ok(())
     }
@@ -89,9 +104,14 @@ impl Session {
         self.replay.program()
     }
 
-    /// Bytes of the arena: what a run uses at its peak.
+    /// Bytes of all arenas: what a run uses at its peak.
     pub fn arena_bytes(&self) -> usize {
-        self.replay.arena_bytes()
+        self.replay.arena_bytes().sum()
+    }
+
+    /// Bytes of each device's arena, devices ascending.
+    pub fn device_bytes(&self) -> Vec<usize> {
+        self.replay.arena_bytes().collect()
     }
 
     /// Sets the tensor called `name`.
@@ -121,7 +141,9 @@ impl Session {
     }
 
     /// The floats of the tensor called `name`; it must hold 32-bit floats.
-    pub fn read(&self, name: &str) -> Result<&[f32], Error> {
+    ///
+    /// They are borrowed where one device has all of them, else gathered.
+    pub fn read(&self, name: &str) -> Result<Cow<'_, [f32]>, Error> {
         let ty = &self.replay.port(name)?.ty;
         if ty.dtype != DType::F32 {
             let (need, found) = (ty.bytes(), ty.shape.elements() * DType::F32.bytes());
@@ -129,11 +151,16 @@ impl Session {
                 PortError::Size { name: format!("{name} as f32"), ty: ty.to_string(), need, found }.into()
             );
         }
-        Ok(bytemuck::cast_slice(self.replay.read(name)?))
+        Ok(match self.replay.read(name)? {
+            Cow::Borrowed(bytes) => Cow::Borrowed(bytemuck::cast_slice(bytes)),
+            Cow::Owned(bytes) => {
+                Cow::Owned(bytes.as_chunks().0.iter().map(|&bytes| f32::from_ne_bytes(bytes)).collect())
+            }
+        })
     }
 
     /// The tensor called `name` as raw bytes.
-    pub fn read_bytes(&self, name: &str) -> Result<&[u8], Error> {
+    pub fn read_bytes(&self, name: &str) -> Result<Cow<'_, [u8]>, Error> {
         Ok(self.replay.read(name)?)
     }
 
@@ -146,17 +173,17 @@ impl Session {
     /// All parameters by name.
     pub fn weights(&self) -> Result<BTreeMap<String, Vec<f32>>, Error> {
         let names: Vec<_> = self.names(PortKind::Param).map(str::to_string).collect();
-        names.into_iter().map(|name| Ok((name.clone(), self.read(&name)?.to_vec()))).collect()
+        names.into_iter().map(|name| Ok((name.clone(), self.read(&name)?.into_owned()))).collect()
     }
 
-    /// A fingerprint of all parameters, names and bytes, in name order.
+    /// A fingerprint of all parameters, names and bytes, in name order; how they lie on devices does not matter.
     pub fn weights_hash(&self) -> Result<u128, Error> {
         let mut names: Vec<_> = self.names(PortKind::Param).collect();
         names.sort_unstable();
         let mut hasher = xxhash_rust::xxh3::Xxh3::new();
         for name in names {
             hasher.update(name.as_bytes());
-            hasher.update(self.read_bytes(name)?);
+            hasher.update(&self.read_bytes(name)?);
         }
         Ok(hasher.digest128())
     }
@@ -168,20 +195,30 @@ impl Session {
 
     /// Runs the program once and adds the time of each operation to `profile`.
     pub fn run_profiled(&mut self, profile: &mut Profile) {
-        profile.times.resize(self.replay.program().operations().len(), Duration::ZERO);
+        profile.nanoseconds.resize_with(self.replay.program().operations().len(), AtomicU64::default);
+        let times = &profile.nanoseconds;
         self.replay.run_observed(|position, execute| {
             let start = Instant::now();
             execute();
-            profile.times[position] += start.elapsed();
+            // Relaxed: one lane writes it, and the run's end orders it before every reader.
+            times[position].fetch_add(start.elapsed().as_nanos() as u64, Relaxed);
         });
         profile.runs += 1;
     }
 }
 
+/// How often a waiting lane looks again before it sleeps: a few microseconds if this machine has all `cores`, else it
+/// would take them from those it waits for.
+fn spins(cores: usize) -> u32 {
+    let available = std::thread::available_parallelism().map_or(1, usize::from);
+    if cores <= available { 300 } else { 0 }
+}
+
 /// Time spent in each operation of a program, summed over runs.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Profile {
-    times: Vec<Duration>,
+    /// By position in the program; lanes write theirs at the same time.
+    nanoseconds: Vec<AtomicU64>,
     /// How many runs were added up.
     pub runs: u64,
 }
@@ -190,18 +227,22 @@ impl Profile {
     /// Seconds of each operation, in program order, under its kernel and layer.
     pub fn by_operation(&self, program: &Program) -> Vec<(String, f64)> {
         let name = |operation| format!("{} {}", program.kernel(operation), program.label(operation));
-        let operations = program.operations().iter().zip(&self.times);
-        operations.map(|(operation, time)| (name(operation), time.as_secs_f64())).collect()
+        program.operations().iter().map(name).zip(self.seconds()).collect()
     }
 
-    /// Seconds by kernel, longest first.
+    /// Seconds by kernel, of all devices together, longest first.
     pub fn by_kernel(&self, program: &Program) -> Vec<(String, f64)> {
         let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
-        for (operation, time) in program.operations().iter().zip(&self.times) {
-            *sums.entry(program.kernel(operation)).or_default() += time.as_secs_f64();
+        for (operation, seconds) in program.operations().iter().zip(self.seconds()) {
+            *sums.entry(program.kernel(operation)).or_default() += seconds;
         }
         let mut sums: Vec<_> = sums.into_iter().map(|(name, seconds)| (name.to_string(), seconds)).collect();
         sums.sort_by(|a, b| b.1.total_cmp(&a.1));
         sums
+    }
+
+    fn seconds(&self) -> impl Iterator<Item = f64> {
+        // Relaxed: no run is going on.
+        self.nanoseconds.iter().map(|time| time.load(Relaxed) as f64 / 1e9)
     }
 }

@@ -63,12 +63,12 @@ impl Case {
             worst = worst.max(error);
         };
         for (name, expected) in &self.outputs {
-            compare(name, session.read(name).expect("an output can be read"), expected);
+            compare(name, &session.read(name).expect("an output can be read"), expected);
         }
         for (param, expected) in &self.gradients {
             let name = format!("{param}.grad");
             match session.read(&name) {
-                Ok(found) => compare(&name, found, expected),
+                Ok(found) => compare(&name, &found, expected),
                 Err(_) => assert!(expected.data.iter().all(|&x| x == 0.0), "{name} is missing: {what}"),
             }
         }
@@ -391,7 +391,7 @@ fn random_models() {
         trained += u64::from(has_param);
         let goal = if has_param { Goal::Gradients } else { Goal::Infer };
         let case = Case::new(format!("seed {seed}"), graph, seed);
-        let leaves = Leaves { batch: 1 << (seed % 4), feature: 1 << (seed % 3) };
+        let leaves = Leaves { batch: 1 << (seed % 4), feature: 1 << (seed % 3), sequence: 1 << (seed % 4) };
         for flavor in FLAVORS {
             let settings = Settings { leaves, ..settings(goal.clone(), 1 + seed as usize % 3) };
             worst = worst.max(case.check(&settings, flavor));
@@ -408,7 +408,7 @@ fn random_models_in_microbatches() {
     for seed in 0..SEEDS {
         let graph = random_graph(seed);
         for microbatches in [2, 3, 5] {
-            let plan = Plan { microbatches };
+            let plan = Plan { microbatches, ..Plan::default() };
             let settings = Settings { plan, ..settings(Goal::Gradients, 2) };
             if phalanx::pipeline::compile(&graph, &settings).is_ok() {
                 Case::new(format!("seed {seed}, {microbatches} microbatches"), graph.clone(), seed)
@@ -511,7 +511,7 @@ fn bf16_rounds_to_nearest_and_passes_gradients_through() {
         let expected: Vec<_> =
             rounded.iter().zip(&inputs["given"].data).map(|(x, &dy)| 2.0 * f64::from(*x) * dy).collect();
         let error = error_of(
-            session.read("x.grad").expect("the gradient can be read"),
+            &session.read("x.grad").expect("the gradient can be read"),
             &Tensor::new([7, 5], expected),
         );
         assert!(error <= 1.0, "off by {error} tolerances");

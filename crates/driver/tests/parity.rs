@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
 use phalanx::parity::{Outcome, Request, Tensor, run, write};
+use phalanx::train::TrainConfig;
 use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
 
 /// Relative error of each loss.
 const LOSS: f64 = 2e-6;
@@ -37,11 +39,12 @@ impl Recorded {
     fn request(&self, accumulate: usize, cores: usize) -> Request {
         let (hf, batch) = (self.0.clone(), self.0.join("batch.safetensors"));
         let (lr, weight_decay, beta1, beta2, eps) = (1e-3, 0.1, 0.9, 0.95, 1e-8);
-        Request { hf, batch, steps: 5, lr, beta1, beta2, eps, weight_decay, accumulate, cores }
+        let config = TrainConfig { accumulate, cores, ..TrainConfig::default() };
+        Request { hf, batch, steps: 5, lr, beta1, beta2, eps, weight_decay, config }
     }
 
     /// The recorded tensors, all of 32-bit floats.
-    fn expected(&self) -> Vec<(String, Vec<f32>)> {
+    fn expected(&self) -> Vec<(String, Tensor)> {
         tensors(&self.0.join("expected.safetensors"))
     }
 }
@@ -52,11 +55,12 @@ impl Drop for Recorded {
     }
 }
 
-fn tensors(path: &Path) -> Vec<(String, Vec<f32>)> {
+fn tensors(path: &Path) -> Vec<(String, Tensor)> {
     let bytes = std::fs::read(path).expect("the file is there");
     let file = SafeTensors::deserialize(&bytes).expect("the file is well formed");
     let floats = |data: &[u8]| data.as_chunks().0.iter().map(|&four| f32::from_le_bytes(four)).collect();
-    file.tensors().into_iter().map(|(name, tensor)| (name, floats(tensor.data()))).collect()
+    let tensor = |view: TensorView<'_>| Tensor { shape: view.shape().to_vec(), data: floats(view.data()) };
+    file.tensors().into_iter().map(|(name, view)| (name, tensor(view))).collect()
 }
 
 fn find<'a>(outcome: &'a Outcome, name: &str) -> &'a Tensor {
@@ -76,8 +80,9 @@ fn check(model: &str) {
     let outcome = run(&recorded.request(1, 2)).expect("the model runs");
     let expected = recorded.expected();
     assert_eq!(outcome.tensors.len(), expected.len(), "one tensor for each recorded one");
-    for (name, expected) in &expected {
-        let found = &find(&outcome, name).data;
+    for (name, Tensor { shape, data: expected }) in &expected {
+        let Tensor { shape: found_shape, data: found } = find(&outcome, name);
+        assert_eq!(found_shape, shape, "{model}: shape of {name}");
         let error = largest_error(found, expected);
         let largest = expected.iter().fold(0.0, |largest: f64, x| largest.max(f64::from(x.abs())));
         if name == "loss" {
@@ -123,7 +128,7 @@ fn what_is_written_reads_back() {
     write(&path, outcome.tensors.clone()).expect("the file can be written");
     let read = tensors(&path);
     assert_eq!(read.len(), outcome.tensors.len());
-    for (name, data) in read {
-        assert_eq!(find(&outcome, &name).data, data, "{name}");
+    for (name, tensor) in read {
+        assert_eq!(*find(&outcome, &name), tensor, "{name}");
     }
 }

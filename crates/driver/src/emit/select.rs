@@ -4,7 +4,9 @@ use phalanx_ir::tasks::{BufferId, Task, TaskGraph, TaskId, TaskOp};
 use phalanx_ir::{Activation, Binary, DType, Reduce, Shape, TensorType, Unary};
 use phalanx_kernels as k;
 use phalanx_kernels::unary::UnaryKind;
-use phalanx_program::{MAX_SLICES, ProgramError};
+use phalanx_program::{MAX_SLICES, ProgramError, RECEIVE};
+
+use super::dropout::Masked;
 
 /// Why a task has no kernel.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +21,25 @@ pub enum EmitError {
         /// How many operands it has.
         found: usize,
     },
+    /// A movement lacks something: a bug.
+    #[error("layer `{layer}`: what is moved does not cover {buffer}")]
+    Uncovered {
+        /// The layer.
+        layer: String,
+        /// The buffer to be written.
+        buffer: String,
+    },
+    /// A dropout mask cannot be found for a tile.
+    #[error(
+        "layer `{layer}`: the tile {tile} cuts the blocks of the batch, or more than 4 dimensions; cut fewer \
+         dimensions or use fewer microbatches"
+    )]
+    Dropout {
+        /// The layer.
+        layer: String,
+        /// The tile's type.
+        tile: String,
+    },
     /// The program breaks a rule: a bug.
     #[error("{}", crate::pipeline::first(.0))]
     Unsound(Vec<ProgramError>),
@@ -30,15 +51,19 @@ pub struct Choice {
     pub words: Vec<u64>,
 }
 
-/// The kernel of a task.
+/// The kernel of a task. Movements have none: the runtime executes them.
 pub fn select(tasks: &TaskGraph, id: TaskId) -> Result<Choice, EmitError> {
     let task = &tasks.tasks[id];
-    let found = task.reads.len().max(task.writes.len());
-    if found > MAX_SLICES {
-        return Err(EmitError::TooMany { layer: task.layer.clone(), found });
-    }
     let sizes = Sizes { tasks, task };
-    let (kernel, words) = sizes.choose();
+    let (kernel, words) = match &task.op {
+        TaskOp::Move { .. } | TaskOp::Send { .. } | TaskOp::Receive { .. } => (RECEIVE, Vec::new()),
+        TaskOp::Dropout { .. } => ("dropout", sizes.dropout()?.to_words()),
+        _ => sizes.choose(),
+    };
+    let found = task.reads.len().max(task.writes.len());
+    if found > MAX_SLICES && kernel != RECEIVE {
+        return Err(EmitError::TooMany { layer: task.layer.to_string(), found });
+    }
     Ok(Choice { kernel, words })
 }
 
@@ -70,11 +95,12 @@ impl Sizes<'_> {
             | TaskOp::LinearGradInput { .. }
             | TaskOp::LinearGradWeight { .. }
             | TaskOp::Matmul { .. } => ("matmul", self.matmul().to_words()),
-            TaskOp::ColumnSum { leaves, accumulate } => {
-                let cols = self.write(0).elements();
-                let rows = self.read(0).elements() / cols;
-                let (leaves, accumulate) = (*leaves, *accumulate);
-                ("column_sum", k::column_sum::ColumnSum { rows, cols, leaves, accumulate }.to_words())
+            TaskOp::ColumnSum { leaves, inner, keep, accumulate } => {
+                let cols = self.write(0).elements() / if *keep { *leaves } else { 1 };
+                let (outer, time) = outer_and_time(self.read(0), self.read(0).elements() / cols);
+                let (leaves, inner, keep, accumulate) = (*leaves, *inner, *keep, *accumulate);
+                let params = k::column_sum::ColumnSum { outer, time, cols, leaves, inner, keep, accumulate };
+                ("column_sum", params.to_words())
             }
             TaskOp::Unary { kind } => {
                 let (kind, scalar) = unary(*kind);
@@ -127,51 +153,62 @@ impl Sizes<'_> {
                 let (eps, affine) = (*eps, *affine);
                 ("layer_norm", k::layer_norm::LayerNorm { rows, cols, eps, affine }.to_words())
             }
-            TaskOp::LayerNormGrad { affine, leaves, accumulate, .. } => {
-                let (rows, cols) = self.normalized(self.read(if *affine { 2 } else { 1 }));
-                let (leaves, affine, accumulate) = (*leaves, *affine, *accumulate);
-                let params = k::layer_norm::LayerNormGrad { rows, cols, leaves, affine, accumulate };
+            TaskOp::LayerNormGrad { affine, leaves, inner, keep, accumulate, .. } => {
+                let statistics = self.read(if *affine { 2 } else { 1 });
+                let (rows, cols) = self.normalized(statistics);
+                let (outer, time) = outer_and_time(statistics, rows);
+                let (leaves, inner, keep) = (*leaves, *inner, *keep);
+                let (affine, accumulate) = (*affine, *accumulate);
+                let params = k::layer_norm::LayerNormGrad {
+                    outer,
+                    time,
+                    cols,
+                    leaves,
+                    inner,
+                    keep,
+                    affine,
+                    accumulate,
+                };
                 ("layer_norm_grad", params.to_words())
             }
             TaskOp::RmsNorm { eps } => {
                 let (rows, cols) = self.normalized(self.write(1));
                 ("rms_norm", k::rms_norm::RmsNorm { rows, cols, eps: *eps }.to_words())
             }
-            TaskOp::RmsNormGrad { leaves, accumulate } => {
+            TaskOp::RmsNormGrad { leaves, inner, keep, accumulate } => {
                 let (rows, cols) = self.normalized(self.read(2));
-                let (leaves, accumulate) = (*leaves, *accumulate);
-                ("rms_norm_grad", k::rms_norm::RmsNormGrad { rows, cols, leaves, accumulate }.to_words())
+                let (outer, time) = outer_and_time(self.read(2), rows);
+                let (leaves, inner, keep, accumulate) = (*leaves, *inner, *keep, *accumulate);
+                let params = k::rms_norm::RmsNormGrad { outer, time, cols, leaves, inner, keep, accumulate };
+                ("rms_norm_grad", params.to_words())
             }
             TaskOp::Rotary { base, inverse, accumulate } => {
                 let [batch, time, heads, dim] = four(self.read(0));
-                let (base, inverse, accumulate) = (*base, *inverse, *accumulate);
-                let params = k::rotary::Rotary { batch, time, heads, dim, base, inverse, accumulate };
+                let (first, base, inverse) = (self.origin(self.task.reads[0], 1), *base, *inverse);
+                let accumulate = *accumulate;
+                let params = k::rotary::Rotary { batch, time, first, heads, dim, base, inverse, accumulate };
                 ("rotary", params.to_words())
             }
-            TaskOp::Attention { causal, scale, packed } => {
-                ("attention", self.attention(self.write(0), *causal, *scale, *packed).to_words())
+            TaskOp::Attention { causal, scale } => {
+                ("attention", self.attention(self.write(0), *causal, *scale).to_words())
             }
-            TaskOp::AttentionGrad { causal, scale, packed } => {
-                let y = self.read(if *packed { 1 } else { 3 });
-                ("attention_grad", self.attention(y, *causal, *scale, *packed).to_words())
+            TaskOp::AttentionGrad { causal, scale } => {
+                ("attention_grad", self.attention(self.read(3), *causal, *scale).to_words())
             }
             TaskOp::Embedding { .. } => {
                 let (n, cols, vocab) = (self.write(0).rows(), self.write(0).last(), self.read(1).dims()[0]);
                 let (bag, ids_i32) = (self.read(0).elements() / n, self.is_i32(0));
-                ("embedding", k::embedding::Embedding { n, cols, vocab, bag, ids_i32 }.to_words())
+                let first = self.origin(self.task.reads[1], 0);
+                ("embedding", k::embedding::Embedding { n, cols, vocab, bag, ids_i32, first }.to_words())
             }
             TaskOp::EmbeddingGrad { leaves, accumulate, .. } => {
                 let (n, cols, vocab) = (self.read(1).rows(), self.read(1).last(), self.write(0).dims()[0]);
                 let (bag, ids_i32) = (self.read(0).elements() / n, self.is_i32(0));
                 let (leaves, accumulate) = (*leaves, *accumulate);
-                let params = k::embedding::EmbeddingGrad { n, cols, vocab, bag, ids_i32, leaves, accumulate };
+                let first = self.origin(self.task.writes[0], 0);
+                let params =
+                    k::embedding::EmbeddingGrad { n, cols, vocab, bag, ids_i32, leaves, accumulate, first };
                 ("embedding_grad", params.to_words())
-            }
-            TaskOp::Dropout { rate, seed, salt, offset, accumulate } => {
-                let n = self.write(0).elements();
-                let (rate, seed, salt, offset, accumulate) = (*rate, *seed, *salt, *offset, *accumulate);
-                let params = k::dropout::DropoutParams { n, rate, seed, salt, offset, accumulate };
-                ("dropout", params.to_words())
             }
             TaskOp::Cast {} => {
                 let n = self.write(0).elements();
@@ -182,11 +219,29 @@ impl Sizes<'_> {
             TaskOp::Fill { value } => {
                 ("fill", k::fill::FillParams { n: self.write(0).elements(), value: *value }.to_words())
             }
-            TaskOp::CrossEntropy { ignore } => {
+            TaskOp::CrossEntropy { ignore, leaves } => {
                 let (rows, classes) = (self.read(0).rows(), self.read(0).last());
-                let (ignore_index, labels_i32) = (*ignore, self.is_i32(1));
-                let params = k::cross_entropy::CrossEntropy { rows, classes, ignore_index, labels_i32 };
+                let (ignore_index, labels_i32, leaves) = (*ignore, self.is_i32(1), *leaves);
+                let params =
+                    k::cross_entropy::CrossEntropy { rows, classes, ignore_index, labels_i32, leaves };
                 ("cross_entropy", params.to_words())
+            }
+            TaskOp::ClassMax {} => {
+                let (rows, classes) = (self.read(0).rows(), self.read(0).last());
+                ("class_max", k::cross_entropy::ClassMax { rows, classes }.to_words())
+            }
+            TaskOp::ClassSum { leaves } => {
+                let (rows, classes, leaves) = (self.read(0).rows(), self.read(0).last(), *leaves);
+                ("class_sum", k::cross_entropy::ClassSum { rows, classes, leaves }.to_words())
+            }
+            TaskOp::ClassPick {} => {
+                let (rows, classes) = (self.read(0).rows(), self.read(0).last());
+                let (first, labels_i32) = (self.first_class(), self.is_i32(1));
+                ("class_pick", k::cross_entropy::ClassPick { rows, classes, first, labels_i32 }.to_words())
+            }
+            TaskOp::ClassJoin { ignore } => {
+                let (rows, ignore_index, labels_i32) = (self.write(0).elements(), *ignore, self.is_i32(3));
+                ("class_join", k::cross_entropy::ClassJoin { rows, ignore_index, labels_i32 }.to_words())
             }
             TaskOp::CrossEntropyGrad { ignore, accumulate } => {
                 let (rows, classes) = (self.read(0).rows(), self.read(0).last());
@@ -197,6 +252,7 @@ impl Sizes<'_> {
                     ignore_index,
                     labels_i32,
                     accumulate,
+                    first: self.first_class(),
                 };
                 ("cross_entropy_grad", params.to_words())
             }
@@ -225,7 +281,41 @@ impl Sizes<'_> {
                 let (momentum, weight_decay, nesterov, clip) = (*momentum, *decay, *nesterov, *clip);
                 ("sgd", k::optimizer::Sgd { n, momentum, weight_decay, nesterov, clip }.to_words())
             }
+            TaskOp::Dropout { .. } | TaskOp::Move { .. } | TaskOp::Send { .. } | TaskOp::Receive { .. } => {
+                unreachable!("`select` takes these apart")
+            }
         }
+    }
+
+    fn dropout(&self) -> Result<k::dropout::DropoutParams, EmitError> {
+        let TaskOp::Dropout { rate, seed, salt, part, parts, blocks, accumulate } = self.task.op else {
+            unreachable!("only asked for dropout")
+        };
+        let buffer = &self.tasks.buffers[self.task.writes[0]];
+        let extents = buffer.ty.shape.dims();
+        let zeros = vec![0; extents.len()];
+        let (origin, global) = match &buffer.tile {
+            Some(tile) => (&tile.origin, tile.global.dims()),
+            None => (&zeros, extents),
+        };
+        let walk = Masked { extents, origin, global, part, parts, blocks }.walk();
+        let walk = walk.ok_or_else(|| EmitError::Dropout {
+            layer: self.task.layer.to_string(),
+            tile: buffer.ty.to_string(),
+        })?;
+        let (n, extents, strides, start) =
+            (buffer.ty.shape.elements(), walk.extents, walk.strides, walk.start);
+        Ok(k::dropout::DropoutParams { n, rate, seed, salt, accumulate, extents, strides, start })
+    }
+
+    /// Where the tile in `buffer` starts along dimension `dim` of its tensor.
+    fn origin(&self, buffer: BufferId, dim: usize) -> usize {
+        self.tasks.buffers[buffer].tile.as_ref().map_or(0, |tile| tile.origin[dim])
+    }
+
+    /// The class of the first column of the logits, operand 0.
+    fn first_class(&self) -> usize {
+        self.origin(self.task.reads[0], self.read(0).rank() - 1)
     }
 
     /// The product behind every matrix task.
@@ -310,14 +400,17 @@ impl Sizes<'_> {
         k::concat::ConcatParams { elem_bytes: first.dtype.bytes(), outer, inner }.to_words()
     }
 
-    fn attention(&self, y: &Shape, causal: bool, scale: f32, packed: bool) -> k::attention::Attention {
+    fn attention(&self, y: &Shape, causal: bool, scale: f32) -> k::attention::Attention {
         let [batch, q_time, heads, head_dim] = four(y);
-        let (k_time, kv_heads) = match packed {
-            true => (q_time, (self.read(0).last() / head_dim - heads) / 2),
-            false => (self.read(1).dims()[1], self.read(1).dims()[2]),
-        };
+        let (k_time, kv_heads, packed) = (self.read(1).dims()[1], self.read(1).dims()[2], false);
         k::attention::Attention { batch, heads, kv_heads, q_time, k_time, head_dim, scale, causal, packed }
     }
+}
+
+/// The outermost extent and how many rows there are for each of its places, of `rows` in all.
+fn outer_and_time(shape: &Shape, rows: usize) -> (usize, usize) {
+    let outer = if rows == 1 { 1 } else { shape.dims().first().copied().unwrap_or(1) };
+    (outer, rows / outer)
 }
 
 fn four(shape: &Shape) -> [usize; 4] {

@@ -94,10 +94,10 @@ impl Maker<'_> {
                 let count = self.case.inputs.len();
                 let names: Vec<_> = (0..count).map(|index| format!("input_{index}")).collect();
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                self.simple(Op::Concat { axis: self.attr("axis")? }, &names)?
+                self.simple(Op::Concat { axis: self.attr("axis")?, blocks: 1 }, &names)?
             }
             "split" => {
-                let op = Op::Split { axis: self.attr("axis")?, sizes: self.attr("sizes")? };
+                let op = Op::Split { axis: self.attr("axis")?, sizes: self.attr("sizes")?, blocks: 1 };
                 let x = self.slot("input")?;
                 return Ok(Some(self.model.add("y", op, &[x])?));
             }

@@ -134,7 +134,7 @@ impl Case {
         let outputs = self.outputs.iter().map(|(slot, expected)| (format!("{slot}.out"), expected));
         let gradients = self.input_grads.iter().map(|(slot, expected)| (format!("{slot}.grad"), expected));
         for (name, expected) in outputs.chain(gradients) {
-            if let Some(difference) = difference(session.read(&name)?, &expected.data) {
+            if let Some(difference) = difference(&session.read(&name)?, &expected.data) {
                 return Ok(Outcome::Failed(format!("{name}: {difference}")));
             }
         }

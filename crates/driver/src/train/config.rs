@@ -4,9 +4,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use phalanx_ir::graph::Graph;
+
+use crate::choice::PlanChoice;
 use crate::models::{ModelConfig, PresetError};
-use crate::pipeline::DEFAULT_LEAVES;
-use crate::{Decays, LearningRate, Leaves, Optimizer, Rule};
+use crate::pipeline::{DEFAULT_LEAVES, Settings};
+use crate::{Decays, Error, Goal, LearningRate, Leaves, Optimizer, Rule};
 
 /// Why a configuration is wrong.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +55,16 @@ pub enum OptimizerKind {
     Adam,
     /// Stochastic gradient descent.
     Sgd,
+}
+
+/// Whether a plan may change the bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bits {
+    /// No: the same bits for every plan.
+    Strict,
+    /// Yes, where a cut does not follow the leaves of a sum.
+    Free,
 }
 
 /// A training run. Every field has a default: the embedded data and a model that learns it in a minute.
@@ -104,12 +117,22 @@ pub struct TrainConfig {
     pub clip: f32,
     /// Seed of initialization, data order and dropout.
     pub seed: u64,
+    /// Preset or file that says how tensors lie on devices; one device if absent.
+    pub plan: Option<String>,
+    /// How many devices; what the plan says if absent.
+    pub devices: Option<usize>,
     /// Cores to use; 0 for all of this machine.
     pub cores: usize,
+    /// Cores of each device; 0 for an even share of `cores`.
+    pub cores_per_device: usize,
+    /// `strict`: a plan that would change the bits is refused; `free`: it is not.
+    pub bits: Bits,
     /// Leaves of sums over rows.
     pub leaves_batch: usize,
     /// Leaves of sums over features.
     pub leaves_feature: usize,
+    /// Leaves of sums over time inside the batch.
+    pub leaves_sequence: usize,
     /// Text file or directory to train on; the embedded grammar if absent.
     pub data: Option<PathBuf>,
     /// A Hugging Face tokenizer.json; bytes if absent.
@@ -144,9 +167,14 @@ impl Default for TrainConfig {
             weight_decay: 0.1,
             clip: 1.0,
             seed: 0,
+            plan: None,
+            devices: None,
             cores: 0,
+            cores_per_device: 0,
+            bits: Bits::Strict,
             leaves_batch: DEFAULT_LEAVES.batch,
             leaves_feature: DEFAULT_LEAVES.feature,
+            leaves_sequence: DEFAULT_LEAVES.sequence,
             data: None,
             tokenizer: None,
             save: None,
@@ -214,7 +242,33 @@ impl TrainConfig {
 
     /// How sums are cut.
     pub fn leaves(&self) -> Leaves {
-        Leaves { batch: self.leaves_batch, feature: self.leaves_feature }
+        Leaves { batch: self.leaves_batch, feature: self.leaves_feature, sequence: self.leaves_sequence }
+    }
+
+    /// How `model` is compiled.
+    pub fn settings(&self, model: &Graph) -> Result<Settings, Error> {
+        let choice = PlanChoice {
+            plan: self.plan.clone(),
+            devices: self.devices,
+            microbatches: (self.accumulate > 1).then_some(self.accumulate),
+        };
+        let plan = choice.resolve(model)?;
+        Ok(Settings {
+            leaves: self.leaves(),
+            seed: self.seed,
+            cores: self.device_cores(plan.mesh.devices()),
+            free_bits: self.bits == Bits::Free,
+            plan,
+            ..Settings::new(Goal::Train(self.optimizer()?))
+        })
+    }
+
+    /// Cores of each of so many devices.
+    pub fn device_cores(&self, devices: usize) -> usize {
+        match self.cores_per_device {
+            0 => (self.cores() / devices.max(1)).max(1),
+            cores => cores,
+        }
     }
 
     /// The cores to use.
@@ -256,8 +310,12 @@ impl TrainConfig {
                 return self.field(field, &value, "it must be at least 1");
             }
         }
-        for (field, leaves) in [("leaves_batch", self.leaves_batch), ("leaves_feature", self.leaves_feature)]
-        {
+        let leaves = [
+            ("leaves_batch", self.leaves_batch),
+            ("leaves_feature", self.leaves_feature),
+            ("leaves_sequence", self.leaves_sequence),
+        ];
+        for (field, leaves) in leaves {
             if !leaves.is_power_of_two() || leaves > 1024 {
                 return self.field(field, &leaves, "it must be a power of two up to 1024");
             }

@@ -2,7 +2,7 @@
 
 mod config;
 
-pub use config::{ConfigError, OptimizerKind, TrainConfig};
+pub use config::{Bits, ConfigError, OptimizerKind, TrainConfig};
 
 use std::path::Path;
 use std::time::Instant;
@@ -11,8 +11,7 @@ use serde::Serialize;
 
 use crate::data::{DataError, Dataset};
 use crate::models::ModelConfig;
-use crate::pipeline::Settings;
-use crate::{Error, Goal, LearningRate, Profile, Trainer, hf};
+use crate::{Error, LearningRate, Profile, Trainer, hf};
 
 /// One finished step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -75,13 +74,7 @@ impl Run {
         let context = config.context_of(&model);
         data.check(context)?;
         let graph = model.training_graph(config.batch, context)?;
-        let settings = Settings {
-            plan: crate::Plan { microbatches: config.accumulate },
-            leaves: config.leaves(),
-            seed: config.seed,
-            cores: config.cores(),
-            ..Settings::new(Goal::Train(config.optimizer()?))
-        };
+        let settings = config.settings(&graph)?;
         let trainer = Trainer::with_settings(&graph, &settings)?;
         let size = config.batch * context;
         let rate = config.learning_rate();

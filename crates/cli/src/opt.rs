@@ -1,0 +1,132 @@
+//! `phalanx opt`: compiler passes on a text file.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use phalanx::lower::{EXPAND_PASSES, Options, PASSES, Stage};
+use phalanx::pipeline::DEFAULT_LEAVES;
+use phalanx::{Goal, Leaves, Optimizer};
+
+use crate::failure::Failure;
+use crate::output;
+
+/// Run compiler passes on a text file and print the result.
+///
+/// The file holds a parallel graph, a wide graph or a task graph, as `explain --after` prints them; the passes must suit it.
+/// It is verified first, and the result after every pass.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  phalanx explain --after parallelize --plan dp --devices 2 > dp.ir
+  phalanx opt dp.ir --pass expand-passes,insert-loss
+  phalanx opt dp.ir                  # only parse, verify and print")]
+pub struct Args {
+    /// File to read; - for standard input
+    file: PathBuf,
+    /// Passes to run, in this order, separated by commas
+    #[arg(long = "pass", value_name = "NAME", value_delimiter = ',')]
+    passes: Vec<String>,
+    /// What the step is for
+    #[arg(long, value_name = "GOAL", default_value = "train", value_parser = ["train", "gradients", "infer"])]
+    goal: String,
+    /// Leaves of the trees that sum over rows
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_LEAVES.batch)]
+    leaves_batch: usize,
+    /// Leaves of the trees that sum over features
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_LEAVES.feature)]
+    leaves_feature: usize,
+    /// Leaves of the trees that sum over time inside the batch
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_LEAVES.sequence)]
+    leaves_sequence: usize,
+    /// Seed of dropout
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// Allow cuts that change the bits
+    #[arg(long)]
+    free_bits: bool,
+}
+
+/// What a file holds.
+enum Level {
+    Parallel(phalanx::ir::parallel::ParallelGraph),
+    Lowered(Stage),
+}
+
+/// Reads, runs the passes and prints.
+pub fn run(args: Args) -> Result<ExitCode, Failure> {
+    let options = Options {
+        goal: match args.goal.as_str() {
+            "infer" => Goal::Infer,
+            "gradients" => Goal::Gradients,
+            _ => Goal::Train(Optimizer { clip: Some(1.0), ..Optimizer::adamw(0.1) }),
+        },
+        leaves: Leaves {
+            batch: args.leaves_batch,
+            feature: args.leaves_feature,
+            sequence: args.leaves_sequence,
+        },
+        seed: args.seed,
+        free_bits: args.free_bits,
+    };
+    let mut level = read(&args.file)?;
+    for name in &args.passes {
+        level = pass(level, name, &options)?;
+    }
+    match &level {
+        Level::Parallel(graph) => output::line(graph.to_string())?,
+        Level::Lowered(stage) => output::line(stage.text().to_string())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(path: &PathBuf) -> Result<Level, Failure> {
+    let text = match path.as_os_str() == "-" {
+        true => std::io::read_to_string(std::io::stdin()),
+        false => std::fs::read_to_string(path),
+    };
+    let shown = path.display();
+    let text = text.map_err(|error| Failure::Input(format!("cannot read {shown}: {error}")))?;
+    let wrong = |error: String| Failure::Input(format!("{shown}: {error}"));
+    let parse_error = |error: phalanx::ir::text::ParseError| wrong(error.to_string());
+    let level = match text.split_whitespace().next() {
+        Some("parallel") => {
+            let graph: phalanx::ir::parallel::ParallelGraph = text.parse().map_err(parse_error)?;
+            graph.verify().map_err(|errors| wrong(errors[0].to_string()))?;
+            return Ok(Level::Parallel(graph));
+        }
+        Some("wide") => Stage::Wide(text.parse().map_err(parse_error)?),
+        Some("tasks") => Stage::Tasks(text.parse().map_err(parse_error)?),
+        found => {
+            let found = found.unwrap_or("nothing");
+            return Err(wrong(format!(
+                "it starts with `{found}`; a parallel, wide or tasks graph is needed"
+            )));
+        }
+    };
+    level.verify("reading").map_err(|error| wrong(error.to_string()))?;
+    Ok(Level::Lowered(level))
+}
+
+fn pass(level: Level, name: &str, options: &Options) -> Result<Level, Failure> {
+    let failed = |error: phalanx::lower::LowerError| Failure::Input(format!("{name}: {error}"));
+    let misfit =
+        || Failure::Input(format!("pass `{name}` does not work on this level: the order is {}", names()));
+    let stage = match level {
+        Level::Parallel(graph) if name == EXPAND_PASSES => Stage::start(&graph, options).map_err(failed)?,
+        Level::Parallel(_) => return Err(misfit()),
+        Level::Lowered(stage) => {
+            let Some(pass) = PASSES.iter().find(|pass| pass.name == name) else {
+                return Err(Failure::Input(format!("pass `{name}` is unknown; use one of {}", names())));
+            };
+            let stage = stage.run(pass, options).ok_or_else(misfit)?.map_err(failed)?;
+            stage.verify(pass.name).map_err(failed)?;
+            stage
+        }
+    };
+    Ok(Level::Lowered(stage))
+}
+
+fn names() -> String {
+    let names: Vec<_> = std::iter::once(EXPAND_PASSES).chain(PASSES.iter().map(|pass| pass.name)).collect();
+    names.join(", ")
+}

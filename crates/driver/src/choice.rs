@@ -1,0 +1,113 @@
+//! Which plan a run follows: a preset by name or a file, for how many devices.
+
+use std::path::PathBuf;
+
+use phalanx_ir::graph::Graph;
+use phalanx_plan::{PRESETS, Plan, PlanError, preset};
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum ChoiceError {
+    /// Several devices and nothing to do for them.
+    #[error(
+        "`devices` is {devices} but no plan says what they do: choose one with --plan, such as --plan dp"
+    )]
+    NoPlan {
+        /// How many devices.
+        devices: usize,
+    },
+    /// The file cannot be read.
+    #[error("cannot read the plan {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The plan is for another number of devices.
+    #[error(
+        "the plan `{plan}` is for {wanted} devices, not {devices}: set --devices {wanted} or change its mesh"
+    )]
+    Devices {
+        /// The plan.
+        plan: String,
+        /// Its devices.
+        wanted: usize,
+        /// The devices asked for.
+        devices: usize,
+    },
+    /// The plan does not suit the model, or is not a plan.
+    #[error("plan `{plan}`: {source}")]
+    Plan {
+        /// The plan.
+        plan: String,
+        /// What is wrong.
+        source: Box<PlanError>,
+    },
+}
+
+/// What a user says about the plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlanChoice {
+    /// A preset such as `dp2-tp2`, or a file.
+    pub plan: Option<String>,
+    /// How many devices; what the plan says if absent.
+    pub devices: Option<usize>,
+    /// Parts into which the batch is cut, if not what the plan says.
+    pub microbatches: Option<usize>,
+}
+
+impl PlanChoice {
+    /// The plan for `model`.
+    pub fn resolve(&self, model: &Graph) -> Result<Plan, ChoiceError> {
+        let mut plan = match (&self.plan, self.devices.unwrap_or(1)) {
+            (None, 1) => Plan::default(),
+            (None, devices) => return Err(ChoiceError::NoPlan { devices }),
+            (Some(name), _) => self.named(name, model)?,
+        };
+        if let Some(microbatches) = self.microbatches {
+            plan.microbatches = microbatches;
+        }
+        let wanted = plan.mesh.devices();
+        match self.devices {
+            Some(devices) if devices != wanted => {
+                Err(ChoiceError::Devices { plan: plan.name, wanted, devices })
+            }
+            _ => Ok(plan),
+        }
+    }
+
+    /// A file if one is there or the name looks like one, else a preset.
+    fn named(&self, name: &str, model: &Graph) -> Result<Plan, ChoiceError> {
+        let path = PathBuf::from(name);
+        let failed = |error| ChoiceError::Plan { plan: name.to_string(), source: Box::new(error) };
+        let first = name.split(|c: char| !c.is_ascii_lowercase()).next().unwrap_or_default();
+        let is_preset = PRESETS.iter().any(|(known, _)| *known == first || name.starts_with(known));
+        if path.is_file() || (!is_preset && name.contains(['.', '/'])) {
+            let text = std::fs::read_to_string(&path).map_err(|source| ChoiceError::Read { path, source })?;
+            return Plan::parse(&text).map_err(failed);
+        }
+        preset(name, self.devices.unwrap_or_else(|| sizes(name)), model).map_err(failed)
+    }
+}
+
+/// The product of the sizes in a preset's name.
+fn sizes(name: &str) -> usize {
+    let size = |part: &str| {
+        let digits = part.trim_start_matches(|c: char| !c.is_ascii_digit());
+        // `zero1` is a name, not a size.
+        let digits = part.strip_prefix("zero1").unwrap_or(digits);
+        digits.parse::<usize>().unwrap_or(1)
+    };
+    name.split('-').map(size).product()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_multiply() {
+        assert_eq!(["dp2-tp4", "zero14", "zero1", "dp", "fsdp2-tp2-pp2"].map(sizes), [8, 4, 1, 1, 8]);
+    }
+}

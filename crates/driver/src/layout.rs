@@ -1,0 +1,171 @@
+//! How a model lies on its devices, what moves between them in a step, and what each needs at its peak: for people.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use phalanx_ir::graph::ValueId;
+use phalanx_ir::parallel::{DeviceId, ParallelGraph};
+use phalanx_ir::tasks::{BufferId, MoveKind, Role, TaskGraph, TaskOp};
+use phalanx_ir::{Id, Op, OpError};
+use phalanx_schedule::Schedule;
+use serde::Serialize;
+
+/// A step laid out on devices and in time, before it is frozen.
+pub struct Layout {
+    /// The model with tilings and placements.
+    pub parallel: ParallelGraph,
+    /// The tasks of every device.
+    pub tasks: TaskGraph,
+    /// Their order and memory.
+    pub schedule: Schedule,
+}
+
+/// A tensor and where its parts lie.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TensorRow {
+    /// Its name.
+    pub name: String,
+    /// `param`, `input` or the operator that computes it.
+    pub op: String,
+    /// Element type and tiling.
+    pub ty: String,
+    /// For every device that holds a part: which.
+    pub parts: Vec<Part>,
+}
+
+/// A part of a tensor on one device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Part {
+    /// The device.
+    pub device: usize,
+    /// The coordinates of the first element.
+    pub origin: Vec<usize>,
+    /// The extents.
+    pub extents: Vec<usize>,
+    /// Which of several partial sums.
+    pub sum: usize,
+}
+
+/// Movements of one kind for one layer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MovementRow {
+    /// What it is called.
+    pub kind: String,
+    /// The layer or parameter that needs it.
+    pub layer: String,
+    /// How many there are: one for each microbatch and group of devices.
+    pub count: usize,
+    /// Bytes that go from one device to another, all together.
+    pub bytes: u64,
+}
+
+/// What a device needs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DeviceRow {
+    /// The device.
+    pub device: usize,
+    /// Its arena.
+    pub peak_bytes: u64,
+    /// Bytes of parameters.
+    pub param_bytes: u64,
+    /// Bytes of optimizer state.
+    pub state_bytes: u64,
+    /// Bytes that it receives in a step.
+    pub received_bytes: u64,
+    /// Tasks of a step.
+    pub tasks: usize,
+}
+
+/// All sides of one movement.
+#[derive(Default)]
+struct Sides<'a> {
+    reads: BTreeSet<BufferId>,
+    writes: Vec<BufferId>,
+    bytes: u64,
+    layer: &'a str,
+}
+
+impl Layout {
+    /// Parameters and inputs, and with `all` every value.
+    pub fn tensors(&self, all: bool) -> Result<Vec<TensorRow>, OpError> {
+        let wanted = |op: &Op| all || matches!(op, Op::Param(_) | Op::Input);
+        let values = self.parallel.values().ids().filter(|&value| wanted(self.parallel.op_of(value)));
+        values.map(|value| self.tensor(value)).collect()
+    }
+
+    fn tensor(&self, value: ValueId) -> Result<TensorRow, OpError> {
+        let ty = self.parallel.ty(value);
+        let extents = ty.tile().shape.dims().to_vec();
+        let mut parts = Vec::new();
+        for (tile, site) in self.parallel.sites(value)?.iter().enumerate() {
+            let coord = ty.coord(tile);
+            parts.extend(site.devices().iter().map(|device| Part {
+                device: device.index(),
+                origin: ty.origin(&coord),
+                extents: extents.clone(),
+                sum: coord.sum,
+            }));
+        }
+        parts.sort_by(|a, b| (a.device, a.sum, &a.origin).cmp(&(b.device, b.sum, &b.origin)));
+        let op = self.parallel.op_of(value).to_text().0;
+        Ok(TensorRow { name: self.parallel.values()[value].name.clone(), op, ty: ty.to_string(), parts })
+    }
+
+    /// All movements of a step, in its order.
+    pub fn movements(&self) -> Vec<MovementRow> {
+        let mut sides: BTreeMap<usize, Sides> = BTreeMap::new();
+        for (_, task) in self.tasks.tasks.iter() {
+            let TaskOp::Receive { movement } = task.op else { continue };
+            let sides = sides.entry(movement).or_default();
+            sides.layer = &task.layer;
+            sides.reads.extend(&task.reads);
+            sides.writes.extend(&task.writes);
+            sides.bytes += self.received(&task.reads, task.device);
+        }
+        let mut rows: Vec<MovementRow> = Vec::new();
+        let mut known: BTreeMap<(MoveKind, &str), usize> = BTreeMap::new();
+        for Sides { reads, writes, bytes, layer } in sides.into_values() {
+            let reads: Vec<_> = reads.into_iter().collect();
+            let kind = phalanx_lower::movement_kind(&self.tasks, &reads, &writes);
+            // Microbatches and gathers for the backward pass belong to one layer.
+            let layer = layer.split(".mb").next().unwrap_or(layer);
+            let row = *known.entry((kind, layer)).or_insert_with(|| {
+                let (kind, layer) = (kind.to_string(), layer.to_string());
+                rows.push(MovementRow { kind, layer, count: 0, bytes: 0 });
+                rows.len() - 1
+            });
+            rows[row].count += 1;
+            rows[row].bytes += bytes;
+        }
+        rows
+    }
+
+    /// Bytes that `device` gets from others when it reads these tiles. A tile of which it needs a part counts whole.
+    fn received(&self, reads: &[BufferId], device: DeviceId) -> u64 {
+        let remote =
+            reads.iter().map(|&read| &self.tasks.buffers[read]).filter(|buffer| buffer.device != device);
+        remote.map(|buffer| buffer.ty.bytes() as u64).sum()
+    }
+
+    /// What every device needs.
+    pub fn devices(&self) -> Vec<DeviceRow> {
+        let mut rows: Vec<DeviceRow> = Vec::new();
+        for lane in &self.schedule.lanes {
+            let bytes = |role: Role| {
+                let own = self.tasks.buffers.iter().map(|(_, buffer)| buffer);
+                let own = own.filter(|buffer| buffer.device == lane.device && buffer.role == role);
+                own.filter(|buffer| buffer.view_of.is_none()).map(|buffer| buffer.ty.bytes() as u64).sum()
+            };
+            let receives = lane.order.iter().map(|&task| &self.tasks.tasks[task]);
+            let receives = receives.filter(|task| matches!(task.op, TaskOp::Receive { .. }));
+            rows.push(DeviceRow {
+                device: lane.device.index(),
+                peak_bytes: lane.peak,
+                param_bytes: bytes(Role::Param),
+                state_bytes: bytes(Role::State),
+                received_bytes: receives.map(|task| self.received(&task.reads, lane.device)).sum(),
+                tasks: lane.order.len(),
+            });
+        }
+        rows
+    }
+}
