@@ -1,9 +1,10 @@
-//! `phalanx bench`: how fast this machine multiplies and trains.
+//! `phalanx bench`: how fast this machine multiplies, trains and compiles.
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use phalanx::bench::{self, GemmBench, GemmResult, TrainBench, TrainResult};
+use phalanx::bench::{self, COMPILE_SIZES, CompileBench, CompileResult};
+use phalanx::bench::{GemmBench, GemmResult, TrainBench, TrainResult};
 use phalanx::kernels::Team;
 use phalanx::kernels::peer::{OPEN_BLAS, OpenBlas};
 use serde_json::json;
@@ -12,11 +13,32 @@ use crate::failure::Failure;
 use crate::step::at_least_one;
 use crate::{flags, output};
 
-/// Measure matrix products or training steps.
+/// Measure matrix products, training steps or the compiler.
 #[derive(Subcommand)]
 pub enum Command {
     Gemm(GemmArgs),
     Train(TrainArgs),
+    Compile(CompileArgs),
+}
+
+/// Time the compiler, from a GPT-2's graph to the program of all devices, on one core.
+///
+/// Without a plan it measures a table of sizes that grows to 96 blocks on 512 devices.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  phalanx bench compile --plan dp4-tp4-pp4 --devices 64 --layers 48")]
+pub struct CompileArgs {
+    /// A preset such as dp4-tp4-pp4
+    #[arg(long, value_name = "PRESET", requires = "devices")]
+    plan: Option<String>,
+    /// Devices of the plan
+    #[arg(long, value_name = "N", value_parser = at_least_one, requires = "plan")]
+    devices: Option<usize>,
+    /// Transformer blocks
+    #[arg(long, value_name = "N", default_value = "48", value_parser = at_least_one, requires = "plan")]
+    layers: usize,
+    /// Print lines of JSON: one a size
+    #[arg(long)]
+    json: bool,
 }
 
 /// Time our matrix product next to OpenBLAS.
@@ -89,8 +111,38 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Gemm(args) => gemm(&args)?,
         Command::Train(args) => train(&args)?,
+        Command::Compile(args) => compile(&args)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn compile(args: &CompileArgs) -> Result<(), Failure> {
+    let one = args.plan.iter().zip(args.devices).map(|(plan, devices)| (args.layers, plan.as_str(), devices));
+    let one: Vec<_> = one.collect();
+    let sizes = if one.is_empty() { COMPILE_SIZES } else { &one };
+    if !args.json {
+        output::line(format!(
+            "{:>6}  {:14}{:>8}{:>10}{:>10}{:>12}  slowest stages",
+            "layers", "plan", "devices", "tasks", "seconds", "us a task"
+        ))?;
+    }
+    for &(layers, plan, devices) in sizes {
+        let result = bench::compile(&CompileBench { layers, plan: plan.into(), devices })?;
+        if args.json {
+            output::json(&result)?;
+            continue;
+        }
+        let mut stages = result.stages.clone();
+        stages.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let slowest: Vec<_> =
+            stages.iter().take(3).map(|(name, seconds)| format!("{name} {seconds:.1}")).collect();
+        let CompileResult { tasks, seconds, us_per_task, .. } = result;
+        let slowest = slowest.join(", ");
+        output::line(format!(
+            "{layers:>6}  {plan:14}{devices:>8}{tasks:>10}{seconds:>10.2}{us_per_task:>12.1}  {slowest}"
+        ))?;
+    }
+    Ok(())
 }
 
 fn train(args: &TrainArgs) -> Result<(), Failure> {

@@ -1,11 +1,13 @@
-//! Measurements: the machine's peak, our matrix product against OpenBLAS, and whole training steps.
+//! Measurements: the machine's peak, our matrix product against OpenBLAS, whole training steps, and the compiler.
 //!
 //! Everything is measured in this process with the wall clock; on a machine with other load, best times say more than
 //! means.
 
+mod compile;
 mod gemm;
 mod train;
 
+pub use compile::{COMPILE_SIZES, CompileBench, CompileResult, compile};
 pub use gemm::{GemmBench, GemmResult, Shape, gemm, shapes};
 pub use train::{KernelTime, TrainBench, TrainResult, train};
 

@@ -6,7 +6,7 @@ use phalanx_ir::graph::ValueId;
 use phalanx_ir::parallel::{DeviceId, ParallelGraph};
 use phalanx_ir::tasks::{BufferId, MoveKind, Role, TaskGraph, TaskOp};
 use phalanx_ir::{Id, Op, OpError};
-use phalanx_schedule::Schedule;
+use phalanx_schedule::{Lane, Schedule};
 use serde::Serialize;
 
 /// A step laid out on devices and in time, before it is frozen.
@@ -148,24 +148,28 @@ impl Layout {
 
     /// What every device needs.
     pub fn devices(&self) -> Vec<DeviceRow> {
-        let mut rows: Vec<DeviceRow> = Vec::new();
-        for lane in &self.schedule.lanes {
-            let bytes = |role: Role| {
-                let own = self.tasks.buffers.iter().map(|(_, buffer)| buffer);
-                let own = own.filter(|buffer| buffer.device == lane.device && buffer.role == role);
-                own.filter(|buffer| buffer.view_of.is_none()).map(|buffer| buffer.ty.bytes() as u64).sum()
-            };
+        let mut kept: BTreeMap<DeviceId, [u64; 2]> = BTreeMap::new();
+        for (_, buffer) in self.tasks.buffers.iter().filter(|(_, buffer)| buffer.view_of.is_none()) {
+            let [params, states] = kept.entry(buffer.device).or_default();
+            match buffer.role {
+                Role::Param => *params += buffer.ty.bytes() as u64,
+                Role::State => *states += buffer.ty.bytes() as u64,
+                _ => {}
+            }
+        }
+        let row = |lane: &Lane| {
             let receives = lane.order.iter().map(|&task| &self.tasks.tasks[task]);
             let receives = receives.filter(|task| matches!(task.op, TaskOp::Receive { .. }));
-            rows.push(DeviceRow {
+            let [param_bytes, state_bytes] = kept.get(&lane.device).copied().unwrap_or_default();
+            DeviceRow {
                 device: lane.device.index(),
                 peak_bytes: lane.peak,
-                param_bytes: bytes(Role::Param),
-                state_bytes: bytes(Role::State),
+                param_bytes,
+                state_bytes,
                 received_bytes: receives.map(|task| self.received(&task.reads, lane.device)).sum(),
                 tasks: lane.order.len(),
-            });
-        }
-        rows
+            }
+        };
+        self.schedule.lanes.iter().map(row).collect()
     }
 }

@@ -6,6 +6,7 @@
 use std::fmt::Display;
 
 use phalanx_ir::graph::{Graph, VerifyError};
+use phalanx_ir::parallel::ParallelGraph;
 use phalanx_ir::tasks::TaskId;
 use phalanx_lower::{Goal, Leaves, LowerError, Options, lower};
 use phalanx_plan::{Plan, PlanError, parallelize};
@@ -63,10 +64,14 @@ pub fn compile_observed(
     settings: &Settings,
     mut observe: impl FnMut(&'static str, &dyn Display),
 ) -> Result<Program, CompileError> {
-    let Layout { tasks, schedule, .. } = lay_out(model, settings, &mut observe)?;
-    let program = emit(&tasks, &schedule, settings.cores)?;
+    let program = freeze(&lay_out(model, settings, &mut observe)?, settings)?;
     observe("emit", &program);
     Ok(program)
+}
+
+/// The program of a model that is laid out.
+pub fn freeze(layout: &Layout, settings: &Settings) -> Result<Program, CompileError> {
+    Ok(emit(&layout.tasks, &layout.schedule, settings.cores)?)
 }
 
 /// Compiles a model up to its schedule; `observe` is shown the result of every stage.
@@ -82,6 +87,22 @@ pub fn lay_out(
     parallel.verify().map_err(CompileError::Graph)?;
     observe("parallelize", &parallel);
 
+    schedule_lowered(parallel, settings, observe)
+}
+
+/// Compiles a model already on devices; `settings.plan` plays no part.
+pub fn compile_parallel(parallel: &ParallelGraph, settings: &Settings) -> Result<Program, CompileError> {
+    parallel.verify().map_err(CompileError::Graph)?;
+    let Layout { tasks, schedule, .. } = schedule_lowered(parallel.clone(), settings, |_, _| ())?;
+    Ok(emit(&tasks, &schedule, settings.cores)?)
+}
+
+/// The second half of [`lay_out`], from a verified parallel graph on.
+fn schedule_lowered(
+    parallel: ParallelGraph,
+    settings: &Settings,
+    mut observe: impl FnMut(&'static str, &dyn Display),
+) -> Result<Layout, CompileError> {
     let tasks = lower(&parallel, &lower_options(settings), |pass, level| observe(pass, level))?;
 
     let schedule = schedule(&tasks, |task: TaskId| workspace(&tasks, task, settings.cores));

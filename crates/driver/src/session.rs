@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use phalanx_ir::graph::Graph;
+use phalanx_ir::parallel::ParallelGraph;
 use phalanx_ir::{DType, Init, Op};
 use phalanx_kernels::{Team, random};
 use phalanx_program::{PortKind, Program};
@@ -13,7 +14,7 @@ use phalanx_runtime::{PortError, Replay};
 
 use crate::bounds::Bound;
 use crate::device::{CpuDevice, Flavor};
-use crate::pipeline::{Settings, compile};
+use crate::pipeline::{Settings, compile, compile_parallel};
 use crate::{Error, memory};
 
 /// Values for one input.
@@ -59,7 +60,20 @@ impl Session {
 
     /// The same with a chosen version of every kernel.
     pub fn with_kernels(model: &Graph, settings: &Settings, flavor: Flavor) -> Result<Self, Error> {
-        let program = compile(model, settings)?;
+        Session::of_program(model, compile(model, settings)?, settings, flavor)
+    }
+
+    /// A model laid out by hand: `parallel` is `model` on devices, its inputs and parameters under the same names.
+    pub fn on_devices(model: &Graph, parallel: &ParallelGraph, settings: &Settings) -> Result<Self, Error> {
+        Session::of_program(model, compile_parallel(parallel, settings)?, settings, Flavor::Fast)
+    }
+
+    fn of_program(
+        model: &Graph,
+        program: Program,
+        settings: &Settings,
+        flavor: Flavor,
+    ) -> Result<Self, Error> {
         memory::check(program.arena())?;
         let lanes = program.lanes().len();
         let devices = (0..lanes).map(|_| CpuDevice::new(&program, settings.cores, flavor)).collect();

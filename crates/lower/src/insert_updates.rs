@@ -5,6 +5,7 @@
 //! gathered on one device, the factor that clips them, and one update task a parameter with its state buffers, on the
 //! parameter's own tiles; kept gradients become outputs.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use phalanx_ir::parallel::{DeviceId, ParallelType, Site, TileMap};
@@ -33,7 +34,8 @@ pub fn insert_updates(mut wide: WideGraph, options: &Options) -> Result<WideGrap
         Goal::Train(optimizer) => optimizer.keep_gradients,
     };
     let round = wide.tasks.iter().map(|(_, task)| task.round).max().unwrap_or(0);
-    let mut updates = Updates { wide: &mut wide, round, free_bits: options.free_bits };
+    let everywhere = everywhere(&wide);
+    let mut updates = Updates { wide: &mut wide, round, free_bits: options.free_bits, everywhere };
     updates.complete();
     let gradients = updates.wide.gradients.clone();
     if let Goal::Train(optimizer) = &options.goal {
@@ -53,6 +55,17 @@ struct Updates<'a> {
     wide: &'a mut WideGraph,
     round: u32,
     free_bits: bool,
+    /// All devices.
+    everywhere: Site,
+}
+
+/// All devices of a graph.
+fn everywhere(wide: &WideGraph) -> Site {
+    let mut devices: BTreeSet<DeviceId> = BTreeSet::new();
+    for site in wide.buffers.iter().flat_map(|(_, buffer)| buffer.sites.iter()) {
+        devices.extend(site.devices());
+    }
+    Site::new(devices)
 }
 
 /// The one tile of a tensor that is not cut.
@@ -95,8 +108,7 @@ impl Updates<'_> {
 
     /// The gradient norm over all parameters, summed in their order on one device, and the factor that clips it, on all.
     fn clip(&mut self, gradients: &[(BufferId, BufferId)], max_norm: f32) -> Result<BufferId, LowerError> {
-        let everywhere = self.everywhere();
-        let here: Arc<[Site]> = Arc::from([Site::one(everywhere.first())]);
+        let here: Arc<[Site]> = Arc::from([Site::one(self.everywhere.first())]);
         let scalar = ParallelType::whole(&TensorType::f32([1]));
         let mut total: Option<BufferId> = None;
         for &(param, gradient) in gradients {
@@ -122,16 +134,6 @@ impl Updates<'_> {
         keep(self.wide, CLIP.to_string(), clip);
         self.on_one(&here, CLIP, TaskOp::ClipScale { max_norm }, vec![whole(total, 1)], vec![whole(clip, 1)]);
         Ok(clip)
-    }
-
-    /// All devices.
-    fn everywhere(&self) -> Site {
-        let devices = self.wide.buffers.iter().flat_map(|(_, buffer)| buffer.sites.iter());
-        Site::new(
-            devices
-                .flat_map(|site| site.devices().iter().copied())
-                .collect::<std::collections::BTreeSet<DeviceId>>(),
-        )
     }
 
     /// The sums of squares of all leaves of a gradient, on one device. A tile's are computed by one of its devices.
@@ -190,8 +192,7 @@ impl Updates<'_> {
             Decays::Matrices if ty.dims().len() < 2 => 0.0,
             _ => optimizer.decay,
         };
-        let everywhere = self.everywhere();
-        let hyper = hyper(self.wide, || [&everywhere].into_iter());
+        let hyper = hyper(self.wide, || [&self.everywhere].into_iter());
         let (extents, map) = identity(&ty);
         let own = |buffer| Operand { buffer, map: map.clone() };
         let reads =

@@ -20,13 +20,24 @@ pub use smooth::is_smooth;
 /// How often a draw is repeated in search of one that is well-behaved.
 const TRIES: u64 = 32;
 
+/// What a dimension may be, the likelier ones more than once.
+const EXTENTS: [usize; 6] = [1, 2, 3, 3, 5, 7];
+
 /// A random model of a few layers.
 ///
 /// # Panics
 /// If no well-behaved model is found in many tries, which does not happen for any seed in practice.
 pub fn random_graph(seed: u64) -> Graph {
+    random_graph_of(seed, &EXTENTS)
+}
+
+/// The same with other extents to choose from; one listed twice is drawn twice as often.
+///
+/// # Panics
+/// If no well-behaved model is found in many tries.
+pub fn random_graph_of(seed: u64, extents: &[usize]) -> Graph {
     (0..100 * TRIES)
-        .map(|attempt| model::build(Rng::new(seed.wrapping_add(attempt << 32))))
+        .map(|attempt| model::build(Rng::new(seed.wrapping_add(attempt << 32)), extents))
         .find(|graph| is_smooth(graph, &random_inputs(graph, seed)))
         .expect("one of many random models is well-behaved")
 }

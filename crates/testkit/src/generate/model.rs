@@ -9,12 +9,16 @@ use phalanx_ir::{Binary, DType, Init, Op, Reduce, Shape, TensorType, Unary};
 
 use crate::Rng;
 
-const EXTENTS: [usize; 6] = [1, 2, 3, 3, 5, 7];
-
-/// Draws a model.
-pub(super) fn build(rng: Rng) -> Graph {
-    let mut draft =
-        Draft { rng, model: Builder::new("random"), floats: Vec::new(), used: BTreeSet::new(), layers: 0 };
+/// Draws a model whose dimensions have these extents, and what follows from them.
+pub(super) fn build(rng: Rng, extents: &[usize]) -> Graph {
+    let mut draft = Draft {
+        rng,
+        extents: extents.to_vec(),
+        model: Builder::new("random"),
+        floats: Vec::new(),
+        used: BTreeSet::new(),
+        layers: 0,
+    };
     let leaf = draft.shape();
     draft.leaf(leaf);
     for _ in 0..1 + draft.rng.below(5) {
@@ -28,6 +32,7 @@ pub(super) fn build(rng: Rng) -> Graph {
 
 struct Draft {
     rng: Rng,
+    extents: Vec<usize>,
     model: Builder,
     floats: Vec<ValueId>,
     used: BTreeSet<ValueId>,
@@ -69,7 +74,7 @@ impl Draft {
     }
 
     fn extent(&mut self) -> usize {
-        self.rng.choose(&EXTENTS)
+        self.rng.choose(&self.extents)
     }
 
     /// A random shape of one to three dimensions.

@@ -1,0 +1,174 @@
+//! One answer: random models under random plans, and on random parallel graphs, give the bits of one device or an error.
+
+#[path = "random_plans/case.rs"]
+mod case;
+#[path = "random_plans/mutate.rs"]
+mod mutate;
+#[path = "random_plans/plans.rs"]
+mod plans;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use case::{Case, Outcome};
+use phalanx::lower::LowerError;
+use phalanx::pipeline::CompileError;
+use phalanx::plan::PlanError;
+use phalanx::{Error, Session};
+use phalanx::ir::parallel::ParallelGraph;
+use phalanx::pipeline;
+use phalanx_testkit::Rng;
+use plans::random_plan;
+
+/// Models; each is run under several plans.
+const MODELS: u64 = 900;
+const PLANS: u64 = 4;
+
+/// Models whose parallel graph is changed at random, and how often each.
+const MUTATED_MODELS: u64 = 200;
+const MUTATIONS: u64 = 12;
+
+/// How often each thing happened.
+type Counts = BTreeMap<String, usize>;
+
+/// Runs `check` for all seeds on two threads; what all of them counted.
+fn on_two_threads(seeds: u64, check: impl Fn(u64, &mut Counts) + Sync) -> Counts {
+    let total = Mutex::new(Counts::new());
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (total, check) = (&total, &check);
+            scope.spawn(move || {
+                let mut counts = Counts::new();
+                (thread..seeds).step_by(2).for_each(|seed| check(seed, &mut counts));
+                let mut total = total.lock().expect("no thread panicked with it");
+                counts.into_iter().for_each(|(what, count)| *total.entry(what).or_default() += count);
+            });
+        }
+    });
+    total.into_inner().expect("no thread panicked with it")
+}
+
+fn count(counts: &mut Counts, what: &str) {
+    *counts.entry(what.into()).or_default() += 1;
+}
+
+/// A word for the refusal of a legal model under a plan that cannot be; none if it is a bug.
+fn refusal(error: &Error) -> Option<&'static str> {
+    let Error::Compile(error) = error else { return None };
+    match error {
+        CompileError::Lower(LowerError::Unaligned { .. }) => Some("unaligned"),
+        CompileError::Plan(error) => match **error {
+            PlanError::Microbatch(_) => Some("microbatches"),
+            PlanError::Indivisible { .. } => Some("indivisible"),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Texts of what must not happen.
+#[derive(Default)]
+struct Failures(Mutex<Vec<String>>);
+
+impl Failures {
+    fn add(&self, text: String) {
+        self.0.lock().expect("no thread panicked with it").push(text);
+    }
+
+    /// Panics with the shortest ones.
+    fn assert_none(self, counts: &Counts) {
+        let mut texts = self.0.into_inner().expect("no thread panicked with it");
+        texts.sort_by_key(String::len);
+        let shown = texts.iter().take(5).cloned().collect::<Vec<_>>().join("\n\n");
+        assert!(texts.is_empty(), "{} failures, {counts:?}\n{shown}", texts.len());
+    }
+}
+
+#[test]
+fn random_plans_give_the_bits_of_one_device() {
+    let failures = Failures::default();
+    let counts = on_two_threads(MODELS, |seed, counts| {
+        let case = Case::new(seed);
+        for turn in 0..PLANS {
+            let plan = random_plan(&case.model, seed * PLANS + turn);
+            let problem = match case.outcome(|| Session::new(&case.model, &case.settings(plan.clone()))) {
+                Outcome::Same => Ok("same"),
+                Outcome::Refused(error) => refusal(&error).ok_or_else(|| format!("refused: {error}")),
+                Outcome::Different(what) => Err(format!("different: {what}")),
+                Outcome::Panicked(message) => Err(format!("panicked: {message}")),
+            };
+            match problem {
+                Ok(word) => count(counts, word),
+                Err(problem) => {
+                    let plan = plan.to_text();
+                    failures.add(format!("seed {seed}.{turn} {problem}\n{plan}\n{}", case.model));
+                }
+            }
+        }
+    });
+    failures.assert_none(&counts);
+    println!("random plans: {counts:?}");
+    assert!(counts["same"] >= 2000, "too few plans could be compared: {counts:?}");
+    assert!(counts["unaligned"] > 0 && counts["microbatches"] > 0 && counts["indivisible"] > 0, "{counts:?}");
+}
+
+/// Whether an error is about the graph given, not about one that a pass made of it.
+fn is_refusal(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Compile(
+            CompileError::Graph(_)
+                | CompileError::Lower(
+                    LowerError::Unaligned { .. }
+                        | LowerError::NoLoss { .. }
+                        | LowerError::NothingToTrain { .. }
+                        | LowerError::Rule { .. }
+                )
+        )
+    )
+}
+
+#[test]
+fn random_degrees_are_refused_or_give_the_bits_of_one_device() {
+    let failures = Failures::default();
+    let counts = on_two_threads(MUTATED_MODELS, |seed, counts| {
+        let case = Case::new(seed);
+        let plan = random_plan(&case.model, seed);
+        let settings = case.settings(plan);
+        let Ok(layout) = pipeline::lay_out(&case.model, &settings, |_, _| ()) else { return };
+        for turn in 0..MUTATIONS {
+            let mut rng = Rng::new(seed * MUTATIONS + turn);
+            let parallel = match turn % 3 {
+                0 => match mutate::mutate_text(&layout.parallel, &mut rng).parse::<ParallelGraph>() {
+                    Ok(parallel) => parallel,
+                    Err(_) => {
+                        count(counts, "no graph");
+                        continue;
+                    }
+                },
+                _ => mutate::mutate(&layout.parallel, &mut rng),
+            };
+            if parallel == layout.parallel {
+                continue;
+            }
+            let problem = match case.outcome(|| Session::on_devices(&case.model, &parallel, &settings)) {
+                Outcome::Same => Ok("same"),
+                Outcome::Refused(error) => match *error {
+                    Error::Compile(CompileError::Graph(_)) => Ok("refused by the verifier"),
+                    error if is_refusal(&error) => Ok("refused by the lowering"),
+                    error => Err(format!("refused: {error}")),
+                },
+                Outcome::Different(what) => Err(format!("different: {what}")),
+                Outcome::Panicked(message) => Err(format!("panicked: {message}")),
+            };
+            match problem {
+                Ok(word) => count(counts, word),
+                Err(problem) => failures.add(format!("seed {seed}.{turn} {problem}\n{parallel}\n{}", case.model)),
+            }
+        }
+    });
+    failures.assert_none(&counts);
+    println!("random degrees: {counts:?}");
+    assert!(counts.values().sum::<usize>() >= 1000, "too few cases: {counts:?}");
+    assert!(counts["same"] >= 200 && counts["refused by the verifier"] >= 200, "{counts:?}");
+}

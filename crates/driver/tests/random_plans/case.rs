@@ -1,0 +1,145 @@
+//! Random models, fed and run: what comes out, to the bit.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use phalanx::ir::graph::{Graph, ValueId};
+use phalanx::ir::{DType, Op};
+use phalanx::pipeline::Settings;
+use phalanx::{Error, Feed, Goal, Leaves, Plan, Session};
+use phalanx_testkit::Tensor;
+use phalanx_testkit::generate::{random_graph_of, random_inputs};
+
+/// Extents that most cuts divide, and some that few do.
+const EXTENTS: [usize; 9] = [1, 2, 4, 4, 8, 8, 3, 5, 6];
+
+/// Leaves for eight devices along every axis.
+const LEAVES: Leaves = Leaves { batch: 8, feature: 8, sequence: 8 };
+
+/// Outputs and gradients by name, as bits.
+pub type Bits = BTreeMap<String, Vec<u32>>;
+
+/// A model with its inputs and what one device makes of them.
+pub struct Case {
+    pub model: Graph,
+    goal: Goal,
+    inputs: BTreeMap<String, Tensor>,
+    /// What one device computes.
+    pub expected: Bits,
+}
+
+impl Case {
+    /// The model of a seed. Every other one returns all it computes, so that nothing of it is fused away.
+    pub fn new(seed: u64) -> Case {
+        let tame = random_graph_of(seed, &EXTENTS);
+        let inputs = random_inputs(&tame, seed);
+        let model = rewritten(&tame, !seed.is_multiple_of(2));
+        let trained = depends_on_param(&model);
+        let goal = if trained { Goal::Gradients } else { Goal::Infer };
+        let mut case = Case { model, goal, inputs, expected: Bits::new() };
+        let session = Session::new(&case.model, &case.settings(Plan::default()));
+        case.expected =
+            case.run(session.unwrap_or_else(|error| panic!("seed {seed}: {error}\n{}", case.model)));
+        case
+    }
+
+    pub fn settings(&self, plan: Plan) -> Settings {
+        Settings { plan, leaves: LEAVES, cores: 1, seed: 3, ..Settings::new(self.goal.clone()) }
+    }
+
+    /// Feeds and runs a session of the model; all outputs and gradients.
+    pub fn run(&self, mut session: Session) -> Bits {
+        let leaves = self.model.leaves(|op| matches!(op, Op::Input | Op::Param(_)));
+        for leaf in leaves {
+            self.feed(&mut session, leaf);
+        }
+        session.run();
+        let name = |value: ValueId| self.model.values()[value].name.clone();
+        let params = self.model.leaves(|op| matches!(op, Op::Param(_))).map(|param| name(param) + ".grad");
+        let outputs = self.model.outputs().iter().map(|&output| name(output));
+        let read = |name: String| {
+            let bits = session.read(&name).ok()?.iter().map(|&x| canonical(x)).collect();
+            Some((name, bits))
+        };
+        outputs.chain(params).filter_map(read).collect()
+    }
+
+    fn feed(&self, session: &mut Session, leaf: ValueId) {
+        let name = &self.model.values()[leaf].name;
+        let data = &self.inputs[name].data;
+        let fed = match self.model.ty(leaf).dtype {
+            DType::I64 => session.feed(name, Feed::I64(&data.iter().map(|&x| x as i64).collect::<Vec<_>>())),
+            DType::I32 => session.feed(name, Feed::I32(&data.iter().map(|&x| x as i32).collect::<Vec<_>>())),
+            _ => session.feed(name, Feed::F32(&data.iter().map(|&x| x as f32).collect::<Vec<_>>())),
+        };
+        // Pruned leaves have no port.
+        drop(fed);
+    }
+
+    /// Compiles with `compile` and runs; a panic is an outcome too.
+    pub fn outcome(&self, compile: impl FnOnce() -> Result<Session, Error>) -> Outcome {
+        let attempt = catch_unwind(AssertUnwindSafe(|| compile().map(|session| self.run(session))));
+        match attempt {
+            Err(panic) => Outcome::Panicked(message(&*panic)),
+            Ok(Err(error)) => Outcome::Refused(Box::new(error)),
+            Ok(Ok(found)) => match difference(&self.expected, &found) {
+                None => Outcome::Same,
+                Some(what) => Outcome::Different(what),
+            },
+        }
+    }
+}
+
+/// What came of a model laid out somehow.
+pub enum Outcome {
+    /// It runs and gives the bits of one device.
+    Same,
+    /// It runs and gives other bits.
+    Different(String),
+    /// It does not compile.
+    Refused(Box<Error>),
+    /// It does neither.
+    Panicked(String),
+}
+
+/// All numbers that are none count as one.
+fn canonical(x: f32) -> u32 {
+    if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() }
+}
+
+fn difference(expected: &Bits, found: &Bits) -> Option<String> {
+    if expected.keys().ne(found.keys()) {
+        return Some(format!("{:?} are there, not {:?}", found.keys(), expected.keys()));
+    }
+    let (name, bits) = expected.iter().find(|&(name, bits)| found[name] != *bits)?;
+    let floats = |bits: &[u32]| bits.iter().map(|&bits| f32::from_bits(bits)).collect::<Vec<_>>();
+    Some(format!("{name} is {:?}\nnot {:?}", floats(&found[name]), floats(bits)))
+}
+
+fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string())).unwrap_or_default()
+}
+
+/// The model with dropout that drops, and, if `all` is set, with every float it computes as an output.
+fn rewritten(model: &Graph, all: bool) -> Graph {
+    let loss = model.outputs()[0];
+    let is_more = |&value: &ValueId| {
+        all && value != loss && model.ty(value).dtype == DType::F32 && !model.op_of(value).is_leaf()
+    };
+    let more = model.values().ids().filter(is_more).map(|value| format!(", %{}", model.values()[value].name));
+    let text = model.to_string().replace("dropout rate=0 ", "dropout rate=0.25 ");
+    let end = text.rfind("\n}").expect("a model ends with a brace");
+    let text = format!("{}{}{}", &text[..end], more.collect::<String>(), &text[end..]);
+    text.parse().expect("more outputs are legal")
+}
+
+fn depends_on_param(model: &Graph) -> bool {
+    let mut depends = vec![false; model.values().len()];
+    for (_, layer) in model.layers().iter() {
+        let from = |value: &ValueId| depends[phalanx::ir::Id::index(*value)];
+        let is = matches!(layer.op, Op::Param(_)) || layer.operands.iter().any(from);
+        layer.results.iter().for_each(|&result| depends[phalanx::ir::Id::index(result)] = is);
+    }
+    depends[phalanx::ir::Id::index(model.outputs()[0])]
+}
