@@ -184,7 +184,11 @@ fn a_reduction_adds_what_devices_have_and_nothing_else() {
     session.run();
     assert_eq!(read(&session, "total"), [9.0, 12.0]);
     assert_eq!(tiles(&session, "total"), [(1, vec![0])]);
-    assert_eq!(read(&session, "x.grad"), [7.0, 8.0, 7.0, 8.0, 7.0, 8.0], "the gradient of a sum goes to all parts");
+    assert_eq!(
+        read(&session, "x.grad"),
+        [7.0, 8.0, 7.0, 8.0, 7.0, 8.0],
+        "the gradient of a sum goes to all parts"
+    );
     assert_eq!(tiles(&session, "x.grad"), [(0, vec![0, 0]), (1, vec![1, 0]), (2, vec![2, 0])]);
 }
 
@@ -256,7 +260,8 @@ fn two_layers_on_two_devices_train_like_on_one() {
             session.run();
         }
         for name in ["w1", "w2", "y", "loss"] {
-            let bits = |session: &Session| read(session, name).iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            let bits =
+                |session: &Session| read(session, name).iter().map(|x| x.to_bits()).collect::<Vec<_>>();
             assert_eq!(bits(&two), bits(&one), "step {step}: {name}");
         }
         losses.push(read(&two, "loss")[0]);
@@ -276,7 +281,8 @@ fn losses_give_the_same_gradients_when_the_batch_is_cut() {
          %loss = mul_scalar scalar=0.5 %all : f32[]";
     let mse = "%labels = input f32[2, 2]\n%error = sub %p, %labels : f32[2, 2]\n\
          %square = square %error : f32[2, 2]\n%loss = reduce kind=mean axes=[0, 1] %square : f32[]";
-    let identity = "%all = reduce kind=sum axes=[0, 1] %p : f32[]\n%loss = mul_scalar scalar=0.5 %all : f32[]";
+    let identity =
+        "%all = reduce kind=sum axes=[0, 1] %p : f32[]\n%loss = mul_scalar scalar=0.5 %all : f32[]";
     let entropy = [0.1, -0.1, -0.2, 0.2];
     let cases: [(&str, [f32; 4], Option<[f32; 4]>, [f32; 4]); 4] = [
         (one_hot, logits, Some([0.0, 1.0, 1.0, 0.0]), entropy),

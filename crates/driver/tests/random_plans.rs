@@ -11,17 +11,17 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use case::{Case, Outcome};
+use phalanx::ir::parallel::ParallelGraph;
 use phalanx::lower::LowerError;
+use phalanx::pipeline;
 use phalanx::pipeline::CompileError;
 use phalanx::plan::PlanError;
 use phalanx::{Error, Session};
-use phalanx::ir::parallel::ParallelGraph;
-use phalanx::pipeline;
 use phalanx_testkit::Rng;
 use plans::random_plan;
 
 /// Models; each is run under several plans.
-const MODELS: u64 = 900;
+const MODELS: u64 = 8000;
 const PLANS: u64 = 4;
 
 /// Models whose parallel graph is changed at random, and how often each.
@@ -163,7 +163,9 @@ fn random_degrees_are_refused_or_give_the_bits_of_one_device() {
             };
             match problem {
                 Ok(word) => count(counts, word),
-                Err(problem) => failures.add(format!("seed {seed}.{turn} {problem}\n{parallel}\n{}", case.model)),
+                Err(problem) => {
+                    failures.add(format!("seed {seed}.{turn} {problem}\n{parallel}\n{}", case.model))
+                }
             }
         }
     });

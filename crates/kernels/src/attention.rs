@@ -1,8 +1,8 @@
 //! Scaled dot-product attention and its gradient, without the matrix of scores ever in memory.
 //!
-//! `attention` reads q, k, v (`[batch, time, heads, head_dim]`; k and v have `kv_heads`) or, packed, one slice whose
-//! rows are q | k | v, and writes out (as q) and lse `[batch, heads, q_time]`, the log-sum-exp of the scaled scores.
-//! `attention_grad` reads the same, then out, lse and dout, and overwrites dq, dk, dv or the packed dqkv.
+//! `attention` reads q, k, v (`[batch, time, heads, head_dim]`; k and v have `kv_heads`) and writes out (as q) and lse
+//! `[batch, heads, q_time]`, the log-sum-exp of the scaled scores. `attention_grad` reads the same, then out, lse and
+//! dout, and overwrites dq, dk, dv.
 //! Head h uses key head h / (heads / kv_heads). With `causal`, query i sees keys up to i + k_time - q_time; a query
 //! that sees none gives zeros.
 //!
@@ -45,17 +45,14 @@ params! {
         pub scale: f32,
         /// Whether queries see only keys up to their own time.
         pub causal: bool,
-        /// Whether q, k and v are column blocks of one slice.
-        pub packed: bool,
     }
 }
 
-/// Where the rows of one of q, k, v lie: row (batch, time, head) starts at `offset + (batch * time + t) * row + h * dim`
-/// of slice `slot`.
+/// Where the rows of one of q, k, v lie: row (batch, time, head) starts at `(batch * time + t) * row + h * dim` of slice
+/// `slot`.
 #[derive(Clone, Copy, Debug)]
 struct Heads {
     slot: usize,
-    offset: usize,
     row: usize,
     time: usize,
     dim: usize,
@@ -64,7 +61,7 @@ struct Heads {
 impl Heads {
     /// The first element of head `head` of sequence `batch` at time `t`.
     fn start(self, batch: usize, t: usize, head: usize) -> usize {
-        self.offset + (batch * self.time + t) * self.row + head * self.dim
+        (batch * self.time + t) * self.row + head * self.dim
     }
 }
 
@@ -74,22 +71,13 @@ impl Attention {
         let dim = self.head_dim;
         let counts = [self.heads, self.kv_heads, self.kv_heads];
         let time = if tensor == 0 { self.q_time } else { self.k_time };
-        if self.packed {
-            let offset = counts[..tensor].iter().sum::<usize>() * dim;
-            return Heads { slot: 0, offset, row: counts.iter().sum::<usize>() * dim, time, dim };
-        }
-        Heads { slot: tensor, offset: 0, row: counts[tensor] * dim, time, dim }
+        Heads { slot: tensor, row: counts[tensor] * dim, time, dim }
     }
 
     /// Where out and dout lie.
     fn heads_of_out(self) -> Heads {
         let dim = self.head_dim;
-        Heads { slot: 0, offset: 0, row: self.heads * dim, time: self.q_time, dim }
-    }
-
-    /// How many slices hold q, k and v.
-    fn slots(self) -> usize {
-        if self.packed { 1 } else { 3 }
+        Heads { slot: 0, row: self.heads * dim, time: self.q_time, dim }
     }
 
     /// Query heads that share a key head.
@@ -127,39 +115,38 @@ fn weight(x: f32) -> f32 {
 
 /// What the gradient reads.
 #[derive(Clone, Copy)]
-pub struct GradInputs<'a, 'b> {
-    /// q, k, v, or the packed slice alone.
-    pub qkv: &'a [&'b [f32]],
+pub struct GradInputs<'a> {
+    /// q, k, v.
+    pub qkv: [&'a [f32]; 3],
     /// The forward's result.
-    pub out: &'b [f32],
+    pub out: &'a [f32],
     /// The forward's log-sum-exps.
-    pub lse: &'b [f32],
+    pub lse: &'a [f32],
     /// The gradient by `out`.
-    pub dout: &'b [f32],
+    pub dout: &'a [f32],
 }
 
 fn forward_call(call: &mut Call<'_>, fast: bool) {
     let params = Attention::from_words(call.params);
-    let qkv: [&[f32]; 3] = std::array::from_fn(|i| if i < params.slots() { call.read(i) } else { &[] });
+    let qkv = [0, 1, 2].map(|i| call.read(i));
     let outs = [call.write(0), call.write(1)];
     if fast {
-        attention(outs, &qkv[..params.slots()], params, call.scratch(), call.team);
+        attention(outs, qkv, params, call.scratch(), call.team);
     } else {
-        attention_reference(outs, &qkv[..params.slots()], params);
+        attention_reference(outs, qkv, params);
     }
 }
 
 fn grad_call(call: &mut Call<'_>, fast: bool) {
     let params = Attention::from_words(call.params);
-    let slots = params.slots();
-    let qkv: [&[f32]; 3] = std::array::from_fn(|i| if i < slots { call.read(i) } else { &[] });
-    let [out, lse, dout] = [0, 1, 2].map(|i| call.read(slots + i));
-    let inputs = GradInputs { qkv: &qkv[..slots], out, lse, dout };
-    let mut grads: [&mut [f32]; 3] = std::array::from_fn(|i| if i < slots { call.write(i) } else { &mut [] });
+    let qkv = [0, 1, 2].map(|i| call.read(i));
+    let [out, lse, dout] = [3, 4, 5].map(|i| call.read(i));
+    let inputs = GradInputs { qkv, out, lse, dout };
+    let grads = [0, 1, 2].map(|i| call.write(i));
     if fast {
-        attention_grad(&mut grads[..slots], inputs, params, call.scratch(), call.team);
+        attention_grad(grads, inputs, params, call.scratch(), call.team);
     } else {
-        attention_grad_reference(&mut grads[..slots], inputs, params);
+        attention_grad_reference(grads, inputs, params);
     }
 }
 

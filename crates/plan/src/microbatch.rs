@@ -233,12 +233,20 @@ impl Unroll<'_> {
         Ok(sum)
     }
 
-    /// An output as one value: parts are joined.
+    /// An output as one value under its own name: parts are joined.
     fn whole(&mut self, output: ValueId) -> Result<ValueId, MicrobatchError> {
+        let value = &self.model.values()[output];
         match self.fates[output].clone() {
-            Fate::Shared(value) => Ok(value),
+            Fate::Shared(shared) if self.builder.find(&value.name) == Some(shared) => Ok(shared),
+            // One of several results, which the builder names after their layer.
+            Fate::Shared(shared) => {
+                let round = self.tag_of(shared);
+                let named = self.builder.unary(&value.name, Unary::Identity, shared)?;
+                self.layer = Some(value.layer);
+                self.tag(round, &[output]);
+                Ok(named)
+            }
             Fate::Parts(parts) => {
-                let value = &self.model.values()[output];
                 let joint = Op::Concat { axis: 0, blocks: self.blocks };
                 let joined = self.builder.add_one(&value.name, joint, &parts)?;
                 self.layer = Some(value.layer);

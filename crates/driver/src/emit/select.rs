@@ -402,8 +402,8 @@ impl Sizes<'_> {
 
     fn attention(&self, y: &Shape, causal: bool, scale: f32) -> k::attention::Attention {
         let [batch, q_time, heads, head_dim] = four(y);
-        let (k_time, kv_heads, packed) = (self.read(1).dims()[1], self.read(1).dims()[2], false);
-        k::attention::Attention { batch, heads, kv_heads, q_time, k_time, head_dim, scale, causal, packed }
+        let (k_time, kv_heads) = (self.read(1).dims()[1], self.read(1).dims()[2]);
+        k::attention::Attention { batch, heads, kv_heads, q_time, k_time, head_dim, scale, causal }
     }
 }
 

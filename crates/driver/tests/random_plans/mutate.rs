@@ -68,7 +68,8 @@ impl Mutation<'_> {
         if !op.is_leaf() && self.rng.once_in(self.rarely) {
             let slot = self.rng.below(operands.len());
             let between = self.parallel_op(operands[slot]);
-            operands[slot] = self.convert(between, operands[slot], &layer.label, "between").unwrap_or(operands[slot]);
+            operands[slot] =
+                self.convert(between, operands[slot], &layer.label, "between").unwrap_or(operands[slot]);
         }
         let old: Vec<_> = layer.results.iter().map(|&value| self.graph.ty(value).clone()).collect();
         let (types, tasks) = match op.is_leaf() {
@@ -248,8 +249,10 @@ fn infer(
 fn parallel_op_of(fix: &str) -> Option<Op> {
     let mut words = fix.strip_prefix("apply ")?.split(' ');
     let name = words.next()?;
-    let attributes: Vec<(&str, usize)> =
-        words.filter_map(|word| word.split_once('=')).filter_map(|(key, n)| Some((key, n.parse().ok()?))).collect();
+    let attributes: Vec<(&str, usize)> = words
+        .filter_map(|word| word.split_once('='))
+        .filter_map(|(key, n)| Some((key, n.parse().ok()?)))
+        .collect();
     let attribute = |key: &str| attributes.iter().find(|(other, _)| *other == key).map(|&(_, n)| n);
     let degree = attribute("degree")?;
     Some(match name {

@@ -23,17 +23,15 @@ pub fn attention_grad_scratch(params: Attention, cores: usize) -> usize {
     cores * sizes(params).iter().sum::<usize>().next_multiple_of(LANES)
 }
 
-/// The gradients of q, k, v, or the packed gradient alone, fast.
+/// The gradients of q, k, v, fast.
 pub fn attention_grad(
-    grads: &mut [&mut [f32]],
-    inputs: GradInputs<'_, '_>,
+    grads: [&mut [f32]; 3],
+    inputs: GradInputs<'_>,
     params: Attention,
     scratch: &mut [f32],
     team: &Team,
 ) {
-    let mut grads = grads.iter_mut();
-    let grads: [Parts<'_, f32>; 3] =
-        std::array::from_fn(|_| Parts::new(grads.next().map_or(&mut [], |grad| &mut **grad)));
+    let grads = grads.map(Parts::new);
     let scratch = Parts::new(scratch);
     let per_member = attention_grad_scratch(params, 1);
     let work = params.batch * params.heads * params.q_time * params.k_time;
@@ -84,7 +82,7 @@ fn write_rows(
 /// One member's work on one (batch, key head).
 struct Work<'a> {
     params: Attention,
-    inputs: GradInputs<'a, 'a>,
+    inputs: GradInputs<'a>,
     batch: usize,
     keys_transposed: &'a mut [f32],
     values_transposed: &'a mut [f32],
@@ -104,7 +102,7 @@ impl<'a> Work<'a> {
     /// Packs the keys and values and clears their gradients.
     fn new(
         scratch: &'a mut [f32],
-        inputs: GradInputs<'a, 'a>,
+        inputs: GradInputs<'a>,
         params: Attention,
         batch: usize,
         kv_head: usize,

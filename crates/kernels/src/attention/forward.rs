@@ -23,10 +23,10 @@ pub fn attention_scratch(params: Attention, cores: usize) -> usize {
     cores * sizes(params).iter().sum::<usize>().next_multiple_of(LANES)
 }
 
-/// Attention of every query, fast: outputs out, lse; `qkv` holds q, k, v or the packed slice.
+/// Attention of every query, fast: outputs out, lse.
 pub fn attention(
     [out, lse]: [&mut [f32]; 2],
-    qkv: &[&[f32]],
+    qkv: [&[f32]; 3],
     params: Attention,
     scratch: &mut [f32],
     team: &Team,
@@ -59,7 +59,7 @@ pub fn attention(
 /// One member's work on one (batch, key head).
 struct Work<'a> {
     params: Attention,
-    qkv: &'a [&'a [f32]],
+    qkv: [&'a [f32]; 3],
     batch: usize,
     keys: &'a mut [f32],
     values: &'a mut [f32],
@@ -74,7 +74,7 @@ impl<'a> Work<'a> {
     /// Packs the keys and values.
     fn new(
         scratch: &'a mut [f32],
-        qkv: &'a [&'a [f32]],
+        qkv: [&'a [f32]; 3],
         params: Attention,
         batch: usize,
         kv_head: usize,

@@ -2,8 +2,8 @@
 
 use super::{Attention, GradInputs};
 
-/// Attention of every query: outputs out, lse; `qkv` holds q, k, v or the packed slice.
-pub fn attention_reference([out, lse]: [&mut [f32]; 2], qkv: &[&[f32]], params: Attention) {
+/// Attention of every query: outputs out, lse.
+pub fn attention_reference([out, lse]: [&mut [f32]; 2], qkv: [&[f32]; 3], params: Attention) {
     out.fill(0.0);
     for_each_query(params, |b, h, i| {
         let scores = scores(qkv, params, b, h, i);
@@ -18,8 +18,8 @@ pub fn attention_reference([out, lse]: [&mut [f32]; 2], qkv: &[&[f32]], params: 
     });
 }
 
-/// The gradients of q, k, v, or the packed gradient alone.
-pub fn attention_grad_reference(grads: &mut [&mut [f32]], inputs: GradInputs<'_, '_>, params: Attention) {
+/// The gradients of q, k, v.
+pub fn attention_grad_reference(mut grads: [&mut [f32]; 3], inputs: GradInputs<'_>, params: Attention) {
     let GradInputs { qkv, out, lse, dout } = inputs;
     grads.iter_mut().for_each(|grad| grad.fill(0.0));
     let dim = params.head_dim;
@@ -57,7 +57,7 @@ fn for_each_query(params: Attention, mut body: impl FnMut(usize, usize, usize)) 
 }
 
 /// The scaled scores of the keys that query `i` sees.
-fn scores(qkv: &[&[f32]], params: Attention, b: usize, h: usize, i: usize) -> Vec<f32> {
+fn scores(qkv: [&[f32]; 3], params: Attention, b: usize, h: usize, i: usize) -> Vec<f32> {
     let q = row(qkv, params, 0, b, i, h);
     let score = |j| params.scale * dot(q, row(qkv, params, 1, b, j, h / params.group()));
     (0..params.visible(i)).map(score).collect()
@@ -65,7 +65,7 @@ fn scores(qkv: &[&[f32]], params: Attention, b: usize, h: usize, i: usize) -> Ve
 
 /// One head of q (0), k (1) or v (2) at one time.
 fn row<'a>(
-    qkv: &[&'a [f32]],
+    qkv: [&'a [f32]; 3],
     params: Attention,
     tensor: usize,
     b: usize,

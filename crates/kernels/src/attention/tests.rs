@@ -8,21 +8,14 @@ const TOLERANCE: f32 = 1e-5;
 /// batch, heads, kv_heads, q_time, k_time, head_dim
 type Sizes = [usize; 6];
 
-fn params(
-    [batch, heads, kv_heads, q_time, k_time, head_dim]: Sizes,
-    causal: bool,
-    packed: bool,
-) -> Attention {
+fn params([batch, heads, kv_heads, q_time, k_time, head_dim]: Sizes, causal: bool) -> Attention {
     let scale = 2.0 / (head_dim as f32).sqrt();
-    Attention { batch, heads, kv_heads, q_time, k_time, head_dim, scale, causal, packed }
+    Attention { batch, heads, kv_heads, q_time, k_time, head_dim, scale, causal }
 }
 
 /// The lengths of the slices that hold q, k, v.
 fn lengths(params: Attention) -> Vec<usize> {
     let Attention { batch, heads, kv_heads, q_time, k_time, head_dim, .. } = params;
-    if params.packed {
-        return vec![batch * q_time * (heads + 2 * kv_heads) * head_dim];
-    }
     let keys = batch * k_time * kv_heads * head_dim;
     vec![batch * q_time * heads * head_dim, keys, keys]
 }
@@ -66,13 +59,8 @@ fn fast_equals_reference() {
     ];
     for sizes in sizes {
         for causal in [false, true] {
-            for packed in [false, true] {
-                if packed && sizes[3] != sizes[4] {
-                    continue;
-                }
-                forward(params(sizes, causal, packed)).check(TOLERANCE);
-                backward(params(sizes, causal, packed)).check(TOLERANCE);
-            }
+            forward(params(sizes, causal)).check(TOLERANCE);
+            backward(params(sizes, causal)).check(TOLERANCE);
         }
     }
 }
@@ -80,18 +68,18 @@ fn fast_equals_reference() {
 #[test]
 fn bits_are_the_same_for_every_team_and_instruction_set() {
     for causal in [false, true] {
-        forward(params([2, 4, 2, 100, 100, 40], causal, true)).check_bits();
-        forward(params([1, 1, 1, 150, 170, 20], causal, false)).check_bits();
-        backward(params([2, 4, 2, 100, 100, 40], causal, true)).check_bits();
-        backward(params([2, 2, 1, 70, 90, 20], causal, false)).check_bits();
+        forward(params([2, 4, 2, 100, 100, 40], causal)).check_bits();
+        forward(params([1, 1, 1, 150, 170, 20], causal)).check_bits();
+        backward(params([2, 4, 2, 100, 100, 40], causal)).check_bits();
+        backward(params([2, 2, 1, 70, 90, 20], causal)).check_bits();
     }
 }
 
 #[test]
 fn a_query_keeps_its_bits_when_others_are_left_out() {
     let (time, dim, kept) = (150, 20, 70);
-    let whole = forward(params([1, 1, 1, time, time, dim], true, false));
-    let mut part = forward(params([1, 1, 1, kept, time, dim], true, false));
+    let whole = forward(params([1, 1, 1, time, time, dim], true));
+    let mut part = forward(params([1, 1, 1, kept, time, dim], true));
     let Input::F32(q) = &whole.reads[0] else { panic!("q is f32") };
     part.reads = whole.reads.clone();
     part.reads[0] = q[(time - kept) * dim..].to_vec().into();
@@ -103,7 +91,7 @@ fn a_query_keeps_its_bits_when_others_are_left_out() {
 
 #[test]
 fn gradients_equal_finite_differences() {
-    let params = params([1, 2, 1, 4, 5, 3], true, false);
+    let params = params([1, 2, 1, 4, 5, 3], true);
     let case = backward(params);
     let grads = case.fast(&Team::new(1));
     let inputs: Vec<Vec<f32>> = case.reads[..3]

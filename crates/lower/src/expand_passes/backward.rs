@@ -213,7 +213,7 @@ impl Expander<'_> {
         }
         let rows = self.statistics(axes);
         reads.extend([self.kept(0, rows.clone()), self.kept(1, rows), dy]);
-        self.norm_grad(reads, |sum, RowLeaves { batch, time, .. }| TaskOp::LayerNormGrad {
+        self.norm_grad(axes, reads, |sum, RowLeaves { batch, time, .. }| TaskOp::LayerNormGrad {
             axes,
             affine,
             leaves: batch,
@@ -225,7 +225,7 @@ impl Expander<'_> {
 
     fn rms_norm_grad(&mut self, dy: Operand) {
         let reads = vec![self.read_again(0), self.read_again(1), self.kept(0, self.statistics(1)), dy];
-        self.norm_grad(reads, |keep, RowLeaves { batch, time, .. }| TaskOp::RmsNormGrad {
+        self.norm_grad(1, reads, |keep, RowLeaves { batch, time, .. }| TaskOp::RmsNormGrad {
             leaves: batch,
             inner: time,
             keep,
@@ -241,8 +241,8 @@ impl Expander<'_> {
     }
 
     /// One task that gives the gradients of a norm's input and weights.
-    fn norm_grad(&mut self, reads: Vec<Operand>, op: impl Fn(bool, RowLeaves) -> TaskOp) {
-        let sum = self.row_sum();
+    fn norm_grad(&mut self, axes: usize, reads: Vec<Operand>, op: impl Fn(bool, RowLeaves) -> TaskOp) {
+        let sum = self.row_sum(axes);
         let dx = self.grad(0);
         let sums: Vec<_> = (1..self.rule.operands.len()).map(|slot| self.sums(slot, &sum)).collect();
         let writes = std::iter::once(dx.clone()).chain(sums.iter().cloned()).collect();

@@ -14,7 +14,8 @@ impl Expander<'_> {
         let layer = &self.graph.layers()[self.layer];
         let (op, result) = (layer.op.clone(), layer.results[0]);
         let partial = |&value: &ValueId| self.graph.ty(value).sum_degree() > 1;
-        if !op.is_parallel() && (self.wanted[result] || layer.operands.iter().any(partial)) {
+        let mut slots = layer.operands.iter().chain(&layer.results);
+        if !op.is_parallel() && (self.wanted[result] || slots.any(partial)) {
             self.check_exact();
         }
         match &op {
@@ -194,6 +195,8 @@ impl Expander<'_> {
         let name = self.graph.layer_name(self.layer);
         let part = self.label().part;
         let base = part.and_then(|part| name.strip_suffix(&format!(".mb{}", part.index))).unwrap_or(name);
+        // A result that lies differently in the end has its layer's name only then.
+        let base = base.strip_suffix(COMPUTED).unwrap_or(base);
         let Microbatch { index, count, blocks } =
             part.unwrap_or(Microbatch { index: 0, count: 1, blocks: 1 });
         let [part, parts, blocks] = [index, count, blocks].map(|number| number as usize);
@@ -208,6 +211,9 @@ impl Expander<'_> {
         }
     }
 }
+
+/// What plans append to the name of a result that is still to be laid out.
+const COMPUTED: &str = ".computed";
 
 /// FNV-1a: a fixed number for a name.
 fn hash(name: &str) -> u64 {

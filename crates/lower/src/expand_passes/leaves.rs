@@ -38,6 +38,16 @@ impl Expander<'_> {
         self.label().part.map_or(1, |part| part.count as usize)
     }
 
+    /// How many ways a batch cut into `degree` tiles is cut, microbatches counted. The parts of a tile are neighbours only if
+    /// the batch was cut into as many blocks before it was cut into microbatches; else the layer is reported.
+    fn batch_cuts(&mut self, degree: usize) -> usize {
+        let blocks = self.label().part.filter(|part| part.count > 1).map(|part| part.blocks as usize);
+        if blocks.is_some_and(|blocks| blocks != degree) {
+            self.cut(1, 2, "microbatches that are not parts of its own tiles");
+        }
+        self.parts() * degree
+    }
+
     /// Leaves of a sum over all rows of a tensor `[rows…, columns]`, as one list of rows.
     pub(super) fn row_leaves(&mut self, ty: &ParallelType) -> usize {
         let (_, rows) = ty.dims().split_last().expect("rows have columns");
@@ -53,23 +63,25 @@ impl Expander<'_> {
         if inner > 1 {
             return self.cut(1, inner, "rows inside the batch");
         }
-        self.cut(whole, self.parts() * outer, "the batch")
+        let cuts = self.batch_cuts(outer);
+        self.cut(whole, cuts, "the batch")
     }
 
-    /// Leaves of a sum over the rows of `[batch, time, columns]`: both dimensions may be cut.
-    pub(super) fn batch_time_leaves(&mut self, ty: &ParallelType) -> RowLeaves {
+    /// Leaves of a sum over `rows`, the outermost dimensions of a tensor: of batch and time both may be cut.
+    pub(super) fn batch_time_leaves(&mut self, rows: &[Dim]) -> RowLeaves {
         let flat = |this: &mut Self| {
-            let batch = this.row_leaves(ty);
-            RowLeaves { batch, time: 1, whole: batch * ty.dims()[0].degree }
+            let batch = this.flat_leaves(rows);
+            RowLeaves { batch, time: 1, whole: batch * rows.first().map_or(1, |batch| batch.degree) }
         };
-        let &[batch, time, _] = ty.dims() else { return flat(self) };
+        let &[batch, time] = rows else { return flat(self) };
         let most = self.options.leaves;
         let whole = leaves_of(batch.size * self.parts(), most.batch);
         if whole != leaves_of(batch.size * time.size * self.parts(), most.batch) {
             return flat(self);
         }
         let in_part = self.cut(whole, self.parts(), "the batch");
-        let in_tile = self.cut(whole, self.parts() * batch.degree, "the batch");
+        let cuts = self.batch_cuts(batch.degree);
+        let in_tile = self.cut(whole, cuts, "the batch");
         let time = self.cut(leaves_of(time.size, most.sequence), time.degree, "time");
         RowLeaves { batch: in_tile, time, whole: in_part }
     }

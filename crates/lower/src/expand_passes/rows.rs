@@ -20,12 +20,16 @@ pub(super) struct RowSum {
 }
 
 impl Expander<'_> {
-    /// How to sum over the rows of result 0 of the layer at hand.
-    pub(super) fn row_sum(&mut self) -> RowSum {
+    /// How to sum over the rows of result 0 of the layer at hand: all dimensions but the innermost `columns`.
+    pub(super) fn row_sum(&mut self, columns: usize) -> RowSum {
         let ty = self.graph.ty(self.output(0)).clone();
-        let leaves = self.batch_time_leaves(&ty);
-        let keep = matches!(ty.dims(), [_, time, _] if time.degree > 1);
-        RowSum { leaves, keep }
+        let rows = &ty.dims()[..ty.dims().len() - columns];
+        if columns > 1 {
+            let batch = self.flat_leaves(rows);
+            return RowSum { leaves: RowLeaves { batch, time: 1, whole: batch }, keep: false };
+        }
+        let leaves = self.batch_time_leaves(rows);
+        RowSum { leaves, keep: matches!(rows, [_, time] if time.degree > 1) }
     }
 
     /// A buffer for the sums that go into the gradient of operand `slot`, a vector of columns.
@@ -69,7 +73,7 @@ impl Expander<'_> {
         if !self.wanted[self.operands()[slot]] {
             return;
         }
-        let sum = self.row_sum();
+        let sum = self.row_sum(1);
         let RowLeaves { batch, time, .. } = sum.leaves;
         let op = TaskOp::ColumnSum { leaves: batch, inner: time, keep: sum.keep, accumulate: false };
         let sums = self.sums(slot, &sum);
