@@ -109,19 +109,26 @@ fn read(path: &PathBuf) -> Result<Level, Failure> {
 
 fn pass(level: Level, name: &str, options: &Options) -> Result<Level, Failure> {
     let failed = |error: phalanx::lower::LowerError| Failure::Input(format!("{name}: {error}"));
-    let misfit =
-        || Failure::Input(format!("pass `{name}` does not work on this level: the order is {}", names()));
-    let stage = match level {
-        Level::Parallel(graph) if name == EXPAND_PASSES => Stage::start(&graph, options).map_err(failed)?,
-        Level::Parallel(_) => return Err(misfit()),
-        Level::Lowered(stage) => {
-            let Some(pass) = PASSES.iter().find(|pass| pass.name == name) else {
-                return Err(Failure::Input(format!("pass `{name}` is unknown; use one of {}", names())));
-            };
+    let misfit = || {
+        Failure::Input(format!(
+            "pass `{name}` does not work on this level; the passes follow each other: {}",
+            names()
+        ))
+    };
+    let pass = PASSES.iter().find(|pass| pass.name == name);
+    let stage = match (level, pass) {
+        (Level::Parallel(graph), None) if name == EXPAND_PASSES => {
+            Stage::start(&graph, options).map_err(failed)?
+        }
+        (Level::Lowered(stage), Some(pass)) => {
             let stage = stage.run(pass, options).ok_or_else(misfit)?.map_err(failed)?;
             stage.verify(pass.name).map_err(failed)?;
             stage
         }
+        (_, None) if name != EXPAND_PASSES => {
+            return Err(Failure::Input(format!("pass `{name}` is unknown; use one of {}", names())));
+        }
+        _ => return Err(misfit()),
     };
     Ok(Level::Lowered(stage))
 }
