@@ -64,14 +64,7 @@ fn scores(qkv: [&[f32]; 3], params: Attention, b: usize, h: usize, i: usize) -> 
 }
 
 /// One head of q (0), k (1) or v (2) at one time.
-fn row<'a>(
-    qkv: [&'a [f32]; 3],
-    params: Attention,
-    tensor: usize,
-    b: usize,
-    t: usize,
-    head: usize,
-) -> &'a [f32] {
+fn row(qkv: [&[f32]; 3], params: Attention, tensor: usize, b: usize, t: usize, head: usize) -> &[f32] {
     let heads = params.heads_of(tensor);
     &qkv[heads.slot][heads.start(b, t, head)..][..params.head_dim]
 }
