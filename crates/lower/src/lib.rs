@@ -8,11 +8,12 @@
 //! | `fuse-sums` | gradient sums inside the tasks that compute the last addend |
 //! | `insert-updates` | clipping and optimizer tasks |
 //! | `insert-copies` | every operand on the devices that read it; chains of movements joined |
+//! | `spread-sums` | large sums that several devices need computed in parts, then gathered |
 //! | `expand-shards` | one task for every place of a grid, one buffer for every tile and device |
 //! | `fuse-movements` | movements named, small ones in buckets |
 //! | `split-movements` | movements as sends and receives |
 //!
-//! The passes up to `insert-copies` work on wide tasks, those from `expand-shards` on tasks of single tiles. Each takes the
+//! The passes up to `spread-sums` work on wide tasks, those from `expand-shards` on tasks of single tiles. Each takes the
 //! graph of the one before and returns a new one. [`slice_machine`] gives each process its part of the result.
 #![forbid(unsafe_code)]
 
@@ -28,6 +29,7 @@ mod options;
 mod rewrite;
 mod slice_machine;
 mod split_movements;
+mod spread_sums;
 
 pub use fuse_movements::movement_kind;
 pub use insert_updates::HYPER;
@@ -127,6 +129,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "fuse-sums", run: PassRun::Wide(fuse_sums::fuse_sums) },
     Pass { name: "insert-updates", run: PassRun::Wide(insert_updates::insert_updates) },
     Pass { name: "insert-copies", run: PassRun::Wide(insert_copies::insert_copies) },
+    Pass { name: "spread-sums", run: PassRun::Wide(spread_sums::spread_sums) },
     Pass { name: "expand-shards", run: PassRun::Expand(expand_shards::expand_shards) },
     Pass { name: "fuse-movements", run: PassRun::Tasks(fuse_movements::fuse_movements) },
     Pass { name: "split-movements", run: PassRun::Tasks(split_movements::split_movements) },

@@ -61,6 +61,7 @@ const TABLE: &[(&str, filetest::Pass)] = &[
     ("insert-updates@gradients", |text| run(text, "insert-updates", Goal::Gradients)),
     ("insert-updates@infer", |text| run(text, "insert-updates", Goal::Infer)),
     ("insert-copies", |text| run(text, "insert-copies", Goal::Gradients)),
+    ("spread-sums", |text| run(text, "spread-sums", Goal::Gradients)),
     ("expand-shards", |text| run(text, "expand-shards", Goal::Gradients)),
     ("fuse-movements", |text| run(text, "fuse-movements", Goal::Gradients)),
     ("split-movements", |text| run(text, "split-movements", Goal::Gradients)),
@@ -99,6 +100,11 @@ fn insert_updates() {
 #[test]
 fn insert_copies() {
     check("insert-copies");
+}
+
+#[test]
+fn spread_sums() {
+    check("spread-sums");
 }
 
 #[test]
