@@ -68,6 +68,9 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     select(args.isa)?;
     let cores = flags::cores(args.cores)?;
     let cases = cases(args.ops.as_deref())?;
+    if let (true, Some(path)) = (cases.is_empty(), &args.ops) {
+        return Err(Failure::Input(format!("{} has no cases: give one JSON object a line", path.display())));
+    }
     machine(cores, args.json)?;
     let mut counts = Counts::default();
     for case in &cases {

@@ -121,6 +121,9 @@ fn doctor_counts_wrong_results_and_malformed_lines_as_failed() {
     assert!(lines[1].starts_with("bad (reference): ") && lines[2].starts_with("bad (fast): "), "{text}");
     assert_eq!(lines[3], "1 passed, 2 failed, 1 unsupported");
     assert!(error(&["doctor", "--ops", "/nonexistent"], 2).contains("/nonexistent"));
+    assert!(
+        error(&["doctor", "--ops", &dir.write("empty.jsonl", "\n")], 2).contains("empty.jsonl has no cases")
+    );
 }
 
 #[test]

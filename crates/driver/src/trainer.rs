@@ -90,7 +90,8 @@ impl Trainer {
             Rule::Adam { beta1, beta2, .. } => (correction(beta1), correction(beta2)),
             Rule::Sgd { .. } => (1.0, 1.0),
         };
-        [learning_rate, first, second, self.done as f32, 0.0, 0.0, 0.0, 0.0]
+        let [low, high] = [self.done & 0xff_ffff, self.done >> 24].map(|half| half as f32);
+        [learning_rate, first, second, low, high, 0.0, 0.0, 0.0]
     }
 }
 

@@ -63,9 +63,14 @@ impl DropoutParams {
 /// The element of hyper that holds the step number.
 const STEP: usize = 3;
 
+/// The step's number: its lower 24 bits, which a float holds exactly, then the upper ones.
+fn step(hyper: &[f32]) -> u64 {
+    hyper[STEP] as u64 + ((hyper[STEP + 1] as u64) << 24)
+}
+
 /// `y[i] = x[i] / (1 - rate)` where element i is kept, else 0.
 pub fn dropout_reference(y: &mut [f32], x: &[f32], hyper: &[f32], params: DropoutParams) {
-    let seed = random::derive(params.seed, params.salt, hyper[STEP] as u64);
+    let seed = random::derive(params.seed, params.salt, step(hyper));
     let scale = 1.0 / (1.0 - params.rate);
     for i in 0..params.n {
         let (mut index, mut rest) = (params.start, i);
@@ -81,7 +86,7 @@ pub fn dropout_reference(y: &mut [f32], x: &[f32], hyper: &[f32], params: Dropou
 
 /// The fast version of [`dropout_reference`].
 pub fn dropout(y: &mut [f32], x: &[f32], hyper: &[f32], params: DropoutParams, team: &Team) {
-    let seed = random::derive(params.seed, params.salt, hyper[STEP] as u64);
+    let seed = random::derive(params.seed, params.salt, step(hyper));
     let DropoutParams { n, rate, accumulate, .. } = params;
     let (y, x, grid) = (&mut y[..n], &x[..n], params.grid());
     let [stride] = grid.row_strides();

@@ -16,7 +16,8 @@ use phalanx_ir::{Binary, DType, Reduce, TensorType, leaves_of};
 use crate::expand_passes::{hyper, identity, keep};
 use crate::{Decays, Goal, LowerError, Optimizer, Options, Rule};
 
-/// The name of the input `f32[8]` fed with every step: learning rate, 1 - beta1^t, 1 - beta2^t, step number.
+/// The name of the input `f32[8]` fed with every step: learning rate, 1 - beta1^t, 1 - beta2^t, the step's number as its
+/// lower 24 bits and the rest.
 pub const HYPER: &str = "hyper";
 
 /// The name of the output with the gradient norm and the clip factor.

@@ -57,6 +57,12 @@ fn the_rate_is_met_and_steps_differ() {
     let x: Vec<f32> = (0..n).map(|i| i as f32 * 0.25 + 1.0).collect();
     dropout(&mut other, &x, &hyper, params(n, 0, false), &Team::new(1));
     assert_ne!(other, y);
+    // Steps that a float cannot tell apart draw other masks too.
+    let mut late = HYPER;
+    late[STEP + 1] = 1.0;
+    let mut other = vec![0.0; n];
+    dropout(&mut other, &x, &late, params(n, 0, false), &Team::new(1));
+    assert_ne!(other, y);
 }
 
 /// The factors that `params` gives a tile.
