@@ -269,6 +269,9 @@ fn two_layers_on_two_devices_train_like_on_one() {
     assert!(losses.is_sorted_by(|before, after| before > after), "the loss falls: {losses:?}");
 }
 
+/// Layers from `%p` to `%loss`, the values of `%p`, the labels if they are floats, the gradient of `%p`.
+type LossCase = (&'static str, [f32; 4], Option<[f32; 4]>, [f32; 4]);
+
 /// T43: losses, and the gradient that each gives to probabilities or, for cross entropy, to their logits.
 #[test]
 fn losses_give_the_same_gradients_when_the_batch_is_cut() {
@@ -284,7 +287,7 @@ fn losses_give_the_same_gradients_when_the_batch_is_cut() {
     let identity =
         "%all = reduce kind=sum axes=[0, 1] %p : f32[]\n%loss = mul_scalar scalar=0.5 %all : f32[]";
     let entropy = [0.1, -0.1, -0.2, 0.2];
-    let cases: [(&str, [f32; 4], Option<[f32; 4]>, [f32; 4]); 4] = [
+    let cases: [LossCase; 4] = [
         (one_hot, logits, Some([0.0, 1.0, 1.0, 0.0]), entropy),
         (sparse, logits, None, entropy),
         (mse, P, Some([0.0; 4]), [0.1, 0.4, 0.3, 0.2]),

@@ -21,11 +21,11 @@ use phalanx_testkit::Rng;
 use plans::random_plan;
 
 /// Models; each is run under several plans.
-const MODELS: u64 = 8000;
+const MODELS: u64 = 2000;
 const PLANS: u64 = 4;
 
 /// Models whose parallel graph is changed at random, and how often each.
-const MUTATED_MODELS: u64 = 200;
+const MUTATED_MODELS: u64 = 500;
 const MUTATIONS: u64 = 12;
 
 /// How often each thing happened.
@@ -92,7 +92,10 @@ fn random_plans_give_the_bits_of_one_device() {
         for turn in 0..PLANS {
             let plan = random_plan(&case.model, seed * PLANS + turn);
             let problem = match case.outcome(|| Session::new(&case.model, &case.settings(plan.clone()))) {
-                Outcome::Same => Ok("same"),
+                Outcome::Same => {
+                    count(counts, "same");
+                    Ok(if plan.microbatches > 1 { "same in microbatches" } else { "same at once" })
+                }
                 Outcome::Refused(error) => refusal(&error).ok_or_else(|| format!("refused: {error}")),
                 Outcome::Different(what) => Err(format!("different: {what}")),
                 Outcome::Panicked(message) => Err(format!("panicked: {message}")),

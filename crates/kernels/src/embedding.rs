@@ -156,7 +156,8 @@ fn write_row(out: &mut [f32], uses: &[u32], dy: &[f32], params: EmbeddingGrad, s
     let grad = |at: u32| &dy[at as usize / bag * cols..][..cols];
     // A chain starts from +0.0, so a leaf without uses is +0.0 and adding it changes no bit.
     let (first, last) = match uses {
-        [] if accumulate => return,
+        // Adding +0.0 is not nothing: it turns -0.0 into +0.0.
+        [] if accumulate => return out.iter_mut().for_each(|out| *out += 0.0),
         [] => return out.fill(0.0),
         [first, .., last] => (leaf(*first), leaf(*last)),
         [only] => (leaf(*only), leaf(*only)),

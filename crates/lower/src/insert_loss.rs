@@ -8,13 +8,12 @@ use std::sync::Arc;
 use phalanx_ir::tasks::{BufferId, TaskOp};
 use phalanx_ir::wide::{Operand, WideGraph, WideTask};
 
-use crate::expand_passes::identity;
 use crate::{LowerError, Options};
 
 pub fn insert_loss(mut wide: WideGraph, _options: &Options) -> Result<WideGraph, LowerError> {
     let Some(loss) = wide.loss else { return Ok(wide) };
     if let Some(seed) = unwritten(&wide) {
-        let (extents, map) = identity(&wide.buffers[seed].ty);
+        let (extents, map) = wide.buffers[seed].ty.grid();
         let sites = Arc::clone(&wide.buffers[seed].sites);
         let (layer, writes) = (wide.buffers[loss].name.clone(), vec![Operand { buffer: seed, map }]);
         let op = TaskOp::Fill { value: 1.0 };

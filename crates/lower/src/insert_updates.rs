@@ -13,7 +13,7 @@ use phalanx_ir::tasks::{BufferId, Role, TaskOp};
 use phalanx_ir::wide::{Operand, WideBuffer, WideGraph, WideTask};
 use phalanx_ir::{Binary, DType, Reduce, TensorType, leaves_of};
 
-use crate::expand_passes::{hyper, identity, keep};
+use crate::expand_passes::{hyper, keep};
 use crate::{Decays, Goal, LowerError, Optimizer, Options, Rule};
 
 /// The name of the input `f32[8]` fed with every step: learning rate, 1 - beta1^t, 1 - beta2^t, the step's number as its
@@ -145,7 +145,7 @@ impl Updates<'_> {
         here: &Arc<[Site]>,
     ) -> Result<BufferId, LowerError> {
         let WideBuffer { ty, sites, .. } = self.wide.buffers[gradient].clone();
-        let (extents, map) = identity(&ty);
+        let (extents, map) = ty.grid();
         let (dims, last) = (ty.dims(), ty.dims().len().saturating_sub(1));
         let leaves = |dim: usize, most| dims.get(dim).map_or(1, |dim| leaves_of(dim.size, most));
         let (rows, columns) = match last {
@@ -194,7 +194,7 @@ impl Updates<'_> {
             _ => optimizer.decay,
         };
         let hyper = hyper(self.wide, || [&self.everywhere].into_iter());
-        let (extents, map) = identity(&ty);
+        let (extents, map) = ty.grid();
         let own = |buffer| Operand { buffer, map: map.clone() };
         let reads =
             [own(gradient), whole(hyper, 1)].into_iter().chain(clip.map(|clip| whole(clip, 1))).collect();

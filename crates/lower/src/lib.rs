@@ -38,10 +38,11 @@ pub use slice_machine::slice_machine;
 
 use std::fmt::Display;
 
-use phalanx_ir::OpError;
+use phalanx_ir::graph::ValueId;
 use phalanx_ir::parallel::ParallelGraph;
 use phalanx_ir::tasks::TaskGraph;
 use phalanx_ir::wide::WideGraph;
+use phalanx_ir::{Op, OpError};
 
 /// Why a graph cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -180,12 +181,30 @@ impl Stage {
     }
 }
 
+/// Checks that no leaf and no output is a partial sum: the host writes and reads tiles, and adds none.
+fn check_host_values(graph: &ParallelGraph) -> Result<(), LowerError> {
+    let leaves = graph.leaves(Op::is_leaf).map(|leaf| (leaf, "leave its sum degree out".to_string()));
+    let reduced = |&output: &ValueId| {
+        (output, format!("apply reduction degree={} to it", graph.ty(output).sum_degree()))
+    };
+    for (value, fix) in leaves.chain(graph.outputs().iter().map(reduced)) {
+        if graph.ty(value).sum_degree() > 1 {
+            let (found, layer) = (graph.ty(value).to_string(), graph.values()[value].name.clone());
+            let wanted = "the host writes and reads no partial sums".to_string();
+            let error = OpError { slot: "result".into(), found, wanted, fix };
+            return Err(LowerError::Rule { layer, error });
+        }
+    }
+    Ok(())
+}
+
 /// Runs all passes; `observe` sees the graph after each.
 pub fn lower(
     graph: &ParallelGraph,
     options: &Options,
     mut observe: impl FnMut(&'static str, &dyn Display),
 ) -> Result<TaskGraph, LowerError> {
+    check_host_values(graph)?;
     let mut stage = Stage::start(graph, options)?;
     observe(EXPAND_PASSES, stage.text());
     for pass in PASSES {

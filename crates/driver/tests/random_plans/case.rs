@@ -13,6 +13,9 @@ use phalanx_testkit::generate::{random_graph_of, random_inputs};
 /// Extents that most cuts divide, and some that few do.
 const EXTENTS: [usize; 9] = [1, 2, 4, 4, 8, 8, 3, 5, 6];
 
+/// Extents with several elements in a leaf of a sum.
+const LARGE_EXTENTS: [usize; 5] = [2, 4, 12, 16, 32];
+
 /// Leaves for eight devices along every axis.
 const LEAVES: Leaves = Leaves { batch: 8, feature: 8, sequence: 8 };
 
@@ -29,11 +32,13 @@ pub struct Case {
 }
 
 impl Case {
-    /// The model of a seed. Every other one returns all it computes, so that nothing of it is fused away.
+    /// The model of a seed. Every other one returns all it computes, so that nothing of it is fused away; every third one
+    /// has one input of floats, so that its batch can be cut.
     pub fn new(seed: u64) -> Case {
-        let tame = random_graph_of(seed, &EXTENTS);
+        let extents = if seed % 8 == 7 { &LARGE_EXTENTS[..] } else { &EXTENTS };
+        let tame = random_graph_of(seed, extents);
         let inputs = random_inputs(&tame, seed);
-        let model = rewritten(&tame, !seed.is_multiple_of(2));
+        let model = rewritten(&tame, Rewrite { all: !seed.is_multiple_of(2), batch: seed.is_multiple_of(3) });
         let trained = depends_on_param(&model);
         let goal = if trained { Goal::Gradients } else { Goal::Infer };
         let mut case = Case { model, goal, inputs, expected: Bits::new() };
@@ -72,8 +77,22 @@ impl Case {
             DType::I32 => session.feed(name, Feed::I32(&data.iter().map(|&x| x as i32).collect::<Vec<_>>())),
             _ => session.feed(name, Feed::F32(&data.iter().map(|&x| x as f32).collect::<Vec<_>>())),
         };
-        // Pruned leaves have no port.
-        drop(fed);
+        let has_port = session.program().ports().iter().any(|port| port.name == *name);
+        // What nobody uses has no port.
+        assert_eq!(fed.is_ok(), has_port, "{name}: {:?}", fed.err());
+    }
+
+    /// How `found` differs from what one device computes.
+    fn difference(&self, found: &Bits) -> Option<String> {
+        let is_missing = |name: &&String| name.ends_with(".grad") && !found.contains_key(*name);
+        if let Some(name) = self.expected.keys().find(is_missing) {
+            return Some(format!("{name} is missing"));
+        }
+        let differs = |&(name, bits): &(&String, &Vec<u32>)| self.expected.get(name) != Some(bits);
+        let (name, bits) = found.iter().find(differs)?;
+        let floats = |bits: &[u32]| bits.iter().map(|&bits| f32::from_bits(bits)).collect::<Vec<_>>();
+        let expected = self.expected.get(name).map(|bits| floats(bits));
+        Some(format!("{name} is {:?}\nnot {expected:?}", floats(bits)))
     }
 
     /// Compiles with `compile` and runs; a panic is an outcome too.
@@ -82,7 +101,7 @@ impl Case {
         match attempt {
             Err(panic) => Outcome::Panicked(message(&*panic)),
             Ok(Err(error)) => Outcome::Refused(Box::new(error)),
-            Ok(Ok(found)) => match difference(&self.expected, &found) {
+            Ok(Ok(found)) => match self.difference(&found) {
                 None => Outcome::Same,
                 Some(what) => Outcome::Different(what),
             },
@@ -107,28 +126,45 @@ fn canonical(x: f32) -> u32 {
     if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() }
 }
 
-fn difference(expected: &Bits, found: &Bits) -> Option<String> {
-    if expected.keys().ne(found.keys()) {
-        return Some(format!("{:?} are there, not {:?}", found.keys(), expected.keys()));
-    }
-    let (name, bits) = expected.iter().find(|&(name, bits)| found[name] != *bits)?;
-    let floats = |bits: &[u32]| bits.iter().map(|&bits| f32::from_bits(bits)).collect::<Vec<_>>();
-    Some(format!("{name} is {:?}\nnot {:?}", floats(&found[name]), floats(bits)))
-}
-
 fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string())).unwrap_or_default()
 }
 
-/// The model with dropout that drops, and, if `all` is set, with every float it computes as an output.
-fn rewritten(model: &Graph, all: bool) -> Graph {
+/// The model's text with the first float leaf as its only float input: more of such models have a batch.
+fn with_one_input(text: &str) -> String {
+    let mut first = true;
+    let line = |line: &str| {
+        let is_float = line.contains(" f32[") && (line.contains("= input ") || line.contains("= param "));
+        let (true, Some((name, _)), Some(at)) = (is_float, line.split_once(" = "), line.find(" f32[")) else {
+            return line.to_string();
+        };
+        let word = if std::mem::take(&mut first) { "input" } else { "param init=ones" };
+        format!("{name} = {word}{}", &line[at..])
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// How a model is rewritten.
+#[derive(Clone, Copy)]
+struct Rewrite {
+    /// Every float it computes is an output.
+    all: bool,
+    /// It has one input of floats.
+    batch: bool,
+}
+
+/// The model with dropout that drops.
+fn rewritten(model: &Graph, Rewrite { all, batch }: Rewrite) -> Graph {
     let loss = model.outputs()[0];
     let is_more = |&value: &ValueId| {
         all && value != loss && model.ty(value).dtype == DType::F32 && !model.op_of(value).is_leaf()
     };
     let more = model.values().ids().filter(is_more).map(|value| format!(", %{}", model.values()[value].name));
-    let text = model.to_string().replace("dropout rate=0 ", "dropout rate=0.25 ");
+    let mut text = model.to_string().replace("dropout rate=0 ", "dropout rate=0.25 ");
+    if batch {
+        text = with_one_input(&text);
+    }
     let end = text.rfind("\n}").expect("a model ends with a brace");
     let text = format!("{}{}{}", &text[..end], more.collect::<String>(), &text[end..]);
     text.parse().expect("more outputs are legal")

@@ -81,7 +81,7 @@ impl Mutation<'_> {
             self.graph.outputs().contains(value) && types[slot] != old[slot]
         };
         let changed = layer.results.iter().enumerate().any(is_changed);
-        let suffix = if changed && !op.is_leaf() { ".raw" } else { "" };
+        let suffix = if changed && !op.is_leaf() { ".computed" } else { "" };
         let name = |value: &ValueId| format!("{}{suffix}", self.graph.values()[*value].name);
         let results = layer.results.iter().map(name).zip(types).collect();
         let made = self.builder.add(op, &operands, results, label);

@@ -21,14 +21,49 @@ pub fn random_plan(model: &Graph, seed: u64) -> Plan {
         plan.mesh.axes.insert(at, ("pp".into(), 2));
     }
     if rng.once_in(3) {
-        plan.microbatches = rng.choose(&[2, 2, 4, 3]);
+        let count = rng.choose(&[2, 2, 4, 3]);
+        // Now and then a batch that cannot be cut, which must be refused.
+        if rng.once_in(20) || has_batch_of(model, count) {
+            plan.microbatches = count;
+        }
     }
     let axes: Vec<_> = plan.mesh.axes.iter().filter(|(name, _)| name != "pp").cloned().collect();
     // Some plans say something about almost every tensor, some about few.
     let sparse = rng.choose(&[1, 3, 8]);
     let rules = model.values().ids().map(|value| rule(model, value, &axes, sparse, &mut rng));
     plan.rules = rules.filter(|rule| !rule.shard.is_empty() || !rule.store.is_empty()).collect();
+    if plan.microbatches > 1 && rng.once_in(2) {
+        share_batch(&mut plan, model);
+    }
     plan
+}
+
+/// Lets the first axis cut the batch of all inputs and store all else, as data parallel plans do.
+fn share_batch(plan: &mut Plan, model: &Graph) {
+    let is_free = |(name, _): &&(String, usize)| name != "pp";
+    let (axis, size) =
+        plan.mesh.axes.iter().find(is_free).expect("a mesh has an axis besides stages").clone();
+    plan.rules.clear();
+    for leaf in model.leaves(|op| matches!(op, Op::Input | Op::Param(_))) {
+        let mut rule = Rule { pattern: model.values()[leaf].name.clone(), ..Rule::default() };
+        let is_input = matches!(model.op_of(leaf), Op::Input);
+        let batch = model.ty(leaf).shape.dims().first().copied().unwrap_or(1);
+        if batch.is_multiple_of(size) {
+            let map = if is_input { &mut rule.shard } else { &mut rule.store };
+            map.insert(0, vec![axis.clone()]);
+            plan.rules.push(rule);
+        }
+    }
+}
+
+/// Whether there are inputs and all of them have a batch that `count` divides.
+fn has_batch_of(model: &Graph, count: usize) -> bool {
+    let inputs: Vec<_> = model.leaves(|op| matches!(op, Op::Input)).collect();
+    let divides = |&input: &ValueId| {
+        let batch = model.ty(input).shape.dims().first();
+        batch.is_some_and(|batch| batch.is_multiple_of(count))
+    };
+    !inputs.is_empty() && inputs.iter().all(divides)
 }
 
 fn mesh(rng: &mut Rng) -> Mesh {

@@ -142,7 +142,8 @@ impl ParallelGraph {
     pub fn rule(&self, layer: LayerId) -> Result<Rule, OpError> {
         let layer = &self.layers[layer];
         if layer.op.is_leaf() || layer.op.is_parallel() {
-            return Ok(identity(self.ty(layer.results[0])));
+            let (extents, map) = self.ty(layer.results[0]).grid();
+            return Ok(Rule { extents, operands: Vec::new(), results: vec![map], exact: true });
         }
         let operands: Vec<_> = layer.operands.iter().map(|&value| self.ty(value)).collect();
         let shapes: Vec<Shape> = layer.results.iter().map(|&value| self.ty(value).global().shape).collect();
@@ -180,21 +181,6 @@ pub fn tile_sites(ty: &ParallelType, map: &TileMap, extents: &[usize], sites: &[
         only.cloned().unwrap_or_else(|| Site::new(devices))
     };
     only.into_iter().zip(devices).map(site).collect()
-}
-
-/// One task a tile, numbered like the tiles.
-fn identity(ty: &ParallelType) -> Rule {
-    let mut extents = Vec::new();
-    let mut axis = |extent: usize| -> Vec<Axis> {
-        if extent == 1 {
-            return Vec::new();
-        }
-        extents.push(extent);
-        vec![extents.len() - 1]
-    };
-    let (sum, copy) = (axis(ty.sum_degree()), axis(ty.copy_degree()));
-    let dims = ty.dims().iter().map(|dim| axis(dim.degree)).collect();
-    Rule { operands: Vec::new(), results: vec![TileMap { sum, copy, dims }], extents, exact: true }
 }
 
 /// The result types of a layer by its parallel rule; a leaf may have any tiling.

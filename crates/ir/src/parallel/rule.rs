@@ -112,6 +112,23 @@ impl Rule {
     }
 }
 
+impl ParallelType {
+    /// A grid with one task for every tile, numbered like the tiles, and the map that gives each its own.
+    pub fn grid(&self) -> (Vec<usize>, TileMap) {
+        let mut extents = Vec::new();
+        let mut axis = |extent: usize| match extent {
+            1 => Vec::new(),
+            _ => {
+                extents.push(extent);
+                vec![extents.len() - 1]
+            }
+        };
+        let (sum, copy) = (axis(self.sum_degree()), axis(self.copy_degree()));
+        let dims = self.dims().iter().map(|dim| axis(dim.degree)).collect();
+        (extents, TileMap { sum, copy, dims })
+    }
+}
+
 /// The place of task `index` in a grid.
 pub fn place(extents: &[usize], mut index: usize) -> Vec<usize> {
     let mut place = vec![0; extents.len()];

@@ -129,3 +129,25 @@ fn the_gradient_of_a_tile_is_the_tile_of_the_gradient() {
         }
     }
 }
+
+/// Accumulating zero for rows nobody uses is an addition like any other.
+#[test]
+fn rows_without_uses_are_added_to_as_well() {
+    let params = EmbeddingGrad {
+        n: 1,
+        cols: 2,
+        vocab: 3,
+        bag: 1,
+        ids_i32: false,
+        leaves: 1,
+        accumulate: true,
+        first: 0,
+    };
+    let case = Case::new(KERNELS, "embedding_grad", params.to_words())
+        .read(Input::ids(&[1], false))
+        .read(vec![1.0, 2.0])
+        .write(vec![-0.0; 6]);
+    let want = bits(&[0.0, 0.0, 1.0, 2.0, 0.0, 0.0]);
+    assert_eq!(bits(&case.fast(&crate::Team::new(1))[0]), want);
+    assert_eq!(bits(&case.reference()[0]), want);
+}

@@ -75,7 +75,8 @@ impl Expander<'_> {
     fn movement_grad(&mut self, dy: BufferId) {
         let x = self.operands()[0];
         if self.wanted[x] {
-            let dx = self.value_gradient(x);
+            self.check_blocks();
+            let dx = self.value_gradient(x, self.wide.buffers[dy].ty.sum_degree());
             let (layer, round) = (self.graph.layer_name(self.layer).to_string(), self.label().round);
             self.wide.push_move(dy, dx, &layer, round);
             self.give(x, dx);
@@ -124,8 +125,11 @@ impl Expander<'_> {
             let reads = if transposed { vec![x, dy.clone()] } else { vec![dy.clone(), x] };
             self.single(1, op, reads);
         }
-        if operands.len() == 3 {
-            self.column_sum(2, dy);
+        match operands.get(2) {
+            // A sum over one row would turn -0 into 0, which the gradient of an addition does not.
+            Some(&bias) if ty.dims().len() == 1 => self.give(bias, dy.buffer),
+            Some(_) => self.column_sum(2, dy),
+            None => {}
         }
     }
 

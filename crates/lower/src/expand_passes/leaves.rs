@@ -7,7 +7,7 @@ use phalanx_ir::graph::{LayerId, ValueId};
 use phalanx_ir::parallel::{Dim, ParallelType};
 use phalanx_ir::{Binary, Op, leaves_of};
 
-use super::Expander;
+use super::{Contribution, Expander};
 use crate::LowerError;
 
 /// How the rows of a tile are summed: a tree over blocks of the batch, in each a tree over blocks of time.
@@ -115,6 +115,30 @@ impl Expander<'_> {
         layer.op == Op::Binary(Binary::Add)
             && layer.label.part.is_none()
             && layer.operands.iter().all(from_one)
+    }
+
+    /// Reports the layer at hand unless all microbatches are in every one of the uses of its result: those that come by
+    /// other ways are not added as a tree.
+    pub(super) fn check_microbatches(&mut self, uses: &[Vec<Contribution>]) {
+        let is_short =
+            |parts: &Vec<Contribution>| parts[0].part.is_some_and(|part| parts.len() < part.count as usize);
+        if self.label().part.is_none() && uses.iter().any(is_short) {
+            self.cut(1, 2, "only some of the microbatches");
+        }
+    }
+
+    /// Reports the layer at hand if it adds over devices what one microbatch gives to a value of all: all microbatches of a
+    /// block of the batch are added before its blocks are.
+    pub(super) fn check_blocks(&mut self) {
+        let of_all = |value: &ValueId| {
+            let producer = self.graph.values()[*value].layer;
+            self.graph.layers()[producer].label.part.is_none()
+        };
+        let is_cut = self.label().part.is_some_and(|part| part.count > 1 && part.blocks > 1);
+        let layer = &self.graph.layers()[self.layer];
+        if is_cut && matches!(layer.op, Op::Replicate { .. }) && of_all(&layer.operands[0]) {
+            self.cut(1, 2, "the blocks of one microbatch");
+        }
     }
 
     /// Reports the layer at hand unless its rule keeps the bits.

@@ -137,13 +137,29 @@ impl Expander<'_> {
         self.temp(&name, &global, self.rule.operands[slot].dual())
     }
 
-    /// A new buffer for the gradient of `value`, where its own layer has it.
-    pub(super) fn value_gradient(&mut self, value: ValueId) -> BufferId {
+    /// A new buffer for the gradient of `value`, where its own layer has it. If what comes has only `sums` partial sums, it
+    /// has no more; devices of parts that are one part then have it all.
+    pub(super) fn value_gradient(&mut self, value: ValueId, sums: usize) -> BufferId {
         let ty = self.graph.ty(value);
         let own = self.graph.sites(value).expect("the rules were checked at the start");
-        let sites = dual_sites(ty, &own);
-        let (name, ty) = (format!("{}.grad", self.name(value)), ty.dual());
-        self.push_buffer(&name, ty, sites, Role::Temp, None)
+        let (dual, sites) = (ty.dual(), dual_sites(ty, &own));
+        let fewer = (1..=sums)
+            .rev()
+            .find(|fewer| sums.is_multiple_of(*fewer) && dual.sum_degree().is_multiple_of(*fewer));
+        let fewer = fewer.unwrap_or(1);
+        let degrees: Vec<usize> = dual.dims().iter().map(|dim| dim.degree).collect();
+        let joined = ParallelType::tiled(&dual.global(), &degrees, fewer, dual.copy_degree());
+        let joined = joined.expect("the same cuts divide the same extents");
+        let together = dual.sum_degree() / fewer;
+        let site = |index: usize| {
+            let Coord { sum, copy, dims } = joined.coord(index);
+            let parts =
+                (sum * together..(sum + 1) * together).map(|sum| Coord { sum, copy, dims: dims.clone() });
+            Site::new(parts.flat_map(|coord| sites[dual.index(&coord)].devices().to_vec()))
+        };
+        let sites = if together == 1 { sites } else { (0..joined.tiles()).map(site).collect() };
+        let name = format!("{}.grad", self.name(value));
+        self.push_buffer(&name, joined, sites, Role::Temp, None)
     }
 
     /// The bytes of `buffer`, tile by tile, with the type `ty`.
@@ -188,7 +204,7 @@ impl Expander<'_> {
     /// The sum of two contributions to the gradient of `value`, tile by tile, where the first one lies.
     pub(super) fn sum(&mut self, value: ValueId, left: BufferId, right: BufferId, round: u32) -> BufferId {
         let WideBuffer { ty, sites, .. } = self.wide.buffers[left].clone();
-        let (extents, map) = identity(&ty);
+        let (extents, map) = ty.grid();
         let name = format!("{}.grad", self.name(value));
         let buffer = self.push_buffer(&name, ty, Arc::clone(&sites), Role::Temp, None);
         let operand = |buffer| Operand { buffer, map: map.clone() };
@@ -221,21 +237,6 @@ pub(crate) fn hyper<'a, I: Iterator<Item = &'a Site>>(
         let (name, sites) = (HYPER.to_string(), Arc::from([Site::new(devices)]));
         wide.buffers.push(WideBuffer { name, ty, sites, role: Role::Input, view_of: None })
     })
-}
-
-/// One task a tile, numbered like the tiles.
-pub(crate) fn identity(ty: &ParallelType) -> (Vec<usize>, TileMap) {
-    let mut extents = Vec::new();
-    let mut axis = |extent: usize| match extent {
-        1 => Vec::new(),
-        _ => {
-            extents.push(extent);
-            vec![extents.len() - 1]
-        }
-    };
-    let (sum, copy) = (axis(ty.sum_degree()), axis(ty.copy_degree()));
-    let dims = ty.dims().iter().map(|dim| axis(dim.degree)).collect();
-    (extents, TileMap { sum, copy, dims })
 }
 
 /// The sites of a gradient's tiles, from those of the value's.

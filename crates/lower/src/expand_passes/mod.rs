@@ -17,26 +17,32 @@ mod loss;
 mod make;
 mod rows;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use phalanx_ir::graph::{LayerId, ValueId};
-use phalanx_ir::parallel::{ParallelGraph, Rule, Site};
+use phalanx_ir::parallel::{Microbatch, ParallelGraph, Rule, Site};
 use phalanx_ir::tasks::{BufferId, Role};
 use phalanx_ir::wide::WideGraph;
 use phalanx_ir::{DType, Id, IdVec, Op, TensorType};
 
 use crate::{Goal, LowerError, Options};
 
-pub(crate) use make::{hyper, identity};
+pub(crate) use make::hyper;
 
 /// One gradient that reached a value.
 struct Contribution {
     buffer: BufferId,
+    order: Order,
     round: u32,
     /// Which microbatch it comes from, if from one.
-    part: Option<u32>,
+    part: Option<Microbatch>,
 }
+
+/// When the gradient of a use is added: that of a later layer first, of its first operand first. A parallel operator has the
+/// place of the use it serves, so that chains are the same with and without it.
+type Order = (Reverse<LayerId>, usize);
 
 /// State of the walk.
 struct Expander<'a> {
@@ -52,6 +58,10 @@ struct Expander<'a> {
     /// Values whose gradient is of use: they depend on a parameter.
     wanted: IdVec<ValueId, bool>,
     contributions: BTreeMap<ValueId, Vec<Contribution>>,
+    /// The first use of every value whose gradient is complete.
+    first_use: BTreeMap<ValueId, Order>,
+    /// How many gradients the layer at hand gave so far.
+    given: usize,
     /// Values joined anew for the backward tasks of a layer.
     again: HashMap<(ValueId, LayerId), BufferId>,
     /// Site lists known so far: equal ones are one.
@@ -110,6 +120,8 @@ impl<'a> Expander<'a> {
             saved: graph.layers().ids().map(|_| Vec::new()).collect(),
             wanted: wanted(graph, options.goal != Goal::Infer),
             contributions: BTreeMap::new(),
+            first_use: BTreeMap::new(),
+            given: 0,
             again: HashMap::new(),
             sites: HashMap::new(),
             unaligned: None,
@@ -121,6 +133,7 @@ impl<'a> Expander<'a> {
 
     fn enter(&mut self, layer: LayerId) {
         self.layer = layer;
+        self.given = 0;
         self.rule = Arc::clone(&self.rules[layer]);
     }
 
@@ -135,7 +148,7 @@ impl<'a> Expander<'a> {
             return Err(LowerError::NothingToTrain { output: name });
         }
         self.enter(self.graph.values()[loss].layer);
-        let seed = self.value_gradient(loss);
+        let seed = self.value_gradient(loss, 1);
         self.wide.loss = self.buffers[loss];
         self.give(loss, seed);
         for layer in self.graph.layers().ids().rev() {
@@ -155,20 +168,34 @@ impl<'a> Expander<'a> {
     fn give(&mut self, value: ValueId, buffer: BufferId) {
         if self.wanted[value] {
             let label = &self.graph.layers()[self.layer].label;
-            let (round, part) = (label.round, label.part.map(|part| part.index));
+            let (round, part) = (label.round, label.part);
             let ty = self.wide.buffers[buffer].ty.clone();
             let buffer = match ty.global().shape == self.graph.ty(value).global().shape {
                 true => buffer,
                 false => self.view(buffer, self.graph.ty(value).dual()),
             };
-            self.contributions.entry(value).or_default().push(Contribution { buffer, round, part });
+            let order = self.order();
+            self.contributions.entry(value).or_default().push(Contribution { buffer, order, round, part });
+        }
+    }
+
+    /// The place of the gradient that the layer at hand gives now.
+    fn order(&mut self) -> Order {
+        self.given += 1;
+        let own = (Reverse(self.layer), self.given);
+        match self.graph.layers()[self.layer].op.is_parallel() {
+            true => self.first_use.get(&self.output(0)).copied().unwrap_or(own),
+            false => own,
         }
     }
 
     /// The whole gradient of `value`, if any reached it.
     fn gradient(&mut self, value: ValueId) -> Option<BufferId> {
-        let contributions = self.contributions.remove(&value)?;
+        let mut contributions = self.contributions.remove(&value)?;
+        contributions.sort_by_key(|contribution| contribution.order);
+        self.first_use.insert(value, contributions[0].order);
         let uses = by_use(contributions);
+        self.check_microbatches(&uses);
         let sums: Vec<_> = uses.into_iter().map(|parts| self.tree_sum(value, parts)).collect();
         let chain = sums.into_iter().reduce(|sum, next| self.add(value, sum, next));
         chain.map(|total| total.buffer)
@@ -185,10 +212,10 @@ impl<'a> Expander<'a> {
     }
 
     fn add(&mut self, value: ValueId, left: Contribution, right: Contribution) -> Contribution {
-        let round = left.round.max(right.round);
+        let (round, order) = (left.round.max(right.round), left.order);
         let [left, right] = self.alike(value, [left.buffer, right.buffer], round);
         let buffer = self.sum(value, left, right, round);
-        Contribution { buffer, round, part: None }
+        Contribution { buffer, order, round, part: None }
     }
 }
 
@@ -218,7 +245,7 @@ fn by_use(contributions: Vec<Contribution>) -> Vec<Vec<Contribution>> {
             uses.push(vec![contribution]);
             continue;
         };
-        let turn = seen.entry(part).or_default();
+        let turn = seen.entry(part.index).or_default();
         if *turn == by_parts.len() {
             by_parts.push(uses.len());
             uses.push(Vec::new());
@@ -227,7 +254,7 @@ fn by_use(contributions: Vec<Contribution>) -> Vec<Vec<Contribution>> {
         *turn += 1;
     }
     for parts in &mut uses {
-        parts.sort_by_key(|contribution| contribution.part);
+        parts.sort_by_key(|contribution| contribution.part.map(|part| part.index));
     }
     uses
 }
