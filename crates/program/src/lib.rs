@@ -191,6 +191,11 @@ impl Program {
         &self.words[as_usize(&operation.words)]
     }
 
+    /// The position in [`Program::operations`] of an operation that is there.
+    pub(crate) fn index_of(&self, at: Wait) -> usize {
+        self.lanes[at.lane as usize].operations.start as usize + at.position as usize
+    }
+
     /// What an operation waits for in other lanes.
     pub fn waits(&self, operation: &Operation) -> &[Wait] {
         &self.waits[as_usize(&operation.waits)]

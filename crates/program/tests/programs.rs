@@ -2,6 +2,8 @@
 
 #[path = "programs/lanes.rs"]
 mod lanes;
+#[path = "programs/races.rs"]
+mod races;
 
 use phalanx_ir::TensorType;
 use phalanx_program::{Builder, Draft, MAX_SLICES, Port, PortKind, PortTile, Program, ProgramError, Slice};

@@ -11,7 +11,8 @@
 //! * `job` is written only while no lane is in a run: the caller has waited (Acquire) for all of them to leave (Release);
 //! * it is read only after `start` (Acquire), which was advanced after it was written (Release), and before leaving;
 //! * what a lane wrote up to its operation p is seen by whoever waited for p: [`Counter::advance`] releases, `wait`
-//!   acquires. This chain, and the order within a lane, are the only orders between accesses to arenas.
+//!   acquires. This chain, and the order within a lane, are the only orders between accesses to arenas; they are what
+//!   the program's verifier works with when it shows that there is no race.
 //!
 //! A panic in a lane is kept in `failure`, and the lane sets `poisoned` and rings all counters before it leaves. A lane
 //! that waits sees the flag and leaves too; one that finds its number reached only because the other has left sees it as

@@ -4,11 +4,11 @@
 //! calls its kernel: no allocation, no lookup. Movements the runtime executes itself (see `transfer`). A program of one
 //! lane runs on the caller without any synchronisation; for others see `lanes`.
 //!
-//! Why accesses to arenas are sound: inside an operation, the program's verifier has shown that written slices overlap
-//! nothing else of it. Between operations of a lane, they run one after the other. Between lanes, only movements read
-//! another lane's bytes, and every writer of these bytes is ordered before or after the movement by waits, which is
-//! what the verifier of schedules proves before a program is made. [`Replay::new`] therefore asks for a program that
-//! was emitted from a verified schedule, or one of a single lane.
+//! Why accesses to arenas are sound, whatever the program: there is none that its verifier has not accepted. Inside an
+//! operation, written slices overlap nothing else of it. Between operations of a lane, they run one after the other.
+//! Between lanes, only movements touch another lane's bytes, and only to read; lane orders and waits put every
+//! operation that writes these bytes, or works in them, before or after the movement. `lanes` keeps these orders: an
+//! operation starts when all it waits for is complete in the same run, and a run starts when the last one has ended.
 
 use std::borrow::Cow;
 
@@ -60,7 +60,7 @@ impl<K: Kernels + Sync> Replay<K> {
     /// Allocates the arenas and starts the threads. `kernels` has a set for each lane, in order.
     ///
     /// A lane that waits for another looks `spins` times before it sleeps: worth it only if every lane has cores of its
-    /// own. A program of several lanes must come from a verified schedule (see the head of this file).
+    /// own. Any program may be run: every one is verified to be free of races (see the head of this file).
     pub fn new(program: Program, kernels: Vec<K>, spins: u32) -> Self {
         let count = program.lanes().len();
         assert_eq!(kernels.len(), count, "every lane has its kernels");
@@ -151,7 +151,8 @@ impl<K: Kernels> Memory<K> {
         let (reads, writes) = (program.slices(&operation.reads), program.slices(&operation.writes));
         if self.receive == Some(operation.kernel as usize) {
             // SAFETY: verified: reads and writes do not overlap, and writes are in this lane, which runs one operation
-            // at a time; writers of the other lanes' bytes are ordered by waits (see the head).
+            // at a time; other lanes write what is read here, and read what is written here, only before or after (see
+            // the head).
             let mut operands = unsafe { Operands::new(&self.arenas, reads, writes) };
             return transfer::execute(program.words(operation), &mut operands);
         }

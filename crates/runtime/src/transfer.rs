@@ -10,6 +10,9 @@
 //! place  = start, strides[rank]
 //! ```
 //! All in bytes but extents. A run is contiguous in the target and all parts; extents count runs.
+//!
+//! Words cannot reach beyond the slices that the program's verifier has seen: slices are indexed and runs are cut from
+//! them with checks, so wrong words make wrong values or a panic, nothing worse.
 
 use phalanx_program::{MAX_RANK, Slice};
 

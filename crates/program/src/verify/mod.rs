@@ -5,95 +5,32 @@
 //! 3. no slice that an operation writes, its scratch included, overlaps another slice of the same operation;
 //! 4. an operation has at most [`MAX_SLICES`] of a kind, a [`RECEIVE`] any number;
 //! 5. a wait names an operation of another lane, and lanes that run in order and wait never wait in a circle;
-//! 6. ports have distinct names; their tiles have the element type of the port and the bytes of their type, lie inside
+//! 6. of a [`RECEIVE`] and an operation that writes, or works in, bytes it reads from another lane, lane orders and
+//!    waits put one before the other;
+//! 7. ports have distinct names; their tiles have the element type of the port and the bytes of their type, lie inside
 //!    the tensor and cover it.
 //!
-//! That accesses of different lanes to the same bytes are ordered by waits is not checked here: the verifier of
-//! schedules, which knows which bytes live when, has done so.
+//! There is no program without this check, so a runtime may rely on it. With points 2, 3 and 6 lanes may run on threads
+//! of their own: bytes that an operation writes are touched by no other one at the same time.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+mod cells;
+mod clocks;
+mod error;
+mod races;
+mod walk;
+
+pub use error::ProgramError;
+
+use std::collections::BTreeSet;
 
 use crate::cover::covers;
 use crate::{ALIGNMENT, MAX_SLICES, Operation, Port, PortTile, Program, RECEIVE, Slice, Wait};
-
-/// A broken invariant.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ProgramError {
-    /// A slice is outside the arena or unaligned.
-    #[error("{what}: {bytes} bytes at {offset} are unaligned or outside the arena of {arena} of lane {lane}")]
-    Slice {
-        /// The operation or port.
-        what: String,
-        /// Whose arena.
-        lane: u32,
-        /// Its first byte.
-        offset: u64,
-        /// Its size.
-        bytes: u64,
-        /// The arena; empty if there is no such lane.
-        arena: u64,
-    },
-    /// An operation would touch another lane's memory.
-    #[error(
-        "{what}: slice {slice} is in another lane; only `{RECEIVE}` reads other lanes, and none writes there"
-    )]
-    Foreign {
-        /// The operation.
-        what: String,
-        /// The slice.
-        slice: Slice,
-    },
-    /// An operation would write what it reads.
-    #[error("{what}: a written slice overlaps another operand")]
-    Overlap {
-        /// The operation.
-        what: String,
-    },
-    /// Too many operands.
-    #[error("{what}: {found} operands of a kind; at most {MAX_SLICES} are possible")]
-    TooMany {
-        /// The operation.
-        what: String,
-        /// How many it has.
-        found: usize,
-    },
-    /// A wait for nothing.
-    #[error("{what}: waits for operation {position} of lane {lane}, which is its own lane or has none there")]
-    Wait {
-        /// The operation.
-        what: String,
-        /// The lane it names.
-        lane: u32,
-        /// The operation it names.
-        position: u32,
-    },
-    /// Lanes that wait for each other.
-    #[error("{what}: never runs, because the lanes wait for each other in a circle")]
-    Circle {
-        /// The first operation of some lane that never runs.
-        what: String,
-    },
-    /// A port has the wrong size or a name twice.
-    #[error("port `{name}` is named twice or does not have the bytes of its type")]
-    Port {
-        /// The port.
-        name: String,
-    },
-    /// Tiles outside the tensor, or parts of it in no tile.
-    #[error("port `{name}` is {ty}, and its {tiles} tiles do not cover exactly that")]
-    Cover {
-        /// The port.
-        name: String,
-        /// Its type.
-        ty: String,
-        /// How many tiles it has.
-        tiles: usize,
-    },
-}
+use races::Races;
+use walk::walk;
 
 impl Program {
-    /// Checks every invariant of this file's head; all broken ones are reported, of circles one operation a lane.
+    /// Checks every invariant of this file's head. All broken ones are reported; circles only if operations and waits
+    /// are sound by themselves, one operation a lane; races only if there is no circle, at most one an operation.
     pub fn verify(&self) -> Result<(), Vec<ProgramError>> {
         let mut check = Check {
             program: self,
@@ -111,7 +48,7 @@ impl Program {
             }
         }
         if check.errors.is_empty() {
-            check.circles();
+            check.lanes();
         }
         check.ports();
         if check.errors.is_empty() { Ok(()) } else { Err(check.errors) }
@@ -178,32 +115,20 @@ impl Check<'_> {
         }
     }
 
-    /// Lets the lanes run as far as their waits allow; reports those that do not reach their end.
-    fn circles(&mut self) {
+    /// Checks how the lanes run beside each other.
+    fn lanes(&mut self) {
         let program = self.program;
-        let mut done = vec![0; program.lanes.len()];
-        // Who waits until how many operations of a lane are done, nearest first.
-        let mut waiting: Vec<BinaryHeap<Reverse<(u32, usize)>>> = vec![BinaryHeap::new(); done.len()];
-        let mut ready: Vec<usize> = (0..done.len()).collect();
-        while let Some(lane) = ready.pop() {
-            let operations = program.operations_of(&program.lanes[lane]);
-            while let Some(operation) = operations.get(done[lane] as usize) {
-                let open = |wait: &&Wait| done[wait.lane as usize] <= wait.position;
-                if let Some(wait) = program.waits(operation).iter().find(open) {
-                    waiting[wait.lane as usize].push(Reverse((wait.position + 1, lane)));
-                    break;
-                }
-                done[lane] += 1;
-            }
-            while waiting[lane].peek().is_some_and(|Reverse((need, _))| *need <= done[lane]) {
-                ready.extend(waiting[lane].pop().map(|Reverse((_, waiter))| waiter));
-            }
+        let mut races = if program.lanes.len() > 1 { Races::new(program) } else { None };
+        let done = walk(program, |at| races.iter_mut().for_each(|races| races.visit(at)));
+        let is_left = |at: &Wait| program.lanes[at.lane as usize].operations.len() > at.position as usize;
+        let stuck = (0..).zip(done).map(|(lane, position)| Wait { lane, position }).filter(is_left);
+        let circles: Vec<_> = stuck.map(|at| ProgramError::Circle { what: self.what(at) }).collect();
+        if !circles.is_empty() {
+            return self.errors.extend(circles);
         }
-        for (lane, &position) in done.iter().enumerate() {
-            if (position as usize) < program.lanes[lane].operations.len() {
-                let what = self.what(Wait { lane: lane as u32, position });
-                self.errors.push(ProgramError::Circle { what });
-            }
+        for race in races.into_iter().flat_map(|races| races.found) {
+            let (reader, writer) = (self.what(race.reader), self.what(race.writer));
+            self.errors.push(ProgramError::Race { reader, writer, bytes: race.bytes(program) });
         }
     }
 

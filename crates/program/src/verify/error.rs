@@ -1,0 +1,90 @@
+//! What can be wrong with a program.
+
+use crate::{MAX_SLICES, RECEIVE, Slice};
+
+/// A broken invariant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProgramError {
+    /// A slice is outside the arena or unaligned.
+    #[error("{what}: {bytes} bytes at {offset} are unaligned or outside the arena of {arena} of lane {lane}")]
+    Slice {
+        /// The operation or port.
+        what: String,
+        /// Whose arena.
+        lane: u32,
+        /// Its first byte.
+        offset: u64,
+        /// Its size.
+        bytes: u64,
+        /// The arena; empty if there is no such lane.
+        arena: u64,
+    },
+    /// An operation would touch another lane's memory.
+    #[error(
+        "{what}: slice {slice} is in another lane; only `{RECEIVE}` reads other lanes, and none writes there"
+    )]
+    Foreign {
+        /// The operation.
+        what: String,
+        /// The slice.
+        slice: Slice,
+    },
+    /// An operation would write what it reads.
+    #[error("{what}: a written slice overlaps another operand")]
+    Overlap {
+        /// The operation.
+        what: String,
+    },
+    /// Too many operands.
+    #[error("{what}: {found} operands of a kind; at most {MAX_SLICES} are possible")]
+    TooMany {
+        /// The operation.
+        what: String,
+        /// How many it has.
+        found: usize,
+    },
+    /// A wait for nothing.
+    #[error("{what}: waits for operation {position} of lane {lane}, which is its own lane or has none there")]
+    Wait {
+        /// The operation.
+        what: String,
+        /// The lane it names.
+        lane: u32,
+        /// The operation it names.
+        position: u32,
+    },
+    /// Lanes that wait for each other.
+    #[error("{what}: never runs, because the lanes wait for each other in a circle")]
+    Circle {
+        /// The first operation of some lane that never runs.
+        what: String,
+    },
+    /// A movement and an operation of a lane it reads from that are not ordered.
+    #[error(
+        "{reader} reads {bytes}, where {writer} writes, and nothing orders the two: one must wait for the other"
+    )]
+    Race {
+        /// The movement.
+        reader: String,
+        /// The operation that writes, or works in, what it reads.
+        writer: String,
+        /// Bytes of both.
+        bytes: Slice,
+    },
+    /// A port has the wrong size or a name twice.
+    #[error("port `{name}` is named twice or does not have the bytes of its type")]
+    Port {
+        /// The port.
+        name: String,
+    },
+    /// Tiles outside the tensor, or parts of it in no tile.
+    #[error("port `{name}` is {ty}, and its {tiles} tiles do not cover exactly that")]
+    Cover {
+        /// The port.
+        name: String,
+        /// Its type.
+        ty: String,
+        /// How many tiles it has.
+        tiles: usize,
+    },
+}
