@@ -242,4 +242,51 @@ mod tests {
         let want = [-1.0, 1.0, -1.0, 1.0].map(|sign| decayed + sign * 0.125);
         assert_close(&case.fast(&Team::new(1))[0], &want, TOLERANCE, "p");
     }
+
+    /// The parameter after each gradient, from zero state, at this learning rate; worked out by hand.
+    fn follow(
+        kernel: &'static str,
+        words: Vec<u64>,
+        start: f32,
+        gradients: &[f32],
+        rate: f32,
+        states: usize,
+    ) -> Vec<f32> {
+        let mut held: Vec<Vec<f32>> = std::iter::once(vec![start]).chain(vec![vec![0.0]; states]).collect();
+        let mut after = Vec::new();
+        for (step, &gradient) in gradients.iter().enumerate() {
+            let correction = |beta: f32| 1.0 - beta.powi(step as i32 + 1);
+            let hyper = vec![rate, correction(0.9), correction(0.999), 0.0, 0.0, 0.0, 0.0, 0.0];
+            let case = Case::new(KERNELS, kernel, words.clone()).read(vec![gradient]).read(hyper);
+            let case = held.iter().fold(case, |case, values| case.write(values.clone()));
+            held = case.fast(&Team::new(1));
+            after.push(held[0][0]);
+        }
+        after
+    }
+
+    #[test]
+    fn updates_give_the_numbers_worked_out_by_hand() {
+        let close = |found: Vec<f32>, want: &[f32]| assert_close(&found, want, TOLERANCE, "updates");
+        let sgd = |weight_decay, nesterov| {
+            Sgd { n: 1, momentum: 0.9, weight_decay, nesterov, clip: false }.to_words()
+        };
+        close(follow("sgd", sgd(0.0, false), 1.0, &[0.5, 0.5], 0.1, 1), &[0.95, 0.855]);
+        close(follow("sgd", sgd(0.0, true), 1.0, &[0.5, 0.5], 0.1, 1), &[0.905, 0.7695]);
+        close(follow("sgd", sgd(0.01, false), 2.0, &[0.5, 0.5], 0.1, 1), &[1.948, 1.849_252]);
+        let adam = AdamW {
+            n: 1,
+            beta1: 0.9,
+            beta2: 0.999,
+            eps: 1e-8,
+            weight_decay: 0.0,
+            decoupled: false,
+            clip: false,
+        };
+        let want = [0.999_000_000_6, 0.998_733_663_7, 0.998_075_552_3];
+        close(
+            follow("adamw", adam.to_words(), 1.0, &[0.5, -0.25, 1.0], 0.001, 2),
+            &want.map(|x: f64| x as f32),
+        );
+    }
 }
