@@ -209,8 +209,8 @@ impl PlanFlags {
             config.plan = self.plan.clone();
         }
         config.devices = self.devices.or(config.devices);
-        check_cores(config.cores_per_device)?;
-        check_cores(config.cores)
+        check_cores("cores_per_device", config.cores_per_device)?;
+        check_cores("cores", config.cores)
     }
 }
 
@@ -223,15 +223,15 @@ impl RunFlags {
 
 /// The number of cores to use: 0 is all of this machine.
 pub fn cores(given: usize) -> Result<usize, Failure> {
-    check_cores(given)?;
+    check_cores("cores", given)?;
     Ok(TrainConfig { cores: given, ..TrainConfig::default() }.cores())
 }
 
-fn check_cores(cores: usize) -> Result<(), Failure> {
+fn check_cores(field: &str, cores: usize) -> Result<(), Failure> {
     match cores <= MOST_CORES {
         true => Ok(()),
         false => Err(Failure::Input(format!(
-            "`cores` is {cores}; a device has at most {MOST_CORES}, use 0 for all"
+            "`{field}` is {cores}; a device has at most {MOST_CORES}, use 0 for all"
         ))),
     }
 }

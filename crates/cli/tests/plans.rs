@@ -52,6 +52,7 @@ fn a_plan_that_does_not_fit_is_refused_with_the_remedy() {
     let dir = Dir::new("plan-wrong");
     let broken =
         dir.write("broken.toml", "[mesh]\ndp = 2\n[[rule]]\nmatch = \"nothing\"\nshard = { 0 = \"dp\" }\n");
+    let empty = dir.write("empty.toml", "\n");
     for (plan, parts) in [
         (&["--devices", "4"][..], &["4", "--plan"][..]),
         (&["--plan", "dp3", "--devices", "4"], &["dp3", "4"]),
@@ -61,6 +62,9 @@ fn a_plan_that_does_not_fit_is_refused_with_the_remedy() {
         (&["--plan", "dp", "--devices", "3"], &["8", "3"]),
         (&["--plan", "tp4", "--leaves-feature", "2"], &["--leaves-feature 4", "--bits free"]),
         (&["--plan", "dp2", "--devices", "0"], &["--devices"]),
+        (&["--plan", "dp"], &["`dp`", "--devices"]),
+        (&["--plan", &empty], &["empty.toml", "empty"]),
+        (&["--cores-per-device", "99999"], &["cores_per_device", "99999", "1024"]),
     ] {
         let message = error(&[&["step"], MODEL, plan].concat(), 2);
         assert!(parts.iter().all(|part| message.contains(part)), "{plan:?}: {message}");

@@ -16,6 +16,20 @@ pub enum ChoiceError {
         /// How many devices.
         devices: usize,
     },
+    /// A preset without sizes, for nobody knows how many devices.
+    #[error(
+        "the plan `{plan}` takes as many devices as there are: say how many with --devices, or in its name as in `{plan}2`"
+    )]
+    HowMany {
+        /// The preset.
+        plan: String,
+    },
+    /// The file is empty.
+    #[error("the plan {} is empty: see `phalanx plan write --plan dp2` for what a plan looks like", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file cannot be read.
     #[error("cannot read the plan {}: {source}", path.display())]
     Read {
@@ -84,8 +98,16 @@ impl PlanChoice {
         let first = name.split(|c: char| !c.is_ascii_lowercase()).next().unwrap_or_default();
         let is_preset = PRESETS.iter().any(|(known, _)| *known == first || name.starts_with(known));
         if path.is_file() || (!is_preset && name.contains(['.', '/'])) {
-            let text = std::fs::read_to_string(&path).map_err(|source| ChoiceError::Read { path, source })?;
+            let text = std::fs::read_to_string(&path)
+                .map_err(|source| ChoiceError::Read { path: path.clone(), source })?;
+            if text.trim().is_empty() {
+                return Err(ChoiceError::Empty { path });
+            }
             return Plan::parse(&text).map_err(failed);
+        }
+        let bare = name != "one" && PRESETS.iter().any(|(known, _)| *known == name);
+        if bare && self.devices.is_none() {
+            return Err(ChoiceError::HowMany { plan: name.to_string() });
         }
         preset(name, self.devices.unwrap_or_else(|| sizes(name)), model).map_err(failed)
     }
