@@ -1,7 +1,7 @@
 //! A CPU device: a team of cores and the kernels of one program. Every lane has its own.
 
 use phalanx_kernels::{Call, Kernel, Team, table};
-use phalanx_program::{Program, RECEIVE};
+use phalanx_program::{Program, TRANSFERS};
 use phalanx_runtime::{Args, Kernels};
 
 /// Which version of every kernel runs.
@@ -23,7 +23,7 @@ impl CpuDevice {
     /// Resolves the kernels of `program`.
     pub fn new(program: &Program, cores: usize, flavor: Flavor) -> Self {
         let resolve = |name: &String| -> fn(&mut Call<'_>) {
-            if name == RECEIVE {
+            if TRANSFERS.contains(&name.as_str()) {
                 return |_| unreachable!("the runtime moves bytes itself");
             }
             let Kernel { fast, reference, .. } = table::find(name).expect("emit names only known kernels");

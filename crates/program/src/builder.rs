@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use crate::carry::carry;
 use crate::{Lane, Operation, Port, Program, ProgramError, Slice, Wait};
 
 /// Collects a program, lane after lane.
@@ -43,6 +44,7 @@ impl Builder {
             slices: Vec::new(),
             words: Vec::new(),
             waits: Vec::new(),
+            carried: Vec::new(),
             ports: Vec::new(),
         };
         Builder { program, kernels: HashMap::new(), labels: HashMap::new() }
@@ -71,14 +73,30 @@ impl Builder {
             writes: append(&mut program.slices, draft.writes),
             scratch: draft.scratch,
             waits: append(&mut program.waits, draft.waits),
+            carried: append(&mut program.carried, &[]),
         };
         program.operations.push(operation);
+        assert!(program.operations.len() < 1 << 31, "the operations of two runs are counted in 32 bits");
         let lane = program.lanes.last_mut().expect("a lane is started before its operations");
         lane.operations.end = position_of(program.operations.len());
     }
 
-    /// Checks and freezes the program.
-    pub fn finish(self) -> Result<Program, Vec<ProgramError>> {
+    /// Adds carried waits to the operation added last.
+    pub(crate) fn carry(&mut self, waits: &[Wait]) {
+        let program = &mut self.program;
+        let operation =
+            program.operations.last_mut().expect("an operation is added before its carried waits");
+        operation.carried.end = append(&mut program.carried, waits).end;
+    }
+
+    /// Checks the program, adds the fewest carried waits that let runs overlap, and freezes it.
+    pub fn finish(mut self) -> Result<Program, Vec<ProgramError>> {
+        carry(&mut self.program)?;
+        Ok(self.program)
+    }
+
+    /// Checks and freezes the program with the carried waits it was given.
+    pub(crate) fn finish_as_is(self) -> Result<Program, Vec<ProgramError>> {
         self.program.verify()?;
         Ok(self.program)
     }
@@ -94,7 +112,7 @@ fn intern(known: &mut HashMap<String, u32>, names: &mut Vec<String>, name: &str)
     position
 }
 
-fn append<T: Copy>(all: &mut Vec<T>, more: &[T]) -> Range<u32> {
+pub(crate) fn append<T: Copy>(all: &mut Vec<T>, more: &[T]) -> Range<u32> {
     let start = position_of(all.len());
     all.extend_from_slice(more);
     start..position_of(all.len())

@@ -1,5 +1,7 @@
 //! Whether rectangles cover a tensor.
 
+use std::collections::BTreeSet;
+
 use crate::{Port, PortTile};
 
 /// A rectangle: for each dimension its first coordinate and the one after its last.
@@ -15,6 +17,14 @@ pub(crate) fn covers(port: &Port) -> bool {
     spans.sort_unstable();
     spans.dedup();
     covered(&whole, &spans.iter().collect::<Vec<_>>())
+}
+
+/// Whether no two tiles of a port that they cover overlap, except where they are equal: then, and only then, the
+/// different ones have as many elements as the tensor.
+pub(crate) fn is_partition(port: &Port) -> bool {
+    let distinct: BTreeSet<_> = port.tiles.iter().map(|tile| (&tile.origin, tile.ty.shape.dims())).collect();
+    let elements = |extents: &[usize]| extents.iter().product::<usize>();
+    distinct.iter().map(|(_, extents)| elements(extents)).sum::<usize>() == port.ty.shape.elements()
 }
 
 /// The tile's rectangle; `None` if it is not inside the tensor.

@@ -1,7 +1,11 @@
 //! The frozen step: flat arrays that a runtime replays without looking anything up.
 //!
 //! A program is a list of operations for each device, its *lane*. A lane runs its operations in order in its own arena;
-//! lanes meet in [`Wait`]s, and bytes change lanes only in operations of the kernel [`RECEIVE`].
+//! lanes meet in [`Wait`]s, and bytes change lanes only in operations of the kernel [`RECEIVE`]. The host takes part
+//! through arguments and results (see [`Record`]), so it touches no arena during a run.
+//!
+//! Runs may overlap: each lane runs in order, all of one run before the next, and an operation that must not start
+//! before one of another lane is complete in the run before has a *carried* wait for it. [`Builder::finish`] finds these.
 //!
 //! A [`Builder`] collects operations, [`Builder::finish`] checks them and freezes them into a [`Program`]. A program
 //! names kernels but knows none; it knows bytes and element types but no operators. What holds for every program is
@@ -9,12 +13,19 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod carry;
 mod cover;
+pub mod flow;
+mod host;
+mod piece;
+pub mod rect;
 mod text;
 mod verify;
 
 pub use builder::{Builder, Draft};
+pub use host::{Field, HostTransfer, Record, feeds, fetches};
 pub use phalanx_ir::MAX_RANK;
+pub use piece::{MAX_PARTS, Piece};
 pub use verify::ProgramError;
 
 use std::fmt;
@@ -28,9 +39,20 @@ pub const ALIGNMENT: u64 = 64;
 /// The most slices an ordinary operation reads, and the most it writes.
 pub const MAX_SLICES: usize = 16;
 
-/// The kernel that moves bytes between lanes. The runtime executes it itself; it has any number of slices, and its
-/// words describe what goes where.
+/// The kernel that moves bytes between lanes.
 pub const RECEIVE: &str = "receive";
+
+/// The kernel that writes a lane's tiles of inputs from the arguments of the run.
+pub const FEED: &str = "feed";
+
+/// The kernel that reads a lane's tiles of outputs into the results of the run.
+pub const FETCH: &str = "fetch";
+
+/// The kernels that the runtime executes itself. They have any number of slices, and their words are [`Piece`]s.
+pub const TRANSFERS: [&str; 3] = [RECEIVE, FEED, FETCH];
+
+/// The most bytes of an output that is part of the results.
+pub const MAX_RESULT: u64 = 64 << 10;
 
 /// A range of a lane's arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,7 +72,7 @@ impl Slice {
     }
 }
 
-/// An operation of another lane that must be complete, in this run.
+/// An operation of another lane that must be complete: in this run, or in the run before if the wait is carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// Which lane.
@@ -74,8 +96,10 @@ pub struct Operation {
     pub writes: Range<u32>,
     /// Working memory; may be empty.
     pub scratch: Slice,
-    /// What must be complete before; see [`Program::waits`].
+    /// What must be complete before, in this run; see [`Program::waits`].
     pub waits: Range<u32>,
+    /// What must be complete before, in the run before; see [`Program::carried`].
+    pub carried: Range<u32>,
 }
 
 /// The operations of one device.
@@ -137,6 +161,7 @@ pub struct Program {
     pub(crate) slices: Vec<Slice>,
     pub(crate) words: Vec<u64>,
     pub(crate) waits: Vec<Wait>,
+    pub(crate) carried: Vec<Wait>,
     pub(crate) ports: Vec<Port>,
 }
 
@@ -199,6 +224,21 @@ impl Program {
     /// What an operation waits for in other lanes.
     pub fn waits(&self, operation: &Operation) -> &[Wait] {
         &self.waits[as_usize(&operation.waits)]
+    }
+
+    /// What an operation waits for in other lanes of the run before. In the first run there is nothing to wait for.
+    pub fn carried(&self, operation: &Operation) -> &[Wait] {
+        &self.carried[as_usize(&operation.carried)]
+    }
+
+    /// What the host hands to a run.
+    pub fn arguments(&self) -> Record {
+        Record::of_arguments(&self.ports)
+    }
+
+    /// What the host gets back from a run.
+    pub fn results(&self) -> Record {
+        Record::of_results(&self.ports)
     }
 
     /// The slices in `range`.

@@ -6,13 +6,14 @@
 //!     tile f32[1, 2] at [0, 0] in 0/64
 //!     tile f32[1, 2] at [1, 0] in 1/64
 //!   lane dev0 arena 192
-//!     run linear [4, 1, 2] 0+32, 64+8 -> 128+16 scratch 0+0 of "y"
+//!     run linear [4, 1, 2] 0+32, 64+8 -> 128+16 scratch 0+0 of "y" carried 1/0
 //!   lane dev1 arena 192
 //!     run receive [0, 16] 0/128+16 -> 128+16 scratch 0+0 of "y" after 0/0
 //! }
 //! ```
 //!
-//! A slice is `offset+bytes`, with `lane/` before it if it is not the operation's own lane; a wait is `lane/position`.
+//! A slice is `offset+bytes`, with `lane/` before it if it is not the operation's own lane; a wait is `lane/position`, of the
+//! run before if it is `carried`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -78,10 +79,11 @@ impl Program {
         write!(f, "{}scratch ", if writes.is_empty() { "" } else { " " })?;
         slice(f, &operation.scratch)?;
         write!(f, " of \"{}\"", self.label(operation))?;
-        let waits = self.waits(operation);
-        if !waits.is_empty() {
-            write!(f, " after ")?;
-            print_list(f, waits, |f, wait| write!(f, "{}/{}", wait.lane, wait.position))?;
+        for (word, waits) in [("after", self.waits(operation)), ("carried", self.carried(operation))] {
+            if !waits.is_empty() {
+                write!(f, " {word} ")?;
+                print_list(f, waits, |f, wait| write!(f, "{}/{}", wait.lane, wait.position))?;
+            }
         }
         writeln!(f)
     }
@@ -130,7 +132,7 @@ impl FromStr for Program {
             }
         }
         port.into_iter().for_each(|port| builder.port(port));
-        builder.finish().or_else(|errors| end.error(format!("not a sound program: {}", errors[0])))
+        builder.finish_as_is().or_else(|errors| end.error(format!("not a sound program: {}", errors[0])))
     }
 }
 
@@ -175,7 +177,8 @@ fn parse_operation(builder: &mut Builder, line: &mut Cursor<'_>, lane: u32) -> R
     let scratch = parse_slice(line, lane)?;
     line.expect("of")?;
     let label = line.quoted()?;
-    let waits = if line.eat("after ") { line.list(parse_wait)? } else { Vec::new() };
+    let mut waits = |word| if line.eat(word) { line.list(parse_wait) } else { Ok(Vec::new()) };
+    let (waits, carried) = (waits("after ")?, waits("carried ")?);
     builder.operation(Draft {
         kernel,
         label,
@@ -185,6 +188,7 @@ fn parse_operation(builder: &mut Builder, line: &mut Cursor<'_>, lane: u32) -> R
         scratch,
         waits: &waits,
     });
+    builder.carry(&carried);
     Ok(())
 }
 

@@ -1,12 +1,18 @@
 //! Building, checking, printing and fingerprinting programs.
 
+#[path = "programs/host.rs"]
+mod host;
 #[path = "programs/lanes.rs"]
 mod lanes;
 #[path = "programs/races.rs"]
 mod races;
+#[path = "programs/runs.rs"]
+mod runs;
 
 use phalanx_ir::TensorType;
-use phalanx_program::{Builder, Draft, MAX_SLICES, Port, PortKind, PortTile, Program, ProgramError, Slice};
+use phalanx_program::{
+    Builder, Draft, MAX_SLICES, Port, PortKind, PortTile, Program, ProgramError, Slice, feeds, fetches,
+};
 
 const NONE: Slice = Slice { lane: 0, offset: 0, bytes: 0 };
 
@@ -30,13 +36,21 @@ fn one_lane(name: &str, arena: u64) -> Builder {
     builder
 }
 
-/// Three kernels on four tensors, one used twice, with and without operands, words and working memory.
+fn sample_ports() -> [Port; 4] {
+    [
+        port("x", PortKind::Input, 0),
+        port("w", PortKind::Param, 64),
+        port("m", PortKind::State, 128),
+        port("y", PortKind::Output, 192),
+    ]
+}
+
+/// Three kernels on four tensors, one used twice, with and without operands, words and working memory. The fetch is left
+/// to `sound`, so that more can be added.
 fn sample() -> Builder {
     let mut builder = one_lane("sample", 512);
-    builder.port(port("x", PortKind::Input, 0));
-    builder.port(port("w", PortKind::Param, 64));
-    builder.port(port("m", PortKind::State, 128));
-    builder.port(port("y", PortKind::Output, 192));
+    sample_ports().into_iter().for_each(|port| builder.port(port));
+    feeds(&sample_ports(), 1)[0].iter().for_each(|feed| builder.operation(feed.draft()));
     builder.operation(Draft {
         kernel: "fill",
         label: "start",
@@ -71,7 +85,9 @@ fn sample() -> Builder {
 }
 
 fn sound() -> Program {
-    sample().finish().expect("the sample is sound")
+    let mut builder = sample();
+    fetches(&sample_ports(), 1)[0].iter().for_each(|fetch| builder.operation(fetch.draft()));
+    builder.finish().expect("the sample is sound")
 }
 
 /// An operation without words and waits.
@@ -83,9 +99,13 @@ fn plain<'a>(reads: &'a [Slice], writes: &'a [Slice], scratch: Slice) -> Draft<'
 fn what_was_built_can_be_read() {
     let program = sound();
     assert_eq!((program.name(), program.arena()), ("sample", 512));
-    assert_eq!(program.kernels(), ["fill", "mul", "move"], "each once, in order of first use");
-    let [first, second, third, last] = program.operations() else { panic!("four operations") };
-    assert_eq!((first.kernel, third.kernel), (0, 0), "one kernel, used twice");
+    assert_eq!(
+        program.kernels(),
+        ["feed", "fill", "mul", "move", "fetch"],
+        "each once, in order of first use"
+    );
+    let [_, first, second, third, last, _] = program.operations() else { panic!("six operations") };
+    assert_eq!((first.kernel, third.kernel), (1, 1), "one kernel, used twice");
     assert_eq!(program.label(second), "layer one");
     assert_eq!(program.label(third), "layer one");
     assert_eq!(program.words(second), [4, u64::MAX]);
@@ -94,7 +114,7 @@ fn what_was_built_can_be_read() {
     assert_eq!(third.scratch, slice(320, 100));
     assert!(program.words(first).is_empty() && program.slices(&first.reads).is_empty());
     assert_eq!(program.ports().len(), 4);
-    assert_eq!(program.operations_of(&program.lanes()[0]).len(), 4);
+    assert_eq!(program.operations_of(&program.lanes()[0]).len(), 6);
 }
 
 #[test]
@@ -107,10 +127,12 @@ fn the_text_parses_to_the_same_program() {
         "program @sample {\n  input \"x\" f32[4]\n    tile f32[4] at [0] in 0/0\n  param \"w\" f32[4]\n    \
          tile f32[4] at [0] in 0/64\n  state \"m\" f32[4]\n    tile f32[4] at [0] in 0/128\n  \
          output \"y\" f32[4]\n    tile f32[4] at [0] in 0/192\n  lane dev0 arena 512\n    \
+         run feed [0, 1, 16, 0, 0, 0, 0] -> 0+16 scratch 0+0 of \"arguments\"\n    \
          run fill [] -> 256+16 scratch 0+0 of \"start\"\n    \
          run mul [4, 18446744073709551615] 0+16, 64+16 -> 192+16 scratch 0+0 of \"layer one\"\n    \
          run fill [7] -> 128+16 scratch 320+100 of \"layer one\"\n    \
-         run move [1, 2, 3] 256+16 -> 448+8, 64+16 scratch 0+0 of \"end\"\n}"
+         run move [1, 2, 3] 256+16 -> 448+8, 64+16 scratch 0+0 of \"end\"\n    \
+         run fetch [0, 1, 16, 0, 0, 0, 0] 192+16 -> scratch 0+0 of \"results\"\n}"
     );
     for empty in [Builder::new("empty"), one_lane("idle", 0)] {
         let empty = empty.finish().expect("nothing is sound");
@@ -137,10 +159,10 @@ fn every_field_is_in_the_hash() {
         ("arena 512", "arena 576"),
         ("lane dev0", "lane dev1"),
         ("input \"x\"", "input \"z\""),
-        ("input \"x\"", "param \"x\""),
+        ("param \"w\"", "state \"w\""),
         ("f32[4]\n    tile f32[4] at [0]", "i32[4]\n    tile i32[4] at [0]"),
         ("f32[4]\n    tile f32[4] at [0]", "f32[2, 2]\n    tile f32[2, 2] at [0, 0]"),
-        ("at [0] in 0/192", "at [0] in 0/384"),
+        ("at [0] in 0/128", "at [0] in 0/384"),
         ("run mul", "run div"),
         ("[4, 18446744073709551615]", "[4, 18446744073709551614]"),
         ("[4, 18446744073709551615]", "[4]"),
@@ -160,7 +182,7 @@ fn every_field_is_in_the_hash() {
         hashes.push(changed.hash());
     }
     let mut swapped: Vec<_> = text.lines().collect();
-    swapped.swap(10, 11);
+    swapped.swap(11, 12);
     let swapped: Program = swapped.join("\n").parse().expect("another order parses");
     assert!(!hashes.contains(&swapped.hash()), "the order of operations counts");
 }
@@ -184,7 +206,7 @@ fn slices_are_aligned_and_inside_the_arena() {
             };
             builder.operation(plain(&[read], &[write], scratch));
             let Slice { lane, offset, bytes } = wrong;
-            let what = "operation 4 (k of l)".to_string();
+            let what = "operation 5 (k of l)".to_string();
             let expected = ProgramError::Slice { what, lane, offset, bytes, arena: 512 };
             assert!(errors(builder).contains(&expected), "{wrong:?} as operand {place}");
         }
@@ -243,7 +265,13 @@ fn ports_have_their_own_name_and_the_bytes_of_their_type() {
     builder.port(whole("short", PortKind::Input, TensorType::f32([4]), slice(384, 12)));
     let found = errors(builder);
     assert_eq!(found, [ProgramError::Port { name: "short".into() }]);
-    assert_eq!(found[0].to_string(), "port `short` is named twice or does not have the bytes of its type");
+    let mut builder = sample();
+    builder.port(whole("deep", PortKind::Input, TensorType::f32([1; 7]), slice(384, 4)));
+    assert_eq!(errors(builder), [ProgramError::Port { name: "deep".into() }]);
+    assert_eq!(
+        found[0].to_string(),
+        "port `short` is named twice, has more than 6 dimensions or not the bytes of its type"
+    );
 }
 
 #[test]
@@ -268,6 +296,8 @@ fn unsound_and_malformed_texts_are_refused() {
         ("256+16", "256", "not a slice"),
         ("of \"end\"", "of \"end\" x", "left over"),
         ("of \"end\"", "of \"end\" after 1", "not a wait"),
+        ("of \"end\"", "of \"end\" carried 1", "not a wait"),
+        ("of \"end\"", "of \"end\" carried 0/0", "its own lane"),
         ("[7]", "[seven]", "not a parameter word"),
         ("program", "schedule", "program"),
     ];

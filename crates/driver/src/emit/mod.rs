@@ -2,7 +2,8 @@
 //!
 //! Every device's lane becomes a lane. A `send` does nothing in one process, so it becomes no operation: who waits for
 //! it waits for the operation before it in its lane, and for nothing if there is none. (A send that waits itself stays,
-//! as a movement without pieces.) A `receive` becomes an operation of the runtime (see `movement`).
+//! as a movement without pieces.) A `receive` becomes an operation of the runtime (see `movement`). Before the operations
+//! of its tasks a lane has a feed, after them a fetch, as its ports need them.
 
 mod dropout;
 mod movement;
@@ -15,7 +16,7 @@ use phalanx_ir::parallel::DeviceId;
 use phalanx_ir::tasks::{BufferId, Task, TaskGraph, TaskId, TaskOp};
 use phalanx_ir::{Id, IdVec};
 use phalanx_kernels::table;
-use phalanx_program::{Builder, Draft, Program, RECEIVE, Slice, Wait};
+use phalanx_program::{Builder, Draft, HostTransfer, Program, RECEIVE, Slice, Wait, feeds, fetches};
 use phalanx_schedule::{Lane, Schedule};
 
 use select::{Choice, select};
@@ -30,12 +31,16 @@ pub fn workspace(tasks: &TaskGraph, task: TaskId, cores: usize) -> u64 {
 
 /// The program of `tasks` in the order and layout of `schedule`, on devices of `cores` cores.
 pub fn emit(tasks: &TaskGraph, schedule: &Schedule, cores: usize) -> Result<Program, EmitError> {
-    let emitter = Emitter { tasks, schedule, cores, done: done(tasks, schedule) };
+    let ports = ports::ports(tasks, schedule);
+    let (feeds, fetches) = (feeds(&ports, schedule.lanes.len()), fetches(&ports, schedule.lanes.len()));
+    let emitter = Emitter { tasks, schedule, cores, done: done(tasks, schedule, &feeds) };
     let mut builder = Builder::new(&tasks.name);
-    ports::ports(&emitter).into_iter().for_each(|port| builder.port(port));
+    ports.into_iter().for_each(|port| builder.port(port));
     for (number, lane) in schedule.lanes.iter().enumerate() {
         builder.lane(lane.device.index() as u32, lane.peak);
+        feeds[number].iter().for_each(|feed| builder.operation(feed.draft()));
         emitter.lane(number as u32, lane, &mut builder)?;
+        fetches[number].iter().for_each(|fetch| builder.operation(fetch.draft()));
     }
     builder.finish().map_err(EmitError::Unsound)
 }
@@ -53,10 +58,10 @@ fn vanishes(tasks: &TaskGraph, schedule: &Schedule, id: TaskId) -> bool {
     matches!(tasks.tasks[id].op, TaskOp::Send { .. }) && schedule.waits[id].is_empty()
 }
 
-fn done(tasks: &TaskGraph, schedule: &Schedule) -> IdVec<TaskId, u32> {
+fn done(tasks: &TaskGraph, schedule: &Schedule, feeds: &[Option<HostTransfer>]) -> IdVec<TaskId, u32> {
     let mut done: IdVec<TaskId, u32> = tasks.tasks.ids().map(|_| 0).collect();
-    for lane in &schedule.lanes {
-        let mut count = 0;
+    for (lane, feed) in schedule.lanes.iter().zip(feeds) {
+        let mut count = u32::from(feed.is_some());
         for &id in &lane.order {
             count += u32::from(!vanishes(tasks, schedule, id));
             done[id] = count;
@@ -84,7 +89,12 @@ impl Emitter<'_> {
             let is_send = matches!(task.op, TaskOp::Send { .. });
             let slices = |buffers: &[BufferId], into: &mut Vec<Slice>| {
                 into.clear();
-                into.extend(buffers.iter().filter(|_| !is_send).map(|&buffer| self.slice(buffer)));
+                into.extend(
+                    buffers
+                        .iter()
+                        .filter(|_| !is_send)
+                        .map(|&buffer| slice_of(self.tasks, self.schedule, buffer)),
+                );
             };
             slices(&task.reads, &mut lists.reads);
             slices(&task.writes, &mut lists.writes);
@@ -123,7 +133,7 @@ impl Emitter<'_> {
     fn waits(&self, id: TaskId, lists: &mut Lists) {
         lists.waits.clear();
         for &other in &self.schedule.waits[id] {
-            let (lane, done) = (self.lane_of(self.tasks.tasks[other].device), self.done[other]);
+            let (lane, done) = (lane_of(self.schedule, self.tasks.tasks[other].device), self.done[other]);
             if done <= lists.known[lane as usize] {
                 continue;
             }
@@ -134,17 +144,18 @@ impl Emitter<'_> {
             }
         }
     }
+}
 
-    fn slice(&self, buffer: BufferId) -> Slice {
-        let lane = self.lane_of(self.tasks.buffers[buffer].device);
-        let bytes = self.tasks.buffers[buffer].ty.bytes() as u64;
-        Slice { lane, offset: self.schedule.place(self.tasks, buffer).offset, bytes }
-    }
+/// Where a buffer lies.
+fn slice_of(tasks: &TaskGraph, schedule: &Schedule, buffer: BufferId) -> Slice {
+    let lane = lane_of(schedule, tasks.buffers[buffer].device);
+    let bytes = tasks.buffers[buffer].ty.bytes() as u64;
+    Slice { lane, offset: schedule.place(tasks, buffer).offset, bytes }
+}
 
-    fn lane_of(&self, device: DeviceId) -> u32 {
-        let lane = self.schedule.lanes.binary_search_by_key(&device, |lane| lane.device);
-        lane.expect("every device with tasks or buffers has a lane, devices ascending") as u32
-    }
+fn lane_of(schedule: &Schedule, device: DeviceId) -> u32 {
+    let lane = schedule.lanes.binary_search_by_key(&device, |lane| lane.device);
+    lane.expect("every device with tasks or buffers has a lane, devices ascending") as u32
 }
 
 impl Choice {

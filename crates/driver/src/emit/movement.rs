@@ -1,7 +1,8 @@
 //! The words of movements: which rectangles of which tiles make up the written ones.
 
 use phalanx_ir::tasks::{Rect, Task, TaskGraph};
-use phalanx_runtime::{Piece, Tile};
+use phalanx_program::Piece;
+use phalanx_program::rect::Tile;
 
 use super::EmitError;
 

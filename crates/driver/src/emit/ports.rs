@@ -3,15 +3,16 @@
 use std::collections::HashMap;
 
 use phalanx_ir::TensorType;
-use phalanx_ir::tasks::{BufferId, Role};
+use phalanx_ir::tasks::{BufferId, Role, TaskGraph};
 use phalanx_program::{Port, PortKind, PortTile};
+use phalanx_schedule::Schedule;
 
-use super::Emitter;
+use super::slice_of;
 
 /// The ports of a program, in the order of their first buffers.
-pub fn ports(emitter: &Emitter<'_>) -> Vec<Port> {
-    let mut ports = Ports::default();
-    let fed = emitter.tasks.buffers.iter().filter(|(_, buffer)| buffer.view_of.is_none());
+pub fn ports(tasks: &TaskGraph, schedule: &Schedule) -> Vec<Port> {
+    let mut ports = Ports { tasks, schedule, list: Vec::new(), known: HashMap::new() };
+    let fed = tasks.buffers.iter().filter(|(_, buffer)| buffer.view_of.is_none());
     for (id, buffer) in fed {
         let kind = match buffer.role {
             Role::Input => PortKind::Input,
@@ -19,32 +20,33 @@ pub fn ports(emitter: &Emitter<'_>) -> Vec<Port> {
             Role::State => PortKind::State,
             Role::Output | Role::Temp => continue,
         };
-        ports.add(emitter, &buffer.name, kind, id);
+        ports.add(&buffer.name, kind, id);
     }
     let fed = ports.list.len();
-    for (name, buffer) in &emitter.tasks.outputs {
+    for (name, buffer) in &tasks.outputs {
         // An output that is also fed can be reached already.
         if ports.known.get(name.as_str()).is_none_or(|&known| known >= fed) {
-            ports.add(emitter, name, PortKind::Output, *buffer);
+            ports.add(name, PortKind::Output, *buffer);
         }
     }
     ports.list
 }
 
-#[derive(Default)]
 struct Ports<'a> {
+    tasks: &'a TaskGraph,
+    schedule: &'a Schedule,
     list: Vec<Port>,
     known: HashMap<&'a str, usize>,
 }
 
 impl<'a> Ports<'a> {
-    fn add(&mut self, emitter: &Emitter<'_>, name: &'a str, kind: PortKind, id: BufferId) {
-        let buffer = &emitter.tasks.buffers[id];
+    fn add(&mut self, name: &'a str, kind: PortKind, id: BufferId) {
+        let buffer = &self.tasks.buffers[id];
         let (origin, global) = match &buffer.tile {
             Some(tile) => (tile.origin.clone(), &tile.global),
             None => (vec![0; buffer.ty.shape.rank()], &buffer.ty.shape),
         };
-        let tile = PortTile { origin, ty: buffer.ty.clone(), slice: emitter.slice(id) };
+        let tile = PortTile { origin, ty: buffer.ty.clone(), slice: slice_of(self.tasks, self.schedule, id) };
         let next = self.list.len();
         let index = *self.known.entry(name).or_insert(next);
         if index == next {

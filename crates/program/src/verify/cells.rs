@@ -99,7 +99,7 @@ impl Cells {
     /// The first cell in which an open read starts that shares a cell with `cells`.
     fn reaching(&self, cells: &Range<usize>) -> Option<usize> {
         let far = |node: usize| self.reach[node] > cells.start;
-        if !far(1) {
+        if cells.is_empty() || !far(1) {
             return None;
         }
         // The leftmost leaf that reaches so far: if it is not before the end of the cells, none is.

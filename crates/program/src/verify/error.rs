@@ -1,6 +1,6 @@
 //! What can be wrong with a program.
 
-use crate::{MAX_SLICES, RECEIVE, Slice};
+use crate::{FEED, FETCH, MAX_RANK, MAX_SLICES, RECEIVE, Slice};
 
 /// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,8 +71,41 @@ pub enum ProgramError {
         /// Bytes of both.
         bytes: Slice,
     },
+    /// An operation that can start before one of the run before is complete, though both touch the same bytes.
+    #[error(
+        "{second} may overtake {first} of the run before, and one reads {bytes}, where the other writes: it needs a \
+         carried wait"
+    )]
+    Overtake {
+        /// The operation of the run before.
+        first: String,
+        /// The operation of the run after.
+        second: String,
+        /// Bytes of both.
+        bytes: Slice,
+    },
+    /// A lane does not get its inputs.
+    #[error(
+        "lane {lane} has {tiles} tiles of inputs: it must start with a `{FEED}` of exactly these, the only one"
+    )]
+    Feed {
+        /// The lane.
+        lane: u32,
+        /// How many tiles of inputs it has; without any there is no `feed`.
+        tiles: usize,
+    },
+    /// A lane does not give its results.
+    #[error(
+        "lane {lane} has {tiles} tiles of results: it must end with a `{FETCH}` of exactly these, the only one"
+    )]
+    Fetch {
+        /// The lane.
+        lane: u32,
+        /// How many tiles of results come from it; without any there is no `fetch`.
+        tiles: usize,
+    },
     /// A port has the wrong size or a name twice.
-    #[error("port `{name}` is named twice or does not have the bytes of its type")]
+    #[error("port `{name}` is named twice, has more than {MAX_RANK} dimensions or not the bytes of its type")]
     Port {
         /// The port.
         name: String,
@@ -86,5 +119,11 @@ pub enum ProgramError {
         ty: String,
         /// How many tiles it has.
         tiles: usize,
+    },
+    /// Tiles of a result that overlap in part, so that some bytes would be fetched twice.
+    #[error("output `{name}` is fetched, and its tiles overlap in part: they must be equal or apart")]
+    Result {
+        /// The port.
+        name: String,
     },
 }

@@ -3,55 +3,84 @@
 //! 1. every slice lies in the arena of its lane and starts on an aligned byte;
 //! 2. an operation writes, and works in, its own lane only; only [`RECEIVE`] reads other lanes;
 //! 3. no slice that an operation writes, its scratch included, overlaps another slice of the same operation;
-//! 4. an operation has at most [`MAX_SLICES`] of a kind, a [`RECEIVE`] any number;
+//! 4. an operation has at most [`MAX_SLICES`] of a kind, one of [`TRANSFERS`] any number;
 //! 5. a wait names an operation of another lane, and lanes that run in order and wait never wait in a circle;
 //! 6. of a [`RECEIVE`] and an operation that writes, or works in, bytes it reads from another lane, lane orders and
 //!    waits put one before the other;
-//! 7. ports have distinct names; their tiles have the element type of the port and the bytes of their type, lie inside
-//!    the tensor and cover it.
+//! 7. the same holds if they are of different runs: then carried waits put the one of the earlier run first, too;
+//! 8. ports have distinct names; their tiles have the element type of the port and the bytes of their type, lie inside
+//!    the tensor and cover it; those of an output that is fetched are equal or apart;
+//! 9. a lane that has tiles of inputs starts with a [`FEED`], one from which results come ends with a [`FETCH`], and no
+//!    other operation is one: a feed reads nothing and writes exactly these tiles, a fetch reads exactly its tiles and
+//!    writes nothing, and their pieces are these tiles, each once.
 //!
-//! There is no program without this check, so a runtime may rely on it. With points 2, 3 and 6 lanes may run on threads
-//! of their own: bytes that an operation writes are touched by no other one at the same time.
+//! There is no program without this check, so a runtime may rely on it. With points 2, 3, 6 and 7 lanes may run on
+//! threads of their own, and start a run before others have ended the one before: bytes that an operation writes are
+//! touched by no other one at the same time. With 8 and 9 no byte of a run's results is written twice.
 
 mod cells;
 mod clocks;
 mod error;
+mod overtakes;
 mod races;
 mod walk;
 
+pub(crate) use clocks::Clocks;
 pub use error::ProgramError;
+pub(crate) use overtakes::Overtake;
+pub(crate) use walk::walk;
 
 use std::collections::BTreeSet;
 
-use crate::cover::covers;
-use crate::{ALIGNMENT, MAX_SLICES, Operation, Port, PortTile, Program, RECEIVE, Slice, Wait};
+use crate::cover::{covers, is_partition};
+use crate::host::{HostTransfer, feeds, fetches};
+use crate::{
+    ALIGNMENT, FEED, FETCH, MAX_RANK, MAX_SLICES, Operation, Port, PortTile, Program, RECEIVE, Slice,
+    TRANSFERS, Wait,
+};
+use overtakes::Overtakes;
 use races::Races;
-use walk::walk;
 
 impl Program {
-    /// Checks every invariant of this file's head. All broken ones are reported; circles only if operations and waits
-    /// are sound by themselves, one operation a lane; races only if there is no circle, at most one an operation.
+    /// Checks every invariant of this file's head. All broken ones are reported; feeds, fetches and circles only if
+    /// operations, waits and ports are sound by themselves, one circle a lane; races only if there is no circle, at most
+    /// one an operation; what is wrong between runs only if single ones are sound.
     pub fn verify(&self) -> Result<(), Vec<ProgramError>> {
-        let mut check = Check {
-            program: self,
-            receive: self.kernels.iter().position(|name| name == RECEIVE),
-            errors: vec![],
+        let overtakes = self.overtakes()?;
+        if overtakes.is_empty() {
+            return Ok(());
+        }
+        let check = Check::new(self);
+        let error = |overtake: Overtake| ProgramError::Overtake {
+            first: check.what(overtake.first),
+            second: check.what(overtake.second),
+            bytes: overtake.bytes(self),
         };
+        Err(overtakes.into_iter().map(error).collect())
+    }
+
+    /// Checks single runs, then lists what is wrong between two.
+    pub(crate) fn overtakes(&self) -> Result<Vec<Overtake>, Vec<ProgramError>> {
+        let mut check = Check::new(self);
         let mut order = Vec::new();
-        for (number, lane) in self.lanes.iter().enumerate() {
-            for (position, operation) in self.operations_of(lane).iter().enumerate() {
-                check.operation(
-                    Wait { lane: number as u32, position: position as u32 },
-                    operation,
-                    &mut order,
-                );
+        for (lane, operations) in (0..).zip(self.lanes.iter().map(|lane| self.operations_of(lane))) {
+            for (position, operation) in (0..).zip(operations) {
+                check.operation(Wait { lane, position }, operation, &mut order);
             }
         }
-        if check.errors.is_empty() {
-            check.lanes();
-        }
         check.ports();
-        if check.errors.is_empty() { Ok(()) } else { Err(check.errors) }
+        if !check.errors.is_empty() {
+            return Err(check.errors);
+        }
+        check.host();
+        let races = check.lanes();
+        if !check.errors.is_empty() {
+            return Err(check.errors);
+        }
+        let Some(races) = races else { return Ok(Vec::new()) };
+        let mut overtakes = Overtakes::after(races);
+        walk(self, |at| overtakes.visit(at));
+        Ok(overtakes.found)
     }
 }
 
@@ -62,7 +91,12 @@ struct Check<'a> {
     errors: Vec<ProgramError>,
 }
 
-impl Check<'_> {
+impl<'a> Check<'a> {
+    fn new(program: &'a Program) -> Self {
+        let receive = program.kernels.iter().position(|name| name == RECEIVE);
+        Check { program, receive, errors: Vec::new() }
+    }
+
     fn what(&self, Wait { lane, position }: Wait) -> String {
         let lane_of = &self.program.lanes[lane as usize];
         let operation = &self.program.operations_of(lane_of)[position as usize];
@@ -87,7 +121,7 @@ impl Check<'_> {
             self.errors.push(ProgramError::Foreign { what: self.what(at), slice });
         }
         let found = reads.len().max(writes.len());
-        if found > MAX_SLICES && !receives {
+        if found > MAX_SLICES && !TRANSFERS.contains(&program.kernel(operation)) {
             self.errors.push(ProgramError::TooMany { what: self.what(at), found });
         }
         order.clear();
@@ -97,7 +131,7 @@ impl Check<'_> {
         if overlaps(order) {
             self.errors.push(ProgramError::Overlap { what: self.what(at) });
         }
-        for &Wait { lane, position } in program.waits(operation) {
+        for &Wait { lane, position } in program.waits(operation).iter().chain(program.carried(operation)) {
             let awaited = program.lanes.get(lane as usize).map_or(0, |lane| lane.operations.len());
             if lane == at.lane || position as usize >= awaited {
                 self.errors.push(ProgramError::Wait { what: self.what(at), lane, position });
@@ -115,8 +149,42 @@ impl Check<'_> {
         }
     }
 
-    /// Checks how the lanes run beside each other.
-    fn lanes(&mut self) {
+    /// Checks what the lanes exchange with the host.
+    fn host(&mut self) {
+        let (program, lanes) = (self.program, self.program.lanes.len());
+        let transfers = feeds(&program.ports, lanes).into_iter().zip(fetches(&program.ports, lanes));
+        for (lane, (feed, fetch)) in (0..).zip(transfers) {
+            let operations = program.operations_of(&program.lanes[lane as usize]);
+            if !self.is_only(FEED, operations, operations.first(), feed.as_ref()) {
+                let tiles = feed.map_or(0, |feed| feed.tiles.len());
+                self.errors.push(ProgramError::Feed { lane, tiles });
+            }
+            if !self.is_only(FETCH, operations, operations.last(), fetch.as_ref()) {
+                let tiles = fetch.map_or(0, |fetch| fetch.tiles.len());
+                self.errors.push(ProgramError::Fetch { lane, tiles });
+            }
+        }
+    }
+
+    /// Whether of `operations` only the one `at` its place is of this kernel, and as it must be; or none if none must.
+    fn is_only(
+        &self,
+        kernel: &str,
+        operations: &[Operation],
+        at: Option<&Operation>,
+        expected: Option<&HostTransfer>,
+    ) -> bool {
+        let number = self.program.kernels.iter().position(|name| name == kernel);
+        let found = operations.iter().filter(|operation| Some(operation.kernel as usize) == number).count();
+        match (at, expected) {
+            (_, None) => found == 0,
+            (None, Some(_)) => false,
+            (Some(at), Some(expected)) => found == 1 && expected.is(self.program, at),
+        }
+    }
+
+    /// Checks how the lanes run beside each other in one run; what that tells for the next.
+    fn lanes(&mut self) -> Option<Races<'a>> {
         let program = self.program;
         let mut races = if program.lanes.len() > 1 { Races::new(program) } else { None };
         let done = walk(program, |at| races.iter_mut().for_each(|races| races.visit(at)));
@@ -124,12 +192,14 @@ impl Check<'_> {
         let stuck = (0..).zip(done).map(|(lane, position)| Wait { lane, position }).filter(is_left);
         let circles: Vec<_> = stuck.map(|at| ProgramError::Circle { what: self.what(at) }).collect();
         if !circles.is_empty() {
-            return self.errors.extend(circles);
+            self.errors.extend(circles);
+            return None;
         }
-        for race in races.into_iter().flat_map(|races| races.found) {
+        for race in races.iter().flat_map(|races| &races.found) {
             let (reader, writer) = (self.what(race.reader), self.what(race.writer));
             self.errors.push(ProgramError::Race { reader, writer, bytes: race.bytes(program) });
         }
+        races
     }
 
     fn ports(&mut self) {
@@ -140,7 +210,9 @@ impl Check<'_> {
             }
             let sized = |port: &Port| {
                 let whole = |tile: &PortTile| tile.slice.bytes == tile.ty.bytes() as u64;
-                port.tiles.iter().all(|tile| whole(tile) && tile.ty.dtype == port.ty.dtype)
+                let mut tiles = port.tiles.iter();
+                port.ty.shape.rank() <= MAX_RANK
+                    && tiles.all(|tile| whole(tile) && tile.ty.dtype == port.ty.dtype)
             };
             let name = port.name.clone();
             if !names.insert(&port.name) || !sized(port) {
@@ -148,6 +220,8 @@ impl Check<'_> {
             } else if !covers(port) {
                 let (ty, tiles) = (port.ty.to_string(), port.tiles.len());
                 self.errors.push(ProgramError::Cover { name, ty, tiles });
+            } else if port.is_result() && !is_partition(port) {
+                self.errors.push(ProgramError::Result { name });
             }
         }
     }

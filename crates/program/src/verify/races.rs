@@ -23,10 +23,10 @@ pub(super) struct Race {
 }
 
 pub(super) struct Races<'a> {
-    program: &'a Program,
-    clocks: Clocks<'a>,
+    pub program: &'a Program,
+    pub clocks: Clocks<'a>,
     /// For each lane.
-    cells: Vec<Cells>,
+    pub cells: Vec<Cells>,
     /// At most one for each operation visited.
     pub found: Vec<Race>,
 }
@@ -89,8 +89,15 @@ impl<'a> Races<'a> {
     }
 }
 
+impl Race {
+    /// Bytes of both.
+    pub fn bytes(self, program: &Program) -> Slice {
+        shared(program, self.reader, self.writer).expect("operations that race share bytes")
+    }
+}
+
 /// The bytes of other lanes that an operation of `lane` reads.
-fn foreign<'a>(
+pub(super) fn foreign<'a>(
     program: &'a Program,
     lane: u32,
     operation: &Operation,
@@ -99,16 +106,14 @@ fn foreign<'a>(
     reads.filter(move |slice| slice.lane != lane && slice.bytes > 0)
 }
 
-impl Race {
-    /// Bytes of both.
-    pub fn bytes(self, program: &Program) -> Slice {
-        let [reader, writer] = [self.reader, self.writer].map(|at| &program.operations[program.index_of(at)]);
-        let written = program.slices(&writer.writes).iter().chain([&writer.scratch]);
-        let pairs = written.flat_map(|&write| {
-            foreign(program, self.reader.lane, reader).map(move |read| common(read, write))
-        });
-        pairs.flatten().next().expect("operations that race share bytes")
-    }
+/// Bytes of another lane that `reader` reads and `writer` writes or works in.
+pub(super) fn shared(program: &Program, reader: Wait, writer: Wait) -> Option<Slice> {
+    let lane = reader.lane;
+    let [reader, writer] = [reader, writer].map(|at| &program.operations[program.index_of(at)]);
+    let written = program.slices(&writer.writes).iter().chain([&writer.scratch]);
+    let mut pairs =
+        written.flat_map(|&write| foreign(program, lane, reader).map(move |read| common(read, write)));
+    pairs.find_map(|pair| pair)
 }
 
 /// What two slices share.

@@ -7,7 +7,7 @@ use crate::{Program, Wait};
 
 /// Lets the lanes run as far as their waits allow and shows `visit` every operation that runs, after all it waits for;
 /// how many of each lane did.
-pub(super) fn walk(program: &Program, mut visit: impl FnMut(Wait)) -> Vec<u32> {
+pub(crate) fn walk(program: &Program, mut visit: impl FnMut(Wait)) -> Vec<u32> {
     let mut done = vec![0; program.lanes.len()];
     // Who waits until how many operations of a lane are done, nearest first.
     let mut waiting: Vec<BinaryHeap<Reverse<(u32, usize)>>> = vec![BinaryHeap::new(); done.len()];

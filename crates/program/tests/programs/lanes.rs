@@ -22,7 +22,7 @@ fn wait(lane: u32, position: u32) -> Wait {
     Wait { lane, position }
 }
 
-/// Two lanes, each of which computes and then fetches what the other computed; a cut and a mirrored tensor.
+/// Two lanes, each of which computes and then receives what the other computed; a cut and a mirrored tensor.
 fn exchange() -> Builder {
     let mut builder = Builder::new("exchange");
     builder.port(port(vec![tile([0, 0], [2, 4], at(0, 0)), tile([2, 0], [2, 4], at(1, 0))]));
@@ -62,15 +62,18 @@ fn lanes_print_with_their_waits_and_foreign_slices_and_parse_back() {
         "program @exchange {\n  param \"w\" f32[4, 4]\n    tile f32[2, 4] at [0, 0] in 0/0\n    \
          tile f32[2, 4] at [2, 0] in 1/0\n  param \"m\" f32[4, 4]\n    tile f32[4, 4] at [0, 0] in 0/192\n    \
          tile f32[4, 4] at [0, 0] in 1/192\n  lane dev10 arena 256\n    \
-         run work [] 0+64 -> 64+64 scratch 0+0 of \"a\"\n    \
+         run work [] 0+64 -> 64+64 scratch 0+0 of \"a\" carried 1/1\n    \
          run receive [1] 64+64, 1/64+64 -> 128+64 scratch 0+0 of \"b\" after 1/0\n  lane dev11 arena 256\n    \
-         run work [] 0+64 -> 64+64 scratch 0+0 of \"a\"\n    \
+         run work [] 0+64 -> 64+64 scratch 0+0 of \"a\" carried 0/1\n    \
          run receive [1] 0/64+64, 64+64 -> 128+64 scratch 0+0 of \"b\" after 0/0\n}"
     );
     let parsed: Program = text.parse().expect("a printed program parses");
     assert_eq!((&parsed, parsed.hash()), (&program, program.hash()));
     let more: Program = text.replace(" after 0/0", " after 0/0, 0/0").parse().expect("waiting twice is fine");
     assert_ne!(more.hash(), program.hash(), "waits count");
+    let more: Program =
+        text.replace(" carried 0/1", " carried 0/0, 0/1").parse().expect("waiting for more is fine");
+    assert_ne!(more.hash(), program.hash(), "carried waits count");
     assert_eq!((program.arena(), program.operations().len()), (512, 4));
     assert_eq!(program.operations_of(&program.lanes()[1]), &program.operations()[2..]);
 }

@@ -6,22 +6,22 @@ use phalanx_program::{Builder, Draft, Program, ProgramError, RECEIVE, Slice, Wai
 
 /// An operation of a lane.
 #[derive(Clone)]
-struct Op {
-    lane: u32,
-    kernel: &'static str,
-    reads: Vec<Slice>,
-    writes: Vec<Slice>,
-    scratch: Slice,
-    waits: Vec<Wait>,
+pub(super) struct Op {
+    pub(super) lane: u32,
+    pub(super) kernel: &'static str,
+    pub(super) reads: Vec<Slice>,
+    pub(super) writes: Vec<Slice>,
+    pub(super) scratch: Slice,
+    pub(super) waits: Vec<Wait>,
 }
 
-fn op(lane: u32, kernel: &'static str) -> Op {
+pub(super) fn op(lane: u32, kernel: &'static str) -> Op {
     let scratch = Slice { lane, ..Slice::default() };
     Op { lane, kernel, reads: vec![], writes: vec![], scratch, waits: vec![] }
 }
 
 /// Lanes of these operations, which are in the order of each lane.
-fn program(lanes: u32, ops: &[Op]) -> Result<Program, Vec<ProgramError>> {
+pub(super) fn program(lanes: u32, ops: &[Op]) -> Result<Program, Vec<ProgramError>> {
     let mut builder = Builder::new("p");
     for lane in 0..lanes {
         builder.lane(lane, 1024);
@@ -91,10 +91,10 @@ fn what_nothing_orders_is_refused_also_as_text() {
 }
 
 /// Numbers below a bound, always the same ones.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.0 >> 33) % bound
     }
@@ -109,7 +109,7 @@ impl Random {
 }
 
 /// Up to 18 operations. Each waits only for ones made before it, so that nothing waits in a circle.
-fn random_ops(random: &mut Random, lanes: u32) -> Vec<Op> {
+pub(super) fn random_ops(random: &mut Random, lanes: u32) -> Vec<Op> {
     let mut made = vec![0; lanes as usize];
     let mut ops = Vec::new();
     let waits = 2 + random.below(7);
@@ -143,7 +143,7 @@ fn random_ops(random: &mut Random, lanes: u32) -> Vec<Op> {
 }
 
 /// Lane and position of each operation.
-fn spots(ops: &[Op]) -> Vec<Wait> {
+pub(super) fn spots(ops: &[Op]) -> Vec<Wait> {
     let before = |index: usize| ops[..index].iter().filter(|op| op.lane == ops[index].lane).count();
     (0..ops.len()).map(|i| Wait { lane: ops[i].lane, position: before(i) as u32 }).collect()
 }
@@ -167,13 +167,19 @@ fn orders(ops: &[Op], spots: &[Wait]) -> Vec<Vec<bool>> {
     before
 }
 
+/// Whether `reader` reads a byte that `writer` writes or works in.
+pub(super) fn meet(reader: &Op, writer: &Op) -> bool {
+    let meet = |a: &Slice, b: &Slice| {
+        a.lane == b.lane && (a.offset..a.end()).any(|byte| (b.offset..b.end()).contains(&byte))
+    };
+    let mut written = writer.writes.iter().chain([&writer.scratch]);
+    written.any(|write| reader.reads.iter().any(|read| meet(read, write)))
+}
+
 /// The reader and writer of every race.
 fn races(ops: &[Op]) -> BTreeSet<(String, String)> {
     let spots = spots(ops);
     let before = orders(ops, &spots);
-    let meet = |a: &Slice, b: &Slice| {
-        a.lane == b.lane && (a.offset..a.end()).any(|byte| (b.offset..b.end()).contains(&byte))
-    };
     let name = |i: usize| {
         let Wait { lane, position } = spots[i];
         format!("operation {position} of lane {lane} ({} of x)", ops[i].kernel)
@@ -181,9 +187,7 @@ fn races(ops: &[Op]) -> BTreeSet<(String, String)> {
     let mut races = BTreeSet::new();
     for (r, reader) in ops.iter().enumerate() {
         for (w, writer) in ops.iter().enumerate().filter(|(_, writer)| writer.lane != reader.lane) {
-            let mut written = writer.writes.iter().chain([&writer.scratch]);
-            let shared = written.any(|write| reader.reads.iter().any(|read| meet(read, write)));
-            if shared && !before[r][w] && !before[w][r] {
+            if meet(reader, writer) && !before[r][w] && !before[w][r] {
                 races.insert((name(r), name(w)));
             }
         }
@@ -211,7 +215,7 @@ fn random_programs_race_exactly_if_some_pair_is_unordered() {
 }
 
 /// In each round every lane writes its tile, then fetches those of the next three lanes and works on the sum.
-fn rounds(lanes: u32, rounds: u32) -> Vec<Op> {
+pub(super) fn rounds(lanes: u32, rounds: u32) -> Vec<Op> {
     let tile = |lane, number: u64| Slice { lane, offset: 64 * number, bytes: 64 };
     let mut ops = Vec::new();
     for round in 0..rounds {

@@ -1,0 +1,71 @@
+//! The work of compiling, counted, and limits that no machine reaches.
+
+use crate::flow::builder::{Builder, Task};
+use crate::flow::{OpId, Regime};
+
+use super::{check, declared, order, reduce};
+
+/// A flow of `n` operations whose predecessors are given by number.
+fn flow(n: u32, before: impl Fn(u32) -> Vec<u32>) -> Builder {
+    let mut builder = Builder::new("work", 1);
+    for to in 0..n {
+        builder.task(Task { regime: Regime::Leaf, ..Task::default() });
+        before(to).into_iter().for_each(|from| builder.edge(OpId(from), OpId(to)));
+    }
+    builder
+}
+
+fn chain(to: u32) -> Vec<u32> {
+    to.checked_sub(1).into_iter().collect()
+}
+
+fn stencil(to: u32) -> Vec<u32> {
+    (99..=101).filter_map(|back| to.checked_sub(back)).collect()
+}
+
+/// Three predecessors anywhere before, all over the place but always the same.
+fn scattered(to: u32) -> Vec<u32> {
+    (1..4).filter_map(|salt| (to + salt).wrapping_mul(2_654_435_761).checked_rem(to)).collect()
+}
+
+/// Predecessors of predecessors looked at, the only work that a fixed number of walks over the edges does not bound.
+fn looked_at(n: u32, before: impl Fn(u32) -> Vec<u32>) -> usize {
+    let builder = flow(n, before);
+    let successors = declared(&builder);
+    let order = order::topological(&successors).expect("edges lead forward");
+    reduce::reduce(&builder.ops, &successors.transposed(&order, builder.ops.len())).looked_at
+}
+
+#[test]
+fn work_grows_like_the_flow() {
+    for n in [1_000, 10_000, 100_000] {
+        assert_eq!(looked_at(n, chain), 0, "one predecessor implies nothing");
+        // Three predecessors have three each, except in the first rows.
+        assert!(looked_at(n, stencil).abs_diff(9 * n as usize) < 2000);
+        assert!(looked_at(n, scattered) <= 10 * n as usize);
+    }
+}
+
+#[test]
+fn work_is_bounded_where_everything_precedes_everything() {
+    let (n, all) = (400, |to| (0..to).collect());
+    assert!(looked_at(n, all) <= 64 * n as usize);
+}
+
+#[test]
+fn things_beyond_the_limit_are_counted_and_refused() {
+    let mut builder = flow(3, chain);
+    builder.post("a", &[OpId(0), OpId(1), OpId(2)]);
+    assert_eq!(check::sizes(&builder, 3), Ok(()));
+    let errors = check::sizes(&builder, 2).expect_err("three operations are more than two");
+    let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    let end = "at most 2 can be numbered; split it into several flows";
+    assert_eq!(
+        messages,
+        [
+            format!("flow `work` has 3 operations, {end}"),
+            format!("flow `work` has 3 carried edges, {end}"),
+            format!("flow `work` has 3 posting operations, {end}"),
+        ]
+    );
+}

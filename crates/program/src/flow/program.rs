@@ -1,0 +1,49 @@
+//! A program as a flow: its lanes as processors, its waits as edges.
+
+use phalanx_ir::Id;
+
+use crate::{Operation, Program, Wait};
+
+use super::{Builder, Flow, Mode, OpId, Regime, Task};
+
+impl Program {
+    /// The flow of this program's runs, at most `depth` of them at a time. Operation i is the i-th of
+    /// [`Program::operations`], a leaf that calls function 0.
+    ///
+    /// A lane's operations are a chain, within a run and from each run to the next. With waits and carried waits these
+    /// are the orders that the program's verifier works with, so runs that overlap are as free of races as the program.
+    pub fn flow(&self, depth: u32) -> Flow {
+        let mut flow = Builder::new(&self.name, self.lanes.len() as u32);
+        flow.mode(Mode::Pipelined { depth });
+        for (processor, lane) in self.lanes.iter().enumerate() {
+            for operation in self.operations_of(lane) {
+                let name = self.describe(operation);
+                let processor = processor as u32;
+                flow.task(Task { processor, function: 0, regime: Regime::Leaf, name: &name, args: &[] });
+            }
+        }
+        let op = |wait: Wait| OpId::from_index(self.index_of(wait));
+        for (number, lane) in self.lanes.iter().enumerate() {
+            let at = |position| op(Wait { lane: number as u32, position });
+            for (position, operation) in (0..).zip(self.operations_of(lane)) {
+                if position > 0 {
+                    flow.edge(at(position - 1), at(position));
+                }
+                self.waits(operation).iter().for_each(|&wait| flow.edge(op(wait), at(position)));
+                self.carried(operation).iter().for_each(|&wait| flow.carried(op(wait), at(position)));
+            }
+            if let Some(last) = (lane.operations.end - lane.operations.start).checked_sub(1) {
+                flow.carried(at(last), at(0));
+            }
+        }
+        flow.finish().expect("a verified program has no circle")
+    }
+
+    /// An operation, for people.
+    pub fn describe(&self, operation: &Operation) -> String {
+        match self.label(operation) {
+            "" => self.kernel(operation).to_string(),
+            label => format!("{} of {label}", self.kernel(operation)),
+        }
+    }
+}
