@@ -1,0 +1,63 @@
+//! Copies as operations: after an event, and with one of their own.
+//!
+//! A small copy is done by whoever triggers its precondition: that takes less time than telling somebody else. A large
+//! one goes to the background, so that a trigger never takes long.
+
+use std::sync::Arc;
+
+use super::{CopyError, CopyKind, CopyPlan};
+use crate::event::Event;
+use crate::instance::Instance;
+use crate::memory::{Memories, World};
+use crate::space::Rect;
+use crate::sync::Ordering;
+
+/// Copies of up to so many bytes are done at once.
+pub const MAX_INLINE_COPY: usize = 64 << 10;
+
+impl Memories {
+    /// The plan of `kind` into `destination`, over the points of `rect` that all instances have.
+    pub fn plan(&self, kind: CopyKind, rect: Rect, destination: &Instance) -> Result<CopyPlan, CopyError> {
+        // Relaxed: a name that nothing is published with.
+        let number = self.0.plans.fetch_add(1, Ordering::Relaxed);
+        CopyPlan::new(number, kind, rect, destination.clone())
+    }
+
+    /// Does `plan` when `after` has triggered; the event of its being done. Poisoned if `after` is or if the plan cannot
+    /// be done.
+    pub fn copy(&self, plan: &Arc<CopyPlan>, after: Event) -> Event {
+        let events = self.events();
+        match events.outcome(after) {
+            Some(Err(_)) => return after,
+            Some(Ok(())) if plan.bytes() <= MAX_INLINE_COPY => {
+                let outcome = plan.execute();
+                if outcome.is_ok() {
+                    return Event::NONE;
+                }
+                let done = events.create();
+                // Nobody else knows how to trigger the event of a copy.
+                let _ = events.complete(done, outcome);
+                return done;
+            }
+            _ => {}
+        }
+        let done = events.create();
+        let (world, plan) = (Arc::clone(&self.0), Arc::clone(plan));
+        events.subscribe(after, move |outcome| match outcome {
+            Err(_) => drop(world.events.complete(done, outcome.clone())),
+            Ok(()) if plan.bytes() <= MAX_INLINE_COPY => world.finish(&plan, done),
+            Ok(()) => {
+                let background = Arc::clone(&world.background);
+                background.submit(move || world.finish(&plan, done));
+            }
+        });
+        done
+    }
+}
+
+impl World {
+    fn finish(&self, plan: &CopyPlan, done: Event) {
+        // Nobody else knows how to trigger the event of a copy.
+        let _ = self.events.complete(done, plan.execute());
+    }
+}

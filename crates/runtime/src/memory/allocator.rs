@@ -1,0 +1,260 @@
+//! The deferred allocator of one memory: who has which bytes, who will have which, and who waits for whom.
+//!
+//! A *seat* is a range of bytes promised to one key. It is *live* if its owner has it, or *pending* if it overlaps seats
+//! that are to be released first. Requests are numbered in the order in which they come, since what is released later
+//! may depend on what was allocated earlier, never the other way round. What always holds:
+//!
+//! 1. live seats do not overlap; `current` is exactly what they leave free;
+//! 2. whatever a pending seat overlaps, live or pending with a smaller number, has a release that was accepted before the
+//!    seat was asked for. So every pending seat comes about once those releases have happened, in whatever order, and
+//!    no wait is circular;
+//! 3. a pending seat becomes live as soon as its range is free and no pending seat before it overlaps it.
+//!
+//! Three states of the free bytes serve this: *current* (really free), *future* (free once the accepted releases have
+//! happened; what `room` gives a new request) and a working copy (`squeeze`), in which a seat is taken at once and others
+//! move out of its way; it is adopted only if all of them find another seat.
+//!
+//! It knows no events: the caller says when a release has happened and tells who got what.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::holes::Holes;
+
+/// Whose seat: the number of an instance while it has that number.
+pub(super) type Key = u32;
+
+/// The state of one memory.
+#[derive(Clone, Debug)]
+pub(super) struct Allocator {
+    current: Holes,
+    live: BTreeMap<Key, Seat>,
+    /// Ascending in `asked`.
+    pending: Vec<(Key, Seat)>,
+    requests: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Seat {
+    range: Range<u64>,
+    align: u64,
+    /// The number of its request.
+    asked: u64,
+    /// The number of the request for its release.
+    released: Option<u64>,
+}
+
+impl Seat {
+    fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    fn at(&self, start: u64) -> Seat {
+        Seat { range: start..start + self.bytes(), ..self.clone() }
+    }
+
+    fn overlaps(&self, other: &Seat) -> bool {
+        self.range.start < other.range.end && other.range.start < self.range.end
+    }
+
+    /// Whether a seat asked for by request `asked` may rely on this one's release.
+    fn goes_before(&self, asked: u64) -> bool {
+        self.released.is_some_and(|released| released < asked)
+    }
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The bytes from here on are free.
+    Now(u64),
+    /// They will be, once releases that have been accepted happen.
+    Later,
+    /// They neither are nor will be; so many are free.
+    Never(u64),
+}
+
+/// What a change has brought to others.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Changes {
+    /// Who got a seat, and where it starts.
+    pub(super) granted: Vec<(Key, u64)>,
+    /// Who lost the prospect of one.
+    pub(super) failed: Vec<Key>,
+}
+
+impl Allocator {
+    pub(super) fn new(capacity: u64) -> Allocator {
+        Allocator { current: Holes::all(capacity), live: BTreeMap::new(), pending: Vec::new(), requests: 0 }
+    }
+
+    /// Bytes that are free.
+    pub(super) fn free(&self) -> u64 {
+        self.current.bytes()
+    }
+
+    /// Asks for a seat for `key`, which has none. Others who move for it may get theirs on the way.
+    pub(super) fn ask(&mut self, key: Key, bytes: u64, align: u64) -> (Verdict, Changes) {
+        let verdict = self.decide(key, bytes, align);
+        (verdict, Changes { granted: self.settle(), failed: Vec::new() })
+    }
+
+    fn decide(&mut self, key: Key, bytes: u64, align: u64) -> Verdict {
+        let seat = Seat { range: 0..bytes, align, asked: self.next_request(), released: None };
+        if let Some(start) = self.unclaimed().fit(bytes, align) {
+            self.make_live(key, seat.at(start));
+            return Verdict::Now(start);
+        }
+        if let Some(start) = self.squeeze(key, &seat) {
+            return Verdict::Now(start);
+        }
+        match self.room(&seat).fit(bytes, align) {
+            Some(start) => {
+                self.pending.push((key, seat.at(start)));
+                Verdict::Later
+            }
+            None => Verdict::Never(self.free()),
+        }
+    }
+
+    /// Accepts that `key` will be released. Whether it had not been accepted before.
+    pub(super) fn accept_release(&mut self, key: Key) -> bool {
+        let request = self.next_request();
+        match self.seat_mut(key) {
+            Some(seat) if seat.released.is_none() => {
+                seat.released = Some(request);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes the seat of `key` away, accepted or not.
+    pub(super) fn release(&mut self, key: Key) -> Changes {
+        self.pending.retain(|(other, _)| *other != key);
+        if let Some(seat) = self.live.remove(&key) {
+            self.current.give(&seat.range);
+        }
+        Changes { granted: self.settle(), failed: Vec::new() }
+    }
+
+    /// The accepted release of `key` will not happen: who relied on it gets another seat or none.
+    pub(super) fn cancel_release(&mut self, key: Key) -> Changes {
+        let Some(seat) = self.seat_mut(key) else { return Changes::default() };
+        seat.released = None;
+        let seat = seat.clone();
+        let is_live = self.live.contains_key(&key);
+        let relied = self.unseat(|other, pending| {
+            other != key && pending.overlaps(&seat) && (is_live || pending.asked > seat.asked)
+        });
+        let mut failed = Vec::new();
+        for (other, pending) in relied {
+            if !self.reseat(other, &pending) {
+                failed.push(other);
+            }
+        }
+        Changes { granted: self.settle(), failed }
+    }
+
+    fn next_request(&mut self) -> u64 {
+        self.requests += 1;
+        self.requests
+    }
+
+    fn seat_mut(&mut self, key: Key) -> Option<&mut Seat> {
+        let pending = self.pending.iter_mut().find(|(other, _)| *other == key).map(|(_, seat)| seat);
+        pending.or_else(|| self.live.get_mut(&key))
+    }
+
+    fn make_live(&mut self, key: Key, seat: Seat) {
+        self.current.take(&seat.range);
+        self.live.insert(key, seat);
+    }
+
+    /// What is free and promised to nobody.
+    fn unclaimed(&self) -> Holes {
+        let mut holes = self.current.clone();
+        self.pending.iter().for_each(|(_, seat)| holes.take(&seat.range));
+        holes
+    }
+
+    /// Where `seat` may be, as a pending one, by invariant 2.
+    fn room(&self, seat: &Seat) -> Holes {
+        let mut room = self.current.clone();
+        let leaving = self.live.values().filter(|other| other.goes_before(seat.asked));
+        leaving.for_each(|other| room.give(&other.range));
+        for (_, other) in &self.pending {
+            let in_turn = match other.asked < seat.asked {
+                true => other.goes_before(seat.asked),
+                false => seat.goes_before(other.asked),
+            };
+            if !in_turn {
+                room.take(&other.range);
+            }
+        }
+        room
+    }
+
+    /// Makes `seat` live where there is room now, and moves the pending seats that were to be there. Nothing changes if
+    /// one of them cannot move.
+    fn squeeze(&mut self, key: Key, seat: &Seat) -> Option<u64> {
+        let start = self.current.fit(seat.bytes(), seat.align)?;
+        let seat = seat.at(start);
+        let mut trial = self.clone();
+        trial.pending.retain(|(other, _)| *other != key);
+        trial.make_live(key, seat.clone());
+        let displaced =
+            trial.unseat(|_, pending| pending.overlaps(&seat) && !seat.goes_before(pending.asked));
+        if !displaced.iter().all(|(other, pending)| trial.reseat(*other, pending)) {
+            return None;
+        }
+        *self = trial;
+        Some(start)
+    }
+
+    /// Takes the pending seats out that `which` names.
+    fn unseat(&mut self, which: impl Fn(Key, &Seat) -> bool) -> Vec<(Key, Seat)> {
+        self.pending.extract_if(.., |(key, seat)| which(*key, seat)).collect()
+    }
+
+    /// Puts a pending seat somewhere else. Whether there is a place.
+    fn reseat(&mut self, key: Key, seat: &Seat) -> bool {
+        let Some(start) = self.room(seat).fit(seat.bytes(), seat.align) else { return false };
+        let place = self.pending.partition_point(|(_, other)| other.asked < seat.asked);
+        self.pending.insert(place, (key, seat.at(start)));
+        true
+    }
+
+    /// Makes every pending seat live that can be; who got one.
+    fn settle(&mut self) -> Vec<(Key, u64)> {
+        let mut granted = Vec::new();
+        while let Some(grant) = self.settle_in_turn().or_else(|| self.settle_out_of_turn()) {
+            granted.push(grant);
+        }
+        granted
+    }
+
+    /// Makes the first pending seat live that nothing is in the way of.
+    fn settle_in_turn(&mut self) -> Option<(Key, u64)> {
+        let clear = |place: &usize| {
+            let seat = &self.pending[*place].1;
+            let before = &self.pending[..*place];
+            self.current.contains(&seat.range) && !before.iter().any(|(_, other)| other.overlaps(seat))
+        };
+        let place = (0..self.pending.len()).find(clear)?;
+        let (key, seat) = self.pending.remove(place);
+        let start = seat.range.start;
+        self.make_live(key, seat);
+        Some((key, start))
+    }
+
+    /// Gives the first pending seat for which there are free bytes elsewhere those bytes, if that harms nobody.
+    fn settle_out_of_turn(&mut self) -> Option<(Key, u64)> {
+        let fits = |(_, seat): &&(Key, Seat)| self.current.fit(seat.bytes(), seat.align).is_some();
+        let (key, seat) = self.pending.iter().find(fits).cloned()?;
+        self.squeeze(key, &seat).map(|start| (key, start))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! Memories: so many bytes each, instances in them, and who waits for whose bytes.
+//!
+//! Everything is deferred: an allocation returns at once, with an event that triggers when the instance has its bytes; a
+//! release happens when its precondition has. An allocation that can never come about is poisoned at once.
+//!
+//! A release whose precondition fails does not happen: the instance stays usable and may be released again. Who relied on
+//! it gets other bytes or is poisoned. A release that meets a copy at work takes effect when the copy is done.
+//!
+//! Here are the handles. `home` keeps one memory's events, `allocator` decides who gets which bytes, `region` is the bytes,
+//! `user` who uses which of them, `access` who is inside, `directory` has all instances by name.
+
+mod access;
+mod allocator;
+mod directory;
+mod holes;
+mod home;
+mod region;
+mod user;
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use crate::background::Background;
+use crate::event::{Event, Events};
+use crate::instance::{Block, DoesNotFit, Instance, InstanceId};
+use crate::layout::{Element, Layout, LayoutError};
+use crate::space::Rect;
+use crate::sync::AtomicU32;
+use directory::Directory;
+
+pub(crate) use access::{Entered, Owed, Refusal};
+pub use directory::StaleInstance;
+pub(crate) use home::Home;
+pub use region::External;
+pub(crate) use region::Region;
+pub use user::{AccessError, AccessMode, Actor};
+pub(crate) use user::{Footprint, User};
+
+/// Where instances made from a layout start: a multiple of this, as cache lines do.
+const ALIGN: u64 = 64;
+
+/// The memories of a runtime and all instances in them. Clones are the same.
+#[derive(Clone)]
+pub struct Memories(pub(crate) Arc<World>);
+
+/// What memories share.
+pub(crate) struct World {
+    pub(crate) events: Arc<Events>,
+    pub(crate) background: Arc<Background>,
+    /// Copy plans made so far: their numbers.
+    pub(crate) plans: AtomicU32,
+    instances: Directory,
+}
+
+/// Why an instance cannot be released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReleaseError {
+    /// It is gone.
+    #[error(transparent)]
+    Stale(#[from] StaleInstance),
+    /// Somebody has asked before.
+    #[error("the release of {0} was asked for before; release an instance once")]
+    Twice(InstanceId),
+}
+
+impl Default for Memories {
+    fn default() -> Memories {
+        Memories::new()
+    }
+}
+
+impl Memories {
+    /// No memories yet, with events of their own.
+    pub fn new() -> Memories {
+        let background = Arc::new(Background::new());
+        Memories::with(Arc::new(Events::new(Arc::clone(&background))), background)
+    }
+
+    /// No memories yet, whose operations are told by `events` and, if they are large, done in the `background`.
+    pub(crate) fn with(events: Arc<Events>, background: Arc<Background>) -> Memories {
+        let (plans, instances) = (AtomicU32::new(0), Directory::default());
+        Memories(Arc::new(World { events, background, plans, instances }))
+    }
+
+    /// The events that operations here wait for and trigger.
+    pub fn events(&self) -> &Arc<Events> {
+        &self.0.events
+    }
+
+    /// A new memory of `capacity` bytes; `name` is for messages.
+    pub fn memory(&self, name: &str, capacity: u64) -> Memory {
+        Memory(Arc::new(Home::new(name, capacity, &self.0)))
+    }
+
+    /// An instance over bytes of the caller, ready at once.
+    pub fn attach(&self, external: &External, layout: Layout) -> Result<Instance, DoesNotFit> {
+        DoesNotFit::check(&layout, external.bytes())?;
+        Ok(self.0.insert(layout, Arc::clone(&external.0), Weak::new()))
+    }
+
+    /// The instance called `id`.
+    pub fn instance(&self, id: InstanceId) -> Result<Instance, StaleInstance> {
+        self.0.instances.get(id)
+    }
+
+    /// Releases an instance when `after` has triggered; not at all if that is poisoned.
+    pub fn release(&self, id: InstanceId, after: Event) -> Result<(), ReleaseError> {
+        let instance = self.0.instances.get(id)?;
+        if let Some(home) = instance.block().home() {
+            return home.release(id, after);
+        }
+        let world = Arc::clone(&self.0);
+        self.0.events.subscribe(after, move |outcome| {
+            if outcome.is_ok() && instance.block().detach() {
+                world.instances.remove(id);
+            }
+        });
+        Ok(())
+    }
+
+    /// Numbers of instances ever used: the most that were there at the same time.
+    pub fn ids_used(&self) -> usize {
+        self.0.instances.used()
+    }
+}
+
+impl World {
+    /// Adds an instance whose layout fits `region`.
+    fn insert(&self, layout: Layout, region: Arc<Region>, home: Weak<Home>) -> Instance {
+        self.instances.insert(|id| Instance::new(Arc::new(Block::new(id, region, home)), layout))
+    }
+
+    /// Ends an instance that never became ready.
+    fn end(&self, instance: &Instance) {
+        // Nothing is owed: it has no seat, or the allocator has taken it.
+        let _ = instance.block().region.access.close();
+        self.instances.remove(instance.id());
+    }
+}
+
+/// A memory. Clones are the same.
+#[derive(Clone)]
+pub struct Memory(Arc<Home>);
+
+impl Memory {
+    /// What messages call it.
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// How many bytes it has.
+    pub fn capacity(&self) -> u64 {
+        self.0.capacity()
+    }
+
+    /// How many of them are free now.
+    pub fn free(&self) -> u64 {
+        self.0.free()
+    }
+
+    /// An instance of `bytes` plain bytes at a multiple of `align`, and the event of its having them.
+    pub fn allocate(&self, bytes: u64, align: u64, after: Event) -> Result<(Instance, Event), LayoutError> {
+        let element = Element::Bytes(1);
+        let last = i64::try_from(bytes).unwrap_or(i64::MAX) - 1;
+        let rect = Rect::new(&[0], &[last]).expect("both bounds have one coordinate");
+        Ok(self.0.create(Layout::row_major(element, rect)?, align.max(1), after))
+    }
+
+    /// An instance with this layout, and the event of its having its bytes: when `after` has triggered, and what was
+    /// released before has made room. Poisoned at once if there will never be room, later if `after` or a release
+    /// that it relies on is. What the bytes hold at first is whatever was there.
+    pub fn create(&self, layout: Layout, after: Event) -> (Instance, Event) {
+        self.0.create(layout, ALIGN, after)
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "memory {} of {} bytes", self.name(), self.capacity())
+    }
+}
