@@ -1,4 +1,9 @@
-//! `phalanx bench`: how fast this machine multiplies, trains and compiles.
+//! `phalanx bench`: how fast this machine multiplies, trains, compiles, runs small tasks and copies.
+
+#[path = "bench_copies.rs"]
+mod bench_copies;
+#[path = "bench_tasks.rs"]
+mod bench_tasks;
 
 use std::process::ExitCode;
 
@@ -12,13 +17,17 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::step::at_least_one;
 use crate::{flags, output};
+use bench_copies::CopiesArgs;
+use bench_tasks::TasksArgs;
 
-/// Measure matrix products, training steps or the compiler.
+/// Measure matrix products, training steps, the compiler, small tasks or copies.
 #[derive(Subcommand)]
 pub enum Command {
     Gemm(GemmArgs),
     Train(TrainArgs),
     Compile(CompileArgs),
+    Tasks(TasksArgs),
+    Copies(CopiesArgs),
 }
 
 /// Time the compiler, from a GPT-2's graph to the program of all devices, on one core.
@@ -112,6 +121,8 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Gemm(args) => gemm(&args)?,
         Command::Train(args) => train(&args)?,
         Command::Compile(args) => compile(&args)?,
+        Command::Tasks(args) => bench_tasks::run(&args)?,
+        Command::Copies(args) => bench_copies::run(&args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

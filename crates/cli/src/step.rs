@@ -67,6 +67,9 @@ pub struct Args {
     model: ModelFlags,
     #[command(flatten)]
     plan: PlanFlags,
+    /// Run every operation through the runtime's immediate door: the same bits, slower, for comparison and debugging
+    #[arg(long)]
+    immediate: bool,
     /// Print one line of JSON
     #[arg(long)]
     json: bool,
@@ -114,6 +117,7 @@ fn given(args: &Args, hf: &Path) -> Result<(Vec<f32>, String), Failure> {
     check_writable(out)?;
     let mut config = TrainConfig { accumulate: args.accumulate, ..TrainConfig::default() };
     args.plan.apply(&mut config)?;
+    config.immediate |= args.immediate;
     let Args { steps, lr, beta1, beta2, eps, weight_decay, .. } = *args;
     let (hf, batch) = (hf.to_path_buf(), batch.into());
     let request = Request { hf, batch, steps, lr, beta1, beta2, eps, weight_decay, config };
@@ -152,6 +156,7 @@ fn fresh(args: &Args) -> Result<(Vec<f32>, String), Failure> {
     };
     args.model.apply(&mut config);
     args.plan.apply(&mut config)?;
+    config.immediate |= args.immediate;
     let mut run = Run::new(config)?;
     while !run.is_done() {
         run.step()?;

@@ -40,6 +40,9 @@ pub struct Args {
     plan: PlanFlags,
     #[command(flatten)]
     run: RunFlags,
+    /// Run every operation through the runtime's immediate door: the same bits, slower, for comparison and debugging
+    #[arg(long)]
+    immediate: bool,
     /// Print one line of JSON a step and a last one with the summary
     #[arg(long)]
     json: bool,
@@ -70,6 +73,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     args.run.apply(&mut config);
     args.step.apply(&mut config);
     args.plan.apply(&mut config)?;
+    config.immediate |= args.immediate;
     let mut run = Run::new(config)?;
     if let Some(dir) = &run.config().save {
         check_writable(dir)?;
@@ -104,13 +108,16 @@ fn opening(run: &Run) -> String {
 fn steps(run: &mut Run, json: bool) -> Result<(), Failure> {
     let bar = if json { ProgressBar::hidden() } else { bar(run) };
     let mut step = || {
+        if stop::is_asked() && run.trainer().steps() > 0 {
+            run.stop();
+        }
         let report = run.step()?;
         bar.inc(1);
         match json {
             true => output::json(&report)?,
             false => bar.set_message(message(&report, run.data().entropy())),
         }
-        Ok(run.is_done() || stop::is_asked())
+        Ok(run.is_done())
     };
     let result = loop {
         match step() {
@@ -165,7 +172,7 @@ fn finish(run: &Run, json: bool) -> Result<ExitCode, Failure> {
         summary: &summary,
         peak_resident_bytes: output::peak_resident_bytes(),
         saved: run.config().save.as_deref(),
-        interrupted: !run.is_done(),
+        interrupted: summary.steps < run.config().steps,
     };
     match json {
         true => output::json(&LastLine { summary: &ending })?,

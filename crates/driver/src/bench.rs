@@ -1,13 +1,19 @@
-//! Measurements: the machine's peak, our matrix product against OpenBLAS, whole training steps, and the compiler.
+//! Measurements: the machine's peak, our matrix product against OpenBLAS, whole training steps, the compiler, graphs of
+//! small tasks, and copies against `memcpy`.
 //!
 //! Everything is measured in this process with the wall clock; on a machine with other load, best times say more than
 //! means.
 
 mod compile;
+mod copies;
 mod gemm;
+pub mod tasks;
 mod train;
 
 pub use compile::{COMPILE_SIZES, CompileBench, CompileResult, compile};
+pub use copies::{
+    CopiesBench, CopiesError, CopyResult, CopyShape, REPLAYED_SIZES, ReplayedCopies, copy_sizes,
+};
 pub use gemm::{GemmBench, GemmResult, Shape, gemm, shapes};
 pub use train::{KernelTime, TrainBench, TrainResult, train};
 

@@ -1,7 +1,7 @@
 //! The one error type at the library's surface.
 
 use phalanx_ir::graph::BuildError;
-use phalanx_runtime::PortError;
+use phalanx_runtime::{Fault, PortError};
 
 use crate::bounds::BoundsError;
 use crate::data::DataError;
@@ -26,6 +26,9 @@ pub enum Error {
     /// A tensor is unknown or has another size.
     #[error(transparent)]
     Port(#[from] PortError),
+    /// An operation failed while a step ran.
+    #[error("{0}")]
+    Fault(#[from] Fault),
     /// A fed index is out of range.
     #[error(transparent)]
     Bounds(#[from] BoundsError),
@@ -71,6 +74,12 @@ pub enum Error {
     NotTraining {
         /// The goal.
         goal: String,
+    },
+    /// There is no step left.
+    #[error("all {steps} steps are done; ask for more with --steps")]
+    NoStep {
+        /// Steps asked for.
+        steps: u64,
     },
     /// The loss is no longer a number.
     #[error(

@@ -141,7 +141,7 @@ fn next_logits(session: &mut Session, tokens: &[i64], time: usize, vocab: usize)
     // A causal model does not see what stands after the last token.
     window.resize(time, 0);
     session.feed("tokens", &window)?;
-    session.run();
+    session.run()?;
     let last = (tail.len() - 1) * vocab;
     Ok(session.read("logits")?[last..last + vocab].to_vec())
 }

@@ -31,13 +31,23 @@ pub struct Settings {
     pub cores: usize,
     /// Plans that cut a sum off its leaves are allowed; the bits then depend on the plan.
     pub free_bits: bool,
+    /// Whether every operation goes through the runtime's immediate door: the same bits, for comparison and debugging.
+    pub immediate: bool,
 }
 
 impl Settings {
     /// Defaults for a goal: one device with all cores of this machine, the whole batch at once.
     pub fn new(goal: Goal) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Settings { goal, plan: Plan::default(), leaves: DEFAULT_LEAVES, seed: 0, cores, free_bits: false }
+        Settings {
+            goal,
+            plan: Plan::default(),
+            leaves: DEFAULT_LEAVES,
+            seed: 0,
+            cores,
+            free_bits: false,
+            immediate: false,
+        }
     }
 }
 

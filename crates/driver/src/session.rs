@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -77,7 +78,8 @@ impl Session {
         memory::check(program.arena())?;
         let lanes = program.lanes().len();
         let devices = (0..lanes).map(|_| CpuDevice::new(&program, settings.cores, flavor)).collect();
-        let replay = Replay::new(program, devices, spins(lanes * settings.cores));
+        let mut replay = Replay::new(program, devices, polls(lanes * settings.cores));
+        replay.go_immediate(settings.immediate);
         let mut session = Session { replay, bounds: Bound::of(model) };
         session.initialize(model, settings.seed, &Team::new(settings.cores))?;
         Ok(session)
@@ -202,42 +204,66 @@ impl Session {
         Ok(hasher.digest128())
     }
 
-    /// Runs the program once.
-    pub fn run(&mut self) {
-        self.replay.run();
+    /// Runs the program once on what was fed last.
+    pub fn run(&mut self) -> Result<(), Error> {
+        Ok(self.replay.run()?)
     }
 
-    /// Runs the program once and adds the time of each operation to `profile`.
-    pub fn run_profiled(&mut self, profile: &mut Profile) {
-        profile.nanoseconds.resize_with(self.replay.program().operations().len(), AtomicU64::default);
-        let times = &profile.nanoseconds;
-        self.replay.run_observed(|position, execute| {
+    /// Starts a run on what was fed last, and goes on; its number. Two runs can be in flight, the second where the first
+    /// leaves it room; a third waits.
+    pub fn launch(&mut self) -> u64 {
+        self.replay.launch()
+    }
+
+    /// Waits for the run with this number, one of the last three; its outputs can be read then.
+    pub fn wait(&mut self, run: u64) -> Result<(), Error> {
+        Ok(self.replay.wait(run)?)
+    }
+
+    /// Measures every operation from now on.
+    pub fn profile(&mut self) -> Profile {
+        let profile = Profile::of(self.program());
+        let Profile { nanoseconds, runs } = profile.clone();
+        self.replay.observe(Some(Arc::new(move |position: usize, execute: &mut dyn FnMut()| {
             let start = Instant::now();
             execute();
-            // Relaxed: one lane writes it, and the run's end orders it before every reader.
-            times[position].fetch_add(start.elapsed().as_nanos() as u64, Relaxed);
-        });
-        profile.runs += 1;
+            // Relaxed, here and below: counts, which the end of the run orders before every reader.
+            nanoseconds[position].fetch_add(start.elapsed().as_nanos() as u64, Relaxed);
+            if position == 0 {
+                runs.fetch_add(1, Relaxed);
+            }
+        })));
+        profile
     }
 }
 
 /// How often a waiting lane looks again before it sleeps: a few microseconds if this machine has all `cores`, else it
 /// would take them from those it waits for.
-fn spins(cores: usize) -> u32 {
+fn polls(cores: usize) -> u32 {
     let available = std::thread::available_parallelism().map_or(1, usize::from);
     if cores <= available { 300 } else { 0 }
 }
 
 /// Time spent in each operation of a program, summed over runs.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Profile {
     /// By position in the program; lanes write theirs at the same time.
-    nanoseconds: Vec<AtomicU64>,
-    /// How many runs were added up.
-    pub runs: u64,
+    nanoseconds: Arc<[AtomicU64]>,
+    runs: Arc<AtomicU64>,
 }
 
 impl Profile {
+    fn of(program: &Program) -> Profile {
+        let nanoseconds = program.operations().iter().map(|_| AtomicU64::new(0)).collect();
+        Profile { nanoseconds, runs: Arc::default() }
+    }
+
+    /// How many runs were added up.
+    pub fn runs(&self) -> u64 {
+        // Relaxed: no run is going on.
+        self.runs.load(Relaxed)
+    }
+
     /// Seconds of each operation, in program order, under its kernel and layer.
     pub fn by_operation(&self, program: &Program) -> Vec<(String, f64)> {
         let name = |operation| format!("{} {}", program.kernel(operation), program.label(operation));

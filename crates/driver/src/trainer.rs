@@ -5,7 +5,7 @@ use phalanx_lower::{Goal, HYPER, Optimizer, Rule};
 
 use crate::Error;
 use crate::pipeline::Settings;
-use crate::session::{Feed, Profile, Session};
+use crate::session::{Feed, Session};
 
 /// What a step reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,8 +22,8 @@ pub struct Trainer {
     rule: Rule,
     clips: bool,
     loss: String,
-    /// Steps done so far.
-    done: u64,
+    /// Steps launched so far.
+    launched: u64,
 }
 
 impl Trainer {
@@ -39,7 +39,7 @@ impl Trainer {
         };
         let session = Session::new(model, settings)?;
         let loss = model.values()[model.outputs()[0]].name.clone();
-        Ok(Trainer { session, rule: optimizer.rule, clips: optimizer.clip.is_some(), loss, done: 0 })
+        Ok(Trainer { session, rule: optimizer.rule, clips: optimizer.clip.is_some(), loss, launched: 0 })
     }
 
     /// The compiled model.
@@ -52,9 +52,9 @@ impl Trainer {
         &mut self.session
     }
 
-    /// Steps done so far.
+    /// Steps launched so far.
     pub fn steps(&self) -> u64 {
-        self.done
+        self.launched
     }
 
     /// Feeds the inputs, runs one step with this learning rate and reports the loss.
@@ -62,18 +62,27 @@ impl Trainer {
         for &(name, feed) in feeds {
             self.session.feed(name, feed)?;
         }
-        self.run(learning_rate, None)
+        self.run(learning_rate)
     }
 
     /// Runs one step on what was fed last.
-    pub fn run(&mut self, learning_rate: f32, profile: Option<&mut Profile>) -> Result<Step, Error> {
+    pub fn run(&mut self, learning_rate: f32) -> Result<Step, Error> {
+        let run = self.launch(learning_rate)?;
+        self.wait(run)
+    }
+
+    /// Starts a step on what was fed last, and goes on: the next one can be fed and started before this one has ended. The
+    /// number to wait for it with; see [`Session::launch`].
+    pub fn launch(&mut self, learning_rate: f32) -> Result<u64, Error> {
         let hyper = self.hyper(learning_rate);
         self.session.feed(HYPER, &hyper)?;
-        match profile {
-            Some(profile) => self.session.run_profiled(profile),
-            None => self.session.run(),
-        }
-        self.done += 1;
+        self.launched += 1;
+        Ok(self.session.launch())
+    }
+
+    /// Waits for a step and reports its loss.
+    pub fn wait(&mut self, run: u64) -> Result<Step, Error> {
+        self.session.wait(run)?;
         let loss = self.session.read(&self.loss)?[0];
         let gradient_norm = match self.clips {
             true => Some(self.session.read("gradient_norm")?[0]),
@@ -84,13 +93,13 @@ impl Trainer {
 
     /// The scalars of the coming step: learning rate, bias corrections, step number.
     fn hyper(&self, learning_rate: f32) -> [f32; 8] {
-        let step = self.done + 1;
+        let step = self.launched + 1;
         let correction = |beta: f32| (1.0 - f64::from(beta).powf(step as f64)) as f32;
         let (first, second) = match self.rule {
             Rule::Adam { beta1, beta2, .. } => (correction(beta1), correction(beta2)),
             Rule::Sgd { .. } => (1.0, 1.0),
         };
-        let [low, high] = [self.done & 0xff_ffff, self.done >> 24].map(|half| half as f32);
+        let [low, high] = [self.launched & 0xff_ffff, self.launched >> 24].map(|half| half as f32);
         [learning_rate, first, second, low, high, 0.0, 0.0, 0.0]
     }
 }

@@ -123,7 +123,7 @@ fn run(model: &Graph, settings: &Settings) -> Trace {
     let mut trace = Trace { losses: Vec::new(), tensors: Vec::new() };
     for step in 0..STEPS {
         feed(trainer.session_mut(), model, step);
-        let report = trainer.run(3e-3, None).expect("the step runs");
+        let report = trainer.run(3e-3).expect("the step runs");
         assert!(report.loss.is_finite());
         trace.losses.push([report.loss.to_bits(), report.gradient_norm.unwrap_or(0.0).to_bits()]);
         read_all(trainer.session(), PortKind::Output, &mut trace.tensors);
@@ -246,7 +246,7 @@ fn an_immediate_rerun_gives_the_same() {
         feed(&mut session, &model, 0);
         let mut traces = [Vec::new(), Vec::new()];
         for trace in &mut traces {
-            session.run();
+            session.run().expect("the run completes");
             read_all(&session, PortKind::Output, trace);
         }
         assert!(traces[0] == traces[1], "{}", model.name());

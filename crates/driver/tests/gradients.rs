@@ -51,7 +51,7 @@ impl Case {
         let session = Session::with_kernels(&self.graph, settings, flavor);
         let mut session = session.unwrap_or_else(|error| panic!("{error}: {what}"));
         feed_all(&mut session, &self.graph, &self.inputs);
-        session.run();
+        session.run().expect("the run completes");
         let mut worst: f64 = 0.0;
         let mut compare = |name: &str, found: &[f32], expected: &Tensor| {
             let error = error_of(found, expected);
@@ -448,7 +448,7 @@ fn dropout_session(n: usize, flavor: Flavor, seed: u64) -> Session {
 
 fn at_step(session: &mut Session, step: u64) -> Vec<f32> {
     session.feed("hyper", &[0.0, 0.0, 0.0, step as f32, 0.0, 0.0, 0.0, 0.0]).expect("the step is fed");
-    session.run();
+    session.run().expect("the run completes");
     let mask = session.read("y").expect("the output can be read").to_vec();
     // The loss is the sum of the dropped ones, so its gradient is the mask itself.
     assert_eq!(
@@ -490,7 +490,7 @@ fn dropouts_of_one_model_draw_different_masks() {
                   %y = sub %a, %b : f32[501]";
     let mut session =
         Session::new(&weighted(layers), &settings(Goal::Gradients, 2)).expect("the model compiles");
-    session.run();
+    session.run().expect("the run completes");
     assert!(session.read("y").expect("the output can be read").iter().any(|&y| y != 0.0));
 }
 
@@ -504,7 +504,7 @@ fn bf16_rounds_to_nearest_and_passes_gradients_through() {
         let mut session =
             Session::with_kernels(&graph, &settings(Goal::Gradients, 2), flavor).expect("the model compiles");
         feed_all(&mut session, &graph, &inputs);
-        session.run();
+        session.run().expect("the run completes");
         let rounded: Vec<_> = inputs["x"].data.iter().map(|&x| bf16::from_f32(x as f32).to_f32()).collect();
         let squares: Vec<_> = rounded.iter().map(|x| x * x).collect();
         assert_eq!(session.read("y").expect("the output can be read"), squares);
@@ -526,7 +526,7 @@ fn only_floats_are_read_as_floats() {
         let mut session =
             Session::with_kernels(&graph, &settings(Goal::Infer, 1), flavor).expect("the model compiles");
         session.feed("x", &[1.0, -2.75, 0.1]).expect("the input is fed");
-        session.run();
+        session.run().expect("the run completes");
         let halves: Vec<u8> =
             [1.0, -2.75, 0.1].iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect();
         assert_eq!(session.read_bytes("h").expect("the output can be read"), halves);

@@ -82,7 +82,7 @@ fn a_repartition_deals_rows_and_gathers_their_gradients() {
     let g: Vec<f32> = (0..160).map(|i| ((i * 7) % 11) as f32 - 5.0).collect();
     feed(&mut session, "x", &x);
     feed(&mut session, "g", &g);
-    session.run();
+    session.run().expect("the run completes");
     assert_eq!(tiles(&session, "y"), [(0, vec![0, 0]), (1, vec![5, 0])], "rows 0 to 4 and rows 5 to 9");
     let y: Vec<f32> = x.iter().map(|x| (x - 40.0).max(0.0)).collect();
     assert_eq!(read(&session, "y"), y);
@@ -124,7 +124,7 @@ fn a_combine_undoes_a_repartition_in_every_run() {
         for session in [&mut one, &mut two] {
             feed(session, "x", &x);
             feed(session, "g", &g);
-            session.run();
+            session.run().expect("the run completes");
         }
         let y: Vec<f32> = x.iter().map(|x| x.max(0.0)).collect();
         assert_eq!(read(&two, "y"), y, "run {run}");
@@ -153,7 +153,7 @@ fn gradients_of_copies_are_added() {
     feed(&mut session, "x", &[1.0, 2.0]);
     feed(&mut session, "g", &[1.0, 1.0, 2.0, 0.0, -1.0, 5.0]);
     for run in 0..2 {
-        session.run();
+        session.run().expect("the run completes");
         assert_eq!(tiles(&session, "rows"), [(0, vec![0, 0]), (1, vec![1, 0]), (2, vec![2, 0])]);
         assert_eq!(read(&session, "rows"), [1.0, 2.0, 1.0, 2.0, 1.0, 2.0], "run {run}: three copies");
         assert_eq!(read(&session, "x.grad"), [2.0, 6.0], "run {run}");
@@ -178,10 +178,10 @@ fn a_reduction_adds_what_devices_have_and_nothing_else() {
     feed(&mut session, "g", &[7.0, 8.0]);
     // Garbage of the first run must not be added to the second.
     feed(&mut session, "x", &[1e30, -3.0, f32::INFINITY, 77.0, 1e30, f32::NAN]);
-    session.run();
+    session.run().expect("the run completes");
     assert!(read(&session, "total")[1].is_nan());
     feed(&mut session, "x", &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-    session.run();
+    session.run().expect("the run completes");
     assert_eq!(read(&session, "total"), [9.0, 12.0]);
     assert_eq!(tiles(&session, "total"), [(1, vec![0])]);
     assert_eq!(
@@ -219,7 +219,7 @@ fn partial_sums_are_added_as_neighbours_first() {
             ([1.0, 1.0, 1e8, -1e8], 2.0),
         ] {
             feed(&mut session, "x", &parts);
-            session.run();
+            session.run().expect("the run completes");
             assert_eq!(read(&session, "loss"), [total], "{parts:?}\n{text}");
             assert_eq!(read(&session, "x.grad"), [1.0; 4]);
         }
@@ -257,7 +257,7 @@ fn two_layers_on_two_devices_train_like_on_one() {
             feed(session, "x", &x);
             feed(session, "label", &label);
             feed(session, "hyper", &[0.001, 1.0, 1.0, step as f32, 0.0, 0.0, 0.0, 0.0]);
-            session.run();
+            session.run().expect("the run completes");
         }
         for name in ["w1", "w2", "y", "loss"] {
             let bits =
@@ -312,7 +312,7 @@ fn losses_give_the_same_gradients_when_the_batch_is_cut() {
             } else if has_labels {
                 session.feed("labels", &vec![1_i64, 0]).expect("labels are fed");
             }
-            session.run();
+            session.run().expect("the run completes");
             let found = read(&session, "p.grad");
             let is_near = |(found, expected): (&f32, &f32)| (found - expected).abs() < 1e-6;
             assert!(found.iter().zip(&expected).all(is_near), "{found:?}, not {expected:?}: {layers}");
@@ -388,7 +388,7 @@ fn gradients_of_all_uses_are_added() {
     for text in [alone, apart, text([three; 3], ["/3", " sum 3"], total)] {
         let mut session = session(&text);
         feed(&mut session, "x", &[1.0, -2.0, 3.0]);
-        session.run();
+        session.run().expect("the run completes");
         assert_eq!(read(&session, "out"), [3.0, 0.0, 9.0], "{text}");
         assert_eq!(read(&session, "x.grad"), [3.0, 0.0, 3.0], "{text}");
     }

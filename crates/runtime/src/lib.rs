@@ -5,17 +5,49 @@
 //! memory), `lanes` (a closure shared with threads), and where arenas are used during a run (`replay`, `transfer`).
 
 mod arena;
-mod counter;
-mod lanes;
+mod background;
+mod barrier;
+mod copy;
+mod device;
+mod event;
+mod fault;
+mod graph;
+mod instance;
+mod layout;
+pub mod machine;
 mod mapping;
+mod memory;
 mod ports;
+mod processor;
+mod profile;
 mod rect;
 mod replay;
+mod reservation;
+mod runtime;
+mod space;
+mod sync;
+mod table;
 mod transfer;
 
 pub use arena::Arena;
+pub use barrier::{Arrival, Barrier, BarrierError, Barriers, NoResult};
+pub use copy::{
+    CopyError, CopyKind, CopyPlan, Initial, MAX_INLINE_COPY, MAX_SOURCES, Rebound, Reduction, SharedPlan,
+};
+pub use device::{Device, Lane, Pace, QueueOrder, Software, SoftwareConfig, Token};
+pub use event::{AlreadyTriggered, Completed, CompletionQueue, Event, Events, Full, Subscription, UserEvent};
+pub use fault::{Cause, Fault, Outcome};
+pub use graph::{Effect, Function, Graph, GraphError, Launch, LaunchError, Run, Stepper, Visit};
+pub use instance::{DoesNotFit, Instance, InstanceId};
+pub use layout::{Element, Layout, LayoutError, MAX_ELEMENT};
 pub use mapping::Mapping;
+pub use memory::{AccessError, AccessMode, Actor, External, Memories, Memory, ReleaseError, StaleInstance};
 pub use ports::PortError;
+pub use processor::{Context, Group, GroupError, Options, Status, Task};
+pub use profile::{Clock, Profile, Report};
 pub use rect::Tile;
-pub use replay::{Args, Kernels, Replay};
+pub use replay::{Args, Kernels, Observer, Replay};
+pub use reservation::{Mode, NotHeld, Reservation};
+pub use runtime::{Config, ProcessorId, Runtime};
+pub use space::{Rect, RectError};
 pub use transfer::{MAX_PARTS, Piece};

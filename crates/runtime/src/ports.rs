@@ -1,12 +1,17 @@
-//! What the host reads and writes between runs: whole tensors, whose tiles may lie on several lanes.
+//! What the host reads and writes between runs: whole tensors.
+//!
+//! Inputs lie whole in the arguments of the next run, small outputs in the results of the last one; all others are read
+//! and written in the arenas, where their tiles may lie on several lanes.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use phalanx_program::{Port, PortTile, Program};
+use phalanx_program::rect::{PerDim, Tile};
+use phalanx_program::{Field, Port, PortTile, Program, Record, Slice};
 
 use crate::Arena;
-use crate::rect::{PerDim, Tile, copy};
+use crate::rect::copy;
+use crate::transfer::Slices;
 
 /// Why the host cannot reach a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +38,12 @@ pub enum PortError {
         /// The bytes given.
         found: usize,
     },
+    /// The host would fill tiles that every run fills.
+    #[error("`{name}` is an input, whose tiles every run fills with its arguments: write the whole tensor")]
+    Fed {
+        /// The port.
+        name: String,
+    },
 }
 
 /// The places of a program's ports in its list, by name.
@@ -44,15 +55,78 @@ impl Names {
         Names(names.map(|(index, port)| (port.name.as_str().into(), index)).collect())
     }
 
-    pub(crate) fn find<'a>(&self, program: &'a Program, name: &str) -> Result<&'a Port, PortError> {
+    /// The port called `name`, and its place.
+    pub(crate) fn find<'a>(&self, program: &'a Program, name: &str) -> Result<(usize, &'a Port), PortError> {
         match self.0.get(name) {
-            Some(&index) => Ok(&program.ports()[index]),
+            Some(&index) => Ok((index, &program.ports()[index])),
             None => {
                 let known: Vec<_> = program.ports().iter().take(8).map(|port| port.name.as_str()).collect();
                 let (program, name) = (program.name().to_string(), name.to_string());
                 Err(PortError::Unknown { program, name, known: known.join(", ") })
             }
         }
+    }
+}
+
+/// The arguments or the results of a run: whole tensors in one block of memory.
+pub(crate) struct Block {
+    memory: Arena,
+    /// Where each tensor lies.
+    slices: Vec<Slice>,
+    /// Its port's place in the program's list, ascending.
+    ports: Vec<usize>,
+}
+
+impl Block {
+    pub(crate) fn new(record: &Record) -> Block {
+        let slice = |field: &Field| Slice { lane: 0, offset: field.offset, bytes: field.bytes };
+        Block {
+            memory: Arena::new(record.bytes),
+            slices: record.fields.iter().map(slice).collect(),
+            ports: record.fields.iter().map(|field| field.port).collect(),
+        }
+    }
+
+    /// All tensors, as operands of a transfer.
+    pub(crate) fn slices(&self) -> Slices<'_> {
+        (std::slice::from_ref(&self.memory), &self.slices)
+    }
+
+    /// Takes all tensors from a block of the same program.
+    ///
+    /// # Safety
+    /// Nobody else touches the bytes of this block meanwhile.
+    pub(crate) unsafe fn copy_from(&self, other: &Block) {
+        for (&to, &from) in self.slices.iter().zip(&other.slices) {
+            // SAFETY: exclusive by the caller's promise.
+            unsafe { self.memory.part(to) }.copy_from_slice(other.memory.get(from));
+        }
+    }
+
+    /// Replaces the tensor of a port, if it is here.
+    ///
+    /// # Safety
+    /// Nobody else touches the bytes of this block meanwhile.
+    pub(crate) unsafe fn set(&self, port: usize, bytes: &[u8]) {
+        if let Some(slice) = self.slice(port) {
+            // SAFETY: exclusive by the caller's promise.
+            unsafe { self.memory.part(slice) }.copy_from_slice(bytes);
+        }
+    }
+
+    /// The tensor of a port, if it is here.
+    pub(crate) fn get(&self, port: usize) -> Option<&[u8]> {
+        Some(self.memory.get(self.slice(port)?))
+    }
+
+    /// The same, to be written.
+    pub(crate) fn get_mut(&mut self, port: usize) -> Option<&mut [u8]> {
+        let slice = self.slice(port)?;
+        Some(self.memory.get_mut(slice))
+    }
+
+    fn slice(&self, port: usize) -> Option<Slice> {
+        self.ports.binary_search(&port).ok().map(|field| self.slices[field])
     }
 }
 
@@ -73,19 +147,23 @@ pub(crate) fn read<'a>(port: &Port, arenas: &'a [Arena]) -> Cow<'a, [u8]> {
     Cow::Owned(all)
 }
 
-/// Replaces a whole tensor in all its tiles. Allocates nothing.
-pub(crate) fn write(port: &Port, arenas: &mut [Arena], bytes: &[u8]) -> Result<(), PortError> {
+/// Whether `bytes` are as many as the tensor has.
+pub(crate) fn check(port: &Port, bytes: &[u8]) -> Result<(), PortError> {
     let (need, found) = (port.ty.bytes(), bytes.len());
-    if need != found {
-        return Err(PortError::Size { name: port.name.clone(), ty: port.ty.to_string(), need, found });
+    match need == found {
+        true => Ok(()),
+        false => Err(PortError::Size { name: port.name.clone(), ty: port.ty.to_string(), need, found }),
     }
+}
+
+/// Replaces a whole tensor in all its tiles, which `part` gives to be written. Allocates nothing.
+pub(crate) fn write<'a>(port: &Port, bytes: &[u8], part: impl Fn(Slice) -> &'a mut [u8]) {
     let origin = origin(port);
     let whole = Tile { origin: &origin, extents: port.ty.shape.dims() };
     for tile in &port.tiles {
-        let target = arenas[tile.slice.lane as usize].get_mut(tile.slice);
+        let target = part(tile.slice);
         copy(port.ty.dtype.bytes(), rect(tile), (whole, bytes), (rect(tile), target));
     }
-    Ok(())
 }
 
 fn rect(tile: &PortTile) -> Tile<'_> {

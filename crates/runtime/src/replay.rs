@@ -1,103 +1,141 @@
 //! Running a program again and again, each lane in its own arena.
 //!
-//! A lane walks its operations in order, waits for what each needs of other lanes, builds its slices on the stack and
-//! calls its kernel: no allocation, no lookup. Movements the runtime executes itself (see `transfer`). A program of one
-//! lane runs on the caller without any synchronisation; for others see `lanes`.
+//! A program is a flow (`Program::flow`): lanes are processors, operations are leaves. Runs are pipelined: an operation
+//! starts when its own predecessors are complete, those in the run before included. Each run has a *passage*: its
+//! arguments, which the host writes before the launch, and its results, which the host reads after the end. There is one
+//! passage more than runs that can be in flight, for the run whose results the host still reads.
 //!
-//! Why accesses to arenas are sound, whatever the program: there is none that its verifier has not accepted. Inside an
-//! operation, written slices overlap nothing else of it. Between operations of a lane, they run one after the other.
-//! Between lanes, only movements touch another lane's bytes, and only to read; lane orders and waits put every
-//! operation that writes these bytes, or works in them, before or after the movement. `lanes` keeps these orders: an
-//! operation starts when all it waits for is complete in the same run, and a run starts when the last one has ended.
+//! The host touches arenas only while no run is in flight, and a passage only while its run is not. What operations touch
+//! is told in `memory`.
+
+mod immediate;
+mod memory;
 
 use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
 
-use arrayvec::ArrayVec;
-use phalanx_program::{MAX_SLICES, Operation, Port, PortTile, Program, RECEIVE};
+use phalanx_program::flow::Id;
+use phalanx_program::{Port, PortTile, Program};
 
-use crate::lanes::{Lanes, Turn};
-use crate::ports::{self, Names};
-use crate::transfer::{self, Operands};
-use crate::{Arena, PortError};
+use crate::event::Event;
+use crate::fault::Outcome;
+use crate::graph::{Function, Graph, Launch};
+use crate::ports::{self, Block, Names};
+use crate::processor::{Context, Options};
+use crate::{Arena, Config, PortError, Runtime};
+use memory::Memory;
+pub use memory::{Args, Kernels, Observer};
 
-/// What a kernel gets for one operation.
-pub struct Args<'a> {
-    /// Parameter words.
-    pub words: &'a [u64],
-    /// Slices only read.
-    pub reads: ArrayVec<&'a [u8], MAX_SLICES>,
-    /// Slices written.
-    pub writes: ArrayVec<&'a mut [u8], MAX_SLICES>,
-    /// Working memory with arbitrary content.
-    pub scratch: &'a mut [u8],
-}
+/// Runs of a program that can be in flight.
+const DEPTH: u32 = 2;
 
-/// The kernels of a program on one device, by their position in its kernel list. [`RECEIVE`] is never asked for.
-pub trait Kernels {
-    /// Executes kernel number `kernel`.
-    fn execute(&self, kernel: usize, args: Args<'_>);
-}
+/// How many passages there are.
+const PASSAGES: usize = DEPTH as usize + 1;
 
 /// A program with its memory and kernels, ready to run.
 pub struct Replay<K> {
-    memory: Memory<K>,
+    memory: Arc<Memory<K>>,
     names: Names,
-    /// The threads; none for a program of one lane.
-    lanes: Option<Lanes>,
+    runtime: Runtime,
+    graph: Graph,
+    /// The arguments of the next run.
+    arguments: Block,
+    /// Runs launched so far.
+    launched: u64,
+    /// By passage: when the last run that had it was complete.
+    finished: [Event; PASSAGES],
+    /// The run whose results can be read.
+    last: u64,
+    immediate: bool,
 }
 
-/// What the lanes share during a run.
-struct Memory<K> {
-    program: Program,
-    arenas: Vec<Arena>,
-    /// One for each lane.
-    kernels: Vec<K>,
-    /// The position of [`RECEIVE`] in the program's kernels.
-    receive: Option<usize>,
-}
-
-impl<K: Kernels + Sync> Replay<K> {
-    /// Allocates the arenas and starts the threads. `kernels` has a set for each lane, in order.
+impl<K: Kernels + Send + Sync + 'static> Replay<K> {
+    /// Allocates the arenas and starts the processors. `kernels` has a set for each lane, in order.
     ///
-    /// A lane that waits for another looks `spins` times before it sleeps: worth it only if every lane has cores of its
-    /// own. Any program may be run: every one is verified to be free of races (see the head of this file).
-    pub fn new(program: Program, kernels: Vec<K>, spins: u32) -> Self {
-        let count = program.lanes().len();
-        assert_eq!(kernels.len(), count, "every lane has its kernels");
-        let arenas = program.lanes().iter().map(|lane| Arena::new(lane.arena)).collect();
-        let receive = program.kernels().iter().position(|name| name == RECEIVE);
-        let names = Names::new(&program);
-        let lanes = (count > 1).then(|| Lanes::new(count, spins));
-        Replay { memory: Memory { program, arenas, kernels, receive }, names, lanes }
-    }
-
-    /// Runs all operations once. If a kernel panics, so does this, after all lanes have stopped.
-    pub fn run(&mut self) {
-        self.run_observed(|_, execute| execute());
-    }
-
-    /// Runs all operations once; `around` is given each one's position in the program and must call the closure. It is
-    /// called by all lanes at the same time.
-    pub fn run_observed(&mut self, around: impl Fn(usize, &mut dyn FnMut()) + Sync) {
-        let memory = &self.memory;
-        let Some(lanes) = &mut self.lanes else {
-            let operations = memory.program.operations().iter().enumerate();
-            return operations
-                .for_each(|(index, operation)| around(index, &mut || memory.execute(0, operation)));
-        };
-        lanes.run(&|turn: &Turn<'_>| {
-            let lane = &memory.program.lanes()[turn.lane];
-            let first = lane.operations.start as usize;
-            for (position, operation) in memory.program.operations_of(lane).iter().enumerate() {
-                for wait in memory.program.waits(operation) {
-                    turn.wait(wait.lane, wait.position)?;
-                }
-                around(first + position, &mut || memory.execute(turn.lane, operation));
-                turn.done(position);
-            }
-            Ok(())
+    /// A lane that waits for another looks `polls` times before it sleeps: worth it only if every lane has cores of its
+    /// own. Any program may be run: every one is verified to be free of races.
+    pub fn new(program: Program, kernels: Vec<K>, polls: u32) -> Self {
+        let lanes = program.lanes().len();
+        assert_eq!(kernels.len(), lanes, "every lane has its kernels");
+        let runtime = Runtime::new(Config { polls, patience: 0, ..Config::new(lanes as u32, lanes) });
+        let (names, arguments) = (Names::new(&program), Block::new(&program.arguments()));
+        let flow = program.flow(DEPTH);
+        let memory = Arc::new(Memory::new(program, kernels, PASSAGES));
+        let shared = Arc::clone(&memory);
+        let execute: Function = Box::new(move |context: &Context<'_>| {
+            let operation = context.op().expect("it is an operation of a graph").index();
+            // SAFETY: the flow starts an operation after its predecessors in this run and the one before.
+            unsafe { shared.execute(context.processor() as usize, operation, context.run()) };
         });
+        let processors: Vec<_> = runtime.processors().collect();
+        let graph =
+            runtime.graph(flow, vec![execute], &processors).expect("a program's flow calls one function");
+        warm_up(&runtime);
+        let finished = [Event::NONE; PASSAGES];
+        Replay { memory, names, runtime, graph, arguments, launched: 0, finished, last: 0, immediate: false }
     }
+
+    /// Lets the runs that follow go through the immediate door, one task and one event for each operation, or through the
+    /// replay door again. The bits are the same; the cost is not.
+    pub fn go_immediate(&mut self, immediate: bool) {
+        self.drain();
+        self.immediate = immediate;
+    }
+
+    /// Runs all operations once. If a kernel fails, the fault names its operation.
+    pub fn run(&mut self) -> Outcome {
+        let run = self.launch();
+        self.wait(run)
+    }
+
+    /// Starts a run with the inputs as they are now; its number. Waits for an older run only if as many as can be are in
+    /// flight.
+    pub fn launch(&mut self) -> u64 {
+        let run = self.launched;
+        let passage = run as usize % PASSAGES;
+        // What became of that run is told to whoever waits for it.
+        let _ = self.runtime.wait(self.finished[passage]);
+        // SAFETY: the last run with this passage has ended, and the next one is launched below.
+        unsafe { self.memory.set_arguments(run, &self.arguments) };
+        self.finished[passage] = if self.immediate {
+            self.drain();
+            immediate::spawn(&self.runtime, &self.memory, run)
+        } else {
+            self.graph.launch(Launch::default()).expect("a program's graph takes no arguments").finish
+        };
+        self.launched += 1;
+        run
+    }
+
+    /// Waits until `run` is complete; its results can be read then, until the third launch after its own.
+    pub fn wait(&mut self, run: u64) -> Outcome {
+        assert!(
+            run < self.launched && run + PASSAGES as u64 >= self.launched,
+            "run {run} has just been launched"
+        );
+        self.last = run;
+        self.runtime.wait(self.finished[run as usize % PASSAGES])
+    }
+
+    /// Lets `observer` run around every operation from now on, or nobody.
+    pub fn observe(&mut self, observer: Option<Observer>) {
+        self.drain();
+        self.memory.observe(observer);
+    }
+}
+
+/// Lets everything that is made at first use be made now, so that runs allocate nothing: the table of events, the
+/// threads, and what this thread waits with.
+fn warm_up(runtime: &Runtime) {
+    let start = runtime.events().user();
+    let after = Options { name: "warm-up", after: start.event(), ..Options::default() };
+    let tasks: Vec<_> = runtime.processors().map(|on| runtime.spawn(on, after, |_| {}).finish()).collect();
+    let all = runtime.events().merge(&tasks);
+    let waited = runtime.events().wait_timeout(all, Duration::ZERO);
+    debug_assert_eq!(waited, None, "nothing has started");
+    runtime.events().trigger(start).expect("it is triggered here alone");
+    runtime.wait(all).expect("an empty task does not fail");
 }
 
 impl<K> Replay<K> {
@@ -118,61 +156,71 @@ impl<K> Replay<K> {
 
     /// The port called `name`.
     pub fn port(&self, name: &str) -> Result<&Port, PortError> {
-        self.names.find(&self.memory.program, name)
+        Ok(self.names.find(&self.memory.program, name)?.1)
     }
 
-    /// The bytes of the tensor called `name`: borrowed if one lane has all of it, else gathered from several.
+    /// The bytes of the tensor called `name`: of an input as they were written last, of a small output as the run waited
+    /// for last left them; of any other one after all runs, borrowed if one lane has all of it, else gathered.
     pub fn read(&self, name: &str) -> Result<Cow<'_, [u8]>, PortError> {
-        Ok(ports::read(self.port(name)?, &self.memory.arenas))
+        let (index, port) = self.names.find(&self.memory.program, name)?;
+        if let Some(argument) = self.arguments.get(index) {
+            return Ok(Cow::Borrowed(argument));
+        }
+        // SAFETY: the run has been waited for, and no later one with its passage has been launched.
+        if let Some(result) = unsafe { self.memory.result(self.last, index) } {
+            return Ok(Cow::Borrowed(result));
+        }
+        self.drain();
+        Ok(ports::read(port, &self.memory.arenas))
     }
 
-    /// Replaces the bytes of the tensor called `name` on every lane that has some of it. Allocates nothing.
+    /// Replaces the bytes of the tensor called `name`: those of an input for the runs that follow, others on every lane
+    /// that has some of them, after all runs. Allocates nothing.
     pub fn write(&mut self, name: &str, bytes: &[u8]) -> Result<(), PortError> {
-        let port = self.names.find(&self.memory.program, name)?;
-        ports::write(port, &mut self.memory.arenas, bytes)
+        let (index, port) = self.names.find(&self.memory.program, name)?;
+        ports::check(port, bytes)?;
+        match self.arguments.get_mut(index) {
+            Some(argument) => argument.copy_from_slice(bytes),
+            None => {
+                self.drain();
+                // SAFETY: no run is in flight.
+                unsafe { self.memory.set_result(self.last, index, bytes) };
+                // SAFETY: no run is in flight, and `&mut self` keeps others from being launched.
+                ports::write(port, bytes, |slice| unsafe { self.memory.part(slice) });
+            }
+        }
+        Ok(())
     }
 
-    /// Lets `fill` write every tile of the tensor called `name` in place, mirrored ones each.
+    /// Lets `fill` write every tile of the tensor called `name` in place, mirrored ones each, after all runs. Inputs are
+    /// refused: every run overwrites their tiles.
     pub fn fill_tiles(
         &mut self,
         name: &str,
         mut fill: impl FnMut(&PortTile, &mut [u8]),
     ) -> Result<(), PortError> {
-        for tile in &self.names.find(&self.memory.program, name)?.tiles {
-            fill(tile, self.memory.arenas[tile.slice.lane as usize].get_mut(tile.slice));
+        let (_, port) = self.names.find(&self.memory.program, name)?;
+        if port.is_argument() {
+            return Err(PortError::Fed { name: name.to_string() });
+        }
+        self.drain();
+        for tile in &port.tiles {
+            // SAFETY: no run is in flight, and `&mut self` keeps others from being launched.
+            fill(tile, unsafe { self.memory.part(tile.slice) });
         }
         Ok(())
     }
+
+    /// Waits until no run is in flight. What became of each is told to whoever waits for it.
+    fn drain(&self) {
+        for &finished in &self.finished {
+            let _ = self.runtime.wait(finished);
+        }
+    }
 }
 
-impl<K: Kernels> Memory<K> {
-    fn execute(&self, lane: usize, operation: &Operation) {
-        let program = &self.program;
-        let (reads, writes) = (program.slices(&operation.reads), program.slices(&operation.writes));
-        if self.receive == Some(operation.kernel as usize) {
-            // SAFETY: verified: reads and writes do not overlap, and writes are in this lane, which runs one operation
-            // at a time; other lanes write what is read here, and read what is written here, only before or after (see
-            // the head).
-            let mut operands = unsafe { Operands::new(&self.arenas, reads, writes) };
-            return transfer::execute(program.words(operation), &mut operands);
-        }
-        let arena = &self.arenas[lane];
-        let mut args = Args {
-            words: program.words(operation),
-            reads: ArrayVec::new(),
-            writes: ArrayVec::new(),
-            // SAFETY: verified: scratch is in this lane, which runs one operation at a time, and overlaps no other slice
-            // of the operation; a movement that reads these bytes is ordered by waits (see the head).
-            scratch: unsafe { arena.part(operation.scratch) },
-        };
-        for &slice in reads {
-            // SAFETY: verified: it is in this lane, where this operation alone writes, and overlaps nothing it writes.
-            args.reads.push(unsafe { arena.shared(slice) });
-        }
-        for &slice in writes {
-            // SAFETY: verified: a written slice overlaps no other slice of the operation; otherwise as for scratch.
-            args.writes.push(unsafe { arena.part(slice) });
-        }
-        self.kernels[lane].execute(operation.kernel as usize, args);
+impl<K> Drop for Replay<K> {
+    fn drop(&mut self) {
+        self.drain();
     }
 }

@@ -1,92 +1,53 @@
-//! Movements: the operations that the runtime executes itself, since they read several arenas.
+//! Movements, feeds and fetches: the operations that the runtime executes itself, since they reach beyond one arena.
 //!
-//! A movement's words are a list of *pieces*: rectangles of a written tile, each the sum of rectangles of one or more
-//! read tiles, its *parts*. One part is copied. Several are 32-bit floats and are summed as a balanced tree, parts
-//! ascending, the left half the largest power of two below their number: `((p0+p1)+(p2+p3))+p4`. The order is fixed, and
-//! the sum is made a chunk at a time on the stack, with one chunk for each level of the tree.
-//!
-//! ```text
-//! piece  = write, parts, run, rank, extents[rank], place of the target, (read, place of the part)[parts]
-//! place  = start, strides[rank]
-//! ```
-//! All in bytes but extents. A run is contiguous in the target and all parts; extents count runs.
+//! Their words are [`Piece`]s. A sum is made a chunk at a time on the stack, with one chunk for each level of its tree.
 //!
 //! Words cannot reach beyond the slices that the program's verifier has seen: slices are indexed and runs are cut from
 //! them with checks, so wrong words make wrong values or a panic, nothing worse.
 
+use phalanx_program::rect::PerDim;
+pub use phalanx_program::{MAX_PARTS, Piece};
 use phalanx_program::{MAX_RANK, Slice};
 
 use crate::Arena;
-use crate::rect::{PerDim, Place, Tile, collapse, walk};
+use crate::rect::walk;
 
-/// A rectangle of a written tile and where it comes from.
-#[derive(Clone, Copy, Debug)]
-pub struct Piece<'a> {
-    /// Bytes of an element.
-    pub element: usize,
-    /// Where, in global coordinates.
-    pub rect: Tile<'a>,
-    /// Which written slice, and the tile it holds.
-    pub target: (u32, Tile<'a>),
-    /// Which read slices, and the tiles they hold; several are summed.
-    pub parts: &'a [(u32, Tile<'a>)],
-}
-
-/// The most parts of a sum.
-pub const MAX_PARTS: usize = 1 << (LEVELS - 1);
-
-impl Piece<'_> {
-    /// Appends the piece to a movement's words.
-    pub fn encode(&self, words: &mut Vec<u64>) {
-        let (write, target) = self.target;
-        assert!((1..=MAX_PARTS).contains(&self.parts.len()), "a piece has 1 to {MAX_PARTS} parts");
-        assert!(self.parts.len() == 1 || self.element == 4, "only 32-bit floats are summed");
-        let tiles = self.parts.iter().map(|&(_, tile)| tile);
-        let mut places: Vec<Place> =
-            [target].into_iter().chain(tiles).map(|tile| Place::new(self.rect, tile)).collect();
-        let mut extents: PerDim = self.rect.extents.iter().copied().collect();
-        let run = collapse(&mut extents, &mut places);
-        let bytes = |count: usize| (count * self.element) as u64;
-        words.extend([u64::from(write), self.parts.len() as u64, bytes(run), extents.len() as u64]);
-        words.extend(extents.iter().map(|&extent| extent as u64));
-        let reads = self.parts.iter().map(|&(read, _)| Some(u64::from(read)));
-        for (place, read) in places.iter().zip([None].into_iter().chain(reads)) {
-            words.extend(read);
-            words.push(bytes(place.start));
-            words.extend(place.strides.iter().map(|&stride| bytes(stride)));
-        }
-    }
-}
-
-/// The slices of a movement, in the arenas of all lanes.
+/// The slices that an operation moves bytes between.
 pub(crate) struct Operands<'a> {
-    arenas: &'a [Arena],
-    reads: &'a [Slice],
-    writes: &'a [Slice],
+    reads: Slices<'a>,
+    writes: Slices<'a>,
 }
+
+/// Slices, and the blocks of memory that their lanes number.
+pub(crate) type Slices<'a> = (&'a [Arena], &'a [Slice]);
 
 impl<'a> Operands<'a> {
     /// # Safety
-    /// As long as the result lives, nobody writes the bytes of `reads`, nobody else touches those of `writes`, and the
-    /// two do not overlap.
-    pub(crate) unsafe fn new(arenas: &'a [Arena], reads: &'a [Slice], writes: &'a [Slice]) -> Self {
-        Operands { arenas, reads, writes }
+    /// As long as the result lives, nobody writes the bytes of `reads`, nobody else touches those of `writes` that the
+    /// words name, and the two do not overlap.
+    pub(crate) unsafe fn new(reads: Slices<'a>, writes: Slices<'a>) -> Self {
+        Operands { reads, writes }
     }
 
     fn read(&self, index: usize) -> &'a [u8] {
-        let slice = self.reads[index];
+        let (blocks, slices) = self.reads;
+        let slice = slices[index];
         // SAFETY: nobody writes it, by the promise of `new`.
-        unsafe { self.arenas[slice.lane as usize].shared(slice) }
+        unsafe { blocks[slice.lane as usize].shared(slice) }
     }
 
-    fn write(&mut self, index: usize) -> &mut [u8] {
-        let slice = self.writes[index];
+    /// A run of `bytes` bytes, from byte `start` of a written slice on. No more: other lanes fetch into the rest.
+    fn write(&mut self, index: usize, start: usize, bytes: usize) -> &mut [u8] {
+        let (blocks, slices) = self.writes;
+        let slice = slices[index];
+        let run = Slice { offset: slice.offset + start as u64, bytes: bytes as u64, ..slice };
+        assert!(run.end() <= slice.end(), "{run} is outside {slice}");
         // SAFETY: nobody else touches it, by the promise of `new`, and `&mut self` makes this the only one of ours.
-        unsafe { self.arenas[slice.lane as usize].part(slice) }
+        unsafe { blocks[slice.lane as usize].part(run) }
     }
 }
 
-/// Executes the movement that `words` describe.
+/// Moves the pieces that `words` describe.
 pub(crate) fn execute(words: &[u64], operands: &mut Operands<'_>) {
     let mut rest = words;
     while let Some((piece, after)) = Frozen::take(rest) {
@@ -113,7 +74,7 @@ impl<'a> Frozen<'a> {
     fn take(words: &'a [u64]) -> Option<(Frozen<'a>, &'a [u64])> {
         let (&head, rest) = words.split_first_chunk()?;
         let [write, parts, run, rank] = head.map(|word| word as usize);
-        assert!(rank <= MAX_RANK, "a movement's words are those of `encode`");
+        assert!(rank <= MAX_RANK, "the words are those of `Piece::encode`");
         let (extents, rest) = rest.split_at(rank);
         let (places, rest) = rest.split_at(rank + 1 + parts * (rank + 2));
         let extents = extents.iter().map(|&extent| extent as usize).collect();
@@ -138,7 +99,7 @@ impl<'a> Frozen<'a> {
             let (read, from) = self.part_at(0, index);
             let source = &operands.read(read)[from..from + self.run];
             let to = self.target_at(index);
-            operands.write(self.write)[to..to + self.run].copy_from_slice(source);
+            operands.write(self.write, to, self.run).copy_from_slice(source);
         });
     }
 
@@ -153,7 +114,7 @@ impl<'a> Frozen<'a> {
                     &operands.read(read)[from + start..from + start + bytes]
                 };
                 let sum = tree.sum(bytes / 4, self.parts, part);
-                let target = &mut operands.write(self.write)[to + start..to + start + bytes];
+                let target = operands.write(self.write, to + start, bytes);
                 for (bytes, value) in target.as_chunks_mut().0.iter_mut().zip(sum) {
                     *bytes = value.to_ne_bytes();
                 }
@@ -170,7 +131,7 @@ fn offset(place: &[u64], index: &[usize]) -> usize {
 const CHUNK: usize = 256;
 
 /// Levels of the largest tree.
-const LEVELS: usize = 16;
+const LEVELS: usize = MAX_PARTS.ilog2() as usize + 1;
 
 /// Sums of complete subtrees on the way to the root, larger ones first.
 struct Tree {

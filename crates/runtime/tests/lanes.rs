@@ -1,10 +1,12 @@
-//! Several lanes: waits, movements, panics, and tensors in tiles.
+//! Several lanes: waits, movements, panics, tensors in tiles, arguments and results.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use phalanx_ir::{DType, TensorType};
-use phalanx_program::{Builder, Draft, Port, PortKind, PortTile, Program, RECEIVE, Slice, Wait};
+use phalanx_program::{
+    Builder, Draft, Port, PortKind, PortTile, Program, RECEIVE, Slice, Wait, feeds, fetches,
+};
 use phalanx_runtime::{Args, Kernels, Piece, Replay, Tile};
 
 fn slice(lane: u32, offset: u64) -> Slice {
@@ -110,7 +112,10 @@ fn lanes_see_what_they_waited_for_and_overwrite_nothing_too_early() {
             let mut own: Vec<u64> = (0..8 * u64::from(lanes)).map(|i| i * i + 1).collect();
             let bytes: Vec<u8> = own.iter().flat_map(|value| value.to_ne_bytes()).collect();
             replay.write("own", &bytes).expect("the port is there");
-            (0..runs).for_each(|_| replay.run());
+            match spins {
+                0 => (0..runs).for_each(|_| replay.run().expect("it completes")),
+                _ => overlap(&mut replay, runs as u64),
+            }
             ring_reference(lanes as usize, rounds as usize, runs, &mut own);
             let bytes: Vec<u8> = own.iter().flat_map(|value| value.to_ne_bytes()).collect();
             assert_eq!(
@@ -119,6 +124,31 @@ fn lanes_see_what_they_waited_for_and_overwrite_nothing_too_early() {
                 "{lanes} lanes, {spins} spins"
             );
         }
+    }
+}
+
+/// Runs with as many in flight as can be.
+fn overlap(replay: &mut Replay<Mix>, runs: u64) {
+    for run in 0..runs {
+        assert_eq!(replay.launch(), run);
+        if run > 0 {
+            replay.wait(run - 1).expect("it completes");
+        }
+    }
+    replay.wait(runs - 1).expect("it completes");
+}
+
+#[test]
+fn both_doors_leave_the_same_bytes() {
+    for lanes in 2..=5 {
+        let [replayed, immediate] = [false, true].map(|immediate| {
+            let mut replay = Replay::new(ring(lanes, 7), (0..lanes).map(|_| Mix).collect(), 0);
+            replay.go_immediate(immediate);
+            (0..5).for_each(|_| replay.run().expect("it completes"));
+            replay.read("own").expect("the port is there").into_owned()
+        });
+        assert_eq!(replayed, immediate, "{lanes} lanes");
+        assert!(replayed.iter().any(|&byte| byte != 0), "something was mixed");
     }
 }
 
@@ -177,7 +207,7 @@ fn a_sum_over_lanes_is_the_same_tree_on_all_of_them() {
         let bytes: Vec<u8> = x.iter().flat_map(|value| value.to_ne_bytes()).collect();
         replay.write("x", &bytes).expect("the port is there");
         for run in 0..50 {
-            replay.run();
+            replay.run().expect("it completes");
             x.iter_mut().for_each(|value| *value *= 2.0);
             let column = |col: usize| (0..lanes).map(|lane| x[16 * lane + col]).collect::<Vec<_>>();
             let sums: Vec<u8> = (0..16).flat_map(|col| tree_sum(&column(col)).to_ne_bytes()).collect();
@@ -193,13 +223,15 @@ fn a_sum_over_lanes_is_the_same_tree_on_all_of_them() {
 #[test]
 fn an_observer_sees_every_operation_of_every_lane_once() {
     let mut replay = Replay::new(all_reduce(4), (0..4).map(|_| Double).collect(), 0);
-    let seen: Vec<_> = (0..8).map(|_| AtomicU64::new(0)).collect();
-    for _ in 0..10 {
-        replay.run_observed(|position, execute| {
-            execute();
-            seen[position].fetch_add(1, Relaxed);
-        });
-    }
+    let seen: Arc<[_]> = (0..8).map(|_| AtomicU64::new(0)).collect();
+    let counts = Arc::clone(&seen);
+    replay.observe(Some(Arc::new(move |position: usize, execute: &mut dyn FnMut()| {
+        execute();
+        counts[position].fetch_add(1, Relaxed);
+    })));
+    (0..10).for_each(|_| replay.run().expect("it completes"));
+    replay.observe(None);
+    replay.run().expect("it completes");
     assert_eq!(seen.iter().map(|count| count.load(Relaxed)).collect::<Vec<_>>(), [10; 8]);
 }
 
@@ -217,20 +249,20 @@ impl Kernels for Fragile {
 }
 
 #[test]
-fn a_panic_ends_the_run_on_the_caller_and_the_next_run_is_whole() {
+fn a_panic_fails_the_run_and_the_next_run_is_whole() {
     for broken in 0..4 {
         let kernels = (0..4).map(|_| Fragile::default()).collect();
         let mut replay = Replay::new(all_reduce(4), kernels, if broken % 2 == 0 { 0 } else { 300 });
-        replay.run();
+        replay.run().expect("it completes");
         for _ in 0..20 {
             replay.kernels()[broken].armed.store(true, Relaxed);
-            let panic = catch_unwind(AssertUnwindSafe(|| replay.run())).expect_err("the lane breaks");
-            assert_eq!(panic.downcast_ref::<&str>(), Some(&"this lane breaks"), "lane {broken}");
+            let fault = replay.run().expect_err("the lane breaks");
+            assert!(fault.to_string().ends_with("failed: this lane breaks"), "lane {broken}: {fault}");
             replay.kernels()[broken].armed.store(false, Relaxed);
         }
         let ones: Vec<u8> = [1f32; 64].iter().flat_map(|value| value.to_ne_bytes()).collect();
         replay.write("x", &ones).expect("the port is there");
-        replay.run();
+        replay.run().expect("it completes");
         let sums: Vec<u8> = [8f32; 64].iter().flat_map(|value| value.to_ne_bytes()).collect();
         assert_eq!(*replay.read("sum").expect("the port is there"), sums, "after lane {broken} broke");
     }
@@ -256,7 +288,7 @@ fn lanes_without_operations_take_part() {
     let mut replay = Replay::new(program, vec![Double, Double, Double], 0);
     let ones: Vec<u8> = [1f32; 48].iter().flat_map(|value| value.to_ne_bytes()).collect();
     replay.write("x", &ones).expect("the port is there");
-    (0..3).for_each(|_| replay.run());
+    (0..3).for_each(|_| replay.run().expect("it completes"));
     let expected = [[1f32; 16], [8f32; 16], [1f32; 16]];
     let expected: Vec<u8> = expected.as_flattened().iter().flat_map(|value| value.to_ne_bytes()).collect();
     assert_eq!(*replay.read("x").expect("the port is there"), expected);
@@ -328,4 +360,49 @@ fn tiles_are_filled_in_place_and_the_first_mirror_is_read() {
     replay.fill_tiles("cut", fill).expect("the port is there");
     let expected: Vec<u8> = (0..4).flat_map(|row| (0..6).map(move |col| 10 * row + col)).collect();
     assert_eq!(*replay.read("cut").expect("the port is there"), expected, "lane 2 has only mirrors");
+}
+
+/// Each lane moves its tile of the input on to the next one, whose tile of the output it is.
+fn passing(lanes: u32) -> Program {
+    let (input, output) = (rows("in", lanes, 0, DType::F32), rows("out", lanes, 64, DType::F32));
+    // Mirrors on the last lane, which are never written.
+    let mut tiles = output.tiles.clone();
+    tiles.extend(output.tiles.iter().map(|tile| PortTile { slice: slice(lanes - 1, 128), ..tile.clone() }));
+    let ports = [Port { kind: PortKind::Input, ..input }, Port { kind: PortKind::Output, tiles, ..output }];
+    let (feeds, fetches) = (feeds(&ports, lanes as usize), fetches(&ports, lanes as usize));
+    let mut builder = Builder::new("passing");
+    ports.into_iter().for_each(|port| builder.port(port));
+    for lane in 0..lanes {
+        builder.lane(lane, 192);
+        feeds[lane as usize].iter().for_each(|feed| builder.operation(feed.draft()));
+        let before = (lane + lanes - 1) % lanes;
+        builder.operation(Draft {
+            kernel: RECEIVE,
+            words: &whole_tile(1),
+            reads: &[slice(before, 0)],
+            writes: &[slice(lane, 64)],
+            scratch: Slice { lane, ..Slice::default() },
+            waits: &[Wait { lane: before, position: 0 }],
+            ..Draft::default()
+        });
+        fetches[lane as usize].iter().for_each(|fetch| builder.operation(fetch.draft()));
+    }
+    builder.finish().expect("the lanes are sound")
+}
+
+#[test]
+fn arguments_reach_all_lanes_and_results_come_from_the_first_mirrors() {
+    for lanes in [2, 3, 8] {
+        let program = passing(lanes);
+        let carried: Vec<_> = program.operations().iter().map(|op| program.carried(op).len()).collect();
+        assert_eq!(carried, [1, 0, 0].repeat(lanes as usize), "a feed waits for the reader of its tile");
+        let mut replay = Replay::new(program, (0..lanes).map(|_| Nothing).collect(), 0);
+        for run in 0..50u8 {
+            let bytes: Vec<u8> = (0..64 * lanes).map(|i| (i * 7) as u8 ^ run).collect();
+            replay.write("in", &bytes).expect("the port is there");
+            replay.run().expect("it completes");
+            let (last, rest) = (&bytes[bytes.len() - 64..], &bytes[..bytes.len() - 64]);
+            assert_eq!(*replay.read("out").expect("the port is there"), [last, rest].concat(), "run {run}");
+        }
+    }
 }

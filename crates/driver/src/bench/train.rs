@@ -107,13 +107,13 @@ pub fn train(bench: &TrainBench) -> Result<TrainResult, Error> {
     let mut trainer = Trainer::with_settings(&graph, &settings)?;
     let peak_before = fma_peak(bench.cores);
     for step in 0..bench.warmup_steps {
-        timed_step(&mut trainer, bench, step, &mut Profile::default())?;
+        timed_step(&mut trainer, bench, step)?;
     }
-    let mut profile = Profile::default();
+    let profile = trainer.session_mut().profile();
     let (mut seconds, mut loss) = (Vec::new(), f32::NAN);
     for step in 0..bench.steps.max(1) {
         let taken;
-        (taken, loss) = timed_step(&mut trainer, bench, bench.warmup_steps + step, &mut profile)?;
+        (taken, loss) = timed_step(&mut trainer, bench, bench.warmup_steps + step)?;
         seconds.push(taken);
     }
     let peak = fma_peak(bench.cores).max(peak_before);
@@ -137,12 +137,7 @@ pub fn train(bench: &TrainBench) -> Result<TrainResult, Error> {
 }
 
 /// One step on fresh random tokens: its seconds and its loss.
-fn timed_step(
-    trainer: &mut Trainer,
-    bench: &TrainBench,
-    step: usize,
-    profile: &mut Profile,
-) -> Result<(f64, f32), Error> {
+fn timed_step(trainer: &mut Trainer, bench: &TrainBench, step: usize) -> Result<(f64, f32), Error> {
     let draw = |stream: u64| -> Vec<i64> {
         let pick = |index| random::derive(step as u64, stream, index) % bench.vocab as u64;
         (0..(bench.batch * bench.context) as u64).map(|index| pick(index) as i64).collect()
@@ -151,14 +146,14 @@ fn timed_step(
     let start = Instant::now();
     trainer.session_mut().feed("tokens", &tokens)?;
     trainer.session_mut().feed("targets", &targets)?;
-    let loss = trainer.run(1e-3, Some(profile))?.loss;
+    let loss = trainer.run(1e-3)?.loss;
     Ok((start.elapsed().as_secs_f64(), loss))
 }
 
 fn kernel_times(profile: &Profile, trainer: &Trainer) -> Vec<KernelTime> {
     let sums = profile.by_kernel(trainer.session().program());
     let all: f64 = sums.iter().map(|(_, seconds)| seconds).sum();
-    let runs = profile.runs.max(1) as f64;
+    let runs = profile.runs().max(1) as f64;
     let time = |(kernel, seconds): (String, f64)| KernelTime {
         kernel,
         ms: 1e3 * seconds / runs,

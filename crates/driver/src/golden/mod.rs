@@ -130,7 +130,7 @@ impl Case {
         for (slot, tensor) in &self.output_grads {
             feed(&mut session, &format!("{slot}.given"), tensor)?;
         }
-        session.run();
+        session.run()?;
         let outputs = self.outputs.iter().map(|(slot, expected)| (format!("{slot}.out"), expected));
         let gradients = self.input_grads.iter().map(|(slot, expected)| (format!("{slot}.grad"), expected));
         for (name, expected) in outputs.chain(gradients) {

@@ -127,6 +127,8 @@ pub struct TrainConfig {
     pub cores_per_device: usize,
     /// `strict`: a plan that would change the bits is refused; `free`: it is not.
     pub bits: Bits,
+    /// Whether every operation goes through the runtime's immediate door: the same bits, slower.
+    pub immediate: bool,
     /// Leaves of sums over rows.
     pub leaves_batch: usize,
     /// Leaves of sums over features.
@@ -172,6 +174,7 @@ impl Default for TrainConfig {
             cores: 0,
             cores_per_device: 0,
             bits: Bits::Strict,
+            immediate: false,
             leaves_batch: DEFAULT_LEAVES.batch,
             leaves_feature: DEFAULT_LEAVES.feature,
             leaves_sequence: DEFAULT_LEAVES.sequence,
@@ -258,6 +261,7 @@ impl TrainConfig {
             seed: self.seed,
             cores: self.device_cores(plan.mesh.devices()),
             free_bits: self.bits == Bits::Free,
+            immediate: self.immediate,
             plan,
             ..Settings::new(Goal::Train(self.optimizer()?))
         })

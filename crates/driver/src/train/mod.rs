@@ -4,6 +4,7 @@ mod config;
 
 pub use config::{Bits, ConfigError, OptimizerKind, TrainConfig};
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Instant;
 
@@ -64,7 +65,14 @@ pub struct Run {
     losses: Vec<f32>,
     seconds: f64,
     profile: Profile,
+    /// Steps to do.
+    steps: u64,
+    /// Steps that have been launched and not reported, oldest first.
+    in_flight: VecDeque<u64>,
 }
+
+/// Steps launched before the oldest of them is waited for.
+const AHEAD: usize = 2;
 
 impl Run {
     /// Reads the data and compiles the model.
@@ -75,12 +83,24 @@ impl Run {
         data.check(context)?;
         let graph = model.training_graph(config.batch, context)?;
         let settings = config.settings(&graph)?;
-        let trainer = Trainer::with_settings(&graph, &settings)?;
+        let mut trainer = Trainer::with_settings(&graph, &settings)?;
         let size = config.batch * context;
         let rate = config.learning_rate();
-        let (losses, profile) = (Vec::with_capacity(config.steps.min(1 << 20) as usize), Profile::default());
-        let (tokens, targets) = (vec![0; size], vec![0; size]);
-        Ok(Run { config, model, data, trainer, rate, tokens, targets, losses, seconds: 0.0, profile })
+        let profile = trainer.session_mut().profile();
+        Ok(Run {
+            steps: config.steps,
+            losses: Vec::with_capacity(config.steps.min(1 << 20) as usize),
+            tokens: vec![0; size],
+            targets: vec![0; size],
+            seconds: 0.0,
+            in_flight: VecDeque::with_capacity(AHEAD),
+            config,
+            model,
+            data,
+            trainer,
+            rate,
+            profile,
+        })
     }
 
     /// The configuration.
@@ -113,22 +133,25 @@ impl Run {
         &self.losses
     }
 
-    /// Whether all steps are done.
+    /// Whether all steps are done, or all that were launched before [`Run::stop`].
     pub fn is_done(&self) -> bool {
-        self.trainer.steps() >= self.config.steps
+        self.losses.len() as u64 >= self.steps
     }
 
-    /// Does one step.
+    /// Launches no more steps; those that have been launched are still done.
+    pub fn stop(&mut self) {
+        self.steps = self.trainer.steps();
+    }
+
+    /// Waits for the next step. Steps are launched ahead, so that the devices never wait for the host.
     pub fn step(&mut self) -> Result<Report, Error> {
         let start = Instant::now();
-        let step = self.trainer.steps();
-        let context = self.tokens.len() / self.config.batch;
-        self.data.batch(step, self.config.batch, context, &mut self.tokens, &mut self.targets);
-        let session = self.trainer.session_mut();
-        session.feed("tokens", &self.tokens)?;
-        session.feed("targets", &self.targets)?;
-        let lr = self.rate.at(step);
-        let result = self.trainer.run(lr, Some(&mut self.profile))?;
+        while self.in_flight.len() < AHEAD && self.trainer.steps() < self.steps.max(1) {
+            self.launch()?;
+        }
+        let step = self.losses.len() as u64;
+        let run = self.in_flight.pop_front().ok_or(Error::NoStep { steps: self.steps })?;
+        let result = self.trainer.wait(run)?;
         if !result.loss.is_finite() {
             return Err(Error::Diverged { loss: result.loss, step: step + 1 });
         }
@@ -136,13 +159,20 @@ impl Run {
         self.seconds += seconds;
         self.losses.push(result.loss);
         let tokens_per_s = self.tokens.len() as f64 / seconds;
-        Ok(Report {
-            step: step + 1,
-            loss: result.loss,
-            tokens_per_s,
-            lr,
-            gradient_norm: result.gradient_norm,
-        })
+        let (loss, lr, gradient_norm) = (result.loss, self.rate.at(step), result.gradient_norm);
+        Ok(Report { step: step + 1, loss, tokens_per_s, lr, gradient_norm })
+    }
+
+    fn launch(&mut self) -> Result<(), Error> {
+        let step = self.trainer.steps();
+        let context = self.tokens.len() / self.config.batch;
+        self.data.batch(step, self.config.batch, context, &mut self.tokens, &mut self.targets);
+        let session = self.trainer.session_mut();
+        session.feed("tokens", &self.tokens)?;
+        session.feed("targets", &self.targets)?;
+        let run = self.trainer.launch(self.rate.at(step))?;
+        self.in_flight.push_back(run);
+        Ok(())
     }
 
     /// Writes the weights as a Hugging Face directory.
@@ -160,7 +190,7 @@ impl Run {
         let matmul: f64 =
             by_kernel.iter().filter(|(name, _)| name == "matmul").map(|(_, seconds)| seconds).sum();
         Ok(Summary {
-            steps: self.trainer.steps(),
+            steps: self.losses.len() as u64,
             loss: last.iter().sum::<f32>() / last.len().max(1) as f32,
             entropy: self.data.entropy(),
             parameters: self.model.parameters(),

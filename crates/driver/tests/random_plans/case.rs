@@ -58,7 +58,7 @@ impl Case {
         for leaf in leaves {
             self.feed(&mut session, leaf);
         }
-        session.run();
+        session.run().expect("the run completes");
         let name = |value: ValueId| self.model.values()[value].name.clone();
         let params = self.model.leaves(|op| matches!(op, Op::Param(_))).map(|param| name(param) + ".grad");
         let outputs = self.model.outputs().iter().map(|&output| name(output));

@@ -1,5 +1,7 @@
 //! Movements against a naive reference: element by element, tree by recursion.
 
+use phalanx_program::rect::Tile;
+
 use super::*;
 
 /// A small generator, so that the cases are the same every time.
@@ -103,7 +105,7 @@ fn check(rng: &mut Rng, rank: usize, parts: usize, element: usize) {
     let mut words = Vec::new();
     piece.encode(&mut words);
     // SAFETY: the arenas are this test's, each tile has its own, and nothing else is borrowed.
-    let mut operands = unsafe { Operands::new(&arenas, &slices[1..], &slices[..1]) };
+    let mut operands = unsafe { Operands::new((&arenas, &slices[1..]), (&arenas, &slices[..1])) };
     execute(&words, &mut operands);
 
     let mut expected = before;
@@ -154,7 +156,7 @@ fn long_runs_are_summed_in_chunks() {
         Piece { element: 4, rect: rect.tile(), target: (0, rect.tile()), parts: &sources }.encode(&mut words);
         assert_eq!(words.len(), 5 + 2 * parts, "one run, no dimensions");
         // SAFETY: as above.
-        execute(&words, &mut unsafe { Operands::new(&arenas, &slices[1..], &slices[..1]) });
+        execute(&words, &mut unsafe { Operands::new((&arenas, &slices[1..]), (&arenas, &slices[..1])) });
         let float = |lane: usize, i: usize| {
             let bytes = &arenas[lane].get(slices[lane])[4 * i..4 * i + 4];
             f32::from_ne_bytes(bytes.try_into().expect("four bytes"))
@@ -199,7 +201,7 @@ fn several_pieces_make_several_tiles() {
     let reads = [slices[1], slices[3], target];
     let writes = [slices[0], Slice { lane: 4, offset: 64, bytes: 2 }];
     // SAFETY: as above.
-    execute(&words, &mut unsafe { Operands::new(&arenas, &reads, &writes) });
+    execute(&words, &mut unsafe { Operands::new((&arenas, &reads), (&arenas, &writes)) });
     assert_eq!(arenas[0].get(writes[0]), [9, 10, 11, 12]);
     assert_eq!(arenas[4].get(writes[1]), [5, 6]);
 }

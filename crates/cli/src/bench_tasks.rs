@@ -1,0 +1,187 @@
+//! `phalanx bench tasks`: what a task costs our executor, and how short it may be.
+
+use phalanx::bench::tasks::{
+    self, DoorCost, FlowKind, FlowResult, Parts, Pattern, Shape, Spread, TasksBench,
+};
+use phalanx::bench::tasks::{GraphResult, TasksError};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::flags::MOST_CORES;
+use crate::output;
+use crate::step::at_least_one;
+
+/// Time graphs of small tasks, replayed and spawned one by one.
+///
+/// A graph is rows of tasks; patterns, those of Task Bench, say which tasks of the row before a task reads. Per graph:
+/// the time of a run with empty bodies divided by its tasks, and METG, the shortest body with which half or three
+/// quarters of the time are spent in bodies. With two processors even one that does everything alone comes close to
+/// half; three quarters need both. Then what the parts of the executor cost by themselves.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  phalanx bench tasks --patterns stencil_1d,fft --widths 2 --json
+  phalanx bench tasks --compile --operations 100000")]
+pub struct TasksArgs {
+    /// Patterns: trivial, no_comm, tree, stencil_1d, fft, random_nearest, spread, all_to_all [default: all]
+    #[arg(long, alias = "pattern", value_name = "P,..", value_delimiter = ',')]
+    patterns: Vec<Pattern>,
+    /// Tasks in a row
+    #[arg(long, alias = "width", value_name = "N,..", value_delimiter = ',', default_value = "2,8",
+        value_parser = at_least_one)]
+    widths: Vec<usize>,
+    /// Rows
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = at_least_one)]
+    steps: usize,
+    /// Processors of the runtime, a thread each
+    #[arg(long, alias = "workers", value_name = "N", default_value = "2", value_parser = processors)]
+    processors: u32,
+    /// How often a graph is timed, at most; long runs less often
+    #[arg(long, value_name = "N", default_value = "49", value_parser = at_least_one)]
+    repeat: usize,
+    /// Replay one graph with bodies of --grain iterations and print the median as one line of JSON; other systems
+    /// are asked for the same
+    #[arg(long)]
+    point: bool,
+    /// Iterations of each body
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "point")]
+    grain: u64,
+    /// Time how flows are checked and frozen instead
+    #[arg(long, conflicts_with = "point")]
+    compile: bool,
+    /// Operations of those flows
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1000,10000,100000,1000000",
+        value_parser = at_least_one, requires = "compile")]
+    operations: Vec<usize>,
+    /// Print lines of JSON: one a graph, then one for the parts; with --compile one a flow
+    #[arg(long)]
+    json: bool,
+}
+
+fn processors(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(count) if (1..=MOST_CORES as u32).contains(&count) => Ok(count),
+        _ => Err(format!("it must be a whole number from 1 to {MOST_CORES}")),
+    }
+}
+
+impl From<TasksError> for Failure {
+    fn from(error: TasksError) -> Self {
+        Failure::Run(error.to_string())
+    }
+}
+
+/// Runs the measurement that is asked for.
+pub fn run(args: &TasksArgs) -> Result<(), Failure> {
+    let patterns = if args.patterns.is_empty() { &Pattern::ALL[..] } else { &args.patterns };
+    let bench = TasksBench { processors: args.processors, repeat: args.repeat };
+    match (args.point, args.compile) {
+        (true, _) => point(args, patterns, &bench),
+        (_, true) => compile(args),
+        _ => graphs(args, patterns, &bench),
+    }
+}
+
+fn point(args: &TasksArgs, patterns: &[Pattern], bench: &TasksBench) -> Result<(), Failure> {
+    let (&[pattern], &[width]) = (patterns, &args.widths[..]) else {
+        return Err(Failure::Input(format!(
+            "--point is about one graph, not {} and {}; give one of each",
+            output::count(patterns.len(), "pattern"),
+            output::count(args.widths.len(), "width")
+        )));
+    };
+    output::json(&bench.point(Shape { pattern, width, steps: args.steps }, args.grain)?)
+}
+
+fn graphs(args: &TasksArgs, patterns: &[Pattern], bench: &TasksBench) -> Result<(), Failure> {
+    let iteration_seconds = tasks::calibrate();
+    if !args.json {
+        print_head(args, iteration_seconds)?;
+    }
+    for &pattern in patterns {
+        for &width in &args.widths {
+            let shape = Shape { pattern, width, steps: args.steps };
+            let result = bench.graph(shape, iteration_seconds)?;
+            match args.json {
+                true => print_json(args, shape, &result)?,
+                false => print_graph(shape, &result)?,
+            }
+        }
+    }
+    let parts = bench.parts()?;
+    if args.json { output::json(&json!({ "parts": parts })) } else { print_parts(&parts) }
+}
+
+fn print_head(args: &TasksArgs, iteration_seconds: f64) -> Result<(), Failure> {
+    let processors = output::count(args.processors as usize, "processor");
+    output::line(format!(
+        "{processors}, {}, {:.2} ns an iteration; medians of up to {} (best in brackets), METG in us",
+        output::count(args.steps, "step"),
+        iteration_seconds * 1e9,
+        output::count(args.repeat, "run")
+    ))?;
+    let [half, most] = tasks::SHARES.map(|share| format!("METG({:.0} %)", 100.0 * share));
+    let door = format!("{:>20}{half:>12}{most:>12}", "ns per empty task");
+    output::line(format!("{:22}{:>44}{:>44}", "", "replayed", "spawned one by one"))?;
+    output::line(format!("{:16}{:>6}{door}{door}", "pattern", "width"))
+}
+
+fn print_graph(shape: Shape, result: &GraphResult) -> Result<(), Failure> {
+    let metg = |us: Option<f64>| us.map_or("-".into(), |us| format!("{us:.3}"));
+    let door = |cost: &DoorCost| {
+        let (half, most) = (metg(cost.metg50_us), metg(cost.metg75_us));
+        format!("{:>20}{half:>12}{most:>12}", spread(cost.empty_ns))
+    };
+    let (replay, immediate) = (door(&result.replay), door(&result.immediate));
+    output::line(format!("{:16}{:>6}{replay}{immediate}", shape.pattern.name(), shape.width))
+}
+
+fn print_json(args: &TasksArgs, shape: Shape, result: &GraphResult) -> Result<(), Failure> {
+    output::json(&json!({
+        "pattern": shape.pattern.name(), "width": shape.width, "steps": shape.steps,
+        "processors": args.processors, "replay": result.replay, "immediate": result.immediate,
+    }))
+}
+
+fn spread(Spread { median, best }: Spread) -> String {
+    format!("{median:.1} ({best:.1})")
+}
+
+fn print_parts(parts: &Parts) -> Result<(), Failure> {
+    for (text, part, unit) in [
+        ("a task of a chain of 1024, a gate each", parts.chain_ns, "ns"),
+        ("a task of a chain of 1024, fused", parts.fused_chain_ns, "ns"),
+        ("launch of an empty graph until its end", parts.empty_graph_us, "us"),
+        ("launch of a graph of one task until its end", parts.one_task_graph_us, "us"),
+        ("a spawned task that waits for nothing", parts.spawn_ns, "ns"),
+        ("an event: create, trigger, look", parts.event_ns, "ns"),
+    ] {
+        output::line(format!("{text:46}{:>20} {unit}", spread(part)))?;
+    }
+    Ok(())
+}
+
+fn compile(args: &TasksArgs) -> Result<(), Failure> {
+    if !args.json {
+        output::line(format!(
+            "{:10}{:>12}{:>12}{:>22}{:>18}",
+            "flow", "operations", "segments", "ms (best)", "ns an operation"
+        ))?;
+    }
+    for flow in FlowKind::ALL {
+        for &operations in &args.operations {
+            let result = tasks::freeze(flow, operations)?;
+            if args.json {
+                output::json(&result)?;
+                continue;
+            }
+            let FlowResult { segments, ms: Spread { median, best }, ns_per_operation, .. } = result;
+            let ms = format!("{median:.3} ({best:.3})");
+            output::line(format!(
+                "{:10}{operations:>12}{segments:>12}{ms:>22}{ns_per_operation:>18.1}",
+                flow.name()
+            ))?;
+        }
+    }
+    Ok(())
+}

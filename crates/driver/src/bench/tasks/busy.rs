@@ -1,0 +1,27 @@
+//! The body of every task: a number of dependent multiply-adds, the same loop in every measured system.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+/// Keeps the core busy for `grain` iterations of one chain, in which each needs the one before; 0 does nothing.
+pub fn busy(grain: u64) {
+    let mut x = 2.0f64;
+    for _ in 0..grain {
+        // Tends to one, far from the slow numbers near zero and from infinity.
+        x = x * 0.999_999 + 0.000_001;
+    }
+    black_box(x);
+}
+
+/// Seconds that one iteration of [`busy`] takes alone on a core: the best of several runs, which is what remains when
+/// nothing disturbs.
+pub fn calibrate() -> f64 {
+    const ITERATIONS: u64 = 200_000;
+    const ROUNDS: usize = 64;
+    let run = || {
+        let start = Instant::now();
+        busy(black_box(ITERATIONS));
+        start.elapsed().as_secs_f64()
+    };
+    (0..ROUNDS).map(|_| run()).fold(f64::INFINITY, f64::min) / ITERATIONS as f64
+}

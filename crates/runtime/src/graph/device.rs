@@ -1,0 +1,96 @@
+//! Operations that leave work on a device: issued early, complete late.
+//!
+//! An ordered step is issued when its gate opens: its lane waits for the tokens of its predecessors on the same device,
+//! its body enqueues, a token is recorded, and its early successors are released while the device is still busy. What
+//! needs the effects themselves is released when the token fires. Every run has a lane of its own on each device, given
+//! back when the run ends, so runs wait for nothing of each other's.
+
+use std::sync::Arc;
+
+use phalanx_program::flow::Regime;
+
+use crate::device::Token;
+use crate::fault::Outcome;
+use crate::processor::{Attached, Processor};
+
+use super::Inner;
+use super::block::Block;
+use super::executor::Announced;
+use super::release::Release;
+
+impl Announced {
+    /// Whether the device may be given more.
+    pub(super) fn has_credit(&self) -> bool {
+        self.graph.processors[self.place as usize].device.get().is_none_or(Attached::has_credit)
+    }
+}
+
+impl Release<'_> {
+    /// Runs the leaves of a segment and issues its last step; how many bodies those were.
+    pub(super) fn issue(&mut self, processor: &Processor, segment: u32) -> u32 {
+        let (graph, block) = (self.graph, self.block);
+        let (first, end) = graph.steps_of(segment);
+        let last = end - 1;
+        let mut poisoned = block.is_poisoned(segment);
+        for step in first..last {
+            poisoned = poisoned || graph.call_leaf(block, processor, step, None).is_err();
+            self.early(step, poisoned);
+            self.complete(step, poisoned);
+        }
+        let place = graph.flow.segments()[segment as usize].processor;
+        let token = if poisoned { None } else { graph.issue(block, processor, place, last) };
+        self.early(last, token.is_none());
+        let (graph, block) = (Arc::clone(graph), Arc::clone(block));
+        match (token, processor.device.get()) {
+            (Some(token), Some(attached)) => {
+                attached.take_credit();
+                let fired = move |outcome| Inner::fired(&graph, &block, place, last, outcome);
+                attached.device.when_fired(token, Box::new(fired));
+            }
+            _ => {
+                self.complete(last, true);
+                Inner::part_done(&graph, &block);
+            }
+        }
+        end - first
+    }
+}
+
+impl Inner {
+    /// Gives the device the work of `step`; the token that tells when it is done, or nothing if the body failed.
+    fn issue(&self, block: &Block, processor: &Processor, place: u32, step: u32) -> Option<Token> {
+        let device = &*processor.device.get()?.device;
+        let lane = block.lane(place, device);
+        for &before in self.flow.tokens().of(step) {
+            device.wait(lane, block.token(before));
+        }
+        self.call_leaf(block, processor, step, Some((device, lane))).ok()?;
+        let ordered = self.flow.steps()[step as usize].regime == Regime::Ordered;
+        let token = if ordered { device.record(lane) } else { device.record_all() };
+        block.set_token(step, token);
+        Some(token)
+    }
+
+    /// The device has done, or failed to do, the work of `step`.
+    fn fired(graph: &Arc<Inner>, block: &Arc<Block>, place: u32, step: u32, outcome: Outcome) {
+        if let Err(fault) = &outcome {
+            block.keep(fault);
+        }
+        Inner::outside(graph, block, |release| release.complete(step, outcome.is_err()));
+        Inner::part_done(graph, block);
+        let processor = &graph.processors[place as usize];
+        processor.device.get().into_iter().for_each(Attached::give_credit);
+        processor.wake();
+    }
+
+    /// Gives back the lanes of a run that has no work left.
+    pub(super) fn give_lanes_back(&self, block: &Block) {
+        for &place in &self.members {
+            if let (Some(lane), Some(attached)) =
+                (block.take_lane(place), self.processors[place as usize].device.get())
+            {
+                attached.device.give_back(lane);
+            }
+        }
+    }
+}

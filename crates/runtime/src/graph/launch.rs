@@ -1,0 +1,348 @@
+//! Starting runs and ending them: which run gets which block, and when.
+//!
+//! A run waits in line until it may have a block: one at a time, a ring of them, or as many as there are runs, as the
+//! flow's mode says. It then waits for its start event and begins.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use phalanx_program::flow::{Flow, Interpolation, Mode, Patch};
+
+use crate::event::Event;
+use crate::fault::Outcome;
+use crate::processor::{breaks_promise, without_promise};
+use crate::sync::lock;
+
+use super::block::Block;
+use super::executor::Announced;
+use super::{Graph, Inner};
+
+/// How a graph is launched.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Launch<'a> {
+    /// What must have happened before anything of the run starts.
+    pub start: Event,
+    /// The events of the flow's inputs; missing ones have happened.
+    pub inputs: &'a [Event],
+    /// The run's own arguments; copied.
+    pub args: &'a [u8],
+    /// The higher one goes first.
+    pub priority: i32,
+}
+
+/// A run that has been launched.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Runs of the graph before it.
+    pub number: u64,
+    /// Triggers when all of it is complete, poisoned if anything was skipped or failed.
+    pub finish: Event,
+    /// The events of the flow's posts.
+    pub posts: Vec<Event>,
+}
+
+/// Why a graph cannot be launched.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LaunchError {
+    /// The graph has been destroyed.
+    #[error("graph {0} has been destroyed; make it again")]
+    Destroyed(String),
+    /// A one-shot graph has been launched before.
+    #[error("graph {0} is one-shot and has been launched before; declare another mode")]
+    Again(String),
+    /// The arguments do not have the size the flow declares.
+    #[error("graph {graph} takes {need} bytes of arguments, not {given}")]
+    Args {
+        /// The graph.
+        graph: String,
+        /// What the flow declares.
+        need: u32,
+        /// What was given.
+        given: usize,
+    },
+    /// More events than the flow has inputs.
+    #[error("graph {graph} has {need} inputs, not {given}")]
+    Inputs {
+        /// The graph.
+        graph: String,
+        /// What the flow declares.
+        need: u32,
+        /// What was given.
+        given: usize,
+    },
+    /// A task that promised not to.
+    #[error("graph {0} is launched by a task that promised not to launch; declare it general")]
+    BrokenPromise(String),
+}
+
+/// A run in line.
+struct Waiting {
+    run: Run,
+    start: Event,
+    inputs: Vec<Event>,
+    args: Vec<u8>,
+    priority: i32,
+}
+
+/// All runs of a graph.
+pub(super) struct Launches {
+    /// Runs so far.
+    launched: u64,
+    /// Runs that have begun, so far.
+    begun: u64,
+    in_flight: u32,
+    line: VecDeque<Waiting>,
+    /// Whether somebody begins runs in line, and will look at the line again.
+    serving: bool,
+    /// Clean blocks of a graph without a ring.
+    free: Vec<Arc<Block>>,
+    blocks: u32,
+    /// By place in the ring: whether the block is clean.
+    clean: Vec<bool>,
+    destroyed: Option<Event>,
+}
+
+impl Launches {
+    pub(super) fn new(ring: usize) -> Launches {
+        Launches {
+            launched: 0,
+            begun: 0,
+            in_flight: 0,
+            line: VecDeque::new(),
+            serving: false,
+            free: Vec::new(),
+            blocks: 0,
+            clean: vec![true; ring],
+            destroyed: None,
+        }
+    }
+
+    /// A block for the next run to begin, if it may.
+    fn take_block(&mut self, graph: &Inner) -> Option<Arc<Block>> {
+        let block = match graph.flow.mode() {
+            Mode::Pipelined { .. } => {
+                let n = self.clean.len();
+                let place = (self.begun % n as u64) as usize;
+                // The run arrives at gates of the block after its own, so that one must be clean as well.
+                if !self.clean[place] || !self.clean[(place + 1) % n] {
+                    return None;
+                }
+                self.clean[place] = false;
+                let block = Arc::clone(&graph.ring[place]);
+                if self.in_flight == 0 {
+                    block.forget_poison();
+                }
+                block
+            }
+            mode => {
+                if self.in_flight > 0 && mode != Mode::Concurrent {
+                    return None;
+                }
+                let new = || Arc::new(Block::new(&graph.flow, self.blocks, false));
+                let block = self.free.pop().unwrap_or_else(new);
+                self.blocks = self.blocks.max(block.place + 1);
+                block
+            }
+        };
+        self.begun += 1;
+        self.in_flight += 1;
+        Some(block)
+    }
+
+    /// The first run in line, with a block, if it may begin.
+    fn next_in_line(&mut self, graph: &Inner) -> Option<(Arc<Block>, Waiting)> {
+        let waiting = self.line.pop_front()?;
+        let Some(block) = self.take_block(graph) else {
+            self.line.push_front(waiting);
+            return None;
+        };
+        Some((block, waiting))
+    }
+}
+
+impl Graph {
+    /// Starts a run, or lets it wait in line.
+    pub fn launch(&self, launch: Launch<'_>) -> Result<Run, LaunchError> {
+        let graph = &self.inner;
+        let Launch { start, inputs, args, priority } = launch;
+        graph.check(&launch)?;
+        let mut launches = lock(&graph.launches);
+        if launches.destroyed.is_some() {
+            return Err(LaunchError::Destroyed(graph.flow.name().into()));
+        }
+        if graph.flow.mode() == Mode::OneShot && launches.launched > 0 {
+            return Err(LaunchError::Again(graph.flow.name().into()));
+        }
+        let posts = (0..graph.flow.n_posts()).map(|_| graph.events.create()).collect();
+        let run = Run { number: launches.launched, finish: graph.events.create(), posts };
+        launches.launched += 1;
+        let later =
+            |start| Waiting { run: run.clone(), start, inputs: inputs.into(), args: args.into(), priority };
+        if graph.flow.mode() == Mode::Serializable && graph.events.outcome(start).is_none() {
+            drop(launches);
+            let (graph, waiting) = (Arc::clone(graph), later(start));
+            self.inner.events.subscribe(start, move |_| Inner::enter_line(&graph, waiting));
+            return Ok(run);
+        }
+        let block = if launches.line.is_empty() { launches.take_block(graph) } else { None };
+        match block {
+            None => launches.line.push_back(later(start)),
+            Some(block) => {
+                drop(launches);
+                Inner::begin(graph, &block, &run, &launch);
+            }
+        }
+        Ok(run)
+    }
+
+    /// Lets the graph be launched no more; triggers when all of its runs are complete.
+    pub fn destroy(&self) -> Result<Event, LaunchError> {
+        let mut launches = lock(&self.inner.launches);
+        if launches.destroyed.is_some() {
+            return Err(LaunchError::Destroyed(self.inner.flow.name().into()));
+        }
+        let done = self.inner.events.create();
+        launches.destroyed = Some(done);
+        let idle = launches.launched == launches.begun && launches.in_flight == 0;
+        drop(launches);
+        if idle {
+            self.inner.tell(done, Ok(()));
+        }
+        Ok(done)
+    }
+}
+
+impl Inner {
+    fn check(&self, launch: &Launch<'_>) -> Result<(), LaunchError> {
+        let graph = || self.flow.name().to_string();
+        let (args, inputs) = (launch.args.len(), launch.inputs.len());
+        if args != self.flow.run_args() as usize {
+            return Err(LaunchError::Args { graph: graph(), need: self.flow.run_args(), given: args });
+        }
+        if inputs > self.flow.n_inputs() as usize {
+            return Err(LaunchError::Inputs { graph: graph(), need: self.flow.n_inputs(), given: inputs });
+        }
+        if breaks_promise() {
+            return Err(LaunchError::BrokenPromise(graph()));
+        }
+        Ok(())
+    }
+
+    fn enter_line(graph: &Arc<Inner>, waiting: Waiting) {
+        lock(&graph.launches).line.push_back(waiting);
+        Inner::serve_line(graph);
+    }
+
+    /// Begins the runs that may. One that ends while it begins calls this again; the call below it on the stack, or on
+    /// another thread, goes on instead, so that a long line costs no stack.
+    fn serve_line(graph: &Arc<Inner>) {
+        let mut launches = lock(&graph.launches);
+        if launches.serving {
+            return;
+        }
+        while let Some((block, waiting)) = launches.next_in_line(graph) {
+            launches.serving = true;
+            drop(launches);
+            let Waiting { run, start, inputs, args, priority } = waiting;
+            Inner::begin(graph, &block, &run, &Launch { start, inputs: &inputs, args: &args, priority });
+            launches = lock(&graph.launches);
+            launches.serving = false;
+        }
+    }
+
+    /// Gives `block` to `run`, which begins when its start event triggers.
+    fn begin(graph: &Arc<Inner>, block: &Arc<Block>, run: &Run, launch: &Launch<'_>) {
+        block.claim(run.number, run.finish, launch.priority, &run.posts);
+        if !graph.flow.args().is_empty() {
+            // SAFETY: this thread has claimed the block, and its run starts below.
+            unsafe { block.set_args(|args| interpolate(args, &graph.flow, launch.args)) };
+        }
+        for input in 0..graph.flow.n_inputs() {
+            let event = launch.inputs.get(input as usize).copied().unwrap_or(Event::NONE);
+            graph.when(event, block, input + 1);
+        }
+        graph.when(launch.start, block, 0);
+    }
+
+    /// Delivers input number `what - 1`, or the start if it is zero, when `event` triggers.
+    fn when(self: &Arc<Inner>, event: Event, block: &Arc<Block>, what: u32) {
+        match self.events.outcome(event) {
+            Some(outcome) => Inner::deliver(self, block, what, &outcome),
+            None => {
+                let (graph, block) = (Arc::clone(self), Arc::clone(block));
+                self.events.subscribe(event, move |outcome| Inner::deliver(&graph, &block, what, outcome));
+            }
+        }
+    }
+
+    fn deliver(graph: &Arc<Inner>, block: &Arc<Block>, what: u32, outcome: &Outcome) {
+        let segments = match what {
+            0 => graph.flow.roots(),
+            input => graph.flow.inputs().of(input - 1),
+        };
+        if let Err(fault) = outcome {
+            block.keep(fault);
+            segments.iter().for_each(|&segment| block.poison(segment));
+        }
+        Inner::outside(graph, block, |release| segments.iter().for_each(|&segment| release.arrive(segment)));
+        if what == 0 {
+            let priority = block.run().priority;
+            for &place in &graph.members {
+                let run = Announced { graph: Arc::clone(graph), block: Arc::clone(block), place, priority };
+                graph.processors[place as usize].announce(run);
+            }
+        }
+        Inner::part_done(graph, block);
+    }
+
+    /// Ends the run of `block`, which has no work left, and begins those that waited for that.
+    pub(super) fn finish(graph: Arc<Inner>, block: Arc<Block>) {
+        let (finish, outcome) = (block.run().finish, block.outcome());
+        graph.give_lanes_back(&block);
+        block.reset(&graph.flow, &graph.n_post);
+        let mut launches = lock(&graph.launches);
+        launches.in_flight -= 1;
+        match launches.clean.get_mut(block.place as usize) {
+            Some(clean) => *clean = true,
+            None => launches.free.push(block),
+        }
+        // Told under the lock: who finds the graph idle finds all of its runs ended.
+        graph.mark(finish, &outcome);
+        if launches.in_flight == 0 && launches.launched == launches.begun {
+            launches.destroyed.iter().for_each(|&destroyed| graph.mark(destroyed, &Ok(())));
+        }
+        drop(launches);
+        without_promise(|| graph.events.run_waiters());
+        Inner::serve_line(&graph);
+    }
+
+    fn mark(&self, event: Event, outcome: &Outcome) {
+        self.events.mark(event, outcome).expect("events of a run are triggered by it alone");
+    }
+}
+
+/// The arguments of all operations for a run with arguments `given`.
+pub(super) fn interpolate(args: &mut [u8], flow: &Flow, given: &[u8]) {
+    if flow.interpolations().is_empty() {
+        return;
+    }
+    args.copy_from_slice(flow.args());
+    for &Interpolation { from, bytes, to, patch } in flow.interpolations() {
+        let given = &given[from as usize..(from + bytes) as usize];
+        let place = &mut args[to as usize..(to + bytes) as usize];
+        match patch {
+            Patch::Overwrite => place.copy_from_slice(given),
+            Patch::AddI64 => add(place, given, |a, b| {
+                i64::from_ne_bytes(a).wrapping_add(i64::from_ne_bytes(b)).to_ne_bytes()
+            }),
+            Patch::AddF64 => {
+                add(place, given, |a, b| (f64::from_ne_bytes(a) + f64::from_ne_bytes(b)).to_ne_bytes())
+            }
+        }
+    }
+}
+
+fn add(place: &mut [u8], given: &[u8], sum: impl Fn([u8; 8], [u8; 8]) -> [u8; 8]) {
+    let (Some(place), Some(&given)) = (place.first_chunk_mut(), given.first_chunk()) else { return };
+    *place = sum(*place, given);
+}

@@ -1,0 +1,299 @@
+//! Graphs: flows bound to processors and functions, replayed run after run.
+//!
+//! A [`Graph`] is made once and launched often. Launching creates no events but the finish event and those of the posts,
+//! builds nothing and, once as many runs have been in flight as will be, allocates nothing: what changes in a run lies in
+//! a [`block::Block`], used again and again. Within a run, operations release each other directly: the last arrival at a
+//! gate puts the segment behind it into its processor's queue, or on the stack of the worker that arrived.
+//! `README.md` in this directory tells the whole protocol and why it neither loses nor repeats anything.
+
+mod block;
+mod device;
+mod executor;
+mod gate;
+mod launch;
+#[cfg(all(test, loom))]
+mod models;
+mod queue;
+mod release;
+mod serial;
+mod stepper;
+
+pub(crate) use executor::{Announced, EXPECTED, Executor};
+pub use launch::{Launch, LaunchError, Run};
+pub use stepper::{Effect, Stepper, Visit};
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use phalanx_program::flow::{DIRECT, Flow, Mode, Regime, Segment};
+
+use crate::event::{Event, Events};
+use crate::fault::Outcome;
+use crate::processor::{Context, Processor, keep_promise, without_promise};
+use crate::runtime::Runtime;
+use crate::sync::{Mutex, thread_local};
+use block::Block;
+use launch::Launches;
+use release::Release;
+
+thread_local! {
+    /// An empty list to use again.
+    static LIST: Cell<Vec<u32>> = const { Cell::new(Vec::new()) };
+}
+
+/// The body of an operation.
+pub type Function = Box<dyn Fn(&Context<'_>) + Send + Sync>;
+
+/// A flow that can be launched. It keeps its runtime alive.
+#[derive(Clone)]
+pub struct Graph {
+    inner: Arc<Inner>,
+    _runtime: Runtime,
+}
+
+/// Why a flow cannot be bound.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GraphError {
+    /// Too few processors were given.
+    #[error("flow {flow} is for {needed} processors and was given {given}; give one for each")]
+    Processors {
+        /// The flow.
+        flow: String,
+        /// How many it needs.
+        needed: u32,
+        /// How many there are.
+        given: usize,
+    },
+    /// An operation leaves work on a device where there is none.
+    #[error(
+        "{operation} of flow {flow} leaves work on the device of processor {processor}, which has none; attach one"
+    )]
+    NoDevice {
+        /// The flow.
+        flow: String,
+        /// The operation.
+        operation: String,
+        /// The processor's number in the flow.
+        processor: u32,
+    },
+    /// An operation's function is not in the table.
+    #[error(
+        "{operation} of flow {flow} calls function {function}, but the table has {given}; add it to the table"
+    )]
+    Function {
+        /// The flow.
+        flow: String,
+        /// The operation.
+        operation: String,
+        /// The function's number.
+        function: u32,
+        /// How many functions there are.
+        given: usize,
+    },
+}
+
+pub(crate) struct Inner {
+    flow: Flow,
+    functions: Vec<Function>,
+    processors: Vec<Arc<Processor>>,
+    /// Where direct operations that nobody's worker releases say they run.
+    home: Arc<Processor>,
+    events: Arc<Events>,
+    /// By processor: whether it runs its segments in the order of their numbers.
+    serial: Vec<bool>,
+    /// By segment: how to arrive at its gate.
+    manner: Vec<Manner>,
+    /// By segment: what its last step promises.
+    tails: Vec<Regime>,
+    /// By step: what follows it.
+    follows: Vec<Follows>,
+    /// By post: how many steps it has.
+    n_post: Vec<u32>,
+    /// Processors that have segments.
+    members: Vec<u32>,
+    /// The blocks of a pipelined graph, run after run.
+    ring: Vec<Arc<Block>>,
+    launches: Mutex<Launches>,
+}
+
+impl Graph {
+    pub(crate) fn new(
+        flow: Flow,
+        functions: Vec<Function>,
+        processors: Vec<Arc<Processor>>,
+        runtime: &Runtime,
+        home: &Arc<Processor>,
+    ) -> Result<Graph, GraphError> {
+        check(&flow, &functions, &processors)?;
+        let segments = flow.segments();
+        let serial = serial::processors(&flow);
+        let manner = manners(&flow, &serial);
+        let steps = 0..flow.steps().len() as u32;
+        let follows = |step| Follows {
+            early: !flow.early().of(step).is_empty(),
+            late: [flow.late(), flow.carried(), flow.posts()].iter().any(|list| !list.of(step).is_empty()),
+        };
+        let tail = |segment: &Segment| flow.steps()[segment.end as usize - 1].regime;
+        let ring = match flow.mode() {
+            Mode::Pipelined { depth } => {
+                (0..=depth).map(|place| Arc::new(Block::new(&flow, place, place == 0))).collect()
+            }
+            _ => Vec::new(),
+        };
+        let count = |post| flow.posts().items().iter().filter(|&&other| other == post).count() as u32;
+        let inner = Inner {
+            serial,
+            manner,
+            tails: segments.iter().map(tail).collect(),
+            follows: steps.map(follows).collect(),
+            n_post: (0..flow.n_posts()).map(count).collect(),
+            members: (0..flow.processors()).filter(|&processor| !flow.owned(processor).is_empty()).collect(),
+            launches: Mutex::new(Launches::new(ring.len())),
+            ring,
+            functions,
+            processors,
+            home: Arc::clone(home),
+            events: Arc::clone(&home.events),
+            flow,
+        };
+        Ok(Graph { inner: Arc::new(inner), _runtime: runtime.clone() })
+    }
+
+    /// The flow.
+    pub fn flow(&self) -> &Flow {
+        &self.inner.flow
+    }
+}
+
+/// What follows a step: most have nothing to release.
+#[derive(Clone, Copy)]
+struct Follows {
+    /// Successors when its body has returned.
+    early: bool,
+    /// Late successors, some in the next run, or posts.
+    late: bool,
+}
+
+/// How arrivals at a gate meet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    /// On several threads at the same time.
+    Shared,
+    /// All from the worker that holds the processor's baton.
+    Private,
+    /// There is one.
+    Only,
+}
+
+fn manners(flow: &Flow, serial: &[bool]) -> Vec<Manner> {
+    let segments = flow.segments();
+    let arrivals = serial::arrivals(flow, serial);
+    let mut manner: Vec<Manner> = (segments.iter().zip(arrivals))
+        .map(|(segment, arrivals)| match arrivals + segment.carried_in {
+            1 => Manner::Only,
+            _ if segment.private => Manner::Private,
+            _ => Manner::Shared,
+        })
+        .collect();
+    let mut share = |segment: u32| {
+        let manner = &mut manner[segment as usize];
+        if *manner == Manner::Private {
+            *manner = Manner::Shared;
+        }
+    };
+    // Inputs come from other threads, and so does the start, at the same time as arrivals from the run before.
+    flow.inputs().items().iter().for_each(|&segment| share(segment));
+    let roots = flow.roots().iter().filter(|&&root| segments[root as usize].carried_in > 0);
+    roots.for_each(|&root| share(root));
+    manner
+}
+
+fn check(flow: &Flow, functions: &[Function], processors: &[Arc<Processor>]) -> Result<(), GraphError> {
+    let given = processors.len();
+    if (flow.processors() as usize) > given {
+        let needed = flow.processors();
+        return Err(GraphError::Processors { flow: flow.name().into(), needed, given });
+    }
+    for segment in flow.segments().iter().filter(|segment| segment.processor != DIRECT) {
+        let step = &flow.steps()[segment.end as usize - 1];
+        if step.regime > Regime::Leaf && processors[segment.processor as usize].device.get().is_none() {
+            let (operation, processor) = (flow.label(step.op).into(), segment.processor);
+            return Err(GraphError::NoDevice { flow: flow.name().into(), operation, processor });
+        }
+    }
+    match flow.steps().iter().find(|step| step.function as usize >= functions.len()) {
+        Some(step) => Err(GraphError::Function {
+            flow: flow.name().into(),
+            operation: flow.label(step.op).into(),
+            function: step.function,
+            given: functions.len(),
+        }),
+        None => Ok(()),
+    }
+}
+
+impl Inner {
+    fn steps_of(&self, segment: u32) -> (u32, u32) {
+        let segment = &self.flow.segments()[segment as usize];
+        (segment.first, segment.end)
+    }
+
+    /// What the last step of a segment promises; those before it are leaves.
+    fn tail(&self, segment: u32) -> Regime {
+        self.tails[segment as usize]
+    }
+
+    /// Puts a segment into its processor's queue; the caller wakes the processor.
+    fn push(&self, block: &Block, processor: u32, segment: u32) {
+        let owned = self.flow.owned(processor);
+        block.tails[processor as usize].push(&block.slots[owned.start as usize..owned.end as usize], segment);
+    }
+
+    /// The block of the next run, in a pipelined graph.
+    fn next(&self, block: &Block) -> Option<&Arc<Block>> {
+        let n = self.ring.len();
+        (n > 0).then(|| &self.ring[(block.place as usize + 1) % n])
+    }
+
+    /// Tells an event, whose waiters may be anybody's.
+    fn tell(&self, event: Event, outcome: Outcome) {
+        without_promise(|| {
+            self.events.complete(event, outcome).expect("events of a run are triggered by it alone");
+        });
+    }
+
+    /// Releases what follows something that happened outside a processor's cursor, direct segments included.
+    fn outside(graph: &Arc<Inner>, block: &Arc<Block>, what: impl FnOnce(&mut Release<'_>)) {
+        let mut direct = LIST.with(Cell::take);
+        let mut release = Release::new(graph, block, None, &mut direct);
+        what(&mut release);
+        release.wake();
+        let mut done = 0;
+        keep_promise(|| {
+            while let Some(segment) = release.direct.pop() {
+                release.run(&graph.home, segment);
+                done += 1;
+            }
+        });
+        LIST.with(|list| list.set(direct));
+        if done > 0 && block.complete(done) {
+            Inner::finish(Arc::clone(graph), Arc::clone(block));
+        }
+    }
+
+    /// One unit of work is complete.
+    fn part_done(graph: &Arc<Inner>, block: &Arc<Block>) {
+        if block.complete(1) {
+            Inner::finish(Arc::clone(graph), Arc::clone(block));
+        }
+    }
+
+    /// A general step is complete.
+    fn done(graph: &Arc<Inner>, block: &Arc<Block>, step: u32, poisoned: bool) {
+        Inner::outside(graph, block, |release| {
+            release.early(step, poisoned);
+            release.complete(step, poisoned);
+        });
+        Inner::part_done(graph, block);
+    }
+}

@@ -1,0 +1,94 @@
+//! Models of a block's life: the last one to complete finds everything written, and the next run finds the block clean.
+
+use loom::model;
+use loom::sync::Arc;
+use loom::thread::spawn;
+use phalanx_program::flow::{Builder, Flow, Regime, Task};
+
+use crate::event::Event;
+use crate::fault::Fault;
+use crate::sync::{AtomicU32, Mutex, Ordering::Relaxed, lock};
+
+use super::block::Block;
+use super::gate::Arrival;
+
+const SEGMENTS: usize = 2;
+
+/// A chain over two processors: two segments, the second after the first, and a post that both are part of.
+fn chain() -> Flow {
+    let mut builder = Builder::new("chain", SEGMENTS as u32);
+    let task = |processor| Task { processor, regime: Regime::Leaf, ..Task::default() };
+    let ops: Vec<_> = (0..SEGMENTS as u32).map(|processor| builder.task(task(processor))).collect();
+    builder.edge(ops[0], ops[1]);
+    builder.post("both", &ops);
+    builder.finish().expect("a chain")
+}
+
+struct Pool {
+    flow: Flow,
+    block: Block,
+    free: Mutex<bool>,
+    /// By unit of work: what was written for it. The writes themselves order nothing.
+    written: [AtomicU32; SEGMENTS + 1],
+}
+
+impl Pool {
+    fn new() -> Pool {
+        let flow = chain();
+        let block = Block::new(&flow, 0, true);
+        Pool { block, flow, free: Mutex::new(false), written: std::array::from_fn(|_| AtomicU32::new(0)) }
+    }
+
+    /// Completes a unit of work; the last one gives the block back. Whether it was.
+    fn complete(&self, unit: usize) -> bool {
+        self.written[unit].store(1, Relaxed);
+        let last = self.block.complete(1);
+        if last {
+            assert!(self.written.iter().all(|written| written.load(Relaxed) == 1));
+            self.block.reset(&self.flow, &[SEGMENTS as u32]);
+            *lock(&self.free) = true;
+        }
+        last
+    }
+}
+
+/// Whether a run on the block would find it as a new one.
+fn is_clean(block: &Block) -> bool {
+    let gates = block.gates.iter().all(|gate| gate.arrive() == Arrival::Last);
+    let queues = block.slots.iter().all(|slot| slot.get().is_none());
+    block.tails[0].push(&block.slots, 0);
+    let tails = block.slots[0].get() == Some(0);
+    let poison = (0..SEGMENTS as u32).any(|segment| block.is_poisoned(segment)) || block.outcome().is_err();
+    let posts = [0; SEGMENTS].map(|_| block.arrive_at_post(0, false).is_some());
+    gates && queues && tails && !poison && posts == [false, true] && !block.complete(2) && block.complete(1)
+}
+
+#[test]
+fn the_last_to_complete_sees_all_and_gives_back_a_clean_block() {
+    model(|| {
+        let pool = Arc::new(Pool::new());
+        pool.block.claim(0, Event::NONE, 0, &[Event::NONE]);
+        // Each runs a segment: takes the start's or the other's arrival, is queued, and one of them fails.
+        let others = [0, 1].map(|segment| {
+            let pool = Arc::clone(&pool);
+            spawn(move || {
+                let Pool { block, .. } = &*pool;
+                assert_eq!(block.gates[segment].arrive(), Arrival::Last);
+                block.tails[segment].push(&block.slots[segment..=segment], segment as u32);
+                if segment == 0 {
+                    block.keep(&Fault::refused("model", "on purpose"));
+                    block.poison(1);
+                }
+                assert!(block.arrive_at_post(0, segment == 0).is_none_or(|(_, outcome)| outcome.is_err()));
+                pool.complete(segment)
+            })
+        });
+        let first = pool.complete(SEGMENTS);
+        // The next run, as soon as it may.
+        if *lock(&pool.free) {
+            assert!(is_clean(&pool.block));
+        }
+        let lasts = others.map(|other| other.join().expect("it does not panic"));
+        assert_eq!(lasts.into_iter().chain([first]).filter(|&last| last).count(), 1);
+    });
+}

@@ -1,0 +1,144 @@
+//! What a processor remembers between two pieces of work, and how it chooses the next one.
+
+use std::sync::Arc;
+
+use crate::graph::Executor;
+use crate::sync::{Ordering, lock, spin_loop};
+
+use super::Processor;
+use super::ready::{Item, Lane, Rank, Ready};
+
+/// What a processor remembers between two pieces of work. There is one for each processor; whoever holds it serves.
+#[derive(Default)]
+pub(crate) struct Baton {
+    pub(crate) executor: Executor,
+    /// Items taken from the processor's own queue, all of one rank.
+    batch: Lane,
+    /// The queues of the processor's groups, as of change number `seen`.
+    groups: Vec<Arc<Ready>>,
+    seen: usize,
+    /// Whether the last piece of work was one of a graph: of equal priorities the other goes next.
+    graph_was_last: bool,
+    /// Whether there was an item since the last pause.
+    was_busy: bool,
+    /// How often in a row looking again was in vain, at most [`MOST_DOUBT`]; each time halves the next look.
+    doubt: u32,
+}
+
+/// Leaves an eighth, longer than it takes to wake a thread: two processors that wake each other get to see each other's
+/// work without sleeping again.
+const MOST_DOUBT: u32 = 3;
+
+/// What to do next.
+pub(super) enum Choice {
+    Graph,
+    /// An item of this priority.
+    Item(i32, Item),
+}
+
+/// Where items come from. Of equal ones the first goes first.
+#[derive(Clone, Copy)]
+enum Source {
+    Batch,
+    Own,
+    Group(usize),
+}
+
+impl Baton {
+    /// Takes in what has changed for the processor from outside.
+    pub(super) fn refresh(&mut self, processor: &Processor) {
+        if processor.has_mail() {
+            let mut inbox = lock(&processor.inbox);
+            inbox.drain(..).for_each(|run| self.executor.begin(run));
+            // Relaxed: stores hold the lock.
+            processor.inboxed.store(0, Ordering::Relaxed);
+        }
+        // Acquire pairs with the increment in `change_groups`.
+        let changes = processor.changes.load(Ordering::Acquire);
+        if changes != self.seen {
+            let mut groups = lock(&processor.groups);
+            groups.retain(|group| !group.is_spent());
+            self.groups.clone_from(&groups);
+            self.seen = changes;
+        }
+    }
+
+    /// Takes the most urgent work; of equal ones a graph and the queues take turns.
+    pub(super) fn choose(&mut self, processor: &Processor) -> Option<Choice> {
+        loop {
+            let queued = self.most_urgent(processor);
+            let takes_graph = match (self.executor.peek(), queued) {
+                (Some(graph), Some((rank, _))) => {
+                    graph > rank.priority || graph == rank.priority && !self.graph_was_last
+                }
+                (graph, _) => graph.is_some(),
+            };
+            self.graph_was_last = takes_graph;
+            if takes_graph {
+                return Some(Choice::Graph);
+            }
+            // Somebody else may have taken the group's: then there is another look.
+            if let Some((priority, item)) = self.pop(processor, queued?.1) {
+                self.was_busy = true;
+                return Some(Choice::Item(priority, item));
+            }
+        }
+    }
+
+    fn most_urgent(&self, processor: &Processor) -> Option<(Rank, Source)> {
+        let groups =
+            self.groups.iter().enumerate().map(|(index, group)| (group.peek(), Source::Group(index)));
+        let mut most = None;
+        for (rank, source) in [(self.batch.peek(), Source::Batch), (processor.own.ready.peek(), Source::Own)]
+            .into_iter()
+            .chain(groups)
+        {
+            if let Some(rank) = rank
+                && most.is_none_or(|(other, _)| rank > other)
+            {
+                most = Some((rank, source));
+            }
+        }
+        most
+    }
+
+    fn pop(&mut self, processor: &Processor, source: Source) -> Option<(i32, Item)> {
+        match source {
+            Source::Batch => self.batch.pop(),
+            // A lane at a time, so that those who add and the one who takes seldom meet at the lock.
+            Source::Own if self.batch.peek().is_none() => {
+                processor.own.ready.take(&mut self.batch);
+                self.batch.pop()
+            }
+            Source::Own => processor.own.ready.pop(),
+            Source::Group(index) => self.groups[index].pop(),
+        }
+    }
+
+    /// Looks for work again for a while if there was some lately, then sleeps until there is. The while is shorter after
+    /// looks in vain: work may be far away, or wait for the very core that is used to look for it.
+    pub(super) fn pause(&mut self, processor: &Processor) {
+        let was_busy = std::mem::take(&mut self.was_busy);
+        if self.executor.was_busy() || was_busy {
+            for _ in 0..processor.polls >> self.doubt {
+                if self.has_work(processor) {
+                    self.doubt = self.doubt.saturating_sub(1);
+                    return;
+                }
+                spin_loop();
+            }
+            self.doubt = MOST_DOUBT.min(self.doubt + 1);
+        }
+        processor.sleep.sleep_unless(|| self.has_work(processor));
+    }
+
+    fn has_work(&self, processor: &Processor) -> bool {
+        self.executor.peek().is_some()
+            || processor.has_mail()
+            || self.most_urgent(processor).is_some()
+            // Acquire pairs with the increment in `change_groups`.
+            || processor.changes.load(Ordering::Acquire) != self.seen
+            // Relaxed: a hint; `close` wakes through a fence.
+            || processor.closed.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,173 @@
+//! What a thread knows of the body that runs on it: what that has promised, and where the baton is meanwhile.
+//!
+//! A body that may wait runs with its processor's baton on the thread's seat, from where a wait takes it. A leaf runs
+//! without: if it waits nevertheless, that is a broken promise, told to the leaf as a fault and to the graph that runs it
+//! by [`broken_promise`].
+
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::event::{Event, Events};
+use crate::fault::{Cause, Fault, Outcome};
+use crate::profile::Measured;
+use crate::sync::{spin_loop, thread_local};
+
+use super::Processor;
+use super::baton::Baton;
+use super::worker::Worker;
+
+/// What the body that runs on a thread may do.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Promise {
+    /// No body of ours runs here.
+    #[default]
+    Outside,
+    /// It may wait.
+    None,
+    /// It promised not to wait.
+    Leaf,
+    /// It promised not to, and did.
+    Broken,
+}
+
+#[derive(Default)]
+struct Seat {
+    /// The worker that this thread is.
+    worker: RefCell<Option<Arc<Worker>>>,
+    priority: Cell<i32>,
+    baton: Cell<Option<Box<Baton>>>,
+    /// Where waits of the body are noted.
+    measured: Cell<Option<Arc<Measured>>>,
+}
+
+thread_local! {
+    static SEAT: Seat = Seat::default();
+}
+
+std::thread_local! {
+    /// Apart from the seat and never dropped: graphs look at it after each body, and this is one load.
+    static PROMISE: Cell<Promise> = const { Cell::new(Promise::Outside) };
+}
+
+/// Waits for `event`: a thread outside sleeps when it has looked `patience` times, a task gives its processor away.
+pub(crate) fn wait(events: &Events, event: Event, patience: u32) -> Outcome {
+    if let Some(outcome) = events.outcome(event) {
+        return outcome;
+    }
+    match PROMISE.get() {
+        Promise::Outside => poll(events, event, patience).unwrap_or_else(|| events.wait(event)),
+        Promise::Leaf | Promise::Broken => {
+            breaks_promise();
+            Err(Fault::new(
+                "a task of a graph",
+                Cause::BrokenPromise("waited although it promised not to".into()),
+            ))
+        }
+        Promise::None => {
+            let worker = SEAT.with(|seat| seat.worker.borrow().clone()).expect("a task runs on a worker");
+            without_baton(|baton, priority| worker.block(baton, priority, events, event))
+        }
+    }
+}
+
+fn poll(events: &Events, event: Event, patience: u32) -> Option<Outcome> {
+    let look = |_| {
+        spin_loop();
+        events.outcome(event)
+    };
+    (0..patience).find_map(look)
+}
+
+/// Lets the body that runs here wait: `wait` has the baton and gives back what it has at the end.
+fn without_baton(wait: impl FnOnce(Box<Baton>, i32) -> (Option<Box<Baton>>, Outcome)) -> Outcome {
+    let (baton, priority) = SEAT.with(|seat| (seat.baton.take(), seat.priority.get()));
+    let Some(baton) = baton else { return Err(Worker::closed()) };
+    let measured = SEAT.with(|seat| seat.measured.take());
+    let began = measured.as_ref().map(|measured| measured.now());
+    let (baton, outcome) = wait(baton, priority);
+    if let (Some(measured), Some(began)) = (&measured, began) {
+        measured.waited(began);
+    }
+    SEAT.with(|seat| {
+        seat.priority.set(priority);
+        seat.baton.set(baton);
+        seat.measured.set(measured);
+    });
+    outcome
+}
+
+/// Whether the body that runs here promised neither to wait nor to launch; it is noted that it has tried.
+pub(crate) fn breaks_promise() -> bool {
+    let leaf = matches!(PROMISE.get(), Promise::Leaf | Promise::Broken);
+    if leaf {
+        PROMISE.set(Promise::Broken);
+    }
+    leaf
+}
+
+/// Runs bodies that promised not to wait.
+pub(crate) fn keep_promise<R>(bodies: impl FnOnce() -> R) -> R {
+    under(Promise::Leaf, bodies)
+}
+
+/// Runs code of others between bodies that promised not to wait.
+pub(crate) fn without_promise(code: impl FnOnce()) {
+    under(Promise::Outside, || contain(code));
+}
+
+fn under<R>(promise: Promise, code: impl FnOnce() -> R) -> R {
+    let before = PROMISE.replace(promise);
+    let result = code();
+    PROMISE.set(before);
+    result
+}
+
+/// Whether a body since the last call has broken its promise.
+pub(crate) fn broken_promise() -> bool {
+    let broken = PROMISE.get() == Promise::Broken;
+    if broken {
+        PROMISE.set(Promise::Leaf);
+    }
+    broken
+}
+
+/// Runs a body that may wait; meanwhile the baton is on the seat. It may come back after others have used it, or not at
+/// all if the processor has closed.
+pub(crate) fn with_baton(baton: Box<Baton>, priority: i32, body: impl FnOnce()) -> Option<Box<Baton>> {
+    SEAT.with(|seat| {
+        seat.priority.set(priority);
+        seat.baton.set(Some(baton));
+    });
+    under(Promise::None, body);
+    SEAT.with(|seat| seat.baton.take())
+}
+
+/// Runs a body whose waits are noted.
+pub(super) fn measuring<R>(measured: &Arc<Measured>, body: impl FnOnce() -> R) -> R {
+    SEAT.with(|seat| seat.measured.set(Some(Arc::clone(measured))));
+    let result = body();
+    SEAT.with(|seat| seat.measured.set(None));
+    result
+}
+
+/// Runs code of others on a thread of ours: a panic in it ends there, and the panic hook has told of it.
+pub(super) fn contain(code: impl FnOnce()) {
+    // Unwind safe: what the code shares with us lies behind locks, and `lock` says why that is never half changed.
+    let _ = catch_unwind(AssertUnwindSafe(code));
+}
+
+/// Makes this thread a worker, as long as `work` takes.
+pub(super) fn as_worker(worker: &Arc<Worker>, work: impl FnOnce()) {
+    SEAT.with(|seat| *seat.worker.borrow_mut() = Some(Arc::clone(worker)));
+    work();
+    SEAT.with(|seat| *seat.worker.borrow_mut() = None);
+}
+
+/// Whether this thread is a worker of one of `processors`.
+pub(crate) fn serves_one_of(processors: &[Arc<Processor>]) -> bool {
+    SEAT.with(|seat| {
+        let worker = seat.worker.borrow();
+        worker.as_ref().is_some_and(|worker| processors.iter().any(|processor| worker.serves(processor)))
+    })
+}

@@ -1,0 +1,210 @@
+//! What the operations of a program share, and how one is executed.
+//!
+//! An operation builds its slices on the stack and calls its kernel: no allocation, no lookup. Movements, feeds and
+//! fetches the runtime executes itself (see `transfer`).
+//!
+//! Why accesses are sound, whatever the program: there is none that its verifier has not accepted. Inside an operation,
+//! written slices overlap nothing else of it. Between operations of a lane, they run one after the other. Between lanes,
+//! only movements touch another lane's bytes, and only to read; lane orders, waits and carried waits put every operation
+//! that writes these bytes, or works in them, before or after the movement, whichever runs the two belong to. Arguments
+//! are only read during a run, and every byte of the results has one fetch that writes it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use arrayvec::ArrayVec;
+use phalanx_program::{FEED, FETCH, MAX_SLICES, Program, RECEIVE, Slice};
+
+use crate::Arena;
+use crate::ports::Block;
+use crate::sync::{Mutex, lock};
+use crate::transfer::{self, Operands};
+
+/// What a kernel gets for one operation.
+pub struct Args<'a> {
+    /// Parameter words.
+    pub words: &'a [u64],
+    /// Slices only read.
+    pub reads: ArrayVec<&'a [u8], MAX_SLICES>,
+    /// Slices written.
+    pub writes: ArrayVec<&'a mut [u8], MAX_SLICES>,
+    /// Working memory with arbitrary content.
+    pub scratch: &'a mut [u8],
+}
+
+/// The kernels of a program on one device, by their position in its kernel list. Those of
+/// [`TRANSFERS`](phalanx_program::TRANSFERS) are never asked for.
+pub trait Kernels {
+    /// Executes kernel number `kernel`.
+    fn execute(&self, kernel: usize, args: Args<'_>);
+}
+
+/// Runs around every operation: it is given the operation's position in the program and must call the closure. All lanes
+/// call it at the same time.
+pub type Observer = Arc<dyn Fn(usize, &mut dyn FnMut()) + Send + Sync>;
+
+/// A program's memory and kernels.
+pub(super) struct Memory<K> {
+    pub(super) program: Program,
+    pub(super) arenas: Vec<Arena>,
+    /// One set for each lane.
+    pub(super) kernels: Vec<K>,
+    /// For each of the program's kernels, who executes it.
+    executors: Vec<Executor>,
+    passages: Vec<Passage>,
+    observed: AtomicBool,
+    observer: Mutex<Option<Observer>>,
+}
+
+/// What goes in and out of one run.
+struct Passage {
+    arguments: Block,
+    results: Block,
+}
+
+/// Who executes an operation.
+#[derive(Clone, Copy)]
+enum Executor {
+    Kernels,
+    Receive,
+    Feed,
+    Fetch,
+}
+
+impl Executor {
+    fn of(kernel: &str) -> Executor {
+        match kernel {
+            RECEIVE => Executor::Receive,
+            FEED => Executor::Feed,
+            FETCH => Executor::Fetch,
+            _ => Executor::Kernels,
+        }
+    }
+}
+
+impl<K> Memory<K> {
+    pub(super) fn new(program: Program, kernels: Vec<K>, passages: usize) -> Memory<K> {
+        let passage = || Passage {
+            arguments: Block::new(&program.arguments()),
+            results: Block::new(&program.results()),
+        };
+        Memory {
+            arenas: program.lanes().iter().map(|lane| Arena::new(lane.arena)).collect(),
+            kernels,
+            executors: program.kernels().iter().map(|name| Executor::of(name)).collect(),
+            passages: (0..passages).map(|_| passage()).collect(),
+            observed: AtomicBool::new(false),
+            observer: Mutex::new(None),
+            program,
+        }
+    }
+
+    fn passage(&self, run: u64) -> &Passage {
+        &self.passages[run as usize % self.passages.len()]
+    }
+
+    /// Puts the arguments of `run` into its passage.
+    ///
+    /// # Safety
+    /// No run with this passage is in flight.
+    pub(super) unsafe fn set_arguments(&self, run: u64, arguments: &Block) {
+        // SAFETY: nobody else touches the passage, by the caller's promise.
+        unsafe { self.passage(run).arguments.copy_from(arguments) };
+    }
+
+    /// A result of `run`, if it is one.
+    ///
+    /// # Safety
+    /// As long as the result lives, no run with this passage is in flight.
+    pub(super) unsafe fn result(&self, run: u64, port: usize) -> Option<&[u8]> {
+        self.passage(run).results.get(port)
+    }
+
+    /// Replaces a result of `run`, if it is one.
+    ///
+    /// # Safety
+    /// No run with this passage is in flight, and nobody reads the result meanwhile.
+    pub(super) unsafe fn set_result(&self, run: u64, port: usize, bytes: &[u8]) {
+        // SAFETY: nobody else touches the passage, by the caller's promise.
+        unsafe { self.passage(run).results.set(port, bytes) };
+    }
+
+    /// Bytes of an arena, to be written.
+    ///
+    /// # Safety
+    /// As long as the result lives, no run is in flight and nobody else touches these bytes.
+    #[allow(clippy::mut_from_ref, reason = "exclusive by the caller's promise")]
+    pub(super) unsafe fn part(&self, slice: Slice) -> &mut [u8] {
+        // SAFETY: nobody else holds these bytes, by the caller's promise.
+        unsafe { self.arenas[slice.lane as usize].part(slice) }
+    }
+
+    /// Lets `observer` run around every operation, or nobody, while no run is in flight.
+    pub(super) fn observe(&self, observer: Option<Observer>) {
+        // Relaxed: runs are launched after this.
+        self.observed.store(observer.is_some(), Relaxed);
+        *lock(&self.observer) = observer;
+    }
+}
+
+impl<K: Kernels> Memory<K> {
+    /// Executes an operation of `lane`, by its position in the program.
+    ///
+    /// # Safety
+    /// All operations of this run before it in the program's order are complete, and those of other runs that conflict
+    /// with it are complete or not started: lane orders, waits and carried waits have been kept.
+    pub(super) unsafe fn execute(&self, lane: usize, operation: usize, run: u64) {
+        // Relaxed: set before the run was launched.
+        if !self.observed.load(Relaxed) {
+            // SAFETY: the caller's promise.
+            return unsafe { self.execute_unobserved(lane, operation, run) };
+        }
+        let observer = lock(&self.observer).clone();
+        // SAFETY: the caller's promise.
+        let mut execute = || unsafe { self.execute_unobserved(lane, operation, run) };
+        match observer {
+            Some(observer) => observer(operation, &mut execute),
+            None => execute(),
+        }
+    }
+
+    /// # Safety
+    /// As for `execute`.
+    unsafe fn execute_unobserved(&self, lane: usize, operation: usize, run: u64) {
+        let program = &self.program;
+        let operation = &program.operations()[operation];
+        let (reads, writes) = (program.slices(&operation.reads), program.slices(&operation.writes));
+        let (from, to) = ((&self.arenas[..], reads), (&self.arenas[..], writes));
+        let operands = match self.executors[operation.kernel as usize] {
+            Executor::Kernels => None,
+            Executor::Receive => Some((from, to)),
+            Executor::Feed => Some((self.passage(run).arguments.slices(), to)),
+            Executor::Fetch => Some((from, self.passage(run).results.slices())),
+        };
+        if let Some((from, to)) = operands {
+            // SAFETY: verified: reads and writes do not overlap, and writes are in this lane, which runs one operation
+            // at a time; other lanes write what is read here, and read what is written here, only before or after (see
+            // the head). Nobody writes arguments during a run, and no other fetch touches the results that this one does.
+            let mut operands = unsafe { Operands::new(from, to) };
+            return transfer::execute(program.words(operation), &mut operands);
+        }
+        let arena = &self.arenas[lane];
+        let mut args = Args {
+            words: program.words(operation),
+            reads: ArrayVec::new(),
+            writes: ArrayVec::new(),
+            // SAFETY: verified: scratch is in this lane, which runs one operation at a time, and overlaps no other slice
+            // of the operation; a movement that reads these bytes is ordered by waits (see the head).
+            scratch: unsafe { arena.part(operation.scratch) },
+        };
+        for &slice in reads {
+            // SAFETY: verified: it is in this lane, where this operation alone writes, and overlaps nothing it writes.
+            args.reads.push(unsafe { arena.shared(slice) });
+        }
+        for &slice in writes {
+            // SAFETY: verified: a written slice overlaps no other slice of the operation; otherwise as for scratch.
+            args.writes.push(unsafe { arena.part(slice) });
+        }
+        self.kernels[lane].execute(operation.kernel as usize, args);
+    }
+}

@@ -1,0 +1,182 @@
+//! A runtime: processors, events, and the two doors to them.
+//!
+//! The *immediate* door spawns tasks one by one, each after an event, with an event of its own. The *replay* door binds a
+//! flow once ([`Runtime::graph`]) and launches it often. Both run on the same processors and may be mixed.
+
+use std::sync::Arc;
+
+use phalanx_program::flow::Flow;
+
+use crate::background::Background;
+use crate::barrier::Barriers;
+use crate::device::Device;
+use crate::event::{Event, Events};
+use crate::fault::Outcome;
+use crate::graph::{Function, Graph, GraphError};
+use crate::memory::Memories;
+use crate::processor::{self, Attached, Context, Group, GroupError, Options, Processor, Task};
+use crate::profile::Clock;
+
+/// How a runtime is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// How many processors.
+    pub processors: u32,
+    /// How often a processor without work looks again before it sleeps, if it had some lately; none if the machine
+    /// has fewer cores than threads that run, since it would take them from those it waits for.
+    pub polls: u32,
+    /// How often a thread outside looks again before it sleeps; none if no core is left for it.
+    pub patience: u32,
+    /// Where the times in reports come from.
+    pub clock: Clock,
+}
+
+impl Config {
+    /// `processors` of them on a machine with `cores` cores, and a clock that stands at 0.
+    pub fn new(processors: u32, cores: usize) -> Config {
+        let fit = |threads: usize, looks| if threads <= cores { looks } else { 0 };
+        let needed = processors as usize;
+        // About a hundred and about five microseconds: a processor may be needed at any moment, an answer outside is
+        // worth no more than the wake-up that it saves.
+        Config { processors, polls: fit(needed, 2000), patience: fit(needed + 1, 100), clock: || 0 }
+    }
+}
+
+/// A handle to a runtime; the last one to go ends it.
+///
+/// The end waits until each processor has run what is ready there. A task that waits then is told with a fault that it
+/// does so in vain, and so is one that becomes ready later; one that never becomes ready is forgotten. Wait for what you
+/// need before.
+#[derive(Clone)]
+pub struct Runtime(Arc<Core>);
+
+struct Core {
+    events: Arc<Events>,
+    memories: Memories,
+    barriers: Arc<Barriers>,
+    patience: u32,
+    processors: Vec<Arc<Processor>>,
+}
+
+/// A processor of a runtime, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProcessorId(pub u32);
+
+impl Runtime {
+    /// Starts a runtime.
+    pub fn new(config: Config) -> Runtime {
+        let background = Arc::new(Background::new());
+        let events = Arc::new(Events::new(Arc::clone(&background)));
+        let start = |number| Processor::start(number, &events, config.polls, config.clock);
+        let processors = (0..config.processors.max(1)).map(start).collect();
+        let memories = Memories::with(Arc::clone(&events), background);
+        let barriers = Arc::new(Barriers::new(&events));
+        Runtime(Arc::new(Core { events, memories, barriers, patience: config.patience, processors }))
+    }
+
+    /// Its events.
+    pub fn events(&self) -> &Arc<Events> {
+        &self.0.events
+    }
+
+    /// Its memories, and the copies between them.
+    pub fn memories(&self) -> &Memories {
+        &self.0.memories
+    }
+
+    /// Its barriers.
+    pub fn barriers(&self) -> &Arc<Barriers> {
+        &self.0.barriers
+    }
+
+    /// Its processors.
+    pub fn processors(&self) -> impl ExactSizeIterator<Item = ProcessorId> {
+        (0..self.0.processors.len() as u32).map(ProcessorId)
+    }
+
+    /// Waits for `event`: a thread outside sleeps, a task gives its processor away meanwhile.
+    pub fn wait(&self, event: Event) -> Outcome {
+        processor::wait(&self.0.events, event, self.0.patience)
+    }
+
+    /// Runs `body` once on a processor. If there is no such processor, the task's finish event says so.
+    pub fn spawn(
+        &self,
+        on: ProcessorId,
+        options: Options<'_>,
+        body: impl FnOnce(&Context<'_>) + Send + 'static,
+    ) -> Task {
+        let Core { events, processors, .. } = &*self.0;
+        match processors.get(on.0 as usize) {
+            Some(processor) => Task::spawn(&processor.own, events, options, body),
+            None => {
+                let (first, n) = (&processors[0], processors.len());
+                let why = format!("spawned on processor {} of a runtime with {n}; use 0 to {}", on.0, n - 1);
+                Task::refused(&first.own, events, options, &why)
+            }
+        }
+    }
+
+    /// Runs `body` once on whichever processor of the group comes to it first.
+    pub fn spawn_any(
+        &self,
+        on: &Group,
+        options: Options<'_>,
+        body: impl FnOnce(&Context<'_>) + Send + 'static,
+    ) -> Task {
+        let Core { events, processors, .. } = &*self.0;
+        if !on.queue().belongs_to(events) {
+            return Task::refused(
+                &processors[0].own,
+                events,
+                options,
+                "spawned on a group of another runtime",
+            );
+        }
+        Task::spawn(on.queue(), events, options, body)
+    }
+
+    /// A group of processors.
+    pub fn group(&self, members: &[ProcessorId]) -> Result<Group, GroupError> {
+        let all = &self.0.processors;
+        let member = |&ProcessorId(number): &ProcessorId| {
+            let missing = GroupError::NoSuchProcessor { processor: number, processors: all.len() as u32 };
+            all.get(number as usize).cloned().ok_or(missing)
+        };
+        Group::new(&members.iter().map(member).collect::<Result<Vec<_>, _>>()?)
+    }
+
+    /// Lets a processor issue work to `device`, at most `credits` tokens ahead of it. Whether it had none before.
+    pub fn attach(&self, processor: ProcessorId, device: Arc<dyn Device>, credits: usize) -> bool {
+        self.processor(processor).device.set(Attached::new(device, credits.max(1))).is_ok()
+    }
+
+    /// Binds `flow` to functions and, by their numbers in the flow, to processors.
+    pub fn graph(
+        &self,
+        flow: Flow,
+        functions: Vec<Function>,
+        processors: &[ProcessorId],
+    ) -> Result<Graph, GraphError> {
+        let processors = processors.iter().map(|&id| Arc::clone(self.processor(id))).collect();
+        Graph::new(flow, functions, processors, self, &self.0.processors[0])
+    }
+
+    fn processor(&self, id: ProcessorId) -> &Arc<Processor> {
+        let n = self.0.processors.len();
+        self.0
+            .processors
+            .get(id.0 as usize)
+            .unwrap_or_else(|| panic!("processor {} of a runtime with {n}", id.0))
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.processors.iter().for_each(|processor| processor.close());
+        // The last owner may be a task of its own, which cannot wait for its own end: then the threads end by themselves.
+        if !processor::serves_one_of(&self.processors) {
+            self.processors.iter().for_each(|processor| processor.join());
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Replaying a graph allocates nothing, and a million replays leave nothing behind.
+//!
+//! A binary of its own, and one test: the allocator counts for the whole process.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+
+use phalanx_program::flow::{Builder, Direct, Flow, Mode, OpId, Regime, Task};
+use phalanx_runtime::{Config, Event, Graph, Launch, Runtime};
+
+/// The system's allocator, counted.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+static BYTES: AtomicI64 = AtomicI64::new(0);
+
+/// Relaxed: counters that order nothing; they are read when the processors have nothing to do.
+fn note(allocations: u64, bytes: i64) {
+    ALLOCATIONS.fetch_add(allocations, Relaxed);
+    BYTES.fetch_add(bytes, Relaxed);
+}
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        note(1, layout.size() as i64);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        note(1, bytes as i64 - layout.size() as i64);
+        // SAFETY: the caller keeps the contract of `realloc`.
+        unsafe { System.realloc(memory, layout, bytes) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        note(0, -(layout.size() as i64));
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// A body that does nothing, on a processor or wherever it is released.
+fn add(builder: &mut Builder, processor: Option<u32>) -> OpId {
+    match processor {
+        Some(processor) => builder.task(Task { processor, regime: Regime::Leaf, ..Task::default() }),
+        None => builder.direct(Direct::default()),
+    }
+}
+
+/// A chain whose links are placed in turn.
+fn chain(length: usize, places: &[Option<u32>]) -> Flow {
+    let mut builder = Builder::new("chain", 2);
+    let ops: Vec<_> = (0..length).map(|link| add(&mut builder, places[link % places.len()])).collect();
+    ops.windows(2).for_each(|pair| builder.edge(pair[0], pair[1]));
+    builder.finish().expect("a chain")
+}
+
+/// Rows of cells, each after itself and its neighbours in the row before; halves on two processors.
+fn stencil(mode: Mode) -> Flow {
+    const WIDTH: usize = 8;
+    let mut builder = Builder::new("stencil", 2);
+    builder.mode(mode);
+    let mut last: Vec<OpId> = Vec::new();
+    for _ in 0..8 {
+        let row: Vec<_> = (0..WIDTH).map(|x| add(&mut builder, Some((x >= WIDTH / 2) as u32))).collect();
+        for (x, &to) in row.iter().enumerate() {
+            let near = last.iter().skip(x.saturating_sub(1)).take(if x == 0 { 2 } else { 3 });
+            near.for_each(|&from| builder.edge(from, to));
+        }
+        last = row;
+    }
+    builder.finish().expect("rows go forward")
+}
+
+fn bind(runtime: &Runtime, flow: Flow) -> Graph {
+    let processors: Vec<_> = runtime.processors().collect();
+    runtime.graph(flow, vec![Box::new(|_| {})], &processors).expect("the flow fits")
+}
+
+fn launch(graph: &Graph) -> Event {
+    graph.launch(Launch::default()).expect("the graph takes launches").finish
+}
+
+/// Replays with `ahead` runs in flight.
+fn replay(runtime: &Runtime, graph: &Graph, times: u64, ahead: usize) {
+    let mut flying = [Event::NONE; 2];
+    for run in 0..times as usize {
+        assert_eq!(runtime.wait(flying[run % ahead]), Ok(()));
+        flying[run % ahead] = launch(graph);
+    }
+    flying.iter().for_each(|&finish| assert_eq!(runtime.wait(finish), Ok(())));
+}
+
+/// Allocations and bytes more, after a warm-up, over `times` replays.
+fn growth(runtime: &Runtime, flow: Flow, times: u64, ahead: usize) -> (u64, i64) {
+    let graph = bind(runtime, flow);
+    replay(runtime, &graph, 2000, ahead);
+    let before = (ALLOCATIONS.load(Relaxed), BYTES.load(Relaxed));
+    replay(runtime, &graph, times, ahead);
+    (ALLOCATIONS.load(Relaxed) - before.0, BYTES.load(Relaxed) - before.1)
+}
+
+#[test]
+fn replays_allocate_nothing() {
+    let runtime = Runtime::new(Config::new(2, 0));
+    let alone = chain(100, &[Some(0)]);
+    assert_eq!(growth(&runtime, alone, 1000, 1), (0, 0), "a chain on one processor");
+    let crossing = chain(20, &[Some(0), Some(1)]);
+    assert_eq!(growth(&runtime, crossing, 1000, 1), (0, 0), "a chain that changes processors");
+    let mixed = chain(20, &[Some(0), None, Some(1), None]);
+    assert_eq!(growth(&runtime, mixed, 1000, 1), (0, 0), "a chain with direct links");
+    assert_eq!(growth(&runtime, stencil(Mode::Ordered), 1000, 1), (0, 0), "a stencil on two processors");
+    let pipelined = stencil(Mode::Pipelined { depth: 2 });
+    assert_eq!(growth(&runtime, pipelined, 1000, 2), (0, 0), "two runs at a time");
+    // Whoever launches runs it on the spot, which makes so many cheap.
+    let direct = growth(&runtime, chain(2, &[None]), 1_000_000, 1);
+    assert_eq!(direct.1, 0, "bytes left behind by a million replays");
+    assert_eq!(direct.0, 0, "allocations of a million direct replays");
+    let graph = bind(&runtime, chain(4, &[Some(0)]));
+    assert!(ALLOCATIONS.load(Relaxed) > 0, "the allocator counts");
+    assert_eq!(runtime.wait(launch(&graph)), Ok(()));
+}

@@ -1,0 +1,111 @@
+//! Random graphs of operations, and what can be reached in them.
+
+use phalanx_ir::Id;
+use phalanx_program::flow::{Builder, Direct, Flow, Mode, OpId, Regime, Task};
+
+/// A generator of numbers that a seed determines (splitmix).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    /// True `percent` times in a hundred.
+    pub fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    /// Any of `n` things, each with the given chance.
+    pub fn subset(&mut self, n: usize, percent: usize) -> Vec<usize> {
+        (0..n).filter(|_| self.chance(percent)).collect()
+    }
+}
+
+/// What a random graph looks like.
+#[derive(Clone, Copy, Debug)]
+pub struct Recipe {
+    pub ops: usize,
+    /// Of a hundred pairs of operations, how many are ordered by an edge.
+    pub density: usize,
+    pub processors: u32,
+    pub mode: Mode,
+}
+
+/// A random graph whose operations all call function 0.
+pub struct Dag {
+    pub builder: Builder,
+    pub ops: Vec<OpId>,
+    /// By operation: those that an edge orders before it.
+    pub before: Vec<Vec<usize>>,
+}
+
+impl Dag {
+    /// Leaves mostly, some tasks that may wait, some direct ones, on random processors.
+    pub fn new(recipe: Recipe, random: &mut Random) -> Dag {
+        use Regime::{General, Leaf};
+        Dag::of(recipe, random, &[General, Leaf, Leaf, Leaf, Leaf, Leaf, Leaf, Leaf])
+    }
+
+    /// Direct operations and, on random processors, tasks of the given regimes. Some graphs have a spine instead: only leaves
+    /// and direct operations, each leaf after the one before it on its processor.
+    pub fn of(recipe: Recipe, random: &mut Random, regimes: &[Regime]) -> Dag {
+        let Recipe { ops: n, density, processors, mode } = recipe;
+        let mut builder = Builder::new("dag", processors);
+        builder.mode(mode).fuse(random.chance(80)).reduce(random.chance(80));
+        let spine = random.chance(30);
+        let regimes = if spine { &[Regime::Leaf; 3] } else { regimes };
+        let mut last = vec![None; processors as usize];
+        let (mut ops, mut before) = (Vec::new(), Vec::new());
+        for op in 0..n {
+            let processor = random.below(processors as usize);
+            let mut edges = random.subset(op, density);
+            match regimes.get(random.below(regimes.len() + 1)) {
+                None => ops.push(builder.direct(Direct { name: "direct", ..Direct::default() })),
+                Some(&regime) => {
+                    let task = Task { processor: processor as u32, regime, name: "task", ..Task::default() };
+                    ops.push(builder.task(task));
+                    edges.extend(last[processor].replace(op).filter(|_| spine));
+                }
+            }
+            before.push(edges);
+        }
+        for (to, before) in before.iter().enumerate() {
+            before.iter().for_each(|&from| builder.edge(ops[from], ops[to]));
+        }
+        Dag { builder, ops, before }
+    }
+
+    pub fn flow(&self) -> Flow {
+        self.builder.clone().finish().expect("edges go forward")
+    }
+
+    /// By operation: whether it is in `from` or comes after one that is.
+    pub fn reach(&self, from: &[usize]) -> Vec<bool> {
+        let mut reached = vec![false; self.ops.len()];
+        for op in 0..self.ops.len() {
+            reached[op] = from.contains(&op) || self.before[op].iter().any(|&before| reached[before]);
+        }
+        reached
+    }
+}
+
+/// By operation: the operations of the next run that the compiled flow orders after it.
+pub fn carried(flow: &Flow) -> Vec<Vec<usize>> {
+    let mut carried = vec![Vec::new(); flow.steps().len()];
+    for (at, step) in flow.steps().iter().enumerate() {
+        for &segment in flow.carried().of(at as u32) {
+            let head = flow.segments()[segment as usize].first;
+            carried[step.op.index()].push(flow.steps()[head as usize].op.index());
+        }
+    }
+    carried
+}

@@ -1,0 +1,169 @@
+//! Profiles: one report for each task that was asked about, with the times of a clock that counts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+
+use phalanx_runtime::{Cause, Clock, Config, Fault, Options, ProcessorId, Profile, Report, Runtime};
+
+const P0: ProcessorId = ProcessorId(0);
+const P1: ProcessorId = ProcessorId(1);
+
+fn runtime(processors: u32, clock: Clock) -> Runtime {
+    Runtime::new(Config { clock, ..Config::new(processors, 0) })
+}
+
+/// A request and where its reports arrive.
+fn profile() -> (Profile, Receiver<Report>) {
+    let (send, reports) = channel();
+    (Profile::new(move |report| send.send(report).expect("the test listens")), reports)
+}
+
+/// The next tick of a clock that has `ticks` so far.
+fn tick(ticks: &AtomicU64) -> u64 {
+    // Relaxed: the tests take one tick after the other.
+    ticks.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+#[test]
+fn a_task_that_completes_is_reported_once_before_it_finishes() {
+    fn clock() -> u64 {
+        static TICKS: AtomicU64 = AtomicU64::new(0);
+        tick(&TICKS)
+    }
+    let (runtime, (profile, reports)) = (runtime(2, clock), profile());
+    let options = Options { name: "watched", profile: Some(&profile), ..Options::default() };
+    let task = runtime.spawn(P1, options, |_| {});
+    runtime.wait(task.finish()).expect("it does not fail");
+    let expected = Report {
+        name: "watched".into(),
+        created: 1,
+        ready: Some(2),
+        started: Some(3),
+        ended: Some(4),
+        completed: 5,
+        waits: vec![],
+        processor: Some(1),
+        outcome: Ok(()),
+    };
+    assert_eq!(reports.try_iter().collect::<Vec<_>>(), [expected]);
+    drop((runtime, profile, task));
+    assert_eq!(reports.recv().ok(), None, "no second report");
+}
+
+#[test]
+fn waits_are_intervals_and_attached_events_delay_completion() {
+    fn clock() -> u64 {
+        static TICKS: AtomicU64 = AtomicU64::new(0);
+        tick(&TICKS)
+    }
+    let (runtime, (profile, reports)) = (runtime(1, clock), profile());
+    let [start, first, second, attached] = [(); 4].map(|()| runtime.events().user());
+    let (tell, told) = channel();
+    let options = Options { after: start.event(), profile: Some(&profile), ..Options::default() };
+    let task = runtime.spawn(P0, options, move |context| {
+        for event in [first, second] {
+            tell.send(()).expect("the test listens");
+            context.wait(event.event()).expect("it does not fail");
+        }
+        context.wait(first.event()).expect("it has triggered, so this is no wait");
+        context.finish_after(attached.event());
+    });
+    runtime.events().trigger(start).expect("once");
+    for event in [first, second] {
+        told.recv().expect("the task runs");
+        // What runs on the processor now runs because the task waits.
+        let meanwhile = runtime.spawn(P0, Options::default(), |_| {});
+        runtime.wait(meanwhile.finish()).expect("it does not fail");
+        runtime.events().trigger(event).expect("once");
+    }
+    let after = runtime.spawn(P0, Options { priority: -1, ..Options::default() }, |_| {});
+    runtime.wait(after.finish()).expect("it does not fail");
+    assert_eq!(reports.try_iter().count(), 0, "it is not complete");
+    runtime.events().trigger(attached).expect("once");
+    runtime.wait(task.finish()).expect("it does not fail");
+    let report = reports.try_recv().expect("it is complete");
+    assert_eq!((report.created, report.ready, report.started), (1, Some(2), Some(3)));
+    assert_eq!(report.waits, [4..5, 6..7]);
+    assert_eq!((report.ended, report.completed), (Some(8), 9));
+}
+
+#[test]
+fn a_task_that_never_ran_is_reported_without_times_of_running() {
+    fn clock() -> u64 {
+        static TICKS: AtomicU64 = AtomicU64::new(0);
+        tick(&TICKS)
+    }
+    let (runtime, (profile, reports)) = (runtime(1, clock), profile());
+    let [never, poisoned] = [(); 2].map(|()| runtime.events().user());
+    let options = Options { name: "unlucky", profile: Some(&profile), ..Options::default() };
+    let cancelled = runtime.spawn(P0, Options { after: never.event(), ..options }, |_| {});
+    assert!(cancelled.cancel());
+    runtime.spawn(P0, Options { after: poisoned.event(), ..options }, |_| {});
+    runtime.events().cancel(poisoned, "what it came after").expect("once");
+    let report = |created, completed, fault| Report {
+        name: "unlucky".into(),
+        created,
+        ready: None,
+        started: None,
+        ended: None,
+        completed,
+        waits: vec![],
+        processor: None,
+        outcome: Err(fault),
+    };
+    let expected = [
+        report(1, 2, Fault::new("unlucky", Cause::Cancelled)),
+        report(3, 4, Fault::new("what it came after", Cause::Cancelled)),
+    ];
+    assert_eq!(reports.try_iter().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn only_abnormal_ones_are_reported_if_so_asked() {
+    let (profile, reports) = profile();
+    let profile = profile.only_abnormal();
+    let runtime = runtime(1, || 0);
+    let options = Options { profile: Some(&profile), ..Options::default() };
+    let tasks = [
+        runtime.spawn(P0, Options { name: "fine", ..options }, |_| {}),
+        runtime.spawn(P0, Options { name: "failing", ..options }, |context| context.fail("on purpose")),
+        runtime.spawn(P0, Options { name: "panicking", ..options }, |_| panic!("on purpose")),
+    ];
+    // Some of them fail: what counts is that they are over.
+    tasks.iter().for_each(|task| drop(runtime.wait(task.finish())));
+    let reported: Vec<_> = reports.try_iter().map(|report| (report.name, report.outcome)).collect();
+    let failed = |name: &str| (name.into(), Err(Fault::failed(name, "on purpose")));
+    assert_eq!(reported, [failed("failing"), failed("panicking")]);
+}
+
+#[test]
+fn many_tasks_are_reported_once_each_with_ordered_times() {
+    fn clock() -> u64 {
+        static TICKS: AtomicU64 = AtomicU64::new(0);
+        tick(&TICKS)
+    }
+    let (runtime, (profile, reports)) = (runtime(2, clock), profile());
+    let group = runtime.group(&[P0, P1]).expect("it has members");
+    let names: Vec<_> = (0..1000).map(|number| number.to_string()).collect();
+    let mut last = Default::default();
+    for name in &names {
+        let options = Options { name, after: last, profile: Some(&profile), ..Options::default() };
+        last = runtime.spawn_any(&group, options, |_| {}).finish();
+    }
+    runtime.wait(last).expect("no task fails");
+    let reports: Vec<_> = reports.try_iter().collect();
+    assert_eq!(reports.iter().map(|report| &*report.name).collect::<Vec<_>>(), names);
+    for report in reports {
+        let times =
+            [Some(report.created), report.ready, report.started, report.ended, Some(report.completed)];
+        assert!(times.is_sorted() && times.iter().all(Option::is_some), "{report:?}");
+    }
+}
+
+#[test]
+fn a_sink_that_panics_keeps_nothing_from_finishing() {
+    let profile = Profile::new(|_| panic!("on purpose"));
+    let runtime = runtime(1, || 0);
+    let task = runtime.spawn(P0, Options { profile: Some(&profile), ..Options::default() }, |_| {});
+    assert_eq!(runtime.wait(task.finish()), Ok(()));
+}
