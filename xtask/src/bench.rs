@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::{cargo, root, run_with};
+use crate::{cargo, root};
 
 /// Our training step and PyTorch's, round after round.
 pub fn train(args: &[&str]) -> Result<(), String> {
@@ -30,11 +30,23 @@ pub fn train(args: &[&str]) -> Result<(), String> {
 
 /// Our matrix product beside the gemm crate and OpenBLAS.
 pub fn gemm(args: &[&str]) -> Result<(), String> {
-    let manifest = root().join("benches/peers/gemm/Cargo.toml");
-    let manifest = manifest.to_string_lossy();
-    let mut all = vec!["run", "--release", "--quiet", "--manifest-path", &*manifest, "--"];
+    run_peers("gemm", args)
+}
+
+/// Our replays beside Rayon, OpenMP, Taskflow and StarPU.
+pub fn tasks(args: &[&str]) -> Result<(), String> {
+    cargo(&["build", "--release", "--quiet", "--package", "phalanx-cli"])?;
+    // `cargo run` builds only the program that it runs, which is not the one that measures Rayon.
+    cargo(&["build", "--release", "--quiet", "--manifest-path", "benches/peers/tasks/Cargo.toml"])?;
+    run_peers("tasks", &[&["--ours", "target/release/phalanx"], args].concat())
+}
+
+/// Runs the program of `benches/peers/<name>`.
+fn run_peers(name: &str, args: &[&str]) -> Result<(), String> {
+    let manifest = format!("benches/peers/{name}/Cargo.toml");
+    let mut all = vec!["run", "--release", "--quiet", "--manifest-path", &manifest, "--"];
     all.extend(args);
-    run_with("cargo", &all, &[])
+    cargo(&all)
 }
 
 fn phalanx(threads: &str) -> Command {

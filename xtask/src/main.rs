@@ -16,6 +16,7 @@ cargo xtask COMMAND
   bless         rewrite the expected texts of file tests, then show what changed with git diff
   bench train   `phalanx bench train` beside PyTorch, in alternating rounds [--threads N] [--rounds N] [--wide]
   bench gemm    our matrix product beside the gemm crate and OpenBLAS [--threads N]
+  bench tasks   small tasks beside Rayon, OpenMP, Taskflow and StarPU [--patterns a,b] [--widths 2,8] [--workers N] [--json]
 ";
 
 fn main() -> ExitCode {
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         ["bless"] => bless(),
         ["bench", "train", ..] => bench::train(&words[2..]),
         ["bench", "gemm", ..] => bench::gemm(&words[2..]),
+        ["bench", "tasks", ..] => bench::tasks(&words[2..]),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             Ok(())
