@@ -12,6 +12,8 @@ cargo xtask COMMAND
 
   test          set up what is missing, then run everything below that `check` runs
   check         formatting, lints, documentation, tidy, all tests and examples
+  loom          the models of the runtime's protocols only, in every order of their steps
+  tsan          the runtime's tests of threads under ThreadSanitizer (x86-64 Linux); not part of `check`
   tidy          rules about crates and files only
   bless         rewrite the expected texts of file tests, then show what changed with git diff
   bench train   `phalanx bench train` beside PyTorch, in alternating rounds [--threads N] [--rounds N] [--wide]
@@ -25,6 +27,8 @@ fn main() -> ExitCode {
     let result = match words[..] {
         ["test"] => setup().and_then(|()| check()),
         ["check"] => check(),
+        ["loom"] => loom(),
+        ["tsan"] => tsan(),
         ["tidy"] => tidy::tidy(&root()),
         ["bless"] => bless(),
         ["bench", "train", ..] => bench::train(&words[2..]),
@@ -70,10 +74,39 @@ fn check() -> Result<(), String> {
     cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;
     run_with("cargo", &["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     cargo(&["test", "--workspace", "--quiet"])?;
+    loom()?;
     for example in ["mlp", "gpt"] {
         cargo(&["run", "--quiet", "--package", "phalanx", "--example", example])?;
     }
     Ok(())
+}
+
+/// Runs the models of the runtime's lock-free protocols in every order of their steps.
+fn loom() -> Result<(), String> {
+    let models = ["test", "--quiet", "--package", "phalanx-runtime", "--lib", "--release", "models"];
+    // A directory of its own: the flag would make cargo build everything again.
+    let variables = [("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")];
+    run_with("cargo", &models, &variables)
+}
+
+/// Runs the runtime's tests of threads under ThreadSanitizer, which stable Rust has behind a switch.
+fn tsan() -> Result<(), String> {
+    let target = "x86_64-unknown-linux-gnu";
+    let mut args = vec!["test", "--quiet", "--package", "phalanx-runtime", "--target", target];
+    for test in ["graphs", "lanes", "tasks", "device_graphs"] {
+        args.extend(["--test", test]);
+    }
+    args.extend(["--", "--test-threads", "1"]);
+    let suppressions = root().join("xtask/tsan.suppressions");
+    let options = format!("history_size=4 suppressions={}", suppressions.display());
+    let flags = "--cfg tsan -Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer";
+    let variables = [
+        ("RUSTC_BOOTSTRAP", "1"),
+        ("RUSTFLAGS", flags),
+        ("TSAN_OPTIONS", &options),
+        ("CARGO_TARGET_DIR", "target/tsan"),
+    ];
+    run_with("cargo", &args, &variables)
 }
 
 fn bless() -> Result<(), String> {

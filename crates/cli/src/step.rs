@@ -70,6 +70,9 @@ pub struct Args {
     /// Run every operation through the runtime's immediate door: the same bits, slower, for comparison and debugging
     #[arg(long)]
     immediate: bool,
+    /// Run every operation on one thread, in a random order that the plan allows: the same bits, or the compiler is wrong
+    #[arg(long, value_name = "SEED", conflicts_with = "immediate")]
+    stepped: Option<u64>,
     /// Print one line of JSON
     #[arg(long)]
     json: bool,
@@ -118,6 +121,7 @@ fn given(args: &Args, hf: &Path) -> Result<(Vec<f32>, String), Failure> {
     let mut config = TrainConfig { accumulate: args.accumulate, ..TrainConfig::default() };
     args.plan.apply(&mut config)?;
     config.immediate |= args.immediate;
+    config.stepped = args.stepped.or(config.stepped);
     let Args { steps, lr, beta1, beta2, eps, weight_decay, .. } = *args;
     let (hf, batch) = (hf.to_path_buf(), batch.into());
     let request = Request { hf, batch, steps, lr, beta1, beta2, eps, weight_decay, config };
@@ -157,6 +161,7 @@ fn fresh(args: &Args) -> Result<(Vec<f32>, String), Failure> {
     args.model.apply(&mut config);
     args.plan.apply(&mut config)?;
     config.immediate |= args.immediate;
+    config.stepped = args.stepped.or(config.stepped);
     let mut run = Run::new(config)?;
     while !run.is_done() {
         run.step()?;

@@ -43,6 +43,9 @@ pub struct Args {
     /// Run every operation through the runtime's immediate door: the same bits, slower, for comparison and debugging
     #[arg(long)]
     immediate: bool,
+    /// Run every operation on one thread, in a random order that the plan allows: the same bits, or the compiler is wrong
+    #[arg(long, value_name = "SEED", conflicts_with = "immediate")]
+    stepped: Option<u64>,
     /// Print one line of JSON a step and a last one with the summary
     #[arg(long)]
     json: bool,
@@ -74,6 +77,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     args.step.apply(&mut config);
     args.plan.apply(&mut config)?;
     config.immediate |= args.immediate;
+    config.stepped = args.stepped.or(config.stepped);
     let mut run = Run::new(config)?;
     if let Some(dir) = &run.config().save {
         check_writable(dir)?;

@@ -33,6 +33,7 @@ pub use error::Error;
 pub use phalanx_ir as ir;
 pub use phalanx_kernels as kernels;
 pub use phalanx_lower as lower;
+pub use phalanx_runtime::Door;
 pub use phalanx_lower::{Decays, Goal, Leaves, Optimizer, Rule};
 pub use phalanx_models as models;
 pub use phalanx_plan as plan;

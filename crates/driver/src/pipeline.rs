@@ -11,6 +11,7 @@ use phalanx_ir::tasks::TaskId;
 use phalanx_lower::{Goal, Leaves, LowerError, Options, lower};
 use phalanx_plan::{Plan, PlanError, parallelize};
 use phalanx_program::Program;
+use phalanx_runtime::Door;
 use phalanx_schedule::{ScheduleError, schedule};
 
 use crate::emit::{EmitError, emit, workspace};
@@ -31,8 +32,8 @@ pub struct Settings {
     pub cores: usize,
     /// Plans that cut a sum off its leaves are allowed; the bits then depend on the plan.
     pub free_bits: bool,
-    /// Whether every operation goes through the runtime's immediate door: the same bits, for comparison and debugging.
-    pub immediate: bool,
+    /// How runs go through the runtime: the same bits, for comparison and debugging.
+    pub door: Door,
 }
 
 impl Settings {
@@ -46,7 +47,7 @@ impl Settings {
             seed: 0,
             cores,
             free_bits: false,
-            immediate: false,
+            door: Door::Replay,
         }
     }
 }

@@ -79,7 +79,7 @@ impl Session {
         let lanes = program.lanes().len();
         let devices = (0..lanes).map(|_| CpuDevice::new(&program, settings.cores, flavor)).collect();
         let mut replay = Replay::new(program, devices, polls(lanes * settings.cores));
-        replay.go_immediate(settings.immediate);
+        replay.go_through(settings.door);
         let mut session = Session { replay, bounds: Bound::of(model) };
         session.initialize(model, settings.seed, &Team::new(settings.cores))?;
         Ok(session)

@@ -4,7 +4,7 @@ use phalanx::ir::graph::Graph;
 use phalanx::lower::slice_machine;
 use phalanx::models::{Gpt2Config, LlamaConfig, ModelConfig};
 use phalanx::pipeline::{self, Settings};
-use phalanx::{Feed, Goal, Leaves, Optimizer, PlanChoice, Trainer};
+use phalanx::{Door, Feed, Goal, Leaves, Optimizer, PlanChoice, Trainer};
 use phalanx_ir::parallel::DeviceId;
 use phalanx_ir::tasks::{BufferId, Role, Task, TaskGraph, TaskOp};
 use phalanx_ir::{Activation, Id};
@@ -116,6 +116,35 @@ fn every_plan_gives_gpt2_the_same_bits() {
 #[test]
 fn every_plan_gives_llama_the_same_bits() {
     assert_one_answer(&llama());
+}
+
+/// Two steps in flight, through every door of the runtime: replayed, task by task, and stepped through in random orders.
+#[test]
+fn every_door_gives_the_same_bits() {
+    let config = ModelConfig::preset("gpt2", "nano").expect("the preset exists").with_dropout(0.1);
+    let model = config.training_graph(8, 16).expect("the sizes are legal");
+    let tokens: Vec<i64> = (0..8 * 16).map(|i| i * 7 % 256).collect();
+    let hash = |settings: Settings| {
+        let mut trainer = Trainer::with_settings(&model, &settings).expect("the model compiles");
+        let mut before = None;
+        for step in 0..4 {
+            let targets: Vec<i64> = (0..8 * 16).map(|i| (i * 11 + step) % 256).collect();
+            trainer.session_mut().feed("tokens", &tokens).expect("the port is there");
+            trainer.session_mut().feed("targets", &targets).expect("the port is there");
+            let run = trainer.launch(3e-3).expect("the step is launched");
+            if let Some(before) = before.replace(run) {
+                trainer.wait(before).expect("the step runs");
+            }
+        }
+        trainer.session().weights_hash().expect("the weights can be read")
+    };
+    let one = hash(settings(&model, "one", 1, 1));
+    for (plan, devices) in [("one", 1), ("dp2-tp2", 4), ("fsdp", 4), ("tp2-pp2", 4)] {
+        for door in [Door::Replay, Door::Immediate, Door::Stepped(1), Door::Stepped(2), Door::Stepped(3)] {
+            let settings = Settings { door, ..settings(&model, plan, devices, 1) };
+            assert_eq!(hash(settings), one, "{plan} on {devices} devices through {door:?}");
+        }
+    }
 }
 
 /// The arenas of a run are what the schedule says, and the program is the same every time.

@@ -15,6 +15,7 @@ use phalanx_program::MAX_RANK;
 
 use crate::layout::{Element, Layout, LayoutError};
 use crate::memory::{AccessError, AccessMode, Actor, Entered, Footprint, Home, Owed, Refusal, Region, User};
+use crate::profile::Measured;
 use crate::space::Rect;
 use crate::sync::{AtomicBool, Ordering};
 
@@ -55,11 +56,31 @@ pub(crate) struct Block {
     home: Weak<Home>,
     /// Whether an instance over bytes of the caller is gone. The bytes themselves stay open to others.
     detached: AtomicBool,
+    measured: Option<Box<Measured>>,
 }
 
 impl Block {
-    pub(crate) fn new(id: InstanceId, region: Arc<Region>, home: Weak<Home>) -> Block {
-        Block { id, region, home, detached: AtomicBool::new(false) }
+    pub(crate) fn new(
+        id: InstanceId,
+        region: Arc<Region>,
+        home: Weak<Home>,
+        measured: Option<Measured>,
+    ) -> Block {
+        let measured = measured.map(Box::new);
+        Block { id, region, home, detached: AtomicBool::new(false), measured }
+    }
+
+    /// Notes something for whoever asked.
+    pub(crate) fn measure(&self, note: impl FnOnce(&Measured)) {
+        if let Some(measured) = &self.measured {
+            note(measured);
+        }
+    }
+
+    /// It has its bytes now, from `start` on in its memory.
+    pub(crate) fn open(&self, start: u64) {
+        self.measure(Measured::ready);
+        self.region.access.open(start as usize);
     }
 
     /// The memory it is in, if that is still there.

@@ -1,36 +1,46 @@
-//! Profiles: what one task did when, told once, to whoever asked.
+//! Profiles: what a task, a copy, an instance or a graph's run did when, told once, to whoever asked.
 //!
-//! A task that nobody asks about pays one branch where a time would be taken. Times come from the clock in the runtime's
-//! configuration; the runtime itself reads none. A report is delivered before the task's finish event triggers, on the
-//! thread that brings the task to its end.
+//! What nobody asks about pays one branch where a time would be taken. Times come from the clock in the runtime's
+//! configuration; the runtime itself reads none. A report is delivered before the finish event triggers, on the thread
+//! that brings the matter to its end. What never comes to its end is reported when the runtime forgets it, so there is
+//! one report for each request whatever happens.
 
 use std::fmt;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::fault::Outcome;
+use phalanx_program::flow::OpId;
+
+use crate::fault::{Fault, Outcome};
+use crate::processor::without_promise;
 use crate::sync::{Mutex, lock};
 
 /// Tells the time in nanoseconds, from wherever it likes to start.
 pub type Clock = fn() -> u64;
 
-/// A request to be told how a task went: exactly one [`Report`] for each task that carries it.
+/// A request to be told how things went: exactly one [`Report`] for each task, copy, instance and run that carries it.
 #[derive(Clone)]
 pub struct Profile {
     sink: Arc<dyn Fn(Report) + Send + Sync>,
+    spans: Option<Arc<dyn Fn(Span<'_>) + Send + Sync>>,
     only_abnormal: bool,
 }
 
 impl Profile {
-    /// Reports go to `sink`, which is called on threads of the runtime and of whoever cancels tasks.
+    /// Reports go to `sink`, which is called on threads of the runtime and of whoever triggers or cancels.
     pub fn new(sink: impl Fn(Report) + Send + Sync + 'static) -> Profile {
-        Profile { sink: Arc::new(sink), only_abnormal: false }
+        Profile { sink: Arc::new(sink), spans: None, only_abnormal: false }
     }
 
-    /// The same, but silent about tasks that complete.
+    /// The same, but silent about what completes.
     pub fn only_abnormal(self) -> Profile {
         Profile { only_abnormal: true, ..self }
+    }
+
+    /// The same, and of a graph's run each operation that is called is told to `sink` too, as soon as its body has
+    /// returned. All processors call it at the same time.
+    pub fn with_spans(self, sink: impl Fn(Span<'_>) + Send + Sync + 'static) -> Profile {
+        Profile { spans: Some(Arc::new(sink)), ..self }
     }
 }
 
@@ -40,30 +50,51 @@ impl fmt::Debug for Profile {
     }
 }
 
-/// What one task did when. A time is missing if the task did not get so far.
+/// What one task, copy, instance or run did when. A time is missing if it did not get so far or has no such time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Its name.
+    /// Its name: a task's own, a copy as its plan is displayed, an instance's id, or the number of a run and its graph.
     pub name: Box<str>,
-    /// When it was spawned.
+    /// When it was asked for.
     pub created: u64,
-    /// When what it comes after had happened.
+    /// When what it comes after had happened; for an instance, when it had its bytes.
     pub ready: Option<u64>,
-    /// When its body was called.
+    /// When its body was called, the first byte was about to be copied, or a run began.
     pub started: Option<u64>,
-    /// When its body had returned.
+    /// When its body had returned, or the last byte was copied.
     pub ended: Option<u64>,
-    /// When it and all that it attached was over.
+    /// When it and all that it attached was over; for an instance, when it gave its bytes back or was refused them.
     pub completed: u64,
     /// When its body waited.
     pub waits: Vec<Range<u64>>,
     /// The number of the processor that ran it.
     pub processor: Option<u32>,
+    /// How many bytes a copy copies or an instance has.
+    pub bytes: Option<usize>,
     /// What became of it.
     pub outcome: Outcome,
 }
 
-/// A task that somebody asked about.
+/// When the body of one operation ran in one run of a graph. Work that it left on a device may take longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span<'a> {
+    /// The graph's name.
+    pub graph: &'a str,
+    /// The operation's name.
+    pub name: &'a str,
+    /// The operation.
+    pub op: OpId,
+    /// The number of the run.
+    pub run: u64,
+    /// The number of the processor that ran it.
+    pub processor: u32,
+    /// When its body was called.
+    pub started: u64,
+    /// When its body had returned.
+    pub ended: u64,
+}
+
+/// Something that somebody asked about.
 pub(crate) struct Measured {
     profile: Profile,
     clock: Clock,
@@ -72,7 +103,24 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
+    /// An operation, which counts as failed until it completes.
     pub(crate) fn new(profile: &Profile, clock: Clock, name: &str) -> Measured {
+        let why = "forgotten, since what it comes after has not happened; trigger that before the runtime ends";
+        Measured::with(profile, clock, name, Err(Fault::refused(name, why)))
+    }
+
+    /// An instance. One that is never released goes with its memories, which is no failure.
+    pub(crate) fn instance(profile: &Profile, clock: Clock, name: &str) -> Measured {
+        Measured::with(profile, clock, name, Ok(()))
+    }
+
+    /// The same, of so many bytes.
+    pub(crate) fn of_bytes(self, bytes: usize) -> Measured {
+        lock(&self.report).iter_mut().for_each(|report| report.bytes = Some(bytes));
+        self
+    }
+
+    fn with(profile: &Profile, clock: Clock, name: &str, outcome: Outcome) -> Measured {
         let report = Report {
             name: name.into(),
             created: clock(),
@@ -82,7 +130,8 @@ impl Measured {
             completed: 0,
             waits: Vec::new(),
             processor: None,
-            outcome: Ok(()),
+            bytes: None,
+            outcome,
         };
         Measured { profile: profile.clone(), clock, report: Mutex::new(Some(report)) }
     }
@@ -95,8 +144,9 @@ impl Measured {
         self.note(|report, now| report.ready = Some(now));
     }
 
-    pub(crate) fn started(&self, processor: u32) {
-        self.note(|report, now| (report.started, report.processor) = (Some(now), Some(processor)));
+    /// It starts, on a processor if it needs one.
+    pub(crate) fn started(&self, processor: impl Into<Option<u32>>) {
+        self.note(|report, now| (report.started, report.processor) = (Some(now), processor.into()));
     }
 
     /// A wait that `began` at a time is over.
@@ -108,21 +158,52 @@ impl Measured {
         self.note(|report, now| report.ended = Some(now));
     }
 
-    /// The task is over: delivers the report.
+    /// It is over: delivers the report.
     pub(crate) fn completed(&self, outcome: &Outcome) {
-        self.note(|report, now| report.completed = now);
+        self.over(outcome);
+        self.deliver();
+    }
+
+    /// It is over; whoever calls this holds a lock and delivers the report later.
+    pub(crate) fn over(&self, outcome: &Outcome) {
+        self.note(|report, now| (report.completed, report.outcome) = (now, outcome.clone()));
+    }
+
+    pub(crate) fn deliver(&self) {
         let Some(report) = lock(&self.report).take() else { return };
-        if outcome.is_err() || !self.profile.only_abnormal {
-            let report = Report { outcome: outcome.clone(), ..report };
-            // A sink that panics must not keep the finish event from triggering; the panic hook has told of it.
-            let _ = catch_unwind(AssertUnwindSafe(|| (self.profile.sink)(report)));
+        if report.outcome.is_err() || !self.profile.only_abnormal {
+            without_promise(|| (self.profile.sink)(report));
         }
     }
 
-    fn note(&self, note: impl FnOnce(&mut Report, u64)) {
-        let now = self.now();
-        if let Some(report) = &mut *lock(&self.report) {
-            note(report, now);
+    /// Whether spans are asked for.
+    pub(crate) fn has_spans(&self) -> bool {
+        self.profile.spans.is_some()
+    }
+
+    /// Calls `body` and tells when it ran; the rest of `span` is known.
+    pub(crate) fn around<R>(&self, span: Span<'_>, body: impl FnOnce() -> R) -> R {
+        let started = self.now();
+        let result = body();
+        let ended = self.now();
+        if let Some(sink) = &self.profile.spans {
+            without_promise(|| sink(Span { started, ended, ..span }));
         }
+        result
+    }
+
+    /// Notes something if the report is still here.
+    fn note(&self, note: impl FnOnce(&mut Report, u64)) {
+        if let Some(report) = &mut *lock(&self.report) {
+            note(report, self.now());
+        }
+    }
+}
+
+impl Drop for Measured {
+    /// Reports what nobody has brought to its end.
+    fn drop(&mut self) {
+        self.note(|report, now| report.completed = now);
+        self.deliver();
     }
 }

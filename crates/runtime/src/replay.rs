@@ -10,6 +10,7 @@
 
 mod immediate;
 mod memory;
+mod stepped;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::fault::Outcome;
 use crate::graph::{Function, Graph, Launch};
 use crate::ports::{self, Block, Names};
 use crate::processor::{Context, Options};
+use crate::sync::{Mutex, lock};
 use crate::{Arena, Config, PortError, Runtime};
 use memory::Memory;
 pub use memory::{Args, Kernels, Observer};
@@ -34,7 +36,7 @@ const DEPTH: u32 = 2;
 const PASSAGES: usize = DEPTH as usize + 1;
 
 /// A program with its memory and kernels, ready to run.
-pub struct Replay<K> {
+pub struct Replay<K: Kernels> {
     memory: Arc<Memory<K>>,
     names: Names,
     runtime: Runtime,
@@ -47,7 +49,22 @@ pub struct Replay<K> {
     finished: [Event; PASSAGES],
     /// The run whose results can be read.
     last: u64,
-    immediate: bool,
+    door: Door,
+    /// Runs that nobody has stepped through yet, with their finish events.
+    line: Mutex<Vec<(u64, Event)>>,
+}
+
+/// How runs go through the runtime. The bits are the same; the cost is not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Door {
+    /// Replayed as a graph.
+    #[default]
+    Replay,
+    /// One task and one event for each operation.
+    Immediate,
+    /// On the caller's thread, one operation at a time, in an order that the seed and the run's number choose among all
+    /// that the program allows.
+    Stepped(u64),
 }
 
 impl<K: Kernels + Send + Sync + 'static> Replay<K> {
@@ -66,21 +83,20 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         let execute: Function = Box::new(move |context: &Context<'_>| {
             let operation = context.op().expect("it is an operation of a graph").index();
             // SAFETY: the flow starts an operation after its predecessors in this run and the one before.
-            unsafe { shared.execute(context.processor() as usize, operation, context.run()) };
+            unsafe { shared.execute(operation, context.run()) };
         });
         let processors: Vec<_> = runtime.processors().collect();
         let graph =
             runtime.graph(flow, vec![execute], &processors).expect("a program's flow calls one function");
         warm_up(&runtime);
         let finished = [Event::NONE; PASSAGES];
-        Replay { memory, names, runtime, graph, arguments, launched: 0, finished, last: 0, immediate: false }
+        Replay { memory, names, runtime, graph, arguments, launched: 0, finished, last: 0, door: Door::Replay, line: Mutex::default() }
     }
 
-    /// Lets the runs that follow go through the immediate door, one task and one event for each operation, or through the
-    /// replay door again. The bits are the same; the cost is not.
-    pub fn go_immediate(&mut self, immediate: bool) {
+    /// Lets the runs that follow go through `door`.
+    pub fn go_through(&mut self, door: Door) {
         self.drain();
-        self.immediate = immediate;
+        self.door = door;
     }
 
     /// Runs all operations once. If a kernel fails, the fault names its operation.
@@ -95,14 +111,23 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         let run = self.launched;
         let passage = run as usize % PASSAGES;
         // What became of that run is told to whoever waits for it.
+        if self.runtime.events().outcome(self.finished[passage]).is_none() {
+            self.step();
+        }
         let _ = self.runtime.wait(self.finished[passage]);
         // SAFETY: the last run with this passage has ended, and the next one is launched below.
         unsafe { self.memory.set_arguments(run, &self.arguments) };
-        self.finished[passage] = if self.immediate {
-            self.drain();
-            immediate::spawn(&self.runtime, &self.memory, run)
-        } else {
-            self.graph.launch(Launch::default()).expect("a program's graph takes no arguments").finish
+        self.finished[passage] = match self.door {
+            Door::Replay => self.graph.launch(Launch::default()).expect("a program's graph takes no arguments").finish,
+            Door::Immediate => {
+                self.drain();
+                immediate::spawn(&self.runtime, &self.memory, run)
+            }
+            Door::Stepped(_) => {
+                let finish = self.runtime.events().create();
+                lock(&self.line).push((run, finish));
+                finish
+            }
         };
         self.launched += 1;
         run
@@ -115,6 +140,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
             "run {run} has just been launched"
         );
         self.last = run;
+        self.step();
         self.runtime.wait(self.finished[run as usize % PASSAGES])
     }
 
@@ -138,7 +164,7 @@ fn warm_up(runtime: &Runtime) {
     runtime.wait(all).expect("an empty task does not fail");
 }
 
-impl<K> Replay<K> {
+impl<K: Kernels> Replay<K> {
     /// The program.
     pub fn program(&self) -> &Program {
         &self.memory.program
@@ -213,13 +239,28 @@ impl<K> Replay<K> {
 
     /// Waits until no run is in flight. What became of each is told to whoever waits for it.
     fn drain(&self) {
+        self.step();
         for &finished in &self.finished {
             let _ = self.runtime.wait(finished);
         }
     }
 }
 
-impl<K> Drop for Replay<K> {
+impl<K: Kernels> Replay<K> {
+    /// Steps through the runs in line.
+    fn step(&self) {
+        let Door::Stepped(seed) = self.door else { return };
+        let line = std::mem::take(&mut *lock(&self.line));
+        let runs: Vec<u64> = line.iter().map(|&(run, _)| run).collect();
+        let Some(&first) = runs.first() else { return };
+        let outcomes = stepped::step(self.graph.flow(), &self.memory, &runs, seed.wrapping_add(first));
+        for ((_, finish), outcome) in line.into_iter().zip(outcomes) {
+            self.runtime.events().complete(finish, outcome).expect("a run ends once");
+        }
+    }
+}
+
+impl<K: Kernels> Drop for Replay<K> {
     fn drop(&mut self) {
         self.drain();
     }

@@ -69,7 +69,7 @@ impl Runtime {
         let events = Arc::new(Events::new(Arc::clone(&background)));
         let start = |number| Processor::start(number, &events, config.polls, config.clock);
         let processors = (0..config.processors.max(1)).map(start).collect();
-        let memories = Memories::with(Arc::clone(&events), background);
+        let memories = Memories::with(Arc::clone(&events), background, config.clock);
         let barriers = Arc::new(Barriers::new(&events));
         Runtime(Arc::new(Core { events, memories, barriers, patience: config.patience, processors }))
     }

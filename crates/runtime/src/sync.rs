@@ -1,6 +1,10 @@
-//! Atomics, locks and threads of the protocols: the standard ones, or loom's under `--cfg loom`.
+//! Atomics, locks and threads of the protocols: the standard ones, loom's under `--cfg loom`, or some that
+//! ThreadSanitizer understands under `--cfg tsan`.
 //!
 //! Files that hold a protocol take their primitives from here alone, so that loom can run every order of their steps.
+
+#[cfg(tsan)]
+mod spin;
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -12,11 +16,14 @@ pub(crate) use loom::{
     sync::{Condvar, Mutex, MutexGuard, RwLock},
     thread_local,
 };
+#[cfg(tsan)]
+pub(crate) use spin::{Condvar, Mutex, MutexGuard, RwLock};
+#[cfg(not(any(loom, tsan)))]
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock};
 #[cfg(not(loom))]
 pub(crate) use std::{
     hint::spin_loop,
     sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence},
-    sync::{Condvar, Mutex, MutexGuard, RwLock},
     thread_local,
 };
 

@@ -7,7 +7,7 @@ use phalanx_ir::{DType, TensorType};
 use phalanx_program::{
     Builder, Draft, Port, PortKind, PortTile, Program, RECEIVE, Slice, Wait, feeds, fetches,
 };
-use phalanx_runtime::{Args, Kernels, Piece, Replay, Tile};
+use phalanx_runtime::{Args, Door, Kernels, Piece, Replay, Tile};
 
 fn slice(lane: u32, offset: u64) -> Slice {
     Slice { lane, offset, bytes: 64 }
@@ -139,16 +139,20 @@ fn overlap(replay: &mut Replay<Mix>, runs: u64) {
 }
 
 #[test]
-fn both_doors_leave_the_same_bytes() {
+fn all_doors_leave_the_same_bytes() {
     for lanes in 2..=5 {
-        let [replayed, immediate] = [false, true].map(|immediate| {
+        let left = |door: Door| {
             let mut replay = Replay::new(ring(lanes, 7), (0..lanes).map(|_| Mix).collect(), 0);
-            replay.go_immediate(immediate);
-            (0..5).for_each(|_| replay.run().expect("it completes"));
+            replay.go_through(door);
+            overlap(&mut replay, 6);
             replay.read("own").expect("the port is there").into_owned()
-        });
-        assert_eq!(replayed, immediate, "{lanes} lanes");
+        };
+        let replayed = left(Door::Replay);
         assert!(replayed.iter().any(|&byte| byte != 0), "something was mixed");
+        assert_eq!(left(Door::Immediate), replayed, "{lanes} lanes, immediate");
+        for seed in 0..50 {
+            assert_eq!(left(Door::Stepped(seed)), replayed, "{lanes} lanes, stepped with seed {seed}");
+        }
     }
 }
 

@@ -43,6 +43,7 @@ fn a_task_that_completes_is_reported_once_before_it_finishes() {
         completed: 5,
         waits: vec![],
         processor: Some(1),
+        bytes: None,
         outcome: Ok(()),
     };
     assert_eq!(reports.try_iter().collect::<Vec<_>>(), [expected]);
@@ -109,6 +110,7 @@ fn a_task_that_never_ran_is_reported_without_times_of_running() {
         completed,
         waits: vec![],
         processor: None,
+        bytes: None,
         outcome: Err(fault),
     };
     let expected = [

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use phalanx_ir::graph::Graph;
+use phalanx_runtime::Door;
 
 use crate::choice::PlanChoice;
 use crate::models::{ModelConfig, PresetError};
@@ -129,6 +130,8 @@ pub struct TrainConfig {
     pub bits: Bits,
     /// Whether every operation goes through the runtime's immediate door: the same bits, slower.
     pub immediate: bool,
+    /// Seed of a random legal order in which one thread steps through all operations: the same bits, slower.
+    pub stepped: Option<u64>,
     /// Leaves of sums over rows.
     pub leaves_batch: usize,
     /// Leaves of sums over features.
@@ -175,6 +178,7 @@ impl Default for TrainConfig {
             cores_per_device: 0,
             bits: Bits::Strict,
             immediate: false,
+            stepped: None,
             leaves_batch: DEFAULT_LEAVES.batch,
             leaves_feature: DEFAULT_LEAVES.feature,
             leaves_sequence: DEFAULT_LEAVES.sequence,
@@ -261,10 +265,18 @@ impl TrainConfig {
             seed: self.seed,
             cores: self.device_cores(plan.mesh.devices()),
             free_bits: self.bits == Bits::Free,
-            immediate: self.immediate,
+            door: self.door(),
             plan,
             ..Settings::new(Goal::Train(self.optimizer()?))
         })
+    }
+
+    fn door(&self) -> Door {
+        match self.stepped {
+            Some(seed) => Door::Stepped(seed),
+            None if self.immediate => Door::Immediate,
+            None => Door::Replay,
+        }
     }
 
     /// Cores of each of so many devices.

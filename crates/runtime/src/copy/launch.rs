@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use super::{CopyError, CopyKind, CopyPlan};
 use crate::event::Event;
+use crate::fault::Outcome;
 use crate::instance::Instance;
 use crate::memory::{Memories, World};
+use crate::profile::Measured;
 use crate::space::Rect;
 use crate::sync::Ordering;
 
@@ -19,7 +21,7 @@ impl Memories {
     /// The plan of `kind` into `destination`, over the points of `rect` that all instances have.
     pub fn plan(&self, kind: CopyKind, rect: Rect, destination: &Instance) -> Result<CopyPlan, CopyError> {
         // Relaxed: a name that nothing is published with.
-        let number = self.0.plans.fetch_add(1, Ordering::Relaxed);
+        let number = self.world.plans.fetch_add(1, Ordering::Relaxed);
         CopyPlan::new(number, kind, rect, destination.clone())
     }
 
@@ -27,10 +29,18 @@ impl Memories {
     /// be done.
     pub fn copy(&self, plan: &Arc<CopyPlan>, after: Event) -> Event {
         let events = self.events();
+        let measured = self.profile.as_ref().map(|profile| {
+            let measured = Measured::new(profile, self.world.clock, &plan.to_string());
+            Box::new(measured.of_bytes(plan.bytes()))
+        });
         match events.outcome(after) {
-            Some(Err(_)) => return after,
+            Some(outcome @ Err(_)) => {
+                measured.iter().for_each(|measured| measured.completed(&outcome));
+                return after;
+            }
             Some(Ok(())) if plan.bytes() <= MAX_INLINE_COPY => {
-                let outcome = plan.execute();
+                measured.iter().for_each(|measured| measured.ready());
+                let outcome = execute(plan, measured.as_deref());
                 if outcome.is_ok() {
                     return Event::NONE;
                 }
@@ -42,22 +52,36 @@ impl Memories {
             _ => {}
         }
         let done = events.create();
-        let (world, plan) = (Arc::clone(&self.0), Arc::clone(plan));
-        events.subscribe(after, move |outcome| match outcome {
-            Err(_) => drop(world.events.complete(done, outcome.clone())),
-            Ok(()) if plan.bytes() <= MAX_INLINE_COPY => world.finish(&plan, done),
-            Ok(()) => {
-                let background = Arc::clone(&world.background);
-                background.submit(move || world.finish(&plan, done));
+        let (world, plan) = (Arc::clone(&self.world), Arc::clone(plan));
+        events.subscribe(after, move |outcome| {
+            if outcome.is_err() {
+                measured.iter().for_each(|measured| measured.completed(outcome));
+                return drop(world.events.complete(done, outcome.clone()));
             }
+            measured.iter().for_each(|measured| measured.ready());
+            if plan.bytes() <= MAX_INLINE_COPY {
+                return world.finish(&plan, measured.as_deref(), done);
+            }
+            let background = Arc::clone(&world.background);
+            background.submit(move || world.finish(&plan, measured.as_deref(), done));
         });
         done
     }
 }
 
 impl World {
-    fn finish(&self, plan: &CopyPlan, done: Event) {
+    fn finish(&self, plan: &CopyPlan, measured: Option<&Measured>, done: Event) {
         // Nobody else knows how to trigger the event of a copy.
-        let _ = self.events.complete(done, plan.execute());
+        let _ = self.events.complete(done, execute(plan, measured));
     }
+}
+
+/// Does `plan`, and tells whoever asked.
+fn execute(plan: &CopyPlan, measured: Option<&Measured>) -> Outcome {
+    let Some(measured) = measured else { return plan.execute() };
+    measured.started(None);
+    let outcome = plan.execute();
+    measured.ended();
+    measured.completed(&outcome);
+    outcome
 }

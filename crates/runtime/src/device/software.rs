@@ -47,7 +47,7 @@ pub enum Pace {
     /// As soon as it can, on a thread of its own.
     #[default]
     Prompt,
-    /// Like `Prompt`, but the thread sleeps before each work, for as long as this says of the work's number. Works are
+    /// Like `Prompt`, but the thread rests before each work, about as long as this says of the work's number. Works are
     /// numbered from 0 as they are enqueued.
     Delayed(Box<dyn Fn(u64) -> Duration + Send + Sync>),
     /// When [`Software::step`] is called, on the thread that calls it.
@@ -177,7 +177,7 @@ impl Shared {
             Turn::Tell(fired) => fired.tell(),
             Turn::Run(job) => {
                 if let Pace::Delayed(delay) = &self.pace {
-                    std::thread::sleep(delay(job.number));
+                    std::thread::park_timeout(delay(job.number));
                 }
                 let lane = job.lane;
                 let outcome = job.run();

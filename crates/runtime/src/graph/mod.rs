@@ -31,12 +31,12 @@ use crate::event::{Event, Events};
 use crate::fault::Outcome;
 use crate::processor::{Context, Processor, keep_promise, without_promise};
 use crate::runtime::Runtime;
-use crate::sync::{Mutex, thread_local};
+use crate::sync::Mutex;
 use block::Block;
 use launch::Launches;
 use release::Release;
 
-thread_local! {
+std::thread_local! {
     /// An empty list to use again.
     static LIST: Cell<Vec<u32>> = const { Cell::new(Vec::new()) };
 }

@@ -46,18 +46,17 @@ impl Directory {
         slot.and_then(|slot| slot.instance.clone()).ok_or(StaleInstance(id))
     }
 
-    /// Takes the instance out and gives its number free.
-    pub(crate) fn remove(&self, id: InstanceId) {
+    /// Takes the instance out, if it is still here, and gives its number free.
+    pub(crate) fn remove(&self, id: InstanceId) -> Option<Instance> {
         let state = &mut *lock(&self.0);
-        let Some(slot) = state.slots.get_mut(id.index() as usize) else { return };
-        if slot.generation != id.generation() || slot.instance.take().is_none() {
-            return;
-        }
+        let slot = state.slots.get_mut(id.index() as usize)?;
+        let instance = slot.instance.take_if(|_| slot.generation == id.generation())?;
         // A number whose generations are used up is not used again.
         if let Some(next) = slot.generation.checked_add(1) {
             slot.generation = next;
             state.free.push(id.index());
         }
+        Some(instance)
     }
 
     /// Numbers ever used: the most instances at the same time.

@@ -18,6 +18,7 @@ use crate::event::Event;
 use crate::fault::{Fault, Outcome};
 use crate::instance::{Instance, InstanceId};
 use crate::layout::Layout;
+use crate::profile::{Measured, Profile};
 use crate::sync::{Mutex, MutexGuard, lock};
 
 /// One memory.
@@ -54,8 +55,14 @@ struct Waiting {
     due: bool,
 }
 
-/// Events to trigger once the lock is gone.
-type Triggers = Vec<(Event, Outcome)>;
+/// The ready event of an instance, and what to tell it once the lock is gone.
+struct Trigger {
+    instance: Instance,
+    ready: Event,
+    outcome: Outcome,
+}
+
+type Triggers = Vec<Trigger>;
 
 impl Home {
     pub(super) fn new(name: &str, capacity: u64, world: &Arc<World>) -> Home {
@@ -80,17 +87,23 @@ impl Home {
         lock(&self.state).allocator.free()
     }
 
-    pub(super) fn create(self: &Arc<Home>, layout: Layout, align: u64, after: Event) -> (Instance, Event) {
+    pub(super) fn create(
+        self: &Arc<Home>,
+        layout: Layout,
+        align: u64,
+        after: Event,
+        profile: Option<&Profile>,
+    ) -> (Instance, Event) {
         let bytes = layout.end();
         let region = Region::of_memory(Arc::clone(&self.arena), self.start.0, bytes);
-        let instance = self.world.insert(layout, Arc::new(region), Arc::downgrade(self));
+        let instance = self.world.insert(layout, Arc::new(region), Arc::downgrade(self), profile);
         let (id, events) = (instance.id(), &self.world.events);
         let mut state = lock(&self.state);
         let (verdict, changes) = state.allocator.ask(id.index(), bytes as u64, align);
         let mut triggers = self.apply(&mut state, changes);
         let ready = match verdict {
             Verdict::Now(start) if matches!(events.outcome(after), Some(Ok(()))) => {
-                instance.block().region.access.open(start as usize);
+                instance.block().open(start);
                 Event::NONE
             }
             Verdict::Now(start) => state.wait(&instance, events.create(), Some(start)),
@@ -98,7 +111,8 @@ impl Home {
             Verdict::Never(free) => {
                 let ready = events.create();
                 self.world.end(&instance);
-                triggers.push((ready, Err(self.no_room(&instance, free))));
+                let outcome = Err(self.no_room(&instance, free));
+                triggers.push(Trigger { instance: instance.clone(), ready, outcome });
                 ready
             }
         };
@@ -161,9 +175,12 @@ impl Home {
         let mut state = lock(&self.state);
         let changes = state.allocator.release(id.index());
         // The number last: its next owner may ask the allocator for a seat at once.
-        self.world.instances.remove(id);
+        let gone = self.world.instances.remove(id);
+        // Noted before others get the bytes, told when the lock is gone.
+        gone.iter().for_each(|gone| gone.block().measure(|measured| measured.over(&Ok(()))));
         let triggers = self.apply(&mut state, changes);
         drop(state);
+        gone.iter().for_each(|gone| gone.block().measure(Measured::deliver));
         self.trigger(triggers);
     }
 
@@ -208,9 +225,12 @@ impl Home {
     }
 
     fn trigger(&self, triggers: Triggers) {
-        for (event, outcome) in triggers {
+        for Trigger { instance, ready, outcome } in triggers {
+            if outcome.is_err() {
+                instance.block().measure(|measured| measured.completed(&outcome));
+            }
             // Nobody else knows how to trigger a ready event.
-            let _ = self.world.events.complete(event, outcome);
+            let _ = self.world.events.complete(ready, outcome);
         }
     }
 
@@ -238,17 +258,17 @@ impl State {
     }
 
     /// Opens the instance if it has its bytes and its precondition has triggered.
-    fn make_ready(&mut self, key: u32) -> Option<(Event, Outcome)> {
+    fn make_ready(&mut self, key: u32) -> Option<Trigger> {
         let start = self.waiting.get(&key).filter(|waiting| waiting.due)?.seat?;
-        let waiting = self.waiting.remove(&key)?;
-        waiting.instance.block().region.access.open(start as usize);
-        Some((waiting.ready, Ok(())))
+        let Waiting { instance, ready, .. } = self.waiting.remove(&key)?;
+        instance.block().open(start);
+        Some(Trigger { instance, ready, outcome: Ok(()) })
     }
 
     /// Ends an instance that is not ready.
-    fn fail(&mut self, world: &World, key: u32, fault: Fault) -> Option<(Event, Outcome)> {
-        let waiting = self.waiting.remove(&key)?;
-        world.end(&waiting.instance);
-        Some((waiting.ready, Err(fault)))
+    fn fail(&mut self, world: &World, key: u32, fault: Fault) -> Option<Trigger> {
+        let Waiting { instance, ready, .. } = self.waiting.remove(&key)?;
+        world.end(&instance);
+        Some(Trigger { instance, ready, outcome: Err(fault) })
     }
 }

@@ -24,6 +24,7 @@ use crate::background::Background;
 use crate::event::{Event, Events};
 use crate::instance::{Block, DoesNotFit, Instance, InstanceId};
 use crate::layout::{Element, Layout, LayoutError};
+use crate::profile::{Clock, Measured, Profile};
 use crate::space::Rect;
 use crate::sync::AtomicU32;
 use directory::Directory;
@@ -41,7 +42,11 @@ const ALIGN: u64 = 64;
 
 /// The memories of a runtime and all instances in them. Clones are the same.
 #[derive(Clone)]
-pub struct Memories(pub(crate) Arc<World>);
+pub struct Memories {
+    pub(crate) world: Arc<World>,
+    /// Who is told of what is made and copied through this handle.
+    pub(crate) profile: Option<Profile>,
+}
 
 /// What memories share.
 pub(crate) struct World {
@@ -49,6 +54,7 @@ pub(crate) struct World {
     pub(crate) background: Arc<Background>,
     /// Copy plans made so far: their numbers.
     pub(crate) plans: AtomicU32,
+    pub(crate) clock: Clock,
     instances: Directory,
 }
 
@@ -70,49 +76,61 @@ impl Default for Memories {
 }
 
 impl Memories {
-    /// No memories yet, with events of their own.
+    /// No memories yet, with events of their own and a clock that stands at 0.
     pub fn new() -> Memories {
         let background = Arc::new(Background::new());
-        Memories::with(Arc::new(Events::new(Arc::clone(&background))), background)
+        Memories::with(Arc::new(Events::new(Arc::clone(&background))), background, || 0)
     }
 
     /// No memories yet, whose operations are told by `events` and, if they are large, done in the `background`.
-    pub(crate) fn with(events: Arc<Events>, background: Arc<Background>) -> Memories {
+    pub(crate) fn with(events: Arc<Events>, background: Arc<Background>, clock: Clock) -> Memories {
         let (plans, instances) = (AtomicU32::new(0), Directory::default());
-        Memories(Arc::new(World { events, background, plans, instances }))
+        let world = Arc::new(World { events, background, plans, clock, instances });
+        Memories { world, profile: None }
+    }
+
+    /// The same memories; `profile` is told of each copy started and each instance made through this handle and through
+    /// memories made by it.
+    pub fn profiled(&self, profile: &Profile) -> Memories {
+        Memories { world: Arc::clone(&self.world), profile: Some(profile.clone()) }
     }
 
     /// The events that operations here wait for and trigger.
     pub fn events(&self) -> &Arc<Events> {
-        &self.0.events
+        &self.world.events
     }
 
     /// A new memory of `capacity` bytes; `name` is for messages.
     pub fn memory(&self, name: &str, capacity: u64) -> Memory {
-        Memory(Arc::new(Home::new(name, capacity, &self.0)))
+        let home = Arc::new(Home::new(name, capacity, &self.world));
+        Memory { home, profile: self.profile.clone() }
     }
 
     /// An instance over bytes of the caller, ready at once.
     pub fn attach(&self, external: &External, layout: Layout) -> Result<Instance, DoesNotFit> {
         DoesNotFit::check(&layout, external.bytes())?;
-        Ok(self.0.insert(layout, Arc::clone(&external.0), Weak::new()))
+        let region = Arc::clone(&external.0);
+        let instance = self.world.insert(layout, region, Weak::new(), self.profile.as_ref());
+        instance.block().measure(Measured::ready);
+        Ok(instance)
     }
 
     /// The instance called `id`.
     pub fn instance(&self, id: InstanceId) -> Result<Instance, StaleInstance> {
-        self.0.instances.get(id)
+        self.world.instances.get(id)
     }
 
     /// Releases an instance when `after` has triggered; not at all if that is poisoned.
     pub fn release(&self, id: InstanceId, after: Event) -> Result<(), ReleaseError> {
-        let instance = self.0.instances.get(id)?;
+        let instance = self.world.instances.get(id)?;
         if let Some(home) = instance.block().home() {
             return home.release(id, after);
         }
-        let world = Arc::clone(&self.0);
-        self.0.events.subscribe(after, move |outcome| {
+        let world = Arc::clone(&self.world);
+        self.world.events.subscribe(after, move |outcome| {
             if outcome.is_ok() && instance.block().detach() {
                 world.instances.remove(id);
+                instance.block().measure(|measured| measured.completed(&Ok(())));
             }
         });
         Ok(())
@@ -120,14 +138,24 @@ impl Memories {
 
     /// Numbers of instances ever used: the most that were there at the same time.
     pub fn ids_used(&self) -> usize {
-        self.0.instances.used()
+        self.world.instances.used()
     }
 }
 
 impl World {
     /// Adds an instance whose layout fits `region`.
-    fn insert(&self, layout: Layout, region: Arc<Region>, home: Weak<Home>) -> Instance {
-        self.instances.insert(|id| Instance::new(Arc::new(Block::new(id, region, home)), layout))
+    fn insert(
+        &self,
+        layout: Layout,
+        region: Arc<Region>,
+        home: Weak<Home>,
+        profile: Option<&Profile>,
+    ) -> Instance {
+        self.instances.insert(|id| {
+            let measure = |profile| Measured::instance(profile, self.clock, &id.to_string());
+            let measured = profile.map(|profile| measure(profile).of_bytes(layout.end()));
+            Instance::new(Arc::new(Block::new(id, region, home, measured)), layout)
+        })
     }
 
     /// Ends an instance that never became ready.
@@ -140,22 +168,32 @@ impl World {
 
 /// A memory. Clones are the same.
 #[derive(Clone)]
-pub struct Memory(Arc<Home>);
+pub struct Memory {
+    home: Arc<Home>,
+    /// Who is told of instances made through this handle.
+    profile: Option<Profile>,
+}
 
 impl Memory {
+    /// The same memory; `profile` is told of each instance made through this handle: when it was ready or refused, and
+    /// when it gave its bytes back.
+    pub fn profiled(&self, profile: &Profile) -> Memory {
+        Memory { home: Arc::clone(&self.home), profile: Some(profile.clone()) }
+    }
+
     /// What messages call it.
     pub fn name(&self) -> &str {
-        self.0.name()
+        self.home.name()
     }
 
     /// How many bytes it has.
     pub fn capacity(&self) -> u64 {
-        self.0.capacity()
+        self.home.capacity()
     }
 
     /// How many of them are free now.
     pub fn free(&self) -> u64 {
-        self.0.free()
+        self.home.free()
     }
 
     /// An instance of `bytes` plain bytes at a multiple of `align`, and the event of its having them.
@@ -163,14 +201,15 @@ impl Memory {
         let element = Element::Bytes(1);
         let last = i64::try_from(bytes).unwrap_or(i64::MAX) - 1;
         let rect = Rect::new(&[0], &[last]).expect("both bounds have one coordinate");
-        Ok(self.0.create(Layout::row_major(element, rect)?, align.max(1), after))
+        let layout = Layout::row_major(element, rect)?;
+        Ok(self.home.create(layout, align.max(1), after, self.profile.as_ref()))
     }
 
     /// An instance with this layout, and the event of its having its bytes: when `after` has triggered, and what was
     /// released before has made room. Poisoned at once if there will never be room, later if `after` or a release
     /// that it relies on is. What the bytes hold at first is whatever was there.
     pub fn create(&self, layout: Layout, after: Event) -> (Instance, Event) {
-        self.0.create(layout, ALIGN, after)
+        self.home.create(layout, ALIGN, after, self.profile.as_ref())
     }
 }
 

@@ -35,7 +35,7 @@ where
                 let memory = Arc::clone(memory);
                 let task = runtime.spawn(ProcessorId(number as u32), options, move |_| {
                     // SAFETY: the task comes after its predecessors in the run, and no other run is in flight.
-                    unsafe { memory.execute(number, index, run) };
+                    unsafe { memory.execute(index, run) };
                 });
                 spawned[number].push(task.finish());
                 progress = true;

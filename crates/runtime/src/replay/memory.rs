@@ -49,6 +49,8 @@ pub(super) struct Memory<K> {
     pub(super) arenas: Vec<Arena>,
     /// One set for each lane.
     pub(super) kernels: Vec<K>,
+    /// By operation: its lane.
+    lanes: Vec<u32>,
     /// For each of the program's kernels, who executes it.
     executors: Vec<Executor>,
     passages: Vec<Passage>,
@@ -91,6 +93,10 @@ impl<K> Memory<K> {
         Memory {
             arenas: program.lanes().iter().map(|lane| Arena::new(lane.arena)).collect(),
             kernels,
+            lanes: (0..)
+                .zip(program.lanes())
+                .flat_map(|(number, lane)| program.operations_of(lane).iter().map(move |_| number))
+                .collect(),
             executors: program.kernels().iter().map(|name| Executor::of(name)).collect(),
             passages: (0..passages).map(|_| passage()).collect(),
             observed: AtomicBool::new(false),
@@ -148,20 +154,20 @@ impl<K> Memory<K> {
 }
 
 impl<K: Kernels> Memory<K> {
-    /// Executes an operation of `lane`, by its position in the program.
+    /// Executes an operation, by its position in the program.
     ///
     /// # Safety
     /// All operations of this run before it in the program's order are complete, and those of other runs that conflict
     /// with it are complete or not started: lane orders, waits and carried waits have been kept.
-    pub(super) unsafe fn execute(&self, lane: usize, operation: usize, run: u64) {
+    pub(super) unsafe fn execute(&self, operation: usize, run: u64) {
         // Relaxed: set before the run was launched.
         if !self.observed.load(Relaxed) {
             // SAFETY: the caller's promise.
-            return unsafe { self.execute_unobserved(lane, operation, run) };
+            return unsafe { self.execute_unobserved(operation, run) };
         }
         let observer = lock(&self.observer).clone();
         // SAFETY: the caller's promise.
-        let mut execute = || unsafe { self.execute_unobserved(lane, operation, run) };
+        let mut execute = || unsafe { self.execute_unobserved(operation, run) };
         match observer {
             Some(observer) => observer(operation, &mut execute),
             None => execute(),
@@ -170,8 +176,9 @@ impl<K: Kernels> Memory<K> {
 
     /// # Safety
     /// As for `execute`.
-    unsafe fn execute_unobserved(&self, lane: usize, operation: usize, run: u64) {
+    unsafe fn execute_unobserved(&self, operation: usize, run: u64) {
         let program = &self.program;
+        let lane = self.lanes[operation] as usize;
         let operation = &program.operations()[operation];
         let (reads, writes) = (program.slices(&operation.reads), program.slices(&operation.writes));
         let (from, to) = ((&self.arenas[..], reads), (&self.arenas[..], writes));

@@ -119,7 +119,10 @@ fn print_row(systems: &[System], shape: Shape, turns: &[Turn]) {
     };
     let cells: String = turns.iter().map(cell).collect();
     let ratios = match ratios(systems, turns) {
-        Some(ratios) => ratios.map(|ratio| format!("{ratio:.2}")).join(" | "),
+        // Neither reaches the share: there is nothing to compare.
+        Some(ratios) => {
+            ratios.map(|ratio| if ratio.is_nan() { "-".into() } else { format!("{ratio:.2}") }).join(" | ")
+        }
         None => "-".into(),
     };
     println!("{:<15}{:>6}{cells}{ratios:>22}", shape.pattern.name(), shape.width);
