@@ -64,9 +64,8 @@ impl Block {
         id: InstanceId,
         region: Arc<Region>,
         home: Weak<Home>,
-        measured: Option<Measured>,
+        measured: Option<Box<Measured>>,
     ) -> Block {
-        let measured = measured.map(Box::new);
         Block { id, region, home, detached: AtomicBool::new(false), measured }
     }
 

@@ -1,8 +1,27 @@
-//! Replays programs.
+//! A task runtime with two doors, and the replay of programs on it.
+//!
+//! The immediate door ([`Runtime::spawn`], [`Runtime::memories`], [`Runtime::barriers`]) does one thing after an event and
+//! gives an event for it. The replay door ([`Runtime::graph`]) binds a whole graph once and launches it often, at tens of
+//! nanoseconds an operation. [`Replay`] runs a program through either.
 //!
 //! The runtime knows bytes and the order of operations, nothing of operators: kernels arrive as a [`Kernels`] table, so
-//! it is tested with kernels that only count. Unsafe code lives in `arena` (slices of owned memory), `mapping` (files as
-//! memory), `lanes` (a closure shared with threads), and where arenas are used during a run (`replay`, `transfer`).
+//! it is tested with kernels that only count.
+//!
+//! ```
+//! use phalanx_runtime::{Config, Options, Runtime};
+//!
+//! let runtime = Runtime::new(Config::new(2, 2));
+//! let [first, second] = [0, 1].map(|processor| runtime.processors().nth(processor).unwrap());
+//! let hello = runtime.spawn(first, Options { name: "hello", ..Options::default() }, |_| print!("hello "));
+//! let after = Options { name: "world", after: hello.finish(), ..Options::default() };
+//! let world = runtime.spawn(second, after, |_| println!("world"));
+//! runtime.wait(world.finish())?;
+//! # Ok::<(), phalanx_runtime::Fault>(())
+//! ```
+//!
+//! Unsafe code lives where memory is: `arena` (slices of owned memory), `mapping` (files as memory), `replay` and
+//! `transfer` (arenas during a run), `memory`, `instance` and `copy` (bytes shared with their users), `graph/block` (a
+//! run's arguments), and `sync/spin` (locks for a sanitizer).
 
 mod arena;
 mod background;

@@ -2,8 +2,8 @@
 //!
 //! What nobody asks about pays one branch where a time would be taken. Times come from the clock in the runtime's
 //! configuration; the runtime itself reads none. A report is delivered before the finish event triggers, on the thread
-//! that brings the matter to its end. What never comes to its end is reported when the runtime forgets it, so there is
-//! one report for each request whatever happens.
+//! that brings the matter to its end. What never comes to its end is reported when it is forgotten: one report for each
+//! request, never two.
 
 use std::fmt;
 use std::ops::Range;
@@ -22,9 +22,11 @@ pub type Clock = fn() -> u64;
 #[derive(Clone)]
 pub struct Profile {
     sink: Arc<dyn Fn(Report) + Send + Sync>,
-    spans: Option<Arc<dyn Fn(Span<'_>) + Send + Sync>>,
+    spans: Option<Arc<SpanSink>>,
     only_abnormal: bool,
 }
+
+type SpanSink = dyn Fn(Span<'_>) + Send + Sync;
 
 impl Profile {
     /// Reports go to `sink`, which is called on threads of the runtime and of whoever triggers or cancels.
@@ -105,7 +107,8 @@ pub(crate) struct Measured {
 impl Measured {
     /// An operation, which counts as failed until it completes.
     pub(crate) fn new(profile: &Profile, clock: Clock, name: &str) -> Measured {
-        let why = "forgotten, since what it comes after has not happened; trigger that before the runtime ends";
+        let why =
+            "forgotten, since what it comes after has not happened; trigger that before the runtime ends";
         Measured::with(profile, clock, name, Err(Fault::refused(name, why)))
     }
 

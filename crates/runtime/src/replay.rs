@@ -90,7 +90,18 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
             runtime.graph(flow, vec![execute], &processors).expect("a program's flow calls one function");
         warm_up(&runtime);
         let finished = [Event::NONE; PASSAGES];
-        Replay { memory, names, runtime, graph, arguments, launched: 0, finished, last: 0, door: Door::Replay, line: Mutex::default() }
+        Replay {
+            memory,
+            names,
+            runtime,
+            graph,
+            arguments,
+            launched: 0,
+            finished,
+            last: 0,
+            door: Door::Replay,
+            line: Mutex::default(),
+        }
     }
 
     /// Lets the runs that follow go through `door`.
@@ -118,7 +129,9 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         // SAFETY: the last run with this passage has ended, and the next one is launched below.
         unsafe { self.memory.set_arguments(run, &self.arguments) };
         self.finished[passage] = match self.door {
-            Door::Replay => self.graph.launch(Launch::default()).expect("a program's graph takes no arguments").finish,
+            Door::Replay => {
+                self.graph.launch(Launch::default()).expect("a program's graph takes no arguments").finish
+            }
             Door::Immediate => {
                 self.drain();
                 immediate::spawn(&self.runtime, &self.memory, run)

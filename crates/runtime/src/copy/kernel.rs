@@ -1,4 +1,4 @@
-//! Moving bytes: nested loops over runs, transposing, filling.
+//! Moving bytes: nested loops over runs, for copies and fills.
 //!
 //! Loops are compiled once for each way of moving a run, with the two innermost ones written out, so a short run costs
 //! its load and its store; and once more for machines with wider registers. Kernels know addresses and steps only; that
@@ -8,20 +8,21 @@ use arrayvec::ArrayVec;
 use phalanx_program::MAX_RANK;
 
 use super::nest::Nest;
+use super::transpose;
 
 /// One loop: how often, and how far both sides step.
 #[derive(Clone, Copy, Debug)]
-struct Axis {
-    extent: usize,
-    to: usize,
-    from: usize,
+pub(super) struct Axis {
+    pub(super) extent: usize,
+    pub(super) to: usize,
+    pub(super) from: usize,
 }
 
 /// Loops, outermost first.
-type Axes = ArrayVec<Axis, MAX_RANK>;
+pub(super) type Axes = ArrayVec<Axis, MAX_RANK>;
 
 /// What is moved from each place to the other.
-trait Body: Copy {
+pub(super) trait Body: Copy {
     /// Moves it from `from` to `to`.
     ///
     /// # Safety
@@ -31,7 +32,7 @@ trait Body: Copy {
 
 /// `N` bytes.
 #[derive(Clone, Copy)]
-struct Fixed<const N: usize>;
+pub(super) struct Fixed<const N: usize>;
 
 impl<const N: usize> Body for Fixed<N> {
     #[inline(always)]
@@ -128,60 +129,6 @@ impl Body for Same {
     }
 }
 
-/// A rectangle of units of `N` bytes, whose rows are contiguous in the source and whose columns in the destination.
-///
-/// It goes by squares of `W` units, a cache line wide, so that a line is used up while it is in the cache; and squares go
-/// by strips, so that few pages are in use at a time.
-#[derive(Clone, Copy)]
-struct Transposed<const N: usize, const W: usize> {
-    /// Along the source's lines.
-    rows: Axis,
-    /// Along the destination's lines.
-    columns: Axis,
-}
-
-/// Squares across a strip.
-const STRIP: usize = 8;
-
-impl<const N: usize, const W: usize> Body for Transposed<N, W> {
-    #[inline(always)]
-    unsafe fn run(self, to: *mut u8, from: *const u8) {
-        let Self { rows, columns } = self;
-        for strip in (0..columns.extent).step_by(STRIP * W) {
-            let end = columns.extent.min(strip + STRIP * W);
-            for row in (0..rows.extent).step_by(W) {
-                for column in (strip..end).step_by(W) {
-                    let (to, from) = rows.at(row, to, from);
-                    let (to, from) = columns.at(column, to, from);
-                    let (height, width) = (W.min(rows.extent - row), W.min(end - column));
-                    // SAFETY: a part of the rectangle, which the caller promises.
-                    unsafe {
-                        match (height, width) == (W, W) {
-                            true => self.square(W, W, to, from),
-                            false => self.square(height, width, to, from),
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-impl<const N: usize, const W: usize> Transposed<N, W> {
-    /// Inlined, so that whole squares are compiled with their size known.
-    ///
-    /// # Safety
-    /// As [`Body::run`], for so many units along both axes.
-    #[inline(always)]
-    unsafe fn square(self, height: usize, width: usize, to: *mut u8, from: *const u8) {
-        for step in 0..height {
-            let (to, from) = self.rows.at(step, to, from);
-            // SAFETY: the caller's promise.
-            unsafe { row(Axis { extent: width, to: N, ..self.columns }, to, from, Fixed::<N>) };
-        }
-    }
-}
-
 /// Copies a run of `nest` for each of its steps; the places are those of destination and source.
 ///
 /// # Safety
@@ -191,8 +138,8 @@ pub(super) unsafe fn copy(nest: &Nest, to: *mut u8, from: *const u8) {
     let (to, from) = start(nest, to, from);
     // SAFETY: the caller's promise, for all arms.
     unsafe {
-        match transposition(&axes, nest.run) {
-            Some((outer, rows, columns)) => transpose(nest.run, &outer, [rows, columns], to, from),
+        match transpose::split(&axes, nest.run) {
+            Some((outer, rows, columns)) => transpose::run(nest.run, &outer, [rows, columns], to, from),
             None => copy_runs(nest.run, &axes, to, from),
         }
     }
@@ -275,27 +222,12 @@ unsafe fn copy_middle_runs_inline(run: usize, axes: &[Axis], to: *mut u8, from: 
     }
 }
 
-/// # Safety
-/// As [`copy`].
-unsafe fn transpose(run: usize, outer: &[Axis], [rows, columns]: [Axis; 2], to: *mut u8, from: *const u8) {
-    // SAFETY: the caller's promise, for all arms.
-    unsafe {
-        match run {
-            1 => nest(outer, to, from, Transposed::<1, 32> { columns, rows }),
-            2 => nest(outer, to, from, Transposed::<2, 32> { columns, rows }),
-            4 => nest(outer, to, from, Transposed::<4, 16> { columns, rows }),
-            8 => nest(outer, to, from, Transposed::<8, 8> { columns, rows }),
-            _ => nest(outer, to, from, Transposed::<16, 4> { columns, rows }),
-        }
-    }
-}
-
 /// Runs `body` at every step of the loops.
 ///
 /// # Safety
 /// What `body` needs holds at every step.
 #[inline(always)]
-unsafe fn nest<B: Body>(axes: &[Axis], to: *mut u8, from: *const u8, body: B) {
+pub(super) unsafe fn nest<B: Body>(axes: &[Axis], to: *mut u8, from: *const u8, body: B) {
     let (outer, inner) = axes.split_at(axes.len().saturating_sub(2));
     let mut index = [0; MAX_RANK];
     loop {
@@ -325,7 +257,7 @@ unsafe fn nest<B: Body>(axes: &[Axis], to: *mut u8, from: *const u8, body: B) {
 /// # Safety
 /// As [`nest`].
 #[inline(always)]
-unsafe fn row<B: Body>(axis: Axis, to: *mut u8, from: *const u8, body: B) {
+pub(super) unsafe fn row<B: Body>(axis: Axis, to: *mut u8, from: *const u8, body: B) {
     for step in 0..axis.extent {
         let (to, from) = axis.at(step, to, from);
         // SAFETY: the caller's promise.
@@ -335,7 +267,7 @@ unsafe fn row<B: Body>(axis: Axis, to: *mut u8, from: *const u8, body: B) {
 
 impl Axis {
     #[inline(always)]
-    fn at(self, step: usize, to: *mut u8, from: *const u8) -> (*mut u8, *const u8) {
+    pub(super) fn at(self, step: usize, to: *mut u8, from: *const u8) -> (*mut u8, *const u8) {
         (to.wrapping_add(step * self.to), from.wrapping_add(step * self.from))
     }
 }
@@ -351,16 +283,4 @@ fn axes(nest: &Nest) -> Axes {
 fn start(nest: &Nest, to: *mut u8, from: *const u8) -> (*mut u8, *const u8) {
     let skip = |place: usize| nest.places.get(place).map_or(0, |place| place.start);
     (to.wrapping_add(skip(0)), from.wrapping_add(skip(1)))
-}
-
-/// The loops around a transposition of units, the loop that is dense in the source and the one that is dense in the
-/// destination; nothing if there are no two such loops.
-fn transposition(axes: &Axes, unit: usize) -> Option<(Axes, Axis, Axis)> {
-    if !matches!(unit, 1 | 2 | 4 | 8 | 16) {
-        return None;
-    }
-    let columns = axes.iter().position(|axis| axis.to == unit)?;
-    let rows = axes.iter().position(|axis| axis.from == unit).filter(|&rows| rows != columns)?;
-    let outer = (0..axes.len()).filter(|&dim| dim != rows && dim != columns).map(|dim| axes[dim]).collect();
-    Some((outer, axes[rows], axes[columns]))
 }

@@ -45,8 +45,7 @@ impl Memories {
                     return Event::NONE;
                 }
                 let done = events.create();
-                // Nobody else knows how to trigger the event of a copy.
-                let _ = events.complete(done, outcome);
+                self.world.finish(done, outcome);
                 return done;
             }
             _ => {}
@@ -56,23 +55,23 @@ impl Memories {
         events.subscribe(after, move |outcome| {
             if outcome.is_err() {
                 measured.iter().for_each(|measured| measured.completed(outcome));
-                return drop(world.events.complete(done, outcome.clone()));
+                return world.finish(done, outcome.clone());
             }
             measured.iter().for_each(|measured| measured.ready());
             if plan.bytes() <= MAX_INLINE_COPY {
-                return world.finish(&plan, measured.as_deref(), done);
+                return world.finish(done, execute(&plan, measured.as_deref()));
             }
             let background = Arc::clone(&world.background);
-            background.submit(move || world.finish(&plan, measured.as_deref(), done));
+            background.submit(move || world.finish(done, execute(&plan, measured.as_deref())));
         });
         done
     }
 }
 
 impl World {
-    fn finish(&self, plan: &CopyPlan, measured: Option<&Measured>, done: Event) {
+    fn finish(&self, done: Event, outcome: Outcome) {
         // Nobody else knows how to trigger the event of a copy.
-        let _ = self.events.complete(done, execute(plan, measured));
+        let _ = self.events.complete(done, outcome);
     }
 }
 

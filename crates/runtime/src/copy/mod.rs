@@ -10,11 +10,13 @@
 //! names the first. Unordered reductions into the same bytes take turns; sums of integers are then exact, those of
 //! floats depend on the turns. Only dense rectangles, only within this process.
 
+mod error;
 mod kernel;
 mod launch;
 mod nest;
 mod operation;
 mod reduce;
+mod transpose;
 
 use std::fmt;
 
@@ -25,6 +27,7 @@ use crate::instance::{Held, Instance, InstanceId};
 use crate::layout::{Element, Layout, MAX_ELEMENT};
 use crate::memory::{AccessError, AccessMode, Actor, User};
 use crate::space::Rect;
+pub use error::CopyError;
 pub use launch::MAX_INLINE_COPY;
 use nest::Nest;
 pub use operation::SharedPlan;
@@ -67,85 +70,6 @@ pub enum CopyKind {
         start: Initial,
         /// Where numbers come from.
         sources: Vec<Instance>,
-    },
-}
-
-/// Why there is no such plan.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CopyError {
-    /// The pattern of a fill does not make up an element.
-    #[error(
-        "a pattern of {pattern} bytes for elements of {element}; an element must be one or several patterns"
-    )]
-    Pattern {
-        /// Bytes of the pattern.
-        pattern: usize,
-        /// What the destination holds.
-        element: Element,
-    },
-    /// Source and destination hold different things.
-    #[error(
-        "{source_id} holds {from} and {destination} holds {to}; copy between elements of one size, reduce one type"
-    )]
-    Elements {
-        /// The source.
-        source_id: InstanceId,
-        /// What it holds.
-        from: Element,
-        /// The destination.
-        destination: InstanceId,
-        /// What that holds.
-        to: Element,
-    },
-    /// Only numbers can be reduced.
-    #[error("{destination} holds {element}, which cannot be reduced; use f32, f64, i32 or i64")]
-    NotNumbers {
-        /// The destination.
-        destination: InstanceId,
-        /// What it holds.
-        element: Element,
-    },
-    /// A reduction has too few or too many sources.
-    #[error("{sources} sources of a reduction; it has 1 to {MAX_SOURCES}")]
-    SourceCount {
-        /// How many.
-        sources: usize,
-    },
-    /// An instance has another number of dimensions than the rectangle.
-    #[error(
-        "{instance} has the points {has} and the copy is over {rect}; both need the same number of dimensions"
-    )]
-    Ranks {
-        /// The instance.
-        instance: InstanceId,
-        /// Its points.
-        has: Box<Rect>,
-        /// The rectangle of the copy.
-        rect: Box<Rect>,
-    },
-    /// The destination's bytes are only to be read.
-    #[error("{destination} is read-only; write to another instance")]
-    ReadOnly {
-        /// The destination.
-        destination: InstanceId,
-    },
-    /// Source and destination share bytes.
-    #[error("source and destination share bytes of {instance} over {domain}; go through another instance")]
-    Overlap {
-        /// The instance.
-        instance: InstanceId,
-        /// The points that are copied.
-        domain: Box<Rect>,
-    },
-    /// The plan does not use the instance that is to be replaced.
-    #[error("copy c{plan} does not use {instance}; it uses {uses}")]
-    NotUsed {
-        /// The plan's number.
-        plan: u32,
-        /// The instance.
-        instance: InstanceId,
-        /// The destination of the plan.
-        uses: InstanceId,
     },
 }
 

@@ -9,12 +9,14 @@
 //! for a segment that does.
 
 use std::cell::UnsafeCell;
+use std::sync::Arc;
 
 use phalanx_program::flow::{Flow, Regime};
 
 use crate::device::{Device, Lane, Token};
 use crate::event::Event;
 use crate::fault::{Fault, Outcome};
+use crate::profile::Measured;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 
 use super::gate::Gate;
@@ -39,7 +41,9 @@ pub(crate) struct Block {
     /// By processor: the lane that the run has there.
     lanes: Box<[Mutex<Option<Lane>>]>,
     number: AtomicU64,
-    run: Mutex<Run>,
+    /// Whether somebody is told of each operation of the run.
+    observed: AtomicBool,
+    run: Mutex<Running>,
     args: UnsafeCell<Box<[u8]>>,
 }
 
@@ -59,9 +63,10 @@ struct Post {
 
 /// The run that a block belongs to.
 #[derive(Clone, Default)]
-pub(super) struct Run {
+pub(super) struct Running {
     pub(super) finish: Event,
     pub(super) priority: i32,
+    pub(super) measured: Option<Arc<Measured>>,
     fault: Option<Fault>,
 }
 
@@ -97,6 +102,7 @@ impl Block {
             tokens: flow.steps().iter().filter(|_| on_device).map(|_| AtomicU64::new(0)).collect(),
             lanes: (0..flow.processors()).map(|_| Mutex::new(None)).collect(),
             number: AtomicU64::new(0),
+            observed: AtomicBool::new(false),
             run: Mutex::default(),
             args: UnsafeCell::new(flow.args().into()),
         }
@@ -145,8 +151,31 @@ impl Block {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// The run's finish event and priority.
-    pub(super) fn run(&self) -> Run {
+    /// Lets whoever asked be told of the run; before it starts.
+    pub(super) fn measure(&self, measured: Option<Arc<Measured>>) {
+        let Some(measured) = measured else { return };
+        // Relaxed: see `observer`.
+        self.observed.store(measured.has_spans(), Ordering::Relaxed);
+        lock(&self.run).measured = Some(measured);
+    }
+
+    /// Lets nobody be told any more, when the run has no work left.
+    pub(super) fn forget_measured(&self) {
+        // Relaxed: nobody else touches the block; see `reset`.
+        self.observed.store(false, Ordering::Relaxed);
+        lock(&self.run).measured = None;
+    }
+
+    /// Who is told of each operation of the run.
+    #[inline]
+    pub(super) fn observer(&self) -> Option<Arc<Measured>> {
+        // Relaxed: set before the start of the run, which every operation follows.
+        let observed = self.observed.load(Ordering::Relaxed);
+        if observed { self.run().measured } else { None }
+    }
+
+    /// The run's finish event and priority, and who is told of it.
+    pub(super) fn run(&self) -> Running {
         lock(&self.run).clone()
     }
 

@@ -8,13 +8,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use phalanx_program::flow::Regime;
+use phalanx_program::flow::{OpId, Regime};
 
 use crate::device::{Device, Lane};
 use crate::fault::{Cause, Fault};
 use crate::processor::{
     Baton, Context, Extra, Processor, broken_promise, keep_promise, panic_message, with_baton,
 };
+use crate::profile::{Measured, Span};
 
 use super::block::Block;
 use super::release::Release;
@@ -288,8 +289,26 @@ impl Inner {
             context = context.on_lane(device, lane);
         }
         let body = &self.functions[what.function as usize];
-        let returned = catch_unwind(AssertUnwindSafe(|| body(&context)));
+        let call = || catch_unwind(AssertUnwindSafe(|| body(&context)));
+        let returned = match block.observer() {
+            None => call(),
+            Some(observer) => self.observed(&observer, &context, what.op, call),
+        };
         (returned, context.extra.take())
+    }
+
+    /// Calls the body of `op` and tells when it ran.
+    #[cold]
+    fn observed<R>(
+        &self,
+        observer: &Measured,
+        context: &Context<'_>,
+        op: OpId,
+        call: impl FnOnce() -> R,
+    ) -> R {
+        let (graph, name) = (self.flow.name(), self.flow.label(op));
+        let (run, processor) = (context.run(), context.processor());
+        observer.around(Span { graph, name, op, run, processor, started: 0, ended: 0 }, call)
     }
 
     /// Keeps the fault of a leaf that failed.

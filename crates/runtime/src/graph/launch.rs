@@ -11,9 +11,10 @@ use phalanx_program::flow::{Flow, Interpolation, Mode, Patch};
 use crate::event::Event;
 use crate::fault::Outcome;
 use crate::processor::{breaks_promise, without_promise};
+use crate::profile::{Measured, Profile};
 use crate::sync::lock;
 
-use super::block::Block;
+use super::block::{Block, Running};
 use super::executor::Announced;
 use super::{Graph, Inner};
 
@@ -28,6 +29,8 @@ pub struct Launch<'a> {
     pub args: &'a [u8],
     /// The higher one goes first.
     pub priority: i32,
+    /// Who is told how the run went, and its operations if that is asked for.
+    pub profile: Option<&'a Profile>,
 }
 
 /// A run that has been launched.
@@ -82,6 +85,7 @@ struct Waiting {
     inputs: Vec<Event>,
     args: Vec<u8>,
     priority: i32,
+    measured: Option<Arc<Measured>>,
 }
 
 /// All runs of a graph.
@@ -164,7 +168,7 @@ impl Graph {
     /// Starts a run, or lets it wait in line.
     pub fn launch(&self, launch: Launch<'_>) -> Result<Run, LaunchError> {
         let graph = &self.inner;
-        let Launch { start, inputs, args, priority } = launch;
+        let Launch { start, inputs, args, priority, profile } = launch;
         graph.check(&launch)?;
         let mut launches = lock(&graph.launches);
         if launches.destroyed.is_some() {
@@ -176,27 +180,36 @@ impl Graph {
         let posts = (0..graph.flow.n_posts()).map(|_| graph.events.create()).collect();
         let run = Run { number: launches.launched, finish: graph.events.create(), posts };
         launches.launched += 1;
-        let later =
-            |start| Waiting { run: run.clone(), start, inputs: inputs.into(), args: args.into(), priority };
+        let measured = profile.map(|profile| graph.measure(profile, &run));
+        let later = |measured| Waiting {
+            run: run.clone(),
+            start,
+            inputs: inputs.into(),
+            args: args.into(),
+            priority,
+            measured,
+        };
         if graph.flow.mode() == Mode::Serializable && graph.events.outcome(start).is_none() {
             drop(launches);
-            let (graph, waiting) = (Arc::clone(graph), later(start));
+            let (graph, waiting) = (Arc::clone(graph), later(measured));
             self.inner.events.subscribe(start, move |_| Inner::enter_line(&graph, waiting));
             return Ok(run);
         }
         let block = if launches.line.is_empty() { launches.take_block(graph) } else { None };
         match block {
-            None => launches.line.push_back(later(start)),
+            None => launches.line.push_back(later(measured)),
             Some(block) => {
                 drop(launches);
+                block.measure(measured);
                 Inner::begin(graph, &block, &run, &launch);
             }
         }
         Ok(run)
     }
 
-    /// Lets the graph be launched no more; triggers when all of its runs are complete.
-    pub fn destroy(&self) -> Result<Event, LaunchError> {
+    /// Lets the graph be launched no more, from now on; the event triggers when all of its runs are complete and `after`
+    /// has triggered.
+    pub fn destroy(&self, after: Event) -> Result<Event, LaunchError> {
         let mut launches = lock(&self.inner.launches);
         if launches.destroyed.is_some() {
             return Err(LaunchError::Destroyed(self.inner.flow.name().into()));
@@ -208,7 +221,7 @@ impl Graph {
         if idle {
             self.inner.tell(done, Ok(()));
         }
-        Ok(done)
+        Ok(self.inner.events.merge(&[after, done]))
     }
 }
 
@@ -228,6 +241,12 @@ impl Inner {
         Ok(())
     }
 
+    /// Somebody asks about `run`.
+    fn measure(&self, profile: &Profile, run: &Run) -> Arc<Measured> {
+        let name = format!("run {} of {}", run.number, self.flow.name());
+        Arc::new(Measured::new(profile, self.home.own.clock, &name))
+    }
+
     fn enter_line(graph: &Arc<Inner>, waiting: Waiting) {
         lock(&graph.launches).line.push_back(waiting);
         Inner::serve_line(graph);
@@ -243,8 +262,10 @@ impl Inner {
         while let Some((block, waiting)) = launches.next_in_line(graph) {
             launches.serving = true;
             drop(launches);
-            let Waiting { run, start, inputs, args, priority } = waiting;
-            Inner::begin(graph, &block, &run, &Launch { start, inputs: &inputs, args: &args, priority });
+            let Waiting { run, start, inputs, args, priority, measured } = waiting;
+            let launch = Launch { start, inputs: &inputs, args: &args, priority, profile: None };
+            block.measure(measured);
+            Inner::begin(graph, &block, &run, &launch);
             launches = lock(&graph.launches);
             launches.serving = false;
         }
@@ -284,9 +305,12 @@ impl Inner {
             block.keep(fault);
             segments.iter().for_each(|&segment| block.poison(segment));
         }
+        let start = (what == 0).then(|| block.run());
+        if let (Some(Running { measured: Some(measured), .. }), Ok(())) = (&start, outcome) {
+            measured.started(None);
+        }
         Inner::outside(graph, block, |release| segments.iter().for_each(|&segment| release.arrive(segment)));
-        if what == 0 {
-            let priority = block.run().priority;
+        if let Some(Running { priority, .. }) = start {
             for &place in &graph.members {
                 let run = Announced { graph: Arc::clone(graph), block: Arc::clone(block), place, priority };
                 graph.processors[place as usize].announce(run);
@@ -297,8 +321,12 @@ impl Inner {
 
     /// Ends the run of `block`, which has no work left, and begins those that waited for that.
     pub(super) fn finish(graph: Arc<Inner>, block: Arc<Block>) {
-        let (finish, outcome) = (block.run().finish, block.outcome());
+        let (Running { finish, measured, .. }, outcome) = (block.run(), block.outcome());
         graph.give_lanes_back(&block);
+        if let Some(measured) = measured {
+            block.forget_measured();
+            measured.completed(&outcome);
+        }
         block.reset(&graph.flow, &graph.n_post);
         let mut launches = lock(&graph.launches);
         launches.in_flight -= 1;

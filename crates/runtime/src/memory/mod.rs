@@ -152,10 +152,15 @@ impl World {
         profile: Option<&Profile>,
     ) -> Instance {
         self.instances.insert(|id| {
-            let measure = |profile| Measured::instance(profile, self.clock, &id.to_string());
-            let measured = profile.map(|profile| measure(profile).of_bytes(layout.end()));
+            let measured = profile.map(|profile| self.measure(profile, id, layout.end()));
             Instance::new(Arc::new(Block::new(id, region, home, measured)), layout)
         })
+    }
+
+    /// Somebody asks about an instance. Cold, so that what nobody asks about has no part in its making.
+    #[cold]
+    fn measure(&self, profile: &Profile, id: InstanceId, bytes: usize) -> Box<Measured> {
+        Box::new(Measured::instance(profile, self.clock, &id.to_string()).of_bytes(bytes))
     }
 
     /// Ends an instance that never became ready.

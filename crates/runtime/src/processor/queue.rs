@@ -21,7 +21,7 @@ pub(crate) struct Queue {
     /// Processors that serve the queue beside their own.
     members: Vec<Weak<Processor>>,
     pub(super) events: Weak<Events>,
-    pub(super) clock: Clock,
+    pub(crate) clock: Clock,
 }
 
 impl Queue {

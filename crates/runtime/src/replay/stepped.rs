@@ -21,7 +21,8 @@ pub(super) fn step<K: Kernels>(flow: &Flow, memory: &Memory<K>, runs: &[u64], se
         catch_unwind(AssertUnwindSafe(call))
             .map_err(|panic| Fault::failed(flow.label(visit.op), panic_message(&*panic)))
     };
-    let mut stepper = Stepper::new(flow, vec![Box::new(execute)], seed).expect("a program's flow calls one function");
+    let mut stepper =
+        Stepper::new(flow, vec![Box::new(execute)], seed).expect("a program's flow calls one function");
     for _ in runs {
         stepper.launch(&[]).expect("a program's flow takes no arguments");
     }

@@ -112,7 +112,7 @@ fn launches_whose_starts_fire_in_reverse_order_all_read_their_own() {
         let task = runtime.spawn(last, Options { name: "fifth", ..Options::default() }, move |context| {
             let run =
                 fifth.launch(Launch { args: &args(9, -1), ..Launch::default() }).expect("it takes launches");
-            assert_eq!(context.wait(fifth.destroy().expect("it is the first to do so")), Ok(()));
+            assert_eq!(context.wait(fifth.destroy(Event::NONE).expect("it is the first to do so")), Ok(()));
             assert_eq!(context.wait(run.finish), Ok(()));
         });
         runtime.events().trigger(starts[3]).expect("it is triggered once");

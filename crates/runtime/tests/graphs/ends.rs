@@ -18,7 +18,7 @@ fn an_empty_graph_finishes() {
             assert_eq!(replay(&runtime, &graph), Ok(()), "{mode:?}");
         }
         let run = launch(&graph);
-        let destroyed = graph.destroy().expect("it was not destroyed before");
+        let destroyed = graph.destroy(Event::NONE).expect("it was not destroyed before");
         assert_eq!(runtime.wait(destroyed), Ok(()));
         assert_eq!(runtime.events().outcome(run.finish), Some(Ok(())), "{mode:?}");
     }
@@ -106,10 +106,10 @@ fn destroying_waits_for_all_runs_and_admits_no_more() {
         let (start, gate) = (runtime.events().user(), runtime.events().user());
         let options = Launch { start: start.event(), inputs: &[gate.event()], ..Launch::default() };
         let runs = [0; 5].map(|_| graph.launch(options).expect("it takes launches").finish);
-        let destroyed = graph.destroy().expect("it was not destroyed before");
+        let destroyed = graph.destroy(Event::NONE).expect("it was not destroyed before");
         let refused = LaunchError::Destroyed("doomed".into());
         assert_eq!(graph.launch(options).err(), Some(refused.clone()), "{mode:?}");
-        assert_eq!(graph.destroy().err(), Some(refused), "{mode:?}");
+        assert_eq!(graph.destroy(Event::NONE).err(), Some(refused), "{mode:?}");
         runtime.events().trigger(start).expect("it is triggered once");
         assert_eq!(runtime.events().outcome(destroyed), None, "{mode:?}: no run can have ended");
         runtime.events().trigger(gate).expect("it is triggered once");
@@ -134,7 +134,7 @@ fn a_launch_that_races_the_end_runs_before_it_or_is_refused() {
         let launches = || (0..50).map_while(|_| graph.launch(Launch::default()).ok()).collect::<Vec<_>>();
         let runs = std::thread::scope(|scope| {
             let thread = scope.spawn(launches);
-            let destroyed = graph.destroy().expect("it was not destroyed before");
+            let destroyed = graph.destroy(Event::NONE).expect("it was not destroyed before");
             assert_eq!(runtime.wait(destroyed), Ok(()));
             let runs = thread.join().expect("it does not panic");
             assert!(
@@ -199,4 +199,17 @@ fn flows_that_do_not_fit_are_refused() {
     let error = runtime.graph(flow(), vec![function(|_| {})], &twice).err().expect("there is no function 3");
     let message = "leaf of flow wide calls function 3, but the table has 1; add it to the table";
     assert_eq!(error.to_string(), message);
+}
+
+#[test]
+fn destroying_also_waits_for_its_precondition() {
+    let runtime = runtime(1);
+    let graph =
+        bind(&runtime, Builder::new("idle", 1).finish().expect("nothing is wrong with nothing"), vec![]);
+    let permission = runtime.events().user();
+    let destroyed = graph.destroy(permission.event()).expect("it was not destroyed before");
+    assert_eq!(runtime.events().outcome(destroyed), None, "nobody has permitted it");
+    assert_eq!(graph.launch(Launch::default()).err(), Some(LaunchError::Destroyed("idle".into())));
+    runtime.events().trigger(permission).expect("it is triggered here alone");
+    assert_eq!(runtime.wait(destroyed), Ok(()));
 }

@@ -53,7 +53,7 @@ impl Instance {
         }
     }
 
-    /// Prepares, enters and writes; what the one who was in the way had prepared, or what leaving owes.
+    /// Prepares, enters, writes and leaves; what leaving owes. One who is in the way has prepared.
     fn use_bytes(&self, number: usize, protocol: Protocol) -> Result<Owed, Refusal> {
         let user = &self.users[number];
         self.prepared[number].add();

@@ -18,7 +18,10 @@ fn bytes(span: Range<usize>) -> Footprint {
 }
 
 fn cells(span: Range<usize>, lo: [i64; 2], hi: [i64; 2]) -> Footprint {
-    Footprint { span, cells: Some((InstanceId::new(0, 1), Rect::new(&lo, &hi).unwrap())) }
+    Footprint {
+        span,
+        cells: Some((InstanceId::new(0, 1), Rect::new(&lo, &hi).expect("two bounds of one rank"))),
+    }
 }
 
 fn enter(access: &Access, user: &User) -> Result<usize, Refusal> {

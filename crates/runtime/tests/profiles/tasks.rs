@@ -1,36 +1,14 @@
-//! Profiles: one report for each task that was asked about, with the times of a clock that counts.
+//! Tasks: one report each, before they finish.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::channel;
 
-use phalanx_runtime::{Cause, Clock, Config, Fault, Options, ProcessorId, Profile, Report, Runtime};
+use phalanx_runtime::{Cause, Fault, Options, Profile, Report};
 
-const P0: ProcessorId = ProcessorId(0);
-const P1: ProcessorId = ProcessorId(1);
-
-fn runtime(processors: u32, clock: Clock) -> Runtime {
-    Runtime::new(Config { clock, ..Config::new(processors, 0) })
-}
-
-/// A request and where its reports arrive.
-fn profile() -> (Profile, Receiver<Report>) {
-    let (send, reports) = channel();
-    (Profile::new(move |report| send.send(report).expect("the test listens")), reports)
-}
-
-/// The next tick of a clock that has `ticks` so far.
-fn tick(ticks: &AtomicU64) -> u64 {
-    // Relaxed: the tests take one tick after the other.
-    ticks.fetch_add(1, Ordering::Relaxed) + 1
-}
+use super::{P0, P1, profile, runtime};
 
 #[test]
 fn a_task_that_completes_is_reported_once_before_it_finishes() {
-    fn clock() -> u64 {
-        static TICKS: AtomicU64 = AtomicU64::new(0);
-        tick(&TICKS)
-    }
-    let (runtime, (profile, reports)) = (runtime(2, clock), profile());
+    let (runtime, (profile, reports)) = (runtime(2, counting_clock!()), profile());
     let options = Options { name: "watched", profile: Some(&profile), ..Options::default() };
     let task = runtime.spawn(P1, options, |_| {});
     runtime.wait(task.finish()).expect("it does not fail");
@@ -53,11 +31,7 @@ fn a_task_that_completes_is_reported_once_before_it_finishes() {
 
 #[test]
 fn waits_are_intervals_and_attached_events_delay_completion() {
-    fn clock() -> u64 {
-        static TICKS: AtomicU64 = AtomicU64::new(0);
-        tick(&TICKS)
-    }
-    let (runtime, (profile, reports)) = (runtime(1, clock), profile());
+    let (runtime, (profile, reports)) = (runtime(1, counting_clock!()), profile());
     let [start, first, second, attached] = [(); 4].map(|()| runtime.events().user());
     let (tell, told) = channel();
     let options = Options { after: start.event(), profile: Some(&profile), ..Options::default() };
@@ -90,11 +64,7 @@ fn waits_are_intervals_and_attached_events_delay_completion() {
 
 #[test]
 fn a_task_that_never_ran_is_reported_without_times_of_running() {
-    fn clock() -> u64 {
-        static TICKS: AtomicU64 = AtomicU64::new(0);
-        tick(&TICKS)
-    }
-    let (runtime, (profile, reports)) = (runtime(1, clock), profile());
+    let (runtime, (profile, reports)) = (runtime(1, counting_clock!()), profile());
     let [never, poisoned] = [(); 2].map(|()| runtime.events().user());
     let options = Options { name: "unlucky", profile: Some(&profile), ..Options::default() };
     let cancelled = runtime.spawn(P0, Options { after: never.event(), ..options }, |_| {});
@@ -140,11 +110,7 @@ fn only_abnormal_ones_are_reported_if_so_asked() {
 
 #[test]
 fn many_tasks_are_reported_once_each_with_ordered_times() {
-    fn clock() -> u64 {
-        static TICKS: AtomicU64 = AtomicU64::new(0);
-        tick(&TICKS)
-    }
-    let (runtime, (profile, reports)) = (runtime(2, clock), profile());
+    let (runtime, (profile, reports)) = (runtime(2, counting_clock!()), profile());
     let group = runtime.group(&[P0, P1]).expect("it has members");
     let names: Vec<_> = (0..1000).map(|number| number.to_string()).collect();
     let mut last = Default::default();
@@ -168,4 +134,19 @@ fn a_sink_that_panics_keeps_nothing_from_finishing() {
     let runtime = runtime(1, || 0);
     let task = runtime.spawn(P0, Options { profile: Some(&profile), ..Options::default() }, |_| {});
     assert_eq!(runtime.wait(task.finish()), Ok(()));
+}
+
+#[test]
+fn a_task_that_never_becomes_ready_is_reported_when_the_runtime_forgets_it() {
+    let (runtime, (profile, reports)) = (runtime(1, counting_clock!()), profile());
+    let options = Options { name: "waiting", profile: Some(&profile), ..Options::default() };
+    let never = runtime.events().user();
+    runtime.spawn(P0, Options { after: never.event(), ..options }, |_| {});
+    assert_eq!(reports.try_iter().count(), 0, "it may still become ready");
+    drop((runtime, profile));
+    let report = reports.recv().expect("it will not");
+    assert_eq!((report.created, report.ready, report.completed), (1, None, 2));
+    let fault = report.outcome.expect_err("it did not run");
+    assert!(fault.to_string().starts_with("waiting: forgotten"), "{fault}");
+    assert_eq!(reports.recv().ok(), None, "no second report");
 }
