@@ -34,11 +34,10 @@ pub struct Config {
 impl Config {
     /// `processors` of them on a machine with `cores` cores, and a clock that stands at 0.
     pub fn new(processors: u32, cores: usize) -> Config {
-        let fit = |threads: usize, looks| if threads <= cores { looks } else { 0 };
+        // About a hundred microseconds: waking a core that has gone idle takes that long.
+        let looks = |threads: usize| if threads <= cores { 2000 } else { 0 };
         let needed = processors as usize;
-        // About a hundred and about five microseconds: a processor may be needed at any moment, an answer outside is
-        // worth no more than the wake-up that it saves.
-        Config { processors, polls: fit(needed, 2000), patience: fit(needed + 1, 100), clock: || 0 }
+        Config { processors, polls: looks(needed), patience: looks(needed + 1), clock: || 0 }
     }
 }
 

@@ -48,7 +48,12 @@ thread_local! {
 std::thread_local! {
     /// Apart from the seat and never dropped: graphs look at it after each body, and this is one load.
     static PROMISE: Cell<Promise> = const { Cell::new(Promise::Outside) };
+    /// How often in a row looking for an event again was in vain, at most [`MOST_DOUBT`].
+    static DOUBT: Cell<u32> = const { Cell::new(0) };
 }
+
+/// Leaves a sixteenth.
+const MOST_DOUBT: u32 = 4;
 
 /// Waits for `event`: a thread outside sleeps when it has looked `patience` times, a task gives its processor away.
 pub(crate) fn wait(events: &Events, event: Event, patience: u32) -> Outcome {
@@ -71,12 +76,16 @@ pub(crate) fn wait(events: &Events, event: Event, patience: u32) -> Outcome {
     }
 }
 
+/// Looks again and again; half as often after a time in vain, for what is waited for may need this very core.
 fn poll(events: &Events, event: Event, patience: u32) -> Option<Outcome> {
     let look = |_| {
         spin_loop();
         events.outcome(event)
     };
-    (0..patience).find_map(look)
+    let doubt = DOUBT.get();
+    let found = (0..patience >> doubt).find_map(look);
+    DOUBT.set(if found.is_some() { doubt.saturating_sub(1) } else { MOST_DOUBT.min(doubt + 1) });
+    found
 }
 
 /// Lets the body that runs here wait: `wait` has the baton and gives back what it has at the end.

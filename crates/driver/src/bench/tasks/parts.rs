@@ -1,7 +1,7 @@
 //! What the parts of our executor cost by themselves: a chain, a launch, a spawned task, an event.
 
 use phalanx_program::flow::{Builder, Flow};
-use phalanx_runtime::{Events, Options, Runtime};
+use phalanx_runtime::{Events, Launch, Options, Runtime};
 use serde::Serialize;
 
 use super::TasksBench;
@@ -10,6 +10,8 @@ use super::timing::{Spread, timed};
 
 /// Tasks in a chain.
 const CHAIN: usize = 1024;
+/// Runs of a chain launched in a row, so that waking a thread at the end of them does not count.
+const ROW: usize = 64;
 /// Tasks spawned in one run.
 const SPAWNED: usize = 10_000;
 /// Events made in one run.
@@ -18,7 +20,8 @@ const EVENTS: usize = 10_000;
 /// What the parts cost.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Parts {
-    /// Nanoseconds per empty task of a chain of 1024 on one processor, each behind a gate of its own.
+    /// Nanoseconds per empty task of a chain of 1024 on one processor, each behind a gate of its own, replayed 64 times in
+    /// a row.
     pub chain_ns: Spread,
     /// The same with tasks of the chain joined behind common gates.
     pub fused_chain_ns: Spread,
@@ -38,10 +41,11 @@ impl TasksBench {
     pub fn parts(&self) -> Result<Parts, TasksError> {
         let runtime = start(self.processors);
         // These runs are short: fewer of them could all fall into one moment of other load.
-        let replays = |flow, per_second| time_replays(&runtime, flow, 20 * self.repeat, per_second);
+        let replays = |flow, per_second| time_replays(&runtime, flow, (20 * self.repeat, 1), per_second);
+        let in_a_row = |flow| time_replays(&runtime, flow, (self.repeat, ROW), 1e9 / (ROW * CHAIN) as f64);
         Ok(Parts {
-            chain_ns: replays(chain(CHAIN, false)?, 1e9 / CHAIN as f64)?,
-            fused_chain_ns: replays(chain(CHAIN, true)?, 1e9 / CHAIN as f64)?,
+            chain_ns: in_a_row(chain(CHAIN, false)?)?,
+            fused_chain_ns: in_a_row(chain(CHAIN, true)?)?,
             empty_graph_us: replays(chain(0, true)?, 1e6)?,
             one_task_graph_us: replays(chain(1, true)?, 1e6)?,
             spawn_ns: Spread::of(&timed(self.repeat, || spawn_many(&runtime))?, 1e9 / SPAWNED as f64),
@@ -60,10 +64,20 @@ fn chain(tasks: usize, fuse: bool) -> Result<Flow, TasksError> {
 }
 
 /// Times runs of `flow`, whose tasks do nothing.
-fn time_replays(runtime: &Runtime, flow: Flow, repeat: usize, per_second: f64) -> Result<Spread, TasksError> {
+/// Times `repeat` times as many launches in a row as `row` says.
+fn time_replays(
+    runtime: &Runtime,
+    flow: Flow,
+    (repeat, row): (usize, usize),
+    per_second: f64,
+) -> Result<Spread, TasksError> {
     let processors: Vec<_> = runtime.processors().collect();
     let graph = runtime.graph(flow, vec![Box::new(|_| {})], &processors)?;
-    Ok(Spread::of(&timed(repeat, || replay(runtime, &graph))?, per_second))
+    let replay = || {
+        (1..row).try_for_each(|_| graph.launch(Launch::default()).map(|_| ()))?;
+        replay(runtime, &graph)
+    };
+    Ok(Spread::of(&timed(repeat, replay)?, per_second))
 }
 
 fn spawn_many(runtime: &Runtime) -> Result<(), TasksError> {
