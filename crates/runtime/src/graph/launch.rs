@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use phalanx_program::flow::{Flow, Interpolation, Mode, Patch};
+use phalanx_program::flow::Mode;
 
 use crate::event::Event;
 use crate::fault::Outcome;
@@ -16,7 +16,8 @@ use crate::sync::lock;
 
 use super::block::{Block, Running};
 use super::executor::Announced;
-use super::{Graph, Inner};
+use super::interpolate::interpolate;
+use super::{Graph, Inner, LaunchError};
 
 /// How a graph is launched.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,40 +43,6 @@ pub struct Run {
     pub finish: Event,
     /// The events of the flow's posts.
     pub posts: Vec<Event>,
-}
-
-/// Why a graph cannot be launched.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LaunchError {
-    /// The graph has been destroyed.
-    #[error("graph {0} has been destroyed; make it again")]
-    Destroyed(String),
-    /// A one-shot graph has been launched before.
-    #[error("graph {0} is one-shot and has been launched before; declare another mode")]
-    Again(String),
-    /// The arguments do not have the size the flow declares.
-    #[error("graph {graph} takes {need} bytes of arguments, not {given}")]
-    Args {
-        /// The graph.
-        graph: String,
-        /// What the flow declares.
-        need: u32,
-        /// What was given.
-        given: usize,
-    },
-    /// More events than the flow has inputs.
-    #[error("graph {graph} has {need} inputs, not {given}")]
-    Inputs {
-        /// The graph.
-        graph: String,
-        /// What the flow declares.
-        need: u32,
-        /// What was given.
-        given: usize,
-    },
-    /// A task that promised not to.
-    #[error("graph {0} is launched by a task that promised not to launch; declare it general")]
-    BrokenPromise(String),
 }
 
 /// A run in line.
@@ -347,30 +314,4 @@ impl Inner {
     fn mark(&self, event: Event, outcome: &Outcome) {
         self.events.mark(event, outcome).expect("events of a run are triggered by it alone");
     }
-}
-
-/// The arguments of all operations for a run with arguments `given`.
-pub(super) fn interpolate(args: &mut [u8], flow: &Flow, given: &[u8]) {
-    if flow.interpolations().is_empty() {
-        return;
-    }
-    args.copy_from_slice(flow.args());
-    for &Interpolation { from, bytes, to, patch } in flow.interpolations() {
-        let given = &given[from as usize..(from + bytes) as usize];
-        let place = &mut args[to as usize..(to + bytes) as usize];
-        match patch {
-            Patch::Overwrite => place.copy_from_slice(given),
-            Patch::AddI64 => add(place, given, |a, b| {
-                i64::from_ne_bytes(a).wrapping_add(i64::from_ne_bytes(b)).to_ne_bytes()
-            }),
-            Patch::AddF64 => {
-                add(place, given, |a, b| (f64::from_ne_bytes(a) + f64::from_ne_bytes(b)).to_ne_bytes())
-            }
-        }
-    }
-}
-
-fn add(place: &mut [u8], given: &[u8], sum: impl Fn([u8; 8], [u8; 8]) -> [u8; 8]) {
-    let (Some(place), Some(&given)) = (place.first_chunk_mut(), given.first_chunk()) else { return };
-    *place = sum(*place, given);
 }

@@ -7,9 +7,12 @@
 //! `README.md` in this directory tells the whole protocol and why it neither loses nor repeats anything.
 
 mod block;
+mod call;
 mod device;
+mod error;
 mod executor;
 mod gate;
+mod interpolate;
 mod launch;
 #[cfg(all(test, loom))]
 mod models;
@@ -18,8 +21,9 @@ mod release;
 mod serial;
 mod stepper;
 
+pub use error::{GraphError, LaunchError};
 pub(crate) use executor::{Announced, EXPECTED, Executor};
-pub use launch::{Launch, LaunchError, Run};
+pub use launch::{Launch, Run};
 pub use stepper::{Effect, Stepper, Visit};
 
 use std::cell::Cell;
@@ -49,47 +53,6 @@ pub type Function = Box<dyn Fn(&Context<'_>) + Send + Sync>;
 pub struct Graph {
     inner: Arc<Inner>,
     _runtime: Runtime,
-}
-
-/// Why a flow cannot be bound.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GraphError {
-    /// Too few processors were given.
-    #[error("flow {flow} is for {needed} processors and was given {given}; give one for each")]
-    Processors {
-        /// The flow.
-        flow: String,
-        /// How many it needs.
-        needed: u32,
-        /// How many there are.
-        given: usize,
-    },
-    /// An operation leaves work on a device where there is none.
-    #[error(
-        "{operation} of flow {flow} leaves work on the device of processor {processor}, which has none; attach one"
-    )]
-    NoDevice {
-        /// The flow.
-        flow: String,
-        /// The operation.
-        operation: String,
-        /// The processor's number in the flow.
-        processor: u32,
-    },
-    /// An operation's function is not in the table.
-    #[error(
-        "{operation} of flow {flow} calls function {function}, but the table has {given}; add it to the table"
-    )]
-    Function {
-        /// The flow.
-        flow: String,
-        /// The operation.
-        operation: String,
-        /// The function's number.
-        function: u32,
-        /// How many functions there are.
-        given: usize,
-    },
 }
 
 pub(crate) struct Inner {

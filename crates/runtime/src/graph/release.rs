@@ -114,12 +114,9 @@ impl<'a> Release<'a> {
     fn carry(&mut self, segments: &[u32], poisoned: bool) {
         let Some(next) = self.graph.next(self.block).filter(|_| !segments.is_empty()) else { return };
         if poisoned {
+            let fault = self.block.outcome().err();
             next.keep(
-                &self
-                    .block
-                    .outcome()
-                    .err()
-                    .unwrap_or_else(|| Fault::refused(self.graph.flow.name(), "the run before failed")),
+                &fault.unwrap_or_else(|| Fault::refused(self.graph.flow.name(), "the run before failed")),
             );
         }
         for &segment in segments {

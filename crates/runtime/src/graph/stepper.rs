@@ -12,9 +12,9 @@ use phalanx_program::flow::{Flow, Mode, OpId, Regime, Segment};
 
 use crate::fault::{Fault, Outcome};
 
-use super::GraphError;
 use super::gate::{Arrival, Gate};
-use super::launch::{LaunchError, interpolate};
+use super::interpolate::interpolate;
+use super::{GraphError, LaunchError};
 
 /// An operation of a run whose effects happen now.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,76 @@
+//! Why a graph cannot be made, or not be launched.
+
+/// Why a flow cannot be bound.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GraphError {
+    /// Too few processors were given.
+    #[error("flow {flow} is for {needed} processors and was given {given}; give one for each")]
+    Processors {
+        /// The flow.
+        flow: String,
+        /// How many it needs.
+        needed: u32,
+        /// How many there are.
+        given: usize,
+    },
+    /// An operation leaves work on a device where there is none.
+    #[error(
+        "{operation} of flow {flow} leaves work on the device of processor {processor}, which has none; attach one"
+    )]
+    NoDevice {
+        /// The flow.
+        flow: String,
+        /// The operation.
+        operation: String,
+        /// The processor's number in the flow.
+        processor: u32,
+    },
+    /// An operation's function is not in the table.
+    #[error(
+        "{operation} of flow {flow} calls function {function}, but the table has {given}; add it to the table"
+    )]
+    Function {
+        /// The flow.
+        flow: String,
+        /// The operation.
+        operation: String,
+        /// The function's number.
+        function: u32,
+        /// How many functions there are.
+        given: usize,
+    },
+}
+
+/// Why a graph cannot be launched.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LaunchError {
+    /// The graph has been destroyed.
+    #[error("graph {0} has been destroyed; make it again")]
+    Destroyed(String),
+    /// A one-shot graph has been launched before.
+    #[error("graph {0} is one-shot and has been launched before; declare another mode")]
+    Again(String),
+    /// The arguments do not have the size the flow declares.
+    #[error("graph {graph} takes {need} bytes of arguments, not {given}")]
+    Args {
+        /// The graph.
+        graph: String,
+        /// What the flow declares.
+        need: u32,
+        /// What was given.
+        given: usize,
+    },
+    /// More events than the flow has inputs.
+    #[error("graph {graph} has {need} inputs, not {given}")]
+    Inputs {
+        /// The graph.
+        graph: String,
+        /// What the flow declares.
+        need: u32,
+        /// What was given.
+        given: usize,
+    },
+    /// A task that promised not to.
+    #[error("graph {0} is launched by a task that promised not to launch; declare it general")]
+    BrokenPromise(String),
+}
