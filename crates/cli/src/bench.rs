@@ -1,9 +1,7 @@
 //! `phalanx bench`: how fast this machine multiplies, trains, compiles, runs small tasks and copies.
 
-#[path = "bench_copies.rs"]
-mod bench_copies;
-#[path = "bench_tasks.rs"]
-mod bench_tasks;
+mod copies;
+mod tasks;
 
 use std::process::ExitCode;
 
@@ -17,8 +15,8 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::step::at_least_one;
 use crate::{flags, output};
-use bench_copies::CopiesArgs;
-use bench_tasks::TasksArgs;
+use copies::CopiesArgs;
+use tasks::TasksArgs;
 
 /// Measure matrix products, training steps, the compiler, small tasks or copies.
 #[derive(Subcommand)]
@@ -121,8 +119,8 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Gemm(args) => gemm(&args)?,
         Command::Train(args) => train(&args)?,
         Command::Compile(args) => compile(&args)?,
-        Command::Tasks(args) => bench_tasks::run(&args)?,
-        Command::Copies(args) => bench_copies::run(&args)?,
+        Command::Tasks(args) => tasks::run(&args)?,
+        Command::Copies(args) => copies::run(&args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

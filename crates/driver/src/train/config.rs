@@ -265,17 +265,20 @@ impl TrainConfig {
             seed: self.seed,
             cores: self.device_cores(plan.mesh.devices()),
             free_bits: self.bits == Bits::Free,
-            door: self.door(),
+            door: self.door()?,
             plan,
             ..Settings::new(Goal::Train(self.optimizer()?))
         })
     }
 
-    fn door(&self) -> Door {
+    fn door(&self) -> Result<Door, ConfigError> {
         match self.stepped {
-            Some(seed) => Door::Stepped(seed),
-            None if self.immediate => Door::Immediate,
-            None => Door::Replay,
+            Some(seed) if self.immediate => {
+                self.field("stepped", &seed, "it goes without `immediate`: take one of them out")
+            }
+            Some(seed) => Ok(Door::Stepped(seed)),
+            None if self.immediate => Ok(Door::Immediate),
+            None => Ok(Door::Replay),
         }
     }
 

@@ -52,7 +52,4 @@ pub trait Device: Send + Sync {
 
     /// Calls `then` when `token` has fired, on a thread of the device or on this one.
     fn when_fired(&self, token: Token, then: Box<dyn FnOnce(Outcome) + Send>);
-
-    /// Tokens that have been recorded and have not fired.
-    fn unfired(&self) -> usize;
 }

@@ -97,6 +97,11 @@ impl Software {
         true
     }
 
+    /// Tokens that have been recorded and have not fired.
+    pub fn unfired(&self) -> usize {
+        self.with(|queues| queues.tokens.n_unfired())
+    }
+
     /// Calls `act` with the lock held. What it returns is dropped without: the owner of a work may use the device.
     fn with<R>(&self, act: impl FnOnce(&mut Queues) -> R) -> R {
         act(&mut lock(&self.shared.state).queues)
@@ -141,10 +146,6 @@ impl Device for Software {
         if let Some(fired) = self.with(|queues| queues.tokens.when_fired(token, then)) {
             fired.tell();
         }
-    }
-
-    fn unfired(&self) -> usize {
-        self.with(|queues| queues.tokens.n_unfired())
     }
 }
 

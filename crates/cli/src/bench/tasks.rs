@@ -28,10 +28,10 @@ pub struct TasksArgs {
     patterns: Vec<Pattern>,
     /// Tasks in a row
     #[arg(long, alias = "width", value_name = "N,..", value_delimiter = ',', default_value = "2,8",
-        value_parser = at_least_one)]
+        value_parser = width)]
     widths: Vec<usize>,
     /// Rows
-    #[arg(long, value_name = "N", default_value = "1000", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = steps)]
     steps: usize,
     /// Processors of the runtime, a thread each
     #[arg(long, alias = "workers", value_name = "N", default_value = "2", value_parser = processors)]
@@ -51,11 +51,34 @@ pub struct TasksArgs {
     compile: bool,
     /// Operations of those flows
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1000,10000,100000,1000000",
-        value_parser = at_least_one, requires = "compile")]
+        value_parser = operations, requires = "compile")]
     operations: Vec<usize>,
     /// Print lines of JSON: one a graph, then one for the parts; with --compile one a flow
     #[arg(long)]
     json: bool,
+}
+
+fn width(text: &str) -> Result<usize, String> {
+    up_to(text, 4096)
+}
+
+fn steps(text: &str) -> Result<usize, String> {
+    up_to(text, 100_000)
+}
+
+fn operations(text: &str) -> Result<usize, String> {
+    up_to(text, 100_000_000)
+}
+
+/// Edges that this machine's memory can be expected to bear.
+const MOST_EDGES: usize = 100_000_000;
+
+/// A number that this machine's memory can be expected to bear.
+fn up_to(text: &str, most: usize) -> Result<usize, String> {
+    match at_least_one(text)? {
+        count if count <= most => Ok(count),
+        count => Err(format!("it must be at most {most}, not {count}")),
+    }
 }
 
 fn processors(text: &str) -> Result<u32, String> {
@@ -73,6 +96,15 @@ impl From<TasksError> for Failure {
 
 /// Runs the measurement that is asked for.
 pub fn run(args: &TasksArgs) -> Result<(), Failure> {
+    let widest = args.widths.iter().copied().max().unwrap_or(1);
+    // Where everything depends on everything, a row has as many edges as its width squared.
+    if widest * widest * args.steps > MOST_EDGES {
+        let (steps, most) = (args.steps, MOST_EDGES);
+        let why = format!(
+            "{steps} rows of {widest} tasks may have more than {most} edges; use fewer --steps or --widths"
+        );
+        return Err(Failure::Input(why));
+    }
     let patterns = if args.patterns.is_empty() { &Pattern::ALL[..] } else { &args.patterns };
     let bench = TasksBench { processors: args.processors, repeat: args.repeat };
     match (args.point, args.compile) {

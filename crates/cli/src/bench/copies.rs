@@ -33,6 +33,7 @@ pub struct CopiesArgs {
 /// A number of bytes with or without a unit.
 fn size(text: &str) -> Result<usize, String> {
     const LEAST: usize = 64;
+    const MOST: usize = 1 << 30;
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
         "" | "B" => Some(1_usize),
@@ -42,9 +43,11 @@ fn size(text: &str) -> Result<usize, String> {
         _ => None,
     };
     let bytes = unit.and_then(|unit| digits.trim_end().parse::<usize>().ok()?.checked_mul(unit));
-    bytes
-        .filter(|&bytes| bytes >= LEAST)
-        .ok_or_else(|| format!("it must be a number of bytes, at least {LEAST}, such as 4096, 64KiB or 1MiB"))
+    bytes.filter(|bytes| (LEAST..=MOST).contains(bytes)).ok_or_else(|| {
+        format!(
+            "it must be a number of bytes, at least {LEAST} and at most 1GiB, such as 4096, 64KiB or 1MiB"
+        )
+    })
 }
 
 impl From<CopiesError> for Failure {
