@@ -10,8 +10,11 @@
 #![forbid(unsafe_code)]
 
 mod arena;
+pub mod cases;
 mod clocks;
 mod index;
+pub mod mode;
+pub mod model;
 mod order;
 mod text;
 mod verify;
