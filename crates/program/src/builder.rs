@@ -58,7 +58,16 @@ impl Builder {
     /// Starts the lane of a device whose arena has `arena` bytes; its number. The operations that follow are its.
     pub fn lane(&mut self, device: u32, arena: u64) -> u32 {
         let start = position_of(self.program.operations.len());
-        self.program.lanes.push(Lane { device, arena, operations: start..start });
+        let home = position_of(self.program.lanes.len());
+        self.program.lanes.push(Lane { device, home, arena, operations: start..start });
+        home
+    }
+
+    /// Starts a second lane of the device of lane `home`, for transfers into its arena; its number. The operations that
+    /// follow are its.
+    pub fn transfer_lane(&mut self, device: u32, home: u32) -> u32 {
+        let start = position_of(self.program.operations.len());
+        self.program.lanes.push(Lane { device, home, arena: 0, operations: start..start });
         position_of(self.program.lanes.len() - 1)
     }
 

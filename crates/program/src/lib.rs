@@ -1,8 +1,9 @@
 //! The frozen step: flat arrays that a runtime replays without looking anything up.
 //!
 //! A program is a list of operations for each device, its *lane*. A lane runs its operations in order in its own arena;
-//! lanes meet in [`Wait`]s, and bytes change lanes only in operations of the kernel [`RECEIVE`]. The host takes part
-//! through arguments and results (see [`Record`]), so it touches no arena during a run.
+//! lanes meet in [`Wait`]s, and bytes change arenas only in operations of the kernel [`RECEIVE`]. A device may have a second
+//! lane for these, which works in the arena of the first, its *home*: what it receives arrives while the home lane goes
+//! on. The host takes part through arguments and results (see [`Record`]), so it touches no arena during a run.
 //!
 //! Runs may overlap: each lane runs in order, all of one run before the next, and an operation that must not start
 //! before one of another lane is complete in the run before has a *carried* wait for it. [`Builder::finish`] finds these.
@@ -57,7 +58,7 @@ pub const MAX_RESULT: u64 = 64 << 10;
 /// A range of a lane's arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slice {
-    /// Whose arena.
+    /// Whose arena: that of a home lane.
     pub lane: u32,
     /// The first byte.
     pub offset: u64,
@@ -102,12 +103,14 @@ pub struct Operation {
     pub carried: Range<u32>,
 }
 
-/// The operations of one device.
+/// Operations of one device that run one after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lane {
     /// The device's number.
     pub device: u32,
-    /// Bytes of its arena: the device's peak memory.
+    /// The lane in whose arena it works: itself, or for a lane of transfers the device's other one.
+    pub home: u32,
+    /// Bytes of its arena: the device's peak memory; none for a lane of transfers.
     pub arena: u64,
     /// Its part of [`Program::operations`].
     pub operations: Range<u32>,

@@ -9,10 +9,12 @@
 //!     run linear [4, 1, 2] 0+32, 64+8 -> 128+16 scratch 0+0 of "y" carried 1/0
 //!   lane dev1 arena 192
 //!     run receive [0, 16] 0/128+16 -> 128+16 scratch 0+0 of "y" after 0/0
+//!   lane dev1 beside 1
+//!     run receive [0, 16] 0/144+16 -> 144+16 scratch 0+0 of "z" after 0/0
 //! }
 //! ```
 //!
-//! A slice is `offset+bytes`, with `lane/` before it if it is not the operation's own lane; a wait is `lane/position`, of the
+//! A slice is `offset+bytes`, with `lane/` before it if it is not in the operation's own arena; a wait is `lane/position`, of the
 //! run before if it is `carried`.
 
 use std::fmt;
@@ -53,10 +55,13 @@ impl fmt::Display for Program {
         writeln!(f, "program @{} {{", self.name)?;
         self.ports.iter().try_for_each(|port| write!(f, "{port}"))?;
         for (number, lane) in self.lanes.iter().enumerate() {
-            let Lane { device, arena, .. } = lane;
-            writeln!(f, "  lane dev{device} arena {arena}")?;
+            let &Lane { device, home, arena, .. } = lane;
+            match home as usize == number {
+                true => writeln!(f, "  lane dev{device} arena {arena}")?,
+                false => writeln!(f, "  lane dev{device} beside {home}")?,
+            }
             for operation in self.operations_of(lane) {
-                self.print_operation(f, number as u32, operation)?;
+                self.print_operation(f, home, operation)?;
             }
         }
         write!(f, "}}")
@@ -64,8 +69,8 @@ impl fmt::Display for Program {
 }
 
 impl Program {
-    fn print_operation(&self, f: &mut fmt::Formatter<'_>, lane: u32, operation: &Operation) -> fmt::Result {
-        let slice = |f: &mut fmt::Formatter<'_>, slice: &Slice| match slice.lane == lane {
+    fn print_operation(&self, f: &mut fmt::Formatter<'_>, home: u32, operation: &Operation) -> fmt::Result {
+        let slice = |f: &mut fmt::Formatter<'_>, slice: &Slice| match slice.lane == home {
             true => write!(f, "{}+{}", slice.offset, slice.bytes),
             false => write!(f, "{slice}"),
         };
@@ -111,7 +116,7 @@ impl FromStr for Program {
         let Block { name, lines, end } = block(text, "program")?;
         let mut builder = Builder::new(&name);
         let mut port: Option<Port> = None;
-        let mut lane = None;
+        let mut home = None;
         for mut line in lines {
             if line.eat("tile ") {
                 let Some(port) = &mut port else { return line.error("a tile stands under its tensor") };
@@ -119,10 +124,10 @@ impl FromStr for Program {
             } else {
                 port.take().into_iter().for_each(|port| builder.port(port));
                 if line.eat("run ") {
-                    let Some(lane) = lane else { return line.error("an operation stands under its lane") };
-                    parse_operation(&mut builder, &mut line, lane)?;
+                    let Some(home) = home else { return line.error("an operation stands under its lane") };
+                    parse_operation(&mut builder, &mut line, home)?;
                 } else if line.eat("lane ") {
-                    lane = Some(parse_lane(&mut builder, &mut line)?);
+                    home = Some(parse_lane(&mut builder, &mut line)?);
                 } else {
                     port = Some(parse_port(&mut line)?);
                 }
@@ -155,26 +160,32 @@ fn parse_tile(line: &mut Cursor<'_>) -> Result<PortTile, ParseError> {
     Ok(PortTile { origin, ty, slice })
 }
 
+/// Starts a lane; the lane in whose arena it works.
 fn parse_lane(builder: &mut Builder, line: &mut Cursor<'_>) -> Result<u32, ParseError> {
     let word = line.word()?;
     let Some(device) = word.strip_prefix("dev").and_then(|number| number.parse().ok()) else {
         return line.error(format!("`{word}` is not a device like dev0"));
     };
+    if line.eat("beside ") {
+        let home = line.parse("a lane")?;
+        builder.transfer_lane(device, home);
+        return Ok(home);
+    }
     line.expect("arena")?;
     Ok(builder.lane(device, line.parse("a size")?))
 }
 
-fn parse_operation(builder: &mut Builder, line: &mut Cursor<'_>, lane: u32) -> Result<(), ParseError> {
+fn parse_operation(builder: &mut Builder, line: &mut Cursor<'_>, home: u32) -> Result<(), ParseError> {
     let kernel = line.word()?;
     line.expect("[")?;
     let words = if line.peek("]") { Vec::new() } else { line.list(|c| c.parse("a parameter word"))? };
     line.expect("]")?;
-    let slice = |line: &mut Cursor<'_>| parse_slice(line, lane);
+    let slice = |line: &mut Cursor<'_>| parse_slice(line, home);
     let reads = if line.peek("->") { Vec::new() } else { line.list(slice)? };
     line.expect("->")?;
     let writes = if line.peek("scratch") { Vec::new() } else { line.list(slice)? };
     line.expect("scratch")?;
-    let scratch = parse_slice(line, lane)?;
+    let scratch = parse_slice(line, home)?;
     line.expect("of")?;
     let label = line.quoted()?;
     let mut waits = |word| if line.eat(word) { line.list(parse_wait) } else { Ok(Vec::new()) };

@@ -1,10 +1,11 @@
-//! The bytes of one lane that others read: who wrote them last, and who has read them since.
+//! The bytes of one arena that lanes other than its own touch: who wrote and read them last.
 //!
-//! The starts and ends of all foreign reads cut the arena into *cells*. A foreign read is a row of whole cells, so a
-//! write that touches a cell at all meets every foreign read of that cell: nothing finer has to be told apart. Writers
-//! come in the order of their lane, so the last one of a cell is the greatest one, and a tree over the cells answers
-//! for any row in logarithmic time. Reads are found by a second tree, which tells how far those that start in a cell
-//! reach; each is given out once.
+//! The starts and ends of all that *guests* touch cut the arena into *cells*. What a guest touches is a row of whole
+//! cells, so a use by the home lane that meets a cell at all meets every guest of that cell: nothing finer has to be
+//! told apart. Writers come in the order of their lane, and only one guest lane writes, so the last home writer of a
+//! cell is the greatest one, and so is the last guest writer and the last home reader: trees over the cells answer for any
+//! row in logarithmic time. Reads of guests, who may be of any lane, are found by another tree, which tells how far those
+//! that start in a cell reach; each is given out once to each of the two lanes that write.
 
 use std::collections::BinaryHeap;
 use std::ops::Range;
@@ -15,36 +16,46 @@ use crate::{Slice, Wait};
 pub(super) struct Cells {
     /// Where cells begin, ascending; the last one ends where the last entry is.
     bounds: Vec<u64>,
-    /// The least power of two that counts all cells: leaf i of both trees is at `leaves + i`, the root at 1.
+    /// The least power of two that counts all cells: leaf i of every tree is at `leaves + i`, the root at 1.
     leaves: usize,
-    /// Of each node of a tree, one more than the last writer's position: over all cells below it.
-    latest: Vec<u32>,
-    /// The same, of writes that covered all cells below it.
-    covering: Vec<u32>,
-    /// Of each node, the furthest end of the open reads that start below it.
-    reach: Vec<usize>,
-    /// The open reads that start in a cell, furthest end first: end, lane and position.
-    reads: Vec<BinaryHeap<(usize, u32, u32)>>,
+    /// Writes of the home lane.
+    pub home_writes: Latest,
+    /// Reads of the home lane; only kept where a guest writes.
+    pub home_reads: Latest,
+    /// Writes of the one guest lane that writes.
+    pub guest_writes: Latest,
+    /// Reads of guests that no write of the home lane has met since.
+    pub open_to_home: Reads,
+    /// Reads of guests that no write of the writing guest has met since.
+    pub open_to_guest: Reads,
 }
 
 impl Cells {
-    /// The slice is read by another lane; all such slices are announced before [`Cells::freeze`].
+    /// The slice is touched by a guest; all such slices are announced before [`Cells::freeze`].
     pub fn announce(&mut self, slice: Slice) {
         self.bounds.extend([slice.offset, slice.end()]);
     }
 
-    /// Makes the cells.
-    pub fn freeze(&mut self) {
+    /// Makes the cells; `writes` tells whether a guest writes any of them.
+    pub fn freeze(&mut self, writes: bool) {
         self.bounds.sort_unstable();
         self.bounds.dedup();
         let cells = self.bounds.len().saturating_sub(1);
         if cells > 0 {
             self.leaves = cells.next_power_of_two();
-            self.latest = vec![0; 2 * self.leaves];
-            self.covering = vec![0; 2 * self.leaves];
-            self.reach = vec![0; 2 * self.leaves];
-            self.reads = vec![BinaryHeap::new(); cells];
+            self.home_writes = Latest::new(self.leaves);
+            if writes {
+                self.home_reads = Latest::new(self.leaves);
+                self.guest_writes = Latest::new(self.leaves);
+                self.open_to_guest = Reads::new(self.leaves, cells);
+            }
+            self.open_to_home = Reads::new(self.leaves, cells);
         }
+    }
+
+    /// Whether a guest writes any of the cells.
+    pub fn has_guest_writes(&self) -> bool {
+        self.guest_writes.leaves > 0
     }
 
     /// The cells that share a byte with `slice`.
@@ -58,23 +69,31 @@ impl Cells {
         start..end.max(start)
     }
 
-    /// The position of the last writer of any of the cells.
-    pub fn writer(&self, cells: &Range<usize>) -> Option<u32> {
-        let mut latest = 0;
-        pieces(self.leaves, cells, |node| latest = latest.max(self.latest[node]));
-        above(self.leaves, cells, |node| latest = latest.max(self.covering[node]));
-        latest.checked_sub(1)
+    /// A guest reads the cells.
+    pub fn guest_reads(&mut self, cells: &Range<usize>, by: Wait) {
+        self.open_to_home.push(cells, by);
+        if self.has_guest_writes() {
+            self.open_to_guest.push(cells, by);
+        }
+    }
+}
+
+/// Reads that were not given out yet.
+#[derive(Default)]
+pub(super) struct Reads {
+    leaves: usize,
+    /// Of each node, the furthest end of the reads that start below it.
+    reach: Vec<usize>,
+    /// The reads that start in a cell, furthest end first: end, lane and position.
+    reads: Vec<BinaryHeap<(usize, u32, u32)>>,
+}
+
+impl Reads {
+    fn new(leaves: usize, cells: usize) -> Reads {
+        Reads { leaves, reach: vec![0; 2 * leaves], reads: vec![BinaryHeap::new(); cells] }
     }
 
-    /// The operation at `position`, no earlier than any writer so far, writes the cells.
-    pub fn write(&mut self, cells: &Range<usize>, position: u32) {
-        let latest = position + 1;
-        pieces(self.leaves, cells, |node| (self.latest[node], self.covering[node]) = (latest, latest));
-        above(self.leaves, cells, |node| self.latest[node] = latest);
-    }
-
-    /// An operation of another lane reads the cells.
-    pub fn read(&mut self, cells: &Range<usize>, by: Wait) {
+    fn push(&mut self, cells: &Range<usize>, by: Wait) {
         self.reads[cells.start].push((cells.end, by.lane, by.position));
         let mut node = self.leaves + cells.start;
         while node > 0 {
@@ -83,8 +102,8 @@ impl Cells {
         }
     }
 
-    /// Removes an open read of any of the cells.
-    pub fn take_read(&mut self, cells: &Range<usize>) -> Option<Wait> {
+    /// Gives out a read of any of the cells.
+    pub fn take(&mut self, cells: &Range<usize>) -> Option<Wait> {
         let start = self.reaching(cells)?;
         let (_, lane, position) = self.reads[start].pop().expect("a cell with a reach has open reads");
         let mut node = self.leaves + start;
@@ -96,7 +115,7 @@ impl Cells {
         Some(Wait { lane, position })
     }
 
-    /// The first cell in which an open read starts that shares a cell with `cells`.
+    /// The first cell in which a read starts that shares a cell with `cells`.
     fn reaching(&self, cells: &Range<usize>) -> Option<usize> {
         let far = |node: usize| self.reach[node] > cells.start;
         if cells.is_empty() || !far(1) {
@@ -108,6 +127,43 @@ impl Cells {
             node = if far(2 * node) { 2 * node } else { 2 * node + 1 };
         }
         Some(node - self.leaves).filter(|&start| start < cells.end)
+    }
+}
+
+/// For every cell the last of some operations of one lane, which come in the order of the lane.
+#[derive(Default)]
+pub(super) struct Latest {
+    leaves: usize,
+    /// Of each node of a tree, one more than the last position: over all cells below it.
+    latest: Vec<u32>,
+    /// The same, of uses that covered all cells below it.
+    covering: Vec<u32>,
+}
+
+impl Latest {
+    fn new(leaves: usize) -> Latest {
+        Latest { leaves, latest: vec![0; 2 * leaves], covering: vec![0; 2 * leaves] }
+    }
+
+    /// The position of the last one at any of the cells.
+    pub fn at(&self, cells: &Range<usize>) -> Option<u32> {
+        if self.leaves == 0 || cells.is_empty() {
+            return None;
+        }
+        let mut latest = 0;
+        pieces(self.leaves, cells, |node| latest = latest.max(self.latest[node]));
+        above(self.leaves, cells, |node| latest = latest.max(self.covering[node]));
+        latest.checked_sub(1)
+    }
+
+    /// The operation at `position`, no earlier than any so far, is at the cells.
+    pub fn set(&mut self, cells: &Range<usize>, position: u32) {
+        if self.leaves == 0 || cells.is_empty() {
+            return;
+        }
+        let latest = position + 1;
+        pieces(self.leaves, cells, |node| (self.latest[node], self.covering[node]) = (latest, latest));
+        above(self.leaves, cells, |node| self.latest[node] = latest);
     }
 }
 

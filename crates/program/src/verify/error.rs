@@ -21,7 +21,7 @@ pub enum ProgramError {
     },
     /// An operation would touch another lane's memory.
     #[error(
-        "{what}: slice {slice} is in another lane; only `{RECEIVE}` reads other lanes, and none writes there"
+        "{what}: slice {slice} is in another arena; only `{RECEIVE}` reads other arenas, and none writes there"
     )]
     Foreign {
         /// The operation.
@@ -59,22 +59,34 @@ pub enum ProgramError {
         /// The first operation of some lane that never runs.
         what: String,
     },
-    /// A movement and an operation of a lane it reads from that are not ordered.
+    /// A lane of transfers that is none.
     #[error(
-        "{reader} reads {bytes}, where {writer} writes, and nothing orders the two: one must wait for the other"
+        "lane {lane} works beside lane {home}: that must be an earlier lane of the same device, the only one beside it, \
+         and it may run nothing but `{RECEIVE}`"
+    )]
+    Beside {
+        /// The lane.
+        lane: u32,
+        /// Its home.
+        home: u32,
+    },
+    /// Operations of different lanes that touch the same bytes, one of them writing, and are not ordered.
+    #[error(
+        "{before} and {after} both touch {bytes}, one of them writes, and nothing orders the two: one must wait for the \
+         other"
     )]
     Race {
-        /// The movement.
-        reader: String,
-        /// The operation that writes, or works in, what it reads.
-        writer: String,
+        /// One of them.
+        before: String,
+        /// The other one.
+        after: String,
         /// Bytes of both.
         bytes: Slice,
     },
     /// An operation that can start before one of the run before is complete, though both touch the same bytes.
     #[error(
-        "{second} may overtake {first} of the run before, and one reads {bytes}, where the other writes: it needs a \
-         carried wait"
+        "{second} may overtake {first} of the run before, both touch {bytes}, and one of them writes: it needs a carried \
+         wait"
     )]
     Overtake {
         /// The operation of the run before.

@@ -1,12 +1,14 @@
 //! What holds for every program:
 //!
 //! 1. every slice lies in the arena of its lane and starts on an aligned byte;
-//! 2. an operation writes, and works in, its own lane only; only [`RECEIVE`] reads other lanes;
+//! 2. an operation writes, and works in, the arena of its lane's home only; only [`RECEIVE`] reads other arenas. A lane
+//!    that is not its own home has only [`RECEIVE`]s, its home is an earlier lane of the same device that is its own, and no
+//!    other lane has that home;
 //! 3. no slice that an operation writes, its scratch included, overlaps another slice of the same operation;
 //! 4. an operation has at most [`MAX_SLICES`] of a kind, one of [`TRANSFERS`] any number;
 //! 5. a wait names an operation of another lane, and lanes that run in order and wait never wait in a circle;
-//! 6. of a [`RECEIVE`] and an operation that writes, or works in, bytes it reads from another lane, lane orders and
-//!    waits put one before the other;
+//! 6. of two operations of different lanes that touch the same bytes, one of them writing or working there, lane orders
+//!    and waits put one before the other;
 //! 7. the same holds if they are of different runs: then carried waits put the one of the earlier run first, too;
 //! 8. ports have distinct names; their tiles have the element type of the port and the bytes of their type, lie inside
 //!    the tensor and cover it; those of an output that is fetched are equal or apart;
@@ -64,6 +66,7 @@ impl Program {
         let mut check = Check::new(self);
         let mut order = Vec::new();
         for (lane, operations) in (0..).zip(self.lanes.iter().map(|lane| self.operations_of(lane))) {
+            check.lane(lane);
             for (position, operation) in (0..).zip(operations) {
                 check.operation(Wait { lane, position }, operation, &mut order);
             }
@@ -107,6 +110,22 @@ impl<'a> Check<'a> {
         }
     }
 
+    fn lane(&mut self, number: u32) {
+        let lanes = &self.program.lanes;
+        let lane = &lanes[number as usize];
+        if lane.home == number {
+            return;
+        }
+        let sound = lanes[..number as usize].get(lane.home as usize).is_some_and(|home| {
+            let twice = lanes[..number as usize].iter().filter(|other| other.home == lane.home).count() > 1;
+            home.home == lane.home && home.device == lane.device && lane.arena == 0 && !twice
+        });
+        let mut operations = self.program.operations_of(lane).iter();
+        if !sound || operations.any(|operation| self.receive != Some(operation.kernel as usize)) {
+            self.errors.push(ProgramError::Beside { lane: number, home: lane.home });
+        }
+    }
+
     fn operation(&mut self, at: Wait, operation: &Operation, order: &mut Vec<(u64, u64, bool)>) {
         let program = self.program;
         let receives = self.receive == Some(operation.kernel as usize);
@@ -114,7 +133,8 @@ impl<'a> Check<'a> {
         for &slice in reads.iter().chain(writes).chain([&operation.scratch]) {
             self.slice(slice, |check| check.what(at));
         }
-        let own = |slice: &&Slice| slice.lane == at.lane;
+        let home = program.lanes[at.lane as usize].home;
+        let own = |slice: &&Slice| slice.lane == home;
         let read_here = if receives { &[] } else { reads };
         let foreign = read_here.iter().chain(writes).chain([&operation.scratch]).find(|slice| !own(slice));
         if let Some(&slice) = foreign {
@@ -196,8 +216,8 @@ impl<'a> Check<'a> {
             return None;
         }
         for race in races.iter().flat_map(|races| &races.found) {
-            let (reader, writer) = (self.what(race.reader), self.what(race.writer));
-            self.errors.push(ProgramError::Race { reader, writer, bytes: race.bytes(program) });
+            let (before, after) = (self.what(race.before), self.what(race.after));
+            self.errors.push(ProgramError::Race { before, after, bytes: race.bytes(program) });
         }
         races
     }

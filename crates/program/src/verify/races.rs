@@ -1,49 +1,43 @@
-//! Whether foreign reads and the writes of the lane they read from are ordered.
+//! Whether operations of different lanes that touch the same bytes are ordered.
 //!
-//! Only [`RECEIVE`](crate::RECEIVE) touches another lane's arena, and only to read. So the one kind of race is between
-//! such a read and an operation of the lane read from that writes, or works in, the same bytes. Operations are visited
-//! in an order that lanes and waits allow. Whichever of the two is visited second must know that the first is complete:
+//! An arena is touched by its home lane; by its *guests*, the [`RECEIVE`](crate::RECEIVE)s of other lanes, which read
+//! it; and by one guest that also writes it, if its device has a lane for transfers. Operations are visited in an order
+//! that lanes and waits allow. Whichever of two that conflict is visited second must know that the first is complete:
 //!
-//! * at a read, the last writer of the bytes, which knows all writers before it, as they are of its lane;
-//! * at a write, every foreign read of the bytes. Reads found complete need not be asked for again: what a lane knows
-//!   it knows at all its later operations.
+//! * at a read, the last writers of the bytes, one of each lane that writes them: they know all writers before them;
+//! * at a write, these, the last reader of the home lane, and every read of a guest. Reads found complete need not be
+//!   asked for again by the same lane: what it knows it knows at all its later operations.
 //!
-//! Every pair is looked at this way, or implied by one that is. Time: the logarithm of the number of foreign reads for
-//! every slice, and the number of lanes for every wait.
+//! Every pair is looked at this way, or implied by one that is. Time: the logarithm of the number of guests for every
+//! slice, and the number of lanes for every wait.
+
+use std::ops::Range;
 
 use super::cells::Cells;
 use super::clocks::Clocks;
 use crate::{Operation, Program, Slice, Wait};
 
-/// A foreign read and a write of the same bytes that nothing orders.
+/// Operations that touch the same bytes, one of them writing, and that nothing orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Race {
-    pub reader: Wait,
-    pub writer: Wait,
+    /// The one visited first.
+    pub before: Wait,
+    pub after: Wait,
 }
 
 pub(super) struct Races<'a> {
     pub program: &'a Program,
     pub clocks: Clocks<'a>,
-    /// For each lane.
-    pub cells: Vec<Cells>,
+    pub arenas: Arenas,
     /// At most one for each operation visited.
     pub found: Vec<Race>,
 }
 
 impl<'a> Races<'a> {
-    /// Before the first operation; none if nobody reads another lane's bytes.
+    /// Before the first operation; none if no lane has guests.
     pub fn new(program: &'a Program) -> Option<Self> {
-        let mut cells: Vec<Cells> = program.lanes.iter().map(|_| Cells::default()).collect();
-        let mut any = false;
-        for (lane, operations) in (0..).zip(program.lanes.iter().map(|lane| program.operations_of(lane))) {
-            for slice in operations.iter().flat_map(|operation| foreign(program, lane, operation)) {
-                cells[slice.lane as usize].announce(slice);
-                any = true;
-            }
-        }
-        cells.iter_mut().for_each(Cells::freeze);
-        any.then(|| Races { program, clocks: Clocks::new(program), cells, found: Vec::new() })
+        let arenas = Arenas::new(program)?;
+        Some(Races { program, clocks: Clocks::new(program), arenas, found: Vec::new() })
     }
 
     /// The operation `at` is next; all it waits for has been visited.
@@ -54,66 +48,124 @@ impl<'a> Races<'a> {
         for &wait in program.waits(operation) {
             self.clocks.wait(at.lane, wait);
         }
-        for slice in foreign(program, at.lane, operation) {
-            self.read(at, slice);
-        }
-        for &slice in program.slices(&operation.writes).iter().chain([&operation.scratch]) {
-            self.write(at, slice);
+        for (slice, writes) in uses(program, operation) {
+            let Races { clocks, found, .. } = self;
+            let row = self.arenas.conflicts(at, slice, writes, |before| {
+                if !clocks.knows(at.lane, before) {
+                    found.push(Race { before, after: at });
+                }
+            });
+            self.arenas.note(at, slice, writes, &row);
         }
         self.found.truncate(limit);
         self.clocks.complete(at);
-    }
-
-    fn read(&mut self, reader: Wait, slice: Slice) {
-        let cells = &mut self.cells[slice.lane as usize];
-        let row = cells.touched(slice);
-        let writer = cells.writer(&row).map(|position| Wait { lane: slice.lane, position });
-        if let Some(writer) = writer.filter(|&writer| !self.clocks.knows(reader.lane, writer)) {
-            self.found.push(Race { reader, writer });
-        }
-        cells.read(&row, reader);
-    }
-
-    fn write(&mut self, writer: Wait, slice: Slice) {
-        let cells = &mut self.cells[writer.lane as usize];
-        let row = cells.touched(slice);
-        if row.is_empty() {
-            return;
-        }
-        while let Some(reader) = cells.take_read(&row) {
-            if !self.clocks.knows(writer.lane, reader) {
-                self.found.push(Race { reader, writer });
-            }
-        }
-        cells.write(&row, writer.position);
     }
 }
 
 impl Race {
     /// Bytes of both.
     pub fn bytes(self, program: &Program) -> Slice {
-        shared(program, self.reader, self.writer).expect("operations that race share bytes")
+        shared(program, self.before, self.after).expect("operations that race share bytes")
     }
 }
 
-/// The bytes of other lanes that an operation of `lane` reads.
-pub(super) fn foreign<'a>(
-    program: &'a Program,
-    lane: u32,
-    operation: &Operation,
-) -> impl Iterator<Item = Slice> + use<'a> {
-    let reads = program.slices(&operation.reads).iter().copied();
-    reads.filter(move |slice| slice.lane != lane && slice.bytes > 0)
+/// The cells of every arena, by its home lane.
+pub(super) struct Arenas {
+    cells: Vec<Cells>,
+    /// The guest that writes into it.
+    writers: Vec<Option<u32>>,
 }
 
-/// Bytes of another lane that `reader` reads and `writer` writes or works in.
-pub(super) fn shared(program: &Program, reader: Wait, writer: Wait) -> Option<Slice> {
-    let lane = reader.lane;
-    let [reader, writer] = [reader, writer].map(|at| &program.operations[program.index_of(at)]);
-    let written = program.slices(&writer.writes).iter().chain([&writer.scratch]);
-    let mut pairs =
-        written.flat_map(|&write| foreign(program, lane, reader).map(move |read| common(read, write)));
-    pairs.find_map(|pair| pair)
+impl Arenas {
+    fn new(program: &Program) -> Option<Arenas> {
+        let mut cells: Vec<Cells> = program.lanes.iter().map(|_| Cells::default()).collect();
+        let mut writers = vec![None; cells.len()];
+        let mut any = false;
+        for (number, lane) in (0..).zip(&program.lanes) {
+            if lane.home != number {
+                writers[lane.home as usize] = Some(number);
+            }
+            for operation in program.operations_of(lane) {
+                for (slice, _) in uses(program, operation).filter(|(slice, _)| slice.lane != number) {
+                    cells[slice.lane as usize].announce(slice);
+                    any = true;
+                }
+            }
+        }
+        cells.iter_mut().zip(&writers).for_each(|(cells, writer)| cells.freeze(writer.is_some()));
+        any.then_some(Arenas { cells, writers })
+    }
+
+    /// Shows `earlier` the operations of other lanes that `at` must come after; the cells it touches. Reads of guests are
+    /// shown once to each lane.
+    pub fn conflicts(
+        &mut self,
+        at: Wait,
+        slice: Slice,
+        writes: bool,
+        mut earlier: impl FnMut(Wait),
+    ) -> Range<usize> {
+        let arena = slice.lane as usize;
+        let (cells, is_home) = (&mut self.cells[arena], slice.lane == at.lane);
+        if is_home && !writes && !cells.has_guest_writes() {
+            return 0..0;
+        }
+        let row = cells.touched(slice);
+        if row.is_empty() {
+            return row;
+        }
+        let mut show = |lane: u32, position: Option<u32>| {
+            position.into_iter().for_each(|position| earlier(Wait { lane, position }));
+        };
+        if !is_home {
+            show(slice.lane, cells.home_writes.at(&row));
+            if writes {
+                show(slice.lane, cells.home_reads.at(&row));
+            }
+        }
+        if let Some(writer) = self.writers[arena].filter(|&writer| writer != at.lane) {
+            show(writer, cells.guest_writes.at(&row));
+        }
+        let open = if is_home { &mut cells.open_to_home } else { &mut cells.open_to_guest };
+        while writes && let Some(reader) = open.take(&row) {
+            if reader.lane != at.lane {
+                earlier(reader);
+            }
+        }
+        row
+    }
+
+    /// `at` touches the cells of `slice`.
+    fn note(&mut self, at: Wait, slice: Slice, writes: bool, row: &Range<usize>) {
+        if row.is_empty() {
+            return;
+        }
+        let cells = &mut self.cells[slice.lane as usize];
+        match (slice.lane == at.lane, writes) {
+            (true, true) => cells.home_writes.set(row, at.position),
+            (true, false) => cells.home_reads.set(row, at.position),
+            (false, true) => cells.guest_writes.set(row, at.position),
+            (false, false) => cells.guest_reads(row, at),
+        }
+    }
+}
+
+/// What an operation touches: first what it reads, then what it writes or works in.
+pub(super) fn uses<'a>(
+    program: &'a Program,
+    operation: &'a Operation,
+) -> impl Iterator<Item = (Slice, bool)> + use<'a> {
+    let reads = program.slices(&operation.reads).iter().map(|&slice| (slice, false));
+    let writes = program.slices(&operation.writes).iter().chain([&operation.scratch]);
+    reads.chain(writes.map(|&slice| (slice, true))).filter(|(slice, _)| slice.bytes > 0)
+}
+
+/// Bytes that both operations touch, one of them writing.
+pub(super) fn shared(program: &Program, one: Wait, other: Wait) -> Option<Slice> {
+    let [one, other] = [one, other].map(|at| &program.operations[program.index_of(at)]);
+    uses(program, one).find_map(|(a, writes)| {
+        uses(program, other).filter(|(_, too)| writes || *too).find_map(|(b, _)| common(a, b))
+    })
 }
 
 /// What two slices share.

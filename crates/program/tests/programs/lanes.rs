@@ -96,7 +96,7 @@ fn only_movements_read_other_lanes_and_nobody_writes_there() {
     let foreign = [at(0, 64)];
     with(Draft { kernel: RECEIVE, reads: &foreign, ..Draft::default() }).finish().expect("movements may");
     let found = errors(with(Draft { kernel: "work", reads: &foreign, ..Draft::default() }));
-    let rest = "slice 0/64+64 is in another lane; only `receive` reads other lanes, and none writes there";
+    let rest = "slice 0/64+64 is in another arena; only `receive` reads other arenas, and none writes there";
     assert_eq!(found, [format!("operation 2 of lane 1 (work of c): {rest}")]);
     for kernel in ["work", RECEIVE] {
         let found = errors(with(Draft { kernel, writes: &foreign, ..Draft::default() }));

@@ -1,4 +1,4 @@
-//! Programs of several lanes in which a read of another lane's bytes meets a write of that lane.
+//! Programs of several lanes that touch the same bytes.
 
 use std::collections::BTreeSet;
 
@@ -20,11 +20,15 @@ pub(super) fn op(lane: u32, kernel: &'static str) -> Op {
     Op { lane, kernel, reads: vec![], writes: vec![], scratch, waits: vec![] }
 }
 
-/// Lanes of these operations, which are in the order of each lane.
-pub(super) fn program(lanes: u32, ops: &[Op]) -> Result<Program, Vec<ProgramError>> {
+/// Lanes of these operations, which are in the order of each lane. Those beyond `homes` are beside the first ones.
+pub(super) fn program(homes: u32, ops: &[Op]) -> Result<Program, Vec<ProgramError>> {
     let mut builder = Builder::new("p");
+    let lanes = ops.iter().map(|op| op.lane + 1).max().unwrap_or(0).max(homes);
     for lane in 0..lanes {
-        builder.lane(lane, 1024);
+        match lane.checked_sub(homes) {
+            None => builder.lane(lane, 1024),
+            Some(home) => builder.transfer_lane(home, home),
+        };
         for op in ops.iter().filter(|op| op.lane == lane) {
             let Op { kernel, reads, writes, scratch, waits, .. } = op;
             let (label, scratch) = ("x", *scratch);
@@ -82,11 +86,13 @@ fn what_nothing_orders_is_refused_also_as_text() {
         (THROUGH, " after 1/1", " after 1/0", sum, "0/64+64", c),
     ];
     for (text, from, to, reader, bytes, writer) in cases {
+        let writer = format!("operation {writer}");
         let changed = text.replacen(from, to, 1);
         assert_ne!(changed, text, "{from} is in the text");
         let error = changed.parse::<Program>().expect_err("the program races").to_string();
-        let race = format!("{reader} reads {bytes}, where operation {writer} writes, and nothing orders");
-        assert!(error.contains(&race), "{from} to {to}: {error}");
+        let race = |a: &str, b: &str| format!("{a} and {b} both touch {bytes}, one of them writes, and nothing orders");
+        let races = [race(reader, &writer), race(&writer, reader)];
+        assert!(races.iter().any(|race| error.contains(race)), "{from} to {to}: {error}");
     }
 }
 
@@ -108,14 +114,24 @@ impl Random {
     }
 }
 
-/// Up to 18 operations. Each waits only for ones made before it, so that nothing waits in a circle.
-pub(super) fn random_ops(random: &mut Random, lanes: u32) -> Vec<Op> {
+/// How many bytes two slices share.
+fn common(a: &Slice, b: &Slice) -> u64 {
+    if a.lane == b.lane { a.end().min(b.end()).saturating_sub(a.offset.max(b.offset)) } else { 0 }
+}
+
+/// Up to 18 operations of `homes` lanes and `beside` ones beside the first of them. Each waits only for ones made before
+/// it, so that nothing waits in a circle.
+pub(super) fn random_ops(random: &mut Random, homes: u32, beside: u32) -> Vec<Op> {
+    let lanes = homes + beside;
     let mut made = vec![0; lanes as usize];
     let mut ops = Vec::new();
     let waits = 2 + random.below(7);
     for _ in 0..4 + random.below(15) {
         let lane = random.below(lanes.into()) as u32;
-        let mut next = op(lane, if random.below(2) == 0 { "work" } else { RECEIVE });
+        let is_beside = lane >= homes;
+        let home = if is_beside { lane - homes } else { lane };
+        let mut next = op(lane, if !is_beside && random.below(2) == 0 { "work" } else { RECEIVE });
+        next.scratch.lane = home;
         for _ in 0..random.below(waits) {
             let other = random.below(lanes.into()) as u32;
             let last = made[other as usize];
@@ -126,16 +142,20 @@ pub(super) fn random_ops(random: &mut Random, lanes: u32) -> Vec<Op> {
         }
         if next.kernel == RECEIVE {
             for _ in 0..1 + random.below(2) {
-                let from = (lane + 1 + random.below(u64::from(lanes) - 1) as u32) % lanes;
+                let from = (home + u32::from(!is_beside) + random.below(u64::from(homes) - 1) as u32) % homes;
                 next.reads.push(random.slice(from, 0));
             }
+        } else if random.below(2) == 0 {
+            next.reads.push(random.slice(home, 0));
         }
         // Foreign reads are of the first half of an arena; a movement rarely writes there.
         let first = if next.kernel == RECEIVE && random.below(4) > 0 { 8 } else { 0 };
         match random.below(3) {
-            0 => next.scratch = random.slice(lane, first),
-            _ => next.writes.push(random.slice(lane, first)),
+            0 => next.scratch = random.slice(home, first),
+            _ => next.writes.push(random.slice(home, first)),
         }
+        let written: Vec<_> = next.writes.iter().chain([&next.scratch]).copied().collect();
+        next.reads.retain(|read| written.iter().all(|write| common(read, write) == 0));
         made[lane as usize] += 1;
         ops.push(next);
     }
@@ -167,16 +187,15 @@ fn orders(ops: &[Op], spots: &[Wait]) -> Vec<Vec<bool>> {
     before
 }
 
-/// Whether `reader` reads a byte that `writer` writes or works in.
-pub(super) fn meet(reader: &Op, writer: &Op) -> bool {
-    let meet = |a: &Slice, b: &Slice| {
-        a.lane == b.lane && (a.offset..a.end()).any(|byte| (b.offset..b.end()).contains(&byte))
-    };
-    let mut written = writer.writes.iter().chain([&writer.scratch]);
-    written.any(|write| reader.reads.iter().any(|read| meet(read, write)))
+/// Whether both touch a byte, and one of them writes it or works there.
+pub(super) fn clash(one: &Op, other: &Op) -> bool {
+    let written = |op: &Op| op.writes.iter().chain([&op.scratch]).copied().collect::<Vec<_>>();
+    let touched = |op: &Op| [written(op), op.reads.clone()].concat();
+    let meet = |a: Vec<Slice>, b: Vec<Slice>| a.iter().any(|a| b.iter().any(|b| common(a, b) > 0));
+    meet(written(one), touched(other)) || meet(touched(one), written(other))
 }
 
-/// The reader and writer of every race.
+/// Both operations of every race, in both orders.
 fn races(ops: &[Op]) -> BTreeSet<(String, String)> {
     let spots = spots(ops);
     let before = orders(ops, &spots);
@@ -185,10 +204,10 @@ fn races(ops: &[Op]) -> BTreeSet<(String, String)> {
         format!("operation {position} of lane {lane} ({} of x)", ops[i].kernel)
     };
     let mut races = BTreeSet::new();
-    for (r, reader) in ops.iter().enumerate() {
-        for (w, writer) in ops.iter().enumerate().filter(|(_, writer)| writer.lane != reader.lane) {
-            if meet(reader, writer) && !before[r][w] && !before[w][r] {
-                races.insert((name(r), name(w)));
+    for (a, one) in ops.iter().enumerate() {
+        for (b, other) in ops.iter().enumerate().filter(|(_, other)| other.lane != one.lane) {
+            if clash(one, other) && !before[a][b] && !before[b][a] {
+                races.insert((name(a), name(b)));
             }
         }
     }
@@ -200,14 +219,15 @@ fn random_programs_race_exactly_if_some_pair_is_unordered() {
     let mut random = Random(7);
     let (mut sound, mut racy) = (0, 0);
     for case in 0..6000 {
-        let lanes = 2 + random.below(4) as u32;
-        let ops = random_ops(&mut random, lanes);
+        let homes = 2 + random.below(4) as u32;
+        let beside = random.below(2) as u32 * random.below(u64::from(homes) + 1) as u32;
+        let ops = random_ops(&mut random, homes, beside);
         let expected = races(&ops);
-        let errors = program(lanes, &ops).err().unwrap_or_default();
+        let errors = program(homes, &ops).err().unwrap_or_default();
         assert_eq!(errors.is_empty(), expected.is_empty(), "case {case}: {expected:?} and {errors:?}");
         for error in errors {
-            let ProgramError::Race { reader, writer, .. } = error else { panic!("case {case}: {error}") };
-            assert!(expected.contains(&(reader.clone(), writer.clone())), "case {case}: {reader}, {writer}");
+            let ProgramError::Race { before, after, .. } = error else { panic!("case {case}: {error}") };
+            assert!(expected.contains(&(before.clone(), after.clone())), "case {case}: {before}, {after}");
         }
         if expected.is_empty() { sound += 1 } else { racy += 1 }
     }
@@ -253,11 +273,11 @@ fn a_single_missing_wait_is_found_among_many() {
         let mut ops = ops.clone();
         let Wait { lane, position } = ops[index].waits.remove(random.below(3) as usize);
         let errors = program(lanes, &ops).expect_err("a wait is missing");
-        let [ProgramError::Race { reader, writer, bytes }] = &errors[..] else {
+        let [ProgramError::Race { before, after, bytes }] = &errors[..] else {
             panic!("one race: {errors:?}")
         };
         let missed = format!("operation {position} of lane {lane} ");
-        assert!(reader.starts_with(&missed) || writer.starts_with(&missed), "{missed}: {reader}, {writer}");
+        assert!(before.starts_with(&missed) || after.starts_with(&missed), "{missed}: {before}, {after}");
         assert_eq!((bytes.offset, bytes.bytes), (0, 64));
     }
 }

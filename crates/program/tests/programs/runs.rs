@@ -2,7 +2,7 @@
 
 use phalanx_program::{Program, RECEIVE, Slice, Wait};
 
-use super::races::{Op, Random, meet, op, program, random_ops, rounds, spots};
+use super::races::{Op, Random, clash, op, program, random_ops, rounds, spots};
 
 fn at(lane: u32, offset: u64) -> Slice {
     Slice { lane, offset, bytes: 64 }
@@ -102,7 +102,7 @@ fn a_missing_carried_wait_is_refused_with_both_operations() {
     let program = program(2, &ops).expect("single runs are sound");
     let error = with_carried(&program, &[vec![], vec![]]).expect_err("lane 0 may be a run ahead");
     let expected = "operation 0 of lane 0 (work of x) may overtake operation 0 of lane 1 (receive of x) of the run \
-                    before, and one reads 0/0+64, where the other writes: it needs a carried wait";
+                    before, both touch 0/0+64, and one of them writes: it needs a carried wait";
     assert!(error.contains(expected), "{error}");
 }
 
@@ -152,21 +152,22 @@ impl<'a> Unrolled<'a> {
         let (count, mut races) = (self.spots.len(), Vec::new());
         for (a, b) in (0..self.before.len()).flat_map(|a| (a + 1..self.before.len()).map(move |b| (a, b))) {
             let ordered = self.before[b] >> a & 1 == 1 || self.before[a] >> b & 1 == 1;
-            let clash = self.meet(a % count, b % count) || self.meet(b % count, a % count);
-            if clash && !ordered {
+            if self.clash(a % count, b % count) && !ordered {
                 races.push((self.spots[a % count], self.spots[b % count]));
             }
         }
         races
     }
 
-    /// Whether one operation reads bytes of another lane where the other writes.
-    fn meet(&self, reader: usize, writer: usize) -> bool {
-        let [read, write] = [reader, writer].map(|index| &self.program.operations()[index]);
-        let foreign = |slice: &&Slice| slice.lane != self.spots[reader].lane;
-        let mut reads = self.program.slices(&read.reads).iter().filter(foreign);
-        let written = || self.program.slices(&write.writes).iter().chain([&write.scratch]);
-        reads.any(|a| written().any(|b| a.lane == b.lane && a.offset.max(b.offset) < a.end().min(b.end())))
+    /// Whether operations of different lanes both touch bytes that one of them writes.
+    fn clash(&self, a: usize, b: usize) -> bool {
+        let op = |index: usize| {
+            let operation = &self.program.operations()[index];
+            let [reads, writes] =
+                [&operation.reads, &operation.writes].map(|range| self.program.slices(range).to_vec());
+            Op { reads, writes, scratch: operation.scratch, ..op(0, "work") }
+        };
+        self.spots[a].lane != self.spots[b].lane && clash(&op(a), &op(b))
     }
 
     fn name(&self, Wait { lane, position }: Wait) -> String {
@@ -190,19 +191,20 @@ impl<'a> Unrolled<'a> {
 fn random_programs(seed: u64, count: u64) -> impl Iterator<Item = Program> {
     let mut random = Random(seed);
     (0..count).map(move |_| {
-        let lanes = 2 + random.below(4) as u32;
-        let mut ops = random_ops(&mut random, lanes);
+        let homes = 2 + random.below(4) as u32;
+        let beside = random.below(2) as u32 * random.below(u64::from(homes) + 1) as u32;
+        let mut ops = random_ops(&mut random, homes, beside);
         let spots = spots(&ops);
         for second in 1..ops.len() {
             let (earlier, later) = ops.split_at_mut(second);
             let op = &mut later[0];
             op.waits.retain(|_| random.below(4) == 0);
             let others = earlier.iter().zip(&spots).filter(|(other, _)| other.lane != op.lane);
-            let clashing = others.filter(|(other, _)| meet(op, other) || meet(other, op));
+            let clashing = others.filter(|(other, _)| clash(op, other));
             let waits: Vec<_> = clashing.map(|(_, &spot)| spot).collect();
             op.waits.extend(waits);
         }
-        program(lanes, &ops).expect("single runs are sound")
+        program(homes, &ops).expect("single runs are sound")
     })
 }
 
