@@ -6,7 +6,7 @@ use phalanx_ir::graph::ValueId;
 use phalanx_ir::parallel::{DeviceId, ParallelGraph};
 use phalanx_ir::tasks::{BufferId, MoveKind, Role, TaskGraph, TaskOp};
 use phalanx_ir::{Id, Op, OpError};
-use phalanx_schedule::{Lane, Schedule};
+use phalanx_schedule::{Lane, LaneKind, Schedule};
 use serde::Serialize;
 
 /// A step laid out on devices and in time, before it is frozen.
@@ -158,8 +158,10 @@ impl Layout {
             }
         }
         let row = |lane: &Lane| {
-            let receives = lane.order.iter().map(|&task| &self.tasks.tasks[task]);
-            let receives = receives.filter(|task| matches!(task.op, TaskOp::Receive { .. }));
+            let beside = self.schedule.position_of(lane.device, LaneKind::Transfers);
+            let beside = beside.map_or(&[][..], |beside| &self.schedule.lanes[beside].order);
+            let tasks = lane.order.iter().chain(beside).map(|&task| &self.tasks.tasks[task]);
+            let receives = tasks.filter(|task| matches!(task.op, TaskOp::Receive { .. }));
             let [param_bytes, state_bytes] = kept.get(&lane.device).copied().unwrap_or_default();
             DeviceRow {
                 device: lane.device.index(),
@@ -167,9 +169,9 @@ impl Layout {
                 param_bytes,
                 state_bytes,
                 received_bytes: receives.map(|task| self.received(&task.reads, lane.device)).sum(),
-                tasks: lane.order.len(),
+                tasks: lane.order.len() + beside.len(),
             }
         };
-        self.schedule.lanes.iter().map(row).collect()
+        self.schedule.devices().iter().map(row).collect()
     }
 }

@@ -12,6 +12,7 @@
 mod arena;
 pub mod cases;
 mod clocks;
+mod cost;
 mod index;
 pub mod mode;
 pub mod model;
@@ -20,6 +21,7 @@ mod text;
 mod verify;
 mod waits;
 
+pub use cost::{Costs, modelled};
 pub use verify::ScheduleError;
 
 use std::fmt;
@@ -28,7 +30,9 @@ use phalanx_ir::IdVec;
 use phalanx_ir::parallel::DeviceId;
 use phalanx_ir::tasks::{BufferId, TaskGraph, TaskId};
 
+use cost::Parts;
 use index::Index;
+use order::Given;
 
 /// Every offset and size is a multiple of this many bytes: one cache line.
 pub const ALIGNMENT: u64 = 64;
@@ -72,14 +76,25 @@ impl fmt::Display for Owner {
     }
 }
 
-/// What one device does in a step, and the size of its memory.
+/// What a lane is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LaneKind {
+    /// Everything that has no lane of its own.
+    Compute,
+    /// What the device receives, while its other lane goes on.
+    Transfers,
+}
+
+/// What one device does in a step one after the other, and the size of its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lane {
     /// Whose lane.
     pub device: DeviceId,
+    /// What for.
+    pub kind: LaneKind,
     /// Its tasks in the order they run.
     pub order: Vec<TaskId>,
-    /// Size of the arena: the peak memory of the step.
+    /// Size of the device's arena: the peak memory of the step; none for a lane of transfers.
     pub peak: u64,
     /// The most bytes alive at once: no layout can be smaller.
     pub live: u64,
@@ -90,7 +105,7 @@ pub struct Lane {
 pub struct Schedule {
     /// The model's name.
     pub name: String,
-    /// One for each device that has tasks or buffers, ascending.
+    /// One for each device that has tasks or buffers, ascending; then those of transfers, ascending.
     pub lanes: Vec<Lane>,
     /// The tasks of other lanes that must be complete before a task starts, ascending; none is implied by the others
     /// and the lane orders.
@@ -101,16 +116,41 @@ pub struct Schedule {
     pub workspaces: IdVec<TaskId, Option<Place>>,
 }
 
-/// Orders the tasks and lays out the arenas; `workspace` tells how many bytes a task needs besides its buffers.
+/// How transfers are scheduled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Style {
+    /// What a device receives has a lane of its own; otherwise its one lane does everything.
+    pub overlap: bool,
+    /// The most movements that a device has received and not used yet, of those that need memory; none for any number.
+    pub prefetch: Option<u32>,
+}
+
+/// Orders the tasks by rough costs and lays out the arenas; `workspace` tells how many bytes a task needs besides its
+/// buffers.
 pub fn schedule(tasks: &TaskGraph, workspace: impl Fn(TaskId) -> u64) -> Schedule {
-    let index = Index::new(tasks);
+    schedule_in(tasks, &Costs::modelled(tasks, None), Style::default(), workspace)
+}
+
+/// The same, by given costs and in a given style.
+pub fn schedule_in(
+    tasks: &TaskGraph,
+    costs: &Costs,
+    style: Style,
+    workspace: impl Fn(TaskId) -> u64,
+) -> Schedule {
+    let index = Index::new(tasks, style.overlap);
     let predecessors = tasks.predecessors();
-    let order = order::order(tasks, &index, &predecessors);
+    let parts = Parts::new(tasks, costs.link, |buffer| index.home(buffer));
+    let given = Given { tasks, index: &index, predecessors: &predecessors, costs, parts: &parts };
+    let order = order::order(&given, style.prefetch);
     let lives = arena::lives(tasks, &index, &order, workspace);
     let layouts = arena::assign(&lives);
     let mut schedule = Schedule {
         name: tasks.name.clone(),
-        lanes: Vec::with_capacity(index.devices.len()),
+        lanes: index
+            .lanes()
+            .map(|(device, kind)| Lane { device, kind, order: Vec::new(), peak: 0, live: 0 })
+            .collect(),
         waits: waits::waits(tasks, &index, &order, predecessors, (&lives, &layouts)),
         buffers: tasks.buffers.ids().map(|_| None).collect(),
         workspaces: tasks.tasks.ids().map(|_| None).collect(),
@@ -123,8 +163,8 @@ pub fn schedule(tasks: &TaskGraph, workspace: impl Fn(TaskId) -> u64) -> Schedul
                 Owner::Workspace(task) => schedule.workspaces[task] = place,
             }
         }
-        let (device, live) = (index.devices[lane], arena::most_live(&lives.spans));
-        schedule.lanes.push(Lane { device, order: Vec::new(), peak: layout.peak, live });
+        schedule.lanes[lane].peak = layout.peak;
+        schedule.lanes[lane].live = arena::most_live(&lives.spans);
     }
     for &task in &order.tasks {
         schedule.lanes[index.lane(task)].order.push(task);
@@ -138,10 +178,24 @@ impl Schedule {
         self.buffers[tasks.root(buffer)].expect("a verified schedule places every buffer that owns bytes")
     }
 
-    /// The lane of `device`, if it has one.
+    /// The position of the lane of `device` of this kind, if it has one.
+    pub fn position_of(&self, device: DeviceId, kind: LaneKind) -> Option<usize> {
+        self.lanes.binary_search_by_key(&(kind, device), |lane| (lane.kind, lane.device)).ok()
+    }
+
+    /// The lane in which `device` computes, if it has one.
     pub fn lane_of(&self, device: DeviceId) -> Option<&Lane> {
-        let at = self.lanes.binary_search_by_key(&device, |lane| lane.device).ok()?;
-        Some(&self.lanes[at])
+        Some(&self.lanes[self.position_of(device, LaneKind::Compute)?])
+    }
+
+    /// The lanes that compute, one for each device.
+    pub fn devices(&self) -> &[Lane] {
+        &self.lanes[..self.lanes.partition_point(|lane| lane.kind == LaneKind::Compute)]
+    }
+
+    /// Whether transfers have lanes of their own.
+    pub fn overlaps(&self) -> bool {
+        self.lanes.last().is_some_and(|lane| lane.kind == LaneKind::Transfers)
     }
 
     /// The largest arena: what one device must have.

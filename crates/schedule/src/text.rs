@@ -6,6 +6,8 @@
 //!   run t0
 //!   lane dev1 peak 64 live 64
 //!   run t1 after t0
+//!   lane dev1 transfers
+//!   run t2 after t0
 //!   place b0 at 0 bytes 64
 //!   place b1 nowhere
 //!   workspace t0 at 64 bytes 128
@@ -20,13 +22,18 @@ use phalanx_ir::tasks::TaskId;
 use phalanx_ir::text::{Block, Cursor, ParseError, block};
 use phalanx_ir::{Id, IdVec};
 
-use crate::{Lane, Place, Schedule};
+use crate::{Lane, LaneKind, Place, Schedule};
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "schedule @{} {{", self.name)?;
         for lane in &self.lanes {
-            writeln!(f, "  lane {} peak {} live {}", lane.device, lane.peak, lane.live)?;
+            match lane.kind {
+                LaneKind::Compute => {
+                    writeln!(f, "  lane {} peak {} live {}", lane.device, lane.peak, lane.live)?;
+                }
+                LaneKind::Transfers => writeln!(f, "  lane {} transfers", lane.device)?,
+            }
             for &task in &lane.order {
                 writeln!(f, "  run {task}{}", After(self.waits.get(task).map_or(&[], |waits| waits)))?;
             }
@@ -90,11 +97,14 @@ fn parse_line(schedule: &mut Schedule, line: &mut Cursor<'_>) -> Result<(), Pars
 }
 
 fn parse_lane(line: &mut Cursor<'_>) -> Result<Lane, ParseError> {
-    let device = id(line, "dev")?;
+    let (device, order) = (id(line, "dev")?, Vec::new());
+    if line.eat("transfers") {
+        return Ok(Lane { device, kind: LaneKind::Transfers, order, peak: 0, live: 0 });
+    }
     line.expect("peak")?;
     let peak = line.parse("a size")?;
     line.expect("live")?;
-    Ok(Lane { device, order: Vec::new(), peak, live: line.parse("a size")? })
+    Ok(Lane { device, kind: LaneKind::Compute, order, peak, live: line.parse("a size")? })
 }
 
 fn parse_run(schedule: &mut Schedule, line: &mut Cursor<'_>) -> Result<(), ParseError> {

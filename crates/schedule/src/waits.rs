@@ -1,8 +1,8 @@
 //! Which tasks of other lanes a task waits for: those it depends on, and those that still use the bytes it takes over.
 //!
 //! A task that first writes a buffer over the bytes of an earlier one comes after everything that touched the earlier one.
-//! On its own lane that is so by the order; other lanes touch an arena only by fetching from it. What the waits kept and
-//! the lane orders imply is left out, so no wait can be spared.
+//! Inside a lane that is so by the order. Waits that those kept and the lane orders imply are left out, so none can be
+//! spared.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -28,12 +28,23 @@ pub(crate) fn waits(
     for task in tasks.tasks.ids() {
         waits[task].retain(|&other| index.lane(other) != index.lane(task));
     }
-    if index.devices.len() > 1 {
-        let fetches = Fetches::new(tasks, index, order);
-        for (lives, layout) in memory.0.iter().zip(memory.1) {
+    if index.n_lanes() > 1 {
+        let uses = Uses::new(tasks, index, order);
+        for (arena, (lives, layout)) in memory.0.iter().zip(memory.1).enumerate() {
             for (new, old) in takeovers(lives, layout) {
-                if let Owner::Buffer(old) = old {
-                    waits[fetches.first(new)].extend(fetches.of(old));
+                let first = uses.first(new);
+                let lane = index.lane(first);
+                let mut wait = |other: TaskId| {
+                    if index.lane(other) != lane {
+                        waits[first].push(other);
+                    }
+                };
+                match old {
+                    Owner::Workspace(task) => wait(task),
+                    Owner::Buffer(old) => {
+                        uses.by_guests(old).iter().for_each(|&guest| wait(guest));
+                        uses.last_at_home(old).filter(|_| lane != arena).into_iter().for_each(wait);
+                    }
                 }
             }
         }
@@ -42,21 +53,24 @@ pub(crate) fn waits(
     waits
 }
 
-/// Who fetches each buffer to another device, in one array, and who writes it first.
-struct Fetches {
+/// Who uses each buffer. *Guests* are tasks of another lane than the one that computes on the buffer's device.
+struct Uses {
     starts: Vec<u32>,
-    tasks: Vec<TaskId>,
+    guests: Vec<TaskId>,
     first: Vec<Option<TaskId>>,
+    last_at_home: Vec<Option<TaskId>>,
 }
 
-impl Fetches {
+impl Uses {
     fn new(tasks: &TaskGraph, index: &Index, order: &Order) -> Self {
         let mut starts = vec![0u32; tasks.buffers.len() + 1];
         let mut first = vec![None; tasks.buffers.len()];
+        let mut last_at_home = vec![None; tasks.buffers.len()];
         let each = |f: &mut dyn FnMut(TaskId, BufferId)| {
             for &id in &order.tasks {
-                let remote = tasks.tasks[id].reads.iter().filter(|&&read| index.home(read) != index.lane(id));
-                remote.for_each(|&read| f(id, index.root(read)));
+                let operands = tasks.tasks[id].reads.iter().chain(&tasks.tasks[id].writes);
+                let remote = operands.filter(|&&buffer| index.home(buffer) != index.lane(id));
+                remote.for_each(|&buffer| f(id, index.root(buffer)));
             }
         };
         each(&mut |_, root| starts[root.index() + 1] += 1);
@@ -64,21 +78,31 @@ impl Fetches {
             starts[at] += starts[at - 1];
         }
         let mut next = starts.clone();
-        let mut fetches = vec![TaskId::from_index(0); next[tasks.buffers.len()] as usize];
+        let mut guests = vec![TaskId::from_index(0); next[tasks.buffers.len()] as usize];
         each(&mut |id, root| {
-            fetches[next[root.index()] as usize] = id;
+            guests[next[root.index()] as usize] = id;
             next[root.index()] += 1;
         });
         for &id in &order.tasks {
-            for &write in &tasks.tasks[id].writes {
+            let task = &tasks.tasks[id];
+            for &write in &task.writes {
                 first[index.root(write).index()].get_or_insert(id);
             }
+            for &buffer in task.reads.iter().chain(&task.writes) {
+                if index.home(buffer) == index.lane(id) {
+                    last_at_home[index.root(buffer).index()] = Some(id);
+                }
+            }
         }
-        Fetches { starts, tasks: fetches, first }
+        Uses { starts, guests, first, last_at_home }
     }
 
-    fn of(&self, root: BufferId) -> &[TaskId] {
-        &self.tasks[self.starts[root.index()] as usize..self.starts[root.index() + 1] as usize]
+    fn by_guests(&self, root: BufferId) -> &[TaskId] {
+        &self.guests[self.starts[root.index()] as usize..self.starts[root.index() + 1] as usize]
+    }
+
+    fn last_at_home(&self, root: BufferId) -> Option<TaskId> {
+        self.last_at_home[root.index()]
     }
 
     /// The task that takes the bytes of `owner` into use.
@@ -132,7 +156,7 @@ fn reduce(index: &Index, order: &Order, waits: &mut IdVec<TaskId, Vec<TaskId>>) 
         list.dedup();
         list.iter().for_each(|other| waiters[other.index()] += 1);
     }
-    let mut clocks = Clocks::new(index.devices.len(), waiters);
+    let mut clocks = Clocks::new(index.n_lanes(), waiters);
     for &task in &order.tasks {
         let lane = index.lane(task);
         let list = &mut waits[task];
@@ -150,7 +174,7 @@ fn reduce(index: &Index, order: &Order, waits: &mut IdVec<TaskId, Vec<TaskId>>) 
 
 fn spots(index: &Index, order: &Order) -> Vec<Spot> {
     let mut spots = vec![Spot { lane: 0, position: 0 }; order.tasks.len()];
-    let mut lengths = vec![0; index.devices.len()];
+    let mut lengths = vec![0; index.n_lanes()];
     for &task in &order.tasks {
         let lane = index.lane(task);
         spots[task.index()] = Spot { lane: lane as u32, position: lengths[lane] };

@@ -3,10 +3,10 @@
 
 mod generate;
 
-use generate::{Maker, SEEDS, device, each, errors, plain, random_tasks, workspace};
+use generate::{Maker, SEEDS, device, each, each_in, errors, made_in, plain, random_tasks, workspace};
 use phalanx_ir::Id;
 use phalanx_ir::tasks::{BufferId, Role, TaskError, TaskGraph, TaskId, TaskOp};
-use phalanx_schedule::{ALIGNMENT, Owner, Place, Schedule, ScheduleError, schedule};
+use phalanx_schedule::{ALIGNMENT, LaneKind, Owner, Place, Schedule, ScheduleError, Style, schedule};
 use phalanx_testkit::Rng;
 
 const DEVICES: usize = 4;
@@ -47,7 +47,8 @@ fn run_at_random(tasks: &TaskGraph, made: &Schedule, rng: &mut Rng) -> Result<()
             }
         }
         if let Some(place) = made.workspaces[id] {
-            arenas[lane][lines(place)].fill(Some((Owner::Workspace(id), Some(id))));
+            let arena = lane_of(made.lanes[lane].device);
+            arenas[arena][lines(place)].fill(Some((Owner::Workspace(id), Some(id))));
         }
         for &write in &tasks.tasks[id].writes {
             let (lane, range) = home(tasks.root(write));
@@ -72,21 +73,61 @@ fn versions(tasks: &TaskGraph) -> Vec<Vec<(BufferId, Option<TaskId>)>> {
     all
 }
 
+/// One lane for each device, and lanes of transfers with and without a limit.
+const STYLES: [Style; 3] = [
+    Style { overlap: false, prefetch: None },
+    Style { overlap: true, prefetch: None },
+    Style { overlap: true, prefetch: Some(1) },
+];
+
+#[test]
+fn movements_come_in_the_same_order_on_every_device() {
+    for style in &STYLES[1..] {
+        let applied = each_in(DEVICES, *style, |tasks, made, _| {
+            let mut before = std::collections::BTreeSet::new();
+            for lane in made.lanes.iter().filter(|lane| lane.kind == LaneKind::Transfers) {
+                let movements: Vec<usize> = lane
+                    .order
+                    .iter()
+                    .filter_map(|&task| match tasks.tasks[task].op {
+                        TaskOp::Receive { movement } => Some(movement),
+                        _ => None,
+                    })
+                    .collect();
+                for (at, &first) in movements.iter().enumerate() {
+                    before.extend(movements[at + 1..].iter().map(|&second| (first, second)));
+                }
+            }
+            assert!(before.iter().all(|&(a, b)| a == b || !before.contains(&(b, a))), "{tasks}\n{made}");
+            before.len() > 10
+        });
+        assert!(applied > SEEDS / 4, "{applied}");
+    }
+}
+
 #[test]
 fn schedules_are_sound_and_mean_what_the_graph_says() {
     let mut waits = 0;
-    for devices in [2, 3, DEVICES, 9] {
-        each(devices, |tasks, made, rng| {
+    for (devices, style) in [2, 3, DEVICES, 9].into_iter().flat_map(|n| STYLES.map(|style| (n, style))) {
+        each_in(devices, style, |tasks, made, rng| {
             made.verify(tasks).unwrap_or_else(|errors| panic!("{errors:?}\n{tasks}\n{made}"));
             for _ in 0..4 {
                 run_at_random(tasks, &made, rng).unwrap_or_else(|why| panic!("{why}\n{tasks}\n{made}"));
             }
             assert_eq!(made.to_string().parse::<Schedule>().expect("a printed schedule parses"), made);
-            assert_eq!(made, schedule(tasks, workspace), "the same graph gives the same schedule");
+            assert_eq!(made, made_in(tasks, style), "the same graph gives the same schedule");
+            assert!(
+                !style.overlap
+                    || !made.lanes.iter().any(|lane| lane.kind == LaneKind::Compute
+                        && lane
+                            .order
+                            .iter()
+                            .any(|&task| matches!(tasks.tasks[task].op, TaskOp::Receive { .. })))
+            );
             assert!(made.lanes.iter().all(|lane| lane.peak >= lane.live));
             assert_eq!(made.peak(), made.lanes.iter().map(|lane| lane.peak).max().unwrap_or(0));
             assert_eq!(made.total_peak(), made.lanes.iter().map(|lane| lane.peak).sum());
-            for lane in &made.lanes {
+            for lane in made.devices() {
                 assert_eq!(made.lane_of(lane.device), Some(lane));
             }
             assert_eq!(made.lane_of(device(devices)), None);
@@ -99,8 +140,14 @@ fn schedules_are_sound_and_mean_what_the_graph_says() {
 
 #[test]
 fn no_wait_can_be_spared() {
+    for style in STYLES {
+        no_wait_can_be_spared_in(style);
+    }
+}
+
+fn no_wait_can_be_spared_in(style: Style) {
     let mut kinds = [0, 0];
-    each(DEVICES, |tasks, made, _| {
+    each_in(DEVICES, style, |tasks, made, _| {
         for (task, waits) in made.waits.iter() {
             for at in 0..waits.len() {
                 let mut broken = made.clone();

@@ -1,9 +1,10 @@
 //! Freezes a scheduled task graph into a program: here, and only here, task operators meet kernels.
 //!
-//! Every device's lane becomes a lane. A `send` does nothing in one process, so it becomes no operation: who waits for
+//! Every lane becomes a lane. A `send` does nothing in one process, so it becomes no operation: who waits for
 //! it waits for the operation before it in its lane, and for nothing if there is none. (A send that waits itself stays,
 //! as a movement without pieces.) A `receive` becomes an operation of the runtime (see `movement`). Before the operations
-//! of its tasks a lane has a feed, after them a fetch, as its ports need them.
+//! of its tasks a lane that computes has a feed, after them a fetch, as its ports need them; what a lane of transfers reads
+//! first comes after the feed, and the fetch after all it brings.
 
 mod dropout;
 mod movement;
@@ -17,7 +18,7 @@ use phalanx_ir::tasks::{BufferId, Task, TaskGraph, TaskId, TaskOp};
 use phalanx_ir::{Id, IdVec};
 use phalanx_kernels::table;
 use phalanx_program::{Builder, Draft, HostTransfer, Program, RECEIVE, Slice, Wait, feeds, fetches};
-use phalanx_schedule::{Lane, Schedule};
+use phalanx_schedule::{Lane, LaneKind, Schedule};
 
 use select::{Choice, select};
 
@@ -37,10 +38,19 @@ pub fn emit(tasks: &TaskGraph, schedule: &Schedule, cores: usize) -> Result<Prog
     let mut builder = Builder::new(&tasks.name);
     ports.into_iter().for_each(|port| builder.port(port));
     for (number, lane) in schedule.lanes.iter().enumerate() {
-        builder.lane(lane.device.index() as u32, lane.peak);
+        let device = lane.device.index() as u32;
+        let home = lane_of(schedule, lane.device);
+        match lane.kind {
+            LaneKind::Compute => builder.lane(device, lane.peak),
+            LaneKind::Transfers => builder.transfer_lane(device, home),
+        };
         feeds[number].iter().for_each(|feed| builder.operation(feed.draft()));
-        emitter.lane(number as u32, lane, &mut builder)?;
-        fetches[number].iter().for_each(|fetch| builder.operation(fetch.draft()));
+        let after_feed = lane.kind == LaneKind::Transfers && feeds[home as usize].is_some();
+        emitter.lane(lane, after_feed, &mut builder)?;
+        if let Some(fetch) = &fetches[number] {
+            let waits: Vec<Wait> = emitter.last_transfer(lane.device).into_iter().collect();
+            builder.operation(Draft { waits: &waits, ..fetch.draft() });
+        }
     }
     builder.finish().map_err(EmitError::Unsound)
 }
@@ -49,8 +59,8 @@ struct Emitter<'a> {
     tasks: &'a TaskGraph,
     schedule: &'a Schedule,
     cores: usize,
-    /// How many operations of its lane are complete when a task is.
-    done: IdVec<TaskId, u32>,
+    /// Every task's lane, and how many operations of it are complete when the task is.
+    done: IdVec<TaskId, (u32, u32)>,
 }
 
 /// Whether a task leaves no operation.
@@ -58,13 +68,13 @@ fn vanishes(tasks: &TaskGraph, schedule: &Schedule, id: TaskId) -> bool {
     matches!(tasks.tasks[id].op, TaskOp::Send { .. }) && schedule.waits[id].is_empty()
 }
 
-fn done(tasks: &TaskGraph, schedule: &Schedule, feeds: &[Option<HostTransfer>]) -> IdVec<TaskId, u32> {
-    let mut done: IdVec<TaskId, u32> = tasks.tasks.ids().map(|_| 0).collect();
-    for (lane, feed) in schedule.lanes.iter().zip(feeds) {
+fn done(tasks: &TaskGraph, schedule: &Schedule, feeds: &[Option<HostTransfer>]) -> IdVec<TaskId, (u32, u32)> {
+    let mut done: IdVec<TaskId, (u32, u32)> = tasks.tasks.ids().map(|_| (0, 0)).collect();
+    for (number, (lane, feed)) in (0..).zip(schedule.lanes.iter().zip(feeds)) {
         let mut count = u32::from(feed.is_some());
         for &id in &lane.order {
             count += u32::from(!vanishes(tasks, schedule, id));
-            done[id] = count;
+            done[id] = (number, count);
         }
     }
     done
@@ -81,8 +91,18 @@ struct Lists {
 }
 
 impl Emitter<'_> {
-    fn lane(&self, number: u32, lane: &Lane, builder: &mut Builder) -> Result<(), EmitError> {
+    /// The operation after which the device has received everything, if a lane of its own does that.
+    fn last_transfer(&self, device: DeviceId) -> Option<Wait> {
+        let lane = self.schedule.position_of(device, LaneKind::Transfers)?;
+        let (lane, done) = self.done[*self.schedule.lanes[lane].order.last()?];
+        Some(Wait { lane, position: done - 1 })
+    }
+
+    /// Adds the operations of a lane; `after_feed` tells that the first one waits for the feed of its home.
+    fn lane(&self, lane: &Lane, after_feed: bool, builder: &mut Builder) -> Result<(), EmitError> {
         let mut lists = Lists { known: vec![0; self.schedule.lanes.len()], ..Lists::default() };
+        let home = lane_of(self.schedule, lane.device);
+        let mut feed = after_feed.then_some(Wait { lane: home, position: 0 });
         for &id in lane.order.iter().filter(|&&id| !vanishes(self.tasks, self.schedule, id)) {
             let task = &self.tasks.tasks[id];
             let choice = self.choose(id, task)?;
@@ -99,7 +119,9 @@ impl Emitter<'_> {
             slices(&task.reads, &mut lists.reads);
             slices(&task.writes, &mut lists.writes);
             self.waits(id, &mut lists);
-            let (lane, workspace) = (number, choice.workspace(self.cores));
+            // Whoever waits for its home at all comes after the feed, which is first there.
+            lists.waits.extend(feed.take().filter(|feed| lists.known[feed.lane as usize] == 0));
+            let (lane, workspace) = (home, choice.workspace(self.cores));
             let scratch = match self.schedule.workspaces[id] {
                 Some(place) => Slice { lane, offset: place.offset, bytes: workspace },
                 None => Slice { lane, offset: 0, bytes: 0 },
@@ -133,7 +155,7 @@ impl Emitter<'_> {
     fn waits(&self, id: TaskId, lists: &mut Lists) {
         lists.waits.clear();
         for &other in &self.schedule.waits[id] {
-            let (lane, done) = (lane_of(self.schedule, self.tasks.tasks[other].device), self.done[other]);
+            let (lane, done) = self.done[other];
             if done <= lists.known[lane as usize] {
                 continue;
             }
@@ -154,8 +176,8 @@ fn slice_of(tasks: &TaskGraph, schedule: &Schedule, buffer: BufferId) -> Slice {
 }
 
 fn lane_of(schedule: &Schedule, device: DeviceId) -> u32 {
-    let lane = schedule.lanes.binary_search_by_key(&device, |lane| lane.device);
-    lane.expect("every device with tasks or buffers has a lane, devices ascending") as u32
+    let lane = schedule.position_of(device, LaneKind::Compute);
+    lane.expect("every device with tasks or buffers has a lane") as u32
 }
 
 impl Choice {

@@ -35,7 +35,7 @@ impl Span {
     }
 }
 
-/// Everything in one lane's arena: buffers by id, then workspaces as their tasks run.
+/// Everything in one arena: buffers by id, then workspaces as their tasks run.
 #[derive(Default)]
 pub(crate) struct Lives {
     pub owners: Vec<Owner>,
@@ -93,13 +93,27 @@ pub(crate) fn lives(
 ) -> Vec<Lives> {
     let mut moments = vec![Moments::default(); index.devices.len()];
     let mut alive: Vec<Option<(u32, u32)>> = vec![None; tasks.buffers.len()];
-    let mut works = Vec::new();
-    for (&id, &tick) in order.tasks.iter().zip(&order.ticks) {
+    let mut works: Vec<(TaskId, u64, (u32, u32))> = Vec::new();
+    // What a lane of transfers has in hand is in use until it is done.
+    let mut touches: Vec<(u32, TaskId)> = order
+        .ticks
+        .iter()
+        .copied()
+        .zip(order.tasks.iter().copied())
+        .chain(order.ends.iter().copied())
+        .collect();
+    touches.sort_by_key(|&(tick, _)| tick);
+    for (tick, id) in touches {
         let task = &tasks.tasks[id];
-        let now = moments[index.lane(id)].at(tick);
+        let arena = index.arena(index.lane(id));
+        let now = moments[arena].at(tick);
         let bytes = aligned(workspace(id));
         if bytes > 0 {
-            works.push((id, bytes, now));
+            // A task that is met a second time ends now; few of those need working memory.
+            match works.iter_mut().rev().find(|work| index.is_beside(index.lane(id)) && work.0 == id) {
+                Some((_, _, life)) => life.1 = now,
+                None => works.push((id, bytes, (now, now))),
+            }
         }
         for &buffer in task.reads.iter().chain(&task.writes) {
             let root = index.root(buffer);
@@ -120,8 +134,8 @@ pub(crate) fn lives(
         };
         lanes[lane].push(Owner::Buffer(id), aligned(buffer.ty.bytes() as u64), life);
     }
-    for (task, bytes, now) in works {
-        lanes[index.lane(task)].push(Owner::Workspace(task), bytes, (now, now));
+    for (task, bytes, life) in works {
+        lanes[index.arena(index.lane(task))].push(Owner::Workspace(task), bytes, life);
     }
     lanes
 }

@@ -3,21 +3,28 @@
 //! A device runs one task at a time and takes the next as soon as it is free: of those that are ready, the earliest
 //! microbatch first, then as the task graph lists them. With several microbatches this finishes the backward tasks of one
 //! before the next one's forward tasks begin, so only one microbatch's activations are alive. On pipelines the order is
-//! 1F1B; see [`pipeline`]. Nothing depends on clocks or hashes: the same graph gives the same order.
+//! 1F1B; see [`pipeline`]. What has a lane of its own is received beside; see [`transfers`]. Nothing depends on clocks
+//! or hashes: the same graph and costs give the same order.
 
-mod cost;
 mod pipeline;
 mod queue;
+mod transfers;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use std::time::Duration;
+
 use phalanx_ir::tasks::{TaskGraph, TaskId};
 use phalanx_ir::{Id, IdVec};
+use phalanx_net::Traffic;
 
+use crate::Costs;
+use crate::cost::Parts;
 use crate::index::Index;
 use pipeline::Pipeline;
 use queue::Queues;
+use transfers::Transfers;
 
 /// All tasks in the order in which they start.
 pub(crate) struct Order {
@@ -26,11 +33,26 @@ pub(crate) struct Order {
     /// For each position, how many different moments the simulation had seen. Tasks that start at the same moment are
     /// independent of each other; on one device the moment is the position.
     pub ticks: Vec<u32>,
+    /// Tasks of transfer lanes with the last moment before they ended: other lanes go on meanwhile.
+    pub ends: Vec<(u32, TaskId)>,
 }
 
-pub(crate) fn order(tasks: &TaskGraph, index: &Index, predecessors: &IdVec<TaskId, Vec<TaskId>>) -> Order {
+/// What an order is made from.
+pub(crate) struct Given<'a> {
+    pub tasks: &'a TaskGraph,
+    pub index: &'a Index,
+    pub predecessors: &'a IdVec<TaskId, Vec<TaskId>>,
+    pub costs: &'a Costs,
+    pub parts: &'a Parts,
+}
+
+/// The order; with lanes of transfers, at most `prefetch` that need memory are ahead of their use on each device.
+pub(crate) fn order(given: &Given<'_>, prefetch: Option<u32>) -> Order {
+    let &Given { tasks, index, predecessors, .. } = given;
     let pipeline = Pipeline::find(tasks, index, predecessors);
-    let mut simulation = Simulation::new(tasks, index, predecessors, Queues::new(tasks, index, pipeline));
+    let queues = Queues::new(tasks, index, pipeline);
+    let transfers = Transfers::new(tasks, index, |task| queues.round(task), prefetch);
+    let mut simulation = Simulation::new(given, queues, transfers);
     simulation.run();
     simulation.order
 }
@@ -70,10 +92,14 @@ impl Successors {
 struct Simulation<'a> {
     tasks: &'a TaskGraph,
     index: &'a Index,
+    costs: &'a Costs,
+    parts: &'a Parts,
+    traffic: Option<Traffic>,
     successors: Successors,
     /// How many predecessors of each task are not complete.
     owed: Vec<u32>,
     queues: Queues,
+    transfers: Transfers,
     /// Tasks under way, by the time they end.
     running: BinaryHeap<Reverse<(u64, TaskId)>>,
     busy: Vec<bool>,
@@ -85,41 +111,47 @@ struct Simulation<'a> {
 }
 
 impl<'a> Simulation<'a> {
-    fn new(
-        tasks: &'a TaskGraph,
-        index: &'a Index,
-        predecessors: &IdVec<TaskId, Vec<TaskId>>,
-        mut queues: Queues,
-    ) -> Self {
-        let owed: Vec<u32> = predecessors.iter().map(|(_, before)| before.len() as u32).collect();
-        for task in tasks.tasks.ids().filter(|task| owed[task.index()] == 0) {
-            queues.push(index.lane(task), task);
-        }
-        let lanes = index.devices.len();
+    fn new(given: &Given<'a>, queues: Queues, transfers: Transfers) -> Self {
+        let &Given { tasks, index, predecessors, costs, parts } = given;
+        let lanes = index.n_lanes();
         let capacity = tasks.tasks.len();
-        Simulation {
+        let mut simulation = Simulation {
             tasks,
             index,
+            costs,
+            parts,
+            traffic: costs.link.map(|link| Traffic::new(link, index.devices.len())),
             successors: Successors::new(predecessors),
-            owed,
+            owed: predecessors.iter().map(|(_, before)| before.len() as u32).collect(),
             queues,
+            transfers,
             running: BinaryHeap::new(),
             busy: vec![false; lanes],
             awake: (0..lanes).collect(),
             now: 0,
             tick: 0,
-            order: Order { tasks: Vec::with_capacity(capacity), ticks: Vec::with_capacity(capacity) },
+            order: Order {
+                tasks: Vec::with_capacity(capacity),
+                ticks: Vec::with_capacity(capacity),
+                ends: Vec::new(),
+            },
+        };
+        for task in tasks.tasks.ids().filter(|task| predecessors[*task].is_empty()) {
+            simulation.ready(task);
         }
+        simulation
     }
 
     fn run(&mut self) {
         while self.order.tasks.len() < self.tasks.tasks.len() {
             self.start_all();
             if self.running.is_empty() {
-                // Only the limit of a pipeline can hold back every device, because no task waits for a later one.
-                let (lane, task) = self.queues.lift().expect("some task is ready while not all have run");
-                self.start(lane, task);
-                self.tick += 1;
+                // Only limits can hold back every device, because no task waits for a later one.
+                if !self.transfers.lift(&mut self.awake) {
+                    let (lane, task) = self.queues.lift().expect("some task is ready while not all have run");
+                    self.start(lane, task);
+                    self.tick += 1;
+                }
             }
             self.complete_next();
         }
@@ -127,27 +159,44 @@ impl<'a> Simulation<'a> {
 
     /// Every free device takes its next task.
     fn start_all(&mut self) {
-        let mut awake = std::mem::take(&mut self.awake);
-        awake.sort_unstable();
-        awake.dedup();
         let before = self.order.tasks.len();
-        for &lane in &awake {
-            if !self.busy[lane]
-                && let Some(task) = self.queues.pop(lane)
-            {
-                self.start(lane, task);
+        let mut awake = Vec::new();
+        while !self.awake.is_empty() {
+            std::mem::swap(&mut awake, &mut self.awake);
+            awake.sort_unstable();
+            awake.dedup();
+            for &lane in &awake {
+                if !self.busy[lane]
+                    && let Some(task) = self.next(lane)
+                {
+                    self.start(lane, task);
+                }
             }
+            awake.clear();
         }
         self.tick += u32::from(self.order.tasks.len() > before);
-        awake.clear();
-        self.awake = awake;
+    }
+
+    fn next(&mut self, lane: usize) -> Option<TaskId> {
+        match self.index.is_beside(lane) {
+            true => self.transfers.pop(lane, &mut self.awake),
+            false => self.queues.pop(lane),
+        }
     }
 
     fn start(&mut self, lane: usize, task: TaskId) {
         self.order.tasks.push(task);
         self.order.ticks.push(self.tick);
         self.busy[lane] = true;
-        self.running.push(Reverse((self.now + cost::cost(self.tasks, task), task)));
+        let arrived = match &mut self.traffic {
+            Some(traffic) => {
+                let to = self.index.arena(lane) as u32;
+                traffic.transfer(Duration::from_nanos(self.now), to, self.parts.of(task)).as_nanos() as u64
+            }
+            None => self.now,
+        };
+        self.running.push(Reverse((arrived + self.costs.tasks[task], task)));
+        self.transfers.start(task, &self.tasks.tasks[task], self.index, &mut self.awake);
     }
 
     /// Moves on to the time when the next tasks end, and ends all of them.
@@ -161,7 +210,10 @@ impl<'a> Simulation<'a> {
             let lane = self.index.lane(task);
             self.busy[lane] = false;
             self.awake.push(lane);
-            self.queues.complete(lane, task);
+            match self.index.is_beside(lane) {
+                true => self.order.ends.push((self.tick.saturating_sub(1), task)),
+                false => self.queues.complete(lane, task),
+            }
             for at in self.successors.range(task) {
                 self.arrive(self.successors.tasks[at]);
             }
@@ -172,9 +224,18 @@ impl<'a> Simulation<'a> {
         let owed = &mut self.owed[task.index()];
         *owed -= 1;
         if *owed == 0 {
-            let lane = self.index.lane(task);
-            self.queues.push(lane, task);
-            self.awake.push(lane);
+            self.ready(task);
+        }
+    }
+
+    fn ready(&mut self, task: TaskId) {
+        let lane = self.index.lane(task);
+        match self.index.is_beside(lane) {
+            true => self.transfers.push(lane, task, &mut self.awake),
+            false => {
+                self.queues.push(lane, task);
+                self.awake.push(lane);
+            }
         }
     }
 }

@@ -51,7 +51,7 @@ impl Pipeline {
             limit: n_stages - stage,
         };
         let mut lanes: Vec<Flight> = stages.iter().map(flight).collect();
-        for (task, &round) in rounds.iter() {
+        for (task, &round) in rounds.iter().filter(|(task, _)| !index.is_beside(index.lane(*task))) {
             lanes[index.lane(task)].left[round as usize] += 1;
         }
         Some(Pipeline { rounds, first_backward, lanes })
@@ -139,7 +139,7 @@ fn reachable(tasks: &TaskGraph, index: &Index, first_backward: TaskId) -> Sets {
     let forward = tasks.tasks.iter().take(first_backward.index());
     for (id, task) in forward.filter(|(_, task)| task.microbatch == 0 && moves_tensors(tasks, task)) {
         let computed = task.reads.iter().filter(|&&read| !tasks.buffers[index.root(read)].role.is_fed());
-        computed.for_each(|&read| sets.insert(index.home(read), index.lane(id)));
+        computed.for_each(|&read| sets.insert(index.home(read), index.arena(index.lane(id))));
     }
     (0..lanes).for_each(|lane| sets.insert(lane, lane));
     for middle in 0..lanes {

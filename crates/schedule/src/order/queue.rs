@@ -45,6 +45,11 @@ impl Queues {
         Queues { lanes, rounds: rounds.collect(), pipeline }
     }
 
+    /// The microbatch a task belongs to.
+    pub fn round(&self, task: TaskId) -> u32 {
+        self.rounds[task].0
+    }
+
     /// `task` is ready.
     pub fn push(&mut self, lane: usize, task: TaskId) {
         let (round, is_send) = self.rounds[task];

@@ -20,11 +20,11 @@ pub enum ScheduleError {
         needed: [usize; 3],
     },
     /// The lanes are not those of the devices.
-    #[error("the lanes are of {}; the devices, ascending, are {}", list(lanes), list(devices))]
+    #[error("the lanes are of {}; they must be of {}", list(lanes), list(devices))]
     Lanes {
         /// The devices of the lanes.
         lanes: Vec<DeviceId>,
-        /// The devices that have tasks or buffers.
+        /// The devices that have tasks or buffers, then those that have transfers if any lane is for them.
         devices: Vec<DeviceId>,
     },
     /// A task is missing or named twice.

@@ -1,6 +1,7 @@
 //! What holds for every schedule of a task graph, checked from lanes, waits and places alone:
 //!
-//! 1. there is a lane for every device, ascending, and every task is once in the lane of its device;
+//! 1. there is a lane for every device, ascending, and one for the transfers of every device that receives, or none of
+//!    these; every task is once in the lane where it belongs;
 //! 2. waits are for tasks of other lanes, and lane orders and waits together have no cycle;
 //! 3. every dependency of the task graph follows from them;
 //! 4. every touched buffer has a place of its size, aligned, inside its device's arena; workspaces are aligned inside it too;
@@ -27,7 +28,7 @@ use crate::index::Index;
 impl Schedule {
     /// Checks every invariant of this file's head; all broken ones are reported, unless one makes others meaningless.
     pub fn verify(&self, tasks: &TaskGraph) -> Result<(), Vec<ScheduleError>> {
-        let index = Index::new(tasks);
+        let index = Index::new(tasks, self.overlaps());
         let mut errors = self.check_lanes(tasks, &index);
         if errors.is_empty() {
             errors = self.check_waits(tasks, &index);
@@ -46,20 +47,24 @@ impl Schedule {
         if lengths != needed {
             return vec![ScheduleError::Tables { lengths, needed }];
         }
-        let lanes: Vec<_> = self.lanes.iter().map(|lane| lane.device).collect();
-        if lanes != index.devices {
-            return vec![ScheduleError::Lanes { lanes, devices: index.devices.clone() }];
+        let lanes = || self.lanes.iter().map(|lane| (lane.device, lane.kind));
+        if !lanes().eq(index.lanes()) {
+            let lanes = lanes().map(|(device, _)| device).collect();
+            return vec![ScheduleError::Lanes {
+                lanes,
+                devices: index.lanes().map(|(device, _)| device).collect(),
+            }];
         }
         let mut times = vec![0; tasks.tasks.len()];
         let mut errors = Vec::new();
-        for lane in &self.lanes {
+        for (number, lane) in self.lanes.iter().enumerate() {
             for &task in &lane.order {
                 let Some(count) = times.get_mut(task.index()) else {
                     return vec![ScheduleError::Count { task, times: 0 }];
                 };
                 *count += 1;
                 let device = tasks.tasks[task].device;
-                if device != lane.device {
+                if index.lane(task) != number {
                     errors.push(ScheduleError::Lane { task, device, lane: lane.device });
                 }
             }

@@ -33,7 +33,8 @@ impl Schedule {
 
     fn check_workspaces(&self, index: &Index) -> impl Iterator<Item = ScheduleError> {
         let placed = self.workspaces.iter().filter_map(|(task, place)| Some((task, (*place)?)));
-        let placed = placed.map(|(task, place)| (task, place, self.lanes[index.lane(task)].peak));
+        let placed =
+            placed.map(|(task, place)| (task, place, self.lanes[index.arena(index.lane(task))].peak));
         let wrong = placed.filter(|&(_, place, peak)| !is_inside(place, peak));
         wrong.map(|(task, Place { offset, bytes }, peak)| ScheduleError::Workspace {
             task,

@@ -156,6 +156,6 @@ fn accesses(tasks: &TaskGraph, index: &Index, schedule: &Schedule, id: TaskId, m
         f(access(buffer, true));
     }
     if let Some(place) = schedule.workspaces[id] {
-        f(Access { arena: index.lane(id), place, owner: Owner::Workspace(id), writes: true });
+        f(Access { arena: index.arena(index.lane(id)), place, owner: Owner::Workspace(id), writes: true });
     }
 }

@@ -5,7 +5,7 @@
 use phalanx_ir::parallel::DeviceId;
 use phalanx_ir::tasks::{Buffer, BufferId, Role, Task, TaskGraph, TaskId, TaskOp, Tile};
 use phalanx_ir::{Id, Shape, TensorType, Unary};
-use phalanx_schedule::{Schedule, ScheduleError, schedule};
+use phalanx_schedule::{Costs, Schedule, ScheduleError, Style, schedule_in};
 use phalanx_testkit::Rng;
 
 pub const SEEDS: u64 = 300;
@@ -178,11 +178,26 @@ pub fn errors(schedule: &Schedule, tasks: &TaskGraph) -> Vec<ScheduleError> {
 }
 
 /// Runs `check` on many graphs with their schedules and gives how often it applied.
-pub fn each(devices: usize, mut check: impl FnMut(&TaskGraph, Schedule, &mut Rng) -> bool) -> u64 {
+pub fn each(devices: usize, check: impl FnMut(&TaskGraph, Schedule, &mut Rng) -> bool) -> u64 {
+    each_in(devices, Style::default(), check)
+}
+
+/// With a link so slow that transfers take longer than tasks.
+pub fn made_in(tasks: &TaskGraph, style: Style) -> Schedule {
+    let link = style.overlap.then(|| "2us,1GB".parse().expect("a link"));
+    schedule_in(tasks, &Costs::modelled(tasks, link), style, workspace)
+}
+
+/// The same with schedules in some style.
+pub fn each_in(
+    devices: usize,
+    style: Style,
+    mut check: impl FnMut(&TaskGraph, Schedule, &mut Rng) -> bool,
+) -> u64 {
     let mut applied = 0;
     for seed in 0..SEEDS {
         let tasks = random_tasks(seed, devices);
-        let made = schedule(&tasks, workspace);
+        let made = made_in(&tasks, style);
         applied += u64::from(check(&tasks, made, &mut Rng::new(seed)));
     }
     applied

@@ -1,0 +1,121 @@
+//! How long tasks take. Only their order depends on it, never a result.
+
+use phalanx_ir::tasks::{BufferId, TaskGraph, TaskId, TaskOp};
+use phalanx_ir::{Id, IdVec};
+use phalanx_net::{Link, Part};
+
+/// What a step's tasks take, in nanoseconds, and what the bytes that change devices travel on.
+#[derive(Clone, Debug)]
+pub struct Costs {
+    /// The work of each task on its device; of a `receive`, copying and adding what has arrived.
+    pub tasks: IdVec<TaskId, u64>,
+    /// The link of every device; none if devices share memory, so that bytes are there at once.
+    pub link: Option<Link>,
+}
+
+impl Costs {
+    /// Estimates from operators and sizes alone.
+    pub fn modelled(tasks: &TaskGraph, link: Option<Link>) -> Costs {
+        Costs { tasks: tasks.tasks.ids().map(|task| modelled(tasks, task)).collect(), link }
+    }
+}
+
+/// What every `receive` brings from which device.
+pub(crate) struct Parts {
+    starts: Vec<u32>,
+    parts: Vec<Part>,
+}
+
+impl Parts {
+    /// The parts, devices numbered by `home`; none without a link.
+    pub fn new(tasks: &TaskGraph, link: Option<Link>, home: impl Fn(BufferId) -> usize) -> Parts {
+        let mut parts = Parts { starts: vec![0], parts: Vec::new() };
+        for (_, task) in tasks.tasks.iter() {
+            if link.is_some() && matches!(task.op, TaskOp::Receive { .. }) {
+                let sources = tasks.sources(&task.reads);
+                for &write in &task.writes {
+                    let element = tasks.buffers[write].ty.dtype.bytes() as u64;
+                    for piece in sources.pieces(write).into_iter().flatten() {
+                        let bytes = piece.rect.volume() as u64 * element;
+                        let part = |&source: &BufferId| Part { from: home(source) as u32, bytes };
+                        parts.parts.extend(piece.sources.iter().map(part));
+                    }
+                }
+                parts.join();
+            }
+            parts.starts.push(parts.parts.len() as u32);
+        }
+        parts
+    }
+
+    /// Makes one part for each device of those of the last task.
+    fn join(&mut self) {
+        let first = self.starts.last().map_or(0, |&start| start as usize);
+        let mut last = self.parts.split_off(first);
+        last.sort_unstable_by_key(|part| part.from);
+        for part in last {
+            match self.parts[first..].last_mut().filter(|before| before.from == part.from) {
+                Some(before) => before.bytes += part.bytes,
+                None => self.parts.push(part),
+            }
+        }
+    }
+
+    /// What a task brings, by device ascending.
+    pub fn of(&self, task: TaskId) -> &[Part] {
+        &self.parts[self.starts[task.index()] as usize..self.starts[task.index() + 1] as usize]
+    }
+}
+
+/// Reading or writing a byte takes about a tenth of a nanosecond; the estimate is made in such units.
+const UNITS: u64 = 10;
+/// Starting a task.
+const START: u64 = 4096;
+/// Floating-point operations a core does in one unit: it is built for about sixteen per byte it can load.
+const OPERATIONS: f64 = 16.0;
+
+/// The estimate for a task, in nanoseconds. Sending only marks bytes as ready, so it is free.
+pub fn modelled(tasks: &TaskGraph, task: TaskId) -> u64 {
+    let task = &tasks.tasks[task];
+    if let TaskOp::Send { .. } = task.op {
+        return 0;
+    }
+    let bytes = |&buffer: &BufferId| tasks.buffers[buffer].ty.bytes() as u64;
+    let touched: u64 = task.reads.iter().chain(&task.writes).map(bytes).sum();
+    let first = task.reads.first().zip(task.reads.get(1)).zip(task.writes.first());
+    let operations = match (&task.op, first) {
+        (
+            TaskOp::Linear { .. } | TaskOp::LinearGradInput { .. } | TaskOp::LinearGradWeight { .. },
+            Some(((&a, &b), &c)),
+        ) => product(tasks, [a, b, c], 1.0),
+        (TaskOp::Matmul { .. }, Some(((&a, &b), &c))) => product(tasks, [a, b, c], batch(tasks, c)),
+        (TaskOp::Attention { .. }, _) => 4.0 * attention(tasks, task.writes.first()),
+        (TaskOp::AttentionGrad { .. }, _) => 10.0 * attention(tasks, task.reads.last()),
+        _ => 0.0,
+    };
+    (START + touched + (operations / OPERATIONS) as u64) / UNITS
+}
+
+fn elements(tasks: &TaskGraph, buffer: BufferId) -> f64 {
+    tasks.buffers[buffer].ty.shape.elements() as f64
+}
+
+/// The operations of a matrix product, whichever operands are transposed: the root of m·k × k·n × m·n is m·k·n.
+fn product(tasks: &TaskGraph, operands: [BufferId; 3], batch: f64) -> f64 {
+    let sizes = operands.map(|buffer| elements(tasks, buffer) / batch);
+    2.0 * batch * (sizes[0] * sizes[1] * sizes[2]).sqrt()
+}
+
+/// How many matrices a batched product has.
+fn batch(tasks: &TaskGraph, result: BufferId) -> f64 {
+    let dims = tasks.buffers[result].ty.shape.dims();
+    dims[..dims.len().saturating_sub(2)].iter().product::<usize>().max(1) as f64
+}
+
+/// Elements of the result times the positions each of them attends to.
+fn attention(tasks: &TaskGraph, result: Option<&BufferId>) -> f64 {
+    result.map_or(0.0, |&buffer| {
+        let context = tasks.buffers[buffer].ty.shape.dims().get(1).copied().unwrap_or(1);
+        elements(tasks, buffer) * context as f64
+    })
+}
