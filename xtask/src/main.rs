@@ -54,18 +54,33 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, Path::to_path_buf)
 }
 
-/// Adds the toolchain components that the checks need, if they are missing.
+/// Adds the toolchain components and programs that the checks need, if they are missing.
 fn setup() -> Result<(), String> {
     for (tool, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {
-        let found = Command::new("cargo")
-            .args([tool, "--version"])
-            .output()
-            .is_ok_and(|output| output.status.success());
-        if !found {
+        if !works("cargo", &[tool, "--version"]) {
             run("rustup", &["component", "add", component])?;
         }
     }
+    let browsers = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"];
+    if !browsers.iter().any(|browser| works(browser, &["--version"]))
+        && let Err(message) = install("chromium")
+    {
+        // Not everybody may install packages; the tests that need a browser say so themselves.
+        eprintln!("xtask: {message}");
+    }
     Ok(())
+}
+
+/// Installs a package of Debian.
+fn install(package: &str) -> Result<(), String> {
+    let variables = [("DEBIAN_FRONTEND", "noninteractive")];
+    run_with("apt-get", &["update", "--quiet"], &variables)?;
+    run_with("apt-get", &["install", "--quiet", "--yes", "--no-install-recommends", package], &variables)
+}
+
+/// Whether a program is there and ends well.
+fn works(program: &str, args: &[&str]) -> bool {
+    Command::new(program).args(args).output().is_ok_and(|output| output.status.success())
 }
 
 fn check() -> Result<(), String> {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use phalanx::pipeline::Overlap;
 use phalanx::train::{Bits, OptimizerKind, TrainConfig};
 
 use crate::failure::Failure;
@@ -99,6 +100,15 @@ pub struct PlanFlags {
     /// Whether a plan may change the bits: strict refuses one that would
     #[arg(long, value_name = "MODE", value_parser = bits())]
     bits: Option<Bits>,
+    /// Hold transfers between devices back to a link, to try a network on one machine: latency,bandwidth like 1ms,1Gbit
+    #[arg(long, value_name = "LATENCY,BANDWIDTH")]
+    link: Option<String>,
+    /// Whether transfers run beside computing; auto: with a link. The bits do not depend on it
+    #[arg(long, value_name = "MODE", value_parser = overlap())]
+    overlap: Option<Overlap>,
+    /// The most memory a device may need, like 2GiB; a plan that needs more is refused before the first step
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<String>,
     /// Leaves of the trees that sum over rows: a power of two
     #[arg(long, value_name = "N")]
     leaves_batch: Option<usize>,
@@ -154,6 +164,14 @@ fn bits() -> impl TypedValueParser<Value = Bits> {
     })
 }
 
+fn overlap() -> impl TypedValueParser<Value = Overlap> {
+    PossibleValuesParser::new(["auto", "on", "off"]).map(|name| match name.as_str() {
+        "on" => Overlap::On,
+        "off" => Overlap::Off,
+        _ => Overlap::Auto,
+    })
+}
+
 fn rules() -> impl TypedValueParser<Value = OptimizerKind> {
     PossibleValuesParser::new(["adamw", "adam", "sgd"]).map(|name| match name.as_str() {
         "adam" => OptimizerKind::Adam,
@@ -204,7 +222,7 @@ impl StepFlags {
 impl PlanFlags {
     /// Sets the given fields.
     pub fn apply(&self, config: &mut TrainConfig) -> Result<(), Failure> {
-        set!(self, config: cores cores_per_device bits leaves_batch leaves_feature leaves_sequence);
+        set!(self, config: cores cores_per_device bits link overlap memory leaves_batch leaves_feature leaves_sequence);
         if self.plan.is_some() {
             config.plan = self.plan.clone();
         }

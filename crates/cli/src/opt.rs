@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use phalanx::lower::{EXPAND_PASSES, Options, PASSES, Stage};
+use phalanx::lower::{BucketSizes, EXPAND_PASSES, Options, PASSES, Stage};
 use phalanx::pipeline::DEFAULT_LEAVES;
 use phalanx::{Goal, Leaves, Optimizer};
 
@@ -55,6 +55,7 @@ enum Level {
 /// Reads, runs the passes and prints.
 pub fn run(args: Args) -> Result<ExitCode, Failure> {
     let options = Options {
+        buckets: BucketSizes::default(),
         goal: match args.goal.as_str() {
             "infer" => Goal::Infer,
             "gradients" => Goal::Gradients,

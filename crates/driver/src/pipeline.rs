@@ -7,15 +7,19 @@ use std::fmt::Display;
 
 use phalanx_ir::graph::{Graph, VerifyError};
 use phalanx_ir::parallel::ParallelGraph;
-use phalanx_ir::tasks::TaskId;
-use phalanx_lower::{Goal, Leaves, LowerError, Options, lower};
+use phalanx_ir::tasks::TaskGraph;
+use phalanx_lower::{BucketSizes, Goal, Leaves, LowerError, Options, lower};
+use phalanx_net::Link;
 use phalanx_plan::{Plan, PlanError, parallelize};
 use phalanx_program::Program;
 use phalanx_runtime::Door;
-use phalanx_schedule::{ScheduleError, schedule};
+use phalanx_schedule::overlap::{self, Choice};
+use phalanx_schedule::{Costs, ScheduleError, Style, schedule_in};
+use serde::{Deserialize, Serialize};
 
 use crate::emit::{EmitError, emit, workspace};
 use crate::layout::Layout;
+use crate::memory::OverBudget;
 
 /// Everything besides the model that a program depends on.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +38,25 @@ pub struct Settings {
     pub free_bits: bool,
     /// How runs go through the runtime: the same bits, for comparison and debugging.
     pub door: Door,
+    /// The link to which transfers between devices are held back; none: devices share memory.
+    pub link: Option<Link>,
+    /// Whether transfers run beside computing.
+    pub overlap: Overlap,
+    /// The most bytes a device may need; none for any number.
+    pub memory: Option<u64>,
+}
+
+/// Whether what a device receives has a lane of its own, so that it computes meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Overlap {
+    /// If there is a link. Without one a transfer is a copy, which takes the same cores as computing.
+    #[default]
+    Auto,
+    /// Yes, wherever that is expected to be faster.
+    On,
+    /// No.
+    Off,
 }
 
 impl Settings {
@@ -48,6 +71,20 @@ impl Settings {
             cores,
             free_bits: false,
             door: Door::Replay,
+            link: None,
+            overlap: Overlap::Auto,
+            memory: None,
+        }
+    }
+}
+
+impl Settings {
+    /// Whether transfers may run beside computing.
+    pub fn overlaps(&self) -> bool {
+        match self.overlap {
+            Overlap::Auto => self.link.is_some(),
+            Overlap::On => true,
+            Overlap::Off => false,
         }
     }
 }
@@ -115,16 +152,36 @@ fn schedule_lowered(
     mut observe: impl FnMut(&'static str, &dyn Display),
 ) -> Result<Layout, CompileError> {
     let tasks = lower(&parallel, &lower_options(settings), |pass, level| observe(pass, level))?;
-
-    let schedule = schedule(&tasks, |task: TaskId| workspace(&tasks, task, settings.cores));
+    let schedule = match settings.overlaps() {
+        true => choose(&tasks, settings).into_chosen().schedule,
+        false => {
+            let costs = Costs::modelled(&tasks, settings.link);
+            schedule_in(&tasks, &costs, Style::default(), |task| workspace(&tasks, task, settings.cores))
+        }
+    };
     schedule.verify(&tasks).map_err(CompileError::Schedule)?;
     observe("schedule", &schedule);
+    OverBudget::check(&tasks, &schedule, settings.memory)?;
     Ok(Layout { parallel, tasks, schedule })
+}
+
+/// The best schedule of a task graph, and the one without overlap.
+pub fn choose(tasks: &TaskGraph, settings: &Settings) -> Choice {
+    let costs = Costs::modelled(tasks, settings.link);
+    overlap::choose(tasks, &costs, settings.memory, |task| workspace(tasks, task, settings.cores))
 }
 
 fn lower_options(settings: &Settings) -> Options {
     let &Settings { leaves, seed, free_bits, .. } = settings;
-    Options { goal: settings.goal.clone(), leaves, seed, free_bits }
+    let buckets = settings.link.filter(|_| settings.overlaps()).map_or_else(BucketSizes::default, buckets);
+    Options { goal: settings.goal.clone(), leaves, seed, free_bits, buckets }
+}
+
+/// A movement is small if its latency is longer than its bytes take; a bucket is full when latency matters little.
+fn buckets(link: Link) -> BucketSizes {
+    let default = BucketSizes::default();
+    let small = (link.latency.as_secs_f64() * link.bytes_per_second).min(64e6) as usize;
+    BucketSizes { small: small.max(default.small), full: (4 * small).max(default.full) }
 }
 
 /// Why a model does not compile.
@@ -145,6 +202,9 @@ pub enum CompileError {
     /// A task has no kernel.
     #[error(transparent)]
     Emit(#[from] EmitError),
+    /// A device would need more memory than it may.
+    #[error(transparent)]
+    OverBudget(#[from] Box<OverBudget>),
 }
 
 impl From<PlanError> for CompileError {

@@ -76,9 +76,11 @@ impl Session {
         flavor: Flavor,
     ) -> Result<Self, Error> {
         memory::check(program.arena())?;
-        let lanes = program.lanes().len();
-        let devices = (0..lanes).map(|_| CpuDevice::new(&program, settings.cores, flavor)).collect();
-        let mut replay = Replay::new(program, devices, polls(lanes * settings.cores));
+        let devices: Vec<_> =
+            program.homes().map(|_| CpuDevice::new(&program, settings.cores, flavor)).collect();
+        let busy = devices.len() * settings.cores + program.lanes().len() - devices.len();
+        let mut replay = Replay::new(program, devices, polls(busy));
+        settings.link.into_iter().for_each(|link| replay.hold_back(link));
         replay.go_through(settings.door);
         let mut session = Session { replay, bounds: Bound::of(model) };
         session.initialize(model, settings.seed, &Team::new(settings.cores))?;

@@ -9,15 +9,17 @@ use std::collections::{BTreeSet, HashMap};
 use phalanx_ir::parallel::DeviceId;
 use phalanx_ir::tasks::{BufferId, MoveKind, Task, TaskGraph, TaskOp};
 
-/// Movements that touch at most this many bytes on each device are small.
-const SMALL: usize = 16 << 10;
-/// A bucket is full when it touches this many bytes on each device: what waits in it stays in memory.
-const FULL: usize = 256 << 10;
+use crate::{BucketSizes, Options};
 
-pub fn fuse_movements(mut tasks: TaskGraph) -> TaskGraph {
+pub fn fuse_movements(mut tasks: TaskGraph, options: &Options) -> TaskGraph {
     let list = std::mem::take(&mut tasks.tasks);
-    let mut buckets =
-        Buckets { graph: tasks, buckets: Vec::new(), open: HashMap::new(), holds: HashMap::new() };
+    let mut buckets = Buckets {
+        graph: tasks,
+        sizes: options.buckets,
+        buckets: Vec::new(),
+        open: HashMap::new(),
+        holds: HashMap::new(),
+    };
     for mut task in list {
         if let TaskOp::Move { kind } = &mut task.op {
             *kind = movement_kind(&buckets.graph, &task.reads, &task.writes);
@@ -75,6 +77,7 @@ struct Hold {
 
 struct Buckets {
     graph: TaskGraph,
+    sizes: BucketSizes,
     /// All buckets in the order they were opened; none where one was closed.
     buckets: Vec<Option<Bucket>>,
     open: HashMap<Key, usize>,
@@ -114,14 +117,15 @@ impl Buckets {
             buffers.iter().map(|&buffer| self.graph.buffers[buffer].ty.bytes()).sum::<usize>()
         };
         let bytes = bytes(&task.reads) / from.len() + bytes(&task.writes) / to.len();
-        (bytes <= SMALL).then_some(((kind, task.microbatch, from, to), bytes))
+        (bytes <= self.sizes.small).then_some(((kind, task.microbatch, from, to), bytes))
     }
 
     fn join(&mut self, task: Task, key: Key, bytes: usize) {
         let tensor = |&buffer: &BufferId| self.graph.buffers[buffer].tile.as_ref().map(|tile| tile.tensor);
         let tensors: BTreeSet<u32> = task.writes.iter().filter_map(tensor).collect();
+        let full = self.sizes.full;
         if let Some(&open) = self.open.get(&key) {
-            let fits = |bucket: &Bucket| bucket.bytes + bytes <= FULL && bucket.tensors.is_disjoint(&tensors);
+            let fits = |bucket: &Bucket| bucket.bytes + bytes <= full && bucket.tensors.is_disjoint(&tensors);
             if !self.buckets[open].as_ref().is_some_and(fits) {
                 self.close(open);
             }

@@ -33,7 +33,7 @@ mod spread_sums;
 
 pub use fuse_movements::movement_kind;
 pub use insert_updates::HYPER;
-pub use options::{Decays, Goal, Leaves, Optimizer, Options, Rule};
+pub use options::{BucketSizes, Decays, Goal, Leaves, Optimizer, Options, Rule};
 pub use slice_machine::slice_machine;
 
 use std::fmt::Display;
@@ -112,7 +112,7 @@ pub enum PassRun {
     /// Wide tasks in, tasks out.
     Expand(fn(&WideGraph) -> TaskGraph),
     /// Tasks.
-    Tasks(fn(TaskGraph) -> TaskGraph),
+    Tasks(fn(TaskGraph, &Options) -> TaskGraph),
 }
 
 /// A pass by name, for `explain`, `opt` and file tests.
@@ -158,7 +158,7 @@ impl Stage {
         Some(match (self, &pass.run) {
             (Stage::Wide(wide), PassRun::Wide(run)) => run(wide, options).map(Stage::Wide),
             (Stage::Wide(wide), PassRun::Expand(run)) => Ok(Stage::Tasks(run(&wide))),
-            (Stage::Tasks(tasks), PassRun::Tasks(run)) => Ok(Stage::Tasks(run(tasks))),
+            (Stage::Tasks(tasks), PassRun::Tasks(run)) => Ok(Stage::Tasks(run(tasks, options))),
             _ => return None,
         })
     }

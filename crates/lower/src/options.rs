@@ -104,4 +104,21 @@ pub struct Options {
     pub seed: u64,
     /// Cuts that do not follow the leaves of a sum are allowed; the bits then depend on the plan.
     pub free_bits: bool,
+    /// Which movements are joined.
+    pub buckets: BucketSizes,
+}
+
+/// Which movements are small, and how many of them make a large one. The bits do not depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BucketSizes {
+    /// Movements that touch at most this many bytes on each device are small.
+    pub small: usize,
+    /// A bucket is full when it touches this many bytes on each device: what waits in it stays in memory.
+    pub full: usize,
+}
+
+impl Default for BucketSizes {
+    fn default() -> Self {
+        BucketSizes { small: 16 << 10, full: 256 << 10 }
+    }
 }

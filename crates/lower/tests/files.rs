@@ -6,12 +6,19 @@ use std::path::Path;
 
 use phalanx_ir::parallel::ParallelGraph;
 use phalanx_lower::{
-    Decays, EXPAND_PASSES, Goal, Leaves, LowerError, Optimizer, Options, PASSES, Rule, Stage, lower,
+    BucketSizes, Decays, EXPAND_PASSES, Goal, Leaves, LowerError, Optimizer, Options, PASSES, Rule, Stage,
+    lower,
 };
 use phalanx_testkit::filetest;
 
 fn options(goal: Goal) -> Options {
-    Options { goal, leaves: Leaves { batch: 4, feature: 2, sequence: 2 }, seed: 9, free_bits: false }
+    Options {
+        goal,
+        leaves: Leaves { batch: 4, feature: 2, sequence: 2 },
+        seed: 9,
+        free_bits: false,
+        buckets: BucketSizes::default(),
+    }
 }
 
 fn adamw() -> Goal {

@@ -189,6 +189,11 @@ impl Program {
         &self.lanes
     }
 
+    /// The lanes that have an arena, one for each device.
+    pub fn homes(&self) -> impl Iterator<Item = &Lane> {
+        (0..).zip(&self.lanes).filter(|(number, lane)| lane.home == *number).map(|(_, lane)| lane)
+    }
+
     /// All operations: lane after lane, those of a lane in order.
     pub fn operations(&self) -> &[Operation] {
         &self.operations

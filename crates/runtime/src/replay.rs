@@ -1,4 +1,4 @@
-//! Running a program again and again, each lane in its own arena.
+//! Running a program again and again, each device in its own arena.
 //!
 //! A program is a flow (`Program::flow`): lanes are processors, operations are leaves. Runs are pipelined: an operation
 //! starts when its own predecessors are complete, those in the run before included. Each run has a *passage*: its
@@ -16,6 +16,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use phalanx_net::Link;
 use phalanx_program::flow::Id;
 use phalanx_program::{Port, PortTile, Program};
 
@@ -25,7 +26,7 @@ use crate::graph::{Function, Graph, Launch};
 use crate::ports::{self, Block, Names};
 use crate::processor::{Context, Options};
 use crate::sync::{Mutex, lock};
-use crate::{Arena, Config, PortError, Runtime};
+use crate::{Config, PortError, Runtime};
 use memory::Memory;
 pub use memory::{Args, Kernels, Observer};
 
@@ -68,13 +69,13 @@ pub enum Door {
 }
 
 impl<K: Kernels + Send + Sync + 'static> Replay<K> {
-    /// Allocates the arenas and starts the processors. `kernels` has a set for each lane, in order.
+    /// Allocates the arenas and starts the processors. `kernels` has a set for each lane with an arena, in order.
     ///
     /// A lane that waits for another looks `polls` times before it sleeps: worth it only if every lane has cores of its
     /// own. Any program may be run: every one is verified to be free of races.
     pub fn new(program: Program, kernels: Vec<K>, polls: u32) -> Self {
         let lanes = program.lanes().len();
-        assert_eq!(kernels.len(), lanes, "every lane has its kernels");
+        assert_eq!(kernels.len(), program.homes().count(), "every device has its kernels");
         let runtime = Runtime::new(Config { polls, patience: 0, ..Config::new(lanes as u32, lanes) });
         let (names, arguments) = (Names::new(&program), Block::new(&program.arguments()));
         let flow = program.flow(DEPTH);
@@ -102,6 +103,12 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
             door: Door::Replay,
             line: Mutex::default(),
         }
+    }
+
+    /// Holds every movement of the runs that follow back to a link of its device, as if devices shared no memory.
+    pub fn hold_back(&mut self, link: Link) {
+        self.drain();
+        self.memory.hold_back(link);
     }
 
     /// Lets the runs that follow go through `door`.
@@ -183,14 +190,14 @@ impl<K: Kernels> Replay<K> {
         &self.memory.program
     }
 
-    /// The kernels of each lane.
+    /// The kernels of each device.
     pub fn kernels(&self) -> &[K] {
         &self.memory.kernels
     }
 
-    /// Bytes of each lane's arena.
+    /// Bytes of each device's arena.
     pub fn arena_bytes(&self) -> impl Iterator<Item = usize> {
-        self.memory.arenas.iter().map(Arena::bytes)
+        self.memory.program.homes().map(|lane| self.memory.arenas[lane.home as usize].bytes())
     }
 
     /// The port called `name`.

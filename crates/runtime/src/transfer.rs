@@ -5,6 +5,7 @@
 //! Words cannot reach beyond the slices that the program's verifier has seen: slices are indexed and runs are cut from
 //! them with checks, so wrong words make wrong values or a panic, nothing worse.
 
+use phalanx_net::Part;
 use phalanx_program::rect::PerDim;
 pub use phalanx_program::{MAX_PARTS, Piece};
 use phalanx_program::{MAX_RANK, Slice};
@@ -57,6 +58,21 @@ pub(crate) fn execute(words: &[u64], operands: &mut Operands<'_>) {
         }
         rest = after;
     }
+}
+
+/// How many bytes the pieces bring from each arena, by its lane, ascending.
+pub(crate) fn parts(words: &[u64], reads: &[Slice]) -> Vec<Part> {
+    let mut bytes = std::collections::BTreeMap::new();
+    let mut rest = words;
+    while let Some((piece, after)) = Frozen::take(rest) {
+        let size = (piece.extents.iter().product::<usize>() * piece.run) as u64;
+        let rank = piece.extents.len();
+        for part in piece.places[rank + 1..].chunks(rank + 2) {
+            *bytes.entry(reads[part[0] as usize].lane).or_default() += size;
+        }
+        rest = after;
+    }
+    bytes.into_iter().map(|(from, bytes)| Part { from, bytes }).collect()
 }
 
 /// A piece as it stands in the words.

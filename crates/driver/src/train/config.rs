@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use phalanx_ir::graph::Graph;
+use phalanx_net::{Link, LinkError};
 use phalanx_runtime::Door;
 
 use crate::choice::PlanChoice;
 use crate::models::{ModelConfig, PresetError};
-use crate::pipeline::{DEFAULT_LEAVES, Settings};
+use crate::pipeline::{DEFAULT_LEAVES, Overlap, Settings};
 use crate::{Decays, Error, Goal, LearningRate, Leaves, Optimizer, Rule};
 
 /// Why a configuration is wrong.
@@ -34,6 +35,9 @@ pub enum ConfigError {
     /// No such model or size.
     #[error(transparent)]
     Preset(#[from] PresetError),
+    /// The field `link` is no link.
+    #[error(transparent)]
+    Link(#[from] LinkError),
     /// A field has a value it cannot have.
     #[error("`{field}` is {value}; {wanted}")]
     Field {
@@ -132,6 +136,12 @@ pub struct TrainConfig {
     pub immediate: bool,
     /// Seed of a random legal order in which one thread steps through all operations: the same bits, slower.
     pub stepped: Option<u64>,
+    /// Latency and bandwidth of a link that transfers between devices are held back to, like `1ms,1Gbit`.
+    pub link: Option<String>,
+    /// Whether transfers run beside computing: `auto` with a link, `on`, `off`.
+    pub overlap: Overlap,
+    /// The most memory a device may need, like `2GiB`; any amount if absent.
+    pub memory: Option<String>,
     /// Leaves of sums over rows.
     pub leaves_batch: usize,
     /// Leaves of sums over features.
@@ -179,6 +189,9 @@ impl Default for TrainConfig {
             bits: Bits::Strict,
             immediate: false,
             stepped: None,
+            link: None,
+            overlap: Overlap::Auto,
+            memory: None,
             leaves_batch: DEFAULT_LEAVES.batch,
             leaves_feature: DEFAULT_LEAVES.feature,
             leaves_sequence: DEFAULT_LEAVES.sequence,
@@ -266,9 +279,24 @@ impl TrainConfig {
             cores: self.device_cores(plan.mesh.devices()),
             free_bits: self.bits == Bits::Free,
             door: self.door()?,
+            link: self.link()?,
+            overlap: self.overlap,
+            memory: self.memory()?,
             plan,
             ..Settings::new(Goal::Train(self.optimizer()?))
         })
+    }
+
+    fn link(&self) -> Result<Option<Link>, ConfigError> {
+        self.link.as_deref().map(str::parse).transpose().map_err(ConfigError::Link)
+    }
+
+    fn memory(&self) -> Result<Option<u64>, ConfigError> {
+        let Some(text) = &self.memory else { return Ok(None) };
+        match bytes(text) {
+            Some(bytes) => Ok(Some(bytes)),
+            None => self.field("memory", text, "it must be a size above 0 like 512MiB, 2GiB or 1.5GB"),
+        }
     }
 
     fn door(&self) -> Result<Door, ConfigError> {
@@ -375,6 +403,24 @@ impl TrainConfig {
     ) -> Result<T, ConfigError> {
         Err(ConfigError::Field { field, value: value.to_string(), wanted })
     }
+}
+
+/// A size like `2GiB`.
+fn bytes(text: &str) -> Option<u64> {
+    const UNITS: [(&str, f64); 7] = [
+        ("B", 1.0),
+        ("KiB", 1024.0),
+        ("MiB", 1_048_576.0),
+        ("GiB", 1_073_741_824.0),
+        ("KB", 1e3),
+        ("MB", 1e6),
+        ("GB", 1e9),
+    ];
+    let at = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = text.split_at(at);
+    let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit)?;
+    let bytes = number.trim().parse::<f64>().ok()? * factor;
+    (bytes >= 1.0 && bytes < 1e18).then_some(bytes as u64)
 }
 
 fn set(size: &mut usize, given: Option<usize>) {

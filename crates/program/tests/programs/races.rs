@@ -90,7 +90,9 @@ fn what_nothing_orders_is_refused_also_as_text() {
         let changed = text.replacen(from, to, 1);
         assert_ne!(changed, text, "{from} is in the text");
         let error = changed.parse::<Program>().expect_err("the program races").to_string();
-        let race = |a: &str, b: &str| format!("{a} and {b} both touch {bytes}, one of them writes, and nothing orders");
+        let race = |a: &str, b: &str| {
+            format!("{a} and {b} both touch {bytes}, one of them writes, and nothing orders")
+        };
         let races = [race(reader, &writer), race(&writer, reader)];
         assert!(races.iter().any(|race| error.contains(race)), "{from} to {to}: {error}");
     }

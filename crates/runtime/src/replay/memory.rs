@@ -5,14 +5,15 @@
 //!
 //! Why accesses are sound, whatever the program: there is none that its verifier has not accepted. Inside an operation,
 //! written slices overlap nothing else of it. Between operations of a lane, they run one after the other. Between lanes,
-//! only movements touch another lane's bytes, and only to read; lane orders, waits and carried waits put every operation
-//! that writes these bytes, or works in them, before or after the movement, whichever runs the two belong to. Arguments
-//! are only read during a run, and every byte of the results has one fetch that writes it.
+//! lane orders, waits and carried waits put of two operations that touch the same bytes, one of them writing, one before
+//! the other, whichever runs they belong to. Arguments are only read during a run, and every byte of the results has one
+//! fetch that writes it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use arrayvec::ArrayVec;
+use phalanx_net::{Link, Part, Wire};
 use phalanx_program::{FEED, FETCH, MAX_SLICES, Program, RECEIVE, Slice};
 
 use crate::Arena;
@@ -47,15 +48,25 @@ pub type Observer = Arc<dyn Fn(usize, &mut dyn FnMut()) + Send + Sync>;
 pub(super) struct Memory<K> {
     pub(super) program: Program,
     pub(super) arenas: Vec<Arena>,
-    /// One set for each lane.
+    /// One set for each lane with an arena, in order.
     pub(super) kernels: Vec<K>,
+    /// By lane: its kernels, as a position above.
+    kernels_of: Vec<u32>,
     /// By operation: its lane.
     lanes: Vec<u32>,
+    wired: OnceLock<Wired>,
     /// For each of the program's kernels, who executes it.
     executors: Vec<Executor>,
     passages: Vec<Passage>,
     observed: AtomicBool,
     observer: Mutex<Option<Observer>>,
+}
+
+/// A wire, and what every movement sends over it.
+struct Wired {
+    wire: Wire,
+    /// By operation.
+    parts: Vec<Vec<Part>>,
 }
 
 /// What goes in and out of one run.
@@ -93,6 +104,14 @@ impl<K> Memory<K> {
         Memory {
             arenas: program.lanes().iter().map(|lane| Arena::new(lane.arena)).collect(),
             kernels,
+            kernels_of: (0..)
+                .zip(program.lanes())
+                .scan(0, |homes, (number, lane)| {
+                    *homes += u32::from(lane.home == number);
+                    Some(*homes - 1)
+                })
+                .collect(),
+            wired: OnceLock::new(),
             lanes: (0..)
                 .zip(program.lanes())
                 .flat_map(|(number, lane)| program.operations_of(lane).iter().map(move |_| number))
@@ -103,6 +122,19 @@ impl<K> Memory<K> {
             observer: Mutex::new(None),
             program,
         }
+    }
+
+    /// Holds movements back to a link from now on, while no run is in flight. Only the first link counts.
+    pub(super) fn hold_back(&self, link: Link) {
+        self.wired.get_or_init(|| {
+            let program = &self.program;
+            let receives = |kernel: u32| matches!(self.executors[kernel as usize], Executor::Receive);
+            let parts = program.operations().iter().map(|operation| match receives(operation.kernel) {
+                true => transfer::parts(program.words(operation), program.slices(&operation.reads)),
+                false => Vec::new(),
+            });
+            Wired { parts: parts.collect(), wire: Wire::new(link, program.lanes().len()) }
+        });
     }
 
     fn passage(&self, run: u64) -> &Passage {
@@ -179,6 +211,11 @@ impl<K: Kernels> Memory<K> {
     unsafe fn execute_unobserved(&self, operation: usize, run: u64) {
         let program = &self.program;
         let lane = self.lanes[operation] as usize;
+        if let Some(Wired { wire, parts }) = self.wired.get()
+            && !parts[operation].is_empty()
+        {
+            wire.hold(program.lanes()[lane].home, &parts[operation]);
+        }
         let operation = &program.operations()[operation];
         let (reads, writes) = (program.slices(&operation.reads), program.slices(&operation.writes));
         let (from, to) = ((&self.arenas[..], reads), (&self.arenas[..], writes));
@@ -189,9 +226,9 @@ impl<K: Kernels> Memory<K> {
             Executor::Fetch => Some((from, self.passage(run).results.slices())),
         };
         if let Some((from, to)) = operands {
-            // SAFETY: verified: reads and writes do not overlap, and writes are in this lane, which runs one operation
-            // at a time; other lanes write what is read here, and read what is written here, only before or after (see
-            // the head). Nobody writes arguments during a run, and no other fetch touches the results that this one does.
+            // SAFETY: verified: reads and writes do not overlap, and whatever else touches these bytes is ordered before
+            // or after, if one of the two writes (see the head). Nobody writes arguments during a run, and no other fetch
+            // touches the results that this one does.
             let mut operands = unsafe { Operands::new(from, to) };
             return transfer::execute(program.words(operation), &mut operands);
         }
@@ -200,18 +237,19 @@ impl<K: Kernels> Memory<K> {
             words: program.words(operation),
             reads: ArrayVec::new(),
             writes: ArrayVec::new(),
-            // SAFETY: verified: scratch is in this lane, which runs one operation at a time, and overlaps no other slice
-            // of the operation; a movement that reads these bytes is ordered by waits (see the head).
+            // SAFETY: verified: scratch overlaps no other slice of the operation, and whatever else touches these bytes is
+            // ordered before or after (see the head).
             scratch: unsafe { arena.part(operation.scratch) },
         };
         for &slice in reads {
-            // SAFETY: verified: it is in this lane, where this operation alone writes, and overlaps nothing it writes.
+            // SAFETY: verified: it overlaps nothing that the operation writes; whatever else writes there is ordered before
+            // or after (see the head).
             args.reads.push(unsafe { arena.shared(slice) });
         }
         for &slice in writes {
             // SAFETY: verified: a written slice overlaps no other slice of the operation; otherwise as for scratch.
             args.writes.push(unsafe { arena.part(slice) });
         }
-        self.kernels[lane].execute(operation.kernel as usize, args);
+        self.kernels[self.kernels_of[lane] as usize].execute(operation.kernel as usize, args);
     }
 }

@@ -1,0 +1,234 @@
+//! Which of several schedules of a step is best: the least time within the memory there is.
+//!
+//! Candidates differ in whether transfers have lanes of their own and in how far those may be ahead of their use. Each is
+//! laid out in full, so that its peak is exact, and judged by one simulation of lanes, waits and links. All devices' parts
+//! come from one decision, so that movements have the same order everywhere.
+
+use phalanx_ir::Id;
+use phalanx_ir::tasks::{TaskGraph, TaskId, TaskOp};
+
+use crate::cost::Parts;
+use crate::index::Index;
+use crate::simulate::{At, Line, Run, Runs, Span, Step, simulate};
+use crate::{Costs, Schedule, Style, schedule_in};
+
+/// What a schedule of a step comes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Nanoseconds until all lanes are done.
+    pub step: u64,
+    /// Nanoseconds in which the device that waits most computes nothing while a transfer to it is under way.
+    pub exposed: u64,
+    /// Nanoseconds of computing on the device that computes most.
+    pub compute: u64,
+    /// Nanoseconds that no order can beat: the longest chain of tasks and transfers, the busiest device or link.
+    pub bound: u64,
+    /// Bytes of the largest arena.
+    pub peak: u64,
+}
+
+/// A schedule that was looked at.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// How it was made.
+    pub style: Style,
+    /// The schedule.
+    pub schedule: Schedule,
+    /// The simulated step, by lane and place.
+    pub run: Run,
+    /// What it comes to.
+    pub totals: Totals,
+}
+
+/// The schedule chosen, and the one without overlap.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// Every device does one thing at a time.
+    pub plain: Candidate,
+    /// The best one; none if the plain one is.
+    pub best: Option<Candidate>,
+}
+
+impl Choice {
+    /// The one to use.
+    pub fn chosen(&self) -> &Candidate {
+        self.best.as_ref().unwrap_or(&self.plain)
+    }
+
+    /// The one to use, alone.
+    pub fn into_chosen(self) -> Candidate {
+        self.best.unwrap_or(self.plain)
+    }
+}
+
+/// How far transfers that need memory may be ahead, in the order tried: none for any number.
+const PREFETCH: [Option<u32>; 5] = [None, Some(1), Some(2), Some(4), Some(8)];
+
+/// A schedule this much slower is as good if it needs less memory.
+const TOLERANCE: f64 = 0.01;
+
+/// Chooses among schedules whose arenas have at most `memory` bytes; if none has, the smallest.
+pub fn choose(
+    tasks: &TaskGraph,
+    costs: &Costs,
+    memory: Option<u64>,
+    workspace: impl Fn(TaskId) -> u64,
+) -> Choice {
+    let candidate = |style| {
+        let schedule = schedule_in(tasks, costs, style, &workspace);
+        let lines = lines(tasks, costs, &schedule);
+        let run = simulate(&lines, costs.link, Runs { count: 1, depth: 1 }).remove(0);
+        let totals = totals(tasks, costs, &schedule, &lines, &run);
+        Candidate { style, schedule, run, totals }
+    };
+    let plain = candidate(Style::default());
+    let mut best: Option<Candidate> = None;
+    for prefetch in PREFETCH {
+        let next = candidate(Style { overlap: true, prefetch });
+        // Without transfers that need memory all are alike.
+        let same = best.as_ref().is_some_and(|best| best.schedule == next.schedule);
+        if best.as_ref().is_none_or(|best| is_better(&next.totals, &best.totals, memory)) {
+            best = Some(next);
+        }
+        if same {
+            break;
+        }
+    }
+    let best = best.filter(|best| is_better(&best.totals, &plain.totals, memory));
+    Choice { plain, best }
+}
+
+fn is_better(new: &Totals, old: &Totals, memory: Option<u64>) -> bool {
+    let fits = |totals: &Totals| memory.is_none_or(|memory| totals.peak <= memory);
+    match (fits(new), fits(old)) {
+        (true, true) => {
+            let slower = |a: &Totals, b: &Totals| a.step as f64 > b.step as f64 * (1.0 + TOLERANCE);
+            slower(old, new) || !slower(new, old) && (new.peak, new.step) < (old.peak, old.step)
+        }
+        (false, false) => (new.peak, new.step) < (old.peak, old.step),
+        (fits, _) => fits,
+    }
+}
+
+/// A schedule as lanes to be simulated.
+pub fn lines(tasks: &TaskGraph, costs: &Costs, schedule: &Schedule) -> Vec<Line> {
+    let index = Index::new(tasks, schedule.overlaps());
+    let parts = Parts::new(tasks, costs.link, |buffer| index.home(buffer));
+    let mut places = vec![At { lane: 0, position: 0 }; tasks.tasks.len()];
+    for (lane, order) in (0..).zip(schedule.lanes.iter().map(|lane| &lane.order)) {
+        for (position, task) in (0..).zip(order) {
+            places[task.index()] = At { lane, position };
+        }
+    }
+    let step = |&task: &TaskId| Step {
+        cost: costs.tasks[task],
+        parts: parts.of(task).to_vec(),
+        waits: schedule.waits[task].iter().map(|other| places[other.index()]).collect(),
+        carried: Vec::new(),
+    };
+    let line = |(number, order): (usize, &Vec<TaskId>)| Line {
+        device: index.arena(number) as u32,
+        steps: order.iter().map(step).collect(),
+    };
+    schedule.lanes.iter().map(|lane| &lane.order).enumerate().map(line).collect()
+}
+
+fn totals(tasks: &TaskGraph, costs: &Costs, schedule: &Schedule, lines: &[Line], run: &Run) -> Totals {
+    let devices = schedule.devices().len();
+    let mut busy: Vec<Vec<(u64, u64)>> = vec![Vec::new(); devices];
+    let mut transfers = busy.clone();
+    for ((lane, line), spans) in schedule.lanes.iter().zip(lines).zip(run) {
+        for (&task, span) in lane.order.iter().zip(spans).filter(|(_, span)| span.end > span.start) {
+            let kind = match tasks.tasks[task].op {
+                TaskOp::Receive { .. } => &mut transfers,
+                _ => &mut busy,
+            };
+            kind[line.device as usize].push((span.start, span.end));
+        }
+    }
+    let compute = busy.iter().map(|spans| spans.iter().map(|(start, end)| end - start).sum()).max();
+    let exposed = busy.iter_mut().zip(&mut transfers).map(|(busy, transfers)| uncovered(transfers, busy));
+    Totals {
+        step: end(run),
+        exposed: exposed.max().unwrap_or(0),
+        compute: compute.unwrap_or(0),
+        bound: bound(tasks, costs, schedule, lines, compute.unwrap_or(0)),
+        peak: schedule.peak(),
+    }
+}
+
+/// When the last lane is done.
+pub fn end(run: &[Vec<Span>]) -> u64 {
+    run.iter().flatten().map(|span| span.end).max().unwrap_or(0)
+}
+
+/// How long some of `spans` go on while none of `covers` does.
+fn uncovered(spans: &mut [(u64, u64)], covers: &mut [(u64, u64)]) -> u64 {
+    spans.sort_unstable();
+    covers.sort_unstable();
+    let (mut seen, mut at, mut sum) = (0, 0, 0);
+    for &(start, end) in spans.iter() {
+        let mut from = start.max(seen);
+        seen = seen.max(end);
+        while from < end {
+            while covers.get(at).is_some_and(|cover| cover.1 <= from) {
+                at += 1;
+            }
+            match covers.get(at) {
+                Some(&(start, until)) if start <= from => from = until,
+                Some(&(start, _)) => {
+                    sum += start.min(end) - from;
+                    from = start.min(end);
+                }
+                None => {
+                    sum += end - from;
+                    from = end;
+                }
+            }
+        }
+    }
+    sum
+}
+
+/// The longest chain of dependencies, each transfer by itself; the busiest device; the busiest direction of a link.
+fn bound(tasks: &TaskGraph, costs: &Costs, schedule: &Schedule, lines: &[Line], compute: u64) -> u64 {
+    let Some(link) = costs.link else { return compute };
+    let nanoseconds = |bytes: u64| link.occupancy(bytes).as_nanos() as u64;
+    let mut transfers = vec![0; tasks.tasks.len()];
+    let devices = schedule.devices().len();
+    let (mut incoming, mut outgoing) = (vec![0; devices], vec![0; devices]);
+    for (lane, line) in schedule.lanes.iter().zip(lines) {
+        for (task, step) in lane.order.iter().zip(&line.steps) {
+            let mut own = 0;
+            for part in step.parts.iter().filter(|part| part.from != line.device) {
+                outgoing[part.from as usize] += nanoseconds(part.bytes);
+                own += nanoseconds(part.bytes);
+            }
+            incoming[line.device as usize] += own;
+            transfers[task.index()] = if own > 0 { own + link.latency.as_nanos() as u64 } else { 0 };
+        }
+    }
+    let mut ends = vec![0; tasks.tasks.len()];
+    for (id, before) in tasks.predecessors().iter() {
+        let ready = before.iter().map(|other| ends[other.index()]).max().unwrap_or(0);
+        ends[id.index()] = ready + transfers[id.index()] + costs.tasks[id];
+    }
+    let longest = ends.iter().chain(&incoming).chain(&outgoing).max().copied().unwrap_or(0);
+    longest.max(compute)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_uncovered_is_counted_once() {
+        let exposed = |spans: &[(u64, u64)], covers: &[(u64, u64)]| {
+            uncovered(&mut spans.to_vec(), &mut covers.to_vec())
+        };
+        assert_eq!(exposed(&[(0, 10)], &[]), 10);
+        assert_eq!(exposed(&[(0, 10), (5, 12)], &[(2, 4), (11, 20)]), 9);
+        assert_eq!(exposed(&[(3, 5)], &[(0, 4), (4, 9)]), 0);
+        assert_eq!(exposed(&[(0, 2), (6, 8), (7, 9)], &[(1, 7)]), 3);
+    }
+}
