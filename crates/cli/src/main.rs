@@ -12,6 +12,7 @@ mod flags;
 mod generate;
 mod opt;
 mod output;
+mod overlap;
 mod plan;
 mod plot;
 mod step;

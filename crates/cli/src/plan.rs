@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use phalanx::layout::{DeviceRow, Layout, MovementRow, Part, TensorRow};
 use phalanx::models::ModelConfig;
+use phalanx::overlap::Overview;
 use phalanx::pipeline;
 use phalanx::plan::PRESETS;
 use serde_json::json;
@@ -12,11 +13,13 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::flags::{self, ModelFlags, PlanFlags, StepFlags};
 use crate::output;
+use crate::overlap::{self, Drawings};
 
 /// Write plans, and see how they lay a model out.
 #[derive(clap::Subcommand)]
 pub enum Command {
     Show(Show),
+    Overlap(Overlap),
     Write(Write),
     /// List the presets
     Presets,
@@ -35,6 +38,29 @@ pub struct Show {
     #[command(flatten)]
     what: What,
     /// Show every value, not only parameters and inputs
+    #[arg(long)]
+    all: bool,
+    /// Print one line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show how much of a step's communication is hidden behind computing, for every transfer and in all, and what keeps the
+/// rest from being hidden.
+///
+/// Nothing runs: the scheduler's simulation tells. With --link devices are as far apart as on a network.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  phalanx plan overlap --plan fsdp --devices 4 --link 1ms,1Gbit
+  phalanx plan overlap --plan dp --devices 8 --link 50us,10Gbit --memory 64MiB --report step.html
+  phalanx plan overlap --plan dp2-tp2 --link 10us,25Gbit --trace step.json  # open in ui.perfetto.dev")]
+pub struct Overlap {
+    #[command(flatten)]
+    what: What,
+    #[command(flatten)]
+    drawings: Drawings,
+    /// Show every transfer, in the order of the step, not only those that are exposed most
     #[arg(long)]
     all: bool,
     /// Print one line of JSON
@@ -86,6 +112,7 @@ impl What {
 pub fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Show(args) => show(&args)?,
+        Command::Overlap(args) => overlap(&args)?,
         Command::Write(args) => write(&args)?,
         Command::Presets => {
             PRESETS.iter().try_for_each(|(name, about)| output::line(format!("{name:6} {about}")))?;
@@ -101,6 +128,19 @@ fn write(args: &Write) -> Result<(), Failure> {
         None => output::line(text.trim_end()),
         Some(path) => std::fs::write(path, text)
             .map_err(|error| Failure::Input(format!("cannot write {}: {error}", path.display()))),
+    }
+}
+
+fn overlap(args: &Overlap) -> Result<(), Failure> {
+    let (graph, settings) = args.what.read()?;
+    args.drawings.check()?;
+    let overview = Overview::new(&graph, &settings).map_err(phalanx::Error::from)?;
+    if args.drawings.any() {
+        args.drawings.write(&overview.report("A step, predicted", None))?;
+    }
+    match args.json {
+        true => overlap::json(&overview),
+        false => overlap::print(&overview, args.all),
     }
 }
 

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::flags::{self, ModelFlags, PlanFlags, RunFlags, StepFlags};
+use crate::overlap::Drawings;
 use crate::{output, plot, stop};
 
 /// Train a language model from scratch.
@@ -46,6 +47,8 @@ pub struct Args {
     /// Run every operation on one thread, in a random order that the plan allows: the same bits, or the compiler is wrong
     #[arg(long, value_name = "SEED", conflicts_with = "immediate")]
     stepped: Option<u64>,
+    #[command(flatten)]
+    drawings: Drawings,
     /// Print one line of JSON a step and a last one with the summary
     #[arg(long)]
     json: bool,
@@ -82,6 +85,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     if let Some(dir) = &run.config().save {
         check_writable(dir)?;
     }
+    args.drawings.check()?;
     stop::listen()?;
     if !args.json {
         output::line(opening(&run))?;
@@ -95,6 +99,9 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
         save(&run, dir)?;
     }
     trained?;
+    if args.drawings.any() {
+        args.drawings.write(&run.report()?)?;
+    }
     finish(&run, args.json)
 }
 

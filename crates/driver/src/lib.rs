@@ -23,6 +23,7 @@ pub mod generate;
 pub mod golden;
 pub mod hf;
 pub mod layout;
+pub mod overlap;
 pub mod parity;
 pub mod pipeline;
 pub mod timeline;

@@ -79,6 +79,11 @@ impl Settings {
 }
 
 impl Settings {
+    /// What tasks and transfers are taken to cost.
+    pub fn costs(&self, tasks: &TaskGraph) -> Costs {
+        Costs::modelled(tasks, self.link)
+    }
+
     /// Whether transfers may run beside computing.
     pub fn overlaps(&self) -> bool {
         match self.overlap {
@@ -155,7 +160,7 @@ fn schedule_lowered(
     let schedule = match settings.overlaps() {
         true => choose(&tasks, settings).into_chosen().schedule,
         false => {
-            let costs = Costs::modelled(&tasks, settings.link);
+            let costs = settings.costs(&tasks);
             schedule_in(&tasks, &costs, Style::default(), |task| workspace(&tasks, task, settings.cores))
         }
     };
@@ -167,7 +172,7 @@ fn schedule_lowered(
 
 /// The best schedule of a task graph, and the one without overlap.
 pub fn choose(tasks: &TaskGraph, settings: &Settings) -> Choice {
-    let costs = Costs::modelled(tasks, settings.link);
+    let costs = settings.costs(tasks);
     overlap::choose(tasks, &costs, settings.memory, |task| workspace(tasks, task, settings.cores))
 }
 

@@ -225,12 +225,17 @@ impl Session {
     /// Measures every operation from now on.
     pub fn profile(&mut self) -> Profile {
         let profile = Profile::of(self.program());
-        let Profile { nanoseconds, runs } = profile.clone();
+        let Profile { operations, runs } = profile.clone();
+        let begin = Instant::now();
         self.replay.observe(Some(Arc::new(move |position: usize, execute: &mut dyn FnMut()| {
-            let start = Instant::now();
+            let start = begin.elapsed().as_nanos() as u64;
             execute();
-            // Relaxed, here and below: counts, which the end of the run orders before every reader.
-            nanoseconds[position].fetch_add(start.elapsed().as_nanos() as u64, Relaxed);
+            let end = begin.elapsed().as_nanos() as u64;
+            // Relaxed, here and below: the end of the run orders all of it before every reader.
+            let times = &operations[position];
+            times.sum.fetch_add(end - start, Relaxed);
+            times.start.store(start, Relaxed);
+            times.end.store(end, Relaxed);
             if position == 0 {
                 runs.fetch_add(1, Relaxed);
             }
@@ -246,18 +251,27 @@ fn polls(cores: usize) -> u32 {
     if cores <= available { 300 } else { 0 }
 }
 
-/// Time spent in each operation of a program, summed over runs.
+/// Time spent in each operation of a program, summed over runs, and when the last run did it.
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// By position in the program; lanes write theirs at the same time.
-    nanoseconds: Arc<[AtomicU64]>,
+    operations: Arc<[Times]>,
     runs: Arc<AtomicU64>,
+}
+
+/// Nanoseconds of one operation.
+#[derive(Debug, Default)]
+struct Times {
+    sum: AtomicU64,
+    /// In the last run, since the profile began.
+    start: AtomicU64,
+    end: AtomicU64,
 }
 
 impl Profile {
     fn of(program: &Program) -> Profile {
-        let nanoseconds = program.operations().iter().map(|_| AtomicU64::new(0)).collect();
-        Profile { nanoseconds, runs: Arc::default() }
+        let operations = program.operations().iter().map(|_| Times::default()).collect();
+        Profile { operations, runs: Arc::default() }
     }
 
     /// How many runs were added up.
@@ -285,6 +299,15 @@ impl Profile {
 
     fn seconds(&self) -> impl Iterator<Item = f64> {
         // Relaxed: no run is going on.
-        self.nanoseconds.iter().map(|time| time.load(Relaxed) as f64 / 1e9)
+        self.operations.iter().map(|times| times.sum.load(Relaxed) as f64 / 1e9)
+    }
+
+    /// Start and end of every operation in the last run, in nanoseconds since the first one of them.
+    pub fn last_run(&self) -> Vec<(u64, u64)> {
+        // Relaxed: no run is going on.
+        let spans =
+            || self.operations.iter().map(|times| (times.start.load(Relaxed), times.end.load(Relaxed)));
+        let begin = spans().map(|(start, _)| start).min().unwrap_or(0);
+        spans().map(|(start, end)| (start - begin, end - begin)).collect()
     }
 }

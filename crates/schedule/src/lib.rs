@@ -21,6 +21,7 @@ mod order;
 pub mod overlap;
 pub mod simulate;
 mod text;
+pub mod verdict;
 mod verify;
 mod waits;
 

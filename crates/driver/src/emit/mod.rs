@@ -55,6 +55,18 @@ pub fn emit(tasks: &TaskGraph, schedule: &Schedule, cores: usize) -> Result<Prog
     builder.finish().map_err(EmitError::Unsound)
 }
 
+/// For every lane of the program of `tasks` in `schedule` the tasks that its operations do; none for feeds and fetches.
+pub fn origins(tasks: &TaskGraph, schedule: &Schedule) -> Vec<Vec<Option<TaskId>>> {
+    let ports = ports::ports(tasks, schedule);
+    let (feeds, fetches) = (feeds(&ports, schedule.lanes.len()), fetches(&ports, schedule.lanes.len()));
+    let lanes = schedule.lanes.iter().zip(feeds.iter().zip(&fetches));
+    let origins = lanes.map(|(lane, (feed, fetch))| {
+        let run = lane.order.iter().copied().filter(|&id| !vanishes(tasks, schedule, id));
+        feed.iter().map(|_| None).chain(run.map(Some)).chain(fetch.iter().map(|_| None)).collect()
+    });
+    origins.collect()
+}
+
 struct Emitter<'a> {
     tasks: &'a TaskGraph,
     schedule: &'a Schedule,

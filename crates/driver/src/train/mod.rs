@@ -12,7 +12,8 @@ use serde::Serialize;
 
 use crate::data::{DataError, Dataset};
 use crate::models::ModelConfig;
-use crate::{Error, LearningRate, Profile, Trainer, hf};
+use crate::overlap::Overview;
+use crate::{Error, LearningRate, Profile, Trainer, hf, timeline};
 
 /// One finished step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -179,6 +180,14 @@ impl Run {
     pub fn save(&self, dir: &Path) -> Result<(), Error> {
         let weights = self.trainer.session().weights()?;
         Ok(hf::write_model(dir, &self.model, &weights)?)
+    }
+
+    /// The last step as it was measured, beside what the scheduler predicts.
+    pub fn report(&self) -> Result<timeline::Report, Error> {
+        let context = self.config.context_of(&self.model);
+        let graph = self.model.training_graph(self.config.batch, context)?;
+        let overview = Overview::new(&graph, &self.config.settings(&graph)?)?;
+        Ok(overview.report("A step, predicted and measured", Some(&self.profile.last_run())))
     }
 
     /// What the run has come to.

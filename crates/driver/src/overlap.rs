@@ -1,0 +1,234 @@
+//! How a step's communication is hidden: predicted by the scheduler's simulation, and beside it as it was measured.
+
+use phalanx_ir::Id;
+use phalanx_ir::graph::Graph;
+use phalanx_ir::tasks::{TaskGraph, TaskId, TaskOp};
+use phalanx_program::{Program, Wait};
+use phalanx_schedule::live::curves;
+use phalanx_schedule::overlap::{self, Candidate, Choice, end};
+use phalanx_schedule::simulate::{At, Line, Run, Runs, Step, simulate};
+use phalanx_schedule::verdict::{Verdict, verdicts};
+use phalanx_schedule::{Costs, LaneKind};
+
+use crate::emit::{emit, origins};
+use crate::memory::describe;
+use crate::pipeline::{CompileError, Settings, choose, lay_out};
+use crate::timeline::{self, Alive, MemoryCurve, Report, Span, SpanKind, Timeline, TransferRow};
+
+/// Everything about a step and its communication.
+pub struct Overview {
+    tasks: TaskGraph,
+    choice: Choice,
+    /// Verdicts on the chosen schedule.
+    verdicts: Vec<Verdict>,
+    memory: Option<u64>,
+    subtitle: String,
+    plain: u64,
+    chosen: u64,
+}
+
+/// Runs that may be in flight, and how many are simulated to see how long one takes when others follow.
+const STEADY: Runs = Runs { count: 6, depth: 2 };
+
+impl Overview {
+    /// Compiles a model and weighs its schedules.
+    pub fn new(model: &Graph, settings: &Settings) -> Result<Overview, CompileError> {
+        let layout = lay_out(model, settings, |_, _| ())?;
+        let mut choice = choose(&layout.tasks, settings);
+        if !settings.overlaps() {
+            choice.best = None;
+        }
+        let costs = settings.costs(&layout.tasks);
+        let step = |candidate: &Candidate| -> Result<u64, CompileError> {
+            let program = emit(&layout.tasks, &candidate.schedule, settings.cores)?;
+            Ok(steady(&layout.tasks, &costs, candidate, &program))
+        };
+        let plan = if settings.plan.name.is_empty() { "one device" } else { &settings.plan.name };
+        let link = settings.link.map_or("shared memory".to_string(), |link| format!("link {link}"));
+        Ok(Overview {
+            plain: step(&choice.plain)?,
+            chosen: step(choice.chosen())?,
+            verdicts: verdicts(&layout.tasks, choice.chosen()),
+            memory: settings.memory,
+            subtitle: format!("{}, {plan}, {link}", layout.tasks.name),
+            tasks: layout.tasks,
+            choice,
+        })
+    }
+
+    /// Nanoseconds of a step when steps follow each other: without overlap, and as chosen.
+    pub fn steps(&self) -> (u64, u64) {
+        (self.plain, self.chosen)
+    }
+
+    /// What a single step comes to without overlap, and as chosen.
+    pub fn totals(&self) -> (timeline::Totals, timeline::Totals) {
+        (totals(&self.choice.plain), totals(self.choice.chosen()))
+    }
+
+    /// Whether some schedule with overlap was chosen.
+    pub fn overlaps(&self) -> bool {
+        self.choice.best.is_some()
+    }
+
+    /// The verdict on every transfer.
+    pub fn transfers(&self) -> Vec<TransferRow> {
+        self.verdicts.iter().map(|verdict| self.transfer(verdict)).collect()
+    }
+
+    fn transfer(&self, verdict: &Verdict) -> TransferRow {
+        let tasks = &self.tasks;
+        let mut reads: Vec<_> =
+            verdict.receives.iter().flat_map(|&task| tasks.tasks[task].reads.iter().copied()).collect();
+        reads.sort_unstable();
+        reads.dedup();
+        let writes: Vec<_> =
+            verdict.receives.iter().flat_map(|&task| tasks.tasks[task].writes.iter().copied()).collect();
+        TransferRow {
+            movement: verdict.movement as u32,
+            kind: phalanx_lower::movement_kind(tasks, &reads, &writes).to_string(),
+            layer: tasks.tasks[verdict.receives[0]].layer.to_string(),
+            bytes: verdict.receives.iter().map(|&task| self.bytes(task)).sum(),
+            devices: verdict.receives.len() as u32,
+            time: verdict.time,
+            hidden: verdict.hidden,
+            moves: verdict.moves,
+            limit: verdict.limit.name().into(),
+        }
+    }
+
+    /// Bytes that a receive brings from other devices.
+    fn bytes(&self, task: TaskId) -> u64 {
+        let task = &self.tasks.tasks[task];
+        let sources = self.tasks.sources(&task.reads);
+        let mut bytes = 0;
+        for &write in &task.writes {
+            let element = self.tasks.buffers[write].ty.dtype.bytes() as u64;
+            for piece in sources.pieces(write).into_iter().flatten() {
+                let far =
+                    piece.sources.iter().filter(|&&from| self.tasks.buffers[from].device != task.device);
+                bytes += far.count() as u64 * piece.rect.volume() as u64 * element;
+            }
+        }
+        bytes
+    }
+
+    /// All of it, with a run that was measured operation by operation, if there is one.
+    pub fn report(&self, title: &str, measured: Option<&[(u64, u64)]>) -> Report {
+        let mut timelines = vec![self.predicted()];
+        timelines.extend(measured.map(|spans| self.measured(spans)));
+        let (before, after) = self.totals();
+        Report {
+            title: title.into(),
+            subtitle: self.subtitle.clone(),
+            timelines,
+            memory: self.memory(),
+            transfers: self.transfers(),
+            before,
+            after,
+        }
+    }
+
+    fn predicted(&self) -> Timeline {
+        let Candidate { schedule, run, .. } = self.choice.chosen();
+        let lanes = schedule.lanes.iter().zip(run).map(|(lane, spans)| {
+            let spans = lane.order.iter().zip(spans).filter(|(_, span)| span.end > span.start);
+            timeline::Lane {
+                device: lane.device.index() as u32,
+                kind: kind(lane.kind),
+                spans: spans.map(|(&task, span)| self.span(task, (span.start, span.end))).collect(),
+            }
+        });
+        Timeline { name: "predicted".into(), lanes: lanes.collect() }
+    }
+
+    /// The spans of a run, in the order of the program's operations.
+    fn measured(&self, spans: &[(u64, u64)]) -> Timeline {
+        let schedule = &self.choice.chosen().schedule;
+        let mut spans = spans.iter();
+        let lanes = schedule.lanes.iter().zip(origins(&self.tasks, schedule)).map(|(lane, origins)| {
+            let own = origins.into_iter().zip(spans.by_ref());
+            let (device, kind) = (lane.device.index() as u32, kind(lane.kind));
+            let spans = own.filter_map(|(task, &span)| Some(self.span(task?, span))).collect();
+            timeline::Lane { device, kind, spans }
+        });
+        Timeline { name: "measured".into(), lanes: lanes.collect() }
+    }
+
+    fn span(&self, id: TaskId, (start, end): (u64, u64)) -> Span {
+        let task = &self.tasks.tasks[id];
+        let (kind, movement) = match task.op {
+            TaskOp::Send { movement } => (SpanKind::Send, Some(movement as u32)),
+            TaskOp::Receive { movement } => (SpanKind::Receive, Some(movement as u32)),
+            _ => (SpanKind::Compute, None),
+        };
+        let bytes = if kind == SpanKind::Receive { self.bytes(id) } else { 0 };
+        let name = format!("{} {}", task.op.to_text().0, task.layer);
+        Span { name, layer: task.layer.to_string(), kind, start, end, bytes, movement }
+    }
+
+    fn memory(&self) -> Vec<MemoryCurve> {
+        let Candidate { schedule, run, .. } = self.choice.chosen();
+        let curves = curves(&self.tasks, schedule, run);
+        let curve = |(lane, curve): (&phalanx_schedule::Lane, phalanx_schedule::live::Curve)| MemoryCurve {
+            device: lane.device.index() as u32,
+            points: curve.points,
+            peak: curve.peak,
+            peak_at: curve.peak_at,
+            budget: self.memory,
+            alive: curve
+                .alive
+                .into_iter()
+                .map(|(owner, bytes)| {
+                    let (name, role, bytes) = describe(&self.tasks, owner, bytes);
+                    Alive { name, bytes, role: role.into() }
+                })
+                .collect(),
+        };
+        schedule.devices().iter().zip(curves).map(curve).collect()
+    }
+}
+
+fn kind(kind: LaneKind) -> timeline::LaneKind {
+    match kind {
+        LaneKind::Compute => timeline::LaneKind::Compute,
+        LaneKind::Transfers => timeline::LaneKind::Transfers,
+    }
+}
+
+fn totals(candidate: &Candidate) -> timeline::Totals {
+    let overlap::Totals { step, exposed, compute, bound, peak } = candidate.totals;
+    timeline::Totals { step, exposed, compute, lower_bound: bound, peak }
+}
+
+/// How long a step takes when steps follow each other.
+fn steady(tasks: &TaskGraph, costs: &Costs, candidate: &Candidate, program: &Program) -> u64 {
+    let lines = lines(tasks, costs, candidate, program);
+    let runs: Vec<Run> = simulate(&lines, costs.link, STEADY);
+    let (first, last) = (end(&runs[1]), end(&runs[STEADY.count - 1]));
+    (last - first) / (STEADY.count as u64 - 2)
+}
+
+/// A program as lanes to be simulated: its waits, also those carried from run to run.
+fn lines(tasks: &TaskGraph, costs: &Costs, candidate: &Candidate, program: &Program) -> Vec<Line> {
+    let schedule = &candidate.schedule;
+    let by_task = overlap::lines(tasks, costs, schedule);
+    let mut parts = vec![Vec::new(); tasks.tasks.len()];
+    for (lane, line) in schedule.lanes.iter().zip(by_task) {
+        for (task, step) in lane.order.iter().zip(line.steps) {
+            parts[task.index()] = step.parts;
+        }
+    }
+    let at = |waits: &[Wait]| waits.iter().map(|w| At { lane: w.lane, position: w.position }).collect();
+    let mut lines = Vec::new();
+    for (lane, origins) in program.lanes().iter().zip(origins(tasks, schedule)) {
+        let steps = program.operations_of(lane).iter().zip(origins).map(|(operation, origin)| Step {
+            cost: origin.map_or(0, |task| costs.tasks[task]),
+            parts: origin.map_or_else(Vec::new, |task| std::mem::take(&mut parts[task.index()])),
+            waits: at(program.waits(operation)),
+            carried: at(program.carried(operation)),
+        });
+        lines.push(Line { device: lane.home, steps: steps.collect() });
+    }
+    lines
+}
