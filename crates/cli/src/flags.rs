@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use phalanx::Recompute;
 use phalanx::pipeline::Overlap;
 use phalanx::train::{Bits, OptimizerKind, TrainConfig};
 
@@ -109,6 +110,10 @@ pub struct PlanFlags {
     /// The most memory a device may need, like 2GiB; a plan that needs more is refused before the first step
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
+    /// Which activations are computed again instead of kept: none, full, or auto: as few as make --memory suffice. The
+    /// bits do not depend on it
+    #[arg(long, value_name = "MODE")]
+    recompute: Option<Recompute>,
     /// Leaves of the trees that sum over rows: a power of two
     #[arg(long, value_name = "N")]
     leaves_batch: Option<usize>,
@@ -222,7 +227,12 @@ impl StepFlags {
 impl PlanFlags {
     /// Sets the given fields.
     pub fn apply(&self, config: &mut TrainConfig) -> Result<(), Failure> {
-        set!(self, config: cores cores_per_device bits link overlap memory leaves_batch leaves_feature leaves_sequence);
+        set!(self, config: cores cores_per_device bits recompute overlap leaves_batch leaves_feature leaves_sequence);
+        for (flag, field) in [(&self.link, &mut config.link), (&self.memory, &mut config.memory)] {
+            if flag.is_some() {
+                field.clone_from(flag);
+            }
+        }
         if self.plan.is_some() {
             config.plan = self.plan.clone();
         }

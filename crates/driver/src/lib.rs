@@ -43,6 +43,7 @@ pub use phalanx_plan as plan;
 pub use phalanx_plan::Plan;
 pub use phalanx_program::{PortKind, Program};
 pub use phalanx_runtime::Door;
+pub use phalanx_schedule::recompute::Recompute;
 pub use phalanx_schedule::{self as schedule, Schedule};
 pub use session::{Feed, Profile, Session};
 pub use trainer::{LearningRate, Step, Trainer};

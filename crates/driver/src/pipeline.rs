@@ -14,7 +14,8 @@ use phalanx_plan::{Plan, PlanError, parallelize};
 use phalanx_program::Program;
 use phalanx_runtime::Door;
 use phalanx_schedule::overlap::{self, Choice};
-use phalanx_schedule::{Costs, ScheduleError, Style, schedule_in};
+use phalanx_schedule::recompute::{self, Peak, Recompute};
+use phalanx_schedule::{Costs, Lane, Schedule, ScheduleError, Style, schedule_in};
 use serde::{Deserialize, Serialize};
 
 use crate::emit::{EmitError, emit, workspace};
@@ -44,6 +45,8 @@ pub struct Settings {
     pub overlap: Overlap,
     /// The most bytes a device may need; none for any number.
     pub memory: Option<u64>,
+    /// Which activations are computed again instead of kept.
+    pub recompute: Recompute,
 }
 
 /// Whether what a device receives has a lane of its own, so that it computes meanwhile.
@@ -74,6 +77,7 @@ impl Settings {
             link: None,
             overlap: Overlap::Auto,
             memory: None,
+            recompute: Recompute::Auto,
         }
     }
 }
@@ -103,7 +107,7 @@ pub const DEFAULT_LEAVES: Leaves = Leaves { batch: 8, feature: 2, sequence: 8 };
 pub fn stages() -> Vec<&'static str> {
     let passes = phalanx_lower::PASSES.iter().map(|pass| pass.name);
     let before = ["build", "parallelize", phalanx_lower::EXPAND_PASSES];
-    before.into_iter().chain(passes).chain(["schedule", "emit"]).collect()
+    before.into_iter().chain(passes).chain(["recompute", "schedule", "emit"]).collect()
 }
 
 /// Compiles a model.
@@ -157,17 +161,51 @@ fn schedule_lowered(
     mut observe: impl FnMut(&'static str, &dyn Display),
 ) -> Result<Layout, CompileError> {
     let tasks = lower(&parallel, &lower_options(settings), |pass, level| observe(pass, level))?;
-    let schedule = match settings.overlaps() {
-        true => choose(&tasks, settings).into_chosen().schedule,
-        false => {
+    let tasks = recomputed(tasks, settings);
+    observe("recompute", &tasks);
+    let layout = schedule_tasks(parallel, tasks, settings)?;
+    observe("schedule", &layout.schedule);
+    OverBudget::check(&layout.tasks, &layout.schedule, settings.memory)?;
+    Ok(layout)
+}
+
+/// The tasks with activations computed again, as the settings want it.
+fn recomputed(tasks: TaskGraph, settings: &Settings) -> TaskGraph {
+    let full = |tasks: &TaskGraph| recompute::apply(tasks, &recompute::full(tasks));
+    match (settings.recompute, settings.memory) {
+        (Recompute::Full, _) => full(&tasks),
+        (Recompute::Auto, Some(budget)) => {
             let costs = settings.costs(&tasks);
-            schedule_in(&tasks, &costs, Style::default(), |task| workspace(&tasks, task, settings.cores))
+            let mut peaks = |tasks: &TaskGraph| {
+                let schedule = best_schedule(tasks, settings);
+                let peak = |lane: &Lane| Peak { device: lane.device, bytes: lane.peak, budget };
+                schedule.devices().iter().map(peak).collect()
+            };
+            let fitted = recompute::auto(&tasks, &|task| costs.tasks[task], &mut peaks);
+            // What does not fit at best is told with the tensors to blame.
+            fitted.map_or_else(|_| full(&tasks), |fitted| fitted.graph)
         }
-    };
+        (Recompute::Auto | Recompute::None, _) => tasks,
+    }
+}
+
+/// Schedules the tasks that `parallel` was lowered to.
+pub fn schedule_tasks(
+    parallel: ParallelGraph,
+    tasks: TaskGraph,
+    settings: &Settings,
+) -> Result<Layout, CompileError> {
+    let schedule = best_schedule(&tasks, settings);
     schedule.verify(&tasks).map_err(CompileError::Schedule)?;
-    observe("schedule", &schedule);
-    OverBudget::check(&tasks, &schedule, settings.memory)?;
     Ok(Layout { parallel, tasks, schedule })
+}
+
+fn best_schedule(tasks: &TaskGraph, settings: &Settings) -> Schedule {
+    if settings.overlaps() {
+        return choose(tasks, settings).into_chosen().schedule;
+    }
+    let workspace = |task| workspace(tasks, task, settings.cores);
+    schedule_in(tasks, &settings.costs(tasks), Style::default(), workspace)
 }
 
 /// The best schedule of a task graph, and the one without overlap.

@@ -69,7 +69,8 @@ impl Session {
         Session::of_program(model, compile_parallel(parallel, settings)?, settings, Flavor::Fast)
     }
 
-    fn of_program(
+    /// A program compiled from `model` by other means than [`Session::new`].
+    pub fn of_program(
         model: &Graph,
         program: Program,
         settings: &Settings,

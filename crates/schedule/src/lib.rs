@@ -7,18 +7,23 @@
 //!
 //! All waits point backward in the one order, so that the lanes with their waits have no cycle. The verifier does not
 //! know the order: it checks lanes, waits and places as they are.
+//!
+//! [`model`] and [`fx`] are two other views of the problem, in which PyTorch Inductor's passes are given again, exactly and
+//! repaired: a list of one device's launches, and a graph of values.
 #![forbid(unsafe_code)]
 
 mod arena;
 pub mod cases;
 mod clocks;
 mod cost;
+pub mod fx;
 mod index;
 pub mod live;
 pub mod mode;
 pub mod model;
 mod order;
 pub mod overlap;
+pub mod recompute;
 pub mod simulate;
 mod text;
 pub mod verdict;
@@ -174,6 +179,16 @@ pub fn schedule_in(
         schedule.lanes[index.lane(task)].order.push(task);
     }
     schedule
+}
+
+/// The most bytes of buffers alive at once on each device, devices ascending: less work than a schedule.
+pub(crate) fn live_bytes(tasks: &TaskGraph) -> Vec<u64> {
+    let (index, predecessors) = (Index::new(tasks, false), tasks.predecessors());
+    let costs = Costs::modelled(tasks, None);
+    let parts = Parts::new(tasks, None, |buffer| index.home(buffer));
+    let given = Given { tasks, index: &index, predecessors: &predecessors, costs: &costs, parts: &parts };
+    let lives = arena::lives(tasks, &index, &order::order(&given, None), |_| 0);
+    lives.iter().map(|lives| arena::most_live(&lives.spans)).collect()
 }
 
 impl Schedule {

@@ -1,4 +1,5 @@
 //! The overlap passes against results of the reference.
+#![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader};
 

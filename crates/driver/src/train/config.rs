@@ -11,7 +11,7 @@ use phalanx_runtime::Door;
 use crate::choice::PlanChoice;
 use crate::models::{ModelConfig, PresetError};
 use crate::pipeline::{DEFAULT_LEAVES, Overlap, Settings};
-use crate::{Decays, Error, Goal, LearningRate, Leaves, Optimizer, Rule};
+use crate::{Decays, Error, Goal, LearningRate, Leaves, Optimizer, Recompute, Rule};
 
 /// Why a configuration is wrong.
 #[derive(Debug, thiserror::Error)]
@@ -142,6 +142,8 @@ pub struct TrainConfig {
     pub overlap: Overlap,
     /// The most memory a device may need, like `2GiB`; any amount if absent.
     pub memory: Option<String>,
+    /// Which activations are computed again instead of kept: `none`, `full`, or `auto`: as few as make `memory` suffice.
+    pub recompute: Recompute,
     /// Leaves of sums over rows.
     pub leaves_batch: usize,
     /// Leaves of sums over features.
@@ -192,6 +194,7 @@ impl Default for TrainConfig {
             link: None,
             overlap: Overlap::Auto,
             memory: None,
+            recompute: Recompute::Auto,
             leaves_batch: DEFAULT_LEAVES.batch,
             leaves_feature: DEFAULT_LEAVES.feature,
             leaves_sequence: DEFAULT_LEAVES.sequence,
@@ -282,6 +285,7 @@ impl TrainConfig {
             link: self.link()?,
             overlap: self.overlap,
             memory: self.memory()?,
+            recompute: self.recompute,
             plan,
             ..Settings::new(Goal::Train(self.optimizer()?))
         })

@@ -5,11 +5,21 @@
 //! to make one: every name resolves, the list is topological, times are finite and not negative.
 
 mod build;
+mod exposure;
+mod facts;
+mod iterative;
+mod list;
 mod memory;
+mod simple;
 mod simulate;
 
 pub use build::{GraphError, InputSpec, NodeSpec, OutputSpec, Spec};
+pub use iterative::{
+    DriftError, Iterative, Limit, Pass, Stat, reorder_communication_preserving_peak_memory,
+    sink_waits_iterative,
+};
 pub use memory::{Memory, Step};
+pub use simple::simple_overlap;
 pub use simulate::Simulated;
 
 use std::ops::Range;

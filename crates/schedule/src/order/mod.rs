@@ -3,9 +3,11 @@
 //! A device runs one task at a time and takes the next as soon as it is free: of those that are ready, the earliest
 //! microbatch first, then as the task graph lists them. With several microbatches this finishes the backward tasks of one
 //! before the next one's forward tasks begin, so only one microbatch's activations are alive. On pipelines the order is
-//! 1F1B; see [`pipeline`]. What has a lane of its own is received beside; see [`transfers`]. Nothing depends on clocks
-//! or hashes: the same graph and costs give the same order.
+//! 1F1B; see [`pipeline`]. What has a lane of its own is received beside; see [`transfers`]. Activations that are
+//! computed again wait until they are due; see [`late`]. Nothing depends on clocks or hashes: the same graph and costs
+//! give the same order.
 
+mod late;
 mod pipeline;
 mod queue;
 mod transfers;
@@ -15,7 +17,7 @@ use std::collections::BinaryHeap;
 
 use std::time::Duration;
 
-use phalanx_ir::tasks::{TaskGraph, TaskId};
+use phalanx_ir::tasks::{TaskGraph, TaskId, TaskOp};
 use phalanx_ir::{Id, IdVec};
 use phalanx_net::Traffic;
 
@@ -48,13 +50,38 @@ pub(crate) struct Given<'a> {
 
 /// The order; with lanes of transfers, at most `prefetch` that need memory are ahead of their use on each device.
 pub(crate) fn order(given: &Given<'_>, prefetch: Option<u32>) -> Order {
+    let held = late::hold_back(given.tasks, given.predecessors);
+    let given = &Given { predecessors: held.as_ref().unwrap_or(given.predecessors), ..*given };
     let &Given { tasks, index, predecessors, .. } = given;
     let pipeline = Pipeline::find(tasks, index, predecessors);
-    let queues = Queues::new(tasks, index, pipeline);
+    let queues = Queues::new(tasks, index, predecessors, pipeline);
     let transfers = Transfers::new(tasks, index, |task| queues.round(task), prefetch);
     let mut simulation = Simulation::new(given, queues, transfers);
     simulation.run();
     simulation.order
+}
+
+/// The task that begins the backward pass, if there is one.
+pub(crate) fn first_backward(tasks: &TaskGraph) -> Option<TaskId> {
+    tasks.tasks.iter().find(|(_, task)| is_gradient(&task.op)).map(|(id, _)| id)
+}
+
+/// Whether the operator belongs to the backward pass, which the first of them begins.
+fn is_gradient(op: &TaskOp) -> bool {
+    matches!(
+        op,
+        TaskOp::LinearGradInput { .. }
+            | TaskOp::LinearGradWeight { .. }
+            | TaskOp::UnaryGrad { .. }
+            | TaskOp::BinaryGrad { .. }
+            | TaskOp::ReduceGrad { .. }
+            | TaskOp::SoftmaxGrad { .. }
+            | TaskOp::LayerNormGrad { .. }
+            | TaskOp::RmsNormGrad { .. }
+            | TaskOp::AttentionGrad { .. }
+            | TaskOp::EmbeddingGrad { .. }
+            | TaskOp::CrossEntropyGrad { .. }
+    )
 }
 
 /// Tasks by the tasks they wait for, in one array.

@@ -8,6 +8,7 @@
 use phalanx_ir::tasks::{BufferId, Task, TaskGraph, TaskId, TaskOp};
 use phalanx_ir::{Id, IdVec};
 
+use super::first_backward;
 use crate::index::Index;
 
 pub(super) struct Pipeline {
@@ -36,7 +37,7 @@ impl Pipeline {
         if index.devices.len() < 2 {
             return None;
         }
-        let first_backward = tasks.tasks.iter().find(|(_, task)| is_gradient(&task.op))?.0;
+        let first_backward = first_backward(tasks)?;
         let stages = stages(&reachable(tasks, index, first_backward));
         let n_stages = 1 + stages.iter().max().copied().unwrap_or(0);
         if n_stages == 1 {
@@ -86,24 +87,6 @@ impl Pipeline {
             flight.under_way -= 1;
         }
     }
-}
-
-/// Whether the operator belongs to the backward pass, which the first of them begins.
-fn is_gradient(op: &TaskOp) -> bool {
-    matches!(
-        op,
-        TaskOp::LinearGradInput { .. }
-            | TaskOp::LinearGradWeight { .. }
-            | TaskOp::UnaryGrad { .. }
-            | TaskOp::BinaryGrad { .. }
-            | TaskOp::ReduceGrad { .. }
-            | TaskOp::SoftmaxGrad { .. }
-            | TaskOp::LayerNormGrad { .. }
-            | TaskOp::RmsNormGrad { .. }
-            | TaskOp::AttentionGrad { .. }
-            | TaskOp::EmbeddingGrad { .. }
-            | TaskOp::CrossEntropyGrad { .. }
-    )
 }
 
 /// A task that joins several microbatches counts with the last of them.

@@ -35,12 +35,17 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    pub fn new(tasks: &TaskGraph, index: &Index, pipeline: Option<Pipeline>) -> Self {
+    pub fn new(
+        tasks: &TaskGraph,
+        index: &Index,
+        predecessors: &IdVec<TaskId, Vec<TaskId>>,
+        pipeline: Option<Pipeline>,
+    ) -> Self {
         let several = index.devices.len() > 1;
-        let round = |id, microbatch| pipeline.as_ref().map_or(microbatch, |pipeline| pipeline.rounds[id]);
-        let rounds = tasks.tasks.iter().map(|(id, task)| {
-            (round(id, task.microbatch), several && matches!(task.op, TaskOp::Send { .. }))
-        });
+        let own =
+            pipeline.as_ref().map_or_else(|| due(tasks, predecessors), |pipeline| pipeline.rounds.clone());
+        let rounds =
+            tasks.tasks.iter().map(|(id, task)| (own[id], several && matches!(task.op, TaskOp::Send { .. })));
         let lanes = index.devices.iter().map(|_| Queue::default()).collect();
         Queues { lanes, rounds: rounds.collect(), pipeline }
     }
@@ -112,4 +117,13 @@ impl Queues {
         self.pipeline.as_mut()?.begin(lane, round);
         Some(task)
     }
+}
+
+/// The first microbatch that needs each task: what several share is due with the first of them.
+fn due(tasks: &TaskGraph, predecessors: &IdVec<TaskId, Vec<TaskId>>) -> IdVec<TaskId, u32> {
+    let mut due: IdVec<TaskId, u32> = tasks.tasks.iter().map(|(_, task)| task.microbatch).collect();
+    for (id, before) in predecessors.iter().rev() {
+        before.iter().for_each(|&other| due[other] = due[other].min(due[id]));
+    }
+    due
 }
