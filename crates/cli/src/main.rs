@@ -15,6 +15,7 @@ mod output;
 mod overlap;
 mod plan;
 mod plot;
+mod schedule;
 mod step;
 mod stop;
 mod train;
@@ -55,6 +56,7 @@ enum Command {
     Bench(bench::Command),
     Doctor(doctor::Args),
     Generate(generate::Args),
+    Schedule(schedule::Args),
 }
 
 fn main() -> ExitCode {
@@ -80,5 +82,6 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Bench(command) => bench::run(command),
         Command::Doctor(args) => doctor::run(args),
         Command::Generate(args) => generate::run(args),
+        Command::Schedule(args) => schedule::run(args),
     }
 }

@@ -21,6 +21,7 @@ mod index;
 pub mod live;
 pub mod mode;
 pub mod model;
+pub mod nccl;
 mod order;
 pub mod overlap;
 pub mod recompute;

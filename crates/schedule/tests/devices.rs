@@ -126,7 +126,7 @@ fn schedules_are_sound_and_mean_what_the_graph_says() {
             );
             assert!(made.lanes.iter().all(|lane| lane.peak >= lane.live));
             assert_eq!(made.peak(), made.lanes.iter().map(|lane| lane.peak).max().unwrap_or(0));
-            assert_eq!(made.total_peak(), made.lanes.iter().map(|lane| lane.peak).sum());
+            assert_eq!(made.total_peak(), made.lanes.iter().map(|lane| lane.peak).sum::<u64>());
             for lane in made.devices() {
                 assert_eq!(made.lane_of(lane.device), Some(lane));
             }

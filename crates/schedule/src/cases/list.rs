@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::CaseError;
 use crate::model::{Graph, GraphError, InputSpec, Kind, NodeSpec, OutputSpec, Spec};
 
 /// A list and the knobs of the iterative passes.
@@ -56,7 +57,19 @@ pub struct NodeJson {
     pub op: Option<String>,
     /// Which part of a traced FSDP step.
     #[serde(default)]
-    pub fsdp_op: Option<String>,
+    pub fsdp_op: Option<FsdpOp>,
+}
+
+/// A part of a traced FSDP step that is no collective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FsdpOp {
+    /// Copies shards into the buffer that is gathered.
+    AllGatherCopyIn,
+    /// Copies what was gathered out into parameters.
+    SplitWithSizesCopy,
+    /// Copies gradients into the buffer that is reduced.
+    ChunkCat,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -149,7 +162,70 @@ impl ListCase {
     }
 }
 
+/// Where a list is wrong.
+impl ListCase {
+    /// The list as a graph, or the path of what is wrong.
+    pub(super) fn checked_graph(&self) -> Result<Graph, CaseError> {
+        self.graph().map_err(|error| CaseError::List { path: self.path(&error), error })
+    }
+
+    fn path(&self, error: &GraphError) -> String {
+        let path = match error {
+            GraphError::Twice { name, .. } => self.definitions(name).nth(1),
+            GraphError::Unknown { by, name, .. } => {
+                let outputs = self.graph_outputs.iter().position(|output| output == name);
+                let by =
+                    self.leaves().find_map(|(at, node)| Some(format!("{at}.{}", node.use_of(by, name)?)));
+                by.or_else(|| outputs.map(|at| format!("graph_outputs[{at}]")))
+            }
+            GraphError::Cost { node: name, .. } => {
+                let is_wrong = |node: &NodeJson| &node.name == name && node.runtime_ns < 0.0;
+                self.leaves().find(|(_, node)| is_wrong(node)).map(|(at, _)| format!("{at}.runtime_ns"))
+            }
+            GraphError::Group { node: name, .. } => {
+                let group = self.leaves().find(|(_, node)| &node.name == name);
+                group.map(|(at, _)| format!("{at}.members"))
+            }
+            GraphError::Total { .. } => None,
+        };
+        path.unwrap_or("nodes".into())
+    }
+
+    /// All nodes and members with their paths.
+    fn leaves(&self) -> impl Iterator<Item = (String, &NodeJson)> {
+        self.nodes.iter().enumerate().flat_map(|(at, node)| {
+            let members = node.members.iter().enumerate();
+            let members = members.map(move |(member, node)| (format!("nodes[{at}].members[{member}]"), node));
+            std::iter::once((format!("nodes[{at}]"), node)).chain(members)
+        })
+    }
+
+    /// The paths of all that define `name`.
+    fn definitions(&self, name: &str) -> impl Iterator<Item = String> {
+        let inputs = self.graph_inputs.iter().enumerate().filter(move |(_, input)| input.name == name);
+        let outputs = self.leaves().flat_map(|(at, node)| {
+            let outputs = node.outputs.iter().enumerate();
+            outputs.map(move |(output, json)| (format!("{at}.outputs[{output}].buf"), json))
+        });
+        let outputs = outputs.filter(move |(_, json)| json.buf == name).map(|(path, _)| path);
+        inputs.map(|(at, _)| format!("graph_inputs[{at}].name")).chain(outputs)
+    }
+}
+
 impl NodeJson {
+    /// The field by which the node, if it is called `by`, uses `name`.
+    fn use_of(&self, by: &str, name: &str) -> Option<String> {
+        let lists =
+            [("reads", &self.reads), ("weak_reads", &self.weak_reads), ("fake_reads", &self.fake_reads)];
+        let mut reads = lists.into_iter().filter_map(|(field, names)| {
+            let at = names.iter().position(|read| read == name)?;
+            Some(format!("{field}[{at}]"))
+        });
+        let renames = self.outputs.iter().position(|output| output.mutates.as_deref() == Some(name));
+        let found = reads.next().or_else(|| renames.map(|at| format!("outputs[{at}].mutates")));
+        found.filter(|_| self.name == by)
+    }
+
     fn spec(&self) -> NodeSpec {
         let kind = match self.kind {
             KindJson::Compute => Some(Kind::Compute),

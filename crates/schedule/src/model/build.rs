@@ -105,11 +105,24 @@ pub enum GraphError {
         /// What is wrong.
         found: &'static str,
     },
+    /// Sums that no number holds.
+    #[error("all {what} together are more than {most:e}")]
+    Total {
+        /// What is added up.
+        what: &'static str,
+        /// The largest sum.
+        most: f64,
+    },
 }
+
+/// Most nanoseconds and bytes of a list: sums of them, and what the passes multiply them by, are numbers.
+const MOST_TIME: f64 = 1e300;
+const MOST_BYTES: u128 = 1 << 60;
 
 impl Graph {
     /// Resolves all names of a list.
     pub fn build(spec: &Spec) -> Result<Graph, GraphError> {
+        check_totals(spec)?;
         let mut builder = Builder::default();
         for input in &spec.inputs {
             builder.input(input)?;
@@ -297,4 +310,18 @@ fn check_cost(spec: &NodeSpec) -> Result<(), GraphError> {
         return Ok(());
     }
     Err(GraphError::Cost { node: spec.name.clone(), cost: spec.cost })
+}
+
+fn check_totals(spec: &Spec) -> Result<(), GraphError> {
+    let leaves = || spec.nodes.iter().flat_map(|node| std::iter::once(node).chain(&node.members));
+    let outputs =
+        leaves().flat_map(|leaf| &leaf.outputs).map(|output| u128::from(output.alloc.max(output.free)));
+    let inputs = spec.inputs.iter().map(|input| u128::from(input.size));
+    if inputs.chain(outputs).sum::<u128>() > MOST_BYTES {
+        return Err(GraphError::Total { what: "sizes", most: MOST_BYTES as f64 });
+    }
+    if leaves().map(|leaf| leaf.cost).sum::<f64>() > MOST_TIME {
+        return Err(GraphError::Total { what: "times", most: MOST_TIME });
+    }
+    Ok(())
 }

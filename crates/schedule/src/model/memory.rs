@@ -29,6 +29,22 @@ pub struct Memory {
 }
 
 impl Graph {
+    /// Lets storage outlive the list if any name of it does.
+    ///
+    /// D19: the reference looks at the first name only, and releases an output that is given by a later one. (D18, sizes
+    /// of inputs that depend on who reads them last, cannot happen here: inputs have sizes of their own.)
+    pub fn resolve_outputs(&mut self) {
+        let outputs: Vec<BufId> =
+            self.bufs.iter().filter(|(_, buf)| buf.is_output).map(|(id, _)| id).collect();
+        for output in outputs {
+            let mut name = self.bufs[output].renames;
+            while let Some(buf) = name {
+                self.bufs[buf].is_output = true;
+                name = self.bufs[buf].renames;
+            }
+        }
+    }
+
     /// The memory of `order`. Inputs are there before its first node.
     pub fn memory(&self, order: &[NodeId]) -> Memory {
         let mut at = vec![0; self.nodes.len()];

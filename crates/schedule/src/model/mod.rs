@@ -4,23 +4,34 @@
 //! the list; this level knows neither tensors nor kernels, only names, bytes and times. [`Graph::build`] is the only way
 //! to make one: every name resolves, the list is topological, times are finite and not negative.
 
+mod align;
 mod build;
+mod edges;
 mod exposure;
 mod facts;
+mod fsdp;
+mod greedy;
 mod iterative;
 mod list;
 mod memory;
+mod peak;
 mod simple;
 mod simulate;
+mod visualize;
 
+pub use align::{AlignError, align};
 pub use build::{GraphError, InputSpec, NodeSpec, OutputSpec, Spec};
+pub use fsdp::{Block, Blocks, FsdpError, Role, enforce_comm_ordering_for_fsdp};
+pub use greedy::{raise_comms, reorder_compute_for_overlap, sink_waits};
 pub use iterative::{
     DriftError, Iterative, Limit, Pass, Stat, reorder_communication_preserving_peak_memory,
     sink_waits_iterative,
 };
 pub use memory::{Memory, Step};
+pub use peak::{Method, PeakOrder, breadth_first, depth_first, least_peak_first, reorder_for_peak_memory};
 pub use simple::simple_overlap;
 pub use simulate::Simulated;
+pub use visualize::{Overlap, visualize_overlap};
 
 use std::ops::Range;
 

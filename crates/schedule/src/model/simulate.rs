@@ -2,7 +2,7 @@
 
 use phalanx_ir::Id;
 
-use super::{Graph, Kind, NodeId};
+use super::{Graph, Kind, Leaf, NodeId};
 
 /// What an order takes, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,25 +17,55 @@ impl Graph {
     /// Simulates `order`. A collective starts when both streams have come to it; a node that computes or waits starts
     /// when what it reads is there.
     pub fn simulate(&self, order: &[NodeId]) -> Simulated {
-        let mut ready = vec![0.0_f64; self.bufs.len()];
-        let (mut compute, mut communication, mut busy) = (0.0_f64, 0.0_f64, 0.0_f64);
-        for &node in order {
-            for leaf in self.members(node) {
-                if leaf.kind.is_collective() {
-                    communication = compute.max(communication) + leaf.cost;
-                    leaf.outputs.iter().for_each(|buf| ready[buf.index()] = communication);
-                    if leaf.kind == Kind::SyncCollective {
-                        compute = communication;
-                    }
-                } else {
-                    let inputs = leaf.deps.iter().map(|buf| ready[buf.index()]);
-                    compute = inputs.fold(compute, f64::max) + leaf.cost;
-                    leaf.outputs.iter().for_each(|buf| ready[buf.index()] = compute);
-                    busy += leaf.cost;
-                }
+        let mut streams = Streams::new(self);
+        let mut busy = 0.0;
+        for leaf in order.iter().flat_map(|&node| self.members(node)) {
+            streams.run(leaf);
+            if !leaf.kind.is_collective() {
+                busy += leaf.cost;
             }
         }
-        let makespan = compute.max(communication);
+        let makespan = streams.end();
         Simulated { makespan, exposed: makespan - busy }
+    }
+}
+
+/// The clocks of both streams.
+pub(super) struct Streams {
+    compute: f64,
+    communication: f64,
+    /// When each buffer is there.
+    ready: Vec<f64>,
+}
+
+impl Streams {
+    pub fn new(graph: &Graph) -> Streams {
+        Streams { compute: 0.0, communication: 0.0, ready: vec![0.0; graph.bufs.len()] }
+    }
+
+    /// Runs a leaf. Tells whether it is compute that starts while a collective runs.
+    pub fn run(&mut self, leaf: &Leaf) -> bool {
+        let start = match leaf.kind {
+            Kind::Collective | Kind::SyncCollective => self.compute.max(self.communication),
+            Kind::Compute | Kind::Wait => {
+                leaf.deps.iter().map(|buf| self.ready[buf.index()]).fold(self.compute, f64::max)
+            }
+        };
+        // From when one is launched until the stream's end, collectives follow each other without a gap.
+        let is_hidden = leaf.kind == Kind::Compute && start < self.communication;
+        let end = start + leaf.cost;
+        leaf.outputs.iter().for_each(|buf| self.ready[buf.index()] = end);
+        if leaf.kind.is_collective() {
+            self.communication = end;
+        }
+        if leaf.kind != Kind::Collective {
+            self.compute = end;
+        }
+        is_hidden
+    }
+
+    /// When both streams are done.
+    pub fn end(&self) -> f64 {
+        self.compute.max(self.communication)
     }
 }

@@ -1,0 +1,115 @@
+//! What the passes make of a list.
+
+use phalanx_ir::Id;
+use serde_json::{Map, Value, json};
+
+use super::{Answer, CaseError, Config, Keys, ListCase, parse};
+use crate::mode::Mode;
+use crate::model::{self, Graph, Iterative, NodeId};
+
+type Entry = (&'static str, fn(&Graph, &Config, Mode) -> Value);
+
+/// Every key and how it is answered.
+const ANSWERS: &[Entry] = &[
+    ("memory", memory),
+    ("initial", |graph, _, _| Value::Object(times(graph, &graph.order()))),
+    ("decide_global_ordering_of_comms", |graph, _, _| links(graph)),
+    ("sink_waits", |graph, _, mode| outcome(graph, &model::sink_waits(graph, &graph.order(), mode))),
+    ("raise_comms", |graph, _, mode| outcome(graph, &model::raise_comms(graph, &graph.order(), mode))),
+    ("reorder_compute_for_overlap", |graph, _, mode| {
+        outcome(graph, &model::reorder_compute_for_overlap(graph, &graph.order(), mode))
+    }),
+    ("reorder_communication_preserving_peak_memory", |graph, config, mode| {
+        iterative(
+            graph,
+            model::reorder_communication_preserving_peak_memory(graph, graph.order(), config, mode),
+        )
+    }),
+    ("sink_waits_iterative", |graph, config, mode| {
+        iterative(graph, model::sink_waits_iterative(graph, graph.order(), config, mode))
+    }),
+    ("simple_overlap", |graph, _, mode| outcome(graph, &model::simple_overlap(graph, graph.order(), mode))),
+    ("pipelines", pipelines),
+    ("reorder_for_peak_memory", |graph, _, mode| {
+        outcome(graph, &model::reorder_for_peak_memory(graph, &graph.order(), 0, mode).order)
+    }),
+    ("visualize_overlap", |graph, _, mode| {
+        let overlap = model::visualize_overlap(graph, &graph.order(), mode);
+        json!({ "est_runtime_ms": overlap.runtime / 1e6, "overlapped_steps": overlap.hidden })
+    }),
+];
+
+pub(super) fn keys() -> Vec<&'static str> {
+    ANSWERS.iter().map(|&(key, _)| key).collect()
+}
+
+pub(super) fn answer(line: &[u8], keys: &Keys, mode: Mode) -> Result<Answer, CaseError> {
+    let case: ListCase = parse(line)?;
+    let mut graph = case.checked_graph()?;
+    if mode == Mode::Fixed {
+        graph.resolve_outputs();
+    }
+    let wanted = ANSWERS.iter().filter(|(key, _)| keys.has(key));
+    Ok(wanted.map(|(key, answer)| ((*key).into(), answer(&graph, &case.config, mode))).collect())
+}
+
+/// Several passes in a row.
+fn pipelines(graph: &Graph, config: &Config, mode: Mode) -> Value {
+    let reorder =
+        |order| model::reorder_communication_preserving_peak_memory(graph, order, config, mode).order;
+    let sink = |order| model::sink_waits_iterative(graph, order, config, mode).order;
+    let greedy = model::raise_comms(graph, &model::sink_waits(graph, &graph.order(), mode), mode);
+    json!({
+        "recommended": outcome(graph, &reorder(sink(reorder(graph.order())))),
+        "sink_then_reorder": outcome(graph, &reorder(sink(graph.order()))),
+        "greedy_then_reorder": outcome(graph, &reorder(greedy)),
+    })
+}
+
+/// What an iterative pass gives, with what it did to each node.
+fn iterative(graph: &Graph, result: Iterative) -> Value {
+    let mut value = outcome(graph, &result.order);
+    value["stats"] = json!(result.stats);
+    value["tracking_drift_nodes"] = result.drift.into();
+    value
+}
+
+fn memory(graph: &Graph, _: &Config, mode: Mode) -> Value {
+    let order = graph.order();
+    let memory = graph.memory(&order);
+    let steps: Vec<_> = memory.steps.iter().map(|step| [step.post_alloc, step.post_free]).collect();
+    json!({
+        "peak": memory.peak,
+        "post_alloc_free": steps,
+        "estimate_peak_memory_legacy": graph.older_peak(&order, mode),
+    })
+}
+
+fn links(graph: &Graph) -> Value {
+    let links = graph.collective_links().into_iter().map(|(leaf, buf, by)| {
+        json!([leaf.index(), graph.bufs[buf].name, by.map(|by| &graph.bufs[by].name)])
+    });
+    links.collect()
+}
+
+/// What can be said of an order: its times and its peak, and what it keeps.
+fn outcome(graph: &Graph, order: &[NodeId]) -> Value {
+    let mut outcome = times(graph, order);
+    let comms = |order: &[NodeId]| -> Vec<NodeId> {
+        order.iter().copied().filter(|&node| graph.contains_collective(node)).collect()
+    };
+    outcome.insert("order".into(), order.iter().map(|node| node.index()).collect());
+    outcome.insert("peak_after".into(), graph.memory(order).peak.into());
+    outcome.insert("valid".into(), graph.is_valid(order, false).into());
+    outcome.insert("fake_deps_respected".into(), graph.is_valid(order, true).into());
+    outcome.insert("collective_order_preserved".into(), comms(order).is_sorted().into());
+    Value::Object(outcome)
+}
+
+fn times(graph: &Graph, order: &[NodeId]) -> Map<String, Value> {
+    let times = graph.simulate(order);
+    Map::from_iter([
+        ("makespan_ns".into(), times.makespan.into()),
+        ("exposed_ns".into(), times.exposed.into()),
+    ])
+}
