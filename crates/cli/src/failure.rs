@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use phalanx::Error;
+use phalanx::costs::BookError;
 
 /// Why a command ends early.
 #[derive(Debug)]
@@ -35,7 +36,9 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let message = error.to_string();
         match error {
-            Error::Diverged { .. } | Error::HfWrite(_) => Failure::Run(message),
+            Error::Diverged { .. } | Error::HfWrite(_) | Error::Costs(BookError::Write { .. }) => {
+                Failure::Run(message)
+            }
             _ => Failure::Input(message),
         }
     }

@@ -1,6 +1,6 @@
 //! Flags that set the fields of a training configuration: a flag wins over the file, the file over the default.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -8,6 +8,7 @@ use phalanx::Recompute;
 use phalanx::pipeline::Overlap;
 use phalanx::train::{Bits, OptimizerKind, TrainConfig};
 
+use crate::costs;
 use crate::failure::Failure;
 
 /// The most cores a device can have.
@@ -123,6 +124,29 @@ pub struct PlanFlags {
     /// Leaves of the trees that sum over time inside the batch: a power of two
     #[arg(long, value_name = "N")]
     leaves_sequence: Option<usize>,
+}
+
+/// By what transfers are scheduled.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Devices")]
+pub struct CostFlags {
+    /// Times of kernels by which transfers are scheduled: a file, to which what it lacks is added after measuring it, or
+    /// `modelled` for estimates; this machine's own file if absent
+    #[arg(long, value_name = "FILE|modelled")]
+    costs: Option<PathBuf>,
+}
+
+impl CostFlags {
+    /// Sets the field, where the file says nothing to this machine's own times.
+    pub fn apply(&self, config: &mut TrainConfig) -> Result<(), Failure> {
+        let given = self.costs.clone().or(config.costs.take());
+        config.costs = match given {
+            Some(path) if path == Path::new("modelled") => None,
+            Some(path) => Some(path),
+            None => Some(costs::cache_file()?),
+        };
+        Ok(())
+    }
 }
 
 /// What a run is made of.

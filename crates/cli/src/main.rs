@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod costs;
 mod doctor;
 mod explain;
 mod failure;
@@ -54,6 +55,8 @@ enum Command {
     Plan(plan::Command),
     #[command(subcommand)]
     Bench(bench::Command),
+    #[command(subcommand)]
+    Costs(costs::Command),
     Doctor(doctor::Args),
     Generate(generate::Args),
     Schedule(schedule::Args),
@@ -80,6 +83,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Opt(args) => opt::run(args),
         Command::Plan(command) => plan::run(command),
         Command::Bench(command) => bench::run(command),
+        Command::Costs(command) => costs::run(command),
         Command::Doctor(args) => doctor::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Schedule(args) => schedule::run(args),

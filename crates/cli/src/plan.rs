@@ -10,8 +10,9 @@ use phalanx::pipeline;
 use phalanx::plan::PRESETS;
 use serde_json::json;
 
+use crate::costs;
 use crate::failure::Failure;
-use crate::flags::{self, ModelFlags, PlanFlags, StepFlags};
+use crate::flags::{self, CostFlags, ModelFlags, PlanFlags, StepFlags};
 use crate::output;
 use crate::overlap::{self, Drawings};
 
@@ -80,7 +81,7 @@ pub struct Write {
 
 /// The model and the plan.
 #[derive(clap::Args)]
-struct What {
+pub struct What {
     /// Configuration file, as for train
     config: Option<PathBuf>,
     /// Tokens the model knows
@@ -92,10 +93,13 @@ struct What {
     step: StepFlags,
     #[command(flatten)]
     plan: PlanFlags,
+    #[command(flatten)]
+    costs: CostFlags,
 }
 
 impl What {
-    fn read(&self) -> Result<(phalanx::ir::graph::Graph, pipeline::Settings), Failure> {
+    /// The model's graph, and how it is compiled.
+    pub fn read(&self) -> Result<(phalanx::ir::graph::Graph, pipeline::Settings), Failure> {
         let mut config = flags::read(self.config.as_ref())?;
         self.model.apply(&mut config);
         self.step.apply(&mut config);
@@ -103,7 +107,11 @@ impl What {
         let model: ModelConfig = config.model(self.vocab).map_err(phalanx::Error::from)?;
         let graph =
             model.training_graph(config.batch, config.context_of(&model)).map_err(phalanx::Error::from)?;
-        let settings = config.settings(&graph)?;
+        let mut settings = config.settings(&graph)?;
+        self.costs.apply(&mut config)?;
+        if let Some(path) = config.costs.as_deref().filter(|_| settings.overlaps()) {
+            costs::with_bar(|progress| settings.measure(&graph, path, progress))?;
+        }
         Ok((graph, settings))
     }
 }

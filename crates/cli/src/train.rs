@@ -7,8 +7,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use phalanx::train::{Report, Run, Summary};
 use serde::Serialize;
 
+use crate::costs;
 use crate::failure::Failure;
-use crate::flags::{self, ModelFlags, PlanFlags, RunFlags, StepFlags};
+use crate::flags::{self, CostFlags, ModelFlags, PlanFlags, RunFlags, StepFlags};
 use crate::overlap::Drawings;
 use crate::{output, plot, stop};
 
@@ -39,6 +40,8 @@ pub struct Args {
     step: StepFlags,
     #[command(flatten)]
     plan: PlanFlags,
+    #[command(flatten)]
+    costs: CostFlags,
     #[command(flatten)]
     run: RunFlags,
     /// Run every operation through the runtime's immediate door: the same bits, slower, for comparison and debugging
@@ -81,7 +84,8 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     args.plan.apply(&mut config)?;
     config.immediate |= args.immediate;
     config.stepped = args.stepped.or(config.stepped);
-    let mut run = Run::new(config)?;
+    args.costs.apply(&mut config)?;
+    let mut run = costs::with_bar(|progress| Run::with_progress(config, progress))?;
     if let Some(dir) = &run.config().save {
         check_writable(dir)?;
     }

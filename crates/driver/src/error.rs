@@ -53,6 +53,9 @@ pub enum Error {
     /// There is no plan for the model.
     #[error(transparent)]
     Plan(#[from] crate::choice::ChoiceError),
+    /// Times of kernels cannot be read, kept or taken.
+    #[error(transparent)]
+    Costs(#[from] crate::costs::BookError),
     /// A file of operator cases cannot be read.
     #[error(transparent)]
     Golden(#[from] GoldenError),

@@ -4,6 +4,8 @@
 //! same model and settings give the same program, byte for byte.
 
 use std::fmt::Display;
+use std::path::Path;
+use std::sync::Arc;
 
 use phalanx_ir::graph::{Graph, VerifyError};
 use phalanx_ir::parallel::ParallelGraph;
@@ -18,6 +20,8 @@ use phalanx_schedule::recompute::{self, Peak, Recompute};
 use phalanx_schedule::{Costs, Lane, Schedule, ScheduleError, Style, schedule_in};
 use serde::{Deserialize, Serialize};
 
+use crate::Error;
+use crate::costs::Book;
 use crate::emit::{EmitError, emit, workspace};
 use crate::layout::Layout;
 use crate::memory::OverBudget;
@@ -47,6 +51,8 @@ pub struct Settings {
     pub memory: Option<u64>,
     /// Which activations are computed again instead of kept.
     pub recompute: Recompute,
+    /// Measured times of kernels; none: they are estimated.
+    pub book: Option<Arc<Book>>,
 }
 
 /// Whether what a device receives has a lane of its own, so that it computes meanwhile.
@@ -78,6 +84,7 @@ impl Settings {
             overlap: Overlap::Auto,
             memory: None,
             recompute: Recompute::Auto,
+            book: None,
         }
     }
 }
@@ -85,7 +92,27 @@ impl Settings {
 impl Settings {
     /// What tasks and transfers are taken to cost.
     pub fn costs(&self, tasks: &TaskGraph) -> Costs {
-        Costs::modelled(tasks, self.link)
+        match &self.book {
+            Some(book) => Costs { tasks: book.costs(tasks, self.cores).into_tasks(), link: self.link },
+            None => Costs::modelled(tasks, self.link),
+        }
+    }
+
+    /// Takes times from the file `path`, after measuring what it lacks of `model`; `progress` is told how many kernels
+    /// are done, of how many, and which is next.
+    pub fn measure(
+        &mut self,
+        model: &Graph,
+        path: &Path,
+        progress: &mut dyn FnMut(usize, usize, &str),
+    ) -> Result<(), Error> {
+        let mut book = Book::load(path)?;
+        let parallel = parallelize(model, &self.plan).map_err(CompileError::from)?;
+        let tasks = lower(&parallel, &lower_options(self), |_, _| ()).map_err(CompileError::from)?;
+        book.measure(&tasks, self.cores, progress)?;
+        book.save()?;
+        self.book = Some(Arc::new(book));
+        Ok(())
     }
 
     /// Whether transfers may run beside computing.

@@ -20,7 +20,7 @@ use phalanx_kernels::table;
 use phalanx_program::{Builder, Draft, HostTransfer, Program, RECEIVE, Slice, Wait, feeds, fetches};
 use phalanx_schedule::{Lane, LaneKind, Schedule};
 
-use select::{Choice, select};
+pub(crate) use select::{Choice, select};
 
 /// Bytes of working memory a task's kernel wants on a device with `cores` cores.
 pub fn workspace(tasks: &TaskGraph, task: TaskId, cores: usize) -> u64 {

@@ -144,6 +144,9 @@ pub struct TrainConfig {
     pub memory: Option<String>,
     /// Which activations are computed again instead of kept: `none`, `full`, or `auto`: as few as make `memory` suffice.
     pub recompute: Recompute,
+    /// File of measured times of kernels, by which transfers are scheduled; what it lacks is measured and added.
+    /// Estimates if absent.
+    pub costs: Option<PathBuf>,
     /// Leaves of sums over rows.
     pub leaves_batch: usize,
     /// Leaves of sums over features.
@@ -195,6 +198,7 @@ impl Default for TrainConfig {
             overlap: Overlap::Auto,
             memory: None,
             recompute: Recompute::Auto,
+            costs: None,
             leaves_batch: DEFAULT_LEAVES.batch,
             leaves_feature: DEFAULT_LEAVES.feature,
             leaves_sequence: DEFAULT_LEAVES.sequence,

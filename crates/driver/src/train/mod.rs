@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::data::{DataError, Dataset};
 use crate::models::ModelConfig;
 use crate::overlap::Overview;
+use crate::pipeline::Settings;
 use crate::{Error, LearningRate, Profile, Trainer, hf, timeline};
 
 /// One finished step.
@@ -59,6 +60,7 @@ pub struct Run {
     config: TrainConfig,
     model: ModelConfig,
     data: Dataset,
+    settings: Settings,
     trainer: Trainer,
     rate: LearningRate,
     tokens: Vec<i64>,
@@ -78,12 +80,23 @@ const AHEAD: usize = 2;
 impl Run {
     /// Reads the data and compiles the model.
     pub fn new(config: TrainConfig) -> Result<Self, Error> {
+        Run::with_progress(config, &mut |_, _, _| ())
+    }
+
+    /// The same; `progress` is told of kernels that are measured first: how many are done, of how many, and which is next.
+    pub fn with_progress(
+        config: TrainConfig,
+        progress: &mut dyn FnMut(usize, usize, &str),
+    ) -> Result<Self, Error> {
         let data = open_data(&config)?;
         let model = config.model(data.vocab())?;
         let context = config.context_of(&model);
         data.check(context)?;
         let graph = model.training_graph(config.batch, context)?;
-        let settings = config.settings(&graph)?;
+        let mut settings = config.settings(&graph)?;
+        if let Some(path) = config.costs.as_deref().filter(|_| settings.overlaps()) {
+            settings.measure(&graph, path, progress)?;
+        }
         let mut trainer = Trainer::with_settings(&graph, &settings)?;
         let size = config.batch * context;
         let rate = config.learning_rate();
@@ -98,6 +111,7 @@ impl Run {
             config,
             model,
             data,
+            settings,
             trainer,
             rate,
             profile,
@@ -186,7 +200,7 @@ impl Run {
     pub fn report(&self) -> Result<timeline::Report, Error> {
         let context = self.config.context_of(&self.model);
         let graph = self.model.training_graph(self.config.batch, context)?;
-        let overview = Overview::new(&graph, &self.config.settings(&graph)?)?;
+        let overview = Overview::new(&graph, &self.settings)?;
         Ok(overview.report("A step, predicted and measured", Some(&self.profile.last_run())))
     }
 

@@ -1,0 +1,104 @@
+//! What the time of a task depends on, on a given machine.
+//!
+//! Parameter words that tell *which* elements a kernel works on, but not how many, are zero in a signature: the seed of
+//! dropout, or where a tile starts. So tasks that differ only in them are measured once, and devices that do the same
+//! work on different tiles are thought to take the same time.
+
+use phalanx_ir::tasks::{BufferId, TaskGraph, TaskId};
+use phalanx_kernels as k;
+use phalanx_program::RECEIVE;
+use serde::Serialize;
+
+use crate::emit::{Choice, select};
+
+/// A kernel, its parameters and sizes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Signature {
+    /// The kernel's name.
+    pub kernel: String,
+    /// Its parameter words.
+    pub words: Vec<u64>,
+    /// Bytes of each slice that it only reads.
+    pub reads: Vec<u64>,
+    /// Bytes of each slice that it writes.
+    pub writes: Vec<u64>,
+    /// Cores of the device.
+    pub cores: usize,
+}
+
+/// What a kernel does that takes its time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Work {
+    /// Floating-point operations.
+    Operations(f64),
+    /// Bytes read and written.
+    Bytes(f64),
+}
+
+impl Signature {
+    /// The signature of a task on a device of `cores` cores; `None` if no kernel executes it.
+    pub fn of(tasks: &TaskGraph, task: TaskId, cores: usize) -> Option<Signature> {
+        let Choice { kernel, words } = select(tasks, task).ok()?;
+        if kernel == RECEIVE {
+            return None;
+        }
+        let task = &tasks.tasks[task];
+        let bytes = |buffer: &BufferId| tasks.buffers[*buffer].ty.bytes() as u64;
+        let (reads, writes) =
+            (task.reads.iter().map(bytes).collect(), task.writes.iter().map(bytes).collect());
+        Some(Signature { kernel: kernel.to_string(), words: anywhere(kernel, words), reads, writes, cores })
+    }
+
+    /// What the kernel does.
+    pub fn work(&self) -> Work {
+        let size = |at: usize| self.words.get(at).copied().unwrap_or(0) as f64;
+        let product = |sizes: &[usize]| sizes.iter().map(|&at| size(at)).product::<f64>();
+        match self.kernel.as_str() {
+            "matmul" => Work::Operations(2.0 * product(&[0, 1, 2, 3])),
+            "attention" => Work::Operations(self.attention(4.0)),
+            "attention_grad" => Work::Operations(self.attention(10.0)),
+            // Of the table only the rows that are looked up.
+            "embedding" => Work::Bytes(2.0 * self.writes.iter().sum::<u64>() as f64),
+            _ => Work::Bytes(self.reads.iter().chain(&self.writes).map(|&bytes| bytes as f64).sum()),
+        }
+    }
+
+    /// Operations of attention, `each` for every element of a query and key that it sees.
+    fn attention(&self, each: f64) -> f64 {
+        let &[batch, heads, _, queries, keys, dim, _, causal] = &self.words[..] else { return 0.0 };
+        let seen = if causal == 0 { 1.0 } else { 0.5 };
+        each * seen * [batch, heads, queries, keys, dim].iter().map(|&size| size as f64).product::<f64>()
+    }
+
+    /// The sizes for people, where words tell more than bytes do.
+    pub fn sizes(&self) -> Option<String> {
+        match (self.kernel.as_str(), &self.words[..]) {
+            ("matmul", &[1, m, n, k, ..]) => Some(format!("{m} x {n} x {k}")),
+            ("matmul", &[batch, m, n, k, ..]) => Some(format!("{batch} of {m} x {n} x {k}")),
+            ("attention" | "attention_grad", &[batch, heads, _, queries, keys, dim, ..]) => {
+                Some(format!("{batch} of {queries} x {keys}, {heads} heads of {dim}"))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The words of the same work at the beginning of its tensor, with no seed.
+fn anywhere(kernel: &str, words: Vec<u64>) -> Vec<u64> {
+    use k::cross_entropy::{ClassPick, CrossEntropyGrad};
+    use k::embedding::{Embedding, EmbeddingGrad};
+    match kernel {
+        "dropout" => {
+            let params = k::dropout::DropoutParams::from_words(&words);
+            k::dropout::DropoutParams { seed: 0, salt: 0, start: 0, ..params }.to_words()
+        }
+        "rotary" => k::rotary::Rotary { first: 0, ..k::rotary::Rotary::from_words(&words) }.to_words(),
+        "embedding" => Embedding { first: 0, ..Embedding::from_words(&words) }.to_words(),
+        "embedding_grad" => EmbeddingGrad { first: 0, ..EmbeddingGrad::from_words(&words) }.to_words(),
+        "class_pick" => ClassPick { first: 0, ..ClassPick::from_words(&words) }.to_words(),
+        "cross_entropy_grad" => {
+            CrossEntropyGrad { first: 0, ..CrossEntropyGrad::from_words(&words) }.to_words()
+        }
+        _ => words,
+    }
+}
