@@ -15,7 +15,7 @@ use phalanx_net::Link;
 use phalanx_plan::{Plan, PlanError, parallelize};
 use phalanx_program::Program;
 use phalanx_runtime::Door;
-use phalanx_schedule::overlap::{self, Choice};
+use phalanx_schedule::overlap::{self, Choice, Totals};
 use phalanx_schedule::recompute::{self, Peak, Recompute};
 use phalanx_schedule::{Costs, Lane, Schedule, ScheduleError, Style, schedule_in};
 use serde::{Deserialize, Serialize};
@@ -108,7 +108,8 @@ impl Settings {
     ) -> Result<(), Error> {
         let mut book = Book::load(path)?;
         let parallel = parallelize(model, &self.plan).map_err(CompileError::from)?;
-        let tasks = lower(&parallel, &lower_options(self), |_, _| ()).map_err(CompileError::from)?;
+        let tasks = lower(&parallel, &lower_options(self, BucketSizes::default()), |_, _| ())
+            .map_err(CompileError::from)?;
         book.measure(&tasks, self.cores, progress)?;
         book.save()?;
         self.book = Some(Arc::new(book));
@@ -187,7 +188,8 @@ fn schedule_lowered(
     settings: &Settings,
     mut observe: impl FnMut(&'static str, &dyn Display),
 ) -> Result<Layout, CompileError> {
-    let tasks = lower(&parallel, &lower_options(settings), |pass, level| observe(pass, level))?;
+    let options = lower_options(settings, best_buckets(&parallel, settings)?);
+    let tasks = lower(&parallel, &options, |pass, level| observe(pass, level))?;
     let tasks = recomputed(tasks, settings);
     observe("recompute", &tasks);
     let layout = schedule_tasks(parallel, tasks, settings)?;
@@ -241,17 +243,41 @@ pub fn choose(tasks: &TaskGraph, settings: &Settings) -> Choice {
     overlap::choose(tasks, &costs, settings.memory, |task| workspace(tasks, task, settings.cores))
 }
 
-fn lower_options(settings: &Settings) -> Options {
+fn lower_options(settings: &Settings, buckets: BucketSizes) -> Options {
     let &Settings { leaves, seed, free_bits, .. } = settings;
-    let buckets = settings.link.filter(|_| settings.overlaps()).map_or_else(BucketSizes::default, buckets);
     Options { goal: settings.goal.clone(), leaves, seed, free_bits, buckets }
 }
 
-/// A movement is small if its latency is longer than its bytes take; a bucket is full when latency matters little.
-fn buckets(link: Link) -> BucketSizes {
+/// Into how large movements small ones are joined: what gives the best schedule, where transfers are scheduled at all.
+fn best_buckets(parallel: &ParallelGraph, settings: &Settings) -> Result<BucketSizes, CompileError> {
+    let Some(link) = settings.link.filter(|_| settings.overlaps()) else { return Ok(BucketSizes::default()) };
+    let mut best: Option<(BucketSizes, Totals)> = None;
+    for buckets in bucket_sizes(link) {
+        let tasks = lower(parallel, &lower_options(settings, buckets), |_, _| ())?;
+        let totals = choose(&tasks, settings).chosen().totals;
+        if best.as_ref().is_none_or(|(_, best)| totals.is_better(best, settings.memory)) {
+            best = Some((buckets, totals));
+        }
+        if tasks.tasks.len() > FEW {
+            break;
+        }
+    }
+    Ok(best.map_or_else(BucketSizes::default, |(buckets, _)| buckets))
+}
+
+/// Tasks up to which several sizes of buckets are tried.
+const FEW: usize = 100_000;
+
+/// Sizes to try. Below latency times bandwidth a movement takes longer for its latency than for its bytes.
+fn bucket_sizes(link: Link) -> impl Iterator<Item = BucketSizes> {
+    let balance = (link.latency.as_secs_f64() * link.bytes_per_second).min(64e6) as usize;
     let default = BucketSizes::default();
-    let small = (link.latency.as_secs_f64() * link.bytes_per_second).min(64e6) as usize;
-    BucketSizes { small: small.max(default.small), full: (4 * small).max(default.full) }
+    let sizes = [1, 4, 16].map(|times| BucketSizes {
+        small: (times * balance).max(default.small),
+        full: (4 * times * balance).max(default.full),
+        early: 4 * times * balance,
+    });
+    sizes.into_iter().chain([default])
 }
 
 /// Why a model does not compile.

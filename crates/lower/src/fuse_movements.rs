@@ -2,12 +2,13 @@
 //!
 //! Needs: a task graph with movements.
 //! Gives: every movement with its usual name; small movements of one kind between the same devices as one, as late as the
-//! first task that needs one of them allows. One larger movement costs less than many small ones.
+//! first task that needs one of them allows; if wanted, movements of parameters that nothing has written yet as one with
+//! an earlier movement. One larger movement costs less than many small ones.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use phalanx_ir::parallel::DeviceId;
-use phalanx_ir::tasks::{BufferId, MoveKind, Task, TaskGraph, TaskOp};
+use phalanx_ir::tasks::{BufferId, MoveKind, Role, Task, TaskGraph, TaskId, TaskOp};
 
 use crate::{BucketSizes, Options};
 
@@ -19,6 +20,8 @@ pub fn fuse_movements(mut tasks: TaskGraph, options: &Options) -> TaskGraph {
         buckets: Vec::new(),
         open: HashMap::new(),
         holds: HashMap::new(),
+        early: HashMap::new(),
+        written: HashSet::new(),
     };
     for mut task in list {
         if let TaskOp::Move { kind } = &mut task.op {
@@ -83,6 +86,17 @@ struct Buckets {
     open: HashMap<Key, usize>,
     /// Which open buckets touch a buffer's bytes.
     holds: HashMap<BufferId, Vec<Hold>>,
+    /// The last movement of parameters of each key, which may grow.
+    early: HashMap<Key, Early>,
+    /// Parameters that some task so far writes.
+    written: HashSet<BufferId>,
+}
+
+/// A movement of parameters that is placed.
+struct Early {
+    task: TaskId,
+    tensors: BTreeSet<u32>,
+    bytes: usize,
 }
 
 impl Buckets {
@@ -96,14 +110,55 @@ impl Buckets {
             }
         }
         conflicts.into_iter().for_each(|bucket| self.close(bucket));
-        match self.small(&task) {
-            Some((key, bytes)) => self.join(task, key, bytes),
-            None => _ = self.graph.tasks.push(task),
+        for &write in &task.writes {
+            let root = self.graph.root(write);
+            if self.graph.buffers[root].role == Role::Param {
+                self.written.insert(root);
+            }
+        }
+        match self.key(&task) {
+            Some((key, bytes)) if bytes <= self.sizes.early && self.is_early(&task) => {
+                self.join_early(task, key, bytes);
+            }
+            Some((key, bytes)) if bytes <= self.sizes.small => self.join(task, key, bytes),
+            _ => _ = self.graph.tasks.push(task),
         }
     }
 
-    /// The key and bytes of a small movement.
-    fn small(&self, task: &Task) -> Option<(Key, usize)> {
+    /// Whether a movement brings only parameters as the step finds them, so that it can come earlier.
+    fn is_early(&self, task: &Task) -> bool {
+        let mut reads = task.reads.iter().map(|&read| self.graph.root(read));
+        reads.all(|root| self.graph.buffers[root].role == Role::Param && !self.written.contains(&root))
+    }
+
+    /// Lets a movement of parameters go with the last one of its key, if that can take it.
+    fn join_early(&mut self, task: Task, key: Key, bytes: usize) {
+        let tensors = self.tensors(&task);
+        let fits = |early: &&mut Early| {
+            early.bytes + bytes <= self.sizes.early && early.tensors.is_disjoint(&tensors)
+        };
+        if let Some(early) = self.early.get_mut(&key).filter(fits) {
+            let first = &mut self.graph.tasks[early.task];
+            first.reads.extend(task.reads);
+            first.reads.sort_unstable();
+            first.reads.dedup();
+            first.writes.extend(task.writes);
+            early.tensors.extend(tensors);
+            early.bytes += bytes;
+            return;
+        }
+        let task = self.graph.tasks.push(task);
+        self.early.insert(key, Early { task, tensors, bytes });
+    }
+
+    /// The tensors that a movement brings.
+    fn tensors(&self, task: &Task) -> BTreeSet<u32> {
+        let tensor = |&buffer: &BufferId| self.graph.buffers[buffer].tile.as_ref().map(|tile| tile.tensor);
+        task.writes.iter().filter_map(tensor).collect()
+    }
+
+    /// The key of a movement, and the bytes it touches on each device.
+    fn key(&self, task: &Task) -> Option<(Key, usize)> {
         let TaskOp::Move { kind } = task.op else { return None };
         let devices = |buffers: &[BufferId]| {
             let mut devices: Vec<_> =
@@ -117,12 +172,11 @@ impl Buckets {
             buffers.iter().map(|&buffer| self.graph.buffers[buffer].ty.bytes()).sum::<usize>()
         };
         let bytes = bytes(&task.reads) / from.len() + bytes(&task.writes) / to.len();
-        (bytes <= self.sizes.small).then_some(((kind, task.microbatch, from, to), bytes))
+        Some(((kind, task.microbatch, from, to), bytes))
     }
 
     fn join(&mut self, task: Task, key: Key, bytes: usize) {
-        let tensor = |&buffer: &BufferId| self.graph.buffers[buffer].tile.as_ref().map(|tile| tile.tensor);
-        let tensors: BTreeSet<u32> = task.writes.iter().filter_map(tensor).collect();
+        let tensors = self.tensors(&task);
         let full = self.sizes.full;
         if let Some(&open) = self.open.get(&key) {
             let fits = |bucket: &Bucket| bucket.bytes + bytes <= full && bucket.tensors.is_disjoint(&tensors);

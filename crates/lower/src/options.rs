@@ -115,10 +115,13 @@ pub struct BucketSizes {
     pub small: usize,
     /// A bucket is full when it touches this many bytes on each device: what waits in it stays in memory.
     pub full: usize,
+    /// Movements of parameters can come before they are needed: those up to this size on each device go with earlier ones
+    /// until they touch this many bytes together; none for zero.
+    pub early: usize,
 }
 
 impl Default for BucketSizes {
     fn default() -> Self {
-        BucketSizes { small: 16 << 10, full: 256 << 10 }
+        BucketSizes { small: 16 << 10, full: 256 << 10, early: 0 }
     }
 }

@@ -87,26 +87,30 @@ pub fn choose(
         let next = candidate(Style { overlap: true, prefetch });
         // Without transfers that need memory all are alike.
         let same = best.as_ref().is_some_and(|best| best.schedule == next.schedule);
-        if best.as_ref().is_none_or(|best| is_better(&next.totals, &best.totals, memory)) {
+        if best.as_ref().is_none_or(|best| next.totals.is_better(&best.totals, memory)) {
             best = Some(next);
         }
         if same {
             break;
         }
     }
-    let best = best.filter(|best| is_better(&best.totals, &plain.totals, memory));
+    let best = best.filter(|best| best.totals.is_better(&plain.totals, memory));
     Choice { plain, best }
 }
 
-fn is_better(new: &Totals, old: &Totals, memory: Option<u64>) -> bool {
-    let fits = |totals: &Totals| memory.is_none_or(|memory| totals.peak <= memory);
-    match (fits(new), fits(old)) {
-        (true, true) => {
-            let slower = |a: &Totals, b: &Totals| a.step as f64 > b.step as f64 * (1.0 + TOLERANCE);
-            slower(old, new) || !slower(new, old) && (new.peak, new.step) < (old.peak, old.step)
+impl Totals {
+    /// Whether a schedule that comes to this is to be preferred to one that comes to `other`, with so much memory.
+    pub fn is_better(&self, other: &Totals, memory: Option<u64>) -> bool {
+        let fits = |totals: &Totals| memory.is_none_or(|memory| totals.peak <= memory);
+        let smaller = (self.peak, self.step) < (other.peak, other.step);
+        match (fits(self), fits(other)) {
+            (true, true) => {
+                let slower = |a: &Totals, b: &Totals| a.step as f64 > b.step as f64 * (1.0 + TOLERANCE);
+                slower(other, self) || !slower(self, other) && smaller
+            }
+            (false, false) => smaller,
+            (fits, _) => fits,
         }
-        (false, false) => (new.peak, new.step) < (old.peak, old.step),
-        (fits, _) => fits,
     }
 }
 
