@@ -111,10 +111,14 @@ impl Updates<'_> {
     fn clip(&mut self, gradients: &[(BufferId, BufferId)], max_norm: f32) -> Result<BufferId, LowerError> {
         let here: Arc<[Site]> = Arc::from([Site::one(self.everywhere.first())]);
         let scalar = ParallelType::whole(&TensorType::f32([1]));
-        let mut total: Option<BufferId> = None;
+        // All squares first: what moves of them is small, and can be one movement if nothing between needs it.
+        let mut all = Vec::with_capacity(gradients.len());
         for &(param, gradient) in gradients {
             let name = self.wide.buffers[param].name.clone();
-            let squares = self.squares(&name, gradient, &here)?;
+            all.push((self.squares(&name, gradient, &here)?, name));
+        }
+        let mut total: Option<BufferId> = None;
+        for (squares, name) in all {
             let sum = self.buffer(&format!("{name}.squares"), scalar.clone(), Arc::clone(&here), Role::Temp);
             let op = TaskOp::Reduce { kind: Reduce::Sum, axes: vec![0, 1], leaves: 1 };
             self.on_one(&here, &name, op, vec![whole(squares, 2)], vec![whole(sum, 1)]);
