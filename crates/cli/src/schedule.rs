@@ -19,7 +19,8 @@ use crate::output;
 ///
 /// A case is a list of nodes with times and bytes (type `schedule`), estimates of ranks (`align`), a traced FSDP step
 /// (`fsdp_ordering`), a graph of values (`fx_overlap`), or a collective whose cost is asked for (`collective` and `bytes`, no type). An answer has the
-/// case's id and what every pass makes of it. Keys that no pass knows are ignored. A line that is no case is an error on
+/// case's id and what every pass makes of it; of a list also `search`, our own order, with no more bytes than the best of
+/// theirs. Keys that no pass knows are ignored. A line that is no case is an error on
 /// standard error that names line and field; the other lines are answered all the same, and the exit code is 2.
 #[derive(clap::Args)]
 #[command(after_help = "\

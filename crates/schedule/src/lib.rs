@@ -25,6 +25,7 @@ pub mod nccl;
 mod order;
 pub mod overlap;
 pub mod recompute;
+pub mod search;
 pub mod simulate;
 mod text;
 pub mod verdict;
@@ -42,7 +43,7 @@ use phalanx_ir::tasks::{BufferId, TaskGraph, TaskId};
 
 use cost::Parts;
 use index::Index;
-use order::Given;
+use order::{Given, Order};
 
 /// Every offset and size is a multiple of this many bytes: one cache line.
 pub const ALIGNMENT: u64 = 64;
@@ -148,11 +149,35 @@ pub fn schedule_in(
     style: Style,
     workspace: impl Fn(TaskId) -> u64,
 ) -> Schedule {
-    let index = Index::new(tasks, style.overlap);
+    let order = |given: &Given<'_>| Some(order::order(given, style.prefetch));
+    laid_out(tasks, costs, style.overlap, workspace, order).expect("the simulation orders every graph")
+}
+
+/// Finds an order by search, with transfers in lanes of their own and at most `memory` bytes alive on a device if that can
+/// be; none if the graph is too much for the search.
+pub fn schedule_by_search(
+    tasks: &TaskGraph,
+    costs: &Costs,
+    memory: Option<u64>,
+    workspace: impl Fn(TaskId) -> u64,
+) -> Option<Schedule> {
+    let order = |given: &Given<'_>| order::searched(given, memory, &workspace);
+    laid_out(tasks, costs, true, &workspace, order)
+}
+
+/// Lays out the memory of an order of the tasks.
+fn laid_out(
+    tasks: &TaskGraph,
+    costs: &Costs,
+    overlap: bool,
+    workspace: impl Fn(TaskId) -> u64,
+    order: impl FnOnce(&Given<'_>) -> Option<Order>,
+) -> Option<Schedule> {
+    let index = Index::new(tasks, overlap);
     let predecessors = tasks.predecessors();
     let parts = Parts::new(tasks, costs.link, |buffer| index.home(buffer));
     let given = Given { tasks, index: &index, predecessors: &predecessors, costs, parts: &parts };
-    let order = order::order(&given, style.prefetch);
+    let order = order(&given)?;
     let lives = arena::lives(tasks, &index, &order, workspace);
     let layouts = arena::assign(&lives);
     let mut schedule = Schedule {
@@ -179,7 +204,7 @@ pub fn schedule_in(
     for &task in &order.tasks {
         schedule.lanes[index.lane(task)].order.push(task);
     }
-    schedule
+    Some(schedule)
 }
 
 /// The most bytes of buffers alive at once on each device, devices ascending: less work than a schedule.

@@ -1,7 +1,7 @@
 //! Which of several schedules of a step is best: the least time within the memory there is.
 //!
-//! Candidates differ in whether transfers have lanes of their own and in how far those may be ahead of their use. Each is
-//! laid out in full, so that its peak is exact, and judged by one simulation of lanes, waits and links. All devices' parts
+//! Candidates differ in whether transfers have lanes of their own and in how far those may be ahead of their use; one
+//! comes from a search. Each is laid out in full, so that its peak is exact, and judged by one simulation of lanes, waits and links. All devices' parts
 //! come from one decision, so that movements have the same order everywhere.
 
 use phalanx_ir::Id;
@@ -10,7 +10,7 @@ use phalanx_ir::tasks::{TaskGraph, TaskId, TaskOp};
 use crate::cost::Parts;
 use crate::index::Index;
 use crate::simulate::{At, Line, Run, Runs, Span, Step, simulate};
-use crate::{Costs, Schedule, Style, schedule_in};
+use crate::{Costs, Schedule, Style, schedule_by_search, schedule_in};
 
 /// What a schedule of a step comes to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,6 +64,9 @@ impl Choice {
 /// How far transfers that need memory may be ahead, in the order tried: none for any number.
 const PREFETCH: [Option<u32>; 5] = [None, Some(1), Some(2), Some(4), Some(8)];
 
+/// The most tasks of a graph that is searched.
+const SEARCHED: usize = 200_000;
+
 /// A schedule this much slower is as good if it needs less memory.
 const TOLERANCE: f64 = 0.01;
 
@@ -74,13 +77,13 @@ pub fn choose(
     memory: Option<u64>,
     workspace: impl Fn(TaskId) -> u64,
 ) -> Choice {
-    let candidate = |style| {
-        let schedule = schedule_in(tasks, costs, style, &workspace);
+    let judge = |style, schedule: Schedule| {
         let lines = lines(tasks, costs, &schedule);
         let run = simulate(&lines, costs.link, Runs { count: 1, depth: 1 }).remove(0);
         let totals = totals(tasks, costs, &schedule, &lines, &run);
         Candidate { style, schedule, run, totals }
     };
+    let candidate = |style| judge(style, schedule_in(tasks, costs, style, &workspace));
     let plain = candidate(Style::default());
     let mut best: Option<Candidate> = None;
     for prefetch in PREFETCH {
@@ -93,6 +96,12 @@ pub fn choose(
         if same {
             break;
         }
+    }
+    if tasks.tasks.len() <= SEARCHED
+        && let Some(schedule) = schedule_by_search(tasks, costs, memory, &workspace)
+    {
+        let found = judge(Style { overlap: true, prefetch: None }, schedule);
+        best = best.filter(|best| !found.totals.is_better(&best.totals, memory)).or(Some(found));
     }
     let best = best.filter(|best| best.totals.is_better(&plain.totals, memory));
     Choice { plain, best }

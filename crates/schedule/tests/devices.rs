@@ -6,7 +6,9 @@ mod generate;
 use generate::{Maker, SEEDS, device, each, each_in, errors, made_in, plain, random_tasks, workspace};
 use phalanx_ir::Id;
 use phalanx_ir::tasks::{BufferId, Role, TaskError, TaskGraph, TaskId, TaskOp};
-use phalanx_schedule::{ALIGNMENT, LaneKind, Owner, Place, Schedule, ScheduleError, Style, schedule};
+use phalanx_schedule::{
+    ALIGNMENT, Costs, LaneKind, Owner, Place, Schedule, ScheduleError, Style, schedule, schedule_by_search,
+};
 use phalanx_testkit::Rng;
 
 const DEVICES: usize = 4;
@@ -165,6 +167,20 @@ fn no_wait_can_be_spared_in(style: Style) {
         true
     });
     assert!(kinds[0] > 1000 && kinds[1] > 100, "{kinds:?}");
+}
+
+#[test]
+fn orders_found_by_search_are_sound() {
+    each(DEVICES, |tasks, _, rng| {
+        let link = "2us,1GB".parse().expect("a link");
+        let costs = Costs::modelled(tasks, Some(link));
+        for memory in [None, Some(4096)] {
+            let made = schedule_by_search(tasks, &costs, memory, workspace).expect("the graph is small");
+            made.verify(tasks).unwrap_or_else(|errors| panic!("{errors:?}\n{tasks}\n{made}"));
+            run_at_random(tasks, &made, rng).unwrap_or_else(|why| panic!("{why}\n{tasks}\n{made}"));
+        }
+        true
+    });
 }
 
 #[test]

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::{Answer, CaseError, Config, Keys, ListCase, parse};
 use crate::mode::Mode;
 use crate::model::{self, Graph, Iterative, NodeId};
+use crate::search::improve_freely;
 
 type Entry = (&'static str, fn(&Graph, &Config, Mode) -> Value);
 
@@ -30,6 +31,7 @@ const ANSWERS: &[Entry] = &[
     }),
     ("simple_overlap", |graph, _, mode| outcome(graph, &model::simple_overlap(graph, graph.order(), mode))),
     ("pipelines", pipelines),
+    ("search", |graph, config, _| search(graph, config)),
     ("reorder_for_peak_memory", |graph, _, mode| {
         outcome(graph, &model::reorder_for_peak_memory(graph, &graph.order(), 0, mode).order)
     }),
@@ -55,15 +57,51 @@ pub(super) fn answer(line: &[u8], keys: &Keys, mode: Mode) -> Result<Answer, Cas
 
 /// Several passes in a row.
 fn pipelines(graph: &Graph, config: &Config, mode: Mode) -> Value {
+    let named = in_a_row(graph, config, mode).map(|(name, order)| (name.to_string(), outcome(graph, &order)));
+    Value::Object(named.into_iter().collect())
+}
+
+fn in_a_row(graph: &Graph, config: &Config, mode: Mode) -> [(&'static str, Vec<NodeId>); 3] {
     let reorder =
         |order| model::reorder_communication_preserving_peak_memory(graph, order, config, mode).order;
     let sink = |order| model::sink_waits_iterative(graph, order, config, mode).order;
     let greedy = model::raise_comms(graph, &model::sink_waits(graph, &graph.order(), mode), mode);
-    json!({
-        "recommended": outcome(graph, &reorder(sink(reorder(graph.order())))),
-        "sink_then_reorder": outcome(graph, &reorder(sink(graph.order()))),
-        "greedy_then_reorder": outcome(graph, &reorder(greedy)),
-    })
+    [
+        ("recommended", reorder(sink(reorder(graph.order())))),
+        ("sink_then_reorder", reorder(sink(graph.order()))),
+        ("greedy_then_reorder", reorder(greedy)),
+    ]
+}
+
+/// Our own order, with no more bytes than the best one that the reference's passes find.
+fn search(graph: &Graph, config: &Config) -> Value {
+    let reference = orders(graph, config, Mode::Reference);
+    let makespan = |order: &Vec<NodeId>| graph.simulate(order).makespan;
+    let shortest = reference.iter().map(makespan).fold(f64::INFINITY, f64::min);
+    let best = reference.iter().filter(|order| makespan(order) <= shortest);
+    let limit = best.map(|order| graph.memory(order).peak).min();
+    let seeds = [reference.clone(), orders(graph, config, Mode::Fixed)].concat();
+    let found = improve_freely(graph, limit, &seeds);
+    let mut value = outcome(graph, &found.order);
+    value["peak_limit"] = json!(limit);
+    value["lower_bound_ns"] = found.lower_bound.into();
+    value
+}
+
+/// What every pass makes of a list.
+fn orders(graph: &Graph, config: &Config, mode: Mode) -> Vec<Vec<NodeId>> {
+    let initial = graph.order();
+    let mut orders = vec![
+        model::sink_waits(graph, &initial, mode),
+        model::raise_comms(graph, &initial, mode),
+        model::reorder_compute_for_overlap(graph, &initial, mode),
+        model::reorder_communication_preserving_peak_memory(graph, graph.order(), config, mode).order,
+        model::sink_waits_iterative(graph, graph.order(), config, mode).order,
+        model::simple_overlap(graph, graph.order(), mode),
+        initial,
+    ];
+    orders.extend(in_a_row(graph, config, mode).map(|(_, order)| order));
+    orders
 }
 
 /// What an iterative pass gives, with what it did to each node.

@@ -10,7 +10,10 @@
 mod late;
 mod pipeline;
 mod queue;
+mod searched;
 mod transfers;
+
+pub(crate) use searched::searched;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,0 +1,185 @@
+//! Transfers beside computing: the same bits, memory as predicted, steps about as long as predicted.
+
+use phalanx::ir::graph::Graph;
+use phalanx::models::ModelConfig;
+use phalanx::overlap::Overview;
+use phalanx::pipeline::{self, CompileError, Overlap, Settings};
+use phalanx::{Door, Goal, Leaves, Optimizer, PlanChoice, Program, Recompute, Trainer};
+
+const BATCH: usize = 8;
+const TIME: usize = 16;
+
+fn model() -> Graph {
+    let config = ModelConfig::preset("gpt2", "nano").expect("the preset exists").with_dropout(0.1);
+    config.training_graph(BATCH, TIME).expect("the sizes are legal")
+}
+
+fn settings(model: &Graph, plan: &str, devices: usize, microbatches: Option<usize>) -> Settings {
+    let choice = PlanChoice { plan: Some(plan.into()), devices: Some(devices), microbatches };
+    let plan = choice.resolve(model).expect("the plan suits the model");
+    let leaves = Leaves { batch: 8, feature: 8, sequence: 8 };
+    let optimizer = Optimizer { clip: Some(0.5), ..Optimizer::adamw(0.1) };
+    Settings { plan, leaves, cores: 1, seed: 5, ..Settings::new(Goal::Train(optimizer)) }
+}
+
+/// The hash of the weights after some steps, two of them in flight.
+fn hash(model: &Graph, settings: &Settings) -> u128 {
+    let mut trainer = Trainer::with_settings(model, settings).expect("the model compiles");
+    let tokens: Vec<i64> = (0..(BATCH * TIME) as i64).map(|i| i * 7 % 256).collect();
+    let mut before = None;
+    for step in 0..4 {
+        let targets: Vec<i64> = (0..(BATCH * TIME) as i64).map(|i| (i * 11 + step) % 256).collect();
+        trainer.session_mut().feed("tokens", &tokens).expect("the port is there");
+        trainer.session_mut().feed("targets", &targets).expect("the port is there");
+        let run = trainer.launch(3e-3).expect("the step is launched");
+        if let Some(before) = before.replace(run) {
+            trainer.wait(before).expect("the step runs");
+        }
+    }
+    trainer.session().weights_hash().expect("the weights can be read")
+}
+
+const PLANS: [(&str, usize, Option<usize>); 9] = [
+    ("dp", 2, None),
+    ("dp", 4, Some(2)),
+    ("fsdp", 4, None),
+    ("fsdp", 2, Some(2)),
+    ("zero1", 4, None),
+    ("tp", 2, Some(2)),
+    ("sp", 4, None),
+    ("dp2-tp2", 4, None),
+    ("tp2-pp2", 4, None),
+];
+
+/// A network so slow that transfers are longer than tasks, and still quick to test.
+fn link() -> phalanx::Link {
+    "20us,2GB".parse().expect("a link")
+}
+
+#[test]
+fn overlap_changes_no_bits() {
+    let model = model();
+    let one = hash(&model, &settings(&model, "one", 1, None));
+    for (plan, devices, microbatches) in PLANS {
+        let base = settings(&model, plan, devices, microbatches);
+        let on = Settings { overlap: Overlap::On, ..base.clone() };
+        let linked = Settings { link: Some(link()), ..base.clone() };
+        let stepped = Settings { door: Door::Stepped(3), ..on.clone() };
+        let tight = Settings { recompute: Recompute::Full, ..linked.clone() };
+        for (name, settings) in [("on", on), ("linked", linked), ("stepped", stepped), ("recomputed", tight)]
+        {
+            assert_eq!(hash(&model, &settings), one, "{plan} on {devices} devices, {name}");
+        }
+    }
+}
+
+/// The end of the last byte that an operation or the host touches in each arena.
+fn touched(program: &Program) -> Vec<u64> {
+    let mut ends = vec![0; program.lanes().len()];
+    for operation in program.operations() {
+        let slices = program.slices(&operation.reads).iter().chain(program.slices(&operation.writes));
+        for slice in slices.chain([&operation.scratch]) {
+            ends[slice.lane as usize] = slice.end().max(ends[slice.lane as usize]);
+        }
+    }
+    for tile in program.ports().iter().flat_map(|port| &port.tiles) {
+        ends[tile.slice.lane as usize] = tile.slice.end().max(ends[tile.slice.lane as usize]);
+    }
+    ends.truncate(program.homes().count());
+    ends
+}
+
+/// What a run touches ends where its arena ends, on every device, and the arena is what the schedule says.
+#[test]
+fn the_high_water_mark_is_the_predicted_peak() {
+    let model = model();
+    for (plan, devices, microbatches) in PLANS {
+        for link in [None, Some(link())] {
+            let settings = Settings { link, ..settings(&model, plan, devices, microbatches) };
+            let layout = pipeline::lay_out(&model, &settings, |_, _| ()).expect("the model compiles");
+            let program = pipeline::freeze(&layout, &settings).expect("the program is sound");
+            let predicted: Vec<u64> = layout.schedule.devices().iter().map(|lane| lane.peak).collect();
+            let touched: Vec<u64> = touched(&program).iter().map(|end| end.next_multiple_of(64)).collect();
+            assert_eq!(touched, predicted, "{plan}");
+            let trainer = Trainer::with_settings(&model, &settings).expect("the model compiles");
+            let arenas: Vec<u64> = trainer.session().device_bytes().iter().map(|&b| b as u64).collect();
+            assert_eq!(arenas, predicted, "{plan}");
+        }
+    }
+}
+
+/// Arenas are hardly larger than what is alive at once.
+#[test]
+fn arenas_are_packed_within_three_percent() {
+    let mut worst = (0.0_f64, String::new());
+    for (family, size, batch) in
+        [("gpt2", "nano", 16), ("gpt2", "small", 8), ("llama", "nano", 16), ("llama", "tiny", 8)]
+    {
+        let config = ModelConfig::preset(family, size).expect("the preset exists");
+        let model = config.training_graph(batch, 64).expect("the sizes are legal");
+        for (plan, devices, microbatches) in [("one", 1, None)].into_iter().chain(PLANS) {
+            for (link, recompute) in
+                [(None, Recompute::None), (Some(link()), Recompute::None), (None, Recompute::Full)]
+            {
+                let settings = Settings { link, recompute, ..settings(&model, plan, devices, microbatches) };
+                let Ok(layout) = pipeline::lay_out(&model, &settings, |_, _| ()) else { continue };
+                for lane in layout.schedule.devices() {
+                    let ratio = lane.peak as f64 / lane.live as f64;
+                    if ratio > worst.0 {
+                        worst =
+                            (ratio, format!("{family} {size} {plan} {microbatches:?} {link:?} {recompute}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(worst.0 > 0.0 && worst.0 <= 1.03, "{worst:?}");
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_the_tensors_to_blame() {
+    let model = model();
+    let base = settings(&model, "fsdp", 2, None);
+    let peak = |settings: &Settings| {
+        pipeline::lay_out(&model, settings, |_, _| ()).map(|layout| layout.schedule.peak())
+    };
+    let none = Settings { recompute: Recompute::None, ..base.clone() };
+    let full = Settings { recompute: Recompute::Full, ..base.clone() };
+    let (most, least) = (peak(&none).expect("it compiles"), peak(&full).expect("it compiles"));
+    assert!(least < most, "{least} {most}");
+    // Between the two, as little is computed again as suffices.
+    let budget = (most + least) / 2;
+    let some = peak(&Settings { memory: Some(budget), ..base.clone() }).expect("it fits");
+    assert!(some <= budget, "{some} {budget}");
+    for (settings, need) in [(none, most), (base, least)] {
+        let error = peak(&Settings { memory: Some(least / 2), ..settings }).expect_err("it does not fit");
+        let CompileError::OverBudget(over) = error else { panic!("{error}") };
+        assert_eq!((over.need, over.budget), (need, least / 2));
+        assert!(over.alive.is_sorted_by(|a, b| a.2 >= b.2) && over.alive.len() > 3);
+        assert!(over.alive.iter().map(|entry| entry.2).sum::<u64>() <= over.need);
+        let text = over.to_string();
+        assert!(text.contains(&over.alive[0].0) && text.contains("--recompute full"), "{text}");
+    }
+}
+
+/// The scheduler hides what it can, and never makes a step longer.
+#[test]
+fn overlap_is_predicted_to_pay() {
+    let model = model();
+    for (plan, devices, microbatches) in PLANS {
+        let settings = Settings { link: Some(link()), ..settings(&model, plan, devices, microbatches) };
+        let overview = Overview::new(&model, &settings).expect("the model compiles");
+        let (before, after) = overview.totals();
+        assert!(after.step <= before.step && after.exposed <= before.exposed, "{plan}: {before:?} {after:?}");
+        assert!(after.lower_bound <= after.step, "{plan}: {after:?}");
+        for row in overview.transfers() {
+            assert!(row.hidden <= row.time, "{plan}: {row:?}");
+        }
+        let report = overview.report("t", None);
+        let spans: usize = report.timelines[0].lanes.iter().map(|lane| lane.spans.len()).sum();
+        assert!(spans > 100 && report.memory.len() == devices, "{plan}");
+        for curve in &report.memory {
+            assert!(curve.peak <= after.peak, "{plan}: what is alive fits the arena");
+        }
+    }
+}
