@@ -1,6 +1,7 @@
 //! `phalanx bench`: how fast this machine multiplies, trains, compiles, runs small tasks and copies.
 
 mod copies;
+mod overlap;
 mod tasks;
 
 use std::process::ExitCode;
@@ -16,9 +17,10 @@ use crate::failure::Failure;
 use crate::step::at_least_one;
 use crate::{flags, output};
 use copies::CopiesArgs;
+use overlap::OverlapArgs;
 use tasks::TasksArgs;
 
-/// Measure matrix products, training steps, the compiler, small tasks or copies.
+/// Measure matrix products, training steps, the compiler, small tasks, copies or hidden communication.
 #[derive(Subcommand)]
 pub enum Command {
     Gemm(GemmArgs),
@@ -26,6 +28,7 @@ pub enum Command {
     Compile(CompileArgs),
     Tasks(TasksArgs),
     Copies(CopiesArgs),
+    Overlap(Box<OverlapArgs>),
 }
 
 /// Time the compiler, from a GPT-2's graph to the program of all devices, on one core.
@@ -121,6 +124,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Compile(args) => compile(&args)?,
         Command::Tasks(args) => tasks::run(&args)?,
         Command::Copies(args) => copies::run(&args)?,
+        Command::Overlap(args) => overlap::run(&args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,5 @@
 //! Measurements: the machine's peak, our matrix product against OpenBLAS, whole training steps, the compiler, graphs of
-//! small tasks, and copies against `memcpy`.
+//! small tasks, copies against `memcpy`, and hidden communication against what is predicted.
 //!
 //! Everything is measured in this process with the wall clock; on a machine with other load, best times say more than
 //! means.
@@ -7,6 +7,7 @@
 mod compile;
 mod copies;
 mod gemm;
+mod overlap;
 pub mod tasks;
 mod train;
 
@@ -15,6 +16,7 @@ pub use copies::{
     CopiesBench, CopiesError, CopyResult, CopyShape, REPLAYED_SIZES, ReplayedCopies, copy_sizes,
 };
 pub use gemm::{GemmBench, GemmResult, Shape, gemm, shapes};
+pub use overlap::{OverlapResult, overlap};
 pub use train::{KernelTime, TrainBench, TrainResult, train};
 
 use std::hint::black_box;

@@ -86,17 +86,17 @@ impl std::fmt::Display for OverBudget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let OverBudget { device, need, budget, alive } = self;
         write!(f, "{device} needs {} of memory, but it may have {}. ", size(*need), size(*budget))?;
-        write!(f, "Largest at its fullest moment:")?;
-        for (name, kind, bytes) in alive.iter().take(NAMED) {
-            write!(f, "\n  {:>10}  {kind:16} {name}", size(*bytes))?;
-        }
+        let named = alive.iter().take(NAMED);
+        let mut largest: Vec<String> =
+            named.map(|(name, kind, bytes)| format!("{} {kind} {name}", size(*bytes))).collect();
         if alive.len() > NAMED {
             let rest: u64 = alive[NAMED..].iter().map(|entry| entry.2).sum();
-            write!(f, "\n  {:>10}  in {} others", size(rest), alive.len() - NAMED)?;
+            largest.push(format!("{} in {} others", size(rest), alive.len() - NAMED));
         }
+        write!(f, "Largest at its fullest moment: {}. ", largest.join(", "))?;
         write!(
             f,
-            "\nTo need less: more shards (--plan fsdp with more --devices), --recompute full, a smaller --batch or more \
+            "To need less: more shards (--plan fsdp with more --devices), --recompute full, a smaller --batch or more \
              parts of it (--accumulate), or no overlap (--overlap off)"
         )
     }

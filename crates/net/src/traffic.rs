@@ -81,14 +81,26 @@ mod tests {
     #[test]
     fn each_direction_carries_one_transfer_at_a_time() {
         let mut both_ways = traffic(2);
-        assert_eq!(both_ways.transfer(MS * 0, 0, &[part(1, 3)]), 4 * MS);
-        assert_eq!(both_ways.transfer(MS * 0, 1, &[part(0, 3)]), 4 * MS, "the other direction is free");
+        assert_eq!(both_ways.transfer(Duration::ZERO, 0, &[part(1, 3)]), 4 * MS);
+        assert_eq!(
+            both_ways.transfer(Duration::ZERO, 1, &[part(0, 3)]),
+            4 * MS,
+            "the other direction is free"
+        );
         let mut from_one = traffic(3);
-        assert_eq!(from_one.transfer(MS * 0, 1, &[part(0, 3)]), 4 * MS);
-        assert_eq!(from_one.transfer(MS * 0, 2, &[part(0, 3)]), 7 * MS, "device 0 sends one after the other");
+        assert_eq!(from_one.transfer(Duration::ZERO, 1, &[part(0, 3)]), 4 * MS);
+        assert_eq!(
+            from_one.transfer(Duration::ZERO, 2, &[part(0, 3)]),
+            7 * MS,
+            "device 0 sends one after the other"
+        );
         let mut to_one = traffic(3);
-        assert_eq!(to_one.transfer(MS * 0, 0, &[part(1, 2), part(2, 2)]), 5 * MS);
-        assert_eq!(to_one.transfer(MS * 0, 0, &[part(1, 2)]), 7 * MS, "device 0 gets one after the other");
+        assert_eq!(to_one.transfer(Duration::ZERO, 0, &[part(1, 2), part(2, 2)]), 5 * MS);
+        assert_eq!(
+            to_one.transfer(Duration::ZERO, 0, &[part(1, 2)]),
+            7 * MS,
+            "device 0 gets one after the other"
+        );
     }
 
     #[test]
@@ -96,7 +108,11 @@ mod tests {
         let mut all = traffic(4);
         let parts: Vec<_> = (0..4).map(|from| part(from, 1)).collect();
         for to in 0..4 {
-            assert_eq!(all.transfer(MS * 0, to, &parts), 4 * MS, "three from others, and the latency");
+            assert_eq!(
+                all.transfer(Duration::ZERO, to, &parts),
+                4 * MS,
+                "three from others, and the latency"
+            );
         }
     }
 }

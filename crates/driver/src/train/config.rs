@@ -428,7 +428,7 @@ fn bytes(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at(at);
     let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit)?;
     let bytes = number.trim().parse::<f64>().ok()? * factor;
-    (bytes >= 1.0 && bytes < 1e18).then_some(bytes as u64)
+    (1.0..1e18).contains(&bytes).then_some(bytes as u64)
 }
 
 fn set(size: &mut usize, given: Option<usize>) {

@@ -196,12 +196,16 @@ impl Run {
         Ok(hf::write_model(dir, &self.model, &weights)?)
     }
 
-    /// The last step as it was measured, beside what the scheduler predicts.
-    pub fn report(&self) -> Result<timeline::Report, Error> {
+    /// What the scheduler predicts of a step.
+    pub fn overview(&self) -> Result<Overview, Error> {
         let context = self.config.context_of(&self.model);
         let graph = self.model.training_graph(self.config.batch, context)?;
-        let overview = Overview::new(&graph, &self.settings)?;
-        Ok(overview.report("A step, predicted and measured", Some(&self.profile.last_run())))
+        Ok(Overview::new(&graph, &self.settings)?)
+    }
+
+    /// The last step as it was measured, beside what the scheduler predicts.
+    pub fn report(&self) -> Result<timeline::Report, Error> {
+        Ok(self.overview()?.report("A step, predicted and measured", Some(&self.profile.last_run())))
     }
 
     /// What the run has come to.
