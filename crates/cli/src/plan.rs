@@ -109,7 +109,7 @@ impl What {
             model.training_graph(config.batch, config.context_of(&model)).map_err(phalanx::Error::from)?;
         let mut settings = config.settings(&graph)?;
         self.costs.apply(&mut config)?;
-        if let Some(path) = config.costs.as_deref().filter(|_| settings.overlaps()) {
+        if let Some(path) = config.costs.as_deref().filter(|_| settings.needs_costs()) {
             costs::with_bar(|progress| settings.measure(&graph, path, progress))?;
         }
         Ok((graph, settings))

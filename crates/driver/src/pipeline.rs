@@ -116,6 +116,11 @@ impl Settings {
         Ok(())
     }
 
+    /// Whether times of kernels are of use: to schedule transfers, or to tell what a step with a link will take.
+    pub fn needs_costs(&self) -> bool {
+        self.overlaps() || self.link.is_some()
+    }
+
     /// Whether transfers may run beside computing.
     pub fn overlaps(&self) -> bool {
         match self.overlap {

@@ -94,7 +94,7 @@ impl Run {
         data.check(context)?;
         let graph = model.training_graph(config.batch, context)?;
         let mut settings = config.settings(&graph)?;
-        if let Some(path) = config.costs.as_deref().filter(|_| settings.overlaps()) {
+        if let Some(path) = config.costs.as_deref().filter(|_| settings.needs_costs()) {
             settings.measure(&graph, path, progress)?;
         }
         let mut trainer = Trainer::with_settings(&graph, &settings)?;
