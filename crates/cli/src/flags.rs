@@ -1,6 +1,6 @@
 //! Flags that set the fields of a training configuration: a flag wins over the file, the file over the default.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -131,21 +131,16 @@ pub struct PlanFlags {
 #[command(next_help_heading = "Devices")]
 pub struct CostFlags {
     /// Times of kernels by which transfers are scheduled: a file, to which what it lacks is added after measuring it, or
-    /// `modelled` for estimates; this machine's own file if absent
+    /// `modelled` for estimates; this machine's own file if absent, in $XDG_CACHE_HOME or ~/.cache
     #[arg(long, value_name = "FILE|modelled")]
     costs: Option<PathBuf>,
 }
 
 impl CostFlags {
-    /// Sets the field, where the file says nothing to this machine's own times.
-    pub fn apply(&self, config: &mut TrainConfig) -> Result<(), Failure> {
+    /// Sets the field, where nothing is said to this machine's own times; estimates if there is no place for these.
+    pub fn apply(&self, config: &mut TrainConfig) {
         let given = self.costs.clone().or(config.costs.take());
-        config.costs = match given {
-            Some(path) if path == Path::new("modelled") => None,
-            Some(path) => Some(path),
-            None => Some(costs::cache_file()?),
-        };
-        Ok(())
+        config.costs = given.or_else(|| costs::cache_file().ok());
     }
 }
 

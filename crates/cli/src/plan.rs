@@ -107,11 +107,8 @@ impl What {
         let model: ModelConfig = config.model(self.vocab).map_err(phalanx::Error::from)?;
         let graph =
             model.training_graph(config.batch, config.context_of(&model)).map_err(phalanx::Error::from)?;
-        let mut settings = config.settings(&graph)?;
-        self.costs.apply(&mut config)?;
-        if let Some(path) = config.costs.as_deref().filter(|_| settings.needs_costs()) {
-            costs::with_bar(|progress| settings.measure(&graph, path, progress))?;
-        }
+        self.costs.apply(&mut config);
+        let settings = costs::with_bar(|progress| config.measured_settings(&graph, progress))?;
         Ok((graph, settings))
     }
 }

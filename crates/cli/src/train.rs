@@ -84,7 +84,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     args.plan.apply(&mut config)?;
     config.immediate |= args.immediate;
     config.stepped = args.stepped.or(config.stepped);
-    args.costs.apply(&mut config)?;
+    args.costs.apply(&mut config);
     let mut run = costs::with_bar(|progress| Run::with_progress(config, progress))?;
     if let Some(dir) = &run.config().save {
         check_writable(dir)?;

@@ -50,7 +50,7 @@ pub fn run(args: &OverlapArgs) -> Result<(), Failure> {
     args.model.apply(&mut config);
     args.step.apply(&mut config);
     args.plan.apply(&mut config)?;
-    args.costs.apply(&mut config)?;
+    args.costs.apply(&mut config);
     config.steps = args.steps as u64;
     config.link.get_or_insert_with(|| "1ms,1Gbit".into());
     if config.plan.is_none() {

@@ -1,6 +1,7 @@
 //! What a training run is made of: the fields of a TOML file, each with a default.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +10,7 @@ use phalanx_net::{Link, LinkError};
 use phalanx_runtime::Door;
 
 use crate::choice::PlanChoice;
+use crate::costs::Book;
 use crate::models::{ModelConfig, PresetError};
 use crate::pipeline::{DEFAULT_LEAVES, Overlap, Settings};
 use crate::{Decays, Error, Goal, LearningRate, Leaves, Optimizer, Recompute, Rule};
@@ -144,8 +146,8 @@ pub struct TrainConfig {
     pub memory: Option<String>,
     /// Which activations are computed again instead of kept: `none`, `full`, or `auto`: as few as make `memory` suffice.
     pub recompute: Recompute,
-    /// File of measured times of kernels, by which transfers are scheduled; what it lacks is measured and added.
-    /// Estimates if absent.
+    /// File of measured times of kernels, by which transfers are scheduled; what it lacks is measured and added when a run
+    /// or `plan` needs it. Estimates if absent or `modelled`.
     pub costs: Option<PathBuf>,
     /// Leaves of sums over rows.
     pub leaves_batch: usize,
@@ -280,7 +282,7 @@ impl TrainConfig {
             microbatches: (self.accumulate > 1).then_some(self.accumulate),
         };
         let plan = choice.resolve(model)?;
-        Ok(Settings {
+        let mut settings = Settings {
             leaves: self.leaves(),
             seed: self.seed,
             cores: self.device_cores(plan.mesh.devices()),
@@ -292,7 +294,29 @@ impl TrainConfig {
             recompute: self.recompute,
             plan,
             ..Settings::new(Goal::Train(self.optimizer()?))
-        })
+        };
+        if let Some(path) = self.costs_file().filter(|path| settings.needs_costs() && path.exists()) {
+            settings.book = Some(Arc::new(Book::read(path)?));
+        }
+        Ok(settings)
+    }
+
+    /// The same, with times of kernels from the file `costs`, where they are of use: what it lacks is measured and added.
+    /// `progress` is told how many kernels are done, of how many, and which is next.
+    pub fn measured_settings(
+        &self,
+        model: &Graph,
+        progress: &mut dyn FnMut(usize, usize, &str),
+    ) -> Result<Settings, Error> {
+        let mut settings = self.settings(model)?;
+        if let Some(path) = self.costs_file().filter(|_| settings.needs_costs()) {
+            settings.measure(model, path, progress)?;
+        }
+        Ok(settings)
+    }
+
+    fn costs_file(&self) -> Option<&Path> {
+        self.costs.as_deref().filter(|path| *path != Path::new("modelled"))
     }
 
     fn link(&self) -> Result<Option<Link>, ConfigError> {

@@ -93,10 +93,7 @@ impl Run {
         let context = config.context_of(&model);
         data.check(context)?;
         let graph = model.training_graph(config.batch, context)?;
-        let mut settings = config.settings(&graph)?;
-        if let Some(path) = config.costs.as_deref().filter(|_| settings.needs_costs()) {
-            settings.measure(&graph, path, progress)?;
-        }
+        let settings = config.measured_settings(&graph, progress)?;
         let mut trainer = Trainer::with_settings(&graph, &settings)?;
         let size = config.batch * context;
         let rate = config.learning_rate();
