@@ -6,6 +6,7 @@ use phalanx_ir::graph::ValueId;
 use phalanx_ir::parallel::{DeviceId, ParallelGraph};
 use phalanx_ir::tasks::{BufferId, MoveKind, Role, TaskGraph, TaskOp};
 use phalanx_ir::{Id, Op, OpError};
+use phalanx_schedule::overlap::Choice;
 use phalanx_schedule::{Lane, LaneKind, Schedule};
 use serde::Serialize;
 
@@ -17,6 +18,8 @@ pub struct Layout {
     pub tasks: TaskGraph,
     /// Their order and memory.
     pub schedule: Schedule,
+    /// Where transfers may run beside computing: what the schedule was chosen from.
+    pub choice: Option<Box<Choice>>,
 }
 
 /// A tensor and where its parts lie.

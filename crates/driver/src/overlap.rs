@@ -33,11 +33,11 @@ const STEADY: Runs = Runs { count: 6, depth: 2 };
 impl Overview {
     /// Compiles a model and weighs its schedules.
     pub fn new(model: &Graph, settings: &Settings) -> Result<Overview, CompileError> {
-        let layout = lay_out(model, settings, |_, _| ())?;
-        let mut choice = choose(&layout.tasks, settings);
-        if !settings.overlaps() {
-            choice.best = None;
-        }
+        let mut layout = lay_out(model, settings, |_, _| ())?;
+        let choice = layout
+            .choice
+            .take()
+            .map_or_else(|| Choice { best: None, ..choose(&layout.tasks, settings) }, |choice| *choice);
         let costs = settings.costs(&layout.tasks);
         let step = |candidate: &Candidate| -> Result<u64, CompileError> {
             let program = emit(&layout.tasks, &candidate.schedule, settings.cores)?;

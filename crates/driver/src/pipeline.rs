@@ -211,7 +211,10 @@ fn recomputed(tasks: TaskGraph, settings: &Settings) -> TaskGraph {
         (Recompute::Auto, Some(budget)) => {
             let costs = settings.costs(&tasks);
             let mut peaks = |tasks: &TaskGraph| {
-                let schedule = best_schedule(tasks, settings);
+                let schedule = match settings.overlaps() {
+                    true => choose(tasks, settings).into_chosen().schedule,
+                    false => plain_schedule(tasks, settings),
+                };
                 let peak = |lane: &Lane| Peak { device: lane.device, bytes: lane.peak, budget };
                 schedule.devices().iter().map(peak).collect()
             };
@@ -229,15 +232,17 @@ pub fn schedule_tasks(
     tasks: TaskGraph,
     settings: &Settings,
 ) -> Result<Layout, CompileError> {
-    let schedule = best_schedule(&tasks, settings);
+    let choice = settings.overlaps().then(|| Box::new(choose(&tasks, settings)));
+    let schedule = match &choice {
+        Some(choice) => choice.chosen().schedule.clone(),
+        None => plain_schedule(&tasks, settings),
+    };
     schedule.verify(&tasks).map_err(CompileError::Schedule)?;
-    Ok(Layout { parallel, tasks, schedule })
+    Ok(Layout { parallel, tasks, schedule, choice })
 }
 
-fn best_schedule(tasks: &TaskGraph, settings: &Settings) -> Schedule {
-    if settings.overlaps() {
-        return choose(tasks, settings).into_chosen().schedule;
-    }
+/// The schedule in which every device does one thing at a time.
+fn plain_schedule(tasks: &TaskGraph, settings: &Settings) -> Schedule {
     let workspace = |task| workspace(tasks, task, settings.cores);
     schedule_in(tasks, &settings.costs(tasks), Style::default(), workspace)
 }
@@ -259,19 +264,19 @@ fn best_buckets(parallel: &ParallelGraph, settings: &Settings) -> Result<BucketS
     let mut best: Option<(BucketSizes, Totals)> = None;
     for buckets in bucket_sizes(link) {
         let tasks = lower(parallel, &lower_options(settings, buckets), |_, _| ())?;
+        if tasks.tasks.len() > FEW {
+            return Ok(buckets);
+        }
         let totals = choose(&tasks, settings).chosen().totals;
         if best.as_ref().is_none_or(|(_, best)| totals.is_better(best, settings.memory)) {
             best = Some((buckets, totals));
-        }
-        if tasks.tasks.len() > FEW {
-            break;
         }
     }
     Ok(best.map_or_else(BucketSizes::default, |(buckets, _)| buckets))
 }
 
-/// Tasks up to which several sizes of buckets are tried.
-const FEW: usize = 100_000;
+/// Tasks up to which several sizes of buckets are tried; with more, the first of them is taken.
+const FEW: usize = 20_000;
 
 /// Sizes to try. Below latency times bandwidth a movement takes longer for its latency than for its bytes.
 fn bucket_sizes(link: Link) -> impl Iterator<Item = BucketSizes> {

@@ -187,6 +187,8 @@ fn overlap_is_predicted_to_pay() {
         for row in overview.transfers() {
             assert!(row.hidden <= row.time, "{plan}: {row:?}");
         }
+        let hash = || pipeline::compile(&model, &settings).expect("the model compiles").hash();
+        assert_eq!(hash(), hash(), "{plan}: the same costs give the same program");
         let report = overview.report("t", None);
         let spans: usize = report.timelines[0].lanes.iter().map(|lane| lane.spans.len()).sum();
         assert!(spans > 100 && report.memory.len() == devices, "{plan}");

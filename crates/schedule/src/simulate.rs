@@ -197,12 +197,12 @@ impl<'a> Simulation<'a> {
     fn complete(&mut self) {
         let Some(Reverse((end, node))) = self.running.pop() else { return };
         let (run, step) = ((node / self.steps()) as usize, node % self.steps());
-        for (waiter, is_carried) in std::mem::take(&mut self.waiters[step as usize]) {
+        for at in 0..self.waiters[step as usize].len() {
+            let (waiter, is_carried) = self.waiters[step as usize][at];
             let run = run + usize::from(is_carried);
             if run < self.runs.count {
                 self.arrive(run as u32 * self.steps() + waiter, end);
             }
-            self.waiters[step as usize].push((waiter, is_carried));
         }
         self.left[run] -= 1;
         let next = run + self.runs.depth;

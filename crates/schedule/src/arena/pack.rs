@@ -29,12 +29,12 @@ pub(super) fn pack(spans: &[Span], problems: usize) -> Layout {
     if quick.peak == most_live(spans) || steps > BUDGET / problems.max(1) as u64 {
         return quick;
     }
-    let searched = search(spans);
+    let searched = search(spans, problems.max(1) as u64);
     if searched.peak < quick.peak { searched } else { quick }
 }
 
 /// Tries all orders, each with and without moving what lives all the time to the bottom, until nothing is left to gain.
-fn search(spans: &[Span]) -> Layout {
+fn search(spans: &[Span], problems: u64) -> Layout {
     let live = most_live(spans);
     let whole = whole_life(spans);
     let is_whole = |&index: &usize| (spans[index].first, spans[index].last) == whole;
@@ -53,7 +53,7 @@ fn search(spans: &[Span]) -> Layout {
         }
     }
     found.sort_by_key(|(layout, _)| layout.peak);
-    let mut repairs = REPAIRS.min(REPAIR_BUDGET / (spans.len() as u64).pow(2).max(1));
+    let mut repairs = REPAIRS.min(REPAIR_BUDGET / problems / (spans.len() as u64).pow(2).max(1));
     let mut best = Layout { peak: u64::MAX, ..Layout::default() };
     for (layout, sequence) in found {
         // The better a sequence begins, the longer it is repaired.
@@ -70,9 +70,10 @@ fn search(spans: &[Span]) -> Layout {
 /// A layout this close to the lower bound is not repaired, in thousandths.
 const CLOSE: u64 = 1015;
 
-/// How often a layout is repaired, and how many comparisons of two spans that may take: a fraction of a second.
+/// How often a layout is repaired, and how many comparisons of two spans that may take for all problems: a fraction of a
+/// second.
 const REPAIRS: u64 = 500;
-const REPAIR_BUDGET: u64 = 500_000_000;
+const REPAIR_BUDGET: u64 = 300_000_000;
 
 fn is_close(peak: u64, live: u64) -> bool {
     peak <= live.saturating_mul(CLOSE) / 1000
