@@ -62,7 +62,10 @@ impl Choice {
 }
 
 /// How far transfers that need memory may be ahead, in the order tried: none for any number.
-const PREFETCH: [Option<u32>; 5] = [None, Some(1), Some(2), Some(4), Some(8)];
+const PREFETCH: [Option<u32>; 5] = [None, Some(2), Some(1), Some(4), Some(8)];
+
+/// Tasks above which only the first two of these are tried.
+const MANY: usize = 50_000;
 
 /// The most tasks of a graph that is searched.
 const SEARCHED: usize = 200_000;
@@ -86,7 +89,8 @@ pub fn choose(
     let candidate = |style| judge(style, schedule_in(tasks, costs, style, &workspace));
     let plain = candidate(Style::default());
     let mut best: Option<Candidate> = None;
-    for prefetch in PREFETCH {
+    let tried = if tasks.tasks.len() > MANY { 2 } else { PREFETCH.len() };
+    for &prefetch in &PREFETCH[..tried] {
         let next = candidate(Style { overlap: true, prefetch });
         // Without transfers that need memory all are alike.
         let same = best.as_ref().is_some_and(|best| best.schedule == next.schedule);
