@@ -109,8 +109,12 @@ pub(crate) fn lives(
         let now = moments[arena].at(tick);
         let bytes = aligned(workspace(id));
         if bytes > 0 {
-            // A task that is met a second time ends now; few of those need working memory.
-            match works.iter_mut().rev().find(|work| index.is_beside(index.lane(id)) && work.0 == id) {
+            // A task of a lane beside is met a second time when it ends; few of those need working memory.
+            let known = match index.is_beside(index.lane(id)) {
+                true => works.iter_mut().rev().find(|work| work.0 == id),
+                false => None,
+            };
+            match known {
                 Some((_, _, life)) => life.1 = now,
                 None => works.push((id, bytes, (now, now))),
             }
