@@ -35,7 +35,7 @@ fn every_method_keeps_what_lives_together_apart() {
             assert_sound("skyline", &spans, &skyline::pack(&spans, &sequence));
             assert_sound("lowest fit", &spans, &lowest_fit(&spans, &sequence));
         }
-        let best = search(&spans);
+        let best = search(&spans, 1);
         assert_sound("search", &spans, &best);
         assert!(KEYS.iter().all(|&key| best.peak <= lowest_fit(&spans, &sorted(&spans, key)).peak));
         assert!(best.peak >= most_live(&spans));
