@@ -58,8 +58,9 @@ impl FromStr for Link {
             .ok()
             .filter(|latency| latency.as_secs() < 3600)
             .ok_or_else(|| fail("the latency is an hour or more".into()))?;
-        if !(rate >= 1.0 && rate.is_finite()) {
-            return Err(fail("the bandwidth is less than a byte per second".into()));
+        // Slower, the bytes of a large step would take more nanoseconds than 64 bits count.
+        if !(rate >= 1e3 && rate.is_finite()) {
+            return Err(fail("the bandwidth is less than 1kB per second".into()));
         }
         Ok(Link { latency, bytes_per_second: rate })
     }
@@ -122,7 +123,7 @@ mod tests {
             ("1,1Gbit", "`1` needs a unit of ns, us, ms, s"),
             ("1ms,1", "`1` needs a unit of kbit, Mbit, Gbit, Tbit, kB, MB, GB, TB"),
             ("-1ms,1Gbit", "`-1` is not a number of at least 0"),
-            ("1ms,0Gbit", "the bandwidth is less than a byte per second"),
+            ("1ms,0Gbit", "the bandwidth is less than 1kB per second"),
             ("4000s,1Gbit", "the latency is an hour or more"),
             ("xms,1Gbit", "`xms` needs a unit of ns, us, ms, s"),
         ] {
