@@ -20,7 +20,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that may contain unsafe code.
-const UNSAFE: &[&str] = &["runtime", "kernels"];
+const UNSAFE: &[&str] = &["runtime", "kernels", "net"];
 
 /// Lines above which a file must say in its head why it is long.
 const LONG: usize = 600;

@@ -1,0 +1,142 @@
+//! Processes that work together, the *ranks* of a job, and what moves between them.
+//!
+//! A [`Network`] is one rank's view of the job. Two kinds of things go over it. *Transfers* are set up once and started
+//! again and again: each moves bytes from memory of one rank straight into memory of another, and whoever started it is
+//! told when it is complete. *Agreements* are small: all ranks make the same calls in the same order, one at a time.
+//!
+//! Nothing moves by itself: a thread of the network's own drives it, and so does every thread that waits in it.
+
+use std::sync::Arc;
+
+/// Dimensions of a [`Region`].
+pub const MAX_DIMS: usize = 6;
+
+/// Why ranks cannot talk.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NetError {
+    /// There is no library to talk with.
+    #[error("{0}")]
+    Library(String),
+    /// The library refuses a call.
+    #[error("rank {rank}: {call} failed: {why}")]
+    Call {
+        /// Who called.
+        rank: u32,
+        /// Which function.
+        call: &'static str,
+        /// What it says.
+        why: String,
+    },
+    /// Ranks do not fit together.
+    #[error("rank {rank}: {problem}")]
+    Mismatch {
+        /// Who noticed.
+        rank: u32,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// Bytes in memory: runs of contiguous bytes in a grid, in row-major order. The memory belongs to whoever made it.
+#[derive(Clone, Debug)]
+pub struct Region {
+    /// The first byte of the first run.
+    pub start: *mut u8,
+    /// Bytes of a run.
+    pub run: usize,
+    /// How many runs along each dimension and how many bytes from one to the next, outermost first; at most [`MAX_DIMS`].
+    pub grid: Vec<(usize, usize)>,
+}
+
+// SAFETY: a region is an address and sizes; whoever follows the address answers for it.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// All bytes it has.
+    pub fn bytes(&self) -> usize {
+        self.run * self.grid.iter().map(|(count, _)| count).product::<usize>()
+    }
+}
+
+/// Which way a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From this rank to the peer.
+    Send,
+    /// From the peer to this rank.
+    Receive,
+}
+
+/// One end of a message between two ranks. Both ends have the same tag and the same number of bytes; the regions may have
+/// different grids.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// Which end this is.
+    pub way: Way,
+    /// The other rank.
+    pub peer: u32,
+    /// What tells it from all other messages from the one rank to the other, of all batches that are connected at the
+    /// same time.
+    pub tag: u32,
+    /// What is sent, or where it goes.
+    pub region: Region,
+}
+
+/// Is told of every batch that is complete, by its number: on the thread that drives, so it must be quick. An error names
+/// what happened; the batch will never be complete then.
+pub type Done = Arc<dyn Fn(usize, Result<(), NetError>) + Send + Sync>;
+
+/// Messages that were set up.
+pub trait Transfers: Send + Sync {
+    /// Starts all messages of a batch, which is not under way. Returns at once.
+    ///
+    /// # Safety
+    /// Until the batch is complete, nobody writes what it sends and nobody touches what it receives into.
+    unsafe fn start(&self, batch: usize);
+}
+
+/// One rank's view of a job.
+pub trait Network: Send + Sync {
+    /// Which rank this is.
+    fn rank(&self) -> u32;
+
+    /// How many there are.
+    fn size(&self) -> u32;
+
+    /// What carries the bytes, for people: `threads`, or a library and its version.
+    fn carrier(&self) -> String;
+
+    /// Sets up batches of messages. All ranks call it together; messages meet their other ends by peer and tag. Dropping the
+    /// transfers, when no batch is under way, frees what belongs to them.
+    ///
+    /// # Safety
+    /// The memory of all regions outlives the transfers.
+    unsafe fn connect(&self, batches: Vec<Vec<Message>>, done: Done) -> Result<Box<dyn Transfers>, NetError>;
+
+    /// Waits until all ranks are here.
+    fn barrier(&self) -> Result<(), NetError>;
+
+    /// Makes `bytes` those of rank `root` everywhere.
+    fn broadcast(&self, root: u32, bytes: &mut Vec<u8>) -> Result<(), NetError>;
+
+    /// What every rank brings, in rank order.
+    fn all_gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, NetError>;
+
+    /// Brings bytes from one rank to another, which both call; other ranks may do something else. The sender's buffer is
+    /// read, the receiver's is written and has the right length.
+    fn carry(&self, from: u32, to: u32, bytes: &mut [u8]) -> Result<(), NetError>;
+
+    /// Drives the network on this thread until `until` says so.
+    fn drive(&self, until: &dyn Fn() -> bool);
+
+    /// Sends a text to all other ranks and waits for none of them.
+    fn alert(&self, text: &str);
+
+    /// From now on calls `hear` with every alert of another rank, on the thread that drives.
+    fn on_alert(&self, hear: Box<dyn Fn(u32, &str) + Send + Sync>);
+
+    /// Ends all ranks of the job at once.
+    fn abort(&self, code: i32) -> !;
+}
