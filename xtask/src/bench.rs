@@ -16,15 +16,14 @@ pub fn train(args: &[&str]) -> Result<(), String> {
     };
     cargo(&["build", "--release", "--quiet", "--package", "phalanx-cli"])?;
     let mut ratios = Vec::new();
-    for round in 1..=rounds {
-        let peer = rate(peer(threads, "best").args(peer_model))?;
-        let ours = rate(phalanx(threads).args(ours_model))?;
+    for round in 1..=rounds.max(1) {
+        let peer = rate(python("torch_gpt.py", threads, "best").args(peer_model))?;
+        let ours = rate(phalanx().args(["bench", "train", "--json", "--cores", threads]).args(ours_model))?;
         let ratio = ours / peer;
         println!("round {round}: phalanx {ours:.0} tokens/s, torch {peer:.0} tokens/s, ratio {ratio:.3}");
         ratios.push(ratio);
     }
-    ratios.sort_by(f64::total_cmp);
-    println!("median ratio {:.3} with {threads} thread(s)", ratios[ratios.len() / 2]);
+    println!("median ratio {:.3} with {threads} thread(s)", median(&ratios));
     Ok(())
 }
 
@@ -49,32 +48,43 @@ fn run_peers(name: &str, args: &[&str]) -> Result<(), String> {
     cargo(&all)
 }
 
-fn phalanx(threads: &str) -> Command {
-    let mut command = Command::new(root().join("target/release/phalanx"));
-    command.args(["bench", "train", "--json", "--cores", threads]);
-    command
+/// Our command, as `cargo build --release` leaves it.
+pub fn phalanx() -> Command {
+    Command::new(root().join("target/release/phalanx"))
 }
 
-fn peer(threads: &str, mode: &str) -> Command {
+/// A script of PyTorch in `benches/peers`.
+pub fn python(script: &str, threads: &str, mode: &str) -> Command {
     let mut command = Command::new("python3");
-    command.arg(root().join("benches/peers/torch_gpt.py"));
+    command.arg(root().join("benches/peers").join(script));
     command.args(["--threads", threads, "--mode", mode, "--json"]).env("OMP_NUM_THREADS", threads);
     command
 }
 
 /// Runs a command that prints a JSON object with `tokens_per_s` and takes that number out of it.
-fn rate(command: &mut Command) -> Result<f64, String> {
+pub fn rate(command: &mut Command) -> Result<f64, String> {
     let output = command.output().map_err(|error| format!("cannot run {command:?}: {error}"))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let number = text.split("\"tokens_per_s\":").nth(1).and_then(|rest| rest.split([',', '}']).next());
-    number.and_then(|number| number.trim().parse().ok()).ok_or_else(|| {
+    tokens_per_s(&String::from_utf8_lossy(&output.stdout)).ok_or_else(|| {
         let errors = String::from_utf8_lossy(&output.stderr);
         format!("{command:?} printed no tokens_per_s (is PyTorch installed? pip install torch)\n{errors}")
     })
 }
 
+/// The first number of this name in a text of JSON.
+pub fn tokens_per_s(text: &str) -> Option<f64> {
+    let number = text.split("\"tokens_per_s\":").nth(1)?.split([',', '}']).next()?;
+    number.trim().parse().ok()
+}
+
+/// The number in the middle; of an even count the higher one.
+pub fn median(numbers: &[f64]) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
 /// The value after `name`, if it is there.
-fn option<'a>(args: &[&'a str], name: &str) -> Result<Option<&'a str>, String> {
+pub fn option<'a>(args: &[&'a str], name: &str) -> Result<Option<&'a str>, String> {
     match args.iter().position(|arg| *arg == name) {
         None => Ok(None),
         Some(position) => args.get(position + 1).copied().map(Some).ok_or(format!("{name} needs a value")),

@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod ranks;
+mod setup;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -17,6 +19,7 @@ cargo xtask COMMAND
   tidy          rules about crates and files only
   bless         rewrite the expected texts of file tests, then show what changed with git diff
   bench train   `phalanx bench train` beside PyTorch, in alternating rounds [--threads N] [--rounds N] [--wide]
+  bench ranks   two processes of a core beside one and beside PyTorch's DDP and FSDP [--rounds N] [--mode eager] [--json]
   bench gemm    our matrix product beside the gemm crate and OpenBLAS [--threads N]
   bench tasks   small tasks beside Rayon, OpenMP, Taskflow and StarPU [--patterns a,b] [--widths 2,8] [--workers N] [--json]
 ";
@@ -25,13 +28,14 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match words[..] {
-        ["test"] => setup().and_then(|()| check()),
+        ["test"] => setup::setup().and_then(|()| check()),
         ["check"] => check(),
         ["loom"] => loom(),
         ["tsan"] => tsan(),
         ["tidy"] => tidy::tidy(&root()),
         ["bless"] => bless(),
         ["bench", "train", ..] => bench::train(&words[2..]),
+        ["bench", "ranks", ..] => ranks::ranks(&words[2..]),
         ["bench", "gemm", ..] => bench::gemm(&words[2..]),
         ["bench", "tasks", ..] => bench::tasks(&words[2..]),
         [] | ["help" | "--help" | "-h"] => {
@@ -52,30 +56,6 @@ fn main() -> ExitCode {
 /// The workspace's root directory.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, Path::to_path_buf)
-}
-
-/// Adds the toolchain components and programs that the checks need, if they are missing.
-fn setup() -> Result<(), String> {
-    for (tool, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {
-        if !works("cargo", &[tool, "--version"]) {
-            run("rustup", &["component", "add", component])?;
-        }
-    }
-    let browsers = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"];
-    if !browsers.iter().any(|browser| works(browser, &["--version"]))
-        && let Err(message) = install("chromium")
-    {
-        // Not everybody may install packages; the tests that need a browser say so themselves.
-        eprintln!("xtask: {message}");
-    }
-    Ok(())
-}
-
-/// Installs a package of Debian.
-fn install(package: &str) -> Result<(), String> {
-    let variables = [("DEBIAN_FRONTEND", "noninteractive")];
-    run_with("apt-get", &["update", "--quiet"], &variables)?;
-    run_with("apt-get", &["install", "--quiet", "--yes", "--no-install-recommends", package], &variables)
 }
 
 /// Whether a program is there and ends well.

@@ -2,12 +2,13 @@
 
 mod copies;
 mod overlap;
+mod ranks;
 mod tasks;
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use phalanx::bench::{self, COMPILE_SIZES, CompileBench, CompileResult};
+use phalanx::bench::{self, COMPILE_SIZES, CompileBench, CompileResult, Exchange};
 use phalanx::bench::{GemmBench, GemmResult, TrainBench, TrainResult};
 use phalanx::kernels::Team;
 use phalanx::kernels::peer::{OPEN_BLAS, OpenBlas};
@@ -18,9 +19,10 @@ use crate::step::at_least_one;
 use crate::{flags, output};
 use copies::CopiesArgs;
 use overlap::OverlapArgs;
+use ranks::RanksArgs;
 use tasks::TasksArgs;
 
-/// Measure matrix products, training steps, the compiler, small tasks, copies or hidden communication.
+/// Measure matrix products, training steps, the compiler, small tasks, copies, hidden communication or ranks.
 #[derive(Subcommand)]
 pub enum Command {
     Gemm(GemmArgs),
@@ -29,6 +31,9 @@ pub enum Command {
     Tasks(TasksArgs),
     Copies(CopiesArgs),
     Overlap(Box<OverlapArgs>),
+    Pingpong(RanksArgs),
+    Allreduce(RanksArgs),
+    Alltoall(RanksArgs),
 }
 
 /// Time the compiler, from a GPT-2's graph to the program of all devices, on one core.
@@ -125,6 +130,9 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Tasks(args) => tasks::run(&args)?,
         Command::Copies(args) => copies::run(&args)?,
         Command::Overlap(args) => overlap::run(&args)?,
+        Command::Pingpong(args) => return ranks::run(Exchange::PingPong, &args),
+        Command::Allreduce(args) => return ranks::run(Exchange::AllReduce, &args),
+        Command::Alltoall(args) => return ranks::run(Exchange::AllToAll, &args),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -21,13 +21,20 @@ pub enum Failure {
 impl Failure {
     /// Prints the error, if it is one, and gives the exit code.
     pub fn report(self) -> ExitCode {
-        let (message, code) = match self {
-            Failure::Input(message) => (message, 2),
-            Failure::Run(message) => (message, 1),
-            Failure::ClosedPipe => return ExitCode::SUCCESS,
-        };
-        eprintln!("error: {}", one_line(&message));
+        let Some((message, code)) = self.parts() else { return ExitCode::SUCCESS };
+        // In one piece: several ranks may report into the same stream at the same time.
+        let line = format!("error: {message}\n");
+        eprint!("{line}");
         ExitCode::from(code)
+    }
+
+    /// The error in one line and the exit code, if it is one.
+    pub fn parts(self) -> Option<(String, u8)> {
+        match self {
+            Failure::Input(message) => Some((one_line(&message), 2)),
+            Failure::Run(message) => Some((one_line(&message), 1)),
+            Failure::ClosedPipe => None,
+        }
     }
 }
 

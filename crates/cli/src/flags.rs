@@ -1,10 +1,11 @@
 //! Flags that set the fields of a training configuration: a flag wins over the file, the file over the default.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use phalanx::Recompute;
+use phalanx::job::Pin;
 use phalanx::pipeline::Overlap;
 use phalanx::train::{Bits, OptimizerKind, TrainConfig};
 
@@ -126,6 +127,27 @@ pub struct PlanFlags {
     leaves_sequence: Option<usize>,
 }
 
+/// How a job of several processes runs.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Ranks (under phalanx launch, mpirun or srun)")]
+pub struct RankFlags {
+    /// Devices of each rank; an even share of the plan's if absent
+    #[arg(long, value_name = "N", value_parser = devices)]
+    devices_per_rank: Option<usize>,
+    /// Whether threads of a rank are kept on its share of the host's cores: auto or off
+    #[arg(long, value_name = "MODE", value_parser = pins())]
+    pin: Option<Pin>,
+    /// Seconds after which a job in which no operation is completed says who waits for whom, and ends
+    #[arg(long, value_name = "N")]
+    stall_seconds: Option<u64>,
+    /// Write the proof that the ranks cannot deadlock; `phalanx verify` checks it
+    #[arg(long, value_name = "FILE")]
+    certificate: Option<PathBuf>,
+    /// A fire drill, to see how the job ends: a rank fails at a step. KIND is panic, nan, hang, stop or kill
+    #[arg(long, value_name = "KIND@RANK:STEP")]
+    drill: Option<String>,
+}
+
 /// By what transfers are scheduled.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Devices")]
@@ -169,6 +191,9 @@ pub struct RunFlags {
     /// Directory to write the trained model to, as transformers reads it
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
+    /// Directory in which every process writes a log of its steps: rank-0.jsonl, rank-1.jsonl, ...
+    #[arg(long, value_name = "DIR")]
+    log_dir: Option<PathBuf>,
 }
 
 /// The most devices a plan can have.
@@ -193,6 +218,13 @@ fn overlap() -> impl TypedValueParser<Value = Overlap> {
         "on" => Overlap::On,
         "off" => Overlap::Off,
         _ => Overlap::Auto,
+    })
+}
+
+fn pins() -> impl TypedValueParser<Value = Pin> {
+    PossibleValuesParser::new(["auto", "off"]).map(|name| match name.as_str() {
+        "off" => Pin::Off,
+        _ => Pin::Auto,
     })
 }
 
@@ -261,10 +293,26 @@ impl PlanFlags {
     }
 }
 
+impl RankFlags {
+    /// Sets the given fields.
+    pub fn apply(&self, config: &mut TrainConfig) {
+        set!(self, config: pin stall_seconds);
+        config.devices_per_rank = self.devices_per_rank.or(config.devices_per_rank);
+        if self.drill.is_some() {
+            config.drill.clone_from(&self.drill);
+        }
+    }
+
+    /// Where the proof goes.
+    pub fn certificate(&self) -> Option<&Path> {
+        self.certificate.as_deref()
+    }
+}
+
 impl RunFlags {
     /// Sets the given fields.
     pub fn apply(&self, config: &mut TrainConfig) {
-        set!(self, config: steps lr lr_floor warmup data tokenizer save);
+        set!(self, config: steps lr lr_floor warmup data tokenizer save log_dir);
     }
 }
 

@@ -11,6 +11,9 @@ mod explain;
 mod failure;
 mod flags;
 mod generate;
+mod job;
+mod launch;
+mod log;
 mod opt;
 mod output;
 mod overlap;
@@ -20,6 +23,7 @@ mod schedule;
 mod step;
 mod stop;
 mod train;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -38,6 +42,7 @@ Start here:
   phalanx train                      train a small GPT on embedded text, about a minute
   phalanx train --save out           the same, and keep the model
   phalanx generate --hf out --prompt 'the '
+  phalanx launch -n 2 -- train       two processes, on this machine or many; the same bits
   phalanx doctor                     check the kernels on this machine"
 )]
 struct Cli {
@@ -60,6 +65,8 @@ enum Command {
     Doctor(doctor::Args),
     Generate(generate::Args),
     Schedule(schedule::Args),
+    Launch(launch::Args),
+    Verify(verify::Args),
 }
 
 fn main() -> ExitCode {
@@ -87,5 +94,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Doctor(args) => doctor::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Schedule(args) => schedule::run(args),
+        Command::Launch(args) => launch::run(args),
+        Command::Verify(args) => verify::run(&args),
     }
 }

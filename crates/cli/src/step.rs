@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use phalanx::job::Connection;
 use phalanx::parity::{self, Request};
-use phalanx::train::{Run, TrainConfig};
+use phalanx::train::TrainConfig;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::flags::{ModelFlags, PlanFlags};
-use crate::output;
+use crate::flags::{ModelFlags, PlanFlags, RankFlags};
+use crate::{job, output};
 
 /// Run a few optimizer steps: to compare with PyTorch, or one plan with another.
 ///
@@ -67,6 +68,8 @@ pub struct Args {
     model: ModelFlags,
     #[command(flatten)]
     plan: PlanFlags,
+    #[command(flatten)]
+    ranks: RankFlags,
     /// Run every operation through the runtime's immediate door: the same bits, slower, for comparison and debugging
     #[arg(long)]
     immediate: bool,
@@ -89,10 +92,19 @@ struct Ending<'a> {
 
 /// Runs the steps, writes the tensors if there is a file for them, and prints the hash.
 pub fn run(args: Args) -> Result<ExitCode, Failure> {
+    let mut config = TrainConfig::default();
+    args.ranks.apply(&mut config);
+    job::run(config.stall_seconds, |connection| step(&args, connection))
+}
+
+fn step(args: &Args, connection: Option<&Connection>) -> Result<ExitCode, Failure> {
     let (losses, weights_hash) = match &args.hf {
-        Some(hf) => given(&args, hf)?,
-        None => fresh(&args)?,
+        Some(hf) => given(args, hf, connection)?,
+        None => fresh(args, connection)?,
     };
+    if connection.is_some_and(|connection| connection.network.rank() > 0) {
+        return Ok(ExitCode::SUCCESS);
+    }
     let out = args.out.as_deref();
     if args.json {
         output::json(&Ending { steps: args.steps, losses: &losses, weights_hash, out })?;
@@ -107,7 +119,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
 }
 
 /// Steps from given weights on a given batch.
-fn given(args: &Args, hf: &Path) -> Result<(Vec<f32>, String), Failure> {
+fn given(args: &Args, hf: &Path, connection: Option<&Connection>) -> Result<(Vec<f32>, String), Failure> {
     if args.model.has_size() {
         let hf = hf.display();
         return Err(Failure::Input(format!(
@@ -120,18 +132,25 @@ fn given(args: &Args, hf: &Path) -> Result<(Vec<f32>, String), Failure> {
     check_writable(out)?;
     let mut config = TrainConfig { accumulate: args.accumulate, ..TrainConfig::default() };
     args.plan.apply(&mut config)?;
+    args.ranks.apply(&mut config);
     config.immediate |= args.immediate;
     config.stepped = args.stepped.or(config.stepped);
     let Args { steps, lr, beta1, beta2, eps, weight_decay, .. } = *args;
+    if args.ranks.certificate().is_some() {
+        return Err(Failure::Input("--certificate goes with a fresh model: leave out --hf".into()));
+    }
     let (hf, batch) = (hf.to_path_buf(), batch.into());
+    let job = job::join(&mut config, connection)?;
     let request = Request { hf, batch, steps, lr, beta1, beta2, eps, weight_decay, config };
-    let outcome = parity::run(&request)?;
-    parity::write(out, outcome.tensors).map_err(|error| Failure::Run(error.to_string()))?;
+    let outcome = parity::run(&request, job.as_ref())?;
+    if job.is_none_or(|job| job.network.rank() == 0) {
+        parity::write(out, outcome.tensors).map_err(|error| Failure::Run(error.to_string()))?;
+    }
     Ok((outcome.losses, format!("{:032x}", outcome.weights_hash)))
 }
 
 /// Steps of a fresh model on the embedded text.
-fn fresh(args: &Args) -> Result<(Vec<f32>, String), Failure> {
+fn fresh(args: &Args, connection: Option<&Connection>) -> Result<(Vec<f32>, String), Failure> {
     let sequences = args.batch.as_deref().map_or(Ok(16), at_least_one);
     let batch = sequences.map_err(|error| Failure::Input(format!("--batch without --hf: {error}")))?;
     let Args { steps, lr, beta1, beta2, eps, weight_decay, clip, seed, accumulate, .. } = *args;
@@ -160,9 +179,11 @@ fn fresh(args: &Args) -> Result<(Vec<f32>, String), Failure> {
     };
     args.model.apply(&mut config);
     args.plan.apply(&mut config)?;
+    args.ranks.apply(&mut config);
     config.immediate |= args.immediate;
     config.stepped = args.stepped.or(config.stepped);
-    let mut run = Run::new(config)?;
+    let mut run = job::start(config, connection)?;
+    job::write_certificate(&run, args.ranks.certificate())?;
     while !run.is_done() {
         run.step()?;
     }

@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use phalanx::train::{Report, Run, Summary};
+use phalanx::job::Connection;
+use phalanx::train::{Report, Run, Summary, TrainConfig};
 use serde::Serialize;
 
-use crate::costs;
 use crate::failure::Failure;
-use crate::flags::{self, CostFlags, ModelFlags, PlanFlags, RunFlags, StepFlags};
+use crate::flags::{self, CostFlags, ModelFlags, PlanFlags, RankFlags, RunFlags, StepFlags};
+use crate::log::Log;
 use crate::overlap::Drawings;
-use crate::{output, plot, stop};
+use crate::{job, output, plot, stop};
 
 /// Train a language model from scratch.
 ///
@@ -26,6 +27,7 @@ Examples:
   phalanx train --model llama --size tiny --steps 1000 --data book.txt --save out
   phalanx train run.toml --lr 1e-3          # flags win over the file
   phalanx train --plan dp2-tp2 --devices 4  # four devices in this process, the same bits
+  phalanx launch -n 4 -- train --plan dp2-tp2   # four processes, the same bits
 A file has the flags' names with underscores, one a line:
   model = \"gpt2\"
   kv_heads = 2
@@ -44,6 +46,8 @@ pub struct Args {
     costs: CostFlags,
     #[command(flatten)]
     run: RunFlags,
+    #[command(flatten)]
+    ranks: RankFlags,
     /// Run every operation through the runtime's immediate door: the same bits, slower, for comparison and debugging
     #[arg(long)]
     immediate: bool,
@@ -75,7 +79,7 @@ struct LastLine<'a> {
     summary: &'a Ending<'a>,
 }
 
-/// Trains, saves and prints the summary.
+/// Trains, saves and prints the summary: alone, or as one rank of a job.
 pub fn run(args: Args) -> Result<ExitCode, Failure> {
     let mut config = flags::read(args.config.as_ref())?;
     args.model.apply(&mut config);
@@ -85,28 +89,54 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     config.immediate |= args.immediate;
     config.stepped = args.stepped.or(config.stepped);
     args.costs.apply(&mut config);
-    let mut run = costs::with_bar(|progress| Run::with_progress(config, progress))?;
-    if let Some(dir) = &run.config().save {
+    args.ranks.apply(&mut config);
+    job::run(config.stall_seconds, |connection| train(&args, config, connection))
+}
+
+fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> Result<ExitCode, Failure> {
+    let rank = connection.map_or(0, |connection| connection.network.rank());
+    let mut log = Log::open(config.log_dir.as_deref(), rank)?;
+    if let Some(dir) = config.save.as_ref().filter(|_| rank == 0) {
         check_writable(dir)?;
     }
     args.drawings.check()?;
+    let mut run = job::start(config, connection)?;
     stop::listen()?;
-    if !args.json {
+    job::write_certificate(&run, args.ranks.certificate())?;
+    let json = args.json;
+    if rank == 0 && !json {
         output::line(opening(&run))?;
+        job::describe(&run, connection)?;
     }
-    let trained = steps(&mut run, args.json);
+    let audience = if rank > 0 {
+        Audience::Nobody
+    } else if json {
+        Audience::Program
+    } else {
+        Audience::People
+    };
+    let trained = steps(&mut run, audience, &mut log);
     // A reader that closed the pipe has seen enough of the lines, but still wants the model.
     if let Err(Failure::Input(_) | Failure::Run(_)) = trained {
         return trained.map(|()| ExitCode::FAILURE);
     }
     if let Some(dir) = &run.config().save {
-        save(&run, dir)?;
+        save(&run, dir, rank == 0)?;
     }
     trained?;
-    if args.drawings.any() {
+    if args.drawings.any() && rank == 0 {
         args.drawings.write(&run.report()?)?;
     }
-    finish(&run, args.json)
+    finish(&run, audience, &mut log)
+}
+
+/// Who reads standard output.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Audience {
+    People,
+    Program,
+    /// It is not the first rank.
+    Nobody,
 }
 
 fn opening(run: &Run) -> String {
@@ -120,17 +150,19 @@ fn opening(run: &Run) -> String {
 }
 
 /// Steps until done or asked to stop, at least one, and reports each.
-fn steps(run: &mut Run, json: bool) -> Result<(), Failure> {
-    let bar = if json { ProgressBar::hidden() } else { bar(run) };
+fn steps(run: &mut Run, audience: Audience, log: &mut Log) -> Result<(), Failure> {
+    let bar = if audience == Audience::People { bar(run) } else { ProgressBar::hidden() };
     let mut step = || {
         if stop::is_asked() && run.trainer().steps() > 0 {
             run.stop();
         }
         let report = run.step()?;
         bar.inc(1);
-        match json {
-            true => output::json(&report)?,
-            false => bar.set_message(message(&report, run.data().entropy())),
+        log.line(&report)?;
+        match audience {
+            Audience::Program => output::json(&report)?,
+            Audience::People => bar.set_message(message(&report, run.data().entropy())),
+            Audience::Nobody => {}
         }
         Ok(run.is_done())
     };
@@ -168,9 +200,12 @@ fn check_writable(dir: &Path) -> Result<(), Failure> {
     })
 }
 
-/// Writes the model, and beside it the tokenizer it needs.
-fn save(run: &Run, dir: &Path) -> Result<(), Failure> {
+/// Writes the model, and beside it the tokenizer it needs; all ranks bring their parts, one `writes`.
+fn save(run: &Run, dir: &Path, writes: bool) -> Result<(), Failure> {
     run.save(dir)?;
+    if !writes {
+        return Ok(());
+    }
     let Some(tokenizer) = &run.config().tokenizer else { return Ok(()) };
     let copy = dir.join("tokenizer.json");
     if run.config().data.is_none() || copy.canonicalize().ok() == tokenizer.canonicalize().ok() {
@@ -180,7 +215,7 @@ fn save(run: &Run, dir: &Path) -> Result<(), Failure> {
     copied.map(|_| ()).map_err(|error| Failure::Run(format!("cannot write {}: {error}", copy.display())))
 }
 
-fn finish(run: &Run, json: bool) -> Result<ExitCode, Failure> {
+fn finish(run: &Run, audience: Audience, log: &mut Log) -> Result<ExitCode, Failure> {
     let summary = run.summary()?;
     let ending = Ending {
         above_entropy_percent: summary.entropy.map(|best| 100.0 * (f64::from(summary.loss) / best - 1.0)),
@@ -189,9 +224,12 @@ fn finish(run: &Run, json: bool) -> Result<ExitCode, Failure> {
         saved: run.config().save.as_deref(),
         interrupted: summary.steps < run.config().steps,
     };
-    match json {
-        true => output::json(&LastLine { summary: &ending })?,
-        false => print(run, &ending)?,
+    let line = LastLine { summary: &ending };
+    log.line(&line)?;
+    match audience {
+        Audience::Program => output::json(&line)?,
+        Audience::People => print(run, &ending)?,
+        Audience::Nobody => {}
     }
     Ok(if ending.interrupted { ExitCode::from(stop::STOPPED) } else { ExitCode::SUCCESS })
 }

@@ -1,5 +1,5 @@
 //! Measurements: the machine's peak, our matrix product against OpenBLAS, whole training steps, the compiler, graphs of
-//! small tasks, copies against `memcpy`, and hidden communication against what is predicted.
+//! small tasks, copies against `memcpy`, hidden communication against what is predicted, and transfers between ranks.
 //!
 //! Everything is measured in this process with the wall clock; on a machine with other load, best times say more than
 //! means.
@@ -8,6 +8,7 @@ mod compile;
 mod copies;
 mod gemm;
 mod overlap;
+mod ranks;
 pub mod tasks;
 mod train;
 
@@ -17,6 +18,7 @@ pub use copies::{
 };
 pub use gemm::{GemmBench, GemmResult, Shape, gemm, shapes};
 pub use overlap::{OverlapResult, overlap};
+pub use ranks::{Exchange, ExchangeRow, exchange};
 pub use train::{KernelTime, TrainBench, TrainResult, train};
 
 use std::hint::black_box;

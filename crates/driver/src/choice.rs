@@ -1,6 +1,6 @@
 //! Which plan a run follows: a preset by name or a file, for how many devices.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use phalanx_ir::graph::Graph;
 use phalanx_plan::{PRESETS, Plan, PlanError, preset};
@@ -91,6 +91,11 @@ impl PlanChoice {
         }
     }
 
+    /// Whether a plan of this name says nothing about the number of devices.
+    pub fn needs_devices(name: &str) -> bool {
+        name != "one" && !Path::new(name).is_file() && PRESETS.iter().any(|(known, _)| *known == name)
+    }
+
     /// A file if one is there or the name looks like one, else a preset.
     fn named(&self, name: &str, model: &Graph) -> Result<Plan, ChoiceError> {
         let path = PathBuf::from(name);
@@ -105,8 +110,7 @@ impl PlanChoice {
             }
             return Plan::parse(&text).map_err(failed);
         }
-        let bare = name != "one" && PRESETS.iter().any(|(known, _)| *known == name);
-        if bare && self.devices.is_none() {
+        if PlanChoice::needs_devices(name) && self.devices.is_none() {
             return Err(ChoiceError::HowMany { plan: name.to_string() });
         }
         preset(name, self.devices.unwrap_or_else(|| sizes(name)), model).map_err(failed)

@@ -1,6 +1,7 @@
 //! The one error type at the library's surface.
 
 use phalanx_ir::graph::BuildError;
+use phalanx_net::NetError;
 use phalanx_runtime::{Fault, PortError};
 
 use crate::bounds::BoundsError;
@@ -56,6 +57,15 @@ pub enum Error {
     /// Times of kernels cannot be read, kept or taken.
     #[error(transparent)]
     Costs(#[from] crate::costs::BookError),
+    /// Ranks cannot work together.
+    #[error(transparent)]
+    Job(#[from] crate::job::JobError),
+    /// A job can go through one door only.
+    #[error("{ranks} ranks replay their parts: leave out --immediate and --stepped")]
+    Door {
+        /// Ranks of the job.
+        ranks: u32,
+    },
     /// A file of operator cases cannot be read.
     #[error(transparent)]
     Golden(#[from] GoldenError),
@@ -94,4 +104,10 @@ pub enum Error {
         /// The step.
         step: u64,
     },
+}
+
+impl From<NetError> for Error {
+    fn from(error: NetError) -> Self {
+        Error::Job(error.into())
+    }
 }

@@ -40,7 +40,7 @@ impl Overview {
             .map_or_else(|| Choice { best: None, ..choose(&layout.tasks, settings) }, |choice| *choice);
         let costs = settings.costs(&layout.tasks);
         let step = |candidate: &Candidate| -> Result<u64, CompileError> {
-            let program = emit(&layout.tasks, &candidate.schedule, settings.cores)?;
+            let program = emit(&layout.tasks, &candidate.schedule, settings.machine())?;
             Ok(steady(&layout.tasks, &costs, candidate, &program))
         };
         let plan = if settings.plan.name.is_empty() { "one device" } else { &settings.plan.name };

@@ -8,6 +8,7 @@ use safetensors::tensor::View;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
 use crate::hf::Stored;
+use crate::job::Job;
 use crate::pipeline::Settings;
 use crate::train::TrainConfig;
 use crate::{Decays, Error, Feed, Goal, Optimizer, Rule, Trainer, hf};
@@ -87,8 +88,8 @@ pub enum FileError {
     },
 }
 
-/// Runs the steps. Dropout is off.
-pub fn run(request: &Request) -> Result<Outcome, Error> {
+/// Runs the steps, alone or as a rank of a job. Dropout is off.
+pub fn run(request: &Request, job: Option<&Job>) -> Result<Outcome, Error> {
     let model = hf::read_config(&request.hf)?.with_dropout(0.0);
     let stored = hf::tensors(&model)?;
     let weights = hf::read_weights(&request.hf, &stored)?;
@@ -102,8 +103,14 @@ pub fn run(request: &Request) -> Result<Outcome, Error> {
         clip: None,
         keep_gradients: true,
     };
-    let settings = Settings { goal: Goal::Train(optimizer), ..request.config.settings(&graph)? };
-    let mut trainer = Trainer::with_settings(&graph, &settings)?;
+    let (config, goal) = (&request.config, Goal::Train(optimizer));
+    let mut trainer = match job {
+        None => Trainer::with_settings(&graph, &Settings { goal, ..config.settings(&graph)? })?,
+        Some(job) => {
+            let (settings, _) = job.settings(config, &graph, &mut |_, _, _| ())?;
+            job.trainer(&graph, &Settings { goal, ..settings })?.0
+        }
+    };
     for (name, values) in &weights {
         trainer.session_mut().feed(name, values)?;
     }

@@ -13,7 +13,7 @@ use phalanx_ir::tasks::TaskGraph;
 use phalanx_lower::{BucketSizes, Goal, Leaves, LowerError, Options, lower};
 use phalanx_net::Link;
 use phalanx_plan::{Plan, PlanError, parallelize};
-use phalanx_program::Program;
+use phalanx_program::{Placement, Program};
 use phalanx_runtime::Door;
 use phalanx_schedule::overlap::{self, Choice, Totals};
 use phalanx_schedule::recompute::{self, Peak, Recompute};
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::costs::Book;
-use crate::emit::{EmitError, emit, workspace};
+use crate::emit::{EmitError, Machine, emit, workspaces};
 use crate::layout::Layout;
 use crate::memory::OverBudget;
 
@@ -39,6 +39,8 @@ pub struct Settings {
     pub seed: u64,
     /// Cores of each device.
     pub cores: usize,
+    /// Which process has which device.
+    pub placement: Placement,
     /// Plans that cut a sum off its leaves are allowed; the bits then depend on the plan.
     pub free_bits: bool,
     /// How runs go through the runtime: the same bits, for comparison and debugging.
@@ -59,7 +61,7 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Overlap {
-    /// If there is a link. Without one a transfer is a copy, which takes the same cores as computing.
+    /// If there is a link or another process. Else a transfer is a copy, which takes the same cores as computing.
     #[default]
     Auto,
     /// Yes, wherever that is expected to be faster.
@@ -78,6 +80,7 @@ impl Settings {
             leaves: DEFAULT_LEAVES,
             seed: 0,
             cores,
+            placement: Placement::alone(),
             free_bits: false,
             door: Door::Replay,
             link: None,
@@ -121,10 +124,15 @@ impl Settings {
         self.overlaps() || self.link.is_some()
     }
 
+    /// What the program is made for.
+    pub(crate) fn machine(&self) -> Machine<'_> {
+        Machine { cores: self.cores, placement: &self.placement }
+    }
+
     /// Whether transfers may run beside computing.
     pub fn overlaps(&self) -> bool {
         match self.overlap {
-            Overlap::Auto => self.link.is_some(),
+            Overlap::Auto => self.link.is_some() || self.placement.is_split(),
             Overlap::On => true,
             Overlap::Off => false,
         }
@@ -161,7 +169,7 @@ pub fn compile_observed(
 
 /// The program of a model that is laid out.
 pub fn freeze(layout: &Layout, settings: &Settings) -> Result<Program, CompileError> {
-    Ok(emit(&layout.tasks, &layout.schedule, settings.cores)?)
+    Ok(emit(&layout.tasks, &layout.schedule, settings.machine())?)
 }
 
 /// Compiles a model up to its schedule; `observe` is shown the result of every stage.
@@ -184,7 +192,7 @@ pub fn lay_out(
 pub fn compile_parallel(parallel: &ParallelGraph, settings: &Settings) -> Result<Program, CompileError> {
     parallel.verify().map_err(CompileError::Graph)?;
     let Layout { tasks, schedule, .. } = schedule_lowered(parallel.clone(), settings, |_, _| ())?;
-    Ok(emit(&tasks, &schedule, settings.cores)?)
+    Ok(emit(&tasks, &schedule, settings.machine())?)
 }
 
 /// The second half of [`lay_out`], from a verified parallel graph on.
@@ -243,14 +251,15 @@ pub fn schedule_tasks(
 
 /// The schedule in which every device does one thing at a time.
 fn plain_schedule(tasks: &TaskGraph, settings: &Settings) -> Schedule {
-    let workspace = |task| workspace(tasks, task, settings.cores);
-    schedule_in(tasks, &settings.costs(tasks), Style::default(), workspace)
+    let workspaces = workspaces(tasks, settings.machine());
+    schedule_in(tasks, &settings.costs(tasks), Style::default(), |task| workspaces[task])
 }
 
 /// The best schedule of a task graph, and the one without overlap.
 pub fn choose(tasks: &TaskGraph, settings: &Settings) -> Choice {
     let costs = settings.costs(tasks);
-    overlap::choose(tasks, &costs, settings.memory, |task| workspace(tasks, task, settings.cores))
+    let workspaces = workspaces(tasks, settings.machine());
+    overlap::choose(tasks, &costs, settings.memory, |task| workspaces[task])
 }
 
 fn lower_options(settings: &Settings, buckets: BucketSizes) -> Options {

@@ -1,4 +1,9 @@
 //! A compiled model in memory: feed it, run it, read it.
+//!
+//! In a job of several ranks every one has a session, with its own part of the program, and all make the same calls in the
+//! same order: reading a tensor that not every rank has whole is an exchange between them (`session/exchange.rs`).
+
+mod exchange;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,12 +15,15 @@ use phalanx_ir::graph::Graph;
 use phalanx_ir::parallel::ParallelGraph;
 use phalanx_ir::{DType, Init, Op};
 use phalanx_kernels::{Team, random};
-use phalanx_program::{PortKind, Program};
-use phalanx_runtime::{PortError, Replay};
+use phalanx_net::Network;
+use phalanx_program::{Lane, Placement, Port, PortKind, Program, RECEIVE};
+use phalanx_runtime::{Door, PortError, Replay, Watch};
 
 use crate::bounds::Bound;
 use crate::device::{CpuDevice, Flavor};
-use crate::pipeline::{Settings, compile, compile_parallel};
+use crate::emit::EmitError;
+use crate::job::Fuse;
+use crate::pipeline::{CompileError, Settings, compile, compile_parallel};
 use crate::{Error, memory};
 
 /// Values for one input.
@@ -51,6 +59,15 @@ impl<'a> From<&'a Vec<i64>> for Feed<'a> {
 pub struct Session {
     replay: Replay<CpuDevice>,
     bounds: Vec<Bound>,
+    job: Option<Share>,
+}
+
+/// What a rank knows of a job.
+struct Share {
+    network: Arc<dyn Network>,
+    /// The program of all ranks.
+    whole: Program,
+    placement: Placement,
 }
 
 impl Session {
@@ -76,14 +93,60 @@ impl Session {
         settings: &Settings,
         flavor: Flavor,
     ) -> Result<Self, Error> {
+        let (devices, polls) = Session::devices(&program, settings, flavor)?;
+        let replay = Replay::new(program, devices, polls);
+        Session::start(model, settings, replay, None)
+    }
+
+    /// This rank's part of `program`, which is compiled from `model` and the same on all ranks; `settings` say which device
+    /// is where.
+    pub fn on_network(
+        model: &Graph,
+        program: Program,
+        settings: &Settings,
+        network: Arc<dyn Network>,
+    ) -> Result<Self, Error> {
+        if network.size() == 1 {
+            return Session::of_program(model, program, settings, Flavor::Fast);
+        }
+        if settings.door != Door::Replay {
+            return Err(Error::Door { ranks: network.size() });
+        }
+        let placement = settings.placement.clone();
+        let part = program.slice(&placement, network.rank()).map_err(EmitError::Unsound);
+        let part = part.map_err(CompileError::from)?;
+        let (devices, polls) = Session::devices(&part, settings, Flavor::Fast)?;
+        let replay = Replay::on_network(part, devices, polls, &network)?;
+        Session::start(model, settings, replay, Some(Share { network, whole: program, placement }))
+    }
+
+    /// The devices of a program, and how often its lanes may look again before they sleep.
+    fn devices(
+        program: &Program,
+        settings: &Settings,
+        flavor: Flavor,
+    ) -> Result<(Vec<CpuDevice>, u32), Error> {
         memory::check(program.arena())?;
         let devices: Vec<_> =
-            program.homes().map(|_| CpuDevice::new(&program, settings.cores, flavor)).collect();
-        let busy = devices.len() * settings.cores + program.lanes().len() - devices.len();
-        let mut replay = Replay::new(program, devices, polls(busy));
+            program.homes().map(|_| CpuDevice::new(program, settings.cores, flavor)).collect();
+        // Lanes of messages have no thread.
+        let receives =
+            |lane: &&Lane| program.operations_of(lane).iter().any(|op| program.kernel(op) == RECEIVE);
+        let beside =
+            (0..).zip(program.lanes()).filter(|(number, lane)| lane.home != *number && receives(lane));
+        let busy = devices.len() * settings.cores + beside.count();
+        Ok((devices, polls(busy)))
+    }
+
+    fn start(
+        model: &Graph,
+        settings: &Settings,
+        mut replay: Replay<CpuDevice>,
+        job: Option<Share>,
+    ) -> Result<Self, Error> {
         settings.link.into_iter().for_each(|link| replay.hold_back(link));
         replay.go_through(settings.door);
-        let mut session = Session { replay, bounds: Bound::of(model) };
+        let mut session = Session { replay, bounds: Bound::of(model), job };
         session.initialize(model, settings.seed, &Team::new(settings.cores))?;
         Ok(session)
     }
@@ -106,7 +169,7 @@ impl Session {
                 });
             };
             // In place where every tile is the whole tensor, else one parameter at a time outside the arenas.
-            let port = self.replay.port(name)?;
+            let Some(port) = self.own_port(name)? else { continue };
             if port.tiles.iter().all(|tile| tile.ty == port.ty) {
                 self.replay.fill_tiles(name, |_, bytes| fill(bytemuck::cast_slice_mut(bytes)))?;
             } else {
@@ -118,33 +181,57 @@ impl Session {
         Ok(())
     }
 
-    /// The program.
+    /// The program of all devices.
     pub fn program(&self) -> &Program {
+        self.job.as_ref().map_or_else(|| self.replay.program(), |job| &job.whole)
+    }
+
+    /// What this process runs of it: all, unless there are other ranks.
+    pub fn part(&self) -> &Program {
         self.replay.program()
     }
 
-    /// Bytes of all arenas: what a run uses at its peak.
+    /// Bytes of all arenas of all processes: what a run uses at its peak.
     pub fn arena_bytes(&self) -> usize {
-        self.replay.arena_bytes().sum()
+        self.program().arena() as usize
     }
 
-    /// Bytes of each device's arena, devices ascending.
+    /// Bytes of each device's arena in this process, devices ascending.
     pub fn device_bytes(&self) -> Vec<usize> {
         self.replay.arena_bytes().collect()
+    }
+
+    /// A look at where runs stand, from any thread.
+    pub fn watch(&self) -> Watch {
+        self.replay.watch()
+    }
+
+    /// The tensor called `name`, wherever it lies.
+    fn port(&self, name: &str) -> Result<&Port, PortError> {
+        match &self.job {
+            None => self.replay.port(name),
+            Some(job) => job.port(name),
+        }
+    }
+
+    /// The tensor called `name` as far as it lies in this process; nothing if it is only in others.
+    fn own_port(&self, name: &str) -> Result<Option<&Port>, PortError> {
+        self.port(name)?;
+        Ok(self.replay.port(name).ok())
     }
 
     /// Sets the tensor called `name`.
     pub fn feed<'a>(&mut self, name: &str, values: impl Into<Feed<'a>>) -> Result<(), Error> {
         let values = values.into();
-        let dtype = self.replay.port(name)?.ty.dtype;
+        let dtype = self.port(name)?.ty.dtype;
         let (given, bytes): (_, &[u8]) = match values {
             Feed::F32(values) => (DType::F32, bytemuck::cast_slice(values)),
             Feed::I64(values) => (DType::I64, bytemuck::cast_slice(values)),
             Feed::I32(values) => (DType::I32, bytemuck::cast_slice(values)),
         };
         if given != dtype {
-            let ty = self.replay.port(name)?.ty.to_string();
-            let need = self.replay.port(name)?.ty.bytes();
+            let ty = self.port(name)?.ty.to_string();
+            let need = self.port(name)?.ty.bytes();
             return Err(
                 PortError::Size { name: format!("{name} as {given}"), ty, need, found: bytes.len() }.into()
             );
@@ -156,21 +243,24 @@ impl Session {
             }
             Feed::F32(_) => {}
         }
-        Ok(self.replay.write(name, bytes)?)
+        match self.own_port(name)? {
+            Some(_) => Ok(self.replay.write(name, bytes)?),
+            None => Ok(()),
+        }
     }
 
     /// The floats of the tensor called `name`; it must hold 32-bit floats.
     ///
     /// They are borrowed where one device has all of them, else gathered.
     pub fn read(&self, name: &str) -> Result<Cow<'_, [f32]>, Error> {
-        let ty = &self.replay.port(name)?.ty;
+        let ty = &self.port(name)?.ty;
         if ty.dtype != DType::F32 {
             let (need, found) = (ty.bytes(), ty.shape.elements() * DType::F32.bytes());
             return Err(
                 PortError::Size { name: format!("{name} as f32"), ty: ty.to_string(), need, found }.into()
             );
         }
-        Ok(match self.replay.read(name)? {
+        Ok(match self.read_bytes(name)? {
             Cow::Borrowed(bytes) => Cow::Borrowed(bytemuck::cast_slice(bytes)),
             Cow::Owned(bytes) => {
                 Cow::Owned(bytes.as_chunks().0.iter().map(|&bytes| f32::from_ne_bytes(bytes)).collect())
@@ -178,14 +268,17 @@ impl Session {
         })
     }
 
-    /// The tensor called `name` as raw bytes.
+    /// The tensor called `name` as raw bytes. All ranks of a job call it together.
     pub fn read_bytes(&self, name: &str) -> Result<Cow<'_, [u8]>, Error> {
-        Ok(self.replay.read(name)?)
+        match &self.job {
+            None => Ok(self.replay.read(name)?),
+            Some(job) => job.read(&self.replay, name),
+        }
     }
 
     /// Names of all tensors of a kind.
     pub fn names(&self, kind: PortKind) -> impl Iterator<Item = &str> {
-        let ports = self.replay.program().ports().iter();
+        let ports = self.program().ports().iter();
         ports.filter(move |port| port.kind == kind).map(|port| port.name.as_str())
     }
 
@@ -225,11 +318,17 @@ impl Session {
 
     /// Measures every operation from now on.
     pub fn profile(&mut self) -> Profile {
-        let profile = Profile::of(self.program());
+        self.profile_through(None)
+    }
+
+    /// The same; operations that compute fail when the fuse says so.
+    pub(crate) fn profile_through(&mut self, fuse: Option<Fuse>) -> Profile {
+        let profile = Profile::of(self.part());
         let Profile { operations, runs } = profile.clone();
         let begin = Instant::now();
         self.replay.observe(Some(Arc::new(move |position: usize, execute: &mut dyn FnMut()| {
             let start = begin.elapsed().as_nanos() as u64;
+            fuse.iter().for_each(Fuse::burn);
             execute();
             let end = begin.elapsed().as_nanos() as u64;
             // Relaxed, here and below: the end of the run orders all of it before every reader.

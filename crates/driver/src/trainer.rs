@@ -1,7 +1,12 @@
 //! Training a model step by step.
 
+use std::sync::Arc;
+
 use phalanx_ir::graph::Graph;
 use phalanx_lower::{Goal, HYPER, Optimizer, Rule};
+
+use phalanx_net::Network;
+use phalanx_program::Program;
 
 use crate::Error;
 use crate::pipeline::Settings;
@@ -34,10 +39,28 @@ impl Trainer {
 
     /// The same with all settings; another goal than training is an error.
     pub fn with_settings(model: &Graph, settings: &Settings) -> Result<Self, Error> {
+        Trainer::of_session(model, settings, || Session::new(model, settings))
+    }
+
+    /// One rank of a job: `program` is compiled from `model`, the same on all ranks. All ranks make the same calls.
+    pub fn on_network(
+        model: &Graph,
+        program: Program,
+        settings: &Settings,
+        network: Arc<dyn Network>,
+    ) -> Result<Self, Error> {
+        Trainer::of_session(model, settings, || Session::on_network(model, program, settings, network))
+    }
+
+    fn of_session(
+        model: &Graph,
+        settings: &Settings,
+        session: impl FnOnce() -> Result<Session, Error>,
+    ) -> Result<Self, Error> {
         let Goal::Train(optimizer) = &settings.goal else {
             return Err(Error::NotTraining { goal: format!("{:?}", settings.goal) });
         };
-        let session = Session::new(model, settings)?;
+        let session = session()?;
         let loss = model.values()[model.outputs()[0]].name.clone();
         Ok(Trainer { session, rule: optimizer.rule, clips: optimizer.clip.is_some(), loss, launched: 0 })
     }

@@ -4,12 +4,17 @@
 //! would take on a network; [`Traffic`] is the arithmetic of who holds up whom, used alike to predict a step and to
 //! run one; a [`Wire`] holds real transfers back to it.
 
+mod ball;
 mod link;
+pub mod local;
+pub mod mpi;
 mod network;
+mod timer;
 mod traffic;
 mod wire;
 
+pub use ball::Ball;
 pub use link::{Link, LinkError};
-pub use network::{Done, MAX_DIMS, Message, NetError, Network, Region, Transfers, Way};
+pub use network::{Done, Hear, MAX_DIMS, Message, NetError, Network, Region, Transfers, Way};
 pub use traffic::{Part, Traffic};
 pub use wire::Wire;

@@ -88,6 +88,9 @@ pub struct Message {
 /// what happened; the batch will never be complete then.
 pub type Done = Arc<dyn Fn(usize, Result<(), NetError>) + Send + Sync>;
 
+/// Is told of every alert: the rank it comes from, and its text.
+pub type Hear = Box<dyn Fn(u32, &str) + Send + Sync>;
+
 /// Messages that were set up.
 pub trait Transfers: Send + Sync {
     /// Starts all messages of a batch, which is not under way. Returns at once.
@@ -135,7 +138,7 @@ pub trait Network: Send + Sync {
     fn alert(&self, text: &str);
 
     /// From now on calls `hear` with every alert of another rank, on the thread that drives.
-    fn on_alert(&self, hear: Box<dyn Fn(u32, &str) + Send + Sync>);
+    fn on_alert(&self, hear: Hear);
 
     /// Ends all ranks of the job at once.
     fn abort(&self, code: i32) -> !;

@@ -1,9 +1,10 @@
 //! Holding transfers back to a link, by the clock.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::timer::Timer;
 use crate::{Link, Part, Traffic};
 
 /// The links between devices of this process. A laptop with a wire is as slow as the network it is told to be.
@@ -11,12 +12,15 @@ use crate::{Link, Part, Traffic};
 pub struct Wire {
     start: Instant,
     traffic: Mutex<Traffic>,
+    /// Makes the calls of transfers that no thread sleeps for; there is none before the first of them.
+    timer: OnceLock<Timer>,
 }
 
 impl Wire {
     /// Every one of `devices` devices has such a link.
     pub fn new(link: Link, devices: usize) -> Wire {
-        Wire { start: Instant::now(), traffic: Mutex::new(Traffic::new(link, devices)) }
+        let traffic = Mutex::new(Traffic::new(link, devices));
+        Wire { start: Instant::now(), traffic, timer: OnceLock::new() }
     }
 
     /// The link.
@@ -26,14 +30,24 @@ impl Wire {
 
     /// Starts a transfer to device `to` now and returns when it would be complete; the thread sleeps meanwhile.
     pub fn hold(&self, to: u32, parts: &[Part]) {
-        let due = {
-            let mut traffic = self.traffic.lock().unwrap_or_else(PoisonError::into_inner);
-            traffic.transfer(self.start.elapsed(), to, parts)
-        };
+        let due = self.due(to, parts);
         // Parking may end early.
         while let Some(left) = due.checked_sub(self.start.elapsed()).filter(|left| *left > Duration::ZERO) {
             thread::park_timeout(left);
         }
+    }
+
+    /// Starts a transfer to device `to` now and calls `then` when it would be complete, on a thread of the wire's; `then`
+    /// must be quick.
+    pub fn hold_then(&self, to: u32, parts: &[Part], then: impl FnOnce() + Send + 'static) {
+        let due = self.start + self.due(to, parts);
+        self.timer.get_or_init(Timer::new).at(due, Box::new(then));
+    }
+
+    /// When a transfer that starts now is complete.
+    fn due(&self, to: u32, parts: &[Part]) -> Duration {
+        let mut traffic = self.traffic.lock().unwrap_or_else(PoisonError::into_inner);
+        traffic.transfer(self.start.elapsed(), to, parts)
     }
 }
 
@@ -54,5 +68,23 @@ mod tests {
         });
         assert!(start.elapsed() >= Duration::from_millis(8));
         wire.hold(1, &[]);
+    }
+
+    #[test]
+    fn calls_are_made_when_their_transfers_are_due_and_before_the_wire_is_forgotten() {
+        let wire = Wire::new("1ms,1GB".parse().unwrap(), 3);
+        let (start, (told, tells)) = (Instant::now(), std::sync::mpsc::channel());
+        // The second one takes longer and the third comes from elsewhere, with no bytes to wait for.
+        for (number, (from, bytes)) in [(0, 2_000_000), (0, 6_000_000), (1, 0)].into_iter().enumerate() {
+            let told = told.clone();
+            wire.hold_then(2, &[Part { from, bytes }], move || {
+                told.send((number, start.elapsed())).unwrap();
+            });
+        }
+        drop((wire, told));
+        let calls: Vec<(usize, Duration)> = tells.iter().collect();
+        let [third, first, second] = calls[..] else { panic!("{calls:?}") };
+        assert_eq!([third.0, first.0, second.0], [2, 0, 1]);
+        assert!(first.1 >= Duration::from_millis(3) && second.1 >= Duration::from_millis(9), "{calls:?}");
     }
 }

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::carry::carry;
-use crate::{Lane, Operation, Port, Program, ProgramError, Slice, Wait};
+use crate::slice::settle;
+use crate::{Lane, Operation, PartOf, Port, Program, ProgramError, Slice, Wait};
 
 /// Collects a program, lane after lane.
 pub struct Builder {
@@ -37,6 +38,7 @@ impl Builder {
     pub fn new(name: &str) -> Self {
         let program = Program {
             name: name.to_string(),
+            part: None,
             kernels: Vec::new(),
             labels: Vec::new(),
             lanes: Vec::new(),
@@ -48,6 +50,16 @@ impl Builder {
             ports: Vec::new(),
         };
         Builder { program, kernels: HashMap::new(), labels: HashMap::new() }
+    }
+
+    /// Makes it a part of a program.
+    pub(crate) fn part(&mut self, part: PartOf) {
+        self.program.part = Some(part);
+    }
+
+    /// Lets operations wait for all that they must come after, given an order of all of them: see `slice::waits`.
+    pub(crate) fn settle(&mut self, order: &[Wait]) {
+        settle(&mut self.program, order);
     }
 
     /// Adds a tensor that the host can reach.
@@ -63,8 +75,8 @@ impl Builder {
         home
     }
 
-    /// Starts a second lane of the device of lane `home`, for transfers into its arena; its number. The operations that
-    /// follow are its.
+    /// Starts another lane of the device of lane `home`, for transfers into and out of its arena; its number. The
+    /// operations that follow are its.
     pub fn transfer_lane(&mut self, device: u32, home: u32) -> u32 {
         let start = position_of(self.program.operations.len());
         self.program.lanes.push(Lane { device, home, arena: 0, operations: start..start });

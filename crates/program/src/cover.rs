@@ -1,30 +1,36 @@
-//! Whether rectangles cover a tensor.
+//! Whether rectangles cover a tensor, and whether they overlap.
 
 use std::collections::BTreeSet;
 
 use crate::{Port, PortTile};
 
 /// A rectangle: for each dimension its first coordinate and the one after its last.
-type Span = Vec<[usize; 2]>;
+pub(crate) type Span = Vec<[usize; 2]>;
 
-/// Whether every tile lies inside the port's tensor and every element of the tensor in a tile.
-pub(crate) fn covers(port: &Port) -> bool {
+/// The different rectangles of a port's tiles, ascending; `None` if one is not inside the tensor.
+pub(crate) fn spans(port: &Port) -> Option<Vec<Span>> {
     let dims = port.ty.shape.dims();
-    let whole: Span = dims.iter().map(|&extent| [0, extent]).collect();
-    let Some(mut spans) = port.tiles.iter().map(|tile| span(tile, dims)).collect::<Option<Vec<_>>>() else {
-        return false;
-    };
-    spans.sort_unstable();
-    spans.dedup();
+    let spans: Option<BTreeSet<Span>> = port.tiles.iter().map(|tile| span(tile, dims)).collect();
+    Some(spans?.into_iter().collect())
+}
+
+/// Whether every element of the port's tensor is in one of its `spans`.
+pub(crate) fn covers(port: &Port, spans: &[Span]) -> bool {
+    let whole: Span = port.ty.shape.dims().iter().map(|&extent| [0, extent]).collect();
     covered(&whole, &spans.iter().collect::<Vec<_>>())
 }
 
-/// Whether no two tiles of a port that they cover overlap, except where they are equal: then, and only then, the
-/// different ones have as many elements as the tensor.
-pub(crate) fn is_partition(port: &Port) -> bool {
-    let distinct: BTreeSet<_> = port.tiles.iter().map(|tile| (&tile.origin, tile.ty.shape.dims())).collect();
-    let elements = |extents: &[usize]| extents.iter().product::<usize>();
-    distinct.iter().map(|(_, extents)| elements(extents)).sum::<usize>() == port.ty.shape.elements()
+/// Whether no two of different spans, ascending, share an element.
+pub(crate) fn are_apart(spans: &[Span]) -> bool {
+    spans.iter().enumerate().all(|(at, one)| {
+        let first_end = one.first().map_or(1, |range| range[1]);
+        let near = |other: &&Span| other.first().map_or(0, |range| range[0]) < first_end;
+        !spans[at + 1..].iter().take_while(near).any(|other| meet(one, other))
+    })
+}
+
+fn meet(one: &Span, other: &Span) -> bool {
+    one.iter().zip(other).all(|(a, b)| a[0].max(b[0]) < a[1].min(b[1]))
 }
 
 /// The tile's rectangle; `None` if it is not inside the tensor.
@@ -45,8 +51,7 @@ fn covered(region: &Span, spans: &[&Span]) -> bool {
     if region.iter().any(|[start, end]| start >= end) {
         return true;
     }
-    let meets = |span: &Span| span.iter().zip(region).all(|(a, b)| a[0] < b[1] && b[0] < a[1]);
-    let near: Vec<&Span> = spans.iter().copied().filter(|span| meets(span)).collect();
+    let near: Vec<&Span> = spans.iter().copied().filter(|span| meet(span, region)).collect();
     let Some(middle) = near.get(near.len() / 2) else { return false };
     let edges = middle.iter().zip(region).enumerate();
     let cut = edges.flat_map(|(dim, (span, range))| {

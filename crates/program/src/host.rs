@@ -87,13 +87,19 @@ impl HostTransfer {
         same && slices == (reads, writes) && operation.scratch.bytes == 0
     }
 
+    /// Its kernel and its label.
+    pub(crate) fn names(&self) -> (&'static str, &'static str) {
+        (self.kernel, if self.kernel == FEED { "arguments" } else { "results" })
+    }
+
     /// The operation, as it is added to its lane.
     pub fn draft(&self) -> Draft<'_> {
         let scratch = Slice { lane: self.tiles[0].lane, ..Slice::default() };
-        let draft = Draft { kernel: self.kernel, words: &self.words, scratch, ..Draft::default() };
-        match self.kernel {
-            FEED => Draft { label: "arguments", writes: &self.tiles, ..draft },
-            _ => Draft { label: "results", reads: &self.tiles, ..draft },
+        let (kernel, label) = self.names();
+        let draft = Draft { kernel, label, words: &self.words, scratch, ..Draft::default() };
+        match kernel {
+            FEED => Draft { writes: &self.tiles, ..draft },
+            _ => Draft { reads: &self.tiles, ..draft },
         }
     }
 }

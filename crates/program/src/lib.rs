@@ -1,12 +1,16 @@
 //! The frozen step: flat arrays that a runtime replays without looking anything up.
 //!
 //! A program is a list of operations for each device, its *lane*. A lane runs its operations in order in its own arena;
-//! lanes meet in [`Wait`]s, and bytes change arenas only in operations of the kernel [`RECEIVE`]. A device may have a second
-//! lane for these, which works in the arena of the first, its *home*: what it receives arrives while the home lane goes
+//! lanes meet in [`Wait`]s, and bytes change arenas only in operations of the kernel [`RECEIVE`]. A device may have further
+//! lanes for these, which work in the arena of the first, their *home*: what they receive arrives while the home lane goes
 //! on. The host takes part through arguments and results (see [`Record`]), so it touches no arena during a run.
 //!
 //! Runs may overlap: each lane runs in order, all of one run before the next, and an operation that must not start
 //! before one of another lane is complete in the run before has a *carried* wait for it. [`Builder::finish`] finds these.
+//!
+//! A program for devices of several processes, the *ranks* of a job, is cut into *parts* ([`Program::slice`]), each a
+//! program of its own: what a part needs of other ranks arrives in messages, with [`SEND`] on one side and [`ARRIVE`] on
+//! the other.
 //!
 //! A [`Builder`] collects operations, [`Builder::finish`] checks them and freezes them into a [`Program`]. A program
 //! names kernels but knows none; it knows bytes and element types but no operators. What holds for every program is
@@ -15,18 +19,26 @@
 
 mod builder;
 mod carry;
+pub mod certificate;
 mod cover;
 pub mod flow;
 mod host;
+mod message;
 mod piece;
+mod placement;
 pub mod rect;
+mod slice;
 mod text;
 mod verify;
 
 pub use builder::{Builder, Draft};
+pub use certificate::{Certificate, CertificateError};
 pub use host::{Field, HostTransfer, Record, feeds, fetches};
+pub use message::MessageEnd;
 pub use phalanx_ir::MAX_RANK;
 pub use piece::{MAX_PARTS, Piece};
+pub use placement::Placement;
+pub use slice::{IN_LANES, OUT_LANES, SEGMENT, landing_bytes};
 pub use verify::ProgramError;
 
 use std::fmt;
@@ -49,8 +61,15 @@ pub const FEED: &str = "feed";
 /// The kernel that reads a lane's tiles of outputs into the results of the run.
 pub const FETCH: &str = "fetch";
 
-/// The kernels that the runtime executes itself. They have any number of slices, and their words are [`Piece`]s.
-pub const TRANSFERS: [&str; 3] = [RECEIVE, FEED, FETCH];
+/// The kernel that sends bytes of a lane to other ranks.
+pub const SEND: &str = "send";
+
+/// The kernel that takes bytes of other ranks into a lane's arena.
+pub const ARRIVE: &str = "arrive";
+
+/// The kernels that the runtime executes itself. They have any number of slices. The words of [`SEND`] and [`ARRIVE`] are
+/// [`MessageEnd`]s, those of the others [`Piece`]s.
+pub const TRANSFERS: [&str; 5] = [RECEIVE, FEED, FETCH, SEND, ARRIVE];
 
 /// The most bytes of an output that is part of the results.
 pub const MAX_RESULT: u64 = 64 << 10;
@@ -108,9 +127,9 @@ pub struct Operation {
 pub struct Lane {
     /// The device's number.
     pub device: u32,
-    /// The lane in whose arena it works: itself, or for a lane of transfers the device's other one.
+    /// The lane in whose arena it works: itself, or for a lane of transfers the device's first one.
     pub home: u32,
-    /// Bytes of its arena: the device's peak memory; none for a lane of transfers.
+    /// Bytes of its arena: the device's peak memory; none for a lane beside another one.
     pub arena: u64,
     /// Its part of [`Program::operations`].
     pub operations: Range<u32>,
@@ -153,10 +172,20 @@ pub struct PortTile {
     pub slice: Slice,
 }
 
-/// A whole step, frozen.
+/// Which part of which program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PartOf {
+    pub rank: u32,
+    pub ranks: u32,
+    /// The fingerprint of the whole.
+    pub whole: u128,
+}
+
+/// A whole step, or one rank's part of it, frozen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     pub(crate) name: String,
+    pub(crate) part: Option<PartOf>,
     pub(crate) kernels: Vec<String>,
     pub(crate) labels: Vec<String>,
     pub(crate) lanes: Vec<Lane>,
@@ -172,6 +201,16 @@ impl Program {
     /// The model's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Which rank's part this is and how many there are, if it is not a whole program.
+    pub fn part(&self) -> Option<(u32, u32)> {
+        self.part.map(|part| (part.rank, part.ranks))
+    }
+
+    /// The fingerprint of the program that this one is a part of.
+    pub fn whole(&self) -> Option<u128> {
+        self.part.map(|part| part.whole)
     }
 
     /// Bytes of all arenas together: the peak memory of a run.

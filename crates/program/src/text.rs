@@ -14,6 +14,8 @@
 //! }
 //! ```
 //!
+//! A part of a program says so in its first line: `part 1 of 4 of` the whole one's fingerprint.
+//!
 //! A slice is `offset+bytes`, with `lane/` before it if it is not in the operation's own arena; a wait is `lane/position`, of the
 //! run before if it is `carried`.
 
@@ -22,7 +24,7 @@ use std::str::FromStr;
 
 use phalanx_ir::text::{Block, Cursor, ParseError, block};
 
-use crate::{Builder, Draft, Lane, Operation, Port, PortKind, PortTile, Program, Slice, Wait};
+use crate::{Builder, Draft, Lane, Operation, PartOf, Port, PortKind, PortTile, Program, Slice, Wait};
 
 const KINDS: [(PortKind, &str); 4] = [
     (PortKind::Input, "input"),
@@ -53,6 +55,9 @@ impl fmt::Display for Port {
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "program @{} {{", self.name)?;
+        if let Some(PartOf { rank, ranks, whole }) = self.part {
+            writeln!(f, "  part {rank} of {ranks} of {whole:032x}")?;
+        }
         self.ports.iter().try_for_each(|port| write!(f, "{port}"))?;
         for (number, lane) in self.lanes.iter().enumerate() {
             let &Lane { device, home, arena, .. } = lane;
@@ -117,8 +122,10 @@ impl FromStr for Program {
         let mut builder = Builder::new(&name);
         let mut port: Option<Port> = None;
         let mut home = None;
-        for mut line in lines {
-            if line.eat("tile ") {
+        for (number, mut line) in lines.into_iter().enumerate() {
+            if number == 0 && line.eat("part ") {
+                builder.part(parse_part(&mut line)?);
+            } else if line.eat("tile ") {
                 let Some(port) = &mut port else { return line.error("a tile stands under its tensor") };
                 port.tiles.push(parse_tile(&mut line)?);
             } else {
@@ -138,6 +145,21 @@ impl FromStr for Program {
         }
         port.into_iter().for_each(|port| builder.port(port));
         builder.finish_as_is().or_else(|errors| end.error(format!("not a sound program: {}", errors[0])))
+    }
+}
+
+fn parse_part(line: &mut Cursor<'_>) -> Result<PartOf, ParseError> {
+    let rank = line.parse("a rank")?;
+    line.expect("of")?;
+    let ranks = line.parse("a number of ranks")?;
+    line.expect("of")?;
+    let word = line.word()?;
+    let Ok(whole) = u128::from_str_radix(word, 16) else {
+        return line.error(format!("`{word}` is not the fingerprint of a program"));
+    };
+    match rank < ranks {
+        true => Ok(PartOf { rank, ranks, whole }),
+        false => line.error(format!("there is no part {rank} of {ranks}: parts are counted from 0")),
     }
 }
 

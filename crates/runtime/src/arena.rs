@@ -69,7 +69,8 @@ impl Arena {
         unsafe { std::slice::from_raw_parts_mut(start, slice.bytes as usize) }
     }
 
-    fn address(&self, slice: Slice) -> *mut u8 {
+    /// Where `slice` lies.
+    pub(crate) fn address(&self, slice: Slice) -> *mut u8 {
         let end = slice.offset.checked_add(slice.bytes);
         assert!(end.is_some_and(|end| end <= self.bytes() as u64), "{slice} of {} bytes", self.bytes());
         // SAFETY: the offset is at most the size of the allocation.

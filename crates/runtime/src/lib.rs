@@ -56,7 +56,7 @@ pub use copy::{
 pub use device::{Device, Lane, Pace, QueueOrder, Software, SoftwareConfig, Token};
 pub use event::{AlreadyTriggered, Completed, CompletionQueue, Event, Events, Full, Subscription, UserEvent};
 pub use fault::{Cause, Fault, Outcome};
-pub use graph::{Effect, Function, Graph, GraphError, Launch, LaunchError, Run, Stepper, Visit};
+pub use graph::{Completion, Effect, Function, Graph, GraphError, Launch, LaunchError, Run, Stepper, Visit};
 pub use instance::{DoesNotFit, Instance, InstanceId};
 pub use layout::{Element, Layout, LayoutError, MAX_ELEMENT};
 pub use mapping::Mapping;
@@ -64,8 +64,8 @@ pub use memory::{AccessError, AccessMode, Actor, External, Memories, Memory, Rel
 pub use ports::PortError;
 pub use processor::{Context, Group, GroupError, Options, Status, Task};
 pub use profile::{Clock, Profile, Report, Span};
-pub use rect::Tile;
-pub use replay::{Args, Door, Kernels, Observer, Replay};
+pub use rect::{Tile, copy as copy_tile};
+pub use replay::{Args, Door, Kernels, LaneState, Observer, Replay, Watch};
 pub use reservation::{Mode, NotHeld, Reservation};
 pub use runtime::{Config, ProcessorId, Runtime};
 pub use space::{Rect, RectError};

@@ -46,6 +46,15 @@ pub enum PortError {
     },
 }
 
+impl PortError {
+    /// `program` has no tensor called `name`.
+    pub fn unknown(program: &Program, name: &str) -> PortError {
+        let known: Vec<_> = program.ports().iter().take(8).map(|port| port.name.as_str()).collect();
+        let (program, name) = (program.name().to_string(), name.to_string());
+        PortError::Unknown { program, name, known: known.join(", ") }
+    }
+}
+
 /// The places of a program's ports in its list, by name.
 pub(crate) struct Names(HashMap<Box<str>, usize>);
 
@@ -59,11 +68,7 @@ impl Names {
     pub(crate) fn find<'a>(&self, program: &'a Program, name: &str) -> Result<(usize, &'a Port), PortError> {
         match self.0.get(name) {
             Some(&index) => Ok((index, &program.ports()[index])),
-            None => {
-                let known: Vec<_> = program.ports().iter().take(8).map(|port| port.name.as_str()).collect();
-                let (program, name) = (program.name().to_string(), name.to_string());
-                Err(PortError::Unknown { program, name, known: known.join(", ") })
-            }
+            None => Err(PortError::unknown(program, name)),
         }
     }
 }

@@ -18,7 +18,7 @@ pub(crate) fn walk(extents: &[usize], mut visit: impl FnMut(&[usize])) {
 }
 
 /// Copies `rect` from one tile to another.
-pub(crate) fn copy(
+pub fn copy(
     element: usize,
     rect: Tile<'_>,
     (from, source): (Tile<'_>, &[u8]),

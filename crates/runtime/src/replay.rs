@@ -5,30 +5,35 @@
 //! arguments, which the host writes before the launch, and its results, which the host reads after the end. There is one
 //! passage more than runs that can be in flight, for the run whose results the host still reads.
 //!
+//! One rank's part of a program also has messages, which go over a network and are complete when that says so.
+//!
 //! The host touches arenas only while no run is in flight, and a passage only while its run is not. What operations touch
 //! is told in `memory`.
 
+mod bind;
 mod immediate;
 mod memory;
+mod messages;
 mod stepped;
+mod watch;
+mod wired;
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
-use phalanx_net::Link;
-use phalanx_program::flow::Id;
+use phalanx_net::{Link, NetError, Network};
 use phalanx_program::{Port, PortTile, Program};
 
 use crate::event::Event;
 use crate::fault::Outcome;
-use crate::graph::{Function, Graph, Launch};
+use crate::graph::{Graph, Launch};
 use crate::ports::{self, Block, Names};
-use crate::processor::{Context, Options};
 use crate::sync::{Mutex, lock};
-use crate::{Config, PortError, Runtime};
+use crate::{PortError, Runtime};
 use memory::Memory;
 pub use memory::{Args, Kernels, Observer};
+use messages::is_message;
+pub use watch::{LaneState, Watch};
 
 /// Runs of a program that can be in flight.
 const DEPTH: u32 = 2;
@@ -72,24 +77,34 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
     /// Allocates the arenas and starts the processors. `kernels` has a set for each lane with an arena, in order.
     ///
     /// A lane that waits for another looks `polls` times before it sleeps: worth it only if every lane has cores of its
-    /// own. Any program may be run: every one is verified to be free of races.
+    /// own. Any program may be run that has no messages: every one is verified to be free of races.
     pub fn new(program: Program, kernels: Vec<K>, polls: u32) -> Self {
-        let lanes = program.lanes().len();
-        assert_eq!(kernels.len(), program.homes().count(), "every device has its kernels");
-        let runtime = Runtime::new(Config { polls, patience: 0, ..Config::new(lanes as u32, lanes) });
-        let (names, arguments) = (Names::new(&program), Block::new(&program.arguments()));
-        let flow = program.flow(DEPTH);
-        let memory = Arc::new(Memory::new(program, kernels, PASSAGES));
-        let shared = Arc::clone(&memory);
-        let execute: Function = Box::new(move |context: &Context<'_>| {
-            let operation = context.op().expect("it is an operation of a graph").index();
-            // SAFETY: the flow starts an operation after its predecessors in this run and the one before.
-            unsafe { shared.execute(operation, context.run()) };
-        });
-        let processors: Vec<_> = runtime.processors().collect();
-        let graph =
-            runtime.graph(flow, vec![execute], &processors).expect("a program's flow calls one function");
-        warm_up(&runtime);
+        let messages =
+            program.operations().iter().filter(|operation| is_message(&program, operation)).count();
+        assert_eq!(messages, 0, "a part of a program needs a network for its messages");
+        Replay::with(Memory::new(program, kernels, PASSAGES), polls)
+    }
+
+    /// The same for one rank's part of a program, whose messages go over `network`. All ranks call it together, each with
+    /// its own part.
+    ///
+    /// A run is complete when this rank's part of it is. If something fails here, the runs that follow fail too: what other
+    /// ranks were to be sent is missing for good. They wait for it; ending them is the caller's task.
+    pub fn on_network(
+        program: Program,
+        kernels: Vec<K>,
+        polls: u32,
+        network: &Arc<dyn Network>,
+    ) -> Result<Self, NetError> {
+        let mut memory = Memory::new(program, kernels, PASSAGES);
+        memory.connect(network)?;
+        Ok(Replay::with(memory, polls))
+    }
+
+    fn with(memory: Memory<K>, polls: u32) -> Self {
+        let (names, arguments) = (Names::new(&memory.program), Block::new(&memory.program.arguments()));
+        let memory = Arc::new(memory);
+        let (runtime, graph) = bind::bind(&memory, polls);
         let finished = [Event::NONE; PASSAGES];
         Replay {
             memory,
@@ -111,8 +126,9 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         self.memory.hold_back(link);
     }
 
-    /// Lets the runs that follow go through `door`.
+    /// Lets the runs that follow go through `door`. A part on a network has one door, the replay.
     pub fn go_through(&mut self, door: Door) {
+        assert!(door == Door::Replay || self.memory.messages().is_none(), "a part of a program is replayed");
         self.drain();
         self.door = door;
     }
@@ -141,15 +157,18 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
             }
             Door::Immediate => {
                 self.drain();
+                self.memory.not_replayed();
                 immediate::spawn(&self.runtime, &self.memory, run)
             }
             Door::Stepped(_) => {
+                self.memory.not_replayed();
                 let finish = self.runtime.events().create();
                 lock(&self.line).push((run, finish));
                 finish
             }
         };
         self.launched += 1;
+        self.memory.progress.launched(self.launched);
         run
     }
 
@@ -171,23 +190,15 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
     }
 }
 
-/// Lets everything that is made at first use be made now, so that runs allocate nothing: the table of events, the
-/// threads, and what this thread waits with.
-fn warm_up(runtime: &Runtime) {
-    let start = runtime.events().user();
-    let after = Options { name: "warm-up", after: start.event(), ..Options::default() };
-    let tasks: Vec<_> = runtime.processors().map(|on| runtime.spawn(on, after, |_| {}).finish()).collect();
-    let all = runtime.events().merge(&tasks);
-    let waited = runtime.events().wait_timeout(all, Duration::ZERO);
-    debug_assert_eq!(waited, None, "nothing has started");
-    runtime.events().trigger(start).expect("it is triggered here alone");
-    runtime.wait(all).expect("an empty task does not fail");
-}
-
 impl<K: Kernels> Replay<K> {
     /// The program.
     pub fn program(&self) -> &Program {
         &self.memory.program
+    }
+
+    /// Lets somebody look at where the lanes stand, from any thread, while runs go on.
+    pub fn watch(&self) -> Watch {
+        Watch::new(&self.memory.program, &self.memory.progress)
     }
 
     /// The kernels of each device.
@@ -257,6 +268,20 @@ impl<K: Kernels> Replay<K> {
         Ok(())
     }
 
+    /// Lets go of the program without waiting for runs in flight, whose messages may never come: their memory stays with
+    /// them, for ever. For a job that is about to be ended.
+    pub fn abandon(self) {
+        if !self.is_idle() {
+            std::mem::forget(self);
+        }
+    }
+
+    /// Whether no run is in flight.
+    fn is_idle(&self) -> bool {
+        let ended = |&event: &Event| self.runtime.events().outcome(event).is_some();
+        self.finished.iter().all(ended)
+    }
+
     /// Waits until no run is in flight. What became of each is told to whoever waits for it.
     fn drain(&self) {
         self.step();
@@ -282,6 +307,15 @@ impl<K: Kernels> Replay<K> {
 
 impl<K: Kernels> Drop for Replay<K> {
     fn drop(&mut self) {
+        let Some(messages) = self.memory.messages() else { return self.drain() };
+        // Peers of a thread that panics may never answer.
+        if std::thread::panicking() && !self.is_idle() {
+            return std::mem::forget((Arc::clone(&self.memory), self.runtime.clone()));
+        }
         self.drain();
+        match messages.is_torn() {
+            true => std::mem::forget(Arc::clone(&self.memory)),
+            false => messages.disconnect(),
+        }
     }
 }

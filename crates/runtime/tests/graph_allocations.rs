@@ -4,9 +4,10 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use phalanx_program::flow::{Builder, Direct, Flow, Mode, OpId, Regime, Task};
-use phalanx_runtime::{Config, Event, Graph, Launch, Runtime};
+use phalanx_runtime::{Completion, Config, Context, Event, Function, Graph, Launch, Runtime};
 
 /// The system's allocator, counted.
 struct Counting;
@@ -60,6 +61,42 @@ fn chain(length: usize, places: &[Option<u32>]) -> Flow {
     builder.finish().expect("a chain")
 }
 
+/// A chain of remote links, and one that another processor tells to be complete.
+fn remotes(mode: Mode) -> Flow {
+    let mut builder = Builder::new("remotes", 2);
+    builder.mode(mode);
+    let mut last = add(&mut builder, Some(0));
+    let teller = builder.task(Task { processor: 1, function: 3, regime: Regime::Leaf, ..Task::default() });
+    builder.edge(last, teller);
+    for function in [1, 1, 2, 1] {
+        let link = builder.remote(Direct { function, ..Direct::default() });
+        builder.edge(last, link);
+        last = link;
+    }
+    let end = add(&mut builder, Some(0));
+    builder.edge(last, end);
+    builder.finish().expect("a chain")
+}
+
+/// Nothing, being complete at once, leaving a completion behind, and telling it.
+fn functions() -> Vec<Function> {
+    let left = Arc::new(Mutex::new(None::<Completion>));
+    let leave = Arc::clone(&left);
+    let completion = |context: &Context<'_>| context.completion().expect("it is remote");
+    vec![
+        Box::new(|_| {}),
+        Box::new(move |context| completion(context).done(Ok(()))),
+        Box::new(move |context| *leave.lock().expect("nobody panics") = Some(completion(context))),
+        Box::new(move |_| {
+            let take = || left.lock().expect("nobody panics").take();
+            std::iter::repeat_with(take)
+                .find_map(|taken| taken)
+                .into_iter()
+                .for_each(|left| left.done(Ok(())));
+        }),
+    ]
+}
+
 /// Rows of cells, each after itself and its neighbours in the row before; halves on two processors.
 fn stencil(mode: Mode) -> Flow {
     const WIDTH: usize = 8;
@@ -79,7 +116,7 @@ fn stencil(mode: Mode) -> Flow {
 
 fn bind(runtime: &Runtime, flow: Flow) -> Graph {
     let processors: Vec<_> = runtime.processors().collect();
-    runtime.graph(flow, vec![Box::new(|_| {})], &processors).expect("the flow fits")
+    runtime.graph(flow, functions(), &processors).expect("the flow fits")
 }
 
 fn launch(graph: &Graph) -> Event {
@@ -118,6 +155,9 @@ fn replays_allocate_nothing() {
     assert_eq!(growth(&runtime, stencil(Mode::Ordered), 1000, 1), (0, 0), "a stencil on two processors");
     let pipelined = stencil(Mode::Pipelined { depth: 2 });
     assert_eq!(growth(&runtime, pipelined, 1000, 2), (0, 0), "two runs at a time");
+    assert_eq!(growth(&runtime, remotes(Mode::Ordered), 1000, 1), (0, 0), "remote links");
+    let pipelined = remotes(Mode::Pipelined { depth: 2 });
+    assert_eq!(growth(&runtime, pipelined, 1000, 2), (0, 0), "remote links of two runs at a time");
     // Whoever launches runs it on the spot, which makes so many cheap.
     let direct = growth(&runtime, chain(2, &[None]), 1_000_000, 1);
     assert_eq!(direct.1, 0, "bytes left behind by a million replays");

@@ -17,24 +17,37 @@ use phalanx_ir::parallel::DeviceId;
 use phalanx_ir::tasks::{BufferId, Task, TaskGraph, TaskId, TaskOp};
 use phalanx_ir::{Id, IdVec};
 use phalanx_kernels::table;
-use phalanx_program::{Builder, Draft, HostTransfer, Program, RECEIVE, Slice, Wait, feeds, fetches};
+use phalanx_program::{
+    Builder, Draft, HostTransfer, Placement, Program, RECEIVE, Slice, Wait, feeds, fetches,
+};
 use phalanx_schedule::{Lane, LaneKind, Schedule};
 
 pub(crate) use select::{Choice, select};
 
-/// Bytes of working memory a task's kernel wants on a device with `cores` cores.
-pub fn workspace(tasks: &TaskGraph, task: TaskId, cores: usize) -> u64 {
-    match select(tasks, task) {
-        Ok(choice) => choice.workspace(cores),
-        Err(_) => 0,
-    }
+/// What a program is made for: devices with so many cores, in these processes.
+#[derive(Clone, Copy)]
+pub struct Machine<'a> {
+    /// Cores of each device.
+    pub cores: usize,
+    /// Which process has which device.
+    pub placement: &'a Placement,
 }
 
-/// The program of `tasks` in the order and layout of `schedule`, on devices of `cores` cores.
-pub fn emit(tasks: &TaskGraph, schedule: &Schedule, cores: usize) -> Result<Program, EmitError> {
+/// Bytes of working memory that every task wants.
+pub fn workspaces(tasks: &TaskGraph, machine: Machine<'_>) -> IdVec<TaskId, u64> {
+    let workspace = |(id, task): (TaskId, &Task)| match (&task.op, select(tasks, id)) {
+        (TaskOp::Receive { .. }, _) => movement::landing(tasks, task, machine.placement),
+        (_, Ok(choice)) => choice.workspace(machine.cores),
+        (_, Err(_)) => 0,
+    };
+    tasks.tasks.iter().map(workspace).collect()
+}
+
+/// The program of `tasks` in the order and layout of `schedule`.
+pub fn emit(tasks: &TaskGraph, schedule: &Schedule, machine: Machine<'_>) -> Result<Program, EmitError> {
     let ports = ports::ports(tasks, schedule);
     let (feeds, fetches) = (feeds(&ports, schedule.lanes.len()), fetches(&ports, schedule.lanes.len()));
-    let emitter = Emitter { tasks, schedule, cores, done: done(tasks, schedule, &feeds) };
+    let emitter = Emitter { tasks, schedule, machine, done: done(tasks, schedule, &feeds) };
     let mut builder = Builder::new(&tasks.name);
     ports.into_iter().for_each(|port| builder.port(port));
     for (number, lane) in schedule.lanes.iter().enumerate() {
@@ -70,7 +83,7 @@ pub fn origins(tasks: &TaskGraph, schedule: &Schedule) -> Vec<Vec<Option<TaskId>
 struct Emitter<'a> {
     tasks: &'a TaskGraph,
     schedule: &'a Schedule,
-    cores: usize,
+    machine: Machine<'a>,
     /// Every task's lane, and how many operations of it are complete when the task is.
     done: IdVec<TaskId, (u32, u32)>,
 }
@@ -133,10 +146,11 @@ impl Emitter<'_> {
             self.waits(id, &mut lists);
             // Whoever waits for its home at all comes after the feed, which is first there.
             lists.waits.extend(feed.take().filter(|feed| lists.known[feed.lane as usize] == 0));
-            let (lane, workspace) = (home, choice.workspace(self.cores));
             let scratch = match self.schedule.workspaces[id] {
-                Some(place) => Slice { lane, offset: place.offset, bytes: workspace },
-                None => Slice { lane, offset: 0, bytes: 0 },
+                Some(place) => {
+                    Slice { lane: home, offset: place.offset, bytes: self.workspace(task, &choice) }
+                }
+                None => Slice { lane: home, offset: 0, bytes: 0 },
             };
             let Choice { kernel, words } = choice;
             let Lists { reads, writes, waits, .. } = &lists;
@@ -156,10 +170,18 @@ impl Emitter<'_> {
     fn choose(&self, id: TaskId, task: &Task) -> Result<Choice, EmitError> {
         match task.op {
             TaskOp::Send { .. } => Ok(Choice { kernel: RECEIVE, words: Vec::new() }),
-            TaskOp::Receive { .. } => {
-                Ok(Choice { kernel: RECEIVE, words: movement::words(self.tasks, task)? })
-            }
+            TaskOp::Receive { .. } => Ok(Choice {
+                kernel: RECEIVE,
+                words: movement::words(self.tasks, task, self.machine.placement)?,
+            }),
             _ => select(self.tasks, id),
+        }
+    }
+
+    fn workspace(&self, task: &Task, choice: &Choice) -> u64 {
+        match task.op {
+            TaskOp::Receive { .. } => movement::landing(self.tasks, task, self.machine.placement),
+            _ => choice.workspace(self.machine.cores),
         }
     }
 

@@ -11,6 +11,7 @@ use phalanx_runtime::Door;
 
 use crate::choice::PlanChoice;
 use crate::costs::Book;
+use crate::job::{Drill, DrillError, Pin};
 use crate::models::{ModelConfig, PresetError};
 use crate::pipeline::{DEFAULT_LEAVES, Overlap, Settings};
 use crate::{Decays, Error, Goal, LearningRate, Leaves, Optimizer, Recompute, Rule};
@@ -40,6 +41,9 @@ pub enum ConfigError {
     /// The field `link` is no link.
     #[error(transparent)]
     Link(#[from] LinkError),
+    /// The field `drill` is no drill.
+    #[error(transparent)]
+    Drill(#[from] DrillError),
     /// A field has a value it cannot have.
     #[error("`{field}` is {value}; {wanted}")]
     Field {
@@ -161,6 +165,16 @@ pub struct TrainConfig {
     pub tokenizer: Option<PathBuf>,
     /// Directory to write the trained model to.
     pub save: Option<PathBuf>,
+    /// Devices of each rank of a job; an even share of the plan's if absent.
+    pub devices_per_rank: Option<usize>,
+    /// Whether threads of a rank are kept on its cores: `auto` or `off`.
+    pub pin: Pin,
+    /// Seconds after which a job in which no operation is completed is ended.
+    pub stall_seconds: u64,
+    /// A rank that fails on purpose, and when: `panic@1:3`.
+    pub drill: Option<String>,
+    /// Directory in which every process writes a log.
+    pub log_dir: Option<PathBuf>,
 }
 
 impl Default for TrainConfig {
@@ -207,6 +221,11 @@ impl Default for TrainConfig {
             data: None,
             tokenizer: None,
             save: None,
+            devices_per_rank: None,
+            pin: Pin::Auto,
+            stall_seconds: 60,
+            drill: None,
+            log_dir: None,
         }
     }
 }
@@ -309,10 +328,38 @@ impl TrainConfig {
         progress: &mut dyn FnMut(usize, usize, &str),
     ) -> Result<Settings, Error> {
         let mut settings = self.settings(model)?;
-        if let Some(path) = self.costs_file().filter(|_| settings.needs_costs()) {
-            settings.measure(model, path, progress)?;
-        }
+        self.measure(model, &mut settings, progress)?;
         Ok(settings)
+    }
+
+    /// Gives `settings` the times of kernels from the file `costs`, where they are of use.
+    pub(crate) fn measure(
+        &self,
+        model: &Graph,
+        settings: &mut Settings,
+        progress: &mut dyn FnMut(usize, usize, &str),
+    ) -> Result<(), Error> {
+        match self.costs_file().filter(|_| settings.needs_costs()) {
+            Some(path) => settings.measure(model, path, progress),
+            None => Ok(()),
+        }
+    }
+
+    /// Who fails on purpose.
+    pub fn drill(&self) -> Result<Option<Drill>, ConfigError> {
+        Ok(self.drill.as_deref().map(str::parse).transpose()?)
+    }
+
+    /// What a job of so many ranks takes where nothing is said: data parallel, a device on each rank.
+    pub fn for_ranks(mut self, ranks: u32) -> TrainConfig {
+        let devices = ranks as usize * self.devices_per_rank.unwrap_or(1);
+        if ranks > 1 && self.devices.is_none() {
+            let plan = self.plan.get_or_insert_with(|| "dp".into());
+            if PlanChoice::needs_devices(plan) {
+                self.devices = Some(devices);
+            }
+        }
+        self
     }
 
     fn costs_file(&self) -> Option<&Path> {
@@ -399,6 +446,10 @@ impl TrainConfig {
                 return self.field(field, &leaves, "it must be a power of two up to 1024");
             }
         }
+        if self.stall_seconds == 0 {
+            return self.field("stall_seconds", &0, "it must be at least 1");
+        }
+        self.drill()?;
         if !(0.0..1.0).contains(&self.dropout) {
             return self.field("dropout", &self.dropout, "it must be at least 0 and below 1");
         }

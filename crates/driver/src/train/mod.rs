@@ -1,6 +1,7 @@
 //! Training a language model from a configuration: data in, weights out.
 
 mod config;
+mod ranks;
 
 pub use config::{Bits, ConfigError, OptimizerKind, TrainConfig};
 
@@ -8,13 +9,17 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Instant;
 
+use phalanx_ir::graph::Graph;
+use phalanx_program::Certificate;
 use serde::Serialize;
 
 use crate::data::{DataError, Dataset};
+use crate::job::{Job, Topology};
 use crate::models::ModelConfig;
 use crate::overlap::Overview;
 use crate::pipeline::Settings;
 use crate::{Error, LearningRate, Profile, Trainer, hf, timeline};
+use ranks::Ranks;
 
 /// One finished step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -72,6 +77,8 @@ pub struct Run {
     steps: u64,
     /// Steps that have been launched and not reported, oldest first.
     in_flight: VecDeque<u64>,
+    /// The other processes, if there are any.
+    ranks: Option<Ranks>,
 }
 
 /// Steps launched before the oldest of them is waited for.
@@ -88,17 +95,39 @@ impl Run {
         config: TrainConfig,
         progress: &mut dyn FnMut(usize, usize, &str),
     ) -> Result<Self, Error> {
-        let data = open_data(&config)?;
-        let model = config.model(data.vocab())?;
-        let context = config.context_of(&model);
-        data.check(context)?;
-        let graph = model.training_graph(config.batch, context)?;
+        let (data, model, graph) = prepare(&config)?;
         let settings = config.measured_settings(&graph, progress)?;
-        let mut trainer = Trainer::with_settings(&graph, &settings)?;
-        let size = config.batch * context;
+        let trainer = Trainer::with_settings(&graph, &settings)?;
+        Ok(Run::assemble(config, model, data, settings, trainer, None))
+    }
+
+    /// One rank of a job; all ranks make the same calls. Plan, seed and times of kernels are those of rank 0.
+    pub fn in_job(
+        config: TrainConfig,
+        job: &Job,
+        progress: &mut dyn FnMut(usize, usize, &str),
+    ) -> Result<Self, Error> {
+        let (data, model, graph) = prepare(&config)?;
+        let (settings, topology) = job.settings(&config, &graph, progress)?;
+        config.pin.apply(topology.own_cores());
+        let (trainer, certificate) = job.trainer(&graph, &settings)?;
+        let ranks = Ranks::new(&config, job, topology, certificate, trainer.session())?;
+        Ok(Run::assemble(config, model, data, settings, trainer, Some(ranks)))
+    }
+
+    fn assemble(
+        config: TrainConfig,
+        model: ModelConfig,
+        data: Dataset,
+        settings: Settings,
+        mut trainer: Trainer,
+        ranks: Option<Ranks>,
+    ) -> Self {
+        let size = config.batch * config.context_of(&model);
         let rate = config.learning_rate();
-        let profile = trainer.session_mut().profile();
-        Ok(Run {
+        let fuse = ranks.as_ref().and_then(Ranks::fuse);
+        let profile = trainer.session_mut().profile_through(fuse);
+        Run {
             steps: config.steps,
             losses: Vec::with_capacity(config.steps.min(1 << 20) as usize),
             tokens: vec![0; size],
@@ -112,7 +141,8 @@ impl Run {
             trainer,
             rate,
             profile,
-        })
+            ranks,
+        }
     }
 
     /// The configuration.
@@ -150,20 +180,39 @@ impl Run {
         self.losses.len() as u64 >= self.steps
     }
 
-    /// Launches no more steps; those that have been launched are still done.
+    /// Launches no more steps; those that have been launched are still done. In a job all ranks stop after the same one.
     pub fn stop(&mut self) {
-        self.steps = self.trainer.steps();
+        match &mut self.ranks {
+            None => self.steps = self.trainer.steps(),
+            Some(ranks) => ranks.ask_to_stop(),
+        }
+    }
+
+    /// Where the devices of a job are.
+    pub fn topology(&self) -> Option<&Topology> {
+        self.ranks.as_ref().map(|ranks| &ranks.topology)
+    }
+
+    /// That the ranks of a job cannot deadlock; rank 0 has it.
+    pub fn certificate(&self) -> Option<&Certificate> {
+        self.ranks.as_ref()?.certificate.as_ref()
     }
 
     /// Waits for the next step. Steps are launched ahead, so that the devices never wait for the host.
     pub fn step(&mut self) -> Result<Report, Error> {
         let start = Instant::now();
+        self.ranks.iter().for_each(Ranks::step_begins);
         while self.in_flight.len() < AHEAD && self.trainer.steps() < self.steps.max(1) {
             self.launch()?;
         }
         let step = self.losses.len() as u64;
         let run = self.in_flight.pop_front().ok_or(Error::NoStep { steps: self.steps })?;
         let result = self.trainer.wait(run)?;
+        if let Some(ranks) = &mut self.ranks
+            && ranks.step_ends()?
+        {
+            self.steps = self.trainer.steps();
+        }
         if !result.loss.is_finite() {
             return Err(Error::Diverged { loss: result.loss, step: step + 1 });
         }
@@ -177,6 +226,9 @@ impl Run {
 
     fn launch(&mut self) -> Result<(), Error> {
         let step = self.trainer.steps();
+        if let Some(ranks) = &self.ranks {
+            ranks.drill(step + 1, self.trainer.session_mut())?;
+        }
         let context = self.tokens.len() / self.config.batch;
         self.data.batch(step, self.config.batch, context, &mut self.tokens, &mut self.targets);
         let session = self.trainer.session_mut();
@@ -187,10 +239,13 @@ impl Run {
         Ok(())
     }
 
-    /// Writes the weights as a Hugging Face directory.
+    /// Writes the weights as a Hugging Face directory. In a job all ranks call it and the first one writes.
     pub fn save(&self, dir: &Path) -> Result<(), Error> {
         let weights = self.trainer.session().weights()?;
-        Ok(hf::write_model(dir, &self.model, &weights)?)
+        match &self.ranks {
+            Some(ranks) if ranks.topology.rank > 0 => Ok(()),
+            _ => Ok(hf::write_model(dir, &self.model, &weights)?),
+        }
     }
 
     /// What the scheduler predicts of a step.
@@ -200,16 +255,20 @@ impl Run {
         Ok(Overview::new(&graph, &self.settings)?)
     }
 
-    /// The last step as it was measured, beside what the scheduler predicts.
+    /// The last step as it was measured, beside what the scheduler predicts; in a job only the prediction.
     pub fn report(&self) -> Result<timeline::Report, Error> {
-        Ok(self.overview()?.report("A step, predicted and measured", Some(&self.profile.last_run())))
+        let overview = self.overview()?;
+        Ok(match self.ranks {
+            None => overview.report("A step, predicted and measured", Some(&self.profile.last_run())),
+            Some(_) => overview.report("A step, predicted", None),
+        })
     }
 
     /// What the run has come to.
     pub fn summary(&self) -> Result<Summary, Error> {
         let session = self.trainer.session();
         let last = &self.losses[self.losses.len() - self.losses.len().div_ceil(10)..];
-        let by_kernel = self.profile.by_kernel(session.program());
+        let by_kernel = self.profile.by_kernel(session.part());
         let all: f64 = by_kernel.iter().map(|(_, seconds)| seconds).sum();
         let matmul: f64 =
             by_kernel.iter().filter(|(name, _)| name == "matmul").map(|(_, seconds)| seconds).sum();
@@ -226,6 +285,16 @@ impl Run {
             weights_hash: format!("{:032x}", session.weights_hash()?),
         })
     }
+}
+
+/// Opens the data and builds the model for it.
+fn prepare(config: &TrainConfig) -> Result<(Dataset, ModelConfig, Graph), Error> {
+    let data = open_data(config)?;
+    let model = config.model(data.vocab())?;
+    let context = config.context_of(&model);
+    data.check(context)?;
+    let graph = model.training_graph(config.batch, context)?;
+    Ok((data, model, graph))
 }
 
 fn open_data(config: &TrainConfig) -> Result<Dataset, DataError> {

@@ -29,7 +29,7 @@ pub struct Task<'a> {
     pub args: &'a [u8],
 }
 
-/// A leaf about to be added that is done by whoever releases it.
+/// An operation about to be added that is done by whoever releases it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Direct<'a> {
     /// Position of its body in the table of functions.
@@ -154,6 +154,11 @@ impl Builder {
     /// Adds a leaf that is done by whoever releases it.
     pub fn direct(&mut self, direct: Direct<'_>) -> OpId {
         self.push(None, direct, Regime::Leaf)
+    }
+
+    /// Adds an operation that whoever releases it starts, and that is complete when it is told so: see [`Regime::Remote`].
+    pub fn remote(&mut self, direct: Direct<'_>) -> OpId {
+        self.push(None, direct, Regime::Remote)
     }
 
     fn push(&mut self, processor: Option<u32>, body: Direct<'_>, regime: Regime) -> OpId {

@@ -65,7 +65,7 @@ impl Class {
         match from.regime {
             Regime::General | Regime::Leaf => Class::Early,
             Regime::Ordered if to.regime == Regime::Ordered && from.processor == to.processor => Class::Token,
-            Regime::Opaque | Regime::Ordered => Class::Late,
+            Regime::Opaque | Regime::Ordered | Regime::Remote => Class::Late,
         }
     }
 }

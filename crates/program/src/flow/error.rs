@@ -53,6 +53,16 @@ pub enum FlowError {
         /// How many processors the flow is for.
         processors: u32,
     },
+    /// A remote operation that has a processor.
+    #[error(
+        "{op} is Remote and on processor {processor}, where no thread waits for it; add it with `remote`"
+    )]
+    Remote {
+        /// The operation.
+        op: String,
+        /// Where it is.
+        processor: u32,
+    },
     /// An interpolation reads bytes that the run's arguments do not have.
     #[error(
         "interpolation into {op} reads bytes {first}..{end} of the run's arguments, which have {have}; \

@@ -54,6 +54,9 @@ pub enum Regime {
     /// complete when its token fires. A successor of the same kind on the same device need not wait for that: it
     /// orders itself behind the token.
     Ordered,
+    /// It starts something outside the process, at once and on whatever thread released it; complete when it is told so,
+    /// on any thread. Such an operation has no processor: see [`Builder::remote`].
+    Remote,
 }
 
 /// How runs of one flow relate.

@@ -2,13 +2,14 @@
 
 use phalanx_ir::Id;
 
-use crate::{Operation, Program, Wait};
+use crate::{ARRIVE, Operation, Program, SEND, Wait};
 
-use super::{Builder, Flow, Mode, OpId, Regime, Task};
+use super::{Builder, Direct, Flow, Mode, OpId, Regime, Task};
 
 impl Program {
     /// The flow of this program's runs, at most `depth` of them at a time. Operation i is the i-th of
-    /// [`Program::operations`], a leaf that calls function 0.
+    /// [`Program::operations`]: [`SEND`]s and [`ARRIVE`]s are remote and call function 1, all others are leaves that call
+    /// function 0.
     ///
     /// A lane's operations are a chain, within a run and from each run to the next. With waits and carried waits these
     /// are the orders that the program's verifier works with, so runs that overlap are as free of races as the program.
@@ -19,7 +20,16 @@ impl Program {
             for operation in self.operations_of(lane) {
                 let name = self.describe(operation);
                 let processor = processor as u32;
-                flow.task(Task { processor, function: 0, regime: Regime::Leaf, name: &name, args: &[] });
+                match self.kernel(operation) {
+                    SEND | ARRIVE => flow.remote(Direct { function: 1, name: &name, args: &[] }),
+                    _ => flow.task(Task {
+                        processor,
+                        function: 0,
+                        regime: Regime::Leaf,
+                        name: &name,
+                        args: &[],
+                    }),
+                };
             }
         }
         let op = |wait: Wait| OpId::from_index(self.index_of(wait));

@@ -2,10 +2,10 @@
 //!
 //! The starts and ends of all that *guests* touch cut the arena into *cells*. What a guest touches is a row of whole
 //! cells, so a use by the home lane that meets a cell at all meets every guest of that cell: nothing finer has to be
-//! told apart. Writers come in the order of their lane, and only one guest lane writes, so the last home writer of a
-//! cell is the greatest one, and so is the last guest writer and the last home reader: trees over the cells answer for any
-//! row in logarithmic time. Reads of guests, who may be of any lane, are found by another tree, which tells how far those
-//! that start in a cell reach; each is given out once to each of the two lanes that write.
+//! told apart. Writers come in the order of their lane, so of each lane that writes the last writer of a cell is the
+//! greatest one, and so is the last home reader: a tree over the cells for each such lane answers for any row in
+//! logarithmic time. Reads of guests, who may be of any lane, are found by another tree, which tells how far those
+//! that start in a cell reach; each is given out once to each lane that writes.
 
 use std::collections::BinaryHeap;
 use std::ops::Range;
@@ -22,12 +22,18 @@ pub(super) struct Cells {
     pub home_writes: Latest,
     /// Reads of the home lane; only kept where a guest writes.
     pub home_reads: Latest,
-    /// Writes of the one guest lane that writes.
-    pub guest_writes: Latest,
     /// Reads of guests that no write of the home lane has met since.
     pub open_to_home: Reads,
-    /// Reads of guests that no write of the writing guest has met since.
-    pub open_to_guest: Reads,
+    /// The guests that write, by their lanes, ascending.
+    pub writers: Vec<Writer>,
+}
+
+/// A guest lane that writes.
+pub(super) struct Writer {
+    pub lane: u32,
+    pub writes: Latest,
+    /// Reads of guests that none of its writes has met since.
+    pub open: Reads,
 }
 
 impl Cells {
@@ -36,26 +42,30 @@ impl Cells {
         self.bounds.extend([slice.offset, slice.end()]);
     }
 
-    /// Makes the cells; `writes` tells whether a guest writes any of them.
-    pub fn freeze(&mut self, writes: bool) {
+    /// Makes the cells; `writers` are the lanes of guests that write some of them, ascending.
+    pub fn freeze(&mut self, writers: &[u32]) {
         self.bounds.sort_unstable();
         self.bounds.dedup();
         let cells = self.bounds.len().saturating_sub(1);
         if cells > 0 {
             self.leaves = cells.next_power_of_two();
             self.home_writes = Latest::new(self.leaves);
-            if writes {
-                self.home_reads = Latest::new(self.leaves);
-                self.guest_writes = Latest::new(self.leaves);
-                self.open_to_guest = Reads::new(self.leaves, cells);
-            }
             self.open_to_home = Reads::new(self.leaves, cells);
+            if !writers.is_empty() {
+                self.home_reads = Latest::new(self.leaves);
+            }
+            let writer = |&lane: &u32| Writer {
+                lane,
+                writes: Latest::new(self.leaves),
+                open: Reads::new(self.leaves, cells),
+            };
+            self.writers = writers.iter().map(writer).collect();
         }
     }
 
     /// Whether a guest writes any of the cells.
     pub fn has_guest_writes(&self) -> bool {
-        self.guest_writes.leaves > 0
+        !self.writers.is_empty()
     }
 
     /// The cells that share a byte with `slice`.
@@ -72,9 +82,27 @@ impl Cells {
     /// A guest reads the cells.
     pub fn guest_reads(&mut self, cells: &Range<usize>, by: Wait) {
         self.open_to_home.push(cells, by);
-        if self.has_guest_writes() {
-            self.open_to_guest.push(cells, by);
+        self.writers.iter_mut().for_each(|writer| writer.open.push(cells, by));
+    }
+
+    /// A guest writes the cells.
+    pub fn guest_writes(&mut self, cells: &Range<usize>, by: Wait) {
+        if let Some(writer) = self.writer(by.lane) {
+            writer.writes.set(cells, by.position);
         }
+    }
+
+    /// Reads of guests that no write of `lane` has met since; none if it never writes.
+    pub fn open_to(&mut self, lane: u32, is_home: bool) -> Option<&mut Reads> {
+        match is_home {
+            true => Some(&mut self.open_to_home),
+            false => self.writer(lane).map(|writer| &mut writer.open),
+        }
+    }
+
+    fn writer(&mut self, lane: u32) -> Option<&mut Writer> {
+        let at = self.writers.binary_search_by_key(&lane, |writer| writer.lane).ok()?;
+        Some(&mut self.writers[at])
     }
 }
 

@@ -1,6 +1,6 @@
 //! What can be wrong with a program.
 
-use crate::{FEED, FETCH, MAX_RANK, MAX_SLICES, RECEIVE, Slice};
+use crate::{ARRIVE, FEED, FETCH, MAX_RANK, MAX_SLICES, RECEIVE, SEND, Slice};
 
 /// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,8 +61,8 @@ pub enum ProgramError {
     },
     /// A lane of transfers that is none.
     #[error(
-        "lane {lane} works beside lane {home}: that must be an earlier lane of the same device, the only one beside it, \
-         and it may run nothing but `{RECEIVE}`"
+        "lane {lane} works beside lane {home}: that must be an earlier lane of the same device with an arena of its own, \
+         and lane {lane} may run nothing but `{RECEIVE}`, `{SEND}` and `{ARRIVE}`"
     )]
     Beside {
         /// The lane.
@@ -137,5 +137,55 @@ pub enum ProgramError {
     Result {
         /// The port.
         name: String,
+    },
+    /// A message that cannot be.
+    #[error("{what}: {problem}")]
+    Message {
+        /// The operation.
+        what: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A device that is on no rank.
+    #[error("device dev{device} is on none of the {ranks} ranks: the placement must name one of them for it")]
+    Unplaced {
+        /// The device.
+        device: u32,
+        /// How many ranks there are.
+        ranks: u32,
+    },
+    /// A rank that is none, or none left.
+    #[error(
+        "there is no part {rank} of {ranks} of `{program}`: only a whole program has parts, one for each rank"
+    )]
+    NoPart {
+        /// The program.
+        program: String,
+        /// The rank asked for.
+        rank: u32,
+        /// How many there are.
+        ranks: u32,
+    },
+    /// Words that say nothing, where they must be known.
+    #[error("{what}: its words are no pieces between its {reads} read and {writes} written slices")]
+    Words {
+        /// The operation.
+        what: String,
+        /// How many slices it reads.
+        reads: usize,
+        /// How many slices it writes.
+        writes: usize,
+    },
+    /// Nowhere to put what arrives for a sum.
+    #[error(
+        "{what}: {need} bytes of other ranks land in its working memory, which has {have}; reserve `landing_bytes` of it"
+    )]
+    Landing {
+        /// The operation.
+        what: String,
+        /// How many bytes land.
+        need: u64,
+        /// The size of its working memory.
+        have: u64,
     },
 }

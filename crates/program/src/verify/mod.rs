@@ -2,8 +2,8 @@
 //!
 //! 1. every slice lies in the arena of its lane and starts on an aligned byte;
 //! 2. an operation writes, and works in, the arena of its lane's home only; only [`RECEIVE`] reads other arenas. A lane
-//!    that is not its own home has only [`RECEIVE`]s, its home is an earlier lane of the same device that is its own, and no
-//!    other lane has that home;
+//!    that is not its own home, a *guest*, has only [`RECEIVE`]s, [`SEND`]s and [`ARRIVE`]s, and its home is an earlier lane
+//!    of the same device that is its own;
 //! 3. no slice that an operation writes, its scratch included, overlaps another slice of the same operation;
 //! 4. an operation has at most [`MAX_SLICES`] of a kind, one of [`TRANSFERS`] any number;
 //! 5. a wait names an operation of another lane, and lanes that run in order and wait never wait in a circle;
@@ -14,7 +14,12 @@
 //!    the tensor and cover it; those of an output that is fetched are equal or apart;
 //! 9. a lane that has tiles of inputs starts with a [`FEED`], one from which results come ends with a [`FETCH`], and no
 //!    other operation is one: a feed reads nothing and writes exactly these tiles, a fetch reads exactly its tiles and
-//!    writes nothing, and their pieces are these tiles, each once.
+//!    writes nothing, and their pieces are these tiles, each once;
+//! 10. only a part of a program has [`SEND`]s and [`ARRIVE`]s. A send only reads, an arrival only writes; their words are
+//!     message ends with other ranks of the job, inside the slices they name, whose runs do not overlap; and of those that
+//!     go the same way between the same ranks no two have the same tag.
+//!
+//! The tiles of a part's ports need not cover the tensor.
 //!
 //! There is no program without this check, so a runtime may rely on it. With points 2, 3, 6 and 7 lanes may run on
 //! threads of their own, and start a run before others have ended the one before: bytes that an operation writes are
@@ -23,6 +28,7 @@
 mod cells;
 mod clocks;
 mod error;
+mod messages;
 mod overtakes;
 mod races;
 mod walk;
@@ -30,15 +36,16 @@ mod walk;
 pub(crate) use clocks::Clocks;
 pub use error::ProgramError;
 pub(crate) use overtakes::Overtake;
+pub(crate) use races::{Arenas, uses};
 pub(crate) use walk::walk;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
-use crate::cover::{covers, is_partition};
+use crate::cover::{are_apart, covers, spans};
 use crate::host::{HostTransfer, feeds, fetches};
 use crate::{
-    ALIGNMENT, FEED, FETCH, MAX_RANK, MAX_SLICES, Operation, Port, PortTile, Program, RECEIVE, Slice,
-    TRANSFERS, Wait,
+    ALIGNMENT, ARRIVE, FEED, FETCH, MAX_RANK, MAX_SLICES, Operation, Port, PortTile, Program, RECEIVE, SEND,
+    Slice, TRANSFERS, Wait,
 };
 use overtakes::Overtakes;
 use races::Races;
@@ -85,29 +92,35 @@ impl Program {
         walk(self, |at| overtakes.visit(at));
         Ok(overtakes.found)
     }
+
+    /// An operation with its place, for errors.
+    pub(crate) fn what(&self, Wait { lane, position }: Wait) -> String {
+        let operation = &self.operations_of(&self.lanes[lane as usize])[position as usize];
+        let (kernel, label) = (self.kernel(operation), self.label(operation));
+        match self.lanes.len() {
+            1 => format!("operation {position} ({kernel} of {label})"),
+            _ => format!("operation {position} of lane {lane} ({kernel} of {label})"),
+        }
+    }
 }
 
 struct Check<'a> {
     program: &'a Program,
     /// The position of [`RECEIVE`] in the list of kernels.
     receive: Option<usize>,
+    /// The messages so far: whether it is sent, the peer and the tag.
+    messages: HashSet<(bool, u32, u32)>,
     errors: Vec<ProgramError>,
 }
 
 impl<'a> Check<'a> {
     fn new(program: &'a Program) -> Self {
         let receive = program.kernels.iter().position(|name| name == RECEIVE);
-        Check { program, receive, errors: Vec::new() }
+        Check { program, receive, messages: HashSet::new(), errors: Vec::new() }
     }
 
-    fn what(&self, Wait { lane, position }: Wait) -> String {
-        let lane_of = &self.program.lanes[lane as usize];
-        let operation = &self.program.operations_of(lane_of)[position as usize];
-        let (kernel, label) = (self.program.kernel(operation), self.program.label(operation));
-        match self.program.lanes.len() {
-            1 => format!("operation {position} ({kernel} of {label})"),
-            _ => format!("operation {position} of lane {lane} ({kernel} of {label})"),
-        }
+    fn what(&self, at: Wait) -> String {
+        self.program.what(at)
     }
 
     fn lane(&mut self, number: u32) {
@@ -116,12 +129,12 @@ impl<'a> Check<'a> {
         if lane.home == number {
             return;
         }
-        let sound = lanes[..number as usize].get(lane.home as usize).is_some_and(|home| {
-            let twice = lanes[..number as usize].iter().filter(|other| other.home == lane.home).count() > 1;
-            home.home == lane.home && home.device == lane.device && lane.arena == 0 && !twice
-        });
+        let sound = lanes[..number as usize]
+            .get(lane.home as usize)
+            .is_some_and(|home| home.home == lane.home && home.device == lane.device && lane.arena == 0);
         let mut operations = self.program.operations_of(lane).iter();
-        if !sound || operations.any(|operation| self.receive != Some(operation.kernel as usize)) {
+        let moves = |kernel: &str| [RECEIVE, SEND, ARRIVE].contains(&kernel);
+        if !sound || operations.any(|operation| !moves(self.program.kernel(operation))) {
             self.errors.push(ProgramError::Beside { lane: number, home: lane.home });
         }
     }
@@ -143,6 +156,9 @@ impl<'a> Check<'a> {
         let found = reads.len().max(writes.len());
         if found > MAX_SLICES && !TRANSFERS.contains(&program.kernel(operation)) {
             self.errors.push(ProgramError::TooMany { what: self.what(at), found });
+        }
+        if [SEND, ARRIVE].contains(&program.kernel(operation)) {
+            self.messages(at, operation);
         }
         order.clear();
         let range = |slice: &Slice, written| (slice.offset, slice.end(), written);
@@ -237,11 +253,18 @@ impl<'a> Check<'a> {
             let name = port.name.clone();
             if !names.insert(&port.name) || !sized(port) {
                 self.errors.push(ProgramError::Port { name });
-            } else if !covers(port) {
-                let (ty, tiles) = (port.ty.to_string(), port.tiles.len());
-                self.errors.push(ProgramError::Cover { name, ty, tiles });
-            } else if port.is_result() && !is_partition(port) {
-                self.errors.push(ProgramError::Result { name });
+                continue;
+            }
+            let whole = |spans: &Vec<_>| self.program.part.is_some() || covers(port, spans);
+            match spans(port).filter(whole) {
+                None => {
+                    let (ty, tiles) = (port.ty.to_string(), port.tiles.len());
+                    self.errors.push(ProgramError::Cover { name, ty, tiles });
+                }
+                Some(spans) if port.is_result() && !are_apart(&spans) => {
+                    self.errors.push(ProgramError::Result { name });
+                }
+                Some(_) => {}
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Whether operations of different lanes that touch the same bytes are ordered.
 //!
 //! An arena is touched by its home lane; by its *guests*, the [`RECEIVE`](crate::RECEIVE)s of other lanes, which read
-//! it; and by one guest that also writes it, if its device has a lane for transfers. Operations are visited in an order
+//! it; and by guests that also write it, if its device has lanes for transfers. Operations are visited in an order
 //! that lanes and waits allow. Whichever of two that conflict is visited second must know that the first is complete:
 //!
 //! * at a read, the last writers of the bytes, one of each lane that writes them: they know all writers before them;
@@ -9,7 +9,7 @@
 //!   asked for again by the same lane: what it knows it knows at all its later operations.
 //!
 //! Every pair is looked at this way, or implied by one that is. Time: the logarithm of the number of guests for every
-//! slice, and the number of lanes for every wait.
+//! slice and lane that writes there, and the number of lanes for every wait.
 
 use std::ops::Range;
 
@@ -70,30 +70,30 @@ impl Race {
 }
 
 /// The cells of every arena, by its home lane.
-pub(super) struct Arenas {
+pub(crate) struct Arenas {
     cells: Vec<Cells>,
-    /// The guest that writes into it.
-    writers: Vec<Option<u32>>,
 }
 
 impl Arenas {
-    fn new(program: &Program) -> Option<Arenas> {
+    /// Nothing is visited yet; none if no lane has guests.
+    pub fn new(program: &Program) -> Option<Arenas> {
         let mut cells: Vec<Cells> = program.lanes.iter().map(|_| Cells::default()).collect();
-        let mut writers = vec![None; cells.len()];
+        let mut writers: Vec<Vec<u32>> = vec![Vec::new(); cells.len()];
         let mut any = false;
         for (number, lane) in (0..).zip(&program.lanes) {
-            if lane.home != number {
-                writers[lane.home as usize] = Some(number);
-            }
             for operation in program.operations_of(lane) {
-                for (slice, _) in uses(program, operation).filter(|(slice, _)| slice.lane != number) {
+                for (slice, writes) in uses(program, operation).filter(|(slice, _)| slice.lane != number) {
                     cells[slice.lane as usize].announce(slice);
+                    let writers = &mut writers[slice.lane as usize];
+                    if writes && writers.last() != Some(&number) {
+                        writers.push(number);
+                    }
                     any = true;
                 }
             }
         }
-        cells.iter_mut().zip(&writers).for_each(|(cells, writer)| cells.freeze(writer.is_some()));
-        any.then_some(Arenas { cells, writers })
+        cells.iter_mut().zip(&writers).for_each(|(cells, writers)| cells.freeze(writers));
+        any.then_some(Arenas { cells })
     }
 
     /// Shows `earlier` the operations of other lanes that `at` must come after; the cells it touches. Reads of guests are
@@ -123,20 +123,21 @@ impl Arenas {
                 show(slice.lane, cells.home_reads.at(&row));
             }
         }
-        if let Some(writer) = self.writers[arena].filter(|&writer| writer != at.lane) {
-            show(writer, cells.guest_writes.at(&row));
+        for writer in cells.writers.iter().filter(|writer| writer.lane != at.lane) {
+            show(writer.lane, writer.writes.at(&row));
         }
-        let open = if is_home { &mut cells.open_to_home } else { &mut cells.open_to_guest };
-        while writes && let Some(reader) = open.take(&row) {
-            if reader.lane != at.lane {
-                earlier(reader);
+        if writes && let Some(open) = cells.open_to(at.lane, is_home) {
+            while let Some(reader) = open.take(&row) {
+                if reader.lane != at.lane {
+                    earlier(reader);
+                }
             }
         }
         row
     }
 
     /// `at` touches the cells of `slice`.
-    fn note(&mut self, at: Wait, slice: Slice, writes: bool, row: &Range<usize>) {
+    pub fn note(&mut self, at: Wait, slice: Slice, writes: bool, row: &Range<usize>) {
         if row.is_empty() {
             return;
         }
@@ -144,14 +145,14 @@ impl Arenas {
         match (slice.lane == at.lane, writes) {
             (true, true) => cells.home_writes.set(row, at.position),
             (true, false) => cells.home_reads.set(row, at.position),
-            (false, true) => cells.guest_writes.set(row, at.position),
+            (false, true) => cells.guest_writes(row, at),
             (false, false) => cells.guest_reads(row, at),
         }
     }
 }
 
 /// What an operation touches: first what it reads, then what it writes or works in.
-pub(super) fn uses<'a>(
+pub(crate) fn uses<'a>(
     program: &'a Program,
     operation: &'a Operation,
 ) -> impl Iterator<Item = (Slice, bool)> + use<'a> {

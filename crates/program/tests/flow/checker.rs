@@ -151,7 +151,7 @@ impl<'a> View<'a> {
                 (Regime::Leaf, _) => &[Kind::Early, Kind::Inside],
                 (Regime::General, _) => &[Kind::Early],
                 (Regime::Ordered, false) => &[Kind::Token],
-                (Regime::Ordered | Regime::Opaque, _) => &[Kind::Late],
+                (Regime::Ordered | Regime::Opaque | Regime::Remote, _) => &[Kind::Late],
             };
             assert!(expected.contains(&kind), "{from} -> {to} is {kind:?} in {:?}", self.declared);
         }

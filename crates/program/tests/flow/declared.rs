@@ -63,6 +63,7 @@ impl Declared {
             let (name, args, function) = (name.as_str(), args.as_slice(), at as u32 % 7);
             match processor {
                 Some(processor) => builder.task(Task { processor, function, regime, name, args }),
+                None if regime == Regime::Remote => builder.remote(Direct { function, name, args }),
                 None => builder.direct(Direct { function, name, args }),
             };
         }
@@ -147,8 +148,8 @@ fn random_op(rng: &mut Rng, processors: u32, only_leaves: bool) -> (Option<u32>,
     let regimes =
         [Regime::General, Regime::Leaf, Regime::Leaf, Regime::Opaque, Regime::Ordered, Regime::Ordered];
     let processor = rng.below(processors as usize) as u32;
-    match (only_leaves, rng.chance(10)) {
-        (_, true) => (None, Regime::Leaf),
+    match (only_leaves, rng.chance(15)) {
+        (_, true) => (None, if rng.chance(50) { Regime::Leaf } else { Regime::Remote }),
         (true, false) => (Some(processor), Regime::Leaf),
         (false, false) => (Some(processor), regimes[rng.below(regimes.len())]),
     }

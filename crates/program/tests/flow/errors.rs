@@ -1,7 +1,7 @@
 //! Every refusal, with its full message.
 
 use phalanx_ir::Id;
-use phalanx_program::flow::{Builder, Direct, InputId, Mode, OpId, Patch, Task};
+use phalanx_program::flow::{Builder, Direct, InputId, Mode, OpId, Patch, Regime, Task};
 
 use crate::declared::op;
 
@@ -82,6 +82,15 @@ fn a_processor_must_be_there() {
         )
     };
     assert_eq!(messages(builder), [message("op1 `b`", 2), message("op3 `c`", u32::MAX)]);
+}
+
+#[test]
+fn a_remote_operation_has_no_processor() {
+    let (mut builder, _) = named(&["a"]);
+    builder.task(Task { processor: 1, regime: Regime::Remote, name: "b", ..Task::default() });
+    builder.remote(Direct { name: "nowhere", ..Direct::default() });
+    let message = "op1 `b` is Remote and on processor 1, where no thread waits for it; add it with `remote`";
+    assert_eq!(messages(builder), [message]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Runs a flow as an executor would, in a random order, and watches that every declared order is kept.
 //!
 //! It counts arrivals and nothing else; whatever could happen next is equally likely to. Device work of ordered steps
-//! waits for the tokens in the flow's lists, that of opaque steps for nothing, and general tasks may complete late.
+//! waits for the tokens in the flow's lists, that of opaque and remote steps for nothing, and general tasks may complete late.
 
 use phalanx_ir::Id;
 use phalanx_program::flow::{Flow, Mode, Regime};
@@ -169,7 +169,7 @@ impl<'a> Machine<'a> {
                 self.release_early(run, step);
                 self.complete(run, step);
             }
-            Regime::Opaque | Regime::Ordered => {
+            Regime::Opaque | Regime::Ordered | Regime::Remote => {
                 self.release_early(run, step);
                 self.next.push(Next::Effects { run, step });
             }

@@ -1,6 +1,6 @@
 //! What flows look like: segments, edges that are left, order across runs, arguments.
 
-use phalanx_program::flow::{Builder, Flow, Interpolation, Mode, Patch, Regime, Task};
+use phalanx_program::flow::{Builder, DIRECT, Flow, Interpolation, Mode, Patch, Regime, Task};
 
 use crate::checker::check;
 use crate::declared::{Declared, op};
@@ -188,6 +188,25 @@ fn a_private_segment_hears_only_its_own_worker() {
     assert!(private(&declared));
     declared.ops[0].1 = Regime::General;
     assert!(!private(&declared), "what a general task attaches completes elsewhere");
+}
+
+#[test]
+fn a_remote_operation_stands_alone_and_frees_its_successors_late() {
+    // A lane's chain with a remote operation in its middle, closed from each run to the next.
+    let mut declared = Declared { mode: Mode::Pipelined { depth: 2 }, ..chain(5) };
+    declared.ops[2] = (None, Regime::Remote);
+    declared.carried.push((4, 0));
+    let flow = checked(&declared);
+    // 0 1 | 3 4 on the processor, 2 on none.
+    assert_eq!(lengths(&flow), [2, 2, 1]);
+    assert_eq!(flow.segments().iter().map(|segment| segment.processor).collect::<Vec<_>>(), [0, 0, DIRECT]);
+    assert_eq!((flow.early().of(1), flow.late().of(4)), (&[2][..], &[1][..]));
+    let carried: Vec<_> = (0..5).map(|step| flow.carried().of(step).to_vec()).collect();
+    assert_eq!(carried, [vec![], vec![0], vec![], vec![0, 1], vec![2]]);
+    assert_eq!(
+        flow.segments().iter().map(|segment| segment.private).collect::<Vec<_>>(),
+        [true, false, false]
+    );
 }
 
 #[test]

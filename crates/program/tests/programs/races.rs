@@ -20,14 +20,14 @@ pub(super) fn op(lane: u32, kernel: &'static str) -> Op {
     Op { lane, kernel, reads: vec![], writes: vec![], scratch, waits: vec![] }
 }
 
-/// Lanes of these operations, which are in the order of each lane. Those beyond `homes` are beside the first ones.
+/// Lanes of these operations, which are in the order of each lane. Those beyond `homes` are beside these in turn.
 pub(super) fn program(homes: u32, ops: &[Op]) -> Result<Program, Vec<ProgramError>> {
     let mut builder = Builder::new("p");
     let lanes = ops.iter().map(|op| op.lane + 1).max().unwrap_or(0).max(homes);
     for lane in 0..lanes {
         match lane.checked_sub(homes) {
             None => builder.lane(lane, 1024),
-            Some(home) => builder.transfer_lane(home, home),
+            Some(guest) => builder.transfer_lane(guest % homes, guest % homes),
         };
         for op in ops.iter().filter(|op| op.lane == lane) {
             let Op { kernel, reads, writes, scratch, waits, .. } = op;
@@ -121,7 +121,7 @@ fn common(a: &Slice, b: &Slice) -> u64 {
     if a.lane == b.lane { a.end().min(b.end()).saturating_sub(a.offset.max(b.offset)) } else { 0 }
 }
 
-/// Up to 18 operations of `homes` lanes and `beside` ones beside the first of them. Each waits only for ones made before
+/// Up to 18 operations of `homes` lanes and `beside` ones beside these in turn. Each waits only for ones made before
 /// it, so that nothing waits in a circle.
 pub(super) fn random_ops(random: &mut Random, homes: u32, beside: u32) -> Vec<Op> {
     let lanes = homes + beside;
@@ -131,7 +131,7 @@ pub(super) fn random_ops(random: &mut Random, homes: u32, beside: u32) -> Vec<Op
     for _ in 0..4 + random.below(15) {
         let lane = random.below(lanes.into()) as u32;
         let is_beside = lane >= homes;
-        let home = if is_beside { lane - homes } else { lane };
+        let home = lane % homes;
         let mut next = op(lane, if !is_beside && random.below(2) == 0 { "work" } else { RECEIVE });
         next.scratch.lane = home;
         for _ in 0..random.below(waits) {
@@ -222,7 +222,7 @@ fn random_programs_race_exactly_if_some_pair_is_unordered() {
     let (mut sound, mut racy) = (0, 0);
     for case in 0..6000 {
         let homes = 2 + random.below(4) as u32;
-        let beside = random.below(2) as u32 * random.below(u64::from(homes) + 1) as u32;
+        let beside = random.below(2) as u32 * random.below(2 * u64::from(homes) + 1) as u32;
         let ops = random_ops(&mut random, homes, beside);
         let expected = races(&ops);
         let errors = program(homes, &ops).err().unwrap_or_default();

@@ -192,7 +192,7 @@ fn random_programs(seed: u64, count: u64) -> impl Iterator<Item = Program> {
     let mut random = Random(seed);
     (0..count).map(move |_| {
         let homes = 2 + random.below(4) as u32;
-        let beside = random.below(2) as u32 * random.below(u64::from(homes) + 1) as u32;
+        let beside = random.below(2) as u32 * random.below(2 * u64::from(homes) + 1) as u32;
         let mut ops = random_ops(&mut random, homes, beside);
         let spots = spots(&ops);
         for second in 1..ops.len() {

@@ -1,8 +1,8 @@
 //! What changes during one run of a graph: everything else is frozen in the flow.
 //!
 //! A block is *clean* (all gates closed, all queues empty) or belongs to one run. It is used again and again. Whoever
-//! touches a block of a run holds a part of its `work`: a segment that is not complete, an input that has not been
-//! delivered, or the start. So when `work` is zero nobody does, and the one who made it zero cleans the block.
+//! touches a block of a run holds a part of its `work`: a segment or a completion that is not complete, an input that has
+//! not been delivered, or the start. So when `work` is zero nobody does, and the one who made it zero cleans the block.
 //!
 //! In a pipelined flow, operations of the run before arrive at gates of a block that is clean: its run has not started
 //! yet, or not even been launched. They cannot open a gate, since every segment also waits for the start of its own run or
@@ -19,6 +19,7 @@ use crate::fault::{Fault, Outcome};
 use crate::profile::Measured;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 
+use super::device::is_on_device;
 use super::gate::Gate;
 use super::queue::{Slot, Tail};
 use super::serial;
@@ -32,6 +33,8 @@ pub(crate) struct Block {
     pub(super) slots: Box<[Slot]>,
     pub(super) tails: Box<[Tail]>,
     work: Work,
+    /// What `work` is at the start of a run.
+    units: u32,
     /// Whether any segment of the run is poisoned, and which.
     poisoned: AtomicBool,
     poison: Box<[AtomicBool]>,
@@ -79,7 +82,7 @@ impl Block {
         let owed: Box<[u32]> =
             (0..).zip(arrivals).map(|(segment, in_run)| in_run + carried(segment)).collect();
         let n_post = |post: u32| flow.posts().items().iter().filter(|&&other| other == post).count() as u32;
-        let on_device = flow.steps().iter().any(|step| step.regime > Regime::Leaf);
+        let on_device = flow.steps().iter().any(|step| is_on_device(step.regime));
         Block {
             place,
             gates: (0..)
@@ -90,6 +93,7 @@ impl Block {
             slots: segments.iter().map(|_| Slot::new()).collect(),
             tails: (0..flow.processors()).map(|_| Tail::new()).collect(),
             work: Work(AtomicU32::new(units(flow))),
+            units: units(flow),
             poisoned: AtomicBool::new(false),
             poison: segments.iter().map(|_| AtomicBool::new(false)).collect(),
             posts: (0..flow.n_posts())
@@ -109,14 +113,14 @@ impl Block {
     }
 
     /// Makes the block clean, when its run has no work left.
-    pub(super) fn reset(&self, flow: &Flow, n_post: &[u32]) {
+    pub(super) fn reset(&self, n_post: &[u32]) {
         for (gate, &owed) in self.gates.iter().zip(&self.owed) {
             gate.reset(owed);
         }
         self.slots.iter().for_each(Slot::reset);
         self.tails.iter().for_each(Tail::reset);
         // Relaxed, here and below: who uses the block next learns of it through the lock that hands it out.
-        self.work.0.store(units(flow), Ordering::Relaxed);
+        self.work.0.store(self.units, Ordering::Relaxed);
         for (post, &owed) in self.posts.iter().zip(n_post) {
             post.owed.store(owed, Ordering::Relaxed);
             post.poisoned.store(false, Ordering::Relaxed);
@@ -268,7 +272,8 @@ impl Block {
     }
 }
 
-/// Segments, inputs and the start.
+/// Segments, completions of remote steps, inputs and the start.
 fn units(flow: &Flow) -> u32 {
-    flow.segments().len() as u32 + flow.n_inputs() + 1
+    let remote = flow.steps().iter().filter(|step| step.regime == Regime::Remote).count();
+    (flow.segments().len() + remote) as u32 + flow.n_inputs() + 1
 }

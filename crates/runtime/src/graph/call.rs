@@ -1,5 +1,6 @@
 //! Running the bodies of a segment, and what becomes of them: they return, fail, panic or break a promise.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -13,10 +14,17 @@ use crate::profile::{Measured, Span};
 use super::block::Block;
 use super::executor::Announced;
 use super::release::Release;
-use super::{Follows, Inner};
+use super::{Completion, Follows, Inner};
 
-/// The lane of a step on a device.
-type OnLane<'a> = Option<(&'a dyn Device, Lane)>;
+/// What a body is given to do its work with.
+#[derive(Clone, Copy)]
+pub(super) enum Means<'a> {
+    Nothing,
+    /// The lane that its effects go to.
+    Lane(&'a dyn Device, Lane),
+    /// What completes it, to be taken.
+    Completion(&'a Cell<Option<Completion>>),
+}
 
 impl Release<'_> {
     /// Runs a segment of leaves and releases what follows; how many bodies those were.
@@ -26,7 +34,7 @@ impl Release<'_> {
         let mut poisoned = block.is_poisoned(segment);
         for step in first..end {
             if !poisoned {
-                poisoned = graph.call_leaf(block, processor, step, None).is_err();
+                poisoned = graph.call_leaf(block, processor, step, Means::Nothing).is_err();
             }
             let Follows { early, late } = graph.follows[step as usize];
             if early {
@@ -48,9 +56,9 @@ impl Inner {
         block: &Block,
         processor: &Processor,
         step: u32,
-        lane: OnLane<'_>,
+        means: Means<'_>,
     ) -> Result<(), ()> {
-        let (returned, extra) = self.call(block, processor, step, lane);
+        let (returned, extra) = self.call(block, processor, step, means);
         if returned.is_ok() && extra.is_none() && !broken_promise() {
             return Ok(());
         }
@@ -65,15 +73,17 @@ impl Inner {
         block: &Block,
         processor: &Processor,
         step: u32,
-        lane: OnLane<'_>,
+        means: Means<'_>,
     ) -> (std::thread::Result<()>, Option<Box<Extra>>) {
         let what = &self.flow.steps()[step as usize];
         let name = Name { graph: self, step };
         // SAFETY: the operation belongs to the block's run and runs now.
         let args = unsafe { block.args(what.args) };
         let mut context = Context::new(processor, &name, args).of_graph(what.op, block.number());
-        if let Some((device, lane)) = lane {
-            context = context.on_lane(device, lane);
+        match means {
+            Means::Nothing => {}
+            Means::Lane(device, lane) => context = context.on_lane(device, lane),
+            Means::Completion(completion) => context = context.of_remote(completion),
         }
         let body = &self.functions[what.function as usize];
         let call = || catch_unwind(AssertUnwindSafe(|| body(&context)));
@@ -140,7 +150,7 @@ impl Announced {
         let (first, end) = graph.steps_of(segment);
         let mut poisoned = block.is_poisoned(segment);
         for step in first..end - 1 {
-            poisoned = poisoned || graph.call_leaf(&block, processor, step, None).is_err();
+            poisoned = poisoned || graph.call_leaf(&block, processor, step, Means::Nothing).is_err();
             Inner::outside(&graph, &block, |release| {
                 release.early(step, poisoned);
                 release.complete(step, poisoned);
@@ -152,7 +162,8 @@ impl Announced {
             return Some(baton);
         }
         let mut called = (Ok(()), None);
-        let back = with_baton(baton, priority, || called = graph.call(&block, processor, last, None));
+        let back =
+            with_baton(baton, priority, || called = graph.call(&block, processor, last, Means::Nothing));
         let (returned, extra) = called;
         let extra = extra.map(|extra| *extra).unwrap_or_default();
         if returned.is_err() || extra.failure.is_some() {

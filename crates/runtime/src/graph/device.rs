@@ -15,8 +15,14 @@ use crate::processor::{Attached, Processor};
 
 use super::Inner;
 use super::block::Block;
+use super::call::Means;
 use super::executor::Announced;
 use super::release::Release;
+
+/// Whether an operation leaves work on its processor's device.
+pub(super) fn is_on_device(regime: Regime) -> bool {
+    matches!(regime, Regime::Opaque | Regime::Ordered)
+}
 
 impl Announced {
     /// Whether the device may be given more.
@@ -33,7 +39,7 @@ impl Release<'_> {
         let last = end - 1;
         let mut poisoned = block.is_poisoned(segment);
         for step in first..last {
-            poisoned = poisoned || graph.call_leaf(block, processor, step, None).is_err();
+            poisoned = poisoned || graph.call_leaf(block, processor, step, Means::Nothing).is_err();
             self.early(step, poisoned);
             self.complete(step, poisoned);
         }
@@ -64,7 +70,7 @@ impl Inner {
         for &before in self.flow.tokens().of(step) {
             device.wait(lane, block.token(before));
         }
-        self.call_leaf(block, processor, step, Some((device, lane))).ok()?;
+        self.call_leaf(block, processor, step, Means::Lane(device, lane)).ok()?;
         let ordered = self.flow.steps()[step as usize].regime == Regime::Ordered;
         let token = if ordered { device.record(lane) } else { device.record_all() };
         block.set_token(step, token);
@@ -73,11 +79,7 @@ impl Inner {
 
     /// The device has done, or failed to do, the work of `step`.
     fn fired(graph: &Arc<Inner>, block: &Arc<Block>, place: u32, step: u32, outcome: Outcome) {
-        if let Err(fault) = &outcome {
-            block.keep(fault);
-        }
-        Inner::outside(graph, block, |release| release.complete(step, outcome.is_err()));
-        Inner::part_done(graph, block);
+        Inner::settle(graph, block, step, &outcome);
         let processor = &graph.processors[place as usize];
         processor.device.get().into_iter().for_each(Attached::give_credit);
         processor.wake();

@@ -164,7 +164,8 @@ impl Executor {
                         baton.executor.drop_if_taken(index);
                         return run.general(baton, processor, segment);
                     }
-                    Regime::Leaf => cursor.leaves(processor, segment, direct),
+                    // Remote ones are direct, and no processor's.
+                    Regime::Leaf | Regime::Remote => cursor.leaves(processor, segment, direct),
                     Regime::Opaque | Regime::Ordered if cursor.run.has_credit() => {
                         cursor.issue(processor, segment, direct)
                     }
@@ -225,7 +226,7 @@ impl Cursor {
         let mut release = Release::new(graph, block, Some((*place, &mut self.stack)), direct);
         let mut bodies = work(&mut release);
         while let Some(segment) = release.direct.pop() {
-            bodies += release.run(processor, segment);
+            bodies += release.run_direct(processor, segment);
             self.done += 1;
         }
         bodies

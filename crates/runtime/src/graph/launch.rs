@@ -100,7 +100,8 @@ impl Launches {
                 }
                 self.clean[place] = false;
                 let block = Arc::clone(&graph.ring[place]);
-                if self.in_flight == 0 {
+                // What a remote step that was skipped had to tell others is missing for good.
+                if self.in_flight == 0 && !graph.remote {
                     block.forget_poison();
                 }
                 block
@@ -294,7 +295,7 @@ impl Inner {
             block.forget_measured();
             measured.completed(&outcome);
         }
-        block.reset(&graph.flow, &graph.n_post);
+        block.reset(&graph.n_post);
         let mut launches = lock(&graph.launches);
         launches.in_flight -= 1;
         match launches.clean.get_mut(block.place as usize) {

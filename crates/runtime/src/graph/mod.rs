@@ -18,15 +18,17 @@ mod launch;
 mod models;
 mod queue;
 mod release;
+mod remote;
 mod serial;
 mod stepper;
 
 pub use error::{GraphError, LaunchError};
 pub(crate) use executor::{Announced, EXPECTED, Executor};
 pub use launch::{Launch, Run};
+pub use remote::Completion;
 pub use stepper::{Effect, Stepper, Visit};
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use phalanx_program::flow::{DIRECT, Flow, Mode, Regime, Segment};
@@ -41,8 +43,8 @@ use launch::Launches;
 use release::Release;
 
 std::thread_local! {
-    /// An empty list to use again.
-    static LIST: Cell<Vec<u32>> = const { Cell::new(Vec::new()) };
+    /// Empty lists to use again, as many as were in use at a time.
+    static LISTS: RefCell<Vec<Vec<u32>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The body of an operation.
@@ -70,6 +72,8 @@ pub(crate) struct Inner {
     tails: Vec<Regime>,
     /// By step: what follows it.
     follows: Vec<Follows>,
+    /// Whether it has remote steps.
+    remote: bool,
     /// By post: how many steps it has.
     n_post: Vec<u32>,
     /// Processors that have segments.
@@ -109,6 +113,7 @@ impl Graph {
             manner,
             tails: segments.iter().map(tail).collect(),
             follows: steps.map(follows).collect(),
+            remote: flow.steps().iter().any(|step| step.regime == Regime::Remote),
             n_post: (0..flow.n_posts()).map(count).collect(),
             members: (0..flow.processors()).filter(|&processor| !flow.owned(processor).is_empty()).collect(),
             launches: Mutex::new(Launches::new(ring.len())),
@@ -179,7 +184,8 @@ fn check(flow: &Flow, functions: &[Function], processors: &[Arc<Processor>]) -> 
     }
     for segment in flow.segments().iter().filter(|segment| segment.processor != DIRECT) {
         let step = &flow.steps()[segment.end as usize - 1];
-        if step.regime > Regime::Leaf && processors[segment.processor as usize].device.get().is_none() {
+        if device::is_on_device(step.regime) && processors[segment.processor as usize].device.get().is_none()
+        {
             let (operation, processor) = (flow.label(step.op).into(), segment.processor);
             return Err(GraphError::NoDevice { flow: flow.name().into(), operation, processor });
         }
@@ -227,18 +233,18 @@ impl Inner {
 
     /// Releases what follows something that happened outside a processor's cursor, direct segments included.
     fn outside(graph: &Arc<Inner>, block: &Arc<Block>, what: impl FnOnce(&mut Release<'_>)) {
-        let mut direct = LIST.with(Cell::take);
+        let mut direct = LISTS.with_borrow_mut(Vec::pop).unwrap_or_default();
         let mut release = Release::new(graph, block, None, &mut direct);
         what(&mut release);
         release.wake();
         let mut done = 0;
         keep_promise(|| {
             while let Some(segment) = release.direct.pop() {
-                release.run(&graph.home, segment);
+                release.run_direct(&graph.home, segment);
                 done += 1;
             }
         });
-        LIST.with(|list| list.set(direct));
+        LISTS.with_borrow_mut(|lists| lists.push(direct));
         if done > 0 && block.complete(done) {
             Inner::finish(Arc::clone(graph), Arc::clone(block));
         }

@@ -1,9 +1,10 @@
 //! Models of a block's life: the last one to complete finds everything written, and the next run finds the block clean.
 
+use loom::cell::UnsafeCell;
 use loom::model;
 use loom::sync::Arc;
 use loom::thread::spawn;
-use phalanx_program::flow::{Builder, Flow, Regime, Task};
+use phalanx_program::flow::{Builder, Direct, Flow, Regime, Task};
 
 use crate::event::Event;
 use crate::fault::Fault;
@@ -25,7 +26,6 @@ fn chain() -> Flow {
 }
 
 struct Pool {
-    flow: Flow,
     block: Block,
     free: Mutex<bool>,
     /// By unit of work: what was written for it. The writes themselves order nothing.
@@ -34,9 +34,8 @@ struct Pool {
 
 impl Pool {
     fn new() -> Pool {
-        let flow = chain();
-        let block = Block::new(&flow, 0, true);
-        Pool { block, flow, free: Mutex::new(false), written: std::array::from_fn(|_| AtomicU32::new(0)) }
+        let block = Block::new(&chain(), 0, true);
+        Pool { block, free: Mutex::new(false), written: std::array::from_fn(|_| AtomicU32::new(0)) }
     }
 
     /// Completes a unit of work; the last one gives the block back. Whether it was.
@@ -45,7 +44,7 @@ impl Pool {
         let last = self.block.complete(1);
         if last {
             assert!(self.written.iter().all(|written| written.load(Relaxed) == 1));
-            self.block.reset(&self.flow, &[SEGMENTS as u32]);
+            self.block.reset(&[SEGMENTS as u32]);
             *lock(&self.free) = true;
         }
         last
@@ -90,5 +89,42 @@ fn the_last_to_complete_sees_all_and_gives_back_a_clean_block() {
         }
         let lasts = others.map(|other| other.join().expect("it does not panic"));
         assert_eq!(lasts.into_iter().chain([first]).filter(|&last| last).count(), 1);
+    });
+}
+
+/// A remote step and a leaf after it.
+fn remote() -> Flow {
+    let mut builder = Builder::new("remote", 1);
+    let first = builder.remote(Direct::default());
+    let after = builder.task(Task { regime: Regime::Leaf, ..Task::default() });
+    builder.edge(first, after);
+    builder.finish().expect("a chain")
+}
+
+/// The body of a remote step reads the run's arguments and returns while another thread tells that the step is complete,
+/// and does what follows. The later one finds the block deserted and writes the arguments of the next run.
+#[test]
+fn a_run_ends_when_a_remote_step_is_told_and_its_body_has_returned() {
+    model(|| {
+        let block = Arc::new(Block::new(&remote(), 0, true));
+        let args = Arc::new(UnsafeCell::new(7));
+        let complete = |block: &Block, args: &UnsafeCell<u32>, units| {
+            let last = block.complete(units);
+            if last {
+                // SAFETY: loom finds whoever still reads.
+                args.with_mut(|args| unsafe { *args = 8 });
+            }
+            last
+        };
+        assert!(!block.complete(1), "the start");
+        let told = {
+            let (block, args) = (Arc::clone(&block), Arc::clone(&args));
+            // The leaf, which is laid out first, opens and is complete as well.
+            spawn(move || block.gates[0].arrive() == Arrival::Last && complete(&block, &args, 2))
+        };
+        // SAFETY: loom finds whoever writes already.
+        args.with(|args| assert_eq!(unsafe { *args }, 7));
+        let returned = complete(&block, &args, 1);
+        assert_ne!(returned, told.join().expect("it does not panic"), "one of the two is last");
     });
 }

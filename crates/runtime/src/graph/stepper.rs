@@ -213,7 +213,9 @@ impl<'a> Stepper<'a> {
         let drained = self.begun as usize == self.ended.len();
         let flow = self.flow;
         let run = self.runs.entry(number).or_insert_with(|| Run::new(flow, number == 0));
-        if drained {
+        // What a remote operation was to tell others is missing for good.
+        let forgets = flow.steps().iter().all(|step| step.regime != Regime::Remote);
+        if drained && forgets {
             run.poisoned.fill(false);
             run.fault = None;
         }
@@ -246,7 +248,7 @@ impl<'a> Stepper<'a> {
     }
 
     fn body(&mut self, run: u64, step: u32, segment: u32, poisoned: bool) {
-        let late = matches!(self.flow.steps()[step as usize].regime, Regime::Opaque | Regime::Ordered);
+        let late = self.flow.steps()[step as usize].regime > Regime::Leaf;
         let poisoned = if late { poisoned } else { self.visit(run, step, poisoned) };
         self.arrive_all(run, run, self.flow.early().of(step), poisoned);
         if step + 1 < self.flow.segments()[segment as usize].end {

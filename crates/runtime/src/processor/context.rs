@@ -8,6 +8,7 @@ use phalanx_program::flow::OpId;
 use crate::device::{Device, Lane};
 use crate::event::Event;
 use crate::fault::{Fault, Outcome};
+use crate::graph::Completion;
 
 use super::{Processor, wait};
 
@@ -19,6 +20,7 @@ pub struct Context<'a> {
     op: Option<OpId>,
     run: u64,
     lane: Option<(&'a dyn Device, Lane)>,
+    completion: Option<&'a Cell<Option<Completion>>>,
     pub(crate) extra: Cell<Option<Box<Extra>>>,
 }
 
@@ -31,7 +33,8 @@ pub(crate) struct Extra {
 
 impl<'a> Context<'a> {
     pub(crate) fn new(processor: &'a Processor, name: &'a dyn fmt::Display, args: &'a [u8]) -> Self {
-        Context { processor, name, args, op: None, run: 0, lane: None, extra: Cell::new(None) }
+        let (op, lane, completion) = (None, None, None);
+        Context { processor, name, args, op, run: 0, lane, completion, extra: Cell::new(None) }
     }
 
     /// The same for an operation of a graph's run.
@@ -42,6 +45,16 @@ impl<'a> Context<'a> {
     /// The same with a lane of the processor's device.
     pub(crate) fn on_lane(self, device: &'a dyn Device, lane: Lane) -> Self {
         Context { lane: Some((device, lane)), ..self }
+    }
+
+    /// The same with what completes a remote operation.
+    pub(crate) fn of_remote(self, completion: &'a Cell<Option<Completion>>) -> Self {
+        Context { completion: Some(completion), ..self }
+    }
+
+    /// What completes a remote operation; it is there once, and others have none.
+    pub fn completion(&self) -> Option<Completion> {
+        self.completion?.take()
     }
 
     /// The device and the lane that the effects of an ordered operation go to.

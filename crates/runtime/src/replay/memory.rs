@@ -1,7 +1,8 @@
 //! What the operations of a program share, and how one is executed.
 //!
 //! An operation builds its slices on the stack and calls its kernel: no allocation, no lookup. Movements, feeds and
-//! fetches the runtime executes itself (see `transfer`).
+//! fetches the runtime executes itself (see `transfer`), and messages it starts (see `messages`): they touch their bytes
+//! until they are complete.
 //!
 //! Why accesses are sound, whatever the program: there is none that its verifier has not accepted. Inside an operation,
 //! written slices overlap nothing else of it. Between operations of a lane, they run one after the other. Between lanes,
@@ -9,17 +10,22 @@
 //! the other, whichever runs they belong to. Arguments are only read during a run, and every byte of the results has one
 //! fetch that writes it.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use arrayvec::ArrayVec;
-use phalanx_net::{Link, Part, Wire};
+use phalanx_net::{Link, NetError, Network};
 use phalanx_program::{FEED, FETCH, MAX_SLICES, Program, RECEIVE, Slice};
 
 use crate::Arena;
+use crate::graph::Completion;
 use crate::ports::Block;
 use crate::sync::{Mutex, lock};
 use crate::transfer::{self, Operands};
+
+use super::messages::Messages;
+use super::watch::Progress;
+use super::wired::Wired;
 
 /// What a kernel gets for one operation.
 pub struct Args<'a> {
@@ -46,7 +52,10 @@ pub type Observer = Arc<dyn Fn(usize, &mut dyn FnMut()) + Send + Sync>;
 
 /// A program's memory and kernels.
 pub(super) struct Memory<K> {
-    pub(super) program: Program,
+    pub(super) program: Arc<Program>,
+    pub(super) progress: Arc<Progress>,
+    /// Those of a part on a network. They end before the arenas.
+    messages: Option<Messages>,
     pub(super) arenas: Vec<Arena>,
     /// One set for each lane with an arena, in order.
     pub(super) kernels: Vec<K>,
@@ -54,19 +63,14 @@ pub(super) struct Memory<K> {
     kernels_of: Vec<u32>,
     /// By operation: its lane.
     lanes: Vec<u32>,
-    wired: OnceLock<Wired>,
+    wired: OnceLock<Arc<Wired>>,
     /// For each of the program's kernels, who executes it.
     executors: Vec<Executor>,
     passages: Vec<Passage>,
+    /// Runs so far that were not replayed, which the graph does not count.
+    elsewhere: AtomicU64,
     observed: AtomicBool,
     observer: Mutex<Option<Observer>>,
-}
-
-/// A wire, and what every movement sends over it.
-struct Wired {
-    wire: Wire,
-    /// By operation.
-    parts: Vec<Vec<Part>>,
 }
 
 /// What goes in and out of one run.
@@ -97,11 +101,15 @@ impl Executor {
 
 impl<K> Memory<K> {
     pub(super) fn new(program: Program, kernels: Vec<K>, passages: usize) -> Memory<K> {
+        assert_eq!(kernels.len(), program.homes().count(), "every device has its kernels");
+        let program = Arc::new(program);
         let passage = || Passage {
             arguments: Block::new(&program.arguments()),
             results: Block::new(&program.results()),
         };
         Memory {
+            progress: Arc::new(Progress::new(&program)),
+            messages: None,
             arenas: program.lanes().iter().map(|lane| Arena::new(lane.arena)).collect(),
             kernels,
             kernels_of: (0..)
@@ -118,6 +126,7 @@ impl<K> Memory<K> {
                 .collect(),
             executors: program.kernels().iter().map(|name| Executor::of(name)).collect(),
             passages: (0..passages).map(|_| passage()).collect(),
+            elsewhere: AtomicU64::new(0),
             observed: AtomicBool::new(false),
             observer: Mutex::new(None),
             program,
@@ -126,15 +135,33 @@ impl<K> Memory<K> {
 
     /// Holds movements back to a link from now on, while no run is in flight. Only the first link counts.
     pub(super) fn hold_back(&self, link: Link) {
-        self.wired.get_or_init(|| {
-            let program = &self.program;
-            let receives = |kernel: u32| matches!(self.executors[kernel as usize], Executor::Receive);
-            let parts = program.operations().iter().map(|operation| match receives(operation.kernel) {
-                true => transfer::parts(program.words(operation), program.slices(&operation.reads)),
-                false => Vec::new(),
-            });
-            Wired { parts: parts.collect(), wire: Wire::new(link, program.lanes().len()) }
-        });
+        let wired = self.wired.get_or_init(|| Arc::new(Wired::new(&self.program, link)));
+        self.messages.iter().for_each(|messages| messages.hold_back(wired));
+    }
+
+    /// Sets up the messages of a part, together with the other ranks.
+    pub(super) fn connect(&mut self, network: &Arc<dyn Network>) -> Result<(), NetError> {
+        // SAFETY: the messages end in `disconnect` or with `self`, before its arenas.
+        let messages = unsafe { Messages::connect(&self.program, &self.progress, &self.arenas, network) }?;
+        self.messages = Some(messages);
+        Ok(())
+    }
+
+    /// Its messages, if it has a network.
+    pub(super) fn messages(&self) -> Option<&Messages> {
+        self.messages.as_ref()
+    }
+
+    /// A run goes through another door than the replay; no other one is in flight that does not.
+    pub(super) fn not_replayed(&self) {
+        // Relaxed, here and below: no replayed run is in flight, and later ones are launched after this.
+        self.elsewhere.fetch_add(1, Relaxed);
+    }
+
+    /// The number of the run that is number `run` of the graph.
+    #[inline]
+    pub(super) fn replayed(&self, run: u64) -> u64 {
+        run + self.elsewhere.load(Relaxed)
     }
 
     fn passage(&self, run: u64) -> &Passage {
@@ -192,17 +219,39 @@ impl<K: Kernels> Memory<K> {
     /// All operations of this run before it in the program's order are complete, and those of other runs that conflict
     /// with it are complete or not started: lane orders, waits and carried waits have been kept.
     pub(super) unsafe fn execute(&self, operation: usize, run: u64) {
+        // SAFETY: the caller's promise.
+        self.observe_one(operation, || unsafe { self.execute_unobserved(operation, run) });
+        self.progress.complete(self.lanes[operation] as usize, operation, run);
+    }
+
+    /// Starts the messages of an operation, which is complete when the network tells `completion`.
+    ///
+    /// # Safety
+    /// As for `execute`, until then.
+    pub(super) unsafe fn start(&self, operation: usize, run: u64, completion: Completion) {
+        let messages = self.messages.as_ref().expect("a program with messages is on a network");
+        let mut completion = Some(completion);
+        self.observe_one(operation, || {
+            if let Some(completion) = completion.take() {
+                // SAFETY: verified: no other operation that may run meanwhile touches these bytes, if one of the two writes
+                // them (see the head); and the caller's promise.
+                unsafe { messages.start(operation, run, completion) };
+            }
+        });
+    }
+
+    /// Does `work`, with the observer around it if there is one.
+    #[inline]
+    fn observe_one(&self, operation: usize, mut work: impl FnMut()) {
         // Relaxed: set before the run was launched.
         if !self.observed.load(Relaxed) {
-            // SAFETY: the caller's promise.
-            return unsafe { self.execute_unobserved(operation, run) };
+            return work();
         }
+        // Not in the match: lanes would wait for each other's operations.
         let observer = lock(&self.observer).clone();
-        // SAFETY: the caller's promise.
-        let mut execute = || unsafe { self.execute_unobserved(operation, run) };
         match observer {
-            Some(observer) => observer(operation, &mut execute),
-            None => execute(),
+            Some(observer) => observer(operation, &mut work),
+            None => work(),
         }
     }
 
@@ -211,10 +260,8 @@ impl<K: Kernels> Memory<K> {
     unsafe fn execute_unobserved(&self, operation: usize, run: u64) {
         let program = &self.program;
         let lane = self.lanes[operation] as usize;
-        if let Some(Wired { wire, parts }) = self.wired.get()
-            && !parts[operation].is_empty()
-        {
-            wire.hold(program.lanes()[lane].home, &parts[operation]);
+        if let Some(wired) = self.wired.get() {
+            wired.hold(operation);
         }
         let operation = &program.operations()[operation];
         let (reads, writes) = (program.slices(&operation.reads), program.slices(&operation.writes));

@@ -55,8 +55,8 @@ impl Dag {
         Dag::of(recipe, random, &[General, Leaf, Leaf, Leaf, Leaf, Leaf, Leaf, Leaf])
     }
 
-    /// Direct operations and, on random processors, tasks of the given regimes. Some graphs have a spine instead: only leaves
-    /// and direct operations, each leaf after the one before it on its processor.
+    /// Direct operations and operations of the given regimes, on random processors unless they are remote. Some graphs have
+    /// a spine instead: only leaves and direct operations, each leaf after the one before it on its processor.
     pub fn of(recipe: Recipe, random: &mut Random, regimes: &[Regime]) -> Dag {
         let Recipe { ops: n, density, processors, mode } = recipe;
         let mut builder = Builder::new("dag", processors);
@@ -70,6 +70,9 @@ impl Dag {
             let mut edges = random.subset(op, density);
             match regimes.get(random.below(regimes.len() + 1)) {
                 None => ops.push(builder.direct(Direct { name: "direct", ..Direct::default() })),
+                Some(Regime::Remote) => {
+                    ops.push(builder.remote(Direct { name: "remote", ..Direct::default() }))
+                }
                 Some(&regime) => {
                     let task = Task { processor: processor as u32, regime, name: "task", ..Task::default() };
                     ops.push(builder.task(task));

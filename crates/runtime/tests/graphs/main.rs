@@ -15,6 +15,7 @@ mod order;
 mod pipelined;
 mod poison;
 mod promises;
+mod remote;
 mod stepper;
 
 use std::sync::Arc;

@@ -46,8 +46,9 @@ fn places(visits: &[(u64, usize)], n: usize) -> Vec<Vec<usize>> {
 }
 
 fn check_order(recipe: Recipe, seed: u64) {
-    use Regime::{General, Leaf, Opaque, Ordered};
-    let dag = Dag::of(recipe, &mut Random(seed), &[General, Leaf, Leaf, Opaque, Ordered, Ordered]);
+    use Regime::{General, Leaf, Opaque, Ordered, Remote};
+    let regimes = [General, Leaf, Leaf, Opaque, Ordered, Ordered, Remote];
+    let dag = Dag::of(recipe, &mut Random(seed), &regimes);
     let visits = visits(&dag.flow(), seed);
     let places = places(&visits, dag.ops.len());
     for (run, places) in places.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! What the builder cannot check call by call, because it may still change: sizes, mode, arguments, processors.
 
 use crate::flow::builder::{Builder, Insert};
-use crate::flow::{FlowError, Mode, OpId, Patch};
+use crate::flow::{FlowError, Mode, OpId, Patch, Regime};
 
 /// That everything can be numbered; nothing else may be looked at before that holds.
 pub(super) fn sizes(builder: &Builder, limit: u64) -> Result<(), Vec<FlowError>> {
@@ -49,15 +49,14 @@ fn mode(builder: &Builder, errors: &mut Vec<FlowError>) {
 
 fn processors(builder: &Builder, errors: &mut Vec<FlowError>) {
     for (at, op) in builder.ops.iter().enumerate() {
-        let Some(processor) = op.processor.filter(|&processor| processor >= builder.processors) else {
-            continue;
-        };
-        errors.push(FlowError::Processor {
-            op: builder.describe(OpId(at as u32)),
-            processor,
-            flow: builder.name.clone(),
-            processors: builder.processors,
-        });
+        let Some(processor) = op.processor else { continue };
+        let name = || builder.describe(OpId(at as u32));
+        if processor >= builder.processors {
+            let (flow, processors) = (builder.name.clone(), builder.processors);
+            errors.push(FlowError::Processor { op: name(), processor, flow, processors });
+        } else if op.regime == Regime::Remote {
+            errors.push(FlowError::Remote { op: name(), processor });
+        }
     }
 }
 

@@ -1,0 +1,86 @@
+//! This process as one of several: who started it, how it speaks, and how it ends.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use phalanx::job::{Connection, Job, connect};
+use phalanx::train::{Run, TrainConfig};
+
+use crate::failure::Failure;
+use crate::{costs, output};
+
+/// Runs a command in the job that this process belongs to, if a launcher started it as one of several ranks; else alone,
+/// with nothing. Whatever fails on one rank ends all of them, and one of them says why.
+pub fn run(
+    stall_seconds: u64,
+    command: impl FnOnce(Option<&Connection>) -> Result<ExitCode, Failure>,
+) -> Result<ExitCode, Failure> {
+    let limit = Duration::from_secs(stall_seconds);
+    let connection = connect(limit, Arc::new(say)).map_err(phalanx::Error::from)?;
+    let Some(connection) = connection else { return command(None) };
+    leave_panics_of_kernels_to_us();
+    match command(Some(&connection)) {
+        Ok(code) => Ok(code),
+        // A reader that has seen enough is no failure, but the others still write to nobody.
+        Err(failure) => match failure.parts() {
+            None => Ok(ExitCode::SUCCESS),
+            Some((message, code)) => connection.fail(&message, i32::from(code)),
+        },
+    }
+}
+
+/// The job of this process, if it is one of several ranks; `config` gets what jobs take where nothing is said.
+pub fn join(config: &mut TrainConfig, connection: Option<&Connection>) -> Result<Option<Job>, Failure> {
+    let Some(connection) = connection else { return Ok(None) };
+    *config = config.clone().for_ranks(connection.network.size());
+    Ok(Some(Job::start(connection, config).map_err(phalanx::Error::from)?))
+}
+
+/// Compiles the model, alone or together with the other ranks.
+pub fn start(mut config: TrainConfig, connection: Option<&Connection>) -> Result<Run, Failure> {
+    let job = join(&mut config, connection)?;
+    let start = |progress: &mut dyn FnMut(usize, usize, &str)| match &job {
+        None => Run::with_progress(config, progress),
+        Some(job) => Run::in_job(config, job, progress),
+    };
+    Ok(costs::with_bar(start)?)
+}
+
+/// Writes the proof that ranks cannot deadlock, if it is asked for.
+pub fn write_certificate(run: &Run, path: Option<&Path>) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
+    if run.topology().is_none() {
+        let why = "--certificate is about several ranks: start them with `phalanx launch -n R -- ...`";
+        return Err(Failure::Input(why.into()));
+    }
+    let Some(certificate) = run.certificate() else { return Ok(()) };
+    std::fs::write(path, certificate.to_string())
+        .map_err(|error| Failure::Run(format!("cannot write {}: {error}", path.display())))
+}
+
+/// Says where the devices of a job are.
+pub fn describe(run: &Run, connection: Option<&Connection>) -> Result<(), Failure> {
+    let (Some(topology), Some(connection)) = (run.topology(), connection) else { return Ok(()) };
+    output::line(topology.describe(run.config().pin, &connection.network.carrier()).trim_end())
+}
+
+/// An operation that panics is told as the failure of its rank, once; its trace is for those who ask for traces.
+fn leave_panics_of_kernels_to_us() {
+    if std::env::var_os("RUST_BACKTRACE").is_some() {
+        return;
+    }
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !std::thread::current().name().is_some_and(|name| name.starts_with("processor ")) {
+            usual(panic);
+        }
+    }));
+}
+
+fn say(message: &str) {
+    // In one piece: several ranks may report into the same stream at the same time.
+    let line = format!("error: {message}\n");
+    eprint!("{line}");
+}

@@ -1,0 +1,216 @@
+//! `phalanx launch`: starts a command as the ranks of a job, with the launcher that this machine has.
+//!
+//! It adds what `mpirun` lacks: flags that suit us, an orderly stop at Ctrl-C and an error that is not buried. A rank
+//! cannot tell whether it was started by it.
+
+mod hosts;
+mod launcher;
+mod running;
+mod sieve;
+
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::thread;
+
+use clap::Parser;
+
+use crate::failure::Failure;
+use crate::{Cli, Command, output, stop};
+use hosts::Share;
+use launcher::{Job, Kind, Launcher};
+use running::{Ending, Event, GRACE, Running};
+
+/// Start a command as several ranks, on this machine or many.
+///
+/// Finds `mpirun` or `mpiexec` (Open MPI, MPICH), or `srun` inside of a Slurm allocation, and starts this very program
+/// with the arguments after `--` as the ranks of one job. Plain `mpirun -n 4 phalanx train …` and
+/// `srun -n 4 phalanx train …` do the same; `--dry-run` shows the command line.
+///
+/// The first Ctrl-C asks all ranks to stop after their step, the second one ends them. The exit code is the job's.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  phalanx launch -n 2 -- train --plan dp --devices 2
+  phalanx launch -n 2 --cores-per-rank 4 --json -- train --plan fsdp --devices 2
+  phalanx launch -n 16 --hosts cluster.txt -- train run.toml
+  phalanx launch -n 16 --hosts cluster.txt --dry-run -- train run.toml
+A file of hosts has one a line, which ranks fill in order; without a number, hosts share what is left:
+  node-1 slots=8    # or node-1:8
+  node-2
+The program and its files must be at the same paths on all hosts, and ssh must reach these without a password.")]
+pub struct Args {
+    /// Processes of the job
+    #[arg(short = 'n', long, value_name = "R", value_parser = clap::value_parser!(u32).range(1..))]
+    ranks: u32,
+    /// File that lists the hosts; this one if absent, or those of a batch system's allocation
+    #[arg(long, value_name = "FILE")]
+    hosts: Option<PathBuf>,
+    /// Launcher to use; the first of mpirun and mpiexec in PATH if absent
+    #[arg(long, value_name = "PATH")]
+    mpirun: Option<PathBuf>,
+    /// Cores to which each rank is bound by the launcher; if absent, ranks share their host's cores among them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    cores_per_rank: Option<u32>,
+    /// Environment variable that ranks on other hosts shall see, beside RUST_BACKTRACE and all PHALANX_*
+    #[arg(long, value_name = "NAME")]
+    env: Vec<String>,
+    /// Print the command line instead of running it
+    #[arg(long)]
+    dry_run: bool,
+    /// Hand --json to the job
+    #[arg(long)]
+    json: bool,
+    /// A command of phalanx and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    job: Vec<OsString>,
+}
+
+/// Variables by which batch systems tell that they have set processors aside.
+const ALLOCATIONS: [&str; 4] = ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE"];
+
+/// Starts the job and waits for its end.
+pub fn run(mut args: Args) -> Result<ExitCode, Failure> {
+    if args.json && !args.job.iter().any(|arg| arg == "--json") {
+        args.job.push("--json".into());
+    }
+    check_job(&args.job)?;
+    let launcher = Launcher::find(args.mpirun.as_deref(), env::var_os("SLURM_JOB_ID").is_some())?;
+    let line = command_line(&args, &launcher)?;
+    if args.dry_run {
+        output::line(line.iter().map(quoted).collect::<Vec<_>>().join(" "))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (sender, events) = mpsc::channel();
+    let signals = sender.clone();
+    stop::on_each(move || _ = signals.send(Event::Signal))?;
+    let cannot_run =
+        |error| Failure::Run(format!("cannot run the launcher `{}`: {error}", launcher.program.display()));
+    let running = Running::start(&line, sender).map_err(cannot_run)?;
+    let ending = running.finish(launcher.kind.stop(), GRACE, &events).map_err(cannot_run)?;
+    Ok(conclude(&ending))
+}
+
+/// A job that cannot be understood is refused once, not by each rank.
+fn check_job(job: &[OsString]) -> Result<(), Failure> {
+    let words = ["phalanx".into()].into_iter().chain(job.iter().cloned());
+    match Cli::try_parse_from(words) {
+        Ok(Cli { command: Command::Launch(_) }) => {
+            Err(Failure::Input("a job cannot be `launch` again; after -- stands what each rank runs".into()))
+        }
+        Err(error) if error.use_stderr() => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn command_line(args: &Args, launcher: &Launcher) -> Result<Vec<OsString>, Failure> {
+    let program = env::current_exe()
+        .map_err(|error| Failure::Run(format!("cannot tell where this program is: {error}")))?;
+    let hosts = hosts_of(args, launcher.kind)?;
+    let is_allocated = ALLOCATIONS.iter().any(|name| env::var_os(name).is_some());
+    if hosts.is_none() && !is_allocated {
+        check_cores(args)?;
+    }
+    let mut command = vec![program.into_os_string()];
+    command.extend_from_slice(&args.job);
+    Ok(launcher.command_line(&Job {
+        ranks: args.ranks as usize,
+        cores_per_rank: args.cores_per_rank.map(|cores| cores as usize),
+        hosts: hosts.as_deref(),
+        variables: &variables(&args.env)?,
+        is_allocated,
+        is_root: nix::unistd::geteuid().is_root(),
+        command: &command,
+    }))
+}
+
+fn hosts_of(args: &Args, kind: Kind) -> Result<Option<Vec<Share>>, Failure> {
+    match &args.hosts {
+        None => Ok(None),
+        Some(file) if kind == Kind::Slurm => Err(Failure::Input(format!(
+            "--hosts {}: srun runs on the hosts of its allocation; leave --hosts out, or choose hosts with salloc",
+            file.display()
+        ))),
+        Some(file) => hosts::read(file, args.ranks as usize).map(Some),
+    }
+}
+
+/// Bound ranks do not share cores.
+fn check_cores(args: &Args) -> Result<(), Failure> {
+    let Some(cores) = args.cores_per_rank else { return Ok(()) };
+    let (ranks, have) = (args.ranks, thread::available_parallelism().map_or(1, usize::from));
+    let need = u64::from(ranks) * u64::from(cores);
+    match need <= have as u64 {
+        true => Ok(()),
+        false => Err(Failure::Input(format!(
+            "{ranks} ranks of {cores} cores need {need}, this host has {have}; take fewer with --cores-per-rank, or \
+             leave it out to let ranks share cores"
+        ))),
+    }
+}
+
+/// The variables that other hosts shall see: our own that are set, and the given ones, which must be.
+fn variables(given: &[String]) -> Result<Vec<(String, OsString)>, Failure> {
+    let mut variables: Vec<(String, OsString)> = env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+        .filter(|(name, _)| name.starts_with("PHALANX_") || name == "RUST_BACKTRACE" || given.contains(name))
+        .collect();
+    variables.sort();
+    match given.iter().find(|name| !variables.iter().any(|(set, _)| set == *name)) {
+        Some(name) => Err(Failure::Input(format!("--env {name}: no variable of this name is set"))),
+        None => Ok(variables),
+    }
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &OsString) -> String {
+    let word = word.to_string_lossy();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.into_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+/// Shows the launcher's remarks if the job failed and no rank has said why, and gives the exit code.
+fn conclude(ending: &Ending) -> ExitCode {
+    if ending.signals > 1 {
+        return ExitCode::from(stop::STOPPED);
+    }
+    // Shells count the same way.
+    let code = ending.status.code().unwrap_or_else(|| 128 + ending.status.signal().unwrap_or(0));
+    let is_explained = ending.rests.iter().any(|rest| rest.has_error);
+    if code != 0 && code != i32::from(stop::STOPPED) && !is_explained {
+        ending.rests.iter().flat_map(|rest| &rest.held).for_each(|line| eprint!("{line}"));
+    }
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_needs_it() {
+        let words = ["--plan=dp2-tp2", "two words", "it's", "", "$HOME"];
+        let quoted = words.map(|word| quoted(&word.into()));
+        assert_eq!(quoted, ["--plan=dp2-tp2", "'two words'", r"'it'\''s'", "''", "'$HOME'"]);
+    }
+
+    #[test]
+    fn a_job_is_a_command_of_ours() {
+        let check = |words: &[&str]| check_job(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        assert!(check(&["train", "--steps", "3"]).is_ok() && check(&["train", "--help"]).is_ok());
+        for (words, part) in [
+            (&["frobnicate"][..], "frobnicate"),
+            (&["train", "--stepz", "3"], "--stepz"),
+            (&["launch", "-n", "2", "--", "train"], "a job cannot be `launch` again"),
+        ] {
+            let Err(Failure::Input(message)) = check(words) else { panic!("{words:?} passed") };
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}

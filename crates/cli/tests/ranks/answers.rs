@@ -1,0 +1,93 @@
+//! One answer: the bits depend on no number of ranks.
+
+use super::common::json_lines;
+use super::mpi::Launcher;
+
+/// Plans and their devices.
+const PLANS: &[(&str, &str)] = &[
+    ("dp", "2"),
+    ("dp", "4"),
+    ("dp", "8"),
+    ("fsdp", "2"),
+    ("fsdp", "4"),
+    ("fsdp", "8"),
+    ("zero1", "4"),
+    ("tp", "2"),
+    ("tp", "4"),
+    ("tp", "8"),
+    ("sp", "4"),
+    ("pp", "2"),
+    ("pp", "4"),
+    ("dp2-tp2", "4"),
+    ("fsdp2-tp2", "4"),
+    ("dp2-pp2", "4"),
+    ("tp2-pp2", "4"),
+    ("fsdp2-tp2-pp2", "8"),
+    ("dp2-sp2-pp2", "8"),
+];
+
+/// A step whose sums all plans can cut.
+const STEP: &[&str] = &[
+    "step",
+    "--json",
+    "--steps",
+    "2",
+    "--layers",
+    "4",
+    "--heads",
+    "8",
+    "--width",
+    "64",
+    "--context",
+    "32",
+    "--leaves-feature",
+    "8",
+    "--batch",
+    "16",
+    "--cores-per-device",
+    "1",
+];
+
+fn alone(extra: &[&str]) -> serde_json::Value {
+    let line = json_lines(&[STEP, extra].concat()).remove(0);
+    line["weights_hash"].clone()
+}
+
+fn hash(launcher: Launcher, ranks: u32, extra: &[&str]) -> serde_json::Value {
+    launcher.run(ranks, &[STEP, extra].concat()).json()["weights_hash"].clone()
+}
+
+#[test]
+fn every_plan_gives_the_same_bits_on_two_and_four_ranks() {
+    let one = alone(&[]);
+    for launcher in Launcher::installed().into_iter().take(1) {
+        for &(plan, devices) in PLANS {
+            for ranks in [2, 4].into_iter().filter(|&ranks| ranks <= devices.parse().unwrap()) {
+                let found = hash(launcher, ranks, &["--plan", plan, "--devices", devices]);
+                assert_eq!(found, one, "{plan} on {devices} devices of {ranks} ranks");
+            }
+        }
+    }
+}
+
+#[test]
+fn three_ranks_and_the_other_library_give_the_same_bits() {
+    let one = alone(&[]);
+    for launcher in Launcher::installed() {
+        for (plan, devices, ranks) in [("fsdp", "8", 3), ("fsdp2-tp2", "4", 2), ("dp2-pp2", "4", 4)] {
+            let found = hash(launcher, ranks, &["--plan", plan, "--devices", devices]);
+            assert_eq!(found, one, "{plan} on {ranks} ranks of {launcher:?}");
+        }
+    }
+}
+
+#[test]
+fn a_link_and_recomputation_leave_the_bits_alone() {
+    let one = alone(&[]);
+    for launcher in Launcher::installed().into_iter().take(1) {
+        let link = ["--plan", "fsdp", "--devices", "4", "--link", "200us,10Gbit"];
+        assert_eq!(hash(launcher, 2, &link), one);
+        let full = ["--plan", "fsdp", "--devices", "2", "--recompute", "full", "--overlap", "off"];
+        assert_eq!(hash(launcher, 2, &full), one);
+    }
+}

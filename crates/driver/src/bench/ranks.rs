@@ -1,0 +1,301 @@
+//! What moves between ranks, beside what the MPI library does when it is called directly.
+//!
+//! An all-reduce is what training does to gradients: a program in which every rank sums one block, parts in rank order, and
+//! gathers the others, replayed by the runtime. The library is free to sum in any order. Both are timed in turns, after a
+//! barrier, until the last rank has ended.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use phalanx_ir::{DType, TensorType};
+use phalanx_net::mpi::raw::Raw;
+use phalanx_net::{Ball, NetError, Network};
+use phalanx_program::rect::Tile;
+use phalanx_program::{
+    ALIGNMENT, Builder, Draft, Piece, Placement, Port, PortKind, PortTile, RECEIVE, SEGMENT, Slice, Wait,
+};
+use phalanx_runtime::{Args, Kernels, Replay};
+use serde::Serialize;
+
+use super::median;
+use crate::Error;
+use crate::emit::EmitError;
+use crate::pipeline::CompileError;
+use crate::session::polls;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Exchange {
+    /// A message to and fro between the first two ranks.
+    PingPong,
+    /// Every rank gets the sum over all.
+    AllReduce,
+    /// Every rank gets a block of every other.
+    AllToAll,
+}
+
+/// One size.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ExchangeRow {
+    /// What.
+    pub exchange: Exchange,
+    /// Ranks that take part.
+    pub ranks: u32,
+    /// Bytes of every rank; of a message in a ping-pong.
+    pub bytes: usize,
+    /// Microseconds of ours, median; one way in a ping-pong.
+    pub us: f64,
+    /// Microseconds of the library, median.
+    pub mpi_us: f64,
+    /// Bytes per second of ours, in GB/s.
+    pub gb_per_s: f64,
+    /// How many times the library's bandwidth ours is.
+    pub ratio: f64,
+}
+
+/// Measures one size in `rounds` turns.
+pub fn exchange(
+    exchange: Exchange,
+    bytes: usize,
+    rounds: usize,
+    network: &Arc<dyn Network>,
+    raw: &Raw,
+) -> Result<ExchangeRow, Error> {
+    // Blocks of all ranks start on aligned bytes.
+    let aligned = ALIGNMENT as usize * network.size() as usize;
+    let bytes = if exchange == Exchange::PingPong { bytes } else { bytes.next_multiple_of(aligned) };
+    let (us, mpi_us) = match exchange {
+        Exchange::PingPong => ping_pong(bytes, rounds, network, raw)?,
+        Exchange::AllReduce | Exchange::AllToAll => collective(exchange, bytes, rounds, network, raw)?,
+    };
+    let ranks = if exchange == Exchange::PingPong { 2 } else { network.size() };
+    let gb_per_s = bytes as f64 / us / 1e3;
+    Ok(ExchangeRow { exchange, ranks, bytes, us, mpi_us, gb_per_s, ratio: mpi_us / us })
+}
+
+/// Microseconds of `work` on the slowest rank, all starting together.
+fn timed(network: &dyn Network, mut work: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
+    network.barrier()?;
+    let start = Instant::now();
+    work()?;
+    let own = start.elapsed().as_secs_f64() * 1e6;
+    let all = network.all_gather(&own.to_ne_bytes())?;
+    let times = all.iter().filter_map(|bytes| Some(f64::from_ne_bytes(bytes.as_slice().try_into().ok()?)));
+    Ok(times.fold(own, f64::max))
+}
+
+fn collective(
+    exchange: Exchange,
+    bytes: usize,
+    rounds: usize,
+    network: &Arc<dyn Network>,
+    raw: &Raw,
+) -> Result<(f64, f64), Error> {
+    let (ranks, rank) = (network.size(), network.rank());
+    let elements = bytes / 4;
+    let program = match exchange {
+        Exchange::AllReduce => all_reduce(ranks, elements),
+        _ => all_to_all(ranks, elements),
+    };
+    let unsound = |errors| Error::from(CompileError::from(EmitError::Unsound(errors)));
+    let placement = Placement { ranks, of_device: (0..ranks).collect() };
+    let part = program.finish().and_then(|whole| whole.slice(&placement, rank)).map_err(unsound)?;
+    let busy = part.homes().count();
+    let mut replay = Replay::on_network(part, vec![NoKernels; busy], polls(busy), network)?;
+    let values: Vec<f32> = (0..elements).map(|index| value(rank, index)).collect();
+    replay.write("x", bytemuck::cast_slice(&values))?;
+    let (mut sums, mut blocks) = (values.clone(), vec![0; bytes]);
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    // The first turn warms up both.
+    for turn in 0..=rounds {
+        let us = timed(&**network, || Ok(replay.run()?))?;
+        sums.copy_from_slice(&values);
+        let mpi_us = timed(&**network, || match exchange {
+            Exchange::AllReduce => Ok(raw.all_reduce(&mut sums)?),
+            _ => Ok(raw.all_to_all(bytemuck::cast_slice(&values), &mut blocks)?),
+        })?;
+        if turn > 0 {
+            ours.push(us);
+            theirs.push(mpi_us);
+        }
+    }
+    check(exchange, ranks, rank, bytemuck::cast_slice(&replay.read("y")?))?;
+    Ok((median(&mut ours), median(&mut theirs)))
+}
+
+/// Element `index` of what a rank brings: small whole numbers, whose sums are exact in any order.
+fn value(rank: u32, index: usize) -> f32 {
+    ((index * 7 + rank as usize * 13) % 1000) as f32
+}
+
+/// Looks at what came out.
+fn check(exchange: Exchange, ranks: u32, rank: u32, found: &[f32]) -> Result<(), Error> {
+    let block = found.len() / ranks as usize;
+    let expected = |index: usize| match exchange {
+        Exchange::AllReduce => (0..ranks).map(|rank| value(rank, index)).sum(),
+        _ => value((index / block) as u32, rank as usize * block + index % block),
+    };
+    match (0..found.len()).find(|&index| found[index] != expected(index)) {
+        None => Ok(()),
+        Some(index) => {
+            let problem = format!("element {index} is {}, not {}: a bug", found[index], expected(index));
+            Err(NetError::Mismatch { rank, problem }.into())
+        }
+    }
+}
+
+#[derive(Clone)]
+struct NoKernels;
+
+impl Kernels for NoKernels {
+    fn execute(&self, _: usize, _: Args<'_>) {}
+}
+
+/// A program of receives on one device a rank: `x` is what each brings, `y` what it gets.
+struct Plan {
+    builder: Builder,
+    ranks: u32,
+    elements: usize,
+    /// Elements of one rank's block.
+    block: usize,
+}
+
+/// Where things lie in every arena: each region has room for all elements.
+const X: u64 = 0;
+const Y: u64 = 1;
+/// The block that a rank has summed.
+const SUMS: u64 = 2;
+const SCRATCH: u64 = 3;
+
+const ORIGIN: [usize; 1] = [0];
+
+impl Plan {
+    fn new(name: &str, ranks: u32, elements: usize) -> Self {
+        let mut plan =
+            Plan { builder: Builder::new(name), ranks, elements, block: elements / ranks as usize };
+        let ty = TensorType::new(DType::F32, [elements]);
+        for (name, region) in [("x", X), ("y", Y)] {
+            let tile = |lane| {
+                let slice = plan.slice(lane, region, 0, elements);
+                PortTile { origin: ORIGIN.to_vec(), ty: ty.clone(), slice }
+            };
+            let tiles = (0..ranks).map(tile).collect();
+            plan.builder.port(Port { name: name.into(), kind: PortKind::State, ty: ty.clone(), tiles });
+        }
+        plan
+    }
+
+    /// Elements of a region of a lane's arena, `first` of them left out.
+    fn slice(&self, lane: u32, region: u64, first: usize, elements: usize) -> Slice {
+        let room = (4 * self.elements as u64).next_multiple_of(ALIGNMENT);
+        Slice { lane, offset: region * room + 4 * first as u64, bytes: 4 * elements as u64 }
+    }
+
+    /// Lets a lane receive from all others, in rank order.
+    fn receive(&mut self, words: &[u64], reads: &[Slice], write: Slice, scratch: u64, waits: &[Wait]) {
+        let scratch = Slice { bytes: scratch, ..self.slice(write.lane, SCRATCH, 0, 0) };
+        let (kernel, label, writes) = (RECEIVE, "exchange", &[write][..]);
+        self.builder.operation(Draft { kernel, label, words, reads, writes, scratch, waits });
+    }
+
+    /// The words of gathering one block of every rank.
+    fn gather(&self) -> Vec<u64> {
+        let mut words = Vec::new();
+        let whole = Tile { origin: &ORIGIN, extents: &[self.elements] };
+        for rank in 0..self.ranks {
+            let origin = [rank as usize * self.block];
+            let rect = Tile { origin: &origin, extents: &[self.block] };
+            Piece { element: 4, rect, target: (0, whole), parts: &[(rank, rect)] }.encode(&mut words);
+        }
+        words
+    }
+
+    /// The words of summing a lane's block, and the bytes in which parts wait.
+    fn sum(&self, lane: u32) -> (Vec<u64>, u64) {
+        let (mut words, mut scratch) = (Vec::new(), 0);
+        let whole = Tile { origin: &ORIGIN, extents: &[self.elements] };
+        let parts: Vec<_> = (0..self.ranks).map(|rank| (rank, whole)).collect();
+        let start = [lane as usize * self.block];
+        let target = Tile { origin: &start, extents: &[self.block] };
+        let (end, step) = (start[0] + self.block, SEGMENT as usize / 4);
+        for first in (start[0]..end).step_by(step) {
+            let extents = [step.min(end - first)];
+            let rect = Tile { origin: &[first], extents: &extents };
+            Piece { element: 4, rect, target: (0, target), parts: &parts }.encode(&mut words);
+            scratch += u64::from(self.ranks - 1) * (4 * extents[0] as u64).next_multiple_of(ALIGNMENT);
+        }
+        (words, scratch)
+    }
+}
+
+fn all_reduce(ranks: u32, elements: usize) -> Builder {
+    let mut plan = Plan::new("all_reduce", ranks, elements);
+    for lane in 0..ranks {
+        let (words, scratch) = plan.sum(lane);
+        let arena = plan.slice(lane, SCRATCH, 0, 0).offset + scratch;
+        plan.builder.lane(lane, arena);
+        let block = plan.block;
+        let all: Vec<Slice> = (0..ranks).map(|rank| plan.slice(rank, X, 0, elements)).collect();
+        plan.receive(&words, &all, plan.slice(lane, SUMS, 0, block), scratch, &[]);
+        let sums: Vec<Slice> = (0..ranks).map(|rank| plan.slice(rank, SUMS, 0, block)).collect();
+        let others = (0..ranks).filter(|&other| other != lane);
+        let waits: Vec<Wait> = others.map(|lane| Wait { lane, position: 0 }).collect();
+        plan.receive(&plan.gather(), &sums, plan.slice(lane, Y, 0, elements), 0, &waits);
+    }
+    plan.builder
+}
+
+fn all_to_all(ranks: u32, elements: usize) -> Builder {
+    let mut plan = Plan::new("all_to_all", ranks, elements);
+    for lane in 0..ranks {
+        let arena = plan.slice(lane, SUMS, 0, 0).offset;
+        plan.builder.lane(lane, arena);
+        let (block, own) = (plan.block, lane as usize * plan.block);
+        let blocks: Vec<Slice> = (0..ranks).map(|rank| plan.slice(rank, X, own, block)).collect();
+        let write = plan.slice(lane, Y, 0, elements);
+        let (words, scratch) = (plan.gather(), Slice { lane, offset: 0, bytes: 0 });
+        let (kernel, label, writes, waits) = (RECEIVE, "exchange", &[write][..], &[][..]);
+        plan.builder.operation(Draft {
+            kernel,
+            label,
+            words: &words,
+            reads: &blocks,
+            writes,
+            scratch,
+            waits,
+        });
+    }
+    plan.builder
+}
+
+/// Microseconds one way, ours and the library's; ranks beyond the second wait.
+fn ping_pong(
+    bytes: usize,
+    rounds: usize,
+    network: &Arc<dyn Network>,
+    raw: &Raw,
+) -> Result<(f64, f64), Error> {
+    let (rank, trips) = (network.rank(), if bytes < 1 << 16 { 200 } else { 10 });
+    let mut ball = Ball::new(Arc::clone(network), bytes)?;
+    let mut buffer = vec![0u8; bytes];
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for turn in 0..=rounds {
+        let us = timed(&**network, || Ok((0..trips).try_for_each(|_| ball.trip())?))?;
+        let mpi_us = timed(&**network, || {
+            for _ in 0..trips {
+                match rank {
+                    0 => raw.send(1, &buffer).and_then(|()| raw.receive(1, &mut buffer))?,
+                    1 => raw.receive(0, &mut buffer).and_then(|()| raw.send(0, &buffer))?,
+                    _ => {}
+                }
+            }
+            Ok(())
+        })?;
+        if turn > 0 {
+            ours.push(us / (2 * trips) as f64);
+            theirs.push(mpi_us / (2 * trips) as f64);
+        }
+    }
+    Ok((median(&mut ours), median(&mut theirs)))
+}

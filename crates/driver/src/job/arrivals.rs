@@ -1,0 +1,145 @@
+//! Which ranks of this host have started, before the message library can tell.
+//!
+//! The start of a message library ends when all ranks are there, and never if one is missing. So every rank shows itself
+//! by a socket whose name is its own: names of this kind are no files, go away with the process, and are listed by the
+//! system. Ranks that run in separate network namespaces do not see each other here and are all missing.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+#[cfg(target_os = "linux")]
+use std::os::unix::net::UnixListener;
+
+/// A rank that shows that it has started, as long as this lives.
+pub struct Arrival {
+    prefix: String,
+    #[cfg(target_os = "linux")]
+    _shown: UnixListener,
+}
+
+impl Arrival {
+    /// Shows that `rank` has started, to all ranks that the same process started for the same user.
+    pub fn of_this_process(rank: u32) -> io::Result<Arrival> {
+        let parent = rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get());
+        Arrival::show(&format!("phalanx-{}-{parent}-", rustix::process::getuid().as_raw()), rank)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn show(prefix: &str, rank: u32) -> io::Result<Arrival> {
+        use std::os::linux::net::SocketAddrExt;
+        use std::os::unix::net::SocketAddr;
+        let name = SocketAddr::from_abstract_name(format!("{prefix}{rank}"))?;
+        Ok(Arrival { prefix: prefix.into(), _shown: UnixListener::bind_addr(&name)? })
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn show(_: &str, _: u32) -> io::Result<Arrival> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "this system has no sockets with abstract names"))
+    }
+
+    /// Those of `ranks`, all of this host, that do not show themselves. If the system does not tell, nobody is missing.
+    pub fn missing(&self, ranks: &[u32]) -> Vec<u32> {
+        let Ok(sockets) = std::fs::read_to_string("/proc/net/unix") else { return vec![] };
+        absent(&sockets, &self.prefix, ranks)
+    }
+}
+
+/// The ranks that have no socket in the system's list, where abstract names follow an `@` at the end of a line.
+fn absent(sockets: &str, prefix: &str, ranks: &[u32]) -> Vec<u32> {
+    let name = |line: &str| line.rsplit_once('@')?.1.strip_prefix(prefix)?.parse::<u32>().ok();
+    let here: Vec<u32> = sockets.lines().filter_map(name).collect();
+    ranks.iter().copied().filter(|rank| !here.contains(rank)).collect()
+}
+
+/// Somebody who looks up when something takes too long.
+pub struct Waiting {
+    /// Dropped to say that it is over.
+    over: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Waiting {
+    /// Unless the result is dropped within `limit`, calls `late` on another thread with those of `ranks` that have not
+    /// started; `late` ends the process or returns. The arrival outlives this, for ranks that still look for this one.
+    pub fn start(
+        limit: Duration,
+        arrival: Arc<Arrival>,
+        ranks: Vec<u32>,
+        late: impl FnOnce(Vec<u32>) + Send + 'static,
+    ) -> io::Result<Waiting> {
+        let (over, is_over) = channel();
+        let look = move || {
+            if is_over.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                late(arrival.missing(&ranks));
+            }
+        };
+        let thread = thread::Builder::new().name("phalanx-waiting".into()).spawn(look)?;
+        Ok(Waiting { over: Some(over), thread: Some(thread) })
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        drop(self.over.take());
+        if let Some(thread) = self.thread.take() {
+            // If `late` panicked, the panic has been printed; what was waited for has come.
+            _ = thread.join();
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Names that no other process and no other test has.
+    fn show(test: &str, rank: u32) -> io::Result<Arrival> {
+        Arrival::show(&format!("phalanx-test-{}-{test}-", std::process::id()), rank)
+    }
+
+    #[test]
+    fn ranks_are_missing_until_they_come_and_after_they_went() {
+        let zero = show("come", 0).unwrap();
+        assert_eq!(zero.missing(&[0, 1, 2]), [1, 2]);
+        let two = show("come", 2).unwrap();
+        assert_eq!(zero.missing(&[0, 1, 2]), [1]);
+        assert_eq!(two.missing(&[0, 1, 2]), [1]);
+        assert!(show("come", 2).is_err(), "there is one rank 2");
+        drop(two);
+        assert_eq!(zero.missing(&[0, 1, 2]), [1, 2]);
+    }
+
+    #[test]
+    fn names_of_others_do_not_count() {
+        let sockets = "Num RefCount Protocol Flags Type St Inode Path\n\
+                       0000: 00000002 00000000 00010000 0001 01 17 @phalanx-0-7-1\n\
+                       0000: 00000002 00000000 00010000 0001 01 18 @phalanx-0-77-2\n\
+                       0000: 00000002 00000000 00010000 0001 01 19 /run/phalanx-0-7-3\n\
+                       0000: 00000002 00000000 00010000 0001 01 20\n";
+        assert_eq!(absent(sockets, "phalanx-0-7-", &[0, 1, 2, 3]), [0, 2, 3]);
+    }
+
+    #[test]
+    fn being_late_is_told_with_who_is_missing() {
+        let (tell, told) = channel();
+        let arrival = Arc::new(show("late", 1).unwrap());
+        let late = move |missing| tell.send(missing).unwrap();
+        let _waiting = Waiting::start(Duration::ZERO, arrival, vec![0, 1, 2], late).unwrap();
+        assert_eq!(told.recv().unwrap(), [0, 2]);
+    }
+
+    #[test]
+    fn being_in_time_is_not_told() {
+        let told = Arc::new(AtomicBool::new(false));
+        let tell = told.clone();
+        let late = move |_| tell.store(true, Ordering::SeqCst);
+        let hour = Duration::from_secs(3600);
+        let arrival = Arc::new(show("early", 0).unwrap());
+        drop(Waiting::start(hour, arrival, vec![0], late).unwrap());
+        assert!(!told.load(Ordering::SeqCst));
+    }
+}

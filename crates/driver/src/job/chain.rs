@@ -1,0 +1,243 @@
+//! Who waits for whom, over all ranks, down to the operation where a step stands.
+//!
+//! Every rank says how far its lanes are; what an operation waits for is in the parts of the program, which all ranks can
+//! compute. From an operation that is not complete the chain goes to one that it waits for: in its lane's own part through waits,
+//! to another rank through the other end of a message. It ends at the first operation that waits for nobody.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use phalanx_program::{ARRIVE, Operation, Program, SEND, Wait};
+use serde::{Deserialize, Serialize};
+
+/// How far a rank is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// Runs launched so far.
+    pub launched: u64,
+    /// Seconds since an operation was completed last.
+    pub seconds: u64,
+    /// By lane of its part.
+    pub lanes: Vec<At>,
+}
+
+/// How far a lane is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct At {
+    /// Which run it is in.
+    pub run: u64,
+    /// Operations of that run that are complete.
+    pub done: u32,
+    /// Whether the next one has been started.
+    pub running: bool,
+}
+
+/// An operation that is not complete, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Whose it is.
+    pub rank: u32,
+    /// On which device; none where only the rank is known.
+    pub device: Option<u32>,
+    /// Which one, for people.
+    pub operation: String,
+    /// In which run, from 0.
+    pub run: Option<u64>,
+    /// Why it is not complete.
+    pub why: Why,
+}
+
+/// Why an operation is not complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It waits for the next link of the chain.
+    Waits,
+    /// It is being executed.
+    Runs,
+    /// Both ranks have started the message.
+    UnderWay,
+    /// All it waits for is complete, but it has not been started.
+    Ready,
+    /// The rank has done all it was told to do, and its main thread starts no further run.
+    Idle,
+    /// The rank says nothing.
+    Silent,
+    /// It waits for itself: the program is wrong.
+    Circle,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Node {
+    rank: u32,
+    lane: u32,
+    position: u32,
+    run: u64,
+}
+
+/// The chain from what rank `from` waits for; `parts` and `standings` are by rank, none where a rank says nothing.
+pub fn chain(parts: &[Program], standings: &[Option<Standing>], from: u32) -> Vec<Link> {
+    let finder = Finder { parts, standings };
+    let (mut links, mut seen) = (Vec::new(), BTreeSet::new());
+    let mut next = finder.unfinished(from);
+    loop {
+        let node = match next {
+            Ok(node) => node,
+            Err((rank, why)) => {
+                let operation = String::new();
+                links.push(Link { rank, device: None, operation, run: None, why });
+                return links;
+            }
+        };
+        let again = !seen.insert(node);
+        let step = if again { Step::Ends(Why::Circle) } else { finder.step(node) };
+        let why = if let Step::Ends(why) = step { why } else { Why::Waits };
+        links.push(finder.link(node, why));
+        match step {
+            Step::Ends(_) => return links,
+            Step::Goes(to) => next = to,
+        }
+    }
+}
+
+/// Where a chain goes on: at an operation, or at a rank of which no more is known.
+type Next = Result<Node, (u32, Why)>;
+
+enum Step {
+    Ends(Why),
+    Goes(Next),
+}
+
+struct Finder<'a> {
+    parts: &'a [Program],
+    standings: &'a [Option<Standing>],
+}
+
+impl Finder<'_> {
+    fn standing(&self, rank: u32) -> Option<&Standing> {
+        self.standings.get(rank as usize)?.as_ref()
+    }
+
+    /// An operation of a rank that is not complete in a run that was launched.
+    fn unfinished(&self, rank: u32) -> Next {
+        let Some(standing) = self.standing(rank) else { return Err((rank, Why::Silent)) };
+        let nodes =
+            (0..self.parts[rank as usize].lanes().len() as u32).map(|lane| self.next(rank, lane, standing));
+        let open = nodes.filter(|node| node.run < standing.launched);
+        open.min_by_key(|node| (node.run, node.lane)).ok_or((rank, Why::Idle))
+    }
+
+    /// The operation that a lane is at.
+    fn next(&self, rank: u32, lane: u32, standing: &Standing) -> Node {
+        let At { run, done, .. } = standing.lanes[lane as usize];
+        let length = self.parts[rank as usize].lanes()[lane as usize].operations.len() as u32;
+        match done < length {
+            true => Node { rank, lane, position: done, run },
+            false => Node { rank, lane, position: 0, run: run + 1 },
+        }
+    }
+
+    fn operation(&self, node: Node) -> &Operation {
+        let part = &self.parts[node.rank as usize];
+        &part.operations_of(&part.lanes()[node.lane as usize])[node.position as usize]
+    }
+
+    fn is_complete(&self, node: Node) -> bool {
+        let Some(standing) = self.standing(node.rank) else { return false };
+        let At { run, done, .. } = standing.lanes[node.lane as usize];
+        run > node.run || run == node.run && done > node.position
+    }
+
+    fn is_running(&self, node: Node) -> bool {
+        let Some(standing) = self.standing(node.rank) else { return false };
+        standing.lanes[node.lane as usize].running && self.next(node.rank, node.lane, standing) == node
+    }
+
+    fn step(&self, node: Node) -> Step {
+        let part = &self.parts[node.rank as usize];
+        let operation = self.operation(node);
+        let Some(standing) = self.standing(node.rank) else { return Step::Ends(Why::Silent) };
+        let next = self.next(node.rank, node.lane, standing);
+        if next != node {
+            // The lane is at an earlier operation.
+            return Step::Goes(if next.run < standing.launched {
+                Ok(next)
+            } else {
+                self.unfinished(node.rank)
+            });
+        }
+        if self.is_running(node) {
+            return match part.kernel(operation) {
+                SEND | ARRIVE => self.other_end(node, operation),
+                _ => Step::Ends(Why::Runs),
+            };
+        }
+        let at = |wait: &Wait, run| Node { rank: node.rank, lane: wait.lane, position: wait.position, run };
+        let same = part.waits(operation).iter().map(|wait| at(wait, node.run));
+        let before = node.run.checked_sub(1);
+        let carried = part.carried(operation).iter().filter_map(|wait| Some(at(wait, before?)));
+        match same.chain(carried).find(|&wait| !self.is_complete(wait)) {
+            Some(wait) => Step::Goes(Ok(wait)),
+            None if node.run >= standing.launched => Step::Goes(self.unfinished(node.rank)),
+            None => Step::Ends(Why::Ready),
+        }
+    }
+
+    /// The other end of a message that was started here and is not complete.
+    fn other_end(&self, node: Node, operation: &Operation) -> Step {
+        let part = &self.parts[node.rank as usize];
+        let kernel = if part.kernel(operation) == SEND { ARRIVE } else { SEND };
+        for end in part.messages(operation) {
+            if self.standing(end.peer).is_none() {
+                return Step::Goes(Err((end.peer, Why::Silent)));
+            }
+            let other = self.find(end.peer, kernel, node.rank, end.tag, node.run);
+            if let Some(other) = other.filter(|&other| !self.is_complete(other) && !self.is_running(other)) {
+                return Step::Goes(Ok(other));
+            }
+        }
+        Step::Ends(Why::UnderWay)
+    }
+
+    fn find(&self, rank: u32, kernel: &str, peer: u32, tag: u32, run: u64) -> Option<Node> {
+        let part = &self.parts[rank as usize];
+        (0..).zip(part.lanes()).find_map(|(lane, lane_of)| {
+            let operations = (0..).zip(part.operations_of(lane_of));
+            let mut ends = operations.filter(|(_, operation)| part.kernel(operation) == kernel);
+            let (position, _) = ends.find(|(_, operation)| {
+                part.messages(operation).iter().any(|end| end.peer == peer && end.tag == tag)
+            })?;
+            Some(Node { rank, lane, position, run })
+        })
+    }
+
+    fn link(&self, node: Node, why: Why) -> Link {
+        let part = &self.parts[node.rank as usize];
+        Link {
+            rank: node.rank,
+            device: Some(part.lanes()[node.lane as usize].device),
+            operation: part.describe(self.operation(node)),
+            run: Some(node.run),
+            why,
+        }
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {}", self.rank)?;
+        if let (Some(device), Some(run)) = (self.device, self.run) {
+            write!(f, ", device {device}: {} of step {}", self.operation, run + 1)?;
+        }
+        f.write_str(match self.why {
+            Why::Waits => " waits for",
+            Why::Runs => " is being executed",
+            Why::UnderWay => ": its message was started on both sides and does not arrive",
+            Why::Ready => " could start, but no thread of the rank does it",
+            Why::Idle => {
+                " has done all it was told and starts no further step: its main thread is busy or waits"
+            }
+            Why::Silent => " does not answer: it is stopped, dead or cut off",
+            Why::Circle => " waits for itself: this is a bug",
+        })
+    }
+}

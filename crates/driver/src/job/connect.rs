@@ -1,0 +1,100 @@
+//! Joining the job that a launcher started this process for.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use phalanx_net::Network;
+use phalanx_net::mpi::{self, Mpi};
+
+use super::alerts::Alerts;
+use super::watch::Say;
+use super::{Arrival, JobError, Launched, Launcher, Waiting};
+
+/// Names the MPI library to use, where the system has several and the launcher does not tell.
+pub const LIBRARY: &str = "PHALANX_MPI_LIBRARY";
+
+/// The exit code of a job some of whose ranks never came.
+const MISSING: i32 = 4;
+
+/// The longest that ranks have to start, however long they may stand still later.
+const START: Duration = Duration::from_secs(60);
+
+/// This process among the ranks of a job.
+pub struct Connection {
+    /// What connects them.
+    pub network: Arc<dyn Network>,
+    /// The same, for comparisons with the library alone, if there is one.
+    pub mpi: Option<Arc<Mpi>>,
+    /// What ranks tell each other out of turn.
+    pub alerts: Arc<Alerts>,
+    /// Says what is wrong, for people.
+    pub say: Say,
+    /// Shows others that this rank has started, as long as it lives.
+    _arrival: Option<Arc<Arrival>>,
+}
+
+/// Joins the job, if this process was started as one of several ranks. `limit` is how long it may wait for the others.
+pub fn connect(limit: Duration, say: Say) -> Result<Option<Connection>, JobError> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let Some(launched) = Launched::from_env(variable).filter(|launched| launched.size > 1) else {
+        return Ok(None);
+    };
+    let arrival = Arrival::of_this_process(launched.rank).ok().map(Arc::new);
+    let waiting =
+        arrival.clone().and_then(|arrival| wait_for_others(&launched, arrival, limit.min(START), &say));
+    let launcher = match launched.launcher {
+        Launcher::OpenMpi => mpi::Launcher::OpenMpi,
+        Launcher::Mpich => mpi::Launcher::Mpich,
+        Launcher::Slurm | Launcher::Unknown => mpi::Launcher::Unknown,
+    };
+    let mpi = Arc::new(Mpi::start(mpi::Options { library: variable(LIBRARY).map(PathBuf::from), launcher })?);
+    drop(waiting);
+    let network: Arc<dyn Network> = mpi.clone();
+    if network.size() != launched.size {
+        let (found, told) = (network.size(), launched.size);
+        return Err(JobError::Library { rank: launched.rank, found, told, carrier: network.carrier() });
+    }
+    Ok(Some(Connection { mpi: Some(mpi), _arrival: arrival, ..Connection::new(network, say) }))
+}
+
+/// The library waits for ever for ranks that do not come; this says who they are and ends the process.
+fn wait_for_others(
+    launched: &Launched,
+    arrival: Arc<Arrival>,
+    limit: Duration,
+    say: &Say,
+) -> Option<Waiting> {
+    let &Launched { rank, size, local, .. } = launched;
+    // Without knowing better, all ranks are on this host if as many were started here as there are.
+    let here = local.is_some_and(|(_, here)| here == size);
+    let ranks = if here { (0..size).collect() } else { Vec::new() };
+    let say = Arc::clone(say);
+    let late = move |missing: Vec<u32>| {
+        let who = match missing.as_slice() {
+            [] => "some rank has not started".to_string(),
+            [one] => format!("rank {one} has not started"),
+            several => format!("ranks {several:?} have not started"),
+        };
+        let seconds = limit.as_secs();
+        say(&format!(
+            "{who} after {seconds} s, and rank {rank} of {size} waits for it; look at its output or host"
+        ));
+        std::process::exit(MISSING);
+    };
+    Waiting::start(limit, arrival, ranks, late).ok()
+}
+
+impl Connection {
+    /// A rank of a job that is connected already.
+    pub fn new(network: Arc<dyn Network>, say: Say) -> Connection {
+        let alerts = Alerts::listen(&network);
+        Connection { network, mpi: None, alerts, say, _arrival: None }
+    }
+
+    /// Ends the job because this rank has failed. Of all ranks that fail, the lowest says why.
+    pub fn fail(&self, message: &str, code: i32) -> ! {
+        let message = format!("rank {}: {message}", self.network.rank());
+        self.alerts.fail(&message, code, |message| (self.say)(message))
+    }
+}

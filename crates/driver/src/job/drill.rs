@@ -1,0 +1,112 @@
+//! Fire drills: a rank fails on purpose, so that one can see how the job ends on this cluster before it matters.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// What goes wrong, where and when: `panic@1:3`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drill {
+    /// What.
+    pub kind: DrillKind,
+    /// On which rank.
+    pub rank: u32,
+    /// At which step, from 1.
+    pub step: u64,
+}
+
+/// What can go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DrillKind {
+    /// A kernel panics.
+    Panic,
+    /// A weight becomes NaN.
+    Nan,
+    /// An operation never ends.
+    Hang,
+    /// The process is stopped, as by `kill -STOP`.
+    Stop,
+    /// The process is killed, as by `kill -9`.
+    Kill,
+}
+
+const KINDS: [(&str, DrillKind); 5] = [
+    ("panic", DrillKind::Panic),
+    ("nan", DrillKind::Nan),
+    ("hang", DrillKind::Hang),
+    ("stop", DrillKind::Stop),
+    ("kill", DrillKind::Kill),
+];
+
+/// Why a text is no drill.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is not a drill: write KIND@RANK:STEP like panic@1:3, where KIND is panic, nan, hang, stop or kill"
+)]
+pub struct DrillError(String);
+
+impl FromStr for Drill {
+    type Err = DrillError;
+
+    fn from_str(text: &str) -> Result<Self, DrillError> {
+        let parse = || {
+            let (kind, place) = text.split_once('@')?;
+            let (rank, step) = place.split_once(':')?;
+            let (_, kind) = *KINDS.iter().find(|(name, _)| *name == kind)?;
+            let step = step.parse().ok().filter(|&step| step > 0)?;
+            Some(Drill { kind, rank: rank.parse().ok()?, step })
+        };
+        parse().ok_or_else(|| DrillError(text.into()))
+    }
+}
+
+/// Makes operations fail once it is armed.
+#[derive(Clone, Debug, Default)]
+pub struct Fuse {
+    panics: Arc<AtomicBool>,
+    hangs: Arc<AtomicBool>,
+}
+
+impl Fuse {
+    /// Lets the next operation fail in the way of `kind`; the process at once, if that is what is asked for.
+    pub fn arm(&self, kind: DrillKind) {
+        match kind {
+            // Relaxed: the flags stand alone.
+            DrillKind::Panic => self.panics.store(true, Relaxed),
+            DrillKind::Hang => self.hangs.store(true, Relaxed),
+            DrillKind::Nan => {}
+            DrillKind::Stop => signal(rustix::process::Signal::STOP),
+            DrillKind::Kill => signal(rustix::process::Signal::KILL),
+        }
+    }
+
+    /// Called in every operation.
+    pub fn burn(&self) {
+        // Relaxed: the flags stand alone.
+        if self.panics.swap(false, Relaxed) {
+            panic!("this is a fire drill");
+        }
+        while self.hangs.load(Relaxed) {
+            std::thread::park();
+        }
+    }
+}
+
+fn signal(signal: rustix::process::Signal) {
+    // It is our own process: there is nobody to refuse it.
+    let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drills_are_read() {
+        let drill = Drill { kind: DrillKind::Hang, rank: 2, step: 7 };
+        assert_eq!("hang@2:7".parse(), Ok(drill));
+        for text in ["hang", "hang@2", "hang@x:7", "hang@2:0", "fire@2:7", "@1:1"] {
+            assert_eq!(text.parse::<Drill>(), Err(DrillError(text.into())));
+        }
+    }
+}

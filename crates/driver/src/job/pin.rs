@@ -1,0 +1,79 @@
+//! Keeping threads on cores.
+//!
+//! All of this is best effort: where the system does not let us, threads run where it puts them, only slower.
+
+use serde::{Deserialize, Serialize};
+
+/// Whether threads are kept on the cores their rank has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pin {
+    /// Wherever the system lets us.
+    #[default]
+    Auto,
+    /// The system may move them.
+    Off,
+}
+
+impl Pin {
+    /// Keeps the calling thread, and those it starts from now on, on `cores`; whether it is so.
+    pub fn apply(self, cores: &[usize]) -> bool {
+        self == Pin::Auto && keep_on(cores)
+    }
+}
+
+/// The cores that the calling thread may run on, ascending.
+pub fn allowed_cores() -> Vec<usize> {
+    allowed().unwrap_or_else(|| (0..std::thread::available_parallelism().map_or(1, usize::from)).collect())
+}
+
+#[cfg(target_os = "linux")]
+fn allowed() -> Option<Vec<usize>> {
+    use rustix::thread::{CpuSet, sched_getaffinity};
+    let set = sched_getaffinity(None).ok()?;
+    Some((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
+}
+
+#[cfg(target_os = "linux")]
+fn keep_on(cores: &[usize]) -> bool {
+    use rustix::thread::{CpuSet, sched_setaffinity};
+    let mut set = CpuSet::new();
+    for core in cores.iter().filter(|core| **core < CpuSet::MAX_CPU) {
+        set.set(*core);
+    }
+    sched_setaffinity(None, &set).is_ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn allowed() -> Option<Vec<usize>> {
+    None
+}
+
+#[cfg(not(target_os = "linux"))]
+fn keep_on(_cores: &[usize]) -> bool {
+    false
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_kept_on_its_cores() {
+        let before = allowed_cores();
+        let last = &before[before.len() - 1..];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert!(!Pin::Off.apply(last));
+                assert_eq!(allowed_cores(), before);
+                assert!(Pin::Auto.apply(last));
+                assert_eq!(allowed_cores(), last);
+                let of_child = std::thread::spawn(allowed_cores).join().unwrap();
+                assert_eq!(of_child, last, "threads it starts stay there, too");
+                assert!(!Pin::Auto.apply(&[usize::MAX]), "there is no such core");
+                assert_eq!(allowed_cores(), last);
+            });
+        });
+        assert_eq!(allowed_cores(), before, "other threads are left alone");
+    }
+}

@@ -1,0 +1,73 @@
+//! What rank 0 decides for all ranks: plan, seed, and measured times of kernels.
+//!
+//! They go over the network as text, so that other ranks need none of the files. If rank 0 cannot decide, all ranks
+//! are told why and none is left waiting.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use phalanx_net::Network;
+use phalanx_plan::Plan;
+
+use super::JobError;
+use crate::Error;
+use crate::costs::Book;
+
+/// The plan that `make` gives on rank 0, where alone it is called.
+pub fn plan(network: &dyn Network, make: impl FnOnce() -> Result<Plan, Error>) -> Result<Plan, JobError> {
+    let text = of_first(network, "plan", || Ok(make()?.to_text()))?;
+    // Rank 0 reads its own text, too: all have the same, whatever the text keeps.
+    Plan::parse(&text).map_err(|error| JobError::First { what: "plan", problem: error.to_string() })
+}
+
+/// The times that `make` gives on rank 0, where alone it is called.
+pub fn costs(
+    network: &dyn Network,
+    make: impl FnOnce() -> Result<Option<Arc<Book>>, Error>,
+) -> Result<Option<Arc<Book>>, JobError> {
+    let text = of_first(network, "costs", || Ok(make()?.map_or(String::new(), |book| book.to_text())))?;
+    if text.is_empty() {
+        return Ok(None);
+    }
+    match Book::parse(&text, Path::new("costs of rank 0")) {
+        Ok(book) => Ok(Some(Arc::new(book))),
+        Err(error) => Err(JobError::First { what: "costs", problem: error.to_string() }),
+    }
+}
+
+/// The seed of rank 0.
+pub fn seed(network: &dyn Network, seed: u64) -> Result<u64, JobError> {
+    let text = of_first(network, "seed", || Ok(seed.to_string()))?;
+    text.parse().map_err(|_| JobError::Garbled { rank: 0, what: "seed" })
+}
+
+/// A text that rank 0 makes, or why it cannot.
+fn of_first(
+    network: &dyn Network,
+    what: &'static str,
+    make: impl FnOnce() -> Result<String, Error>,
+) -> Result<String, JobError> {
+    let made = match network.rank() {
+        0 => make().map_err(|error| error.to_string()),
+        _ => Ok(String::new()),
+    };
+    let (mark, text) = match made {
+        Ok(text) => (MADE, text),
+        Err(problem) => (FAILED, problem),
+    };
+    let mut bytes = text.into_bytes();
+    bytes.push(mark);
+    network.broadcast(0, &mut bytes)?;
+    let mark = bytes.pop();
+    let text = String::from_utf8(bytes).map_err(|_| JobError::Garbled { rank: 0, what })?;
+    match mark {
+        Some(MADE) => Ok(text),
+        Some(FAILED) => Err(JobError::First { what, problem: text }),
+        _ => Err(JobError::Garbled { rank: 0, what }),
+    }
+}
+
+/// Ends what rank 0 has made.
+const MADE: u8 = b'+';
+/// Ends the reason why it could not.
+const FAILED: u8 = b'!';

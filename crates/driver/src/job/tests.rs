@@ -1,0 +1,153 @@
+use std::sync::Arc;
+use std::thread;
+
+use phalanx_models::ModelConfig;
+use phalanx_net::local::Local;
+use phalanx_program::Placement;
+
+use super::*;
+use crate::costs::{Book, Machine, Signature};
+use crate::{Plan, Program};
+
+/// Runs every rank on a thread of its own.
+fn ranks<T: Send>(size: u32, rank: impl Fn(Local) -> T + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = Local::job(size).into_iter().map(|local| scope.spawn(|| rank(local))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// A program of so many operations, of which `odd` has another word.
+fn program(operations: usize, odd: Option<usize>) -> Program {
+    let run = |index: usize| {
+        let word = if odd == Some(index) { 7 } else { 1 };
+        format!("    run noop [{}{word}] -> 0+64 scratch 0+0 of \"t{index}\"\n", "4, ".repeat(60))
+    };
+    let runs: String = (0..operations).map(run).collect();
+    format!("program @p {{\n  lane dev0 arena 64\n{runs}}}").parse().unwrap()
+}
+
+#[test]
+fn equal_programs_agree() {
+    let all = ranks(3, |local| same_program(&local, &program(3, None)).is_ok());
+    assert_eq!(all, [true; 3]);
+}
+
+#[test]
+fn the_first_line_that_differs_is_found_in_any_block() {
+    for odd in [0, 997, 998, 999, 2500] {
+        let errors = ranks(4, |local| {
+            let odd = (local.rank() >= 2).then_some(odd);
+            same_program(&local, &program(3000, odd)).unwrap_err().to_string()
+        });
+        let fours = "4, ".repeat(20);
+        let line = |word| format!("…{fours}{word}] -> 0+64 scratch 0+0 of \"t{odd}\"");
+        let expected = format!(
+            "rank 2 compiled another program than rank 0: line {} is\n  {}\nbut on rank 0\n  {}\n\
+             this is a defect; please report it",
+            odd + 3,
+            line(7),
+            line(1)
+        );
+        assert_eq!(errors, [(); 4].map(|()| expected.clone()), "{odd}");
+    }
+}
+
+#[test]
+fn a_program_that_ends_early_differs_where_it_ends() {
+    let errors = ranks(2, |local| {
+        let operations = if local.rank() == 0 { 1500 } else { 1200 };
+        let Err(JobError::Program { rank, line, text, .. }) =
+            same_program(&local, &program(operations, None))
+        else {
+            panic!("they differ")
+        };
+        (rank, line, text)
+    });
+    assert_eq!(errors, [(1, 1203, "}".to_string()), (1, 1203, "}".to_string())]);
+}
+
+#[test]
+fn rank_0_decides_plan_costs_and_seed() {
+    let text =
+        "name = \"mine\"\nmicrobatches = 1\n[mesh]\ndp = 2\n[[rule]]\nmatch = \"*\"\nshard.0 = \"dp\"\n";
+    let plan = Plan::parse(text).unwrap();
+    let mut book = Book::new(Machine { cpu: "c".into(), isa: "i".into(), version: "v".into() });
+    let signature =
+        Signature { kernel: "copy".into(), words: vec![1], reads: vec![2], writes: vec![3], cores: 1 };
+    book.set(signature, 42);
+    let shared = ranks(3, |local| {
+        let first = local.rank() == 0;
+        let made =
+            shared::plan(&local, || if first { Ok(plan.clone()) } else { panic!("only rank 0 decides") });
+        let costs = shared::costs(&local, || if first { Ok(Some(Arc::new(book.clone()))) } else { Ok(None) });
+        let none = shared::costs(&local, || Ok(None)).unwrap();
+        let seed = shared::seed(&local, u64::MAX - u64::from(local.rank())).unwrap();
+        (made.unwrap(), costs.unwrap().unwrap().to_text(), none, seed)
+    });
+    let expected = (plan.clone(), book.to_text(), None, u64::MAX);
+    assert_eq!(shared, [expected.clone(), expected.clone(), expected]);
+}
+
+#[test]
+fn all_ranks_are_told_why_rank_0_cannot_decide() {
+    let errors =
+        ranks(2, |local| shared::plan(&local, || Err(Error::NoStep { steps: 3 })).unwrap_err().to_string());
+    let expected = "rank 0 has no plan: all 3 steps are done; ask for more with --steps";
+    assert_eq!(errors, [expected; 2]);
+}
+
+#[test]
+fn verdicts_come_together() {
+    let verdicts = [
+        Verdict { gradient_norm: Some(2.0), ..Verdict::default() },
+        Verdict { stop: true, loss: Some(1.5), ..Verdict::default() },
+        Verdict { failed: Some("a disk is full".into()), loss: Some(f32::NAN), ..Verdict::default() },
+        Verdict { failed: Some("x".repeat(5000)), gradient_norm: Some(3.0), ..Verdict::default() },
+    ];
+    for agreed in ranks(4, |local| verdicts[local.rank() as usize].exchange(&local).unwrap()) {
+        assert!(agreed.stop);
+        assert_eq!(agreed.failed, Some((2, "a disk is full".to_string())));
+        assert_eq!((agreed.loss, agreed.gradient_norm), (Some(1.5), Some(2.0)));
+        let (rank, loss) = agreed.diverged.unwrap();
+        assert_eq!((rank, loss.is_nan()), (2, true));
+    }
+    let quiet = ranks(2, |local| Verdict::default().exchange(&local).unwrap());
+    assert_eq!(quiet, [Agreed::default(), Agreed::default()]);
+    let long = Verdict { failed: Some("x".repeat(5000)), ..Verdict::default() };
+    let cut = ranks(1, |local| long.exchange(&local).unwrap().failed.unwrap().1.len());
+    assert_eq!(cut, [4096]);
+}
+
+#[test]
+fn ranks_with_different_configurations_do_not_start() {
+    let errors = ranks(2, |local| {
+        let config = TrainConfig { batch: 8 + local.rank() as usize, ..TrainConfig::default() };
+        Job::start(&Connection::new(Arc::new(local), Arc::new(|_| ())), &config).err().unwrap().to_string()
+    });
+    let host = Hello::of_this_process(0, &TrainConfig::default()).unwrap().host;
+    let expected = format!("`batch` is 9 on rank 1 ({host}), but 8 on rank 0: give all ranks the same");
+    assert_eq!(errors, [expected.clone(), expected]);
+}
+
+/// Rank 1 has neither the plan of rank 0 nor its seed, and gets the same settings and program.
+#[test]
+fn ranks_of_a_job_compile_one_program() {
+    let model = ModelConfig::preset("gpt2", "nano").unwrap().with_vocab(256).with_context(8);
+    let graph = model.training_graph(4, 8).unwrap();
+    let results = ranks(2, |local| {
+        let config = match local.rank() {
+            0 => TrainConfig { plan: Some("dp2".into()), seed: 5, ..TrainConfig::default() },
+            _ => TrainConfig { plan: Some("no/such/file.toml".into()), ..TrainConfig::default() },
+        };
+        let job = Job::start(&Connection::new(Arc::new(local), Arc::new(|_| ())), &config).unwrap();
+        let (settings, topology) = job.settings(&config, &graph, &mut |_, _, _| ()).unwrap();
+        let program = crate::pipeline::compile(&graph, &settings).unwrap();
+        same_program(&*job.network, &program).unwrap();
+        (settings, topology.placement)
+    });
+    assert_eq!(results[0], results[1]);
+    let (settings, placement) = &results[0];
+    assert_eq!((settings.seed, settings.plan.mesh.devices()), (5, 2));
+    assert_eq!(placement, &Placement { ranks: 2, of_device: vec![0, 1] });
+}

@@ -1,0 +1,140 @@
+//! The requests that are under way, side by side as the library tests them, and to whom each belongs.
+
+use std::ffi::c_int;
+use std::sync::{Arc, OnceLock};
+
+use super::abi::{Handle, Handles, Statuses};
+use super::library::{Library, Told};
+use crate::NetError;
+
+/// What waits for one request.
+pub(crate) type Ticket = OnceLock<Result<(), NetError>>;
+
+/// Whom a request belongs to.
+#[derive(Debug)]
+pub(crate) enum Owner {
+    /// The standing receive of alerts.
+    Alert,
+    /// An alert on its way; the bytes live until it has arrived.
+    AlertOut(#[allow(dead_code, reason = "it only keeps the bytes")] Arc<[u8]>),
+    /// Whoever waits for an agreement.
+    Ticket(Arc<Ticket>),
+    /// One message of a batch.
+    Message {
+        /// Of which connection.
+        connection: usize,
+        /// Of which of its batches.
+        batch: usize,
+        /// Which of the batch.
+        message: usize,
+    },
+}
+
+impl Owner {
+    /// Whether somebody waits for it: alerts come and go by themselves.
+    fn counts(&self) -> bool {
+        matches!(self, Owner::Ticket(_) | Owner::Message { .. })
+    }
+}
+
+/// A request that is complete.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    /// Whose it was.
+    pub owner: Owner,
+    /// Number of its status, until the next test.
+    pub status: usize,
+    /// The code of what went wrong.
+    pub error: Option<c_int>,
+}
+
+/// All requests under way.
+pub(crate) struct Active {
+    handles: Handles,
+    owners: Vec<Owner>,
+    /// How many somebody waits for.
+    pub awaited: usize,
+    /// Statuses of those that were complete at the last test.
+    pub statuses: Statuses,
+    indices: Vec<c_int>,
+    /// Numbers of statuses.
+    order: Vec<usize>,
+}
+
+impl Active {
+    /// None.
+    pub(crate) fn new(library: &Library) -> Active {
+        Active {
+            handles: Handles::new(&library.abi),
+            owners: Vec::new(),
+            awaited: 0,
+            statuses: Statuses::new(library.abi.status),
+            indices: Vec::new(),
+            order: Vec::new(),
+        }
+    }
+
+    /// Adds a request that was started.
+    pub(crate) fn push(&mut self, request: Handle, owner: Owner) {
+        self.awaited += owner.counts() as usize;
+        self.handles.push(request);
+        self.owners.push(owner);
+    }
+
+    /// Moves those that are complete to `finished`.
+    ///
+    /// # Safety
+    /// No other thread is in the library, and the memory of all requests is there.
+    pub(crate) unsafe fn test(
+        &mut self,
+        library: &Library,
+        finished: &mut Vec<Finished>,
+    ) -> Result<(), NetError> {
+        let n = self.owners.len();
+        self.indices.resize(n, 0);
+        let mut completed = 0;
+        let statuses = self.statuses.reserve(n);
+        let (requests, indices) = (self.handles.as_mut_ptr(), self.indices.as_mut_ptr());
+        // SAFETY: the arrays have `n` elements each.
+        let told = unsafe { library.test_some(n as c_int, requests, &mut completed, indices, statuses) }?;
+        // No active request among them is told as a negative number.
+        if completed > 0 {
+            self.remove(completed as usize, told, finished);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, completed: usize, told: Told, finished: &mut Vec<Finished>) {
+        self.order.clear();
+        self.order.extend(0..completed);
+        // From the highest index on, so that the others stay where they are.
+        self.order.sort_unstable_by_key(|status| std::cmp::Reverse(self.indices[*status]));
+        for &status in &self.order {
+            let index = self.indices[status] as usize;
+            self.handles.swap_remove(index);
+            let owner = self.owners.swap_remove(index);
+            self.awaited -= owner.counts() as usize;
+            let error =
+                Some(self.statuses.error(status)).filter(|error| told == Told::Statuses && *error != 0);
+            finished.push(Finished { owner, status, error });
+        }
+    }
+
+    /// Gives all up that somebody waits for.
+    pub(crate) fn give_up(&mut self) -> Vec<Owner> {
+        self.awaited = 0;
+        self.handles.clear();
+        std::mem::take(&mut self.owners)
+    }
+
+    /// Whether alerts are still on their way.
+    pub(crate) fn alerts_out(&self) -> bool {
+        self.owners.iter().any(|owner| matches!(owner, Owner::AlertOut(_)))
+    }
+
+    /// The standing receive of alerts.
+    pub(crate) fn standing(&self) -> Option<Handle> {
+        let index = self.owners.iter().position(|owner| matches!(owner, Owner::Alert))?;
+        Some(self.handles.get(index))
+    }
+}

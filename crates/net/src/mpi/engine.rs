@@ -1,0 +1,334 @@
+//! Who calls the library when.
+//!
+//! Invariant: only the thread that holds the lock on [`State`] is in the library, and no call made under it waits for another
+//! rank. Whoever waits, waits by polling: threads inside the network (*drivers*) do it themselves, and when there is none
+//! the network's own thread does. A poll starts what was ordered, tests what is under way, and hands back what happened;
+//! callbacks run after the lock is released, so that they may order and call whatever they like.
+//!
+//! Locks: whoever polls only tries to get the lock, for if another thread has it that one makes the progress. Whoever must
+//! have it (a *caller*) says so first, and those who poll let it pass. Orders have a lock of their own that is held for a
+//! push, so that starting a batch never waits for the library.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use super::abi::Handle;
+use super::active::{Owner, Ticket};
+use super::alerts::Hearing;
+use super::library::Library;
+use super::pace::{ALERT_REST, Crowd, Load, Pace, Waiter};
+use super::state::{Event, State};
+use crate::NetError;
+
+/// How long an abort waits for a thread that is in the library.
+const ABORT_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often a driver looks before it asks whether it is still needed: about a microsecond's worth.
+const LOOKS: usize = 8;
+
+/// Communicators, one for each kind of thing, so that they never meet.
+pub(crate) struct Comms {
+    /// Of transfers.
+    pub transfers: Handle,
+    /// Of agreements.
+    pub agreements: Handle,
+    /// Of alerts.
+    pub alerts: Handle,
+}
+
+/// What all threads of a rank share.
+pub(crate) struct Engine {
+    /// The library; to be called under the lock only.
+    pub library: Library,
+    /// Its communicators.
+    pub comms: Comms,
+    /// Which rank this is.
+    pub rank: u32,
+    /// How many there are.
+    pub size: u32,
+    /// Who hears alerts.
+    pub hearing: Hearing,
+    state: Mutex<State>,
+    /// Threads that must have the lock.
+    callers: AtomicUsize,
+    /// Batches to be started, as connection and number.
+    orders: Mutex<Vec<(usize, usize)>>,
+    /// Whether there are orders.
+    ordered: AtomicBool,
+    /// What is under way, for whoever rests.
+    requests: AtomicUsize,
+    bytes: AtomicUsize,
+    crowd: Crowd,
+    drivers: AtomicUsize,
+    /// Drivers that rest.
+    resting: AtomicUsize,
+    bell: Mutex<()>,
+    rung: Condvar,
+    own: OnceLock<Thread>,
+    stopping: AtomicBool,
+    /// Whether the library was or is being ended.
+    left: AtomicBool,
+}
+
+impl Engine {
+    /// Nothing is under way yet but what `state` has.
+    pub(crate) fn new(library: Library, comms: Comms, (rank, size): (u32, u32), state: State) -> Engine {
+        Engine {
+            library,
+            comms,
+            rank,
+            size,
+            hearing: Hearing::default(),
+            state: Mutex::new(state),
+            callers: AtomicUsize::new(0),
+            orders: Mutex::default(),
+            ordered: AtomicBool::new(false),
+            requests: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            crowd: Crowd::new(),
+            drivers: AtomicUsize::new(0),
+            resting: AtomicUsize::new(0),
+            bell: Mutex::default(),
+            rung: Condvar::new(),
+            own: OnceLock::new(),
+            stopping: AtomicBool::new(false),
+            left: AtomicBool::new(false),
+        }
+    }
+
+    /// Orders a batch to be started and sees to it that somebody does.
+    ///
+    /// # Safety
+    /// The memory of the batch is left alone until it is complete.
+    pub(crate) unsafe fn order(&self, connection: usize, batch: usize) {
+        lock(&self.orders).push((connection, batch));
+        // SeqCst here and where threads begin to rest, drive and leave: either they see the order or this sees them.
+        self.ordered.store(true, SeqCst);
+        self.wake();
+    }
+
+    /// Wakes a thread that polls.
+    pub(crate) fn wake(&self) {
+        if self.drivers.load(SeqCst) == 0 {
+            if let Some(own) = self.own.get() {
+                own.unpark();
+            }
+        } else if self.resting.load(SeqCst) > 0 {
+            // The lock makes sure that the driver that rests is at its condition already.
+            let _bell = lock(&self.bell);
+            self.rung.notify_one();
+        }
+    }
+
+    /// Calls the library through `state`; waits for other threads to leave it, which takes no longer than their call.
+    pub(crate) fn call<R>(&self, call: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.enter();
+        let result = call(&mut state);
+        self.publish(&state);
+        result
+    }
+
+    /// The lock, for whoever must have it.
+    pub(crate) fn enter(&self) -> MutexGuard<'_, State> {
+        // Relaxed: a hint that those who poll follow sooner or later.
+        self.callers.fetch_add(1, Relaxed);
+        let state = lock(&self.state);
+        self.callers.fetch_sub(1, Relaxed);
+        state
+    }
+
+    /// Begins something with `begin` that gives a request, and drives until it is complete.
+    pub(crate) fn complete(
+        &self,
+        begin: impl FnOnce(&Library, &mut Handle) -> Result<(), NetError>,
+    ) -> Result<(), NetError> {
+        let _driver = Driver::new(self);
+        let ticket = Arc::new(Ticket::new());
+        self.call(|state| {
+            state.usable()?;
+            let mut request = 0;
+            begin(&self.library, &mut request)?;
+            state.active.push(request, Owner::Ticket(ticket.clone()));
+            Ok(())
+        })?;
+        self.drive(&|| ticket.get().is_some());
+        ticket.get().cloned().unwrap_or(Ok(()))
+    }
+
+    /// Polls on this thread until `until` says so.
+    pub(crate) fn drive(&self, until: &dyn Fn() -> bool) {
+        let _driver = Driver::new(self);
+        let mut pace = Pace::new(Waiter::Driver);
+        let mut events = Vec::new();
+        while !until() {
+            let looks = if pace.is_resting() { 1 } else { LOOKS };
+            if self.poll(looks, &mut events) {
+                pace.moved();
+                self.deliver(&mut events);
+            } else if let Some(rest) = pace.idle(self.load(), &self.crowd) {
+                self.rest(rest);
+                pace.rested();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// The own thread's life.
+    pub(crate) fn serve(&self) {
+        let mut pace = Pace::new(Waiter::Own);
+        let mut events = Vec::new();
+        while !self.stopping.load(Acquire) {
+            if self.drivers.load(SeqCst) > 0 {
+                thread::park_timeout(ALERT_REST);
+            } else if self.poll(1, &mut events) {
+                pace.moved();
+                self.deliver(&mut events);
+            } else if let Some(rest) = pace.idle(self.load(), &self.crowd) {
+                // Ends at once if somebody called for it since it last rested.
+                thread::park_timeout(rest);
+                pace.rested();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Says which thread is the network's own.
+    pub(crate) fn employ(&self, own: Thread) {
+        let _ = self.own.set(own);
+    }
+
+    /// Ends the own thread's life.
+    pub(crate) fn stop(&self) {
+        // Release, pairs with `serve`: whatever came before is seen by it.
+        self.stopping.store(true, Release);
+        if let Some(own) = self.own.get() {
+            own.unpark();
+        }
+    }
+
+    /// Frees a connection; once the library is ended, it is gone anyway.
+    pub(crate) fn disconnect(&self, number: usize) {
+        if !self.left.load(Acquire) {
+            self.call(|state| state.remove(&self.library, number));
+        }
+    }
+
+    /// Ends the library if `farewell` says so; in any case it is not called again.
+    pub(crate) fn leave(&self, farewell: bool) {
+        // Release, pairs with `disconnect`, for the order alone.
+        self.left.store(true, Release);
+        self.call(|state| {
+            if farewell && !state.active.alerts_out() {
+                state.end(&self.library);
+            }
+            state.close(NetError::Library("this rank has left its job".into()));
+        });
+    }
+
+    /// Ends all ranks. A thread that does not leave the library in time is not waited for: the launcher notices the end of
+    /// this process too.
+    pub(crate) fn abort(&self, code: i32) -> ! {
+        self.callers.fetch_add(1, Relaxed);
+        let start = Instant::now();
+        while start.elapsed() < ABORT_PATIENCE {
+            if let Some(_state) = try_lock(&self.state) {
+                // SAFETY: this thread has the lock.
+                let _ = unsafe { self.library.abort(self.library.abi.world, code) };
+                break;
+            }
+            thread::yield_now();
+        }
+        std::process::exit(code)
+    }
+
+    /// Looks up to `looks` times at everything; whether anything happened. What did is in `events`.
+    fn poll(&self, looks: usize, events: &mut Vec<Event>) -> bool {
+        if self.callers.load(Relaxed) > 0 {
+            thread::yield_now();
+            return false;
+        }
+        let Some(mut state) = try_lock(&self.state) else { return false };
+        for _ in 0..looks {
+            // Relaxed at first: an exchange at every look would cost more than the rest of it.
+            let ordered = self.ordered.load(Relaxed) && self.ordered.swap(false, SeqCst);
+            if ordered {
+                state.take_orders(&mut lock(&self.orders));
+                state.start(self, events);
+            }
+            if state.test(self, events) || ordered {
+                self.publish(&state);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Calls back, without the lock.
+    fn deliver(&self, events: &mut Vec<Event>) {
+        for event in events.drain(..) {
+            match event {
+                Event::Done { done, batch, result } => done(batch, result),
+                Event::Heard { from, text } => self.hearing.heard(from, text),
+            }
+        }
+    }
+
+    fn publish(&self, state: &State) {
+        // Relaxed: whoever leaves or rests with something under way has started or seen it itself, or another thread that has
+        // is still there.
+        self.requests.store(state.active.awaited, Relaxed);
+        self.bytes.store(state.bytes, Relaxed);
+    }
+
+    fn load(&self) -> Load {
+        Load { requests: self.requests.load(Relaxed), bytes: self.bytes.load(Relaxed) }
+    }
+
+    /// A driver sleeps until something is ordered, and no longer than this.
+    fn rest(&self, longest: Duration) {
+        let bell = lock(&self.bell);
+        self.resting.fetch_add(1, SeqCst);
+        if !self.ordered.load(SeqCst) {
+            drop(self.rung.wait_timeout(bell, longest));
+        }
+        self.resting.fetch_sub(1, SeqCst);
+    }
+}
+
+/// A thread that polls, so that the own thread need not.
+struct Driver<'a>(&'a Engine);
+
+impl Driver<'_> {
+    fn new(engine: &Engine) -> Driver<'_> {
+        engine.drivers.fetch_add(1, SeqCst);
+        Driver(engine)
+    }
+}
+
+impl Drop for Driver<'_> {
+    /// The own thread goes on with what is left. Without anything it looks for alerts soon enough by itself.
+    fn drop(&mut self) {
+        let Driver(engine) = self;
+        let last = engine.drivers.fetch_sub(1, SeqCst) == 1;
+        if last && (engine.ordered.load(SeqCst) || engine.load().requests > 0) {
+            engine.wake();
+        }
+    }
+}
+
+/// A panic elsewhere leaves nothing half-done that matters: the library is called one call at a time.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}

@@ -1,0 +1,125 @@
+//! How the library is told where a message's bytes are: a count of a datatype.
+//!
+//! A contiguous region is a count of bytes, with no datatype of its own. Counts are C integers, so that a region beyond
+//! [`BLOCK`] becomes one datatype with as many blocks as fit and the rest; it still is a single message.
+
+use std::ffi::c_int;
+
+use super::abi::{Handle, Handles};
+use super::library::Library;
+use crate::{NetError, Region};
+
+/// Bytes that a count is trusted with: the largest power of two that fits a C integer.
+pub(crate) const BLOCK: usize = 1 << 30;
+
+/// A count of a datatype.
+pub(crate) struct Layout<'a> {
+    library: &'a Library,
+    /// How many.
+    pub count: c_int,
+    /// Of what.
+    pub datatype: Handle,
+}
+
+impl<'a> Layout<'a> {
+    /// That of a region.
+    ///
+    /// # Safety
+    /// No other thread is in the library.
+    pub(crate) unsafe fn new(library: &'a Library, region: &Region) -> Result<Layout<'a>, NetError> {
+        let (run, grid) = simplify(region);
+        if grid.is_empty() && run <= BLOCK {
+            return Ok(Layout { library, count: run as c_int, datatype: library.abi.byte });
+        }
+        // SAFETY: the caller's duty.
+        let mut layout = unsafe { Layout::contiguous(library, run) }?;
+        for &(count, stride) in grid.iter().rev() {
+            // SAFETY: the caller's duty.
+            unsafe { layout.repeat(count, stride) }?;
+        }
+        // SAFETY: it is not of the library's own, for it was made above.
+        unsafe { library.type_commit(&mut layout.datatype) }?;
+        Ok(layout)
+    }
+
+    /// A single datatype of `run` bytes.
+    unsafe fn contiguous(library: &'a Library, run: usize) -> Result<Layout<'a>, NetError> {
+        let byte = library.abi.byte;
+        let mut layout = Layout { library, count: 1, datatype: byte };
+        if run <= BLOCK {
+            // SAFETY: the caller's duty.
+            unsafe { library.type_contiguous(run as c_int, byte, &mut layout.datatype) }?;
+            return Ok(layout);
+        }
+        // SAFETY: the caller's duty.
+        let block = unsafe { Layout::contiguous(library, BLOCK) }?;
+        let mut types = Handles::new(&library.abi);
+        types.push(block.datatype);
+        types.push(byte);
+        let counts = [(run / BLOCK) as c_int, (run % BLOCK) as c_int];
+        let offsets = [0, (run - run % BLOCK) as isize];
+        let made = &mut layout.datatype;
+        // SAFETY: the arrays have two elements each.
+        unsafe {
+            library.type_create_struct(2, counts.as_ptr(), offsets.as_ptr(), types.as_mut_ptr(), made)
+        }?;
+        Ok(layout)
+    }
+
+    /// Makes it `count` times itself, `stride` bytes from one to the next.
+    unsafe fn repeat(&mut self, count: usize, stride: usize) -> Result<(), NetError> {
+        let mut outer = Layout { library: self.library, count: 1, datatype: self.library.abi.byte };
+        let made = &mut outer.datatype;
+        // SAFETY: the caller's duty. A grid has no more runs than its memory has bytes and each run has more than one.
+        unsafe { self.library.type_create_hvector(count as c_int, 1, stride as isize, self.datatype, made) }?;
+        std::mem::swap(self, &mut outer);
+        Ok(())
+    }
+}
+
+impl Drop for Layout<'_> {
+    /// Whatever was made with the datatype keeps it.
+    fn drop(&mut self) {
+        if self.datatype != self.library.abi.byte {
+            // SAFETY: a layout lives within one call of the thread that is in the library; it made this datatype.
+            let _ = unsafe { self.library.type_free(&mut self.datatype) };
+        }
+    }
+}
+
+/// The same bytes in the same order with the fewest dimensions: the longest run, and a grid of them.
+fn simplify(region: &Region) -> (usize, Vec<(usize, usize)>) {
+    if region.bytes() == 0 {
+        return (0, Vec::new());
+    }
+    let mut run = region.run;
+    let mut grid: Vec<(usize, usize)> = Vec::new();
+    // From the innermost on: the grid is built the wrong way round.
+    for &(count, stride) in region.grid.iter().rev().filter(|(count, _)| *count > 1) {
+        match grid.last_mut() {
+            None if stride == run => run *= count,
+            Some((inner, step)) if stride == *inner * *step => *inner *= count,
+            _ => grid.push((count, stride)),
+        }
+    }
+    grid.reverse();
+    (run, grid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dimensions_that_continue_each_other_are_one() {
+        let simple = |run, grid: &[(usize, usize)]| {
+            simplify(&Region { start: std::ptr::null_mut(), run, grid: grid.into() })
+        };
+        assert_eq!(simple(4, &[]), (4, vec![]));
+        assert_eq!(simple(4, &[(3, 8), (2, 4)]), (24, vec![]), "rows that touch");
+        assert_eq!(simple(4, &[(3, 9), (2, 4)]), (8, vec![(3, 9)]), "rows apart");
+        assert_eq!(simple(4, &[(5, 64), (3, 16), (1, 7)]), (4, vec![(5, 64), (3, 16)]));
+        assert_eq!(simple(4, &[(4, 48), (3, 16)]), (4, vec![(12, 16)]), "one stride goes on");
+        assert_eq!(simple(4, &[(2, 8), (0, 16)]), (0, vec![]));
+    }
+}

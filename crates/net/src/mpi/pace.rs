@@ -1,0 +1,231 @@
+//! How often a thread that waits looks for progress: at once for a while after something happened, then less and less.
+//!
+//! Libraries make no progress unless called, so looking seldom costs bandwidth; looking all the time takes a core from
+//! whoever computes. A rest is asked for in microseconds, to which the system may add some fifty.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// After something happened, more is likely to follow soon. The own thread looks all the time for about as long as falling
+/// asleep and waking up takes.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// A driver on a core that nobody else wants looks for longer: shorter than a rest of the peer and the way there and back,
+/// and two ranks that answer each other would make each other rest.
+const FREE_SPIN: Duration = Duration::from_micros(500);
+
+/// A look after a rest that takes this long has moved bytes, as nothing else shows before a message is complete. One that
+/// finds nothing takes a few microseconds, even with cold caches and where it asks the system.
+const MOVED_GAP: Duration = Duration::from_micros(8);
+
+/// Two looks at the clock that are this far apart mean that another thread had the core.
+const CROWDED_GAP: Duration = Duration::from_millis(1);
+
+/// For how long a core counts as wanted by others. Finding out again costs those others about a time slice.
+const CROWDED_FOR: Duration = Duration::from_millis(200);
+
+/// A thread that has nothing else to do looks all the time for as long as the bytes under way take at this speed, that of
+/// memory: where processes copy them themselves, they move only while somebody looks.
+const BYTES_PER_MICROSECOND: usize = 4_000;
+
+/// And that no longer than this: a peer may be far from ready.
+const LONGEST_SPIN: Duration = Duration::from_millis(5);
+
+/// The first rest; each is twice as long as the one before.
+const FIRST_REST: Duration = Duration::from_micros(10);
+
+/// The longest rest while something is under way: what a network moves in it still fits its buffers.
+const MOVING_REST: Duration = Duration::from_micros(50);
+
+/// The longest rest when nothing has happened for [`LIVELY`], as when a peer computes: waking up takes a sixth of a core with
+/// the shorter rest and a twentieth with this one. Also that of a driver with nothing under way, whom others cannot wake.
+const WAITING_REST: Duration = Duration::from_micros(200);
+
+/// For how long after something happened the peers count as lively.
+const LIVELY: Duration = Duration::from_millis(5);
+
+/// How often the network's own thread looks for alerts when nothing is under way: they are rare and for people.
+pub(crate) const ALERT_REST: Duration = Duration::from_millis(10);
+
+/// Polls between looks at the clock, which takes about as long as a short poll.
+const POLLS: u32 = 4;
+
+/// Who waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiter {
+    /// The network's own thread, on a core that belongs to whoever computes.
+    Own,
+    /// A thread that has nothing else to do.
+    Driver,
+}
+
+/// What is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// Requests.
+    pub requests: usize,
+    /// Bytes of transfers.
+    pub bytes: usize,
+}
+
+/// Whether other threads want the cores that drivers look from.
+#[derive(Debug)]
+pub(crate) struct Crowd {
+    start: Instant,
+    /// In microseconds since the start.
+    until: AtomicU64,
+}
+
+impl Crowd {
+    /// None so far.
+    pub(crate) fn new() -> Crowd {
+        Crowd { start: Instant::now(), until: AtomicU64::new(0) }
+    }
+
+    fn noticed(&self, now: Instant) {
+        // Relaxed: a hint, about nothing else.
+        self.until.store((now - self.start + CROWDED_FOR).as_micros() as u64, Relaxed);
+    }
+
+    fn is_there(&self, now: Instant) -> bool {
+        self.until.load(Relaxed) > (now - self.start).as_micros() as u64
+    }
+}
+
+/// When to look again.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    waiter: Waiter,
+    polls: u32,
+    /// When it looked at the clock for the first and for the last time since something happened; a rest counts as a look.
+    since: Option<Instant>,
+    last: Option<Instant>,
+    rest: Duration,
+}
+
+impl Pace {
+    /// Looks at once.
+    pub(crate) fn new(waiter: Waiter) -> Pace {
+        Pace { waiter, polls: 0, since: None, last: None, rest: FIRST_REST }
+    }
+
+    /// Something happened.
+    pub(crate) fn moved(&mut self) {
+        *self = Pace::new(self.waiter);
+    }
+
+    /// Nothing happened: how long to rest, if at all.
+    pub(crate) fn idle(&mut self, load: Load, crowd: &Crowd) -> Option<Duration> {
+        self.polls += 1;
+        // Once resting, a thread rests after every poll.
+        if !self.is_resting() && !self.polls.is_multiple_of(POLLS) {
+            return None;
+        }
+        self.decide(Instant::now(), load, crowd)
+    }
+
+    fn decide(&mut self, now: Instant, load: Load, crowd: &Crowd) -> Option<Duration> {
+        let gap = self.last.map_or(Duration::ZERO, |last| now - last);
+        if gap > CROWDED_GAP {
+            crowd.noticed(now);
+        }
+        if self.is_resting() && load.bytes > 0 && gap > MOVED_GAP {
+            self.moved();
+        }
+        self.last = Some(now);
+        let since = *self.since.get_or_insert(now);
+        if now - since < self.spin(load, crowd.is_there(now)) {
+            return None;
+        }
+        let rest = self.rest.min(self.longest(load, now - since));
+        self.rest = (self.rest * 2).min(ALERT_REST);
+        Some(rest)
+    }
+
+    /// A rest is over.
+    pub(crate) fn rested(&mut self) {
+        self.last = Some(Instant::now());
+    }
+
+    /// Whether every look that finds nothing is followed by a rest.
+    pub(crate) fn is_resting(&self) -> bool {
+        self.rest > FIRST_REST
+    }
+
+    fn spin(&self, load: Load, crowded: bool) -> Duration {
+        match self.waiter {
+            Waiter::Own if load.requests == 0 => Duration::ZERO,
+            Waiter::Driver if !crowded => {
+                let moving = Duration::from_micros((load.bytes / BYTES_PER_MICROSECOND) as u64);
+                FREE_SPIN + moving.min(LONGEST_SPIN)
+            }
+            _ => SPIN,
+        }
+    }
+
+    fn longest(&self, load: Load, idle: Duration) -> Duration {
+        match self.waiter {
+            Waiter::Own if load.requests == 0 => ALERT_REST,
+            _ if load.requests > 0 && idle < LIVELY => MOVING_REST,
+            _ => WAITING_REST,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MICRO: Duration = Duration::from_micros(1);
+    const BUSY: Load = Load { requests: 1, bytes: 8000 };
+    const IDLE: Load = Load { requests: 0, bytes: 0 };
+
+    #[test]
+    fn rests_grow_up_to_what_the_load_allows() {
+        let crowd = Crowd::new();
+        let micros = |waiter, load, idle| {
+            let (mut pace, mut now) = (Pace::new(waiter), crowd.start);
+            pace.since = Some(now);
+            now += idle;
+            [0; 6].map(|_| {
+                let rest = pace.decide(now, load, &crowd).expect("nothing has happened for long");
+                now += rest;
+                pace.last = Some(now);
+                now += MICRO;
+                rest.as_micros()
+            })
+        };
+        assert_eq!(micros(Waiter::Own, BUSY, 2 * FREE_SPIN), [10, 20, 40, 50, 50, 50]);
+        assert_eq!(micros(Waiter::Own, BUSY, LIVELY), [10, 20, 40, 80, 160, 200]);
+        assert_eq!(micros(Waiter::Driver, IDLE, 2 * FREE_SPIN), [10, 20, 40, 80, 160, 200]);
+        assert_eq!(micros(Waiter::Own, IDLE, 2 * FREE_SPIN), [10, 20, 40, 80, 160, 320]);
+    }
+
+    #[test]
+    fn a_look_that_takes_long_has_moved_bytes_and_a_thread_that_stood_still_has_company() {
+        let (crowd, mut pace) = (Crowd::new(), Pace::new(Waiter::Own));
+        let start = crowd.start;
+        assert_eq!(pace.decide(start, BUSY, &crowd), None);
+        assert_eq!(pace.decide(start + SPIN, BUSY, &crowd), Some(FIRST_REST));
+        pace.last = Some(start + 2 * SPIN);
+        assert_eq!(pace.decide(start + 2 * SPIN + 2 * MOVED_GAP, BUSY, &crowd), None, "bytes move");
+        assert!(!crowd.is_there(start + 3 * SPIN));
+        assert_eq!(pace.decide(start + 2 * CROWDED_GAP, BUSY, &crowd), Some(FIRST_REST));
+        assert!(crowd.is_there(start + 2 * CROWDED_GAP));
+    }
+
+    #[test]
+    fn a_driver_looks_for_longer_while_bytes_move_and_nobody_else_wants_the_core() {
+        let pace = Pace::new(Waiter::Driver);
+        let load = |bytes| Load { requests: 1, bytes };
+        assert_eq!(pace.spin(load(0), false), FREE_SPIN);
+        assert_eq!(pace.spin(load(4_000_000), false), FREE_SPIN + Duration::from_millis(1));
+        assert_eq!(pace.spin(load(1 << 40), false), FREE_SPIN + LONGEST_SPIN);
+        assert_eq!(pace.spin(load(4_000_000), true), SPIN);
+        let crowd = Crowd::new();
+        assert!(!crowd.is_there(crowd.start));
+        crowd.noticed(crowd.start + CROWDED_GAP);
+        assert!(crowd.is_there(crowd.start + CROWDED_FOR));
+        assert!(!crowd.is_there(crowd.start + CROWDED_FOR + 2 * CROWDED_GAP));
+    }
+}

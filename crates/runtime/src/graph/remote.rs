@@ -1,0 +1,122 @@
+//! Operations that are complete when somebody says so: a message to another process, say.
+//!
+//! A remote step is direct: whoever releases it calls its body, which starts something and hands its [`Completion`] to
+//! whoever will know. It has two units of work: its body's, since that may look at the run's arguments until it returns,
+//! and its completion's. So neither has to know which of the two comes first, nor on which thread.
+//!
+//! What a thread is told while it calls such a body, or while it releases what follows another one, it releases
+//! afterwards. So a chain of steps that are complete as soon as they start costs no stack, however long it is.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use phalanx_program::flow::Regime;
+
+use crate::fault::{Fault, Outcome};
+use crate::processor::Processor;
+
+use super::Inner;
+use super::block::Block;
+use super::call::{Means, Name};
+use super::release::Release;
+
+std::thread_local! {
+    /// Whether this thread calls a remote body, or releases what follows one.
+    static BUSY: Cell<bool> = const { Cell::new(false) };
+    /// What it was told meanwhile.
+    static TOLD: RefCell<VecDeque<(Owed, Outcome)>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// What completes a remote operation, on whatever thread. One that is dropped makes its operation fail.
+#[must_use = "the operation fails if it is dropped"]
+pub struct Completion(Option<Owed>);
+
+/// A step whose effects are not complete.
+struct Owed {
+    graph: Arc<Inner>,
+    block: Arc<Block>,
+    step: u32,
+}
+
+impl Completion {
+    /// The effects of the operation are complete, or will never be: what waits for them goes on, or is skipped.
+    pub fn done(mut self, outcome: Outcome) {
+        self.tell(outcome);
+    }
+
+    fn tell(&mut self, outcome: Outcome) {
+        match self.0.take() {
+            Some(owed) if BUSY.get() => TOLD.with_borrow_mut(|told| told.push_back((owed, outcome))),
+            Some(owed) => then_all_told(|| owed.settle(outcome)),
+            None => {}
+        }
+    }
+}
+
+impl Drop for Completion {
+    fn drop(&mut self) {
+        if let Some(Owed { graph, step, .. }) = &self.0 {
+            let fault = Fault::failed(Name { graph, step: *step }, "its completion was dropped");
+            self.tell(Err(fault));
+        }
+    }
+}
+
+impl Owed {
+    fn settle(self, outcome: Outcome) {
+        let Owed { graph, block, step } = self;
+        Inner::settle(&graph, &block, step, &outcome);
+    }
+}
+
+/// Does `work`, and then what this thread was told meanwhile, unless a caller of this does.
+fn then_all_told(work: impl FnOnce()) {
+    if BUSY.replace(true) {
+        return work();
+    }
+    work();
+    while let Some((owed, outcome)) = TOLD.with_borrow_mut(VecDeque::pop_front) {
+        owed.settle(outcome);
+    }
+    BUSY.set(false);
+}
+
+impl Release<'_> {
+    /// Does a direct segment; how many bodies those were. The caller completes one unit for it.
+    pub(super) fn run_direct(&mut self, processor: &Processor, segment: u32) -> u32 {
+        let (graph, block) = (self.graph, self.block);
+        if graph.tail(segment) != Regime::Remote {
+            return self.run(processor, segment);
+        }
+        let (step, end) = graph.steps_of(segment);
+        debug_assert_eq!(step + 1, end, "a remote step is a segment of its own");
+        if block.is_poisoned(segment) {
+            self.complete(step, true);
+            let last = block.complete(1);
+            debug_assert!(!last, "the caller has a unit");
+        } else {
+            then_all_told(|| Inner::start(graph, block, processor, step));
+        }
+        1
+    }
+}
+
+impl Inner {
+    /// Calls the body of a remote step. If it does not take its completion, the step has failed.
+    fn start(graph: &Arc<Inner>, block: &Arc<Block>, processor: &Processor, step: u32) {
+        let (owner, run) = (Arc::clone(graph), Arc::clone(block));
+        let completion = Cell::new(Some(Completion(Some(Owed { graph: owner, block: run, step }))));
+        // A fault is kept for the run. What follows the step goes by what the completion is told.
+        let _ = graph.call_leaf(block, processor, step, Means::Completion(&completion));
+    }
+
+    /// The effects of `step` are complete, or will never be.
+    pub(super) fn settle(graph: &Arc<Inner>, block: &Arc<Block>, step: u32, outcome: &Outcome) {
+        if let Err(fault) = outcome {
+            block.keep(fault);
+        }
+        Inner::outside(graph, block, |release| release.complete(step, outcome.is_err()));
+        Inner::part_done(graph, block);
+    }
+}

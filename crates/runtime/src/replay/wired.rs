@@ -1,0 +1,65 @@
+//! What the movements of a program send over links that hold them back.
+//!
+//! A receive is held back by what it reads from other devices of this process, an arrival by what it gets from those of
+//! others. A rank knows of no transfers but those to its own devices: what a device elsewhere sends to third ones does not
+//! hold it up.
+
+use std::collections::BTreeMap;
+
+use phalanx_net::{Link, Part, Wire};
+use phalanx_program::{ARRIVE, Operation, Program, RECEIVE};
+
+use crate::transfer;
+
+/// Links, and what every movement sends over them.
+pub(super) struct Wired {
+    wire: Wire,
+    /// By operation: its device, and the bytes that come there from each device.
+    movements: Vec<(u32, Vec<Part>)>,
+}
+
+impl Wired {
+    pub(super) fn new(program: &Program, link: Link) -> Wired {
+        let of_lane =
+            |lane| program.operations_of(lane).iter().map(move |op| (lane.device, parts(program, op)));
+        let movements: Vec<_> = program.lanes().iter().flat_map(of_lane).collect();
+        let from = |(to, parts): &(u32, Vec<Part>)| parts.iter().map(|part| part.from).max().max(Some(*to));
+        let devices = movements.iter().filter_map(from).max().map_or(0, |last| last as usize + 1);
+        Wired { wire: Wire::new(link, devices), movements }
+    }
+
+    /// Sleeps as long as the movement of an operation takes.
+    pub(super) fn hold(&self, operation: usize) {
+        let (to, parts) = &self.movements[operation];
+        if !parts.is_empty() {
+            self.wire.hold(*to, parts);
+        }
+    }
+
+    /// Calls `then` when as much time has passed as the movement of an operation takes; at once if it is none.
+    pub(super) fn hold_then(&self, operation: usize, then: impl FnOnce() + Send + 'static) {
+        match &self.movements[operation] {
+            (_, parts) if parts.is_empty() => then(),
+            (to, parts) => self.wire.hold_then(*to, parts, then),
+        }
+    }
+}
+
+/// How many bytes an operation brings from each device, ascending.
+fn parts(program: &Program, operation: &Operation) -> Vec<Part> {
+    let mut bytes = BTreeMap::new();
+    match program.kernel(operation) {
+        RECEIVE => {
+            for part in transfer::parts(program.words(operation), program.slices(&operation.reads)) {
+                *bytes.entry(program.lanes()[part.from as usize].device).or_default() += part.bytes;
+            }
+        }
+        ARRIVE => {
+            for end in program.messages(operation) {
+                *bytes.entry(end.device).or_default() += end.bytes();
+            }
+        }
+        _ => {}
+    }
+    bytes.into_iter().map(|(from, bytes)| Part { from, bytes }).collect()
+}
