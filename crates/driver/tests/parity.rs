@@ -77,7 +77,7 @@ fn largest_error(found: &[f32], expected: &[f32]) -> f64 {
 
 fn check(model: &str) {
     let recorded = Recorded::unpack(model, "steps");
-    let outcome = run(&recorded.request(1, 2)).expect("the model runs");
+    let outcome = run(&recorded.request(1, 2), None).expect("the model runs");
     let expected = recorded.expected();
     assert_eq!(outcome.tensors.len(), expected.len(), "one tensor for each recorded one");
     for (name, Tensor { shape, data: expected }) in &expected {
@@ -112,9 +112,9 @@ fn llama_agrees_with_transformers() {
 #[test]
 fn neither_cores_nor_accumulation_change_a_bit() {
     let recorded = Recorded::unpack("llama", "bits");
-    let whole = run(&recorded.request(1, 1)).expect("the model runs");
+    let whole = run(&recorded.request(1, 1), None).expect("the model runs");
     for (accumulate, cores) in [(1, 2), (2, 1), (2, 3), (4, 2)] {
-        let other = run(&recorded.request(accumulate, cores)).expect("the model runs");
+        let other = run(&recorded.request(accumulate, cores), None).expect("the model runs");
         assert_eq!(whole.weights_hash, other.weights_hash, "{accumulate} microbatches on {cores} cores");
         assert!(whole == other, "{accumulate} microbatches on {cores} cores");
     }
@@ -123,7 +123,7 @@ fn neither_cores_nor_accumulation_change_a_bit() {
 #[test]
 fn what_is_written_reads_back() {
     let recorded = Recorded::unpack("gpt2", "write");
-    let outcome = run(&Request { steps: 1, ..recorded.request(1, 1) }).expect("the model runs");
+    let outcome = run(&Request { steps: 1, ..recorded.request(1, 1) }, None).expect("the model runs");
     let path = recorded.0.join("out.safetensors");
     write(&path, outcome.tensors.clone()).expect("the file can be written");
     let read = tensors(&path);

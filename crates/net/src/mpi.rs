@@ -191,7 +191,9 @@ impl Network for Mpi {
     }
 
     fn carrier(&self) -> String {
-        self.engine.library.version.clone()
+        // The rest of the line tells who built it and when.
+        let version = &self.engine.library.version;
+        version.split(',').next().unwrap_or(version).to_string()
     }
 
     unsafe fn connect(&self, batches: Vec<Vec<Message>>, done: Done) -> Result<Box<dyn Transfers>, NetError> {

@@ -76,7 +76,12 @@ impl Launcher {
 /// Runs a launcher to its end. One that takes too long is killed with all it has started, and the test fails.
 pub fn run(mut command: Command) -> Ended {
     let start = Instant::now();
-    command.env_remove("RUST_BACKTRACE").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    command
+        .env_remove("RUST_BACKTRACE")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
     let mut child = command.spawn().unwrap();
     let read = |mut from: Box<dyn Read + Send>| {
         thread::spawn(move || {

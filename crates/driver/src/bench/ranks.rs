@@ -121,7 +121,7 @@ fn collective(
         }
     }
     check(exchange, ranks, rank, bytemuck::cast_slice(&replay.read("y")?))?;
-    Ok((median(&mut ours), median(&mut theirs)))
+    Ok((median(&ours), median(&theirs)))
 }
 
 /// Element `index` of what a rank brings: small whole numbers, whose sums are exact in any order.
@@ -297,5 +297,5 @@ fn ping_pong(
             theirs.push(mpi_us / (2 * trips) as f64);
         }
     }
-    Ok((median(&mut ours), median(&mut theirs)))
+    Ok((median(&ours), median(&theirs)))
 }
