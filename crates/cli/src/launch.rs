@@ -91,7 +91,7 @@ pub fn run(mut args: Args) -> Result<ExitCode, Failure> {
         |error| Failure::Run(format!("cannot run the launcher `{}`: {error}", launcher.program.display()));
     let running = Running::start(&line, sender).map_err(cannot_run)?;
     let ending = running.finish(launcher.kind.stop(), GRACE, &events).map_err(cannot_run)?;
-    Ok(conclude(&ending))
+    Ok(conclude(launcher.kind, &ending))
 }
 
 /// A job that cannot be understood is refused once, not by each rank.
@@ -176,12 +176,15 @@ fn quoted(word: &OsString) -> String {
 }
 
 /// Shows the launcher's remarks if the job failed and no rank has said why, and gives the exit code.
-fn conclude(ending: &Ending) -> ExitCode {
-    if ending.signals > 1 {
-        return ExitCode::from(stop::STOPPED);
-    }
-    // Shells count the same way.
-    let code = ending.status.code().unwrap_or_else(|| 128 + ending.status.signal().unwrap_or(0));
+fn conclude(kind: Kind, ending: &Ending) -> ExitCode {
+    let code = match ending.status.code() {
+        _ if ending.signals > 1 => i32::from(stop::STOPPED),
+        // Hydra mostly forgets the exit codes of ranks that end after a signal it has handed on.
+        Some(0) if kind == Kind::Mpich && ending.signals > 0 => i32::from(stop::STOPPED),
+        Some(code) => code,
+        // Shells count the same way.
+        None => 128 + ending.status.signal().unwrap_or(0),
+    };
     let is_explained = ending.rests.iter().any(|rest| rest.has_error);
     if code != 0 && code != i32::from(stop::STOPPED) && !is_explained {
         ending.rests.iter().flat_map(|rest| &rest.held).for_each(|line| eprint!("{line}"));

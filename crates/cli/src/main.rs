@@ -52,8 +52,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Train(train::Args),
-    Step(step::Args),
+    Train(Box<train::Args>),
+    Step(Box<step::Args>),
     Explain(explain::Args),
     Opt(opt::Args),
     #[command(subcommand)]
@@ -84,8 +84,8 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
-        Command::Train(args) => train::run(args),
-        Command::Step(args) => step::run(args),
+        Command::Train(args) => train::run(&args),
+        Command::Step(args) => step::run(&args),
         Command::Explain(args) => explain::run(args),
         Command::Opt(args) => opt::run(args),
         Command::Plan(command) => plan::run(command),

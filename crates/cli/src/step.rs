@@ -91,10 +91,10 @@ struct Ending<'a> {
 }
 
 /// Runs the steps, writes the tensors if there is a file for them, and prints the hash.
-pub fn run(args: Args) -> Result<ExitCode, Failure> {
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut config = TrainConfig::default();
     args.ranks.apply(&mut config);
-    job::run(config.stall_seconds, |connection| step(&args, connection))
+    job::run(config.stall_seconds, |connection| step(args, connection))
 }
 
 fn step(args: &Args, connection: Option<&Connection>) -> Result<ExitCode, Failure> {

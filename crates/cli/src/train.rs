@@ -80,7 +80,7 @@ struct LastLine<'a> {
 }
 
 /// Trains, saves and prints the summary: alone, or as one rank of a job.
-pub fn run(args: Args) -> Result<ExitCode, Failure> {
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut config = flags::read(args.config.as_ref())?;
     args.model.apply(&mut config);
     args.run.apply(&mut config);
@@ -90,7 +90,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     config.stepped = args.stepped.or(config.stepped);
     args.costs.apply(&mut config);
     args.ranks.apply(&mut config);
-    job::run(config.stall_seconds, |connection| train(&args, config, connection))
+    job::run(config.stall_seconds, |connection| train(args, config, connection))
 }
 
 fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> Result<ExitCode, Failure> {

@@ -1,6 +1,7 @@
 //! A buffer that goes to and fro between two ranks: the least that a transfer costs.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{Done, Message, NetError, Network, Region, Transfers, Way};
@@ -18,6 +19,7 @@ pub struct Ball {
 struct News {
     /// Batches that are complete, so far.
     complete: AtomicUsize,
+    failed: AtomicBool,
     error: Mutex<Option<NetError>>,
 }
 
@@ -41,8 +43,10 @@ impl Ball {
         let done: Done = Arc::new(move |_, outcome| {
             if let Err(error) = outcome {
                 *tells.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                // Relaxed: published by the count below.
+                tells.failed.store(true, Ordering::Relaxed);
             }
-            // Release, pairs with the Acquire of `wait`: what arrived is seen.
+            // Release, pairs with the Acquire of `trips`: what arrived is seen.
             tells.complete.fetch_add(1, Ordering::Release);
         });
         // SAFETY: the memory is dropped after the transfers, by the order of the fields.
@@ -55,23 +59,33 @@ impl Ball {
         self.memory.len()
     }
 
-    /// Throws it to the other rank and catches it again, or the other way round.
-    pub fn trip(&mut self) -> Result<(), NetError> {
-        match self.network.rank() {
-            0 => self.moves(THROW).and_then(|()| self.moves(CATCH)),
-            1 => self.moves(CATCH).and_then(|()| self.moves(THROW)),
-            _ => Ok(()),
-        }
+    /// Throws it to the other rank and catches it again, or the other way round, so many times.
+    pub fn trips(&mut self, count: usize) -> Result<(), NetError> {
+        let order = match self.network.rank() {
+            0 => [THROW, CATCH],
+            1 => [CATCH, THROW],
+            _ => return Ok(()),
+        };
+        // Relaxed: nothing is under way.
+        let before = self.news.complete.load(Ordering::Relaxed);
+        let (started, moves) = (Cell::new(0), 2 * count);
+        // Each move starts where the one before was seen to be complete: on the thread that drives.
+        self.network.drive(&|| {
+            // Acquire, pairs with the Release above.
+            let complete = self.news.complete.load(Ordering::Acquire) - before;
+            if complete == started.get() && complete < moves && !self.has_failed() {
+                started.set(complete + 1);
+                // SAFETY: nobody touches the memory until all moves are complete, and no two are under way at once.
+                unsafe { self.transfers.start(order[complete % 2]) };
+            }
+            complete == moves || complete == started.get() && self.has_failed()
+        });
+        let error = self.news.error.lock().unwrap_or_else(PoisonError::into_inner).take();
+        error.map_or(Ok(()), Err)
     }
 
-    fn moves(&mut self, batch: usize) -> Result<(), NetError> {
-        // Relaxed: this thread counts alone.
-        let before = self.news.complete.load(Ordering::Relaxed);
-        // SAFETY: nobody touches the memory until the batch is complete, which is waited for below.
-        unsafe { self.transfers.start(batch) };
-        let news = &self.news;
-        self.network.drive(&|| news.complete.load(Ordering::Acquire) > before);
-        let error = news.error.lock().unwrap_or_else(PoisonError::into_inner).take();
-        error.map_or(Ok(()), Err)
+    fn has_failed(&self) -> bool {
+        // Relaxed: set before the batch counts as complete.
+        self.news.failed.load(Ordering::Relaxed)
     }
 }

@@ -44,7 +44,6 @@ pub fn run(kind: Exchange, args: &RanksArgs) -> Result<ExitCode, Failure> {
             let why = "this measures transfers between ranks: start it as `phalanx launch -n 2 -- bench ...`";
             return Err(Failure::Input(why.into()));
         };
-        let raw = mpi.raw();
         let speaks = network.rank() == 0;
         if speaks && !args.json {
             output::line(format!("{}, {} ranks", network.carrier(), network.size()))?;
@@ -52,7 +51,7 @@ pub fn run(kind: Exchange, args: &RanksArgs) -> Result<ExitCode, Failure> {
         }
         let sizes = if args.bytes.is_empty() { sizes(kind) } else { args.bytes.clone() };
         for bytes in sizes {
-            let row = exchange(kind, bytes, args.rounds, network, &raw)?;
+            let row = exchange(kind, bytes, args.rounds, network, mpi)?;
             match (speaks, args.json) {
                 (false, _) => {}
                 (true, true) => output::json(&row)?,

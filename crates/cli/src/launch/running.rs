@@ -49,7 +49,8 @@ impl Running {
     pub fn start(line: &[OsString], events: Sender<Event>) -> io::Result<Running> {
         let [program, args @ ..] = line else { return Err(io::ErrorKind::InvalidInput.into()) };
         let mut command = Command::new(program);
-        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Standard input stays open and empty: Hydra hands its end on to the first rank, and dies if that is gone.
+        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.process_group(0).spawn()?;
         let streams = [sift(child.stdout.take(), io::stdout()), sift(child.stderr.take(), io::stderr())];
         let pid = pid(&child);

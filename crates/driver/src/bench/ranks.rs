@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use phalanx_ir::{DType, TensorType};
-use phalanx_net::mpi::raw::Raw;
+use phalanx_net::mpi::Mpi;
 use phalanx_net::{Ball, NetError, Network};
 use phalanx_program::rect::Tile;
 use phalanx_program::{
@@ -60,14 +60,14 @@ pub fn exchange(
     bytes: usize,
     rounds: usize,
     network: &Arc<dyn Network>,
-    raw: &Raw,
+    mpi: &Mpi,
 ) -> Result<ExchangeRow, Error> {
     // Blocks of all ranks start on aligned bytes.
     let aligned = ALIGNMENT as usize * network.size() as usize;
     let bytes = if exchange == Exchange::PingPong { bytes } else { bytes.next_multiple_of(aligned) };
     let (us, mpi_us) = match exchange {
-        Exchange::PingPong => ping_pong(bytes, rounds, network, raw)?,
-        Exchange::AllReduce | Exchange::AllToAll => collective(exchange, bytes, rounds, network, raw)?,
+        Exchange::PingPong => ping_pong(bytes, rounds, network, mpi)?,
+        Exchange::AllReduce | Exchange::AllToAll => collective(exchange, bytes, rounds, network, mpi)?,
     };
     let ranks = if exchange == Exchange::PingPong { 2 } else { network.size() };
     let gb_per_s = bytes as f64 / us / 1e3;
@@ -90,7 +90,7 @@ fn collective(
     bytes: usize,
     rounds: usize,
     network: &Arc<dyn Network>,
-    raw: &Raw,
+    mpi: &Mpi,
 ) -> Result<(f64, f64), Error> {
     let (ranks, rank) = (network.size(), network.rank());
     let elements = bytes / 4;
@@ -112,8 +112,8 @@ fn collective(
         let us = timed(&**network, || Ok(replay.run()?))?;
         sums.copy_from_slice(&values);
         let mpi_us = timed(&**network, || match exchange {
-            Exchange::AllReduce => Ok(raw.all_reduce(&mut sums)?),
-            _ => Ok(raw.all_to_all(bytemuck::cast_slice(&values), &mut blocks)?),
+            Exchange::AllReduce => Ok(mpi.raw().all_reduce(&mut sums)?),
+            _ => Ok(mpi.raw().all_to_all(bytemuck::cast_slice(&values), &mut blocks)?),
         })?;
         if turn > 0 {
             ours.push(us);
@@ -164,9 +164,7 @@ struct Plan {
 /// Where things lie in every arena: each region has room for all elements.
 const X: u64 = 0;
 const Y: u64 = 1;
-/// The block that a rank has summed.
-const SUMS: u64 = 2;
-const SCRATCH: u64 = 3;
+const SCRATCH: u64 = 2;
 
 const ORIGIN: [usize; 1] = [0];
 
@@ -192,23 +190,40 @@ impl Plan {
         Slice { lane, offset: region * room + 4 * first as u64, bytes: 4 * elements as u64 }
     }
 
-    /// Lets a lane receive from all others, in rank order.
-    fn receive(&mut self, words: &[u64], reads: &[Slice], write: Slice, scratch: u64, waits: &[Wait]) {
-        let scratch = Slice { bytes: scratch, ..self.slice(write.lane, SCRATCH, 0, 0) };
-        let (kernel, label, writes) = (RECEIVE, "exchange", &[write][..]);
+    /// Lets a lane receive; scratch lies behind everything else.
+    fn receive(
+        &mut self,
+        lane: u32,
+        words: &[u64],
+        [reads, writes]: [&[Slice]; 2],
+        scratch: u64,
+        waits: &[Wait],
+    ) {
+        let scratch = Slice { bytes: scratch, ..self.slice(lane, SCRATCH, 0, 0) };
+        let (kernel, label) = (RECEIVE, "exchange");
         self.builder.operation(Draft { kernel, label, words, reads, writes, scratch, waits });
     }
 
-    /// The words of gathering one block of every rank.
-    fn gather(&self) -> Vec<u64> {
+    /// The words of writing one block of each of so many ranks, in their order.
+    fn gather(&self, ranks: usize) -> Vec<u64> {
         let mut words = Vec::new();
-        let whole = Tile { origin: &ORIGIN, extents: &[self.elements] };
-        for rank in 0..self.ranks {
-            let origin = [rank as usize * self.block];
-            let rect = Tile { origin: &origin, extents: &[self.block] };
-            Piece { element: 4, rect, target: (0, whole), parts: &[(rank, rect)] }.encode(&mut words);
+        let block = Tile { origin: &ORIGIN, extents: &[self.block] };
+        for index in 0..ranks as u32 {
+            Piece { element: 4, rect: block, target: (index, block), parts: &[(index, block)] }.encode(&mut words);
         }
         words
+    }
+
+    /// The blocks that `ranks` have in a region, each block where its rank is in the order of all.
+    fn own_blocks(&self, region: u64, ranks: &[u32]) -> Vec<Slice> {
+        let block = |&rank: &u32| self.slice(rank, region, rank as usize * self.block, self.block);
+        ranks.iter().map(block).collect()
+    }
+
+    /// The blocks of `ranks` in a lane's region.
+    fn blocks(&self, lane: u32, region: u64, ranks: &[u32]) -> Vec<Slice> {
+        let block = |&rank: &u32| self.slice(lane, region, rank as usize * self.block, self.block);
+        ranks.iter().map(block).collect()
     }
 
     /// The words of summing a lane's block, and the bytes in which parts wait.
@@ -229,42 +244,34 @@ impl Plan {
     }
 }
 
+/// Every rank sums its block where it will be needed, then all gather those of the others.
 fn all_reduce(ranks: u32, elements: usize) -> Builder {
     let mut plan = Plan::new("all_reduce", ranks, elements);
     for lane in 0..ranks {
         let (words, scratch) = plan.sum(lane);
         let arena = plan.slice(lane, SCRATCH, 0, 0).offset + scratch;
         plan.builder.lane(lane, arena);
-        let block = plan.block;
         let all: Vec<Slice> = (0..ranks).map(|rank| plan.slice(rank, X, 0, elements)).collect();
-        plan.receive(&words, &all, plan.slice(lane, SUMS, 0, block), scratch, &[]);
-        let sums: Vec<Slice> = (0..ranks).map(|rank| plan.slice(rank, SUMS, 0, block)).collect();
-        let others = (0..ranks).filter(|&other| other != lane);
-        let waits: Vec<Wait> = others.map(|lane| Wait { lane, position: 0 }).collect();
-        plan.receive(&plan.gather(), &sums, plan.slice(lane, Y, 0, elements), 0, &waits);
+        let own = plan.blocks(lane, Y, &[lane]);
+        plan.receive(lane, &words, [&all, &own], scratch, &[]);
+        let others: Vec<u32> = (0..ranks).filter(|&other| other != lane).collect();
+        let waits: Vec<Wait> = others.iter().map(|&lane| Wait { lane, position: 0 }).collect();
+        let (from, to) = (plan.own_blocks(Y, &others), plan.blocks(lane, Y, &others));
+        plan.receive(lane, &plan.gather(others.len()), [&from, &to], 0, &waits);
     }
     plan.builder
 }
 
 fn all_to_all(ranks: u32, elements: usize) -> Builder {
     let mut plan = Plan::new("all_to_all", ranks, elements);
+    let all: Vec<u32> = (0..ranks).collect();
     for lane in 0..ranks {
-        let arena = plan.slice(lane, SUMS, 0, 0).offset;
+        let arena = plan.slice(lane, SCRATCH, 0, 0).offset;
         plan.builder.lane(lane, arena);
-        let (block, own) = (plan.block, lane as usize * plan.block);
-        let blocks: Vec<Slice> = (0..ranks).map(|rank| plan.slice(rank, X, own, block)).collect();
-        let write = plan.slice(lane, Y, 0, elements);
-        let (words, scratch) = (plan.gather(), Slice { lane, offset: 0, bytes: 0 });
-        let (kernel, label, writes, waits) = (RECEIVE, "exchange", &[write][..], &[][..]);
-        plan.builder.operation(Draft {
-            kernel,
-            label,
-            words: &words,
-            reads: &blocks,
-            writes,
-            scratch,
-            waits,
-        });
+        let own = lane as usize * plan.block;
+        let from: Vec<Slice> = all.iter().map(|&rank| plan.slice(rank, X, own, plan.block)).collect();
+        let to = plan.blocks(lane, Y, &all);
+        plan.receive(lane, &plan.gather(all.len()), [&from, &to], 0, &[]);
     }
     plan.builder
 }
@@ -274,15 +281,16 @@ fn ping_pong(
     bytes: usize,
     rounds: usize,
     network: &Arc<dyn Network>,
-    raw: &Raw,
+    mpi: &Mpi,
 ) -> Result<(f64, f64), Error> {
     let (rank, trips) = (network.rank(), if bytes < 1 << 16 { 200 } else { 10 });
     let mut ball = Ball::new(Arc::clone(network), bytes)?;
     let mut buffer = vec![0u8; bytes];
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for turn in 0..=rounds {
-        let us = timed(&**network, || Ok((0..trips).try_for_each(|_| ball.trip())?))?;
+        let us = timed(&**network, || Ok(ball.trips(trips)?))?;
         let mpi_us = timed(&**network, || {
+            let raw = mpi.raw();
             for _ in 0..trips {
                 match rank {
                     0 => raw.send(1, &buffer).and_then(|()| raw.receive(1, &mut buffer))?,
