@@ -1,4 +1,6 @@
-//! A buffer that goes to and fro between two ranks: the least that a transfer costs.
+//! Bytes that go to and fro between two ranks: the least that transfers cost.
+//!
+//! What is caught lands in another place than what is thrown, so that a receive is always posted before its message comes.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,13 +14,14 @@ pub struct Ball {
     /// Dropped before the memory it moves.
     transfers: Box<dyn Transfers>,
     news: Arc<News>,
-    memory: Vec<u8>,
+    /// What is thrown and what is caught.
+    memory: [Vec<u8>; 2],
 }
 
 #[derive(Default)]
 struct News {
-    /// Batches that are complete, so far.
-    complete: AtomicUsize,
+    /// How often each batch was completed.
+    complete: [AtomicUsize; 2],
     failed: AtomicBool,
     error: Mutex<Option<NetError>>,
 }
@@ -30,24 +33,26 @@ const CATCH: usize = 1;
 impl Ball {
     /// A ball of `bytes` bytes; all ranks make one together.
     pub fn new(network: Arc<dyn Network>, bytes: usize) -> Result<Ball, NetError> {
-        let mut memory = vec![0; bytes];
-        let region = Region { start: memory.as_mut_ptr(), run: bytes, grid: Vec::new() };
+        let mut memory = [vec![0; bytes], vec![0; bytes]];
         let peer = 1 - network.rank().min(1);
-        let message = |way| Message { way, peer, tag: 0, region: region.clone() };
+        let [thrown, caught] = memory.each_mut().map(|place| place.as_mut_ptr());
+        let message = |way, start| {
+            vec![Message { way, peer, tag: 0, region: Region { start, run: bytes, grid: Vec::new() } }]
+        };
         let batches = match network.rank() {
-            0 | 1 => vec![vec![message(Way::Send)], vec![message(Way::Receive)]],
+            0 | 1 => vec![message(Way::Send, thrown), message(Way::Receive, caught)],
             _ => Vec::new(),
         };
         let news = Arc::new(News::default());
         let tells = Arc::clone(&news);
-        let done: Done = Arc::new(move |_, outcome| {
+        let done: Done = Arc::new(move |batch, outcome| {
             if let Err(error) = outcome {
                 *tells.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 // Relaxed: published by the count below.
                 tells.failed.store(true, Ordering::Relaxed);
             }
             // Release, pairs with the Acquire of `trips`: what arrived is seen.
-            tells.complete.fetch_add(1, Ordering::Release);
+            tells.complete[batch].fetch_add(1, Ordering::Release);
         });
         // SAFETY: the memory is dropped after the transfers, by the order of the fields.
         let transfers = unsafe { network.connect(batches, done) }?;
@@ -56,29 +61,40 @@ impl Ball {
 
     /// Bytes of the ball.
     pub fn bytes(&self) -> usize {
-        self.memory.len()
+        self.memory[THROW].len()
     }
 
     /// Throws it to the other rank and catches it again, or the other way round, so many times.
     pub fn trips(&mut self, count: usize) -> Result<(), NetError> {
-        let order = match self.network.rank() {
-            0 => [THROW, CATCH],
-            1 => [CATCH, THROW],
-            _ => return Ok(()),
-        };
+        let (rank, started) = (self.network.rank(), [Cell::new(0), Cell::new(0)]);
+        if rank > 1 {
+            return Ok(());
+        }
         // Relaxed: nothing is under way.
-        let before = self.news.complete.load(Ordering::Relaxed);
-        let (started, moves) = (Cell::new(0), 2 * count);
-        // Each move starts where the one before was seen to be complete: on the thread that drives.
+        let before = self.news.complete.each_ref().map(|complete| complete.load(Ordering::Relaxed));
+        let start = |batch: usize| {
+            started[batch].set(started[batch].get() + 1);
+            // SAFETY: nobody touches the memory until all moves are complete, and a batch is started again when it is.
+            unsafe { self.transfers.start(batch) };
+        };
+        // Each move starts where what it waits for was seen to be complete: on the thread that drives.
         self.network.drive(&|| {
             // Acquire, pairs with the Release above.
-            let complete = self.news.complete.load(Ordering::Acquire) - before;
-            if complete == started.get() && complete < moves && !self.has_failed() {
-                started.set(complete + 1);
-                // SAFETY: nobody touches the memory until all moves are complete, and no two are under way at once.
-                unsafe { self.transfers.start(order[complete % 2]) };
+            let complete = |batch: usize| self.news.complete[batch].load(Ordering::Acquire) - before[batch];
+            let [thrown, caught] = [complete(THROW), complete(CATCH)];
+            let idle = thrown == started[THROW].get() && caught == started[CATCH].get();
+            if self.has_failed() || thrown == count && caught == count {
+                return idle;
             }
-            complete == moves || complete == started.get() && self.has_failed()
+            if caught == started[CATCH].get() && caught < count {
+                start(CATCH);
+            }
+            // Rank 0 throws first.
+            let turn = if rank == 0 { caught + 1 } else { caught };
+            if thrown == started[THROW].get() && thrown < turn.min(count) {
+                start(THROW);
+            }
+            false
         });
         let error = self.news.error.lock().unwrap_or_else(PoisonError::into_inner).take();
         error.map_or(Ok(()), Err)

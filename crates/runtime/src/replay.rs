@@ -58,6 +58,8 @@ pub struct Replay<K: Kernels> {
     door: Door,
     /// Runs that nobody has stepped through yet, with their finish events.
     line: Mutex<Vec<(u64, Event)>>,
+    /// What messages go over. Whoever waits for a run drives it: a thread that has nothing else to do.
+    network: Option<Arc<dyn Network>>,
 }
 
 /// How runs go through the runtime. The bits are the same; the cost is not.
@@ -98,7 +100,9 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
     ) -> Result<Self, NetError> {
         let mut memory = Memory::new(program, kernels, PASSAGES);
         memory.connect(network)?;
-        Ok(Replay::with(memory, polls))
+        let mut replay = Replay::with(memory, polls);
+        replay.network = Some(Arc::clone(network));
+        Ok(replay)
     }
 
     fn with(memory: Memory<K>, polls: u32) -> Self {
@@ -117,6 +121,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
             last: 0,
             door: Door::Replay,
             line: Mutex::default(),
+            network: None,
         }
     }
 
@@ -180,7 +185,11 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         );
         self.last = run;
         self.step();
-        self.runtime.wait(self.finished[run as usize % PASSAGES])
+        let finished = self.finished[run as usize % PASSAGES];
+        if let Some(network) = &self.network {
+            network.drive(&|| self.runtime.events().outcome(finished).is_some());
+        }
+        self.runtime.wait(finished)
     }
 
     /// Lets `observer` run around every operation from now on, or nobody.

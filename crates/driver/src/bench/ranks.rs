@@ -209,7 +209,8 @@ impl Plan {
         let mut words = Vec::new();
         let block = Tile { origin: &ORIGIN, extents: &[self.block] };
         for index in 0..ranks as u32 {
-            Piece { element: 4, rect: block, target: (index, block), parts: &[(index, block)] }.encode(&mut words);
+            Piece { element: 4, rect: block, target: (index, block), parts: &[(index, block)] }
+                .encode(&mut words);
         }
         words
     }

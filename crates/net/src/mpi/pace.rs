@@ -28,6 +28,9 @@ const CROWDED_FOR: Duration = Duration::from_millis(200);
 /// memory: where processes copy them themselves, they move only while somebody looks.
 const BYTES_PER_MICROSECOND: usize = 4_000;
 
+/// The least speed at which a look moves what it finds.
+const SLOW_BYTES_PER_MICROSECOND: usize = 1_000;
+
 /// And that no longer than this: a peer may be far from ready.
 const LONGEST_SPIN: Duration = Duration::from_millis(5);
 
@@ -126,7 +129,8 @@ impl Pace {
 
     fn decide(&mut self, now: Instant, load: Load, crowd: &Crowd) -> Option<Duration> {
         let gap = self.last.map_or(Duration::ZERO, |last| now - last);
-        if gap > CROWDED_GAP {
+        // What is under way may have been moved by this look alone.
+        if gap > CROWDED_GAP + moving(load, SLOW_BYTES_PER_MICROSECOND) {
             crowd.noticed(now);
         }
         if self.is_resting() && load.bytes > 0 && gap > MOVED_GAP {
@@ -155,10 +159,7 @@ impl Pace {
     fn spin(&self, load: Load, crowded: bool) -> Duration {
         match self.waiter {
             Waiter::Own if load.requests == 0 => Duration::ZERO,
-            Waiter::Driver if !crowded => {
-                let moving = Duration::from_micros((load.bytes / BYTES_PER_MICROSECOND) as u64);
-                FREE_SPIN + moving.min(LONGEST_SPIN)
-            }
+            Waiter::Driver if !crowded => FREE_SPIN + moving(load, BYTES_PER_MICROSECOND).min(LONGEST_SPIN),
             _ => SPIN,
         }
     }
@@ -170,6 +171,11 @@ impl Pace {
             _ => WAITING_REST,
         }
     }
+}
+
+/// How long the bytes under way take at a speed.
+fn moving(load: Load, bytes_per_microsecond: usize) -> Duration {
+    Duration::from_micros((load.bytes / bytes_per_microsecond) as u64)
 }
 
 #[cfg(test)]
