@@ -6,7 +6,8 @@ use crate::{run, run_with, works};
 const PROGRAMS: &[(&[&str], &[&str])] = &[
     (&["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"], &["chromium"]),
     // Both kinds, since ranks must work under either.
-    (&["mpirun.openmpi", "mpirun", "mpiexec.mpich"], &["openmpi-bin", "mpich"]),
+    (&["mpirun.openmpi"], &["openmpi-bin"]),
+    (&["mpiexec.mpich"], &["mpich"]),
 ];
 
 /// Adds what is missing.
