@@ -55,12 +55,12 @@ fn an_operation_that_never_ends_is_named() {
 
 #[test]
 fn ranks_with_different_configurations_are_refused() {
-    let [first, second] = ["8", "16"].map(|batch| {
-        let job = ["train", "--steps", "3", "--plan", "dp", "--devices", "2"];
-        [&[BINARY], &job[..], SMALL, &["--batch", batch]].concat()
+    let [first, second] = ["3", "4"].map(|steps| {
+        let job = ["train", "--steps", steps, "--plan", "dp", "--devices", "2"];
+        [&[BINARY], &job[..], SMALL].concat()
     });
     for launcher in Launcher::installed() {
-        let words = ["rank 1", "`batch`", "16", "8"];
+        let words = ["`steps` is 4 on rank 1", "3 on rank 0"];
         let text = launcher.run_two(&first, &second).fails(15, &words);
         assert_eq!(text.matches("error: ").count(), 1, "one message: {text}");
     }

@@ -12,6 +12,12 @@ use super::chain::Standing;
 /// How long a rank that has failed listens whether a lower one has, too: of several with one cause, one speaks.
 const LISTEN: Duration = Duration::from_millis(300);
 
+/// How long launchers have to pass on what a rank said before it ends the job.
+const FORWARD: Duration = Duration::from_millis(200);
+
+/// How long a rank that leaves the last word to a lower one waits for it to end the job.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 #[derive(Serialize, Deserialize)]
 enum Alert {
     Standing(Standing),
@@ -89,8 +95,14 @@ impl Alerts {
         while rank > 0 && is_first(&heard) && start.elapsed() < LISTEN {
             heard = self.wait(heard, LISTEN);
         }
-        if is_first(&heard) {
+        let first = is_first(&heard);
+        if first {
             say(message);
+        }
+        // Ending the job at once could swallow what was said last.
+        let (said, pause) = (Instant::now(), if first { FORWARD } else { PATIENCE });
+        while let Some(rest) = pause.checked_sub(said.elapsed()).filter(|rest| *rest > Duration::ZERO) {
+            heard = self.wait(heard, rest);
         }
         drop(heard);
         self.network.abort(code)
