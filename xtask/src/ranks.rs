@@ -5,9 +5,11 @@ use std::process::Command;
 use crate::bench::{median, option, phalanx, python, rate, tokens_per_s};
 use crate::cargo;
 
-/// The model and batch of the peers' defaults, for two processes.
-const STEP: [&str; 10] =
-    ["--layers", "6", "--heads", "6", "--width", "384", "--context", "256", "--batch", "8"];
+/// The model of the peers' defaults.
+const MODEL: [&str; 8] = ["--layers", "6", "--heads", "6", "--width", "384", "--context", "256"];
+
+/// Sequences of each rank, however many there are.
+const BATCH: usize = 8;
 
 /// Steps whose times do not count, and all steps.
 const WARMUP: usize = 3;
@@ -53,9 +55,14 @@ impl Contest {
         let mut systems = names.map(|name| System { name: name.into(), rates: Vec::new() });
         for _ in 0..rounds {
             let rates = [
-                rate_of_steps(&mut train(self.plan, "2"))?,
-                rate_of_steps(&mut train(self.plan, "1"))?,
-                rate(python(&format!("{}.py", self.peer), "1", mode).args(["--processes", "2"]))?,
+                rate_of_steps(&mut train(self.plan, 2))?,
+                rate_of_steps(&mut train(self.plan, 1))?,
+                rate(python(&format!("{}.py", self.peer), "1", mode).args([
+                    "--processes",
+                    "2",
+                    "--batch-per-process",
+                    &BATCH.to_string(),
+                ]))?,
             ];
             systems.iter_mut().zip(rates).for_each(|(system, rate)| system.rates.push(rate));
         }
@@ -64,12 +71,12 @@ impl Contest {
 }
 
 /// As many ranks as devices, each of one core.
-fn train(plan: &str, ranks: &str) -> Command {
+fn train(plan: &str, ranks: usize) -> Command {
+    let (batch, ranks) = ((ranks * BATCH).to_string(), ranks.to_string());
     let mut command = phalanx();
-    command
-        .args(["launch", "-n", ranks, "--", "train", "--json", "--steps", STEPS, "--clip", "0"])
-        .args(STEP);
-    command.args(["--plan", plan, "--devices", ranks, "--cores-per-device", "1"]);
+    command.args(["launch", "-n", &ranks, "--", "train", "--json", "--steps", STEPS, "--clip", "0"]);
+    command.args(MODEL).args(["--batch", &batch]);
+    command.args(["--plan", plan, "--devices", &ranks, "--cores-per-device", "1"]);
     command
 }
 

@@ -1,6 +1,6 @@
 //! What ranks tell each other out of turn: how far they are when nothing moves, and that they have failed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use super::chain::Standing;
 const LISTEN: Duration = Duration::from_millis(300);
 
 /// How long launchers have to pass on what a rank said before it ends the job.
-const FORWARD: Duration = Duration::from_millis(200);
+pub const FORWARD: Duration = Duration::from_millis(200);
 
 /// How long a rank that leaves the last word to a lower one waits for it to end the job.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Serialize, Deserialize)]
 enum Alert {
     Standing(Standing),
-    Failed(String),
+    Failed,
 }
 
 /// What was heard so far.
@@ -31,9 +31,17 @@ pub struct Heard {
     pub standings: BTreeMap<u32, Standing>,
     /// When the first of them came.
     pub alarm: Option<Instant>,
-    failed: BTreeMap<u32, String>,
+    /// Ranks that have failed.
+    failed: BTreeSet<u32>,
     /// Whether nobody listens any more.
     pub over: bool,
+}
+
+impl Heard {
+    /// Whether no rank below this one has failed.
+    fn is_first(&self, rank: u32) -> bool {
+        self.failed.first().is_none_or(|&first| first > rank)
+    }
 }
 
 /// The alerts of a job, as one rank hears them.
@@ -88,24 +96,27 @@ impl Alerts {
 
     /// Ends the job because this rank has failed. Of all ranks that fail, the lowest says why.
     pub fn fail(&self, message: &str, code: i32, say: impl FnOnce(&str)) -> ! {
-        self.tell(&Alert::Failed(message.into()));
+        self.tell(&Alert::Failed);
         let (rank, start) = (self.network.rank(), Instant::now());
         let mut heard = self.heard();
-        let is_first = |heard: &Heard| heard.failed.keys().next().is_none_or(|&first| first > rank);
-        while rank > 0 && is_first(&heard) && start.elapsed() < LISTEN {
+        while rank > 0 && heard.is_first(rank) && start.elapsed() < LISTEN {
             heard = self.wait(heard, LISTEN);
         }
-        let first = is_first(&heard);
+        let first = heard.is_first(rank);
         if first {
             say(message);
         }
-        // Ending the job at once could swallow what was said last.
-        let (said, pause) = (Instant::now(), if first { FORWARD } else { PATIENCE });
-        while let Some(rest) = pause.checked_sub(said.elapsed()).filter(|rest| *rest > Duration::ZERO) {
+        drop(heard);
+        self.pause(if first { FORWARD } else { PATIENCE });
+        self.network.abort(code)
+    }
+
+    /// Waits as long; ending the job at once could swallow what was said last.
+    pub fn pause(&self, long: Duration) {
+        let (start, mut heard) = (Instant::now(), self.heard());
+        while let Some(rest) = long.checked_sub(start.elapsed()).filter(|rest| *rest > Duration::ZERO) {
             heard = self.wait(heard, rest);
         }
-        drop(heard);
-        self.network.abort(code)
     }
 
     fn tell(&self, alert: &Alert) {
@@ -120,8 +131,84 @@ impl Alerts {
                 heard.standings.insert(rank, standing);
                 heard.alarm.get_or_insert_with(Instant::now);
             }
-            Alert::Failed(message) => _ = heard.failed.insert(rank, message),
+            Alert::Failed => _ = heard.failed.insert(rank),
         }
         self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use phalanx_net::local::Local;
+
+    use super::super::chain::At;
+    use super::*;
+
+    fn two_ranks() -> [Arc<Alerts>; 2] {
+        let networks = Local::job(2).into_iter().map(|local| Arc::new(local) as Arc<dyn Network>);
+        let alerts: Vec<_> = networks.map(|network| Alerts::listen(&network)).collect();
+        alerts.try_into().unwrap_or_else(|_| panic!("two ranks"))
+    }
+
+    fn standing(done: u32) -> Standing {
+        Standing { launched: 3, seconds: 60, lanes: vec![At { run: 2, done, running: true }] }
+    }
+
+    #[test]
+    fn all_ranks_hear_how_far_each_is() {
+        let [low, high] = two_ranks();
+        assert_eq!((low.heard().alarm, high.heard().alarm), (None, None));
+        low.tell_standing(&standing(4));
+        let alarm = high.heard().alarm;
+        assert!(alarm.is_some());
+        high.tell_standing(&standing(5));
+        low.tell_standing(&standing(6));
+        for alerts in [&low, &high] {
+            let expected = BTreeMap::from([(0, standing(6)), (1, standing(5))]);
+            assert_eq!(alerts.heard().standings, expected, "the last word of each");
+        }
+        assert_eq!(high.heard().alarm, alarm, "the first one raises it");
+    }
+
+    #[test]
+    fn of_ranks_that_fail_the_lowest_is_the_first() {
+        let [low, high] = two_ranks();
+        [&low, &high].into_iter().for_each(|alerts| alerts.tell(&Alert::Failed));
+        assert!(low.heard().is_first(0) && !high.heard().is_first(1));
+        assert_eq!((low.heard().alarm, high.heard().alarm), (None, None), "a failure is no stall");
+    }
+
+    #[test]
+    fn who_waits_is_woken_by_what_is_heard_and_by_the_end() {
+        let [low, high] = two_ranks();
+        let long = Duration::from_secs(600);
+        std::thread::scope(|scope| {
+            // Between looking and waiting the lock is held, so nothing is missed.
+            let waiting = scope.spawn(|| {
+                let mut heard = high.heard();
+                while heard.standings.is_empty() {
+                    heard = high.wait(heard, long);
+                }
+                while !heard.over {
+                    heard = high.wait(heard, long);
+                }
+                heard.standings.clone()
+            });
+            low.tell_standing(&standing(1));
+            high.end();
+            assert_eq!(waiting.join().unwrap(), BTreeMap::from([(0, standing(1))]));
+        });
+        assert!(!low.heard().over, "the others listen on");
+    }
+
+    #[test]
+    fn nobody_hears_what_is_no_alert_or_comes_after_the_end() {
+        let [low, high] = two_ranks();
+        low.network().alert("fire");
+        assert!(high.heard().standings.is_empty() && high.heard().is_first(u32::MAX));
+        let network = Arc::clone(high.network());
+        drop(high);
+        low.tell_standing(&standing(1));
+        assert_eq!(Arc::strong_count(&network), 1, "the listener does not keep its network");
     }
 }

@@ -26,7 +26,7 @@ pub struct Standing {
 pub struct At {
     /// Which run it is in.
     pub run: u64,
-    /// Operations of that run that are complete.
+    /// Operations of that run that are complete: fewer than the lane has, if it has any.
     pub done: u32,
     /// Whether the next one has been started.
     pub running: bool,
@@ -99,6 +99,22 @@ pub fn chain(parts: &[Program], standings: &[Option<Standing>], from: u32) -> Ve
     }
 }
 
+/// The rank whose chain tells most: of those that have something left to do, the one that stands still for longest. If there
+/// is none, one that says nothing; if all are idle, the longest.
+pub(super) fn held_up(parts: &[Program], standings: &[Option<Standing>]) -> u32 {
+    let finder = Finder { parts, standings };
+    let telling = |&rank: &u32| {
+        let worth = match finder.unfinished(rank) {
+            Ok(_) => 2,
+            Err((_, Why::Silent)) => 1,
+            Err(_) => 0,
+        };
+        (worth, finder.standing(rank).map(|standing| standing.seconds))
+    };
+    // The lowest of equals.
+    (0..standings.len() as u32).rev().max_by_key(telling).unwrap_or(0)
+}
+
 /// Where a chain goes on: at an operation, or at a rank of which no more is known.
 type Next = Result<Node, (u32, Why)>;
 
@@ -113,27 +129,26 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
+    /// What a rank says. Whatever does not fit its part is worth nothing.
     fn standing(&self, rank: u32) -> Option<&Standing> {
-        self.standings.get(rank as usize)?.as_ref()
+        let standing = self.standings.get(rank as usize)?.as_ref()?;
+        let part = self.parts.get(rank as usize)?;
+        (standing.lanes.len() == part.lanes().len()).then_some(standing)
     }
 
     /// An operation of a rank that is not complete in a run that was launched.
     fn unfinished(&self, rank: u32) -> Next {
         let Some(standing) = self.standing(rank) else { return Err((rank, Why::Silent)) };
-        let nodes =
-            (0..self.parts[rank as usize].lanes().len() as u32).map(|lane| self.next(rank, lane, standing));
+        let nodes = (0..standing.lanes.len() as u32).filter_map(|lane| self.next(rank, lane, standing));
         let open = nodes.filter(|node| node.run < standing.launched);
         open.min_by_key(|node| (node.run, node.lane)).ok_or((rank, Why::Idle))
     }
 
-    /// The operation that a lane is at.
-    fn next(&self, rank: u32, lane: u32, standing: &Standing) -> Node {
+    /// The operation that a lane is at, if it has any.
+    fn next(&self, rank: u32, lane: u32, standing: &Standing) -> Option<Node> {
         let At { run, done, .. } = standing.lanes[lane as usize];
         let length = self.parts[rank as usize].lanes()[lane as usize].operations.len() as u32;
-        match done < length {
-            true => Node { rank, lane, position: done, run },
-            false => Node { rank, lane, position: 0, run: run + 1 },
-        }
+        (done < length).then_some(Node { rank, lane, position: done, run })
     }
 
     fn operation(&self, node: Node) -> &Operation {
@@ -149,22 +164,19 @@ impl Finder<'_> {
 
     fn is_running(&self, node: Node) -> bool {
         let Some(standing) = self.standing(node.rank) else { return false };
-        standing.lanes[node.lane as usize].running && self.next(node.rank, node.lane, standing) == node
+        standing.lanes[node.lane as usize].running && self.next(node.rank, node.lane, standing) == Some(node)
     }
 
     fn step(&self, node: Node) -> Step {
+        let Some(standing) = self.standing(node.rank) else { return Step::Ends(Why::Silent) };
+        if node.run >= standing.launched {
+            return Step::Goes(self.unfinished(node.rank));
+        }
+        if let Some(earlier) = self.next(node.rank, node.lane, standing).filter(|&next| next != node) {
+            return Step::Goes(Ok(earlier));
+        }
         let part = &self.parts[node.rank as usize];
         let operation = self.operation(node);
-        let Some(standing) = self.standing(node.rank) else { return Step::Ends(Why::Silent) };
-        let next = self.next(node.rank, node.lane, standing);
-        if next != node {
-            // The lane is at an earlier operation.
-            return Step::Goes(if next.run < standing.launched {
-                Ok(next)
-            } else {
-                self.unfinished(node.rank)
-            });
-        }
         if self.is_running(node) {
             return match part.kernel(operation) {
                 SEND | ARRIVE => self.other_end(node, operation),
@@ -175,27 +187,26 @@ impl Finder<'_> {
         let same = part.waits(operation).iter().map(|wait| at(wait, node.run));
         let before = node.run.checked_sub(1);
         let carried = part.carried(operation).iter().filter_map(|wait| Some(at(wait, before?)));
-        match same.chain(carried).find(|&wait| !self.is_complete(wait)) {
-            Some(wait) => Step::Goes(Ok(wait)),
-            None if node.run >= standing.launched => Step::Goes(self.unfinished(node.rank)),
-            None => Step::Ends(Why::Ready),
-        }
+        let open = same.chain(carried).find(|&wait| !self.is_complete(wait));
+        open.map_or(Step::Ends(Why::Ready), |wait| Step::Goes(Ok(wait)))
     }
 
-    /// The other end of a message that was started here and is not complete.
+    /// The other end of a message that was started here and is not complete. What is known not to be started comes before what
+    /// may be: of the end of a rank that says nothing it is not known whether it is missing.
     fn other_end(&self, node: Node, operation: &Operation) -> Step {
         let part = &self.parts[node.rank as usize];
         let kernel = if part.kernel(operation) == SEND { ARRIVE } else { SEND };
-        for end in part.messages(operation) {
-            if self.standing(end.peer).is_none() {
-                return Step::Goes(Err((end.peer, Why::Silent)));
-            }
-            let other = self.find(end.peer, kernel, node.rank, end.tag, node.run);
-            if let Some(other) = other.filter(|&other| !self.is_complete(other) && !self.is_running(other)) {
-                return Step::Goes(Ok(other));
-            }
+        let ends = part.messages(operation);
+        let (heard, silent): (Vec<_>, Vec<_>) =
+            ends.iter().partition(|end| self.standing(end.peer).is_some());
+        let mut others =
+            heard.iter().filter_map(|end| self.find(end.peer, kernel, node.rank, end.tag, node.run));
+        let missing = others.find(|&other| !self.is_complete(other) && !self.is_running(other));
+        match (missing, silent.first()) {
+            (Some(other), _) => Step::Goes(Ok(other)),
+            (None, Some(end)) => Step::Goes(Err((end.peer, Why::Silent))),
+            (None, None) => Step::Ends(Why::UnderWay),
         }
-        Step::Ends(Why::UnderWay)
     }
 
     fn find(&self, rank: u32, kernel: &str, peer: u32, tag: u32, run: u64) -> Option<Node> {
@@ -241,3 +252,6 @@ impl fmt::Display for Link {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -109,4 +109,15 @@ mod tests {
             assert_eq!(text.parse::<Drill>(), Err(DrillError(text.into())));
         }
     }
+
+    #[test]
+    fn an_armed_fuse_panics_once() {
+        let fuse = Fuse::default();
+        fuse.burn();
+        fuse.clone().arm(DrillKind::Panic);
+        let burnt = std::panic::catch_unwind(|| fuse.burn()).unwrap_err();
+        assert_eq!(burnt.downcast_ref(), Some(&"this is a fire drill"));
+        fuse.arm(DrillKind::Nan);
+        fuse.burn();
+    }
 }

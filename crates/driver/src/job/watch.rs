@@ -1,8 +1,8 @@
 //! The watchdog of a rank: when nothing moves, it finds out who holds up whom, says it once, and ends the job.
 //!
 //! Each rank looks at its own operations. If none was completed for the limit, though steps are under way, the rank tells all
-//! others how far its lanes are, and whoever hears of that answers likewise. A little later the lowest rank that has said
-//! anything prints the chain of waits and ends the job. Nobody waits for anybody meanwhile: a rank that is stopped or
+//! others how far its lanes are, and whoever hears of that answers likewise. If somebody moves, all go on. Else, a little
+//! later, the lowest rank that has said anything prints the chain of waits and ends the job. Nobody waits for anybody meanwhile: a rank that is stopped or
 //! dead is the one that does not answer.
 
 use std::collections::BTreeMap;
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use phalanx_program::Program;
 use phalanx_runtime::{LaneState, Watch};
 
-use super::alerts::Alerts;
-use super::chain::{At, Standing, chain};
+use super::alerts::{Alerts, FORWARD};
+use super::chain::{At, Standing, chain, held_up};
 
 /// How long ranks have to say how far they are.
 const GRACE: Duration = Duration::from_secs(2);
@@ -54,6 +54,8 @@ impl Watchdog {
     /// Starts watching; not active yet.
     pub fn start(alerts: &Arc<Alerts>, watched: Watched) -> Watchdog {
         let active = Arc::new(AtomicBool::new(false));
+        // Another one may have ended before.
+        alerts.heard().over = false;
         let (hears, is_active) = (Arc::clone(alerts), Arc::clone(&active));
         let watch = move || run(&hears, &is_active, &watched);
         let thread = thread::Builder::new().name("phalanx-watch".into()).spawn(watch);
@@ -80,7 +82,10 @@ fn run(alerts: &Alerts, active: &AtomicBool, watched: &Watched) {
     let mut told = false;
     let rank = alerts.network().rank();
     loop {
-        let heard = alerts.wait(alerts.heard(), tick);
+        let mut heard = alerts.heard();
+        if !heard.over {
+            heard = alerts.wait(heard, tick);
+        }
         if heard.over {
             return;
         }
@@ -96,10 +101,19 @@ fn run(alerts: &Alerts, active: &AtomicBool, watched: &Watched) {
             told = true;
             alerts.tell_standing(&standing(&watched.watch, moved.elapsed()));
         }
-        let Some(alarm) = alarm else { continue };
-        if first && alarm.elapsed() >= GRACE || alarm.elapsed() >= GRACE + PATIENCE {
-            let standings = std::mem::take(&mut alerts.heard().standings);
+        let Some(alarm) = alarm.filter(|alarm| alarm.elapsed() >= GRACE) else { continue };
+        let mut heard = alerts.heard();
+        // A rank that waits for a slow one is not stuck, as long as anybody moves.
+        let moves = |standing: &Standing| standing.seconds < watched.limit.as_secs() / 2;
+        if heard.standings.values().any(moves) {
+            (heard.alarm, told) = (None, false);
+            heard.standings.clear();
+            moved = Instant::now();
+        } else if first || alarm.elapsed() >= GRACE + PATIENCE {
+            let standings = std::mem::take(&mut heard.standings);
+            drop(heard);
             (watched.say)(&explain(watched, alerts.network().size(), standings));
+            alerts.pause(FORWARD);
             alerts.network().abort(STALLED);
         }
     }
@@ -114,10 +128,8 @@ fn standing(watch: &Watch, still: Duration) -> Standing {
 /// What is known, for people.
 fn explain(watched: &Watched, size: u32, mut standings: BTreeMap<u32, Standing>) -> String {
     let standings: Vec<_> = (0..size).map(|rank| standings.remove(&rank)).collect();
-    // The chain of whoever has stood still for longest.
-    let stood = |rank: &u32| standings[*rank as usize].as_ref().map(|standing| standing.seconds);
-    let from = (0..size).rev().max_by_key(stood).unwrap_or(0);
-    let links = chain(&(watched.parts)(), &standings, from);
+    let parts = (watched.parts)();
+    let links = chain(&parts, &standings, held_up(&parts, &standings));
     let seconds = watched.limit.as_secs_f64();
     let mut text =
         format!("no operation was completed for {seconds} s (--stall-seconds); who waits for whom:");
@@ -131,3 +143,6 @@ fn explain(watched: &Watched, size: u32, mut standings: BTreeMap<u32, Standing>)
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

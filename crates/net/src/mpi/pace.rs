@@ -22,7 +22,7 @@ const MOVED_GAP: Duration = Duration::from_micros(8);
 const CROWDED_GAP: Duration = Duration::from_millis(1);
 
 /// For how long a core counts as wanted by others. Finding out again costs those others about a time slice.
-const CROWDED_FOR: Duration = Duration::from_millis(200);
+const CROWDED_FOR: Duration = Duration::from_secs(1);
 
 /// A thread that has nothing else to do looks all the time for as long as the bytes under way take at this speed, that of
 /// memory: where processes copy them themselves, they move only while somebody looks.
@@ -38,11 +38,12 @@ const LONGEST_SPIN: Duration = Duration::from_millis(5);
 const FIRST_REST: Duration = Duration::from_micros(10);
 
 /// The longest rest while something is under way: what a network moves in it still fits its buffers.
-const MOVING_REST: Duration = Duration::from_micros(50);
+const MOVING_REST: Duration = Duration::from_micros(200);
 
 /// The longest rest when nothing has happened for [`LIVELY`], as when a peer computes: waking up takes a sixth of a core with
-/// the shorter rest and a twentieth with this one. Also that of a driver with nothing under way, whom others cannot wake.
-const WAITING_REST: Duration = Duration::from_micros(200);
+/// rests of 50 us, a twentieth with 200 us and next to nothing with these. Also that of a driver with nothing under way,
+/// whom others cannot wake.
+const WAITING_REST: Duration = Duration::from_micros(1000);
 
 /// For how long after something happened the peers count as lively.
 const LIVELY: Duration = Duration::from_millis(5);
@@ -201,9 +202,9 @@ mod tests {
                 rest.as_micros()
             })
         };
-        assert_eq!(micros(Waiter::Own, BUSY, 2 * FREE_SPIN), [10, 20, 40, 50, 50, 50]);
-        assert_eq!(micros(Waiter::Own, BUSY, LIVELY), [10, 20, 40, 80, 160, 200]);
-        assert_eq!(micros(Waiter::Driver, IDLE, 2 * FREE_SPIN), [10, 20, 40, 80, 160, 200]);
+        assert_eq!(micros(Waiter::Own, BUSY, 2 * FREE_SPIN), [10, 20, 40, 80, 160, 200]);
+        assert_eq!(micros(Waiter::Own, BUSY, LIVELY), [10, 20, 40, 80, 160, 320]);
+        assert_eq!(micros(Waiter::Driver, IDLE, 2 * FREE_SPIN), [10, 20, 40, 80, 160, 320]);
         assert_eq!(micros(Waiter::Own, IDLE, 2 * FREE_SPIN), [10, 20, 40, 80, 160, 320]);
     }
 
