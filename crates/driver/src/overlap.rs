@@ -44,7 +44,8 @@ impl Overview {
             Ok(steady(&layout.tasks, &costs, candidate, &program))
         };
         let plan = if settings.plan.name.is_empty() { "one device" } else { &settings.plan.name };
-        let link = settings.link.map_or("shared memory".to_string(), |link| format!("link {link}"));
+        let link =
+            settings.expected_link().map_or("shared memory".to_string(), |link| format!("link {link}"));
         Ok(Overview {
             plain: step(&choice.plain)?,
             chosen: step(choice.chosen())?,

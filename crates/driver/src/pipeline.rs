@@ -6,6 +6,7 @@
 use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use phalanx_ir::graph::{Graph, VerifyError};
 use phalanx_ir::parallel::ParallelGraph;
@@ -96,8 +97,10 @@ impl Settings {
     /// What tasks and transfers are taken to cost.
     pub fn costs(&self, tasks: &TaskGraph) -> Costs {
         match &self.book {
-            Some(book) => Costs { tasks: book.costs(tasks, self.cores).into_tasks(), link: self.link },
-            None => Costs::modelled(tasks, self.link),
+            Some(book) => {
+                Costs { tasks: book.costs(tasks, self.cores).into_tasks(), link: self.expected_link() }
+            }
+            None => Costs::modelled(tasks, self.expected_link()),
         }
     }
 
@@ -122,6 +125,11 @@ impl Settings {
     /// Whether times of kernels are of use: to schedule transfers, or to tell what a step with a link will take.
     pub fn needs_costs(&self) -> bool {
         self.overlaps() || self.link.is_some()
+    }
+
+    /// The link that transfers are scheduled for: the one they are held back to, else what ranks can expect of each other.
+    pub fn expected_link(&self) -> Option<Link> {
+        self.link.or(self.placement.is_split().then_some(BETWEEN_RANKS))
     }
 
     /// What the program is made for.
@@ -269,7 +277,9 @@ fn lower_options(settings: &Settings, buckets: BucketSizes) -> Options {
 
 /// Into how large movements small ones are joined: what gives the best schedule, where transfers are scheduled at all.
 fn best_buckets(parallel: &ParallelGraph, settings: &Settings) -> Result<BucketSizes, CompileError> {
-    let Some(link) = settings.link.filter(|_| settings.overlaps()) else { return Ok(BucketSizes::default()) };
+    let Some(link) = settings.expected_link().filter(|_| settings.overlaps()) else {
+        return Ok(BucketSizes::default());
+    };
     let mut best: Option<(BucketSizes, Totals)> = None;
     for buckets in bucket_sizes(link) {
         let tasks = lower(parallel, &lower_options(settings, buckets), |_, _| ())?;
@@ -283,6 +293,10 @@ fn best_buckets(parallel: &ParallelGraph, settings: &Settings) -> Result<BucketS
     }
     Ok(best.map_or_else(BucketSizes::default, |(buckets, _)| buckets))
 }
+
+/// What ranks can expect of each other if nothing is said. Even between processes of one host a message takes a millisecond while
+/// all cores compute, until somebody looks for it; a schedule for a slower network hides a faster one as well.
+const BETWEEN_RANKS: Link = Link { latency: Duration::from_millis(1), bytes_per_second: 1e9 };
 
 /// Tasks up to which several sizes of buckets are tried; with more, the first of them is taken.
 const FEW: usize = 20_000;
