@@ -11,3 +11,4 @@ mod answers;
 mod faults;
 mod hosts;
 mod mpi;
+mod outputs;
