@@ -35,7 +35,7 @@ const SLOW_BYTES_PER_MICROSECOND: usize = 1_000;
 const LONGEST_SPIN: Duration = Duration::from_millis(5);
 
 /// The first rest; each is twice as long as the one before.
-const FIRST_REST: Duration = Duration::from_micros(10);
+const FIRST_REST: Duration = Duration::from_micros(50);
 
 /// The longest rest while something is under way: what a network moves in it still fits its buffers.
 const MOVING_REST: Duration = Duration::from_micros(200);
@@ -43,10 +43,10 @@ const MOVING_REST: Duration = Duration::from_micros(200);
 /// The longest rest when nothing has happened for [`LIVELY`], as when a peer computes: waking up takes a sixth of a core with
 /// rests of 50 us, a twentieth with 200 us and next to nothing with these. Also that of a driver with nothing under way,
 /// whom others cannot wake.
-const WAITING_REST: Duration = Duration::from_micros(1000);
+const WAITING_REST: Duration = Duration::from_micros(2000);
 
 /// For how long after something happened the peers count as lively.
-const LIVELY: Duration = Duration::from_millis(5);
+const LIVELY: Duration = Duration::from_millis(1);
 
 /// How often the network's own thread looks for alerts when nothing is under way: they are rare and for people.
 pub(crate) const ALERT_REST: Duration = Duration::from_millis(10);
@@ -202,10 +202,10 @@ mod tests {
                 rest.as_micros()
             })
         };
-        assert_eq!(micros(Waiter::Own, BUSY, 2 * FREE_SPIN), [10, 20, 40, 80, 160, 200]);
-        assert_eq!(micros(Waiter::Own, BUSY, LIVELY), [10, 20, 40, 80, 160, 320]);
-        assert_eq!(micros(Waiter::Driver, IDLE, 2 * FREE_SPIN), [10, 20, 40, 80, 160, 320]);
-        assert_eq!(micros(Waiter::Own, IDLE, 2 * FREE_SPIN), [10, 20, 40, 80, 160, 320]);
+        assert_eq!(micros(Waiter::Own, BUSY, SPIN), [50, 100, 200, 200, 200, 200]);
+        assert_eq!(micros(Waiter::Own, BUSY, LIVELY), [50, 100, 200, 400, 800, 1600]);
+        assert_eq!(micros(Waiter::Driver, IDLE, 2 * FREE_SPIN), [50, 100, 200, 400, 800, 1600]);
+        assert_eq!(micros(Waiter::Own, IDLE, 2 * FREE_SPIN), [50, 100, 200, 400, 800, 1600]);
     }
 
     #[test]
