@@ -12,7 +12,8 @@ use phalanx_net::mpi::Mpi;
 use phalanx_net::{Ball, NetError, Network};
 use phalanx_program::rect::Tile;
 use phalanx_program::{
-    ALIGNMENT, Builder, Draft, Piece, Placement, Port, PortKind, PortTile, RECEIVE, SEGMENT, Slice, Wait,
+    ALIGNMENT, Builder, Draft, Piece, Placement, Port, PortKind, PortTile, RECEIVE, Slice, Wait,
+    landing_bytes,
 };
 use phalanx_runtime::{Args, Kernels, Replay};
 use serde::Serialize;
@@ -229,18 +230,12 @@ impl Plan {
 
     /// The words of summing a lane's block, and the bytes in which parts wait.
     fn sum(&self, lane: u32) -> (Vec<u64>, u64) {
-        let (mut words, mut scratch) = (Vec::new(), 0);
+        let mut words = Vec::new();
         let whole = Tile { origin: &ORIGIN, extents: &[self.elements] };
         let parts: Vec<_> = (0..self.ranks).map(|rank| (rank, whole)).collect();
-        let start = [lane as usize * self.block];
-        let target = Tile { origin: &start, extents: &[self.block] };
-        let (end, step) = (start[0] + self.block, SEGMENT as usize / 4);
-        for first in (start[0]..end).step_by(step) {
-            let extents = [step.min(end - first)];
-            let rect = Tile { origin: &[first], extents: &extents };
-            Piece { element: 4, rect, target: (0, target), parts: &parts }.encode(&mut words);
-            scratch += u64::from(self.ranks - 1) * (4 * extents[0] as u64).next_multiple_of(ALIGNMENT);
-        }
+        let block = Tile { origin: &[lane as usize * self.block], extents: &[self.block] };
+        Piece { element: 4, rect: block, target: (0, block), parts: &parts }.encode(&mut words);
+        let scratch = landing_bytes(&words, |rank| rank != lane);
         (words, scratch)
     }
 }

@@ -170,10 +170,9 @@ impl Emitter<'_> {
     fn choose(&self, id: TaskId, task: &Task) -> Result<Choice, EmitError> {
         match task.op {
             TaskOp::Send { .. } => Ok(Choice { kernel: RECEIVE, words: Vec::new() }),
-            TaskOp::Receive { .. } => Ok(Choice {
-                kernel: RECEIVE,
-                words: movement::words(self.tasks, task, self.machine.placement)?,
-            }),
+            TaskOp::Receive { .. } => {
+                Ok(Choice { kernel: RECEIVE, words: movement::words(self.tasks, task)? })
+            }
             _ => select(self.tasks, id),
         }
     }
