@@ -244,7 +244,10 @@ impl Inner {
                 done += 1;
             }
         });
-        LISTS.with_borrow_mut(|lists| lists.push(direct));
+        // One that was never used is not worth a place, which would have to be allocated.
+        if direct.capacity() > 0 {
+            LISTS.with_borrow_mut(|lists| lists.push(direct));
+        }
         if done > 0 && block.complete(done) {
             Inner::finish(Arc::clone(graph), Arc::clone(block));
         }
