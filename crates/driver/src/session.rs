@@ -16,7 +16,7 @@ use phalanx_ir::parallel::ParallelGraph;
 use phalanx_ir::{DType, Init, Op};
 use phalanx_kernels::{Team, random};
 use phalanx_net::Network;
-use phalanx_program::{Lane, Placement, Port, PortKind, Program, RECEIVE};
+use phalanx_program::{Lane, Placement, Port, PortKind, Program, RECEIVE, TRANSFERS};
 use phalanx_runtime::{Door, PortError, Replay, Watch};
 
 use crate::bounds::Bound;
@@ -325,10 +325,15 @@ impl Session {
     pub(crate) fn profile_through(&mut self, fuse: Option<Fuse>) -> Profile {
         let profile = Profile::of(self.part());
         let Profile { operations, runs } = profile.clone();
+        let part = self.part();
+        let computes = |operation| !TRANSFERS.contains(&part.kernel(operation));
+        let computes: Vec<bool> = part.operations().iter().map(computes).collect();
         let begin = Instant::now();
         self.replay.observe(Some(Arc::new(move |position: usize, execute: &mut dyn FnMut()| {
             let start = begin.elapsed().as_nanos() as u64;
-            fuse.iter().for_each(Fuse::burn);
+            if computes[position] {
+                fuse.iter().for_each(Fuse::burn);
+            }
             execute();
             let end = begin.elapsed().as_nanos() as u64;
             // Relaxed, here and below: the end of the run orders all of it before every reader.
