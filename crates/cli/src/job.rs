@@ -40,6 +40,16 @@ pub fn join(config: &mut TrainConfig, connection: Option<&Connection>) -> Result
 
 /// Compiles the model, alone or together with the other ranks.
 pub fn start(mut config: TrainConfig, connection: Option<&Connection>) -> Result<Run, Failure> {
+    let ranks = connection.map_or(1, |connection| connection.network.size());
+    if let Some(drill) = config.drill().map_err(phalanx::Error::from)?
+        && (ranks == 1 || drill.rank >= ranks)
+    {
+        let rank = drill.rank;
+        let why = format!(
+            "a drill for rank {rank} needs a job that has it, this one has {ranks}; see phalanx launch"
+        );
+        return Err(Failure::Input(why));
+    }
     let job = join(&mut config, connection)?;
     let start = |progress: &mut dyn FnMut(usize, usize, &str)| match &job {
         None => Run::with_progress(config, progress),
