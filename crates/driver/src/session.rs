@@ -4,6 +4,7 @@
 //! same order: reading a tensor that not every rank has whole is an exchange between them (`session/exchange.rs`).
 
 mod exchange;
+mod state;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
