@@ -38,7 +38,7 @@ fn fma_peak_on(team: &Team) -> f64 {
     const SETTLE: f64 = 0.2;
     let burn = |iterations: u64| {
         let start = Instant::now();
-        team.launch(&|_| _ = black_box(fma_burn(black_box(iterations))));
+        team.run(team.cores(), &|_, _| _ = black_box(fma_burn(black_box(iterations))));
         start.elapsed().as_secs_f64()
     };
     // A run of about ten milliseconds is long to the clock and short to the system's scheduler.

@@ -16,21 +16,30 @@ pub enum Flavor {
 /// The kernels of one program, resolved once, and the cores that run them.
 pub struct CpuDevice {
     team: Team,
-    kernels: Vec<fn(&mut Call<'_>)>,
+    /// By position in the program's kernel list; none for those of the runtime.
+    kernels: Vec<Option<Bound>>,
+}
+
+/// A kernel and the version of it that runs.
+#[derive(Clone, Copy)]
+struct Bound {
+    kernel: Kernel,
+    run: fn(&mut Call<'_>),
 }
 
 impl CpuDevice {
     /// Resolves the kernels of `program`.
     pub fn new(program: &Program, cores: usize, flavor: Flavor) -> Self {
-        let resolve = |name: &String| -> fn(&mut Call<'_>) {
+        let resolve = |name: &String| {
             if TRANSFERS.contains(&name.as_str()) {
-                return |_| unreachable!("the runtime moves bytes itself");
+                return None;
             }
-            let Kernel { fast, reference, .. } = table::find(name).expect("emit names only known kernels");
-            match flavor {
-                Flavor::Fast => fast,
-                Flavor::Reference => reference,
-            }
+            let kernel = table::find(name).expect("emit names only known kernels");
+            let run = match flavor {
+                Flavor::Fast => kernel.fast,
+                Flavor::Reference => kernel.reference,
+            };
+            Some(Bound { kernel, run })
         };
         CpuDevice { team: Team::new(cores), kernels: program.kernels().iter().map(resolve).collect() }
     }
@@ -38,7 +47,10 @@ impl CpuDevice {
 
 impl Kernels for CpuDevice {
     fn execute(&self, kernel: usize, args: Args<'_>) {
-        let Args { words, reads, writes, scratch } = args;
-        self.kernels[kernel](&mut Call { params: words, reads, writes, scratch, team: &self.team });
+        let Args { blocks, words, reads, writes, scratch } = args;
+        let Bound { kernel, run } = self.kernels[kernel].expect("the runtime moves bytes itself");
+        let launch = kernel.launch(words, blocks, scratch, &self.team);
+        let launch = launch.expect("emit plans every launch for this many cores");
+        run(&mut Call { params: words, reads, writes, launch });
     }
 }

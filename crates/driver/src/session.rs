@@ -15,7 +15,7 @@ use std::time::Instant;
 use phalanx_ir::graph::Graph;
 use phalanx_ir::parallel::ParallelGraph;
 use phalanx_ir::{DType, Init, Op};
-use phalanx_kernels::{Team, random};
+use phalanx_kernels::{Launch, Team, random};
 use phalanx_net::Network;
 use phalanx_program::{Lane, Placement, Port, PortKind, Program, RECEIVE, TRANSFERS};
 use phalanx_runtime::{Door, PortError, Replay, Watch};
@@ -148,19 +148,19 @@ impl Session {
         settings.link.into_iter().for_each(|link| replay.hold_back(link));
         replay.go_through(settings.door);
         let mut session = Session { replay, bounds: Bound::of(model), job };
-        session.initialize(model, settings.seed, &Team::new(settings.cores))?;
+        session.initialize(model, settings.seed, &mut Launch::plain(&Team::new(settings.cores)))?;
         Ok(session)
     }
 
     /// Sets every parameter: element i of parameter p depends on the seed, p's place in the model and i alone.
-    fn initialize(&mut self, model: &Graph, seed: u64, team: &Team) -> Result<(), Error> {
+    fn initialize(&mut self, model: &Graph, seed: u64, launch: &mut Launch<'_>) -> Result<(), Error> {
         let params = model.leaves(|op| matches!(op, Op::Param(_)));
         let mut whole: Vec<f32> = Vec::new();
         for (stream, param) in params.enumerate() {
             let Op::Param(init) = *model.op_of(param) else { continue };
             let (name, stream) = (&model.values()[param].name, stream as u64);
-            let fill = |values: &mut [f32]| {
-                team.for_each_part(values, 1, |first, values| match init {
+            let mut fill = |values: &mut [f32]| {
+                launch.for_each_part(values, 1, |first, values| match init {
                     Init::Zeros => values.fill(0.0),
                     Init::Ones => values.fill(1.0),
                     Init::Normal(std) => random::fill_normal(values, seed, stream, first as u64, 0.0, std),

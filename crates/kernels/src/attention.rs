@@ -20,10 +20,11 @@ mod strip;
 mod tests;
 
 use crate::math::{at_least, exp};
+use crate::spmd::by_work;
 use crate::{Call, Kernel, params};
 
-pub use backward::{attention_grad, attention_grad_scratch};
-pub use forward::{attention, attention_scratch};
+pub use backward::attention_grad;
+pub use forward::attention;
 pub use reference::{attention_grad_reference, attention_reference};
 
 params! {
@@ -99,6 +100,11 @@ impl Attention {
         if self.causal { (j + self.q_time).saturating_sub(self.k_time) } else { 0 }
     }
 
+    /// How many scores there are, masked ones too.
+    fn scores(self) -> usize {
+        self.batch * self.heads * self.q_time * self.k_time
+    }
+
     /// `head_dim` rounded up to whole vectors.
     fn padded_dim(self) -> usize {
         self.head_dim.next_multiple_of(product::LANES)
@@ -131,7 +137,7 @@ fn forward_call(call: &mut Call<'_>, fast: bool) {
     let qkv = [0, 1, 2].map(|i| call.read(i));
     let outs = [call.write(0), call.write(1)];
     if fast {
-        attention(outs, qkv, params, call.scratch(), call.team);
+        attention(outs, qkv, params, &mut call.launch);
     } else {
         attention_reference(outs, qkv, params);
     }
@@ -144,7 +150,7 @@ fn grad_call(call: &mut Call<'_>, fast: bool) {
     let inputs = GradInputs { qkv, out, lse, dout };
     let grads = [0, 1, 2].map(|i| call.write(i));
     if fast {
-        attention_grad(grads, inputs, params, call.scratch(), call.team);
+        attention_grad(grads, inputs, params, &mut call.launch);
     } else {
         attention_grad_reference(grads, inputs, params);
     }
@@ -156,12 +162,14 @@ pub const KERNELS: &[Kernel] = &[
         name: "attention",
         fast: |call| forward_call(call, true),
         reference: |call| forward_call(call, false),
-        scratch: |params, cores| 4 * attention_scratch(Attention::from_words(params), cores),
+        blocks: |params, cores| by_work(Attention::from_words(params).scores(), cores),
+        workspace: |params, _| forward::workspace(Attention::from_words(params)),
     },
     Kernel {
         name: "attention_grad",
         fast: |call| grad_call(call, true),
         reference: |call| grad_call(call, false),
-        scratch: |params, cores| 4 * attention_grad_scratch(Attention::from_words(params), cores),
+        blocks: |params, cores| by_work(Attention::from_words(params).scores(), cores),
+        workspace: |params, _| backward::workspace(Attention::from_words(params)),
     },
 ];

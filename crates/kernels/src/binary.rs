@@ -4,9 +4,10 @@
 //! shape, before the sum over broadcast dimensions. Nothing accumulates. NaN propagates through `Max` and `Min`;
 //! on a tie each side gets half of the gradient.
 
-use crate::call::{Call, Kernel, Word, no_scratch};
+use crate::call::{Call, Kernel, Word, no_workspace};
 use crate::grid::{Dims, Grid, broadcast_strides, dims_at, padded, words_of};
-use crate::{Team, dispatch, word_enum};
+use crate::spmd::{Launch, by_work};
+use crate::{dispatch, word_enum};
 
 word_enum! {
     /// A function of two elements.
@@ -138,15 +139,22 @@ pub fn binary_grad_reference(d: &mut [f32], a: &[f32], b: &[f32], dy: &[f32], pa
 }
 
 /// The fast version of [`binary_reference`].
-pub fn binary(y: &mut [f32], a: &[f32], b: &[f32], params: BinaryParams, team: &Team) {
+pub fn binary(y: &mut [f32], a: &[f32], b: &[f32], params: BinaryParams, launch: &mut Launch<'_>) {
     let grid = params.broadcast.grid();
-    team.for_each_part(&mut y[..grid.len()], 16, |first, y| apply(y, a, b, params.kind, &grid, first));
+    launch.for_each_part(&mut y[..grid.len()], 16, |first, y| apply(y, a, b, params.kind, &grid, first));
 }
 
 /// The fast version of [`binary_grad_reference`].
-pub fn binary_grad(d: &mut [f32], a: &[f32], b: &[f32], dy: &[f32], params: BinaryGradParams, team: &Team) {
+pub fn binary_grad(
+    d: &mut [f32],
+    a: &[f32],
+    b: &[f32],
+    dy: &[f32],
+    params: BinaryGradParams,
+    launch: &mut Launch<'_>,
+) {
     let grid = params.broadcast.grid();
-    team.for_each_part(&mut d[..grid.len()], 16, |first, d| {
+    launch.for_each_part(&mut d[..grid.len()], 16, |first, d| {
         let dy = &dy[first..first + d.len()];
         apply_grad(d, dy, (a, b), (params.kind, params.side), (&grid, first));
     });
@@ -279,7 +287,7 @@ fn call_reference(call: &mut Call<'_>) {
 
 fn call_fast(call: &mut Call<'_>) {
     let y = call.write(0);
-    binary(y, call.read(0), call.read(1), BinaryParams::from_words(call.params), call.team);
+    binary(y, call.read(0), call.read(1), BinaryParams::from_words(call.params), &mut call.launch);
 }
 
 fn call_grad_reference(call: &mut Call<'_>) {
@@ -289,13 +297,25 @@ fn call_grad_reference(call: &mut Call<'_>) {
 
 fn call_grad_fast(call: &mut Call<'_>) {
     let (d, params) = (call.write(0), BinaryGradParams::from_words(call.params));
-    binary_grad(d, call.read(0), call.read(1), call.read(2), params, call.team);
+    binary_grad(d, call.read(0), call.read(1), call.read(2), params, &mut call.launch);
 }
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[
-    Kernel { name: "binary", fast: call_fast, reference: call_reference, scratch: no_scratch },
-    Kernel { name: "binary_grad", fast: call_grad_fast, reference: call_grad_reference, scratch: no_scratch },
+    Kernel {
+        name: "binary",
+        fast: call_fast,
+        reference: call_reference,
+        blocks: |params, cores| by_work(BinaryParams::from_words(params).broadcast.grid().len(), cores),
+        workspace: no_workspace,
+    },
+    Kernel {
+        name: "binary_grad",
+        fast: call_grad_fast,
+        reference: call_grad_reference,
+        blocks: |params, cores| by_work(BinaryGradParams::from_words(params).broadcast.grid().len(), cores),
+        workspace: no_workspace,
+    },
 ];
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Broadcast: repeats a tensor along some dimensions. Reads x, writes y.
 
-use crate::Team;
-use crate::call::{Call, Kernel, no_scratch};
+use crate::call::{Call, Kernel, no_workspace};
 use crate::grid::{Dims, Grid, broadcast_strides, dims_at, padded, words_of};
+use crate::spmd::{Launch, by_work};
 
 /// The parameters of `broadcast`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,10 +41,10 @@ pub fn broadcast_reference(y: &mut [f32], x: &[f32], params: BroadcastParams) {
 }
 
 /// The fast version of [`broadcast_reference`].
-pub fn broadcast(y: &mut [f32], x: &[f32], params: BroadcastParams, team: &Team) {
+pub fn broadcast(y: &mut [f32], x: &[f32], params: BroadcastParams, launch: &mut Launch<'_>) {
     let grid = Grid::new(params.dims, [params.strides]);
     let [step] = grid.row_strides();
-    team.for_each_part(&mut y[..grid.len()], 16, |first, y| {
+    launch.for_each_part(&mut y[..grid.len()], 16, |first, y| {
         let len = y.len();
         grid.for_each_piece(first, len, |part, [at]| {
             let y = &mut y[part];
@@ -64,16 +64,22 @@ fn call_reference(call: &mut Call<'_>) {
 
 fn call_fast(call: &mut Call<'_>) {
     let y = call.write(0);
-    broadcast(y, call.read(0), BroadcastParams::from_words(call.params), call.team);
+    broadcast(y, call.read(0), BroadcastParams::from_words(call.params), &mut call.launch);
 }
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel] =
-    &[Kernel { name: "broadcast", fast: call_fast, reference: call_reference, scratch: no_scratch }];
+pub const KERNELS: &[Kernel] = &[Kernel {
+    name: "broadcast",
+    fast: call_fast,
+    reference: call_reference,
+    blocks: |params, cores| by_work(BroadcastParams::from_words(params).dims.iter().product(), cores),
+    workspace: no_workspace,
+}];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Team;
     use crate::samples::{Case, values};
 
     fn case(from: &[usize], to: &[usize]) -> Case {
@@ -106,7 +112,7 @@ mod tests {
         let params = BroadcastParams { dims: padded(&[2, 3]), strides: padded(&[1, 2]) };
         let (mut y, mut want) = ([0.0; 6], [0.0; 6]);
         let x = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
-        broadcast(&mut y, &x, params, &Team::new(1));
+        broadcast(&mut y, &x, params, &mut Launch::plain(&Team::new(1)));
         broadcast_reference(&mut want, &x, params);
         assert_eq!(y, want);
         assert_eq!(y, [0.0, 2.0, 4.0, 1.0, 3.0, 5.0]);

@@ -1,8 +1,8 @@
-//! The contract between a program and its kernels: argument slices, parameter words, scratch.
+//! The contract between a program and its kernels: argument slices, parameter words, blocks and their workspace.
 
 use arrayvec::ArrayVec;
 
-use crate::Team;
+use crate::spmd::{Launch, LaunchError, Layout, MAX_BLOCKS, Planned, Team, Workspace};
 
 /// The most slices of one kind (read or written) that a kernel takes.
 pub const MAX_ARGS: usize = 16;
@@ -17,10 +17,8 @@ pub struct Call<'a> {
     pub reads: ArrayVec<&'a [u8], MAX_ARGS>,
     /// Slices the kernel writes; it may read them too where its file says so.
     pub writes: ArrayVec<&'a mut [u8], MAX_ARGS>,
-    /// Uninitialised working memory of at least [`Kernel::scratch`] bytes.
-    pub scratch: &'a mut [u8],
-    /// The cores of the device.
-    pub team: &'a Team,
+    /// The blocks it runs on.
+    pub launch: Launch<'a>,
 }
 
 /// One operation the arena machine can execute.
@@ -32,13 +30,47 @@ pub struct Kernel {
     pub fast: fn(&mut Call<'_>),
     /// Plain loops; the meaning of the kernel.
     pub reference: fn(&mut Call<'_>),
-    /// Bytes of scratch wanted for these parameters on this many cores.
-    pub scratch: fn(params: &[u64], cores: usize) -> usize,
+    /// How many blocks it wants for these parameters on this many cores.
+    pub blocks: fn(params: &[u64], cores: usize) -> i64,
+    /// What it works in with these parameters on this many blocks.
+    pub workspace: fn(params: &[u64], blocks: usize) -> Workspace,
 }
 
-/// For kernels that need no scratch.
-pub fn no_scratch(_params: &[u64], _cores: usize) -> usize {
-    0
+/// For kernels that work in their arguments alone.
+pub fn no_workspace(_params: &[u64], _blocks: usize) -> Workspace {
+    Workspace::NONE
+}
+
+/// For kernels that have little to do.
+pub fn one_block(_params: &[u64], _cores: usize) -> i64 {
+    1
+}
+
+impl Kernel {
+    /// Decides how it is launched with these parameters on a device of `cores` cores.
+    pub fn plan(&self, params: &[u64], cores: usize) -> Result<Planned, LaunchError> {
+        let blocks = (self.blocks)(params, cores);
+        match u32::try_from(blocks) {
+            Ok(count @ 1..=MAX_BLOCKS) => {
+                let workspace = (self.workspace)(params, count as usize);
+                let bytes = Layout::new(workspace, cores.min(count as usize))?.total();
+                Ok(Planned { blocks: count, bytes })
+            }
+            _ => Err(LaunchError::Blocks { kernel: self.name, blocks }),
+        }
+    }
+
+    /// The launch on so many blocks of `team` that was planned for these parameters, working in `memory`.
+    pub fn launch<'a>(
+        &self,
+        params: &[u64],
+        blocks: u32,
+        memory: &'a mut [u8],
+        team: &'a Team,
+    ) -> Result<Launch<'a>, LaunchError> {
+        let blocks = blocks as usize;
+        Launch::new(self.name, blocks, (self.workspace)(params, blocks), memory, team)
+    }
 }
 
 impl<'a> Call<'a> {
@@ -50,11 +82,6 @@ impl<'a> Call<'a> {
     /// Takes argument `index` of the writes, as elements of `T`; a second taking gives an empty slice.
     pub fn write<T: bytemuck::Pod>(&mut self, index: usize) -> &'a mut [T] {
         bytemuck::cast_slice_mut(std::mem::take(&mut self.writes[index]))
-    }
-
-    /// Takes the scratch memory, as elements of `T`.
-    pub fn scratch<T: bytemuck::Pod>(&mut self) -> &'a mut [T] {
-        bytemuck::cast_slice_mut(std::mem::take(&mut self.scratch))
     }
 }
 

@@ -5,8 +5,9 @@
 
 use bytemuck::Pod;
 
-use crate::call::{Call, Kernel, no_scratch};
-use crate::{Team, dispatch, params, word_enum};
+use crate::call::{Call, Kernel, no_workspace};
+use crate::spmd::{Launch, by_work};
+use crate::{dispatch, params, word_enum};
 
 word_enum! {
     /// A type that `cast` reads and writes.
@@ -92,10 +93,10 @@ fn write_one(to: CastType, y: &mut [u8], middle: Middle) {
 }
 
 /// The fast version of [`cast_reference`].
-pub fn cast(y: &mut [u8], x: &[u8], params: CastParams, team: &Team) {
+pub fn cast(y: &mut [u8], x: &[u8], params: CastParams, launch: &mut Launch<'_>) {
     let (from, to) = (params.from.bytes(), params.to.bytes());
     let (y, x) = (&mut y[..params.n * to], &x[..params.n * from]);
-    team.for_each_part(y, 64 * to, |first, y| {
+    launch.for_each_part(y, 64 * to, |first, y| {
         let (first, n) = (first / to, y.len() / to);
         cast_part(y, &x[first * from..][..n * from], CastParams { n, ..params });
     });
@@ -163,16 +164,25 @@ fn call_reference(call: &mut Call<'_>) {
 
 fn call_fast(call: &mut Call<'_>) {
     let y = call.write(0);
-    cast(y, call.read(0), CastParams::from_words(call.params), call.team);
+    cast(y, call.read(0), CastParams::from_words(call.params), &mut call.launch);
 }
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel] =
-    &[Kernel { name: "cast", fast: call_fast, reference: call_reference, scratch: no_scratch }];
+pub const KERNELS: &[Kernel] = &[Kernel {
+    name: "cast",
+    fast: call_fast,
+    reference: call_reference,
+    blocks: |params, cores| {
+        let params = CastParams::from_words(params);
+        by_work(params.n * params.to.bytes(), cores)
+    },
+    workspace: no_workspace,
+}];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Team;
     use crate::isa::Isa;
 
     const FLOATS: [f32; 14] = [
@@ -229,7 +239,7 @@ mod tests {
                             bytemuck::cast_slice_mut(&mut got),
                             bytemuck::cast_slice(&x),
                             params,
-                            &Team::new(cores),
+                            &mut Launch::plain(&Team::new(cores)),
                         );
                         assert!(got == want, "{n} elements, {from:?} to {to:?}, {cores} cores");
                     }
@@ -239,7 +249,7 @@ mod tests {
                             bytemuck::cast_slice_mut(&mut got),
                             bytemuck::cast_slice(&x),
                             params,
-                            &Team::new(1),
+                            &mut Launch::plain(&Team::new(1)),
                         );
                         assert!(got == want, "{n} elements, {from:?} to {to:?}, {isa:?}");
                     }

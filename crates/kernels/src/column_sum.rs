@@ -4,7 +4,8 @@
 //! `[leaves, cols]`, else of all rows `[cols]`. [`Blocks`] says in which order rows are added.
 
 use crate::rows::{Blocks, Rule, tree_rows};
-use crate::{Kernel, Team, dispatch, params};
+use crate::spmd::{Launch, Workspace, by_work};
+use crate::{Kernel, dispatch, params};
 
 params! {
     /// Settings of `column_sum`.
@@ -48,27 +49,25 @@ pub fn column_sum_reference(out: &mut [f32], x: &[f32], params: ColumnSum) {
 }
 
 /// How many chunks of how many columns a leaf is cut into; the bits do not depend on it.
-fn chunks(params: ColumnSum, cores: usize) -> (usize, usize) {
-    let count = params.cols.div_ceil(WIDEST).max(cores.div_ceil(params.leaves));
+fn chunks(params: ColumnSum, blocks: usize) -> (usize, usize) {
+    let count = params.cols.div_ceil(WIDEST).max(blocks.div_ceil(params.leaves));
     let width = params.cols.div_ceil(count).next_multiple_of(16);
     (params.cols.div_ceil(width), width)
 }
 
-/// Elements of scratch that [`column_sum`] wants: one padded row per leaf, one chunk per core and inner block.
-pub fn column_sum_scratch(params: ColumnSum, cores: usize) -> usize {
-    let (count, width) = chunks(params, cores);
+/// What [`column_sum`] works in: one padded row per leaf, and for every block one chunk per inner block.
+fn workspace(params: ColumnSum, blocks: usize) -> Workspace {
+    let (count, width) = chunks(params, blocks);
     let own = if params.inner > 1 { params.inner * width } else { 0 };
-    params.leaves * count * width + cores * own
+    Workspace::of::<f32>(params.leaves * count * width, own)
 }
 
 /// Sums every column of `x`, fast.
-pub fn column_sum(out: &mut [f32], x: &[f32], params: ColumnSum, scratch: &mut [f32], team: &Team) {
+pub fn column_sum(out: &mut [f32], x: &[f32], params: ColumnSum, launch: &mut Launch<'_>) {
     let ColumnSum { cols, leaves, inner, .. } = params;
-    let (blocks, (count, width)) = (params.blocks(), chunks(params, team.cores()));
-    let scratch = &mut scratch[..column_sum_scratch(params, team.cores())];
-    let (sums, scratch) = scratch.split_at_mut(leaves * count * width);
-    let work = params.outer * params.time * cols;
-    team.split_rows(work, leaves * count, [(&mut *sums, width)], scratch, |units, [sums], own| {
+    let (blocks, (count, width)) = (params.blocks(), chunks(params, launch.blocks()));
+    let sums: &mut [f32] = launch.common();
+    launch.split_rows(leaves * count, [(&mut *sums, width)], |units, [sums], own| {
         for (unit, sums) in units.zip(sums.chunks_exact_mut(width)) {
             let (leaf, first) = (unit / count, unit % count * width);
             let (sums, padding) = sums.split_at_mut(width.min(cols - first));
@@ -115,12 +114,16 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     name: "column_sum",
     fast: |call| {
         let params = ColumnSum::from_words(call.params);
-        column_sum(call.write(0), call.read(0), params, call.scratch(), call.team);
+        column_sum(call.write(0), call.read(0), params, &mut call.launch);
     },
     reference: |call| {
         column_sum_reference(call.write(0), call.read(0), ColumnSum::from_words(call.params));
     },
-    scratch: |params, cores| 4 * column_sum_scratch(ColumnSum::from_words(params), cores),
+    blocks: |params, cores| {
+        let ColumnSum { outer, time, cols, .. } = ColumnSum::from_words(params);
+        by_work(outer * time * cols, cores)
+    },
+    workspace: |params, blocks| workspace(ColumnSum::from_words(params), blocks),
 }];
 
 #[cfg(test)]

@@ -6,8 +6,8 @@
 
 use arrayvec::ArrayVec;
 
-use crate::Team;
-use crate::call::{Call, Kernel, MAX_ARGS, no_scratch};
+use crate::call::{Call, Kernel, MAX_ARGS, no_workspace};
+use crate::spmd::{Launch, by_work};
 
 /// The parameters of `concat` and `split`.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +31,11 @@ impl ConcatParams {
     pub fn from_words(words: &[u64]) -> Self {
         let inner = words[3..3 + words[2] as usize].iter().map(|&word| word as usize).collect();
         ConcatParams { elem_bytes: words[0] as usize, outer: words[1] as usize, inner }
+    }
+
+    /// Bytes of all pieces.
+    fn bytes(&self) -> usize {
+        self.outer * self.inner.iter().sum::<usize>() * self.elem_bytes
     }
 
     /// Bytes per row of each piece.
@@ -62,13 +67,13 @@ pub fn split_reference(ys: &mut [&mut [u8]], x: &[u8], params: &ConcatParams) {
 }
 
 /// The fast version of [`concat_reference`].
-pub fn concat(y: &mut [u8], xs: &[&[u8]], params: &ConcatParams, team: &Team) {
+pub fn concat(y: &mut [u8], xs: &[&[u8]], params: &ConcatParams, launch: &mut Launch<'_>) {
     let widths = params.widths();
     let width: usize = widths.iter().sum();
     if params.outer * width == 0 {
         return;
     }
-    team.for_each_part(&mut y[..params.outer * width], 64, |first, part| {
+    launch.for_each_part(&mut y[..params.outer * width], 64, |first, part| {
         // Where the part starts: row, piece and byte in the piece's row.
         let (mut row, mut piece, mut within) = (first / width, 0, first % width);
         while within >= widths[piece] {
@@ -88,12 +93,12 @@ pub fn concat(y: &mut [u8], xs: &[&[u8]], params: &ConcatParams, team: &Team) {
 }
 
 /// The fast version of [`split_reference`].
-pub fn split(ys: &mut [&mut [u8]], x: &[u8], params: &ConcatParams, team: &Team) {
+pub fn split(ys: &mut [&mut [u8]], x: &[u8], params: &ConcatParams, launch: &mut Launch<'_>) {
     let widths = params.widths();
     let width: usize = widths.iter().sum();
     let mut before = 0;
     for (y, own) in ys.iter_mut().zip(widths) {
-        team.for_each_part(&mut y[..params.outer * own], 64, |first, part| {
+        launch.for_each_part(&mut y[..params.outer * own], 64, |first, part| {
             let (mut row, mut within, mut rest) = (first / own.max(1), first % own.max(1), part);
             while !rest.is_empty() {
                 let (head, next) = rest.split_at_mut((own - within).min(rest.len()));
@@ -112,7 +117,7 @@ fn call_concat_reference(call: &mut Call<'_>) {
 
 fn call_concat(call: &mut Call<'_>) {
     let y = call.write(0);
-    concat(y, &call.reads, &ConcatParams::from_words(call.params), call.team);
+    concat(y, &call.reads, &ConcatParams::from_words(call.params), &mut call.launch);
 }
 
 fn call_split_reference(call: &mut Call<'_>) {
@@ -122,18 +127,31 @@ fn call_split_reference(call: &mut Call<'_>) {
 
 fn call_split(call: &mut Call<'_>) {
     let x = call.read(0);
-    split(&mut call.writes, x, &ConcatParams::from_words(call.params), call.team);
+    split(&mut call.writes, x, &ConcatParams::from_words(call.params), &mut call.launch);
 }
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[
-    Kernel { name: "concat", fast: call_concat, reference: call_concat_reference, scratch: no_scratch },
-    Kernel { name: "split", fast: call_split, reference: call_split_reference, scratch: no_scratch },
+    Kernel {
+        name: "concat",
+        fast: call_concat,
+        reference: call_concat_reference,
+        blocks: |params, cores| by_work(ConcatParams::from_words(params).bytes(), cores),
+        workspace: no_workspace,
+    },
+    Kernel {
+        name: "split",
+        fast: call_split,
+        reference: call_split_reference,
+        blocks: |params, cores| by_work(ConcatParams::from_words(params).bytes(), cores),
+        workspace: no_workspace,
+    },
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Team;
 
     fn params(elem_bytes: usize, outer: usize, inner: &[usize]) -> ConcatParams {
         ConcatParams { elem_bytes, outer, inner: inner.iter().copied().collect() }
@@ -152,13 +170,13 @@ mod tests {
         for cores in 1..5 {
             let team = Team::new(cores);
             let mut got = vec![0; n];
-            concat(&mut got, &views, &params, &team);
+            concat(&mut got, &views, &params, &mut Launch::plain(&team));
             assert!(got == want, "concat {params:?} on {cores} cores");
             for fast in [false, true] {
                 let mut back: Vec<Vec<u8>> = xs.iter().map(|x| vec![0; x.len()]).collect();
                 let mut ys: Vec<&mut [u8]> = back.iter_mut().map(Vec::as_mut_slice).collect();
                 if fast {
-                    split(&mut ys, &want, &params, &team)
+                    split(&mut ys, &want, &params, &mut Launch::plain(&team))
                 } else {
                     split_reference(&mut ys, &want, &params)
                 }

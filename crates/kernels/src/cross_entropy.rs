@@ -6,11 +6,12 @@
 //! dloss `[1]` and writes dlogits = (softmax - onehot) * dloss (zero rows where ignored; accumulates on request).
 //! `count_labels` reads labels and writes how many are not `ignore_index`.
 
-use crate::call::no_scratch;
+use crate::call::{no_workspace, one_block};
 use crate::ids::Ids;
 use crate::math::{exp, log};
 use crate::rows::{Tree, max, sum, tree_reference};
-use crate::{Call, Kernel, Team, dispatch, params};
+use crate::spmd::{Launch, by_work};
+use crate::{Call, Kernel, dispatch, params};
 
 pub mod parts;
 
@@ -85,10 +86,10 @@ pub fn cross_entropy(
     logits: &[f32],
     labels: Ids<'_>,
     params: CrossEntropy,
-    team: &Team,
+    launch: &mut Launch<'_>,
 ) {
     let CrossEntropy { rows, classes, ignore_index, leaves, .. } = params;
-    team.split_rows(rows * classes, rows, [(nll, 1), (lse, 1)], &mut [], |range, [nll, lse], _| {
+    launch.split_rows(rows, [(nll, 1), (lse, 1)], |range, [nll, lse], _| {
         for (i, row) in range.enumerate() {
             let x = &logits[row * classes..][..classes];
             lse[i] = log_sum_exp(x, leaves);
@@ -148,10 +149,10 @@ pub fn cross_entropy_grad(
     [logits, lse, dloss]: [&[f32]; 3],
     labels: Ids<'_>,
     params: CrossEntropyGrad,
-    team: &Team,
+    launch: &mut Launch<'_>,
 ) {
     let CrossEntropyGrad { rows, classes, ignore_index, accumulate, first, .. } = params;
-    team.split_rows(rows * classes, rows, [(dlogits, classes)], &mut [], |range, [dlogits], _| {
+    launch.split_rows(rows, [(dlogits, classes)], |range, [dlogits], _| {
         for (row, out) in range.zip(dlogits.chunks_exact_mut(classes)) {
             if labels.get(row) != ignore_index {
                 let hot = labels.place(row, first, classes);
@@ -195,14 +196,18 @@ pub const KERNELS: &[Kernel] = &[
         fast: |call| {
             let params = CrossEntropy::from_words(call.params);
             let labels = Ids::read(call, 1, params.labels_i32);
-            cross_entropy([call.write(0), call.write(1)], call.read(0), labels, params, call.team);
+            cross_entropy([call.write(0), call.write(1)], call.read(0), labels, params, &mut call.launch);
         },
         reference: |call| {
             let params = CrossEntropy::from_words(call.params);
             let labels = Ids::read(call, 1, params.labels_i32);
             cross_entropy_reference([call.write(0), call.write(1)], call.read(0), labels, params);
         },
-        scratch: no_scratch,
+        blocks: |params, cores| {
+            let CrossEntropy { rows, classes, .. } = CrossEntropy::from_words(params);
+            by_work(rows * classes, cores)
+        },
+        workspace: no_workspace,
     },
     Kernel {
         name: "cross_entropy_grad",
@@ -210,7 +215,7 @@ pub const KERNELS: &[Kernel] = &[
             let params = CrossEntropyGrad::from_words(call.params);
             let labels = Ids::read(call, 1, params.labels_i32);
             let ins = [call.read(0), call.read(2), call.read(3)];
-            cross_entropy_grad(call.write(0), ins, labels, params, call.team);
+            cross_entropy_grad(call.write(0), ins, labels, params, &mut call.launch);
         },
         reference: |call| {
             let params = CrossEntropyGrad::from_words(call.params);
@@ -218,9 +223,19 @@ pub const KERNELS: &[Kernel] = &[
             let ins = [call.read(0), call.read(2), call.read(3)];
             cross_entropy_grad_reference(call.write(0), ins, labels, params);
         },
-        scratch: no_scratch,
+        blocks: |params, cores| {
+            let CrossEntropyGrad { rows, classes, .. } = CrossEntropyGrad::from_words(params);
+            by_work(rows * classes, cores)
+        },
+        workspace: no_workspace,
     },
-    Kernel { name: "count_labels", fast: count_call, reference: count_call, scratch: no_scratch },
+    Kernel {
+        name: "count_labels",
+        fast: count_call,
+        reference: count_call,
+        blocks: one_block,
+        workspace: no_workspace,
+    },
 ];
 
 #[cfg(test)]

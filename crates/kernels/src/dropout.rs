@@ -5,9 +5,10 @@
 //! and is kept iff the uniform number of (seed, salt, step, index) is at least `rate`. The gradient of the kernel is the
 //! kernel itself, applied to dy.
 
-use crate::call::{Call, Kernel, Word, no_scratch};
+use crate::call::{Call, Kernel, Word, no_workspace};
 use crate::grid::{Grid, padded};
-use crate::{Team, dispatch, random};
+use crate::spmd::{Launch, by_work};
+use crate::{dispatch, random};
 
 /// The parameters of `dropout`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,12 +86,12 @@ pub fn dropout_reference(y: &mut [f32], x: &[f32], hyper: &[f32], params: Dropou
 }
 
 /// The fast version of [`dropout_reference`].
-pub fn dropout(y: &mut [f32], x: &[f32], hyper: &[f32], params: DropoutParams, team: &Team) {
+pub fn dropout(y: &mut [f32], x: &[f32], hyper: &[f32], params: DropoutParams, launch: &mut Launch<'_>) {
     let seed = random::derive(params.seed, params.salt, step(hyper));
     let DropoutParams { n, rate, accumulate, .. } = params;
     let (y, x, grid) = (&mut y[..n], &x[..n], params.grid());
     let [stride] = grid.row_strides();
-    team.for_each_part(y, random::GROUP, |first, y| {
+    launch.for_each_part(y, random::GROUP, |first, y| {
         grid.for_each_piece(first, y.len(), |part, [offset]| {
             let run = Run { seed, rate, accumulate, start: params.start + offset as u64 };
             let x = &x[first + part.start..first + part.end];
@@ -145,12 +146,17 @@ fn call_reference(call: &mut Call<'_>) {
 
 fn call_fast(call: &mut Call<'_>) {
     let y = call.write(0);
-    dropout(y, call.read(0), call.read(1), DropoutParams::from_words(call.params), call.team);
+    dropout(y, call.read(0), call.read(1), DropoutParams::from_words(call.params), &mut call.launch);
 }
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel] =
-    &[Kernel { name: "dropout", fast: call_fast, reference: call_reference, scratch: no_scratch }];
+pub const KERNELS: &[Kernel] = &[Kernel {
+    name: "dropout",
+    fast: call_fast,
+    reference: call_reference,
+    blocks: |params, cores| by_work(DropoutParams::from_words(params).n, cores),
+    workspace: no_workspace,
+}];
 
 #[cfg(test)]
 mod tests;

@@ -7,10 +7,11 @@
 //! writes every row of dtable `[vocab, cols]` (accumulates on request): the sum of dy over the uses of that row, a chain
 //! in ascending position inside each of `leaves` blocks of the n outputs, a tree over the blocks.
 
-use crate::call::no_scratch;
+use crate::call::no_workspace;
 use crate::ids::Ids;
 use crate::rows::{add_to, store, tree_reference, tree_rows};
-use crate::{Kernel, Team, params};
+use crate::spmd::{Launch, Workspace, by_work};
+use crate::{Kernel, params};
 
 params! {
     /// Settings of `embedding`.
@@ -64,9 +65,9 @@ pub fn embedding_reference(y: &mut [f32], ids: Ids<'_>, table: &[f32], params: E
 }
 
 /// Looks up every id, fast.
-pub fn embedding(y: &mut [f32], ids: Ids<'_>, table: &[f32], params: Embedding, team: &Team) {
+pub fn embedding(y: &mut [f32], ids: Ids<'_>, table: &[f32], params: Embedding, launch: &mut Launch<'_>) {
     let Embedding { n, cols, vocab, bag, first, .. } = params;
-    team.split_rows(n * bag * cols, n, [(y, cols)], &mut [], |range, [y], _| {
+    launch.split_rows(n, [(y, cols)], |range, [y], _| {
         for (i, y) in range.zip(y.chunks_exact_mut(cols)) {
             let places = (0..bag).filter_map(|k| ids.place(i * bag + k, first, vocab));
             let mut rows = places.map(|row| &table[row * cols..][..cols]);
@@ -97,10 +98,10 @@ pub fn embedding_grad_reference(dtable: &mut [f32], ids: Ids<'_>, dy: &[f32], pa
     }
 }
 
-/// Bytes of scratch that [`embedding_grad`] wants: row starts, sorted positions, leaf sums per core.
-pub fn embedding_grad_scratch(params: EmbeddingGrad, cores: usize) -> usize {
+/// What [`embedding_grad`] works in: row starts and sorted positions, and for every block leaf sums.
+fn grad_workspace(params: EmbeddingGrad) -> Workspace {
     let EmbeddingGrad { n, cols, vocab, bag, leaves, .. } = params;
-    4 * (vocab + 1 + n * bag + cores * leaves * cols)
+    Workspace::of::<u32>(vocab + 1 + n * bag, leaves * cols)
 }
 
 /// The gradient of the table, fast: positions sorted by id, then every table row by itself.
@@ -109,16 +110,13 @@ pub fn embedding_grad(
     ids: Ids<'_>,
     dy: &[f32],
     params: EmbeddingGrad,
-    scratch: &mut [u32],
-    team: &Team,
+    launch: &mut Launch<'_>,
 ) {
-    let EmbeddingGrad { n, cols, vocab, bag, leaves, .. } = params;
-    let (starts, scratch) = scratch.split_at_mut(vocab + 1);
-    let (positions, sums) = scratch.split_at_mut(n * bag);
+    let EmbeddingGrad { cols, vocab, .. } = params;
+    let (starts, positions) = launch.common().split_at_mut(vocab + 1);
     sort_positions(starts, positions, ids, params.first);
     let (starts, positions) = (&*starts, &*positions);
-    let sums: &mut [f32] = bytemuck::cast_slice_mut(&mut sums[..team.cores() * leaves * cols]);
-    team.split_rows(vocab * cols, vocab, [(dtable, cols)], sums, |range, [dtable], sums| {
+    launch.split_rows(vocab, [(dtable, cols)], |range, [dtable], sums| {
         for (row, out) in range.zip(dtable.chunks_exact_mut(cols)) {
             let uses = &positions[starts[row] as usize..starts[row + 1] as usize];
             write_row(out, uses, dy, params, sums);
@@ -181,28 +179,36 @@ pub const KERNELS: &[Kernel] = &[
         fast: |call| {
             let params = Embedding::from_words(call.params);
             let ids = Ids::read(call, 0, params.ids_i32);
-            embedding(call.write(0), ids, call.read(1), params, call.team);
+            embedding(call.write(0), ids, call.read(1), params, &mut call.launch);
         },
         reference: |call| {
             let params = Embedding::from_words(call.params);
             let ids = Ids::read(call, 0, params.ids_i32);
             embedding_reference(call.write(0), ids, call.read(1), params);
         },
-        scratch: no_scratch,
+        blocks: |params, cores| {
+            let Embedding { n, bag, cols, .. } = Embedding::from_words(params);
+            by_work(n * bag * cols, cores)
+        },
+        workspace: no_workspace,
     },
     Kernel {
         name: "embedding_grad",
         fast: |call| {
             let params = EmbeddingGrad::from_words(call.params);
             let ids = Ids::read(call, 0, params.ids_i32);
-            embedding_grad(call.write(0), ids, call.read(1), params, call.scratch(), call.team);
+            embedding_grad(call.write(0), ids, call.read(1), params, &mut call.launch);
         },
         reference: |call| {
             let params = EmbeddingGrad::from_words(call.params);
             let ids = Ids::read(call, 0, params.ids_i32);
             embedding_grad_reference(call.write(0), ids, call.read(1), params);
         },
-        scratch: |params, cores| embedding_grad_scratch(EmbeddingGrad::from_words(params), cores),
+        blocks: |params, cores| {
+            let EmbeddingGrad { vocab, cols, .. } = EmbeddingGrad::from_words(params);
+            by_work(vocab * cols, cores)
+        },
+        workspace: |params, _| grad_workspace(EmbeddingGrad::from_words(params)),
     },
 ];
 

@@ -1,7 +1,8 @@
 //! Fill: writes one value everywhere. Reads nothing, writes `y[n]`.
 
-use crate::call::{Call, Kernel, no_scratch};
-use crate::{Team, params};
+use crate::call::{Call, Kernel, no_workspace};
+use crate::params;
+use crate::spmd::{Launch, by_work};
 
 params! {
     /// The parameters of `fill`.
@@ -21,8 +22,8 @@ pub fn fill_reference(y: &mut [f32], params: FillParams) {
 }
 
 /// The fast version of [`fill_reference`].
-pub fn fill(y: &mut [f32], params: FillParams, team: &Team) {
-    team.for_each_part(&mut y[..params.n], 16, |_, y| y.fill(params.value));
+pub fn fill(y: &mut [f32], params: FillParams, launch: &mut Launch<'_>) {
+    launch.for_each_part(&mut y[..params.n], 16, |_, y| y.fill(params.value));
 }
 
 fn call_reference(call: &mut Call<'_>) {
@@ -32,16 +33,22 @@ fn call_reference(call: &mut Call<'_>) {
 
 fn call_fast(call: &mut Call<'_>) {
     let y = call.write(0);
-    fill(y, FillParams::from_words(call.params), call.team);
+    fill(y, FillParams::from_words(call.params), &mut call.launch);
 }
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel] =
-    &[Kernel { name: "fill", fast: call_fast, reference: call_reference, scratch: no_scratch }];
+pub const KERNELS: &[Kernel] = &[Kernel {
+    name: "fill",
+    fast: call_fast,
+    reference: call_reference,
+    blocks: |params, cores| by_work(FillParams::from_words(params).n, cores),
+    workspace: no_workspace,
+}];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Team;
 
     #[test]
     fn fast_equals_reference_and_writes_n_elements_only() {
@@ -49,7 +56,7 @@ mod tests {
             for cores in 1..5 {
                 let params = FillParams { n, value: 2.5 };
                 let (mut got, mut want) = (vec![0.0; n + 1], vec![0.0; n + 1]);
-                fill(&mut got, params, &Team::new(cores));
+                fill(&mut got, params, &mut Launch::plain(&Team::new(cores)));
                 fill_reference(&mut want, params);
                 assert_eq!(got, want);
             }

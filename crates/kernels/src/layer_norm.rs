@@ -8,9 +8,10 @@
 
 use std::ops::Range;
 
-use crate::call::no_scratch;
+use crate::call::no_workspace;
 use crate::rows::{Blocks, Rule, sum, tree_rows};
-use crate::{Call, Kernel, Team, dispatch, params};
+use crate::spmd::{Launch, Workspace, by_work};
+use crate::{Call, Kernel, dispatch, params};
 
 params! {
     /// Settings of `layer_norm`.
@@ -91,11 +92,11 @@ pub fn layer_norm(
     [y, mean, rstd]: [&mut [f32]; 3],
     [x, gamma, beta]: [&[f32]; 3],
     params: LayerNorm,
-    team: &Team,
+    launch: &mut Launch<'_>,
 ) {
     let n = params.cols;
     let outs = [(y, n), (mean, 1), (rstd, 1)];
-    team.split_rows(params.rows * n, params.rows, outs, &mut [], |range, outs, _| {
+    launch.split_rows(params.rows, outs, |range, outs, _| {
         layer_norm_rows(outs, [&x[range.start * n..range.end * n], gamma, beta], params);
     });
 }
@@ -148,12 +149,12 @@ pub fn layer_norm_grad_reference(
     }
 }
 
-/// Elements of scratch that [`layer_norm_grad`] wants: the sums of dgamma and dbeta of every leaf, and of every core
-/// and inner block.
-pub fn layer_norm_grad_scratch(params: LayerNormGrad, cores: usize) -> usize {
+/// What [`layer_norm_grad`] works in: the sums of dgamma and dbeta of every leaf, and of every inner block of the leaf at
+/// hand.
+fn grad_workspace(params: LayerNormGrad) -> Workspace {
     let LayerNormGrad { cols, leaves, inner, affine, .. } = params;
-    let own = if inner > 1 { cores * inner } else { 0 };
-    if affine { 2 * (leaves + own) * cols } else { 0 }
+    let width = if affine { 2 * cols } else { 0 };
+    Workspace::of::<f32>(leaves * width, if inner > 1 { inner * width } else { 0 })
 }
 
 /// The gradient in one pass over x and dy; arguments as for [`layer_norm_grad_reference`].
@@ -161,16 +162,14 @@ pub fn layer_norm_grad(
     [dx, dgamma, dbeta]: [&mut [f32]; 3],
     [x, gamma, mean, rstd, dy]: [&[f32]; 5],
     params: LayerNormGrad,
-    scratch: &mut [f32],
-    team: &Team,
+    launch: &mut Launch<'_>,
 ) {
     let (blocks, cols) = (params.blocks(), params.cols);
     let width = if params.affine { cols } else { 0 };
     let size = blocks.leaf(0).len() * cols;
-    let scratch = &mut scratch[..layer_norm_grad_scratch(params, team.cores())];
-    let (sums, scratch) = scratch.split_at_mut(2 * blocks.leaves * width);
+    let sums: &mut [f32] = launch.common();
     let outs = [(dx, size), (&mut *sums, 2 * width)];
-    team.split_rows(params.rows() * cols, blocks.leaves, outs, scratch, |leaves, [dx, sums], own| {
+    launch.split_rows(blocks.leaves, outs, |leaves, [dx, sums], own| {
         for (i, leaf) in leaves.enumerate() {
             let (rows, elements) = (blocks.leaf(leaf), leaf * size..(leaf + 1) * size);
             let ins = [&x[elements.clone()], gamma, &mean[rows.clone()], &rstd[rows], &dy[elements]];
@@ -284,28 +283,36 @@ pub const KERNELS: &[Kernel] = &[
         fast: |call| {
             let params = LayerNorm::from_words(call.params);
             let (outs, ins) = forward_args(call, params.affine);
-            layer_norm(outs, ins, params, call.team);
+            layer_norm(outs, ins, params, &mut call.launch);
         },
         reference: |call| {
             let params = LayerNorm::from_words(call.params);
             let (outs, ins) = forward_args(call, params.affine);
             layer_norm_reference(outs, ins, params);
         },
-        scratch: no_scratch,
+        blocks: |params, cores| {
+            let LayerNorm { rows, cols, .. } = LayerNorm::from_words(params);
+            by_work(rows * cols, cores)
+        },
+        workspace: no_workspace,
     },
     Kernel {
         name: "layer_norm_grad",
         fast: |call| {
             let params = LayerNormGrad::from_words(call.params);
             let (outs, ins) = grad_args(call, params.affine);
-            layer_norm_grad(outs, ins, params, call.scratch(), call.team);
+            layer_norm_grad(outs, ins, params, &mut call.launch);
         },
         reference: |call| {
             let params = LayerNormGrad::from_words(call.params);
             let (outs, ins) = grad_args(call, params.affine);
             layer_norm_grad_reference(outs, ins, params);
         },
-        scratch: |params, cores| 4 * layer_norm_grad_scratch(LayerNormGrad::from_words(params), cores),
+        blocks: |params, cores| {
+            let params = LayerNormGrad::from_words(params);
+            by_work(params.rows() * params.cols, cores)
+        },
+        workspace: |params, _| grad_workspace(LayerNormGrad::from_words(params)),
     },
 ];
 

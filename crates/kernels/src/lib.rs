@@ -1,7 +1,7 @@
 //! CPU kernels: for every operation a plain reference and a fast version, side by side in one file.
 //!
-//! A kernel is a row of [`table`]: a name, two functions of the same signature (reference and fast) and the scratch
-//! bytes it wants. It works on slices of an arena it never sees, allocates nothing, and gives the same bits for any
+//! A kernel is a row of [`table`]: a name, two functions of the same signature (reference and fast), how many
+//! blocks it wants and what they work in. It works on slices of an arena it never sees, allocates nothing, and gives the same bits for any
 //! number of cores: every sum that cores share is a tree over `leaves` fixed by the shape alone.
 //!
 //! Unsafe code lives in `spmd` (handing disjoint parts to team members), `transpose` (disjoint rows), `matmul` and
@@ -41,4 +41,4 @@ pub mod transpose;
 pub mod unary;
 
 pub use call::{Call, Kernel};
-pub use spmd::Team;
+pub use spmd::{Launch, Team};

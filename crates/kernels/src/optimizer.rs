@@ -4,8 +4,9 @@
 //! (norm, scale); it reads and writes p, m and v. `sgd` reads grad, hyper and clip alike; it reads and writes p and,
 //! with momentum, the velocity. Every element is updated by itself, so these are their own references up to speed.
 
-use crate::call::no_scratch;
-use crate::{Call, Kernel, Team, dispatch, params};
+use crate::call::no_workspace;
+use crate::spmd::{Launch, by_work};
+use crate::{Call, Kernel, dispatch, params};
 
 params! {
     /// Settings of `adamw`.
@@ -70,9 +71,15 @@ pub fn adamw_reference([p, m, v]: [&mut [f32]; 3], grad: &[f32], step: Step<'_>,
 }
 
 /// One AdamW step, fast; arguments as for [`adamw_reference`].
-pub fn adamw([p, m, v]: [&mut [f32]; 3], grad: &[f32], step: Step<'_>, params: AdamW, team: &Team) {
+pub fn adamw(
+    [p, m, v]: [&mut [f32]; 3],
+    grad: &[f32],
+    step: Step<'_>,
+    params: AdamW,
+    launch: &mut Launch<'_>,
+) {
     let outs = [(p, 1), (m, 1), (v, 1)];
-    team.split_rows(params.n, params.n, outs, &mut [], |range, outs, _| {
+    launch.split_rows(params.n, outs, |range, outs, _| {
         adamw_part(outs, &grad[range], step, params);
     });
 }
@@ -107,10 +114,16 @@ pub fn sgd_reference([p, velocity]: [&mut [f32]; 2], grad: &[f32], step: Step<'_
 }
 
 /// One SGD step, fast; arguments as for [`sgd_reference`].
-pub fn sgd([p, velocity]: [&mut [f32]; 2], grad: &[f32], step: Step<'_>, params: Sgd, team: &Team) {
+pub fn sgd(
+    [p, velocity]: [&mut [f32]; 2],
+    grad: &[f32],
+    step: Step<'_>,
+    params: Sgd,
+    launch: &mut Launch<'_>,
+) {
     let width = usize::from(params.momentum > 0.0);
     let outs = [(p, 1), (velocity, width)];
-    team.split_rows(params.n, params.n, outs, &mut [], |range, outs, _| {
+    launch.split_rows(params.n, outs, |range, outs, _| {
         sgd_part(outs, &grad[range], step, params);
     });
 }
@@ -149,32 +162,35 @@ pub const KERNELS: &[Kernel] = &[
         fast: |call| {
             let params = AdamW::from_words(call.params);
             let state = [0, 1, 2].map(|index| call.write(index));
-            adamw(state, call.read(0), step(call, params.clip), params, call.team);
+            adamw(state, call.read(0), step(call, params.clip), params, &mut call.launch);
         },
         reference: |call| {
             let params = AdamW::from_words(call.params);
             let state = [0, 1, 2].map(|index| call.write(index));
             adamw_reference(state, call.read(0), step(call, params.clip), params);
         },
-        scratch: no_scratch,
+        blocks: |params, cores| by_work(AdamW::from_words(params).n, cores),
+        workspace: no_workspace,
     },
     Kernel {
         name: "sgd",
         fast: |call| {
             let params = Sgd::from_words(call.params);
-            sgd(sgd_state(call, params), call.read(0), step(call, params.clip), params, call.team);
+            sgd(sgd_state(call, params), call.read(0), step(call, params.clip), params, &mut call.launch);
         },
         reference: |call| {
             let params = Sgd::from_words(call.params);
             sgd_reference(sgd_state(call, params), call.read(0), step(call, params.clip), params);
         },
-        scratch: no_scratch,
+        blocks: |params, cores| by_work(Sgd::from_words(params).n, cores),
+        workspace: no_workspace,
     },
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Team;
     use crate::samples::{Case, assert_close, values};
 
     /// A dozen roundings to 2^-24 per element.

@@ -6,9 +6,10 @@
 //! every run goes to lane i mod 16, and the lanes are added as a tree; elsewhere each output is one ascending chain.
 //! `Mean` is `Sum` times 1/count. `Max` keeps NaN, never gives -0, and its gradient is split evenly over ties.
 
-use crate::call::{Call, Kernel, Word, no_scratch};
+use crate::call::{Call, Kernel, Word, no_workspace};
 use crate::grid::{Dims, Grid, RANK, contiguous, dims_at, padded, words_of};
-use crate::{Team, dispatch, rows, word_enum};
+use crate::spmd::{Launch, Workspace, by_work};
+use crate::{dispatch, rows, word_enum};
 
 mod fold;
 
@@ -167,10 +168,10 @@ pub fn reduce_grad_reference(dx: &mut [f32], x: &[f32], y: &[f32], dy: &[f32], p
 }
 
 /// The fast version of [`reduce_reference`].
-pub fn reduce(y: &mut [f32], x: &[f32], params: ReduceParams, team: &Team) {
+pub fn reduce(y: &mut [f32], x: &[f32], params: ReduceParams, launch: &mut Launch<'_>) {
     let folding = Folding::new(params.leaves, params.dims, params.reduced);
     let n = params.n_outputs();
-    team.split_rows(params.n_inputs(), n, [(&mut y[..n], 1)], &mut [], |range, [y], _| {
+    launch.split_rows(n, [(&mut y[..n], 1)], |range, [y], _| {
         reduce_part(y, x, (params.kind, params.scale()), &folding, range.start);
     });
 }
@@ -186,31 +187,30 @@ dispatch! {
     }
 }
 
-/// The fast version of [`reduce_grad_reference`]; `shares` is scratch for one value per output of a `Max`.
+/// The fast version of [`reduce_grad_reference`]; of a `Max` the workspace has one value per output.
 pub fn reduce_grad(
     dx: &mut [f32],
     x: &[f32],
     y: &[f32],
     dy: &[f32],
     params: ReduceGradParams,
-    shares: &mut [f32],
-    team: &Team,
+    launch: &mut Launch<'_>,
 ) {
     let forward = params.forward;
     let grid = Grid::new(forward.dims, [forward.strides()]);
     let dx = &mut dx[..grid.len()];
     if forward.kind != ReduceKind::Max {
         let spread = Spread { from: dy, scale: forward.scale(), maxima: None, accumulate: params.accumulate };
-        return team.for_each_part(dx, 16, |first, dx| spread_part(dx, &spread, &grid, first));
+        return launch.for_each_part(dx, 16, |first, dx| spread_part(dx, &spread, &grid, first));
     }
     let folding = Folding::new(forward.leaves, forward.dims, forward.reduced);
     let n = forward.n_outputs();
-    let shares = &mut shares[..n];
-    team.split_rows(forward.n_inputs(), n, [(&mut *shares, 1)], &mut [], |range, [shares], _| {
+    let shares: &mut [f32] = launch.common();
+    launch.split_rows(n, [(&mut *shares, 1)], |range, [shares], _| {
         share_part(shares, x, (y, dy), &folding, range.start);
     });
     let spread = Spread { from: shares, scale: 1.0, maxima: Some((x, y)), accumulate: params.accumulate };
-    team.for_each_part(dx, 16, |first, dx| spread_part(dx, &spread, &grid, first));
+    launch.for_each_part(dx, 16, |first, dx| spread_part(dx, &spread, &grid, first));
 }
 
 dispatch! {
@@ -272,9 +272,9 @@ fn larger(a: f32, b: f32) -> f32 {
     if a > b || a.is_nan() { a } else { b }
 }
 
-fn shares_bytes(params: &[u64], _cores: usize) -> usize {
+fn shares_workspace(params: &[u64], _blocks: usize) -> Workspace {
     let params = ReduceParams::from_words(params);
-    if params.kind == ReduceKind::Max { params.n_outputs() * size_of::<f32>() } else { 0 }
+    Workspace::of::<f32>(if params.kind == ReduceKind::Max { params.n_outputs() } else { 0 }, 0)
 }
 
 fn call_reference(call: &mut Call<'_>) {
@@ -284,7 +284,7 @@ fn call_reference(call: &mut Call<'_>) {
 
 fn call_fast(call: &mut Call<'_>) {
     let y = call.write(0);
-    reduce(y, call.read(0), ReduceParams::from_words(call.params), call.team);
+    reduce(y, call.read(0), ReduceParams::from_words(call.params), &mut call.launch);
 }
 
 fn call_grad_reference(call: &mut Call<'_>) {
@@ -293,18 +293,25 @@ fn call_grad_reference(call: &mut Call<'_>) {
 }
 
 fn call_grad_fast(call: &mut Call<'_>) {
-    let (dx, shares, params) = (call.write(0), call.scratch(), ReduceGradParams::from_words(call.params));
-    reduce_grad(dx, call.read(0), call.read(1), call.read(2), params, shares, call.team);
+    let (dx, params) = (call.write(0), ReduceGradParams::from_words(call.params));
+    reduce_grad(dx, call.read(0), call.read(1), call.read(2), params, &mut call.launch);
 }
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[
-    Kernel { name: "reduce", fast: call_fast, reference: call_reference, scratch: no_scratch },
+    Kernel {
+        name: "reduce",
+        fast: call_fast,
+        reference: call_reference,
+        blocks: |params, cores| by_work(ReduceParams::from_words(params).n_inputs(), cores),
+        workspace: no_workspace,
+    },
     Kernel {
         name: "reduce_grad",
         fast: call_grad_fast,
         reference: call_grad_reference,
-        scratch: shares_bytes,
+        blocks: |params, cores| by_work(ReduceParams::from_words(params).n_inputs(), cores),
+        workspace: shares_workspace,
     },
 ];
 

@@ -7,9 +7,10 @@
 
 use std::ops::Range;
 
-use crate::call::no_scratch;
+use crate::call::no_workspace;
 use crate::rows::{Blocks, Rule, sum, tree_rows};
-use crate::{Kernel, Team, dispatch, params};
+use crate::spmd::{Launch, Workspace, by_work};
+use crate::{Kernel, dispatch, params};
 
 params! {
     /// Settings of `rms_norm`.
@@ -70,10 +71,15 @@ pub fn rms_norm_reference([y, rstd]: [&mut [f32]; 2], [x, gamma]: [&[f32]; 2], p
 }
 
 /// Normalizes every row, fast; arguments as for [`rms_norm_reference`].
-pub fn rms_norm([y, rstd]: [&mut [f32]; 2], [x, gamma]: [&[f32]; 2], params: RmsNorm, team: &Team) {
+pub fn rms_norm(
+    [y, rstd]: [&mut [f32]; 2],
+    [x, gamma]: [&[f32]; 2],
+    params: RmsNorm,
+    launch: &mut Launch<'_>,
+) {
     let n = params.cols;
     let outs = [(y, n), (rstd, 1)];
-    team.split_rows(params.rows * n, params.rows, outs, &mut [], |range, outs, _| {
+    launch.split_rows(params.rows, outs, |range, outs, _| {
         rms_norm_rows(outs, [&x[range.start * n..range.end * n], gamma], params);
     });
 }
@@ -116,10 +122,10 @@ pub fn rms_norm_grad_reference(
     }
 }
 
-/// Elements of scratch that [`rms_norm_grad`] wants: the sums of dgamma of every leaf, and of every core and inner block.
-pub fn rms_norm_grad_scratch(params: RmsNormGrad, cores: usize) -> usize {
+/// What [`rms_norm_grad`] works in: the sums of dgamma of every leaf, and of every inner block of the leaf at hand.
+fn grad_workspace(params: RmsNormGrad) -> Workspace {
     let RmsNormGrad { cols, leaves, inner, .. } = params;
-    (leaves + if inner > 1 { cores * inner } else { 0 }) * cols
+    Workspace::of::<f32>(leaves * cols, if inner > 1 { inner * cols } else { 0 })
 }
 
 /// The gradient in one pass over x and dy; arguments as for [`rms_norm_grad_reference`].
@@ -127,16 +133,14 @@ pub fn rms_norm_grad(
     [dx, dgamma]: [&mut [f32]; 2],
     [x, gamma, rstd, dy]: [&[f32]; 4],
     params: RmsNormGrad,
-    scratch: &mut [f32],
-    team: &Team,
+    launch: &mut Launch<'_>,
 ) {
     let RmsNormGrad { cols, leaves, .. } = params;
     let blocks = params.blocks();
     let size = blocks.leaf(0).len() * cols;
-    let scratch = &mut scratch[..rms_norm_grad_scratch(params, team.cores())];
-    let (gammas, scratch) = scratch.split_at_mut(leaves * cols);
+    let gammas: &mut [f32] = launch.common();
     let outs = [(dx, size), (&mut *gammas, cols)];
-    team.split_rows(params.rows() * cols, leaves, outs, scratch, |range, [dx, gammas], own| {
+    launch.split_rows(leaves, outs, |range, [dx, gammas], own| {
         for (i, leaf) in range.enumerate() {
             let outs = [&mut dx[i * size..][..size], &mut gammas[i * cols..][..cols]];
             let rstd = &rstd[blocks.leaf(leaf)];
@@ -208,27 +212,35 @@ pub const KERNELS: &[Kernel] = &[
         name: "rms_norm",
         fast: |call| {
             let outs = [call.write(0), call.write(1)];
-            rms_norm(outs, [call.read(0), call.read(1)], RmsNorm::from_words(call.params), call.team);
+            rms_norm(outs, [call.read(0), call.read(1)], RmsNorm::from_words(call.params), &mut call.launch);
         },
         reference: |call| {
             let outs = [call.write(0), call.write(1)];
             rms_norm_reference(outs, [call.read(0), call.read(1)], RmsNorm::from_words(call.params));
         },
-        scratch: no_scratch,
+        blocks: |params, cores| {
+            let RmsNorm { rows, cols, .. } = RmsNorm::from_words(params);
+            by_work(rows * cols, cores)
+        },
+        workspace: no_workspace,
     },
     Kernel {
         name: "rms_norm_grad",
         fast: |call| {
             let outs = [call.write(0), call.write(1)];
             let ins = [0, 1, 2, 3].map(|index| call.read(index));
-            rms_norm_grad(outs, ins, RmsNormGrad::from_words(call.params), call.scratch(), call.team);
+            rms_norm_grad(outs, ins, RmsNormGrad::from_words(call.params), &mut call.launch);
         },
         reference: |call| {
             let outs = [call.write(0), call.write(1)];
             let ins = [0, 1, 2, 3].map(|index| call.read(index));
             rms_norm_grad_reference(outs, ins, RmsNormGrad::from_words(call.params));
         },
-        scratch: |params, cores| 4 * rms_norm_grad_scratch(RmsNormGrad::from_words(params), cores),
+        blocks: |params, cores| {
+            let params = RmsNormGrad::from_words(params);
+            by_work(params.rows() * params.cols, cores)
+        },
+        workspace: |params, _| grad_workspace(RmsNormGrad::from_words(params)),
     },
 ];
 

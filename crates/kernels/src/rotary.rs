@@ -4,7 +4,8 @@
 //! the angle t * base^(-2i/dim); the frequency and the angle are rounded to `f32`, as Hugging Face models do. The
 //! gradient is the inverse rotation.
 
-use crate::{Kernel, Team, dispatch, params};
+use crate::spmd::{Launch, Workspace, by_work};
+use crate::{Kernel, dispatch, params};
 
 params! {
     /// Settings of `rotary`.
@@ -25,6 +26,12 @@ params! {
         pub inverse: bool,
         /// Whether the result is added to what y holds.
         pub accumulate: bool,
+    }
+}
+
+impl Rotary {
+    fn elements(self) -> usize {
+        self.batch * self.time * self.heads * self.dim
     }
 }
 
@@ -55,19 +62,18 @@ pub fn rotary_reference(y: &mut [f32], x: &[f32], params: Rotary) {
     }
 }
 
-/// Elements of scratch that [`rotary`] wants: the frequencies, and a sine and a cosine per time step and pair.
-pub fn rotary_scratch(params: Rotary) -> usize {
-    params.dim / 2 + params.time * params.dim
+/// What [`rotary`] works in: the frequencies, and a sine and a cosine per time step and pair.
+fn workspace(params: Rotary) -> Workspace {
+    Workspace::of::<f32>(params.dim / 2 + params.time * params.dim, 0)
 }
 
 /// Rotates every pair, fast.
-pub fn rotary(y: &mut [f32], x: &[f32], params: Rotary, scratch: &mut [f32], team: &Team) {
+pub fn rotary(y: &mut [f32], x: &[f32], params: Rotary, launch: &mut Launch<'_>) {
     let Rotary { batch, time, heads, dim, .. } = params;
-    let (frequencies, angles) = scratch[..rotary_scratch(params)].split_at_mut(dim / 2);
+    let (frequencies, angles) = launch.common().split_at_mut(dim / 2);
     frequencies.iter_mut().enumerate().for_each(|(i, out)| *out = frequency(i, params));
     let frequencies = &*frequencies;
-    // A sine costs as much as moving a hundred elements.
-    team.split_rows(100 * angles.len(), time, [(&mut *angles, dim)], &mut [], |range, [angles], _| {
+    launch.split_rows(time, [(&mut *angles, dim)], |range, [angles], _| {
         for (step, angles) in range.zip(angles.chunks_exact_mut(dim)) {
             let (sins, coss) = angles.split_at_mut(dim / 2);
             for ((sin, cos), frequency) in sins.iter_mut().zip(coss).zip(frequencies) {
@@ -76,7 +82,7 @@ pub fn rotary(y: &mut [f32], x: &[f32], params: Rotary, scratch: &mut [f32], tea
         }
     });
     let (angles, width) = (&*angles, heads * dim);
-    team.split_rows(x.len(), batch * time, [(y, width)], &mut [], |range, [y], _| {
+    launch.split_rows(batch * time, [(y, width)], |range, [y], _| {
         for (row, y) in range.zip(y.chunks_exact_mut(width)) {
             let angles = &angles[row % time * dim..][..dim];
             rotate(y, &x[row * width..][..width], angles, params.accumulate);
@@ -107,15 +113,17 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     name: "rotary",
     fast: |call| {
         let params = Rotary::from_words(call.params);
-        rotary(call.write(0), call.read(0), params, call.scratch(), call.team);
+        rotary(call.write(0), call.read(0), params, &mut call.launch);
     },
     reference: |call| rotary_reference(call.write(0), call.read(0), Rotary::from_words(call.params)),
-    scratch: |params, _| 4 * rotary_scratch(Rotary::from_words(params)),
+    blocks: |params, cores| by_work(Rotary::from_words(params).elements(), cores),
+    workspace: |params, _| workspace(Rotary::from_words(params)),
 }];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Team;
     use crate::samples::{Case, assert_close, values};
 
     /// Two products and a sum of values below two, each rounded to 2^-24.

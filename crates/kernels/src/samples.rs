@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use arrayvec::ArrayVec;
 
 use crate::isa::Isa;
+use crate::spmd::{Launch, Layout};
 use crate::{Call, Kernel, Team};
 
 /// `n` values spread evenly over -1..1 in a scrambled order that depends on `seed`.
@@ -73,6 +74,21 @@ pub(crate) struct Case {
     pub writes: Vec<Vec<f32>>,
 }
 
+/// Calls `test` with a launch of `kernel` whose workspace is full of NaNs.
+pub(crate) fn launched(
+    kernel: &Kernel,
+    params: &[u64],
+    blocks: u32,
+    team: &Team,
+    test: impl FnOnce(Launch<'_>),
+) {
+    let workspace = (kernel.workspace)(params, blocks as usize);
+    let layout = Layout::new(workspace, team.cores().min(blocks as usize)).expect("it fits");
+    let mut memory = vec![u64::MAX; layout.total() as usize / 8];
+    let memory = bytemuck::cast_slice_mut(&mut memory);
+    test(kernel.launch(params, blocks, memory, team).expect("its size is that of the layout"));
+}
+
 /// Serializes the tests that change the process-wide instruction set.
 static ISA: Mutex<()> = Mutex::new(());
 
@@ -106,18 +122,28 @@ impl Case {
     }
 
     fn run(&self, function: fn(&mut Call<'_>), team: &Team) -> Vec<Vec<f32>> {
+        let planned = self.kernel.plan(&self.params, team.cores()).expect("it can be launched");
+        self.run_on(function, planned.blocks, team)
+    }
+
+    /// What the fast version writes on so many blocks, wanted or not.
+    pub(crate) fn fast_on(&self, blocks: u32, team: &Team) -> Vec<Vec<f32>> {
+        self.run_on(self.kernel.fast, blocks, team)
+    }
+
+    fn run_on(&self, function: fn(&mut Call<'_>), blocks: u32, team: &Team) -> Vec<Vec<f32>> {
         let mut writes = self.writes.clone();
-        let words = (self.kernel.scratch)(&self.params, team.cores()).div_ceil(8);
-        let mut scratch = vec![u64::MAX; words];
-        let mut call = Call {
-            params: &self.params,
-            reads: self.reads.iter().map(Input::bytes).collect(),
-            writes: writes.iter_mut().map(|out| bytemuck::cast_slice_mut(out)).collect::<ArrayVec<_, 16>>(),
-            scratch: bytemuck::cast_slice_mut(&mut scratch),
-            team,
-        };
-        function(&mut call);
-        drop(call);
+        launched(&self.kernel, &self.params, blocks, team, |launch| {
+            function(&mut Call {
+                params: &self.params,
+                reads: self.reads.iter().map(Input::bytes).collect(),
+                writes: writes
+                    .iter_mut()
+                    .map(|out| bytemuck::cast_slice_mut(out))
+                    .collect::<ArrayVec<_, 16>>(),
+                launch,
+            });
+        });
         writes
     }
 
@@ -129,7 +155,7 @@ impl Case {
         }
     }
 
-    /// Asserts that every team and instruction set gives the same bits.
+    /// Asserts that every number of blocks and instruction set gives the same bits.
     pub(crate) fn check_bits(&self) {
         let _alone = ISA.lock().expect("no test panics while it holds the lock");
         let bits = |outs: Vec<Vec<f32>>| outs.concat().iter().map(|x| x.to_bits()).collect::<Vec<_>>();
@@ -137,9 +163,9 @@ impl Case {
         let mut differing = Vec::new();
         for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
             Isa::select(isa);
-            for cores in 1..5 {
-                if bits(self.fast(&Team::new(cores))) != want {
-                    differing.push((isa, cores));
+            for (blocks, team) in (1..=8).zip([1, 2, 3].iter().cycle()) {
+                if bits(self.fast_on(blocks, &Team::new(*team))) != want {
+                    differing.push((isa, blocks));
                 }
             }
         }

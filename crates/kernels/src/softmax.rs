@@ -6,9 +6,10 @@
 
 use std::array::from_fn;
 
-use crate::call::{Call, Kernel, no_scratch};
+use crate::call::{Call, Kernel, no_workspace};
 use crate::rows::{self, LANES};
-use crate::{Team, dispatch, math, params};
+use crate::spmd::{Launch, by_work};
+use crate::{dispatch, math, params};
 
 /// Columns handled at once where the axis is not the innermost one.
 const COLUMNS: usize = 16;
@@ -72,24 +73,30 @@ fn for_each_line(outer: usize, axis: usize, inner: usize, mut body: impl FnMut(&
 }
 
 /// The fast version of [`softmax_reference`].
-pub fn softmax(y: &mut [f32], x: &[f32], params: SoftmaxParams, team: &Team) {
+pub fn softmax(y: &mut [f32], x: &[f32], params: SoftmaxParams, launch: &mut Launch<'_>) {
     let block = params.axis * params.inner;
     if block == 0 {
         return;
     }
-    team.for_each_part(&mut y[..params.outer * block], block, |first, y| {
+    launch.for_each_part(&mut y[..params.outer * block], block, |first, y| {
         let x = &x[first..first + y.len()];
         if params.inner == 1 { lines(y, x, params.axis) } else { columns(y, x, params.axis, params.inner) }
     });
 }
 
 /// The fast version of [`softmax_grad_reference`].
-pub fn softmax_grad(dx: &mut [f32], y: &[f32], dy: &[f32], params: SoftmaxGradParams, team: &Team) {
+pub fn softmax_grad(
+    dx: &mut [f32],
+    y: &[f32],
+    dy: &[f32],
+    params: SoftmaxGradParams,
+    launch: &mut Launch<'_>,
+) {
     let block = params.axis * params.inner;
     if block == 0 {
         return;
     }
-    team.for_each_part(&mut dx[..params.outer * block], block, |first, dx| {
+    launch.for_each_part(&mut dx[..params.outer * block], block, |first, dx| {
         let (y, dy) = (&y[first..first + dx.len()], &dy[first..first + dx.len()]);
         if params.inner == 1 { grad_lines(dx, y, dy, params) } else { grad_columns(dx, y, dy, params) }
     });
@@ -213,7 +220,7 @@ fn call_reference(call: &mut Call<'_>) {
 
 fn call_fast(call: &mut Call<'_>) {
     let y = call.write(0);
-    softmax(y, call.read(0), SoftmaxParams::from_words(call.params), call.team);
+    softmax(y, call.read(0), SoftmaxParams::from_words(call.params), &mut call.launch);
 }
 
 fn call_grad_reference(call: &mut Call<'_>) {
@@ -223,17 +230,36 @@ fn call_grad_reference(call: &mut Call<'_>) {
 
 fn call_grad_fast(call: &mut Call<'_>) {
     let dx = call.write(0);
-    softmax_grad(dx, call.read(0), call.read(1), SoftmaxGradParams::from_words(call.params), call.team);
+    softmax_grad(
+        dx,
+        call.read(0),
+        call.read(1),
+        SoftmaxGradParams::from_words(call.params),
+        &mut call.launch,
+    );
 }
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[
-    Kernel { name: "softmax", fast: call_fast, reference: call_reference, scratch: no_scratch },
+    Kernel {
+        name: "softmax",
+        fast: call_fast,
+        reference: call_reference,
+        blocks: |params, cores| {
+            let SoftmaxParams { outer, axis, inner, .. } = SoftmaxParams::from_words(params);
+            by_work(outer * axis * inner, cores)
+        },
+        workspace: no_workspace,
+    },
     Kernel {
         name: "softmax_grad",
         fast: call_grad_fast,
         reference: call_grad_reference,
-        scratch: no_scratch,
+        blocks: |params, cores| {
+            let SoftmaxGradParams { outer, axis, inner, .. } = SoftmaxGradParams::from_words(params);
+            by_work(outer * axis * inner, cores)
+        },
+        workspace: no_workspace,
     },
 ];
 

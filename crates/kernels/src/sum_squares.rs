@@ -6,9 +6,10 @@
 //! `clip_scale` reads the sum of all `[1]` and writes `[2]`: the norm and the factor that brings it to at most
 //! `max_norm`.
 
-use crate::call::no_scratch;
+use crate::call::{no_workspace, one_block};
 use crate::rows::LANES;
-use crate::{Call, Kernel, Team, dispatch, params};
+use crate::spmd::{Launch, by_work};
+use crate::{Call, Kernel, dispatch, params};
 
 params! {
     /// Settings of `sum_squares`.
@@ -48,11 +49,11 @@ pub fn sum_squares_reference(out: &mut [f32], x: &[f32], params: SumSquares) {
 }
 
 /// Sums the squares of every block of `x`, fast.
-pub fn sum_squares(out: &mut [f32], x: &[f32], params: SumSquares, team: &Team) {
+pub fn sum_squares(out: &mut [f32], x: &[f32], params: SumSquares, launch: &mut Launch<'_>) {
     let SumSquares { rows, cols, row_leaves, col_leaves } = params;
     let (height, width) = (rows / row_leaves, cols / col_leaves);
     let blocks = row_leaves * col_leaves;
-    team.split_rows(rows * cols, blocks, [(&mut out[..blocks], 1)], &mut [], |range, [out], _| {
+    launch.split_rows(blocks, [(&mut out[..blocks], 1)], |range, [out], _| {
         for (block, out) in range.zip(out) {
             let start = block / col_leaves * height * cols + block % col_leaves * width;
             *out = block_squares(&x[start..], height, width, cols);
@@ -96,19 +97,30 @@ pub const KERNELS: &[Kernel] = &[
         name: "sum_squares",
         fast: |call| {
             let params = SumSquares::from_words(call.params);
-            sum_squares(call.write(0), call.read(0), params, call.team);
+            sum_squares(call.write(0), call.read(0), params, &mut call.launch);
         },
         reference: |call| {
             sum_squares_reference(call.write(0), call.read(0), SumSquares::from_words(call.params));
         },
-        scratch: no_scratch,
+        blocks: |params, cores| {
+            let SumSquares { rows, cols, .. } = SumSquares::from_words(params);
+            by_work(rows * cols, cores)
+        },
+        workspace: no_workspace,
     },
-    Kernel { name: "clip_scale", fast: clip_call, reference: clip_call, scratch: no_scratch },
+    Kernel {
+        name: "clip_scale",
+        fast: clip_call,
+        reference: clip_call,
+        blocks: one_block,
+        workspace: no_workspace,
+    },
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Team;
     use crate::samples::{Case, assert_close, values};
 
     /// Blocks are exact up to one rounding to 2^-24.

@@ -6,10 +6,10 @@
 use arrayvec::ArrayVec;
 use bytemuck::Pod;
 
-use crate::call::{Call, Kernel, no_scratch};
+use crate::call::{Call, Kernel, no_workspace};
+use crate::dispatch;
 use crate::grid::{Dims, Grid, RANK, contiguous, dims_at, padded, words_of};
-use crate::spmd::{ALONE, Parts};
-use crate::{Team, dispatch};
+use crate::spmd::{Launch, Parts, by_work};
 
 /// Side of a tile in elements.
 const TILE: usize = 16;
@@ -62,45 +62,45 @@ pub fn transpose_reference(y: &mut [u8], x: &[u8], params: TransposeParams) {
 }
 
 /// The fast version of [`transpose_reference`].
-pub fn transpose(y: &mut [u8], x: &[u8], params: TransposeParams, team: &Team) {
+pub fn transpose(y: &mut [u8], x: &[u8], params: TransposeParams, launch: &mut Launch<'_>) {
     match params.elem_bytes {
-        1 => transpose_elements(y, x, params.grid(), team),
+        1 => transpose_elements(y, x, params.grid(), launch),
         2 => transpose_elements::<u16>(
             bytemuck::cast_slice_mut(y),
             bytemuck::cast_slice(x),
             params.grid(),
-            team,
+            launch,
         ),
         4 => transpose_elements::<u32>(
             bytemuck::cast_slice_mut(y),
             bytemuck::cast_slice(x),
             params.grid(),
-            team,
+            launch,
         ),
         8 => transpose_elements::<u64>(
             bytemuck::cast_slice_mut(y),
             bytemuck::cast_slice(x),
             params.grid(),
-            team,
+            launch,
         ),
         bytes => panic!("transpose takes elements of 1, 2, 4 or 8 bytes, not {bytes}"),
     }
 }
 
-fn transpose_elements<T: Element>(y: &mut [T], x: &[T], grid: Grid<1>, team: &Team) {
+fn transpose_elements<T: Element>(y: &mut [T], x: &[T], grid: Grid<1>, launch: &mut Launch<'_>) {
     let y = &mut y[..grid.len()];
     if y.is_empty() {
         return;
     }
     // The input's innermost dimension: if merging left it nowhere, there is a single element.
     match (0..RANK).find(|&i| grid.strides(0)[i] == 1) {
-        Some(turned) if turned != RANK - 1 => turn(y, x, grid, turned, team),
-        _ => copy_rows(y, x, grid, team),
+        Some(turned) if turned != RANK - 1 => turn(y, x, grid, turned, launch),
+        _ => copy_rows(y, x, grid, launch),
     }
 }
 
-fn copy_rows<T: Element>(y: &mut [T], x: &[T], grid: Grid<1>, team: &Team) {
-    team.for_each_part(y, TILE, |first, y| {
+fn copy_rows<T: Element>(y: &mut [T], x: &[T], grid: Grid<1>, launch: &mut Launch<'_>) {
+    launch.for_each_part(y, TILE, |first, y| {
         let len = y.len();
         grid.for_each_piece(first, len, |part, [at]| {
             let y = &mut y[part];
@@ -110,14 +110,14 @@ fn copy_rows<T: Element>(y: &mut [T], x: &[T], grid: Grid<1>, team: &Team) {
 }
 
 /// Transposes where `turned`, the innermost dimension of the input, is not the innermost of the output.
-fn turn<T: Element>(y: &mut [T], x: &[T], grid: Grid<1>, turned: usize, team: &Team) {
-    let (dims, n) = (grid.dims(), y.len());
+fn turn<T: Element>(y: &mut [T], x: &[T], grid: Grid<1>, turned: usize, launch: &mut Launch<'_>) {
+    let dims = grid.dims();
     let (row, stride, out) = (dims[RANK - 1], grid.strides(0)[RANK - 1], contiguous(dims));
     let mut outer = dims;
     (outer[turned], outer[RANK - 1]) = (1, 1);
     let outer = Grid::new(outer, [out, grid.strides(0)]);
-    // Narrow strips where wide ones would leave members idle.
-    let wide = outer.len() * dims[turned] >= 2 * STRIP * team.cores();
+    // Narrow strips where wide ones would leave blocks idle.
+    let wide = outer.len() * dims[turned] >= 2 * STRIP * launch.blocks();
     let height = if wide { STRIP } else { TILE };
     let strips = dims[turned].div_ceil(height);
     let parts = Parts::new(y);
@@ -132,7 +132,7 @@ fn turn<T: Element>(y: &mut [T], x: &[T], grid: Grid<1>, turned: usize, team: &T
         T::turn_strip(rows, &x[from + first..], stride);
     };
     let tasks = outer.len() * strips;
-    if n < ALONE { (0..tasks).for_each(strip) } else { team.for_each(tasks, strip) }
+    launch.run(|block| block.share(tasks).for_each(strip));
 }
 
 /// An element width, with the strip function compiled for every instruction set.
@@ -202,16 +202,22 @@ fn call_reference(call: &mut Call<'_>) {
 
 fn call_fast(call: &mut Call<'_>) {
     let y = call.write(0);
-    transpose(y, call.read(0), TransposeParams::from_words(call.params), call.team);
+    transpose(y, call.read(0), TransposeParams::from_words(call.params), &mut call.launch);
 }
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel] =
-    &[Kernel { name: "transpose", fast: call_fast, reference: call_reference, scratch: no_scratch }];
+pub const KERNELS: &[Kernel] = &[Kernel {
+    name: "transpose",
+    fast: call_fast,
+    reference: call_reference,
+    blocks: |params, cores| by_work(TransposeParams::from_words(params).dims.iter().product(), cores),
+    workspace: no_workspace,
+}];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Team;
     use crate::samples::{Case, values};
 
     /// Runs fast and reference on the elements 0, 1, 2, .. truncated to each width.
@@ -225,7 +231,12 @@ mod tests {
             let (mut got, mut want) = (vec![0u64; words.len()], vec![0u64; words.len()]);
             transpose_reference(&mut bytemuck::cast_slice_mut(&mut want)[..n * bytes], x, params);
             for cores in 1..5 {
-                transpose(&mut bytemuck::cast_slice_mut(&mut got)[..n * bytes], x, params, &Team::new(cores));
+                transpose(
+                    &mut bytemuck::cast_slice_mut(&mut got)[..n * bytes],
+                    x,
+                    params,
+                    &mut Launch::plain(&Team::new(cores)),
+                );
                 assert!(got == want, "{bytes} bytes, {shape:?} by {perm:?}, {cores} cores");
                 got.fill(0);
             }

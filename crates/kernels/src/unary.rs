@@ -5,8 +5,9 @@
 
 mod exact;
 
-use crate::call::{Call, Kernel, no_scratch};
-use crate::{Team, dispatch, math, params, word_enum};
+use crate::call::{Call, Kernel, no_workspace};
+use crate::spmd::{Launch, by_work};
+use crate::{dispatch, math, params, word_enum};
 
 word_enum! {
     /// A function that other kernels can apply to what they write.
@@ -143,15 +144,16 @@ pub fn unary_grad_reference(dx: &mut [f32], x: &[f32], dy: &[f32], params: Unary
 }
 
 /// The fast version of [`unary_reference`].
-pub fn unary(y: &mut [f32], x: &[f32], params: UnaryParams, team: &Team) {
+pub fn unary(y: &mut [f32], x: &[f32], params: UnaryParams, launch: &mut Launch<'_>) {
     let (y, x) = (&mut y[..params.n], &x[..params.n]);
-    team.for_each_part(y, LINE, |first, y| apply(params.kind, params.scalar, y, &x[first..first + y.len()]));
+    launch
+        .for_each_part(y, LINE, |first, y| apply(params.kind, params.scalar, y, &x[first..first + y.len()]));
 }
 
 /// The fast version of [`unary_grad_reference`].
-pub fn unary_grad(dx: &mut [f32], x: &[f32], dy: &[f32], params: UnaryGradParams, team: &Team) {
+pub fn unary_grad(dx: &mut [f32], x: &[f32], dy: &[f32], params: UnaryGradParams, launch: &mut Launch<'_>) {
     let (dx, x, dy) = (&mut dx[..params.n], &x[..params.n], &dy[..params.n]);
-    team.for_each_part(dx, LINE, |first, dx| {
+    launch.for_each_part(dx, LINE, |first, dx| {
         let range = first..first + dx.len();
         apply_grad(params, dx, &x[range.clone()], &dy[range]);
     });
@@ -284,7 +286,7 @@ fn call_reference(call: &mut Call<'_>) {
 
 fn call_fast(call: &mut Call<'_>) {
     let y = call.write(0);
-    unary(y, call.read(0), UnaryParams::from_words(call.params), call.team);
+    unary(y, call.read(0), UnaryParams::from_words(call.params), &mut call.launch);
 }
 
 fn call_grad_reference(call: &mut Call<'_>) {
@@ -294,13 +296,25 @@ fn call_grad_reference(call: &mut Call<'_>) {
 
 fn call_grad_fast(call: &mut Call<'_>) {
     let dx = call.write(0);
-    unary_grad(dx, call.read(0), call.read(1), UnaryGradParams::from_words(call.params), call.team);
+    unary_grad(dx, call.read(0), call.read(1), UnaryGradParams::from_words(call.params), &mut call.launch);
 }
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[
-    Kernel { name: "unary", fast: call_fast, reference: call_reference, scratch: no_scratch },
-    Kernel { name: "unary_grad", fast: call_grad_fast, reference: call_grad_reference, scratch: no_scratch },
+    Kernel {
+        name: "unary",
+        fast: call_fast,
+        reference: call_reference,
+        blocks: |params, cores| by_work(UnaryParams::from_words(params).n, cores),
+        workspace: no_workspace,
+    },
+    Kernel {
+        name: "unary_grad",
+        fast: call_grad_fast,
+        reference: call_grad_reference,
+        blocks: |params, cores| by_work(UnaryGradParams::from_words(params).n, cores),
+        workspace: no_workspace,
+    },
 ];
 
 #[cfg(test)]

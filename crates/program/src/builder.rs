@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::carry::carry;
 use crate::slice::settle;
-use crate::{Lane, Operation, PartOf, Port, Program, ProgramError, Slice, Wait};
+use crate::{Blocks, Lane, Operation, PartOf, Port, Program, ProgramError, Slice, Wait};
 
 /// Collects a program, lane after lane.
 pub struct Builder {
@@ -21,6 +21,8 @@ pub struct Draft<'a> {
     pub kernel: &'a str,
     /// Where it comes from, for people.
     pub label: &'a str,
+    /// How many blocks it runs on.
+    pub blocks: Blocks,
     /// Parameter words.
     pub words: &'a [u64],
     /// Slices only read.
@@ -89,6 +91,7 @@ impl Builder {
         let operation = Operation {
             kernel: intern(&mut self.kernels, &mut program.kernels, draft.kernel),
             label: intern(&mut self.labels, &mut program.labels, draft.label),
+            blocks: draft.blocks,
             words: append(&mut program.words, draft.words),
             reads: append(&mut program.slices, draft.reads),
             writes: append(&mut program.slices, draft.writes),

@@ -42,6 +42,7 @@ pub use slice::{IN_LANES, OUT_LANES, SEGMENT, landing_bytes};
 pub use verify::ProgramError;
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::ops::Range;
 
 use phalanx_ir::TensorType;
@@ -101,6 +102,33 @@ pub struct Wait {
     pub position: u32,
 }
 
+/// How many blocks an operation runs on: at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocks(NonZeroU32);
+
+impl Blocks {
+    /// An operation that is not cut.
+    pub const ONE: Blocks = Blocks(NonZeroU32::MIN);
+    /// The most.
+    pub const MOST: u32 = 1 << 16;
+
+    /// So many, if that makes sense.
+    pub fn new(blocks: u32) -> Option<Blocks> {
+        NonZeroU32::new(blocks).filter(|blocks| blocks.get() <= Blocks::MOST).map(Blocks)
+    }
+
+    /// How many.
+    pub fn get(self) -> u32 {
+        self.0.get()
+    }
+}
+
+impl Default for Blocks {
+    fn default() -> Self {
+        Blocks::ONE
+    }
+}
+
 /// One kernel execution: ranges of the program's flat arrays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
@@ -108,6 +136,8 @@ pub struct Operation {
     pub kernel: u32,
     /// Where it comes from, for people; see [`Program::label`].
     pub label: u32,
+    /// How many blocks it runs on.
+    pub blocks: Blocks,
     /// Parameter words.
     pub words: Range<u32>,
     /// Slices only read.

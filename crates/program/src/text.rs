@@ -6,7 +6,7 @@
 //!     tile f32[1, 2] at [0, 0] in 0/64
 //!     tile f32[1, 2] at [1, 0] in 1/64
 //!   lane dev0 arena 192
-//!     run linear [4, 1, 2] 0+32, 64+8 -> 128+16 scratch 0+0 of "y" carried 1/0
+//!     run linear on 2 [4, 1, 2] 0+32, 64+8 -> 128+16 scratch 0+0 of "y" carried 1/0
 //!   lane dev1 arena 192
 //!     run receive [0, 16] 0/128+16 -> 128+16 scratch 0+0 of "y" after 0/0
 //!   lane dev1 beside 1
@@ -16,7 +16,7 @@
 //!
 //! A part of a program says so in its first line: `part 1 of 4 of` the whole one's fingerprint.
 //!
-//! A slice is `offset+bytes`, with `lane/` before it if it is not in the operation's own arena; a wait is `lane/position`, of the
+//! An operation on several blocks says how many: `run linear on 2 [...]`. A slice is `offset+bytes`, with `lane/` before it if it is not in the operation's own arena; a wait is `lane/position`, of the
 //! run before if it is `carried`.
 
 use std::fmt;
@@ -24,7 +24,9 @@ use std::str::FromStr;
 
 use phalanx_ir::text::{Block, Cursor, ParseError, block};
 
-use crate::{Builder, Draft, Lane, Operation, PartOf, Port, PortKind, PortTile, Program, Slice, Wait};
+use crate::{
+    Blocks, Builder, Draft, Lane, Operation, PartOf, Port, PortKind, PortTile, Program, Slice, Wait,
+};
 
 const KINDS: [(PortKind, &str); 4] = [
     (PortKind::Input, "input"),
@@ -79,7 +81,11 @@ impl Program {
             true => write!(f, "{}+{}", slice.offset, slice.bytes),
             false => write!(f, "{slice}"),
         };
-        write!(f, "    run {} [", self.kernel(operation))?;
+        write!(f, "    run {} ", self.kernel(operation))?;
+        if operation.blocks != Blocks::ONE {
+            write!(f, "on {} ", operation.blocks.get())?;
+        }
+        write!(f, "[")?;
         print_list(f, self.words(operation), |f, word| write!(f, "{word}"))?;
         write!(f, "] ")?;
         let (reads, writes) = (self.slices(&operation.reads), self.slices(&operation.writes));
@@ -199,6 +205,7 @@ fn parse_lane(builder: &mut Builder, line: &mut Cursor<'_>) -> Result<u32, Parse
 
 fn parse_operation(builder: &mut Builder, line: &mut Cursor<'_>, home: u32) -> Result<(), ParseError> {
     let kernel = line.word()?;
+    let blocks = if line.eat("on ") { parse_blocks(line)? } else { Blocks::ONE };
     line.expect("[")?;
     let words = if line.peek("]") { Vec::new() } else { line.list(|c| c.parse("a parameter word"))? };
     line.expect("]")?;
@@ -215,6 +222,7 @@ fn parse_operation(builder: &mut Builder, line: &mut Cursor<'_>, home: u32) -> R
     builder.operation(Draft {
         kernel,
         label,
+        blocks,
         words: &words,
         reads: &reads,
         writes: &writes,
@@ -223,6 +231,14 @@ fn parse_operation(builder: &mut Builder, line: &mut Cursor<'_>, home: u32) -> R
     });
     builder.carry(&carried);
     Ok(())
+}
+
+fn parse_blocks(line: &mut Cursor<'_>) -> Result<Blocks, ParseError> {
+    let count = line.parse("a number of blocks")?;
+    match Blocks::new(count) {
+        Some(blocks) => Ok(blocks),
+        None => line.error(format!("an operation runs on 1 to {} blocks, not on {count}", Blocks::MOST)),
+    }
 }
 
 fn parse_slice(line: &mut Cursor<'_>, own: u32) -> Result<Slice, ParseError> {

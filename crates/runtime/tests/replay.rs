@@ -58,7 +58,16 @@ fn add(builder: &mut Builder, kernel: &str, words: &[u64], read: Option<u64>, wr
     let reads: Vec<_> = read.map(|offset| slice(offset, 8)).into_iter().collect();
     let scratch = if words.len() > 1 { slice(320, 100) } else { slice(0, 0) };
     let writes = &[slice(write, 8)];
-    builder.operation(Draft { kernel, label: "", words, reads: &reads, writes, scratch, waits: &[] });
+    builder.operation(Draft {
+        kernel,
+        label: "",
+        words,
+        reads: &reads,
+        writes,
+        scratch,
+        waits: &[],
+        ..Draft::default()
+    });
 }
 
 /// y = x + 3 + 4 byte by byte, in two steps, and a state that counts runs.

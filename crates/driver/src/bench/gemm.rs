@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use phalanx_kernels::Team;
-use phalanx_kernels::matmul::{MatmulParams, Operands, Outputs, matmul, matmul_scratch};
+use phalanx_kernels::matmul::{self, MatmulParams, Operands, Outputs};
 use phalanx_kernels::peer::OpenBlas;
 use phalanx_kernels::random;
 use phalanx_kernels::unary::Activation;
@@ -78,23 +78,28 @@ pub fn shapes() -> Vec<Shape> {
 /// Measures one product, ours and the peer's in turns.
 pub fn gemm(bench: &GemmBench<'_>, shape: &Shape) -> GemmResult {
     let params = params(shape);
-    let scratch = matmul_scratch(&params, bench.team.cores());
-    let mut buffers = [shape.m * shape.k, shape.k * shape.n, shape.m * shape.n, scratch].map(Buffer::new);
-    let [a, b, c, scratch] = buffers.each_mut().map(Buffer::slice);
+    let (kernel, words) = (matmul::KERNELS[0], params.to_words());
+    let planned = kernel.plan(&words, bench.team.cores()).expect("a product has blocks for every core");
+    let workspace = planned.bytes as usize / size_of::<f32>();
+    let mut buffers = [shape.m * shape.k, shape.k * shape.n, shape.m * shape.n, workspace].map(Buffer::new);
+    let [a, b, c, workspace] = buffers.each_mut().map(Buffer::slice);
     random::fill_uniform(a, 0, 0, 0, -1.0, 1.0);
     random::fill_uniform(b, 0, 1, 0, -1.0, 1.0);
     let (a, b) = (&*a, &*b);
-    let ours = |c: &mut [f32], scratch: &mut [f32]| {
+    let ours = |c: &mut [f32], workspace: &mut [f32]| {
         let operands = Operands { a, b, bias: None, residual: None };
-        matmul(Outputs { out: c, pre: None }, operands, &params, scratch, bench.team);
+        let memory = bytemuck::cast_slice_mut(workspace);
+        let launch = kernel.launch(&words, planned.blocks, memory, bench.team);
+        let mut launch = launch.expect("the workspace has the planned size");
+        matmul::matmul(Outputs { out: c, pre: None }, operands, &params, &mut launch);
     };
     let flops = 2.0 * (shape.m * shape.n * shape.k) as f64;
     let repeats = (bench.peak * 1e9 * SAMPLE / flops).ceil() as usize;
-    ours(c, scratch);
+    ours(c, workspace);
     let (mut best, mut best_blas) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..bench.rounds.max(1) {
-        warm_up(bench, || ours(c, scratch));
-        best = best.min(seconds(repeats, || ours(c, scratch)));
+        warm_up(bench, || ours(c, workspace));
+        best = best.min(seconds(repeats, || ours(c, workspace)));
         if let Some(blas) = bench.blas {
             best_blas = best_blas.min(seconds(repeats, || blas.matmul(c, a, b, &params)));
         }

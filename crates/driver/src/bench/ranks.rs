@@ -202,7 +202,16 @@ impl Plan {
     ) {
         let scratch = Slice { bytes: scratch, ..self.slice(lane, SCRATCH, 0, 0) };
         let (kernel, label) = (RECEIVE, "exchange");
-        self.builder.operation(Draft { kernel, label, words, reads, writes, scratch, waits });
+        self.builder.operation(Draft {
+            kernel,
+            label,
+            words,
+            reads,
+            writes,
+            scratch,
+            waits,
+            ..Draft::default()
+        });
     }
 
     /// The words of writing one block of each of so many ranks, in their order.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use phalanx_ir::DType;
 use phalanx_ir::tasks::{BufferId, Task, TaskGraph, TaskId, TaskOp};
 use phalanx_kernels::matmul::fma_burn;
+use phalanx_kernels::spmd::LaunchError;
 use phalanx_kernels::{Call, Kernel, Team, random, table};
 use phalanx_program::Slice;
 use phalanx_runtime::Arena;
@@ -61,13 +62,17 @@ impl Bench {
     ) -> Result<u64, String> {
         let Signature { kernel, words, reads, writes, .. } = signature;
         let kernel = table::find(kernel).ok_or("there is no such kernel")?;
-        let scratch = (kernel.scratch)(words, self.team.cores());
+        let planned = kernel.plan(words, self.team.cores()).map_err(|error| error.to_string())?;
+        let scratch = planned.bytes as usize;
         let sizes = reads.iter().chain(writes).map(|&bytes| bytes as usize);
         self.reserve(sizes.chain([scratch]).map(padded).sum())?;
         let memory = Slice { lane: 0, offset: 0, bytes: self.arena.bytes() as u64 };
         let memory = self.arena.get_mut(memory);
         let mut operands = Operands::new(memory, tasks, &tasks.tasks[task], scratch, &self.pattern);
-        let mut times = sample(|| execute(&kernel, operands.call(words, &self.team)))?;
+        let mut times = sample(|| {
+            let call = operands.call(&kernel, words, planned.blocks, &self.team);
+            execute(&kernel, call.map_err(|error| error.to_string())?)
+        })?;
         Ok(middle(&mut times))
     }
 
@@ -115,10 +120,16 @@ impl<'a> Operands<'a> {
         Operands { reads, writes, scratch: slice(scratch) }
     }
 
-    fn call<'b>(&'b mut self, params: &'b [u64], team: &'b Team) -> Call<'b> {
+    fn call<'b>(
+        &'b mut self,
+        kernel: &Kernel,
+        params: &'b [u64],
+        blocks: u32,
+        team: &'b Team,
+    ) -> Result<Call<'b>, LaunchError> {
         let reads = self.reads.iter().copied().collect();
         let writes = self.writes.iter_mut().map(|write| &mut **write).collect();
-        Call { params, reads, writes, scratch: &mut *self.scratch, team }
+        Ok(Call { params, reads, writes, launch: kernel.launch(params, blocks, &mut *self.scratch, team)? })
     }
 }
 
@@ -140,7 +151,7 @@ fn settle(team: &Team) {
     const MOMENT: Duration = Duration::from_millis(100);
     let start = Instant::now();
     while team.cores() > 1 && start.elapsed() < MOMENT {
-        team.launch(&|_| _ = black_box(fma_burn(black_box(10_000))));
+        team.run(team.cores(), &|_, _| _ = black_box(fma_burn(black_box(10_000))));
     }
 }
 
@@ -187,7 +198,8 @@ fn fill(bytes: &mut [u8], dtype: DType, pattern: &[f32], rows: usize) {
 
 #[cfg(test)]
 mod tests {
-    use phalanx_kernels::call::no_scratch;
+    use phalanx_kernels::Launch;
+    use phalanx_kernels::call::{no_workspace, one_block};
 
     use super::*;
 
@@ -198,16 +210,21 @@ mod tests {
             params: &[],
             reads: [].into_iter().collect(),
             writes: [].into_iter().collect(),
-            scratch: &mut [],
-            team: &team,
+            launch: Launch::plain(&team),
         };
-        let kernel =
-            |fast: fn(&mut Call<'_>)| Kernel { name: "k", fast, reference: fast, scratch: no_scratch };
+        let kernel = |fast: fn(&mut Call<'_>)| Kernel {
+            name: "k",
+            fast,
+            reference: fast,
+            blocks: one_block,
+            workspace: no_workspace,
+        };
         let alone = kernel(|_| panic!("planted {}", 7));
         assert_eq!(execute(&alone, call()), Err("it panics: planted 7".into()));
-        let on_all = kernel(|call| call.team.for_each(2, |member| assert_eq!(member, 0)));
-        assert!(execute(&on_all, call()).is_err_and(|why| why.contains("member panicked")));
-        assert!(execute(&kernel(|call| call.team.for_each(2, drop)), call()).is_ok());
+        let on_all = kernel(|call| call.launch.run(|block| assert_eq!(block.index, 0, "planted 8")));
+        let why = execute(&on_all, call()).expect_err("block 1 panics");
+        assert!(why.contains("member panicked") || why.contains("planted 8"), "{why}");
+        assert!(execute(&kernel(|call| call.launch.run(|_| ())), call()).is_ok());
     }
 
     #[test]

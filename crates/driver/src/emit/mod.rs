@@ -16,9 +16,10 @@ pub use select::EmitError;
 use phalanx_ir::parallel::DeviceId;
 use phalanx_ir::tasks::{BufferId, Task, TaskGraph, TaskId, TaskOp};
 use phalanx_ir::{Id, IdVec};
+use phalanx_kernels::spmd::{LaunchError, Planned};
 use phalanx_kernels::table;
 use phalanx_program::{
-    Builder, Draft, HostTransfer, Placement, Program, RECEIVE, Slice, Wait, feeds, fetches,
+    Blocks, Builder, Draft, HostTransfer, Placement, Program, RECEIVE, Slice, Wait, feeds, fetches,
 };
 use phalanx_schedule::{Lane, LaneKind, Schedule};
 
@@ -37,7 +38,8 @@ pub struct Machine<'a> {
 pub fn workspaces(tasks: &TaskGraph, machine: Machine<'_>) -> IdVec<TaskId, u64> {
     let workspace = |(id, task): (TaskId, &Task)| match (&task.op, select(tasks, id)) {
         (TaskOp::Receive { .. }, _) => movement::landing(tasks, task, machine.placement),
-        (_, Ok(choice)) => choice.workspace(machine.cores),
+        // What cannot be launched is told when the program is emitted.
+        (_, Ok(choice)) => choice.plan(machine.cores).map_or(0, |planned| planned.bytes),
         (_, Err(_)) => 0,
     };
     tasks.tasks.iter().map(workspace).collect()
@@ -146,17 +148,16 @@ impl Emitter<'_> {
             self.waits(id, &mut lists);
             // Whoever waits for its home at all comes after the feed, which is first there.
             lists.waits.extend(feed.take().filter(|feed| lists.known[feed.lane as usize] == 0));
-            let scratch = match self.schedule.workspaces[id] {
-                Some(place) => {
-                    Slice { lane: home, offset: place.offset, bytes: self.workspace(task, &choice) }
-                }
-                None => Slice { lane: home, offset: 0, bytes: 0 },
-            };
+            let Planned { blocks, bytes } = self.plan(task, &choice)?;
+            let offset = self.schedule.workspaces[id].map_or(0, |place| place.offset);
+            let scratch = Slice { lane: home, offset, bytes };
+            let blocks = Blocks::new(blocks).expect("a launch that was planned has blocks");
             let Choice { kernel, words } = choice;
             let Lists { reads, writes, waits, .. } = &lists;
             builder.operation(Draft {
                 kernel,
                 label: &task.layer,
+                blocks,
                 words: &words,
                 reads,
                 writes,
@@ -177,10 +178,13 @@ impl Emitter<'_> {
         }
     }
 
-    fn workspace(&self, task: &Task, choice: &Choice) -> u64 {
+    fn plan(&self, task: &Task, choice: &Choice) -> Result<Planned, LaunchError> {
         match task.op {
-            TaskOp::Receive { .. } => movement::landing(self.tasks, task, self.machine.placement),
-            _ => choice.workspace(self.machine.cores),
+            TaskOp::Receive { .. } => {
+                let bytes = movement::landing(self.tasks, task, self.machine.placement);
+                Ok(Planned { blocks: 1, bytes })
+            }
+            _ => choice.plan(self.machine.cores),
         }
     }
 
@@ -214,11 +218,12 @@ fn lane_of(schedule: &Schedule, device: DeviceId) -> u32 {
 }
 
 impl Choice {
-    fn workspace(&self, cores: usize) -> u64 {
+    /// How the kernel is launched on a device of so many cores.
+    fn plan(&self, cores: usize) -> Result<Planned, LaunchError> {
         if self.kernel == RECEIVE {
-            return 0;
+            return Ok(Planned { blocks: 1, bytes: 0 });
         }
         let kernel = table::find(self.kernel).expect("a selected kernel is in the table");
-        (kernel.scratch)(&self.words, cores) as u64
+        kernel.plan(&self.words, cores)
     }
 }

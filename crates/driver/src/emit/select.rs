@@ -3,6 +3,7 @@
 use phalanx_ir::tasks::{BufferId, Task, TaskGraph, TaskId, TaskOp};
 use phalanx_ir::{Activation, Binary, DType, Reduce, Shape, TensorType, Unary};
 use phalanx_kernels as k;
+use phalanx_kernels::spmd::LaunchError;
 use phalanx_kernels::unary::UnaryKind;
 use phalanx_program::{MAX_SLICES, ProgramError, RECEIVE};
 
@@ -40,6 +41,9 @@ pub enum EmitError {
         /// The tile's type.
         tile: String,
     },
+    /// A kernel cannot be launched.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
     /// The program breaks a rule: a bug.
     #[error("{}", crate::pipeline::first(.0))]
     Unsound(Vec<ProgramError>),

@@ -4,11 +4,11 @@ use super::pack::{carve, pack_rows, pack_transposed, write_scaled};
 use super::product::{LANES, Product, product};
 use super::strip::{KEYS, QUERIES, STRIP, Strip};
 use super::{Attention, GradInputs, Heads, weight};
+use crate::dispatch;
 use crate::rows::sum;
-use crate::spmd::Parts;
-use crate::{Team, dispatch};
+use crate::spmd::{Launch, Parts, Workspace};
 
-/// Sizes of one member's parts of scratch: transposed keys and values, keys, dk, dv, and of one block of queries
+/// Sizes of the parts of a block's workspace: transposed keys and values, keys, dk, dv, and of one block of queries
 /// the queries, dout, dq, weights, gradients of scores, and per query the log-sum-exp and the product of out and dout.
 fn sizes(params: Attention) -> [usize; 12] {
     let keys = params.k_time.next_multiple_of(KEYS);
@@ -18,9 +18,9 @@ fn sizes(params: Attention) -> [usize; 12] {
     [narrow, narrow, wide, wide, wide, queries, queries, queries, scores, scores, QUERIES, QUERIES]
 }
 
-/// Elements of scratch that [`attention_grad`] wants.
-pub fn attention_grad_scratch(params: Attention, cores: usize) -> usize {
-    cores * sizes(params).iter().sum::<usize>().next_multiple_of(LANES)
+/// What [`attention_grad`] works in.
+pub(super) fn workspace(params: Attention) -> Workspace {
+    Workspace::of::<f32>(0, sizes(params).iter().sum())
 }
 
 /// The gradients of q, k, v, fast.
@@ -28,16 +28,11 @@ pub fn attention_grad(
     grads: [&mut [f32]; 3],
     inputs: GradInputs<'_>,
     params: Attention,
-    scratch: &mut [f32],
-    team: &Team,
+    launch: &mut Launch<'_>,
 ) {
     let grads = grads.map(Parts::new);
-    let scratch = Parts::new(scratch);
-    let per_member = attention_grad_scratch(params, 1);
-    let work = params.batch * params.heads * params.q_time * params.k_time;
-    team.launch_for(work, &|block| {
-        // SAFETY: every member has its own part.
-        let own = unsafe { scratch.part(block.index * per_member..(block.index + 1) * per_member) };
+    launch.run(|mut block| {
+        let own: &mut [f32] = block.own();
         for pair in block.share(params.batch * params.kv_heads) {
             let (batch, kv_head) = (pair / params.kv_heads, pair % params.kv_heads);
             let mut work = Work::new(own, inputs, params, batch, kv_head);
@@ -79,7 +74,7 @@ fn write_rows(
     }
 }
 
-/// One member's work on one (batch, key head).
+/// A block's work on one (batch, key head).
 struct Work<'a> {
     params: Attention,
     inputs: GradInputs<'a>,

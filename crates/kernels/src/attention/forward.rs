@@ -4,12 +4,12 @@ use super::pack::{carve, pack_rows, pack_transposed, write_scaled};
 use super::product::{LANES, Product, product};
 use super::strip::{KEYS, QUERIES, STRIP, Strip};
 use super::{Attention, weight};
+use crate::dispatch;
 use crate::math::log;
 use crate::rows::sum_lanes;
-use crate::spmd::Parts;
-use crate::{Team, dispatch};
+use crate::spmd::{Launch, Parts, Workspace};
 
-/// Sizes of one member's parts of scratch: transposed keys, values, and of one block of queries the queries, scores,
+/// Sizes of the parts of a block's workspace: transposed keys, values, and of one block of queries the queries, scores,
 /// unscaled result, running maxima and running sums (one per lane).
 fn sizes(params: Attention) -> [usize; 7] {
     let keys = params.k_time.next_multiple_of(KEYS);
@@ -18,30 +18,20 @@ fn sizes(params: Attention) -> [usize; 7] {
     [keys * dim, keys * padded, queries, QUERIES * KEYS, QUERIES * padded, QUERIES, QUERIES * LANES]
 }
 
-/// Elements of scratch that [`attention`] wants.
-pub fn attention_scratch(params: Attention, cores: usize) -> usize {
-    cores * sizes(params).iter().sum::<usize>().next_multiple_of(LANES)
+/// What [`attention`] works in.
+pub(super) fn workspace(params: Attention) -> Workspace {
+    Workspace::of::<f32>(0, sizes(params).iter().sum())
 }
 
 /// Attention of every query, fast: outputs out, lse.
-pub fn attention(
-    [out, lse]: [&mut [f32]; 2],
-    qkv: [&[f32]; 3],
-    params: Attention,
-    scratch: &mut [f32],
-    team: &Team,
-) {
+pub fn attention([out, lse]: [&mut [f32]; 2], qkv: [&[f32]; 3], params: Attention, launch: &mut Launch<'_>) {
     let (out, lse) = (Parts::new(out), Parts::new(lse));
-    let scratch = Parts::new(scratch);
-    let per_member = attention_scratch(params, 1);
     let pairs = params.batch * params.kv_heads;
     let query_blocks = params.q_time.div_ceil(QUERIES);
     // Few pairs are split further, by blocks of queries in turn, which balances the causal mask.
-    let splits = if pairs >= 4 * team.cores() { 1 } else { query_blocks.min(4 * team.cores()) };
-    let work = params.batch * params.heads * params.q_time * params.k_time;
-    team.launch_for(work, &|block| {
-        // SAFETY: every member has its own part.
-        let own = unsafe { scratch.part(block.index * per_member..(block.index + 1) * per_member) };
+    let splits = if pairs >= 4 * launch.blocks() { 1 } else { query_blocks.min(4 * launch.blocks()) };
+    launch.run(|mut block| {
+        let own: &mut [f32] = block.own();
         for unit in block.share(pairs * splits) {
             let pair = unit / splits;
             let (batch, kv_head) = (pair / params.kv_heads, pair % params.kv_heads);
@@ -56,7 +46,7 @@ pub fn attention(
     });
 }
 
-/// One member's work on one (batch, key head).
+/// A block's work on one (batch, key head).
 struct Work<'a> {
     params: Attention,
     qkv: [&'a [f32]; 3],

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Team;
 use crate::samples::{Case, assert_gradient, values, weighted};
 
 /// Shapes of a and b: equal, suffix row, scalar, column, both stretched, and sizes around the vector width.
@@ -99,7 +100,7 @@ fn gradients_equal_finite_differences() {
         for side in [0, 1] {
             let params = BinaryGradParams { kind, side, broadcast: Broadcast::new(&[n], &[n]) };
             let mut d = vec![0.0; n];
-            binary_grad(&mut d, &a, &b, &dy, params, &Team::new(1));
+            binary_grad(&mut d, &a, &b, &dy, params, &mut Launch::plain(&Team::new(1)));
             assert_gradient(&d, if side == 0 { &a } else { &b }, TOLERANCE, |moved| {
                 let y: Vec<f64> = (0..n)
                     .map(|i| if side == 0 { f(moved[i], b[i].into()) } else { f(a[i].into(), moved[i]) })
@@ -122,13 +123,13 @@ fn ties_share_and_nan_propagates() {
                 &[2.0],
                 &[6.0],
                 BinaryGradParams { kind, side, broadcast },
-                &Team::new(1),
+                &mut Launch::plain(&Team::new(1)),
             );
             assert_eq!(d, [3.0]);
         }
         for (a, b) in [(f32::NAN, 1.0), (1.0, f32::NAN)] {
             let mut y = [0.0];
-            binary(&mut y, &[a], &[b], BinaryParams { kind, broadcast }, &Team::new(1));
+            binary(&mut y, &[a], &[b], BinaryParams { kind, broadcast }, &mut Launch::plain(&Team::new(1)));
             assert!(y[0].is_nan());
         }
     }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Team;
 use crate::rows::add_to;
 use crate::samples::{Case, tile, values};
 

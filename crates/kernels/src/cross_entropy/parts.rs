@@ -7,11 +7,12 @@
 //! the sums and the sum of the picks these are the bits of `cross_entropy`.
 
 use super::{exp_sum, largest};
-use crate::call::no_scratch;
+use crate::call::{no_workspace, one_block};
 use crate::ids::Ids;
 use crate::math::log;
 use crate::rows::tree_reference;
-use crate::{Call, Kernel, Team, dispatch, params};
+use crate::spmd::{Launch, by_work};
+use crate::{Call, Kernel, dispatch, params};
 
 params! {
     /// Settings of `class_max`.
@@ -69,9 +70,9 @@ pub fn class_max_reference(out: &mut [f32], logits: &[f32], params: ClassMax) {
 }
 
 /// The largest logit of every row, fast.
-pub fn class_max(out: &mut [f32], logits: &[f32], params: ClassMax, team: &Team) {
+pub fn class_max(out: &mut [f32], logits: &[f32], params: ClassMax, launch: &mut Launch<'_>) {
     let ClassMax { rows, classes } = params;
-    team.split_rows(rows * classes, rows, [(out, 1)], &mut [], |range, [out], _| {
+    launch.split_rows(rows, [(out, 1)], |range, [out], _| {
         max_rows(out, &logits[range.start * classes..range.end * classes]);
     });
 }
@@ -95,9 +96,9 @@ pub fn class_sum_reference(out: &mut [f32], [logits, max]: [&[f32]; 2], params: 
 }
 
 /// The sum of the exponentials of every row, fast; arguments as for [`class_sum_reference`].
-pub fn class_sum(out: &mut [f32], [logits, max]: [&[f32]; 2], params: ClassSum, team: &Team) {
+pub fn class_sum(out: &mut [f32], [logits, max]: [&[f32]; 2], params: ClassSum, launch: &mut Launch<'_>) {
     let ClassSum { rows, classes, leaves } = params;
-    team.split_rows(rows * classes, rows, [(out, 1)], &mut [], |range, [out], _| {
+    launch.split_rows(rows, [(out, 1)], |range, [out], _| {
         sum_rows(out, &logits[range.start * classes..range.end * classes], &max[range], leaves);
     });
 }
@@ -151,25 +152,45 @@ pub const KERNELS: &[Kernel] = &[
     Kernel {
         name: "class_max",
         fast: |call| {
-            class_max(call.write(0), call.read(0), ClassMax::from_words(call.params), call.team);
+            class_max(call.write(0), call.read(0), ClassMax::from_words(call.params), &mut call.launch);
         },
         reference: |call| {
             class_max_reference(call.write(0), call.read(0), ClassMax::from_words(call.params));
         },
-        scratch: no_scratch,
+        blocks: |params, cores| {
+            let ClassMax { rows, classes, .. } = ClassMax::from_words(params);
+            by_work(rows * classes, cores)
+        },
+        workspace: no_workspace,
     },
     Kernel {
         name: "class_sum",
         fast: |call| {
             let ins = [call.read(0), call.read(1)];
-            class_sum(call.write(0), ins, ClassSum::from_words(call.params), call.team);
+            class_sum(call.write(0), ins, ClassSum::from_words(call.params), &mut call.launch);
         },
         reference: |call| {
             let ins = [call.read(0), call.read(1)];
             class_sum_reference(call.write(0), ins, ClassSum::from_words(call.params));
         },
-        scratch: no_scratch,
+        blocks: |params, cores| {
+            let ClassSum { rows, classes, .. } = ClassSum::from_words(params);
+            by_work(rows * classes, cores)
+        },
+        workspace: no_workspace,
     },
-    Kernel { name: "class_pick", fast: pick_call, reference: pick_call, scratch: no_scratch },
-    Kernel { name: "class_join", fast: join_call, reference: join_call, scratch: no_scratch },
+    Kernel {
+        name: "class_pick",
+        fast: pick_call,
+        reference: pick_call,
+        blocks: one_block,
+        workspace: no_workspace,
+    },
+    Kernel {
+        name: "class_join",
+        fast: join_call,
+        reference: join_call,
+        blocks: one_block,
+        workspace: no_workspace,
+    },
 ];

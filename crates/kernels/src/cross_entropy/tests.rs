@@ -1,4 +1,5 @@
 use super::*;
+use crate::Team;
 use crate::rows::tree_rows;
 use crate::samples::{Case, Input, assert_gradient, indices, tile, values};
 

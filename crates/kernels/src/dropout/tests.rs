@@ -1,4 +1,5 @@
 use super::*;
+use crate::Team;
 use crate::isa::Isa;
 
 const HYPER: [f32; 8] = [0.1, 0.2, 0.3, 17.0, 0.0, 0.0, 0.0, 0.0];
@@ -11,7 +12,7 @@ fn params(n: usize, start: u64, accumulate: bool) -> DropoutParams {
 fn run(params: DropoutParams, cores: usize) -> Vec<f32> {
     let x: Vec<f32> = (0..params.n).map(|i| i as f32 * 0.25 + 1.0).collect();
     let mut y = vec![3.0; params.n];
-    dropout(&mut y, &x, &HYPER, params, &Team::new(cores));
+    dropout(&mut y, &x, &HYPER, params, &mut Launch::plain(&Team::new(cores)));
     y
 }
 
@@ -55,20 +56,20 @@ fn the_rate_is_met_and_steps_differ() {
     let (mut other, mut hyper) = (vec![0.0; n], HYPER);
     hyper[STEP] = 18.0;
     let x: Vec<f32> = (0..n).map(|i| i as f32 * 0.25 + 1.0).collect();
-    dropout(&mut other, &x, &hyper, params(n, 0, false), &Team::new(1));
+    dropout(&mut other, &x, &hyper, params(n, 0, false), &mut Launch::plain(&Team::new(1)));
     assert_ne!(other, y);
     // Steps that a float cannot tell apart draw other masks too.
     let mut late = HYPER;
     late[STEP + 1] = 1.0;
     let mut other = vec![0.0; n];
-    dropout(&mut other, &x, &late, params(n, 0, false), &Team::new(1));
+    dropout(&mut other, &x, &late, params(n, 0, false), &mut Launch::plain(&Team::new(1)));
     assert_ne!(other, y);
 }
 
 /// The factors that `params` gives a tile.
 fn mask(params: DropoutParams, cores: usize) -> Vec<f32> {
     let mut y = vec![0.0; params.n];
-    dropout(&mut y, &vec![1.0; params.n], &HYPER, params, &Team::new(cores));
+    dropout(&mut y, &vec![1.0; params.n], &HYPER, params, &mut Launch::plain(&Team::new(cores)));
     let mut want = vec![0.0; params.n];
     dropout_reference(&mut want, &vec![1.0; params.n], &HYPER, params);
     assert_eq!(y, want, "{params:?}");

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Team;
 use crate::samples::{Case, Input, indices, values};
 
 fn forward(params: Embedding) -> Case {

@@ -1,17 +1,23 @@
-//! How a batch of products is dealt to the members of a team.
+//! How a batch of products is dealt to the blocks of a launch.
 
 use super::MatmulParams;
 use super::blocking::Blocking;
 use super::micro::MicroKernels;
 use super::sweep::Share;
-use crate::spmd::Block;
+use crate::spmd::share;
 
-/// Products of fewer multiply-adds than this run on one core.
+/// Products of fewer multiply-adds than this are one block.
 const WORTH_A_LAUNCH: usize = 1 << 20;
 /// What packing an element costs, in multiply-adds.
 const PACKING: usize = 16;
 
-/// Members along each axis; all of them together are the team, or one member alone.
+/// How many blocks a product wants.
+pub(super) fn blocks(params: &MatmulParams, cores: usize) -> i64 {
+    let work = params.batch * params.m * params.n * params.k;
+    if work < WORTH_A_LAUNCH { 1 } else { cores as i64 }
+}
+
+/// Blocks along each axis; all of them together are those of the launch.
 #[derive(Clone, Copy)]
 pub(super) struct Grid {
     batch: usize,
@@ -20,23 +26,14 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// The cheapest grid for `cores`.
-    pub fn new(params: &MatmulParams, kernels: &MicroKernels, cores: usize) -> Grid {
-        let alone = Grid { batch: 1, rows: 1, columns: 1 };
-        if params.batch * params.m * params.n * params.k < WORTH_A_LAUNCH {
-            return alone;
-        }
+    /// The cheapest grid of so many blocks.
+    pub fn new(params: &MatmulParams, kernels: &MicroKernels, blocks: usize) -> Grid {
         let divisors = |n: usize| (1..=n).filter(move |divisor| n.is_multiple_of(*divisor));
-        divisors(cores)
-            .flat_map(|batch| divisors(cores / batch).map(move |rows| (batch, rows)))
-            .map(|(batch, rows)| Grid { batch, rows, columns: cores / batch / rows })
+        divisors(blocks)
+            .flat_map(|batch| divisors(blocks / batch).map(move |rows| (batch, rows)))
+            .map(|(batch, rows)| Grid { batch, rows, columns: blocks / batch / rows })
             .min_by_key(|grid| grid.cost(params, kernels))
-            .unwrap_or(alone)
-    }
-
-    /// How many members take part.
-    pub fn members(&self) -> usize {
-        self.batch * self.rows * self.columns
+            .expect("one divides every number")
     }
 
     /// Rows and columns of the largest share.
@@ -45,7 +42,7 @@ impl Grid {
         (params.m.div_ceil(self.rows), panels.div_ceil(self.columns) * kernels.columns)
     }
 
-    /// The work of the busiest member per step of the summed axis, in multiply-adds.
+    /// The work of the busiest block per step of the summed axis, in multiply-adds.
     fn cost(&self, params: &MatmulParams, kernels: &MicroKernels) -> usize {
         let (rows, columns) = self.largest(params, kernels);
         params.batch.div_ceil(self.batch) * (rows * columns + PACKING * (rows + columns))
@@ -57,20 +54,18 @@ impl Grid {
         Blocking::new(params, kernels, rows, columns)
     }
 
-    /// The shares of one member.
+    /// The shares of one block.
     pub fn shares(
         &self,
         params: &MatmulParams,
         kernels: &MicroKernels,
-        member: usize,
+        block: usize,
     ) -> impl Iterator<Item = Share> {
         let (width, n) = (kernels.columns, params.n);
-        let row = member / self.columns % self.rows;
-        let batch = Block { index: member / self.columns / self.rows, count: self.batch };
-        let rows = Block { index: row, count: self.rows }.share(params.m);
-        let panels = Block { index: member % self.columns, count: self.columns }.share(n.div_ceil(width));
+        let rows = share(block / self.columns % self.rows, self.rows, params.m);
+        let panels = share(block % self.columns, self.columns, n.div_ceil(width));
         let columns = n.min(panels.start * width)..n.min(panels.end * width);
-        batch.share(params.batch).map(move |index| Share {
+        share(block / self.columns / self.rows, self.batch, params.batch).map(move |index| Share {
             index,
             rows: rows.clone(),
             columns: columns.clone(),

@@ -22,9 +22,9 @@ mod sweep;
 mod tests;
 
 use crate::isa::Isa;
-use crate::spmd::Parts;
+use crate::spmd::{Launch, Workspace};
 use crate::unary::{Activation, activate_in_place};
-use crate::{Call, Kernel, Team, params};
+use crate::{Call, Kernel, params};
 
 pub use burn::{fma_burn, fma_burn_flops};
 use grid::Grid;
@@ -120,46 +120,33 @@ fn tree_sum(first: usize, count: usize, leaf: &dyn Fn(usize) -> f32) -> f32 {
     }
 }
 
-/// The fast product; `scratch` has at least [`matmul_scratch`] elements.
-pub fn matmul(
-    outputs: Outputs<'_>,
-    operands: Operands<'_>,
-    params: &MatmulParams,
-    scratch: &mut [f32],
-    team: &Team,
-) {
+/// The fast product.
+pub fn matmul(outputs: Outputs<'_>, operands: Operands<'_>, params: &MatmulParams, launch: &mut Launch<'_>) {
     if params.batch * params.m * params.n == 0 {
         return;
     }
     let kernels = MicroKernels::of(Isa::current());
-    let grid = Grid::new(params, kernels, team.cores());
+    let grid = Grid::new(params, kernels, launch.blocks());
     let blocking = grid.blocking(params, kernels);
     let size = blocking.layout().total();
     let product = Product::new(outputs, operands, params, kernels);
-    assert!(scratch.len() >= size * grid.members(), "scratch has the size that was asked for");
-    let scratch = Parts::new(scratch);
-    let member = |index: usize| {
-        // SAFETY: every member has its own part.
-        let scratch = unsafe { scratch.part(index * size..(index + 1) * size) };
-        for share in grid.shares(params, kernels, index) {
-            // SAFETY: shares do not overlap, and each belongs to one member.
-            unsafe { product.run(&share, &blocking, scratch) };
+    launch.run(|mut block| {
+        let own = &mut block.own()[..size];
+        for share in grid.shares(params, kernels, block.index) {
+            // SAFETY: shares do not overlap, and each belongs to one block.
+            unsafe { product.run(&share, &blocking, own) };
         }
-    };
-    match grid.members() {
-        1 => member(0),
-        _ => team.launch(&|block| member(block.index)),
-    }
+    });
 }
 
-/// Elements of scratch that [`matmul`] wants on `cores` cores, for any instruction set.
-pub fn matmul_scratch(params: &MatmulParams, cores: usize) -> usize {
+/// What [`matmul`] works in on `blocks` blocks, for any instruction set: packed operands and partial tiles.
+fn workspace(params: &MatmulParams, blocks: usize) -> Workspace {
     let of = |isa| {
         let kernels = MicroKernels::of(isa);
-        let grid = Grid::new(params, kernels, cores);
-        grid.blocking(params, kernels).layout().total() * grid.members()
+        Grid::new(params, kernels, blocks).blocking(params, kernels).layout().total()
     };
-    [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().map(of).max().unwrap_or(0)
+    let largest = [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().map(of).max().unwrap_or(0);
+    Workspace::of::<f32>(0, largest)
 }
 
 /// The kernels of this file.
@@ -167,15 +154,14 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     name: "matmul",
     fast: |call| {
         let (params, operands, outputs) = arguments(call);
-        matmul(outputs, operands, &params, call.scratch(), call.team);
+        matmul(outputs, operands, &params, &mut call.launch);
     },
     reference: |call| {
         let (params, operands, outputs) = arguments(call);
         matmul_reference(outputs, operands, &params);
     },
-    scratch: |words, cores| {
-        matmul_scratch(&MatmulParams::from_words(words), cores) * std::mem::size_of::<f32>()
-    },
+    blocks: |words, cores| grid::blocks(&MatmulParams::from_words(words), cores),
+    workspace: |words, blocks| workspace(&MatmulParams::from_words(words), blocks),
 }];
 
 fn arguments<'a>(call: &mut Call<'a>) -> (MatmulParams, Operands<'a>, Outputs<'a>) {

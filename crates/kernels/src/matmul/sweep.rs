@@ -13,7 +13,7 @@ use super::micro::MicroKernels;
 use super::pack::{Matrix, pack_columns, pack_panel, pack_rows};
 use super::panel::{Cut, Group, Panel, Step};
 use super::{MatmulParams, Operands, Outputs};
-use crate::spmd::{Block, Parts};
+use crate::spmd::{Parts, share};
 
 /// A batch of products with all that they read and write.
 pub(super) struct Product<'a> {
@@ -143,7 +143,7 @@ impl Sweep<'_> {
         // A single group needs each packed panel only once, so all of them can share the warmest place.
         let panel_step = if groups > 1 { slab.steps.len() * width } else { 0 };
         for index in 0..groups {
-            let group = self.group(slab, cut, Block { index, count: groups }.share(cut.tiles));
+            let group = self.group(slab, cut, share(index, groups, cut.tiles));
             for panel in 0..panels {
                 let at = panel * panel_step;
                 if index == 0 {

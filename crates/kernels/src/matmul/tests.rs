@@ -1,6 +1,8 @@
 //! The fast product against the plain one: same bits for all sizes, layouts, epilogues, teams, instruction sets.
 
 use super::*;
+use crate::Team;
+use crate::samples::launched;
 
 fn plain(m: usize, n: usize, k: usize) -> MatmulParams {
     MatmulParams {
@@ -68,8 +70,13 @@ fn outcome(
 }
 
 fn fast(params: &MatmulParams, data: &Data, team: &Team) -> (Vec<u32>, Vec<u32>) {
-    let mut scratch = vec![f32::NAN; matmul_scratch(params, team.cores())];
-    outcome(params, data, |outputs, operands| matmul(outputs, operands, params, &mut scratch, team))
+    let words = params.to_words();
+    let planned = KERNELS[0].plan(&words, team.cores()).unwrap();
+    outcome(params, data, |outputs, operands| {
+        launched(&KERNELS[0], &words, planned.blocks, team, |mut launch| {
+            matmul(outputs, operands, params, &mut launch);
+        });
+    })
 }
 
 fn reference(params: &MatmulParams, data: &Data) -> (Vec<u32>, Vec<u32>) {
@@ -193,19 +200,15 @@ fn the_kernel_reads_its_arguments_in_the_documented_order() {
     let team = Team::new(2);
     for run in [KERNELS[0].fast, KERNELS[0].reference] {
         let (mut out, mut pre) = (data.out.clone(), vec![0.0f32; 99]);
-        let mut scratch = vec![0.0f32; (KERNELS[0].scratch)(&words, 2) / 4];
-        let mut call = Call {
-            params: &words,
-            reads: [&data.a, &data.b, &data.bias, &data.residual]
-                .into_iter()
-                .map(|values| bytemuck::cast_slice(values))
-                .collect(),
-            writes: [&mut out, &mut pre].into_iter().map(|values| bytemuck::cast_slice_mut(values)).collect(),
-            scratch: bytemuck::cast_slice_mut(&mut scratch),
-            team: &team,
-        };
-        run(&mut call);
-        drop(call);
+        launched(&KERNELS[0], &words, 2, &team, |launch| {
+            let reads = [&data.a, &data.b, &data.bias, &data.residual];
+            run(&mut Call {
+                params: &words,
+                reads: reads.into_iter().map(|values| bytemuck::cast_slice(values)).collect(),
+                writes: [&mut out, &mut pre].into_iter().map(|out| bytemuck::cast_slice_mut(out)).collect(),
+                launch,
+            });
+        });
         let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
         assert!((bits(&out), bits(&pre)) == expected);
     }

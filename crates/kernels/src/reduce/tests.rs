@@ -1,5 +1,6 @@
 use super::*;
-use crate::samples::{Case, assert_gradient, values, weighted};
+use crate::Team;
+use crate::samples::{Case, assert_gradient, launched, values, weighted};
 
 /// Sums of up to 1000 numbers below 1 in f32, in two orders.
 const TOLERANCE: f32 = 1e-5;
@@ -83,7 +84,7 @@ fn an_aligned_half_gives_its_subtree_and_a_kept_slice_gives_its_outputs() {
     let sum = |x: &[f32], shape: &[usize], over: &[usize], leaves: usize| {
         let params = ReduceParams::new(ReduceKind::Sum, leaves, shape, over);
         let mut y = vec![0.0; params.n_outputs()];
-        reduce(&mut y, x, params, &team);
+        reduce(&mut y, x, params, &mut Launch::plain(&team));
         y
     };
     for over in [&[0][..], &[0, 1], &[0, 2], &[0, 1, 2]] {
@@ -106,17 +107,12 @@ fn gradients_equal_finite_differences() {
     for &kind in ReduceKind::ALL {
         let forward = ReduceParams::new(kind, 1, &[3, 4, 5], &[0, 2]);
         let (x, dy, team) = (values(60, 1), values(4, 2), Team::new(1));
-        let (mut y, mut dx, mut shares) = (vec![0.0; 4], vec![0.0; 60], vec![0.0; 4]);
-        reduce(&mut y, &x, forward, &team);
-        reduce_grad(
-            &mut dx,
-            &x,
-            &y,
-            &dy,
-            ReduceGradParams { forward, accumulate: false },
-            &mut shares,
-            &team,
-        );
+        let (mut y, mut dx) = (vec![0.0; 4], vec![0.0; 60]);
+        reduce(&mut y, &x, forward, &mut Launch::plain(&team));
+        let params = ReduceGradParams { forward, accumulate: false };
+        launched(&KERNELS[1], &params.to_words(), 1, &team, |mut launch| {
+            reduce_grad(&mut dx, &x, &y, &dy, params, &mut launch);
+        });
         assert_gradient(&dx, &x, DIFFERENCE_TOLERANCE, |x| {
             let y: Vec<f64> = (0..4)
                 .map(|kept| {
@@ -137,7 +133,12 @@ fn gradients_equal_finite_differences() {
 fn maxima_keep_nan_and_have_no_negative_zero() {
     let max = |x: &[f32]| {
         let mut y = [9.0];
-        reduce(&mut y, x, ReduceParams::new(ReduceKind::Max, 1, &[x.len()], &[0]), &Team::new(1));
+        reduce(
+            &mut y,
+            x,
+            ReduceParams::new(ReduceKind::Max, 1, &[x.len()], &[0]),
+            &mut Launch::plain(&Team::new(1)),
+        );
         y[0]
     };
     assert!(max(&[1.0, f32::NAN, 2.0]).is_nan());

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Team;
 use crate::samples::{Case, Input, assert_gradient, tile, values, weighted};
 
 /// A few hundred additions of values near one, each rounded to 2^-24.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Team;
 use crate::samples::{Case, assert_gradient, values, weighted};
 
 /// A sum of up to 300 positive terms in 16 lanes: about 20 roundings.
@@ -48,13 +49,24 @@ fn bits_do_not_depend_on_the_inner_tiling() {
     let column = |data: &[f32], i: usize| (0..axis).map(|a| data[a * inner + i]).collect::<Vec<_>>();
     let team = Team::new(1);
     let (mut y, mut dx) = (vec![0.0; axis * inner], vec![0.0; axis * inner]);
-    softmax(&mut y, &x, SoftmaxParams { outer: 1, axis, inner }, &team);
-    softmax_grad(&mut dx, &y, &dy, SoftmaxGradParams { outer: 1, axis, inner, accumulate: false }, &team);
+    softmax(&mut y, &x, SoftmaxParams { outer: 1, axis, inner }, &mut Launch::plain(&team));
+    softmax_grad(
+        &mut dx,
+        &y,
+        &dy,
+        SoftmaxGradParams { outer: 1, axis, inner, accumulate: false },
+        &mut Launch::plain(&team),
+    );
     for i in 0..inner {
         let (mut own_y, mut own_dx) = (vec![0.0; axis], vec![0.0; axis]);
         let params = SoftmaxGradParams { outer: 1, axis, inner: 1, accumulate: false };
-        softmax(&mut own_y, &column(&x, i), SoftmaxParams { outer: 1, axis, inner: 1 }, &team);
-        softmax_grad(&mut own_dx, &column(&y, i), &column(&dy, i), params, &team);
+        softmax(
+            &mut own_y,
+            &column(&x, i),
+            SoftmaxParams { outer: 1, axis, inner: 1 },
+            &mut Launch::plain(&team),
+        );
+        softmax_grad(&mut own_dx, &column(&y, i), &column(&dy, i), params, &mut Launch::plain(&team));
         assert_eq!((own_y, own_dx), (column(&y, i), column(&dx, i)));
     }
 }
@@ -66,8 +78,14 @@ fn gradient_equals_finite_differences() {
     let n = outer * axis * inner;
     let (x, dy, team) = (values(n, 1), values(n, 2), Team::new(1));
     let (mut y, mut dx) = (vec![0.0; n], vec![0.0; n]);
-    softmax(&mut y, &x, SoftmaxParams { outer, axis, inner }, &team);
-    softmax_grad(&mut dx, &y, &dy, SoftmaxGradParams { outer, axis, inner, accumulate: false }, &team);
+    softmax(&mut y, &x, SoftmaxParams { outer, axis, inner }, &mut Launch::plain(&team));
+    softmax_grad(
+        &mut dx,
+        &y,
+        &dy,
+        SoftmaxGradParams { outer, axis, inner, accumulate: false },
+        &mut Launch::plain(&team),
+    );
     assert_gradient(&dx, &x, DIFFERENCE_TOLERANCE, |x| {
         let mut y = vec![0.0; n];
         for_each_line(outer, axis, inner, |at| {
@@ -82,8 +100,13 @@ fn gradient_equals_finite_differences() {
 fn masked_and_huge_entries_are_exact() {
     let mut y = [0.0; 4];
     let params = SoftmaxParams { outer: 1, axis: 4, inner: 1 };
-    softmax(&mut y, &[f32::NEG_INFINITY, 3e38, f32::NEG_INFINITY, -3e38], params, &Team::new(1));
+    softmax(
+        &mut y,
+        &[f32::NEG_INFINITY, 3e38, f32::NEG_INFINITY, -3e38],
+        params,
+        &mut Launch::plain(&Team::new(1)),
+    );
     assert_eq!(y, [0.0, 1.0, 0.0, 0.0]);
-    softmax(&mut y, &[0.0, f32::NAN, 0.0, 0.0], params, &Team::new(1));
+    softmax(&mut y, &[0.0, f32::NAN, 0.0, 0.0], params, &mut Launch::plain(&Team::new(1)));
     assert!(y.iter().all(|y| y.is_nan()));
 }

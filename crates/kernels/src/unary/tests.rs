@@ -1,4 +1,5 @@
 use super::*;
+use crate::Team;
 use crate::isa::Isa;
 
 /// Relative and absolute error of a fast function: a few roundings of f32.
@@ -29,8 +30,14 @@ fn run(kind: UnaryKind, n: usize, cores: usize) -> (Vec<f32>, Vec<f32>) {
     let (team, x) = (Team::new(cores), arguments(kind, n));
     let dy: Vec<f32> = (0..n).map(|i| (i % 13) as f32 - 6.1).collect();
     let (mut y, mut dx) = (vec![f32::NAN; n], vec![0.5; n]);
-    unary(&mut y, &x, UnaryParams { n, kind, scalar: SCALAR }, &team);
-    unary_grad(&mut dx, &x, &dy, UnaryGradParams { n, kind, scalar: SCALAR, accumulate: true }, &team);
+    unary(&mut y, &x, UnaryParams { n, kind, scalar: SCALAR }, &mut Launch::plain(&team));
+    unary_grad(
+        &mut dx,
+        &x,
+        &dy,
+        UnaryGradParams { n, kind, scalar: SCALAR, accumulate: true },
+        &mut Launch::plain(&team),
+    );
     (y, dx)
 }
 
@@ -43,12 +50,12 @@ fn fast_equals_reference_over_odd_sizes() {
                 let dy: Vec<f32> = (0..n).map(|i| (i % 5) as f32 / 5.0 - 0.41).collect();
                 let (mut got, mut want) = (vec![f32::NAN; n], vec![f32::NAN; n]);
                 let params = UnaryParams { n, kind, scalar: SCALAR };
-                unary(&mut got, &x, params, &team);
+                unary(&mut got, &x, params, &mut Launch::plain(&team));
                 unary_reference(&mut want, &x, params);
                 close(&got, &want, &format!("{kind:?}"));
                 let (mut got, mut want) = (vec![0.25; n], vec![0.25; n]);
                 let params = UnaryGradParams { n, kind, scalar: SCALAR, accumulate };
-                unary_grad(&mut got, &x, &dy, params, &team);
+                unary_grad(&mut got, &x, &dy, params, &mut Launch::plain(&team));
                 unary_grad_reference(&mut want, &x, &dy, params);
                 close(&got, &want, &format!("gradient of {kind:?}"));
             }
@@ -112,23 +119,23 @@ fn special_powers_and_values_keep_their_meaning() {
     for scalar in [0.0, 1.0, 2.0, 3.0] {
         let params = UnaryParams { n: 6, kind: UnaryKind::PowScalar, scalar };
         let (mut got, mut want) = ([0.0; 6], [0.0; 6]);
-        unary(&mut got, &x, params, &team);
+        unary(&mut got, &x, params, &mut Launch::plain(&team));
         unary_reference(&mut want, &x, params);
         assert_eq!(got, want, "power {scalar}");
         let params = UnaryGradParams { n: 6, kind: UnaryKind::PowScalar, scalar, accumulate: false };
-        unary_grad(&mut got, &x, &[1.0; 6], params, &team);
+        unary_grad(&mut got, &x, &[1.0; 6], params, &mut Launch::plain(&team));
         unary_grad_reference(&mut want, &x, &[1.0; 6], params);
         assert_eq!(got, want, "gradient of power {scalar}");
     }
     for kind in [UnaryKind::GeluTanh, UnaryKind::GeluErf, UnaryKind::Silu, UnaryKind::Elu, UnaryKind::Exp] {
         let params = UnaryParams { n: 6, kind, scalar: 0.0 };
         let (mut got, mut want) = ([0.0; 6], [0.0; 6]);
-        unary(&mut got, &x, params, &team);
+        unary(&mut got, &x, params, &mut Launch::plain(&team));
         unary_reference(&mut want, &x, params);
         close(&got[..4], &want[..4], &format!("{kind:?}"));
         assert_eq!(got[4..], want[4..], "{kind:?}");
         let mut nan = [0.0];
-        unary(&mut nan, &[f32::NAN], UnaryParams { n: 1, ..params }, &team);
+        unary(&mut nan, &[f32::NAN], UnaryParams { n: 1, ..params }, &mut Launch::plain(&team));
         assert!(nan[0].is_nan(), "{kind:?}");
     }
 }

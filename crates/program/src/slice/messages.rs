@@ -10,7 +10,7 @@ use super::Slicer;
 use super::part::{Part, Step};
 use super::receive::{Group, Runs};
 use crate::message::MessageEnd;
-use crate::{ARRIVE, Operation, SEND, Slice, Wait};
+use crate::{ARRIVE, Blocks, Operation, SEND, Slice, Wait};
 
 impl<'a> Slicer<'a> {
     /// Adds the messages of a group of the receive `at`; `landing` is where parts of sums land.
@@ -83,7 +83,7 @@ impl<'a> Ends<'a> {
         let Ends { kernel, label, home, slices, words, .. } = self;
         let (reads, writes) = if kernel == SEND { (slices, Vec::new()) } else { (Vec::new(), slices) };
         let scratch = Slice { lane: home, ..Slice::default() };
-        let (words, waits) = (Cow::Owned(words), Vec::new());
-        part.push_beside(home, Step { kernel, label, words, reads, writes, scratch, waits });
+        let (blocks, words, waits) = (Blocks::ONE, Cow::Owned(words), Vec::new());
+        part.push_beside(home, Step { kernel, label, blocks, words, reads, writes, scratch, waits });
     }
 }

@@ -121,6 +121,7 @@ impl<'a> Slicer<'a> {
         Step {
             kernel: whole.kernel(operation),
             label: whole.label(operation),
+            blocks: operation.blocks,
             words: Cow::Borrowed(whole.words(operation)),
             reads: here(whole.slices(&operation.reads)),
             writes: here(whole.slices(&operation.writes)),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::host::{HostTransfer, feeds, fetches};
-use crate::{Builder, Draft, FETCH, IN_LANES, Lane, OUT_LANES, PartOf, Port, Program, ProgramError};
+use crate::{Blocks, Builder, Draft, FETCH, IN_LANES, Lane, OUT_LANES, PartOf, Port, Program, ProgramError};
 use crate::{SEND, Slice, Wait};
 
 /// An operation of a part. Slices and waits name the part's own lanes.
@@ -12,6 +12,7 @@ use crate::{SEND, Slice, Wait};
 pub(super) struct Step<'a> {
     pub kernel: &'a str,
     pub label: &'a str,
+    pub blocks: Blocks,
     pub words: Cow<'a, [u64]>,
     pub reads: Vec<Slice>,
     pub writes: Vec<Slice>,
@@ -102,11 +103,12 @@ impl<'a> Part<'a> {
 
 impl<'a> Step<'a> {
     fn of(transfer: &HostTransfer) -> Step<'a> {
-        let Draft { words, reads, writes, scratch, .. } = transfer.draft();
+        let Draft { blocks, words, reads, writes, scratch, .. } = transfer.draft();
         let (kernel, label) = transfer.names();
         Step {
             kernel,
             label,
+            blocks,
             words: Cow::Owned(words.to_vec()),
             reads: reads.to_vec(),
             writes: writes.to_vec(),
@@ -116,7 +118,7 @@ impl<'a> Step<'a> {
     }
 
     fn draft(&self) -> Draft<'_> {
-        let Step { kernel, label, words, reads, writes, scratch, waits } = self;
-        Draft { kernel, label, words, reads, writes, scratch: *scratch, waits }
+        let Step { kernel, label, blocks, words, reads, writes, scratch, waits } = self;
+        Draft { kernel, label, blocks: *blocks, words, reads, writes, scratch: *scratch, waits }
     }
 }

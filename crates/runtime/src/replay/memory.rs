@@ -29,6 +29,8 @@ use super::wired::Wired;
 
 /// What a kernel gets for one operation.
 pub struct Args<'a> {
+    /// How many blocks it runs on.
+    pub blocks: u32,
     /// Parameter words.
     pub words: &'a [u64],
     /// Slices only read.
@@ -281,6 +283,7 @@ impl<K: Kernels> Memory<K> {
         }
         let arena = &self.arenas[lane];
         let mut args = Args {
+            blocks: operation.blocks.get(),
             words: program.words(operation),
             reads: ArrayVec::new(),
             writes: ArrayVec::new(),

@@ -130,6 +130,7 @@ pub fn exchange(devices: u32, rounds: u32, beside: bool) -> Program {
             writes: &[slice(lane, OWN)],
             scratch: Slice { lane, ..Slice::default() },
             waits: &waits,
+            ..Draft::default()
         });
     };
     let reads: Vec<_> = (0..devices).map(|lane| slice(lane, OWN)).collect();
@@ -142,6 +143,7 @@ pub fn exchange(devices: u32, rounds: u32, beside: bool) -> Program {
             writes: &[slice(lane, EXCHANGED), slice(lane, SUM)],
             scratch: Slice { lane, offset: LANDING, bytes: BYTES * u64::from(devices) },
             waits: &of_others(lane, &|lane| blended(lane, round)),
+            ..Draft::default()
         });
     };
     let mut builder = Builder::new("exchange");

@@ -1,0 +1,202 @@
+//! What a kernel starts its blocks with.
+
+use std::ops::Range;
+
+use super::{Block, Layout, Parts, Team, Workspace, elements};
+
+/// The most blocks of a launch.
+pub const MAX_BLOCKS: u32 = 1 << 16;
+
+/// Why a kernel cannot be launched.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LaunchError {
+    /// The number of blocks makes no sense.
+    #[error("kernel `{kernel}` asks for {blocks} blocks; it can have 1 to {MAX_BLOCKS}")]
+    Blocks {
+        /// The kernel.
+        kernel: &'static str,
+        /// How many it asks for.
+        blocks: i64,
+    },
+    /// The workspace cannot be addressed.
+    #[error("a workspace of {slices} slices of {bytes} bytes is too large to address")]
+    TooLarge {
+        /// Bytes of a slice.
+        bytes: u64,
+        /// How many.
+        slices: usize,
+    },
+    /// The memory is not that of the plan.
+    #[error("kernel `{kernel}` on {blocks} blocks works in {need} bytes, not in {found}")]
+    Memory {
+        /// The kernel.
+        kernel: &'static str,
+        /// On how many blocks.
+        blocks: usize,
+        /// Bytes of its workspace.
+        need: u64,
+        /// Bytes it was given.
+        found: usize,
+    },
+}
+
+/// A launch that has been decided on and not begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// How many blocks.
+    pub blocks: u32,
+    /// Bytes of the workspace.
+    pub bytes: u64,
+}
+
+/// The blocks of a kernel, about to run on a team.
+pub struct Launch<'a> {
+    blocks: usize,
+    layout: Layout,
+    common: &'a mut [u8],
+    slices: Parts<'a, u8>,
+    team: &'a Team,
+}
+
+impl<'a> Launch<'a> {
+    /// `blocks` blocks of `kernel` that work in `memory`, which has the size of the layout.
+    pub fn new(
+        kernel: &'static str,
+        blocks: usize,
+        workspace: Workspace,
+        memory: &'a mut [u8],
+        team: &'a Team,
+    ) -> Result<Launch<'a>, LaunchError> {
+        let layout = Layout::new(workspace, blocks.min(team.cores()))?;
+        let (need, found) = (layout.total(), memory.len());
+        if need != found as u64 {
+            return Err(LaunchError::Memory { kernel, blocks, need, found });
+        }
+        let (common, slices) = memory.split_at_mut(layout.start());
+        let common = &mut common[layout.common()];
+        Ok(Launch { blocks, layout, common, slices: Parts::new(slices), team })
+    }
+
+    /// A block for every core, without workspace.
+    pub fn plain(team: &'a Team) -> Launch<'a> {
+        let (blocks, memory) = (team.cores(), Parts::new(&mut []));
+        let layout = Layout { slices: blocks as u64, ..Layout::default() };
+        Launch { blocks, layout, common: &mut [], slices: memory, team }
+    }
+
+    /// How many blocks.
+    pub fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    /// Takes the part of the workspace that all blocks have in common, as elements of `T`; a second taking gives an
+    /// empty slice.
+    pub fn common<T: bytemuck::Pod>(&mut self) -> &'a mut [T] {
+        elements(std::mem::take(&mut self.common))
+    }
+
+    /// Runs `body` once for every block and returns when all are done: one phase of the kernel.
+    pub fn run(&mut self, body: impl Fn(Block<'_>) + Sync) {
+        let count = self.blocks;
+        self.team.run(count, &|index, member| {
+            let Range { start, end } = self.layout.slice(member);
+            let first = self.layout.start();
+            // SAFETY: a member runs one block at a time, and slices of members do not overlap.
+            let own = unsafe { self.slices.part(start - first..end - first) };
+            body(Block { index, count, own });
+        });
+    }
+
+    /// Splits `rows` rows over the blocks: `body` gets its range of rows, those rows of every output in `outs` (each
+    /// given with its elements per row), and its own slice of the workspace.
+    pub fn split_rows<const N: usize>(
+        &mut self,
+        rows: usize,
+        outs: [(&mut [f32], usize); N],
+        body: impl Fn(Range<usize>, [&mut [f32]; N], &mut [f32]) + Sync,
+    ) {
+        let outs = outs.map(|(out, width)| (Parts::new(out), width));
+        self.run(|mut block| {
+            let range = block.share(rows);
+            // SAFETY: the shares of the blocks are disjoint, and so are the rows of one output.
+            let parts = outs
+                .each_ref()
+                .map(|(out, width)| unsafe { out.part(range.start * width..range.end * width) });
+            body(range, parts, block.own());
+        });
+    }
+
+    /// Runs `body(first, part)` on contiguous parts that cover `out` exactly, one for each block.
+    ///
+    /// `first` is the position of the part in `out`, a multiple of `unit`; only the last part may end off a multiple.
+    pub fn for_each_part<T: Send>(
+        &mut self,
+        out: &mut [T],
+        unit: usize,
+        body: impl Fn(usize, &mut [T]) + Sync,
+    ) {
+        let parts = Parts::new(out);
+        self.run(|block| {
+            let share = block.share(parts.len().div_ceil(unit));
+            let range = share.start * unit..(share.end * unit).min(parts.len());
+            // SAFETY: the blocks' shares are disjoint, and so are their multiples.
+            body(range.start, unsafe { parts.part(range) });
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs `test` with a launch of so many blocks on so many cores.
+    fn launch(cores: usize, blocks: usize, workspace: Workspace, test: impl FnOnce(Launch<'_>)) {
+        let layout = Layout::new(workspace, blocks.min(cores)).unwrap();
+        let (mut memory, team) = (vec![0; layout.total() as usize], Team::new(cores));
+        test(Launch::new("kernel", blocks, workspace, &mut memory, &team).unwrap());
+    }
+
+    #[test]
+    fn parts_cover_a_slice_exactly_and_start_on_units() {
+        for (cores, blocks, unit) in [(1, 1, 1), (2, 2, 16), (3, 7, 7), (4, 4, 50_000)] {
+            for len in [0, 1, 1000, 1005] {
+                let mut hits = vec![0u32; len];
+                launch(cores, blocks, Workspace::NONE, |mut launch| {
+                    launch.for_each_part(&mut hits, unit, |first, part| {
+                        assert_eq!(first % unit, 0);
+                        part.iter_mut().enumerate().for_each(|(i, hit)| *hit += (first + i) as u32 + 1);
+                    });
+                });
+                let right = |(i, &hit): (usize, &u32)| hit == i as u32 + 1;
+                assert!(hits.iter().enumerate().all(right), "{len} on {blocks} blocks");
+            }
+        }
+    }
+
+    #[test]
+    fn every_row_of_every_output_is_given_once() {
+        for cores in 1..5 {
+            for (blocks, rows) in [(1, 3), (cores, 1), (cores, 7), (9, 7)] {
+                let (mut wide, mut narrow) = (vec![0.0; rows * 3], vec![0.0; rows]);
+                launch(cores, blocks, Workspace::of::<f32>(0, 8), |mut launch| {
+                    let outs = [(&mut wide[..], 3), (&mut narrow[..], 1)];
+                    launch.split_rows(rows, outs, |range, [wide, narrow], own| {
+                        assert_eq!(own.len(), 8);
+                        wide.iter_mut().enumerate().for_each(|(i, x)| *x += (range.start + i / 3) as f32);
+                        narrow.iter_mut().zip(range).for_each(|(x, row)| *x += row as f32);
+                    });
+                });
+                assert!(wide.iter().enumerate().all(|(i, &x)| x == (i / 3) as f32));
+                assert!(narrow.iter().enumerate().all(|(row, &x)| x == row as f32));
+            }
+        }
+    }
+
+    #[test]
+    fn memory_of_another_size_is_refused() {
+        let (mut memory, team) = (vec![0; 512], Team::new(2));
+        let launch = Launch::new("k", 2, Workspace { common: 1, block: 200 }, &mut memory, &team);
+        let error = LaunchError::Memory { kernel: "k", blocks: 2, need: 128 + 2 * 256, found: 512 };
+        assert_eq!(launch.err(), Some(error));
+    }
+}
