@@ -11,7 +11,8 @@ mod runs;
 
 use phalanx_ir::TensorType;
 use phalanx_program::{
-    Builder, Draft, MAX_SLICES, Port, PortKind, PortTile, Program, ProgramError, Slice, feeds, fetches,
+    Blocks, Builder, Draft, MAX_SLICES, Port, PortKind, PortTile, Program, ProgramError, Slice, feeds,
+    fetches,
 };
 
 const NONE: Slice = Slice { lane: 0, offset: 0, bytes: 0 };
@@ -60,6 +61,7 @@ fn sample() -> Builder {
     builder.operation(Draft {
         kernel: "mul",
         label: "layer one",
+        blocks: Blocks::new(2).expect("two blocks are some"),
         words: &[4, u64::MAX],
         reads: &[slice(0, 16), slice(64, 16)],
         writes: &[slice(192, 16)],
@@ -299,6 +301,8 @@ fn unsound_and_malformed_texts_are_refused() {
         ("of \"end\"", "of \"end\" carried 1", "not a wait"),
         ("of \"end\"", "of \"end\" carried 0/0", "its own lane"),
         ("[7]", "[seven]", "not a parameter word"),
+        ("mul on 2", "mul on 0", "1 to 65536 blocks, not on 0"),
+        ("mul on 2", "mul on 65537", "1 to 65536 blocks, not on 65537"),
         ("program", "schedule", "program"),
     ];
     for (from, to, message) in changes {

@@ -48,6 +48,7 @@ fn exchange() -> Builder {
             writes: &[at(lane, 128)],
             scratch,
             waits: &[wait(1 - lane, 0)],
+            ..Draft::default()
         });
     }
     builder

@@ -32,7 +32,7 @@ pub(super) fn program(homes: u32, ops: &[Op]) -> Result<Program, Vec<ProgramErro
         for op in ops.iter().filter(|op| op.lane == lane) {
             let Op { kernel, reads, writes, scratch, waits, .. } = op;
             let (label, scratch) = ("x", *scratch);
-            builder.operation(Draft { kernel, label, words: &[], reads, writes, scratch, waits });
+            builder.operation(Draft { kernel, label, reads, writes, scratch, waits, ..Draft::default() });
         }
     }
     builder.finish()

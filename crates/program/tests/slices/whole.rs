@@ -6,7 +6,7 @@
 use phalanx_ir::TensorType;
 use phalanx_program::rect::Tile;
 use phalanx_program::{
-    Builder, Draft, Piece, Port, PortKind, PortTile, Program, RECEIVE, Slice, Wait, feeds, fetches,
+    Blocks, Builder, Draft, Piece, Port, PortKind, PortTile, Program, RECEIVE, Slice, Wait, feeds, fetches,
     landing_bytes,
 };
 
@@ -139,7 +139,9 @@ fn build(ops: &[Op], devices: u32, beside: &[bool], ports: Vec<Port>) -> Program
         };
         for op in ops.iter().filter(|op| op.lane == lane) {
             let Op { kernel, label, words, reads, writes, scratch, waits, .. } = op;
-            builder.operation(Draft { kernel, label, words, reads, writes, scratch: *scratch, waits });
+            let blocks = Blocks::new(1 + words.len() as u32 % 3).expect("one to three");
+            let scratch = *scratch;
+            builder.operation(Draft { kernel, label, blocks, words, reads, writes, scratch, waits });
         }
     }
     builder.finish().expect("everything that clashes is ordered")
