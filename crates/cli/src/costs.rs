@@ -205,10 +205,8 @@ fn entry(signature: &Signature, ns: u64) -> Value {
 
 /// Work in a nanosecond, and its unit.
 fn rate(signature: &Signature, ns: u64) -> (f64, &'static str) {
-    let (work, unit) = match signature.work() {
-        Work::Operations(count) => (count, "GFLOP/s"),
-        Work::Bytes(count) => (count, "GB/s"),
-    };
+    let Work { flops, bytes } = signature.work();
+    let (work, unit) = if signature.is_product() { (flops, "GFLOP/s") } else { (bytes, "GB/s") };
     (work / ns.max(1) as f64, unit)
 }
 

@@ -19,6 +19,7 @@ mod output;
 mod overlap;
 mod plan;
 mod plot;
+mod profile;
 mod schedule;
 mod step;
 mod stop;
@@ -62,6 +63,7 @@ enum Command {
     Bench(bench::Command),
     #[command(subcommand)]
     Costs(costs::Command),
+    Profile(Box<profile::Args>),
     Doctor(doctor::Args),
     Generate(generate::Args),
     Schedule(schedule::Args),
@@ -91,6 +93,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Plan(command) => plan::run(command),
         Command::Bench(command) => bench::run(command),
         Command::Costs(command) => costs::run(command),
+        Command::Profile(args) => profile::run(&args),
         Command::Doctor(args) => doctor::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Schedule(args) => schedule::run(args),

@@ -86,7 +86,7 @@ pub struct What {
     config: Option<PathBuf>,
     /// Tokens the model knows
     #[arg(long, value_name = "N", default_value_t = 256)]
-    vocab: usize,
+    pub vocab: usize,
     #[command(flatten)]
     model: ModelFlags,
     #[command(flatten)]

@@ -19,6 +19,7 @@ pub use copies::{
 pub use gemm::{GemmBench, GemmResult, Shape, gemm, shapes};
 pub use overlap::{OverlapResult, overlap};
 pub use ranks::{Exchange, ExchangeRow, exchange};
+pub(crate) use train::random_tokens;
 pub use train::{KernelTime, TrainBench, TrainResult, train};
 
 use std::hint::black_box;
@@ -53,7 +54,7 @@ fn fma_peak_on(team: &Team) -> f64 {
 }
 
 /// The middle of some values.
-fn median(values: &[f64]) -> f64 {
+pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     match sorted.len() {

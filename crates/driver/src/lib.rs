@@ -28,6 +28,7 @@ pub mod layout;
 pub mod overlap;
 pub mod parity;
 pub mod pipeline;
+pub mod roofline;
 pub mod timeline;
 pub mod train;
 

@@ -403,7 +403,8 @@ impl Profile {
         sums
     }
 
-    fn seconds(&self) -> impl Iterator<Item = f64> {
+    /// Seconds of each operation, in program order.
+    pub(crate) fn seconds(&self) -> impl Iterator<Item = f64> {
         // Relaxed: no run is going on.
         self.operations.iter().map(|times| times.sum.load(Relaxed) as f64 / 1e9)
     }

@@ -36,7 +36,7 @@ pub use certificate::{Certificate, CertificateError};
 pub use host::{Field, HostTransfer, Record, feeds, fetches};
 pub use message::MessageEnd;
 pub use phalanx_ir::MAX_RANK;
-pub use piece::{MAX_PARTS, Piece};
+pub use piece::{MAX_PARTS, Piece, traffic};
 pub use placement::Placement;
 pub use slice::{IN_LANES, OUT_LANES, SEGMENT, landing_bytes};
 pub use verify::ProgramError;

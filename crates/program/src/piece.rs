@@ -77,6 +77,16 @@ impl Piece<'_> {
     }
 }
 
+/// Bytes that the pieces in an operation's words read and write: none if they are no pieces.
+pub fn traffic(words: &[u64]) -> (u64, u64) {
+    let pieces = RawPiece::decode(words).unwrap_or_default();
+    pieces.iter().fold((0, 0), |(read, written), piece| {
+        let bytes = piece.bytes();
+        let all = bytes.saturating_mul(piece.parts.len() as u64);
+        (u64::saturating_add(read, all), u64::saturating_add(written, bytes))
+    })
+}
+
 impl RawPiece {
     /// All pieces of an operation's words; nothing if they are none.
     pub fn decode(words: &[u64]) -> Option<Vec<RawPiece>> {

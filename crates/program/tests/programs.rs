@@ -131,7 +131,7 @@ fn the_text_parses_to_the_same_program() {
          output \"y\" f32[4]\n    tile f32[4] at [0] in 0/192\n  lane dev0 arena 512\n    \
          run feed [0, 1, 16, 0, 0, 0, 0] -> 0+16 scratch 0+0 of \"arguments\"\n    \
          run fill [] -> 256+16 scratch 0+0 of \"start\"\n    \
-         run mul [4, 18446744073709551615] 0+16, 64+16 -> 192+16 scratch 0+0 of \"layer one\"\n    \
+         run mul on 2 [4, 18446744073709551615] 0+16, 64+16 -> 192+16 scratch 0+0 of \"layer one\"\n    \
          run fill [7] -> 128+16 scratch 320+100 of \"layer one\"\n    \
          run move [1, 2, 3] 256+16 -> 448+8, 64+16 scratch 0+0 of \"end\"\n    \
          run fetch [0, 1, 16, 0, 0, 0, 0] 192+16 -> scratch 0+0 of \"results\"\n}"

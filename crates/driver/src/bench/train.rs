@@ -138,16 +138,19 @@ pub fn train(bench: &TrainBench) -> Result<TrainResult, Error> {
 
 /// One step on fresh random tokens: its seconds and its loss.
 fn timed_step(trainer: &mut Trainer, bench: &TrainBench, step: usize) -> Result<(f64, f32), Error> {
-    let draw = |stream: u64| -> Vec<i64> {
-        let pick = |index| random::derive(step as u64, stream, index) % bench.vocab as u64;
-        (0..(bench.batch * bench.context) as u64).map(|index| pick(index) as i64).collect()
-    };
-    let (tokens, targets) = (draw(0), draw(1));
+    let tokens = random_tokens(bench.batch * bench.context, bench.vocab, step);
     let start = Instant::now();
-    trainer.session_mut().feed("tokens", &tokens)?;
-    trainer.session_mut().feed("targets", &targets)?;
+    for (name, tokens) in ["tokens", "targets"].into_iter().zip(&tokens) {
+        trainer.session_mut().feed(name, tokens)?;
+    }
     let loss = trainer.run(1e-3)?.loss;
     Ok((start.elapsed().as_secs_f64(), loss))
+}
+
+/// The `count` tokens of a step and their targets, drawn from `vocab`.
+pub(crate) fn random_tokens(count: usize, vocab: usize, step: usize) -> [Vec<i64>; 2] {
+    let pick = |stream, index| (random::derive(step as u64, stream, index) % vocab.max(1) as u64) as i64;
+    [0, 1].map(|stream| (0..count as u64).map(|index| pick(stream, index)).collect())
 }
 
 fn kernel_times(profile: &Profile, trainer: &Trainer) -> Vec<KernelTime> {

@@ -17,12 +17,14 @@ mod signature;
 #[cfg(test)]
 mod tests;
 mod transfer;
+mod work;
 
 pub use file::BookError;
 pub use machine::Machine;
 pub use measure::{Fallback, Measured};
-pub use signature::{Signature, Work};
+pub use signature::Signature;
 pub use transfer::LinkTable;
+pub use work::Work;
 
 use std::collections::BTreeMap;
 use std::ops::Index;

@@ -6,7 +6,7 @@
 
 use phalanx_ir::tasks::{BufferId, TaskGraph, TaskId};
 use phalanx_kernels as k;
-use phalanx_program::RECEIVE;
+use phalanx_program::{Operation, Program, RECEIVE};
 use serde::Serialize;
 
 use crate::emit::{Choice, select};
@@ -26,15 +26,6 @@ pub struct Signature {
     pub cores: usize,
 }
 
-/// What a kernel does that takes its time.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Work {
-    /// Floating-point operations.
-    Operations(f64),
-    /// Bytes read and written.
-    Bytes(f64),
-}
-
 impl Signature {
     /// The signature of a task on a device of `cores` cores; `None` if no kernel executes it.
     pub fn of(tasks: &TaskGraph, task: TaskId, cores: usize) -> Option<Signature> {
@@ -49,25 +40,16 @@ impl Signature {
         Some(Signature { kernel: kernel.to_string(), words: anywhere(kernel, words), reads, writes, cores })
     }
 
-    /// What the kernel does.
-    pub fn work(&self) -> Work {
-        let size = |at: usize| self.words.get(at).copied().unwrap_or(0) as f64;
-        let product = |sizes: &[usize]| sizes.iter().map(|&at| size(at)).product::<f64>();
-        match self.kernel.as_str() {
-            "matmul" => Work::Operations(2.0 * product(&[0, 1, 2, 3])),
-            "attention" => Work::Operations(self.attention(4.0)),
-            "attention_grad" => Work::Operations(self.attention(10.0)),
-            // Of the table only the rows that are looked up.
-            "embedding" => Work::Bytes(2.0 * self.writes.iter().sum::<u64>() as f64),
-            _ => Work::Bytes(self.reads.iter().chain(&self.writes).map(|&bytes| bytes as f64).sum()),
+    /// The signature of an operation of a program on devices of `cores` cores; its words are as they are.
+    pub fn of_operation(program: &Program, operation: &Operation, cores: usize) -> Signature {
+        let bytes = |range| program.slices(range).iter().map(|slice| slice.bytes).collect();
+        Signature {
+            kernel: program.kernel(operation).to_string(),
+            words: program.words(operation).to_vec(),
+            reads: bytes(&operation.reads),
+            writes: bytes(&operation.writes),
+            cores,
         }
-    }
-
-    /// Operations of attention, `each` for every element of a query and key that it sees.
-    fn attention(&self, each: f64) -> f64 {
-        let &[batch, heads, _, queries, keys, dim, _, causal] = &self.words[..] else { return 0.0 };
-        let seen = if causal == 0 { 1.0 } else { 0.5 };
-        each * seen * [batch, heads, queries, keys, dim].iter().map(|&size| size as f64).product::<f64>()
     }
 
     /// The sizes for people, where words tell more than bytes do.

@@ -1,0 +1,167 @@
+//! Work counted by hand.
+
+use phalanx_kernels::attention::Attention;
+use phalanx_kernels::binary::{BinaryKind, BinaryParams, Broadcast};
+use phalanx_kernels::column_sum::ColumnSum;
+use phalanx_kernels::cross_entropy::CrossEntropyGrad;
+use phalanx_kernels::dropout::DropoutParams;
+use phalanx_kernels::embedding::{Embedding, EmbeddingGrad};
+use phalanx_kernels::layer_norm::LayerNormGrad;
+use phalanx_kernels::matmul::MatmulParams;
+use phalanx_kernels::optimizer::AdamW;
+use phalanx_kernels::reduce::{ReduceGradParams, ReduceKind, ReduceParams};
+use phalanx_kernels::rms_norm::RmsNormGrad;
+use phalanx_kernels::rotary::Rotary;
+use phalanx_kernels::softmax::SoftmaxGradParams;
+use phalanx_kernels::unary::{Activation, UnaryGradParams, UnaryKind, UnaryParams};
+use phalanx_program::Piece;
+use phalanx_program::rect::Tile;
+
+use super::*;
+
+/// Work with operands and results of so many floats.
+fn work(kernel: &str, words: Vec<u64>, reads: &[u64], writes: &[u64]) -> (u64, u64) {
+    let bytes = |floats: &[u64]| floats.iter().map(|floats| 4 * floats).collect();
+    let (reads, writes) = (bytes(reads), bytes(writes));
+    let Work { flops, bytes } = Signature { kernel: kernel.into(), words, reads, writes, cores: 1 }.work();
+    assert!(flops.fract() == 0.0 && bytes.fract() == 0.0, "{kernel}: {flops} {bytes}");
+    (flops as u64, bytes as u64)
+}
+
+fn product(accumulate: bool) -> MatmulParams {
+    MatmulParams {
+        batch: 3,
+        m: 5,
+        n: 7,
+        k: 8,
+        trans_a: true,
+        trans_b: false,
+        leaves: 2,
+        bias: true,
+        residual: false,
+        activation: Activation::GeluTanh,
+        save_pre: false,
+        accumulate,
+    }
+}
+
+#[test]
+fn products_count_two_for_each_term_and_their_epilogue() {
+    let (reads, writes) = ([120, 168, 7], [105]);
+    let found = work("matmul", product(false).to_words(), &reads, &writes);
+    assert_eq!(found, (105 * (2 * 8 + 1 + 1), 4 * (120 + 168 + 7 + 105)));
+    assert_eq!(work("matmul", vec![1], &[], &[]), (0, 0), "a file may say anything");
+}
+
+#[test]
+fn attention_counts_the_pairs_that_are_seen() {
+    let all = Attention {
+        batch: 2,
+        heads: 6,
+        kv_heads: 3,
+        q_time: 5,
+        k_time: 7,
+        head_dim: 4,
+        scale: 0.5,
+        causal: false,
+    };
+    let flops = |kernel: &str, params: Attention| work(kernel, params.to_words(), &[], &[]).0;
+    assert_eq!(flops("attention", all), 12 * (35 * (4 * 4 + 5) + 5 * 4));
+    assert_eq!(flops("attention_grad", all), 12 * (35 * (10 * 4 + 6) + 5 * 2 * 4));
+    let causal = Attention { causal: true, ..all };
+    assert_eq!(flops("attention", causal), 12 * ((3 + 4 + 5 + 6 + 7) * (4 * 4 + 5) + 5 * 4));
+    let blind = Attention { q_time: 3, k_time: 2, ..causal };
+    assert_eq!(flops("attention", blind), 12 * ((1 + 2) * (4 * 4 + 5) + 3 * 4));
+}
+
+#[test]
+fn elements_count_once_for_each_operation() {
+    let unary = |kind| UnaryParams { n: 10, kind, scalar: 0.0 }.to_words();
+    assert_eq!(work("unary", unary(UnaryKind::GeluTanh), &[10], &[10]), (10, 80));
+    assert_eq!(work("unary", unary(UnaryKind::Identity), &[10], &[10]), (0, 80));
+    let sum = BinaryParams { kind: BinaryKind::Add, broadcast: Broadcast::new(&[4, 3], &[3]) };
+    assert_eq!(work("binary", sum.to_words(), &[12, 3], &[12]), (12, 4 * 27));
+    let adam =
+        AdamW { n: 10, beta1: 0.9, beta2: 0.9, eps: 0.0, weight_decay: 0.1, decoupled: true, clip: true };
+    assert_eq!(work("adamw", adam.to_words(), &[10, 8, 2], &[10; 3]), (150, 4 * (20 + 2 * 30)));
+    assert_eq!(work("transpose", vec![], &[6], &[6]), (0, 48));
+}
+
+#[test]
+fn of_a_table_only_what_is_looked_up_is_read() {
+    let table = |vocab| Embedding { n: 6, cols: 4, vocab, bag: 1, ids_i32: true, first: 0 }.to_words();
+    assert_eq!(work("embedding", table(100), &[6, 400], &[24]), (0, 4 * (6 + 24 + 24)));
+    assert_eq!(work("embedding", table(2), &[6, 8], &[24]), (0, 4 * (6 + 8 + 24)));
+}
+
+#[test]
+fn movements_count_their_pieces() {
+    let (rect, tile) = ([0], [5]);
+    let all = Tile { origin: &rect, extents: &tile };
+    let words = |parts: &[(u32, Tile<'_>)]| {
+        let mut words = Vec::new();
+        Piece { element: 4, rect: all, target: (0, all), parts }.encode(&mut words);
+        words
+    };
+    assert_eq!(work(RECEIVE, words(&[(0, all)]), &[50], &[50]), (0, 40), "a copy of five floats");
+    let sum = words(&[(0, all), (1, all), (2, all)]);
+    assert_eq!(work(RECEIVE, sum, &[5, 5, 5], &[5]), (10, 80));
+}
+
+#[test]
+fn what_is_added_to_is_read_too() {
+    let forward = ReduceParams::new(ReduceKind::Sum, 1, &[2, 5], &[0]);
+    let words = |accumulate: bool| {
+        let dropout = DropoutParams {
+            n: 10,
+            rate: 0.5,
+            seed: 0,
+            salt: 0,
+            accumulate,
+            extents: [1, 1, 1, 10],
+            strides: [10, 10, 10, 1],
+            start: 0,
+        };
+        let (outer, time, cols, leaves, inner, keep) = (2, 1, 5, 1, 1, false);
+        let norm = LayerNormGrad { outer, time, cols, leaves, inner, keep, affine: false, accumulate };
+        let (batch, heads, dim, first) = (1, 1, 10, 0);
+        [
+            ("matmul", product(accumulate).to_words()),
+            ("dropout", dropout.to_words()),
+            (
+                "unary_grad",
+                UnaryGradParams { n: 10, kind: UnaryKind::Exp, scalar: 0.0, accumulate }.to_words(),
+            ),
+            ("softmax_grad", SoftmaxGradParams { outer: 2, axis: 5, inner: 1, accumulate }.to_words()),
+            (
+                "cross_entropy_grad",
+                CrossEntropyGrad {
+                    rows: 2,
+                    classes: 5,
+                    ignore_index: 0,
+                    labels_i32: false,
+                    accumulate,
+                    first,
+                }
+                .to_words(),
+            ),
+            ("column_sum", ColumnSum { outer, time, cols, leaves, inner, keep, accumulate }.to_words()),
+            ("rms_norm_grad", RmsNormGrad { outer, time, cols, leaves, inner, keep, accumulate }.to_words()),
+            (
+                "embedding_grad",
+                EmbeddingGrad { n: 2, cols, vocab: 2, bag: 1, ids_i32: false, leaves, accumulate, first }
+                    .to_words(),
+            ),
+            ("layer_norm_grad", norm.to_words()),
+            (
+                "rotary",
+                Rotary { batch, time, first, heads, dim, base: 1e4, inverse: false, accumulate }.to_words(),
+            ),
+            ("reduce_grad", ReduceGradParams { forward, accumulate }.to_words()),
+        ]
+    };
+    for ((kernel, over), (_, onto)) in words(false).into_iter().zip(words(true)) {
+        let [over, onto] = [over, onto].map(|words| work(kernel, words, &[10, 10], &[10, 5]));
+        assert_eq!((onto.0 - over.0, onto.1 - over.1), (10, 40), "{kernel}");
+    }
+}

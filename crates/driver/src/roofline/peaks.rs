@@ -1,0 +1,58 @@
+//! The two rates that bound a kernel: what cores compute at most, and what memory brings them.
+
+use std::time::Instant;
+
+use phalanx_kernels::Team;
+use phalanx_kernels::binary::{BinaryKind, BinaryParams, Broadcast, binary};
+use serde::Serialize;
+
+use crate::bench::{fma_peak, median};
+use crate::costs::Work;
+use crate::{Error, memory};
+
+/// What some cores reach at most.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Peaks {
+    /// The cores.
+    pub cores: usize,
+    /// Fused multiply-adds, in 10⁹ floating-point operations a second.
+    pub gflops: f64,
+    /// Bytes to and from memory, in 10⁹ a second.
+    pub gb_per_s: f64,
+}
+
+/// Bytes of the arrays that are streamed: more than the caches of most processors.
+const STREAMED: usize = 256 << 20;
+
+/// How often they are.
+const ROUNDS: usize = 7;
+
+impl Peaks {
+    /// Measures a team of `cores` cores, with nothing else running.
+    pub fn measure(cores: usize) -> Result<Peaks, Error> {
+        Ok(Peaks { cores, gflops: fma_peak(cores), gb_per_s: bandwidth(cores)? })
+    }
+
+    /// The least seconds that some work takes, by what it computes and by what it moves.
+    pub(super) fn seconds(&self, work: Work) -> (f64, f64) {
+        (work.flops / (1e9 * self.gflops), work.bytes / (1e9 * self.gb_per_s))
+    }
+}
+
+/// The median rate of adding two arrays into a third, in 10⁹ bytes a second. As those of kernels, bytes are of operands and
+/// results; that a processor may read what it is about to overwrite is part of its rate.
+fn bandwidth(cores: usize) -> Result<f64, Error> {
+    memory::check(STREAMED as u64)?;
+    let (team, n) = (Team::new(cores), STREAMED / 12);
+    let (mut sum, a, b) = (vec![0.0; n], vec![1.0; n], vec![2.0; n]);
+    let params = BinaryParams { kind: BinaryKind::Add, broadcast: Broadcast::new(&[n], &[n]) };
+    let mut round = || {
+        let start = Instant::now();
+        binary(&mut sum, &a, &b, params, &team);
+        (12 * n) as f64 / start.elapsed().as_secs_f64() / 1e9
+    };
+    // The first round also makes the pages of the sum.
+    round();
+    let rates: Vec<f64> = (0..ROUNDS).map(|_| round()).collect();
+    Ok(median(&rates))
+}
