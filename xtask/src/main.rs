@@ -76,9 +76,10 @@ fn check() -> Result<(), String> {
     Ok(())
 }
 
-/// Runs the models of the runtime's lock-free protocols in every order of their steps.
+/// Runs the models of the lock-free protocols of runtime and pipes in every order of their steps.
 fn loom() -> Result<(), String> {
-    let models = ["test", "--quiet", "--package", "phalanx-runtime", "--lib", "--release", "models"];
+    let packages = ["--package", "phalanx-runtime", "--package", "phalanx-kernels"];
+    let models = [&["test", "--quiet"][..], &packages, &["--lib", "--release", "models"]].concat();
     // A directory of its own: the flag would make cargo build everything again.
     let variables = [("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")];
     run_with("cargo", &models, &variables)

@@ -8,8 +8,12 @@
 //! [`Team`] is the device's cores, [`Launch`] what a kernel gets to start its blocks with, [`Workspace`] what it wants to
 //! work in. A kernel of several phases starts its blocks once for each.
 
+pub mod extent;
+pub mod halves;
 mod launch;
+pub mod layout;
 mod parts;
+pub mod pipe;
 mod team;
 mod workspace;
 

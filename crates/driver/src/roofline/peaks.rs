@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use phalanx_kernels::Team;
 use phalanx_kernels::binary::{BinaryKind, BinaryParams, Broadcast, binary};
+use phalanx_kernels::{Launch, Team};
 use serde::Serialize;
 
-use crate::bench::{fma_peak, median};
+use crate::bench::fma_peak;
 use crate::costs::Work;
 use crate::{Error, memory};
 
@@ -39,7 +39,7 @@ impl Peaks {
     }
 }
 
-/// The median rate of adding two arrays into a third, in 10⁹ bytes a second. As those of kernels, bytes are of operands and
+/// The best rate of adding two arrays into a third, in 10⁹ bytes a second. As those of kernels, bytes are of operands and
 /// results; that a processor may read what it is about to overwrite is part of its rate.
 fn bandwidth(cores: usize) -> Result<f64, Error> {
     memory::check(STREAMED as u64)?;
@@ -48,11 +48,10 @@ fn bandwidth(cores: usize) -> Result<f64, Error> {
     let params = BinaryParams { kind: BinaryKind::Add, broadcast: Broadcast::new(&[n], &[n]) };
     let mut round = || {
         let start = Instant::now();
-        binary(&mut sum, &a, &b, params, &team);
+        binary(&mut sum, &a, &b, params, &mut Launch::plain(&team));
         (12 * n) as f64 / start.elapsed().as_secs_f64() / 1e9
     };
     // The first round also makes the pages of the sum.
     round();
-    let rates: Vec<f64> = (0..ROUNDS).map(|_| round()).collect();
-    Ok(median(&rates))
+    Ok((0..ROUNDS).map(|_| round()).fold(0.0, f64::max))
 }
