@@ -1,7 +1,8 @@
-//! Project tasks: `cargo xtask check|test|tidy|bless|bench`.
+//! Project tasks: `cargo xtask check|test|tidy|bless|bench|fuzz`.
 #![forbid(unsafe_code)]
 
 mod bench;
+mod fuzz;
 mod ranks;
 mod setup;
 mod tidy;
@@ -16,6 +17,7 @@ cargo xtask COMMAND
   check         formatting, lints, documentation, tidy, all tests and examples
   loom          the models of the runtime's protocols only, in every order of their steps
   tsan          the runtime's tests of threads under ThreadSanitizer (x86-64 Linux); not part of `check`
+  fuzz          random bytes for every parser of a user's file (x86-64 Linux) [TARGET ...] [--seconds N]; not part of `check`
   tidy          rules about crates and files only
   bless         rewrite the expected texts of file tests, then show what changed with git diff
   bench train   `phalanx bench train` beside PyTorch, in alternating rounds [--threads N] [--rounds N] [--wide]
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         ["check"] => check(),
         ["loom"] => loom(),
         ["tsan"] => tsan(),
+        ["fuzz", ..] => fuzz::fuzz(&words[1..]),
         ["tidy"] => tidy::tidy(&root()),
         ["bless"] => bless(),
         ["bench", "train", ..] => bench::train(&words[2..]),
@@ -108,7 +111,9 @@ fn tsan() -> Result<(), String> {
 fn bless() -> Result<(), String> {
     let files =
         ["test", "--quiet", "--package", "phalanx-ir", "--package", "phalanx-lower", "--test", "files"];
-    run_with("cargo", &files, &[("PHALANX_BLESS", "1")])
+    run_with("cargo", &files, &[("PHALANX_BLESS", "1")])?;
+    let gallery = ["test", "--quiet", "--package", "phalanx", "--test", "malformed"];
+    run_with("cargo", &gallery, &[("PHALANX_BLESS", "1")])
 }
 
 fn cargo(args: &[&str]) -> Result<(), String> {

@@ -64,5 +64,5 @@ fn messages(parts: &[Program]) -> (u64, u64) {
         ends.flat_map(|operation| part.messages(operation)).map(|end| end.bytes()).collect::<Vec<_>>()
     };
     let bytes: Vec<u64> = parts.iter().flat_map(sends).collect();
-    (bytes.len() as u64, bytes.iter().sum())
+    (bytes.len() as u64, bytes.into_iter().fold(0, u64::saturating_add))
 }

@@ -125,7 +125,7 @@ fn sizes(name: &str) -> usize {
         let digits = part.strip_prefix("zero1").unwrap_or(digits);
         digits.parse::<usize>().unwrap_or(1)
     };
-    name.split('-').map(size).product()
+    name.split('-').map(size).fold(1, usize::saturating_mul)
 }
 
 #[cfg(test)]

@@ -68,12 +68,20 @@ pub enum FileError {
         /// What the system says.
         source: std::io::Error,
     },
-    /// Not a safetensors file, or not writable as one.
-    #[error("{}: {source}", path.display())]
+    /// Not a safetensors file.
+    #[error("{} is not a safetensors file: {source}; save `tokens` and `targets` as one", path.display())]
     Format {
         /// The file.
         path: PathBuf,
-        /// What the format says.
+        /// What is wrong with it.
+        source: SafeTensorError,
+    },
+    /// The result cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
         source: SafeTensorError,
     },
     /// A tensor is missing or has another type.
@@ -147,14 +155,21 @@ fn collect(
     stored.iter().map(join).collect()
 }
 
-struct Batch {
-    rows: usize,
-    time: usize,
-    tokens: Vec<i64>,
-    targets: Vec<i64>,
+/// Sequences of tokens, each with the tokens that follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// How many sequences.
+    pub rows: usize,
+    /// Tokens in a sequence.
+    pub time: usize,
+    /// Tokens of all sequences, one after the other.
+    pub tokens: Vec<i64>,
+    /// For each token the one to predict.
+    pub targets: Vec<i64>,
 }
 
-fn read_batch(path: &Path) -> Result<Batch, FileError> {
+/// Reads `tokens` and `targets` of a safetensors file.
+pub fn read_batch(path: &Path) -> Result<Batch, FileError> {
     let bytes = Mapping::open(path).map_err(|source| FileError::Read { path: path.into(), source })?;
     let file =
         SafeTensors::deserialize(&bytes).map_err(|source| FileError::Format { path: path.into(), source })?;
@@ -187,7 +202,7 @@ fn integers(
 /// Writes tensors as a safetensors file.
 pub fn write(path: &Path, tensors: Vec<(String, Tensor)>) -> Result<(), FileError> {
     safetensors::serialize_to_file(tensors, None, path)
-        .map_err(|source| FileError::Format { path: path.into(), source })
+        .map_err(|source| FileError::Write { path: path.into(), source })
 }
 
 impl View for Tensor {

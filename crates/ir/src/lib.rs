@@ -25,4 +25,4 @@ pub mod wide;
 pub use dtype::DType;
 pub use id::{Id, IdVec};
 pub use op::{Activation, Binary, Init, Op, Reduce, Unary};
-pub use shape::{MAX_RANK, OpError, Shape, TensorType, leaves_of};
+pub use shape::{MAX_ELEMENTS, MAX_RANK, OpError, Shape, TensorType, leaves_of};

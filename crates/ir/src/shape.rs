@@ -7,6 +7,10 @@ use crate::DType;
 /// The most dimensions a tensor may have.
 pub const MAX_RANK: usize = 6;
 
+/// The most elements a tensor may have, an extent of 0 counted as 1: more than any machine holds, and few enough that bytes of
+/// all tensors of a graph can be added.
+pub const MAX_ELEMENTS: usize = 1 << 48;
+
 /// The extents of a tensor, outermost first. A scalar has none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Shape(Vec<usize>);
@@ -27,9 +31,14 @@ impl Shape {
         self.0.len()
     }
 
-    /// How many elements there are.
+    /// How many elements there are; more than can be counted are `usize::MAX`.
     pub fn elements(&self) -> usize {
-        self.0.iter().product()
+        self.0.iter().fold(1, |product, &extent| product.saturating_mul(extent))
+    }
+
+    /// Whether a tensor may have this shape: no product of its extents exceeds [`MAX_ELEMENTS`].
+    pub fn is_bounded(&self) -> bool {
+        self.0.iter().fold(1_usize, |product, &extent| product.saturating_mul(extent.max(1))) <= MAX_ELEMENTS
     }
 
     /// The innermost extent; 1 for a scalar.
@@ -99,7 +108,7 @@ impl TensorType {
 
     /// Bytes of the whole tensor.
     pub fn bytes(&self) -> usize {
-        self.shape.elements() * self.dtype.bytes()
+        self.shape.elements().saturating_mul(self.dtype.bytes())
     }
 }
 

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{DType, Shape, TensorType};
+use crate::{DType, MAX_ELEMENTS, Shape, TensorType};
 
 /// A parse error: where, and what was wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -209,7 +209,18 @@ impl<'a> Cursor<'a> {
     /// Takes a tensor type such as `f32[2, 3]`.
     pub fn tensor_type(&mut self) -> Result<TensorType, ParseError> {
         let dtype: DType = self.parse("an element type (f32, bf16, i32, i64, bool)")?;
-        Ok(TensorType { dtype, shape: Shape::new(self.extents()?) })
+        let ty = TensorType { dtype, shape: Shape::new(self.extents()?) };
+        self.bounded(ty)
+    }
+
+    /// A type just taken, if its tensor is not too large.
+    pub(crate) fn bounded(&self, ty: TensorType) -> Result<TensorType, ParseError> {
+        match ty.shape.is_bounded() {
+            true => Ok(ty),
+            false => {
+                self.error(format!("{ty} has more than {MAX_ELEMENTS} elements; make an extent smaller"))
+            }
+        }
     }
 
     /// Takes `key=value` pairs as long as they come.

@@ -191,7 +191,7 @@ fn t10_parallel_operators_change_degrees() {
         ("reduction degree=4", "a degree of 3 is not divisible by 4; use a divisor of the degree"),
         (
             "repartition dim=1 degree=4",
-            "the new degree does not divide the extent; use a divisor of the extent",
+            "the new degree must divide the extent and make at most 1048576 tiles; use a divisor of the extent",
         ),
         ("combine dim=0 degree=0", "a degree of 2 is not divisible by 0; use a divisor of the degree"),
     ];

@@ -59,6 +59,14 @@ pub enum ModelError {
         /// The sizes that are multiplied.
         sizes: String,
     },
+    /// The model would have more blocks than anybody trains.
+    #[error("{model}: `layers` is {layers}; use at most {MOST_LAYERS}")]
+    TooDeep {
+        /// The model family.
+        model: &'static str,
+        /// Its blocks.
+        layers: usize,
+    },
     /// A real-valued setting is outside its range.
     #[error("{model}: `{field}` is {value}; use a value {range}")]
     Range {
@@ -84,6 +92,9 @@ impl From<BuildError> for ModelError {
 
 /// More elements than any tensor may have: 256 Ti. Products of sizes below it never overflow.
 const TOO_MANY: usize = 1 << 48;
+
+/// The most blocks a model may have: all are written out in its graph.
+const MOST_LAYERS: usize = 1 << 14;
 
 /// Checks of one family's configuration.
 pub(crate) struct Check(pub(crate) &'static str);
@@ -119,6 +130,13 @@ impl Check {
         }
         let sizes: Vec<String> = sizes.iter().map(|(field, size)| format!("`{field}` {size}")).collect();
         Err(ModelError::TooLarge { model: self.0, sizes: sizes.join(" x ") })
+    }
+
+    pub(crate) fn layers(&self, layers: usize) -> Result<(), ModelError> {
+        match layers <= MOST_LAYERS {
+            true => Ok(()),
+            false => Err(ModelError::TooDeep { model: self.0, layers }),
+        }
     }
 
     pub(crate) fn even(&self, field: &'static str, value: usize) -> Result<(), ModelError> {

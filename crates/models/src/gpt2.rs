@@ -67,6 +67,7 @@ impl Gpt2Config {
         check.positive(&[("layers", self.layers), ("heads", self.heads), ("width", self.width)])?;
         check.positive(&[("hidden", self.hidden), ("vocab", self.vocab), ("context", self.context)])?;
         check.positive(&[("batch", batch), ("time", time)])?;
+        check.layers(self.layers)?;
         let (rows, width) = ([("batch", batch), ("time", time)], ("width", self.width));
         for widest in [width, ("hidden", self.hidden), ("vocab", self.vocab), ("context", self.context)] {
             check.bounded(&[rows[0], rows[1], widest])?;

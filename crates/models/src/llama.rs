@@ -77,6 +77,7 @@ impl LlamaConfig {
         check.positive(&[("head_dim", self.head_dim), ("width", self.width), ("hidden", self.hidden)])?;
         check.positive(&[("vocab", self.vocab), ("context", self.context)])?;
         check.positive(&[("batch", batch), ("time", time)])?;
+        check.layers(self.layers)?;
         let (rows, width) = ([("batch", batch), ("time", time)], ("width", self.width));
         let queries = ("heads x head_dim", self.heads.saturating_mul(self.head_dim));
         for widest in [width, queries, ("hidden", self.hidden), ("vocab", self.vocab)] {

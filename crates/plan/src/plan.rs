@@ -32,9 +32,9 @@ pub struct Mesh {
 }
 
 impl Mesh {
-    /// How many devices there are.
+    /// How many devices there are; more than can be counted are `usize::MAX`.
     pub fn devices(&self) -> usize {
-        self.axes.iter().map(|(_, size)| size).product()
+        self.axes.iter().fold(1, |devices, (_, size)| devices.saturating_mul(*size))
     }
 }
 

@@ -100,7 +100,7 @@ impl<'a> Parts<'a> {
             }
             parts.push(part);
         }
-        let given: usize = parts.iter().filter_map(|(_, size)| *size).product();
+        let given = parts.iter().filter_map(|(_, size)| *size).fold(1, usize::saturating_mul);
         let open: Vec<&str> =
             parts.iter().filter(|(_, size)| size.is_none()).map(|(part, _)| *part).collect();
         let rest = devices.checked_div(given).filter(|rest| rest * given == devices && *rest > 0);

@@ -97,6 +97,7 @@ impl Certificate {
 
 /// A lane has one operation under way at a time.
 fn most_posted(part: &Program) -> u64 {
-    let bytes = |operation| part.messages(operation).iter().map(|end| end.bytes()).sum::<u64>();
-    part.lanes().iter().map(|lane| part.operations_of(lane).iter().map(bytes).max().unwrap_or(0)).sum()
+    let sum = |bytes: &mut dyn Iterator<Item = u64>| bytes.fold(0_u64, u64::saturating_add);
+    let bytes = |operation| sum(&mut part.messages(operation).iter().map(|end| end.bytes()));
+    sum(&mut part.lanes().iter().map(|lane| part.operations_of(lane).iter().map(bytes).max().unwrap_or(0)))
 }

@@ -71,8 +71,10 @@ impl FromStr for Schedule {
             buffers: IdVec::new(),
             workspaces: IdVec::new(),
         };
+        // Every task has two lines, so a larger number is a typing error, which must not ask for gigabytes.
+        let most_tasks = lines.len();
         for mut line in lines {
-            parse_line(&mut schedule, &mut line)?;
+            parse_line(&mut schedule, &mut line, most_tasks)?;
         }
         while schedule.waits.len() < schedule.workspaces.len() {
             schedule.waits.push(Vec::new());
@@ -81,11 +83,11 @@ impl FromStr for Schedule {
     }
 }
 
-fn parse_line(schedule: &mut Schedule, line: &mut Cursor<'_>) -> Result<(), ParseError> {
+fn parse_line(schedule: &mut Schedule, line: &mut Cursor<'_>, most_tasks: usize) -> Result<(), ParseError> {
     if line.eat("lane ") {
         schedule.lanes.push(parse_lane(line)?);
     } else if line.eat("run ") {
-        parse_run(schedule, line)?;
+        parse_run(schedule, line, most_tasks)?;
     } else if line.eat("place ") {
         place(&mut schedule.buffers, line, "b")?;
     } else if line.eat("workspace ") {
@@ -107,7 +109,7 @@ fn parse_lane(line: &mut Cursor<'_>) -> Result<Lane, ParseError> {
     Ok(Lane { device, kind: LaneKind::Compute, order, peak, live: line.parse("a size")? })
 }
 
-fn parse_run(schedule: &mut Schedule, line: &mut Cursor<'_>) -> Result<(), ParseError> {
+fn parse_run(schedule: &mut Schedule, line: &mut Cursor<'_>, most_tasks: usize) -> Result<(), ParseError> {
     let task: TaskId = id(line, "t")?;
     let Some(lane) = schedule.lanes.last_mut() else {
         return line.error(format!("{task} is in no lane: a `lane` line comes first"));
@@ -117,9 +119,8 @@ fn parse_run(schedule: &mut Schedule, line: &mut Cursor<'_>) -> Result<(), Parse
     if waits.is_empty() {
         return Ok(());
     }
-    // A typing error in the number must not ask for gigabytes.
-    if task.index() >= MOST_TASKS {
-        return line.error(format!("{task} is beyond the {MOST_TASKS} tasks a text may have"));
+    if task.index() >= most_tasks {
+        return line.error(format!("{task} is beyond the tasks that a text of {most_tasks} lines can have"));
     }
     while schedule.waits.len() <= task.index() {
         schedule.waits.push(Vec::new());
@@ -127,9 +128,6 @@ fn parse_run(schedule: &mut Schedule, line: &mut Cursor<'_>) -> Result<(), Parse
     schedule.waits[task] = waits;
     Ok(())
 }
-
-/// More tasks than anybody reads as text.
-const MOST_TASKS: usize = 1 << 24;
 
 fn place<I: Id>(
     table: &mut IdVec<I, Option<Place>>,

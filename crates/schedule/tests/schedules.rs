@@ -215,7 +215,7 @@ fn malformed_texts_are_refused() {
         ("lane", "street", "expected `lane`, `run`, `place` or `workspace`"),
         ("lane dev0", "lane 0", "`0` is not an id like dev0"),
         ("run t1", "run t1 after b0", "`b0` is not an id like t0"),
-        ("run t1", "run t99999999 after t0", "t99999999 is beyond the 16777216 tasks a text may have"),
+        ("run t1", "run t99999999 after t0", "t99999999 is beyond the tasks that a text of 7 lines can have"),
         ("run t0", "run b0", "`b0` is not an id like t0"),
         ("place b1", "place b2", "b2 is not the next one"),
         ("run t1", "run t1 twice", "text is left over at the end"),

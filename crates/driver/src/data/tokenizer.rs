@@ -1,5 +1,6 @@
 //! Text to tokens and back: bytes, or a `tokenizer.json`.
 
+use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
 use super::corpus::{Corpus, Part};
@@ -35,7 +36,7 @@ pub enum TokenizerError {
         reason: String,
     },
     /// Something is no token at all.
-    #[error("{token} is not a token; tokens are 0 to {}", vocab - 1)]
+    #[error("{token} is not a token; tokens are 0 to {}", vocab.saturating_sub(1))]
     NotAToken {
         /// The number given.
         token: i64,
@@ -56,10 +57,13 @@ pub enum Tokenizer {
 impl Tokenizer {
     /// Loads a `tokenizer.json`.
     pub fn open(path: &Path) -> Result<Tokenizer, TokenizerError> {
-        match tokenizers::Tokenizer::from_file(path) {
-            Ok(tokenizer) => Ok(Tokenizer::File(Box::new(tokenizer))),
-            Err(error) => Err(TokenizerError::Load { path: path.into(), reason: error.to_string() }),
-        }
+        // The library panics on some files that are no tokenizers, such as one whose decoder is no JSON.
+        let reason = match catch_unwind(|| tokenizers::Tokenizer::from_file(path)) {
+            Ok(Ok(tokenizer)) => return Ok(Tokenizer::File(Box::new(tokenizer))),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the tokenizers library panicked on it".into(),
+        };
+        Err(TokenizerError::Load { path: path.into(), reason })
     }
 
     /// One more than the largest token.

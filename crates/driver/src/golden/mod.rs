@@ -9,6 +9,7 @@ mod build;
 use std::collections::BTreeMap;
 use std::io::Read;
 
+use phalanx_ir::Shape;
 use serde::Deserialize;
 
 use crate::pipeline::Settings;
@@ -106,15 +107,15 @@ impl Case {
     fn check(&self) -> Result<(), GoldenError> {
         let tensors = [&self.inputs, &self.outputs, &self.output_grads, &self.input_grads];
         for (slot, tensor) in tensors.into_iter().flatten() {
-            let need: usize = tensor.shape.iter().product();
-            if tensor.data.len() != need || !["f32", "i64"].contains(&tensor.dtype.as_str()) {
-                let found = tensor.data.len();
-                let message = format!(
-                    "`{slot}` is {}{:?} but has {found} elements, not {need}",
-                    tensor.dtype, tensor.shape
-                );
-                return Err(GoldenError::Case { id: self.id.clone(), message });
-            }
+            let Tensor { dtype, shape, data } = tensor;
+            let shape = Shape::new(shape.clone());
+            let (found, need) = (data.len(), shape.elements());
+            let message = match dtype.as_str() {
+                "f32" | "i64" if found == need => continue,
+                "f32" | "i64" => format!("`{slot}` is {dtype}{shape} but has {found} elements, not {need}"),
+                _ => format!("`{slot}` is {dtype}{shape}; its elements must be f32 or i64"),
+            };
+            return Err(GoldenError::Case { id: self.id.clone(), message });
         }
         Ok(())
     }

@@ -254,7 +254,7 @@ impl TrainConfig {
                 set(&mut model.layers, self.layers);
                 set(&mut model.heads, self.heads);
                 if let Some(width) = self.width {
-                    (model.width, model.hidden) = (width, 4 * width);
+                    (model.width, model.hidden) = (width, width.saturating_mul(4));
                 }
                 model.dropout = self.dropout;
             }
@@ -264,7 +264,7 @@ impl TrainConfig {
                 set(&mut model.heads, self.heads);
                 model.kv_heads = self.kv_heads.unwrap_or_else(|| (model.heads / grouped).max(1));
                 if let Some(width) = self.width {
-                    (model.hidden, model.width) = (model.hidden * width / model.width, width);
+                    (model.hidden, model.width) = (model.hidden.saturating_mul(width) / model.width, width);
                 }
                 model.head_dim = model.width / model.heads.max(1);
                 model.dropout = self.dropout;
@@ -352,7 +352,7 @@ impl TrainConfig {
 
     /// What a job of so many ranks takes where nothing is said: data parallel, a device on each rank.
     pub fn for_ranks(mut self, ranks: u32) -> TrainConfig {
-        let devices = ranks as usize * self.devices_per_rank.unwrap_or(1);
+        let devices = self.devices_per_rank.unwrap_or(1).saturating_mul(ranks as usize);
         if ranks > 1 && self.devices.is_none() {
             let plan = self.plan.get_or_insert_with(|| "dp".into());
             if PlanChoice::needs_devices(plan) {

@@ -57,7 +57,12 @@ pub fn print_flow<T: Label, L: Label>(
         let (op, attrs) = layer.op.to_text();
         write!(f, "  {} = {op}{attrs}", names(&layer.results))?;
         let operands = names(&layer.operands);
-        write!(f, " {operands}{}", if layer.op.is_leaf() { "" } else { " : " })?;
+        let before_types = match layer.op.is_leaf() {
+            false => " : ",
+            true if layer.operands.is_empty() => "",
+            true => " ",
+        };
+        write!(f, " {operands}{before_types}")?;
         for (index, &result) in layer.results.iter().enumerate() {
             write!(f, "{}", if index > 0 { ", " } else { "" })?;
             flow.values[result].ty.print(f)?;

@@ -1,11 +1,24 @@
 //! Shape rules: from operand types to result types, or to an error that says how to mend the operand.
 
 use super::{Op, Reduce};
-use crate::{DType, MAX_RANK, OpError, Shape, TensorType};
+use crate::{DType, MAX_ELEMENTS, MAX_RANK, OpError, Shape, TensorType};
 
 impl Op {
     /// The types of the results for operands of these types. Leaf operators have their type given, not inferred.
     pub fn infer(&self, operands: &[TensorType]) -> Result<Vec<TensorType>, OpError> {
+        let results = self.results(operands)?;
+        match results.iter().find(|ty| !ty.shape.is_bounded()) {
+            Some(ty) => Err(OpError {
+                slot: "result".into(),
+                found: ty.to_string(),
+                wanted: format!("a tensor has at most {MAX_ELEMENTS} elements"),
+                fix: "make an extent smaller".into(),
+            }),
+            None => Ok(results),
+        }
+    }
+
+    fn results(&self, operands: &[TensorType]) -> Result<Vec<TensorType>, OpError> {
         self.check_count(operands.len())?;
         let rule = Rule { op: self, operands };
         let one = |result: Result<TensorType, OpError>| result.map(|ty| vec![ty]);
@@ -41,6 +54,7 @@ impl Op {
     pub(crate) fn check_leaf(&self, ty: &TensorType) -> Result<(), (&'static str, &'static str)> {
         match self {
             _ if ty.shape.rank() > MAX_RANK => Err(("has more than 6 dimensions", "reshape it")),
+            _ if !ty.shape.is_bounded() => Err(("has too many elements", "make an extent smaller")),
             _ if ty.shape.elements() == 0 => Err(("has no elements", "every extent must be positive")),
             Op::Param(_) | Op::Constant(_) if ty.dtype != DType::F32 => {
                 Err(("must be f32", "cast its uses instead"))
@@ -343,7 +357,8 @@ impl Rule<'_> {
             return self.wrong(0, wanted, "use another number of blocks");
         }
         let input = &self.operands[0];
-        let (extent, total) = (input.shape.dims()[axis], sizes.iter().sum::<usize>());
+        let extent = input.shape.dims()[axis];
+        let total = sizes.iter().fold(0_usize, |total, &size| total.saturating_add(size));
         if extent != total || sizes.is_empty() || sizes.contains(&0) {
             let wanted =
                 format!("sizes={} add up to {total} along axis {axis} of extent {extent}", Shape::new(sizes));

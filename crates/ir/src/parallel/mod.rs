@@ -22,7 +22,7 @@ mod tiling;
 pub use rule::{Axis, Rule, TileMap, place};
 pub(crate) use site::parse_device;
 pub use site::{DeviceId, Microbatch, Placement, Site};
-pub use tiling::{Coord, Dim, ParallelType};
+pub use tiling::{Coord, Dim, MAX_TILES, ParallelType};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -34,9 +34,6 @@ use crate::graph::{
 };
 use crate::text::ParseError;
 use crate::{Op, OpError, Shape};
-
-/// The largest degree a parallel operator may make.
-const MOST_TILES: usize = 1 << 20;
 
 /// A model on devices.
 pub type ParallelGraph = Flow<ParallelType, Placement>;
@@ -253,10 +250,10 @@ fn moved(op: &Op, operands: &[&ParallelType]) -> Result<ParallelType, OpError> {
         Op::Repartition { degree, .. } | Op::Replicate { degree } => {
             *target = target
                 .checked_mul(*degree)
-                .filter(|&product| (1..=MOST_TILES).contains(&product))
+                .filter(|&product| (1..=MAX_TILES).contains(&product))
                 .ok_or_else(|| {
                     wrong(
-                        format!("its degree must be from 1 to {MOST_TILES}"),
+                        format!("its degree must be from 1 to {MAX_TILES}"),
                         "use a smaller degree of at least 1",
                     )
                 })?;
@@ -271,7 +268,8 @@ fn moved(op: &Op, operands: &[&ParallelType]) -> Result<ParallelType, OpError> {
         _ => unreachable!("only the four parallel operators move"),
     }
     ParallelType::tiled(&x.global(), &degrees, sum, copy).ok_or_else(|| {
-        wrong("the new degree does not divide the extent".into(), "use a divisor of the extent")
+        let wanted = format!("the new degree must divide the extent and make at most {MAX_TILES} tiles");
+        wrong(wanted, "use a divisor of the extent")
     })
 }
 

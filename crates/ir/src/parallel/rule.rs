@@ -24,11 +24,13 @@ pub struct TileMap {
 }
 
 impl TileMap {
-    /// The tiling that these axes give a tensor; `None` if a degree does not divide its extent.
+    /// The tiling that these axes give a tensor; `None` if there is no such axis, or no such tiling.
     pub fn tiling(&self, global: &TensorType, extents: &[usize]) -> Option<ParallelType> {
-        let degree = |axes: &Vec<Axis>| axes.iter().map(|&axis| extents[axis]).product();
-        let degrees: Vec<usize> = self.dims.iter().map(degree).collect();
-        ParallelType::tiled(global, &degrees, degree(&self.sum), degree(&self.copy))
+        let degree = |axes: &Vec<Axis>| {
+            axes.iter().try_fold(1_usize, |degree, &axis| degree.checked_mul(*extents.get(axis)?))
+        };
+        let degrees = self.dims.iter().map(degree).collect::<Option<Vec<usize>>>()?;
+        ParallelType::tiled(global, &degrees, degree(&self.sum)?, degree(&self.copy)?)
     }
 
     /// The tile of the task at `place`.
@@ -79,7 +81,10 @@ impl TileMap {
         cursor.expect("|")?;
         let dims = if cursor.peek("}") { Vec::new() } else { cursor.list(parse_digits)? };
         cursor.expect("}")?;
-        Ok(TileMap { sum, copy, dims })
+        match dims.len() == rank {
+            true => Ok(TileMap { sum, copy, dims }),
+            false => cursor.error(format!("the map has {} dimensions, its tensor {rank}", dims.len())),
+        }
     }
 }
 
@@ -108,7 +113,7 @@ pub struct Rule {
 impl Rule {
     /// How many tasks there are.
     pub fn tasks(&self) -> usize {
-        self.extents.iter().product()
+        self.extents.iter().fold(1, |tasks, &extent| tasks.saturating_mul(extent))
     }
 }
 

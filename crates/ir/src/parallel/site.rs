@@ -91,6 +91,9 @@ fn parse_run(cursor: &mut Cursor<'_>) -> Result<std::ops::RangeInclusive<usize>,
     let (first, last) = word.split_once('-').unwrap_or((word, word));
     match (first.parse::<u32>(), last.parse::<u32>()) {
         (Ok(first), Ok(last)) if first <= last && last < MOST_DEVICES => Ok(first as usize..=last as usize),
+        (Ok(first), Ok(last)) if first <= last => {
+            cursor.error(format!("`{word}` is beyond the {MOST_DEVICES} devices a text may name"))
+        }
         _ => cursor.error(format!("`{word}` is not a run of devices like 2 or 0-3")),
     }
 }
@@ -99,7 +102,8 @@ fn parse_run(cursor: &mut Cursor<'_>) -> Result<std::ops::RangeInclusive<usize>,
 pub(crate) fn parse_device(cursor: &mut Cursor<'_>) -> Result<DeviceId, ParseError> {
     let word = cursor.word()?;
     match word.strip_prefix("dev").and_then(|number| number.parse::<u32>().ok()) {
-        Some(number) => Ok(DeviceId::from_index(number as usize)),
+        Some(number) if number < MOST_DEVICES => Ok(DeviceId::from_index(number as usize)),
+        Some(_) => cursor.error(format!("`{word}` is beyond the {MOST_DEVICES} devices a text may name")),
         None => cursor.error(format!("`{word}` is not a device like dev0")),
     }
 }
@@ -160,7 +164,13 @@ impl Label for Placement {
                 cursor.expect("of")?;
                 let count = cursor.parse("a number of microbatches")?;
                 cursor.expect("in")?;
-                Some(Microbatch { index, count, blocks: cursor.parse("a number of blocks")? })
+                let blocks = cursor.parse("a number of blocks")?;
+                if index >= count || blocks == 0 {
+                    let message =
+                        format!("there is no part {index} of {count} in {blocks}: parts are counted from 0");
+                    return cursor.error(message);
+                }
+                Some(Microbatch { index, count, blocks })
             }
         };
         Ok(Placement { sites: sites.into(), round, part })

@@ -6,6 +6,9 @@ use crate::graph::Label;
 use crate::text::{Cursor, ParseError};
 use crate::{DType, Shape, TensorType};
 
+/// The most tiles a tensor may have, partial sums and copies counted.
+pub const MAX_TILES: usize = 1 << 20;
+
 /// One dimension of a tiled tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dim {
@@ -36,10 +39,11 @@ pub struct Coord {
 }
 
 impl ParallelType {
-    /// A tiling; `None` if a degree is zero or does not divide its extent.
+    /// A tiling; `None` if a degree is zero or does not divide its extent, or there are more than [`MAX_TILES`] tiles.
     pub fn new(dtype: DType, dims: Vec<Dim>, sum_degree: usize, copy_degree: usize) -> Option<Self> {
         let legal = dims.iter().all(|dim| dim.degree > 0 && dim.size.is_multiple_of(dim.degree));
-        (legal && sum_degree > 0 && copy_degree > 0).then_some(ParallelType {
+        let tiles = count(&dims, sum_degree, copy_degree);
+        (legal && (1..=MAX_TILES).contains(&tiles)).then_some(ParallelType {
             dtype,
             dims,
             sum_degree,
@@ -99,7 +103,7 @@ impl ParallelType {
 
     /// How many tiles there are, partial sums and copies counted.
     pub fn tiles(&self) -> usize {
-        self.dims.iter().map(|dim| dim.degree).product::<usize>() * self.sum_degree * self.copy_degree
+        count(&self.dims, self.sum_degree, self.copy_degree)
     }
 
     /// The type of this value's gradient: an additive part for every copy, a copy for every partial sum.
@@ -138,6 +142,12 @@ impl ParallelType {
     }
 }
 
+/// How many tiles these degrees make; more than can be counted are `usize::MAX`.
+fn count(dims: &[Dim], sum_degree: usize, copy_degree: usize) -> usize {
+    let degrees = dims.iter().map(|dim| dim.degree).chain([sum_degree, copy_degree]);
+    degrees.fold(1, usize::saturating_mul)
+}
+
 impl fmt::Display for ParallelType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dims: Vec<String> = self
@@ -171,10 +181,14 @@ impl Label for ParallelType {
         cursor.expect("]")?;
         let sum = if cursor.eat("sum ") { cursor.parse("a sum degree")? } else { 1 };
         let copy = if cursor.eat("copy ") { cursor.parse("a copy degree")? } else { 1 };
-        match ParallelType::new(dtype, dims, sum, copy) {
-            Some(ty) => Ok(ty),
-            None => cursor.error("a degree is zero or does not divide its extent"),
+        if count(&dims, sum, copy) > MAX_TILES {
+            return cursor.error(format!("it has more than {MAX_TILES} tiles; use smaller degrees"));
         }
+        let Some(ty) = ParallelType::new(dtype, dims, sum, copy) else {
+            return cursor.error("a degree is zero or does not divide its extent");
+        };
+        cursor.bounded(ty.global())?;
+        Ok(ty)
     }
 }
 

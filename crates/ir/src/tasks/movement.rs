@@ -18,8 +18,11 @@ pub struct Rect {
 }
 
 impl Rect {
-    /// What the two share, if anything.
+    /// What the two share, if anything; those of different ranks share nothing.
     pub fn intersect(&self, other: &Rect) -> Option<Rect> {
+        if self.origin.len() != other.origin.len() {
+            return None;
+        }
         let mut shared = Rect { origin: Vec::new(), extents: Vec::new() };
         for dim in 0..self.origin.len() {
             let start = self.origin[dim].max(other.origin[dim]);
@@ -36,7 +39,7 @@ impl Rect {
             let end = |rect: &Rect| rect.origin[dim] + rect.extents[dim];
             self.origin[dim] <= other.origin[dim] && end(other) <= end(self)
         };
-        (0..self.origin.len()).all(inside)
+        self.origin.len() == other.origin.len() && (0..self.origin.len()).all(inside)
     }
 
     /// How many elements it has.
@@ -55,6 +58,15 @@ pub struct Piece {
 }
 
 impl Buffer {
+    /// Whether its tile, if it is one, has a place for each dimension, and an end that is a number.
+    pub(super) fn is_placed(&self) -> bool {
+        let extents = self.ty.shape.dims();
+        self.tile.as_ref().is_none_or(|tile| {
+            let mut ends = tile.origin.iter().zip(extents).map(|(start, extent)| start.checked_add(*extent));
+            tile.origin.len() == extents.len() && ends.all(|end| end.is_some())
+        })
+    }
+
     /// The tile's rectangle; a whole tensor starts at the origin.
     pub fn rect(&self) -> Rect {
         let extents = self.ty.shape.dims().to_vec();

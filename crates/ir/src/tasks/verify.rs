@@ -1,6 +1,7 @@
 //! What holds for every task graph:
 //!
-//! 1. a view has the bytes and the device of the buffer it shows;
+//! 1. a view has the bytes and the device of the buffer it shows; a tile has a place for each of its
+//!    dimensions;
 //! 2. a task touches buffers of its own device, reads only what the host or an earlier task wrote, and does not read
 //!    a buffer it writes except where its operator says so;
 //! 3. inputs are written by no task, parameters and state only by operators that update them;
@@ -23,6 +24,12 @@ pub enum TaskError {
         view: BufferId,
         /// What it shows.
         of: BufferId,
+    },
+    /// A tile is nowhere in its tensor.
+    #[error("{buffer} is a tile at a place that its tensor does not have")]
+    Tile {
+        /// The tile.
+        buffer: BufferId,
     },
     /// A task reads bytes nobody wrote.
     #[error("{task} ({layer}) reads {buffer}, which nothing has written before it")]
@@ -80,6 +87,9 @@ impl TaskGraph {
         let mut errors = Vec::new();
         let mut written: IdVec<BufferId, bool> = self.buffers.iter().map(|(_, b)| b.role.is_fed()).collect();
         for (view, buffer) in self.buffers.iter() {
+            if !buffer.is_placed() {
+                errors.push(TaskError::Tile { buffer: view });
+            }
             let Some(of) = buffer.view_of else { continue };
             let shown = &self.buffers[of];
             if of >= view || shown.ty.bytes() != buffer.ty.bytes() || shown.device != buffer.device {

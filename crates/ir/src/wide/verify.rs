@@ -69,6 +69,14 @@ pub enum WideError {
         /// The result.
         to: BufferId,
     },
+    /// A movement has not one operand and one result.
+    #[error("{task} ({layer}) is a movement: it reads one buffer and writes one")]
+    Sides {
+        /// The task.
+        task: TaskId,
+        /// Its layer.
+        layer: String,
+    },
     /// An output or gradient is never written.
     #[error("{buffer} is to be read after the step but no task writes it")]
     Missing {
@@ -113,12 +121,15 @@ impl WideGraph {
     fn check_shape(&self, id: TaskId, task: &WideTask) -> Option<WideError> {
         let layer = || task.layer.clone();
         if matches!(task.op, TaskOp::Move { .. }) {
-            let (from, to) = (task.reads[0].buffer, task.writes[0].buffer);
+            let ([from], [to]) = (&task.reads[..], &task.writes[..]) else {
+                return Some(WideError::Sides { task: id, layer: layer() });
+            };
+            let (from, to) = (from.buffer, to.buffer);
             let (a, b) = (&self.buffers[from].ty, &self.buffers[to].ty);
             let same = a.global() == b.global() && a.sum_degree().is_multiple_of(b.sum_degree());
             return (!same).then(|| WideError::Move { task: id, layer: layer(), from, to });
         }
-        let places: usize = task.extents.iter().product();
+        let places = task.extents.iter().fold(1, |places: usize, &extent| places.saturating_mul(extent));
         let fits = |operand: &&Operand| {
             let ty = &self.buffers[operand.buffer].ty;
             let known = operand.map.dims.len() == ty.dims().len();

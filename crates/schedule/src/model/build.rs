@@ -117,7 +117,7 @@ pub enum GraphError {
 
 /// Most nanoseconds and bytes of a list: sums of them, and what the passes multiply them by, are numbers.
 const MOST_TIME: f64 = 1e300;
-const MOST_BYTES: u128 = 1 << 60;
+const MOST_BYTES: u128 = 1 << 58;
 
 impl Graph {
     /// Resolves all names of a list.

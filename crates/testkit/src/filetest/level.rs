@@ -80,7 +80,9 @@ impl Level for ParallelGraph {
 impl Level for TaskGraph {
     fn broken(&self) -> Vec<(String, String)> {
         let start = |error: &TaskError| match error {
-            TaskError::View { view: buffer, .. } | TaskError::Missing { buffer } => buffer.to_string(),
+            TaskError::View { view: buffer, .. }
+            | TaskError::Tile { buffer }
+            | TaskError::Missing { buffer } => buffer.to_string(),
             TaskError::Unwritten { task, .. }
             | TaskError::Device { task, .. }
             | TaskError::Side { task, .. }
@@ -97,7 +99,8 @@ impl Level for WideGraph {
             WideError::Grid { task, .. }
             | WideError::Unwritten { task, .. }
             | WideError::Written { task, .. }
-            | WideError::Move { task, .. } => task.to_string(),
+            | WideError::Move { task, .. }
+            | WideError::Sides { task, .. } => task.to_string(),
         };
         self.verify().err().iter().flatten().map(|error| (start(error), error.to_string())).collect()
     }

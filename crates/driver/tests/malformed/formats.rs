@@ -1,0 +1,265 @@
+//! Every format that a user can hand us, with its reader. The gallery of malformed files and the fuzz targets share it.
+//!
+//! A reader goes as far as a command goes before a step runs. What it refuses it refuses with the message that people see;
+//! what it accepts it prints, where the format can be printed, and asserts that the text reads as the same thing. Any panic
+//! is a bug, also one in a library that reads for us.
+
+use std::fmt::{Debug, Display};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::LazyLock;
+
+use phalanx::costs::Book;
+use phalanx::data::{Dataset, Tokenizer};
+use phalanx::ir::graph::Graph;
+use phalanx::ir::parallel::ParallelGraph;
+use phalanx::ir::tasks::TaskGraph;
+use phalanx::ir::text::ParseError;
+use phalanx::ir::wide::WideGraph;
+use phalanx::job::Drill;
+use phalanx::models::ModelConfig;
+use phalanx::schedule::cases::{Keys, answer};
+use phalanx::schedule::mode::Mode;
+use phalanx::train::TrainConfig;
+use phalanx::{Certificate, Flavor, Link, Plan, PlanChoice, Program, Schedule, golden, hf, parity, plan};
+
+/// Reads a file's bytes; an error is the message.
+pub type Reader = fn(&[u8]) -> Result<(), String>;
+
+/// The formats by name: a folder of the gallery and a fuzz target each.
+pub const FORMATS: &[(&str, Reader)] = &[
+    ("graph", graph),
+    ("parallel", parallel),
+    ("wide", wide),
+    ("tasks", tasks),
+    ("schedule", schedule),
+    ("program", program),
+    ("certificate", certificate),
+    ("plan", plan),
+    ("train_config", train_config),
+    ("model_config", model_config),
+    ("weights", weights),
+    ("shards", shards),
+    ("batch", batch),
+    ("tokenizer", tokenizer),
+    ("text", text),
+    ("operator_cases", operator_cases),
+    ("schedule_cases", schedule_cases),
+    ("costs", costs),
+    ("link", link),
+    ("memory", memory),
+    ("drill", drill),
+    ("preset", preset),
+];
+
+/// A model (`phalanx explain`).
+pub fn graph(bytes: &[u8]) -> Result<(), String> {
+    printed::<Graph>(bytes)?.verify().map_err(first)
+}
+
+/// A model on devices (`phalanx opt`).
+pub fn parallel(bytes: &[u8]) -> Result<(), String> {
+    printed::<ParallelGraph>(bytes)?.verify().map_err(first)
+}
+
+/// Tasks on tiled tensors (`phalanx opt`).
+pub fn wide(bytes: &[u8]) -> Result<(), String> {
+    printed::<WideGraph>(bytes)?.verify().map_err(first)
+}
+
+/// Tasks on tiles (`phalanx opt`).
+pub fn tasks(bytes: &[u8]) -> Result<(), String> {
+    printed::<TaskGraph>(bytes)?.verify().map_err(first)
+}
+
+/// Lane orders and places; what they mean depends on the tasks they belong to.
+pub fn schedule(bytes: &[u8]) -> Result<(), String> {
+    printed::<Schedule>(bytes).map(drop)
+}
+
+/// A frozen step.
+pub fn program(bytes: &[u8]) -> Result<(), String> {
+    printed::<Program>(bytes).map(drop)
+}
+
+/// The parts of a job (`phalanx verify`).
+pub fn certificate(bytes: &[u8]) -> Result<(), String> {
+    printed::<Certificate>(bytes).map(drop)
+}
+
+/// A plan file (`--plan FILE`), and what it makes of a small model.
+pub fn plan(bytes: &[u8]) -> Result<(), String> {
+    let plan = Plan::parse(utf8(bytes)?).map_err(message)?;
+    assert_eq!(Plan::parse(&plan.to_text()).as_ref(), Ok(&plan), "a written plan reads as itself");
+    let graph = plan::parallelize(&SMALL, &plan).map_err(message)?;
+    graph.verify().map_err(first)
+}
+
+/// A training run (`phalanx train --config FILE`).
+pub fn train_config(bytes: &[u8]) -> Result<(), String> {
+    let path = place("train", "run.toml", bytes);
+    let config = TrainConfig::read(&path).map_err(message)?;
+    let model = config.model(256).map_err(message)?;
+    let graph = model.training_graph(config.batch, config.context_of(&model)).map_err(message)?;
+    // The files that it names are formats of their own.
+    let config = TrainConfig { costs: None, ..config };
+    config.settings(&graph).map(drop).map_err(message)
+}
+
+/// `config.json` of a Hugging Face directory.
+pub fn model_config(bytes: &[u8]) -> Result<(), String> {
+    let path = place("model", "config.json", bytes);
+    let model = hf::read_config(&folder(&path)).map_err(message)?;
+    hf::tensors(&model).map(drop).map_err(message)
+}
+
+/// `model.safetensors` of a Hugging Face directory.
+pub fn weights(bytes: &[u8]) -> Result<(), String> {
+    let path = place("weights", "model.safetensors", bytes);
+    let wanted = hf::tensors(&TINY).map_err(message)?;
+    hf::read_weights(&folder(&path), &wanted).map(drop).map_err(message)
+}
+
+/// `model.safetensors.index.json` of a Hugging Face directory in which no shard is.
+pub fn shards(bytes: &[u8]) -> Result<(), String> {
+    let path = place("shards", "model.safetensors.index.json", bytes);
+    hf::read_weights(&folder(&path), &[]).map(drop).map_err(message)
+}
+
+/// Tokens and targets (`phalanx step --batch FILE`).
+pub fn batch(bytes: &[u8]) -> Result<(), String> {
+    let batch = parity::read_batch(&place("batch", "batch.safetensors", bytes)).map_err(message)?;
+    assert_eq!(Some(batch.tokens.len()), batch.rows.checked_mul(batch.time), "a batch has its elements");
+    Ok(())
+}
+
+/// A `tokenizer.json` (`--tokenizer FILE`).
+pub fn tokenizer(bytes: &[u8]) -> Result<(), String> {
+    let tokenizer = Tokenizer::open(&place("tokenizer", "tokenizer.json", bytes)).map_err(message)?;
+    let tokens = tokenizer.encode("Three words, and é.\n").map_err(message)?;
+    assert!(
+        tokens.iter().all(|&token| (token as usize) < tokenizer.vocab()),
+        "tokens are below the vocabulary"
+    );
+    tokenizer.decode(&tokens).map(drop).map_err(message)
+}
+
+/// Text to train on (`--data FILE`).
+pub fn text(bytes: &[u8]) -> Result<(), String> {
+    let data = Dataset::open_text(&place("text", "text.txt", bytes), 0).map_err(message)?;
+    data.check(4).map_err(message)?;
+    let (mut tokens, mut targets) = ([0; 8], [0; 8]);
+    data.batch(1, 2, 4, &mut tokens, &mut targets);
+    assert_eq!(tokens[1..4], targets[..3], "a target is the next token");
+    Ok(())
+}
+
+/// What operators give (`phalanx doctor --ops FILE`).
+pub fn operator_cases(bytes: &[u8]) -> Result<(), String> {
+    for case in golden::read_cases(utf8(bytes)?).map_err(message)? {
+        case.run(Flavor::Reference, 1).map_err(message)?;
+    }
+    Ok(())
+}
+
+/// Lists for the overlap passes (`phalanx schedule FILE`).
+pub fn schedule_cases(bytes: &[u8]) -> Result<(), String> {
+    for line in bytes.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
+        for mode in [Mode::Reference, Mode::Newer, Mode::Fixed] {
+            answer(line, &Keys::default(), mode).map_err(message)?;
+        }
+    }
+    Ok(())
+}
+
+/// Measured times of kernels (`--costs FILE`).
+pub fn costs(bytes: &[u8]) -> Result<(), String> {
+    let path = Path::new("costs.json");
+    let book = Book::parse(utf8(bytes)?, path).map_err(message)?;
+    let again = Book::parse(&book.to_text(), path).map_err(message);
+    assert_eq!(again.as_ref(), Ok(&book), "a written book reads as itself");
+    Ok(())
+}
+
+/// `--link`.
+pub fn link(bytes: &[u8]) -> Result<(), String> {
+    let link: Link = utf8(bytes)?.parse().map_err(message)?;
+    link.occupancy(u64::MAX);
+    let again: Link = link.to_string().parse().map_err(message)?;
+    assert!((again.bytes_per_second / link.bytes_per_second - 1.0).abs() < 1e-12, "{link} reads as {again}");
+    Ok(())
+}
+
+/// `--memory`.
+pub fn memory(bytes: &[u8]) -> Result<(), String> {
+    let config = TrainConfig { memory: Some(utf8(bytes)?.into()), ..TrainConfig::default() };
+    config.settings(&SMALL).map(drop).map_err(message)
+}
+
+/// `--drill`.
+pub fn drill(bytes: &[u8]) -> Result<(), String> {
+    utf8(bytes)?.parse::<Drill>().map(drop).map_err(message)
+}
+
+/// The name of a preset (`--plan NAME`), and what it makes of a small model.
+pub fn preset(bytes: &[u8]) -> Result<(), String> {
+    let choice = PlanChoice { plan: Some(utf8(bytes)?.into()), ..PlanChoice::default() };
+    let plan = choice.resolve(&SMALL).map_err(message)?;
+    plan::parallelize(&SMALL, &plan).map(drop).map_err(message)
+}
+
+/// A model for what needs one.
+static SMALL: LazyLock<Graph> = LazyLock::new(|| TINY.training_graph(4, 4).expect("the sizes fit"));
+
+static TINY: LazyLock<ModelConfig> = LazyLock::new(|| {
+    let (layers, heads, width, context) = (Some(2), Some(2), Some(8), Some(4));
+    let config =
+        TrainConfig { model: "llama".into(), layers, heads, width, context, ..TrainConfig::default() };
+    config.model(8).expect("the sizes fit")
+});
+
+/// What a text stands for, if it prints as a text that stands for the same. Debug output is compared: NaN is no NaN's equal.
+fn printed<T>(bytes: &[u8]) -> Result<T, String>
+where
+    T: FromStr<Err = ParseError> + Display + Debug,
+{
+    let value: T = utf8(bytes)?.parse().map_err(message)?;
+    let text = value.to_string();
+    let again =
+        text.parse::<T>().unwrap_or_else(|error| panic!("printed text does not parse: {error}\n{text}"));
+    assert_eq!(format!("{again:?}"), format!("{value:?}"), "printed text parses as itself");
+    Ok(value)
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(bytes).map_err(|error| format!("byte {} is not UTF-8", error.valid_up_to()))
+}
+
+fn first<E: Display>(errors: Vec<E>) -> String {
+    message(&errors[0])
+}
+
+/// An error as people see it, without the folder that only this process has.
+fn message(error: impl Display) -> String {
+    error.to_string().replace(&format!("{}/", scratch().display()), "")
+}
+
+/// Puts a file where a reader opens it.
+pub fn place(folder: &str, name: &str, bytes: &[u8]) -> PathBuf {
+    let folder = scratch().join(folder);
+    let path = folder.join(name);
+    fs::create_dir_all(&folder)
+        .and_then(|()| fs::write(&path, bytes))
+        .expect("the scratch folder is writable");
+    path
+}
+
+fn folder(path: &Path) -> PathBuf {
+    path.parent().map_or_else(PathBuf::new, Path::to_path_buf)
+}
+
+/// A folder of this process.
+pub fn scratch() -> PathBuf {
+    std::env::temp_dir().join(format!("phalanx-formats-{}", std::process::id()))
+}
