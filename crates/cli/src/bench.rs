@@ -1,6 +1,7 @@
 //! `phalanx bench`: how fast this machine multiplies, trains, compiles, runs small tasks and copies.
 
 mod copies;
+mod launches;
 mod overlap;
 mod ranks;
 mod tasks;
@@ -18,11 +19,12 @@ use crate::failure::Failure;
 use crate::step::at_least_one;
 use crate::{flags, output};
 use copies::CopiesArgs;
+use launches::LaunchesArgs;
 use overlap::OverlapArgs;
 use ranks::RanksArgs;
 use tasks::TasksArgs;
 
-/// Measure matrix products, training steps, the compiler, small tasks, copies, hidden communication or ranks.
+/// Measure matrix products, training steps, the compiler, small tasks, copies, launches of kernels, hidden communication or ranks.
 #[derive(Subcommand)]
 pub enum Command {
     Gemm(GemmArgs),
@@ -30,6 +32,7 @@ pub enum Command {
     Compile(CompileArgs),
     Tasks(TasksArgs),
     Copies(CopiesArgs),
+    Launches(LaunchesArgs),
     Overlap(Box<OverlapArgs>),
     Pingpong(RanksArgs),
     Allreduce(RanksArgs),
@@ -129,6 +132,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Compile(args) => compile(&args)?,
         Command::Tasks(args) => tasks::run(&args)?,
         Command::Copies(args) => copies::run(&args)?,
+        Command::Launches(args) => launches::run(&args)?,
         Command::Overlap(args) => overlap::run(&args)?,
         Command::Pingpong(args) => return ranks::run(Exchange::PingPong, &args),
         Command::Allreduce(args) => return ranks::run(Exchange::AllReduce, &args),

@@ -1,5 +1,5 @@
 //! Measurements: the machine's peak, our matrix product against OpenBLAS, whole training steps, the compiler, graphs of
-//! small tasks, copies against `memcpy`, hidden communication against what is predicted, and transfers between ranks.
+//! small tasks, copies against `memcpy`, launches of kernels, hidden communication against what is predicted, and transfers between ranks.
 //!
 //! Everything is measured in this process with the wall clock; on a machine with other load, best times say more than
 //! means.
@@ -7,6 +7,7 @@
 mod compile;
 mod copies;
 mod gemm;
+mod launches;
 mod overlap;
 mod ranks;
 pub mod tasks;
@@ -17,6 +18,7 @@ pub use copies::{
     CopiesBench, CopiesError, CopyResult, CopyShape, REPLAYED_SIZES, ReplayedCopies, copy_sizes,
 };
 pub use gemm::{GemmBench, GemmResult, Shape, gemm, shapes};
+pub use launches::{LaunchCost, launches};
 pub use overlap::{OverlapResult, overlap};
 pub use ranks::{Exchange, ExchangeRow, exchange};
 pub(crate) use train::random_tokens;
