@@ -43,9 +43,10 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let message = error.to_string();
         match error {
-            Error::Diverged { .. } | Error::HfWrite(_) | Error::Costs(BookError::Write { .. }) => {
-                Failure::Run(message)
-            }
+            Error::Diverged { .. }
+            | Error::NotFinite { .. }
+            | Error::HfWrite(_)
+            | Error::Costs(BookError::Write { .. }) => Failure::Run(message),
             _ => Failure::Input(message),
         }
     }

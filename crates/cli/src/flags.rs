@@ -7,7 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use phalanx::Recompute;
 use phalanx::job::Pin;
 use phalanx::pipeline::Overlap;
-use phalanx::train::{Bits, OptimizerKind, TrainConfig};
+use phalanx::train::{Bits, Debug, OptimizerKind, TrainConfig};
 
 use crate::costs;
 use crate::failure::Failure;
@@ -191,9 +191,34 @@ pub struct RunFlags {
     /// Directory to write the trained model to, as transformers reads it
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
-    /// Directory in which every process writes a log of its steps: rank-0.jsonl, rank-1.jsonl, ...
+    /// Directory in which every process writes a log of its steps, rank-0.jsonl, rank-1.jsonl, ..., and the first one an
+    /// event file for TensorBoard; a directory for each run
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
+    /// Stop after the step whose loss is at most this; with --eval-every the loss on held-back data counts
+    #[arg(long, value_name = "LOSS")]
+    stop_at_loss: Option<f32>,
+}
+
+/// What is looked at beside the steps.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Watching")]
+pub struct WatchFlags {
+    /// Compute the loss on held-back data after every so many steps, with memory of its own for it. The last windows of
+    /// the data are then never trained on, which changes the order of the others; the embedded grammar gives other
+    /// sentences, and training stays the same
+    #[arg(long, value_name = "STEPS")]
+    eval_every: Option<u64>,
+    /// Share of the data that is held back [default: 0.05]
+    #[arg(long, value_name = "F")]
+    eval_share: Option<f64>,
+    /// Batches that are evaluated, the same ones every time [default: 8]
+    #[arg(long, value_name = "N")]
+    eval_batches: Option<u64>,
+    /// nan: name the first operation that writes a number that is not finite. Keeps a copy of weights and optimizer state
+    /// before each step and runs one step at a time: slower. Not in a job of several processes: take --devices
+    #[arg(long, value_name = "WHAT", value_parser = debugs())]
+    debug: Option<Debug>,
 }
 
 /// The most devices a plan can have.
@@ -226,6 +251,10 @@ fn pins() -> impl TypedValueParser<Value = Pin> {
         "off" => Pin::Off,
         _ => Pin::Auto,
     })
+}
+
+fn debugs() -> impl TypedValueParser<Value = Debug> {
+    PossibleValuesParser::new(["nan"]).map(|_| Debug::Nan)
 }
 
 fn rules() -> impl TypedValueParser<Value = OptimizerKind> {
@@ -312,7 +341,14 @@ impl RankFlags {
 impl RunFlags {
     /// Sets the given fields.
     pub fn apply(&self, config: &mut TrainConfig) {
-        set!(self, config: steps lr lr_floor warmup data tokenizer save log_dir);
+        set!(self, config: steps lr lr_floor warmup data tokenizer save log_dir stop_at_loss);
+    }
+}
+
+impl WatchFlags {
+    /// Sets the given fields.
+    pub fn apply(&self, config: &mut TrainConfig) {
+        set!(self, config: eval_every eval_share eval_batches debug);
     }
 }
 

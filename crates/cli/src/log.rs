@@ -1,20 +1,26 @@
-//! The log of one process: a line of JSON for everything that happens, flushed at once.
+//! The logs of one process: a line of JSON for everything that happens, and on rank 0 the numbers of every step for
+//! TensorBoard. Both are handed to the system at once, so that a process that is killed loses nothing.
 
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use phalanx::train::{Report, Run};
+use phalanx::watch::{Board, EventError};
 use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Writes `rank-N.jsonl` in a directory, or nothing.
-pub struct Log(Option<(PathBuf, File)>);
+/// Writes `rank-N.jsonl` and an event file in a directory, or nothing.
+pub struct Log {
+    lines: Option<(PathBuf, File)>,
+    board: Option<Board>,
+}
 
 impl Log {
-    /// The log of `rank` in `dir`, which is made if it is not there; one of an earlier run is replaced.
+    /// The logs of `rank` in `dir`, which is made if it is not there; the lines of an earlier run are replaced.
     pub fn open(dir: Option<&Path>, rank: u32) -> Result<Log, Failure> {
-        let Some(dir) = dir else { return Ok(Log(None)) };
+        let Some(dir) = dir else { return Ok(Log { lines: None, board: None }) };
         let path = dir.join(format!("rank-{rank}.jsonl"));
         let opened = std::fs::create_dir_all(dir).and_then(|()| File::create(&path));
         let file = opened.map_err(|error| {
@@ -23,12 +29,21 @@ impl Log {
                 "cannot write the log {path}: {error}; choose another directory with --log-dir"
             ))
         })?;
-        Ok(Log(Some((path, file))))
+        let board = (rank == 0).then(|| Board::open(dir)).transpose();
+        let board = board.map_err(|error| Failure::Input(error.to_string()))?;
+        Ok(Log { lines: Some((path, file)), board })
+    }
+
+    /// Adds a step.
+    pub fn step(&mut self, run: &Run, report: &Report) -> Result<(), Failure> {
+        self.line(report)?;
+        let Some(board) = &mut self.board else { return Ok(()) };
+        board.step(run, report).map_err(|error: EventError| Failure::Run(error.to_string()))
     }
 
     /// Adds a line.
     pub fn line(&mut self, value: &impl Serialize) -> Result<(), Failure> {
-        let Some((path, file)) = &mut self.0 else { return Ok(()) };
+        let Some((path, file)) = &mut self.lines else { return Ok(()) };
         let text = serde_json::to_string(value)
             .map_err(|error| Failure::Run(format!("cannot print JSON: {error}")))?;
         writeln!(file, "{text}")

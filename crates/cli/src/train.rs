@@ -9,7 +9,7 @@ use phalanx::train::{Report, Run, Summary, TrainConfig};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::flags::{self, CostFlags, ModelFlags, PlanFlags, RankFlags, RunFlags, StepFlags};
+use crate::flags::{self, CostFlags, ModelFlags, PlanFlags, RankFlags, RunFlags, StepFlags, WatchFlags};
 use crate::log::Log;
 use crate::overlap::Drawings;
 use crate::{job, output, plot, stop};
@@ -28,6 +28,7 @@ Examples:
   phalanx train run.toml --lr 1e-3          # flags win over the file
   phalanx train --plan dp2-tp2 --devices 4  # four devices in this process, the same bits
   phalanx launch -n 4 -- train --plan dp2-tp2   # four processes, the same bits
+  phalanx train --log-dir runs/a --eval-every 50   # then: tensorboard --logdir runs
 A file has the flags' names with underscores, one a line:
   model = \"gpt2\"
   kv_heads = 2
@@ -46,6 +47,8 @@ pub struct Args {
     costs: CostFlags,
     #[command(flatten)]
     run: RunFlags,
+    #[command(flatten)]
+    watch: WatchFlags,
     #[command(flatten)]
     ranks: RankFlags,
     /// Run every operation through the runtime's immediate door: the same bits, slower, for comparison and debugging
@@ -84,6 +87,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut config = flags::read(args.config.as_ref())?;
     args.model.apply(&mut config);
     args.run.apply(&mut config);
+    args.watch.apply(&mut config);
     args.step.apply(&mut config);
     args.plan.apply(&mut config)?;
     config.immediate |= args.immediate;
@@ -107,6 +111,7 @@ fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> R
     if rank == 0 && !json {
         output::line(opening(&run))?;
         job::describe(&run, connection)?;
+        watched(&run).into_iter().try_for_each(output::line)?;
     }
     let audience = if rank > 0 {
         Audience::Nobody
@@ -149,6 +154,21 @@ fn opening(run: &Run) -> String {
     format!("{family}, {parameters} parameters, on {data}: {steps} of {batch} x {context} tokens, {cores}")
 }
 
+/// What a run does beside its steps.
+fn watched(run: &Run) -> Vec<String> {
+    let config = run.config();
+    let (data, context) = (run.data(), config.context_of(run.model()));
+    let (held, trained) = (data.held_windows(context), data.windows(context));
+    let evaluation = config.eval_every.map(|every| {
+        let (held, trained) = (output::grouped(held as u64), output::grouped(trained as u64));
+        format!("evaluating after every {every} steps on {held} held-back windows; {trained} are trained on")
+    });
+    let debug = config.debug.map(|_| {
+        "debug nan: weights and optimizer state are copied before each step, which is slower".to_string()
+    });
+    evaluation.into_iter().chain(debug).collect()
+}
+
 /// Steps until done or asked to stop, at least one, and reports each.
 fn steps(run: &mut Run, audience: Audience, log: &mut Log) -> Result<(), Failure> {
     let bar = if audience == Audience::People { bar(run) } else { ProgressBar::hidden() };
@@ -158,10 +178,10 @@ fn steps(run: &mut Run, audience: Audience, log: &mut Log) -> Result<(), Failure
         }
         let report = run.step()?;
         bar.inc(1);
-        log.line(&report)?;
+        log.step(run, &report)?;
         match audience {
             Audience::Program => output::json(&report)?,
-            Audience::People => bar.set_message(message(&report, run.data().entropy())),
+            Audience::People => bar.set_message(message(run, &report)),
             Audience::Nobody => {}
         }
         Ok(run.is_done())
@@ -183,9 +203,11 @@ fn bar(run: &Run) -> ProgressBar {
     ProgressBar::new(run.config().steps).with_style(style)
 }
 
-fn message(report: &Report, entropy: Option<f64>) -> String {
-    let best = entropy.map_or(String::new(), |best| format!(" (best possible {best:.3})"));
-    format!("loss {:.3}{best}, {} tokens/s", report.loss, output::grouped(report.tokens_per_s as u64))
+fn message(run: &Run, report: &Report) -> String {
+    let best = run.data().entropy().map_or(String::new(), |best| format!(" (best possible {best:.3})"));
+    let eval = run.eval_loss().map_or(String::new(), |loss| format!(", eval loss {loss:.3}"));
+    let speed = output::grouped(report.tokens_per_s as u64);
+    format!("loss {:.3}{best}{eval}, {speed} tokens/s", report.loss)
 }
 
 /// Makes the directory and tries it with an empty file.
@@ -222,7 +244,7 @@ fn finish(run: &Run, audience: Audience, log: &mut Log) -> Result<ExitCode, Fail
         summary: &summary,
         peak_resident_bytes: output::peak_resident_bytes(),
         saved: run.config().save.as_deref(),
-        interrupted: summary.steps < run.config().steps,
+        interrupted: summary.steps < run.config().steps && summary.stopped_at_loss.is_none(),
     };
     let line = LastLine { summary: &ending };
     log.line(&line)?;
@@ -243,13 +265,22 @@ fn print(run: &Run, ending: &Ending<'_>) -> Result<(), Failure> {
     if let (Some(best), Some(above)) = (summary.entropy, ending.above_entropy_percent) {
         lines.push(("best possible", format!("{best:.4} (dotted): the loss is {above:.1} % above")));
     }
-    let asked =
-        if ending.interrupted { format!(" of {}, stopped", run.config().steps) } else { String::new() };
+    if let Some(loss) = summary.eval_loss {
+        lines.push(("eval loss", format!("{loss:.4} nats per token on held-back data, the last one")));
+    }
+    let asked = match summary.stopped_at_loss {
+        Some(loss) => format!(" of {}, stopped at a loss of {loss} or less", run.config().steps),
+        None if ending.interrupted => format!(" of {}, stopped", run.config().steps),
+        None => String::new(),
+    };
     lines.push(("steps", format!("{}{asked} in {:.1} s", summary.steps, summary.seconds)));
     lines.push(("speed", format!("{} tokens/s", output::grouped(summary.tokens_per_s as u64))));
     let resident = ending.peak_resident_bytes.map(|bytes| format!(", process {}", output::bytes(bytes)));
     let arena = output::bytes(summary.peak_bytes as u64);
-    lines.push(("memory", format!("arena {arena}{}", resident.unwrap_or_default())));
+    let eval =
+        summary.eval_peak_bytes.map(|bytes| format!(", of evaluating {}", output::bytes(bytes as u64)));
+    let (eval, resident) = (eval.unwrap_or_default(), resident.unwrap_or_default());
+    lines.push(("memory", format!("arena {arena}{eval}{resident}")));
     lines.push(("in matmul", format!("{:.0} % of the time", 100.0 * summary.matmul_share)));
     lines.push(("weights hash", summary.weights_hash.clone()));
     if let Some(dir) = ending.saved {

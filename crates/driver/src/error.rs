@@ -10,7 +10,7 @@ use crate::golden::GoldenError;
 use crate::hf;
 use crate::models::ModelError;
 use crate::pipeline::CompileError;
-use crate::train::ConfigError;
+use crate::train::{ConfigError, Origin};
 
 /// Anything that can go wrong between a model and its trained weights.
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +96,9 @@ pub enum Error {
     },
     /// The loss is no longer a number.
     #[error(
-        "the loss is {loss} at step {step}: the run has diverged; lower the learning rate or clip gradients"
+        "the loss is {loss} at step {step}: the run has diverged, and {}; lower the learning rate or clip gradients, or see \
+         with --debug nan where it begins",
+        last_good(*step)
     )]
     Diverged {
         /// The loss.
@@ -104,6 +106,39 @@ pub enum Error {
         /// The step.
         step: u64,
     },
+    /// The same, or worse to come, and where it begins is known.
+    #[error("step {step}, with a loss of {loss}, is not finite: {origin}; {}", last_good(*step))]
+    NotFinite {
+        /// The loss.
+        loss: f32,
+        /// The step.
+        step: u64,
+        /// The first number that is not finite.
+        origin: Box<Origin>,
+    },
+    /// Evaluating does not fit beside a step.
+    #[error(
+        "dev{device} needs {need} bytes to evaluate beside the {step} of a step, but it may have {budget}: raise --memory or \
+         leave out --eval-every"
+    )]
+    EvaluationMemory {
+        /// The device.
+        device: u32,
+        /// Bytes of its arena for evaluating.
+        need: u64,
+        /// Bytes of its arena for a step.
+        step: u64,
+        /// Bytes it may have.
+        budget: u64,
+    },
+}
+
+/// Which step was the last one before `step`.
+fn last_good(step: u64) -> String {
+    match step {
+        0 | 1 => "no step before it was good".into(),
+        _ => format!("step {} was the last good one", step - 1),
+    }
 }
 
 impl From<NetError> for Error {

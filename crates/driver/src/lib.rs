@@ -31,6 +31,7 @@ pub mod pipeline;
 pub mod roofline;
 pub mod timeline;
 pub mod train;
+pub mod watch;
 
 pub use choice::{ChoiceError, PlanChoice};
 pub use device::Flavor;

@@ -5,6 +5,7 @@
 
 mod exchange;
 mod state;
+mod weights;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -306,6 +307,15 @@ impl Session {
         Ok(self.replay.run()?)
     }
 
+    /// The same on this thread, one operation at a time; after each, `see` is shown its position in the program and what
+    /// it has written. All devices must be in this process.
+    pub(crate) fn run_seen(&mut self, see: &mut dyn FnMut(usize, &[&[u8]])) -> Result<(), Error> {
+        if let Some(job) = &self.job {
+            return Err(Error::Door { ranks: job.network.size() });
+        }
+        Ok(self.replay.run_seen(0, see)?)
+    }
+
     /// Starts a run on what was fed last, and goes on; its number. Two runs can be in flight, the second where the first
     /// leaves it room; a third waits.
     pub fn launch(&mut self) -> u64 {
@@ -407,6 +417,14 @@ impl Profile {
     pub(crate) fn seconds(&self) -> impl Iterator<Item = f64> {
         // Relaxed: no run is going on.
         self.operations.iter().map(|times| times.sum.load(Relaxed) as f64 / 1e9)
+    }
+
+    /// Start and end of the operation at `position` of the program, when it last ran, in nanoseconds since the profile
+    /// began; also while a run goes on.
+    pub fn span(&self, position: usize) -> (u64, u64) {
+        let times = &self.operations[position];
+        // Relaxed: a reader during a run takes old and new times as they come.
+        (times.start.load(Relaxed), times.end.load(Relaxed))
     }
 
     /// Start and end of every operation in the last run, in nanoseconds since the first one of them.

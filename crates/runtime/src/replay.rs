@@ -192,6 +192,24 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         self.runtime.wait(finished)
     }
 
+    /// Runs all operations once on this thread, one at a time, in the order that `seed` chooses among all that the
+    /// program allows, whatever the door. After each, `see` is shown its position in the program and the slices it has
+    /// written, in order. A part on a network cannot be stepped.
+    pub fn run_seen(&mut self, seed: u64, see: &mut dyn FnMut(usize, &[&[u8]])) -> Outcome {
+        assert!(self.memory.messages().is_none(), "a part of a program is replayed");
+        self.drain();
+        let run = self.launched;
+        // SAFETY: no run is in flight.
+        unsafe { self.memory.set_arguments(run, &self.arguments) };
+        self.memory.not_replayed();
+        self.finished[run as usize % PASSAGES] = Event::NONE;
+        self.launched += 1;
+        self.memory.progress.launched(self.launched);
+        self.last = run;
+        let outcomes = stepped::step(self.graph.flow(), &self.memory, &[run], seed, Some(see));
+        outcomes.into_iter().collect()
+    }
+
     /// Lets `observer` run around every operation from now on, or nobody.
     pub fn observe(&mut self, observer: Option<Observer>) {
         self.drain();
@@ -307,7 +325,7 @@ impl<K: Kernels> Replay<K> {
         let line = std::mem::take(&mut *lock(&self.line));
         let runs: Vec<u64> = line.iter().map(|&(run, _)| run).collect();
         let Some(&first) = runs.first() else { return };
-        let outcomes = stepped::step(self.graph.flow(), &self.memory, &runs, seed.wrapping_add(first));
+        let outcomes = stepped::step(self.graph.flow(), &self.memory, &runs, seed.wrapping_add(first), None);
         for ((_, finish), outcome) in line.into_iter().zip(outcomes) {
             self.runtime.events().complete(finish, outcome).expect("a run ends once");
         }

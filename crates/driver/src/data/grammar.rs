@@ -13,8 +13,8 @@ use super::order::mix;
 /// begins here starts with one certain byte, which about makes up for the many choices at the start of a sentence.
 pub(super) const END: u8 = b'.';
 
-/// Bytes of the corpus, up to the sentence that crosses this size.
-const SIZE: usize = 4 << 20;
+/// Bytes of the corpus.
+pub(super) const SIZE: usize = 4 << 20;
 
 /// A rule of the grammar.
 enum Rule {
@@ -86,11 +86,11 @@ pub(super) fn entropy() -> Entropy {
     SENTENCE.entropy()
 }
 
-/// The corpus of a seed.
-pub(super) fn text(seed: u64) -> Vec<u8> {
+/// The text of a seed, up to the end of the sentence that crosses this size.
+pub(super) fn text(seed: u64, size: usize) -> Vec<u8> {
     let mut random = Random { state: mix(seed) };
-    let mut text = Vec::with_capacity(SIZE + 64);
-    while text.len() < SIZE {
+    let mut text = Vec::with_capacity(size + 64);
+    while text.len() < size {
         SENTENCE.expand(&mut random, &mut text);
     }
     text
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn the_rate_is_the_mean_surprise_of_the_text_itself() {
-        let text = text(1);
+        let text = text(1, SIZE);
         let (mut nats, mut bytes, mut squares, mut count) = (0.0, 0.0, 0.0, 0.0);
         let rate = entropy().per_byte();
         for sentence in sentences(&text).take(50_000) {
@@ -219,9 +219,9 @@ mod tests {
 
     #[test]
     fn text_is_a_function_of_the_seed_and_ends_with_a_sentence() {
-        let text_1 = text(1);
-        assert_eq!(text_1, text(1));
-        assert_ne!(text_1, text(2));
+        let text_1 = text(1, SIZE);
+        assert_eq!(text_1, text(1, SIZE));
+        assert_ne!(text_1, text(2, SIZE));
         assert!(text_1.len() >= SIZE && text_1.ends_with(b".\n"));
         assert!(sentences(&text_1).all(|sentence| sentence.is_ascii() && sentence.ends_with(b".\n")));
     }

@@ -3,6 +3,9 @@
 //! The corpus is cut into windows of `context + 1` tokens. Sample `i` of step `s` is window number `s * batch + i` of an
 //! endless row in which every window comes once an epoch, in an order drawn from seed and epoch. So a batch depends on
 //! nothing but the step: not on plan, devices or earlier batches, and resuming needs no reader state.
+//!
+//! Windows can be held back to evaluate on ([`Dataset::hold_back`]). Of files these are the last ones, so the row of the
+//! others is another one than without; the embedded corpus gets text of its own for it, so nothing changes.
 
 mod corpus;
 mod grammar;
@@ -25,9 +28,23 @@ pub struct Dataset {
     corpus: Corpus,
     tokenizer: Tokenizer,
     cut: Cut,
+    held: Held,
     seed: u64,
     entropy: Option<f64>,
 }
+
+/// What is kept from training.
+#[derive(Debug)]
+enum Held {
+    Nothing,
+    /// This share of the windows, the last ones.
+    Last(f64),
+    /// Nothing of the corpus: there is another one of the same kind.
+    Apart(Corpus),
+}
+
+/// The epoch from which the order of held windows is drawn: one that no training comes to.
+const HELD_EPOCH: u64 = u64::MAX;
 
 /// Where windows begin.
 #[derive(Clone, Copy, Debug)]
@@ -43,9 +60,10 @@ impl Dataset {
     pub fn grammar(seed: u64) -> Dataset {
         Dataset {
             name: "grammar".into(),
-            corpus: Corpus::from_bytes(grammar::text(seed)),
+            corpus: Corpus::from_bytes(grammar::text(seed, grammar::SIZE)),
             tokenizer: Tokenizer::Bytes,
             cut: Cut::From(i64::from(grammar::END)),
+            held: Held::Nothing,
             seed,
             entropy: Some(grammar::entropy().per_byte()),
         }
@@ -69,7 +87,21 @@ impl Dataset {
     }
 
     fn new(path: &Path, corpus: Corpus, tokenizer: Tokenizer, seed: u64) -> Dataset {
-        Dataset { name: path.display().to_string(), corpus, tokenizer, cut: Cut::Even, seed, entropy: None }
+        let name = path.display().to_string();
+        Dataset { name, corpus, tokenizer, cut: Cut::Even, held: Held::Nothing, seed, entropy: None }
+    }
+
+    /// Keeps a share of the windows, above 0 and below 1, from training, for [`Dataset::held_batch`]. Of files these are
+    /// the last windows, at least one. The embedded corpus stays as it is: other sentences of the same grammar are held,
+    /// as many as the share says.
+    pub fn hold_back(&mut self, share: f64) {
+        self.held = match self.cut {
+            Cut::Even => Held::Last(share),
+            Cut::From(_) => {
+                let size = (grammar::SIZE as f64 * share) as usize;
+                Held::Apart(Corpus::from_bytes(grammar::text(order::mix(!self.seed), size)))
+            }
+        };
     }
 
     /// What the corpus is called: `grammar`, or its path.
@@ -92,9 +124,25 @@ impl Dataset {
         self.corpus.len()
     }
 
-    /// How many windows there are: samples in an epoch.
+    /// How many windows are trained on: samples in an epoch.
     pub fn windows(&self, context: usize) -> usize {
-        (self.tokens() / (context + 1)).max(1)
+        let all = windows_of(&self.corpus, context);
+        match self.held {
+            Held::Nothing | Held::Apart(_) => all,
+            Held::Last(_) => (all - self.held_windows(context)).max(1),
+        }
+    }
+
+    /// How many windows are held back.
+    pub fn held_windows(&self, context: usize) -> usize {
+        match &self.held {
+            Held::Nothing => 0,
+            Held::Last(share) => {
+                let all = windows_of(&self.corpus, context);
+                ((all as f64 * share).ceil() as usize).clamp(1, all)
+            }
+            Held::Apart(corpus) => windows_of(corpus, context),
+        }
     }
 
     /// The least mean loss any model can reach, in nats per token, where it is known.
@@ -102,12 +150,17 @@ impl Dataset {
         self.entropy
     }
 
-    /// Checks that the corpus fills a window.
+    /// Checks that the corpus fills a window, and a second one if some are held back.
     pub fn check(&self, context: usize) -> Result<(), DataError> {
-        if self.tokens() > context {
-            return Ok(());
+        let (name, tokens) = (self.name.clone(), self.tokens());
+        match self.held {
+            _ if tokens <= context => Err(DataError::TooShort { name, tokens, context }),
+            Held::Last(share) if self.held_windows(context) == windows_of(&self.corpus, context) => {
+                let windows = windows_of(&self.corpus, context);
+                Err(DataError::AllHeld { name, windows, share })
+            }
+            _ => Ok(()),
         }
-        Err(DataError::TooShort { name: self.name.clone(), tokens: self.tokens(), context })
     }
 
     /// Fills in the batch of a step, samples one after another; `targets` are `tokens` one position later.
@@ -118,22 +171,43 @@ impl Dataset {
     ///
     /// If a slice does not have `batch * context` elements.
     pub fn batch(&self, step: u64, batch: usize, context: usize, tokens: &mut [i64], targets: &mut [i64]) {
-        assert_eq!(tokens.len(), batch * context, "tokens hold the batch");
-        assert_eq!(targets.len(), batch * context, "targets hold the batch");
-        for sample in 0..batch {
-            let number = step.wrapping_mul(batch as u64).wrapping_add(sample as u64);
-            let range = sample * context..(sample + 1) * context;
-            self.window(number, &mut tokens[range.clone()], &mut targets[range]);
+        let windows = self.windows(context) as u64;
+        for (number, (tokens, targets)) in samples(step, batch, context, tokens, targets) {
+            let place = order::permuted(self.seed, number / windows, number % windows, windows);
+            self.window(&self.corpus, place as usize, tokens, targets);
         }
     }
 
-    /// Fills in window `number` of the endless row.
-    fn window(&self, number: u64, tokens: &mut [i64], targets: &mut [i64]) {
+    /// The same of the windows that are held back, which come in one order for ever; nothing if there are none.
+    ///
+    /// # Panics
+    ///
+    /// If a slice does not have `batch * context` elements.
+    pub fn held_batch(
+        &self,
+        number: u64,
+        batch: usize,
+        context: usize,
+        tokens: &mut [i64],
+        targets: &mut [i64],
+    ) {
+        let (corpus, first) = match &self.held {
+            Held::Nothing => return,
+            Held::Last(_) => (&self.corpus, self.windows(context)),
+            Held::Apart(corpus) => (corpus, 0),
+        };
+        let windows = self.held_windows(context) as u64;
+        for (number, (tokens, targets)) in samples(number, batch, context, tokens, targets) {
+            let place = order::permuted(self.seed, HELD_EPOCH, number % windows, windows);
+            self.window(corpus, first + place as usize, tokens, targets);
+        }
+    }
+
+    /// Fills in the window at a place of a corpus.
+    fn window(&self, corpus: &Corpus, place: usize, tokens: &mut [i64], targets: &mut [i64]) {
         let context = tokens.len();
-        let windows = self.windows(context) as u64;
-        let place = order::permuted(self.seed, number / windows, number % windows, windows);
-        let start = self.start(place as usize * (context + 1));
-        for (position, token) in self.corpus.read(start).take(context + 1).enumerate() {
+        let start = self.start(corpus, place * (context + 1));
+        for (position, token) in corpus.read(start).take(context + 1).enumerate() {
             if position < context {
                 tokens[position] = token;
             }
@@ -144,15 +218,36 @@ impl Dataset {
     }
 
     /// Where the window at `place` begins.
-    fn start(&self, place: usize) -> usize {
+    fn start(&self, corpus: &Corpus, place: usize) -> usize {
         match self.cut {
             Cut::Even => place,
             Cut::From(first) => {
-                let ahead = self.corpus.read(place).take(self.tokens()).position(|token| token == first);
+                let ahead = corpus.read(place).take(corpus.len()).position(|token| token == first);
                 place + ahead.unwrap_or(0)
             }
         }
     }
+}
+
+/// How many windows a corpus has; one that it does not fill counts.
+fn windows_of(corpus: &Corpus, context: usize) -> usize {
+    (corpus.len() / (context + 1)).max(1)
+}
+
+/// The samples of a batch: the number of each in the row of all batches, and where it goes.
+fn samples<'a>(
+    number: u64,
+    batch: usize,
+    context: usize,
+    tokens: &'a mut [i64],
+    targets: &'a mut [i64],
+) -> impl Iterator<Item = (u64, (&'a mut [i64], &'a mut [i64]))> {
+    assert_eq!(tokens.len(), batch * context, "tokens hold the batch");
+    assert_eq!(targets.len(), batch * context, "targets hold the batch");
+    let context = context.max(1);
+    let first = number.wrapping_mul(batch as u64);
+    let places = tokens.chunks_exact_mut(context).zip(targets.chunks_exact_mut(context));
+    (0..).map(move |sample| first.wrapping_add(sample)).zip(places)
 }
 
 #[cfg(test)]

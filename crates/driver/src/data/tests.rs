@@ -128,3 +128,47 @@ fn a_tokenizer_file_encodes_the_corpus_and_decodes_samples() {
     let error = Dataset::open_tokenized(&corpus, &corpus, 0).unwrap_err().to_string();
     assert!(error.contains("cannot load the tokenizer") && error.contains("cat.txt"), "{error}");
 }
+
+fn held_batch(data: &Dataset, number: u64, batch: usize, context: usize) -> (Vec<i64>, Vec<i64>) {
+    let (mut tokens, mut targets) = (vec![-1; batch * context], vec![-1; batch * context]);
+    data.held_batch(number, batch, context, &mut tokens, &mut targets);
+    (tokens, targets)
+}
+
+#[test]
+fn the_last_windows_of_a_file_are_held_back_and_never_trained_on() {
+    let scratch = Scratch::new("held");
+    let text: Vec<u8> = (0..103).collect();
+    let mut data = Dataset::open_text(&scratch.file("a.txt", &text), 5).unwrap();
+    data.hold_back(0.12);
+    assert_eq!((data.windows(4), data.held_windows(4)), (17, 3));
+    let firsts = |tokens: Vec<i64>| tokens.into_iter().step_by(4).collect::<BTreeSet<_>>();
+    let epoch = firsts(batch(&data, 0, 17, 4).0);
+    assert_eq!(epoch, (0..17).map(|window| window * 5).collect());
+    let (tokens, targets) = held_batch(&data, 0, 3, 4);
+    assert!(tokens.iter().zip(&targets).all(|(token, target)| token + 1 == *target));
+    assert_eq!(firsts(tokens.clone()), BTreeSet::from([85, 90, 95]));
+    assert_eq!(held_batch(&data, 1, 3, 4).0, tokens, "they come round in the same order");
+    let short = scratch.file("b.txt", b"0123456789");
+    let mut data = Dataset::open_text(&short, 0).unwrap();
+    data.hold_back(0.5);
+    assert!(data.check(4).is_ok());
+    let error = data.check(6).unwrap_err().to_string();
+    assert!(error.contains("b.txt to train on, whose text is cut into 1;"), "{error}");
+}
+
+#[test]
+fn the_grammar_holds_other_sentences_and_trains_on_the_same() {
+    let (plain, mut data) = (Dataset::grammar(3), Dataset::grammar(3));
+    data.hold_back(0.05);
+    assert_eq!(batch(&data, 9, 16, 64), batch(&plain, 9, 16, 64));
+    assert_eq!(data.windows(64), plain.windows(64));
+    let share = data.held_windows(64) as f64 / data.windows(64) as f64;
+    assert!((share - 0.05).abs() < 1e-3, "{share}");
+    let (tokens, _) = held_batch(&data, 0, 64, 128);
+    assert!(tokens.chunks(128).all(|window| window[..2] == [46, 10]), "windows begin between sentences");
+    let line = |tokens: &[i64]| plain.tokenizer().decode(&tokens[2..40]).unwrap();
+    let corpus = plain.corpus.byte_parts().map(String::from_utf8_lossy).collect::<String>();
+    let known = tokens.chunks(128).filter(|window| corpus.contains(&line(window))).count();
+    assert_eq!(known, 0, "windows of 38 bytes are not found in the text that is trained on");
+}

@@ -44,6 +44,18 @@ pub enum DataError {
         /// Tokens a sample.
         context: usize,
     },
+    /// Nothing would remain to train on.
+    #[error(
+        "a share of {share} held back leaves nothing of {name} to train on, whose text is cut into {windows}; add text, use a shorter context or evaluate nothing"
+    )]
+    AllHeld {
+        /// The corpus.
+        name: String,
+        /// Its windows.
+        windows: usize,
+        /// The share that is held back.
+        share: f64,
+    },
     /// The tokenizer does not work.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),

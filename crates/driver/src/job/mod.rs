@@ -258,14 +258,24 @@ impl Job {
         model: &Graph,
         settings: &Settings,
     ) -> Result<(Trainer, Option<Certificate>), Error> {
+        let (program, certificate) = self.program(model, settings)?;
+        let trainer = Trainer::on_network(model, program, settings, Arc::clone(&self.network))?;
+        Ok((trainer, certificate))
+    }
+
+    /// Compiles `model`, the same on all ranks; rank 0 also proves that the parts of all together cannot deadlock.
+    pub fn program(
+        &self,
+        model: &Graph,
+        settings: &Settings,
+    ) -> Result<(Program, Option<Certificate>), Error> {
         let program = compile(model, settings)?;
         same_program(&*self.network, &program)?;
         let certificate = match self.network.rank() {
             0 => Some(certify(&program, settings)?),
             _ => None,
         };
-        let trainer = Trainer::on_network(model, program, settings, Arc::clone(&self.network))?;
-        Ok((trainer, certificate))
+        Ok((program, certificate))
     }
 }
 

@@ -40,6 +40,8 @@ pub struct Watchdog {
 pub struct Watched {
     /// The operations of this rank.
     pub watch: Watch,
+    /// Those of a program that it runs between steps, if there is one: completing them is moving, too.
+    pub between: Option<Watch>,
     /// Tells everybody's part of the program, when it is needed.
     pub parts: Box<dyn Fn() -> Vec<Program> + Send>,
     /// How long nothing may be completed.
@@ -48,6 +50,13 @@ pub struct Watched {
     pub names: Vec<String>,
     /// Says what is wrong.
     pub say: Say,
+}
+
+impl Watched {
+    /// Operations that are complete so far.
+    fn completed(&self) -> u64 {
+        self.watch.completed() + self.between.as_ref().map_or(0, Watch::completed)
+    }
 }
 
 impl Watchdog {
@@ -78,7 +87,7 @@ impl Drop for Watchdog {
 
 fn run(alerts: &Alerts, active: &AtomicBool, watched: &Watched) {
     let tick = (watched.limit / 8).clamp(Duration::from_millis(20), Duration::from_secs(1));
-    let (mut seen, mut moved) = (watched.watch.completed(), Instant::now());
+    let (mut seen, mut moved) = (watched.completed(), Instant::now());
     let mut told = false;
     let rank = alerts.network().rank();
     loop {
@@ -92,7 +101,7 @@ fn run(alerts: &Alerts, active: &AtomicBool, watched: &Watched) {
         let alarm = heard.alarm;
         let first = heard.standings.keys().next().is_none_or(|&lowest| lowest >= rank);
         drop(heard);
-        let now = watched.watch.completed();
+        let now = watched.completed();
         // Relaxed: see `set_active`.
         if now != seen || !active.load(Relaxed) {
             (seen, moved) = (now, Instant::now());

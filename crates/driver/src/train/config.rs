@@ -78,6 +78,14 @@ pub enum Bits {
     Free,
 }
 
+/// What is looked for in every step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Debug {
+    /// Where numbers stop being finite.
+    Nan,
+}
+
 /// A training run. Every field has a default: the embedded data and a model that learns it in a minute.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -173,8 +181,19 @@ pub struct TrainConfig {
     pub stall_seconds: u64,
     /// A rank that fails on purpose, and when: `panic@1:3`.
     pub drill: Option<String>,
-    /// Directory in which every process writes a log.
+    /// Directory in which every process writes a log, and the first one an event file for TensorBoard.
     pub log_dir: Option<PathBuf>,
+    /// Steps after each of which the loss on held-back data is computed; never if absent.
+    pub eval_every: Option<u64>,
+    /// Share of the data held back for it; nothing is held back without `eval_every`.
+    pub eval_share: f64,
+    /// Batches of it that are evaluated, the same ones every time.
+    pub eval_batches: u64,
+    /// The loss at which the run stops: that of evaluations if there are any, else that of steps.
+    pub stop_at_loss: Option<f32>,
+    /// What is looked for in every step: `nan` for where numbers stop being finite, at the price of a copy of the state
+    /// before each step.
+    pub debug: Option<Debug>,
 }
 
 impl Default for TrainConfig {
@@ -226,6 +245,11 @@ impl Default for TrainConfig {
             stall_seconds: 60,
             drill: None,
             log_dir: None,
+            eval_every: None,
+            eval_share: 0.05,
+            eval_batches: 8,
+            stop_at_loss: None,
+            debug: None,
         }
     }
 }
@@ -470,12 +494,29 @@ impl TrainConfig {
                 "it needs `data`: the embedded text is bytes",
             );
         }
+        self.check_evaluation()?;
         for (field, value) in [("beta1", self.beta1), ("beta2", self.beta2), ("momentum", self.momentum)] {
             if !(0.0..1.0).contains(&value) {
                 return self.field(field, &value, "it must be at least 0 and below 1");
             }
         }
         Ok(())
+    }
+
+    fn check_evaluation(&self) -> Result<(), ConfigError> {
+        if self.eval_every == Some(0) {
+            return self.field("eval_every", &0, "it must be at least 1");
+        }
+        if self.eval_batches == 0 {
+            return self.field("eval_batches", &0, "it must be at least 1");
+        }
+        if self.eval_share.is_nan() || self.eval_share <= 0.0 || self.eval_share >= 1.0 {
+            return self.field("eval_share", &self.eval_share, "it must be above 0 and below 1");
+        }
+        match self.stop_at_loss.filter(|loss| !loss.is_finite()) {
+            Some(loss) => self.field("stop_at_loss", &loss, "it must be a number"),
+            None => Ok(()),
+        }
     }
 
     fn field<T>(

@@ -1,9 +1,13 @@
 //! Training a language model from a configuration: data in, weights out.
 
+mod after;
 mod config;
+mod eval;
+pub mod nan;
 mod ranks;
 
-pub use config::{Bits, ConfigError, OptimizerKind, TrainConfig};
+pub use config::{Bits, ConfigError, Debug, OptimizerKind, TrainConfig};
+pub use nan::Origin;
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -19,6 +23,8 @@ use crate::models::ModelConfig;
 use crate::overlap::Overview;
 use crate::pipeline::Settings;
 use crate::{Error, LearningRate, Profile, Trainer, hf, timeline};
+use eval::Evaluation;
+use nan::Guard;
 use ranks::Ranks;
 
 /// One finished step.
@@ -35,6 +41,9 @@ pub struct Report {
     /// The gradient norm before clipping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gradient_norm: Option<f32>,
+    /// The loss on held-back data after the update, if it was evaluated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eval_loss: Option<f32>,
 }
 
 /// A whole run.
@@ -58,6 +67,15 @@ pub struct Summary {
     pub matmul_share: f64,
     /// Fingerprint of all weights.
     pub weights_hash: String,
+    /// The last loss on held-back data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eval_loss: Option<f32>,
+    /// Peak bytes of an evaluation: its arena, beside that of a step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eval_peak_bytes: Option<usize>,
+    /// The loss at which the run was to stop, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped_at_loss: Option<f32>,
 }
 
 /// A run in progress.
@@ -79,6 +97,12 @@ pub struct Run {
     in_flight: VecDeque<u64>,
     /// The other processes, if there are any.
     ranks: Option<Ranks>,
+    evaluation: Option<Evaluation>,
+    guard: Option<Guard>,
+    /// The step and loss with which the run has diverged.
+    diverged: Option<(u64, f32)>,
+    /// The loss at which the run has stopped.
+    stopped_at_loss: Option<f32>,
 }
 
 /// Steps launched before the oldest of them is waited for.
@@ -98,7 +122,9 @@ impl Run {
         let (data, model, graph) = prepare(&config)?;
         let settings = config.measured_settings(&graph, progress)?;
         let trainer = Trainer::with_settings(&graph, &settings)?;
-        Ok(Run::assemble(config, model, data, settings, trainer, None))
+        let evaluation = Evaluation::new(&config, &model, &settings, None, trainer.session())?;
+        let guard = config.debug.map(|Debug::Nan| Guard::new(graph, settings.clone()));
+        Ok(Run { evaluation, guard, ..Run::assemble(config, model, data, settings, trainer, None) })
     }
 
     /// One rank of a job; all ranks make the same calls. Plan, seed and times of kernels are those of rank 0.
@@ -107,12 +133,18 @@ impl Run {
         job: &Job,
         progress: &mut dyn FnMut(usize, usize, &str),
     ) -> Result<Self, Error> {
+        if config.debug.is_some() && job.network.size() > 1 {
+            let wanted = "it steps through all devices in one process: leave out the launcher, or debug";
+            return Err(ConfigError::Field { field: "debug", value: "nan".into(), wanted }.into());
+        }
         let (data, model, graph) = prepare(&config)?;
         let (settings, topology) = job.settings(&config, &graph, progress)?;
         config.pin.apply(topology.own_cores());
         let (trainer, certificate) = job.trainer(&graph, &settings)?;
-        let ranks = Ranks::new(&config, job, topology, certificate, trainer.session())?;
-        Ok(Run::assemble(config, model, data, settings, trainer, Some(ranks)))
+        let evaluation = Evaluation::new(&config, &model, &settings, Some(job), trainer.session())?;
+        let between = evaluation.as_ref().map(|evaluation| &evaluation.session);
+        let ranks = Ranks::new(&config, job, topology, certificate, trainer.session(), between)?;
+        Ok(Run { evaluation, ..Run::assemble(config, model, data, settings, trainer, Some(ranks)) })
     }
 
     fn assemble(
@@ -142,6 +174,10 @@ impl Run {
             rate,
             profile,
             ranks,
+            evaluation: None,
+            guard: None,
+            diverged: None,
+            stopped_at_loss: None,
         }
     }
 
@@ -175,6 +211,16 @@ impl Run {
         &self.losses
     }
 
+    /// The last loss on held-back data.
+    pub fn eval_loss(&self) -> Option<f32> {
+        self.evaluation.as_ref()?.last
+    }
+
+    /// Bytes of the arenas that evaluating needs in all processes, beside those of a step.
+    pub fn eval_bytes(&self) -> Option<usize> {
+        Some(self.evaluation.as_ref()?.session.arena_bytes())
+    }
+
     /// Whether all steps are done, or all that were launched before [`Run::stop`].
     pub fn is_done(&self) -> bool {
         self.losses.len() as u64 >= self.steps
@@ -200,12 +246,13 @@ impl Run {
 
     /// Waits for the next step. Steps are launched ahead, so that the devices never wait for the host.
     pub fn step(&mut self) -> Result<Report, Error> {
+        self.check_sound()?;
         let start = Instant::now();
+        let step = self.losses.len() as u64;
         self.ranks.iter().for_each(Ranks::step_begins);
-        while self.in_flight.len() < AHEAD && self.trainer.steps() < self.steps.max(1) {
+        while self.in_flight.len() < self.ahead() && self.trainer.steps() < self.launchable(step) {
             self.launch()?;
         }
-        let step = self.losses.len() as u64;
         let run = self.in_flight.pop_front().ok_or(Error::NoStep { steps: self.steps })?;
         let result = self.trainer.wait(run)?;
         if let Some(ranks) = &mut self.ranks
@@ -213,15 +260,15 @@ impl Run {
         {
             self.steps = self.trainer.steps();
         }
-        if !result.loss.is_finite() {
-            return Err(Error::Diverged { loss: result.loss, step: step + 1 });
-        }
+        self.check_finite(step + 1, result.loss)?;
         let seconds = start.elapsed().as_secs_f64();
         self.seconds += seconds;
         self.losses.push(result.loss);
         let tokens_per_s = self.tokens.len() as f64 / seconds;
         let (loss, lr, gradient_norm) = (result.loss, self.rate.at(step), result.gradient_norm);
-        Ok(Report { step: step + 1, loss, tokens_per_s, lr, gradient_norm })
+        let eval_loss = self.evaluate(step + 1)?;
+        self.stop_at(if self.evaluation.is_some() { eval_loss } else { Some(loss) });
+        Ok(Report { step: step + 1, loss, tokens_per_s, lr, gradient_norm, eval_loss })
     }
 
     fn launch(&mut self) -> Result<(), Error> {
@@ -234,13 +281,18 @@ impl Run {
         let session = self.trainer.session_mut();
         session.feed("tokens", &self.tokens)?;
         session.feed("targets", &self.targets)?;
+        if let Some(guard) = &mut self.guard {
+            guard.keep(session)?;
+        }
         let run = self.trainer.launch(self.rate.at(step))?;
         self.in_flight.push_back(run);
         Ok(())
     }
 
-    /// Writes the weights as a Hugging Face directory. In a job all ranks call it and the first one writes.
+    /// Writes the weights as a Hugging Face directory; not those of a run that has diverged. In a job all ranks call it and
+    /// the first one writes.
     pub fn save(&self, dir: &Path) -> Result<(), Error> {
+        self.check_sound()?;
         let weights = self.trainer.session().weights()?;
         match &self.ranks {
             Some(ranks) if ranks.topology.rank > 0 => Ok(()),
@@ -283,15 +335,21 @@ impl Run {
             peak_bytes: session.arena_bytes(),
             matmul_share: matmul / all.max(f64::MIN_POSITIVE),
             weights_hash: format!("{:032x}", session.weights_hash()?),
+            eval_loss: self.eval_loss(),
+            eval_peak_bytes: self.eval_bytes(),
+            stopped_at_loss: self.stopped_at_loss,
         })
     }
 }
 
 /// Opens the data and builds the model for it.
 fn prepare(config: &TrainConfig) -> Result<(Dataset, ModelConfig, Graph), Error> {
-    let data = open_data(config)?;
+    let mut data = open_data(config)?;
     let model = config.model(data.vocab())?;
     let context = config.context_of(&model);
+    if config.eval_every.is_some() {
+        data.hold_back(config.eval_share);
+    }
     data.check(context)?;
     let graph = model.training_graph(config.batch, context)?;
     Ok((data, model, graph))

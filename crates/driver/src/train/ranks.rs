@@ -22,17 +22,19 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// Starts to watch the runs of `session`.
+    /// Starts to watch the runs of `session`, and those of `evaluation` between steps.
     pub fn new(
         config: &TrainConfig,
         job: &Job,
         topology: Topology,
         certificate: Option<Certificate>,
         session: &Session,
+        evaluation: Option<&Session>,
     ) -> Result<Ranks, Error> {
         let (whole, placement) = (session.program().clone(), topology.placement.clone());
         let watched = Watched {
             watch: session.watch(),
+            between: evaluation.map(Session::watch),
             // What was sliced once can be sliced again.
             parts: Box::new(move || whole.parts(&placement).unwrap_or_default()),
             limit: Duration::from_secs(config.stall_seconds),
@@ -61,6 +63,14 @@ impl Ranks {
     /// From now on standing still is wrong.
     pub fn step_begins(&self) {
         self.watchdog.set_active(true);
+    }
+
+    /// Does what all ranks do together between steps, where standing still is wrong, too.
+    pub fn between_steps<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.watchdog.set_active(true);
+        let done = work();
+        self.watchdog.set_active(false);
+        done
     }
 
     /// Meets the others at the end of a step; whether to stop.

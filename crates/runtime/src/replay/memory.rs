@@ -206,6 +206,17 @@ impl<K> Memory<K> {
         unsafe { self.arenas[slice.lane as usize].part(slice) }
     }
 
+    /// The slices that an operation writes, as they are now.
+    ///
+    /// # Safety
+    /// As long as the result lives, nobody writes to them.
+    pub(super) unsafe fn written(&self, operation: usize) -> Vec<&[u8]> {
+        let writes = &self.program.operations()[operation].writes;
+        // SAFETY: nobody writes there, by the caller's promise.
+        let bytes = |slice: &Slice| unsafe { self.arenas[slice.lane as usize].shared(*slice) };
+        self.program.slices(writes).iter().map(bytes).collect()
+    }
+
     /// Lets `observer` run around every operation, or nobody, while no run is in flight.
     pub(super) fn observe(&self, observer: Option<Observer>) {
         // Relaxed: runs are launched after this.

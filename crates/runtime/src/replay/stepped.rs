@@ -2,6 +2,7 @@
 //!
 //! Every order that the program allows may come up, runs that overlap included. The bits must not depend on it.
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use phalanx_program::flow::{Flow, Id};
@@ -12,12 +13,29 @@ use crate::processor::panic_message;
 
 use super::memory::{Kernels, Memory};
 
-/// Does `runs`, which follow each other and start when all runs before them have ended; what became of each.
-pub(super) fn step<K: Kernels>(flow: &Flow, memory: &Memory<K>, runs: &[u64], seed: u64) -> Vec<Outcome> {
+/// Shown an operation's position in the program and the slices it has just written, in order.
+pub(super) type See<'a> = dyn FnMut(usize, &[&[u8]]) + 'a;
+
+/// Does `runs`, which follow each other and start when all runs before them have ended; what became of each. `see` is
+/// called after every operation.
+pub(super) fn step<K: Kernels>(
+    flow: &Flow,
+    memory: &Memory<K>,
+    runs: &[u64],
+    seed: u64,
+    see: Option<&mut See<'_>>,
+) -> Vec<Outcome> {
+    let see = RefCell::new(see);
     let execute = |visit: Visit<'_>| {
         let (operation, run) = (visit.op.index(), runs[visit.run as usize]);
-        // SAFETY: the stepper keeps the orders of the flow, and its first run follows all runs before.
-        let call = || unsafe { memory.execute(operation, run) };
+        let call = || {
+            // SAFETY: the stepper keeps the orders of the flow, and its first run follows all runs before.
+            unsafe { memory.execute(operation, run) };
+            if let Some(see) = &mut *see.borrow_mut() {
+                // SAFETY: operations run on this thread, one after the other, and this one has ended.
+                see(operation, &unsafe { memory.written(operation) });
+            }
+        };
         catch_unwind(AssertUnwindSafe(call))
             .map_err(|panic| Fault::failed(flow.label(visit.op), panic_message(&*panic)))
     };

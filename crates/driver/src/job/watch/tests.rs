@@ -43,7 +43,8 @@ fn idle_watch() -> Watch {
 
 fn watched(watch: Watch) -> Watched {
     let names = vec!["low, process 7".into(), "high, process 8".into()];
-    Watched { watch, parts: Box::new(parts), limit: Duration::from_secs(60), names, say: Arc::new(|_| ()) }
+    let (parts, limit) = (Box::new(parts), Duration::from_secs(60));
+    Watched { watch, between: None, parts, limit, names, say: Arc::new(|_| ()) }
 }
 
 const HEAD: &str = "no operation was completed for 60 s (--stall-seconds); who waits for whom:";

@@ -1,0 +1,72 @@
+//! What follows a step: whether it was sound, an evaluation, the end of the run.
+//!
+//! All of it depends on losses alone, which all ranks of a job know, so they come to the same without asking each other.
+
+use super::{AHEAD, Run};
+use crate::Error;
+
+impl Run {
+    /// How many steps may be under way. Only one if what comes after a step depends on it: whether to stop, or what to
+    /// keep a copy of.
+    pub(super) fn ahead(&self) -> usize {
+        let stops = self.config.stop_at_loss.is_some() && self.evaluation.is_none();
+        if self.guard.is_some() || stops { 1 } else { AHEAD }
+    }
+
+    /// Steps that may have been launched when `done` are done: none beyond the next evaluation, which needs the weights as
+    /// they are then.
+    pub(super) fn launchable(&self, done: u64) -> u64 {
+        let next = self.evaluation.as_ref().map(|evaluation| evaluation.next(done));
+        next.unwrap_or(u64::MAX).min(self.steps.max(1))
+    }
+
+    /// Evaluates, if it is time to do so after so many steps.
+    pub(super) fn evaluate(&mut self, steps: u64) -> Result<Option<f32>, Error> {
+        let Some(evaluation) = self.evaluation.as_mut().filter(|evaluation| evaluation.is_due(steps)) else {
+            return Ok(None);
+        };
+        let mut work = || evaluation.run(self.trainer.session_mut(), &self.data);
+        let loss = match &self.ranks {
+            None => work()?,
+            Some(ranks) => ranks.between_steps(work)?,
+        };
+        if !loss.is_finite() {
+            self.diverged = Some((steps, loss));
+        }
+        self.check_sound()?;
+        Ok(Some(loss))
+    }
+
+    /// Stops if the loss is low enough: no step is under way then.
+    pub(super) fn stop_at(&mut self, loss: Option<f32>) {
+        if let (Some(loss), Some(wanted)) = (loss, self.config.stop_at_loss)
+            && loss <= wanted
+        {
+            self.steps = self.trainer.steps();
+            self.stopped_at_loss = Some(wanted);
+        }
+    }
+
+    /// Checks that a step is finite; if not, the run is over, and what it has learned last is worth nothing.
+    pub(super) fn check_finite(&mut self, step: u64, loss: f32) -> Result<(), Error> {
+        let origin = match &self.guard {
+            Some(guard) => guard.look(self.trainer.session_mut(), loss)?,
+            None => None,
+        };
+        if origin.is_some() || !loss.is_finite() {
+            self.diverged = Some((step, loss));
+        }
+        match origin {
+            Some(origin) => Err(Error::NotFinite { loss, step, origin: Box::new(origin) }),
+            None => self.check_sound(),
+        }
+    }
+
+    /// Checks that the run has not diverged.
+    pub(super) fn check_sound(&self) -> Result<(), Error> {
+        match self.diverged {
+            Some((step, loss)) => Err(Error::Diverged { loss, step }),
+            None => Ok(()),
+        }
+    }
+}

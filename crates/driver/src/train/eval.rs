@@ -1,0 +1,101 @@
+//! The loss on data that is never trained on, every so many steps.
+//!
+//! A forward-only program of the same plan has memory of its own, beside that of the step: weights are copied into it for
+//! each evaluation, on every device its own. It sees the same batches every time, without dropout, so its losses can be
+//! compared with each other, and like those of steps they have the same bits on every plan.
+
+use std::sync::Arc;
+
+use super::TrainConfig;
+use crate::data::Dataset;
+use crate::job::Job;
+use crate::models::ModelConfig;
+use crate::pipeline::Settings;
+use crate::{Error, Flavor, Goal, Program, Session, pipeline};
+
+/// Evaluates a run.
+pub struct Evaluation {
+    pub session: Session,
+    /// The last loss.
+    pub last: Option<f32>,
+    every: u64,
+    batches: u64,
+    batch: usize,
+    loss: String,
+    tokens: Vec<i64>,
+    targets: Vec<i64>,
+}
+
+impl Evaluation {
+    /// Compiles the evaluation that `config` asks for, if it does; `training` is the session it evaluates.
+    pub fn new(
+        config: &TrainConfig,
+        model: &ModelConfig,
+        settings: &Settings,
+        job: Option<&Job>,
+        training: &Session,
+    ) -> Result<Option<Evaluation>, Error> {
+        let Some(every) = config.eval_every else { return Ok(None) };
+        let context = config.context_of(model);
+        let graph = model.clone().with_dropout(0.0).training_graph(config.batch, context)?;
+        let settings = Settings { goal: Goal::Infer, ..settings.clone() };
+        let program = match job {
+            None => pipeline::compile(&graph, &settings)?,
+            Some(job) => job.program(&graph, &settings)?.0,
+        };
+        check_memory(&program, training.program(), settings.memory)?;
+        let session = match job {
+            None => Session::of_program(&graph, program, &settings, Flavor::Fast)?,
+            Some(job) => Session::on_network(&graph, program, &settings, Arc::clone(&job.network))?,
+        };
+        Ok(Some(Evaluation {
+            session,
+            last: None,
+            every,
+            batches: config.eval_batches,
+            batch: config.batch,
+            loss: graph.values()[graph.outputs()[0]].name.clone(),
+            tokens: vec![0; config.batch * context],
+            targets: vec![0; config.batch * context],
+        }))
+    }
+
+    /// Whether there is an evaluation after so many steps.
+    pub fn is_due(&self, steps: u64) -> bool {
+        steps.is_multiple_of(self.every)
+    }
+
+    /// The step after which the next evaluation is, if so many have been done: no later one may have begun by then.
+    pub fn next(&self, steps: u64) -> u64 {
+        (steps / self.every + 1).saturating_mul(self.every)
+    }
+
+    /// The mean loss over the held batches with the weights of `training`. All ranks of a job call it together.
+    pub fn run(&mut self, training: &mut Session, data: &Dataset) -> Result<f32, Error> {
+        let context = self.tokens.len() / self.batch;
+        self.session.copy_weights(training)?;
+        let mut sum = 0.0;
+        for number in 0..self.batches {
+            data.held_batch(number, self.batch, context, &mut self.tokens, &mut self.targets);
+            self.session.feed("tokens", &self.tokens)?;
+            self.session.feed("targets", &self.targets)?;
+            self.session.run()?;
+            sum += f64::from(self.session.read(&self.loss)?[0]);
+        }
+        let loss = (sum / self.batches as f64) as f32;
+        self.last = Some(loss);
+        Ok(loss)
+    }
+}
+
+/// Checks that every device has room for a step and the evaluation beside it.
+fn check_memory(evaluation: &Program, training: &Program, budget: Option<u64>) -> Result<(), Error> {
+    let Some(budget) = budget else { return Ok(()) };
+    for (lane, step) in evaluation.homes().zip(training.homes()) {
+        if lane.arena + step.arena > budget {
+            let (device, need, step) = (lane.device, lane.arena, step.arena);
+            return Err(Error::EvaluationMemory { device, need, step, budget });
+        }
+    }
+    Ok(())
+}

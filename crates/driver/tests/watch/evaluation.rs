@@ -1,0 +1,140 @@
+//! Losses on held-back data: what they are, that they leave training alone, and what stops at them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread;
+
+use phalanx::PortKind;
+use phalanx::job::{Alerts, Hello, Job, Pin};
+use phalanx::net::Network;
+use phalanx::net::local::Local;
+use phalanx::train::{Report, Run, TrainConfig};
+use phalanx_testkit::Tensor;
+use phalanx_testkit::eval::evaluate;
+
+use super::{on, small, trained};
+
+/// The small model, evaluated after every second step.
+fn evaluated() -> TrainConfig {
+    TrainConfig { eval_every: Some(2), eval_batches: 2, ..small() }
+}
+
+/// All steps of a run.
+fn reports(mut run: Run) -> Vec<Report> {
+    let mut reports = Vec::new();
+    while !run.is_done() {
+        reports.push(Report { tokens_per_s: 0.0, ..run.step().unwrap() });
+    }
+    reports
+}
+
+/// The mean loss over the held batches, in double precision.
+fn naive(run: &Run) -> f64 {
+    let (config, session) = (run.config(), run.trainer().session());
+    let (batch, context) = (config.batch, config.context.unwrap());
+    let graph = run.model().training_graph(batch, context).unwrap();
+    let mut inputs: BTreeMap<String, Tensor> = BTreeMap::new();
+    for name in session.names(PortKind::Param) {
+        let shape = graph.ty(graph.find(name).unwrap()).shape.clone();
+        let data: Vec<f64> = session.read(name).unwrap().iter().map(|&it| f64::from(it)).collect();
+        inputs.insert(name.into(), Tensor::new(shape, data));
+    }
+    let losses = (0..config.eval_batches).map(|number| {
+        let mut both = [vec![0; batch * context], vec![0; batch * context]];
+        let [tokens, targets] = &mut both;
+        run.data().held_batch(number, batch, context, tokens, targets);
+        for (name, values) in ["tokens", "targets"].into_iter().zip(&both) {
+            let data: Vec<f64> = values.iter().map(|&token| token as f64).collect();
+            inputs.insert(name.into(), Tensor::new([batch, context], data));
+        }
+        evaluate(&graph, &inputs)[&graph.outputs()[0]].data[0]
+    });
+    losses.sum::<f64>() / config.eval_batches as f64
+}
+
+#[test]
+fn the_loss_is_that_of_the_weights_after_the_step_on_held_batches() {
+    for extra in [evaluated(), TrainConfig { dropout: 0.1, model: "llama".into(), ..evaluated() }] {
+        let mut run = Run::new(TrainConfig { steps: 40, ..extra }).unwrap();
+        for step in 1..=4 {
+            let report = run.step().unwrap();
+            assert_eq!(report.eval_loss.is_some(), step % 2 == 0);
+            // After an evaluation nothing is under way: these are the weights it has seen.
+            if let Some(loss) = report.eval_loss {
+                let naive = naive(&run);
+                assert!((f64::from(loss) - naive).abs() < 1e-5 * naive, "{loss} but {naive} at step {step}");
+            }
+        }
+    }
+}
+
+#[test]
+fn evaluating_leaves_training_on_the_grammar_alone() {
+    let (with, without) = (trained(evaluated()), trained(small()));
+    assert_eq!(with.losses(), without.losses());
+    let (with, without) = (with.summary().unwrap(), without.summary().unwrap());
+    assert_eq!(with.weights_hash, without.weights_hash);
+    assert!(with.eval_loss.is_some() && with.eval_peak_bytes.unwrap() < with.peak_bytes);
+    assert_eq!((without.eval_loss, without.eval_peak_bytes), (None, None));
+}
+
+#[test]
+fn every_plan_and_cut_of_the_batch_evaluates_to_the_same_bits() {
+    let one = reports(Run::new(evaluated()).unwrap());
+    let plans = [("dp", 2), ("fsdp", 4), ("zero1", 2), ("tp", 2), ("sp", 2), ("pp", 2), ("dp2-tp2", 4)];
+    let configs = plans.map(|(plan, devices)| on(plan, devices, evaluated()));
+    let cut = TrainConfig { accumulate: 2, ..on("dp", 2, evaluated()) };
+    let held_back = TrainConfig { link: Some("10us,10Gbit".into()), ..on("fsdp", 2, evaluated()) };
+    for config in configs.into_iter().chain([cut, held_back]) {
+        let what = format!("{:?} {}", config.plan, config.accumulate);
+        assert_eq!(reports(Run::new(config).unwrap()), one, "{what}");
+    }
+}
+
+#[test]
+fn ranks_evaluate_to_the_same_bits_and_stop_after_the_same_step() {
+    let one = reports(Run::new(evaluated()).unwrap());
+    let last = one[3].eval_loss.unwrap();
+    let config = TrainConfig { stop_at_loss: Some(last), pin: Pin::Off, ..on("fsdp2-tp2", 4, evaluated()) };
+    thread::scope(|scope| {
+        let rank = |local: Local| {
+            let (network, config): (Arc<dyn Network>, _) = (Arc::new(local), config.clone());
+            scope.spawn(move || {
+                let hello = Hello::of_this_process(network.rank(), &config).unwrap();
+                let hellos = hello.exchange(&*network).unwrap();
+                let alerts = Alerts::listen(&network);
+                let job = Job { network, alerts, say: Arc::new(|text| panic!("{text}")), hellos };
+                reports(Run::in_job(config, &job, &mut |_, _, _| ()).unwrap())
+            })
+        };
+        let ranks: Vec<_> = Local::job(2).into_iter().map(rank).collect();
+        for rank in ranks {
+            assert_eq!(rank.join().unwrap(), one[..4]);
+        }
+    });
+}
+
+#[test]
+fn a_run_stops_after_the_first_step_whose_loss_is_low_enough() {
+    let all = trained(small());
+    let wanted = all.losses()[3];
+    let first = all.losses().iter().position(|&loss| loss <= wanted).unwrap() + 1;
+    let run = trained(TrainConfig { stop_at_loss: Some(wanted), ..small() });
+    assert_eq!(run.losses(), &all.losses()[..first]);
+    assert_eq!(run.trainer().steps(), first as u64, "no step beyond it is begun");
+    let summary = run.summary().unwrap();
+    assert_eq!((summary.steps, summary.stopped_at_loss), (first as u64, Some(wanted)));
+    let missed = trained(TrainConfig { stop_at_loss: Some(0.0), ..small() }).summary().unwrap();
+    assert_eq!((missed.steps, missed.stopped_at_loss), (6, None));
+}
+
+#[test]
+fn memory_that_holds_a_step_but_no_evaluation_is_told() {
+    let peak = trained(small()).summary().unwrap().peak_bytes;
+    let memory = Some(format!("{}B", peak + 100));
+    trained(TrainConfig { memory: memory.clone(), ..small() });
+    let error = Run::new(TrainConfig { memory, ..evaluated() }).err().unwrap().to_string();
+    for part in ["dev0 needs ", "bytes to evaluate", &format!("the {peak} of a step"), "--eval-every"] {
+        assert!(error.contains(part), "`{part}` in {error}");
+    }
+}
