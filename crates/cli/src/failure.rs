@@ -46,6 +46,7 @@ impl From<Error> for Failure {
             Error::Diverged { .. }
             | Error::NotFinite { .. }
             | Error::HfWrite(_)
+            | Error::Save(_)
             | Error::Costs(BookError::Write { .. }) => Failure::Run(message),
             _ => Failure::Input(message),
         }

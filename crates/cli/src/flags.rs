@@ -143,7 +143,8 @@ pub struct RankFlags {
     /// Write the proof that the ranks cannot deadlock; `phalanx verify` checks it
     #[arg(long, value_name = "FILE")]
     certificate: Option<PathBuf>,
-    /// A fire drill, to see how the job ends: a rank fails at a step. KIND is panic, nan, hang, stop or kill
+    /// A fire drill, to see how the job ends: a rank fails at a step, KIND is panic, nan, hang, stop or kill; or the N-th
+    /// call that writes checkpoints fails, with KIND@save:N, where KIND is kill, enospc, eio, short, sync or rename
     #[arg(long, value_name = "KIND@RANK:STEP")]
     drill: Option<String>,
 }

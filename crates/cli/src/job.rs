@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use phalanx::job::{Connection, Job, connect};
+use phalanx::job::{Connection, Drill, Job, connect};
 use phalanx::train::{Run, TrainConfig};
 
 use crate::failure::Failure;
@@ -41,8 +41,8 @@ pub fn join(config: &mut TrainConfig, connection: Option<&Connection>) -> Result
 /// Compiles the model, alone or together with the other ranks.
 pub fn start(mut config: TrainConfig, connection: Option<&Connection>) -> Result<Run, Failure> {
     let ranks = connection.map_or(1, |connection| connection.network.size());
-    if let Some(drill) = config.drill().map_err(phalanx::Error::from)?
-        && (ranks == 1 || drill.rank >= ranks)
+    if let Some(Drill::Step(drill)) = config.drill().map_err(phalanx::Error::from)?
+        && drill.rank >= ranks
     {
         let rank = drill.rank;
         let why = format!(

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod checkpoints;
 mod costs;
 mod doctor;
 mod explain;

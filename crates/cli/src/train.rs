@@ -8,6 +8,7 @@ use phalanx::job::Connection;
 use phalanx::train::{Report, Run, Summary, TrainConfig};
 use serde::Serialize;
 
+use crate::checkpoints::{self, CheckpointFlags};
 use crate::failure::Failure;
 use crate::flags::{self, CostFlags, ModelFlags, PlanFlags, RankFlags, RunFlags, StepFlags, WatchFlags};
 use crate::log::Log;
@@ -49,6 +50,8 @@ pub struct Args {
     run: RunFlags,
     #[command(flatten)]
     watch: WatchFlags,
+    #[command(flatten)]
+    checkpoints: CheckpointFlags,
     #[command(flatten)]
     ranks: RankFlags,
     /// Run every operation through the runtime's immediate door: the same bits, slower, for comparison and debugging
@@ -94,6 +97,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     config.stepped = args.stepped.or(config.stepped);
     args.costs.apply(&mut config);
     args.ranks.apply(&mut config);
+    args.checkpoints.apply(&mut config);
     job::run(config.stall_seconds, |connection| train(args, config, connection))
 }
 
@@ -169,15 +173,22 @@ fn watched(run: &Run) -> Vec<String> {
     evaluation.into_iter().chain(debug).collect()
 }
 
-/// Steps until done or asked to stop, at least one, and reports each.
+/// Steps until done or asked to stop, and reports each; a run that is resumed may be done already.
 fn steps(run: &mut Run, audience: Audience, log: &mut Log) -> Result<(), Failure> {
     let bar = if audience == Audience::People { bar(run) } else { ProgressBar::hidden() };
+    let rank = run.trainer().session().rank();
+    checkpoints::tell(run, rank, &bar);
     let mut step = || {
-        if stop::is_asked() && run.trainer().steps() > 0 {
+        if run.is_done() {
+            return Ok(true);
+        }
+        if stop::is_asked() {
             run.stop();
         }
-        let report = run.step()?;
-        bar.inc(1);
+        let stepped = run.step();
+        checkpoints::tell(run, rank, &bar);
+        let report = stepped?;
+        bar.set_position(report.step);
         log.step(run, &report)?;
         match audience {
             Audience::Program => output::json(&report)?,
@@ -256,10 +267,27 @@ fn finish(run: &Run, audience: Audience, log: &mut Log) -> Result<ExitCode, Fail
     Ok(if ending.interrupted { ExitCode::from(stop::STOPPED) } else { ExitCode::SUCCESS })
 }
 
+/// What a run needs, for people.
+fn memory(ending: &Ending<'_>) -> String {
+    let Summary { peak_bytes, snapshot_bytes, eval_peak_bytes, .. } = *ending.summary;
+    let bytes = |bytes: usize| output::bytes(bytes as u64);
+    let mut text = format!("arena {}", bytes(peak_bytes - snapshot_bytes));
+    if let Some(eval) = eval_peak_bytes {
+        text += &format!(", of evaluating {}", bytes(eval));
+    }
+    if snapshot_bytes > 0 {
+        text += &format!(", snapshot {}", bytes(snapshot_bytes));
+    }
+    if let Some(resident) = ending.peak_resident_bytes {
+        text += &format!(", process {}", output::bytes(resident));
+    }
+    text
+}
+
 fn print(run: &Run, ending: &Ending<'_>) -> Result<(), Failure> {
     let Ending { summary, .. } = ending;
-    for row in plot::curve(run.losses(), summary.entropy, 64, 8) {
-        output::line(row)?;
+    if !run.losses().is_empty() {
+        plot::curve(run.losses(), summary.entropy, 64, 8).into_iter().try_for_each(output::line)?;
     }
     let mut lines = vec![("loss", format!("{:.4} nats per token, mean of the last tenth", summary.loss))];
     if let (Some(best), Some(above)) = (summary.entropy, ending.above_entropy_percent) {
@@ -273,14 +301,13 @@ fn print(run: &Run, ending: &Ending<'_>) -> Result<(), Failure> {
         None if ending.interrupted => format!(" of {}, stopped", run.config().steps),
         None => String::new(),
     };
-    lines.push(("steps", format!("{}{asked} in {:.1} s", summary.steps, summary.seconds)));
+    let here = match run.losses().len() as u64 {
+        here if here < summary.steps => format!(", {here} of them"),
+        _ => String::new(),
+    };
+    lines.push(("steps", format!("{}{asked}{here} in {:.1} s", summary.steps, summary.seconds)));
     lines.push(("speed", format!("{} tokens/s", output::grouped(summary.tokens_per_s as u64))));
-    let resident = ending.peak_resident_bytes.map(|bytes| format!(", process {}", output::bytes(bytes)));
-    let arena = output::bytes(summary.peak_bytes as u64);
-    let eval =
-        summary.eval_peak_bytes.map(|bytes| format!(", of evaluating {}", output::bytes(bytes as u64)));
-    let (eval, resident) = (eval.unwrap_or_default(), resident.unwrap_or_default());
-    lines.push(("memory", format!("arena {arena}{eval}{resident}")));
+    lines.push(("memory", memory(ending)));
     lines.push(("in matmul", format!("{:.0} % of the time", 100.0 * summary.matmul_share)));
     lines.push(("weights hash", summary.weights_hash.clone()));
     if let Some(dir) = ending.saved {

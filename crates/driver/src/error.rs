@@ -5,6 +5,7 @@ use phalanx_net::NetError;
 use phalanx_runtime::{Fault, PortError};
 
 use crate::bounds::BoundsError;
+use crate::ckpt::{CkptError, SaveError};
 use crate::data::DataError;
 use crate::golden::GoldenError;
 use crate::hf;
@@ -57,6 +58,12 @@ pub enum Error {
     /// Times of kernels cannot be read, kept or taken.
     #[error(transparent)]
     Costs(#[from] crate::costs::BookError),
+    /// A checkpoint cannot be read.
+    #[error(transparent)]
+    Ckpt(Box<CkptError>),
+    /// A checkpoint cannot be written.
+    #[error("the checkpoint cannot be written: {0}")]
+    Save(#[from] SaveError),
     /// Ranks cannot work together.
     #[error(transparent)]
     Job(#[from] crate::job::JobError),
@@ -138,6 +145,12 @@ fn last_good(step: u64) -> String {
     match step {
         0 | 1 => "no step before it was good".into(),
         _ => format!("step {} was the last good one", step - 1),
+    }
+}
+
+impl From<CkptError> for Error {
+    fn from(error: CkptError) -> Self {
+        Error::Ckpt(Box::new(error))
     }
 }
 

@@ -18,6 +18,7 @@ mod session;
 mod trainer;
 
 pub mod bench;
+pub mod ckpt;
 pub mod costs;
 pub mod data;
 pub mod generate;

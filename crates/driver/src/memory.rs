@@ -1,11 +1,13 @@
 //! Whether a step fits: into what the user allows, and into this machine. Asking first gives an error where allocating
 //! would end the process.
 
+use std::collections::BTreeMap;
+
 use phalanx_ir::parallel::DeviceId;
-use phalanx_ir::tasks::{Role, TaskGraph};
+use phalanx_ir::tasks::{Buffer, Role, TaskGraph};
 use phalanx_schedule::live::curves;
 use phalanx_schedule::simulate::{Runs, simulate};
-use phalanx_schedule::{Costs, Owner, Schedule, overlap};
+use phalanx_schedule::{Costs, Lane, Owner, Schedule, overlap};
 
 use crate::Error;
 
@@ -24,12 +26,44 @@ fn available() -> Option<u64> {
     Some(kib.saturating_mul(1024))
 }
 
+/// How much of each device's weights and state is copied for checkpoints: every tile once, from the first device.
+#[derive(Default)]
+pub struct Snapshots(BTreeMap<DeviceId, u64>);
+
+impl Snapshots {
+    /// The copies of what lives across steps, if there are to be any.
+    pub fn new(tasks: &TaskGraph, wanted: bool) -> Snapshots {
+        let kept =
+            |buffer: &Buffer| matches!(buffer.role, Role::Param | Role::State) && buffer.view_of.is_none();
+        let mut first: BTreeMap<(&str, &[usize]), (DeviceId, u64)> = BTreeMap::new();
+        for (_, buffer) in tasks.buffers.iter().filter(|(_, buffer)| wanted && kept(buffer)) {
+            let origin = buffer.tile.as_ref().map_or(&[][..], |tile| &tile.origin);
+            let copied = (buffer.device, buffer.ty.bytes() as u64);
+            let holder = first.entry((&buffer.name, origin)).or_insert(copied);
+            *holder = copied.min(*holder);
+        }
+        let mut bytes = BTreeMap::new();
+        first.into_values().for_each(|(device, copied)| *bytes.entry(device).or_default() += copied);
+        Snapshots(bytes)
+    }
+
+    /// The bytes of one device.
+    fn of(&self, device: DeviceId) -> u64 {
+        self.0.get(&device).copied().unwrap_or(0)
+    }
+
+    /// The bytes of the device that has most.
+    pub fn largest(&self) -> u64 {
+        self.0.values().copied().max().unwrap_or(0)
+    }
+}
+
 /// A device that would need more memory than it may.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverBudget {
     /// The device that needs most.
     pub device: DeviceId,
-    /// Bytes of its arena.
+    /// Bytes of its arena and of its part of a snapshot.
     pub need: u64,
     /// Bytes it may have.
     pub budget: u64,
@@ -41,16 +75,23 @@ pub struct OverBudget {
 const NAMED: usize = 8;
 
 impl OverBudget {
-    /// Checks that every device has at most `budget` bytes.
-    pub fn check(tasks: &TaskGraph, schedule: &Schedule, budget: Option<u64>) -> Result<(), Box<OverBudget>> {
-        let fullest = schedule.devices().iter().enumerate().max_by_key(|(_, lane)| lane.peak);
+    /// Checks that every device has at most `budget` bytes, together with its part of a snapshot.
+    pub fn check(
+        tasks: &TaskGraph,
+        schedule: &Schedule,
+        budget: Option<u64>,
+        snapshots: &Snapshots,
+    ) -> Result<(), Box<OverBudget>> {
+        let need = |lane: &Lane| lane.peak + snapshots.of(lane.device);
+        let fullest = schedule.devices().iter().enumerate().max_by_key(|(_, lane)| need(lane));
         match (budget, fullest) {
-            (Some(budget), Some((at, lane))) if lane.peak > budget => Err(Box::new(OverBudget {
-                device: lane.device,
-                need: lane.peak,
-                budget,
-                alive: alive(tasks, schedule, at),
-            })),
+            (Some(budget), Some((at, lane))) if need(lane) > budget => {
+                let mut alive = alive(tasks, schedule, at);
+                if snapshots.of(lane.device) > 0 {
+                    alive.insert(0, ("for checkpoints".into(), "snapshot", snapshots.of(lane.device)));
+                }
+                Err(Box::new(OverBudget { device: lane.device, need: need(lane), budget, alive }))
+            }
             _ => Ok(()),
         }
     }

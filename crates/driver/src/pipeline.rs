@@ -25,7 +25,7 @@ use crate::Error;
 use crate::costs::Book;
 use crate::emit::{EmitError, Machine, emit, workspaces};
 use crate::layout::Layout;
-use crate::memory::OverBudget;
+use crate::memory::{OverBudget, Snapshots};
 
 /// Everything besides the model that a program depends on.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +52,8 @@ pub struct Settings {
     pub overlap: Overlap,
     /// The most bytes a device may need; none for any number.
     pub memory: Option<u64>,
+    /// Whether a copy of weights and optimizer state is kept beside them, which takes of the `memory`.
+    pub snapshot: bool,
     /// Which activations are computed again instead of kept.
     pub recompute: Recompute,
     /// Measured times of kernels; none: they are estimated.
@@ -87,6 +89,7 @@ impl Settings {
             link: None,
             overlap: Overlap::Auto,
             memory: None,
+            snapshot: false,
             recompute: Recompute::Auto,
             book: None,
         }
@@ -211,11 +214,14 @@ fn schedule_lowered(
 ) -> Result<Layout, CompileError> {
     let options = lower_options(settings, best_buckets(&parallel, settings)?);
     let tasks = lower(&parallel, &options, |pass, level| observe(pass, level))?;
-    let tasks = recomputed(tasks, settings);
+    let snapshots = Snapshots::new(&tasks, settings.snapshot);
+    let memory = settings.memory.map(|budget| budget.saturating_sub(snapshots.largest()));
+    let beside = &Settings { memory, ..settings.clone() };
+    let tasks = recomputed(tasks, beside);
     observe("recompute", &tasks);
-    let layout = schedule_tasks(parallel, tasks, settings)?;
+    let layout = schedule_tasks(parallel, tasks, beside)?;
     observe("schedule", &layout.schedule);
-    OverBudget::check(&layout.tasks, &layout.schedule, settings.memory)?;
+    OverBudget::check(&layout.tasks, &layout.schedule, settings.memory, &snapshots)?;
     Ok(layout)
 }
 

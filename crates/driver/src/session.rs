@@ -193,6 +193,11 @@ impl Session {
         self.replay.program()
     }
 
+    /// Which rank of its job this process is; 0 if it is alone.
+    pub fn rank(&self) -> u32 {
+        self.job.as_ref().map_or(0, |job| job.network.rank())
+    }
+
     /// Bytes of all arenas of all processes: what a run uses at its peak.
     pub fn arena_bytes(&self) -> usize {
         self.program().arena() as usize

@@ -7,6 +7,7 @@ use phalanx_lower::{Goal, HYPER, Optimizer, Rule};
 
 use phalanx_net::Network;
 use phalanx_program::Program;
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::pipeline::Settings;
@@ -80,6 +81,11 @@ impl Trainer {
         self.launched
     }
 
+    /// Goes on as if `steps` steps had been launched, whose weights and optimizer state the session has.
+    pub fn continue_after(&mut self, steps: u64) {
+        self.launched = steps;
+    }
+
     /// Feeds the inputs, runs one step with this learning rate and reports the loss.
     pub fn step(&mut self, feeds: &[(&str, Feed<'_>)], learning_rate: f32) -> Result<Step, Error> {
         for &(name, feed) in feeds {
@@ -128,7 +134,7 @@ impl Trainer {
 }
 
 /// A learning rate that warms up linearly and then falls along a cosine to a floor.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LearningRate {
     /// The highest rate, reached after the warm-up.
     pub peak: f32,

@@ -1,12 +1,23 @@
-//! Fire drills: a rank fails on purpose, so that one can see how the job ends on this cluster before it matters.
+//! Fire drills: something fails on purpose, so that one can see how a run ends on this machine before it matters.
 
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// What goes wrong, where and when: `panic@1:3`.
+use crate::ckpt::Fault;
+
+/// What goes wrong on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Drill {
+pub enum Drill {
+    /// A rank fails at a step: `panic@1:3`.
+    Step(StepDrill),
+    /// Writing a checkpoint fails, at a call of every rank's storage: `enospc@save:7`.
+    Save(Fault),
+}
+
+/// What goes wrong, where and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepDrill {
     /// What.
     pub kind: DrillKind,
     /// On which rank.
@@ -41,7 +52,8 @@ const KINDS: [(&str, DrillKind); 5] = [
 /// Why a text is no drill.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not a drill: write KIND@RANK:STEP like panic@1:3, where KIND is panic, nan, hang, stop or kill"
+    "`{0}` is not a drill: write KIND@RANK:STEP like panic@1:3, where KIND is panic, nan, hang, stop or kill, or \
+     KIND@save:CALL like enospc@save:7, where KIND is kill, enospc, eio, short, sync or rename"
 )]
 pub struct DrillError(String);
 
@@ -51,10 +63,13 @@ impl FromStr for Drill {
     fn from_str(text: &str) -> Result<Self, DrillError> {
         let parse = || {
             let (kind, place) = text.split_once('@')?;
-            let (rank, step) = place.split_once(':')?;
+            let (place, number) = place.split_once(':')?;
+            let number = number.parse().ok().filter(|&number| number > 0)?;
+            if place == "save" {
+                return Some(Drill::Save(Fault { kind: kind.parse().ok()?, call: number }));
+            }
             let (_, kind) = *KINDS.iter().find(|(name, _)| *name == kind)?;
-            let step = step.parse().ok().filter(|&step| step > 0)?;
-            Some(Drill { kind, rank: rank.parse().ok()?, step })
+            Some(Drill::Step(StepDrill { kind, rank: place.parse().ok()?, step: number }))
         };
         parse().ok_or_else(|| DrillError(text.into()))
     }
@@ -100,12 +115,16 @@ fn signal(signal: rustix::process::Signal) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ckpt::FaultKind;
 
     #[test]
     fn drills_are_read() {
-        let drill = Drill { kind: DrillKind::Hang, rank: 2, step: 7 };
-        assert_eq!("hang@2:7".parse(), Ok(drill));
-        for text in ["hang", "hang@2", "hang@x:7", "hang@2:0", "fire@2:7", "@1:1"] {
+        let drill = StepDrill { kind: DrillKind::Hang, rank: 2, step: 7 };
+        assert_eq!("hang@2:7".parse(), Ok(Drill::Step(drill)));
+        let fault = Fault { kind: FaultKind::NoSpace, call: 7 };
+        assert_eq!("enospc@save:7".parse(), Ok(Drill::Save(fault)));
+        let wrong = ["hang", "hang@2", "hang@x:7", "hang@2:0", "fire@2:7", "@1:1"];
+        for text in wrong.into_iter().chain(["enospc@1:7", "hang@save:7", "eio@save:0", "eio@save"]) {
             assert_eq!(text.parse::<Drill>(), Err(DrillError(text.into())));
         }
     }

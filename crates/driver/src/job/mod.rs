@@ -28,7 +28,7 @@ pub use alerts::{Alerts, Heard};
 pub use arrivals::{Arrival, Waiting};
 pub use chain::{At, Link, Standing, Why, chain};
 pub use connect::{Connection, LIBRARY, connect};
-pub use drill::{Drill, DrillError, DrillKind, Fuse};
+pub use drill::{Drill, DrillError, DrillKind, Fuse, StepDrill};
 pub use hello::{FREE_FIELDS, Hello, compare};
 pub use launcher::{Launched, Launcher};
 pub use pin::{Pin, allowed_cores};

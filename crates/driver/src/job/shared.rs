@@ -42,7 +42,7 @@ pub fn seed(network: &dyn Network, seed: u64) -> Result<u64, JobError> {
 }
 
 /// A text that rank 0 makes, or why it cannot.
-fn of_first(
+pub(crate) fn of_first(
     network: &dyn Network,
     what: &'static str,
     make: impl FnOnce() -> Result<String, Error>,

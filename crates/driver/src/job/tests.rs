@@ -99,24 +99,16 @@ fn all_ranks_are_told_why_rank_0_cannot_decide() {
 
 #[test]
 fn verdicts_come_together() {
-    let verdicts = [
-        Verdict { gradient_norm: Some(2.0), ..Verdict::default() },
-        Verdict { stop: true, loss: Some(1.5), ..Verdict::default() },
-        Verdict { failed: Some("a disk is full".into()), loss: Some(f32::NAN), ..Verdict::default() },
-        Verdict { failed: Some("x".repeat(5000)), gradient_norm: Some(3.0), ..Verdict::default() },
-    ];
-    for agreed in ranks(4, |local| verdicts[local.rank() as usize].exchange(&local).unwrap()) {
-        assert!(agreed.stop);
-        assert_eq!(agreed.failed, Some((2, "a disk is full".to_string())));
-        assert_eq!((agreed.loss, agreed.gradient_norm), (Some(1.5), Some(2.0)));
-        let (rank, loss) = agreed.diverged.unwrap();
-        assert_eq!((rank, loss.is_nan()), (2, true));
+    let [stop, save, written] =
+        [0, 1, 2].map(|flag| Verdict { stop: flag == 0, save: flag == 1, written: flag == 2 });
+    for (verdicts, expected) in [
+        ([written, written], Agreed { stop: false, save: false, written: true }),
+        ([stop, written], Agreed { stop: true, save: false, written: false }),
+        ([save, Verdict { written: true, ..stop }], Agreed { stop: true, save: true, written: false }),
+    ] {
+        let agreed = ranks(2, |local| verdicts[local.rank() as usize].exchange(&local).unwrap());
+        assert_eq!(agreed, [expected; 2], "{verdicts:?}");
     }
-    let quiet = ranks(2, |local| Verdict::default().exchange(&local).unwrap());
-    assert_eq!(quiet, [Agreed::default(), Agreed::default()]);
-    let long = Verdict { failed: Some("x".repeat(5000)), ..Verdict::default() };
-    let cut = ranks(1, |local| long.exchange(&local).unwrap().failed.unwrap().1.len());
-    assert_eq!(cut, [4096]);
 }
 
 #[test]

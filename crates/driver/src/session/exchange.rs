@@ -44,6 +44,13 @@ impl Share {
 
     /// Every tile that some rank lacks, once, and the first rank that has it.
     fn scattered<'a>(&self, port: &'a Port) -> Vec<(&'a PortTile, u32)> {
+        let everywhere = |ranks: &[u32]| (0..self.placement.ranks).all(|rank| ranks.contains(&rank));
+        let lacking = self.holders(port).into_iter().filter(|(_, ranks)| !everywhere(ranks));
+        lacking.filter_map(|(tile, ranks)| Some((tile, ranks.into_iter().min()?))).collect()
+    }
+
+    /// Every tile, once, and the ranks that have it.
+    pub(super) fn holders<'a>(&self, port: &'a Port) -> Vec<(&'a PortTile, Vec<u32>)> {
         let rank_of = |tile: &PortTile| {
             let device = self.whole.lanes()[tile.slice.lane as usize].device;
             self.placement.rank_of(device).expect("a program that was sliced has all devices on ranks")
@@ -56,8 +63,6 @@ impl Share {
                 None => tiles.push((tile, vec![rank_of(tile)])),
             }
         }
-        let everywhere = |ranks: &[u32]| (0..self.placement.ranks).all(|rank| ranks.contains(&rank));
-        let lacking = tiles.into_iter().filter(|(_, ranks)| !everywhere(ranks));
-        lacking.filter_map(|(tile, ranks)| Some((tile, ranks.into_iter().min()?))).collect()
+        tiles
     }
 }

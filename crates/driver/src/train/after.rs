@@ -2,6 +2,7 @@
 //!
 //! All of it depends on losses alone, which all ranks of a job know, so they come to the same without asking each other.
 
+use super::checkpoints::Saver;
 use super::{AHEAD, Run};
 use crate::Error;
 
@@ -13,15 +14,25 @@ impl Run {
         if self.guard.is_some() || stops { 1 } else { AHEAD }
     }
 
-    /// Steps that may have been launched when `done` are done: none beyond the next evaluation, which needs the weights as
-    /// they are then.
+    /// Steps that may have been launched when `done` are done: none beyond the next evaluation or checkpoint, which need
+    /// the weights as they are then.
     pub(super) fn launchable(&self, done: u64) -> u64 {
-        let next = self.evaluation.as_ref().map(|evaluation| evaluation.next(done));
-        next.unwrap_or(u64::MAX).min(self.steps.max(1))
+        let evaluation = self.evaluation.as_ref().map_or(u64::MAX, |evaluation| evaluation.next(done));
+        let checkpoint = self.saver.as_ref().map_or(u64::MAX, Saver::due);
+        self.steps.min(evaluation).min(checkpoint)
+    }
+
+    /// Looks at a step that has ended: whether it is sound, what an evaluation says, whether that is enough.
+    pub(super) fn examine(&mut self, step: u64, loss: f32) -> Result<Option<f32>, Error> {
+        self.check_finite(step, loss)?;
+        self.losses.push(loss);
+        let eval_loss = self.evaluate(step)?;
+        self.stop_at(if self.evaluation.is_some() { eval_loss } else { Some(loss) });
+        Ok(eval_loss)
     }
 
     /// Evaluates, if it is time to do so after so many steps.
-    pub(super) fn evaluate(&mut self, steps: u64) -> Result<Option<f32>, Error> {
+    fn evaluate(&mut self, steps: u64) -> Result<Option<f32>, Error> {
         let Some(evaluation) = self.evaluation.as_mut().filter(|evaluation| evaluation.is_due(steps)) else {
             return Ok(None);
         };
@@ -38,7 +49,7 @@ impl Run {
     }
 
     /// Stops if the loss is low enough: no step is under way then.
-    pub(super) fn stop_at(&mut self, loss: Option<f32>) {
+    fn stop_at(&mut self, loss: Option<f32>) {
         if let (Some(loss), Some(wanted)) = (loss, self.config.stop_at_loss)
             && loss <= wanted
         {
@@ -48,7 +59,7 @@ impl Run {
     }
 
     /// Checks that a step is finite; if not, the run is over, and what it has learned last is worth nothing.
-    pub(super) fn check_finite(&mut self, step: u64, loss: f32) -> Result<(), Error> {
+    fn check_finite(&mut self, step: u64, loss: f32) -> Result<(), Error> {
         let origin = match &self.guard {
             Some(guard) => guard.look(self.trainer.session_mut(), loss)?,
             None => None,

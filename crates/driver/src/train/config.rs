@@ -179,7 +179,7 @@ pub struct TrainConfig {
     pub pin: Pin,
     /// Seconds after which a job in which no operation is completed is ended.
     pub stall_seconds: u64,
-    /// A rank that fails on purpose, and when: `panic@1:3`.
+    /// What fails on purpose: a rank at a step, `panic@1:3`, or a call that writes a checkpoint, `enospc@save:7`.
     pub drill: Option<String>,
     /// Directory in which every process writes a log, and the first one an event file for TensorBoard.
     pub log_dir: Option<PathBuf>,
@@ -194,6 +194,20 @@ pub struct TrainConfig {
     /// What is looked for in every step: `nan` for where numbers stop being finite, at the price of a copy of the state
     /// before each step.
     pub debug: Option<Debug>,
+    /// Directory to write checkpoints to; all ranks of a job see it.
+    pub checkpoint: Option<PathBuf>,
+    /// Steps between two checkpoints.
+    pub every: Option<u64>,
+    /// Minutes between two checkpoints; 10 if neither this nor `every` is said.
+    pub every_minutes: Option<f64>,
+    /// Checkpoints to keep.
+    pub keep: usize,
+    /// Whether a checkpoint that cannot be written ends the run.
+    pub strict: bool,
+    /// Whether training waits until a checkpoint is written.
+    pub sync_checkpoints: bool,
+    /// Whether to go on from the newest checkpoint.
+    pub resume: bool,
 }
 
 impl Default for TrainConfig {
@@ -250,6 +264,13 @@ impl Default for TrainConfig {
             eval_batches: 8,
             stop_at_loss: None,
             debug: None,
+            checkpoint: None,
+            every: None,
+            every_minutes: None,
+            keep: 3,
+            strict: false,
+            sync_checkpoints: false,
+            resume: false,
         }
     }
 }
@@ -335,6 +356,7 @@ impl TrainConfig {
             overlap: self.overlap,
             memory: self.memory()?,
             recompute: self.recompute,
+            snapshot: self.checkpoint.is_some(),
             plan,
             ..Settings::new(Goal::Train(self.optimizer()?))
         };
@@ -474,6 +496,7 @@ impl TrainConfig {
             return self.field("stall_seconds", &0, "it must be at least 1");
         }
         self.drill()?;
+        self.check_checkpoints()?;
         if !(0.0..1.0).contains(&self.dropout) {
             return self.field("dropout", &self.dropout, "it must be at least 0 and below 1");
         }
@@ -516,6 +539,27 @@ impl TrainConfig {
         match self.stop_at_loss.filter(|loss| !loss.is_finite()) {
             Some(loss) => self.field("stop_at_loss", &loss, "it must be a number"),
             None => Ok(()),
+        }
+    }
+
+    fn check_checkpoints(&self) -> Result<(), ConfigError> {
+        if self.resume && self.checkpoint.is_none() {
+            return self.field("resume", &true, "it needs `checkpoint`: the directory to resume from");
+        }
+        if self.every == Some(0) {
+            return self.field("every", &0, "it must be at least 1");
+        }
+        if self.keep == 0 {
+            return self.field("keep", &0, "it must be at least 1");
+        }
+        match (self.every, self.every_minutes) {
+            (Some(_), Some(minutes)) => {
+                self.field("every_minutes", &minutes, "it goes without `every`: take one of them out")
+            }
+            (None, Some(minutes)) if !(0.0..1e6).contains(&minutes) => {
+                self.field("every_minutes", &minutes, "it must be at least 0 and below a million")
+            }
+            _ => Ok(()),
         }
     }
 

@@ -1,13 +1,17 @@
 //! Training a language model from a configuration: data in, weights out.
 
 mod after;
+mod checkpoints;
 mod config;
+mod drills;
 mod eval;
 pub mod nan;
 mod ranks;
+mod resume;
 
 pub use config::{Bits, ConfigError, Debug, OptimizerKind, TrainConfig};
 pub use nan::Origin;
+pub use resume::Notice;
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -18,14 +22,17 @@ use phalanx_program::Certificate;
 use serde::Serialize;
 
 use crate::data::{DataError, Dataset};
-use crate::job::{Job, Topology};
+use crate::job::{Agreed, Job, Topology};
 use crate::models::ModelConfig;
 use crate::overlap::Overview;
 use crate::pipeline::Settings;
 use crate::{Error, LearningRate, Profile, Trainer, hf, timeline};
+use checkpoints::Saver;
+use drills::Rehearsal;
 use eval::Evaluation;
 use nan::Guard;
 use ranks::Ranks;
+use resume::{Found, Past};
 
 /// One finished step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -61,8 +68,10 @@ pub struct Summary {
     pub tokens_per_s: f64,
     /// Seconds spent in steps.
     pub seconds: f64,
-    /// Peak bytes of a step: the arena.
+    /// Peak bytes of a step: the arena, and the snapshot for checkpoints.
     pub peak_bytes: usize,
+    /// Bytes of the snapshot alone; 0 if nothing is saved.
+    pub snapshot_bytes: usize,
     /// Share of the time spent in matrix products.
     pub matmul_share: f64,
     /// Fingerprint of all weights.
@@ -103,6 +112,12 @@ pub struct Run {
     diverged: Option<(u64, f32)>,
     /// The loss at which the run has stopped.
     stopped_at_loss: Option<f32>,
+    /// What was done before, in the run that this one resumes.
+    past: Past,
+    /// Writes checkpoints, if that is asked for.
+    saver: Option<Saver>,
+    rehearsal: Rehearsal,
+    notices: Vec<Notice>,
 }
 
 /// Steps launched before the oldest of them is waited for.
@@ -120,11 +135,13 @@ impl Run {
         progress: &mut dyn FnMut(usize, usize, &str),
     ) -> Result<Self, Error> {
         let (data, model, graph) = prepare(&config)?;
+        let found = Found::new(&config, None)?;
         let settings = config.measured_settings(&graph, progress)?;
         let trainer = Trainer::with_settings(&graph, &settings)?;
         let evaluation = Evaluation::new(&config, &model, &settings, None, trainer.session())?;
         let guard = config.debug.map(|Debug::Nan| Guard::new(graph, settings.clone()));
-        Ok(Run { evaluation, guard, ..Run::assemble(config, model, data, settings, trainer, None) })
+        let run = Run::assemble(config, model, data, settings, trainer, None)?;
+        Run { evaluation, guard, ..run }.begin(found)
     }
 
     /// One rank of a job; all ranks make the same calls. Plan, seed and times of kernels are those of rank 0.
@@ -138,13 +155,15 @@ impl Run {
             return Err(ConfigError::Field { field: "debug", value: "nan".into(), wanted }.into());
         }
         let (data, model, graph) = prepare(&config)?;
+        let found = Found::new(&config, Some(&*job.network))?;
         let (settings, topology) = job.settings(&config, &graph, progress)?;
         config.pin.apply(topology.own_cores());
         let (trainer, certificate) = job.trainer(&graph, &settings)?;
         let evaluation = Evaluation::new(&config, &model, &settings, Some(job), trainer.session())?;
         let between = evaluation.as_ref().map(|evaluation| &evaluation.session);
-        let ranks = Ranks::new(&config, job, topology, certificate, trainer.session(), between)?;
-        Ok(Run { evaluation, ..Run::assemble(config, model, data, settings, trainer, Some(ranks)) })
+        let ranks = Ranks::new(&config, job, topology, certificate, trainer.session(), between);
+        let run = Run::assemble(config, model, data, settings, trainer, Some(ranks))?;
+        Run { evaluation, ..run }.begin(found)
     }
 
     fn assemble(
@@ -154,12 +173,12 @@ impl Run {
         settings: Settings,
         mut trainer: Trainer,
         ranks: Option<Ranks>,
-    ) -> Self {
+    ) -> Result<Self, Error> {
         let size = config.batch * config.context_of(&model);
         let rate = config.learning_rate();
-        let fuse = ranks.as_ref().and_then(Ranks::fuse);
-        let profile = trainer.session_mut().profile_through(fuse);
-        Run {
+        let rehearsal = Rehearsal::new(&config, trainer.session().rank())?;
+        let profile = trainer.session_mut().profile_through(rehearsal.fuse());
+        Ok(Run {
             steps: config.steps,
             losses: Vec::with_capacity(config.steps.min(1 << 20) as usize),
             tokens: vec![0; size],
@@ -178,7 +197,18 @@ impl Run {
             guard: None,
             diverged: None,
             stopped_at_loss: None,
-        }
+            past: Past::default(),
+            saver: None,
+            rehearsal,
+            notices: Vec::new(),
+        })
+    }
+
+    /// Takes up from a checkpoint, if one was found, and gets ready to write more.
+    fn begin(mut self, found: Found) -> Result<Self, Error> {
+        self.take_up(found)?;
+        self.prepare_to_save()?;
+        Ok(self)
     }
 
     /// The configuration.
@@ -206,7 +236,7 @@ impl Run {
         &self.profile
     }
 
-    /// The loss of every step so far.
+    /// The loss of every step that this process has done.
     pub fn losses(&self) -> &[f32] {
         &self.losses
     }
@@ -223,13 +253,24 @@ impl Run {
 
     /// Whether all steps are done, or all that were launched before [`Run::stop`].
     pub fn is_done(&self) -> bool {
-        self.losses.len() as u64 >= self.steps
+        self.done() >= self.steps
     }
 
-    /// Launches no more steps; those that have been launched are still done. In a job all ranks stop after the same one.
+    /// Steps done so far, also by the runs that this one resumes.
+    fn done(&self) -> u64 {
+        self.past.steps + self.losses.len() as u64
+    }
+
+    /// What is to be told to people since the last time somebody asked.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// Launches no more steps; those that have been launched are still done, at least one. In a job all ranks stop after
+    /// the same one.
     pub fn stop(&mut self) {
         match &mut self.ranks {
-            None => self.steps = self.trainer.steps(),
+            None => self.steps = self.trainer.steps().max(self.past.steps + 1).min(self.steps),
             Some(ranks) => ranks.ask_to_stop(),
         }
     }
@@ -248,34 +289,45 @@ impl Run {
     pub fn step(&mut self) -> Result<Report, Error> {
         self.check_sound()?;
         let start = Instant::now();
-        let step = self.losses.len() as u64;
+        let step = self.done();
         self.ranks.iter().for_each(Ranks::step_begins);
         while self.in_flight.len() < self.ahead() && self.trainer.steps() < self.launchable(step) {
             self.launch()?;
         }
         let run = self.in_flight.pop_front().ok_or(Error::NoStep { steps: self.steps })?;
         let result = self.trainer.wait(run)?;
-        if let Some(ranks) = &mut self.ranks
-            && ranks.step_ends()?
-        {
+        let agreed = self.agree()?;
+        if agreed.stop {
             self.steps = self.trainer.steps();
         }
-        self.check_finite(step + 1, result.loss)?;
         let seconds = start.elapsed().as_secs_f64();
-        self.seconds += seconds;
-        self.losses.push(result.loss);
+        let eval_loss = match self.examine(step + 1, result.loss) {
+            Ok(eval_loss) => eval_loss,
+            Err(error) => {
+                self.settle_checkpoint()?;
+                return Err(error);
+            }
+        };
+        let saving = Instant::now();
+        self.save_if_due(agreed)?;
+        self.seconds += seconds + saving.elapsed().as_secs_f64();
         let tokens_per_s = self.tokens.len() as f64 / seconds;
         let (loss, lr, gradient_norm) = (result.loss, self.rate.at(step), result.gradient_norm);
-        let eval_loss = self.evaluate(step + 1)?;
-        self.stop_at(if self.evaluation.is_some() { eval_loss } else { Some(loss) });
         Ok(Report { step: step + 1, loss, tokens_per_s, lr, gradient_norm, eval_loss })
+    }
+
+    /// What all ranks have to say about a step; this process alone, if there are no others.
+    fn agree(&mut self) -> Result<Agreed, Error> {
+        let verdict = self.saver.as_ref().map(Saver::verdict).unwrap_or_default();
+        match &mut self.ranks {
+            Some(ranks) => ranks.step_ends(verdict),
+            None => Ok(Agreed::of(&[verdict])),
+        }
     }
 
     fn launch(&mut self) -> Result<(), Error> {
         let step = self.trainer.steps();
-        if let Some(ranks) = &self.ranks {
-            ranks.drill(step + 1, self.trainer.session_mut())?;
-        }
+        self.rehearsal.step(step + 1, self.trainer.session_mut())?;
         let context = self.tokens.len() / self.config.batch;
         self.data.batch(step, self.config.batch, context, &mut self.tokens, &mut self.targets);
         let session = self.trainer.session_mut();
@@ -320,19 +372,24 @@ impl Run {
     pub fn summary(&self) -> Result<Summary, Error> {
         let session = self.trainer.session();
         let last = &self.losses[self.losses.len() - self.losses.len().div_ceil(10)..];
+        let snapshot_bytes = self.saver.as_ref().map_or(0, Saver::snapshot_bytes);
         let by_kernel = self.profile.by_kernel(session.part());
         let all: f64 = by_kernel.iter().map(|(_, seconds)| seconds).sum();
         let matmul: f64 =
             by_kernel.iter().filter(|(name, _)| name == "matmul").map(|(_, seconds)| seconds).sum();
         Ok(Summary {
-            steps: self.losses.len() as u64,
-            loss: last.iter().sum::<f32>() / last.len().max(1) as f32,
+            steps: self.done(),
+            loss: match last {
+                [] => self.past.loss.unwrap_or_default(),
+                last => last.iter().sum::<f32>() / last.len() as f32,
+            },
             entropy: self.data.entropy(),
             parameters: self.model.parameters(),
             tokens_per_s: (self.losses.len() * self.tokens.len()) as f64
                 / self.seconds.max(f64::MIN_POSITIVE),
             seconds: self.seconds,
-            peak_bytes: session.arena_bytes(),
+            peak_bytes: session.arena_bytes() + snapshot_bytes,
+            snapshot_bytes,
             matmul_share: matmul / all.max(f64::MIN_POSITIVE),
             weights_hash: format!("{:032x}", session.weights_hash()?),
             eval_loss: self.eval_loss(),

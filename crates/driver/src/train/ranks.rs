@@ -4,21 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use phalanx_net::Network;
-use phalanx_program::{Certificate, PortKind};
+use phalanx_program::Certificate;
 
 use super::TrainConfig;
-use crate::job::{Drill, DrillKind, Fuse, Job, Topology, Verdict, Watchdog, Watched};
+use crate::job::{Agreed, Job, Topology, Verdict, Watchdog, Watched};
 use crate::{Error, Session};
 
 /// One rank's part in a run.
 pub struct Ranks {
     pub topology: Topology,
     pub certificate: Option<Certificate>,
-    network: Arc<dyn Network>,
+    pub network: Arc<dyn Network>,
     watchdog: Watchdog,
     stop: bool,
-    drill: Option<Drill>,
-    fuse: Fuse,
 }
 
 impl Ranks {
@@ -30,7 +28,7 @@ impl Ranks {
         certificate: Option<Certificate>,
         session: &Session,
         evaluation: Option<&Session>,
-    ) -> Result<Ranks, Error> {
+    ) -> Ranks {
         let (whole, placement) = (session.program().clone(), topology.placement.clone());
         let watched = Watched {
             watch: session.watch(),
@@ -45,14 +43,8 @@ impl Ranks {
                 .collect(),
             say: Arc::clone(&job.say),
         };
-        let drill = config.drill()?.filter(|drill| drill.rank == job.network.rank());
         let (network, watchdog) = (Arc::clone(&job.network), Watchdog::start(&job.alerts, watched));
-        Ok(Ranks { topology, certificate, network, watchdog, stop: false, drill, fuse: Fuse::default() })
-    }
-
-    /// What every operation has to look at, if this rank is to fail on purpose.
-    pub fn fuse(&self) -> Option<Fuse> {
-        self.drill.map(|_| self.fuse.clone())
+        Ranks { topology, certificate, network, watchdog, stop: false }
     }
 
     /// All ranks stop after the step at whose end they next meet.
@@ -73,24 +65,10 @@ impl Ranks {
         done
     }
 
-    /// Meets the others at the end of a step; whether to stop.
-    pub fn step_ends(&mut self) -> Result<bool, Error> {
-        let verdict = Verdict { stop: self.stop, ..Verdict::default() };
-        let agreed = verdict.exchange(&*self.network)?;
+    /// Meets the others at the end of a step.
+    pub fn step_ends(&mut self, verdict: Verdict) -> Result<Agreed, Error> {
+        let agreed = Verdict { stop: self.stop, ..verdict }.exchange(&*self.network)?;
         self.watchdog.set_active(false);
-        Ok(agreed.stop)
-    }
-
-    /// Fails on purpose, if this is the step to do so.
-    pub fn drill(&self, step: u64, session: &mut Session) -> Result<(), Error> {
-        let Some(drill) = self.drill.filter(|drill| drill.step == step) else { return Ok(()) };
-        if drill.kind == DrillKind::Nan {
-            let name = session.part().ports().iter().find(|port| port.kind == PortKind::Param);
-            if let Some((name, elements)) = name.map(|port| (port.name.clone(), port.ty.shape.elements())) {
-                session.feed(&name, &vec![f32::NAN; elements])?;
-            }
-        }
-        self.fuse.arm(drill.kind);
-        Ok(())
+        Ok(agreed)
     }
 }

@@ -1,0 +1,184 @@
+//! `phalanx train --checkpoint`: killed at any moment, the run goes on where it was, with the same bits.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use common::{Dir, SMALL, error, phalanx, run};
+use serde_json::Value;
+
+/// A run with a checkpoint every second step, of which one is kept.
+struct Training {
+    dir: Dir,
+    text: String,
+}
+
+impl Training {
+    fn new(test: &str) -> Training {
+        let dir = Dir::new(test);
+        let text = dir.write("data.txt", "all work and no play makes jack a dull boy. ".repeat(40));
+        Training { dir, text }
+    }
+
+    fn args<'a>(&'a self, extra: &[&'a str]) -> Vec<&'a str> {
+        let fixed =
+            ["train", "--json", "--steps", "4", "--data", &self.text, "--cores", "1", "--dropout", "0.1"];
+        [&fixed[..], SMALL, extra].concat()
+    }
+
+    /// Runs with checkpoints in the directory `name`.
+    fn save(&self, name: &str, extra: &[&str]) -> Output {
+        let checkpoints = self.dir.path(name);
+        let flags = ["--checkpoint", &checkpoints, "--every", "2", "--keep", "1"];
+        run(&self.args(&[&flags[..], extra].concat()))
+    }
+}
+
+/// Gives a flag another value.
+fn replace<'a>(args: &mut [&'a str], flag: &str, value: &'a str) {
+    let at = args.iter().position(|arg| *arg == flag).unwrap();
+    args[at + 1] = value;
+}
+
+/// The summary of a run that must succeed.
+fn summary(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_str::<Value>(text.lines().last().unwrap()).unwrap()["summary"].clone()
+}
+
+/// Whether a run was ended by the signal that nothing survives.
+fn was_killed(output: &Output) -> bool {
+    use std::os::unix::process::ExitStatusExt;
+    output.status.signal() == Some(9)
+}
+
+fn names(dir: &str) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_run_killed_at_any_call_or_step_ends_with_the_same_weights() {
+    let training = Training::new("kills");
+    let expected = summary(&run(&training.args(&[])))["weights_hash"].clone();
+    let mut kills = 0;
+    let mut kill = |name: &str, drill: &str| {
+        let killed = training.save(name, &["--resume", "--drill", drill]);
+        if !was_killed(&killed) {
+            assert_eq!(summary(&killed)["weights_hash"], expected, "{drill}");
+            return false;
+        }
+        kills += 1;
+        let resumed = summary(&training.save(name, &["--resume"]));
+        assert_eq!((&resumed["weights_hash"], &resumed["steps"]), (&expected, &4.into()), "{drill}");
+        let left = names(&training.dir.path(name));
+        assert_eq!(left.last().unwrap(), "step-00000004", "{drill}");
+        assert!(left.iter().all(|name| !name.starts_with('.')), "{drill}: {left:?}");
+        let latest = training.dir.path(&format!("{name}/latest"));
+        assert_eq!(std::fs::read_to_string(latest).unwrap(), "step-00000004\n", "{drill}");
+        true
+    };
+    for step in 1..=4 {
+        assert!(kill(&format!("step-{step}"), &format!("kill@0:{step}")), "step {step}");
+    }
+    let calls = (1..).take_while(|call| kill(&format!("call-{call}"), &format!("kill@save:{call}"))).count();
+    assert!(calls >= 40, "{calls} calls");
+    // Killed again and again in one directory, somewhere in the first checkpoint that each attempt writes.
+    assert!([7, 9, 13, 16].iter().all(|call| {
+        let drill = format!("kill@save:{call}");
+        was_killed(&training.save("again", &["--resume", "--drill", &drill]))
+    }));
+    assert_eq!(summary(&training.save("again", &["--resume"]))["weights_hash"], expected);
+    assert!(kills >= 44, "{kills} kills");
+}
+
+#[test]
+fn a_signal_commits_a_checkpoint_and_the_run_can_be_resumed() {
+    let training = Training::new("signal");
+    let checkpoints = training.dir.path("checkpoints");
+    let mut long = training.args(&["--checkpoint", &checkpoints]);
+    replace(&mut long, "--steps", "1000000");
+    for (signal, resume) in [("-TERM", &[][..]), ("-INT", &["--resume"])] {
+        let mut child = phalanx().args(&long).args(resume).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        lines.next().unwrap().unwrap();
+        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        let last: Value = serde_json::from_str(&lines.last().unwrap().unwrap()).unwrap();
+        assert_eq!(last["summary"]["interrupted"], true);
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        let step = last["summary"]["steps"].as_u64().unwrap();
+        let latest = std::fs::read_to_string(Path::new(&checkpoints).join("latest")).unwrap();
+        assert_eq!(latest, format!("step-{step:08}\n"));
+    }
+    // A run that has nothing left to do says what it has come to.
+    let done = training.save("done", &[]);
+    let again = training.save("done", &["--resume"]);
+    assert_eq!(summary(&again)["weights_hash"], summary(&done)["weights_hash"]);
+    assert_eq!(String::from_utf8_lossy(&again.stdout).lines().count(), 1, "no step is done again");
+}
+
+#[test]
+fn minutes_count_as_well_as_steps() {
+    let training = Training::new("minutes");
+    let checkpoints = training.dir.path("checkpoints");
+    let flags = ["--checkpoint", &checkpoints, "--every-minutes", "0", "--sync-checkpoints"];
+    summary(&run(&training.args(&flags)));
+    let found = names(&checkpoints);
+    assert_eq!(found.first().unwrap(), "latest");
+    assert!(found.len() > 2 && found.last().unwrap() == "step-00000004", "{found:?}");
+}
+
+#[test]
+fn a_failing_disk_is_a_warning_that_names_file_and_call() {
+    let training = Training::new("disk");
+    let expected = summary(&run(&training.args(&[])))["weights_hash"].clone();
+    let output = training.save("warned", &["--drill", "eio@save:8"]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(summary(&output)["weights_hash"], expected);
+    assert_eq!(text.lines().count(), 1, "{text}");
+    for part in ["warning: step-00000002 is not saved: cannot write ", "rank-0000.safetensors", "os error 5"]
+    {
+        assert!(text.contains(part), "`{part}` in {text}");
+    }
+    assert_eq!(names(&training.dir.path("warned")), ["latest", "step-00000004"]);
+    let strict = training.dir.path("strict");
+    let flags = ["--checkpoint", &strict, "--every", "2", "--strict", "--drill", "rename@save:1"];
+    let message = error(&training.args(&flags), 1);
+    assert!(message.contains("cannot rename ") && message.contains(".step-00000002.partial"), "{message}");
+}
+
+#[test]
+fn mistakes_are_named() {
+    let training = Training::new("mistakes");
+    let taken = training.dir.path("taken");
+    summary(&training.save("taken", &[]));
+    let file = training.dir.write("file", "");
+    for (args, parts) in [
+        (&["--resume"][..], &["`resume`", "`checkpoint`"][..]),
+        (&["--checkpoint", "c", "--every", "0"], &["`every` is 0", "at least 1"]),
+        (&["--checkpoint", "c", "--keep", "0"], &["`keep` is 0"]),
+        (&["--checkpoint", "c", "--every-minutes", "-1"], &["`every_minutes` is -1"]),
+        (&["--every", "2", "--every-minutes", "1"], &["--every", "--every-minutes"]),
+        (&["--drill", "flood@save:3"], &["flood@save:3", "KIND@save:CALL", "enospc"]),
+        (&["--drill", "kill@1:3"], &["rank 1", "this one has 1"]),
+        (&["--checkpoint", &taken], &["taken", "step 4", "--resume"]),
+    ] {
+        let message = error(&training.args(args), 2);
+        parts.iter().for_each(|part| assert!(message.contains(part), "{args:?}: `{part}` in: {message}"));
+    }
+    let mut deeper = training.args(&["--checkpoint", &taken, "--resume"]);
+    replace(&mut deeper, "--layers", "2");
+    let message = error(&deeper, 2);
+    assert!(message.contains("layers") && message.contains("is 1 in the checkpoint, but 2"), "{message}");
+    let below = format!("{file}/c");
+    let message = error(&training.args(&["--checkpoint", &below]), 2);
+    assert!(message.contains("file/c") && message.contains("Not a directory"), "{message}");
+}

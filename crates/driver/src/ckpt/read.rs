@@ -1,0 +1,320 @@
+//! Reading checkpoints: which there are, whether they are whole, and their tensors.
+//!
+//! Files are memory-mapped, so that only what is asked for is read.
+
+use std::cell::OnceCell;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use phalanx_program::rect::Tile;
+use phalanx_program::{Port, PortTile};
+use phalanx_runtime::{Mapping, copy_tile};
+use safetensors::tensor::Metadata;
+use safetensors::{SafeTensorError, SafeTensors};
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::{Disk, FileEntry, MANIFEST, Manifest, ManifestError, Part, SaveError, Storage, TensorEntry};
+use super::{name_of, snapshot, step_of};
+use crate::{Error, Session};
+
+/// Why a checkpoint cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum CkptError {
+    /// A file or directory cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The manifest is wrong.
+    #[error("{} is no manifest: {source}", path.display())]
+    Manifest {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<ManifestError>,
+    },
+    /// A file has another length.
+    #[error("{} has {found} bytes, the manifest says {expected}", path.display())]
+    Length {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        found: u64,
+        /// That in the manifest.
+        expected: u64,
+    },
+    /// A file has other bytes.
+    #[error("{} has the checksum {found}, the manifest says {expected}", path.display())]
+    Checksum {
+        /// The file.
+        path: PathBuf,
+        /// Its checksum.
+        found: String,
+        /// That in the manifest.
+        expected: String,
+    },
+    /// A file is not in the safetensors format.
+    #[error("{} is not a safetensors file: {source}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: SafeTensorError,
+    },
+    /// A file lacks a part of a tensor.
+    #[error("{} has no `{key}` of {extents:?}", path.display())]
+    Part {
+        /// The file.
+        path: PathBuf,
+        /// What the part is called.
+        key: String,
+        /// Its extents.
+        extents: Vec<usize>,
+    },
+    /// There is no such tensor.
+    #[error("{} has no tensor `{name}`", path.display())]
+    NoTensor {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The name.
+        name: String,
+    },
+    /// It belongs to another model.
+    #[error(
+        "{} does not fit: {what} is {found} in the checkpoint, but {wanted} in this run; resume with the model that was \
+         trained, or choose another directory with --checkpoint", path.display()
+    )]
+    Mismatch {
+        /// The checkpoint.
+        path: PathBuf,
+        /// What differs first.
+        what: String,
+        /// In the checkpoint.
+        found: String,
+        /// In this run.
+        wanted: String,
+    },
+    /// No checkpoint can be used.
+    #[error("no checkpoint in {} is usable: {}", dir.display(), problems.join("; "))]
+    Unusable {
+        /// Where they are.
+        dir: PathBuf,
+        /// What is wrong with each, newest first.
+        problems: Vec<String>,
+    },
+    /// The directory cannot be written.
+    #[error("{0}; choose another directory with --checkpoint")]
+    Directory(Box<SaveError>),
+    /// A new run would mix its checkpoints with those of another one.
+    #[error(
+        "{} has checkpoints, the last one of step {step}: continue that run with --resume, or choose another directory \
+         with --checkpoint", dir.display()
+    )]
+    Present {
+        /// Where they are.
+        dir: PathBuf,
+        /// The newest.
+        step: u64,
+    },
+}
+
+/// A directory of checkpoints.
+#[derive(Clone, Debug)]
+pub struct Checkpoints {
+    dir: PathBuf,
+}
+
+impl Checkpoints {
+    /// The checkpoints in `dir`, which need not be there.
+    pub fn open(dir: impl Into<PathBuf>) -> Checkpoints {
+        Checkpoints { dir: dir.into() }
+    }
+
+    /// The steps of all committed checkpoints, ascending; whether they are whole is not looked at.
+    pub fn list(&self) -> Result<Vec<u64>, CkptError> {
+        let names = match Disk.list(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            names => names.map_err(|source| CkptError::Read { path: self.dir.clone(), source })?,
+        };
+        let mut steps: Vec<u64> = names.iter().filter_map(|name| step_of(name)).collect();
+        steps.sort_unstable();
+        Ok(steps)
+    }
+
+    /// The checkpoint of a step.
+    pub fn checkpoint(&self, step: u64) -> Result<Checkpoint, CkptError> {
+        Checkpoint::open(self.dir.join(name_of(step)))
+    }
+
+    /// The newest checkpoint whose manifest can be read, if there is one; see [`Checkpoint::verify`] for its files.
+    pub fn latest(&self) -> Result<Option<Checkpoint>, CkptError> {
+        Ok(self.list()?.into_iter().rev().find_map(|step| self.checkpoint(step).ok()))
+    }
+}
+
+/// One checkpoint.
+#[derive(Debug)]
+pub struct Checkpoint {
+    path: PathBuf,
+    manifest: Manifest,
+    /// Those files that were needed so far, by their place in the manifest.
+    files: Vec<OnceCell<StoredFile>>,
+}
+
+/// A file in memory and where its tensors are.
+#[derive(Debug)]
+struct StoredFile {
+    bytes: Mapping,
+    /// Where tensors begin.
+    start: usize,
+    tensors: Metadata,
+}
+
+impl Checkpoint {
+    /// Reads the manifest of the checkpoint in the directory `path`.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Checkpoint, CkptError> {
+        let path = path.into();
+        let file = path.join(MANIFEST);
+        let text = std::fs::read(&file).map_err(|source| CkptError::Read { path: file.clone(), source })?;
+        let manifest = Manifest::parse(&text)
+            .map_err(|error| CkptError::Manifest { path: file, source: error.into() })?;
+        let files = manifest.files.iter().map(|_| OnceCell::new()).collect();
+        Ok(Checkpoint { path, manifest, files })
+    }
+
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it says about itself.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Checks length and checksum of every file, all of which are read.
+    pub fn verify(&self) -> Result<(), CkptError> {
+        self.verify_share(0, 1)
+    }
+
+    /// The same for every `ranks`-th file from number `rank` on: together, ranks look at each once.
+    pub(crate) fn verify_share(&self, rank: u32, ranks: u32) -> Result<(), CkptError> {
+        let share = self.manifest.files.iter().skip(rank as usize).step_by(ranks.max(1) as usize);
+        for file in share {
+            let bytes = self.map(file)?;
+            let found = format!("{:032x}", xxh3_128(&bytes));
+            if found != file.xxh3 {
+                let (path, expected) = (self.path.join(&file.name), file.xxh3.clone());
+                return Err(CkptError::Checksum { path, found, expected });
+            }
+        }
+        Ok(())
+    }
+
+    /// All bytes of the tensor called `name`, row-major, wherever its parts are.
+    pub fn tensor(&self, name: &str) -> Result<Vec<u8>, CkptError> {
+        let Some(tensor) = self.manifest.tensor(name) else {
+            return Err(CkptError::NoTensor { path: self.path.clone(), name: name.into() });
+        };
+        // The parts are looked at first: there is as much as is allocated.
+        tensor.parts.iter().try_for_each(|part| self.part(tensor, part).map(|_| ()))?;
+        let mut bytes = vec![0; tensor.bytes()];
+        let whole = Tile { origin: &vec![0; tensor.shape.len()], extents: &tensor.shape };
+        self.fill(tensor, whole, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Sets all weights and optimizer state of `session`, which may lie on any devices of any number of ranks; each process
+    /// reads what it has. A session of another model is left as it is.
+    pub fn restore(&self, session: &mut Session) -> Result<(), Error> {
+        self.check_fit(session)?;
+        let mut result = Ok(());
+        session.visit_state(|port: &Port, tile: &PortTile, bytes| {
+            if let (Ok(()), Some(tensor)) = (&result, self.manifest.tensor(&port.name)) {
+                let rect = Tile { origin: &tile.origin, extents: tile.ty.shape.dims() };
+                result = self.fill(tensor, rect, bytes);
+            }
+        })?;
+        Ok(result?)
+    }
+
+    /// Checks that the tensors are those of `session`.
+    fn check_fit(&self, session: &Session) -> Result<(), CkptError> {
+        let differs = |name: &str, found: Option<&TensorEntry>, wanted: Option<&TensorEntry>| {
+            let text = |entry: Option<&TensorEntry>| entry.map_or("absent".into(), TensorEntry::describe);
+            let (path, what) = (self.path.clone(), format!("tensor `{name}`"));
+            CkptError::Mismatch { path, what, found: text(found), wanted: text(wanted) }
+        };
+        let wanted = snapshot::tensors(session);
+        for wanted in &wanted {
+            let found = self.manifest.tensor(&wanted.name);
+            if found.is_none_or(|found| found.describe() != wanted.describe()) {
+                return Err(differs(&wanted.name, found, Some(wanted)));
+            }
+        }
+        let extra =
+            self.manifest.tensors.iter().find(|found| wanted.iter().all(|wanted| wanted.name != found.name));
+        extra.map_or(Ok(()), |found| Err(differs(&found.name, Some(found), None)))
+    }
+
+    /// Fills in the rectangle `rect` of a tensor from all parts that have some of it.
+    fn fill(&self, tensor: &TensorEntry, rect: Tile<'_>, bytes: &mut [u8]) -> Result<(), CkptError> {
+        for part in &tensor.parts {
+            let Some((origin, extents)) = part.common(rect.origin, rect.extents) else { continue };
+            let source = self.part(tensor, part)?;
+            let from = Tile { origin: &part.origin, extents: &part.shape };
+            let common = Tile { origin: &origin, extents: &extents };
+            copy_tile(tensor.element(), common, (from, source), (rect, bytes));
+        }
+        Ok(())
+    }
+
+    /// The bytes of a part.
+    fn part(&self, tensor: &TensorEntry, part: &Part) -> Result<&[u8], CkptError> {
+        let (file, key) = (self.file(part.file)?, tensor.key(&part.origin));
+        let need = part.shape.iter().product::<usize>() * tensor.element();
+        match file.range(&key).filter(|range| range.len() == need) {
+            Some(range) => Ok(&file.bytes[range]),
+            None => {
+                let path = self.path.join(&self.manifest.files[part.file].name);
+                Err(CkptError::Part { path, key, extents: part.shape.clone() })
+            }
+        }
+    }
+
+    /// A file of the manifest, opened when it is first needed.
+    fn file(&self, index: usize) -> Result<&StoredFile, CkptError> {
+        let cell = &self.files[index];
+        if cell.get().is_none() {
+            let entry = &self.manifest.files[index];
+            let bytes = self.map(entry)?;
+            let (length, tensors) = SafeTensors::read_metadata(&bytes)
+                .map_err(|source| CkptError::Format { path: self.path.join(&entry.name), source })?;
+            // Eight bytes tell the length of the list, which comes before the tensors.
+            let _ = cell.set(StoredFile { bytes, start: length + 8, tensors });
+        }
+        Ok(cell.get().expect("the file was opened just now"))
+    }
+
+    fn map(&self, file: &FileEntry) -> Result<Mapping, CkptError> {
+        let path = self.path.join(&file.name);
+        let bytes = Mapping::open(&path).map_err(|source| CkptError::Read { path: path.clone(), source })?;
+        match bytes.len() as u64 {
+            found if found == file.bytes => Ok(bytes),
+            found => Err(CkptError::Length { path, found, expected: file.bytes }),
+        }
+    }
+}
+
+impl StoredFile {
+    /// Where a tensor of the file is.
+    fn range(&self, key: &str) -> Option<Range<usize>> {
+        let (start, end) = self.tensors.info(key)?.data_offsets;
+        // The library has checked that all tensors are in the file.
+        Some(self.start + start..self.start + end)
+    }
+}

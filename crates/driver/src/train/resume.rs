@@ -1,0 +1,207 @@
+//! Where a run takes up: the newest checkpoint that is whole, if it is to be resumed.
+//!
+//! All ranks of a job come to the same conclusion: rank 0 lists the checkpoints, every rank looks at some of the files, and
+//! each hears what the others have found.
+
+use std::fmt;
+use std::path::Path;
+
+use phalanx_net::Network;
+use serde_json::Value;
+
+use super::{Run, TrainConfig};
+use crate::Error;
+use crate::ckpt::{Checkpoint, Checkpoints, CkptError, SaveError, name_of};
+use crate::job::{JobError, shared};
+
+/// Fields of a configuration on which the bits of the coming steps depend, besides those of the model.
+const BITS: [&str; 21] = [
+    "dropout",
+    "steps",
+    "batch",
+    "optimizer",
+    "lr",
+    "lr_floor",
+    "warmup",
+    "beta1",
+    "beta2",
+    "eps",
+    "momentum",
+    "nesterov",
+    "weight_decay",
+    "clip",
+    "seed",
+    "bits",
+    "leaves_batch",
+    "leaves_feature",
+    "leaves_sequence",
+    "data",
+    "tokenizer",
+];
+
+/// Something that people should know about a run that goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// It is as it should be.
+    Note(String),
+    /// It is not.
+    Warning(String),
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::Note(text) => write!(f, "note: {text}"),
+            Notice::Warning(text) => write!(f, "warning: {text}"),
+        }
+    }
+}
+
+/// What a run has done before this process began.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Past {
+    /// Steps.
+    pub steps: u64,
+    /// Tokens seen in them.
+    pub tokens: u64,
+    /// The loss of the last one.
+    pub loss: Option<f32>,
+}
+
+/// The checkpoint to take up from, if there is one, and what is to be said about it.
+#[derive(Default)]
+pub struct Found {
+    checkpoint: Option<Checkpoint>,
+    notices: Vec<Notice>,
+}
+
+impl Found {
+    /// Looks for a checkpoint, as the configuration wants it. A new run must not find any.
+    pub fn new(config: &TrainConfig, network: Option<&dyn Network>) -> Result<Found, Error> {
+        let Some(dir) = &config.checkpoint else { return Ok(Found::default()) };
+        let checkpoints = Checkpoints::open(dir);
+        let steps = list(&checkpoints, network)?;
+        match (config.resume, steps.last()) {
+            (true, Some(_)) => newest_whole(&checkpoints, dir, &steps, network),
+            (true, None) => {
+                let text = format!("{} has no checkpoint to resume: starting from scratch", dir.display());
+                Ok(Found { checkpoint: None, notices: vec![Notice::Note(text)] })
+            }
+            (false, None) => Ok(Found::default()),
+            (false, Some(&step)) => Err(CkptError::Present { dir: dir.clone(), step }.into()),
+        }
+    }
+}
+
+/// The steps of all checkpoints, as rank 0 sees them.
+fn list(checkpoints: &Checkpoints, network: Option<&dyn Network>) -> Result<Vec<u64>, Error> {
+    let Some(network) = network else { return Ok(checkpoints.list()?) };
+    let what = "list of checkpoints";
+    let text = shared::of_first(network, what, || {
+        Ok(checkpoints.list()?.iter().map(u64::to_string).collect::<Vec<_>>().join(" "))
+    })?;
+    let steps: Result<Vec<u64>, _> = text.split_whitespace().map(str::parse).collect();
+    Ok(steps.map_err(|_| JobError::Garbled { rank: 0, what })?)
+}
+
+/// The newest checkpoint in which no rank finds anything wrong.
+fn newest_whole(
+    checkpoints: &Checkpoints,
+    dir: &Path,
+    steps: &[u64],
+    network: Option<&dyn Network>,
+) -> Result<Found, Error> {
+    let (rank, ranks) = network.map_or((0, 1), |network| (network.rank(), network.size()));
+    let mut problems = Vec::new();
+    for &step in steps.iter().rev() {
+        let opened = checkpoints.checkpoint(step).and_then(|checkpoint| {
+            checkpoint.verify_share(rank, ranks)?;
+            Ok(checkpoint)
+        });
+        let mine = opened.as_ref().err().map(ToString::to_string);
+        match (first_problem(network, mine)?, opened) {
+            (None, Ok(checkpoint)) => {
+                let damaged =
+                    |problem: String| Notice::Warning(format!("{problem}; the checkpoint before it is used"));
+                let notices = problems.into_iter().map(damaged).collect();
+                return Ok(Found { checkpoint: Some(checkpoint), notices });
+            }
+            (problem, _) => {
+                problems.extend(problem.map(|problem| format!("{} is damaged: {problem}", name_of(step))))
+            }
+        }
+    }
+    Err(CkptError::Unusable { dir: dir.into(), problems }.into())
+}
+
+/// What the first rank with a problem says.
+fn first_problem(network: Option<&dyn Network>, mine: Option<String>) -> Result<Option<String>, JobError> {
+    let Some(network) = network else { return Ok(mine) };
+    let all = network.all_gather(mine.unwrap_or_default().as_bytes())?;
+    let told = (0..).zip(all).find(|(_, text): &(u32, Vec<u8>)| !text.is_empty());
+    Ok(told.map(|(rank, text)| format!("rank {rank}: {}", String::from_utf8_lossy(&text))))
+}
+
+impl Run {
+    /// Takes up from what was found.
+    pub(super) fn take_up(&mut self, found: Found) -> Result<(), Error> {
+        let Found { checkpoint, notices } = found;
+        self.notices = notices;
+        let Some(checkpoint) = checkpoint else { return Ok(()) };
+        let before = &checkpoint.manifest().run;
+        let path = checkpoint.path();
+        check_model(path, &before.model, &json(&self.model)?)?;
+        checkpoint.restore(self.trainer.session_mut())?;
+        self.trainer.continue_after(before.step);
+        self.past = Past { steps: before.step, tokens: before.tokens, loss: Some(before.loss) };
+        let changed = changes(&before.config, &json(&self.config)?);
+        let changed = match changed.as_slice() {
+            [] => String::new(),
+            changed => format!("; other than before: {}", changed.join(", ")),
+        };
+        let step = before.step;
+        let text = format!("resumed after step {step} from {}{changed}", path.display());
+        self.notices.push(Notice::Note(text));
+        Ok(())
+    }
+}
+
+/// A value as it is read from a manifest: by way of text, in which a 32-bit float has the digits that people gave it.
+pub(super) fn json(value: &impl serde::Serialize) -> Result<Value, Error> {
+    let json = serde_json::to_vec(value).and_then(|text| serde_json::from_slice(&text));
+    json.map_err(|error| SaveError::Manifest(error.into()).into())
+}
+
+/// Checks that the model is the same; dropout may change.
+fn check_model(path: &Path, found: &Value, wanted: &Value) -> Result<(), CkptError> {
+    let first =
+        differences("model", found, wanted).into_iter().find(|(what, ..)| !what.ends_with(".dropout"));
+    first.map_or(Ok(()), |(what, found, wanted)| {
+        Err(CkptError::Mismatch { path: path.into(), what: format!("`{what}`"), found, wanted })
+    })
+}
+
+/// The fields that change the bits, with both values.
+fn changes(before: &Value, now: &Value) -> Vec<String> {
+    let of = |config: &Value, field: &str| config.get(field).cloned().unwrap_or_default();
+    let changed = BITS.iter().filter(|field| of(before, field) != of(now, field));
+    changed.map(|field| format!("{field} is {} (was {})", of(now, field), of(before, field))).collect()
+}
+
+/// Where two values differ: the path, and both sides as text.
+fn differences(path: &str, found: &Value, wanted: &Value) -> Vec<(String, String, String)> {
+    match (found, wanted) {
+        (Value::Object(found), Value::Object(wanted)) => {
+            let mut names: Vec<&String> = found.keys().chain(wanted.keys()).collect();
+            names.sort_unstable();
+            names.dedup();
+            let below = |name: &String| {
+                let [found, wanted] = [found, wanted].map(|map| map.get(name).unwrap_or(&Value::Null));
+                differences(&format!("{path}.{name}"), found, wanted)
+            };
+            names.into_iter().flat_map(below).collect()
+        }
+        _ if found == wanted => Vec::new(),
+        _ => vec![(path.into(), found.to_string(), wanted.to_string())],
+    }
+}
