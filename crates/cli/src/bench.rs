@@ -13,6 +13,7 @@ use phalanx::bench::{self, COMPILE_SIZES, CompileBench, CompileResult, Exchange}
 use phalanx::bench::{GemmBench, GemmResult, TrainBench, TrainResult};
 use phalanx::kernels::Team;
 use phalanx::kernels::peer::{OPEN_BLAS, OpenBlas};
+use phalanx::pipeline::Fusion;
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -116,6 +117,9 @@ pub struct TrainArgs {
     /// Steps before those
     #[arg(long, value_name = "N", default_value_t = 3)]
     warmup_steps: usize,
+    /// Whether element-wise tasks are joined: auto or off
+    #[arg(long, value_name = "MODE", value_parser = flags::fusion(), default_value = "auto")]
+    fusion: Fusion,
     /// Defaults of the wide model: 12 layers, 12 heads, width 768, batch 4
     #[arg(long)]
     wide: bool,
@@ -182,6 +186,7 @@ fn train(args: &TrainArgs) -> Result<(), Failure> {
         cores: flags::cores(args.cores)?,
         steps: args.steps,
         warmup_steps: args.warmup_steps,
+        fusion: args.fusion,
     })?;
     if args.json { output::json(&result) } else { print_train(&result) }
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use phalanx::Recompute;
 use phalanx::job::Pin;
-use phalanx::pipeline::Overlap;
+use phalanx::pipeline::{Fusion, Overlap};
 use phalanx::train::{Bits, Debug, OptimizerKind, TrainConfig};
 
 use crate::costs;
@@ -116,6 +116,9 @@ pub struct PlanFlags {
     /// bits do not depend on it
     #[arg(long, value_name = "MODE")]
     recompute: Option<Recompute>,
+    /// Whether element-wise tasks are joined where that spares bytes: auto or off. The bits do not depend on it
+    #[arg(long, value_name = "MODE", value_parser = fusion())]
+    fusion: Option<Fusion>,
     /// Leaves of the trees that sum over rows: a power of two
     #[arg(long, value_name = "N")]
     leaves_batch: Option<usize>,
@@ -247,6 +250,14 @@ fn overlap() -> impl TypedValueParser<Value = Overlap> {
     })
 }
 
+/// The values of `--fusion`.
+pub fn fusion() -> impl TypedValueParser<Value = Fusion> {
+    PossibleValuesParser::new(["auto", "off"]).map(|name| match name.as_str() {
+        "off" => Fusion::Off,
+        _ => Fusion::Auto,
+    })
+}
+
 fn pins() -> impl TypedValueParser<Value = Pin> {
     PossibleValuesParser::new(["auto", "off"]).map(|name| match name.as_str() {
         "off" => Pin::Off,
@@ -308,7 +319,7 @@ impl StepFlags {
 impl PlanFlags {
     /// Sets the given fields.
     pub fn apply(&self, config: &mut TrainConfig) -> Result<(), Failure> {
-        set!(self, config: cores cores_per_device bits recompute overlap leaves_batch leaves_feature leaves_sequence);
+        set!(self, config: cores cores_per_device bits recompute fusion overlap leaves_batch leaves_feature leaves_sequence);
         for (flag, field) in [(&self.link, &mut config.link), (&self.memory, &mut config.memory)] {
             if flag.is_some() {
                 field.clone_from(flag);

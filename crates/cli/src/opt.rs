@@ -68,6 +68,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
         },
         seed: args.seed,
         free_bits: args.free_bits,
+        fuse: true,
     };
     let mut level = read(&args.file)?;
     for name in &args.passes {

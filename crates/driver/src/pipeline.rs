@@ -56,6 +56,8 @@ pub struct Settings {
     pub snapshot: bool,
     /// Which activations are computed again instead of kept.
     pub recompute: Recompute,
+    /// Whether element-wise tasks are joined.
+    pub fusion: Fusion,
     /// Measured times of kernels; none: they are estimated.
     pub book: Option<Arc<Book>>,
 }
@@ -69,6 +71,17 @@ pub enum Overlap {
     Auto,
     /// Yes, wherever that is expected to be faster.
     On,
+    /// No.
+    Off,
+}
+
+/// Whether element-wise tasks are joined with each other and with the products before them. The bits do not depend on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fusion {
+    /// Wherever that spares bytes.
+    #[default]
+    Auto,
     /// No.
     Off,
 }
@@ -91,6 +104,7 @@ impl Settings {
             memory: None,
             snapshot: false,
             recompute: Recompute::Auto,
+            fusion: Fusion::Auto,
             book: None,
         }
     }
@@ -278,7 +292,8 @@ pub fn choose(tasks: &TaskGraph, settings: &Settings) -> Choice {
 
 fn lower_options(settings: &Settings, buckets: BucketSizes) -> Options {
     let &Settings { leaves, seed, free_bits, .. } = settings;
-    Options { goal: settings.goal.clone(), leaves, seed, free_bits, buckets }
+    let fuse = settings.fusion == Fusion::Auto;
+    Options { goal: settings.goal.clone(), leaves, seed, free_bits, fuse, buckets }
 }
 
 /// Into how large movements small ones are joined: what gives the best schedule, where transfers are scheduled at all.

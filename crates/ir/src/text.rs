@@ -65,9 +65,14 @@ impl Attrs {
         }
     }
 
+    /// Takes attribute `key` as a `T`, if it is there.
+    pub fn take_if<T: FromStr>(&mut self, key: &str) -> Result<Option<T>, String> {
+        self.0.iter().any(|(name, _)| name == key).then(|| self.take(key)).transpose()
+    }
+
     /// Takes attribute `key` as a `T`, or the default if it is absent.
     pub fn take_or<T: FromStr>(&mut self, key: &str, default: T) -> Result<T, String> {
-        if self.0.iter().any(|(name, _)| name == key) { self.take(key) } else { Ok(default) }
+        Ok(self.take_if(key)?.unwrap_or(default))
     }
 
     /// Takes attribute `key` as a list.

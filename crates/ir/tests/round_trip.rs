@@ -94,7 +94,7 @@ fn functions_as_words() {
 const TASK_OPS: &str = "\
 linear transposed=true activation=silu bias=true residual=true save_pre=true leaves=8
 linear activation=none leaves=1
-linear_grad_input transposed=true leaves=2 accumulate=true
+linear_grad_input transposed=true leaves=2 slope=gelu_erf accumulate=true
 linear_grad_weight transposed=true leaves=2 accumulate=true
 matmul transpose_a=true transpose_b=true leaves=4 accumulate=true
 column_sum leaves=1 inner=2 keep=true accumulate=true
@@ -102,6 +102,7 @@ unary kind=pow_scalar(0.5)
 unary_grad kind=gelu_tanh accumulate=true
 binary kind=min
 binary_grad kind=sub side=1
+chain s0=add_scalar(-0.5)/x0 s1=silu.grad/x1/s0 s2=max/s1/x0 s3=div.grad1/x0/s2/x1 results=[3, 1]
 reduce kind=mean axes=[0, 2] leaves=2
 reduce_grad kind=max axes=[] accumulate=true
 broadcast

@@ -160,6 +160,18 @@ pub fn binary_grad(
     });
 }
 
+/// `y[i] = f(a[i], b[i])` on the calling core.
+pub(crate) fn combine(kind: BinaryKind, y: &mut [f32], a: &[f32], b: &[f32]) {
+    let row = Grid::row(y.len());
+    apply(y, a, b, kind, &row, 0);
+}
+
+/// `d[i] = dy[i] · ∂f/∂side (a[i], b[i])` on the calling core.
+pub(crate) fn combine_grad(which: (BinaryKind, usize), d: &mut [f32], ab: Operands<'_>, dy: &[f32]) {
+    let row = Grid::row(d.len());
+    apply_grad(d, dy, ab, which, (&row, 0));
+}
+
 dispatch! {
     fn apply(y: &mut [f32], a: &[f32], b: &[f32], kind: BinaryKind, grid: &Grid<2>, first: usize) {
         match kind {
@@ -173,7 +185,7 @@ dispatch! {
     }
 }
 
-type Operands<'a> = (&'a [f32], &'a [f32]);
+pub(crate) type Operands<'a> = (&'a [f32], &'a [f32]);
 /// A grid and the output element at which a part starts.
 type Place<'a> = (&'a Grid<2>, usize);
 

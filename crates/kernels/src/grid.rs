@@ -36,6 +36,14 @@ impl<const N: usize> Grid<N> {
         merged
     }
 
+    /// One row of `len` elements in the output and in every input.
+    pub fn row(len: usize) -> Self {
+        let mut row = Grid { dims: [1; RANK], strides: [[0; RANK]; N] };
+        row.dims[RANK - 1] = len;
+        row.strides.iter_mut().for_each(|strides| strides[RANK - 1] = 1);
+        row
+    }
+
     /// The merged dimensions, padded with leading ones.
     #[inline(always)]
     pub fn dims(&self) -> Dims {

@@ -5,7 +5,7 @@
 //! number of cores: every sum that cores share is a tree over `leaves` fixed by the shape alone.
 //!
 //! Unsafe code lives in `spmd` (handing disjoint parts to team members, the slots of pipes), `transpose` (disjoint
-//! rows), `matmul` and `attention` (SIMD intrinsics, packing), `peer` (calls OpenBLAS) and the generated dispatch of
+//! rows), `chain` (disjoint pieces), `matmul` and `attention` (SIMD intrinsics, packing), `peer` (calls OpenBLAS) and the generated dispatch of
 //! `isa`.
 
 pub mod attention;
@@ -13,6 +13,7 @@ pub mod binary;
 pub mod broadcast;
 pub mod call;
 pub mod cast;
+pub mod chain;
 pub mod column_sum;
 pub mod concat;
 pub mod cross_entropy;

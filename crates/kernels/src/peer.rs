@@ -166,10 +166,11 @@ mod tests {
                 activation: Activation::None,
                 save_pre: false,
                 accumulate: false,
+                slope: Activation::None,
             };
             let (mut theirs, mut ours) = (vec![0.0; batch * m * n], vec![0.0; batch * m * n]);
             blas.matmul(&mut theirs, &a, &b, &params);
-            let operands = Operands { a: &a, b: &b, bias: None, residual: None };
+            let operands = Operands { a: &a, b: &b, bias: None, residual: None, points: None };
             matmul_reference(Outputs { out: &mut ours, pre: None }, operands, &params);
             assert_eq!(theirs, ours, "small integers are exact");
         }

@@ -8,6 +8,7 @@ const FILES: &[&[Kernel]] = &[
     crate::binary::KERNELS,
     crate::broadcast::KERNELS,
     crate::cast::KERNELS,
+    crate::chain::KERNELS,
     crate::column_sum::KERNELS,
     crate::concat::KERNELS,
     crate::cross_entropy::KERNELS,

@@ -180,7 +180,23 @@ dispatch! {
 }
 
 dispatch! {
-    fn apply(kind: UnaryKind, scalar: f32, y: &mut [f32], x: &[f32]) {
+    /// `dy[i] = dy[i] · activation'(x[i])` on the calling core.
+    pub fn slope_in_place(activation: Activation, dy: &mut [f32], x: &[f32]) {
+        match activation {
+            Activation::None => {}
+            Activation::Relu => scale_in_place(dy, x, relu_slope),
+            Activation::GeluTanh => scale_in_place(dy, x, math::gelu_tanh_slope),
+            Activation::GeluErf => scale_in_place(dy, x, math::gelu_erf_slope),
+            Activation::Silu => scale_in_place(dy, x, math::silu_slope),
+            Activation::Sigmoid => scale_in_place(dy, x, math::sigmoid_slope),
+            Activation::Tanh => scale_in_place(dy, x, math::tanh_slope),
+        }
+    }
+}
+
+dispatch! {
+    /// `y[i] = f(x[i])` on the calling core.
+    pub(crate) fn apply(kind: UnaryKind, scalar: f32, y: &mut [f32], x: &[f32]) {
         match kind {
             UnaryKind::Identity => y.copy_from_slice(x),
             UnaryKind::Relu => map(y, x, math::relu),
@@ -213,11 +229,12 @@ dispatch! {
 }
 
 dispatch! {
-    fn apply_grad(params: UnaryGradParams, dx: &mut [f32], x: &[f32], dy: &[f32]) {
+    /// `dx[i] = dy[i] · f'(x[i])` on the calling core, added to dx if `accumulate`.
+    pub(crate) fn apply_grad(params: UnaryGradParams, dx: &mut [f32], x: &[f32], dy: &[f32]) {
         let (scalar, acc) = (params.scalar, params.accumulate);
         match params.kind {
             UnaryKind::Identity | UnaryKind::AddScalar | UnaryKind::SubScalar => scale(dx, x, dy, acc, |_| 1.0),
-            UnaryKind::Relu => scale(dx, x, dy, acc, |x| if x > 0.0 { 1.0 } else { 0.0 }),
+            UnaryKind::Relu => scale(dx, x, dy, acc, relu_slope),
             UnaryKind::GeluTanh => scale(dx, x, dy, acc, math::gelu_tanh_slope),
             UnaryKind::GeluErf => scale(dx, x, dy, acc, math::gelu_erf_slope),
             UnaryKind::Silu => scale(dx, x, dy, acc, math::silu_slope),
@@ -266,6 +283,18 @@ fn scale(dx: &mut [f32], x: &[f32], dy: &[f32], accumulate: bool, slope: impl Fn
     } else {
         elements.for_each(|((dx, &x), &dy)| *dx = dy * slope(x));
     }
+}
+
+#[inline(always)]
+fn scale_in_place(dy: &mut [f32], x: &[f32], slope: impl Fn(f32) -> f32) {
+    for (dy, &x) in dy.iter_mut().zip(x) {
+        *dy *= slope(x);
+    }
+}
+
+#[inline(always)]
+fn relu_slope(x: f32) -> f32 {
+    if x > 0.0 { 1.0 } else { 0.0 }
 }
 
 #[inline(always)]

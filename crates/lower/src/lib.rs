@@ -6,6 +6,7 @@
 //! | `insert-loss` | the loss and its gradient of one |
 //! | `fuse-epilogues` | residual adds inside the linear tasks before them |
 //! | `fuse-sums` | gradient sums inside the tasks that compute the last addend |
+//! | `fuse-elementwise` | chains of element-wise tasks as one task each, gradients of activations inside products |
 //! | `insert-updates` | clipping and optimizer tasks |
 //! | `insert-copies` | every operand on the devices that read it; chains of movements joined |
 //! | `spread-sums` | large sums that several devices need computed in parts, then gathered |
@@ -19,6 +20,7 @@
 
 mod expand_passes;
 mod expand_shards;
+mod fuse_elementwise;
 mod fuse_epilogues;
 mod fuse_movements;
 mod fuse_sums;
@@ -128,6 +130,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "insert-loss", run: PassRun::Wide(insert_loss::insert_loss) },
     Pass { name: "fuse-epilogues", run: PassRun::Wide(fuse_epilogues::fuse_epilogues) },
     Pass { name: "fuse-sums", run: PassRun::Wide(fuse_sums::fuse_sums) },
+    Pass { name: "fuse-elementwise", run: PassRun::Wide(fuse_elementwise::fuse_elementwise) },
     Pass { name: "insert-updates", run: PassRun::Wide(insert_updates::insert_updates) },
     Pass { name: "insert-copies", run: PassRun::Wide(insert_copies::insert_copies) },
     Pass { name: "spread-sums", run: PassRun::Wide(spread_sums::spread_sums) },

@@ -17,6 +17,7 @@ fn options(goal: Goal) -> Options {
         leaves: Leaves { batch: 4, feature: 2, sequence: 2 },
         seed: 9,
         free_bits: false,
+        fuse: true,
         buckets: BucketSizes::default(),
     }
 }
@@ -63,6 +64,7 @@ const TABLE: &[(&str, filetest::Pass)] = &[
     ("insert-loss", |text| run(text, "insert-loss", Goal::Gradients)),
     ("fuse-epilogues", |text| run(text, "fuse-epilogues", Goal::Gradients)),
     ("fuse-sums", |text| run(text, "fuse-sums", Goal::Gradients)),
+    ("fuse-elementwise", |text| run(text, "fuse-elementwise", Goal::Gradients)),
     ("insert-updates", |text| run(text, "insert-updates", adamw())),
     ("insert-updates@sgd", |text| run(text, "insert-updates", sgd())),
     ("insert-updates@gradients", |text| run(text, "insert-updates", Goal::Gradients)),
@@ -97,6 +99,11 @@ fn fuse_epilogues() {
 #[test]
 fn fuse_sums() {
     check("fuse-sums");
+}
+
+#[test]
+fn fuse_elementwise() {
+    check("fuse-elementwise");
 }
 
 #[test]

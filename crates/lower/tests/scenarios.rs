@@ -14,7 +14,7 @@ use phalanx_lower::{EXPAND_PASSES, Goal, Leaves, Optimizer, Options, PASSES, Sta
 
 fn options(goal: Goal) -> Options {
     let leaves = Leaves { batch: 4, feature: 2, sequence: 2 };
-    Options { goal, leaves, seed: 9, free_bits: true, buckets: Default::default() }
+    Options { goal, leaves, seed: 9, free_bits: true, fuse: false, buckets: Default::default() }
 }
 
 /// The graph after the pass `last`, which started before the pass `first`.

@@ -87,7 +87,7 @@ pub fn gemm(bench: &GemmBench<'_>, shape: &Shape) -> GemmResult {
     random::fill_uniform(b, 0, 1, 0, -1.0, 1.0);
     let (a, b) = (&*a, &*b);
     let ours = |c: &mut [f32], workspace: &mut [f32]| {
-        let operands = Operands { a, b, bias: None, residual: None };
+        let operands = Operands { a, b, bias: None, residual: None, points: None };
         let memory = bytemuck::cast_slice_mut(workspace);
         let launch = kernel.launch(&words, planned.blocks, memory, bench.team);
         let mut launch = launch.expect("the workspace has the planned size");
@@ -150,6 +150,7 @@ fn params(shape: &Shape) -> MatmulParams {
         activation: Activation::None,
         save_pre: false,
         accumulate: false,
+        slope: Activation::None,
     }
 }
 

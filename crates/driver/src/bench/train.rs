@@ -7,7 +7,7 @@ use phalanx_models::{Gpt2Config, ModelConfig};
 use serde::Serialize;
 
 use super::{fma_peak, median};
-use crate::pipeline::Settings;
+use crate::pipeline::{Fusion, Settings};
 use crate::{Decays, Error, Goal, Optimizer, Profile, Rule, Trainer};
 
 /// What to measure.
@@ -31,6 +31,8 @@ pub struct TrainBench {
     pub steps: usize,
     /// Steps before those.
     pub warmup_steps: usize,
+    /// Whether element-wise tasks are joined.
+    pub fusion: Fusion,
 }
 
 /// What was measured.
@@ -103,7 +105,8 @@ pub fn train(bench: &TrainBench) -> Result<TrainResult, Error> {
     let rule = Rule::Adam { beta1: 0.9, beta2: 0.95, eps: 1e-8, decoupled: true };
     let optimizer =
         Optimizer { rule, decay: 0.1, decays: Decays::Matrices, clip: None, keep_gradients: false };
-    let settings = Settings { cores: bench.cores, ..Settings::new(Goal::Train(optimizer)) };
+    let (cores, fusion) = (bench.cores, bench.fusion);
+    let settings = Settings { cores, fusion, ..Settings::new(Goal::Train(optimizer)) };
     let mut trainer = Trainer::with_settings(&graph, &settings)?;
     let peak_before = fma_peak(bench.cores);
     for step in 0..bench.warmup_steps {

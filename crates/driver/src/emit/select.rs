@@ -1,6 +1,6 @@
 //! Which kernel a task becomes, and with which parameters. Sizes come from the buffers. One flat table.
 
-use phalanx_ir::tasks::{BufferId, Task, TaskGraph, TaskId, TaskOp};
+use phalanx_ir::tasks::{BufferId, Function, Source, Step, Steps, Task, TaskGraph, TaskId, TaskOp};
 use phalanx_ir::{Activation, Binary, DType, Reduce, Shape, TensorType, Unary};
 use phalanx_kernels as k;
 use phalanx_kernels::spmd::LaunchError;
@@ -124,6 +124,7 @@ impl Sizes<'_> {
                 let (kind, side, broadcast) = (binary(*kind), *side, self.broadcast());
                 ("binary_grad", k::binary::BinaryGradParams { kind, side, broadcast }.to_words())
             }
+            TaskOp::Chain { steps, results } => ("chain", self.chain(steps, results).to_words()),
             TaskOp::Reduce { kind, axes, leaves } => {
                 let params = k::reduce::ReduceParams::new(reduce(*kind), *leaves, self.read(0).dims(), axes);
                 ("reduce", params.to_words())
@@ -337,6 +338,7 @@ impl Sizes<'_> {
             activation: k::unary::Activation::None,
             save_pre: false,
             accumulate: false,
+            slope: k::unary::Activation::None,
         };
         match &self.task.op {
             TaskOp::Linear { transposed, activation: act, bias, residual, save_pre, leaves } => {
@@ -357,10 +359,11 @@ impl Sizes<'_> {
                 }
             }
             // dx = dy · weight, the weight as [out, in].
-            TaskOp::LinearGradInput { transposed, leaves, accumulate } => {
+            TaskOp::LinearGradInput { transposed, leaves, slope, accumulate } => {
                 let (m, n, k) = (self.read(0).rows(), self.write(0).last(), self.read(0).last());
                 let (trans_b, leaves, accumulate) = (*transposed, *leaves, *accumulate);
-                k::matmul::MatmulParams { m, n, k, trans_b, leaves, accumulate, ..plain }
+                let slope = slope.map_or(plain.slope, activation);
+                k::matmul::MatmulParams { m, n, k, trans_b, leaves, accumulate, slope, ..plain }
             }
             // [in, out]: xᵀ · dy; [out, in]: dyᵀ · x.
             TaskOp::LinearGradWeight { leaves, accumulate, .. } => {
@@ -379,6 +382,25 @@ impl Sizes<'_> {
                 k::matmul::MatmulParams { batch, m, n, k, trans_a, trans_b, leaves, accumulate, ..plain }
             }
             other => unreachable!("{other:?} is not a matrix task"),
+        }
+    }
+
+    fn chain(&self, steps: &Steps, results: &[usize]) -> k::chain::ChainParams {
+        let reads = self.task.reads.len();
+        let number = |source: &Source| match *source {
+            Source::Read(slot) => slot,
+            Source::Step(step) => reads + step,
+        };
+        let step = |step: &Step| {
+            let mut values = [0; 3];
+            values.iter_mut().zip(&step.sources).for_each(|(value, source)| *value = number(source));
+            k::chain::Step { function: function(step.function), values }
+        };
+        k::chain::ChainParams {
+            n: self.write(0).elements(),
+            reads,
+            steps: steps.0.iter().map(step).collect(),
+            results: results.iter().copied().collect(),
         }
     }
 
@@ -455,6 +477,21 @@ fn unary(unary: Unary) -> (UnaryKind, f32) {
         Unary::PowScalar(_) => UnaryKind::PowScalar,
     };
     (kind, scalar)
+}
+
+fn function(function: Function) -> k::chain::Function {
+    match function {
+        Function::Unary(kind) => {
+            let (kind, scalar) = unary(kind);
+            k::chain::Function::Unary(kind, scalar)
+        }
+        Function::UnaryGrad(kind) => {
+            let (kind, scalar) = unary(kind);
+            k::chain::Function::UnaryGrad(kind, scalar)
+        }
+        Function::Binary(kind) => k::chain::Function::Binary(binary(kind)),
+        Function::BinaryGrad(kind, side) => k::chain::Function::BinaryGrad(binary(kind), side),
+    }
 }
 
 fn binary(binary: Binary) -> k::binary::BinaryKind {

@@ -13,7 +13,7 @@ use crate::choice::PlanChoice;
 use crate::costs::Book;
 use crate::job::{Drill, DrillError, Pin};
 use crate::models::{ModelConfig, PresetError};
-use crate::pipeline::{DEFAULT_LEAVES, Overlap, Settings};
+use crate::pipeline::{DEFAULT_LEAVES, Fusion, Overlap, Settings};
 use crate::{Decays, Error, Goal, LearningRate, Leaves, Optimizer, Recompute, Rule};
 
 /// Why a configuration is wrong.
@@ -158,6 +158,8 @@ pub struct TrainConfig {
     pub memory: Option<String>,
     /// Which activations are computed again instead of kept: `none`, `full`, or `auto`: as few as make `memory` suffice.
     pub recompute: Recompute,
+    /// Whether element-wise tasks are joined where that spares bytes: `auto` or `off`.
+    pub fusion: Fusion,
     /// File of measured times of kernels, by which transfers are scheduled; what it lacks is measured and added when a run
     /// or `plan` needs it. Estimates if absent or `modelled`.
     pub costs: Option<PathBuf>,
@@ -247,6 +249,7 @@ impl Default for TrainConfig {
             overlap: Overlap::Auto,
             memory: None,
             recompute: Recompute::Auto,
+            fusion: Fusion::Auto,
             costs: None,
             leaves_batch: DEFAULT_LEAVES.batch,
             leaves_feature: DEFAULT_LEAVES.feature,
@@ -357,6 +360,7 @@ impl TrainConfig {
             memory: self.memory()?,
             recompute: self.recompute,
             snapshot: self.checkpoint.is_some(),
+            fusion: self.fusion,
             plan,
             ..Settings::new(Goal::Train(self.optimizer()?))
         };

@@ -3,12 +3,14 @@
 //! The list of tasks is a program in the sequential sense: a task reads what the last earlier writer of a buffer left
 //! there. Dependencies follow from that ([`TaskGraph::predecessors`]); any order that respects them means the same.
 
+mod chain;
 mod deps;
 mod movement;
 mod op;
 mod text;
 mod verify;
 
+pub use chain::{Function, MAX_CHAIN, Source, Step, Steps};
 pub use movement::{Piece, Rect, Sources};
 pub use op::{MoveKind, TaskOp};
 pub(crate) use text::numbered;

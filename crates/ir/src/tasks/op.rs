@@ -6,6 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::chain::Steps;
 use crate::text::Attrs;
 use crate::{Activation, Binary, Reduce, Unary};
 
@@ -54,7 +55,7 @@ move_kinds! {
 }
 
 /// A field of a task operator, as an attribute.
-trait Field: Sized {
+pub(super) trait Field: Sized {
     fn put(&self, key: &str, attrs: Attrs) -> Attrs;
     fn take(key: &str, attrs: &mut Attrs) -> Result<Self, String>;
 }
@@ -79,6 +80,15 @@ impl Field for bool {
     }
     fn take(key: &str, attrs: &mut Attrs) -> Result<Self, String> {
         attrs.take_or(key, false)
+    }
+}
+
+impl Field for Option<Activation> {
+    fn put(&self, key: &str, attrs: Attrs) -> Attrs {
+        self.iter().fold(attrs, |attrs, activation| attrs.with(key, activation))
+    }
+    fn take(key: &str, attrs: &mut Attrs) -> Result<Self, String> {
+        attrs.take_if(key)
     }
 }
 
@@ -163,12 +173,14 @@ task_ops! {
         /// Leaves of the sum over input features.
         leaves: usize,
     },
-    /// dy, weight -> dx.
+    /// dy, weight, \[points\] -> dx.
     LinearGradInput = "linear_grad_input" {
         /// The weight is stored `[in, out]`.
         transposed: bool,
         /// Leaves of the sum over output features.
         leaves: usize,
+        /// A tensor like dx is read; dx is multiplied by the slope of this function there.
+        slope: Option<Activation>,
         /// Adds to dx.
         accumulate: bool,
     },
@@ -226,6 +238,13 @@ task_ops! {
         kind: Binary,
         /// 0 for a, 1 for b.
         side: usize,
+    },
+    /// tensors of one size -> tensors of that size: element-wise functions in a row.
+    Chain = "chain" {
+        /// The functions.
+        steps: Steps,
+        /// Which steps are the results, by slot.
+        results: Vec<usize>,
     },
     /// x -> y.
     Reduce = "reduce" {
@@ -477,6 +496,25 @@ impl TaskOp {
     pub fn accumulates(&self) -> Option<bool> {
         let mut copy = self.clone();
         copy.accumulate_mut().copied()
+    }
+
+    /// Whether the operator belongs to the backward pass, which the first of them begins.
+    pub fn is_gradient(&self) -> bool {
+        match self {
+            TaskOp::LinearGradInput { .. }
+            | TaskOp::LinearGradWeight { .. }
+            | TaskOp::UnaryGrad { .. }
+            | TaskOp::BinaryGrad { .. }
+            | TaskOp::ReduceGrad { .. }
+            | TaskOp::SoftmaxGrad { .. }
+            | TaskOp::LayerNormGrad { .. }
+            | TaskOp::RmsNormGrad { .. }
+            | TaskOp::AttentionGrad { .. }
+            | TaskOp::EmbeddingGrad { .. }
+            | TaskOp::CrossEntropyGrad { .. } => true,
+            TaskOp::Chain { steps, .. } => steps.0.iter().any(|step| step.function.is_gradient()),
+            _ => false,
+        }
     }
 
     /// This operator, adding to its first result; `None` if it cannot.

@@ -7,7 +7,8 @@
 //! 3. inputs are written by no task, parameters and state only by operators that update them;
 //! 4. a movement has all its sides: every written tile is covered by tiles of every partial sum, and what a device
 //!    receives from another one was sent there before, in the same movement;
-//! 5. every output is written by a task.
+//! 5. the steps of a chain read what is there, and its tensors have one size;
+//! 6. every output is written by a task.
 
 use std::collections::HashSet;
 
@@ -73,6 +74,16 @@ pub enum TaskError {
         /// The tile.
         buffer: BufferId,
     },
+    /// A chain contradicts itself.
+    #[error("{task} ({layer}) is no chain: {why}")]
+    Chain {
+        /// The task.
+        task: TaskId,
+        /// Its layer.
+        layer: String,
+        /// What is wrong.
+        why: &'static str,
+    },
     /// An output is never written.
     #[error("{buffer} is to be read after the step but no task writes it")]
     Missing {
@@ -121,6 +132,13 @@ impl TaskGraph {
             if !written[self.root(buffer)] {
                 errors.push(TaskError::Unwritten { task: id, layer: layer(), buffer });
             }
+        }
+        if let TaskOp::Chain { steps, results } = &task.op {
+            let types = |buffers: &[BufferId]| -> Vec<_> {
+                buffers.iter().map(|&buffer| self.buffers[buffer].ty.clone()).collect()
+            };
+            let wrong = steps.check(results, &types(&task.reads), &types(&task.writes)).err();
+            errors.extend(wrong.map(|why| TaskError::Chain { task: id, layer: layer(), why }));
         }
         let anywhere = matches!(task.op, TaskOp::Move { .. });
         let remote = anywhere || matches!(task.op, TaskOp::Receive { .. });

@@ -6,7 +6,8 @@
 //!    says so;
 //! 4. inputs are written by no task, parameters and state only by operators that update them;
 //! 5. a movement keeps element type and extents, and its result has no more partial sums than its operand;
-//! 6. every output and gradient is written by a task.
+//! 6. the steps of a chain read what is there, and its tiles have one size;
+//! 7. every output and gradient is written by a task.
 
 use super::{Operand, WideBuffer, WideGraph, WideTask};
 use crate::IdVec;
@@ -77,6 +78,16 @@ pub enum WideError {
         /// Its layer.
         layer: String,
     },
+    /// A chain contradicts itself.
+    #[error("{task} ({layer}) is no chain: {why}")]
+    Chain {
+        /// The task.
+        task: TaskId,
+        /// Its layer.
+        layer: String,
+        /// What is wrong.
+        why: &'static str,
+    },
     /// An output or gradient is never written.
     #[error("{buffer} is to be read after the step but no task writes it")]
     Missing {
@@ -102,6 +113,7 @@ impl WideGraph {
         let mut written: IdVec<BufferId, bool> = self.buffers.iter().map(|(_, b)| b.role.is_fed()).collect();
         for (id, task) in self.tasks.iter() {
             errors.extend(self.check_shape(id, task));
+            errors.extend(self.check_chain(id, task));
             self.check_access(id, task, &mut written, &mut errors);
         }
         let wanted = self.outputs.iter().map(|&(_, buffer)| buffer);
@@ -138,6 +150,15 @@ impl WideGraph {
         let wrong = task.reads.iter().chain(&task.writes).find(|operand| !fits(operand));
         let wrong = wrong.or_else(|| task.writes.first().filter(|_| places != task.sites.len()));
         wrong.map(|operand| WideError::Grid { task: id, layer: layer(), buffer: operand.buffer })
+    }
+
+    fn check_chain(&self, id: TaskId, task: &WideTask) -> Option<WideError> {
+        let TaskOp::Chain { steps, results } = &task.op else { return None };
+        let tiles = |operands: &[Operand]| -> Vec<_> {
+            operands.iter().map(|operand| self.buffers[operand.buffer].ty.tile()).collect()
+        };
+        let why = steps.check(results, &tiles(&task.reads), &tiles(&task.writes)).err()?;
+        Some(WideError::Chain { task: id, layer: task.layer.clone(), why })
     }
 
     fn check_access(

@@ -1,8 +1,9 @@
-//! What happens to a finished tile that is not simply stored: bias, saved value, activation, residual.
+//! What happens to a finished tile that is not simply stored: bias, saved value, activation, slope, residual.
 
+use super::micro::MAX_TILE;
 use crate::dispatch;
 use crate::spmd::Parts;
-use crate::unary::{Activation, activate_in_place};
+use crate::unary::{Activation, activate_in_place, slope_in_place};
 
 /// The steps after the sum, for whole `[batch, m, n]` arrays.
 pub(super) struct Epilogue<'a> {
@@ -12,6 +13,8 @@ pub(super) struct Epilogue<'a> {
     pub pre: Option<Parts<'a, f32>>,
     /// What is applied.
     pub activation: Activation,
+    /// The function whose slope is a factor, and where it is taken.
+    pub slope: Option<(Activation, &'a [f32])>,
     /// Added after the activation.
     pub residual: Option<&'a [f32]>,
     /// Whether the result is added to the output.
@@ -38,7 +41,8 @@ pub(super) struct Place {
 impl Epilogue<'_> {
     /// Whether a micro kernel can write full tiles to the output by itself.
     pub fn is_simple(&self) -> bool {
-        self.pre.is_none() && self.residual.is_none() && self.activation == Activation::None
+        let reads = self.residual.is_some() || self.slope.is_some();
+        self.pre.is_none() && !reads && self.activation == Activation::None
     }
 
     /// The addresses of element `at` in all arrays that [`Epilogue::finish`] reads and writes.
@@ -46,7 +50,8 @@ impl Epilogue<'_> {
         let out = Some(self.out.as_mut_ptr().cast_const());
         let pre = self.pre.as_ref().map(|pre| pre.as_mut_ptr().cast_const());
         let residual = self.residual.map(|residual| residual.as_ptr());
-        [out, pre, residual].into_iter().flatten().map(move |start| start.wrapping_add(at))
+        let points = self.slope.map(|(_, points)| points.as_ptr());
+        [out, pre, residual, points].into_iter().flatten().map(move |start| start.wrapping_add(at))
     }
 
     /// Finishes a tile of packed rows of `width` elements and writes it to its place.
@@ -69,6 +74,14 @@ impl Epilogue<'_> {
         }
         if self.activation != Activation::None {
             activate_in_place(self.activation, tile);
+        }
+        if let Some((activation, points)) = self.slope {
+            // Rows of a tile are too short for vector loops; all of them together are not.
+            let mut packed = [0.0; MAX_TILE];
+            for (row, packed) in rows.clone().zip(packed.chunks_exact_mut(width)) {
+                packed[..columns].copy_from_slice(&points[row_at(row)]);
+            }
+            slope_in_place(activation, tile, &packed[..tile.len()]);
         }
         for (row, tile) in rows.zip(tile.chunks_exact_mut(width)) {
             if let Some(residual) = self.residual {

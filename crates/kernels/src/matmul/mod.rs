@@ -1,7 +1,7 @@
-//! Matrix product with optional bias, activation, residual and accumulation.
+//! Matrix product with optional bias, activation, slope, residual and accumulation.
 //!
-//! Reads `a`, `b`, then `bias` and `residual` if the parameters say so; writes `out`, then `pre` (the value before
-//! the activation) if the parameters say so. `out` accumulates if the parameters say so.
+//! Reads `a`, `b`, then `bias`, `residual` and `points` if the parameters say so; writes `out`, then `pre` (the value
+//! before the activation) if the parameters say so. `out` accumulates if the parameters say so.
 //!
 //! The sum over k is a balanced binary tree over `leaves` equal blocks; inside a leaf it is one chain of fused
 //! multiply-adds in ascending k that starts from +0.0. So the bits do not depend on tiles, cores or instruction set.
@@ -23,7 +23,7 @@ mod tests;
 
 use crate::isa::Isa;
 use crate::spmd::{Launch, Workspace};
-use crate::unary::{Activation, activate_in_place};
+use crate::unary::{Activation, activate_in_place, slope_in_place};
 use crate::{Call, Kernel, params};
 
 pub use burn::{fma_burn, fma_burn_flops};
@@ -58,6 +58,9 @@ params! {
         pub save_pre: bool,
         /// Whether the result is added to `out` instead of replacing it.
         pub accumulate: bool,
+        /// The function whose slope at `points [batch, m, n]` the activated sum is multiplied by: the gradient of an
+        /// activation. None reads no points.
+        pub slope: Activation,
     }
 }
 
@@ -72,6 +75,8 @@ pub struct Operands<'a> {
     pub bias: Option<&'a [f32]>,
     /// Added after the activation.
     pub residual: Option<&'a [f32]>,
+    /// Where the slope is taken.
+    pub points: Option<&'a [f32]>,
 }
 
 /// What a matrix product writes.
@@ -104,6 +109,9 @@ pub fn matmul_reference(outputs: Outputs<'_>, operands: Operands<'_>, params: &M
         }
         if params.activation != Activation::None {
             activate_in_place(params.activation, std::slice::from_mut(&mut value));
+        }
+        if let Some(points) = operands.points {
+            slope_in_place(params.slope, std::slice::from_mut(&mut value), &points[at..=at]);
         }
         if let Some(residual) = operands.residual {
             value += residual[at];
@@ -166,11 +174,14 @@ pub const KERNELS: &[Kernel] = &[Kernel {
 
 fn arguments<'a>(call: &mut Call<'a>) -> (MatmulParams, Operands<'a>, Outputs<'a>) {
     let params = MatmulParams::from_words(call.params);
+    let residual_at = 2 + usize::from(params.bias);
+    let points_at = residual_at + usize::from(params.residual);
     let operands = Operands {
         a: call.read(0),
         b: call.read(1),
         bias: params.bias.then(|| call.read(2)),
-        residual: params.residual.then(|| call.read(2 + usize::from(params.bias))),
+        residual: params.residual.then(|| call.read(residual_at)),
+        points: (params.slope != Activation::None).then(|| call.read(points_at)),
     };
     let outputs = Outputs { out: call.write(0), pre: params.save_pre.then(|| call.write(1)) };
     (params, operands, outputs)

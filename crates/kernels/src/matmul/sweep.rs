@@ -48,11 +48,16 @@ impl<'a> Product<'a> {
         assert_eq!(operands.a.len(), batch * m * k, "the left operand has its shape");
         assert_eq!(operands.b.len(), batch * k * n, "the right operand has its shape");
         assert_eq!(outputs.out.len(), batch * m * n, "the output has its shape");
+        assert!(
+            operands.points.is_none_or(|points| points.len() == batch * m * n),
+            "the points have their shape"
+        );
         assert!(operands.bias.is_none_or(|bias| bias.len() == n), "the bias has its shape");
         let epilogue = Epilogue {
             bias: operands.bias,
             pre: outputs.pre.map(Parts::new),
             activation: params.activation,
+            slope: operands.points.map(|points| (params.slope, points)),
             residual: operands.residual,
             accumulate: params.accumulate,
             out: Parts::new(outputs.out),

@@ -3,6 +3,7 @@
 use super::*;
 use crate::Team;
 use crate::samples::launched;
+use crate::unary::{UnaryGradParams, unary_grad};
 
 fn plain(m: usize, n: usize, k: usize) -> MatmulParams {
     MatmulParams {
@@ -18,6 +19,7 @@ fn plain(m: usize, n: usize, k: usize) -> MatmulParams {
         activation: Activation::None,
         save_pre: false,
         accumulate: false,
+        slope: Activation::None,
     }
 }
 
@@ -36,6 +38,7 @@ struct Data {
     b: Vec<f32>,
     bias: Vec<f32>,
     residual: Vec<f32>,
+    points: Vec<f32>,
     out: Vec<f32>,
 }
 
@@ -46,6 +49,7 @@ fn data(params: &MatmulParams) -> Data {
         b: samples(batch * k * n, 2),
         bias: samples(n, 3),
         residual: samples(batch * m * n, 4),
+        points: samples(batch * m * n, 6),
         out: samples(batch * m * n, 5),
     }
 }
@@ -63,6 +67,7 @@ fn outcome(
         b: &data.b,
         bias: params.bias.then_some(&data.bias[..]),
         residual: params.residual.then_some(&data.residual[..]),
+        points: (params.slope != Activation::None).then_some(&data.points[..]),
     };
     run(Outputs { out: &mut out, pre: params.save_pre.then_some(&mut pre[..]) }, operands);
     let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect();
@@ -147,7 +152,28 @@ fn every_epilogue_equals_the_reference() {
                     ..plain(m, n, k)
                 };
                 check(&epilogue, &team);
+                check(&MatmulParams { activation: Activation::None, slope: activation, ..epilogue }, &team);
             }
+        }
+    }
+}
+
+/// What `unary_grad` makes of a product is what the product with a slope gives, bit by bit.
+#[test]
+fn a_slope_is_the_gradient_of_the_activation() {
+    let team = Team::new(2);
+    for &slope in &Activation::ALL[1..] {
+        for accumulate in [false, true] {
+            let params = MatmulParams { slope, accumulate, leaves: 2, ..plain(33, 50, 24) };
+            let data = data(&params);
+            let (fused, _) = fast(&params, &data, &team);
+            let (product, _) =
+                fast(&MatmulParams { slope: Activation::None, accumulate: false, ..params }, &data, &team);
+            let product: Vec<f32> = product.into_iter().map(f32::from_bits).collect();
+            let mut apart = data.out.clone();
+            let grad = UnaryGradParams { n: apart.len(), kind: slope.kind(), scalar: 0.0, accumulate };
+            unary_grad(&mut apart, &data.points, &product, grad, &mut Launch::plain(&team));
+            assert!(apart.iter().map(|x| x.to_bits()).eq(fused), "{slope:?}, accumulate {accumulate}");
         }
     }
 }
@@ -174,7 +200,7 @@ fn teams_and_instruction_sets_give_the_same_bits() {
     let cases = [plain(150, 130, 70), MatmulParams { leaves: 8, trans_a: true, ..plain(64, 300, 512) }];
     for case in cases {
         for (bias, activation) in [(false, Activation::None), (true, Activation::GeluTanh)] {
-            let params = MatmulParams { bias, activation, save_pre: bias, ..case };
+            let params = MatmulParams { bias, activation, slope: activation, save_pre: bias, ..case };
             let data = data(&params);
             let expected = reference(&params, &data);
             for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
@@ -193,7 +219,13 @@ fn teams_and_instruction_sets_give_the_same_bits() {
 
 #[test]
 fn the_kernel_reads_its_arguments_in_the_documented_order() {
-    let params = MatmulParams { bias: true, residual: true, save_pre: true, ..plain(9, 11, 4) };
+    let params = MatmulParams {
+        bias: true,
+        residual: true,
+        save_pre: true,
+        slope: Activation::Silu,
+        ..plain(9, 11, 4)
+    };
     let data = data(&params);
     let expected = reference(&params, &data);
     let words = params.to_words();
@@ -201,7 +233,7 @@ fn the_kernel_reads_its_arguments_in_the_documented_order() {
     for run in [KERNELS[0].fast, KERNELS[0].reference] {
         let (mut out, mut pre) = (data.out.clone(), vec![0.0f32; 99]);
         launched(&KERNELS[0], &words, 2, &team, |launch| {
-            let reads = [&data.a, &data.b, &data.bias, &data.residual];
+            let reads = [&data.a, &data.b, &data.bias, &data.residual, &data.points];
             run(&mut Call {
                 params: &words,
                 reads: reads.into_iter().map(|values| bytemuck::cast_slice(values)).collect(),

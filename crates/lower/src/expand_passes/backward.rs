@@ -115,7 +115,7 @@ impl Expander<'_> {
         if self.wanted[operands[0]] {
             let leaves = self.feature_leaves(*ty.dims().last().expect("a linear result has features"));
             let weight = self.read_again(1);
-            let op = TaskOp::LinearGradInput { transposed, leaves, accumulate: false };
+            let op = TaskOp::LinearGradInput { transposed, leaves, slope: None, accumulate: false };
             self.single(0, op, vec![dy.clone(), weight]);
         }
         if self.wanted[operands[1]] {

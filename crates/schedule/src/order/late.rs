@@ -8,7 +8,7 @@
 use phalanx_ir::tasks::{TaskGraph, TaskId, TaskOp};
 use phalanx_ir::{Id, IdVec};
 
-use super::{first_backward, is_gradient};
+use super::first_backward;
 
 /// What tasks wait for if some are held back, too; none if none are.
 pub(super) fn hold_back(
@@ -44,7 +44,7 @@ fn late(tasks: &TaskGraph, predecessors: &IdVec<TaskId, Vec<TaskId>>) -> Option<
     let mut late = of_gradients.clone();
     let mut any = false;
     for (id, task) in tasks.tasks.iter().skip(backward.index()) {
-        of_gradients[id] = is_gradient(&task.op) || predecessors[id].iter().any(|&other| of_gradients[other]);
+        of_gradients[id] = task.op.is_gradient() || predecessors[id].iter().any(|&other| of_gradients[other]);
         let moves = matches!(task.op, TaskOp::Send { .. } | TaskOp::Receive { .. } | TaskOp::Move { .. });
         late[id] = !(of_gradients[id] || moves || task.reads.is_empty());
         any |= late[id];

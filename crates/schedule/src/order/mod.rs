@@ -20,7 +20,7 @@ use std::collections::BinaryHeap;
 
 use std::time::Duration;
 
-use phalanx_ir::tasks::{TaskGraph, TaskId, TaskOp};
+use phalanx_ir::tasks::{TaskGraph, TaskId};
 use phalanx_ir::{Id, IdVec};
 use phalanx_net::Traffic;
 
@@ -66,25 +66,7 @@ pub(crate) fn order(given: &Given<'_>, prefetch: Option<u32>) -> Order {
 
 /// The task that begins the backward pass, if there is one.
 pub(crate) fn first_backward(tasks: &TaskGraph) -> Option<TaskId> {
-    tasks.tasks.iter().find(|(_, task)| is_gradient(&task.op)).map(|(id, _)| id)
-}
-
-/// Whether the operator belongs to the backward pass, which the first of them begins.
-fn is_gradient(op: &TaskOp) -> bool {
-    matches!(
-        op,
-        TaskOp::LinearGradInput { .. }
-            | TaskOp::LinearGradWeight { .. }
-            | TaskOp::UnaryGrad { .. }
-            | TaskOp::BinaryGrad { .. }
-            | TaskOp::ReduceGrad { .. }
-            | TaskOp::SoftmaxGrad { .. }
-            | TaskOp::LayerNormGrad { .. }
-            | TaskOp::RmsNormGrad { .. }
-            | TaskOp::AttentionGrad { .. }
-            | TaskOp::EmbeddingGrad { .. }
-            | TaskOp::CrossEntropyGrad { .. }
-    )
+    tasks.tasks.iter().find(|(_, task)| task.op.is_gradient()).map(|(id, _)| id)
 }
 
 /// Tasks by the tasks they wait for, in one array.

@@ -85,6 +85,7 @@ impl Level for TaskGraph {
             | TaskError::Missing { buffer } => buffer.to_string(),
             TaskError::Unwritten { task, .. }
             | TaskError::Device { task, .. }
+            | TaskError::Chain { task, .. }
             | TaskError::Side { task, .. }
             | TaskError::Written { task, .. } => task.to_string(),
         };
@@ -99,6 +100,7 @@ impl Level for WideGraph {
             WideError::Grid { task, .. }
             | WideError::Unwritten { task, .. }
             | WideError::Written { task, .. }
+            | WideError::Chain { task, .. }
             | WideError::Move { task, .. }
             | WideError::Sides { task, .. } => task.to_string(),
         };

@@ -1,0 +1,322 @@
+//! Element-wise tasks that are joined: the same bits with fewer tasks, whatever the plan.
+
+use std::collections::BTreeMap;
+
+use phalanx::ir::graph::{Builder, Graph, ValueId};
+use phalanx::ir::{Activation, Binary, Init, Op, Reduce, TensorType, Unary};
+use phalanx::lower::HYPER;
+use phalanx::models::{Gpt2Config, LlamaConfig, MlpConfig, MlpLoss, ModelConfig};
+use phalanx::pipeline::{Fusion, Settings, lay_out};
+use phalanx::{Feed, Flavor, Goal, Leaves, Optimizer, PlanChoice, Recompute, Session};
+use phalanx_ir::tasks::{TaskGraph, TaskOp};
+use phalanx_testkit::generate::{is_smooth, random_inputs};
+use phalanx_testkit::{Rng, Tensor, differences, eval};
+
+const BATCH: usize = 8;
+const TIME: usize = 16;
+const VOCAB: usize = 32;
+const LAYERS: usize = 2;
+const STEPS: usize = 3;
+
+/// Plans with their devices and microbatches.
+const PLANS: &[(&str, usize, usize)] = &[
+    ("one", 1, 1),
+    ("one", 1, 2),
+    ("dp", 2, 1),
+    ("tp", 2, 1),
+    ("fsdp", 2, 1),
+    ("fsdp", 2, 2),
+    ("sp", 2, 1),
+    ("pp", 2, 2),
+    ("fsdp2-tp2", 4, 1),
+];
+
+fn gpt2(dropout: f32) -> Graph {
+    let config = Gpt2Config {
+        layers: LAYERS,
+        heads: 4,
+        width: 32,
+        hidden: 128,
+        vocab: VOCAB,
+        context: TIME,
+        dropout,
+        tied: true,
+        eps: 1e-5,
+        activation: Activation::GeluTanh,
+    };
+    ModelConfig::Gpt2(config).training_graph(BATCH, TIME).expect("the sizes are legal")
+}
+
+fn llama(dropout: f32) -> Graph {
+    let config = LlamaConfig {
+        layers: LAYERS,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 8,
+        width: 32,
+        hidden: 96,
+        vocab: VOCAB,
+        context: TIME,
+        dropout,
+        tied: false,
+        eps: 1e-5,
+        rope_base: 10_000.0,
+        activation: Activation::Silu,
+        attention_bias: false,
+        mlp_bias: true,
+    };
+    ModelConfig::Llama(config).training_graph(BATCH, TIME).expect("the sizes are legal")
+}
+
+fn mlp(activation: Activation) -> Graph {
+    let (hidden, loss) = (vec![48; 3], MlpLoss::CrossEntropy);
+    let config = MlpConfig { inputs: 24, hidden, outputs: 8, activation, loss };
+    ModelConfig::Mlp(config).training_graph(8 * BATCH, 1).expect("the sizes are legal")
+}
+
+/// Activations, dropout and products of their results between linear layers.
+fn gated_mlp() -> Graph {
+    let text = "graph @gated {
+        %x = input f32[16, 8]
+        %y = input f32[16, 4]
+        %w0 = param init=normal(0.5) f32[12, 8]
+        %w1 = param init=normal(0.5) f32[12, 12]
+        %w2 = param init=normal(0.5) f32[4, 12]
+        %h = linear activation=sigmoid %x, %w0 : f32[16, 12]
+        %d = dropout rate=0.25 %h : f32[16, 12]
+        %t = linear activation=tanh %d, %w1 : f32[16, 12]
+        %g = mul %t, %d : f32[16, 12]
+        %s = mul_scalar scalar=0.5 %g : f32[16, 12]
+        %a = add %s, %h : f32[16, 12]
+        %p = linear %a, %w2 : f32[16, 4]
+        %e = sub %p, %y : f32[16, 4]
+        %q = square %e : f32[16, 4]
+        %loss = reduce kind=mean axes=[0,1] %q : f32[]
+        return %loss
+    }";
+    let graph: Graph = text.parse().unwrap_or_else(|error| panic!("{error}"));
+    graph.verify().unwrap_or_else(|errors| panic!("{errors:?}"));
+    graph
+}
+
+fn settings(model: &Graph, (plan, devices, microbatches): (&str, usize, usize), fusion: Fusion) -> Settings {
+    let (plan, devices) = (Some(plan.to_string()), Some(devices));
+    let plan = PlanChoice { plan, devices, microbatches: Some(microbatches) }.resolve(model);
+    let goal = Goal::Train(Optimizer { clip: Some(0.5), ..Optimizer::adamw(0.1) });
+    Settings {
+        plan: plan.expect("the plan suits the model"),
+        leaves: Leaves { batch: 8, feature: 8, sequence: 8 },
+        cores: 1,
+        seed: 5,
+        fusion,
+        ..Settings::new(goal)
+    }
+}
+
+/// The loss of every step and the hash of the weights after the last.
+fn run(model: &Graph, settings: &Settings) -> (Vec<u32>, u128) {
+    let mut session = Session::with_kernels(model, settings, Flavor::Fast).expect("the model compiles");
+    let mut losses = Vec::new();
+    for step in 0..STEPS {
+        let mut rng = Rng::new(step as u64);
+        for input in model.leaves(|op| matches!(op, Op::Input)) {
+            let (name, ty) = (&model.values()[input].name, model.ty(input));
+            let n = ty.shape.elements();
+            let fed = match ty.dtype.is_float() {
+                true => {
+                    let values: Vec<f32> = (0..n).map(|_| rng.uniform(-1.0, 1.0) as f32).collect();
+                    session.feed(name, Feed::F32(&values))
+                }
+                false => session.feed(name, &(0..n).map(|_| rng.below(8) as i64).collect::<Vec<_>>()),
+            };
+            fed.expect("the batch can be fed");
+        }
+        let hyper = [3e-3, 0.1, 0.05, step as f32, 0.0, 0.0, 0.0, 0.0];
+        session.feed(HYPER, &hyper).expect("the scalars can be fed");
+        session.run().expect("the step runs");
+        losses.push(session.read("loss").expect("the loss is an output")[0].to_bits());
+    }
+    (losses, session.weights_hash().expect("the weights can be read"))
+}
+
+/// Trains joined on every plan, kept and computed again, against apart on one device.
+fn assert_same_bits(model: &Graph, plans: &[(&str, usize, usize)]) {
+    let apart = run(model, &settings(model, ("one", 1, 1), Fusion::Off));
+    assert_ne!(apart.0[0], apart.0[STEPS - 1], "something is trained");
+    for &plan in plans {
+        let joined = settings(model, plan, Fusion::Auto);
+        assert_eq!(run(model, &joined), apart, "{plan:?}");
+        let again = Settings { recompute: Recompute::Full, ..joined };
+        assert_eq!(run(model, &again), apart, "{plan:?}, computed again");
+    }
+}
+
+#[test]
+fn gpt2_has_the_same_bits_on_every_plan() {
+    assert_same_bits(&gpt2(0.1), PLANS);
+}
+
+#[test]
+fn llama_has_the_same_bits_on_every_plan() {
+    assert_same_bits(&llama(0.1), PLANS);
+}
+
+#[test]
+fn perceptrons_have_the_same_bits() {
+    let plans = [("one", 1, 1), ("one", 1, 2), ("dp", 2, 1), ("fsdp", 2, 1)];
+    for activation in [Activation::Sigmoid, Activation::Tanh, Activation::Relu, Activation::GeluErf] {
+        assert_same_bits(&mlp(activation), &plans);
+    }
+    assert_same_bits(&gated_mlp(), &[("one", 1, 1), ("dp", 2, 1)]);
+}
+
+/// The tasks of a model and its gradients on one device.
+fn tasks(model: &Graph, fusion: Fusion) -> TaskGraph {
+    let settings = Settings { cores: 1, fusion, ..Settings::new(Goal::Gradients) };
+    lay_out(model, &settings, |_, _| ()).expect("the model compiles").tasks
+}
+
+/// How often each task operator occurs in the feed-forward parts.
+fn counts(tasks: &TaskGraph) -> BTreeMap<&'static str, usize> {
+    let mut counts = BTreeMap::new();
+    let inside = tasks.tasks.iter().filter(|(_, task)| task.layer.contains(".mlp."));
+    inside.for_each(|(_, task)| *counts.entry(task.op.to_text().0).or_default() += 1);
+    counts
+}
+
+/// The numbers of tasks of these operators in the feed-forward parts, apart and joined.
+fn before_and_after<const N: usize>(model: &Graph, operators: [&str; N]) -> [[usize; N]; 2] {
+    [Fusion::Off, Fusion::Auto].map(|fusion| {
+        let counts = counts(&tasks(model, fusion));
+        operators.map(|operator| counts.get(operator).copied().unwrap_or(0))
+    })
+}
+
+/// silu(gate) · up is one task forward and one backward, instead of a product and three gradients; silu(gate) itself is
+/// never written.
+#[test]
+fn gated_layers_are_one_task_each_way() {
+    let model = llama(0.0);
+    let operators = ["binary", "binary_grad", "unary_grad", "chain"];
+    let [before, after] = before_and_after(&model, operators);
+    assert_eq!(before, [LAYERS, 2 * LAYERS, LAYERS, 0]);
+    assert_eq!(after, [0, 0, 0, 2 * LAYERS]);
+    let [apart, joined] = [Fusion::Off, Fusion::Auto].map(|fusion| tasks(&model, fusion));
+    let gates = |tasks: &TaskGraph| {
+        let gate = |name: &str| name.ends_with("mlp.gate_proj");
+        tasks.buffers.iter().filter(|(_, buffer)| gate(&buffer.name)).count()
+    };
+    assert_eq!((gates(&apart), gates(&joined)), (LAYERS, 0));
+}
+
+/// The gradient of gelu is computed by the product before it.
+#[test]
+fn slopes_are_part_of_products() {
+    let model = gpt2(0.0);
+    let [before, after] = before_and_after(&model, ["unary_grad", "linear_grad_input"]);
+    assert_eq!((before[0], after[0], before[1]), (LAYERS, 0, after[1]));
+    let joined = tasks(&model, Fusion::Auto);
+    let slopes = joined.tasks.iter().filter(|(_, task)| {
+        matches!(task.op, TaskOp::LinearGradInput { slope: Some(Activation::GeluTanh), .. })
+    });
+    assert_eq!(slopes.count(), LAYERS);
+}
+
+/// Half the distance of neighbouring single-precision numbers around one, for some dozen functions in a row that each
+/// magnify errors a little, and sums of 15 terms.
+const TOLERANCE: f64 = 512.0 * f32::EPSILON as f64 / 2.0;
+
+/// Distance of finite differences, whose error is about its square.
+const DISTANCE: f64 = 1e-5;
+
+const UNARY: &[Unary] = &[
+    Unary::Act(Activation::Silu),
+    Unary::Act(Activation::Sigmoid),
+    Unary::Act(Activation::Tanh),
+    Unary::Act(Activation::GeluTanh),
+    Unary::Sin,
+    Unary::Cos,
+    Unary::Neg,
+    Unary::Abs,
+    Unary::AddScalar(0.25),
+    Unary::MulScalar(-0.5),
+    Unary::DivScalar(1.5),
+];
+const BINARY: &[Binary] = &[Binary::Add, Binary::Sub, Binary::Mul, Binary::Max, Binary::Min];
+
+/// A random graph of functions of single elements, from two parameters and an input.
+fn random_elementwise(seed: u64) -> Graph {
+    let mut rng = Rng::new(seed);
+    let mut model = Builder::new("random");
+    let shape = [3, 5];
+    let build = |model: &mut Builder, rng: &mut Rng| -> Result<ValueId, phalanx::ir::graph::BuildError> {
+        let mut values = vec![
+            model.param("a", shape, Init::Ones)?,
+            model.param("b", shape, Init::Ones)?,
+            model.input("c", TensorType::f32(shape))?,
+        ];
+        for at in 0..6 + rng.below(10) {
+            let name = format!("v{at}");
+            // Mostly the newest values, so that lines form, which branch now and then.
+            let pick = |rng: &mut Rng| values[values.len() - 1 - rng.below(values.len().min(4))];
+            let value = match rng.once_in(2) {
+                true => {
+                    let x = pick(rng);
+                    model.unary(&name, UNARY[rng.below(UNARY.len())], x)?
+                }
+                false => {
+                    let (a, b) = (pick(rng), pick(rng));
+                    model.binary(&name, BINARY[rng.below(BINARY.len())], a, b)?
+                }
+            };
+            values.push(value);
+        }
+        // The parameters count, whatever was drawn.
+        let parameters = model.binary("ab", Binary::Mul, values[0], values[1])?;
+        let last = model.binary("last", Binary::Add, parameters, values[values.len() - 1])?;
+        model.add_one("loss", Op::Reduce { kind: Reduce::Mean, axes: vec![0, 1], keep: false }, &[last])
+    };
+    let loss = build(&mut model, &mut rng).expect("the operands have one shape");
+    model.finish([loss])
+}
+
+/// Loss and gradients.
+fn results(graph: &Graph, inputs: &BTreeMap<String, Tensor>, fusion: Fusion) -> BTreeMap<String, Vec<f32>> {
+    let settings = Settings { cores: 1, fusion, ..Settings::new(Goal::Gradients) };
+    let mut session = Session::with_kernels(graph, &settings, Flavor::Fast).expect("the model compiles");
+    for (name, tensor) in inputs {
+        let data: Vec<f32> = tensor.data.iter().map(|&x| x as f32).collect();
+        session.feed(name, Feed::F32(&data)).expect("the leaf can be fed");
+    }
+    session.run().expect("the run completes");
+    let names = ["loss", "a.grad", "b.grad"];
+    names.map(|name| (name.to_string(), session.read(name).expect("it is an output").to_vec())).into()
+}
+
+#[test]
+fn random_graphs_are_the_same_joined_apart_and_exact() {
+    let (mut checked, mut before, mut after) = (0, 0, 0);
+    for seed in 0..300 {
+        let graph = random_elementwise(seed);
+        let inputs = random_inputs(&graph, seed);
+        if !is_smooth(&graph, &inputs) {
+            continue;
+        }
+        let [apart, joined] = [Fusion::Off, Fusion::Auto].map(|fusion| results(&graph, &inputs, fusion));
+        let mut exact = differences::gradients(&graph, &inputs, DISTANCE);
+        let loss = eval::evaluate(&graph, &inputs)[&graph.outputs()[0]].clone();
+        exact = exact.into_iter().map(|(name, tensor)| (format!("{name}.grad"), tensor)).collect();
+        exact.insert("loss".into(), loss);
+        for (name, found) in &joined {
+            let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(found), bits(&apart[name]), "{name} of {graph}");
+            let scale = exact[name].data.iter().fold(1.0, |scale: f64, x| scale.max(x.abs()));
+            let is_close =
+                |(&found, &want): (&f32, &f64)| (f64::from(found) - want).abs() <= scale * TOLERANCE;
+            assert!(found.iter().zip(&exact[name].data).all(is_close), "{name} of {graph}");
+        }
+        let count = |fusion| tasks(&graph, fusion).tasks.len();
+        (checked, before, after) = (checked + 1, before + count(Fusion::Off), after + count(Fusion::Auto));
+    }
+    assert!(checked >= 50 && 2 * after < before, "{checked} graphs, {before} tasks apart, {after} joined");
+}

@@ -1,0 +1,97 @@
+//! Releases activations from linear tasks where only links read them: these compute them from the value before, which is
+//! saved for the backward pass anyway. So the activation itself is never written.
+
+use phalanx_ir::parallel::TileMap;
+use phalanx_ir::tasks::{BufferId, TaskId, TaskOp};
+use phalanx_ir::wide::{Operand, WideGraph, WideTask};
+use phalanx_ir::{Activation, IdVec, Unary};
+
+use super::links::{Link, by_task, kept, links};
+use crate::rewrite::{Touches, rebuild};
+
+/// The graph with an activation of its own before every reader of a released one.
+pub fn release(wide: &WideGraph) -> WideGraph {
+    let touches = Touches::of(wide);
+    let links = links(wide, &touches);
+    let scene = Scene { wide, links: &links, by_task: by_task(wide, &links), kept: kept(wide), touches };
+    let mut released: IdVec<BufferId, Option<Released>> = wide.buffers.ids().map(|_| None).collect();
+    let (mut graph, mut list) = (wide.clone(), Vec::new());
+    for (id, task) in wide.tasks.iter() {
+        let mut task = task.clone();
+        if let Some(activation) = scene.released(id) {
+            let (y, before) = (task.writes[0].buffer, task.writes.remove(1));
+            task.writes[0] = before.clone();
+            if let TaskOp::Linear { activation, save_pre, .. } = &mut task.op {
+                (*activation, *save_pre) = (Activation::None, false);
+            }
+            released[y] = Some(Released { activation, before: before.buffer });
+        }
+        for y in wide.tasks[id].read_buffers() {
+            let Some(Released { activation, before }) = released[y] else { continue };
+            if !task.read_buffers().any(|read| read == y) {
+                continue;
+            }
+            let own = graph.buffers.push(wide.buffers[y].clone());
+            list.push(activate(wide, &task, activation, [before, y], own));
+            task.reads.iter_mut().filter(|read| read.buffer == y).for_each(|read| read.buffer = own);
+        }
+        list.push(task);
+    }
+    rebuild(&graph, list)
+}
+
+/// What a released activation is computed from.
+#[derive(Clone, Copy)]
+struct Released {
+    activation: Activation,
+    before: BufferId,
+}
+
+struct Scene<'a> {
+    wide: &'a WideGraph,
+    touches: Touches,
+    links: &'a [Link],
+    by_task: IdVec<TaskId, Option<usize>>,
+    kept: IdVec<BufferId, bool>,
+}
+
+impl Scene<'_> {
+    /// The activation of a linear task that saves the value before it, if only links cut like it read it.
+    fn released(&self, id: TaskId) -> Option<Activation> {
+        let task = &self.wide.tasks[id];
+        let TaskOp::Linear { activation, residual: false, save_pre: true, .. } = task.op else { return None };
+        let [y, before] = [0, 1].map(|slot| &self.wide.buffers[task.writes[slot].buffer]);
+        let (buffer, readers) = (task.writes[0].buffer, &self.touches.readers[task.writes[0].buffer]);
+        let own = y.view_of.is_none() && !self.kept[buffer] && self.touches.writers[buffer] == [id];
+        let alike = (&y.ty, &y.sites) == (&before.ty, &before.sites);
+        let is_link = |reader: &TaskId| {
+            self.by_task[*reader].is_some_and(|link| {
+                let Link { reads, write, .. } = &self.links[link];
+                let result = &self.wide.buffers[*write];
+                reads.contains(&buffer) && (&result.ty, &result.sites) == (&y.ty, &y.sites)
+            })
+        };
+        (own && alike && !readers.is_empty() && readers.iter().all(is_link)).then_some(activation)
+    }
+}
+
+/// The task that computes `own`, a copy of the released `y`, just before its `reader`.
+fn activate(
+    wide: &WideGraph,
+    reader: &WideTask,
+    activation: Activation,
+    [before, y]: [BufferId; 2],
+    own: BufferId,
+) -> WideTask {
+    let (extents, map) = wide.buffers[y].ty.grid();
+    let operand = |buffer: BufferId, map: &TileMap| Operand { buffer, map: map.clone() };
+    WideTask {
+        op: TaskOp::Unary { kind: Unary::Act(activation) },
+        reads: vec![operand(before, &map)],
+        writes: vec![operand(own, &map)],
+        extents,
+        sites: wide.buffers[y].sites.clone(),
+        layer: reader.layer.clone(),
+        round: reader.round,
+    }
+}
