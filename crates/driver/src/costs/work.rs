@@ -59,6 +59,8 @@ impl Signature {
             "unary" => self.is(Some(1)) * self.result(0),
             "unary_grad" => 2.0 * self.is(Some(1)) * self.result(0),
             "binary" | "binary_grad" => self.result(0),
+            // One function a step.
+            "chain" => self.word(0) * self.word(2),
             "reduce" | "column_sum" | "class_max" => self.operand(0),
             "reduce_grad" | "dropout" => self.result(0),
             // Maximum, difference, exponential, sum, quotient.
@@ -152,7 +154,7 @@ impl Signature {
 }
 
 /// Words of `matmul`: whether a bias and a residual are added, and the activation, of which zero is none.
-const EPILOGUE: [usize; 3] = [7, 8, 9];
+const EPILOGUE: [usize; 4] = [7, 8, 9, 12];
 
 /// The word of `embedding` and its gradient with the ids of a row.
 const BAG: usize = 3;

@@ -1,7 +1,7 @@
 use super::*;
 use crate::Team;
 use crate::binary::{BinaryGradParams, binary, binary_grad};
-use crate::samples::{Case, values};
+use crate::samples::{Case, launched, values};
 use crate::unary::{unary, unary_grad};
 
 /// A step of the chains below: operands are numbered first.
@@ -103,9 +103,11 @@ fn a_chain_means_its_steps_one_after_the_other() {
     let steps: ArrayVec<Step, MAX_ARGS> = steps.into_iter().collect();
     let params = ChainParams { n: 2, reads: 2, steps, results: [2, 1].into_iter().collect() };
     let (x, y) = ([1.0, 2.0], [3.0, -1.0]);
-    let (mut first, mut second, mut scratch) = ([0.0; 2], [0.0; 2], [0.0; PIECE]);
+    let (mut first, mut second) = ([0.0; 2], [0.0; 2]);
     let outs = [&mut first[..], &mut second[..]].into_iter().collect();
-    chain(outs, &[&x, &y], &params, &mut scratch, &Team::new(1));
+    launched(&KERNELS[0], &params.to_words(), 1, &Team::new(1), |mut launch| {
+        chain(outs, &[&x, &y], &params, &mut launch);
+    });
     // 2x - y, and that times the slope 2y of y².
     assert_eq!((second, first), ([-1.0, 5.0], [-6.0, -10.0]));
 }

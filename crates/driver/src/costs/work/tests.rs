@@ -42,6 +42,7 @@ fn product(accumulate: bool) -> MatmulParams {
         activation: Activation::GeluTanh,
         save_pre: false,
         accumulate,
+        slope: Activation::None,
     }
 }
 
