@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use phalanx::Recompute;
 use phalanx::job::Pin;
 use phalanx::pipeline::{Fusion, Overlap};
 use phalanx::train::{Bits, Debug, OptimizerKind, TrainConfig};
+use phalanx::{Check, Recompute};
 
 use crate::costs;
 use crate::failure::Failure;
@@ -255,6 +255,14 @@ pub fn fusion() -> impl TypedValueParser<Value = Fusion> {
     PossibleValuesParser::new(["auto", "off"]).map(|name| match name.as_str() {
         "off" => Fusion::Off,
         _ => Fusion::Auto,
+    })
+}
+
+/// What `--check` can check.
+pub fn checks() -> impl TypedValueParser<Value = Check> {
+    PossibleValuesParser::new(["none", "kernels"]).map(|name| match name.as_str() {
+        "kernels" => Check::Kernels,
+        _ => Check::None,
     })
 }
 

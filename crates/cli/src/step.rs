@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use phalanx::Check;
 use phalanx::job::Connection;
 use phalanx::parity::{self, Request};
 use phalanx::train::TrainConfig;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::flags::{ModelFlags, PlanFlags, RankFlags};
+use crate::flags::{self, ModelFlags, PlanFlags, RankFlags};
 use crate::{job, output};
 
 /// Run a few optimizer steps: to compare with PyTorch, or one plan with another.
@@ -76,6 +77,10 @@ pub struct Args {
     /// Run every operation on one thread, in a random order that the plan allows: the same bits, or the compiler is wrong
     #[arg(long, value_name = "SEED", conflicts_with = "immediate")]
     stepped: Option<u64>,
+    /// Check while it runs that no kernel reads or writes what it must not; the first that does is named and ends the
+    /// run. The same bits, about 6 times slower
+    #[arg(long, value_name = "WHAT", value_parser = flags::checks())]
+    check: Option<Check>,
     /// Print one line of JSON
     #[arg(long)]
     json: bool,
@@ -135,6 +140,7 @@ fn given(args: &Args, hf: &Path, connection: Option<&Connection>) -> Result<(Vec
     args.ranks.apply(&mut config);
     config.immediate |= args.immediate;
     config.stepped = args.stepped.or(config.stepped);
+    config.check = args.check.unwrap_or(config.check);
     let Args { steps, lr, beta1, beta2, eps, weight_decay, .. } = *args;
     if args.ranks.certificate().is_some() {
         return Err(Failure::Input("--certificate goes with a fresh model: leave out --hf".into()));
@@ -182,6 +188,7 @@ fn fresh(args: &Args, connection: Option<&Connection>) -> Result<(Vec<f32>, Stri
     args.ranks.apply(&mut config);
     config.immediate |= args.immediate;
     config.stepped = args.stepped.or(config.stepped);
+    config.check = args.check.unwrap_or(config.check);
     let mut run = job::start(config, connection)?;
     job::write_certificate(&run, args.ranks.certificate())?;
     while !run.is_done() {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use phalanx::Check;
 use phalanx::job::Connection;
 use phalanx::train::{Report, Run, Summary, TrainConfig};
 use serde::Serialize;
@@ -60,6 +61,10 @@ pub struct Args {
     /// Run every operation on one thread, in a random order that the plan allows: the same bits, or the compiler is wrong
     #[arg(long, value_name = "SEED", conflicts_with = "immediate")]
     stepped: Option<u64>,
+    /// Check while it runs that no kernel reads or writes what it must not; the first that does is named and ends the
+    /// run. The same bits, about 6 times slower
+    #[arg(long, value_name = "WHAT", value_parser = flags::checks())]
+    check: Option<Check>,
     #[command(flatten)]
     drawings: Drawings,
     /// Print one line of JSON a step and a last one with the summary
@@ -95,6 +100,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     args.plan.apply(&mut config)?;
     config.immediate |= args.immediate;
     config.stepped = args.stepped.or(config.stepped);
+    config.check = args.check.unwrap_or(config.check);
     args.costs.apply(&mut config);
     args.ranks.apply(&mut config);
     args.checkpoints.apply(&mut config);

@@ -35,7 +35,7 @@ pub mod train;
 pub mod watch;
 
 pub use choice::{ChoiceError, PlanChoice};
-pub use device::Flavor;
+pub use device::{Check, Flavor};
 pub use error::Error;
 pub use memory::OverBudget;
 pub use phalanx_ir as ir;

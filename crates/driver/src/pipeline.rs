@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::costs::Book;
+use crate::device::Check;
 use crate::emit::{EmitError, Machine, emit, workspaces};
 use crate::layout::Layout;
 use crate::memory::{OverBudget, Snapshots};
@@ -60,6 +61,8 @@ pub struct Settings {
     pub fusion: Fusion,
     /// Measured times of kernels; none: they are estimated.
     pub book: Option<Arc<Book>>,
+    /// What is checked while it runs.
+    pub check: Check,
 }
 
 /// Whether what a device receives has a lane of its own, so that it computes meanwhile.
@@ -106,6 +109,7 @@ impl Settings {
             recompute: Recompute::Auto,
             fusion: Fusion::Auto,
             book: None,
+            check: Check::None,
         }
     }
 }

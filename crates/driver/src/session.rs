@@ -129,8 +129,8 @@ impl Session {
         flavor: Flavor,
     ) -> Result<(Vec<CpuDevice>, u32), Error> {
         memory::check(program.arena())?;
-        let devices: Vec<_> =
-            program.homes().map(|_| CpuDevice::new(program, settings.cores, flavor)).collect();
+        let device = |_| CpuDevice::new(program, settings.cores, flavor).checked(settings.check);
+        let devices: Vec<_> = program.homes().map(device).collect();
         // Lanes of messages have no thread.
         let receives =
             |lane: &&Lane| program.operations_of(lane).iter().any(|op| program.kernel(op) == RECEIVE);

@@ -1,12 +1,12 @@
 //! CPU kernels: for every operation a plain reference and a fast version, side by side in one file.
 //!
 //! A kernel is a row of [`table`]: a name, two functions of the same signature (reference and fast), how many
-//! blocks it wants and what they work in. It works on slices of an arena it never sees, allocates nothing, and gives the same bits for any
-//! number of cores: every sum that cores share is a tree over `leaves` fixed by the shape alone.
+//! blocks it wants and what they work in. It works on slices of an arena it never sees, allocates nothing, and gives the
+//! same bits for any number of cores: every sum that cores share is a tree over `leaves` fixed by the shape alone.
 //!
 //! Unsafe code lives in `spmd` (handing disjoint parts to team members, the slots of pipes), `transpose` (disjoint
-//! rows), `chain` (disjoint pieces), `matmul` and `attention` (SIMD intrinsics, packing), `peer` (calls OpenBLAS) and the generated dispatch of
-//! `isa`.
+//! rows), `chain` (disjoint pieces), `matmul` and `attention` (SIMD intrinsics, packing), `check` (looks at memory
+//! between blocks), `peer` (calls OpenBLAS) and the generated dispatch of `isa`.
 
 pub mod attention;
 pub mod binary;
@@ -14,6 +14,7 @@ pub mod broadcast;
 pub mod call;
 pub mod cast;
 pub mod chain;
+pub mod check;
 pub mod column_sum;
 pub mod concat;
 pub mod cross_entropy;

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use arrayvec::ArrayVec;
 
+use crate::check::{AccessError, Checker};
 use crate::isa::Isa;
 use crate::spmd::{Launch, Layout};
 use crate::{Call, Kernel, Team};
@@ -131,7 +132,7 @@ impl Case {
         self.run_on(self.kernel.fast, blocks, team)
     }
 
-    fn run_on(&self, function: fn(&mut Call<'_>), blocks: u32, team: &Team) -> Vec<Vec<f32>> {
+    fn run_on(&self, function: impl FnOnce(&mut Call<'_>), blocks: u32, team: &Team) -> Vec<Vec<f32>> {
         let mut writes = self.writes.clone();
         launched(&self.kernel, &self.params, blocks, team, |launch| {
             function(&mut Call {
@@ -147,20 +148,34 @@ impl Case {
         writes
     }
 
-    /// Asserts that fast and reference agree within `tolerance` times (1 + magnitude).
+    /// An access that the reference or the fast version makes on so many blocks and must not.
+    fn misuse(&self, blocks: u32, team: &Team) -> Option<AccessError> {
+        let misuse = |function| {
+            let mut checked = Ok(());
+            let check = |call: &mut Call<'_>| {
+                checked = Checker::default().run(self.kernel.name, function, call);
+            };
+            self.run_on(check, blocks, team);
+            checked.err()
+        };
+        misuse(self.kernel.reference).or_else(|| misuse(self.kernel.fast))
+    }
+
+    /// Asserts that fast and reference agree within `tolerance` times (1 + magnitude), and access what they may.
     pub(crate) fn check(&self, tolerance: f32) {
+        assert_eq!(self.misuse(3, &Team::new(2)), None);
         let (want, got) = (self.reference(), self.fast(&Team::new(2)));
         for (output, (want, got)) in want.iter().zip(&got).enumerate() {
             assert_close(got, want, tolerance, &format!("{} output {output}", self.kernel.name));
         }
     }
 
-    /// Asserts that every number of blocks and instruction set gives the same bits.
+    /// Asserts that every number of blocks and instruction set gives the same bits and accesses only what it may.
     pub(crate) fn check_bits(&self) {
         let _alone = ISA.lock().expect("no test panics while it holds the lock");
         let bits = |outs: Vec<Vec<f32>>| outs.concat().iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         let want = bits(self.fast(&Team::new(1)));
-        let mut differing = Vec::new();
+        let (mut differing, mut misuse) = (Vec::new(), None);
         for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
             Isa::select(isa);
             for (blocks, team) in (1..=8).zip([1, 2, 3].iter().cycle()) {
@@ -168,10 +183,12 @@ impl Case {
                     differing.push((isa, blocks));
                 }
             }
+            misuse = misuse.or_else(|| self.misuse(3, &Team::new(2)));
         }
         Isa::select(Isa::best());
         drop(_alone);
         assert!(differing.is_empty(), "{} differs on {differing:?}", self.kernel.name);
+        assert_eq!(misuse, None);
     }
 }
 

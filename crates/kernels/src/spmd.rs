@@ -19,6 +19,7 @@ mod workspace;
 
 use std::ops::Range;
 
+pub(crate) use launch::Steps;
 pub use launch::{Launch, LaunchError, MAX_BLOCKS, Planned};
 pub use parts::Parts;
 pub use team::Team;

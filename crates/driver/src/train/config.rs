@@ -14,7 +14,7 @@ use crate::costs::Book;
 use crate::job::{Drill, DrillError, Pin};
 use crate::models::{ModelConfig, PresetError};
 use crate::pipeline::{DEFAULT_LEAVES, Fusion, Overlap, Settings};
-use crate::{Decays, Error, Goal, LearningRate, Leaves, Optimizer, Recompute, Rule};
+use crate::{Check, Decays, Error, Goal, LearningRate, Leaves, Optimizer, Recompute, Rule};
 
 /// Why a configuration is wrong.
 #[derive(Debug, thiserror::Error)]
@@ -160,6 +160,8 @@ pub struct TrainConfig {
     pub recompute: Recompute,
     /// Whether element-wise tasks are joined where that spares bytes: `auto` or `off`.
     pub fusion: Fusion,
+    /// What is checked while a step runs: `none`, or `kernels`: that each accesses only what it may. The same bits, slower.
+    pub check: Check,
     /// File of measured times of kernels, by which transfers are scheduled; what it lacks is measured and added when a run
     /// or `plan` needs it. Estimates if absent or `modelled`.
     pub costs: Option<PathBuf>,
@@ -250,6 +252,7 @@ impl Default for TrainConfig {
             memory: None,
             recompute: Recompute::Auto,
             fusion: Fusion::Auto,
+            check: Check::None,
             costs: None,
             leaves_batch: DEFAULT_LEAVES.batch,
             leaves_feature: DEFAULT_LEAVES.feature,
@@ -361,6 +364,7 @@ impl TrainConfig {
             recompute: self.recompute,
             snapshot: self.checkpoint.is_some(),
             fusion: self.fusion,
+            check: self.check,
             plan,
             ..Settings::new(Goal::Train(self.optimizer()?))
         };

@@ -73,13 +73,12 @@ pub fn class_max_reference(out: &mut [f32], logits: &[f32], params: ClassMax) {
 pub fn class_max(out: &mut [f32], logits: &[f32], params: ClassMax, launch: &mut Launch<'_>) {
     let ClassMax { rows, classes } = params;
     launch.split_rows(rows, [(out, 1)], |range, [out], _| {
-        max_rows(out, &logits[range.start * classes..range.end * classes]);
+        max_rows(out, &logits[range.start * classes..range.end * classes], classes);
     });
 }
 
 dispatch! {
-    fn max_rows(out: &mut [f32], logits: &[f32]) {
-        let classes = logits.len() / out.len();
+    fn max_rows(out: &mut [f32], logits: &[f32], classes: usize) {
         out.iter_mut().zip(logits.chunks_exact(classes)).for_each(|(out, x)| *out = largest(x));
     }
 }
@@ -97,17 +96,17 @@ pub fn class_sum_reference(out: &mut [f32], [logits, max]: [&[f32]; 2], params: 
 
 /// The sum of the exponentials of every row, fast; arguments as for [`class_sum_reference`].
 pub fn class_sum(out: &mut [f32], [logits, max]: [&[f32]; 2], params: ClassSum, launch: &mut Launch<'_>) {
-    let ClassSum { rows, classes, leaves } = params;
+    let ClassSum { rows, classes, .. } = params;
     launch.split_rows(rows, [(out, 1)], |range, [out], _| {
-        sum_rows(out, &logits[range.start * classes..range.end * classes], &max[range], leaves);
+        let logits = &logits[range.start * classes..range.end * classes];
+        sum_rows(out, logits, &max[range], params);
     });
 }
 
 dispatch! {
-    fn sum_rows(out: &mut [f32], logits: &[f32], max: &[f32], leaves: usize) {
-        let classes = logits.len() / out.len();
-        for ((out, x), max) in out.iter_mut().zip(logits.chunks_exact(classes)).zip(max) {
-            *out = exp_sum(x, *max, leaves);
+    fn sum_rows(out: &mut [f32], logits: &[f32], max: &[f32], params: ClassSum) {
+        for ((out, x), max) in out.iter_mut().zip(logits.chunks_exact(params.classes)).zip(max) {
+            *out = exp_sum(x, *max, params.leaves);
         }
     }
 }

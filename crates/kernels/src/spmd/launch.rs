@@ -49,6 +49,12 @@ pub struct Planned {
     pub bytes: u64,
 }
 
+/// Who runs the blocks of a launch instead of its team: one after the other, with a look at memory in between.
+pub(crate) trait Steps {
+    /// Runs `body(block, slice)` once for every block of `0..n`.
+    fn run(&self, n: usize, body: &(dyn Fn(usize, usize) + Sync));
+}
+
 /// The blocks of a kernel, about to run on a team.
 pub struct Launch<'a> {
     blocks: usize,
@@ -56,6 +62,7 @@ pub struct Launch<'a> {
     common: &'a mut [u8],
     slices: Parts<'a, u8>,
     team: &'a Team,
+    steps: Option<&'a dyn Steps>,
 }
 
 impl<'a> Launch<'a> {
@@ -72,21 +79,38 @@ impl<'a> Launch<'a> {
         if need != found as u64 {
             return Err(LaunchError::Memory { kernel, blocks, need, found });
         }
+        Ok(Launch::laid_out(blocks, layout, memory, team))
+    }
+
+    fn laid_out(blocks: usize, layout: Layout, memory: &'a mut [u8], team: &'a Team) -> Launch<'a> {
         let (common, slices) = memory.split_at_mut(layout.start());
         let common = &mut common[layout.common()];
-        Ok(Launch { blocks, layout, common, slices: Parts::new(slices), team })
+        Launch { blocks, layout, common, slices: Parts::new(slices), team, steps: None }
+    }
+
+    /// The same blocks in other memory, laid out so, and run by `steps`.
+    pub(crate) fn stepped<'b>(&self, layout: Layout, memory: &'b mut [u8], steps: &'b dyn Steps) -> Launch<'b>
+    where
+        'a: 'b,
+    {
+        Launch { steps: Some(steps), ..Launch::laid_out(self.blocks, layout, memory, self.team) }
     }
 
     /// A block for every core, without workspace.
     pub fn plain(team: &'a Team) -> Launch<'a> {
         let (blocks, memory) = (team.cores(), Parts::new(&mut []));
         let layout = Layout { slices: blocks as u64, ..Layout::default() };
-        Launch { blocks, layout, common: &mut [], slices: memory, team }
+        Launch { blocks, layout, common: &mut [], slices: memory, team, steps: None }
     }
 
     /// How many blocks.
     pub fn blocks(&self) -> usize {
         self.blocks
+    }
+
+    /// Where the parts of its workspace lie.
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout
     }
 
     /// Takes the part of the workspace that all blocks have in common, as elements of `T`; a second taking gives an
@@ -98,13 +122,17 @@ impl<'a> Launch<'a> {
     /// Runs `body` once for every block and returns when all are done: one phase of the kernel.
     pub fn run(&mut self, body: impl Fn(Block<'_>) + Sync) {
         let count = self.blocks;
-        self.team.run(count, &|index, member| {
+        let block = |index, member| {
             let Range { start, end } = self.layout.slice(member);
             let first = self.layout.start();
             // SAFETY: a member runs one block at a time, and slices of members do not overlap.
             let own = unsafe { self.slices.part(start - first..end - first) };
             body(Block { index, count, own });
-        });
+        };
+        match self.steps {
+            None => self.team.run(count, &block),
+            Some(steps) => steps.run(count, &block),
+        }
     }
 
     /// Splits `rows` rows over the blocks: `body` gets its range of rows, those rows of every output in `outs` (each

@@ -37,6 +37,8 @@ pub struct Layout {
     /// From one slice to the next.
     pub(super) stride: u64,
     pub(super) slices: u64,
+    /// Bytes left free in front of every slice.
+    pub(super) gap: u64,
 }
 
 impl Layout {
@@ -44,11 +46,21 @@ impl Layout {
     pub fn new(workspace: Workspace, slices: usize) -> Result<Layout, LaunchError> {
         let too_large = || LaunchError::TooLarge { bytes: workspace.block, slices };
         let round = |bytes: u64| bytes.checked_next_multiple_of(APART).ok_or_else(too_large);
-        let layout = Layout { workspace, stride: round(workspace.block)?, slices: slices as u64 };
+        let layout = Layout { workspace, stride: round(workspace.block)?, slices: slices as u64, gap: 0 };
         let all = layout.stride.checked_mul(layout.slices).ok_or_else(too_large)?;
         let total = round(workspace.common)?.checked_add(all).ok_or_else(too_large)?;
         usize::try_from(total).map_err(|_| too_large())?;
         Ok(layout)
+    }
+
+    /// The same with `gap` bytes, whole lines, left free in front of every slice.
+    pub(crate) fn spaced(self, gap: u64) -> Layout {
+        Layout { stride: self.stride + gap, gap, ..self }
+    }
+
+    /// How many slices.
+    pub(crate) fn slices(&self) -> usize {
+        self.slices as usize
     }
 
     /// Bytes of the whole workspace.
@@ -70,6 +82,6 @@ impl Layout {
 
     /// Where the first slice starts.
     pub fn start(&self) -> usize {
-        self.workspace.common.next_multiple_of(APART) as usize
+        (self.workspace.common.next_multiple_of(APART) + self.gap) as usize
     }
 }
