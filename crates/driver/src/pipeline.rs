@@ -57,7 +57,7 @@ pub struct Settings {
     pub snapshot: bool,
     /// Which activations are computed again instead of kept.
     pub recompute: Recompute,
-    /// Whether element-wise tasks are joined.
+    /// Whether tasks are joined.
     pub fusion: Fusion,
     /// Measured times of kernels; none: they are estimated.
     pub book: Option<Arc<Book>>,
@@ -78,7 +78,8 @@ pub enum Overlap {
     Off,
 }
 
-/// Whether element-wise tasks are joined with each other and with the products before them. The bits do not depend on it.
+/// Whether tasks are joined: element-wise ones with each other and with the products before them, the last linear layer with
+/// its loss. The bits do not depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fusion {

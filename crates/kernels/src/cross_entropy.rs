@@ -13,8 +13,10 @@ use crate::rows::{Tree, max, sum, tree_reference};
 use crate::spmd::{Launch, by_work};
 use crate::{Call, Kernel, dispatch, params};
 
+pub mod linear;
 pub mod parts;
 
+pub use linear::LinearCrossEntropy;
 pub use parts::{ClassJoin, ClassMax, ClassPick, ClassSum};
 
 params! {
@@ -88,15 +90,19 @@ pub fn cross_entropy(
     params: CrossEntropy,
     launch: &mut Launch<'_>,
 ) {
-    let CrossEntropy { rows, classes, ignore_index, leaves, .. } = params;
+    let CrossEntropy { rows, classes, .. } = params;
     launch.split_rows(rows, [(nll, 1), (lse, 1)], |range, [nll, lse], _| {
         for (i, row) in range.enumerate() {
-            let x = &logits[row * classes..][..classes];
-            lse[i] = log_sum_exp(x, leaves);
-            let ignored = labels.get(row) == ignore_index;
-            nll[i] = if ignored { 0.0 } else { lse[i] - x[labels.row(row, classes)] };
+            (nll[i], lse[i]) = loss(&logits[row * classes..][..classes], labels, row, params);
         }
     });
+}
+
+/// The loss and the log-sum-exp of row `row`, whose logits are `x`.
+fn loss(x: &[f32], labels: Ids<'_>, row: usize, params: CrossEntropy) -> (f32, f32) {
+    let lse = log_sum_exp(x, params.leaves);
+    let ignored = labels.get(row) == params.ignore_index;
+    (if ignored { 0.0 } else { lse - x[labels.row(row, params.classes)] }, lse)
 }
 
 dispatch! {
@@ -151,17 +157,29 @@ pub fn cross_entropy_grad(
     params: CrossEntropyGrad,
     launch: &mut Launch<'_>,
 ) {
-    let CrossEntropyGrad { rows, classes, ignore_index, accumulate, first, .. } = params;
+    let CrossEntropyGrad { rows, classes, .. } = params;
     launch.split_rows(rows, [(dlogits, classes)], |range, [dlogits], _| {
         for (row, out) in range.zip(dlogits.chunks_exact_mut(classes)) {
-            if labels.get(row) != ignore_index {
-                let hot = labels.place(row, first, classes);
-                grad_row(out, &logits[row * classes..][..classes], lse[row], dloss[0], hot, accumulate);
-            } else if !accumulate {
-                out.fill(0.0);
-            }
+            gradient(out, &logits[row * classes..][..classes], [lse[row], dloss[0]], labels, row, params);
         }
     });
+}
+
+/// The gradient of row `row`, whose logits are `x`, into `out`.
+fn gradient(
+    out: &mut [f32],
+    x: &[f32],
+    [lse, dloss]: [f32; 2],
+    labels: Ids<'_>,
+    row: usize,
+    params: CrossEntropyGrad,
+) {
+    let CrossEntropyGrad { classes, ignore_index, accumulate, first, .. } = params;
+    if labels.get(row) != ignore_index {
+        grad_row(out, x, lse, dloss, labels.place(row, first, classes), accumulate);
+    } else if !accumulate {
+        out.fill(0.0);
+    }
 }
 
 dispatch! {

@@ -1,5 +1,7 @@
 //! Integer inputs (token ids, labels) of either width.
 
+use std::ops::Range;
+
 use crate::Call;
 
 /// A slice of ids or labels.
@@ -15,6 +17,14 @@ impl<'a> Ids<'a> {
     /// Argument `index` of the reads; `narrow` says 32-bit.
     pub fn read(call: &Call<'a>, index: usize, narrow: bool) -> Ids<'a> {
         if narrow { Ids::I32(call.read(index)) } else { Ids::I64(call.read(index)) }
+    }
+
+    /// The integers at positions `range`.
+    pub fn slice(self, range: Range<usize>) -> Ids<'a> {
+        match self {
+            Ids::I32(ids) => Ids::I32(&ids[range]),
+            Ids::I64(ids) => Ids::I64(&ids[range]),
+        }
     }
 
     /// The integer at position `i`.

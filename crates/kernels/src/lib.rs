@@ -4,9 +4,9 @@
 //! blocks it wants and what they work in. It works on slices of an arena it never sees, allocates nothing, and gives the
 //! same bits for any number of cores: every sum that cores share is a tree over `leaves` fixed by the shape alone.
 //!
-//! Unsafe code lives in `spmd` (handing disjoint parts to team members, the slots of pipes), `transpose` (disjoint
-//! rows), `chain` (disjoint pieces), `matmul` and `attention` (SIMD intrinsics, packing), `check` (looks at memory
-//! between blocks), `peer` (calls OpenBLAS) and the generated dispatch of `isa`.
+//! Unsafe code lives in `spmd` (handing disjoint parts to team members, the slots of pipes), `transpose` and
+//! `cross_entropy/linear` (disjoint rows), `chain` (disjoint pieces), `matmul` and `attention` (SIMD intrinsics,
+//! packing), `check` (looks at memory between blocks), `peer` (calls OpenBLAS) and the generated dispatch of `isa`.
 
 pub mod attention;
 pub mod binary;

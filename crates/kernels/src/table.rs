@@ -12,6 +12,7 @@ const FILES: &[&[Kernel]] = &[
     crate::column_sum::KERNELS,
     crate::concat::KERNELS,
     crate::cross_entropy::KERNELS,
+    crate::cross_entropy::linear::KERNELS,
     crate::cross_entropy::parts::KERNELS,
     crate::dropout::KERNELS,
     crate::embedding::KERNELS,

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `expand-passes` | forward and backward tasks; gradients pruned where nobody needs them, fan-out sums explicit |
 //! | `insert-loss` | the loss and its gradient of one |
+//! | `fuse-loss` | the last linear layer, its cross entropy and the gradient of that as one task |
 //! | `fuse-epilogues` | residual adds inside the linear tasks before them |
 //! | `fuse-sums` | gradient sums inside the tasks that compute the last addend |
 //! | `fuse-elementwise` | chains of element-wise tasks as one task each, gradients of activations inside products |
@@ -22,6 +23,7 @@ mod expand_passes;
 mod expand_shards;
 mod fuse_elementwise;
 mod fuse_epilogues;
+mod fuse_loss;
 mod fuse_movements;
 mod fuse_sums;
 mod insert_copies;
@@ -128,6 +130,7 @@ pub struct Pass {
 /// The passes after `expand-passes`, in order.
 pub const PASSES: &[Pass] = &[
     Pass { name: "insert-loss", run: PassRun::Wide(insert_loss::insert_loss) },
+    Pass { name: "fuse-loss", run: PassRun::Wide(fuse_loss::fuse_loss) },
     Pass { name: "fuse-epilogues", run: PassRun::Wide(fuse_epilogues::fuse_epilogues) },
     Pass { name: "fuse-sums", run: PassRun::Wide(fuse_sums::fuse_sums) },
     Pass { name: "fuse-elementwise", run: PassRun::Wide(fuse_elementwise::fuse_elementwise) },

@@ -104,7 +104,7 @@ pub struct Options {
     pub seed: u64,
     /// Cuts that do not follow the leaves of a sum are allowed; the bits then depend on the plan.
     pub free_bits: bool,
-    /// Element-wise tasks are joined. The bits do not depend on it.
+    /// Tasks are joined: element-wise ones, and the last linear layer with its loss. The bits do not depend on it.
     pub fuse: bool,
     /// Which movements are joined.
     pub buckets: BucketSizes,

@@ -62,6 +62,7 @@ const TABLE: &[(&str, filetest::Pass)] = &[
     ("expand-passes", |text| expand(text, Goal::Gradients)),
     ("expand-passes@infer", |text| expand(text, Goal::Infer)),
     ("insert-loss", |text| run(text, "insert-loss", Goal::Gradients)),
+    ("fuse-loss", |text| run(text, "fuse-loss", Goal::Gradients)),
     ("fuse-epilogues", |text| run(text, "fuse-epilogues", Goal::Gradients)),
     ("fuse-sums", |text| run(text, "fuse-sums", Goal::Gradients)),
     ("fuse-elementwise", |text| run(text, "fuse-elementwise", Goal::Gradients)),
@@ -89,6 +90,11 @@ fn expand_passes() {
 #[test]
 fn insert_loss() {
     check("insert-loss");
+}
+
+#[test]
+fn fuse_loss() {
+    check("fuse-loss");
 }
 
 #[test]

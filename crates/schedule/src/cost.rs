@@ -85,7 +85,10 @@ pub fn modelled(tasks: &TaskGraph, task: TaskId) -> u64 {
     let first = task.reads.first().zip(task.reads.get(1)).zip(task.writes.first());
     let operations = match (&task.op, first) {
         (
-            TaskOp::Linear { .. } | TaskOp::LinearGradInput { .. } | TaskOp::LinearGradWeight { .. },
+            TaskOp::Linear { .. }
+            | TaskOp::LinearGradInput { .. }
+            | TaskOp::LinearGradWeight { .. }
+            | TaskOp::LinearCrossEntropy { .. },
             Some(((&a, &b), &c)),
         ) => product(tasks, [a, b, c], 1.0),
         (TaskOp::Matmul { .. }, Some(((&a, &b), &c))) => product(tasks, [a, b, c], batch(tasks, c)),

@@ -166,6 +166,7 @@ fn rows(tasks: &TaskGraph, task: &Task) -> usize {
     match task.op {
         TaskOp::Embedding { .. } => shape(task.reads[1]).dims()[0],
         TaskOp::EmbeddingGrad { .. } => shape(task.writes[0]).dims()[0],
+        TaskOp::LinearCrossEntropy { .. } => shape(task.writes[0]).last(),
         TaskOp::CrossEntropy { .. } | TaskOp::ClassPick {} | TaskOp::CrossEntropyGrad { .. } => {
             shape(task.reads[0]).last()
         }

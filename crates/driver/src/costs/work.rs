@@ -79,6 +79,7 @@ impl Signature {
             // Maximum, difference, exponential, sum.
             "cross_entropy" => 4.0 * self.operand(0),
             "class_sum" | "cross_entropy_grad" => 3.0 * self.operand(0),
+            "linear_cross_entropy" => (2.0 * self.word(2) + 7.0) * self.result(0),
             "class_join" => 3.0 * self.result(0),
             "sum_squares" => 2.0 * self.operand(0),
             // The gradient's scale if it is clipped, decay, both moments (7), the update (6).

@@ -261,6 +261,21 @@ impl Sizes<'_> {
                 };
                 ("cross_entropy_grad", params.to_words())
             }
+            TaskOp::LinearCrossEntropy { transposed, bias, leaves, class_leaves, ignore } => {
+                let labels = 2 + usize::from(*bias);
+                let params = k::cross_entropy::LinearCrossEntropy {
+                    rows: self.read(labels).elements(),
+                    classes: self.write(0).last(),
+                    features: self.read(0).last(),
+                    transposed: *transposed,
+                    bias: *bias,
+                    leaves: *leaves,
+                    class_leaves: *class_leaves,
+                    ignore_index: *ignore,
+                    labels_i32: self.is_i32(labels),
+                };
+                ("linear_cross_entropy", params.to_words())
+            }
             TaskOp::CountLabels { ignore } => {
                 let (n, ignore_index, labels_i32) = (self.read(0).elements(), *ignore, self.is_i32(0));
                 ("count_labels", k::cross_entropy::CountLabels { n, ignore_index, labels_i32 }.to_words())

@@ -422,6 +422,20 @@ task_ops! {
         /// Adds to dlogits.
         accumulate: bool,
     },
+    /// x, weight, \[bias\], labels, dloss -> dlogits, negative log-likelihood of each row: a linear layer, its cross
+    /// entropy and the gradient of that, without the logits.
+    LinearCrossEntropy = "linear_cross_entropy" {
+        /// The weight is stored `[in, out]`.
+        transposed: bool,
+        /// A bias is read.
+        bias: bool,
+        /// Leaves of the sum over input features.
+        leaves: usize,
+        /// Leaves of the sum over classes.
+        class_leaves: usize,
+        /// The label that leaves a row out.
+        ignore: i64,
+    },
     /// labels -> how many count.
     CountLabels = "count_labels" {
         /// The label not counted.
@@ -511,7 +525,8 @@ impl TaskOp {
             | TaskOp::RmsNormGrad { .. }
             | TaskOp::AttentionGrad { .. }
             | TaskOp::EmbeddingGrad { .. }
-            | TaskOp::CrossEntropyGrad { .. } => true,
+            | TaskOp::CrossEntropyGrad { .. }
+            | TaskOp::LinearCrossEntropy { .. } => true,
             TaskOp::Chain { steps, .. } => steps.0.iter().any(|step| step.function.is_gradient()),
             _ => false,
         }

@@ -302,13 +302,15 @@ fn matrix_products_access_only_what_they_may() {
                 activation: Activation::GeluTanh,
                 save_pre: flag,
                 accumulate: !flag,
+                slope: if flag { Activation::Silu } else { Activation::None },
             };
             let mut case = case("matmul", params.to_words())
                 .read(values(batch * m * k, 1))
                 .read(values(batch * k * n, 2))
                 .write(values(batch * m * n, 3));
             if flag {
-                case = case.read(values(n, 4)).read(values(batch * m * n, 5)).write(vec![0.0; batch * m * n]);
+                case = case.read(values(n, 4)).read(values(batch * m * n, 5));
+                case = case.read(values(batch * m * n, 6)).write(vec![0.0; batch * m * n]);
             }
             case.check_bits();
         }

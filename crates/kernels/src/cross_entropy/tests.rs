@@ -5,9 +5,9 @@ use crate::samples::{Case, Input, assert_gradient, indices, tile, values};
 
 /// Sums of up to a few thousand exponentials, each within two units in the last place.
 const TOLERANCE: f32 = 1e-5;
-const IGNORED: i64 = -100;
+pub(super) const IGNORED: i64 = -100;
 
-fn labels(rows: usize, classes: usize) -> Vec<i64> {
+pub(super) fn labels(rows: usize, classes: usize) -> Vec<i64> {
     let mut labels = indices(rows, classes, 2);
     labels.iter_mut().skip(1).step_by(3).for_each(|label| *label = IGNORED);
     labels

@@ -26,10 +26,11 @@ use crate::spmd::{Launch, Workspace};
 use crate::unary::{Activation, activate_in_place, slope_in_place};
 use crate::{Call, Kernel, params};
 
+use blocking::Blocking;
 pub use burn::{fma_burn, fma_burn_flops};
 use grid::Grid;
 use micro::MicroKernels;
-use sweep::Product;
+use sweep::{Product, Share};
 
 params! {
     /// The settings of a matrix product.
@@ -147,14 +148,49 @@ pub fn matmul(outputs: Outputs<'_>, operands: Operands<'_>, params: &MatmulParam
     });
 }
 
+/// Columns whose partial sums [`matmul_alone`] keeps: with the rows of a tile they fit the second-level cache.
+const ALONE_COLUMNS: usize = 1024;
+
+/// The fast product on the calling thread alone, in `scratch` of at least [`alone_scratch`] elements.
+pub(crate) fn matmul_alone(
+    outputs: Outputs<'_>,
+    operands: Operands<'_>,
+    params: &MatmulParams,
+    scratch: &mut [f32],
+) {
+    if params.batch * params.m * params.n == 0 {
+        return;
+    }
+    let kernels = MicroKernels::of(Isa::current());
+    let blocking = alone_blocking(params, kernels);
+    let own = &mut scratch[..blocking.layout().total()];
+    let product = Product::new(outputs, operands, params, kernels);
+    for index in 0..params.batch {
+        let share = Share { index, rows: 0..params.m, columns: 0..params.n };
+        // SAFETY: the outputs are borrowed by this call, and nobody else computes.
+        unsafe { product.run(&share, &blocking, own) };
+    }
+}
+
+fn alone_blocking(params: &MatmulParams, kernels: &MicroKernels) -> Blocking {
+    Blocking::new(params, kernels, params.m, params.n.min(ALONE_COLUMNS))
+}
+
+/// Elements [`matmul_alone`] works in, for any instruction set and as many rows or fewer.
+pub(crate) fn alone_scratch(params: &MatmulParams) -> usize {
+    largest(|kernels| alone_blocking(params, kernels).layout().total())
+}
+
 /// What [`matmul`] works in on `blocks` blocks, for any instruction set: packed operands and partial tiles.
 fn workspace(params: &MatmulParams, blocks: usize) -> Workspace {
-    let of = |isa| {
-        let kernels = MicroKernels::of(isa);
-        Grid::new(params, kernels, blocks).blocking(params, kernels).layout().total()
-    };
-    let largest = [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().map(of).max().unwrap_or(0);
-    Workspace::of::<f32>(0, largest)
+    let of = |kernels: &_| Grid::new(params, kernels, blocks).blocking(params, kernels).layout().total();
+    Workspace::of::<f32>(0, largest(of))
+}
+
+/// The most elements that `of` says for the micro kernels of any instruction set.
+fn largest(of: impl Fn(&MicroKernels) -> usize) -> usize {
+    let all = [Isa::Portable, Isa::Avx2, Isa::Avx512];
+    all.into_iter().map(|isa| of(MicroKernels::of(isa))).max().unwrap_or(0)
 }
 
 /// The kernels of this file.

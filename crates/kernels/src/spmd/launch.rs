@@ -108,6 +108,11 @@ impl<'a> Launch<'a> {
         self.blocks
     }
 
+    /// The cores it runs on.
+    pub fn team(&self) -> &'a Team {
+        self.team
+    }
+
     /// Where the parts of its workspace lie.
     pub(crate) fn layout(&self) -> Layout {
         self.layout

@@ -15,6 +15,8 @@ mod tests;
 use std::fmt;
 use std::ops::Range;
 
+use arrayvec::ArrayVec;
+
 pub use error::{Difference, LayoutError};
 pub use guards::Overrun;
 
@@ -181,9 +183,9 @@ impl RingLayout {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BlockLayout {
     /// The rings, by pipe id, forward before backward.
-    pub rings: Vec<RingLayout>,
+    pub rings: ArrayVec<RingLayout, MAX_PARTS>,
     /// The scratch areas as declared.
-    pub scratch: Vec<Range<u64>>,
+    pub scratch: ArrayVec<Range<u64>, MAX_PARTS>,
     /// Payload bytes: rings, scratch and their padding, without the control areas behind them.
     pub bytes: u64,
     /// Bytes from one slice to the next.
@@ -210,7 +212,7 @@ impl BlockLayout {
         check_count("rings", pipes.iter().map(ways).sum())?;
         check_count("scratch areas", scratch.len())?;
         let mut slice = Growing { end: 0, align: alignment.block, guard };
-        let mut rings = Vec::new();
+        let mut rings = ArrayVec::new();
         for pipe in &pipes {
             for &way in pipe.direction.ways() {
                 rings.push(slice.ring(pipe, way, alignment)?);
@@ -300,8 +302,8 @@ impl Growing {
 }
 
 /// The distinct pipes by id; two declarations of one id must agree.
-fn merged(pipes: &[PipeSpec]) -> Result<Vec<PipeSpec>, LayoutError> {
-    let mut merged: Vec<PipeSpec> = Vec::new();
+fn merged(pipes: &[PipeSpec]) -> Result<ArrayVec<PipeSpec, MAX_PARTS>, LayoutError> {
+    let mut merged: ArrayVec<PipeSpec, MAX_PARTS> = ArrayVec::new();
     for pipe in pipes {
         match (pipe.slot_bytes, pipe.depth) {
             (0, _) => return Err(LayoutError::EmptySlot { pipe: pipe.id }),
@@ -310,10 +312,13 @@ fn merged(pipes: &[PipeSpec]) -> Result<Vec<PipeSpec>, LayoutError> {
         }
         match merged.iter().find(|other| other.id == pipe.id) {
             Some(first) => Difference::check(first, pipe)?,
-            None => merged.push(*pipe),
+            None => {
+                let too_many = |_| LayoutError::TooMany { what: "pipes", count: pipes.len() };
+                merged.try_push(*pipe).map_err(too_many)?;
+            }
         }
     }
-    merged.sort_by_key(|pipe| pipe.id);
+    merged.sort_unstable_by_key(|pipe| pipe.id);
     Ok(merged)
 }
 

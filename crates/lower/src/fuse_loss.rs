@@ -1,0 +1,170 @@
+//! Makes the last linear layer, its cross entropy and the gradient of that one task, so that no task writes the logits.
+//!
+//! Needs: a verified wide graph with the gradient of its loss.
+//! Gives: the same values, with one task for every cross entropy whose logits a linear layer computes for it and its
+//! gradient alone, on the same grid, from few enough features, unless the gradient of its losses depends on the losses themselves. What that
+//! gradient is computed from comes before the task. The bits stay: the task's kernel is made of the other three.
+
+use phalanx_ir::Activation;
+use phalanx_ir::parallel::place;
+use phalanx_ir::tasks::{BufferId, Role, TaskId, TaskOp};
+use phalanx_ir::wide::{Operand, WideGraph, WideTask};
+
+use crate::rewrite::{Touches, rebuild};
+use crate::{LowerError, Options};
+
+pub fn fuse_loss(mut wide: WideGraph, options: &Options) -> Result<WideGraph, LowerError> {
+    while let Some(head) = options.fuse.then(|| first_head(&wide)).flatten() {
+        wide = rebuild(&wide, head.fused(&wide));
+    }
+    Ok(wide)
+}
+
+/// The most features of the layer. Its weight is packed again for every tile of rows, which beyond these costs more than
+/// writing and reading logits does.
+const WIDEST: usize = 512;
+
+/// Three tasks that can become one.
+struct Head {
+    product: TaskId,
+    losses: TaskId,
+    gradient: TaskId,
+    /// What gives the gradient of the loss and stands behind the losses, in order.
+    before: Vec<TaskId>,
+}
+
+fn first_head(wide: &WideGraph) -> Option<Head> {
+    let touches = Touches::of(wide);
+    let is_loss = |id: &TaskId| matches!(wide.tasks[*id].op, TaskOp::CrossEntropy { .. });
+    wide.tasks.ids().filter(is_loss).find_map(|losses| head_of(wide, &touches, losses))
+}
+
+/// The head of which `losses` is the cross entropy.
+fn head_of(wide: &WideGraph, touches: &Touches, losses: TaskId) -> Option<Head> {
+    let task = &wide.tasks[losses];
+    let [logits, lse] = [&task.reads[0], &task.writes[1]].map(|operand| wide.root(operand.buffer));
+    let [product] = touches.writers[logits][..] else { return None };
+    let [first, gradient] = touches.readers[logits][..] else { return None };
+    let hidden = [logits, lse].iter().all(|&buffer| is_hidden(wide, buffer));
+    if first != losses || touches.readers[lse] != [gradient] || !hidden {
+        return None;
+    }
+    let steady =
+        |operand: &Operand| touches.writers[wide.root(operand.buffer)].iter().all(|&writer| writer < product);
+    let x = &wide.buffers[wide.tasks[product].reads[0].buffer].ty;
+    let is_worth_it = x.tile().shape.last() <= WIDEST;
+    if !is_worth_it
+        || !wide.tasks[product].reads.iter().all(steady)
+        || !fit(wide, [product, losses, gradient])
+    {
+        return None;
+    }
+    let before = causes(wide, touches, wide.tasks[gradient].reads[3].buffer, losses)?;
+    Some(Head { product, losses, gradient, before })
+}
+
+/// Whether only tasks see the bytes.
+fn is_hidden(wide: &WideGraph, root: BufferId) -> bool {
+    let outputs = wide.outputs.iter().map(|&(_, output)| wide.root(output));
+    wide.buffers[root].role == Role::Temp && !outputs.into_iter().any(|output| output == root)
+}
+
+/// Whether the three tasks do what the one does, for the same tiles at the same places.
+fn fit(wide: &WideGraph, head: [TaskId; 3]) -> bool {
+    let [product, losses, gradient] = head.map(|id| &wide.tasks[id]);
+    let logits = &losses.reads[0];
+    let is_plain = matches!(
+        product.op,
+        TaskOp::Linear { activation: Activation::None, residual: false, save_pre: false, .. }
+    );
+    let same_rows = match (&losses.op, &gradient.op) {
+        (TaskOp::CrossEntropy { ignore, .. }, TaskOp::CrossEntropyGrad { ignore: back, accumulate }) => {
+            ignore == back && !accumulate
+        }
+        _ => false,
+    };
+    let same_operands =
+        same_rows && gradient.reads[..3] == [logits, &losses.reads[1], &losses.writes[1]].map(Operand::clone);
+    is_plain
+        && same_operands
+        && same_grid(product, losses)
+        && same_grid(gradient, losses)
+        && same_tiles(wide, losses, [&product.writes[0], logits])
+}
+
+fn same_grid(a: &WideTask, b: &WideTask) -> bool {
+    a.extents == b.extents && a.sites == b.sites && a.round == b.round
+}
+
+/// Whether at every place of the grid both operands, which may show the same bytes in two shapes, name the same rows.
+fn same_tiles(wide: &WideGraph, task: &WideTask, operands: [&Operand; 2]) -> bool {
+    let types = operands.map(|operand| &wide.buffers[operand.buffer].ty);
+    let tile = |index: usize, side: usize| {
+        types[side].index(&operands[side].map.coord(&task.extents, &place(&task.extents, index)))
+    };
+    types[0].tile().shape.last() == types[1].tile().shape.last()
+        && (0..task.extents.iter().product()).all(|index| tile(index, 0) == tile(index, 1))
+}
+
+/// The tasks behind `losses` that `buffer` follows from, in order; `None` if it follows from losses, those of another
+/// microbatch included.
+fn causes(wide: &WideGraph, touches: &Touches, buffer: BufferId, losses: TaskId) -> Option<Vec<TaskId>> {
+    let (mut causes, mut open) = (Vec::new(), vec![buffer]);
+    while let Some(buffer) = open.pop() {
+        let root = wide.root(buffer);
+        let writer = match touches.writers[root][..] {
+            // What nothing writes yet is fed by the host.
+            [] => continue,
+            [writer] => writer,
+            // Which of several values is read depends on the order.
+            _ => return None,
+        };
+        let task = &wide.tasks[writer];
+        if matches!(task.op, TaskOp::CrossEntropy { .. } | TaskOp::ClassJoin { .. }) {
+            return None;
+        }
+        if writer > losses && !causes.contains(&writer) {
+            causes.push(writer);
+            open.extend(task.read_buffers());
+        }
+    }
+    causes.sort_unstable();
+    Some(causes)
+}
+
+impl Head {
+    /// All tasks of `wide`, with one instead of the three.
+    fn fused(&self, wide: &WideGraph) -> Vec<WideTask> {
+        let gone = |id: &TaskId| [self.product, self.gradient].contains(id) || self.before.contains(id);
+        let mut tasks = Vec::with_capacity(wide.tasks.len());
+        for id in wide.tasks.ids().filter(|id| !gone(id)) {
+            let task = wide.tasks[id].clone();
+            if id == self.losses {
+                // Work shared by all microbatches is due as soon as the first one needs it.
+                let due = |&id: &TaskId| wide.tasks[id].round.min(task.round);
+                let before = |id: &TaskId| WideTask { round: due(id), ..wide.tasks[*id].clone() };
+                tasks.extend(self.before.iter().map(before));
+                tasks.push(self.task(wide));
+            } else {
+                tasks.push(task);
+            }
+        }
+        tasks
+    }
+
+    fn task(&self, wide: &WideGraph) -> WideTask {
+        let [product, losses, gradient] =
+            [self.product, self.losses, self.gradient].map(|id| &wide.tasks[id]);
+        let (
+            &TaskOp::Linear { transposed, bias, leaves, .. },
+            &TaskOp::CrossEntropy { ignore, leaves: class_leaves },
+        ) = (&product.op, &losses.op)
+        else {
+            unreachable!("a head begins with a linear layer and its losses")
+        };
+        let op = TaskOp::LinearCrossEntropy { transposed, bias, leaves, class_leaves, ignore };
+        let reads = [&product.reads[..], &[losses.reads[1].clone(), gradient.reads[3].clone()]].concat();
+        let writes = vec![gradient.writes[0].clone(), losses.writes[0].clone()];
+        WideTask { op, reads, writes, ..losses.clone() }
+    }
+}
