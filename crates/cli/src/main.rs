@@ -6,7 +6,9 @@
 
 mod bench;
 mod checkpoints;
+mod ckpt;
 mod costs;
+mod diff;
 mod doctor;
 mod explain;
 mod failure;
@@ -70,6 +72,9 @@ enum Command {
     Schedule(schedule::Args),
     Launch(launch::Args),
     Verify(verify::Args),
+    #[command(subcommand)]
+    Ckpt(ckpt::Command),
+    Diff(diff::Args),
 }
 
 fn main() -> ExitCode {
@@ -100,5 +105,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Schedule(args) => schedule::run(args),
         Command::Launch(args) => launch::run(args),
         Command::Verify(args) => verify::run(&args),
+        Command::Ckpt(command) => ckpt::run(command),
+        Command::Diff(args) => diff::run(&args),
     }
 }

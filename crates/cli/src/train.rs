@@ -242,12 +242,14 @@ fn check_writable(dir: &Path) -> Result<(), Failure> {
 /// Writes the model, and beside it the tokenizer it needs; all ranks bring their parts, one `writes`.
 fn save(run: &Run, dir: &Path, writes: bool) -> Result<(), Failure> {
     run.save(dir)?;
-    if !writes {
-        return Ok(());
-    }
-    let Some(tokenizer) = &run.config().tokenizer else { return Ok(()) };
+    if writes { copy_tokenizer(run.config(), dir) } else { Ok(()) }
+}
+
+/// Writes the tokenizer that a model needs beside it.
+pub fn copy_tokenizer(config: &TrainConfig, dir: &Path) -> Result<(), Failure> {
+    let Some(tokenizer) = &config.tokenizer else { return Ok(()) };
     let copy = dir.join("tokenizer.json");
-    if run.config().data.is_none() || copy.canonicalize().ok() == tokenizer.canonicalize().ok() {
+    if config.data.is_none() || copy.canonicalize().ok() == tokenizer.canonicalize().ok() {
         return Ok(());
     }
     let copied = std::fs::copy(tokenizer, &copy);

@@ -10,6 +10,9 @@
 //! neither plan nor number of ranks: any run of the same model, on any devices, takes up from it with the same bits
 //! ([`Checkpoint::restore`]). When checkpoints are taken, and by whom, is decided elsewhere (`train/checkpoints.rs`).
 
+mod audit;
+mod differences;
+mod exchange;
 mod faulty;
 mod manifest;
 mod read;
@@ -17,6 +20,9 @@ mod snapshot;
 mod storage;
 mod write;
 
+pub use audit::{AuditError, audit};
+pub use differences::{Difference, first_difference};
+pub use exchange::{ImportError, export, import};
 pub use faulty::{Fault, FaultKind, Faulty};
 pub use manifest::{FORMAT, FileEntry, Manifest, ManifestError, Part, RunState, TensorEntry, TensorKind};
 pub use read::{Checkpoint, Checkpoints, CkptError};

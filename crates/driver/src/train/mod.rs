@@ -12,6 +12,7 @@ mod resume;
 pub use config::{Bits, ConfigError, Debug, OptimizerKind, TrainConfig};
 pub use nan::Origin;
 pub use resume::Notice;
+pub(crate) use resume::{differences, json};
 
 use std::collections::VecDeque;
 use std::path::Path;

@@ -167,7 +167,7 @@ impl Run {
 }
 
 /// A value as it is read from a manifest: by way of text, in which a 32-bit float has the digits that people gave it.
-pub(super) fn json(value: &impl serde::Serialize) -> Result<Value, Error> {
+pub(crate) fn json(value: &impl serde::Serialize) -> Result<Value, Error> {
     let json = serde_json::to_vec(value).and_then(|text| serde_json::from_slice(&text));
     json.map_err(|error| SaveError::Manifest(error.into()).into())
 }
@@ -189,7 +189,7 @@ fn changes(before: &Value, now: &Value) -> Vec<String> {
 }
 
 /// Where two values differ: the path, and both sides as text.
-fn differences(path: &str, found: &Value, wanted: &Value) -> Vec<(String, String, String)> {
+pub(crate) fn differences(path: &str, found: &Value, wanted: &Value) -> Vec<(String, String, String)> {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => {
             let mut names: Vec<&String> = found.keys().chain(wanted.keys()).collect();

@@ -1,0 +1,178 @@
+//! `phalanx ckpt`: looks at checkpoints, checks them, and exchanges weights with Hugging Face directories.
+
+mod show;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use phalanx::Error;
+use phalanx::ckpt::{self, AuditError, Checkpoint, Checkpoints, ImportError, Manifest};
+
+use crate::failure::Failure;
+use crate::flags::{self, StepFlags};
+use crate::{output, train};
+
+/// List, show and check checkpoints, and exchange weights with Hugging Face directories.
+#[derive(clap::Subcommand)]
+#[command(after_help = "\
+Examples:
+  phalanx ckpt list runs/a
+  phalanx ckpt verify runs/a --all
+  phalanx ckpt export runs/a --hf out       # then: phalanx generate --hf out --prompt 'the '
+  phalanx ckpt import --hf gpt2 --checkpoint runs/b")]
+pub enum Command {
+    List(show::ListArgs),
+    Show(show::ShowArgs),
+    Verify(VerifyArgs),
+    Export(ExportArgs),
+    Import(ImportArgs),
+}
+
+/// Check lengths and checksums of all files, and that they hold every element exactly once.
+#[derive(clap::Args)]
+pub struct VerifyArgs {
+    /// A checkpoint, or the directory of a run's checkpoints: the newest one
+    dir: PathBuf,
+    /// All checkpoints of the directory
+    #[arg(long)]
+    all: bool,
+}
+
+/// Write the weights as a Hugging Face directory, as `train --save` does.
+#[derive(clap::Args)]
+pub struct ExportArgs {
+    /// A checkpoint, or the directory of a run's checkpoints: the newest one
+    dir: PathBuf,
+    /// Directory to write
+    #[arg(long, value_name = "DIR")]
+    hf: PathBuf,
+}
+
+/// Write the first checkpoint of a run that begins with the weights of a Hugging Face directory.
+///
+/// The sizes of the model come from its config.json; the optimizer starts from zero, as in a run from scratch.
+/// `train --resume` goes on from there: with the same sizes, which are printed, and the same optimizer.
+#[derive(clap::Args)]
+#[command(allow_negative_numbers = true)]
+pub struct ImportArgs {
+    /// Configuration file of the run; the sizes of the model come from the Hugging Face directory
+    config: Option<PathBuf>,
+    /// Hugging Face directory to read
+    #[arg(long, value_name = "DIR")]
+    hf: PathBuf,
+    /// Directory to write the checkpoint to
+    #[arg(long, value_name = "DIR")]
+    checkpoint: PathBuf,
+    #[command(flatten)]
+    step: StepFlags,
+}
+
+/// Does what is asked for.
+pub fn run(command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::List(args) => show::list(&args)?,
+        Command::Show(args) => show::show(&args)?,
+        Command::Verify(args) => verify(&args)?,
+        Command::Export(args) => export(&args)?,
+        Command::Import(args) => import(args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn verify(args: &VerifyArgs) -> Result<(), Failure> {
+    let paths = match args.all && !is_single(&args.dir) {
+        true => steps(&args.dir)?.into_iter().map(|step| args.dir.join(ckpt::name_of(step))).collect(),
+        false => vec![path_of(&args.dir)?],
+    };
+    let mut problems = Vec::new();
+    for path in paths {
+        match look_at(&path) {
+            Ok(extent) => output::line(format!("{} is whole: {extent}", path.display()))?,
+            Err(error) => problems.push(format!("{} is damaged: {error}", path.display())),
+        }
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Run(problems.join("; "))),
+    }
+}
+
+/// Checks a checkpoint; how much there is in it.
+fn look_at(path: &Path) -> Result<String, AuditError> {
+    let checkpoint = Checkpoint::open(path)?;
+    ckpt::audit(&checkpoint)?;
+    Ok(extent(checkpoint.manifest()))
+}
+
+fn extent(manifest: &Manifest) -> String {
+    let bytes: u64 = manifest.files.iter().map(|file| file.bytes).sum();
+    let (files, tensors) = (manifest.files.len(), manifest.tensors.len());
+    let (files, tensors) = (output::count(files, "file"), output::count(tensors, "tensor"));
+    format!("{tensors} in {files}, {}", output::bytes(bytes))
+}
+
+fn export(args: &ExportArgs) -> Result<(), Failure> {
+    let checkpoint = open(&args.dir)?;
+    let config = ckpt::export(&checkpoint, &args.hf)?;
+    train::copy_tokenizer(&config, &args.hf)?;
+    let (from, to) = (checkpoint.path().display(), args.hf.display());
+    output::line(format!("{to} has the weights of {from}"))
+}
+
+fn import(args: ImportArgs) -> Result<(), Failure> {
+    let mut config = flags::read(args.config.as_ref())?;
+    args.step.apply(&mut config);
+    let config = ckpt::import(&args.hf, &args.checkpoint, config).map_err(|error| match error {
+        ImportError::Failed(error) => Failure::from(error),
+        ImportError::Model { .. } => Failure::Input(error.to_string()),
+    })?;
+    let given = args.config.map(|path| format!(" {}", path.display())).unwrap_or_default();
+    let sizes = [
+        ("layers", config.layers),
+        ("heads", config.heads),
+        ("kv-heads", config.kv_heads),
+        ("width", config.width),
+        ("context", config.context),
+    ];
+    let sizes = sizes.into_iter().filter_map(|(name, size)| Some(format!(" --{name} {}", size?)));
+    let (sizes, dir) = (sizes.collect::<String>(), args.checkpoint.display());
+    output::line(format!(
+        "{dir} has a checkpoint before the first step, with the weights of {}",
+        args.hf.display()
+    ))?;
+    output::line(format!(
+        "train it with the same flags: phalanx train{given} --model {} --size {}{sizes} --checkpoint {dir} --resume",
+        config.model, config.size
+    ))
+}
+
+/// The checkpoint at `path`, or the newest one below it.
+pub fn open(path: &Path) -> Result<Checkpoint, Failure> {
+    Ok(Checkpoint::open(path_of(path)?).map_err(Error::from)?)
+}
+
+/// Where the checkpoint at `path` is, or the newest one below it.
+fn path_of(path: &Path) -> Result<PathBuf, Failure> {
+    if is_single(path) {
+        return Ok(path.into());
+    }
+    let newest = steps(path)?.last().copied().unwrap_or_default();
+    Ok(path.join(ckpt::name_of(newest)))
+}
+
+/// Whether `path` is one checkpoint rather than a directory of them.
+pub fn is_single(path: &Path) -> bool {
+    path.join("manifest.json").is_file()
+}
+
+/// The steps of the checkpoints in a directory, of which there is at least one.
+fn steps(dir: &Path) -> Result<Vec<u64>, Failure> {
+    let steps = Checkpoints::open(dir).list().map_err(Error::from)?;
+    match steps.is_empty() {
+        false => Ok(steps),
+        true => Err(Failure::Input(format!(
+            "{} has no checkpoints; give a directory that `train --checkpoint` wrote",
+            dir.display()
+        ))),
+    }
+}
