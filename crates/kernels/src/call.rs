@@ -185,3 +185,40 @@ macro_rules! word_enum {
         }
     };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kernel(blocks: fn(&[u64], usize) -> i64) -> Kernel {
+        let workspace = |_: &[u64], blocks| Workspace::of::<f32>(3, 10 * blocks);
+        Kernel { name: "k", fast: |_| (), reference: |_| (), blocks, workspace }
+    }
+
+    #[test]
+    fn blocks_follow_from_constants_cores_and_parameters() {
+        let blocks = |kernel: Kernel, cores| kernel.plan(&[6], cores).map(|planned| planned.blocks);
+        assert_eq!(blocks(kernel(one_block), 4), Ok(1));
+        assert_eq!(blocks(kernel(|_, cores| cores as i64), 4), Ok(4));
+        assert_eq!(blocks(kernel(|params, _| params[0] as i64), 4), Ok(6));
+    }
+
+    #[test]
+    fn the_workspace_has_a_slice_for_every_block_that_runs_at_once() {
+        // Rounded up to 128 bytes: 3 floats in common, then 60 floats for each of 4 of the 6 blocks.
+        let planned = kernel(|params, _| params[0] as i64).plan(&[6], 4);
+        assert_eq!(planned, Ok(Planned { blocks: 6, bytes: 128 + 4 * 256 }));
+        let planned = kernel(|params, _| params[0] as i64).plan(&[6], 8);
+        assert_eq!(planned, Ok(Planned { blocks: 6, bytes: 128 + 6 * 256 }), "more cores, more slices");
+    }
+
+    #[test]
+    fn no_blocks_and_too_many_name_the_kernel() {
+        for blocks in [0, -1, i64::MIN, 65_537, 1 << 32, i64::MAX] {
+            let error = kernel(|params, _| params[0] as i64).plan(&[blocks as u64], 4);
+            assert_eq!(error, Err(LaunchError::Blocks { kernel: "k", blocks }));
+        }
+        let text = LaunchError::Blocks { kernel: "k", blocks: -1 }.to_string();
+        assert_eq!(text, "kernel `k` asks for -1 blocks; it can have 1 to 65536");
+    }
+}

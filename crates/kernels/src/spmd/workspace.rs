@@ -85,3 +85,33 @@ impl Layout {
         (self.workspace.common.next_multiple_of(APART) + self.gap) as usize
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn slices_are_disjoint_aligned_and_inside(common in 0u64..5000, block in 0u64..5000, slices in 1usize..=64) {
+            let layout = Layout::new(Workspace { common, block }, slices).unwrap();
+            let mut end = layout.common().end;
+            prop_assert_eq!(layout.common().len() as u64, common);
+            for slice in (0..slices).map(|index| layout.slice(index)) {
+                prop_assert!(slice.start >= end && slice.start as u64 % APART == 0);
+                prop_assert_eq!(slice.len() as u64, block);
+                end = slice.end;
+            }
+            prop_assert!(end as u64 <= layout.total());
+            prop_assert!(layout.total() <= (common + APART) + slices as u64 * (block + APART));
+        }
+
+        #[test]
+        fn what_cannot_be_addressed_is_an_error(over in 0u64..1 << 20, slices in 1usize..=64) {
+            let block = u64::MAX / slices as u64 - over.min(APART - 2);
+            let error = LaunchError::TooLarge { bytes: block, slices };
+            prop_assert_eq!(Layout::new(Workspace { common: 0, block }, slices), Err(error));
+        }
+    }
+}
