@@ -1,5 +1,6 @@
 //! What it costs to start the blocks of a kernel, and to hand a tile from one half of a block to the other.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 use phalanx_kernels::spmd::pipe::bench::{hand_over, to_and_fro};
@@ -26,7 +27,8 @@ const TILES: u64 = 20_000;
 /// Slots of the rings that are measured.
 const DEPTHS: [u32; 4] = [1, 2, 4, 8];
 
-/// Empty launches on 1 to `cores` cores, one right after the other, then tiles of a cache line between two threads.
+/// Launches on 1 to `cores` cores, one right after the other: empty ones, which wait for nobody who has not come, and ones
+/// that every core takes part in; then tiles of a cache line between two threads.
 pub fn launches(cores: usize, rounds: usize) -> Vec<LaunchCost> {
     let mut costs = Vec::new();
     for cores in 1..=cores {
@@ -34,6 +36,8 @@ pub fn launches(cores: usize, rounds: usize) -> Vec<LaunchCost> {
         let mut launch = Launch::plain(&team);
         let what = format!("empty launch, {cores} blocks on {cores} cores");
         costs.push(cost(what, rounds, LAUNCHES, || (0..LAUNCHES).for_each(|_| launch.run(|_| ()))));
+        let what = format!("launch that {cores} cores take part in");
+        costs.push(cost(what, rounds, LAUNCHES, || (0..LAUNCHES).for_each(|_| meet(&mut launch))));
     }
     for depth in DEPTHS {
         let what = format!("tile through a ring of {depth}");
@@ -41,6 +45,18 @@ pub fn launches(cores: usize, rounds: usize) -> Vec<LaunchCost> {
     }
     costs.push(cost("tile there and back".into(), rounds, TILES as usize, || _ = to_and_fro(TILES)));
     costs
+}
+
+/// A launch whose blocks wait until all of them have begun, so that every core must come.
+fn meet(launch: &mut Launch<'_>) {
+    let (arrived, all) = (AtomicUsize::new(0), launch.blocks());
+    launch.run(|_| {
+        // Relaxed: only the number counts.
+        arrived.fetch_add(1, Relaxed);
+        while arrived.load(Relaxed) < all {
+            std::hint::spin_loop();
+        }
+    });
 }
 
 /// Nanoseconds of each of the `count` things that `run` does.
