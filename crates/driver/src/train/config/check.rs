@@ -1,6 +1,7 @@
 //! Which values the fields of a configuration can have.
 
 use super::{ConfigError, TrainConfig};
+use crate::job::Drill;
 
 impl TrainConfig {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
@@ -73,6 +74,9 @@ impl TrainConfig {
     fn check_checkpoints(&self) -> Result<(), ConfigError> {
         if self.resume && self.checkpoint.is_none() {
             return self.field("resume", &true, "it needs `checkpoint`: the directory to resume from");
+        }
+        if let (None, Some(Drill::Save(_)), Some(text)) = (&self.checkpoint, self.drill()?, &self.drill) {
+            return self.field("drill", text, "it needs `checkpoint`: nothing is saved without");
         }
         if self.every == Some(0) {
             return self.field("every", &0, "it must be at least 1");
