@@ -163,6 +163,8 @@ fn mistakes_are_named() {
     let file = training.dir.write("file", "");
     for (args, parts) in [
         (&["--resume"][..], &["`resume`", "`checkpoint`"][..]),
+        (&["--every", "2"], &["`every` is 2", "needs `checkpoint`"]),
+        (&["--drill", "eio@save:3"], &["eio@save:3", "needs `checkpoint`"]),
         (&["--checkpoint", "c", "--every", "0"], &["`every` is 0", "at least 1"]),
         (&["--checkpoint", "c", "--keep", "0"], &["`keep` is 0"]),
         (&["--checkpoint", "c", "--every-minutes", "-1"], &["`every_minutes` is -1"]),

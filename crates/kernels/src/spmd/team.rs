@@ -60,11 +60,6 @@ pub struct Team {
 impl Team {
     /// A team of `cores` members (at least one).
     pub fn new(cores: usize) -> Team {
-        Team::on(cores, |_| ())
-    }
-
-    /// The same; every worker calls `settle` with its number before its first block, to go to its place.
-    pub fn on(cores: usize, settle: impl Fn(usize) + Clone + Send + 'static) -> Team {
         let count = cores.clamp(1, JOINED as usize);
         let shared = Arc::new(Shared {
             gate: Line(AtomicU64::new(CLOSED)),
@@ -74,13 +69,9 @@ impl Team {
             panicked: AtomicBool::new(false),
         });
         let worker = |index| {
-            let (shared, settle) = (Arc::clone(&shared), settle.clone());
-            let body = move || {
-                settle(index);
-                work(&shared, index);
-            };
+            let shared = Arc::clone(&shared);
             let thread = std::thread::Builder::new().name(format!("core{index}"));
-            thread.spawn(body).expect("the system can start one thread per core")
+            thread.spawn(move || work(&shared, index)).expect("the system can start one thread per core")
         };
         let workers = (1..count).map(worker).collect();
         let taken = (0..count).map(|_| Line::default()).collect();

@@ -78,6 +78,17 @@ impl TrainConfig {
         if let (None, Some(Drill::Save(_)), Some(text)) = (&self.checkpoint, self.drill()?, &self.drill) {
             return self.field("drill", text, "it needs `checkpoint`: nothing is saved without");
         }
+        if self.checkpoint.is_none() {
+            let asked = [
+                ("every", self.every.map(|every| every.to_string())),
+                ("every_minutes", self.every_minutes.map(|minutes| minutes.to_string())),
+                ("strict", self.strict.then(|| "true".into())),
+                ("sync_checkpoints", self.sync_checkpoints.then(|| "true".into())),
+            ];
+            if let Some((field, value)) = asked.into_iter().find_map(|(field, value)| Some((field, value?))) {
+                return self.field(field, &value, "it needs `checkpoint`: the directory to write to");
+            }
+        }
         if self.every == Some(0) {
             return self.field("every", &0, "it must be at least 1");
         }
