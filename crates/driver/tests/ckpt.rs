@@ -385,6 +385,7 @@ fn snapshots_count_as_memory() {
     let dir = Dir::new("memory");
     let plain = TrainConfig {
         checkpoint: None,
+        every: None,
         resume: false,
         recompute: phalanx::Recompute::None,
         ..config(&dir, None)
@@ -392,7 +393,7 @@ fn snapshots_count_as_memory() {
     let peak = Run::new(plain.clone()).expect("it starts").summary().expect("there is a summary").peak_bytes;
     let limited = TrainConfig { memory: Some(format!("{peak}B")), ..plain };
     Run::new(limited.clone()).expect("it fits to the byte");
-    let saving = TrainConfig { checkpoint: config(&dir, None).checkpoint, ..limited };
+    let saving = TrainConfig { checkpoint: config(&dir, None).checkpoint, every: Some(2), ..limited };
     let Err(Error::Compile(CompileError::OverBudget(over))) = Run::new(saving.clone()) else {
         panic!("there is no room for a snapshot")
     };
