@@ -2,12 +2,12 @@
 //!
 //! Exit code 0: they are equal; 1: they differ; 2: they cannot be compared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use phalanx::Error;
 use phalanx::ckpt::{Checkpoints, Difference, first_difference};
+use phalanx::{Error, StateHashes};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -16,15 +16,16 @@ use crate::{ckpt, output};
 
 /// Find the first step and tensor at which two runs differ.
 ///
-/// Both are checkpoints, of whole runs or single ones, or both are logs. Checkpoints are compared bit by bit, whatever
-/// plan and ranks wrote them; logs by the bits of their losses. Steps that only one of them has do not count. Equal:
-/// exit code 0; different: 1.
+/// Each is the checkpoints of a run, a single one, or a log. Checkpoints are compared bit by bit, whatever plan and ranks
+/// wrote them; logs by the bits of their losses, and by the hashes of --hash-every, which tell the tensor; checkpoints and
+/// a log by hashes. Steps that only one of them has do not count. Equal: exit code 0; different: 1.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   phalanx diff runs/a runs/b                        # of --checkpoint
   phalanx diff runs/a/step-00000020 runs/b/step-00000020
-  phalanx diff logs/a logs/b                        # of --log-dir")]
+  phalanx diff logs/a logs/b                        # of --log-dir, best with --hash-every
+  phalanx diff runs/a logs/b                        # the log with --hash-every")]
 pub struct Args {
     /// A run: a directory of checkpoints, one checkpoint, a directory of logs, or a log
     left: PathBuf,
@@ -38,45 +39,69 @@ pub struct Args {
 /// What is known of a run, by step.
 enum Record {
     Checkpoints(BTreeMap<u64, PathBuf>),
-    Losses(BTreeMap<u64, f32>),
+    Log(BTreeMap<u64, Line>),
 }
 
-/// The first difference of two runs, if there is one: its step, for people and as JSON.
-type Found = Option<(u64, String, Value)>;
+/// A step in a log; JSON has no word for a loss that is not a number.
+#[derive(Deserialize)]
+struct Line {
+    step: u64,
+    loss: Option<f32>,
+    #[serde(flatten)]
+    state: Option<StateHashes>,
+}
+
+/// What tells the state of a run after a step.
+enum State {
+    Saved(PathBuf),
+    Hashed(StateHashes),
+}
+
+/// Steps that two runs have in common: the number of the step and both sides.
+type Common<T> = Vec<(u64, T, T)>;
+
+/// How two sides of a step differ: for people and as JSON.
+type Told = (String, Value);
 
 /// Compares and prints.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let (compared, found, what) = match (Record::read(&args.left)?, Record::read(&args.right)?) {
+    let (what, compared, first) = match (Record::read(&args.left)?, Record::read(&args.right)?) {
         (Record::Checkpoints(left), Record::Checkpoints(right)) => {
             let common = common(args, left, right)?;
-            (common.len(), of_checkpoints(common)?, "checkpoint")
+            (output::count(common.len(), "common checkpoint"), common.len(), first(common, of_checkpoints)?)
         }
-        (Record::Losses(left), Record::Losses(right)) => {
+        (Record::Log(left), Record::Log(right)) => {
             let common = common(args, left, right)?;
-            (common.len(), of_losses(common), "step")
+            (describe_steps(&common), common.len(), first(common, of_lines)?)
         }
-        _ => return Err(misfit(args, "one has checkpoints, the other a log; give two of a kind")),
+        (left, right) => {
+            let common = common(args, left.states(args)?, right.states(args)?)?;
+            (output::count(common.len(), "common checkpoint"), common.len(), first(common, of_states)?)
+        }
     };
-    let equal = found.is_none();
-    match (found, args.json) {
+    let equal = first.is_none();
+    match (first, args.json) {
         (None, true) => output::json(&json!({ "equal": true, "compared": compared }))?,
-        (None, false) => {
-            output::line(format!("equal in {}", output::count(compared, &format!("common {what}"))))?
-        }
-        (Some((step, _, difference)), true) => {
+        (None, false) => output::line(format!("equal in {what}"))?,
+        (Some((step, (_, difference))), true) => {
             output::json(&json!({ "equal": false, "step": step, "first": difference }))?;
         }
-        (Some((step, text, _)), false) => output::line(format!("step {step} differs: {text}"))?,
+        (Some((step, (text, _))), false) => output::line(format!("step {step} differs: {text}"))?,
     }
     Ok(if equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// The first step whose sides differ, and how.
+fn first<T>(
+    common: Common<T>,
+    compare: impl Fn(T, T) -> Result<Option<Told>, Failure>,
+) -> Result<Option<(u64, Told)>, Failure> {
+    let at = |(step, left, right)| compare(left, right).map(|told| Some((step, told?))).transpose();
+    common.into_iter().find_map(at).transpose()
+}
+
 /// The steps that both have, with both sides.
-fn common<T>(
-    args: &Args,
-    left: BTreeMap<u64, T>,
-    mut right: BTreeMap<u64, T>,
-) -> Result<Vec<(u64, T, T)>, Failure> {
+fn common<T>(args: &Args, left: BTreeMap<u64, T>, mut right: BTreeMap<u64, T>) -> Result<Common<T>, Failure> {
     let (ours, theirs) = (span(&left), span(&right));
     let pair = |(step, left)| right.remove(&step).map(|right| (step, left, right));
     let common: Vec<_> = left.into_iter().filter_map(pair).collect();
@@ -117,42 +142,50 @@ impl Record {
             return Err(Failure::Input(format!("{path} has neither checkpoints nor a log, rank-0.jsonl")));
         }
         if steps.is_empty() {
-            return losses(&log).map(Record::Losses);
+            return lines(&log).map(Record::Log);
         }
         let named = |step| (step, path.join(phalanx::ckpt::name_of(step)));
         Ok(Record::Checkpoints(steps.into_iter().map(named).collect()))
     }
+
+    /// What tells the state of the run after a step.
+    fn states(self, args: &Args) -> Result<BTreeMap<u64, State>, Failure> {
+        let states: BTreeMap<u64, State> = match self {
+            Record::Checkpoints(paths) => {
+                paths.into_iter().map(|(step, path)| (step, State::Saved(path))).collect()
+            }
+            Record::Log(lines) => {
+                let hashed = |(step, line): (u64, Line)| Some((step, State::Hashed(line.state?)));
+                lines.into_iter().filter_map(hashed).collect()
+            }
+        };
+        match states.is_empty() {
+            false => Ok(states),
+            true => Err(misfit(
+                args,
+                "one has checkpoints, the other a log without hashes; give two of a kind, or a log of `train --hash-every`",
+            )),
+        }
+    }
 }
 
-/// A step in a log; JSON has no word for a loss that is not a number.
-#[derive(Deserialize)]
-struct Line {
-    step: u64,
-    loss: Option<f32>,
-}
-
-/// The loss of every step in a log. Other lines, also one that was cut short when the process was killed, do not count.
-fn losses(log: &Path) -> Result<BTreeMap<u64, f32>, Failure> {
+/// The steps in a log. Other lines, also one that was cut short when the process was killed, do not count.
+fn lines(log: &Path) -> Result<BTreeMap<u64, Line>, Failure> {
     let text = std::fs::read_to_string(log)
         .map_err(|error| Failure::Input(format!("cannot read {}: {error}", log.display())))?;
     let lines = text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
-    let losses: BTreeMap<u64, f32> = lines.map(|line| (line.step, line.loss.unwrap_or(f32::NAN))).collect();
-    match losses.is_empty() {
-        false => Ok(losses),
+    let lines: BTreeMap<u64, Line> = lines.map(|line| (line.step, line)).collect();
+    match lines.is_empty() {
+        false => Ok(lines),
         true => {
             Err(Failure::Input(format!("{} has no steps; give a log of `train --log-dir`", log.display())))
         }
     }
 }
 
-fn of_checkpoints(common: Vec<(u64, PathBuf, PathBuf)>) -> Result<Found, Failure> {
-    for (step, left, right) in common {
-        let difference = first_difference(&ckpt::open(&left)?, &ckpt::open(&right)?).map_err(Error::from)?;
-        if let Some(difference) = difference {
-            return Ok(Some((step, describe(&difference), json!(difference))));
-        }
-    }
-    Ok(None)
+fn of_checkpoints(left: PathBuf, right: PathBuf) -> Result<Option<Told>, Failure> {
+    let difference = first_difference(&ckpt::open(&left)?, &ckpt::open(&right)?).map_err(Error::from)?;
+    Ok(difference.map(|difference| (describe(&difference), json!(difference))))
 }
 
 fn describe(difference: &Difference) -> String {
@@ -165,9 +198,55 @@ fn describe(difference: &Difference) -> String {
     }
 }
 
-fn of_losses(common: Vec<(u64, f32, f32)>) -> Found {
-    let differ = common.into_iter().find(|(_, left, right)| left.to_bits() != right.to_bits());
-    differ.map(|(step, left, right)| {
-        (step, format!("the loss is {left:?} and {right:?}"), json!({ "left": left, "right": right }))
-    })
+/// How many steps two logs have in common, and how many of these say more than a loss.
+fn describe_steps(common: &Common<Line>) -> String {
+    let steps = output::count(common.len(), "common step");
+    match common.iter().filter(|(_, left, right)| left.state.is_some() && right.state.is_some()).count() {
+        0 => steps,
+        hashed => format!("{steps}, {hashed} of them with hashes"),
+    }
+}
+
+/// A step's loss is of the weights before its update, its hashes are of those after it.
+fn of_lines(left: Line, right: Line) -> Result<Option<Told>, Failure> {
+    let losses = [&left, &right].map(|line| line.loss.unwrap_or(f32::NAN));
+    if losses[0].to_bits() == losses[1].to_bits() {
+        return Ok(left.state.zip(right.state).and_then(|(left, right)| of_hashes(&left, &right)));
+    }
+    let [left, right] = losses;
+    let difference = json!({ "difference": "loss", "left": left, "right": right });
+    Ok(Some((format!("the loss is {left:?} and {right:?}"), difference)))
+}
+
+/// The first tensor by name whose hash differs; all of them together, where no more is known.
+fn of_hashes(left: &StateHashes, right: &StateHashes) -> Option<Told> {
+    if left.hash == right.hash {
+        return None;
+    }
+    let names: BTreeSet<&String> = left.hashes.keys().chain(right.hashes.keys()).collect();
+    let tensor = match left.hashes.is_empty() || right.hashes.is_empty() {
+        true => None,
+        false => names.into_iter().find(|&name| left.hashes.get(name) != right.hashes.get(name)),
+    };
+    let Some(tensor) = tensor else {
+        let (left, right) = (&left.hash, &right.hash);
+        let text = format!("the hash of weights and optimizer state is {left} and {right}");
+        return Some((text, json!({ "difference": "hash", "left": left, "right": right })));
+    };
+    let [left, right] = [left, right].map(|state| state.hashes.get(tensor).map_or("absent", String::as_str));
+    let text = format!("the hash of tensor `{tensor}` is {left} and {right}");
+    Some((text, json!({ "difference": "hash", "tensor": tensor, "left": left, "right": right })))
+}
+
+fn of_states(left: State, right: State) -> Result<Option<Told>, Failure> {
+    Ok(of_hashes(&left.hashes()?, &right.hashes()?))
+}
+
+impl State {
+    fn hashes(self) -> Result<StateHashes, Failure> {
+        match self {
+            State::Saved(path) => Ok(ckpt::open(&path)?.hashes().map_err(Error::from)?),
+            State::Hashed(hashes) => Ok(hashes),
+        }
+    }
 }

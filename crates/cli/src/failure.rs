@@ -6,6 +6,9 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use phalanx::Error;
 use phalanx::costs::BookError;
+use phalanx::job::JobError;
+use phalanx::net::NetError;
+use phalanx::parity::FileError;
 
 /// Why a command ends early.
 #[derive(Debug)]
@@ -38,17 +41,42 @@ impl Failure {
     }
 }
 
-/// What the library refuses before it runs anything is a wrong input.
+/// What the library refuses before it runs anything is a wrong input. What goes wrong later, between ranks, or with what
+/// it writes is not.
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let message = error.to_string();
         match error {
-            Error::Diverged { .. }
+            Error::Fault(_)
+            | Error::Diverged { .. }
             | Error::NotFinite { .. }
             | Error::HfWrite(_)
+            | Error::File(FileError::Write { .. })
             | Error::Save(_)
-            | Error::Costs(BookError::Write { .. }) => Failure::Run(message),
-            _ => Failure::Input(message),
+            | Error::Costs(BookError::Write { .. })
+            | Error::Job(JobError::Net(NetError::Call { .. } | NetError::Mismatch { .. }))
+            | Error::Job(JobError::Garbled { .. }) => Failure::Run(message),
+            Error::Build(_)
+            | Error::Model(_)
+            | Error::Compile(_)
+            | Error::Port(_)
+            | Error::Bounds(_)
+            | Error::Data(_)
+            | Error::HfConfig(_)
+            | Error::HfWeights(_)
+            | Error::File(_)
+            | Error::Config(_)
+            | Error::Plan(_)
+            | Error::Costs(_)
+            | Error::Ckpt(_)
+            | Error::Job(_)
+            | Error::Door { .. }
+            | Error::Golden(_)
+            | Error::Generate(_)
+            | Error::Memory { .. }
+            | Error::NotTraining { .. }
+            | Error::NoStep { .. }
+            | Error::EvaluationMemory { .. } => Failure::Input(message),
         }
     }
 }
@@ -89,6 +117,35 @@ fn one_line(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_fails_while_running_is_no_wrong_input() {
+        let code = |error: Error| Failure::from(error).parts().map(|(_, code)| code);
+        let rank = 1;
+        let call = NetError::Call { rank, call: "MPI_Testsome", why: "the peer is gone".into() };
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        let path = std::path::PathBuf::from("costs.json");
+        for error in [
+            Error::Diverged { loss: f32::NAN, step: 3 },
+            call.into(),
+            NetError::Mismatch { rank, problem: "3 bytes instead of 4".into() }.into(),
+            JobError::Garbled { rank, what: "verdict" }.into(),
+            BookError::Write { path: path.clone(), source: full }.into(),
+        ] {
+            let text = error.to_string();
+            assert_eq!(code(error), Some(1), "{text}");
+        }
+        for error in [
+            Error::NoStep { steps: 3 },
+            Error::Memory { need: 2, have: 1 },
+            NetError::Library("there is no MPI library".into()).into(),
+            JobError::TooManyRanks { devices: 2, ranks: 3 }.into(),
+            BookError::Format { path, found: 9 }.into(),
+        ] {
+            let text = error.to_string();
+            assert_eq!(code(error), Some(2), "{text}");
+        }
+    }
 
     #[test]
     fn drawings_are_left_out_of_messages() {

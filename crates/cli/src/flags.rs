@@ -219,6 +219,10 @@ pub struct WatchFlags {
     /// Batches that are evaluated, the same ones every time [default: 8]
     #[arg(long, value_name = "N")]
     eval_batches: Option<u64>,
+    /// Hash all weights and optimizer states after every so many steps. Lines of --json get one hash over all, the log of
+    /// --log-dir also one of each tensor; plan, devices and ranks do not matter. `phalanx diff` compares them
+    #[arg(long, value_name = "STEPS")]
+    hash_every: Option<u64>,
     /// nan: name the first operation that writes a number that is not finite. Keeps a copy of weights and optimizer state
     /// before each step and runs one step at a time: slower. Not in a job of several processes: take --devices
     #[arg(long, value_name = "WHAT", value_parser = debugs())]
@@ -368,7 +372,7 @@ impl RunFlags {
 impl WatchFlags {
     /// Sets the given fields.
     pub fn apply(&self, config: &mut TrainConfig) {
-        set!(self, config: eval_every eval_share eval_batches debug);
+        set!(self, config: eval_every eval_share eval_batches hash_every debug);
     }
 }
 

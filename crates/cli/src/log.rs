@@ -1,6 +1,7 @@
 //! The logs of one process: a line of JSON for everything that happens, and on rank 0 the numbers of every step for
 //! TensorBoard. Both are handed to the system at once, so that a process that is killed loses nothing.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,15 @@ use crate::failure::Failure;
 pub struct Log {
     lines: Option<(PathBuf, File)>,
     board: Option<Board>,
+}
+
+/// A step, and on rank 0 the hashes of its tensors, if it has any.
+#[derive(Serialize)]
+struct Step<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hashes: Option<&'a BTreeMap<String, String>>,
 }
 
 impl Log {
@@ -36,7 +46,8 @@ impl Log {
 
     /// Adds a step.
     pub fn step(&mut self, run: &Run, report: &Report) -> Result<(), Failure> {
-        self.line(report)?;
+        let hashes = run.hashes().filter(|_| run.trainer().session().rank() == 0);
+        self.line(&Step { report, hashes: hashes.map(|all| &all.hashes) })?;
         let Some(board) = &mut self.board else { return Ok(()) };
         board.step(run, report).map_err(|error: EventError| Failure::Run(error.to_string()))
     }

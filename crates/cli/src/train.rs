@@ -31,6 +31,7 @@ Examples:
   phalanx train --plan dp2-tp2 --devices 4  # four devices in this process, the same bits
   phalanx launch -n 4 -- train --plan dp2-tp2   # four processes, the same bits
   phalanx train --log-dir runs/a --eval-every 50   # then: tensorboard --logdir runs
+  phalanx train --log-dir runs/b --hash-every 50   # then: phalanx diff runs/b runs/c
 A file has the flags' names with underscores, one a line:
   model = \"gpt2\"
   kv_heads = 2
@@ -113,6 +114,11 @@ fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> R
     if let Some(dir) = config.save.as_ref().filter(|_| rank == 0) {
         check_writable(dir)?;
     }
+    if let Some(every) = config.hash_every.filter(|_| rank == 0 && !args.json && config.log_dir.is_none()) {
+        return Err(Failure::Input(format!(
+            "`hash_every` is {every}, but hashes go to lines of JSON: add --log-dir or --json"
+        )));
+    }
     args.drawings.check()?;
     let mut run = job::start(config, connection)?;
     stop::listen()?;
@@ -176,7 +182,10 @@ fn watched(run: &Run) -> Vec<String> {
     let debug = config.debug.map(|_| {
         "debug nan: weights and optimizer state are copied before each step, which is slower".to_string()
     });
-    evaluation.into_iter().chain(debug).collect()
+    let hashes = config
+        .hash_every
+        .map(|every| format!("hashing weights and optimizer state after every {every} steps"));
+    evaluation.into_iter().chain(hashes).chain(debug).collect()
 }
 
 /// Steps until done or asked to stop, and reports each; a run that is resumed may be done already.

@@ -160,3 +160,11 @@ fn an_interrupt_stops_after_the_step_and_saves() {
     let generated = run(&["generate", "--hf", &save, "--prompt", "a", "--tokens", "2"]);
     assert!(generated.status.success(), "the saved model loads");
 }
+
+#[test]
+fn an_operation_that_fails_is_a_failure_of_the_run() {
+    let output = run(&[&["train", "--steps", "3", "--drill", "panic@0:2"], SMALL].concat());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("error: ") && text.contains("fire drill"), "{text}");
+}

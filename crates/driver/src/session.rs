@@ -4,6 +4,7 @@
 //! same order: reading a tensor that not every rank has whole is an exchange between them (`session/exchange.rs`).
 
 mod exchange;
+mod hashes;
 mod state;
 mod weights;
 

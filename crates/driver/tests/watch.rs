@@ -1,13 +1,21 @@
-//! Numbers one can watch: event files, losses on held-back data, and where numbers stop being finite.
+//! Numbers one can watch: event files, losses on held-back data, hashes, and where numbers stop being finite.
 #![allow(clippy::unwrap_used)]
 
 #[path = "watch/evaluation.rs"]
 mod evaluation;
 #[path = "watch/events.rs"]
 mod events;
+#[path = "watch/hashes.rs"]
+mod hashes;
 #[path = "watch/nan.rs"]
 mod nan;
 
+use std::sync::Arc;
+use std::thread;
+
+use phalanx::job::{Alerts, Hello, Job};
+use phalanx::net::Network;
+use phalanx::net::local::Local;
 use phalanx::train::{Run, TrainConfig};
 
 /// A model that trains in milliseconds.
@@ -38,4 +46,23 @@ fn trained(config: TrainConfig) -> Run {
         run.step().unwrap();
     }
     run
+}
+
+/// What `work` makes of the run of each rank, in a job of threads.
+fn on_ranks<T: Send>(ranks: u32, config: &TrainConfig, work: impl Fn(Run) -> T + Sync) -> Vec<T> {
+    let work = &work;
+    thread::scope(|scope| {
+        let rank = |local: Local| {
+            let (network, config): (Arc<dyn Network>, _) = (Arc::new(local), config.clone());
+            scope.spawn(move || {
+                let hello = Hello::of_this_process(network.rank(), &config).unwrap();
+                let hellos = hello.exchange(&*network).unwrap();
+                let alerts = Alerts::listen(&network);
+                let job = Job { network, alerts, say: Arc::new(|text| panic!("{text}")), hellos };
+                work(Run::in_job(config, &job, &mut |_, _, _| ()).unwrap())
+            })
+        };
+        let ranks: Vec<_> = Local::job(ranks).into_iter().map(rank).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
 }

@@ -8,6 +8,7 @@
 mod common;
 
 mod answers;
+mod chain;
 mod faults;
 mod hosts;
 mod mpi;

@@ -3,6 +3,7 @@
 //! Files are memory-mapped, so that only what is asked for is read.
 
 use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::{Disk, FileEntry, MANIFEST, Manifest, ManifestError, Part, SaveError, Storage, TensorEntry};
 use super::{name_of, snapshot, step_of};
+use crate::hashes::{self, StateHashes};
 use crate::{Error, Session};
 
 /// Why a checkpoint cannot be read.
@@ -226,6 +228,21 @@ impl Checkpoint {
         let whole = Tile { origin: &vec![0; tensor.shape.len()], extents: &tensor.shape };
         self.fill(tensor, whole, &mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Hashes of all tensors: those of a run whose state it is.
+    pub fn hashes(&self) -> Result<StateHashes, CkptError> {
+        let mut sums = BTreeMap::new();
+        for tensor in &self.manifest.tensors {
+            let mut sum = 0u64;
+            for part in &tensor.parts {
+                let rect = Tile { origin: &part.origin, extents: &part.shape };
+                let own = hashes::sum_of(tensor.element(), &tensor.shape, rect, self.part(tensor, part)?);
+                sum = sum.wrapping_add(own);
+            }
+            sums.insert(tensor.name.clone(), sum);
+        }
+        Ok(StateHashes::of_sums(&sums))
     }
 
     /// Sets all weights and optimizer state of `session`, which may lie on any devices of any number of ranks; each process

@@ -38,8 +38,6 @@ pub struct Snapshot {
 struct Place {
     range: Range<usize>,
     dtype: DType,
-    /// Whether another device has brought it to the snapshot that is being taken.
-    taken: bool,
 }
 
 impl Snapshot {
@@ -56,7 +54,7 @@ impl Snapshot {
                 let (shape, data_offsets) = (tile.ty.shape.dims().to_vec(), (range.start, range.end));
                 let info = TensorInfo { dtype: stored(dtype), shape, data_offsets };
                 infos.push((entry.key(&tile.origin), info));
-                places.insert(tile.origin.clone(), Place { range, dtype, taken: false });
+                places.insert(tile.origin.clone(), Place { range, dtype });
             }
         }
         memory::check(end as u64)?;
@@ -66,12 +64,9 @@ impl Snapshot {
     /// Copies what the last step has left; no other one has been launched.
     pub fn take(&mut self, session: &mut Session) -> Result<(), Error> {
         let Snapshot { data, places, .. } = self;
-        places.values_mut().flat_map(BTreeMap::values_mut).for_each(|place| place.taken = false);
-        session.visit_state(|port, tile, bytes| {
-            let place = places.get_mut(&port.name).and_then(|tiles| tiles.get_mut(&tile.origin));
-            if let Some(place) = place.filter(|place| !place.taken) {
+        session.visit_own_state(|port, tile, bytes| {
+            if let Some(place) = places.get(&port.name).and_then(|tiles| tiles.get(&tile.origin)) {
                 data[place.range.clone()].copy_from_slice(bytes);
-                place.taken = true;
             }
         })
     }

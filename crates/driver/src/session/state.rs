@@ -2,7 +2,7 @@
 //!
 //! Together with the number of steps done they are all that a run depends on, besides its configuration.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_program::{Port, PortKind, PortTile};
 
@@ -46,5 +46,21 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Waits likewise and shows the tiles that this rank is the first to have, in the same order, each once: over all
+    /// ranks, every element comes once.
+    pub fn visit_own_state(&mut self, mut visit: impl FnMut(&Port, &PortTile, &[u8])) -> Result<(), Error> {
+        let rank = self.rank();
+        let mut own: BTreeMap<String, BTreeSet<Vec<usize>>> = BTreeMap::new();
+        for (port, tiles) in self.state_tiles() {
+            let tiles = tiles.into_iter().filter(|&(_, first)| first == rank);
+            own.insert(port.name.clone(), tiles.map(|(tile, _)| tile.origin.clone()).collect());
+        }
+        self.visit_state(|port, tile, bytes| {
+            if own.get_mut(&port.name).is_some_and(|origins| origins.remove(&tile.origin)) {
+                visit(port, tile, bytes);
+            }
+        })
     }
 }

@@ -1,4 +1,4 @@
-//! What follows a step: whether it was sound, an evaluation, the end of the run.
+//! What follows a step: whether it was sound, an evaluation, hashes, the end of the run.
 //!
 //! All of it depends on losses alone, which all ranks of a job know, so they come to the same without asking each other.
 
@@ -14,12 +14,13 @@ impl Run {
         if self.guard.is_some() || stops { 1 } else { AHEAD }
     }
 
-    /// Steps that may have been launched when `done` are done: none beyond the next evaluation or checkpoint, which need
-    /// the weights as they are then.
+    /// Steps that may have been launched when `done` are done: none beyond the next evaluation, hash or checkpoint, which
+    /// need the weights as they are then.
     pub(super) fn launchable(&self, done: u64) -> u64 {
         let evaluation = self.evaluation.as_ref().map_or(u64::MAX, |evaluation| evaluation.next(done));
         let checkpoint = self.saver.as_ref().map_or(u64::MAX, Saver::due);
-        self.steps.min(evaluation).min(checkpoint)
+        let hash = self.config.hash_every.and_then(|every| (done + 1).checked_next_multiple_of(every));
+        self.steps.min(evaluation).min(hash.unwrap_or(u64::MAX)).min(checkpoint)
     }
 
     /// Looks at a step that has ended: whether it is sound, what an evaluation says, whether that is enough.
@@ -46,6 +47,20 @@ impl Run {
         }
         self.check_sound()?;
         Ok(Some(loss))
+    }
+
+    /// Hashes the state, if it is time to do so after so many steps.
+    pub(super) fn hash(&mut self, steps: u64) -> Result<(), Error> {
+        self.hashes = None;
+        if self.config.hash_every.is_none_or(|every| !steps.is_multiple_of(every)) {
+            return Ok(());
+        }
+        let session = self.trainer.session_mut();
+        self.hashes = Some(match &self.ranks {
+            None => session.state_hashes()?,
+            Some(ranks) => ranks.between_steps(|| session.state_hashes())?,
+        });
+        Ok(())
     }
 
     /// Stops if the loss is low enough: no step is under way then.

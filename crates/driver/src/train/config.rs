@@ -195,6 +195,8 @@ pub struct TrainConfig {
     pub eval_share: f64,
     /// Batches of it that are evaluated, the same ones every time.
     pub eval_batches: u64,
+    /// Steps after each of which weights and optimizer state are hashed; never if absent.
+    pub hash_every: Option<u64>,
     /// The loss at which the run stops: that of evaluations if there are any, else that of steps.
     pub stop_at_loss: Option<f32>,
     /// What is looked for in every step: `nan` for where numbers stop being finite, at the price of a copy of the state
@@ -270,6 +272,7 @@ impl Default for TrainConfig {
             eval_every: None,
             eval_share: 0.05,
             eval_batches: 8,
+            hash_every: None,
             stop_at_loss: None,
             debug: None,
             checkpoint: None,

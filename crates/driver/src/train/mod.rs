@@ -27,7 +27,7 @@ use crate::job::{Agreed, Job, Topology};
 use crate::models::ModelConfig;
 use crate::overlap::Overview;
 use crate::pipeline::Settings;
-use crate::{Error, LearningRate, Profile, Trainer, hf, timeline};
+use crate::{Error, LearningRate, Profile, StateHashes, Trainer, hf, timeline};
 use checkpoints::Saver;
 use drills::Rehearsal;
 use eval::Evaluation;
@@ -36,7 +36,7 @@ use ranks::Ranks;
 use resume::{Found, Past};
 
 /// One finished step.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// Which step, from 1.
     pub step: u64,
@@ -52,6 +52,10 @@ pub struct Report {
     /// The loss on held-back data after the update, if it was evaluated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval_loss: Option<f32>,
+    /// The hash of weights and optimizer state after the update, if they were hashed; [`Run::hashes`] tells those of
+    /// single tensors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash: Option<String>,
 }
 
 /// A whole run.
@@ -109,6 +113,8 @@ pub struct Run {
     ranks: Option<Ranks>,
     evaluation: Option<Evaluation>,
     guard: Option<Guard>,
+    /// Of the state after the last step, if it was to be hashed.
+    hashes: Option<StateHashes>,
     /// The step and loss with which the run has diverged.
     diverged: Option<(u64, f32)>,
     /// The loss at which the run has stopped.
@@ -196,6 +202,7 @@ impl Run {
             ranks,
             evaluation: None,
             guard: None,
+            hashes: None,
             diverged: None,
             stopped_at_loss: None,
             past: Past::default(),
@@ -245,6 +252,11 @@ impl Run {
     /// The last loss on held-back data.
     pub fn eval_loss(&self) -> Option<f32> {
         self.evaluation.as_ref()?.last
+    }
+
+    /// Hashes of weights and optimizer state after the last step, if that was one of every `hash_every`.
+    pub fn hashes(&self) -> Option<&StateHashes> {
+        self.hashes.as_ref()
     }
 
     /// Bytes of the arenas that evaluating needs in all processes, beside those of a step.
@@ -309,12 +321,14 @@ impl Run {
                 return Err(error);
             }
         };
+        self.hash(step + 1)?;
         let saving = Instant::now();
         self.save_if_due(agreed)?;
         self.seconds += seconds + saving.elapsed().as_secs_f64();
         let tokens_per_s = self.tokens.len() as f64 / seconds;
         let (loss, lr, gradient_norm) = (result.loss, self.rate.at(step), result.gradient_norm);
-        Ok(Report { step: step + 1, loss, tokens_per_s, lr, gradient_norm, eval_loss })
+        let hash = self.hashes.as_ref().map(|hashes| hashes.hash.clone());
+        Ok(Report { step: step + 1, loss, tokens_per_s, lr, gradient_norm, eval_loss, hash })
     }
 
     /// What all ranks have to say about a step; this process alone, if there are no others.

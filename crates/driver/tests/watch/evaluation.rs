@@ -1,18 +1,14 @@
 //! Losses on held-back data: what they are, that they leave training alone, and what stops at them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::thread;
 
 use phalanx::PortKind;
-use phalanx::job::{Alerts, Hello, Job, Pin};
-use phalanx::net::Network;
-use phalanx::net::local::Local;
+use phalanx::job::Pin;
 use phalanx::train::{Report, Run, TrainConfig};
 use phalanx_testkit::Tensor;
 use phalanx_testkit::eval::evaluate;
 
-use super::{on, small, trained};
+use super::{on, on_ranks, small, trained};
 
 /// The small model, evaluated after every second step.
 fn evaluated() -> TrainConfig {
@@ -96,22 +92,9 @@ fn ranks_evaluate_to_the_same_bits_and_stop_after_the_same_step() {
     let one = reports(Run::new(evaluated()).unwrap());
     let last = one[3].eval_loss.unwrap();
     let config = TrainConfig { stop_at_loss: Some(last), pin: Pin::Off, ..on("fsdp2-tp2", 4, evaluated()) };
-    thread::scope(|scope| {
-        let rank = |local: Local| {
-            let (network, config): (Arc<dyn Network>, _) = (Arc::new(local), config.clone());
-            scope.spawn(move || {
-                let hello = Hello::of_this_process(network.rank(), &config).unwrap();
-                let hellos = hello.exchange(&*network).unwrap();
-                let alerts = Alerts::listen(&network);
-                let job = Job { network, alerts, say: Arc::new(|text| panic!("{text}")), hellos };
-                reports(Run::in_job(config, &job, &mut |_, _, _| ()).unwrap())
-            })
-        };
-        let ranks: Vec<_> = Local::job(2).into_iter().map(rank).collect();
-        for rank in ranks {
-            assert_eq!(rank.join().unwrap(), one[..4]);
-        }
-    });
+    for reports in on_ranks(2, &config, reports) {
+        assert_eq!(reports, one[..4]);
+    }
 }
 
 #[test]

@@ -46,7 +46,7 @@ impl TrainConfig {
                 "it needs `data`: the embedded text is bytes",
             );
         }
-        self.check_evaluation()?;
+        self.check_watching()?;
         for (field, value) in [("beta1", self.beta1), ("beta2", self.beta2), ("momentum", self.momentum)] {
             if !(0.0..1.0).contains(&value) {
                 return self.field(field, &value, "it must be at least 0 and below 1");
@@ -55,12 +55,14 @@ impl TrainConfig {
         Ok(())
     }
 
-    fn check_evaluation(&self) -> Result<(), ConfigError> {
-        if self.eval_every == Some(0) {
-            return self.field("eval_every", &0, "it must be at least 1");
-        }
-        if self.eval_batches == 0 {
-            return self.field("eval_batches", &0, "it must be at least 1");
+    fn check_watching(&self) -> Result<(), ConfigError> {
+        let counts = [
+            ("eval_every", self.eval_every),
+            ("eval_batches", Some(self.eval_batches)),
+            ("hash_every", self.hash_every),
+        ];
+        if let Some((field, _)) = counts.into_iter().find(|(_, count)| *count == Some(0)) {
+            return self.field(field, &0, "it must be at least 1");
         }
         if self.eval_share.is_nan() || self.eval_share <= 0.0 || self.eval_share >= 1.0 {
             return self.field("eval_share", &self.eval_share, "it must be above 0 and below 1");
