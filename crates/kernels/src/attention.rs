@@ -19,7 +19,6 @@ mod strip;
 #[cfg(test)]
 mod tests;
 
-use crate::math::{at_least, exp};
 use crate::spmd::by_work;
 use crate::{Call, Kernel, params};
 
@@ -109,14 +108,6 @@ impl Attention {
     fn padded_dim(self) -> usize {
         self.head_dim.next_multiple_of(product::LANES)
     }
-}
-
-/// `e^x`, or zero where that is below the normal numbers: processors are slow on subnormal ones.
-#[inline(always)]
-fn weight(x: f32) -> f32 {
-    const LOWEST: f32 = -87.0;
-    let weight = exp(at_least(x, LOWEST));
-    if x < LOWEST { 0.0 } else { weight }
 }
 
 /// What the gradient reads.

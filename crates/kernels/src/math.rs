@@ -56,6 +56,15 @@ pub fn exp(x: f32) -> f32 {
     (1.0 + expm1_small(r)) * power_of_two(half) * power_of_two(n.wrapping_sub(half))
 }
 
+/// `e^x` for `x <= 0`, or zero where that is below the normal numbers, on which processors are slow.
+#[inline(always)]
+pub fn exp_negative(x: f32) -> f32 {
+    const LOWEST: f32 = -87.0;
+    let (n, r) = split_exponent(at_least(x, LOWEST));
+    let power = (1.0 + expm1_small(r)) * power_of_two(n);
+    if x < LOWEST { 0.0 } else { power }
+}
+
 /// `e^x - 1` for `x <= 0`, with small relative error near 0 too.
 #[inline(always)]
 pub fn expm1_negative(x: f32) -> f32 {
@@ -202,7 +211,7 @@ fn polynomial<const N: usize>(coefficients: [f32; N], x: f32) -> f32 {
 /// The logistic function and its derivative at `x`, without overflow or cancellation.
 #[inline(always)]
 fn logistic(x: f32) -> (f32, f32) {
-    let e = exp(-x.abs());
+    let e = exp_negative(-x.abs());
     let upper = 1.0 / (1.0 + e);
     let lower = e * upper;
     (if x < 0.0 { lower } else { upper }, upper * lower)

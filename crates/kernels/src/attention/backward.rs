@@ -3,8 +3,9 @@
 use super::pack::{carve, pack_rows, pack_transposed, write_scaled};
 use super::product::{LANES, Product, product};
 use super::strip::{KEYS, QUERIES, STRIP, Strip};
-use super::{Attention, GradInputs, Heads, weight};
+use super::{Attention, GradInputs, Heads};
 use crate::dispatch;
+use crate::math::exp_negative;
 use crate::rows::sum;
 use crate::spmd::{Launch, Parts, Workspace};
 
@@ -222,7 +223,7 @@ dispatch! {
         }
         weights[visible..].fill(f32::NEG_INFINITY);
         for (score, dscore) in weights.iter_mut().zip(dscores) {
-            *score = weight(*score - lse);
+            *score = exp_negative(*score - lse);
             *dscore = *score * (*dscore - delta);
         }
     }

@@ -1,11 +1,11 @@
 //! The fast forward pass.
 
+use super::Attention;
 use super::pack::{carve, pack_rows, pack_transposed, write_scaled};
 use super::product::{LANES, Product, product};
 use super::strip::{KEYS, QUERIES, STRIP, Strip};
-use super::{Attention, weight};
 use crate::dispatch;
-use crate::math::log;
+use crate::math::{exp_negative, log};
 use crate::rows::sum_lanes;
 use crate::spmd::{Launch, Parts, Workspace};
 
@@ -153,7 +153,7 @@ dispatch! {
         }
         let mut rescales = [0.0; STRIP];
         for ((rescale, before), after) in rescales.iter_mut().zip(&*state.maxima).zip(&maxima) {
-            *rescale = weight(before - after);
+            *rescale = exp_negative(before - after);
         }
         *state.maxima = maxima;
         let width = state.result.len() / rows;
@@ -176,7 +176,7 @@ dispatch! {
 fn weigh(scores: &mut [f32], maximum: f32, mut sums: [f32; LANES]) -> [f32; LANES] {
     for chunk in scores.as_chunks_mut::<LANES>().0 {
         for (score, sum) in chunk.iter_mut().zip(&mut sums) {
-            *score = weight(*score - maximum);
+            *score = exp_negative(*score - maximum);
             *sum += *score;
         }
     }

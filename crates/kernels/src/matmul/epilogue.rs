@@ -1,7 +1,14 @@
 //! What happens to a finished tile that is not simply stored: bias, saved value, activation, slope, residual.
+//!
+//! The saved value is for the backward pass, long after the caches have forgotten it: where possible it is written
+//! past them.
+
+use std::ops::Range;
 
 use super::micro::MAX_TILE;
 use crate::dispatch;
+#[cfg(target_arch = "x86_64")]
+use crate::isa::Isa;
 use crate::spmd::Parts;
 use crate::unary::{Activation, activate_in_place, slope_in_place};
 
@@ -30,8 +37,6 @@ pub(super) struct Place {
     pub at: usize,
     /// Distance between output rows.
     pub row_step: usize,
-    /// Its first column.
-    pub column: usize,
     /// Its rows.
     pub rows: usize,
     /// Its columns inside the output.
@@ -45,31 +50,34 @@ impl Epilogue<'_> {
         self.pre.is_none() && !reads && self.activation == Activation::None
     }
 
-    /// The addresses of element `at` in all arrays that [`Epilogue::finish`] reads and writes.
+    /// The addresses of element `at` in all arrays that [`Epilogue::finish`] reads and writes through the caches.
     pub fn places(&self, at: usize) -> impl Iterator<Item = *const f32> {
         let out = Some(self.out.as_mut_ptr().cast_const());
-        let pre = self.pre.as_ref().map(|pre| pre.as_mut_ptr().cast_const());
         let residual = self.residual.map(|residual| residual.as_ptr());
         let points = self.slope.map(|(_, points)| points.as_ptr());
-        [out, pre, residual, points].into_iter().flatten().map(move |start| start.wrapping_add(at))
+        [out, residual, points].into_iter().flatten().map(move |start| start.wrapping_add(at))
     }
 
-    /// Finishes a tile of packed rows of `width` elements and writes it to its place.
+    /// Adds the bias of `columns` to packed rows of `width` elements: what a micro kernel leaves out at the edge.
+    pub fn add_bias(&self, tile: &mut [f32], width: usize, columns: &Range<usize>) {
+        if let Some(bias) = self.bias {
+            add_rows(tile, width, &bias[columns.start..], 0, columns.len());
+        }
+    }
+
+    /// Finishes a tile of packed rows of `width` elements, to which the bias is added, and writes it to its place.
+    ///
+    /// Before other threads read `pre`, [`Epilogue::settle`] must be called.
     ///
     /// # Safety
     /// Nobody else may use the tile's place in `out` and `pre` meanwhile.
     pub unsafe fn finish(&self, tile: &mut [f32], width: usize, place: Place) {
         let Place { at, row_step, columns, .. } = place;
         let row_at = |row| at + row * row_step..at + row * row_step + columns;
-        let rows = 0..place.rows;
-        if let Some(bias) = self.bias {
-            let bias = &bias[place.column..place.column + columns];
-            tile.chunks_exact_mut(width).for_each(|row| add(&mut row[..columns], bias));
-        }
         if let Some(pre) = &self.pre {
-            for (row, tile) in rows.clone().zip(tile.chunks_exact(width)) {
+            for (row, tile) in tile.chunks_exact(width).enumerate() {
                 // SAFETY: this row of the place is ours by the contract of this function.
-                unsafe { pre.part(row_at(row)) }.copy_from_slice(&tile[..columns]);
+                stream(unsafe { pre.part(row_at(row)) }, &tile[..columns]);
             }
         }
         if self.activation != Activation::None {
@@ -78,30 +86,84 @@ impl Epilogue<'_> {
         if let Some((activation, points)) = self.slope {
             // Rows of a tile are too short for vector loops; all of them together are not.
             let mut packed = [0.0; MAX_TILE];
-            for (row, packed) in rows.clone().zip(packed.chunks_exact_mut(width)) {
-                packed[..columns].copy_from_slice(&points[row_at(row)]);
-            }
+            pack_rows(&mut packed[..tile.len()], width, &points[at..], row_step, columns);
             slope_in_place(activation, tile, &packed[..tile.len()]);
         }
-        for (row, tile) in rows.zip(tile.chunks_exact_mut(width)) {
-            if let Some(residual) = self.residual {
-                add(&mut tile[..columns], &residual[row_at(row)]);
-            }
+        if let Some(residual) = self.residual {
+            add_rows(tile, width, &residual[at..], row_step, columns);
+        }
+        for (row, tile) in tile.chunks_exact_mut(width).enumerate() {
             // SAFETY: this row of the place is ours by the contract of this function.
             let out = unsafe { self.out.part(row_at(row)) };
-            match self.accumulate {
-                true => add(out, &tile[..columns]),
-                false => out.copy_from_slice(&tile[..columns]),
+            if self.accumulate {
+                tile.iter_mut().zip(&*out).for_each(|(value, out)| *value += out);
+            }
+            copy(out, &tile[..columns]);
+        }
+    }
+
+    /// Makes what was written past the caches visible to whoever synchronizes with this thread.
+    pub fn settle(&self) {
+        #[cfg(target_arch = "x86_64")]
+        if self.pre.is_some() {
+            // SAFETY: every x86-64 machine has this fence.
+            unsafe { std::arch::x86_64::_mm_sfence() };
+        }
+    }
+}
+
+dispatch! {
+    /// Adds rows of `columns` elements, `row_step` apart, to those of a tile, `width` apart.
+    fn add_rows(tile: &mut [f32], width: usize, from: &[f32], row_step: usize, columns: usize) {
+        for (row, tile) in tile.chunks_exact_mut(width).enumerate() {
+            let from = &from[row * row_step..][..columns];
+            match (tile.first_chunk_mut::<32>(), from.first_chunk::<32>()) {
+                (Some(tile), Some(from)) => tile.iter_mut().zip(from).for_each(|(sum, value)| *sum += value),
+                _ => tile.iter_mut().zip(from).for_each(|(sum, value)| *sum += value),
             }
         }
     }
 }
 
 dispatch! {
-    /// Adds `values` to `sums`, element by element.
-    fn add(sums: &mut [f32], values: &[f32]) {
-        for (sum, value) in sums.iter_mut().zip(values) {
-            *sum += value;
+    /// Copies rows of `columns` elements, `row_step` apart, to rows of a tile, `width` apart.
+    fn pack_rows(tile: &mut [f32], width: usize, from: &[f32], row_step: usize, columns: usize) {
+        for (row, tile) in tile.chunks_exact_mut(width).enumerate() {
+            copy(&mut tile[..columns], &from[row * row_step..][..columns]);
         }
+    }
+}
+
+/// Copies a row of a tile; one of the usual length without a call.
+#[inline(always)]
+fn copy(to: &mut [f32], from: &[f32]) {
+    match (to.first_chunk_mut::<32>(), from.first_chunk::<32>()) {
+        (Some(to), Some(from)) => *to = *from,
+        _ => to.copy_from_slice(from),
+    }
+}
+
+/// Copies a row of a tile past the caches, where the machine and the row's place allow it.
+fn stream(to: &mut [f32], from: &[f32]) {
+    #[cfg(target_arch = "x86_64")]
+    if let (Isa::Avx512, Some(to), Some(from)) =
+        (Isa::current(), to.first_chunk_mut::<32>(), from.first_chunk::<32>())
+        && to.as_ptr().addr().is_multiple_of(64)
+    {
+        // SAFETY: the instruction set is available, and the row starts on a cache line.
+        return unsafe { stream_lines(to, from) };
+    }
+    to.copy_from_slice(from);
+}
+
+/// # Safety
+/// `to` must start on a cache line, on a machine with AVX-512F.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn stream_lines(to: &mut [f32; 32], from: &[f32; 32]) {
+    use std::arch::x86_64::{_mm512_loadu_ps, _mm512_stream_ps};
+    for (to, from) in to.chunks_exact_mut(16).zip(from.chunks_exact(16)) {
+        // SAFETY: both are whole lines, and that of `to` is aligned by this function's contract.
+        unsafe { _mm512_stream_ps(to.as_mut_ptr(), _mm512_loadu_ps(from.as_ptr())) };
     }
 }

@@ -18,6 +18,10 @@ pub(super) struct Region {
 }
 
 impl Region {
+    /// No memory.
+    pub const NOTHING: Region =
+        Region { start: std::ptr::null(), inner_step: 0, inners: 0, outer_step: 0, outers: 0 };
+
     /// `rows` of `columns` adjacent elements, `row_step` apart, row after row.
     pub fn by_rows(start: *const f32, rows: usize, columns: usize, row_step: usize) -> Region {
         let pair = 2 * LINE;

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::micro::{LINE, MicroKernels, Transpose};
+use super::micro::{LINE, MicroKernels, Transpose, prefetch_line};
 use super::panel::Group;
 use crate::dispatch;
 
@@ -106,6 +106,8 @@ pub(super) fn pack_rows(
     for rows in group.tiles.clone().map(|tile| group.cut.rows(tile)) {
         let packed = &mut packed[group.left_at(rows.start)..];
         for step in steps.clone().step_by(LINE) {
+            // The tile below comes next.
+            (rows.end..rows.end + rows.len()).for_each(|row| prefetch_line(a.element(row, step)));
             let block = Transpose {
                 rows: rows.len(),
                 columns: (steps.end - step).min(LINE),

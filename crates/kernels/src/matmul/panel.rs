@@ -12,6 +12,8 @@ use super::epilogue::{Epilogue, Place};
 use super::feed::Feed;
 use super::micro::{Fetch, LINE, MAX_FETCHES, MAX_TILE, MicroKernel, Tile};
 
+/// What later packing reads is fetched from: the right operand of the next panel, the left one of the next group.
+const FEEDS: usize = 2;
 /// Slots of the tile below that are fetched; deeper levels of the tree are rarely read.
 const SLOT_FETCHES: usize = 3;
 
@@ -113,22 +115,25 @@ pub(super) struct Panel<'a> {
 }
 
 impl Panel<'_> {
-    /// Computes the tiles of `group` in this panel and meanwhile fetches from `feed`.
+    /// Computes the tiles of `group` in this panel and meanwhile fetches from `feeds`.
     ///
     /// # Safety
     /// The operands must be packed as the group and the panel say, the kernels must be of an available instruction
     /// set, and nobody else may use the slots or the output of these tiles.
-    pub unsafe fn run(&self, group: &Group, feed: &mut Feed) {
+    pub unsafe fn run(&self, group: &Group, mut feeds: [&mut Feed; FEEDS]) {
         let simple = self.step.completes && self.epilogue.is_simple() && self.columns.len() == self.width;
         let mut work = self.first(group, simple);
         for tile in group.tiles.clone() {
             let rows = group.cut.rows(tile);
-            work.fetches[0] = feed.next();
+            work.fetches[..FEEDS].iter_mut().zip(&mut feeds).for_each(|(fetch, feed)| *fetch = feed.next());
             // SAFETY: the operands and the slots are laid out for the kernel of this many rows, `out` is a whole tile.
             unsafe { self.kernels[rows.len() - 1](&work) };
             if self.step.completes && !simple {
                 // SAFETY: the micro kernel has just written these elements of the tile's own slot.
                 let sums = unsafe { std::slice::from_raw_parts_mut(work.out, rows.len() * self.width) };
+                if work.bias.is_null() {
+                    self.epilogue.add_bias(sums, self.width, &self.columns);
+                }
                 // SAFETY: the place belongs to this tile alone.
                 unsafe { self.epilogue.finish(sums, self.width, self.place(&rows)) };
             }
@@ -154,9 +159,11 @@ impl Panel<'_> {
             out_row: self.width,
             add: false,
         };
-        if simple {
+        if self.step.completes && self.columns.len() == self.width {
             let bias = self.epilogue.bias;
             work.bias = bias.map_or(ptr::null(), |bias| bias[self.columns.clone()].as_ptr());
+        }
+        if simple {
             work.add = self.epilogue.accumulate;
             work.out = self.epilogue.out.as_mut_ptr().wrapping_add(place.at);
             work.out_row = self.n;
@@ -174,7 +181,7 @@ impl Panel<'_> {
         };
         let below = self.slots.wrapping_add(self.slots_step);
         let read = usize::from(!self.step.continues)..1 + self.step.merges;
-        let (slots, places) = work.fetches[1..].split_at_mut(SLOT_FETCHES);
+        let (slots, places) = work.fetches[FEEDS..].split_at_mut(SLOT_FETCHES);
         for (fetch, index) in slots.iter_mut().zip(read) {
             *fetch = slot(below, index);
         }
@@ -197,7 +204,7 @@ impl Panel<'_> {
         }
         work.older = work.older.wrapping_add(self.slots_step);
         work.out = work.out.wrapping_add(if simple { in_output } else { self.slots_step });
-        let (slots, places) = work.fetches[1..].split_at_mut(SLOT_FETCHES);
+        let (slots, places) = work.fetches[FEEDS..].split_at_mut(SLOT_FETCHES);
         slots.iter_mut().for_each(|fetch| fetch.at = fetch.at.wrapping_add(self.slots_step));
         places.iter_mut().for_each(|fetch| fetch.at = fetch.at.wrapping_add(written));
     }
@@ -207,7 +214,6 @@ impl Panel<'_> {
         Place {
             at: self.out_at + rows.start * self.n + self.columns.start,
             row_step: self.n,
-            column: self.columns.start,
             rows: rows.len(),
             columns: self.columns.len(),
         }

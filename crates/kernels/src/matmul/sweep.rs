@@ -1,7 +1,8 @@
 //! The loops around the micro kernels, for one member's part of a product.
 //!
 //! Groups of rows from top to bottom; in each group panels from left to right. The first group packs the right
-//! operand panel by panel; while a panel is computed, the micro kernels fetch what the next packing will read.
+//! operand panel by panel; while a panel is computed, the micro kernels fetch what the next packing of either operand
+//! will read.
 
 use std::ops::Range;
 use std::ptr;
@@ -84,17 +85,27 @@ impl<'a> Product<'a> {
             slots,
             left,
         };
-        for columns in pieces(&share.columns, blocking.columns) {
-            for rows in pieces(&share.rows, blocking.rows) {
-                for block in 0..blocking.blocks() {
-                    let (rows, columns) = (rows.clone(), columns.clone());
-                    let slab = Slab { rows, columns, block, steps: blocking.steps(block) };
-                    // SAFETY: the share is ours by the contract of this function.
-                    unsafe { sweep.run(&slab) };
-                }
-            }
+        let mut slabs = slabs(share, blocking).peekable();
+        while let Some(slab) = slabs.next() {
+            // SAFETY: the share is ours by the contract of this function.
+            unsafe { sweep.run(&slab, slabs.peek()) };
         }
+        self.epilogue.settle();
     }
+}
+
+/// The slabs of a share, in the order of work.
+fn slabs(share: &Share, blocking: &Blocking) -> impl Iterator<Item = Slab> {
+    let cuts = pieces(&share.columns, blocking.columns)
+        .flat_map(|columns| pieces(&share.rows, blocking.rows).map(move |rows| (rows, columns.clone())));
+    cuts.flat_map(move |(rows, columns)| {
+        (0..blocking.blocks()).map(move |block| Slab {
+            rows: rows.clone(),
+            columns: columns.clone(),
+            block,
+            steps: blocking.steps(block),
+        })
+    })
 }
 
 /// `range` in pieces of at most `size`.
@@ -136,19 +147,24 @@ impl Slab {
 }
 
 impl Sweep<'_> {
-    /// Adds the products of one slab.
+    /// Adds the products of one slab, before those of `next`.
     ///
     /// # Safety
     /// Nobody else may write the slab's part of the outputs.
-    unsafe fn run(&mut self, slab: &Slab) {
+    unsafe fn run(&mut self, slab: &Slab, next: Option<&Slab>) {
         let width = self.blocking.tile_columns;
         let cut = Cut::new(&slab.rows, self.blocking.tile_rows);
         let panels = slab.columns.len().div_ceil(width);
-        let groups = cut.tiles.div_ceil(self.blocking.group_tiles);
+        let groups = self.groups(slab);
         // A single group needs each packed panel only once, so all of them can share the warmest place.
         let panel_step = if groups > 1 { slab.steps.len() * width } else { 0 };
         for index in 0..groups {
             let group = self.group(slab, cut, share(index, groups, cut.tiles));
+            let coming = match index + 1 < groups {
+                true => self.left_source(slab, index + 1),
+                false => next.map_or(Region::NOTHING, |next| self.left_source(next, 0)),
+            };
+            let mut coming = Feed::new(coming, group.tiles.len() * panels);
             for panel in 0..panels {
                 let at = panel * panel_step;
                 if index == 0 {
@@ -163,7 +179,7 @@ impl Sweep<'_> {
                 let panel = self.panel(slab, &group, panel, at);
                 // SAFETY: both operands are packed, the slots are this sweep's own, the outputs ours by the contract
                 // of this function, and the kernels of the current instruction set.
-                unsafe { panel.run(&group, &mut Feed::new(next, group.tiles.len())) };
+                unsafe { panel.run(&group, [&mut Feed::new(next, group.tiles.len()), &mut coming]) };
             }
         }
     }
@@ -195,6 +211,23 @@ impl Sweep<'_> {
             out_at: self.out_at,
             n: self.product.params.n,
             columns: slab.panel(panel, self.blocking.tile_columns),
+        }
+    }
+
+    /// How many groups the rows of a slab are.
+    fn groups(&self, slab: &Slab) -> usize {
+        slab.rows.len().div_ceil(self.blocking.tile_rows).div_ceil(self.blocking.group_tiles)
+    }
+
+    /// The stored left operand of one of a slab's groups.
+    fn left_source(&self, slab: &Slab, group: usize) -> Region {
+        let cut = Cut::new(&slab.rows, self.blocking.tile_rows);
+        let tiles = share(group, self.groups(slab), cut.tiles);
+        let (first, rows) = (cut.start(tiles.start), cut.start(tiles.end) - cut.start(tiles.start));
+        let start = self.a.element(first, slab.steps.start);
+        match self.a.column_step {
+            1 => Region::by_rows(start, rows, slab.steps.len(), self.a.row_step),
+            step => Region::by_rows(start, slab.steps.len(), rows, step),
         }
     }
 

@@ -34,26 +34,50 @@ macro_rules! multiply_add_steps {
 }
 
 /// Adds one step's products to each listed row below `ROWS`.
+///
+/// Of four rows, one is broadcast into a register. That relieves the load ports, of which the broadcasting operands of
+/// the other three take two loads a row, and costs few instructions, which matter when another thread shares the core.
 macro_rules! multiply_add_rows {
     ($sums:ident, $a:ident, $right:ident, $step:literal; $($row:literal)*) => {
         $(if $row < ROWS {
-            multiply_add!($sums[$row][0], $a, $step * ROWS + $row, $right[0]);
-            multiply_add!($sums[$row][1], $a, $step * ROWS + $row, $right[1]);
+            if $row % 4 == 0 {
+                multiply_add_broadcast!($sums[$row], $a, $step * ROWS + $row, $right);
+            } else {
+                multiply_add!($sums[$row][0], $a, $step * ROWS + $row, $right[0]);
+                multiply_add!($sums[$row][1], $a, $step * ROWS + $row, $right[1]);
+            }
         })*
     };
 }
 
-/// Adds `$right` times element `$at` of `$a` to a register.
+/// Adds `$right` times element `$at` of `$a` to a register; the element is an operand of the multiply-add itself.
 ///
-/// The element is an operand of the multiply-add itself: two thirds of the instructions of a separate broadcast, which
-/// matters when another thread shares the core. The intrinsics cannot express that, since the compiler merges the two
-/// loads of an element.
+/// The intrinsics cannot express that, since the compiler merges the two loads of an element.
 macro_rules! multiply_add {
     ($sum:expr, $a:ident, $at:expr, $right:expr) => {
         asm!(
             "vfmadd231ps {sum}, {right}, dword ptr [{a} + {offset}]{{1to16}}",
             sum = inout(zmm_reg) $sum,
             right = in(zmm_reg) $right,
+            a = in(reg) $a,
+            offset = const 4 * ($at),
+            options(pure, readonly, nostack, preserves_flags),
+        )
+    };
+}
+
+/// Adds both of `$right` times element `$at` of `$a` to two registers.
+macro_rules! multiply_add_broadcast {
+    ($sums:expr, $a:ident, $at:expr, $right:ident) => {
+        asm!(
+            "vbroadcastss {left}, dword ptr [{a} + {offset}]",
+            "vfmadd231ps {first}, {right}, {left}",
+            "vfmadd231ps {second}, {next}, {left}",
+            left = out(zmm_reg) _,
+            first = inout(zmm_reg) $sums[0],
+            second = inout(zmm_reg) $sums[1],
+            right = in(zmm_reg) $right[0],
+            next = in(zmm_reg) $right[1],
             a = in(reg) $a,
             offset = const 4 * ($at),
             options(pure, readonly, nostack, preserves_flags),

@@ -40,8 +40,8 @@ impl Fetch {
     pub const NOTHING: Fetch = Fetch { at: std::ptr::null(), step: 0, pairs: 0 };
 }
 
-/// The most fetches of one call: the right operand, three slots, three arrays of the epilogue.
-pub(super) const MAX_FETCHES: usize = 7;
+/// The most fetches of one call: both operands, three slots, three arrays of the epilogue.
+pub(super) const MAX_FETCHES: usize = 8;
 
 /// The work of one micro kernel call: `rows x columns` sums over `depth` steps.
 ///
@@ -139,7 +139,7 @@ fn prefetch(tile: &Tile, chunk: usize) {
 
 /// Fetches a cache line into the second-level cache, where Rust can say so.
 #[inline(always)]
-fn prefetch_line(address: *const f32) {
+pub(super) fn prefetch_line(address: *const f32) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch reads nothing, and every x86-64 machine has it.
     unsafe {
