@@ -10,13 +10,18 @@ use phalanx::job::JobError;
 use phalanx::net::NetError;
 use phalanx::parity::FileError;
 
+/// The exit code of a run that broke off.
+pub const BROKEN: u8 = 5;
+
 /// Why a command ends early.
 #[derive(Debug)]
 pub enum Failure {
     /// The command, its configuration or an input file is wrong: nothing ran.
     Input(String),
-    /// It failed while running.
+    /// It failed while running, and would again.
     Run(String),
+    /// Something broke while it ran, an operation or the connection to another rank, that may hold the next time.
+    Broken(String),
     /// Nobody reads the output any more: not an error.
     ClosedPipe,
 }
@@ -36,6 +41,7 @@ impl Failure {
         match self {
             Failure::Input(message) => Some((one_line(&message), 2)),
             Failure::Run(message) => Some((one_line(&message), 1)),
+            Failure::Broken(message) => Some((one_line(&message), BROKEN)),
             Failure::ClosedPipe => None,
         }
     }
@@ -47,15 +53,15 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let message = error.to_string();
         match error {
-            Error::Fault(_)
-            | Error::Diverged { .. }
+            Error::Diverged { .. }
             | Error::NotFinite { .. }
             | Error::HfWrite(_)
             | Error::File(FileError::Write { .. })
             | Error::Save(_)
             | Error::Costs(BookError::Write { .. })
-            | Error::Job(JobError::Net(NetError::Call { .. } | NetError::Mismatch { .. }))
+            | Error::Job(JobError::Net(NetError::Mismatch { .. }))
             | Error::Job(JobError::Garbled { .. }) => Failure::Run(message),
+            Error::Fault(_) | Error::Job(JobError::Net(NetError::Call { .. })) => Failure::Broken(message),
             Error::Build(_)
             | Error::Model(_)
             | Error::Compile(_)
@@ -125,9 +131,9 @@ mod tests {
         let call = NetError::Call { rank, call: "MPI_Testsome", why: "the peer is gone".into() };
         let full = io::Error::from(io::ErrorKind::StorageFull);
         let path = std::path::PathBuf::from("costs.json");
+        assert_eq!(code(call.into()), Some(BROKEN));
         for error in [
             Error::Diverged { loss: f32::NAN, step: 3 },
-            call.into(),
             NetError::Mismatch { rank, problem: "3 bytes instead of 4".into() }.into(),
             JobError::Garbled { rank, what: "verdict" }.into(),
             BookError::Write { path: path.clone(), source: full }.into(),

@@ -147,7 +147,9 @@ pub struct RankFlags {
     #[arg(long, value_name = "FILE")]
     certificate: Option<PathBuf>,
     /// A fire drill, to see how the job ends: a rank fails at a step, KIND is panic, nan, hang, stop or kill; or the N-th
-    /// call that writes checkpoints fails, with KIND@save:N, where KIND is kill, enospc, eio, short, sync or rename
+    /// call that writes checkpoints fails, with KIND@save:N, where KIND is kill, enospc, eio, short, sync or rename. When
+    /// `phalanx launch --max-restarts` starts the job again there is none, but with KIND@RANK:+N the rank fails at its N-th
+    /// step after every start
     #[arg(long, value_name = "KIND@RANK:STEP")]
     drill: Option<String>,
 }

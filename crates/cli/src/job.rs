@@ -5,11 +5,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use phalanx::job::{Connection, Drill, Job, connect};
+use phalanx::job::{Connection, Drill, Job, StepDrill, When, connect};
 use phalanx::train::{Run, TrainConfig};
 
 use crate::failure::Failure;
 use crate::{costs, output};
+
+/// How often the job was started before, in the environment of ranks that `phalanx launch` has started again.
+pub const ATTEMPT: &str = "PHALANX_ATTEMPT";
 
 /// Runs a command in the job that this process belongs to, if a launcher started it as one of several ranks; else alone,
 /// with nothing. Whatever fails on one rank ends all of them, and one of them says why.
@@ -40,22 +43,32 @@ pub fn join(config: &mut TrainConfig, connection: Option<&Connection>) -> Result
 
 /// Compiles the model, alone or together with the other ranks.
 pub fn start(mut config: TrainConfig, connection: Option<&Connection>) -> Result<Run, Failure> {
-    let ranks = connection.map_or(1, |connection| connection.network.size());
-    if let Some(Drill::Step(drill)) = config.drill().map_err(phalanx::Error::from)?
-        && drill.rank >= ranks
-    {
-        let rank = drill.rank;
-        let why = format!(
-            "a drill for rank {rank} needs a job that has it, this one has {ranks}; see phalanx launch"
-        );
-        return Err(Failure::Input(why));
-    }
+    check_drill(&mut config, connection.map_or(1, |connection| connection.network.size()))?;
     let job = join(&mut config, connection)?;
     let start = |progress: &mut dyn FnMut(usize, usize, &str)| match &job {
         None => Run::with_progress(config, progress),
         Some(job) => Run::in_job(config, job, progress),
     };
     Ok(costs::with_bar(start)?)
+}
+
+/// Leaves out a drill that is over, because the job was started again, and refuses one for a rank that is not there.
+fn check_drill(config: &mut TrainConfig, ranks: u32) -> Result<(), Failure> {
+    let is_restart = std::env::var_os(ATTEMPT).is_some();
+    match config.drill().map_err(phalanx::Error::from)? {
+        // A rank that fails after every start does so as long as it takes part.
+        Some(Drill::Step(StepDrill { rank, when: When::Each(_), .. })) if is_restart && rank < ranks => {
+            Ok(())
+        }
+        _ if is_restart => {
+            config.drill = None;
+            Ok(())
+        }
+        Some(Drill::Step(StepDrill { rank, .. })) if rank >= ranks => Err(Failure::Input(format!(
+            "a drill for rank {rank} needs a job that has it, this one has {ranks}; see phalanx launch"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Writes the proof that ranks cannot deadlock, if it is asked for.

@@ -1,28 +1,34 @@
 //! `phalanx launch`: starts a command as the ranks of a job, with the launcher that this machine has.
 //!
-//! It adds what `mpirun` lacks: flags that suit us, an orderly stop at Ctrl-C and an error that is not buried. A rank
-//! cannot tell whether it was started by it.
+//! It adds what `mpirun` lacks: flags that suit us, an orderly stop at Ctrl-C, an error that is not buried, and a restart of
+//! jobs that break off. A rank cannot tell whether it was started by it, except that a drill is not repeated in a restart.
 
+mod cause;
 mod hosts;
 mod launcher;
+mod reach;
+mod restarts;
 mod running;
 mod sieve;
+mod words;
 
 use std::env;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
 use clap::Parser;
 
 use crate::failure::Failure;
-use crate::{Cli, Command, output, stop};
+use crate::{Cli, Command, job, output, stop};
+use cause::Cause;
 use hosts::Share;
 use launcher::{Job, Kind, Launcher};
-use running::{Ending, Event, GRACE, Running};
+use restarts::{Attempt, Restarts};
+use running::{Ending, Event, Patience, Running};
 
 /// Start a command as several ranks, on this machine or many.
 ///
@@ -30,7 +36,15 @@ use running::{Ending, Event, GRACE, Running};
 /// with the arguments after `--` as the ranks of one job. Plain `mpirun -n 4 phalanx train …` and
 /// `srun -n 4 phalanx train …` do the same; `--dry-run` shows the command line.
 ///
-/// The first Ctrl-C asks all ranks to stop after their step, the second one ends them. The exit code is the job's.
+/// The first Ctrl-C asks all ranks to stop after their step, the second one ends them. The exit code is the job's: 0 it is
+/// done; 1 it failed and would again, as after divergence; 2 command, configuration or input are wrong; 3 it stood still;
+/// 4 a rank did not start; 5 an operation or a connection broke; 130 it was asked to stop; others are the launcher's.
+///
+/// With --max-restarts a job of `train` whose rank dies, stands still or does not come (neither 0, 1, 2 nor 130) is started
+/// again with --resume. It is started on the same number of ranks; if it then breaks off again before it has committed a
+/// checkpoint, and --min-ranks is given, on the next smaller number that suits the plan. Every rank brings its devices: a
+/// preset is made again for those that are left, with the same bits. A host of --hosts that no longer answers ssh is left
+/// out. This machine must see the directory of checkpoints.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -38,6 +52,8 @@ Examples:
   phalanx launch -n 2 --cores-per-rank 4 --json -- train --plan fsdp --devices 2
   phalanx launch -n 16 --hosts cluster.txt -- train run.toml
   phalanx launch -n 16 --hosts cluster.txt --dry-run -- train run.toml
+  phalanx launch -n 4 --max-restarts 5 --min-ranks 2 -- train --plan fsdp --checkpoint ck --every 100
+  phalanx launch -n 2 --max-restarts 1 -- train --checkpoint ck --every 2 --drill kill@1:5   # try it
 A file of hosts has one a line, which ranks fill in order; without a number, hosts share what is left:
   node-1 slots=8    # or node-1:8
   node-2
@@ -58,10 +74,16 @@ pub struct Args {
     /// Environment variable that ranks on other hosts shall see, beside RUST_BACKTRACE and all PHALANX_*
     #[arg(long, value_name = "NAME")]
     env: Vec<String>,
+    /// Start the job again from its last checkpoint when it breaks off, in all at most so often
+    #[arg(long, value_name = "K")]
+    max_restarts: Option<u32>,
+    /// Ranks that suffice when restarts make no progress with more or hosts are lost; -n if absent. The plan must be a preset
+    #[arg(long, value_name = "M", requires = "max_restarts", value_parser = clap::value_parser!(u32).range(1..))]
+    min_ranks: Option<u32>,
     /// Print the command line instead of running it
     #[arg(long)]
     dry_run: bool,
-    /// Hand --json to the job
+    /// Hand --json to the job; restarts are lines of JSON then, too
     #[arg(long)]
     json: bool,
     /// A command of phalanx and its arguments
@@ -77,64 +99,126 @@ pub fn run(mut args: Args) -> Result<ExitCode, Failure> {
     if args.json && !args.job.iter().any(|arg| arg == "--json") {
         args.job.push("--json".into());
     }
-    check_job(&args.job)?;
+    let job = check_job(&args.job)?;
     let launcher = Launcher::find(args.mpirun.as_deref(), env::var_os("SLURM_JOB_ID").is_some())?;
-    let line = command_line(&args, &launcher)?;
+    let attempt = Attempt { number: 0, ranks: args.ranks, job: args.job.clone(), lost: Vec::new() };
+    let variables = variables(&args.env)?;
+    let line = command_line(&args, &launcher, &attempt, &variables)?;
+    let restarts = restarts(&args, job)?;
     if args.dry_run {
-        output::line(line.iter().map(quoted).collect::<Vec<_>>().join(" "))?;
+        output::line(line.iter().map(words::quoted).collect::<Vec<_>>().join(" "))?;
         return Ok(ExitCode::SUCCESS);
     }
+    let restarts = restarts.map(Restarts::begin).transpose()?;
     let (sender, events) = mpsc::channel();
     let signals = sender.clone();
     stop::on_each(move || _ = signals.send(Event::Signal))?;
-    let cannot_run =
-        |error| Failure::Run(format!("cannot run the launcher `{}`: {error}", launcher.program.display()));
-    let running = Running::start(&line, sender).map_err(cannot_run)?;
-    let ending = running.finish(launcher.kind.stop(), GRACE, &events).map_err(cannot_run)?;
-    Ok(conclude(launcher.kind, &ending))
+    Starter { args: &args, launcher: &launcher, variables, sender, events }.run(attempt, restarts)
 }
 
-/// A job that cannot be understood is refused once, not by each rank.
-fn check_job(job: &[OsString]) -> Result<(), Failure> {
+/// A job that cannot be understood is refused once, not by each rank. None if all it does is to print its help.
+fn check_job(job: &[OsString]) -> Result<Option<Command>, Failure> {
     let words = ["phalanx".into()].into_iter().chain(job.iter().cloned());
     match Cli::try_parse_from(words) {
         Ok(Cli { command: Command::Launch(_) }) => {
             Err(Failure::Input("a job cannot be `launch` again; after -- stands what each rank runs".into()))
         }
+        Ok(Cli { command }) => Ok(Some(command)),
         Err(error) if error.use_stderr() => Err(error.into()),
-        _ => Ok(()),
+        Err(_) => Ok(None),
     }
 }
 
-fn command_line(args: &Args, launcher: &Launcher) -> Result<Vec<OsString>, Failure> {
+/// How the job is to be restarted, if it is.
+fn restarts(args: &Args, job: Option<Command>) -> Result<Option<Restarts>, Failure> {
+    match (args.max_restarts, job) {
+        (None, _) => Ok(None),
+        (Some(most), Some(Command::Train(train))) => Restarts::new(most, args, &train).map(Some),
+        (Some(_), _) => {
+            let why =
+                "--max-restarts is for jobs of `train`, which have checkpoints to go on from; leave it out";
+            Err(Failure::Input(why.into()))
+        }
+    }
+}
+
+/// Starts one attempt after the other.
+struct Starter<'a> {
+    args: &'a Args,
+    launcher: &'a Launcher,
+    variables: Vec<(String, OsString)>,
+    sender: Sender<Event>,
+    events: Receiver<Event>,
+}
+
+impl Starter<'_> {
+    fn run(mut self, mut attempt: Attempt, mut restarts: Option<Restarts>) -> Result<ExitCode, Failure> {
+        loop {
+            let patience = if restarts.is_some() { running::AGAIN } else { running::ONCE };
+            let ending = self.attempt(&attempt, patience)?;
+            let code = exit_code(self.launcher.kind, &ending);
+            let again = restarts.as_mut().zip(Cause::of(code, &ending));
+            let Some((restarts, cause)) = again else { return Ok(conclude(code, &ending)) };
+            attempt = match restarts.next(&attempt, cause) {
+                Ok(next) => next,
+                Err(failure) => {
+                    failure.report();
+                    return Ok(conclude(code, &ending));
+                }
+            };
+            // Whoever asks to stop between two attempts means both.
+            if let Ok(Event::Signal) = self.events.try_recv() {
+                return Ok(ExitCode::from(stop::STOPPED));
+            }
+            self.variables.retain(|(name, _)| name != job::ATTEMPT);
+            self.variables.push((job::ATTEMPT.into(), attempt.number.to_string().into()));
+        }
+    }
+
+    fn attempt(&self, attempt: &Attempt, patience: Patience) -> Result<Ending, Failure> {
+        let line = command_line(self.args, self.launcher, attempt, &self.variables)?;
+        let cannot_run = |error| {
+            Failure::Run(format!("cannot run the launcher `{}`: {error}", self.launcher.program.display()))
+        };
+        let running = Running::start(&line, &self.variables, self.sender.clone()).map_err(cannot_run)?;
+        running.finish(self.launcher.kind.stop(), patience, &self.events).map_err(cannot_run)
+    }
+}
+
+fn command_line(
+    args: &Args,
+    launcher: &Launcher,
+    attempt: &Attempt,
+    variables: &[(String, OsString)],
+) -> Result<Vec<OsString>, Failure> {
     let program = env::current_exe()
         .map_err(|error| Failure::Run(format!("cannot tell where this program is: {error}")))?;
-    let hosts = hosts_of(args, launcher.kind)?;
+    let hosts = hosts_of(args, launcher.kind, attempt)?;
     let is_allocated = ALLOCATIONS.iter().any(|name| env::var_os(name).is_some());
     if hosts.is_none() && !is_allocated {
         check_cores(args)?;
     }
     let mut command = vec![program.into_os_string()];
-    command.extend_from_slice(&args.job);
+    command.extend_from_slice(&attempt.job);
     Ok(launcher.command_line(&Job {
-        ranks: args.ranks as usize,
+        ranks: attempt.ranks as usize,
         cores_per_rank: args.cores_per_rank.map(|cores| cores as usize),
         hosts: hosts.as_deref(),
-        variables: &variables(&args.env)?,
+        variables,
         is_allocated,
         is_root: nix::unistd::geteuid().is_root(),
         command: &command,
     }))
 }
 
-fn hosts_of(args: &Args, kind: Kind) -> Result<Option<Vec<Share>>, Failure> {
+fn hosts_of(args: &Args, kind: Kind, attempt: &Attempt) -> Result<Option<Vec<Share>>, Failure> {
     match &args.hosts {
         None => Ok(None),
         Some(file) if kind == Kind::Slurm => Err(Failure::Input(format!(
             "--hosts {}: srun runs on the hosts of its allocation; leave --hosts out, or choose hosts with salloc",
             file.display()
         ))),
-        Some(file) => hosts::read(file, args.ranks as usize).map(Some),
+        Some(file) => hosts::read(file, attempt.ranks as usize, &attempt.lost).map(Some),
     }
 }
 
@@ -165,27 +249,21 @@ fn variables(given: &[String]) -> Result<Vec<(String, OsString)>, Failure> {
     }
 }
 
-/// A word as a shell reads it.
-fn quoted(word: &OsString) -> String {
-    let word = word.to_string_lossy();
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.into_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
-}
-
-/// Shows the launcher's remarks if the job failed and no rank has said why, and gives the exit code.
-fn conclude(kind: Kind, ending: &Ending) -> ExitCode {
-    let code = match ending.status.code() {
+/// The exit code of a job.
+fn exit_code(kind: Kind, ending: &Ending) -> i32 {
+    match ending.status.code() {
         _ if ending.signals > 1 => i32::from(stop::STOPPED),
         // Hydra mostly forgets the exit codes of ranks that end after a signal it has handed on.
         Some(0) if kind == Kind::Mpich && ending.signals > 0 => i32::from(stop::STOPPED),
         Some(code) => code,
         // Shells count the same way.
         None => 128 + ending.status.signal().unwrap_or(0),
-    };
-    let is_explained = ending.rests.iter().any(|rest| rest.has_error);
+    }
+}
+
+/// Shows the launcher's remarks if the job failed and no rank has said why.
+fn conclude(code: i32, ending: &Ending) -> ExitCode {
+    let is_explained = ending.rests.iter().any(|rest| !rest.errors.is_empty());
     if code != 0 && code != i32::from(stop::STOPPED) && !is_explained {
         ending.rests.iter().flat_map(|rest| &rest.held).for_each(|line| eprint!("{line}"));
     }
@@ -195,13 +273,6 @@ fn conclude(kind: Kind, ending: &Ending) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_are_quoted_where_a_shell_needs_it() {
-        let words = ["--plan=dp2-tp2", "two words", "it's", "", "$HOME"];
-        let quoted = words.map(|word| quoted(&word.into()));
-        assert_eq!(quoted, ["--plan=dp2-tp2", "'two words'", r"'it'\''s'", "''", "'$HOME'"]);
-    }
 
     #[test]
     fn a_job_is_a_command_of_ours() {

@@ -1,12 +1,13 @@
 //! The logs of one process: a line of JSON for everything that happens, and on rank 0 the numbers of every step for
-//! TensorBoard. Both are handed to the system at once, so that a process that is killed loses nothing.
+//! TensorBoard. Both are handed to the system at once, so that a process that is killed loses nothing. A run that is resumed
+//! adds to them: steps that were done after the checkpoint are there twice, with the same numbers.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use phalanx::train::{Report, Run};
+use phalanx::train::{Report, Run, TrainConfig};
 use phalanx::watch::{Board, EventError};
 use serde::Serialize;
 
@@ -28,11 +29,14 @@ struct Step<'a> {
 }
 
 impl Log {
-    /// The logs of `rank` in `dir`, which is made if it is not there; the lines of an earlier run are replaced.
-    pub fn open(dir: Option<&Path>, rank: u32) -> Result<Log, Failure> {
-        let Some(dir) = dir else { return Ok(Log { lines: None, board: None }) };
+    /// The logs of `rank` in the directory of `config`, which is made if it is not there. The lines of an earlier run are
+    /// replaced, unless it is resumed.
+    pub fn open(config: &TrainConfig, rank: u32) -> Result<Log, Failure> {
+        let Some(dir) = &config.log_dir else { return Ok(Log { lines: None, board: None }) };
         let path = dir.join(format!("rank-{rank}.jsonl"));
-        let opened = std::fs::create_dir_all(dir).and_then(|()| File::create(&path));
+        let mut options = File::options();
+        options.create(true).append(config.resume).write(true).truncate(!config.resume);
+        let opened = std::fs::create_dir_all(dir).and_then(|()| options.open(&path));
         let file = opened.map_err(|error| {
             let path = path.display();
             Failure::Input(format!(
@@ -55,9 +59,11 @@ impl Log {
     /// Adds a line.
     pub fn line(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let Some((path, file)) = &mut self.lines else { return Ok(()) };
-        let text = serde_json::to_string(value)
+        let mut text = serde_json::to_string(value)
             .map_err(|error| Failure::Run(format!("cannot print JSON: {error}")))?;
-        writeln!(file, "{text}")
+        // In one piece with its end, so that a process that is killed leaves no half of a line.
+        text.push('\n');
+        file.write_all(text.as_bytes())
             .map_err(|error| Failure::Run(format!("cannot write the log {}: {error}", path.display())))
     }
 }

@@ -1,7 +1,7 @@
 //! The `phalanx` command: translates flags into calls of the library and prints what comes back.
 //!
-//! Exit codes: 0 done; 1 it failed while running; 2 the command, its configuration or an input file is wrong;
-//! 130 stopped by Ctrl-C.
+//! Exit codes: 0 done; 1 it failed while running; 2 the command, its configuration or an input file is wrong; 3 the job stood
+//! still; 4 a rank did not start; 5 an operation or a connection broke; 130 stopped by Ctrl-C.
 #![forbid(unsafe_code)]
 
 mod bench;

@@ -91,26 +91,39 @@ struct LastLine<'a> {
     summary: &'a Ending<'a>,
 }
 
+impl Args {
+    /// The configuration: flags win over the file.
+    pub fn config(&self) -> Result<TrainConfig, Failure> {
+        let mut config = flags::read(self.config.as_ref())?;
+        self.model.apply(&mut config);
+        self.run.apply(&mut config);
+        self.watch.apply(&mut config);
+        self.step.apply(&mut config);
+        self.plan.apply(&mut config)?;
+        config.immediate |= self.immediate;
+        config.stepped = self.stepped.or(config.stepped);
+        config.check = self.check.unwrap_or(config.check);
+        self.costs.apply(&mut config);
+        self.ranks.apply(&mut config);
+        self.checkpoints.apply(&mut config);
+        Ok(config)
+    }
+
+    /// Whether a program reads what is printed.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+}
+
 /// Trains, saves and prints the summary: alone, or as one rank of a job.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let mut config = flags::read(args.config.as_ref())?;
-    args.model.apply(&mut config);
-    args.run.apply(&mut config);
-    args.watch.apply(&mut config);
-    args.step.apply(&mut config);
-    args.plan.apply(&mut config)?;
-    config.immediate |= args.immediate;
-    config.stepped = args.stepped.or(config.stepped);
-    config.check = args.check.unwrap_or(config.check);
-    args.costs.apply(&mut config);
-    args.ranks.apply(&mut config);
-    args.checkpoints.apply(&mut config);
+    let config = args.config()?;
     job::run(config.stall_seconds, |connection| train(args, config, connection))
 }
 
 fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> Result<ExitCode, Failure> {
     let rank = connection.map_or(0, |connection| connection.network.rank());
-    let mut log = Log::open(config.log_dir.as_deref(), rank)?;
+    let mut log = Log::open(&config, rank)?;
     if let Some(dir) = config.save.as_ref().filter(|_| rank == 0) {
         check_writable(dir)?;
     }
@@ -138,7 +151,7 @@ fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> R
     };
     let trained = steps(&mut run, audience, &mut log);
     // A reader that closed the pipe has seen enough of the lines, but still wants the model.
-    if let Err(Failure::Input(_) | Failure::Run(_)) = trained {
+    if let Err(Failure::Input(_) | Failure::Run(_) | Failure::Broken(_)) = trained {
         return trained.map(|()| ExitCode::FAILURE);
     }
     if let Some(dir) = &run.config().save {

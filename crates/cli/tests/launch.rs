@@ -4,10 +4,9 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use common::{Dir, SMALL, error, phalanx, run, stdout};
+use common::{Dir, SMALL, error, phalanx, run, script, stdout};
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 
@@ -21,15 +20,6 @@ fn launchers() -> Vec<&'static str> {
         );
     }
     found
-}
-
-/// A script that calls itself Open MPI, and what it does.
-fn script(dir: &Dir, does: &str) -> String {
-    let text =
-        format!("#!/bin/sh\n[ \"$1\" = --version ] && echo 'mpirun (Open MPI) 4.1.4' && exit\n{does}\n");
-    let path = dir.write("mpirun", text);
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    path
 }
 
 /// The command while it runs, and its standard output.
@@ -106,7 +96,7 @@ fn the_first_interrupt_lets_ranks_finish() {
 fn the_second_interrupt_ends_the_launcher() {
     let dir = Dir::new("launch-second");
     let does = "trap 'echo asked' USR1; trap 'echo ended; exit 7' TERM; echo ready; sleep 3600 & while :; do wait; done";
-    let mpirun = script(&dir, does);
+    let mpirun = script(&dir, "mpirun", does);
     let (child, mut out) = start(&["launch", "-n", "2", "--mpirun", &mpirun, "--", "doctor"]);
     assert_eq!(line(&mut out), "ready\n");
     interrupt(&child);
@@ -116,10 +106,21 @@ fn the_second_interrupt_ends_the_launcher() {
 }
 
 #[test]
+fn an_interrupted_job_is_not_restarted() {
+    let dir = Dir::new("launch-interrupted");
+    let mpirun = script(&dir, "mpirun", "trap 'exit 137' USR1; echo ready; sleep 3600 & wait");
+    let job = ["--max-restarts", "3", "--", "train", "--checkpoint", &dir.path("ck")];
+    let (child, mut out) = start(&[&["launch", "-n", "2", "--mpirun", &mpirun], &job[..]].concat());
+    assert_eq!(line(&mut out), "ready\n");
+    interrupt(&child);
+    assert_eq!(end(child, out), (Some(137), String::new(), String::new()));
+}
+
+#[test]
 fn remarks_of_the_launcher_are_shown_if_no_rank_says_why() {
     let dir = Dir::new("launch-remarks");
     let remark = "srun: error: node-1: task 0: Killed";
-    let mpirun = script(&dir, &format!("echo '{remark}' >&2; echo step; exit 137"));
+    let mpirun = script(&dir, "mpirun", &format!("echo '{remark}' >&2; echo step; exit 137"));
     let output = run(&["launch", "-n", "2", "--mpirun", &mpirun, "--", "doctor"]);
     assert_eq!(output.status.code(), Some(137));
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "step\n");
@@ -129,7 +130,7 @@ fn remarks_of_the_launcher_are_shown_if_no_rank_says_why() {
 #[test]
 fn a_dry_run_prints_the_command_line() {
     let dir = Dir::new("launch-dry");
-    let mpirun = script(&dir, "exit 1");
+    let mpirun = script(&dir, "mpirun", "exit 1");
     let hosts = dir.write("hosts", "a\nb:1\n");
     let mut command = phalanx();
     command.args(["launch", "-n", "3", "--mpirun", &mpirun, "--hosts", &hosts, "--env", "GREETING"]);
@@ -149,7 +150,7 @@ fn a_dry_run_prints_the_command_line() {
 #[test]
 fn wrong_input_is_named() {
     let dir = Dir::new("launch-wrong");
-    let mpirun = script(&dir, "exit 1");
+    let mpirun = script(&dir, "mpirun", "exit 1");
     let hosts = dir.write("hosts", "a\nb slots=many\n");
     for (flags, part) in [
         (&["--mpirun", "/nonexistent/mpirun", "--", "doctor"][..], "/nonexistent/mpirun"),

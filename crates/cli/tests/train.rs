@@ -162,9 +162,9 @@ fn an_interrupt_stops_after_the_step_and_saves() {
 }
 
 #[test]
-fn an_operation_that_fails_is_a_failure_of_the_run() {
+fn an_operation_that_fails_breaks_the_run_off() {
     let output = run(&[&["train", "--steps", "3", "--drill", "panic@0:2"], SMALL].concat());
     let text = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert_eq!(output.status.code(), Some(5), "{text}");
     assert!(text.contains("error: ") && text.contains("fire drill"), "{text}");
 }

@@ -96,13 +96,18 @@ impl PlanChoice {
         name != "one" && !Path::new(name).is_file() && PRESETS.iter().any(|(known, _)| *known == name)
     }
 
-    /// A file if one is there or the name looks like one, else a preset.
-    fn named(&self, name: &str, model: &Graph) -> Result<Plan, ChoiceError> {
-        let path = PathBuf::from(name);
-        let failed = |error| ChoiceError::Plan { plan: name.to_string(), source: Box::new(error) };
+    /// Whether a plan of this name is a file: one is there, or the name looks like one. Else it is a preset.
+    pub fn is_file(name: &str) -> bool {
         let first = name.split(|c: char| !c.is_ascii_lowercase()).next().unwrap_or_default();
         let is_preset = PRESETS.iter().any(|(known, _)| *known == first || name.starts_with(known));
-        if path.is_file() || (!is_preset && name.contains(['.', '/'])) {
+        Path::new(name).is_file() || (!is_preset && name.contains(['.', '/']))
+    }
+
+    /// The plan of a file or a preset.
+    fn named(&self, name: &str, model: &Graph) -> Result<Plan, ChoiceError> {
+        let failed = |error| ChoiceError::Plan { plan: name.to_string(), source: Box::new(error) };
+        if PlanChoice::is_file(name) {
+            let path = PathBuf::from(name);
             let text = std::fs::read_to_string(&path)
                 .map_err(|source| ChoiceError::Read { path: path.clone(), source })?;
             if text.trim().is_empty() {
@@ -118,7 +123,7 @@ impl PlanChoice {
 }
 
 /// The product of the sizes in a preset's name.
-fn sizes(name: &str) -> usize {
+pub(crate) fn sizes(name: &str) -> usize {
     let size = |part: &str| {
         let digits = part.trim_start_matches(|c: char| !c.is_ascii_digit());
         // `zero1` is a name, not a size.

@@ -1,7 +1,8 @@
 //! Files that list the hosts of a job, one a line: `name`, `name slots=4` or `name:4`, with comments after `#`.
 //!
 //! Reading decides how many ranks each host gets, so that the ranks lie alike under every launcher: ranks fill the
-//! hosts in the order of the file. A host without a number takes an even share of the ranks that the numbers leave.
+//! hosts in the order of the file. A host without a number takes an even share of the ranks that the numbers leave. Hosts
+//! that are lost count as if they were not in the file.
 
 use std::path::Path;
 
@@ -24,15 +25,40 @@ struct Entry<'a> {
 }
 
 /// Reads the file and shares the ranks among its hosts; a host that gets none is left out.
-pub fn read(path: &Path, ranks: usize) -> Result<Vec<Share>, Failure> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::Input(format!("cannot read the hosts of {}: {error}", path.display())))?;
-    share(&text, ranks).map_err(|message| Failure::Input(format!("{}{message}", path.display())))
+pub fn read(path: &Path, ranks: usize, lost: &[String]) -> Result<Vec<Share>, Failure> {
+    in_file(path, |text| share(text, ranks, lost))
 }
 
-/// As [`read`]; an error is what stands after the file's name.
-fn share(text: &str, ranks: usize) -> Result<Vec<Share>, String> {
-    let entries = entries(text)?;
+/// Names of all hosts of the file.
+pub fn names(path: &Path) -> Result<Vec<String>, Failure> {
+    in_file(path, |text| Ok(entries(text)?.into_iter().map(|entry| entry.host.to_string()).collect()))
+}
+
+/// How many of `ranks` ranks, for which the file was written, can go on when hosts are lost.
+pub fn room(path: &Path, ranks: usize, lost: &[String]) -> Result<usize, Failure> {
+    in_file(path, |text| rest(text, ranks, lost))
+}
+
+/// What is made of the file's text; an error is what stands after the file's name.
+fn in_file<T>(path: &Path, made: impl FnOnce(&str) -> Result<T, String>) -> Result<T, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::Input(format!("cannot read the hosts of {}: {error}", path.display())))?;
+    made(&text).map_err(|message| Failure::Input(format!("{}{message}", path.display())))
+}
+
+/// As [`room`]: a host with a number takes as many, one without keeps its share, or one rank if it is a spare.
+fn rest(text: &str, ranks: usize, lost: &[String]) -> Result<usize, String> {
+    let shares = share(text, ranks, &[])?;
+    let of = |host: &str| shares.iter().find(|share| share.host == host).map_or(1, |share| share.ranks);
+    let left = entries(text)?.into_iter().filter(|entry| !lost.iter().any(|host| host == entry.host));
+    let room: usize = left.map(|entry| entry.slots.unwrap_or_else(|| of(entry.host))).sum();
+    Ok(room.min(ranks))
+}
+
+/// As [`read`].
+fn share(text: &str, ranks: usize, lost: &[String]) -> Result<Vec<Share>, String> {
+    let mut entries = entries(text)?;
+    entries.retain(|entry| !lost.iter().any(|host| host == entry.host));
     let numbered: usize = entries.iter().filter_map(|entry| entry.slots).sum();
     let unnumbered = entries.iter().filter(|entry| entry.slots.is_none()).count();
     if unnumbered == 0 && numbered < ranks {
@@ -101,7 +127,7 @@ mod tests {
     use super::*;
 
     fn shares(text: &str, ranks: usize) -> Vec<(String, usize)> {
-        share(text, ranks).unwrap().into_iter().map(|share| (share.host, share.ranks)).collect()
+        share(text, ranks, &[]).unwrap().into_iter().map(|share| (share.host, share.ranks)).collect()
     }
 
     fn pairs(pairs: &[(&str, usize)]) -> Vec<(String, usize)> {
@@ -124,6 +150,18 @@ mod tests {
     }
 
     #[test]
+    fn lost_hosts_take_no_ranks_and_spares_take_theirs() {
+        let lost = ["b".to_string()];
+        assert_eq!(rest("a:2\nb:2\nc:2", 4, &lost), Ok(4), "there is a spare");
+        assert_eq!(rest("a:2\nb:2", 4, &lost), Ok(2));
+        assert_eq!(rest("a\nb\nc", 7, &lost), Ok(5), "3 and 2 of them");
+        assert_eq!(rest("a\nb\nc", 2, &lost), Ok(2));
+        assert_eq!(rest("b", 2, &lost), Ok(0));
+        let shares = share("a:2\nb:2\nc", 3, &lost).unwrap();
+        assert_eq!(shares, [("a", 2), ("c", 1)].map(|(host, ranks)| Share { host: host.into(), ranks }));
+    }
+
+    #[test]
     fn errors_name_the_line() {
         for (text, message) in [
             ("a\nb slots=x", ":2: `b slots=x` is not a host; write `name`, `name slots=4` or `name:4`"),
@@ -136,7 +174,7 @@ mod tests {
             ("# none\n", ": it names no host"),
             ("a:1\nb:2", ": its hosts take 3 ranks, -n asks for 4"),
         ] {
-            assert_eq!(share(text, 4).unwrap_err(), message, "{text:?}");
+            assert_eq!(share(text, 4, &[]).unwrap_err(), message, "{text:?}");
         }
     }
 }

@@ -1,7 +1,8 @@
 //! A launcher while it runs: what it prints passes on, signals are handed to it, and nothing of it outlives us.
 //!
 //! The launcher is a process group of its own, so that Ctrl-C in a terminal reaches it only through us: the first
-//! one asks the ranks to stop after their step, the second one ends them.
+//! one asks the ranks to stop after their step, the second one ends them. A launcher that has lost a host may wait for it
+//! long after the ranks have said why they end; a job that is to be started again does not wait with it.
 
 use std::ffi::OsString;
 use std::io::{self, BufReader, Read, Write};
@@ -9,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{self, Signal};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
@@ -17,13 +18,27 @@ use nix::unistd::Pid;
 
 use super::sieve::{Rest, Sieve};
 
-/// How long a launcher may take to end its ranks after the second signal.
-pub const GRACE: Duration = Duration::from_secs(10);
+/// How long a launcher may take to end its ranks.
+#[derive(Clone, Copy)]
+pub struct Patience {
+    /// After the second signal.
+    pub signal: Duration,
+    /// After a rank has said why it fails; as long as it likes if absent.
+    pub error: Option<Duration>,
+}
+
+/// For jobs that are started once.
+pub const ONCE: Patience = Patience { signal: Duration::from_secs(10), error: None };
+
+/// For jobs that may be started again.
+pub const AGAIN: Patience = Patience { error: Some(Duration::from_secs(15)), ..ONCE };
 
 /// What happens while a job runs.
 pub enum Event {
     /// Somebody wants the job to stop.
     Signal,
+    /// A rank has said why it fails.
+    Error,
     /// The launcher has ended.
     End,
 }
@@ -32,6 +47,7 @@ pub enum Event {
 pub struct Running {
     child: Child,
     streams: [JoinHandle<Rest>; 2],
+    end: JoinHandle<()>,
 }
 
 /// How a job ended.
@@ -45,43 +61,98 @@ pub struct Ending {
 }
 
 impl Running {
-    /// Starts a command line, whose end will be told to `events`.
-    pub fn start(line: &[OsString], events: Sender<Event>) -> io::Result<Running> {
+    /// Starts a command line with these variables, beside those of this process; its end will be told to `events`.
+    pub fn start(
+        line: &[OsString],
+        variables: &[(String, OsString)],
+        events: Sender<Event>,
+    ) -> io::Result<Running> {
         let [program, args @ ..] = line else { return Err(io::ErrorKind::InvalidInput.into()) };
         let mut command = Command::new(program);
+        command.args(args).envs(variables.iter().cloned());
         // Standard input stays open and empty: Hydra hands its end on to the first rank, and dies if that is gone.
-        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.process_group(0).spawn()?;
-        let streams = [sift(child.stdout.take(), io::stdout()), sift(child.stderr.take(), io::stderr())];
+        let streams = [
+            sift(child.stdout.take(), io::stdout(), events.clone()),
+            sift(child.stderr.take(), io::stderr(), events.clone()),
+        ];
         let pid = pid(&child);
-        thread::spawn(move || {
+        let end = thread::spawn(move || {
             // Its number stays its own until `finish` asks for its status, so that no signal can hit a stranger.
             _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
-            events.send(Event::End)
+            _ = events.send(Event::End);
         });
-        Ok(Running { child, streams })
+        Ok(Running { child, streams, end })
     }
 
     /// Hands signals on until the launcher ends; `stop` is what asks it to let the ranks stop after their step.
-    pub fn finish(mut self, stop: Signal, grace: Duration, events: &Receiver<Event>) -> io::Result<Ending> {
-        let pid = pid(&self.child);
-        let mut signals = 0;
-        // Before the second signal a job may take as long as it likes.
-        while let Ok(Event::Signal) = match signals < 2 {
-            true => events.recv().map_err(|_| ()),
-            false => events.recv_timeout(grace).map_err(|_| ()),
-        } {
-            signals += 1;
-            match signals {
-                1 => _ = signal::kill(pid, stop),
-                2 => _ = signal::kill(pid, Signal::SIGTERM),
-                _ => break,
+    pub fn finish(
+        mut self,
+        stop: Signal,
+        patience: Patience,
+        events: &Receiver<Event>,
+    ) -> io::Result<Ending> {
+        let mut signals = self.hand_on(stop, patience, events);
+        end(pid(&self.child));
+        let status = self.child.wait()?;
+        end_orphans();
+        let rests = self.streams.map(|stream| stream.join().unwrap_or_default());
+        _ = self.end.join();
+        // Now nobody tells of this launcher any more; what is left must not be taken for news of the next one.
+        signals += events.try_iter().filter(|event| matches!(event, Event::Signal)).count();
+        Ok(Ending { status, signals, rests })
+    }
+
+    /// Hands signals on until the launcher ends or takes too long; how many there were.
+    fn hand_on(&self, stop: Signal, patience: Patience, events: &Receiver<Event>) -> usize {
+        let (pid, mut signals, mut deadline) = (pid(&self.child), 0, None);
+        loop {
+            match next(events, deadline) {
+                Some(Event::Signal) if signals < 2 => {
+                    signals += 1;
+                    _ = signal::kill(pid, if signals == 1 { stop } else { Signal::SIGTERM });
+                    if signals == 2 {
+                        deadline = Some(Instant::now() + patience.signal);
+                    }
+                }
+                Some(Event::Error) => {
+                    deadline = deadline.or(patience.error.map(|patience| Instant::now() + patience));
+                }
+                Some(Event::Signal) => return signals + 1,
+                Some(Event::End) | None => return signals,
             }
         }
-        end(pid);
-        let status = self.child.wait()?;
-        let rests = self.streams.map(|stream| stream.join().unwrap_or_default());
-        Ok(Ending { status, signals, rests })
+    }
+}
+
+/// What happens next, if it does before the deadline.
+fn next(events: &Receiver<Event>, deadline: Option<Instant>) -> Option<Event> {
+    match deadline {
+        None => events.recv().ok(),
+        Some(deadline) => events.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok(),
+    }
+}
+
+/// From now on ranks that outlive their launcher become children of this process, and end with their job.
+///
+/// A job that is started again must not meet them. Where the system cannot do it they end when they miss their launcher.
+pub fn adopt_orphans() {
+    #[cfg(target_os = "linux")]
+    {
+        _ = nix::sys::prctl::set_child_subreaper(true);
+    }
+}
+
+/// Kills all processes below this one and waits until they are gone, if orphans are adopted.
+fn end_orphans() {
+    #[cfg(target_os = "linux")]
+    while nix::sys::prctl::get_child_subreaper() == Ok(true) {
+        let left = descendants(Pid::this());
+        left.iter().for_each(|&pid| _ = signal::kill(pid, Signal::SIGKILL));
+        if left.is_empty() || nix::sys::wait::waitpid(None, None).is_err() {
+            return;
+        }
     }
 }
 
@@ -89,10 +160,15 @@ fn pid(child: &Child) -> Pid {
     Pid::from_raw(child.id().cast_signed())
 }
 
-/// Lets a stream of the job through to one of ours.
-fn sift(from: Option<impl Read + Send + 'static>, mut to: impl Write + Send + 'static) -> JoinHandle<Rest> {
+/// Lets a stream of the job through to one of ours, and tells of errors.
+fn sift(
+    from: Option<impl Read + Send + 'static>,
+    mut to: impl Write + Send + 'static,
+    events: Sender<Event>,
+) -> JoinHandle<Rest> {
+    let tell = move || _ = events.send(Event::Error);
     thread::spawn(move || {
-        from.map(|from| Sieve::default().pass(BufReader::new(from), &mut to)).unwrap_or_default()
+        from.map(|from| Sieve::new(tell).pass(BufReader::new(from), &mut to)).unwrap_or_default()
     })
 }
 
@@ -142,8 +218,8 @@ mod tests {
     #[test]
     fn the_status_is_the_launchers() {
         let (sender, events) = mpsc::channel();
-        let running = Running::start(&line("exit 7"), sender).unwrap();
-        let ending = running.finish(Signal::SIGUSR1, GRACE, &events).unwrap();
+        let running = Running::start(&line("exit $CODE"), &[("CODE".into(), "7".into())], sender).unwrap();
+        let ending = running.finish(Signal::SIGUSR1, AGAIN, &events).unwrap();
         assert_eq!((ending.status.code(), ending.signals), (Some(7), 0));
         assert_eq!(ending.rests, [Rest::default(), Rest::default()]);
     }
@@ -155,14 +231,27 @@ mod tests {
         let script =
             format!("trap '' USR1 TERM; setsid sleep 3600 & echo ready >'{}'; sleep 3600", pipe.display());
         let (sender, events) = mpsc::channel();
-        let running = Running::start(&line(&script), sender.clone()).unwrap();
+        let running = Running::start(&line(&script), &[], sender.clone()).unwrap();
         assert_eq!(std::fs::read_to_string(&pipe).unwrap(), "ready\n");
         std::fs::remove_file(&pipe).unwrap();
         for _ in 0..2 {
             sender.send(Event::Signal).unwrap();
         }
         // Its streams end only when all processes that hold them are gone.
-        let ending = running.finish(Signal::SIGUSR1, Duration::ZERO, &events).unwrap();
+        let patience = Patience { signal: Duration::ZERO, error: None };
+        let ending = running.finish(Signal::SIGUSR1, patience, &events).unwrap();
         assert_eq!((ending.status.signal(), ending.signals), (Some(9), 2));
+    }
+
+    #[test]
+    fn a_launcher_that_waits_after_an_error_is_ended_and_leaves_no_news() {
+        let (sender, events) = mpsc::channel();
+        let running =
+            Running::start(&line("echo 'error: lost' >&2; sleep 3600"), &[], sender.clone()).unwrap();
+        let patience = Patience { signal: Duration::ZERO, error: Some(Duration::ZERO) };
+        let ending = running.finish(Signal::SIGUSR1, patience, &events).unwrap();
+        assert_eq!((ending.status.signal(), ending.signals), (Some(9), 0));
+        assert_eq!(ending.rests[1].errors, ["error: lost\n"]);
+        assert!(events.try_recv().is_err());
     }
 }

@@ -4,14 +4,16 @@
 //! which hide that line. They are held back, and shown at the end only if no rank has said why the job failed.
 //! Everything else passes at once, line by line; equal errors of many ranks pass once.
 
-use std::collections::BTreeSet;
 use std::io::{BufRead, Write};
 
 /// One stream of a job: standard output or standard error.
-#[derive(Default)]
-pub struct Sieve {
-    /// The errors that have passed.
-    errors: BTreeSet<String>,
+pub struct Sieve<F> {
+    /// Told of every error.
+    on_error: F,
+    /// The errors that have passed, each with the indented lines that follow it.
+    errors: Vec<String>,
+    /// Whether the last line belongs to the last of them.
+    is_in_error: bool,
     /// The launcher's remarks.
     held: Vec<String>,
     /// Lines whose meaning only the next ones tell: an open banner of Open MPI, or the empty line before one of MPICH.
@@ -21,8 +23,8 @@ pub struct Sieve {
 /// What a stream has left at its end.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Rest {
-    /// Whether a rank has said why it failed.
-    pub has_error: bool,
+    /// Why ranks say that they failed.
+    pub errors: Vec<String>,
     /// The launcher's remarks.
     pub held: Vec<String>,
 }
@@ -61,7 +63,12 @@ const EDGE: usize = 74;
 /// Lines after which an edge was not that of a banner.
 const LONGEST_BANNER: usize = 40;
 
-impl Sieve {
+impl<F: FnMut()> Sieve<F> {
+    /// A sieve that calls `on_error` when a rank says why it fails.
+    pub fn new(on_error: F) -> Sieve<F> {
+        Sieve { on_error, errors: Vec::new(), is_in_error: false, held: Vec::new(), open: Vec::new() }
+    }
+
     /// Lets a stream through until it ends.
     ///
     /// A reader that has gone does not stop the job: what nobody reads is dropped.
@@ -76,16 +83,25 @@ impl Sieve {
             self.judge(line, to);
         }
         _ = to.flush();
-        Rest { has_error: !self.errors.is_empty(), held: self.held }
+        Rest { errors: self.errors, held: self.held }
     }
 
     fn line(&mut self, line: String, to: &mut impl Write) {
         if line.starts_with("error: ") {
             // Even inside of a banner, where the output of a rank may land.
-            if self.errors.insert(line.trim_end().to_string()) {
+            self.is_in_error = !self.errors.iter().any(|error| error.lines().next() == Some(line.trim_end()));
+            if self.is_in_error {
                 _ = to.write_all(line.as_bytes());
+                self.errors.push(line);
+                (self.on_error)();
             }
-        } else if self.open.first().is_some_and(|first| is_edge(first)) {
+            return;
+        }
+        self.is_in_error &= line.starts_with("  ");
+        if let Some(error) = self.errors.last_mut().filter(|_| self.is_in_error) {
+            error.push_str(&line);
+        }
+        if self.open.first().is_some_and(|first| is_edge(first)) {
             self.banner_line(line, to);
         } else if is_edge(&line) || line.trim().is_empty() {
             self.release(to);

@@ -1,6 +1,7 @@
 //! What the tests of the command share: running it, and a directory of its own for each test.
 #![allow(dead_code, clippy::unwrap_used)]
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -69,6 +70,15 @@ impl Drop for Dir {
     fn drop(&mut self) {
         _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// A program in the directory that calls itself Open MPI, and what it does.
+pub fn script(dir: &Dir, name: &str, does: &str) -> String {
+    let text =
+        format!("#!/bin/sh\n[ \"$1\" = --version ] && echo 'mpirun (Open MPI) 4.1.4' && exit\n{does}\n");
+    let path = dir.write(name, text);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
 }
 
 /// A safetensors file with `tokens` and `targets`, i64 `[rows, time]`, of small numbers.

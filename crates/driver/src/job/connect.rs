@@ -15,7 +15,7 @@ use super::{Arrival, JobError, Launched, Launcher, Waiting};
 pub const LIBRARY: &str = "PHALANX_MPI_LIBRARY";
 
 /// The exit code of a job some of whose ranks never came.
-const MISSING: i32 = 4;
+pub const MISSING: i32 = 4;
 
 /// The longest that ranks have to start, however long they may stand still later.
 const START: Duration = Duration::from_secs(60);

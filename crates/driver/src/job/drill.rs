@@ -22,8 +22,27 @@ pub struct StepDrill {
     pub kind: DrillKind,
     /// On which rank.
     pub rank: u32,
-    /// At which step, from 1.
-    pub step: u64,
+    /// When.
+    pub when: When,
+}
+
+/// When a drill begins; steps are counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// At a step of the run, once: not again in a job that was restarted.
+    Once(u64),
+    /// At a step after every start, like a host that is broken: `kill@1:+3`.
+    Each(u64),
+}
+
+impl When {
+    /// Whether it is now: at `step` of a run of which other processes have done the first `past` ones.
+    pub fn is_at(self, step: u64, past: u64) -> bool {
+        match self {
+            When::Once(at) => step == at,
+            When::Each(at) => step.checked_sub(past) == Some(at),
+        }
+    }
 }
 
 /// What can go wrong.
@@ -52,8 +71,9 @@ const KINDS: [(&str, DrillKind); 5] = [
 /// Why a text is no drill.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not a drill: write KIND@RANK:STEP like panic@1:3, where KIND is panic, nan, hang, stop or kill, or \
-     KIND@save:CALL like enospc@save:7, where KIND is kill, enospc, eio, short, sync or rename"
+    "`{0}` is not a drill: write KIND@RANK:STEP like panic@1:3, or panic@1:+3 for the third step after every start, where \
+     KIND is panic, nan, hang, stop or kill, or KIND@save:CALL like enospc@save:7, where KIND is kill, enospc, eio, short, \
+     sync or rename"
 )]
 pub struct DrillError(String);
 
@@ -64,12 +84,19 @@ impl FromStr for Drill {
         let parse = || {
             let (kind, place) = text.split_once('@')?;
             let (place, number) = place.split_once(':')?;
-            let number = number.parse().ok().filter(|&number| number > 0)?;
+            // The parser of numbers would take a sign, too.
+            let count = |digits: &str| {
+                digits.parse().ok().filter(|&count| count > 0 && digits.starts_with(|c: char| c != '+'))
+            };
             if place == "save" {
-                return Some(Drill::Save(Fault { kind: kind.parse().ok()?, call: number }));
+                return Some(Drill::Save(Fault { kind: kind.parse().ok()?, call: count(number)? }));
             }
             let (_, kind) = *KINDS.iter().find(|(name, _)| *name == kind)?;
-            Some(Drill::Step(StepDrill { kind, rank: place.parse().ok()?, step: number }))
+            let when = match number.strip_prefix('+') {
+                Some(number) => When::Each(count(number)?),
+                None => When::Once(count(number)?),
+            };
+            Some(Drill::Step(StepDrill { kind, rank: place.parse().ok()?, when }))
         };
         parse().ok_or_else(|| DrillError(text.into()))
     }
@@ -119,14 +146,26 @@ mod tests {
 
     #[test]
     fn drills_are_read() {
-        let drill = StepDrill { kind: DrillKind::Hang, rank: 2, step: 7 };
-        assert_eq!("hang@2:7".parse(), Ok(Drill::Step(drill)));
+        for (text, when) in [("hang@2:7", When::Once(7)), ("hang@2:+7", When::Each(7))] {
+            assert_eq!(text.parse(), Ok(Drill::Step(StepDrill { kind: DrillKind::Hang, rank: 2, when })));
+        }
         let fault = Fault { kind: FaultKind::NoSpace, call: 7 };
         assert_eq!("enospc@save:7".parse(), Ok(Drill::Save(fault)));
         let wrong = ["hang", "hang@2", "hang@x:7", "hang@2:0", "fire@2:7", "@1:1"];
-        for text in wrong.into_iter().chain(["enospc@1:7", "hang@save:7", "eio@save:0", "eio@save"]) {
+        let more =
+            ["enospc@1:7", "hang@save:7", "eio@save:0", "eio@save", "eio@save:+7", "hang@2:+0", "hang@2:++7"];
+        for text in wrong.into_iter().chain(more) {
             assert_eq!(text.parse::<Drill>(), Err(DrillError(text.into())));
         }
+    }
+
+    #[test]
+    fn a_drill_for_each_start_counts_from_there() {
+        let at = |when: When, past| {
+            (past + 1..=past + 5).filter(|&step| when.is_at(step, past)).collect::<Vec<_>>()
+        };
+        assert_eq!([0, 2, 3].map(|past| at(When::Once(3), past)), [vec![3], vec![3], vec![]]);
+        assert_eq!([0, 2, 3].map(|past| at(When::Each(3), past)), [vec![3], vec![5], vec![6]]);
     }
 
     #[test]

@@ -115,8 +115,12 @@ fn part(items: usize, parts: usize, index: usize) -> Range<usize> {
     start(index)..start(index + 1)
 }
 
-/// The rank of each device.
-fn deal_devices(devices: usize, ranks: usize, per_rank: Option<usize>) -> Result<Vec<u32>, JobError> {
+/// The rank of each of so many devices.
+pub(super) fn deal_devices(
+    devices: usize,
+    ranks: usize,
+    per_rank: Option<usize>,
+) -> Result<Vec<u32>, JobError> {
     if devices < ranks {
         return Err(JobError::TooManyRanks { devices, ranks });
     }

@@ -27,9 +27,9 @@ impl Rehearsal {
         self.drill.map(|_| self.fuse.clone())
     }
 
-    /// Fails, if this is the step to do so.
-    pub fn step(&self, step: u64, session: &mut Session) -> Result<(), Error> {
-        let Some(drill) = self.drill.filter(|drill| drill.step == step) else { return Ok(()) };
+    /// Fails, if this is the step to do so; the first `past` steps of the run are not of this process.
+    pub fn step(&self, step: u64, past: u64, session: &mut Session) -> Result<(), Error> {
+        let Some(drill) = self.drill.filter(|drill| drill.when.is_at(step, past)) else { return Ok(()) };
         if drill.kind == DrillKind::Nan {
             let name = session.part().ports().iter().find(|port| port.kind == PortKind::Param);
             if let Some((name, elements)) = name.map(|port| (port.name.clone(), port.ty.shape.elements())) {

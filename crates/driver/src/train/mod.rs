@@ -342,7 +342,7 @@ impl Run {
 
     fn launch(&mut self) -> Result<(), Error> {
         let step = self.trainer.steps();
-        self.rehearsal.step(step + 1, self.trainer.session_mut())?;
+        self.rehearsal.step(step + 1, self.past.steps, self.trainer.session_mut())?;
         let context = self.tokens.len() / self.config.batch;
         self.data.batch(step, self.config.batch, context, &mut self.tokens, &mut self.targets);
         let session = self.trainer.session_mut();
@@ -415,7 +415,7 @@ impl Run {
 }
 
 /// Opens the data and builds the model for it.
-fn prepare(config: &TrainConfig) -> Result<(Dataset, ModelConfig, Graph), Error> {
+pub(crate) fn prepare(config: &TrainConfig) -> Result<(Dataset, ModelConfig, Graph), Error> {
     let mut data = open_data(config)?;
     let model = config.model(data.vocab())?;
     let context = config.context_of(&model);

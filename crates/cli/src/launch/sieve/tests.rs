@@ -5,7 +5,7 @@ const EDGE_LINE: &str = "-------------------------------------------------------
 /// What passes, and the rest.
 fn sift(text: &str) -> (String, Rest) {
     let mut passed = Vec::new();
-    let rest = Sieve::default().pass(text.as_bytes(), &mut passed);
+    let rest = Sieve::new(|| ()).pass(text.as_bytes(), &mut passed);
     (String::from_utf8(passed).unwrap(), rest)
 }
 
@@ -17,7 +17,7 @@ fn a_banner_about_ended_processes_is_held() {
     let noise = "[vm:1] 1 more process has sent help message help-mpi-api.txt / mpi-abort\n";
     let (passed, rest) = sift(&format!("step 1\nerror: rank 1: no data\n{banner}{noise}step 2\n"));
     assert_eq!(passed, "step 1\nerror: rank 1: no data\nstep 2\n");
-    assert!(rest.has_error);
+    assert_eq!(rest.errors, ["error: rank 1: no data\n"]);
     assert_eq!(rest.held.concat(), format!("{banner}{noise}"));
 }
 
@@ -36,13 +36,22 @@ fn an_error_inside_of_a_banner_passes() {
     let head = "Primary job  terminated normally, but 1 process returned\n";
     let (passed, rest) = sift(&format!("{EDGE_LINE}{head}error: rank 0: lost\n{EDGE_LINE}"));
     assert_eq!(passed, "error: rank 0: lost\n");
-    assert_eq!(rest, Rest { has_error: true, held: vec![EDGE_LINE.into(), head.into(), EDGE_LINE.into()] });
+    assert_eq!(
+        rest,
+        Rest {
+            errors: vec!["error: rank 0: lost\n".into()],
+            held: vec![EDGE_LINE.into(), head.into(), EDGE_LINE.into()]
+        }
+    );
 }
 
 #[test]
 fn equal_errors_pass_once() {
     let (passed, rest) = sift("error: a\nerror: b\nerror: a\n");
-    assert_eq!((passed.as_str(), rest.has_error), ("error: a\nerror: b\n", true));
+    assert_eq!(
+        (passed.as_str(), rest.errors),
+        ("error: a\nerror: b\n", vec!["error: a\n".into(), "error: b\n".into()])
+    );
 }
 
 #[test]
@@ -58,6 +67,16 @@ fn the_remarks_of_mpich_are_held_with_the_empty_line_before_them() {
 fn text_without_end_of_line_and_bytes_that_are_no_text_pass() {
     assert_eq!(sift("half").0, "half");
     let mut passed = Vec::new();
-    let rest = Sieve::default().pass(&b"\xff\n"[..], &mut passed);
+    let rest = Sieve::new(|| ()).pass(&b"\xff\n"[..], &mut passed);
     assert_eq!((String::from_utf8(passed).unwrap().as_str(), rest), ("\u{fffd}\n", Rest::default()));
+}
+
+#[test]
+fn the_indented_lines_of_an_error_belong_to_it() {
+    let text = "  before\nerror: a\n  b\n  c\nstep 1\n  d\nerror: e\n";
+    let (passed, rest) = sift(text);
+    assert_eq!(
+        (passed.as_str(), rest.errors),
+        (text, vec!["error: a\n  b\n  c\n".into(), "error: e\n".into()])
+    );
 }
