@@ -1,10 +1,11 @@
-//! Project tasks: `cargo xtask check|test|tidy|bless|bench|fuzz`.
+//! Project tasks: `cargo xtask check|test|tidy|bless|bench|fuzz|soak`.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod fuzz;
 mod ranks;
 mod setup;
+mod soak;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ cargo xtask COMMAND
   loom          the models of the runtime's protocols only, in every order of their steps
   tsan          the runtime's tests of threads under ThreadSanitizer (x86-64 Linux); not part of `check`
   fuzz          random bytes for every parser of a user's file (x86-64 Linux) [TARGET ...] [--seconds N]; not part of `check`
+  soak          training runs killed and resumed, again and again [--kills N] [--seed S] [--case K]; not part of `check`
   tidy          rules about crates and files only
   bless         rewrite the expected texts of file tests, then show what changed with git diff
   bench train   `phalanx bench train` beside PyTorch, in alternating rounds [--threads N] [--rounds N] [--wide]
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         ["loom"] => loom(),
         ["tsan"] => tsan(),
         ["fuzz", ..] => fuzz::fuzz(&words[1..]),
+        ["soak", ..] => soak::soak(&words[1..]),
         ["tidy"] => tidy::tidy(&root()),
         ["bless"] => bless(),
         ["bench", "train", ..] => bench::train(&words[2..]),

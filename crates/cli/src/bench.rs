@@ -1,5 +1,6 @@
-//! `phalanx bench`: how fast this machine multiplies, trains, compiles, runs small tasks and copies.
+//! `phalanx bench`: how fast this machine multiplies, trains, compiles, runs small tasks, copies and saves.
 
+mod checkpoints;
 mod copies;
 mod launches;
 mod overlap;
@@ -19,17 +20,20 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::step::at_least_one;
 use crate::{flags, output};
+use checkpoints::CheckpointsArgs;
 use copies::CopiesArgs;
 use launches::LaunchesArgs;
 use overlap::OverlapArgs;
 use ranks::RanksArgs;
 use tasks::TasksArgs;
 
-/// Measure matrix products, training steps, the compiler, small tasks, copies, launches of kernels, hidden communication or ranks.
+/// Measure matrix products, training steps, checkpoints, the compiler, small tasks, copies, launches of kernels, hidden
+/// communication or ranks.
 #[derive(Subcommand)]
 pub enum Command {
     Gemm(GemmArgs),
     Train(TrainArgs),
+    Checkpoints(Box<CheckpointsArgs>),
     Compile(CompileArgs),
     Tasks(TasksArgs),
     Copies(CopiesArgs),
@@ -137,6 +141,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Tasks(args) => tasks::run(&args)?,
         Command::Copies(args) => copies::run(&args)?,
         Command::Launches(args) => launches::run(&args)?,
+        Command::Checkpoints(args) => checkpoints::run(&args)?,
         Command::Overlap(args) => overlap::run(&args)?,
         Command::Pingpong(args) => return ranks::run(Exchange::PingPong, &args),
         Command::Allreduce(args) => return ranks::run(Exchange::AllReduce, &args),

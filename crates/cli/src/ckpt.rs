@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use phalanx::Error;
-use phalanx::ckpt::{self, AuditError, Checkpoint, Checkpoints, ImportError, Manifest};
+use phalanx::ckpt::{self, Checkpoint, Checkpoints, CkptError, ImportError, Manifest};
 
 use crate::failure::Failure;
 use crate::flags::{self, StepFlags};
@@ -98,9 +98,9 @@ fn verify(args: &VerifyArgs) -> Result<(), Failure> {
 }
 
 /// Checks a checkpoint; how much there is in it.
-fn look_at(path: &Path) -> Result<String, AuditError> {
+fn look_at(path: &Path) -> Result<String, CkptError> {
     let checkpoint = Checkpoint::open(path)?;
-    ckpt::audit(&checkpoint)?;
+    checkpoint.audit()?;
     Ok(extent(checkpoint.manifest()))
 }
 

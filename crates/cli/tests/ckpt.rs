@@ -92,7 +92,7 @@ fn damage_is_found_and_named() {
         error(&["ckpt", "export", &dir.path("a/step-00000002"), "--hf", &dir.path("hf")], 2).contains(&says)
     );
 
-    // A part that is there twice, in a manifest that is well-formed else.
+    // A part that is there twice.
     let manifest = dir.path("a/step-00000004/manifest.json");
     let mut changed: Value = serde_json::from_slice(&std::fs::read(&manifest).unwrap()).unwrap();
     let tensors = changed["tensors"].as_array_mut().unwrap();
@@ -101,7 +101,7 @@ fn damage_is_found_and_named() {
     parts.push(parts[0].clone());
     std::fs::write(&manifest, changed.to_string()).unwrap();
     let message = error(&["ckpt", "verify", &checkpoints], 1);
-    assert!(message.contains("hold 32 elements, it has 16: some are there twice"), "{message}");
+    assert!(message.contains("is [16] at [0] and overlaps `parts[0]`, [16] at [0]"), "{message}");
     assert!(error(&["ckpt", "list", &dir.path("none")], 2).contains("none has no checkpoints"));
 }
 

@@ -7,8 +7,11 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use common::{Dir, SMALL, error, phalanx, run};
+use common::{Dir, error, phalanx, run};
 use serde_json::Value;
+
+/// What is trained.
+const RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/resume/run.toml");
 
 /// A run with a checkpoint every second step, of which one is kept.
 struct Training {
@@ -24,9 +27,7 @@ impl Training {
     }
 
     fn args<'a>(&'a self, extra: &[&'a str]) -> Vec<&'a str> {
-        let fixed =
-            ["train", "--json", "--steps", "4", "--data", &self.text, "--cores", "1", "--dropout", "0.1"];
-        [&fixed[..], SMALL, extra].concat()
+        [&["train", RUN, "--json", "--data", &self.text], extra].concat()
     }
 
     /// Runs with checkpoints in the directory `name`.
@@ -35,12 +36,6 @@ impl Training {
         let flags = ["--checkpoint", &checkpoints, "--every", "2", "--keep", "1"];
         run(&self.args(&[&flags[..], extra].concat()))
     }
-}
-
-/// Gives a flag another value.
-fn replace<'a>(args: &mut [&'a str], flag: &str, value: &'a str) {
-    let at = args.iter().position(|arg| *arg == flag).unwrap();
-    args[at + 1] = value;
 }
 
 /// The summary of a run that must succeed.
@@ -104,8 +99,7 @@ fn a_run_killed_at_any_call_or_step_ends_with_the_same_weights() {
 fn a_signal_commits_a_checkpoint_and_the_run_can_be_resumed() {
     let training = Training::new("signal");
     let checkpoints = training.dir.path("checkpoints");
-    let mut long = training.args(&["--checkpoint", &checkpoints]);
-    replace(&mut long, "--steps", "1000000");
+    let long = training.args(&["--checkpoint", &checkpoints, "--steps", "1000000"]);
     for (signal, resume) in [("-TERM", &[][..]), ("-INT", &["--resume"])] {
         let mut child = phalanx().args(&long).args(resume).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -176,8 +170,7 @@ fn mistakes_are_named() {
         let message = error(&training.args(args), 2);
         parts.iter().for_each(|part| assert!(message.contains(part), "{args:?}: `{part}` in: {message}"));
     }
-    let mut deeper = training.args(&["--checkpoint", &taken, "--resume"]);
-    replace(&mut deeper, "--layers", "2");
+    let deeper = training.args(&["--checkpoint", &taken, "--resume", "--layers", "2"]);
     let message = error(&deeper, 2);
     assert!(message.contains("layers") && message.contains("is 1 in the checkpoint, but 2"), "{message}");
     let below = format!("{file}/c");

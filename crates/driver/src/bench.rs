@@ -1,9 +1,11 @@
-//! Measurements: the machine's peak, our matrix product against OpenBLAS, whole training steps, the compiler, graphs of
-//! small tasks, copies against `memcpy`, launches of kernels, hidden communication against what is predicted, and transfers between ranks.
+//! Measurements: the machine's peak, our matrix product against OpenBLAS, whole training steps, checkpoints against plain
+//! files, the compiler, graphs of small tasks, copies against `memcpy`, launches of kernels, hidden communication against
+//! what is predicted, and transfers between ranks.
 //!
 //! Everything is measured in this process with the wall clock; on a machine with other load, best times say more than
 //! means.
 
+mod checkpoints;
 mod compile;
 mod copies;
 mod gemm;
@@ -13,6 +15,7 @@ mod ranks;
 pub mod tasks;
 mod train;
 
+pub use checkpoints::{Beside, Writing, checkpoint_writing, checkpointed_training};
 pub use compile::{COMPILE_SIZES, CompileBench, CompileResult, compile};
 pub use copies::{
     CopiesBench, CopiesError, CopyResult, CopyShape, REPLAYED_SIZES, ReplayedCopies, copy_sizes,

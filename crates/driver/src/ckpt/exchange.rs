@@ -106,17 +106,7 @@ fn begin(dir: &Path, checkpoints: &Path, model: &ModelConfig, config: &TrainConf
     for (name, values) in &weights {
         trainer.session_mut().feed(name, values)?;
     }
-    let run = RunState {
-        step: 0,
-        tokens: 0,
-        loss: 0.0,
-        seed: config.seed,
-        learning_rate: config.learning_rate(),
-        model: json(model)?,
-        config: json(config)?,
-        plan: settings.plan.to_text(),
-        program: format!("{:032x}", trainer.session().program().hash()),
-    };
+    let run = RunState::before_first_step(config, model, &settings, trainer.session())?;
     let writer = Writer::new(Arc::new(Disk), checkpoints, config.keep);
     writer.prepare().map_err(|error| CkptError::Directory(Box::new(error)))?;
     write(&writer, trainer.session_mut(), run)

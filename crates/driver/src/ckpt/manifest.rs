@@ -1,18 +1,21 @@
 //! What a checkpoint says about itself: `manifest.json`.
 //!
-//! A manifest that has been read keeps these rules, so that nobody who follows it reads outside a file or allocates more
-//! than the files hold: file names are plain and differ; the parts of a tensor lie inside it, do not overlap and cover it;
-//! the parts in a file are not larger than the file. Whether the files are as told is not looked at here.
+//! A manifest that has been read keeps the rules of `manifest/check.rs`, so that nobody who follows it reads outside a file
+//! or allocates more than the files hold. Whether the files are as told is not looked at here.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+mod check;
+
+pub use check::ManifestError;
 
 use phalanx_ir::{DType, MAX_RANK};
 use phalanx_program::{Port, PortKind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::LearningRate;
+use crate::models::ModelConfig;
+use crate::pipeline::Settings;
+use crate::train::{TrainConfig, json};
+use crate::{Error, LearningRate, Session};
 
 /// The version of the format that is written and read.
 pub const FORMAT: u32 = 1;
@@ -51,6 +54,28 @@ pub struct RunState {
     pub plan: String,
     /// Fingerprint of the program, in hexadecimal.
     pub program: String,
+}
+
+impl RunState {
+    /// The state of a run that has not done a step.
+    pub(crate) fn before_first_step(
+        config: &TrainConfig,
+        model: &ModelConfig,
+        settings: &Settings,
+        session: &Session,
+    ) -> Result<RunState, Error> {
+        Ok(RunState {
+            step: 0,
+            tokens: 0,
+            loss: 0.0,
+            seed: config.seed,
+            learning_rate: config.learning_rate(),
+            model: json(model)?,
+            config: json(config)?,
+            plan: settings.plan.to_text(),
+            program: format!("{:032x}", session.program().hash()),
+        })
+    }
 }
 
 /// What a tensor is.
@@ -100,72 +125,6 @@ pub struct FileEntry {
     pub xxh3: String,
 }
 
-/// Why a text is no manifest.
-#[derive(Debug, thiserror::Error)]
-pub enum ManifestError {
-    /// It is not JSON of this form.
-    #[error("{0}")]
-    Json(#[from] serde_json::Error),
-    /// Another version of Phalanx wrote it.
-    #[error("its format is {found}, this build reads {FORMAT}: take the version that wrote it")]
-    Format {
-        /// The version of the format.
-        found: u32,
-    },
-    /// A file has a name that it cannot have.
-    #[error("it names the file `{0}`: every file is in the same directory and named once")]
-    File(String),
-    /// A tensor is named twice.
-    #[error("it names the tensor `{0}` twice")]
-    Twice(String),
-    /// A tensor cannot exist.
-    #[error("tensor `{name}` is {dtype}{shape:?}, which is no tensor")]
-    Tensor {
-        /// The tensor.
-        name: String,
-        /// Its element type.
-        dtype: String,
-        /// Its extents.
-        shape: Vec<usize>,
-    },
-    /// A part is not inside its tensor.
-    #[error("tensor `{name}` of {shape:?} has a part of {extents:?} at {origin:?} in file {file} of {files}")]
-    Part {
-        /// The tensor.
-        name: String,
-        /// Its extents.
-        shape: Vec<usize>,
-        /// Those of the part.
-        extents: Vec<usize>,
-        /// Its first element.
-        origin: Vec<usize>,
-        /// The part's file.
-        file: usize,
-        /// How many files there are.
-        files: usize,
-    },
-    /// The parts of a tensor are not the tensor.
-    #[error("the parts of tensor `{name}` hold {found} elements once, it has {need}")]
-    Cover {
-        /// The tensor.
-        name: String,
-        /// Elements in parts that overlap no other.
-        found: usize,
-        /// Elements of the tensor.
-        need: usize,
-    },
-    /// A file is smaller than what should be in it.
-    #[error("file `{name}` has {bytes} bytes, its parts {need}")]
-    TooSmall {
-        /// The file.
-        name: String,
-        /// Its length.
-        bytes: u64,
-        /// Bytes of its parts.
-        need: u64,
-    },
-}
-
 impl Manifest {
     /// Reads the text of a manifest.
     pub fn parse(text: &[u8]) -> Result<Manifest, ManifestError> {
@@ -174,11 +133,11 @@ impl Manifest {
         struct Version {
             format: u32,
         }
-        let Version { format } = serde_json::from_slice(text)?;
+        let Version { format } = read(text)?;
         if format != FORMAT {
             return Err(ManifestError::Format { found: format });
         }
-        let manifest: Manifest = serde_json::from_slice(text)?;
+        let manifest: Manifest = read(text)?;
         manifest.check()?;
         Ok(manifest)
     }
@@ -195,26 +154,14 @@ impl Manifest {
     pub fn tensor(&self, name: &str) -> Option<&TensorEntry> {
         self.tensors.iter().find(|tensor| tensor.name == name)
     }
+}
 
-    fn check(&self) -> Result<(), ManifestError> {
-        let mut files = BTreeSet::new();
-        for FileEntry { name, .. } in &self.files {
-            if Path::new(name).file_name() != Some(name.as_ref()) || !files.insert(name) {
-                return Err(ManifestError::File(name.clone()));
-            }
-        }
-        let (mut names, mut held) = (BTreeSet::new(), vec![0u64; self.files.len()]);
-        for tensor in &self.tensors {
-            if !names.insert(&tensor.name) {
-                return Err(ManifestError::Twice(tensor.name.clone()));
-            }
-            tensor.check(&mut held)?;
-        }
-        let too_small = self.files.iter().zip(held).find(|(file, held)| file.bytes < *held);
-        too_small.map_or(Ok(()), |(file, need)| {
-            Err(ManifestError::TooSmall { name: file.name.clone(), bytes: file.bytes, need })
-        })
-    }
+/// Reads JSON; an error names the field.
+fn read<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, ManifestError> {
+    let mut json = serde_json::Deserializer::from_slice(text);
+    let value = serde_path_to_error::deserialize(&mut json)?;
+    json.end()?;
+    Ok(value)
 }
 
 impl TensorEntry {
@@ -261,57 +208,9 @@ impl TensorEntry {
     pub(crate) fn bytes(&self) -> usize {
         self.sizes().map_or(0, |(_, bytes)| bytes)
     }
-
-    /// Checks the tensor and its parts, and adds their bytes to what each file must hold.
-    fn check(&self, held: &mut [u64]) -> Result<(), ManifestError> {
-        let TensorEntry { name, dtype, shape, parts, .. } = self;
-        let Some((element, bytes)) = self.sizes() else {
-            return Err(ManifestError::Tensor {
-                name: name.clone(),
-                dtype: dtype.clone(),
-                shape: shape.clone(),
-            });
-        };
-        let (need, files) = (bytes / element, held.len());
-        let mut found = 0usize;
-        for (at, part) in parts.iter().enumerate() {
-            if part.file >= files || !part.lies_in(shape) {
-                return Err(ManifestError::Part {
-                    name: name.clone(),
-                    shape: shape.clone(),
-                    extents: part.shape.clone(),
-                    origin: part.origin.clone(),
-                    file: part.file,
-                    files,
-                });
-            }
-            // Inside a tensor whose bytes can be counted, so can those of the part.
-            let elements: usize = part.shape.iter().product();
-            held[part.file] = held[part.file].saturating_add((elements * element) as u64);
-            if parts[..at].iter().all(|other| !other.overlaps(part)) {
-                found = found.saturating_add(elements);
-            }
-        }
-        if found != need {
-            return Err(ManifestError::Cover { name: name.clone(), found, need });
-        }
-        Ok(())
-    }
 }
 
 impl Part {
-    fn lies_in(&self, shape: &[usize]) -> bool {
-        let inside = |((&origin, &extent), &whole): ((&usize, &usize), &usize)| {
-            extent > 0 && origin.checked_add(extent).is_some_and(|end| end <= whole)
-        };
-        (self.origin.len(), self.shape.len()) == (shape.len(), shape.len())
-            && self.origin.iter().zip(&self.shape).zip(shape).all(inside)
-    }
-
-    fn overlaps(&self, other: &Part) -> bool {
-        self.common(&other.origin, &other.shape).is_some()
-    }
-
     /// Origin and extents of what the part has in common with a rectangle of the same rank.
     pub(super) fn common(&self, origin: &[usize], extents: &[usize]) -> Option<(Vec<usize>, Vec<usize>)> {
         let both = (0..self.origin.len()).map(|dim| {

@@ -10,7 +10,6 @@
 //! neither plan nor number of ranks: any run of the same model, on any devices, takes up from it with the same bits
 //! ([`Checkpoint::restore`]). When checkpoints are taken, and by whom, is decided elsewhere (`train/checkpoints.rs`).
 
-mod audit;
 mod differences;
 mod exchange;
 mod faulty;
@@ -20,7 +19,6 @@ mod snapshot;
 mod storage;
 mod write;
 
-pub use audit::{AuditError, audit};
 pub use differences::{Difference, first_difference};
 pub use exchange::{ImportError, export, import};
 pub use faulty::{Fault, FaultKind, Faulty};

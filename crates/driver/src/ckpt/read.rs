@@ -217,13 +217,23 @@ impl Checkpoint {
         Ok(())
     }
 
+    /// Checks as well that the files have every part of every tensor; a manifest says of these that they hold each element once.
+    pub fn audit(&self) -> Result<(), CkptError> {
+        self.verify()?;
+        self.manifest.tensors.iter().try_for_each(|tensor| self.check_parts(tensor))
+    }
+
+    fn check_parts(&self, tensor: &TensorEntry) -> Result<(), CkptError> {
+        tensor.parts.iter().try_for_each(|part| self.part(tensor, part).map(|_| ()))
+    }
+
     /// All bytes of the tensor called `name`, row-major, wherever its parts are.
     pub fn tensor(&self, name: &str) -> Result<Vec<u8>, CkptError> {
         let Some(tensor) = self.manifest.tensor(name) else {
             return Err(CkptError::NoTensor { path: self.path.clone(), name: name.into() });
         };
         // The parts are looked at first: there is as much as is allocated.
-        tensor.parts.iter().try_for_each(|part| self.part(tensor, part).map(|_| ()))?;
+        self.check_parts(tensor)?;
         let mut bytes = vec![0; tensor.bytes()];
         let whole = Tile { origin: &vec![0; tensor.shape.len()], extents: &tensor.shape };
         self.fill(tensor, whole, &mut bytes)?;

@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::LearningRate;
 
+/// A checksum.
+const SUM: &str = "0123456789abcdef0123456789abcdef";
+
 /// A manifest of one matrix in two parts and one vector.
 fn manifest() -> Value {
     let rate = LearningRate { peak: 0.003, floor: 0.0, warmup: 2, steps: 9 };
@@ -24,8 +27,8 @@ fn manifest() -> Value {
             ]},
         ],
         "files": [
-            {"name": "rank-0000.safetensors", "bytes": 200, "xxh3": "00"},
-            {"name": "rank-0001.safetensors", "bytes": 200, "xxh3": "00"},
+            {"name": "rank-0000.safetensors", "bytes": 200, "xxh3": SUM},
+            {"name": "rank-0001.safetensors", "bytes": 200, "xxh3": SUM},
         ],
     })
 }
@@ -47,32 +50,60 @@ fn a_manifest_is_read_back() {
 fn a_manifest_that_is_wrong_is_refused() {
     let big = u64::MAX;
     for (pointer, value, expected) in [
-        ("/format", json!(2), "its format is 2, this build reads 1"),
-        ("/run/step", json!(-1), "invalid value: integer `-1`, expected u64"),
-        ("/files/1/name", json!("../x"), "it names the file `../x`"),
-        ("/files/1/name", json!(""), "it names the file ``"),
-        ("/files/1/name", json!("rank-0000.safetensors"), "it names the file `rank-0000.safetensors`"),
-        ("/files/1/bytes", json!(63), "file `rank-0001.safetensors` has 63 bytes, its parts 64"),
-        ("/tensors/1/name", json!("w"), "it names the tensor `w` twice"),
-        ("/tensors/1/kind", json!("input"), "unknown variant `input`"),
-        ("/tensors/0/dtype", json!("f8"), "tensor `w` is f8[4, 6], which is no tensor"),
-        ("/tensors/0/shape", json!([big, big]), "which is no tensor"),
-        ("/tensors/0/shape", json!([1, 1, 1, 1, 1, 1, 1]), "which is no tensor"),
-        ("/tensors/0/shape", json!([4, 7]), "the parts of tensor `w` hold 24 elements once, it has 28"),
-        ("/tensors/0/shape", json!([4, 5]), "tensor `w` of [4, 5] has a part of [4, 4] at [0, 2]"),
-        ("/tensors/0/parts/0/file", json!(2), "in file 2 of 2"),
-        ("/tensors/0/parts/0/origin", json!([0, 1]), "hold 8 elements once, it has 24"),
-        ("/tensors/0/parts/0/origin", json!([0]), "has a part of [4, 2] at [0]"),
-        ("/tensors/0/parts/0/origin", json!([big, 0]), "has a part of [4, 2] at [18446744073709551615, 0]"),
-        ("/tensors/0/parts/0/shape", json!([0, 2]), "has a part of [0, 2]"),
-        ("/tensors/1/parts", json!([]), "the parts of tensor `w.m` hold 0 elements once, it has 3"),
-        ("/run", Value::Null, "invalid type: null"),
+        ("/format", json!(2), "`format` is 2, this build reads 1: take the version that wrote it"),
+        ("/run/step", json!(-1), "`run.step`: invalid value: integer `-1`, expected u64"),
+        ("/run/loss", json!(1e39), "`run.loss` is inf: it must be a finite number"),
+        ("/files/1/name", json!("../x"), "`files[1].name` is \"../x\": it must be the plain name of a file"),
+        ("/files/1/name", json!(""), "`files[1].name` is \"\""),
+        (
+            "/files/1/name",
+            json!("rank-0000.safetensors"),
+            "`files[1].name` is `rank-0000.safetensors`, and so is",
+        ),
+        (
+            "/files/1/bytes",
+            json!(63),
+            "`files[1].bytes` is 63: it must be at least the 64 bytes of the parts in it",
+        ),
+        ("/files/1/xxh3", json!("0F"), "`files[1].xxh3` is \"0F\": it must be 32 hexadecimal digits"),
+        ("/tensors/1/name", json!("w"), "`tensors[1].name` is `w`, and so is `tensors[0].name`"),
+        ("/tensors/1/kind", json!("input"), "`tensors[1].kind`: unknown variant `input`"),
+        (
+            "/tensors/0/dtype",
+            json!("f8"),
+            "`tensors[0]`, `w`, is f8[4, 6]: it must have a known element type",
+        ),
+        ("/tensors/0/shape", json!([big, big]), "less than 2^63 bytes"),
+        ("/tensors/0/shape", json!([1, 1, 1, 1, 1, 1, 1]), "at most 6 extents"),
+        ("/tensors/0/shape", json!([4, 7]), "`tensors[0].parts` hold 24 elements, the tensor has 28"),
+        (
+            "/tensors/0/shape",
+            json!([4, 5]),
+            "`tensors[0].parts[1]` is [4, 4] at [0, 2]: it must lie in the tensor, which is [4, 5]",
+        ),
+        ("/tensors/0/parts/0/file", json!(2), "`tensors[0].parts[0].file` is 2: it must be below 2"),
+        (
+            "/tensors/0/parts/0/origin",
+            json!([0, 1]),
+            "is [4, 4] at [0, 2] and overlaps `parts[0]`, [4, 2] at [0, 1]",
+        ),
+        ("/tensors/0/parts/0/origin", json!([0]), "is [4, 2] at [0]: it must lie"),
+        ("/tensors/0/parts/0/origin", json!([big, 0]), "is [4, 2] at [18446744073709551615, 0]: it must lie"),
+        ("/tensors/0/parts/0/shape", json!([0, 2]), "is [0, 2] at [0, 0]: it must lie"),
+        ("/tensors/1/parts", json!([]), "`tensors[1].parts` hold 0 elements, the tensor has 3"),
+        ("/run", Value::Null, "`run`: invalid type: null"),
     ] {
         let mut wrong = manifest();
         *wrong.pointer_mut(pointer).unwrap() = value;
         let error = parse(&wrong).unwrap_err();
         assert!(error.contains(expected), "{pointer}: {error}");
     }
+    let part = json!({"file": 0, "origin": [0], "shape": [3]});
+    let mut doubled = manifest();
+    *doubled.pointer_mut("/tensors/1/parts").unwrap() = json!([part, part]);
+    assert!(
+        parse(&doubled).unwrap_err().contains("`tensors[1].parts[1]` is [3] at [0] and overlaps `parts[0]`")
+    );
     for text in ["", "{", "[]", "{\"format\": 1}", "\u{0}"] {
         assert!(Manifest::parse(text.as_bytes()).is_err(), "{text}");
     }

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -62,8 +63,8 @@ pub enum SaveError {
         /// Why.
         problem: String,
     },
-    /// The thread that writes has panicked: a bug.
-    #[error("the thread that writes has panicked; this is a defect, please report it")]
+    /// A thread that writes has panicked: a bug.
+    #[error("a thread that writes has panicked; this is a defect, please report it")]
     Panicked,
 }
 
@@ -112,16 +113,18 @@ impl Writer {
 
     /// Writes and syncs the file of one rank. Several ranks may do so at the same time.
     pub fn write_file(&self, step: u64, rank: u32, snapshot: &Snapshot) -> Result<FileEntry, SaveError> {
-        snapshot.check_finite()?;
         let (dir, name) = (self.partial(step), format!("rank-{rank:04}.safetensors"));
         at("create", &dir, self.storage.create_dir(&dir))?;
-        self.write_contents(&dir.join(&name), &snapshot.contents())?;
-        let (mut bytes, mut hasher) = (0, Xxh3::new());
-        for content in snapshot.contents() {
-            bytes += content.len() as u64;
-            hasher.update(content);
-        }
-        Ok(FileEntry { name, bytes, xxh3: format!("{:032x}", hasher.digest128()) })
+        let path = dir.join(&name);
+        // Another thread looks at the bytes meanwhile: this one mostly waits for the disk.
+        let (looked_at, written) = thread::scope(|scope| {
+            let look = || snapshot.check_finite().map(|()| entry(name, &snapshot.contents()));
+            let thread = thread::Builder::new().name("checksum".into()).spawn_scoped(scope, look);
+            let thread = at("start a thread for", &path, thread)?;
+            let written = self.write_contents(&path, &snapshot.contents());
+            Ok::<_, SaveError>((thread.join().map_err(|_| SaveError::Panicked)?, written))
+        })?;
+        written.and(looked_at)
     }
 
     /// Makes a checkpoint of the files that all ranks have written, and removes the oldest ones.
@@ -213,6 +216,16 @@ impl Writer {
     fn list(&self) -> Result<Vec<String>, SaveError> {
         at("list", &self.dir, self.storage.list(&self.dir))
     }
+}
+
+/// Length and checksum of a file that consists of `contents`.
+fn entry(name: String, contents: &[&[u8]]) -> FileEntry {
+    let (mut bytes, mut hasher) = (0, Xxh3::new());
+    for content in contents {
+        bytes += content.len() as u64;
+        hasher.update(content);
+    }
+    FileEntry { name, bytes, xxh3: format!("{:032x}", hasher.digest128()) }
 }
 
 /// Names call and path in a failure.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::LazyLock;
 
+use phalanx::ckpt::{Checkpoint, Manifest, RunState};
 use phalanx::costs::Book;
 use phalanx::data::{Dataset, Tokenizer};
 use phalanx::ir::graph::Graph;
@@ -51,6 +52,7 @@ pub const FORMATS: &[(&str, Reader)] = &[
     ("memory", memory),
     ("drill", drill),
     ("preset", preset),
+    ("manifest", manifest),
 ];
 
 /// A model (`phalanx explain`).
@@ -207,6 +209,26 @@ pub fn preset(bytes: &[u8]) -> Result<(), String> {
     let choice = PlanChoice { plan: Some(utf8(bytes)?.into()), ..PlanChoice::default() };
     let plan = choice.resolve(&SMALL).map_err(message)?;
     plan::parallelize(&SMALL, &plan).map(drop).map_err(message)
+}
+
+/// `manifest.json` of a checkpoint (`phalanx ckpt show`).
+pub fn manifest(bytes: &[u8]) -> Result<(), String> {
+    let path = place("checkpoint", "manifest.json", bytes);
+    let checkpoint = Checkpoint::open(folder(&path)).map_err(message)?;
+    let written = checkpoint.manifest().to_text().expect("what was read can be written");
+    let again = Manifest::parse(&written).expect("what was written can be read");
+    // Descriptions of model and run are JSON of any kind, whose numbers need not keep their last bit.
+    let run = RunState {
+        model: again.run.model.clone(),
+        config: again.run.config.clone(),
+        ..checkpoint.manifest().run.clone()
+    };
+    assert_eq!(
+        again,
+        Manifest { run, ..checkpoint.manifest().clone() },
+        "a written manifest reads as itself"
+    );
+    Ok(())
 }
 
 /// A model for what needs one.
