@@ -40,7 +40,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
 /// The hosts of a job (`phalanx launch --hosts FILE`).
 fn hosts(bytes: &[u8]) -> Result<(), String> {
     const RANKS: usize = 1000;
-    let shares = match hosts::read(&formats::place("hosts", "hosts.txt", bytes), RANKS) {
+    let shares = match hosts::read(&formats::place("hosts", "hosts.txt", bytes), RANKS, &[]) {
         Ok(shares) => shares,
         Err(failure::Failure::Input(message)) => return Err(message),
     };
