@@ -9,6 +9,7 @@
 mod formats;
 /// The reader belongs to the command, which is no library: its file is compiled here once more.
 #[path = "../../crates/cli/src/launch/hosts.rs"]
+#[allow(dead_code)]
 mod hosts;
 
 use std::sync::LazyLock;

@@ -9,11 +9,9 @@ use std::ops::Range;
 use super::MatmulParams;
 use super::micro::{LINE, MicroKernels};
 
-/// The most steps of one block: a panel of the right operand then fits the first-level cache.
-const MAX_BLOCK: usize = 256;
-/// The longest leaf that is one block all the same: a panel then leaves the first-level cache, which costs less than
-/// storing and loading partial tiles for so few steps.
-const MAX_WHOLE_LEAF: usize = 384;
+/// The most steps of one block. A panel of the right operand then leaves the first-level cache, which costs less than
+/// storing and loading partial tiles more often.
+const MAX_BLOCK: usize = 768;
 /// Elements of the right operand that are kept packed.
 const RIGHT_ELEMENTS: usize = 2 << 20;
 /// Elements of the left operand in one group: a quarter of the second-level cache.
@@ -48,7 +46,7 @@ impl Blocking {
     /// Cuts `rows x columns` of a product of `params`.
     pub fn new(params: &MatmulParams, kernels: &MicroKernels, rows: usize, columns: usize) -> Blocking {
         let leaf = params.k / params.leaves;
-        let blocks_per_leaf = if leaf <= MAX_WHOLE_LEAF { 1 } else { leaf.div_ceil(MAX_BLOCK) };
+        let blocks_per_leaf = leaf.div_ceil(MAX_BLOCK).max(1);
         let block = leaf.div_ceil(blocks_per_leaf).max(1);
         let columns = columns.min(RIGHT_ELEMENTS / block).next_multiple_of(kernels.columns);
         let mut blocking = Blocking {

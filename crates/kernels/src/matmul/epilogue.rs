@@ -4,6 +4,7 @@
 //! past them.
 
 use std::ops::Range;
+use std::ptr;
 
 use super::micro::MAX_TILE;
 use crate::dispatch;
@@ -46,8 +47,17 @@ pub(super) struct Place {
 impl Epilogue<'_> {
     /// Whether a micro kernel can write full tiles to the output by itself.
     pub fn is_simple(&self) -> bool {
-        let reads = self.residual.is_some() || self.slope.is_some();
-        self.pre.is_none() && !reads && self.activation == Activation::None
+        let computes = self.activation != Activation::None || self.slope.is_some();
+        self.pre.is_none() && !computes && !(self.residual.is_some() && self.accumulate)
+    }
+
+    /// What a micro kernel adds to a tile at element `at` of the output, if it writes by itself; null if nothing.
+    pub fn addend(&self, at: usize) -> *const f32 {
+        match self.residual {
+            Some(residual) => residual.as_ptr().wrapping_add(at),
+            None if self.accumulate => self.out.as_mut_ptr().wrapping_add(at),
+            None => ptr::null(),
+        }
     }
 
     /// The addresses of element `at` in all arrays that [`Epilogue::finish`] reads and writes through the caches.

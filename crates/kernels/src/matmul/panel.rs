@@ -157,14 +157,14 @@ impl Panel<'_> {
             bias: ptr::null(),
             out: slots.wrapping_add(self.step.slot * self.level_step),
             out_row: self.width,
-            add: false,
+            addend: ptr::null(),
         };
         if self.step.completes && self.columns.len() == self.width {
             let bias = self.epilogue.bias;
             work.bias = bias.map_or(ptr::null(), |bias| bias[self.columns.clone()].as_ptr());
         }
         if simple {
-            work.add = self.epilogue.accumulate;
+            work.addend = self.epilogue.addend(place.at);
             work.out = self.epilogue.out.as_mut_ptr().wrapping_add(place.at);
             work.out_row = self.n;
         }
@@ -204,6 +204,9 @@ impl Panel<'_> {
         }
         work.older = work.older.wrapping_add(self.slots_step);
         work.out = work.out.wrapping_add(if simple { in_output } else { self.slots_step });
+        if !work.addend.is_null() {
+            work.addend = work.addend.wrapping_add(in_output);
+        }
         let (slots, places) = work.fetches[FEEDS..].split_at_mut(SLOT_FETCHES);
         slots.iter_mut().for_each(|fetch| fetch.at = fetch.at.wrapping_add(self.slots_step));
         places.iter_mut().for_each(|fetch| fetch.at = fetch.at.wrapping_add(written));

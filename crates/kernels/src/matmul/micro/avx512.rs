@@ -132,9 +132,9 @@ unsafe fn finish<const ROWS: usize>(mut sums: Sums<ROWS>, tile: &Tile) {
         // SAFETY: `bias` has one value per column; all rows read the same.
         sums = unsafe { combined(sums, tile.bias, 0, add) };
     }
-    if tile.add {
-        // SAFETY: `out` is a whole tile of rows `out_row` apart.
-        sums = unsafe { combined(sums, tile.out, tile.out_row, add) };
+    if !tile.addend.is_null() {
+        // SAFETY: the addend is a whole tile of rows `out_row` apart, as `out` is.
+        sums = unsafe { combined(sums, tile.addend, tile.out_row, add) };
     }
     for (row, sums) in sums.iter().enumerate() {
         for (half, &sum) in sums.iter().enumerate() {

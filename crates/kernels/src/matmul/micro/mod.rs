@@ -46,7 +46,7 @@ pub(super) const MAX_FETCHES: usize = 8;
 /// The work of one micro kernel call: `rows x columns` sums over `depth` steps.
 ///
 /// The tile is first `start` (or zero), then gets its products, then each of `merges` older tiles is added in front
-/// (`older + tile`), then the bias; at last it is written to `out` or added to what `out` holds.
+/// (`older + tile`), then the bias, then the addend; at last it is written to `out`.
 pub(super) struct Tile {
     /// How many products each element gets.
     pub depth: usize,
@@ -68,10 +68,10 @@ pub(super) struct Tile {
     pub bias: *const f32,
     /// Where the tile goes.
     pub out: *mut f32,
-    /// Distance between rows of `out`.
+    /// Distance between rows of `out` and of the addend.
     pub out_row: usize,
-    /// Whether the tile is added to `out` instead of replacing it.
-    pub add: bool,
+    /// What is added at last, which may be `out` itself, or null.
+    pub addend: *const f32,
 }
 
 /// A micro kernel for a fixed number of rows and columns.

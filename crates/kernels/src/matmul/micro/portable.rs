@@ -58,9 +58,9 @@ unsafe fn finish<const ROWS: usize>(sums: &mut Sums<ROWS>, tile: &Tile) {
         // SAFETY: `bias` has one value per column; all rows read the same.
         unsafe { for_each(sums, tile.bias, 0, add) };
     }
-    if tile.add {
-        // SAFETY: `out` is a whole tile of rows `out_row` apart.
-        unsafe { for_each(sums, tile.out, tile.out_row, add) };
+    if !tile.addend.is_null() {
+        // SAFETY: the addend is a whole tile of rows `out_row` apart, as `out` is.
+        unsafe { for_each(sums, tile.addend, tile.out_row, add) };
     }
     for (row, sums) in sums.iter().enumerate() {
         // SAFETY: as above.
