@@ -78,6 +78,10 @@ impl Site {
             return parse_device(cursor).map(Site::one);
         }
         let runs = cursor.list(parse_run)?;
+        let named: usize = runs.iter().map(|run| run.end() - run.start() + 1).sum();
+        if named > MOST_DEVICES as usize {
+            return cursor.error(format!("{named} devices are beyond the {MOST_DEVICES} a text may name"));
+        }
         cursor.expect("]")?;
         Ok(Site::new(runs.into_iter().flatten().map(DeviceId::from_index)))
     }
