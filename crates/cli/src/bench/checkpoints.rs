@@ -48,8 +48,7 @@ struct Scratch(PathBuf);
 impl Scratch {
     fn new(dir: &Path) -> Result<Scratch, Failure> {
         let path = dir.join(format!("bench-checkpoints-{}", std::process::id()));
-        fs::create_dir_all(&path)
-            .map_err(|error| Failure::Input(format!("--dir {}: {error}", dir.display())))?;
+        fs::create_dir(&path).map_err(|error| Failure::Input(format!("--dir {}: {error}", dir.display())))?;
         Ok(Scratch(path))
     }
 }
