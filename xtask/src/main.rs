@@ -75,6 +75,10 @@ fn check() -> Result<(), String> {
     cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;
     run_with("cargo", &["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     cargo(&["test", "--workspace", "--quiet"])?;
+    // Workspaces of their own, which nothing else builds.
+    for peers in ["benches/peers/gemm/Cargo.toml", "benches/peers/tasks/Cargo.toml"] {
+        run_with("cargo", &["check", "--quiet", "--manifest-path", peers], &[("RUSTFLAGS", "-D warnings")])?;
+    }
     loom()?;
     for example in ["mlp", "gpt"] {
         cargo(&["run", "--quiet", "--package", "phalanx", "--example", example])?;

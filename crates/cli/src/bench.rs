@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use phalanx::bench::{self, COMPILE_SIZES, CompileBench, CompileResult, Exchange};
 use phalanx::bench::{GemmBench, GemmResult, TrainBench, TrainResult};
-use phalanx::kernels::Team;
+use phalanx::job::Pin;
 use phalanx::kernels::peer::{OPEN_BLAS, OpenBlas};
 use phalanx::pipeline::Fusion;
 use serde_json::json;
@@ -226,9 +226,9 @@ fn gemm(args: &GemmArgs) -> Result<(), Failure> {
         Err(_) if args.blas.is_none() => None,
         Err(error) => return Err(Failure::Input(format!("{error}; give --blas the path of an OpenBLAS"))),
     };
-    let team = Team::new(cores);
+    let team = &Pin::Auto.teams(1, cores)[0];
     let peak = bench::fma_peak(cores);
-    let with = GemmBench { team: &team, blas: blas.as_ref(), rounds: args.rounds, peak };
+    let with = GemmBench { team, blas: blas.as_ref(), rounds: args.rounds, peak };
     if !args.json {
         let peer = if blas.is_some() { "OpenBLAS" } else { "no OpenBLAS found" };
         output::line(format!(

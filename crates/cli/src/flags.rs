@@ -137,7 +137,8 @@ pub struct RankFlags {
     /// Devices of each rank; an even share of the plan's if absent
     #[arg(long, value_name = "N", value_parser = devices)]
     devices_per_rank: Option<usize>,
-    /// Whether threads of a rank are kept on its share of the host's cores: auto or off
+    /// Whether threads are kept on cores: auto or off. Auto keeps those of a rank on its share of the host's cores, and
+    /// each on one of its own if together they need all
     #[arg(long, value_name = "MODE", value_parser = pins())]
     pin: Option<Pin>,
     /// Seconds after which a job in which no operation is completed says who waits for whom, and ends

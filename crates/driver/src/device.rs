@@ -46,8 +46,8 @@ struct Bound {
 }
 
 impl CpuDevice {
-    /// Resolves the kernels of `program`.
-    pub fn new(program: &Program, cores: usize, flavor: Flavor) -> Self {
+    /// Resolves the kernels of `program`, to be run by `team`.
+    pub fn new(program: &Program, team: Team, flavor: Flavor) -> Self {
         let resolve = |name: &String| {
             if TRANSFERS.contains(&name.as_str()) {
                 return None;
@@ -60,7 +60,7 @@ impl CpuDevice {
             Some(Bound { kernel, run })
         };
         let kernels = program.kernels().iter().map(resolve).collect();
-        CpuDevice { team: Team::new(cores), kernels, checker: None }
+        CpuDevice { team, kernels, checker: None }
     }
 
     /// The same device, which checks so much.
@@ -119,7 +119,7 @@ mod tests {
         let operation = program.operations().iter().find(|op| program.kernel(op) == "matmul");
         let layer = program.label(operation.expect("it has linear layers")).to_string();
         for (check, fails) in [(Check::None, false), (Check::Kernels, true)] {
-            let mut device = CpuDevice::new(&program, 1, Flavor::Fast).checked(check);
+            let mut device = CpuDevice::new(&program, Team::new(1), Flavor::Fast).checked(check);
             device.kernels[matmul].as_mut().expect("it is not a transfer").run = planted;
             let fault =
                 Replay::new(program.clone(), vec![device], 0).run().err().map(|fault| fault.to_string());

@@ -25,6 +25,7 @@ use crate::Error;
 use crate::costs::Book;
 use crate::device::Check;
 use crate::emit::{EmitError, Machine, emit, workspaces};
+use crate::job::Pin;
 use crate::layout::Layout;
 use crate::memory::{OverBudget, Snapshots};
 
@@ -41,6 +42,8 @@ pub struct Settings {
     pub seed: u64,
     /// Cores of each device.
     pub cores: usize,
+    /// Whether each core's thread stays on it.
+    pub pin: Pin,
     /// Which process has which device.
     pub placement: Placement,
     /// Plans that cut a sum off its leaves are allowed; the bits then depend on the plan.
@@ -100,6 +103,7 @@ impl Settings {
             leaves: DEFAULT_LEAVES,
             seed: 0,
             cores,
+            pin: Pin::Auto,
             placement: Placement::alone(),
             free_bits: false,
             door: Door::Replay,

@@ -130,8 +130,9 @@ impl Session {
         flavor: Flavor,
     ) -> Result<(Vec<CpuDevice>, u32), Error> {
         memory::check(program.arena())?;
-        let device = |_| CpuDevice::new(program, settings.cores, flavor).checked(settings.check);
-        let devices: Vec<_> = program.homes().map(device).collect();
+        let teams = settings.pin.teams(program.homes().count(), settings.cores);
+        let device = |team| CpuDevice::new(program, team, flavor).checked(settings.check);
+        let devices: Vec<_> = teams.into_iter().map(device).collect();
         // Lanes of messages have no thread.
         let receives =
             |lane: &&Lane| program.operations_of(lane).iter().any(|op| program.kernel(op) == RECEIVE);

@@ -13,6 +13,7 @@ pub mod halves;
 mod launch;
 pub mod layout;
 mod parts;
+pub mod pin;
 pub mod pipe;
 mod team;
 mod workspace;

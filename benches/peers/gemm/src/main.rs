@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use gemm::Parallelism;
 use phalanx_kernels::Team;
-use phalanx_kernels::peer::{OPEN_BLAS, OpenBlas};
 use phalanx_kernels::isa::Isa;
-use phalanx_kernels::matmul::{Operands, Outputs, fma_burn, fma_burn_flops, matmul, matmul_scratch};
+use phalanx_kernels::matmul::{KERNELS, Operands, Outputs, fma_burn, fma_burn_flops, matmul};
+use phalanx_kernels::peer::{OPEN_BLAS, OpenBlas};
+use phalanx_kernels::spmd::pin::allowed_cores;
 
 use shapes::{Shape, shapes};
 
@@ -90,7 +91,9 @@ fn measure(shape: &Shape, args: &Args, team: &Team, blas: Option<&OpenBlas>) -> 
     let b = aligned(&mut b, params.batch * params.k * params.n);
     b.copy_from_slice(&fill(b.len(), 2));
     let c = aligned(&mut c, params.batch * params.m * params.n);
-    let scratch = aligned(&mut s, matmul_scratch(&params, args.threads));
+    let words = params.to_words();
+    let planned = KERNELS[0].plan(&words, args.threads).expect("a product has blocks for every core");
+    let workspace = aligned(&mut s, planned.bytes as usize / size_of::<f32>());
     let bias = fill(params.n, 3);
     let flops = 2.0 * (params.batch * params.m * params.n * params.k) as f64;
     let repeats = (2e8 / flops).ceil() as usize;
@@ -105,8 +108,12 @@ fn measure(shape: &Shape, args: &Args, team: &Team, blas: Option<&OpenBlas>) -> 
             }
             let mut run = || match peer {
                 0 => {
-                    let operands = Operands { a, b, bias: params.bias.then_some(&bias[..]), residual: None };
-                    matmul(Outputs { out: c, pre: None }, operands, &params, scratch, team)
+                    let bias = params.bias.then_some(&bias[..]);
+                    let operands = Operands { a, b, bias, residual: None, points: None };
+                    let memory = bytemuck::cast_slice_mut(workspace);
+                    let launch = KERNELS[0].launch(&words, planned.blocks, memory, team);
+                    let mut launch = launch.expect("the workspace has the planned size");
+                    matmul(Outputs { out: c, pre: None }, operands, &params, &mut launch)
                 }
                 1 => shape.each(a, b, c, |a, b, c| with_gemm(shape, args.threads, a, b, c)),
                 _ => {
@@ -115,12 +122,17 @@ fn measure(shape: &Shape, args: &Args, team: &Team, blas: Option<&OpenBlas>) -> 
                     }
                 }
             };
-            if args.threads > 1 {
-                settle(&mut run);
-            }
-            let before = now(args.threads, start);
-            (0..repeats).for_each(|_| run());
-            rates[peer] = repeats as f64 * flops / (now(args.threads, start) - before) * 1e-9;
+            // On a thread of its own: our team keeps whoever launches on a core, the peers' choose for themselves.
+            let timing = || {
+                if args.threads > 1 {
+                    settle(&mut run);
+                }
+                let before = now(args.threads, start);
+                (0..repeats).for_each(|_| run());
+                now(args.threads, start) - before
+            };
+            let seconds = std::thread::scope(|scope| scope.spawn(timing).join().expect("no peer panics"));
+            rates[peer] = repeats as f64 * flops / seconds * 1e-9;
         }
         if blas.is_none() || !args.peers {
             rates[2] = 0.0;
@@ -185,7 +197,7 @@ fn peak(threads: usize) -> f64 {
     for _ in 0..20 {
         const ITERATIONS: u64 = 2_000_000;
         let before = now(threads, start);
-        team.launch(&|_| {
+        team.run(threads, &|_, _| {
             std::hint::black_box(fma_burn(std::hint::black_box(ITERATIONS)));
         });
         let seconds = now(threads, start) - before;
@@ -198,7 +210,8 @@ fn main() {
     let args = args();
     let blas = OpenBlas::open(OPEN_BLAS, args.threads).ok();
     let peak_before = peak(args.threads);
-    let team = Team::new(args.threads);
+    let cores = allowed_cores();
+    let team = if cores.len() == args.threads { Team::pinned(&cores) } else { Team::new(args.threads) };
     if !args.json {
         println!("threads {}, register-only FMA peak {peak_before:.0} GF/s", args.threads);
         println!("{:<28} {:>15} {:>15} {:>15} {:>13} {:>6}", "", "ours", "gemm", "openblas", "ratio", "of");

@@ -35,6 +35,7 @@ impl Shape {
             residual: false,
             activation: self.activation,
             save_pre: false,
+            slope: Activation::None,
             accumulate: false,
         }
     }

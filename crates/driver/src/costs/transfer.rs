@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use phalanx_ir::tasks::{TaskGraph, TaskId};
+use phalanx_kernels::Team;
 use phalanx_kernels::fill::FillParams;
 use phalanx_program::rect::Tile;
 use phalanx_program::{Builder, Draft, Piece, Program, ProgramError, RECEIVE, Slice, Wait};
@@ -158,7 +159,7 @@ impl Transfer {
     /// Nanoseconds of the receiving operation, and from the end of the sender's last one to the end of it.
     pub(super) fn measure(self) -> Result<[u64; 2], String> {
         let program = self.program().map_err(|errors| crate::pipeline::first(&errors))?;
-        let devices = (0..2).map(|_| CpuDevice::new(&program, 1, Flavor::Fast)).collect();
+        let devices = (0..2).map(|_| CpuDevice::new(&program, Team::new(1), Flavor::Fast)).collect();
         let mut replay = Replay::new(program, devices, polls(2));
         let moments = watch(&mut replay, self.parts + 1);
         let runs = sample(|| {

@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use xxhash_rust::xxh3::Xxh3;
 
+use phalanx_kernels::spmd::pin::allowed_cores;
 use phalanx_net::Network;
 
-use super::{JobError, allowed_cores};
+use super::JobError;
 use crate::costs::Machine;
 use crate::train::TrainConfig;
 

@@ -33,7 +33,7 @@ pub use drill::{Drill, DrillError, DrillKind, Fuse, StepDrill, When};
 pub use elastic::{Elastic, ElasticError, Smaller};
 pub use hello::{FREE_FIELDS, Hello, compare};
 pub use launcher::{Launched, Launcher};
-pub use pin::{Pin, allowed_cores};
+pub use pin::Pin;
 pub use step::{Agreed, Verdict};
 pub use topology::{Host, Topology};
 pub use watch::{STALLED, Say, Watchdog, Watched};

@@ -1,10 +1,10 @@
-//! Keeping threads on cores.
-//!
-//! All of this is best effort: where the system does not let us, threads run where it puts them, only slower.
+//! Which threads are kept on which cores.
 
+use phalanx_kernels::Team;
+use phalanx_kernels::spmd::pin::{allowed_cores, keep_on};
 use serde::{Deserialize, Serialize};
 
-/// Whether threads are kept on the cores their rank has.
+/// Whether threads are kept on cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pin {
@@ -20,60 +20,51 @@ impl Pin {
     pub fn apply(self, cores: &[usize]) -> bool {
         self == Pin::Auto && keep_on(cores)
     }
-}
 
-/// The cores that the calling thread may run on, ascending.
-pub fn allowed_cores() -> Vec<usize> {
-    allowed().unwrap_or_else(|| (0..std::thread::available_parallelism().map_or(1, usize::from)).collect())
-}
-
-#[cfg(target_os = "linux")]
-fn allowed() -> Option<Vec<usize>> {
-    use rustix::thread::{CpuSet, sched_getaffinity};
-    let set = sched_getaffinity(None).ok()?;
-    Some((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
-}
-
-#[cfg(target_os = "linux")]
-fn keep_on(cores: &[usize]) -> bool {
-    use rustix::thread::{CpuSet, sched_setaffinity};
-    let mut set = CpuSet::new();
-    for core in cores.iter().filter(|core| **core < CpuSet::MAX_CPU) {
-        set.set(*core);
+    /// A team of `cores` for each of `devices`.
+    ///
+    /// Every member has a core of its own if together they need all that this process may use. If they need fewer, the
+    /// rest of the machine is somebody else's, who may be there first; if more, the system shares them out better.
+    pub fn teams(self, devices: usize, cores: usize) -> Vec<Team> {
+        let allowed = allowed_cores();
+        if self == Pin::Off || allowed.len() != devices * cores {
+            return (0..devices).map(|_| Team::new(cores)).collect();
+        }
+        allowed.chunks_exact(cores).map(Team::pinned).collect()
     }
-    sched_setaffinity(None, &set).is_ok()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn allowed() -> Option<Vec<usize>> {
-    None
-}
-
-#[cfg(not(target_os = "linux"))]
-fn keep_on(_cores: &[usize]) -> bool {
-    false
 }
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
-    #[test]
-    fn a_thread_is_kept_on_its_cores() {
-        let before = allowed_cores();
-        let last = &before[before.len() - 1..];
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                assert!(!Pin::Off.apply(last));
-                assert_eq!(allowed_cores(), before);
-                assert!(Pin::Auto.apply(last));
-                assert_eq!(allowed_cores(), last);
-                let of_child = std::thread::spawn(allowed_cores).join().unwrap();
-                assert_eq!(of_child, last, "threads it starts stay there, too");
-                assert!(!Pin::Auto.apply(&[usize::MAX]), "there is no such core");
-                assert_eq!(allowed_cores(), last);
-            });
+    /// Where the blocks of a launch over all members run.
+    fn homes(team: &Team) -> Vec<Vec<usize>> {
+        let homes = Mutex::new(vec![]);
+        let barrier = std::sync::Barrier::new(team.cores());
+        team.run(team.cores(), &|_, member| {
+            barrier.wait();
+            homes.lock().expect("no member panics").push((member, allowed_cores()));
         });
-        assert_eq!(allowed_cores(), before, "other threads are left alone");
+        let mut homes = homes.into_inner().expect("no member panics");
+        homes.sort_unstable();
+        homes.into_iter().map(|(_, cores)| cores).collect()
+    }
+
+    #[test]
+    fn members_have_cores_of_their_own_if_they_need_all() {
+        let all = allowed_cores();
+        let single: Vec<_> = all.iter().map(|core| vec![*core]).collect();
+        for (devices, cores) in [(1, all.len()), (all.len(), 1)] {
+            let teams = Pin::Auto.teams(devices, cores);
+            // Each on a thread of its own, as devices run.
+            let on = |team: &Team| std::thread::scope(|scope| scope.spawn(|| homes(team)).join().unwrap());
+            assert_eq!(teams.iter().flat_map(on).collect::<Vec<_>>(), single);
+        }
+        let free = |pin: Pin, cores| pin.teams(1, cores).iter().flat_map(homes).all(|cores| cores == all);
+        assert!(free(Pin::Auto, all.len() + 1) && free(Pin::Off, all.len()));
+        assert_eq!(allowed_cores(), all, "the thread that launched on an unpinned team is left alone");
     }
 }

@@ -181,7 +181,8 @@ pub struct TrainConfig {
     pub save: Option<PathBuf>,
     /// Devices of each rank of a job; an even share of the plan's if absent.
     pub devices_per_rank: Option<usize>,
-    /// Whether threads of a rank are kept on its cores: `auto` or `off`.
+    /// Whether threads are kept on cores: those of a rank on its share of the host's, and each on a core of its own if
+    /// together they need all; `auto` or `off`.
     pub pin: Pin,
     /// Seconds after which a job in which no operation is completed is ended.
     pub stall_seconds: u64,
@@ -369,6 +370,7 @@ impl TrainConfig {
             recompute: self.recompute,
             snapshot: self.checkpoint.is_some(),
             fusion: self.fusion,
+            pin: self.pin,
             check: self.check,
             plan,
             ..Settings::new(Goal::Train(self.optimizer()?))

@@ -8,13 +8,13 @@
 //! not return. When no block is left the caller closes the gate, so that nobody joins any more, learns from the same
 //! word how many did, and waits until as many have left (Acquire). So the job outlives every use of it.
 
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::thread::{JoinHandle, Thread};
 
-use super::share;
+use super::{pin, share};
 
 /// How often a member looks again before it parks: a few microseconds.
 const SPINS: u32 = 2000;
@@ -55,11 +55,28 @@ pub struct Team {
     taken: Box<[Line<AtomicUsize>]>,
     /// Held during a launch, so that a launch from another thread or from inside a launch runs alone instead.
     busy: AtomicBool,
+    /// The core of whoever launches.
+    home: Option<usize>,
+}
+
+thread_local! {
+    /// The core that the thread was last told to stay on.
+    static HOME: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 impl Team {
-    /// A team of `cores` members (at least one).
+    /// A team of `cores` members (at least one), each where the system puts it.
     pub fn new(cores: usize) -> Team {
+        Team::start(cores, None)
+    }
+
+    /// A team with a member on each of `cores`, which stays there if the system allows it; so does every thread that
+    /// launches: on the first of them, from then on.
+    pub fn pinned(cores: &[usize]) -> Team {
+        Team::start(cores.len(), Some(cores))
+    }
+
+    fn start(cores: usize, homes: Option<&[usize]>) -> Team {
         let count = cores.clamp(1, JOINED as usize);
         let shared = Arc::new(Shared {
             gate: Line(AtomicU64::new(CLOSED)),
@@ -70,12 +87,18 @@ impl Team {
         });
         let worker = |index| {
             let shared = Arc::clone(&shared);
+            let home = homes.map(|homes| homes[index]);
             let thread = std::thread::Builder::new().name(format!("core{index}"));
-            thread.spawn(move || work(&shared, index)).expect("the system can start one thread per core")
+            let work = move || {
+                home.into_iter().for_each(stay_on);
+                work(&shared, index)
+            };
+            thread.spawn(work).expect("the system can start one thread per core")
         };
         let workers = (1..count).map(worker).collect();
         let taken = (0..count).map(|_| Line::default()).collect();
-        Team { shared, workers, taken, busy: AtomicBool::new(false) }
+        let home = homes.and_then(|homes| homes.first().copied());
+        Team { shared, workers, taken, busy: AtomicBool::new(false), home }
     }
 
     /// How many members take part in a launch.
@@ -88,6 +111,7 @@ impl Team {
     /// Every member begins with its contiguous share of the blocks and goes on with what others have not begun. No member
     /// runs two blocks at once. A launch inside a launch, or beside one from another thread, runs on the calling thread.
     pub fn run(&self, n: usize, body: &(dyn Fn(usize, usize) + Sync)) {
+        self.home.into_iter().for_each(stay_on);
         let members = self.cores().min(n);
         // Acquire pairs with the Release below: this launch sees the previous one finished.
         if members <= 1 || self.busy.swap(true, Acquire) {
@@ -158,6 +182,13 @@ impl Drop for Team {
             worker.thread().unpark();
             worker.join().expect("a worker catches the panics of its jobs");
         }
+    }
+}
+
+/// Keeps this thread on `core`, if the system allows it; asks only once.
+fn stay_on(core: usize) {
+    if HOME.replace(Some(core)) != Some(core) {
+        pin::keep_on(&[core]);
     }
 }
 
