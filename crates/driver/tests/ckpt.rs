@@ -89,18 +89,16 @@ fn no_fault_of_any_call_costs_the_checkpoint_before() {
             loop {
                 let what = format!("{name} at call {call}, keep {keep}");
                 let path = dir.0.join(format!("{name}-{keep}-{call}"));
-                let sound = Writer::new(Arc::new(Disk), &path, keep);
-                sound.prepare().expect("the directory can be made");
-                write(&sound, trainer.session_mut(), run_state(1)).expect("nothing fails");
+                write_soundly(&path, keep, &mut trainer, 1);
                 let storage = Arc::new(Faulty::new(Some(Fault { kind, call })));
                 let faulty = Writer::new(storage.clone(), &path, keep);
                 let written = faulty.prepare().map_err(Error::from);
                 let written = written.and_then(|()| write(&faulty, second.session_mut(), run_state(2)));
                 assert!(written.is_ok() || kind != FaultKind::Short, "{what}: a short write is no failure");
                 check_aftermath(&path, written.is_ok(), [&first, &after_two], &what);
+                drop(faulty);
                 // The next run cleans up and goes on.
-                sound.prepare().expect("leftovers can be removed");
-                write(&sound, second.session_mut(), run_state(3)).expect("nothing fails");
+                write_soundly(&path, keep, &mut second, 3);
                 let names = Disk.list(&path).expect("the directory can be read");
                 assert!(names.iter().all(|name| !name.starts_with('.')), "{what}: {names:?}");
                 if call > storage.calls() {
@@ -111,6 +109,13 @@ fn no_fault_of_any_call_costs_the_checkpoint_before() {
             assert!(call > 18, "{name}: only {call} calls were tried");
         }
     }
+}
+
+/// What a run does that has the directory for itself, on a disk without faults.
+fn write_soundly(path: &Path, keep: usize, trainer: &mut Trainer, step: u64) {
+    let sound = Writer::new(Arc::new(Disk), path, keep);
+    sound.prepare().expect("the directory can be made, and leftovers removed");
+    write(&sound, trainer.session_mut(), run_state(step)).expect("nothing fails");
 }
 
 /// After an attempt to add step 2 to step 1: the newest checkpoint is whole, and so is every other one.

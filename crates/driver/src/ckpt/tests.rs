@@ -118,6 +118,19 @@ fn names_tell_steps() {
 }
 
 #[test]
+fn a_directory_belongs_to_one_run_at_a_time() {
+    let dir = std::env::temp_dir().join(format!("phalanx-claimed-{}", std::process::id()));
+    let [first, second] = [(); 2].map(|()| Writer::new(Arc::new(Disk), &dir, 1));
+    first.prepare().unwrap();
+    first.clone().prepare().unwrap();
+    let refused = second.prepare().unwrap_err().to_string();
+    assert!(refused.starts_with("another run writes its checkpoints below "), "{refused}");
+    drop(first);
+    second.prepare().unwrap();
+    Disk.remove(&dir).unwrap();
+}
+
+#[test]
 fn a_fault_strikes_once_where_it_can() {
     let dir = std::env::temp_dir().join(format!("phalanx-faulty-{}", std::process::id()));
     let faulty = Faulty::new(Some(Fault { kind: FaultKind::Sync, call: 2 }));

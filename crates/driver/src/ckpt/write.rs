@@ -5,10 +5,10 @@
 //! are old checkpoints removed, under an unfinished name first. So at any moment every directory with a final name is
 //! whole, and the newest of them is not older than the last commit.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use xxhash_rust::xxh3::Xxh3;
@@ -38,6 +38,12 @@ pub enum SaveError {
         path: PathBuf,
         /// What the system says.
         source: io::Error,
+    },
+    /// Another run has the directory.
+    #[error("another run writes its checkpoints below {}: wait for its end, or give this one a directory of its own", dir.display())]
+    Claimed {
+        /// The directory.
+        dir: PathBuf,
     },
     /// A tensor has diverged.
     #[error("tensor `{tensor}` has the value {value} in its part at {origin:?}")]
@@ -74,6 +80,8 @@ pub struct Writer {
     storage: Arc<dyn Storage>,
     dir: PathBuf,
     keep: usize,
+    /// The directory, locked as long as this writer or a clone of it lives.
+    claim: Arc<OnceLock<File>>,
 }
 
 /// Writes a checkpoint of a session that is not part of a job, as step `run.step`.
@@ -88,7 +96,7 @@ pub fn write(writer: &Writer, session: &mut Session, run: RunState) -> Result<()
 impl Writer {
     /// Writes below `dir` and keeps the last `keep` checkpoints.
     pub fn new(storage: Arc<dyn Storage>, dir: impl Into<PathBuf>, keep: usize) -> Writer {
-        Writer { storage, dir: dir.into(), keep: keep.max(1) }
+        Writer { storage, dir: dir.into(), keep: keep.max(1), claim: Arc::default() }
     }
 
     /// Where checkpoints are.
@@ -96,19 +104,30 @@ impl Writer {
         &self.dir
     }
 
-    /// Makes the directory, if need be, tries whether it can be written, and puts right what a broken attempt has left: what is
+    /// Makes the directory, if need be, claims it, tries whether it can be written, and puts right what a broken attempt has left: what is
     /// unfinished goes, and `latest` names the newest checkpoint again. None is removed: the newest may be damaged.
     pub fn prepare(&self) -> Result<(), SaveError> {
         let probe = self.dir.join(format!(".probe{PARTIAL}"));
-        for dir in [&self.dir, &probe] {
-            at("create", dir, self.storage.create_dir(dir))?;
-        }
+        at("create", &self.dir, self.storage.create_dir(&self.dir))?;
+        self.claim()?;
+        at("create", &probe, self.storage.create_dir(&probe))?;
         let names = self.list()?;
         self.remove_partial(&names)?;
         match names.iter().filter_map(|name| step_of(name)).max() {
             Some(newest) => self.point_to(&name_of(newest)),
             None => Ok(()),
         }
+    }
+
+    /// Keeps other runs from the directory: they would remove what this one has not finished. Where the file system has no
+    /// locks nobody is kept from it. A process that dies, in whatever way, gives its claim up.
+    fn claim(&self) -> Result<(), SaveError> {
+        let Ok(dir) = File::open(&self.dir) else { return Ok(()) };
+        if self.claim.get().is_none() && matches!(dir.try_lock(), Err(TryLockError::WouldBlock)) {
+            return Err(SaveError::Claimed { dir: self.dir.clone() });
+        }
+        self.claim.get_or_init(|| dir);
+        Ok(())
     }
 
     /// Writes and syncs the file of one rank. Several ranks may do so at the same time.
