@@ -1,13 +1,11 @@
 //! One answer: the bits of a trained model depend on no plan, number of devices or cores.
 
 use phalanx::ir::graph::Graph;
-use phalanx::lower::slice_machine;
 use phalanx::models::{Gpt2Config, LlamaConfig, ModelConfig};
 use phalanx::pipeline::{self, Settings};
 use phalanx::{Door, Feed, Goal, Leaves, Optimizer, PlanChoice, Trainer};
-use phalanx_ir::parallel::DeviceId;
-use phalanx_ir::tasks::{BufferId, Role, Task, TaskGraph, TaskOp};
-use phalanx_ir::{Activation, Id};
+use phalanx_ir::Activation;
+use phalanx_ir::tasks::{Role, TaskOp};
 use phalanx_testkit::Rng;
 
 const BATCH: usize = 16;
@@ -157,43 +155,6 @@ fn arenas_are_as_large_as_the_plan_says() {
         let trainer = Trainer::with_settings(&model, &settings).expect("the model compiles");
         let predicted: Vec<usize> = layout.schedule.lanes.iter().map(|lane| lane.peak as usize).collect();
         assert_eq!(trainer.session().device_bytes(), predicted, "{plan}");
-    }
-}
-
-/// Processes that each take some devices have, together, exactly the tasks of the whole step.
-#[test]
-fn the_union_of_slices_is_the_whole() {
-    let model = gpt2();
-    let layout = pipeline::lay_out(&model, &settings(&model, "fsdp2-tp2-pp2", 8, 1), |_, _| ());
-    let tasks = layout.expect("the model compiles").tasks;
-    let text = |graph: &TaskGraph, task: &Task| {
-        let names = |buffers: &[BufferId]| {
-            let name =
-                |&buffer: &BufferId| (graph.buffers[buffer].name.to_string(), graph.buffers[buffer].rect());
-            buffers.iter().map(name).collect::<Vec<_>>()
-        };
-        (
-            task.device,
-            format!("{:?}", task.op),
-            task.layer.to_string(),
-            names(&task.reads),
-            names(&task.writes),
-        )
-    };
-    let mut whole: Vec<_> = tasks.tasks.iter().map(|(_, task)| text(&tasks, task)).collect();
-    // Tasks of one device keep their order; devices one after the other.
-    whole.sort_by_key(|task| task.0);
-    for ranks in [1, 2, 4, 8] {
-        let mut union = Vec::new();
-        for rank in 0..ranks {
-            let devices = (rank * 8 / ranks..(rank + 1) * 8 / ranks).map(DeviceId::from_index).collect();
-            let slice = slice_machine(&tasks, &devices);
-            let mut own: Vec<_> = slice.tasks.iter().map(|(_, task)| text(&slice, task)).collect();
-            assert!(own.iter().all(|task| devices.contains(&task.0)), "rank {rank} of {ranks}");
-            own.sort_by_key(|task| task.0);
-            union.extend(own);
-        }
-        assert!(union == whole, "{ranks} ranks");
     }
 }
 

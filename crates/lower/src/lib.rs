@@ -16,7 +16,7 @@
 //! | `split-movements` | movements as sends and receives |
 //!
 //! The passes up to `spread-sums` work on wide tasks, those from `expand-shards` on tasks of single tiles. Each takes the
-//! graph of the one before and returns a new one. [`slice_machine`] gives each process its part of the result.
+//! graph of the one before and returns a new one.
 #![forbid(unsafe_code)]
 
 mod expand_passes;
@@ -31,14 +31,12 @@ mod insert_loss;
 mod insert_updates;
 mod options;
 mod rewrite;
-mod slice_machine;
 mod split_movements;
 mod spread_sums;
 
 pub use fuse_movements::movement_kind;
 pub use insert_updates::HYPER;
 pub use options::{BucketSizes, Decays, Goal, Leaves, Optimizer, Options, Rule};
-pub use slice_machine::slice_machine;
 
 use std::fmt::Display;
 

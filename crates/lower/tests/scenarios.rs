@@ -7,10 +7,10 @@
 use std::collections::BTreeSet;
 
 use phalanx_ir::Id;
-use phalanx_ir::parallel::{DeviceId, ParallelGraph};
+use phalanx_ir::parallel::ParallelGraph;
 use phalanx_ir::tasks::{BufferId, MoveKind, Role, Task, TaskGraph, TaskId, TaskOp};
 use phalanx_ir::wide::{WideGraph, WideTask};
-use phalanx_lower::{EXPAND_PASSES, Goal, Leaves, Optimizer, Options, PASSES, Stage, slice_machine};
+use phalanx_lower::{EXPAND_PASSES, Goal, Leaves, Optimizer, Options, PASSES, Stage};
 
 fn options(goal: Goal) -> Options {
     let leaves = Leaves { batch: 4, feature: 2, sequence: 2 };
@@ -282,30 +282,6 @@ fn t31_every_place_of_a_grid_is_a_task_on_its_device() {
     let other: WideGraph =
         text.replace("b3 : f32[2/2, 3]", "b3 : f32[2/2, 5]").parse().expect("the text is a graph");
     assert_eq!(other.verify().map_err(|errors| errors.len()), Err(1), "not the same tensor");
-}
-
-#[test]
-fn t32_a_slice_has_the_tasks_of_its_devices() {
-    let graph: TaskGraph = "tasks @t {
-  b0 : f32[4] on dev1 output \"a\"
-  b1 : f32[4] on dev0 output \"b\"
-  b2 : f32[4] on dev1 output \"c\"
-  t0 = fill value=1 -> b0 on dev1 of \"a\"
-  t1 = fill value=2 -> b1 on dev0 of \"b\"
-  t2 = fill value=3 -> b2 on dev1 of \"c\"
-  output b0 \"a\"
-  output b1 \"b\"
-  output b2 \"c\"
-}"
-    .parse()
-    .unwrap_or_else(|error| panic!("{error}"));
-    let slice = |device: usize| {
-        let slice = slice_machine(&graph, &BTreeSet::from([DeviceId::from_index(device)]));
-        let layers = slice.tasks.iter().map(|(_, task)| task.layer.to_string()).collect::<Vec<_>>();
-        assert_eq!(slice.outputs.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>(), layers);
-        layers
-    };
-    assert_eq!((slice(0), slice(1), slice(2)), (vec!["b".into()], vec!["a".into(), "c".into()], vec![]));
 }
 
 #[test]
