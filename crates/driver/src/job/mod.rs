@@ -35,6 +35,7 @@ pub use hello::{FREE_FIELDS, Hello, compare};
 pub use launcher::{Launched, Launcher};
 pub use pin::Pin;
 pub use step::{Agreed, Verdict};
+pub(crate) use topology::deal_devices;
 pub use topology::{Host, Topology};
 pub use watch::{STALLED, Say, Watchdog, Watched};
 

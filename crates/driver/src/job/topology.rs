@@ -116,7 +116,7 @@ fn part(items: usize, parts: usize, index: usize) -> Range<usize> {
 }
 
 /// The rank of each of so many devices.
-pub(super) fn deal_devices(
+pub(crate) fn deal_devices(
     devices: usize,
     ranks: usize,
     per_rank: Option<usize>,

@@ -23,7 +23,7 @@ use phalanx_program::Certificate;
 use serde::Serialize;
 
 use crate::data::{DataError, Dataset};
-use crate::job::{Agreed, Job, Topology};
+use crate::job::{Agreed, Job, Topology, deal_devices};
 use crate::models::ModelConfig;
 use crate::overlap::Overview;
 use crate::pipeline::Settings;
@@ -144,6 +144,8 @@ impl Run {
         let (data, model, graph) = prepare(&config)?;
         let found = Found::new(&config, None)?;
         let settings = config.measured_settings(&graph, progress)?;
+        // A job of one rank, as far as the configuration is concerned.
+        deal_devices(settings.plan.mesh.devices(), 1, config.devices_per_rank)?;
         let trainer = Trainer::with_settings(&graph, &settings)?;
         let evaluation = Evaluation::new(&config, &model, &settings, None, trainer.session())?;
         let guard = config.debug.map(|Debug::Nan| Guard::new(graph, settings.clone()));
