@@ -16,6 +16,8 @@ mod launch;
 mod nest;
 mod operation;
 mod reduce;
+#[cfg(target_arch = "x86_64")]
+mod streamed;
 mod transpose;
 
 use std::fmt;
