@@ -19,9 +19,10 @@ use crate::output;
 ///
 /// A case is a list of nodes with times and bytes (type `schedule`), estimates of ranks (`align`), a traced FSDP step
 /// (`fsdp_ordering`), a graph of values (`fx_overlap`), or a collective whose cost is asked for (`collective` and `bytes`, no type). An answer has the
-/// case's id and what every pass makes of it; of a list also `search`, our own order, with no more bytes than the best of
-/// theirs. Keys that no pass knows are ignored. A line that is no case is an error on
-/// standard error that names line and field; the other lines are answered all the same, and the exit code is 2.
+/// case's id and what every pass makes of it; of a list and a graph also `search`, our own order, with no more bytes than
+/// the best of theirs. Keys that no pass knows are ignored. A line that is no case is an error on
+/// standard error that names line and field; the other lines are answered all the same, and the exit code is 2. So it is
+/// if there is no case at all.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -63,8 +64,14 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
         let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
         workers.into_iter().try_for_each(|worker| worker.join().expect("a worker does not panic"))
     })?;
-    let code = if lock(&printer).is_wrong { ExitCode::from(2) } else { ExitCode::SUCCESS };
-    Ok(code)
+    match *lock(&printer) {
+        Printer { n_cases: 0, .. } => {
+            let from = args.file.map_or("standard input".into(), |path| path.display().to_string());
+            Err(Failure::Input(format!("{from} has no cases: give one JSON object a line")))
+        }
+        Printer { is_wrong: true, .. } => Ok(ExitCode::from(2)),
+        _ => Ok(ExitCode::SUCCESS),
+    }
 }
 
 fn open(file: Option<&Path>) -> Result<Box<dyn BufRead + Send>, Failure> {
@@ -111,6 +118,8 @@ struct Printer {
     printed: usize,
     /// Answers to later lines than the next one.
     waiting: BTreeMap<usize, Answer>,
+    /// How many lines were not empty.
+    n_cases: usize,
     is_wrong: bool,
 }
 
@@ -119,6 +128,7 @@ impl Printer {
         self.waiting.insert(number, answer);
         while let Some(answer) = self.waiting.remove(&(self.printed + 1)) {
             self.printed += 1;
+            self.n_cases += usize::from(answer.is_some());
             match answer {
                 None => {}
                 Some(Ok(answer)) => output::json(&answer)?,

@@ -52,6 +52,39 @@ fn lines_are_answered_in_order_around_wrong_ones() {
 }
 
 #[test]
+fn no_case_at_all_is_an_error() {
+    for lines in [&[][..], &["", " "]] {
+        let output = answered(&[], lines);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(message, "error: standard input has no cases: give one JSON object a line\n");
+        assert_eq!((output.stdout.len(), output.status.code()), (0, Some(2)));
+    }
+    let dir = Dir::new("schedule-empty");
+    assert!(error(&["schedule", &dir.write("empty.jsonl", "")], 2).contains("empty.jsonl has no cases"));
+}
+
+/// A collective and its wait beside two tasks that do not need them.
+const GRAPH: &str = r#"{"id": "graph", "type": "fx_overlap", "params": {"max_compute_pre_fetch": 0,
+"compute_overlap_multipler": 1.0, "max_coll_distance": 0, "prioritize_bucketing_during_scheduling": true},
+"graph_inputs": [{"name": "x", "size": 64, "releasable": true}], "graph_outputs": [3], "nodes": [
+{"kind": "compute", "runtime_ns": 6, "reads": ["x"], "size": 64, "gemm_like": true},
+{"kind": "collective", "runtime_ns": 5, "reads": ["x"], "size": 64, "op": "all_reduce", "pg": 0, "latency_ns": 1},
+{"kind": "wait", "runtime_ns": 0, "reads": [1], "size": 64},
+{"kind": "compute", "runtime_ns": 2, "reads": [0, 2], "size": 64, "gemm_like": true}]}"#;
+
+#[test]
+fn a_graph_of_values_is_searched() {
+    let output = answered(&["--passes", "search"], &[GRAPH]);
+    let answer = &values(&output)[0];
+    assert_eq!(answer.as_object().unwrap().keys().collect::<Vec<_>>(), ["id", "search"]);
+    let found = &answer["search"];
+    assert_eq!((found["makespan_ns"].as_f64(), found["lower_bound_ns"].as_f64()), (Some(8.0), Some(8.0)));
+    assert_eq!(found["order"], serde_json::json!([1, 0, 2, 3]));
+    assert_eq!(found["exposed_sim_ns"].as_f64(), Some(0.0));
+    assert!(found["rescheduled_peak"].as_u64() <= found["peak_limit"].as_u64());
+}
+
+#[test]
 fn many_lines_keep_their_order() {
     let lines: Vec<String> = (0..500).map(|id| LIST.replace("\"list\"", &id.to_string())).collect();
     let output = answered(&["--passes", "initial"], &lines.iter().map(String::as_str).collect::<Vec<_>>());

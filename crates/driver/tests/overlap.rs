@@ -109,11 +109,10 @@ fn the_high_water_mark_is_the_predicted_peak() {
     }
 }
 
-/// Arenas are hardly larger than what is alive at once: within three percent, and if everything is computed again, where
-/// many lives are short, within three and a half.
+/// Arenas are hardly larger than what is alive at once, even if everything is computed again, where many lives are short.
 #[test]
 fn arenas_are_packed_within_three_percent() {
-    let mut worst = [(0.0_f64, String::new()), (0.0, String::new())];
+    let mut worst = (0.0_f64, String::new());
     let mut pack = |family: &str,
                     size: &str,
                     plan: (&str, usize, Option<usize>),
@@ -125,9 +124,8 @@ fn arenas_are_packed_within_three_percent() {
         let layout = pipeline::lay_out(&model, &settings, |_, _| ()).expect("the model compiles");
         for lane in layout.schedule.devices() {
             let ratio = lane.peak as f64 / lane.live as f64;
-            let worst = &mut worst[usize::from(settings.recompute == Recompute::Full)];
             if ratio > worst.0 {
-                *worst =
+                worst =
                     (ratio, format!("{family} {size} {plan:?} {:?} {}", settings.link, settings.recompute));
             }
         }
@@ -143,9 +141,7 @@ fn arenas_are_packed_within_three_percent() {
         pack(family, "tiny", ("one", 1, None), &|_| ());
         pack(family, "tiny", ("fsdp", 2, None), &|settings| settings.recompute = Recompute::Full);
     }
-    let [kept, again] = worst;
-    assert!(kept.0 > 0.0 && kept.0 <= 1.03, "{kept:?}");
-    assert!(again.0 > 0.0 && again.0 <= 1.035, "{again:?}");
+    assert!(worst.0 > 0.0 && worst.0 <= 1.03, "{worst:?}");
 }
 
 #[test]

@@ -169,4 +169,6 @@ fn impossible_numbers_are_errors_that_name_node_and_field() {
         spoiled(|case| case.nodes[1].size = u64::MAX),
         CaseError::TooLarge { node: 1, bytes: u64::MAX }
     );
+    let long = |runtime_ns: f64| gemm(runtime_ns, json!(["a"]));
+    assert_eq!(case(vec![long(1e300), long(1e290)], json!([])).check(), Err(CaseError::TooLong));
 }

@@ -1,7 +1,7 @@
 //! Greedy passes and orders for memory against plain versions of themselves, and what is repaired in them.
 #![allow(clippy::unwrap_used)]
 
-mod randoms;
+mod random;
 
 use std::collections::BTreeSet;
 
@@ -73,7 +73,7 @@ fn plain(graph: &Graph, order: &[NodeId], [raises, sinks, overlaps]: [bool; 3]) 
 fn passes_are_those_of_the_plain_routine_from_any_order() {
     let mut moved = 0;
     for seed in SEEDS {
-        let graph = randoms::graph(seed);
+        let graph = random::list(seed, 40).0;
         let initial = graph.order();
         // A valid order other than the initial one.
         for order in [initial.clone(), breadth_first(&graph, &initial)] {
@@ -182,7 +182,7 @@ fn plain_depth(graph: &Graph, order: &[NodeId]) -> Vec<NodeId> {
 fn orders_for_memory_are_those_of_the_plain_versions_and_the_best_is_chosen() {
     let mut chosen = BTreeSet::new();
     for seed in SEEDS {
-        let graph = randoms::graph(seed);
+        let graph = random::list(seed, 40).0;
         let order = graph.order();
         assert_eq!(breadth_first(&graph, &order), plain_breadth(&graph, &order), "{seed}");
         assert_eq!(depth_first(&graph, &order), plain_depth(&graph, &order), "{seed}");

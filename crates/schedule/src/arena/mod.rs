@@ -6,6 +6,7 @@
 
 mod pack;
 mod skyline;
+mod squeeze;
 mod sweep;
 
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
 //! Graphs of values for the graph-level scheduler.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Answer, CaseError, Keys, parse};
 use crate::fx;
@@ -19,6 +19,7 @@ pub(super) fn keys() -> Vec<&'static str> {
         "exposed_sim_ns",
         "initial_makespan_ns",
         "buckets",
+        "search",
         "error",
     ]
 }
@@ -26,8 +27,12 @@ pub(super) fn keys() -> Vec<&'static str> {
 pub(super) fn answer(line: &[u8], keys: &Keys, mode: Mode) -> Result<Answer, CaseError> {
     let case: fx::Case = parse(line)?;
     case.check()?;
-    match serde_json::to_value(fx::run(&case, mode)) {
-        Ok(Value::Object(answer)) => Ok(answer.into_iter().filter(|(key, _)| keys.has(key)).collect()),
-        _ => unreachable!("an answer is an object with texts as keys"),
+    let Value::Object(mut answer) = json!(fx::run(&case, mode)) else {
+        unreachable!("an answer is an object with texts as keys");
+    };
+    answer.retain(|key, _| keys.has(key));
+    if keys.has("search") {
+        answer.insert("search".into(), json!(fx::search(&case)?));
     }
+    Ok(answer)
 }

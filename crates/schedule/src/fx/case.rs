@@ -117,6 +117,9 @@ pub struct Node {
 /// Sums of bytes stay below this, so that they are exact as 64-bit floats and never overflow.
 const MAX_BYTES: u64 = 1 << 53;
 
+/// Most nanoseconds of a graph, so that sums of them are numbers.
+const MAX_TIME: f64 = 1e300;
+
 /// Why a case cannot be scheduled.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum CaseError {
@@ -178,6 +181,9 @@ pub enum CaseError {
         /// What it is.
         value: f64,
     },
+    /// Times whose sum is no number.
+    #[error("`nodes`: all `runtime_ns` together are more than {MAX_TIME:e}")]
+    TooLong,
     /// A parameter that is negative, infinite or no number.
     #[error("`params`: `{field}` is {value}, but has to be finite and not negative")]
     BadParam {
@@ -223,6 +229,9 @@ impl Case {
             if !known {
                 return Err(CaseError::UnknownOutput { value: value.clone(), n_nodes: self.nodes.len() });
             }
+        }
+        if self.nodes.iter().map(|node| node.runtime_ns).sum::<f64>() > MAX_TIME {
+            return Err(CaseError::TooLong);
         }
         self.check_bytes()
     }

@@ -46,6 +46,23 @@ impl Storages {
         let (made, freed) = (made.into_iter().collect(), freed.into_iter().collect());
         Storages { made, freed, reads, n_readers, inputs }
     }
+
+    /// Bytes that a node allocates; 0 for an input, which is there from the start.
+    pub(super) fn made(&self, node: NodeId) -> u64 {
+        self.made[node]
+    }
+
+    /// Bytes freed once all readers of the storage of a node have run; none: it has no readers, or the output is one.
+    pub(super) fn freed(&self, node: NodeId) -> Option<u64> {
+        let output = NodeId::from_index(self.reads.len() - 1);
+        let is_released = self.n_readers[node] > 0 && !self.reads[output].contains(&node);
+        is_released.then_some(self.freed[node])
+    }
+
+    /// The storages that a node reads, without repetition, named by the nodes that made them.
+    pub(super) fn reads(&self, node: NodeId) -> &[NodeId] {
+        &self.reads[node]
+    }
 }
 
 /// The memory of a growing schedule.

@@ -4,6 +4,7 @@
 //! [`run`] schedules the graph of a [`Case`] and reports order, hidden times, memory, buckets and a simulated run. In
 //! [`Mode::Reference`] every decision equals the reference's, its defects E1, E2, E5, E6 and E7 included; in
 //! [`Mode::Fixed`] these are repaired. A comment at each place names the defect. The graph is not rewritten.
+//! [`search`] finds an order of our own.
 
 mod bits;
 mod bucket;
@@ -15,9 +16,11 @@ mod order;
 mod prefetch;
 mod ready;
 mod schedule;
+mod search;
 mod simulate;
 
 pub use case::{Case, CaseError, Input, Kind, Node, Op, Params, Value};
+pub use search::{Found, improve, search};
 
 use phalanx_ir::Id;
 use serde::{Serialize, Serializer};

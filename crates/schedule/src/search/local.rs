@@ -10,8 +10,11 @@ use super::instance::UnitId;
 use super::problem::JobId;
 use super::simulate::{Score, Simulator};
 
-/// How many moves ago an order may have been no better than this one.
-const MEMORY: usize = 16;
+/// How many moves ago an order may have been no better than this one: the more moves there are, the farther a walk may
+/// stray.
+const MEMORY: std::ops::RangeInclusive<usize> = 16..=512;
+/// How many of its memories a walk forgets, at least if it is long.
+const MEMORIES: usize = 24;
 /// How far a move reaches at most.
 const REACH: usize = 128;
 
@@ -50,13 +53,14 @@ pub(super) fn improve(
     let score = simulator.score(&order);
     let mut best = (score, order.clone());
     let mut current = score;
-    let mut history = [score; MEMORY];
+    let mut history = vec![score; (moves / MEMORIES).clamp(*MEMORY.start(), *MEMORY.end())];
+    let memory = history.len();
     let mut local = Local::new(simulator, order);
     for step in 0..moves {
         if best.0.excess == 0 && best.0.makespan <= enough {
             break;
         }
-        let was = &mut history[step % MEMORY];
+        let was = &mut history[step % memory];
         if let Some(score) = local.step(|score| !score.is_worse(current) || !score.is_worse(*was)) {
             current = score;
             if score < best.0 {

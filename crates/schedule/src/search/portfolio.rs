@@ -14,7 +14,7 @@ const RULE_STEPS: usize = 1_200_000;
 /// About how many jobs are simulated by local search.
 const MOVE_STEPS: usize = 20_000_000;
 /// At most this many moves; fewer than the least are not worth beginning.
-const MOVES: std::ops::RangeInclusive<usize> = 500..=60_000;
+const MOVES: std::ops::RangeInclusive<usize> = 500..=120_000;
 /// From how many orders local search starts.
 const STARTS: usize = 5;
 /// How often it starts again from the best order.

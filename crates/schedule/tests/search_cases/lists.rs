@@ -18,6 +18,8 @@ pub struct Case {
     pub graph: Graph,
     /// The initial order and those of the reference.
     pub references: Vec<Reference>,
+    /// The order of the passes that the reference recommends.
+    pub recommended: Reference,
 }
 
 /// An order of the reference.
@@ -44,17 +46,18 @@ impl Case {
         let pipelines = expected["pipelines"].as_object().unwrap().values();
         let newer = [&case["expected_newer"]["simple_overlap"]];
         let found = passes.chain(pipelines).chain(newer).filter(|found| !found.is_null());
-        let orders = found.map(|found| {
+        let order = |found: &Value| -> Vec<NodeId> {
             let nodes = found["order"].as_array().unwrap().iter();
             nodes.map(|node| NodeId::from_index(node.as_u64().unwrap() as usize)).collect()
-        });
+        };
         let reference = |order: Vec<NodeId>| {
             let (times, peak) = (graph.simulate(&order), graph.memory(&order).peak);
             let (makespan, exposed) = (times.makespan, times.exposed);
             Reference { order, makespan, exposed, peak }
         };
-        let references = [graph.order()].into_iter().chain(orders).map(reference).collect();
-        Case { id: case["id"].as_str().unwrap().into(), graph, references }
+        let references = [graph.order()].into_iter().chain(found.map(order)).map(reference).collect();
+        let recommended = reference(order(&expected["pipelines"]["recommended"]));
+        Case { id: case["id"].as_str().unwrap().into(), graph, references, recommended }
     }
 
     /// The shortest makespan of the reference.

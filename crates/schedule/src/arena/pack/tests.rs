@@ -35,11 +35,44 @@ fn every_method_keeps_what_lives_together_apart() {
             assert_sound("skyline", &spans, &skyline::pack(&spans, &sequence));
             assert_sound("lowest fit", &spans, &lowest_fit(&spans, &sequence));
         }
-        let best = search(&spans, 1);
+        let live = most_live(&spans);
+        let best = search(&spans, live, Goal { close: live, fair: live, trials: 8 });
         assert_sound("search", &spans, &best);
+        assert_sound("pack", &spans, &pack(&spans, 1));
         assert!(KEYS.iter().all(|&key| best.peak <= lowest_fit(&spans, &sorted(&spans, key)).peak));
-        assert!(best.peak >= most_live(&spans));
+        assert!(best.peak >= live);
     }
+}
+
+#[test]
+fn squeezing_makes_many_layouts_smaller_and_none_larger() {
+    let (mut loose, mut smaller, mut tight) = (0, 0, 0);
+    for seed in 0..300 {
+        let spans = random_spans(seed);
+        let (sequence, live) = (sorted(&spans, KEYS[0]), most_live(&spans));
+        let before = lowest_fit(&spans, &sequence);
+        let goal = Goal { close: live, fair: live, trials: 50 };
+        let after = squeeze(&spans, before.clone(), sequence, goal);
+        assert_sound("squeeze", &spans, &after);
+        assert!(live <= after.peak && after.peak <= before.peak, "{seed}");
+        loose += usize::from(before.peak > live);
+        smaller += usize::from(after.peak < before.peak);
+        tight += usize::from(before.peak > live && after.peak == live);
+    }
+    assert!(smaller * 2 > loose && tight > 20, "{smaller} and {tight} of {loose}");
+}
+
+#[test]
+fn what_is_fair_is_squeezed_no_longer_than_its_trials() {
+    let seed = (0..300).find(|&seed| {
+        let spans = random_spans(seed);
+        lowest_fit(&spans, &sorted(&spans, KEYS[0])).peak > most_live(&spans)
+    });
+    let spans = random_spans(seed.unwrap());
+    let sequence = sorted(&spans, KEYS[0]);
+    let before = lowest_fit(&spans, &sequence);
+    let goal = Goal { close: 0, fair: before.peak, trials: 0 };
+    assert_eq!(squeeze(&spans, before.clone(), sequence, goal).offsets, before.offsets);
 }
 
 /// Activations live from a forward moment to the mirrored backward moment; between them are short-lived things.
