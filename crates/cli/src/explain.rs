@@ -24,6 +24,7 @@ Examples:
   phalanx explain
   phalanx explain --after build --layers 1
   phalanx explain --after parallelize --plan tp --devices 2 --layers 1
+  phalanx explain --after insert-updates --model mlp --layers 2 --width 64
   phalanx explain --after emit --hf model/ --batch 2"
 )]
 pub struct Args {

@@ -77,6 +77,18 @@ fn explain_prints_every_stage_as_text_that_parses() {
 }
 
 #[test]
+fn an_mlp_is_explained_and_not_trained_on_text() {
+    let mlp = ["--model", "mlp", "--layers", "2", "--width", "16", "--batch", "8"];
+    let text = stdout(&[&["explain", "--after", "build"], &mlp[..]].concat());
+    assert!(text.contains("%layers.1.weight = param init=uniform(0.25) f32[16, 16]"), "{text}");
+    assert!(stdout(&[&["explain"], &mlp[..]].concat()).contains("emit"), "it compiles");
+    let message = error(&[&["train"], &mlp[..]].concat(), 2);
+    assert!(message.contains("`model` is mlp; it reads no text"), "{message}");
+    let message = error(&[&["explain", "--heads", "2"], &mlp[..]].concat(), 2);
+    assert!(message.contains("`heads` is 2; an mlp has none"), "{message}");
+}
+
+#[test]
 fn explain_lists_the_stages_when_one_is_unknown() {
     let message = error(&["explain", "--after", "magic"], 2);
     assert!(

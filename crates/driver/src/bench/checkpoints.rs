@@ -134,7 +134,7 @@ struct Subject {
 impl Subject {
     /// A model after its first step: before it, the state of the optimizer would be all zeros.
     fn new(config: &TrainConfig, dir: &Path, keep: usize) -> Result<Subject, Error> {
-        let model = config.model(VOCAB)?;
+        let model = config.language_model(VOCAB)?;
         let context = config.context_of(&model);
         let graph = model.training_graph(config.batch, context)?;
         let settings = config.settings(&graph)?;

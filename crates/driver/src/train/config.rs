@@ -326,18 +326,47 @@ impl TrainConfig {
                 model.head_dim = model.width / model.heads.max(1);
                 model.dropout = self.dropout;
             }
-            ModelConfig::Mlp(_) => {
-                return self.field(
-                    "model",
-                    &self.model,
-                    "train reads text: use gpt2 or llama (mlp is for the library)",
-                );
+            ModelConfig::Mlp(model) => {
+                self.check_mlp()?;
+                let width = self.width.or(model.hidden.first().copied()).unwrap_or(model.inputs);
+                model.hidden = vec![width; self.layers.unwrap_or(model.hidden.len())];
             }
         }
         Ok(match self.context {
             Some(context) => model.with_context(context),
             None => model,
         })
+    }
+
+    /// What only a model of text has is not set.
+    fn check_mlp(&self) -> Result<(), ConfigError> {
+        let set = [("heads", self.heads), ("kv_heads", self.kv_heads), ("context", self.context)];
+        for (name, value) in set {
+            if let Some(value) = value {
+                return self.field(name, &value, "an mlp has none: leave it out or use gpt2 or llama");
+            }
+        }
+        if self.dropout > 0.0 {
+            return self.field(
+                "dropout",
+                &self.dropout,
+                "an mlp has none: leave it out or use gpt2 or llama",
+            );
+        }
+        Ok(())
+    }
+
+    /// The model of text for a vocabulary.
+    pub fn language_model(&self, vocab: usize) -> Result<ModelConfig, ConfigError> {
+        let model = self.model(vocab)?;
+        match model.vocab() {
+            Some(_) => Ok(model),
+            None => self.field(
+                "model",
+                &self.model,
+                "it reads no text: use gpt2 or llama (train an mlp with the library)",
+            ),
+        }
     }
 
     /// The sequence length for a model.

@@ -419,7 +419,7 @@ impl Run {
 /// Opens the data and builds the model for it.
 pub(crate) fn prepare(config: &TrainConfig) -> Result<(Dataset, ModelConfig, Graph), Error> {
     let mut data = open_data(config)?;
-    let model = config.model(data.vocab())?;
+    let model = config.language_model(data.vocab())?;
     let context = config.context_of(&model);
     if config.eval_every.is_some() {
         data.hold_back(config.eval_share);
