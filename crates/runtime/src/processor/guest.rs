@@ -53,7 +53,7 @@ impl Guest {
     /// Gives the baton back; whether the processor has nothing to do, as far as it was the guest's to know.
     pub(crate) fn leave(&mut self) -> bool {
         let processor = &*self.processor;
-        let give = |baton| processor.sleep.give(baton, |baton: &Box<Baton>| baton.has_work(processor));
+        let give = |baton: Box<Baton>| processor.sleep.give(baton, |baton| baton.has_work(processor));
         self.baton.take().is_none_or(give)
     }
 }

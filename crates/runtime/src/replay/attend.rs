@@ -30,7 +30,7 @@ impl<F: FnMut() -> bool> Turns for Attendance<'_, F> {
     }
 
     fn rest(&mut self) -> bool {
-        self.guests.iter_mut().fold(true, |idle, guest| guest.leave() && idle)
+        self.guests.iter_mut().all(Guest::leave)
     }
 }
 
