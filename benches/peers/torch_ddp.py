@@ -79,6 +79,8 @@ def work(rank, args, port, distribute, check, results):
     times = measure(args, rank, distribute, check)
     if rank == 0:
         results.put(times)
+    # A process that leaves early breaks connections on which others still wait.
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -86,13 +86,13 @@ impl Ball {
             if self.has_failed() || thrown == count && caught == count {
                 return idle;
             }
-            if caught == started[CATCH].get() && caught < count {
-                start(CATCH);
-            }
-            // Rank 0 throws first.
+            // Rank 0 throws first. A throw goes before the catch of its answer, which is posted long before that comes.
             let turn = if rank == 0 { caught + 1 } else { caught };
             if thrown == started[THROW].get() && thrown < turn.min(count) {
                 start(THROW);
+            }
+            if caught == started[CATCH].get() && caught < count {
+                start(CATCH);
             }
             false
         });

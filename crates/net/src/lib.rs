@@ -18,6 +18,6 @@ mod wire;
 
 pub use ball::Ball;
 pub use link::{Link, LinkError};
-pub use network::{Done, Hear, MAX_DIMS, Message, NetError, Network, Region, Transfers, Way};
+pub use network::{Done, Hear, MAX_DIMS, Message, NetError, Network, Region, Transfers, Turn, Turns, Way};
 pub use traffic::{Part, Traffic};
 pub use wire::Wire;

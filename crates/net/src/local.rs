@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::{Done, Hear, Message, NetError, Network, Transfers};
+use crate::{Done, Hear, Message, NetError, Network, Transfers, Turn, Turns};
 
 mod copy;
 mod meeting;
@@ -20,7 +20,7 @@ mod transfers;
 use meeting::{Call, Meeting};
 use transfers::{Connected, Posted};
 
-/// How long [`Network::drive`] sleeps at most before it asks again: what it waits for may be none of the network's doing.
+/// How long [`Network::attend`] sleeps at most before it asks again: what it waits for may be none of the network's doing.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// One rank of a job of threads.
@@ -150,13 +150,16 @@ impl Network for Local {
         }
     }
 
-    fn drive(&self, until: &dyn Fn() -> bool) {
+    fn attend(&self, turns: &mut dyn Turns) {
         self.job.state().drivers += 1;
         loop {
             let seen = self.job.state().completions;
-            // Asked without the lock, because it may do anything. What completes meanwhile is counted.
-            if until() {
-                break;
+            // Without the lock, because it may do anything. What completes meanwhile is counted.
+            match turns.turn() {
+                Turn::Over => break,
+                Turn::Worked => continue,
+                Turn::Idle if !turns.rest() => continue,
+                Turn::Idle => {}
             }
             let state = self.job.state();
             if state.completions == seen {

@@ -1,7 +1,7 @@
 //! A job of processes that an MPI launcher started, over whichever MPI library is there at run time.
 //!
-//! Below [`Mpi`]: `library` loads one and `abi` says how it spells things; `engine` decides which thread calls it when and
-//! `pace` how often; `state` and `active` are what is under way, `connection` and `layout` messages that were set up;
+//! Below [`Mpi`]: `library` loads one and `abi` says how it spells things; `engine` decides which thread calls it when,
+//! `pace` how often, and `orders` are what it is to start; `state` and `active` are what is under way, `connection` and `layout` messages that were set up;
 //! `agreements` and `alerts` are the small things. Nothing in here waits for another rank inside the library, and nothing
 //! reads the environment. Unsafe, because the other side is C.
 
@@ -13,6 +13,7 @@ mod connection;
 mod engine;
 mod layout;
 mod library;
+mod orders;
 mod pace;
 pub mod raw;
 mod state;
@@ -32,7 +33,7 @@ use state::State;
 
 pub use library::Launcher;
 
-use crate::{Done, Message, NetError, Network, Transfers};
+use crate::{Done, Message, NetError, Network, Transfers, Turns};
 
 /// How long the end of a job waits for alerts that nobody took.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -239,8 +240,8 @@ impl Network for Mpi {
         self.engine.carry(from, to, bytes)
     }
 
-    fn drive(&self, until: &dyn Fn() -> bool) {
-        self.engine.drive(until);
+    fn attend(&self, turns: &mut dyn Turns) {
+        self.engine.attend(turns);
     }
 
     fn alert(&self, text: &str) {
@@ -275,7 +276,7 @@ impl Drop for Mpi {
         if farewell {
             let patience = Instant::now() + LAST_WORDS;
             let spoken = || !self.engine.call(|state| state.active.alerts_out());
-            self.engine.drive(&|| spoken() || Instant::now() > patience);
+            self.engine.attend(&mut || spoken() || Instant::now() > patience);
             farewell = self.engine.barrier().is_ok();
         }
         let (engine, (tell, told)) = (self.engine.clone(), mpsc::channel());

@@ -100,6 +100,35 @@ pub trait Transfers: Send + Sync {
     unsafe fn start(&self, batch: usize);
 }
 
+/// What came of a driver's turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// There was nothing to do.
+    Idle,
+    /// Something was done: more may follow.
+    Worked,
+    /// The network need not be driven any longer.
+    Over,
+}
+
+/// What a thread does between its looks at a network that it drives.
+pub trait Turns {
+    /// Does what is ready. The network stands still meanwhile, so it is to be short.
+    fn turn(&mut self) -> Turn;
+
+    /// The thread is about to sleep: what becomes ready meanwhile is not its own. Whether it may.
+    fn rest(&mut self) -> bool {
+        true
+    }
+}
+
+/// Does nothing until the closure says that it is over.
+impl<F: FnMut() -> bool> Turns for F {
+    fn turn(&mut self) -> Turn {
+        if self() { Turn::Over } else { Turn::Idle }
+    }
+}
+
 /// One rank's view of a job.
 pub trait Network: Send + Sync {
     /// Which rank this is.
@@ -132,7 +161,12 @@ pub trait Network: Send + Sync {
     fn carry(&self, from: u32, to: u32, bytes: &mut [u8]) -> Result<(), NetError>;
 
     /// Drives the network on this thread until `until` says so.
-    fn drive(&self, until: &dyn Fn() -> bool);
+    fn drive(&self, until: &dyn Fn() -> bool) {
+        self.attend(&mut || until());
+    }
+
+    /// Drives the network on this thread and does something else in turns, until that is over.
+    fn attend(&self, turns: &mut dyn Turns);
 
     /// Sends a text to all other ranks and waits for none of them.
     fn alert(&self, text: &str);

@@ -10,6 +10,7 @@
 //! The host touches arenas only while no run is in flight, and a passage only while its run is not. What operations touch
 //! is told in `memory`.
 
+mod attend;
 mod bind;
 mod immediate;
 mod memory;
@@ -28,8 +29,10 @@ use crate::event::Event;
 use crate::fault::Outcome;
 use crate::graph::{Graph, Launch};
 use crate::ports::{self, Block, Names};
+use crate::processor::Guest;
 use crate::sync::{Mutex, lock};
 use crate::{PortError, Runtime};
+use attend::Attendance;
 use memory::Memory;
 pub use memory::{Args, Kernels, Observer};
 use messages::is_message;
@@ -60,6 +63,8 @@ pub struct Replay<K: Kernels> {
     line: Mutex<Vec<(u64, Event)>>,
     /// What messages go over. Whoever waits for a run drives it: a thread that has nothing else to do.
     network: Option<Arc<dyn Network>>,
+    /// And does what the lanes have to do that only move bytes.
+    guests: Vec<Guest>,
 }
 
 /// How runs go through the runtime. The bits are the same; the cost is not.
@@ -102,6 +107,8 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         memory.connect(network)?;
         let mut replay = Replay::with(memory, polls);
         replay.network = Some(Arc::clone(network));
+        let movers = bind::movers(replay.program());
+        replay.guests = movers.into_iter().map(|mover| replay.runtime.guest(mover)).collect();
         Ok(replay)
     }
 
@@ -122,12 +129,15 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
             door: Door::Replay,
             line: Mutex::default(),
             network: None,
+            guests: Vec::new(),
         }
     }
 
     /// Holds every movement of the runs that follow back to a link of its device, as if devices shared no memory.
     pub fn hold_back(&mut self, link: Link) {
         self.drain();
+        // A movement that is held back sleeps, and who drives must not.
+        self.guests.clear();
         self.memory.hold_back(link);
     }
 
@@ -140,7 +150,13 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
 
     /// Runs all operations once. If a kernel fails, the fault names its operation.
     pub fn run(&mut self) -> Outcome {
-        let run = self.launch();
+        // Who drives already wakes nobody when it launches. With a run in flight a launch may wait for what a guest would do.
+        let mut run = if self.is_idle() { None } else { Some(self.launch()) };
+        self.attend(|replay| {
+            let run = *run.get_or_insert_with(|| replay.launch());
+            replay.has_ended(run)
+        });
+        let run = run.unwrap_or_else(|| self.launch());
         self.wait(run)
     }
 
@@ -185,11 +201,20 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         );
         self.last = run;
         self.step();
-        let finished = self.finished[run as usize % PASSAGES];
-        if let Some(network) = &self.network {
-            network.drive(&|| self.runtime.events().outcome(finished).is_some());
-        }
-        self.runtime.wait(finished)
+        self.attend(|replay| replay.has_ended(run));
+        self.runtime.wait(self.finished[run as usize % PASSAGES])
+    }
+
+    /// Drives the network until `over`, and does what is ready in lanes that only move bytes.
+    fn attend(&mut self, mut over: impl FnMut(&mut Self) -> bool) {
+        let Some(network) = self.network.clone() else { return };
+        let mut guests = std::mem::take(&mut self.guests);
+        network.attend(&mut Attendance { guests: &mut guests, over: || over(self) });
+        self.guests = guests;
+    }
+
+    fn has_ended(&self, run: u64) -> bool {
+        self.runtime.events().outcome(self.finished[run as usize % PASSAGES]).is_some()
     }
 
     /// Runs all operations once on this thread, one at a time, in the order that `seed` chooses among all that the

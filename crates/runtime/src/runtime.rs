@@ -14,7 +14,7 @@ use crate::event::{Event, Events};
 use crate::fault::Outcome;
 use crate::graph::{Function, Graph, GraphError};
 use crate::memory::Memories;
-use crate::processor::{self, Attached, Context, Group, GroupError, Options, Processor, Task};
+use crate::processor::{self, Attached, Context, Group, GroupError, Guest, Options, Processor, Task};
 use crate::profile::Clock;
 
 /// How a runtime is made.
@@ -159,6 +159,11 @@ impl Runtime {
     ) -> Result<Graph, GraphError> {
         let processors = processors.iter().map(|&id| Arc::clone(self.processor(id))).collect();
         Graph::new(flow, functions, processors, self, &self.0.processors[0])
+    }
+
+    /// Lets a thread serve a processor while it waits.
+    pub(crate) fn guest(&self, on: ProcessorId) -> Guest {
+        Guest::new(self.processor(on))
     }
 
     fn processor(&self, id: ProcessorId) -> &Arc<Processor> {

@@ -54,6 +54,7 @@ pub(crate) fn execute(words: &[u64], operands: &mut Operands<'_>) {
     while let Some((piece, after)) = Frozen::take(rest) {
         match piece.parts {
             1 => piece.copy(operands),
+            2 => piece.add(operands),
             _ => piece.sum(operands),
         }
         rest = after;
@@ -116,6 +117,21 @@ impl<'a> Frozen<'a> {
             let source = &operands.read(read)[from..from + self.run];
             let to = self.target_at(index);
             operands.write(self.write, to, self.run).copy_from_slice(source);
+        });
+    }
+
+    /// A sum of two parts: the tree has one node.
+    fn add(&self, operands: &mut Operands<'_>) {
+        walk(&self.extents, |index| {
+            let part = |part| {
+                let (read, from) = self.part_at(part, index);
+                operands.read(read)[from..from + self.run].as_chunks::<4>().0
+            };
+            let (left, right) = (part(0), part(1));
+            let target = operands.write(self.write, self.target_at(index), self.run);
+            for ((to, left), right) in target.as_chunks_mut().0.iter_mut().zip(left).zip(right) {
+                *to = (f32::from_ne_bytes(*left) + f32::from_ne_bytes(*right)).to_ne_bytes();
+            }
         });
     }
 

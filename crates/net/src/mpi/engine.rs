@@ -6,8 +6,8 @@
 //! callbacks run after the lock is released, so that they may order and call whatever they like.
 //!
 //! Locks: whoever polls only tries to get the lock, for if another thread has it that one makes the progress. Whoever must
-//! have it (a *caller*) says so first, and those who poll let it pass. Orders have a lock of their own that is held for a
-//! push, so that starting a batch never waits for the library.
+//! have it (a *caller*) says so first, and those who poll let it pass. Orders do without it (`orders`), so that starting a
+//! batch never waits for the library.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -18,9 +18,10 @@ use super::abi::Handle;
 use super::active::{Owner, Ticket};
 use super::alerts::Hearing;
 use super::library::Library;
+use super::orders::Orders;
 use super::pace::{ALERT_REST, Crowd, Load, Pace, Waiter};
 use super::state::{Event, State};
-use crate::NetError;
+use crate::{NetError, Turn, Turns};
 
 /// How long an abort waits for a thread that is in the library.
 const ABORT_PATIENCE: Duration = Duration::from_secs(1);
@@ -53,10 +54,8 @@ pub(crate) struct Engine {
     state: Mutex<State>,
     /// Threads that must have the lock.
     callers: AtomicUsize,
-    /// Batches to be started, as connection and number.
-    orders: Mutex<Vec<(usize, usize)>>,
-    /// Whether there are orders.
-    ordered: AtomicBool,
+    /// Batches to be started.
+    orders: Orders,
     /// What is under way, for whoever rests.
     requests: AtomicUsize,
     bytes: AtomicUsize,
@@ -83,8 +82,7 @@ impl Engine {
             hearing: Hearing::default(),
             state: Mutex::new(state),
             callers: AtomicUsize::new(0),
-            orders: Mutex::default(),
-            ordered: AtomicBool::new(false),
+            orders: Orders::default(),
             requests: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             crowd: Crowd::new(),
@@ -103,10 +101,9 @@ impl Engine {
     /// # Safety
     /// The memory of the batch is left alone until it is complete.
     pub(crate) unsafe fn order(&self, connection: usize, batch: usize) {
-        lock(&self.orders).push((connection, batch));
-        // SeqCst here and where threads begin to rest, drive and leave: either they see the order or this sees them.
-        self.ordered.store(true, SeqCst);
-        self.wake();
+        if self.orders.push((connection, batch)) {
+            self.wake();
+        }
     }
 
     /// Wakes a thread that polls.
@@ -153,22 +150,30 @@ impl Engine {
             state.active.push(request, Owner::Ticket(ticket.clone()));
             Ok(())
         })?;
-        self.drive(&|| ticket.get().is_some());
+        self.attend(&mut || ticket.get().is_some());
         ticket.get().cloned().unwrap_or(Ok(()))
     }
 
-    /// Polls on this thread until `until` says so.
-    pub(crate) fn drive(&self, until: &dyn Fn() -> bool) {
+    /// Polls on this thread, in turns with something else, until that is over.
+    pub(crate) fn attend(&self, turns: &mut dyn Turns) {
         let _driver = Driver::new(self);
         let mut pace = Pace::new(Waiter::Driver);
         let mut events = Vec::new();
-        while !until() {
+        loop {
+            match turns.turn() {
+                Turn::Over => return,
+                Turn::Worked => pace.moved(),
+                Turn::Idle => {}
+            }
             let looks = if pace.is_resting() { 1 } else { LOOKS };
-            if self.poll(looks, &mut events) {
+            let look = self.poll(looks, &mut events);
+            if look == Look::Moved {
                 pace.moved();
                 self.deliver(&mut events);
             } else if let Some(rest) = pace.idle(self.load(), &self.crowd) {
-                self.rest(rest);
+                if turns.rest() {
+                    self.rest(rest, look);
+                }
                 pace.rested();
             } else {
                 std::hint::spin_loop();
@@ -183,7 +188,7 @@ impl Engine {
         while !self.stopping.load(Acquire) {
             if self.drivers.load(SeqCst) > 0 {
                 thread::park_timeout(ALERT_REST);
-            } else if self.poll(1, &mut events) {
+            } else if self.poll(1, &mut events) == Look::Moved {
                 pace.moved();
                 self.deliver(&mut events);
             } else if let Some(rest) = pace.idle(self.load(), &self.crowd) {
@@ -245,26 +250,24 @@ impl Engine {
         std::process::exit(code)
     }
 
-    /// Looks up to `looks` times at everything; whether anything happened. What did is in `events`.
-    fn poll(&self, looks: usize, events: &mut Vec<Event>) -> bool {
+    /// Looks up to `looks` times at everything. What happened is in `events`.
+    fn poll(&self, looks: usize, events: &mut Vec<Event>) -> Look {
         if self.callers.load(Relaxed) > 0 {
             thread::yield_now();
-            return false;
+            return Look::Shut;
         }
-        let Some(mut state) = try_lock(&self.state) else { return false };
+        let Some(mut state) = try_lock(&self.state) else { return Look::Shut };
         for _ in 0..looks {
-            // Relaxed at first: an exchange at every look would cost more than the rest of it.
-            let ordered = self.ordered.load(Relaxed) && self.ordered.swap(false, SeqCst);
+            let ordered = self.orders.take(|orders| state.take_orders(orders));
             if ordered {
-                state.take_orders(&mut lock(&self.orders));
                 state.start(self, events);
             }
             if state.test(self, events) || ordered {
                 self.publish(&state);
-                return true;
+                return Look::Moved;
             }
         }
-        false
+        Look::Nothing
     }
 
     /// Calls back, without the lock.
@@ -288,33 +291,51 @@ impl Engine {
         Load { requests: self.requests.load(Relaxed), bytes: self.bytes.load(Relaxed) }
     }
 
-    /// A driver sleeps until something is ordered, and no longer than this.
-    fn rest(&self, longest: Duration) {
+    /// A driver sleeps until something is ordered, and no longer than this. Orders that it has just failed to carry out do
+    /// not keep it awake: the thread that is in the library may need this very core to leave it.
+    fn rest(&self, longest: Duration, look: Look) {
         let bell = lock(&self.bell);
         self.resting.fetch_add(1, SeqCst);
-        if !self.ordered.load(SeqCst) {
+        if look == Look::Shut || !self.orders.are_there() {
             drop(self.rung.wait_timeout(bell, longest));
         }
         self.resting.fetch_sub(1, SeqCst);
     }
 }
 
+/// What a look at the library shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// Something happened.
+    Moved,
+    /// Nothing did.
+    Nothing,
+    /// Another thread is in there.
+    Shut,
+}
+
 /// A thread that polls, so that the own thread need not.
-struct Driver<'a>(&'a Engine);
+struct Driver<'a> {
+    engine: &'a Engine,
+    /// What the thread drove before.
+    before: usize,
+}
 
 impl Driver<'_> {
     fn new(engine: &Engine) -> Driver<'_> {
+        // SeqCst here and where threads rest and leave: either they see an order, or who ordered sees them.
         engine.drivers.fetch_add(1, SeqCst);
-        Driver(engine)
+        Driver { engine, before: engine.orders.begin_to_drive() }
     }
 }
 
 impl Drop for Driver<'_> {
     /// The own thread goes on with what is left. Without anything it looks for alerts soon enough by itself.
     fn drop(&mut self) {
-        let Driver(engine) = self;
+        let Driver { engine, before } = *self;
+        engine.orders.stop_driving(before);
         let last = engine.drivers.fetch_sub(1, SeqCst) == 1;
-        if last && (engine.ordered.load(SeqCst) || engine.load().requests > 0) {
+        if last && (engine.orders.are_there() || engine.load().requests > 0) {
             engine.wake();
         }
     }

@@ -7,6 +7,7 @@ use super::alerts;
 use super::connection::Connection;
 use super::engine::Engine;
 use super::library::Library;
+use super::orders::Order;
 use crate::{Done, NetError};
 
 /// What happened, to be told without the lock.
@@ -43,7 +44,7 @@ pub(crate) struct State {
     /// Whether anything has failed.
     failed: bool,
     /// Scratch: orders that are being carried out, requests that are complete.
-    orders: Vec<(usize, usize)>,
+    orders: Vec<Order>,
     finished: Vec<Finished>,
 }
 
@@ -110,8 +111,8 @@ impl State {
     }
 
     /// Takes all orders over.
-    pub(crate) fn take_orders(&mut self, orders: &mut Vec<(usize, usize)>) {
-        std::mem::swap(&mut self.orders, orders);
+    pub(crate) fn take_orders(&mut self, orders: &mut Vec<Order>) {
+        self.orders.append(orders);
     }
 
     /// Starts what was ordered.

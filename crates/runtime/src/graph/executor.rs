@@ -131,6 +131,11 @@ impl Executor {
         self.cursors.iter().filter(|cursor| cursor.has_work()).map(|cursor| cursor.run.priority).max()
     }
 
+    /// Whether a segment is ready, and all runs here are of graphs that consist of leaves.
+    pub(crate) fn has_leaves(&self) -> bool {
+        self.cursors.iter().all(|cursor| cursor.run.graph.leaves) && self.cursors.iter().any(Cursor::has_work)
+    }
+
     /// Whether a run is going on here, or was lately.
     pub(crate) fn was_busy(&mut self) -> bool {
         std::mem::take(&mut self.busy) || !self.cursors.is_empty()

@@ -74,6 +74,8 @@ pub(crate) struct Inner {
     follows: Vec<Follows>,
     /// Whether it has remote steps.
     remote: bool,
+    /// Whether all its other steps are leaves.
+    leaves: bool,
     /// By post: how many steps it has.
     n_post: Vec<u32>,
     /// Processors that have segments.
@@ -114,6 +116,7 @@ impl Graph {
             tails: segments.iter().map(tail).collect(),
             follows: steps.map(follows).collect(),
             remote: flow.steps().iter().any(|step| step.regime == Regime::Remote),
+            leaves: flow.steps().iter().all(|step| matches!(step.regime, Regime::Leaf | Regime::Remote)),
             n_post: (0..flow.n_posts()).map(count).collect(),
             members: (0..flow.processors()).filter(|&processor| !flow.owned(processor).is_empty()).collect(),
             launches: Mutex::new(Launches::new(ring.len())),

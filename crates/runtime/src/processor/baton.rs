@@ -117,22 +117,23 @@ impl Baton {
 
     /// Looks for work again for a while if there was some lately, then sleeps until there is. The while is shorter after
     /// looks in vain: work may be far away, or wait for the very core that is used to look for it.
-    pub(super) fn pause(&mut self, processor: &Processor) {
+    pub(super) fn pause(mut self: Box<Self>, processor: &Processor) -> Box<Baton> {
         let was_busy = std::mem::take(&mut self.was_busy);
         if self.executor.was_busy() || was_busy {
             for _ in 0..processor.polls >> self.doubt {
                 if self.has_work(processor) {
                     self.doubt = self.doubt.saturating_sub(1);
-                    return;
+                    return self;
                 }
                 spin_loop();
             }
             self.doubt = MOST_DOUBT.min(self.doubt + 1);
         }
-        processor.sleep.sleep_unless(|| self.has_work(processor));
+        processor.sleep.sleep_unless(self, |baton| baton.has_work(processor))
     }
 
-    fn has_work(&self, processor: &Processor) -> bool {
+    /// Whether there is anything to do.
+    pub(super) fn has_work(&self, processor: &Processor) -> bool {
         self.executor.peek().is_some()
             || processor.has_mail()
             || self.most_urgent(processor).is_some()

@@ -2,7 +2,8 @@
 //!
 //! A processor is served by one worker thread at a time, the one that holds its *baton*. A task that waits hands the
 //! baton to another worker, so the processor goes on; when what it waited for has happened, it is queued like a task that
-//! is ready, and whoever takes it from the queue hands the baton back (see `worker`). Work comes from three places: the
+//! is ready, and whoever takes it from the queue hands the baton back (see `worker`). While a processor has nothing to do,
+//! a thread outside may take the baton, too (see `guest`). Work comes from three places: the
 //! processor's own queue, those of its groups, and the runs of graphs (see `graph`), which it knows only as
 //! [`Executor`].
 
@@ -10,6 +11,7 @@ mod attached;
 mod baton;
 mod context;
 mod group;
+mod guest;
 mod life;
 mod mailbox;
 mod queue;
@@ -27,6 +29,7 @@ pub use task::{Options, Task};
 pub(crate) use attached::Attached;
 pub(crate) use baton::Baton;
 pub(crate) use context::Extra;
+pub(crate) use guest::Guest;
 pub(crate) use seat::{
     breaks_promise, broken_promise, keep_promise, serves_one_of, wait, with_baton, without_promise,
 };

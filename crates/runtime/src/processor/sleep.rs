@@ -1,41 +1,90 @@
-//! How a worker that finds nothing to do falls asleep, and how work wakes it.
+//! How a worker that finds nothing to do falls asleep, how work wakes it, and how a thread outside serves in its place.
 //!
-//! One word: [`AWAKE`] or [`ASLEEP`]. At most one thread sleeps here, the one that serves the processor.
+//! Whoever serves a processor has its baton in hand. A worker that sleeps leaves it in the *rack*, from where it takes it
+//! again when it is called. A thread outside that waits for the processor's work anyway may take it first, a *guest*: then
+//! nobody needs to be woken. One word tells which it is: [`AWAKE`], in somebody's hands; [`ASLEEP`], in the rack, or on
+//! the way there, and nobody was called; [`CALLED`], the same and the worker was.
 //!
-//! * To sleep: store `ASLEEP`, fence, look everywhere for work once more; then wait until the word is `AWAKE` again.
+//! * To sleep or, as a guest, to leave: store `ASLEEP`, fence, look everywhere for work once more; then put the baton in
+//!   the rack. A worker waits there until the word is `CALLED` and the baton in the rack; a guest that has found work calls
+//!   the worker, and so does one that has been called meanwhile.
 //! * To wake: make the work visible, fence, load the word; if it is `ASLEEP`, change it and ring the bell.
 //!
-//! No wake-up is lost: of two sequentially consistent fences one comes first. If the sleeper's does, the other side's load
-//! sees `ASLEEP`. If the other side's does, the sleeper sees the work. Release and Acquire alone would let both miss.
-//! Who finds the worker awake pays one load, of a line that changes only when somebody sleeps.
+//! No wake-up is lost: of two sequentially consistent fences one comes first. If that of the one who leaves does, the
+//! other side's load sees `ASLEEP`. If the other side's does, the one who leaves sees the work. Release and Acquire alone
+//! would let both miss. Who finds the processor served pays one load, of a line that changes only when somebody sleeps.
 
 use crate::sync::{AtomicU32, Condvar, Mutex, Ordering, fence, lock, sleep};
 
+use super::baton::Baton;
+
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
+const CALLED: u32 = 2;
 
-pub(crate) struct Sleep {
+pub(crate) struct Sleep<T = Box<Baton>> {
     state: AtomicU32,
-    lock: Mutex<()>,
+    rack: Mutex<Option<T>>,
     bell: Condvar,
 }
 
-impl Sleep {
-    pub(crate) fn new() -> Sleep {
-        Sleep { state: AtomicU32::new(AWAKE), lock: Mutex::new(()), bell: Condvar::new() }
+impl<T> Sleep<T> {
+    pub(crate) fn new() -> Sleep<T> {
+        Sleep { state: AtomicU32::new(AWAKE), rack: Mutex::new(None), bell: Condvar::new() }
     }
 
-    /// Sleeps until woken, unless `work` finds some.
-    pub(crate) fn sleep_unless(&self, work: impl FnOnce() -> bool) {
+    /// Leaves the baton in the rack and sleeps until called, unless `work` finds some.
+    pub(crate) fn sleep_unless(&self, baton: T, work: impl FnOnce(&T) -> bool) -> T {
         // Pairs with the fence in `wake`; see the head.
-        if !self.falls_asleep(|| fence(Ordering::SeqCst), work) {
-            return;
+        if !self.falls_asleep(|| fence(Ordering::SeqCst), || work(&baton)) {
+            return baton;
         }
-        let mut guard = lock(&self.lock);
-        // Relaxed: changed under the lock or before this thread took it; the work itself is published by its own words.
-        while self.state.load(Ordering::Relaxed) == ASLEEP {
-            guard = sleep(&self.bell, guard);
+        let mut rack = lock(&self.rack);
+        *rack = Some(baton);
+        loop {
+            // Relaxed: changed under the lock, or before the baton was in the rack; the work itself is published by its own
+            // words.
+            if self.state.load(Ordering::Relaxed) == CALLED
+                && let Some(baton) = rack.take()
+            {
+                // Relaxed: a waker that sees an older value rings a bell that nobody hears.
+                self.state.store(AWAKE, Ordering::Relaxed);
+                return baton;
+            }
+            rack = sleep(&self.bell, rack);
         }
+    }
+
+    /// Takes the baton for a guest, if it is in the rack.
+    pub(crate) fn take(&self) -> Option<T> {
+        // Relaxed: a hint. The lock decides, and orders what the one before did with the baton.
+        if self.state.load(Ordering::Relaxed) == AWAKE {
+            return None;
+        }
+        let mut rack = lock(&self.rack);
+        let baton = rack.take()?;
+        // Relaxed: as in `sleep_unless`. The worker, if it was called, finds the rack empty.
+        self.state.store(AWAKE, Ordering::Relaxed);
+        Some(baton)
+    }
+
+    /// A guest puts the baton back: for whoever comes next, or for the worker if `work` finds some. Whether it found none.
+    pub(crate) fn give(&self, baton: T, work: impl FnOnce(&T) -> bool) -> bool {
+        // Pairs with the fence in `wake`; see the head.
+        self.give_fenced(baton, || fence(Ordering::SeqCst), work)
+    }
+
+    /// Apart so that models can leave `fence` out.
+    fn give_fenced(&self, baton: T, fence: impl FnOnce(), work: impl FnOnce(&T) -> bool) -> bool {
+        let sleeps = self.falls_asleep(fence, || work(&baton));
+        let mut rack = lock(&self.rack);
+        *rack = Some(baton);
+        // Relaxed: as in `sleep_unless`. Who called meanwhile has woken a worker that found the rack empty.
+        if !sleeps || self.state.load(Ordering::Relaxed) == CALLED {
+            self.state.store(CALLED, Ordering::Relaxed);
+            self.bell.notify_one();
+        }
+        sleeps
     }
 
     /// Whether the caller is to sleep. Models leave `fence` out to see themselves fail.
@@ -53,7 +102,7 @@ impl Sleep {
 
     /// Wakes the sleeper, if there is one, for work that the caller has made visible.
     pub(crate) fn wake(&self) {
-        // Pairs with the fence in `sleep_unless`; see the head.
+        // Pairs with the fence in `sleep_unless` and in `give`; see the head.
         fence(Ordering::SeqCst);
         self.wake_fenced();
     }
@@ -68,10 +117,13 @@ impl Sleep {
 
     #[cold]
     fn ring(&self) {
-        let _guard = lock(&self.lock);
-        // Relaxed: the sleeper looks under the lock.
-        self.state.store(AWAKE, Ordering::Relaxed);
-        self.bell.notify_one();
+        let _rack = lock(&self.rack);
+        // Relaxed: those who leave the baton look under the lock. Who has taken it up meanwhile looks for work anyway, and
+        // is not to be marked as called.
+        let called = self.state.compare_exchange(ASLEEP, CALLED, Ordering::Relaxed, Ordering::Relaxed);
+        if called.is_ok() {
+            self.bell.notify_one();
+        }
     }
 }
 
@@ -79,6 +131,7 @@ impl Sleep {
 mod models {
     use std::panic::catch_unwind;
 
+    use loom::cell::UnsafeCell;
     use loom::sync::Arc;
     use loom::thread;
 
@@ -89,7 +142,7 @@ mod models {
     #[test]
     fn nobody_sleeps_on_while_there_is_work() {
         loom::model(|| {
-            let (sleep, work) = (Arc::new(Sleep::new()), Arc::new(AtomicU32::new(0)));
+            let (sleep, work) = (Arc::new(Sleep::<()>::new()), Arc::new(AtomicU32::new(0)));
             let producer = thread::spawn({
                 let (sleep, work) = (Arc::clone(&sleep), Arc::clone(&work));
                 move || {
@@ -99,7 +152,7 @@ mod models {
                 }
             });
             while work.load(Ordering::Relaxed) == 0 {
-                sleep.sleep_unless(|| work.load(Ordering::Relaxed) == 1);
+                sleep.sleep_unless((), |()| work.load(Ordering::Relaxed) == 1);
             }
             producer.join().expect("the producer does not panic");
         });
@@ -109,7 +162,7 @@ mod models {
     /// work is there, the one is about to sleep and the other has not woken it.
     fn loses_a_wake_up(waker_fence: fn(), sleeper_fence: fn()) -> bool {
         let model = move || {
-            let (sleep, work) = (Arc::new(Sleep::new()), Arc::new(AtomicU32::new(0)));
+            let (sleep, work) = (Arc::new(Sleep::<()>::new()), Arc::new(AtomicU32::new(0)));
             let producer = thread::spawn({
                 let (sleep, work) = (Arc::clone(&sleep), Arc::clone(&work));
                 move || {
@@ -120,7 +173,7 @@ mod models {
             });
             let sleeps = sleep.falls_asleep(sleeper_fence, || work.load(Ordering::Relaxed) == 1);
             producer.join().expect("the producer does not panic");
-            assert!(!sleeps || sleep.state.load(Ordering::Relaxed) == AWAKE, "a wake-up is lost");
+            assert!(!sleeps || sleep.state.load(Ordering::Relaxed) == CALLED, "a wake-up is lost");
         };
         catch_unwind(|| loom::model(model)).is_err()
     }
@@ -131,5 +184,70 @@ mod models {
         assert!(!loses_a_wake_up(fenced, fenced));
         assert!(loses_a_wake_up(|| {}, fenced));
         assert!(loses_a_wake_up(fenced, || {}));
+    }
+
+    /// A worker sleeps, a guest may take its place and leaves again, and a third thread makes work visible and wakes: the
+    /// worker or the guest finds the work, and only whoever has the baton touches what it guards.
+    #[test]
+    fn a_guest_leaves_no_work_behind_and_is_alone() {
+        let mut model = loom::model::Builder::new();
+        // Three threads have too many orders; those with up to three preemptions show every step in every gap.
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let (sleep, work) = (Arc::new(Sleep::new()), Arc::new(AtomicU32::new(0)));
+            let done = |baton: &UnsafeCell<u32>| {
+                // SAFETY: loom checks that nobody else has access.
+                baton.with_mut(|done| unsafe { *done = work.load(Ordering::Relaxed) });
+                // SAFETY: as above.
+                baton.with(|done| unsafe { *done == 1 })
+            };
+            let producer = thread::spawn({
+                let (sleep, work) = (Arc::clone(&sleep), Arc::clone(&work));
+                move || {
+                    work.store(1, Ordering::Relaxed);
+                    sleep.wake();
+                }
+            });
+            let guest = thread::spawn({
+                let (sleep, work) = (Arc::clone(&sleep), Arc::clone(&work));
+                move || {
+                    let Some(baton) = sleep.take() else { return };
+                    // SAFETY: loom checks that nobody else has access.
+                    UnsafeCell::with_mut(&baton, |done| unsafe { *done = work.load(Ordering::Relaxed) });
+                    sleep.give(baton, |_| work.load(Ordering::Relaxed) == 1);
+                }
+            });
+            let mut baton = UnsafeCell::new(0);
+            while !done(&baton) {
+                baton = sleep.sleep_unless(baton, |_| work.load(Ordering::Relaxed) == 1);
+            }
+            producer.join().expect("the producer does not panic");
+            guest.join().expect("the guest does not panic");
+        });
+    }
+
+    /// A guest leaves while a producer wakes, with or without its fence: whether loom found an order in which the work is
+    /// there and the baton in the rack, and nobody was called.
+    fn guest_misses_work(guest_fence: fn()) -> bool {
+        let model = move || {
+            let (sleep, work) = (Arc::new(Sleep::new()), Arc::new(AtomicU32::new(0)));
+            let producer = thread::spawn({
+                let (sleep, work) = (Arc::clone(&sleep), Arc::clone(&work));
+                move || {
+                    work.store(1, Ordering::Relaxed);
+                    sleep.wake();
+                }
+            });
+            sleep.give_fenced((), guest_fence, |()| work.load(Ordering::Relaxed) == 1);
+            producer.join().expect("the producer does not panic");
+            assert_eq!(sleep.state.load(Ordering::Relaxed), CALLED, "a wake-up is lost");
+        };
+        catch_unwind(|| loom::model(model)).is_err()
+    }
+
+    #[test]
+    fn without_its_fence_a_guest_misses_work() {
+        assert!(!guest_misses_work(|| fence(Ordering::SeqCst)));
+        assert!(guest_misses_work(|| {}));
     }
 }

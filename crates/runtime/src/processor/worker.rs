@@ -77,10 +77,7 @@ impl Worker {
                     }
                     Some(baton)
                 }
-                None => {
-                    baton.pause(processor);
-                    Some(baton)
-                }
+                None => Some(baton.pause(processor)),
             };
             let Some(next) = next else { return };
             baton = next;

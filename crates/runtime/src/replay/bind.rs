@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use phalanx_program::flow::Id;
-use phalanx_program::{Lane, Program};
+use phalanx_program::{FEED, FETCH, Lane, Operation, Program, RECEIVE};
 
 use crate::graph::{Function, Graph};
 use crate::processor::{Context, Options};
@@ -44,6 +44,16 @@ fn processors(program: &Program) -> (u32, Vec<ProcessorId>) {
     };
     let processors = program.lanes().iter().map(&mut processor).collect();
     (count, processors)
+}
+
+/// The processors of lanes that only move bytes, whose work may be done by whoever waits for it.
+pub(super) fn movers(program: &Program) -> Vec<ProcessorId> {
+    let moves = |operation: &Operation| [RECEIVE, FEED, FETCH].contains(&program.kernel(operation));
+    let is_mover = |lane: &Lane| program.operations_of(lane).iter().all(moves);
+    let (_, processors) = processors(program);
+    let lanes = program.lanes().iter().zip(processors);
+    let movers = lanes.filter(|(lane, _)| !program.operations_of(lane).is_empty() && is_mover(lane));
+    movers.map(|(_, processor)| processor).collect()
 }
 
 /// Executes operations.

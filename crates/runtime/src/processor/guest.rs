@@ -1,0 +1,108 @@
+//! Threads outside that serve a processor while they wait for what it does.
+//!
+//! Waking a worker takes longer than many a leaf. A thread that waits, and is the first to know when there is work, does
+//! it itself: it takes the baton while the processor has nothing to do (see `sleep`), and gives it back before it does
+//! anything else that takes long. It runs leaves of graphs and nothing else: those never wait. All other work is left to
+//! the worker.
+
+use std::sync::Arc;
+
+use crate::graph::Executor;
+
+use super::baton::Baton;
+use super::{BUDGET, Processor};
+
+/// A thread's right to serve a processor. Dropping it gives the baton back.
+pub(crate) struct Guest {
+    processor: Arc<Processor>,
+    baton: Option<Box<Baton>>,
+}
+
+impl Guest {
+    /// Without the baton for now.
+    pub(crate) fn new(processor: &Arc<Processor>) -> Guest {
+        Guest { processor: Arc::clone(processor), baton: None }
+    }
+
+    /// Takes the baton if nobody has it.
+    pub(crate) fn take(&mut self) {
+        if self.baton.is_none() {
+            self.baton = self.processor.sleep.take();
+        }
+    }
+
+    /// Takes the baton if nobody has it; whether there are leaves to run. The worker is called if there is other work.
+    pub(crate) fn is_ready(&mut self) -> bool {
+        self.take();
+        let Some(baton) = &mut self.baton else { return false };
+        baton.refresh(&self.processor);
+        let ready = baton.executor.has_leaves();
+        if !ready && baton.has_work(&self.processor) {
+            self.leave();
+        }
+        ready
+    }
+
+    /// Runs some leaves, if it has the baton.
+    pub(crate) fn work(&mut self) {
+        if let Some(baton) = self.baton.take() {
+            self.baton = Executor::run(baton, &self.processor, BUDGET);
+        }
+    }
+
+    /// Gives the baton back; whether the processor has nothing to do, as far as it was the guest's to know.
+    pub(crate) fn leave(&mut self) -> bool {
+        let processor = &*self.processor;
+        let give = |baton: Box<Baton>| processor.sleep.give(baton, |baton| baton.has_work(processor));
+        self.baton.take().is_none_or(give)
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use phalanx_program::flow::{Builder, Regime, Task};
+
+    use crate::graph::Launch;
+    use crate::processor::{Context, Options};
+    use crate::{Config, ProcessorId, Runtime};
+
+    const ON: ProcessorId = ProcessorId(0);
+
+    #[test]
+    fn a_guest_runs_leaves_itself_and_leaves_tasks_to_the_worker() {
+        let runtime = Runtime::new(Config::new(1, 1));
+        let (tell, told) = channel();
+        let mut builder = Builder::new("one", 1);
+        builder.task(Task { processor: 0, regime: Regime::Leaf, ..Task::default() });
+        let flow = builder.finish().expect("one leaf is a flow");
+        let tells = tell.clone();
+        let body = move |_: &Context<'_>| tells.send(thread::current().id()).expect("the test listens");
+        let graph = runtime.graph(flow, vec![Box::new(body)], &[ON]).expect("it calls one function");
+        let mut guest = runtime.guest(ON);
+        while guest.baton.is_none() {
+            guest.take();
+            thread::yield_now();
+        }
+        let run = graph.launch(Launch::default()).expect("it takes no arguments");
+        assert!(guest.is_ready());
+        guest.work();
+        assert_eq!(told.recv(), Ok(thread::current().id()));
+        runtime.wait(run.finish).expect("the leaf does not fail");
+        assert!(!guest.is_ready());
+
+        runtime.spawn(ON, Options::default(), move |_| {
+            tell.send(thread::current().id()).expect("the test listens");
+        });
+        assert!(!guest.is_ready(), "a task may wait");
+        assert_ne!(told.recv(), Ok(thread::current().id()));
+    }
+}
