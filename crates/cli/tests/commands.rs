@@ -86,6 +86,8 @@ fn an_mlp_is_explained_and_not_trained_on_text() {
     assert!(message.contains("`model` is mlp; it reads no text"), "{message}");
     let message = error(&[&["explain", "--heads", "2"], &mlp[..]].concat(), 2);
     assert!(message.contains("`heads` is 2; an mlp has none"), "{message}");
+    let message = error(&["explain", "--model", "mlp", "--layers", "99999999999"], 2);
+    assert!(message.contains("`layers` is 99999999999; use at most 16384"), "{message}");
 }
 
 #[test]

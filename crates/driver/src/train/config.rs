@@ -287,6 +287,9 @@ impl Default for TrainConfig {
     }
 }
 
+/// Most hidden layers of an mlp: as many as other models may have.
+const MAX_MLP_LAYERS: usize = 16384;
+
 impl TrainConfig {
     /// Reads a TOML file.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
@@ -345,6 +348,9 @@ impl TrainConfig {
             if let Some(value) = value {
                 return self.field(name, &value, "an mlp has none: leave it out or use gpt2 or llama");
             }
+        }
+        if let Some(layers) = self.layers.filter(|&layers| layers > MAX_MLP_LAYERS) {
+            return self.field("layers", &layers, "use at most 16384");
         }
         if self.dropout > 0.0 {
             return self.field(
