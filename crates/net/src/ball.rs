@@ -33,7 +33,8 @@ const CATCH: usize = 1;
 impl Ball {
     /// A ball of `bytes` bytes; all ranks make one together.
     pub fn new(network: Arc<dyn Network>, bytes: usize) -> Result<Ball, NetError> {
-        let mut memory = [vec![0; bytes], vec![0; bytes]];
+        // Not zeros, which the system need not keep memory for until somebody writes.
+        let mut memory = [vec![1; bytes], vec![1; bytes]];
         let peer = 1 - network.rank().min(1);
         let [thrown, caught] = memory.each_mut().map(|place| place.as_mut_ptr());
         let message = |way, start| {

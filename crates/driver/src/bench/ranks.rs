@@ -290,7 +290,8 @@ fn ping_pong(
 ) -> Result<(f64, f64), Error> {
     let (rank, trips) = (network.rank(), if bytes < 1 << 16 { 200 } else { 10 });
     let mut ball = Ball::new(Arc::clone(network), bytes)?;
-    let mut buffer = vec![0u8; bytes];
+    // What is caught lands in another place than what is thrown, as with ours.
+    let (thrown, mut caught) = (vec![1u8; bytes], vec![1u8; bytes]);
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for turn in 0..=rounds {
         let us = timed(&**network, || Ok(ball.trips(trips)?))?;
@@ -298,8 +299,8 @@ fn ping_pong(
             let raw = mpi.raw();
             for _ in 0..trips {
                 match rank {
-                    0 => raw.send(1, &buffer).and_then(|()| raw.receive(1, &mut buffer))?,
-                    1 => raw.receive(0, &mut buffer).and_then(|()| raw.send(0, &buffer))?,
+                    0 => raw.send(1, &thrown).and_then(|()| raw.receive(1, &mut caught))?,
+                    1 => raw.receive(0, &mut caught).and_then(|()| raw.send(0, &thrown))?,
                     _ => {}
                 }
             }

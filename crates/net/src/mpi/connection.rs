@@ -3,22 +3,28 @@
 use std::collections::BTreeSet;
 use std::ffi::c_int;
 
-use super::abi::Handles;
+use super::abi::{Handle, Handles};
 use super::active::{Active, Owner};
 use super::layout::Layout;
 use super::library::Library;
 use super::state::Event;
 use crate::{Done, MAX_DIMS, Message, NetError, Way};
 
+/// The longest message that is sent anew each time: a library may send what fits its queues on the spot then (half the
+/// latency with Open MPI), but not through a persistent request. For longer ones the copy counts.
+const SHORT: usize = 256;
+
 /// What one call to connect set up.
 pub(crate) struct Connection {
+    comm: Handle,
     batches: Vec<Batch>,
     done: Done,
 }
 
 struct Batch {
+    /// Persistent, of all messages but the short ones that are sent.
     requests: Handles,
-    /// In the order of the requests.
+    /// In the order of the requests, then the short ones.
     messages: Vec<Message>,
     bytes: usize,
     /// Requests under way.
@@ -34,11 +40,11 @@ impl Connection {
     /// No other thread is in the library; the memory of all regions outlives the connection.
     pub(crate) unsafe fn new(
         library: &Library,
-        comm: usize,
+        comm: Handle,
         batches: Vec<Vec<Message>>,
         done: Done,
     ) -> Result<Connection, NetError> {
-        let mut connection = Connection { batches: Vec::with_capacity(batches.len()), done };
+        let mut connection = Connection { comm, batches: Vec::with_capacity(batches.len()), done };
         for messages in batches {
             connection.batches.push(Batch::new(library, messages));
             let batch = connection.batches.last_mut().expect("one was added");
@@ -66,22 +72,29 @@ impl Connection {
         let batch = &mut self.batches[number];
         assert_eq!(batch.left, 0, "batch {number} is started while it is under way");
         batch.left = batch.messages.len();
-        let (n, requests) = (batch.left as c_int, batch.requests.as_mut_ptr());
+        let (n, bytes) = (batch.requests.len(), batch.bytes);
         let started = if n == 0 {
             Ok(())
         } else {
             // SAFETY: the caller's duty; the requests are persistent and none is active.
-            unsafe { library.startall(n, requests) }
+            unsafe { library.startall(n as c_int, batch.requests.as_mut_ptr()) }
         };
-        if started.is_err() || n == 0 {
+        if started.is_err() || batch.left == 0 {
             batch.left = 0;
             events.push(Event::Done { done: self.done.clone(), batch: number, result: started });
             return 0;
         }
-        for message in 0..batch.left {
-            active.push(batch.requests.get(message), Owner::Message { connection, batch: number, message });
+        let owner = |message| Owner::Message { connection, batch: number, message };
+        (0..n).for_each(|message| active.push(batch.requests.get(message), owner(message)));
+        let mut over = 0;
+        for message in n..batch.messages.len() {
+            // SAFETY: the caller's duty.
+            match unsafe { self.batches[number].messages[message].send(library, self.comm) } {
+                Ok(request) => active.push(request, owner(message)),
+                Err(error) => over += self.finish(number, Err(error), events),
+            }
         }
-        batch.bytes
+        bytes - over
     }
 
     /// Tells that a batch cannot be started.
@@ -135,13 +148,13 @@ impl Connection {
 impl Batch {
     fn new(library: &Library, mut messages: Vec<Message>) -> Batch {
         // Receives first, so that what a rank sends to itself or gets at once finds its place.
-        messages.sort_by_key(|message| message.way == Way::Send);
+        messages.sort_by_key(|message| (message.way == Way::Send, message.is_short()));
         let bytes = messages.iter().map(|message| message.region.bytes()).sum();
         Batch { requests: Handles::new(&library.abi), messages, bytes, left: 0, failed: false }
     }
 
     unsafe fn set_up(&mut self, library: &Library, comm: usize) -> Result<(), NetError> {
-        for Message { way, peer, tag, region } in &self.messages {
+        for Message { way, peer, tag, region } in self.messages.iter().filter(|message| !message.is_short()) {
             // SAFETY: the caller's duty.
             let layout = unsafe { Layout::new(library, region) }?;
             let (count, datatype) = (layout.count, layout.datatype);
@@ -157,6 +170,24 @@ impl Batch {
             self.requests.push(request);
         }
         Ok(())
+    }
+}
+
+impl Message {
+    /// Whether it is sent anew each time.
+    fn is_short(&self) -> bool {
+        self.way == Way::Send && self.region.grid.is_empty() && self.region.run <= SHORT
+    }
+
+    /// Sends it, if it is short; the request.
+    unsafe fn send(&self, library: &Library, comm: Handle) -> Result<Handle, NetError> {
+        let (start, count, byte) = (self.region.start.cast(), self.region.run as c_int, library.abi.byte);
+        let mut request = 0;
+        // SAFETY: the caller's duty.
+        unsafe {
+            library.isend(start, count, byte, self.peer as c_int, self.tag as c_int, comm, &mut request)
+        }?;
+        Ok(request)
     }
 }
 

@@ -188,6 +188,8 @@ impl Engine {
         while !self.stopping.load(Acquire) {
             if self.drivers.load(SeqCst) > 0 {
                 thread::park_timeout(ALERT_REST);
+                // Or it would take its own sleep for company.
+                pace.rested();
             } else if self.poll(1, &mut events) == Look::Moved {
                 pace.moved();
                 self.deliver(&mut events);
