@@ -194,12 +194,14 @@ impl Statuses {
         Statuses { layout, words: Vec::new() }
     }
 
-    /// Makes room for `n` and returns the array.
-    pub(crate) fn reserve(&mut self, n: usize) -> *mut c_void {
+    /// Makes room for `n`.
+    pub(crate) fn reserve(&mut self, n: usize) {
         let words = (n * self.layout.size).div_ceil(8);
-        if self.words.len() < words {
-            self.words.resize(words, 0);
-        }
+        self.words.resize(words.max(self.words.len()), 0);
+    }
+
+    /// The array.
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut c_void {
         self.words.as_mut_ptr().cast()
     }
 
@@ -247,7 +249,8 @@ mod tests {
     #[test]
     fn fields_of_statuses_are_found_at_any_alignment() {
         let mut statuses = Statuses::new(MPICH.status);
-        let start = statuses.reserve(3).cast::<c_int>();
+        statuses.reserve(3);
+        let start = statuses.as_mut_ptr().cast::<c_int>();
         for index in 0..15 {
             // SAFETY: three statuses are 15 integers.
             unsafe { start.add(index).write(-(index as c_int)) };

@@ -16,19 +16,21 @@ pub(crate) enum Owner {
     /// The standing receive of alerts.
     Alert,
     /// An alert on its way; the bytes live until it has arrived.
-    AlertOut(#[allow(dead_code, reason = "it only keeps the bytes")] Arc<[u8]>),
+    AlertOut(#[allow(dead_code, reason = "it only keeps the bytes")] Arc<Vec<u8>>),
     /// Whoever waits for an agreement.
     Ticket(Arc<Ticket>),
     /// One message of a batch.
     Message {
         /// Of which connection.
-        connection: usize,
+        connection: u32,
         /// Of which of its batches.
-        batch: usize,
+        batch: u32,
         /// Which of the batch.
-        message: usize,
+        message: u32,
     },
 }
+
+const _: () = assert!(size_of::<Owner>() == 16);
 
 impl Owner {
     /// Whether somebody waits for it: alerts come and go by themselves.
@@ -75,10 +77,24 @@ impl Active {
     }
 
     /// Adds a request that was started.
+    ///
+    /// In line, so that the owner is written where it stays: written in parts elsewhere and copied as a whole right behind
+    /// a message, it would wait until that has left this core.
+    #[inline(always)]
     pub(crate) fn push(&mut self, request: Handle, owner: Owner) {
         self.awaited += owner.counts() as usize;
         self.handles.push(request);
         self.owners.push(owner);
+        self.make_room();
+    }
+
+    /// Sees to it that all can be complete at once.
+    fn make_room(&mut self) {
+        let n = self.owners.len();
+        if self.indices.len() < n {
+            self.indices.resize(n, 0);
+            self.statuses.reserve(n);
+        }
     }
 
     /// Moves those that are complete to `finished`.
@@ -90,12 +106,10 @@ impl Active {
         library: &Library,
         finished: &mut Vec<Finished>,
     ) -> Result<(), NetError> {
-        let n = self.owners.len();
-        self.indices.resize(n, 0);
-        let mut completed = 0;
-        let statuses = self.statuses.reserve(n);
+        let (n, mut completed) = (self.owners.len(), 0);
         let (requests, indices) = (self.handles.as_mut_ptr(), self.indices.as_mut_ptr());
-        // SAFETY: the arrays have `n` elements each.
+        let statuses = self.statuses.as_mut_ptr();
+        // SAFETY: the arrays have at least `n` elements each.
         let told = unsafe { library.test_some(n as c_int, requests, &mut completed, indices, statuses) }?;
         // No active request among them is told as a negative number.
         if completed > 0 {

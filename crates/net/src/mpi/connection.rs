@@ -7,7 +7,7 @@ use super::abi::{Handle, Handles};
 use super::active::{Active, Owner};
 use super::layout::Layout;
 use super::library::Library;
-use super::state::Event;
+use super::state::{Event, Outcome};
 use crate::{Done, MAX_DIMS, Message, NetError, Way};
 
 /// The longest message that is sent anew each time: a library may send what fits its queues on the spot then (half the
@@ -81,25 +81,28 @@ impl Connection {
         };
         if started.is_err() || batch.left == 0 {
             batch.left = 0;
-            events.push(Event::Done { done: self.done.clone(), batch: number, result: started });
+            let result = started.map_err(Box::new);
+            events.push(Event::Done { done: self.done.clone(), batch: number, result });
             return 0;
         }
-        let owner = |message| Owner::Message { connection, batch: number, message };
+        let (connection, of) = (connection as u32, number as u32);
+        let owner = |message| Owner::Message { connection, batch: of, message: message as u32 };
         (0..n).for_each(|message| active.push(batch.requests.get(message), owner(message)));
         let mut over = 0;
         for message in n..batch.messages.len() {
             // SAFETY: the caller's duty.
             match unsafe { self.batches[number].messages[message].send(library, self.comm) } {
                 Ok(request) => active.push(request, owner(message)),
-                Err(error) => over += self.finish(number, Err(error), events),
+                Err(error) => over += self.finish(number, Err(error.into()), events),
             }
         }
         bytes - over
     }
 
     /// Tells that a batch cannot be started.
-    pub(crate) fn refuse(&self, batch: usize, error: NetError, events: &mut Vec<Event>) {
-        events.push(Event::Done { done: self.done.clone(), batch, result: Err(error) });
+    pub(crate) fn refuse(&self, batch: usize, error: &NetError, events: &mut Vec<Event>) {
+        let result = Err(error.clone().into());
+        events.push(Event::Done { done: self.done.clone(), batch, result });
     }
 
     /// Whether a batch is.
@@ -108,12 +111,7 @@ impl Connection {
     }
 
     /// One message of a batch is complete; returns how many bytes are no longer under way.
-    pub(crate) fn finish(
-        &mut self,
-        number: usize,
-        result: Result<(), NetError>,
-        events: &mut Vec<Event>,
-    ) -> usize {
+    pub(crate) fn finish(&mut self, number: usize, result: Outcome, events: &mut Vec<Event>) -> usize {
         let batch = &mut self.batches[number];
         batch.left -= 1;
         if !batch.failed && (result.is_err() || batch.left == 0) {

@@ -276,7 +276,7 @@ impl Engine {
     fn deliver(&self, events: &mut Vec<Event>) {
         for event in events.drain(..) {
             match event {
-                Event::Done { done, batch, result } => done(batch, result),
+                Event::Done { done, batch, result } => done(batch, result.map_err(|error| *error)),
                 Event::Heard { from, text } => self.hearing.heard(from, text),
             }
         }

@@ -10,6 +10,9 @@ use super::library::Library;
 use super::orders::Order;
 use crate::{Done, NetError};
 
+/// How something went, in one word.
+pub(crate) type Outcome = Result<(), Box<NetError>>;
+
 /// What happened, to be told without the lock.
 pub(crate) enum Event {
     /// A batch is complete or failed.
@@ -19,7 +22,7 @@ pub(crate) enum Event {
         /// Which batch.
         batch: usize,
         /// How it went.
-        result: Result<(), NetError>,
+        result: Outcome,
     },
     /// Another rank's alert.
     Heard {
@@ -120,7 +123,7 @@ impl State {
         for (number, batch) in self.orders.drain(..) {
             let Some(connection) = &mut self.connections[number] else { continue };
             if let Some(error) = &self.broken {
-                connection.refuse(batch, error.clone(), events);
+                connection.refuse(batch, error, events);
                 continue;
             }
             // SAFETY: whoever has the state is the one thread in the library; whoever ordered answers for the memory.
@@ -152,15 +155,15 @@ impl State {
 
     fn finish(&mut self, engine: &Engine, request: Finished, events: &mut Vec<Event>) {
         let Finished { owner, status, error } = request;
-        let result = error.map_or(Ok(()), |code| Err(self.failure(engine, &owner, code)));
+        let result = error.map_or(Ok(()), |code| Err(Box::new(self.failure(engine, &owner, code))));
         self.failed |= result.is_err();
         match owner {
             Owner::Message { connection, batch, .. } => {
-                if let Some(connection) = &mut self.connections[connection] {
-                    self.bytes -= connection.finish(batch, result, events);
+                if let Some(connection) = &mut self.connections[connection as usize] {
+                    self.bytes -= connection.finish(batch as usize, result, events);
                 }
             }
-            Owner::Ticket(ticket) => drop(ticket.set(result)),
+            Owner::Ticket(ticket) => drop(ticket.set(result.map_err(|error| *error))),
             Owner::AlertOut(_) => {}
             Owner::Alert => {
                 if result.is_ok() {
@@ -176,9 +179,11 @@ impl State {
 
     fn failure(&self, engine: &Engine, owner: &Owner, code: c_int) -> NetError {
         let what = match owner {
-            Owner::Message { connection, batch, message } => self.connections[*connection]
-                .as_ref()
-                .map_or_else(String::new, |connection| connection.describe(*batch, *message)),
+            Owner::Message { connection, batch, message } => {
+                self.connections[*connection as usize].as_ref().map_or_else(String::new, |connection| {
+                    connection.describe(*batch as usize, *message as usize)
+                })
+            }
             Owner::Ticket(_) => "an agreement".into(),
             Owner::Alert | Owner::AlertOut(_) => "an alert".into(),
         };
@@ -192,8 +197,8 @@ impl State {
         for owner in self.active.give_up() {
             match owner {
                 Owner::Message { connection, batch, .. } => {
-                    if let Some(connection) = &mut self.connections[connection] {
-                        self.bytes -= connection.finish(batch, Err(error.clone()), events);
+                    if let Some(connection) = &mut self.connections[connection as usize] {
+                        self.bytes -= connection.finish(batch as usize, Err(error.clone().into()), events);
                     }
                 }
                 Owner::Ticket(ticket) => drop(ticket.set(Err(error.clone()))),
