@@ -244,6 +244,10 @@ impl Network for Mpi {
         self.engine.attend(turns);
     }
 
+    fn hurry(&self) {
+        self.engine.wake();
+    }
+
     fn alert(&self, text: &str) {
         self.engine.call(|state| {
             if state.usable().is_ok() {

@@ -116,6 +116,11 @@ pub trait Turns {
     /// Does what is ready. The network stands still meanwhile, so it is to be short.
     fn turn(&mut self) -> Turn;
 
+    /// Whether somebody has nothing to do until messages come. If not, those who compute need the thread's core more.
+    fn is_pressing(&self) -> bool {
+        true
+    }
+
     /// The thread is about to sleep: what becomes ready meanwhile is not its own. Whether it may.
     fn rest(&mut self) -> bool {
         true
@@ -167,6 +172,9 @@ pub trait Network: Send + Sync {
 
     /// Drives the network on this thread and does something else in turns, until that is over.
     fn attend(&self, turns: &mut dyn Turns);
+
+    /// Somebody has nothing to do from now on until messages come: a thread that drives and rests shall look again.
+    fn hurry(&self) {}
 
     /// Sends a text to all other ranks and waits for none of them.
     fn alert(&self, text: &str);

@@ -29,7 +29,7 @@ use crate::event::Event;
 use crate::fault::Outcome;
 use crate::graph::{Graph, Launch};
 use crate::ports::{self, Block, Names};
-use crate::processor::Guest;
+use crate::processor::{Guest, Lull};
 use crate::sync::{Mutex, lock};
 use crate::{PortError, Runtime};
 use attend::Attendance;
@@ -61,8 +61,9 @@ pub struct Replay<K: Kernels> {
     door: Door,
     /// Runs that nobody has stepped through yet, with their finish events.
     line: Mutex<Vec<(u64, Event)>>,
-    /// What messages go over. Whoever waits for a run drives it: a thread that has nothing else to do.
-    network: Option<Arc<dyn Network>>,
+    /// What messages go over, and when the lanes that compute have nothing to do. Whoever waits for a run drives the network:
+    /// a thread that has nothing else to do.
+    network: Option<(Arc<dyn Network>, Arc<Lull>)>,
     /// And does what the lanes have to do that only move bytes.
     guests: Vec<Guest>,
 }
@@ -106,7 +107,9 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         let mut memory = Memory::new(program, kernels, PASSAGES);
         memory.connect(network)?;
         let mut replay = Replay::with(memory, polls);
-        replay.network = Some(Arc::clone(network));
+        let hurry = Arc::clone(network);
+        let lull = replay.runtime.lull(&bind::computers(replay.program()), move || hurry.hurry());
+        replay.network = Some((Arc::clone(network), lull));
         let movers = bind::movers(replay.program());
         replay.guests = movers.into_iter().map(|mover| replay.runtime.guest(mover)).collect();
         Ok(replay)
@@ -207,9 +210,9 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
 
     /// Drives the network until `over`, and does what is ready in lanes that only move bytes.
     fn attend(&mut self, mut over: impl FnMut(&mut Self) -> bool) {
-        let Some(network) = self.network.clone() else { return };
+        let Some((network, lull)) = self.network.clone() else { return };
         let mut guests = std::mem::take(&mut self.guests);
-        network.attend(&mut Attendance { guests: &mut guests, over: || over(self) });
+        network.attend(&mut Attendance { guests: &mut guests, lull: &lull, over: || over(self) });
         self.guests = guests;
     }
 

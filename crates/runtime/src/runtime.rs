@@ -14,7 +14,7 @@ use crate::event::{Event, Events};
 use crate::fault::Outcome;
 use crate::graph::{Function, Graph, GraphError};
 use crate::memory::Memories;
-use crate::processor::{self, Attached, Context, Group, GroupError, Guest, Options, Processor, Task};
+use crate::processor::{self, Attached, Context, Group, GroupError, Guest, Lull, Options, Processor, Task};
 use crate::profile::Clock;
 
 /// How a runtime is made.
@@ -164,6 +164,11 @@ impl Runtime {
     /// Lets a thread serve a processor while it waits.
     pub(crate) fn guest(&self, on: ProcessorId) -> Guest {
         Guest::new(self.processor(on))
+    }
+
+    /// Watches processors: `tell` is called whenever one of them runs out of work.
+    pub(crate) fn lull(&self, of: &[ProcessorId], tell: impl Fn() + Send + Sync + 'static) -> Arc<Lull> {
+        Lull::of(of.iter().map(|&id| self.processor(id)), tell)
     }
 
     fn processor(&self, id: ProcessorId) -> &Arc<Processor> {

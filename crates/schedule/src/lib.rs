@@ -178,8 +178,7 @@ fn laid_out(
     let parts = Parts::new(tasks, costs.link, |buffer| index.home(buffer));
     let given = Given { tasks, index: &index, predecessors: &predecessors, costs, parts: &parts };
     let order = order(&given)?;
-    let lives = arena::lives(tasks, &index, &order, workspace);
-    let layouts = arena::assign(&lives);
+    let (lives, layouts) = arena::lay_out(tasks, &index, &order, workspace);
     let mut schedule = Schedule {
         name: tasks.name.clone(),
         lanes: index
@@ -213,7 +212,7 @@ pub(crate) fn live_bytes(tasks: &TaskGraph) -> Vec<u64> {
     let costs = Costs::modelled(tasks, None);
     let parts = Parts::new(tasks, None, |buffer| index.home(buffer));
     let given = Given { tasks, index: &index, predecessors: &predecessors, costs: &costs, parts: &parts };
-    let lives = arena::lives(tasks, &index, &order::order(&given, None), |_| 0);
+    let lives = arena::lives(tasks, &index, &order::order(&given, None), 0, |_| 0);
     lives.iter().map(|lives| arena::most_live(&lives.spans)).collect()
 }
 

@@ -157,7 +157,7 @@ impl Engine {
     /// Polls on this thread, in turns with something else, until that is over.
     pub(crate) fn attend(&self, turns: &mut dyn Turns) {
         let _driver = Driver::new(self);
-        let mut pace = Pace::new(Waiter::Driver);
+        let mut pace = Pace::new(Waiter::Driver { pressing: turns.is_pressing() });
         let mut events = Vec::new();
         loop {
             match turns.turn() {
@@ -165,6 +165,7 @@ impl Engine {
                 Turn::Worked => pace.moved(),
                 Turn::Idle => {}
             }
+            pace.wait_as(Waiter::Driver { pressing: turns.is_pressing() });
             let looks = if pace.is_resting() { 1 } else { LOOKS };
             let look = self.poll(looks, &mut events);
             if look == Look::Moved {

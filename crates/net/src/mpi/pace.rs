@@ -12,7 +12,7 @@ const SPIN: Duration = Duration::from_micros(50);
 
 /// A driver on a core that nobody else wants looks for longer: shorter than a rest of the peer and the way there and back,
 /// and two ranks that answer each other would make each other rest.
-const FREE_SPIN: Duration = Duration::from_micros(500);
+const FREE_SPIN: Duration = Duration::from_micros(2000);
 
 /// A look after a rest that takes this long has moved bytes, as nothing else shows before a message is complete. One that
 /// finds nothing takes a few microseconds, even with cold caches and where it asks the system.
@@ -37,7 +37,8 @@ const LONGEST_SPIN: Duration = Duration::from_millis(5);
 /// The first rest; each is twice as long as the one before.
 const FIRST_REST: Duration = Duration::from_micros(50);
 
-/// The longest rest while something is under way: what a network moves in it still fits its buffers.
+/// The longest rest while something is under way: what a network moves in it still fits its buffers. Also the shortest of
+/// a driver whom nothing presses.
 const MOVING_REST: Duration = Duration::from_micros(200);
 
 /// The longest rest when nothing has happened for [`LIVELY`], as when a peer computes: waking up takes a sixth of a core with
@@ -60,7 +61,10 @@ pub(crate) enum Waiter {
     /// The network's own thread, on a core that belongs to whoever computes.
     Own,
     /// A thread that has nothing else to do.
-    Driver,
+    Driver {
+        /// Nor have others of this process, for one, until messages come. Else its core belongs to whoever computes.
+        pressing: bool,
+    },
 }
 
 /// What is under way.
@@ -113,6 +117,14 @@ impl Pace {
         Pace { waiter, polls: 0, since: None, last: None, rest: FIRST_REST }
     }
 
+    /// Waits as `waiter` from now on. When it begins to press, it is as if something had happened.
+    pub(crate) fn wait_as(&mut self, waiter: Waiter) {
+        if waiter == (Waiter::Driver { pressing: true }) && self.waiter != waiter {
+            *self = Pace::new(waiter);
+        }
+        self.waiter = waiter;
+    }
+
     /// Something happened.
     pub(crate) fn moved(&mut self) {
         *self = Pace::new(self.waiter);
@@ -130,8 +142,9 @@ impl Pace {
 
     fn decide(&mut self, now: Instant, load: Load, crowd: &Crowd) -> Option<Duration> {
         let gap = self.last.map_or(Duration::ZERO, |last| now - last);
-        // What is under way may have been moved by this look alone.
-        if gap > CROWDED_GAP + moving(load, SLOW_BYTES_PER_MICROSECOND) {
+        // What is under way may have been moved by this look alone. That those who compute had the core is as it should be.
+        let pressing = self.waiter == (Waiter::Driver { pressing: true });
+        if pressing && gap > CROWDED_GAP + moving(load, SLOW_BYTES_PER_MICROSECOND) {
             crowd.noticed(now);
         }
         if self.is_resting() && load.bytes > 0 && gap > MOVED_GAP {
@@ -139,11 +152,12 @@ impl Pace {
         }
         self.last = Some(now);
         let since = *self.since.get_or_insert(now);
-        if now - since < self.spin(load, crowd.is_there(now)) {
+        let crowded = crowd.is_there(now);
+        if now - since < self.spin(load, crowded) {
             return None;
         }
-        let rest = self.rest.min(self.longest(load, now - since));
-        self.rest = (self.rest * 2).min(ALERT_REST);
+        let rest = self.rest.clamp(self.shortest(), self.longest(load, now - since, crowded));
+        self.rest = (rest * 2).min(ALERT_REST);
         Some(rest)
     }
 
@@ -160,14 +174,22 @@ impl Pace {
     fn spin(&self, load: Load, crowded: bool) -> Duration {
         match self.waiter {
             Waiter::Own if load.requests == 0 => Duration::ZERO,
-            Waiter::Driver if !crowded => FREE_SPIN + moving(load, BYTES_PER_MICROSECOND).min(LONGEST_SPIN),
+            Waiter::Driver { pressing: false } => Duration::ZERO,
+            Waiter::Driver { .. } if !crowded => {
+                FREE_SPIN + moving(load, BYTES_PER_MICROSECOND).min(LONGEST_SPIN)
+            }
             _ => SPIN,
         }
     }
 
-    fn longest(&self, load: Load, idle: Duration) -> Duration {
+    fn shortest(&self) -> Duration {
+        if self.waiter == (Waiter::Driver { pressing: false }) { MOVING_REST } else { FIRST_REST }
+    }
+
+    fn longest(&self, load: Load, idle: Duration, crowded: bool) -> Duration {
         match self.waiter {
             Waiter::Own if load.requests == 0 => ALERT_REST,
+            Waiter::Driver { pressing: true } if load.requests > 0 && !crowded => MOVING_REST,
             _ if load.requests > 0 && idle < LIVELY => MOVING_REST,
             _ => WAITING_REST,
         }
@@ -186,6 +208,8 @@ mod tests {
     const MICRO: Duration = Duration::from_micros(1);
     const BUSY: Load = Load { requests: 1, bytes: 8000 };
     const IDLE: Load = Load { requests: 0, bytes: 0 };
+    const PRESSED: Waiter = Waiter::Driver { pressing: true };
+    const CALM: Waiter = Waiter::Driver { pressing: false };
 
     #[test]
     fn rests_grow_up_to_what_the_load_allows() {
@@ -204,26 +228,46 @@ mod tests {
         };
         assert_eq!(micros(Waiter::Own, BUSY, SPIN), [50, 100, 200, 200, 200, 200]);
         assert_eq!(micros(Waiter::Own, BUSY, LIVELY), [50, 100, 200, 400, 800, 1600]);
-        assert_eq!(micros(Waiter::Driver, IDLE, 2 * FREE_SPIN), [50, 100, 200, 400, 800, 1600]);
+        assert_eq!(micros(PRESSED, IDLE, 2 * FREE_SPIN), [50, 100, 200, 400, 800, 1600]);
+        assert_eq!(micros(PRESSED, BUSY, 2 * FREE_SPIN), [50, 100, 200, 200, 200, 200]);
+        assert_eq!(micros(CALM, BUSY, MICRO), [200, 200, 200, 200, 200, 400]);
         assert_eq!(micros(Waiter::Own, IDLE, 2 * FREE_SPIN), [50, 100, 200, 400, 800, 1600]);
     }
 
     #[test]
-    fn a_look_that_takes_long_has_moved_bytes_and_a_thread_that_stood_still_has_company() {
+    fn a_look_that_takes_long_has_moved_bytes() {
         let (crowd, mut pace) = (Crowd::new(), Pace::new(Waiter::Own));
         let start = crowd.start;
         assert_eq!(pace.decide(start, BUSY, &crowd), None);
         assert_eq!(pace.decide(start + SPIN, BUSY, &crowd), Some(FIRST_REST));
         pace.last = Some(start + 2 * SPIN);
         assert_eq!(pace.decide(start + 2 * SPIN + 2 * MOVED_GAP, BUSY, &crowd), None, "bytes move");
-        assert!(!crowd.is_there(start + 3 * SPIN));
-        assert_eq!(pace.decide(start + 2 * CROWDED_GAP, BUSY, &crowd), Some(FIRST_REST));
-        assert!(crowd.is_there(start + 2 * CROWDED_GAP));
+    }
+
+    #[test]
+    fn a_driver_that_presses_and_stood_still_has_company() {
+        for (waiter, noticed) in [(PRESSED, true), (CALM, false), (Waiter::Own, false)] {
+            let (crowd, mut pace) = (Crowd::new(), Pace::new(waiter));
+            pace.last = Some(crowd.start);
+            pace.decide(crowd.start + 2 * CROWDED_GAP, BUSY, &crowd);
+            assert_eq!(crowd.is_there(crowd.start + 2 * CROWDED_GAP), noticed, "{waiter:?}");
+        }
+    }
+
+    #[test]
+    fn a_driver_that_begins_to_press_looks_at_once() {
+        let (crowd, mut pace) = (Crowd::new(), Pace::new(CALM));
+        assert_eq!(pace.decide(crowd.start, BUSY, &crowd), Some(MOVING_REST));
+        pace.wait_as(CALM);
+        assert!(pace.is_resting());
+        pace.wait_as(PRESSED);
+        assert!(!pace.is_resting());
+        assert_eq!(pace.decide(crowd.start + MOVING_REST, BUSY, &crowd), None);
     }
 
     #[test]
     fn a_driver_looks_for_longer_while_bytes_move_and_nobody_else_wants_the_core() {
-        let pace = Pace::new(Waiter::Driver);
+        let pace = Pace::new(PRESSED);
         let load = |bytes| Load { requests: 1, bytes };
         assert_eq!(pace.spin(load(0), false), FREE_SPIN);
         assert_eq!(pace.spin(load(4_000_000), false), FREE_SPIN + Duration::from_millis(1));

@@ -129,7 +129,11 @@ impl Baton {
             }
             self.doubt = MOST_DOUBT.min(self.doubt + 1);
         }
-        processor.sleep.sleep_unless(self, |baton| baton.has_work(processor))
+        let sleep = || processor.sleep.sleep_unless(self, |baton| baton.has_work(processor));
+        match processor.lull.get() {
+            Some(lull) => lull.during(sleep),
+            None => sleep(),
+        }
     }
 
     /// Whether there is anything to do.

@@ -13,6 +13,7 @@ mod context;
 mod group;
 mod guest;
 mod life;
+mod lull;
 mod mailbox;
 mod queue;
 mod ready;
@@ -30,6 +31,7 @@ pub(crate) use attached::Attached;
 pub(crate) use baton::Baton;
 pub(crate) use context::Extra;
 pub(crate) use guest::Guest;
+pub(crate) use lull::Lull;
 pub(crate) use seat::{
     breaks_promise, broken_promise, keep_promise, serves_one_of, wait, with_baton, without_promise,
 };
@@ -65,6 +67,8 @@ pub(crate) struct Processor {
     inbox: Mutex<Vec<Announced>>,
     inboxed: AtomicUsize,
     sleep: Arc<Sleep>,
+    /// Who wants to know when it has nothing to do; set once.
+    lull: OnceLock<Arc<Lull>>,
     /// How often a worker looks for work again before it sleeps.
     polls: u32,
     closed: AtomicBool,
@@ -88,6 +92,7 @@ impl Processor {
             inbox: Mutex::new(Vec::with_capacity(EXPECTED)),
             inboxed: AtomicUsize::new(0),
             sleep,
+            lull: OnceLock::new(),
             polls,
             closed: AtomicBool::new(false),
             idle: Mutex::default(),

@@ -2,15 +2,18 @@
 //!
 //! Whoever waits drives the network, so it is the first to know what has arrived. It does what follows itself where that
 //! only moves bytes, as a guest of the lanes that do (`processor/guest.rs`): no thread is woken between an arrival and its
-//! sum, nor between the sum and sending it on. Lanes that compute keep their own threads, which may be tied to cores.
+//! sum, nor between the sum and sending it on. Lanes that compute keep their own threads, which may be tied to cores; while
+//! all of them do, they need the cores more than the network does.
 
 use phalanx_net::{Turn, Turns};
 
-use crate::processor::Guest;
+use crate::processor::{Guest, Lull};
 
 /// Turns of a thread that waits until `over`.
 pub(super) struct Attendance<'a, F> {
     pub(super) guests: &'a mut [Guest],
+    /// Of the lanes that compute.
+    pub(super) lull: &'a Lull,
     pub(super) over: F,
 }
 
@@ -27,6 +30,10 @@ impl<F: FnMut() -> bool> Turns for Attendance<'_, F> {
         others.for_each(|(_, guest)| _ = guest.leave());
         self.guests[ready].work();
         Turn::Worked
+    }
+
+    fn is_pressing(&self) -> bool {
+        self.lull.is_there()
     }
 
     fn rest(&mut self) -> bool {

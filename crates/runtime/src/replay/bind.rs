@@ -48,12 +48,25 @@ fn processors(program: &Program) -> (u32, Vec<ProcessorId>) {
 
 /// The processors of lanes that only move bytes, whose work may be done by whoever waits for it.
 pub(super) fn movers(program: &Program) -> Vec<ProcessorId> {
-    let moves = |operation: &Operation| [RECEIVE, FEED, FETCH].contains(&program.kernel(operation));
-    let is_mover = |lane: &Lane| program.operations_of(lane).iter().all(moves);
+    let is_mover =
+        |lane: &Lane| program.operations_of(lane).iter().all(|operation| moves(program, operation));
+    processors_of(program, |lane| !program.operations_of(lane).is_empty() && is_mover(lane))
+}
+
+/// The processors of lanes that compute.
+pub(super) fn computers(program: &Program) -> Vec<ProcessorId> {
+    let computes = |operation: &Operation| !moves(program, operation) && !is_message(program, operation);
+    processors_of(program, |lane| program.operations_of(lane).iter().any(computes))
+}
+
+fn moves(program: &Program, operation: &Operation) -> bool {
+    [RECEIVE, FEED, FETCH].contains(&program.kernel(operation))
+}
+
+fn processors_of(program: &Program, chosen: impl Fn(&Lane) -> bool) -> Vec<ProcessorId> {
     let (_, processors) = processors(program);
     let lanes = program.lanes().iter().zip(processors);
-    let movers = lanes.filter(|(lane, _)| !program.operations_of(lane).is_empty() && is_mover(lane));
-    movers.map(|(_, processor)| processor).collect()
+    lanes.filter(|(lane, _)| chosen(lane)).map(|(_, processor)| processor).collect()
 }
 
 /// Executes operations.

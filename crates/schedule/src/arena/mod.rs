@@ -85,13 +85,41 @@ impl Moments {
     }
 }
 
-/// The lifetimes of everything that needs memory, for each lane.
-pub(crate) fn lives(
+/// One of so many moments is what transfers may be late by before somebody waits for their bytes.
+const SLACK: u32 = 32;
+
+/// What lives when in each arena, and where.
+///
+/// What a transfer uses lives on for a while after it should be done, if no arena grows by that: a device that is a little
+/// ahead of its peer then takes other bytes, rather than wait for those that the peer has yet to read.
+pub(crate) fn lay_out(
     tasks: &TaskGraph,
     index: &Index,
     order: &Order,
     workspace: impl Fn(TaskId) -> u64,
+) -> (Vec<Lives>, Vec<Layout>) {
+    let tight = lives(tasks, index, order, 0, &workspace);
+    let layouts = assign(&tight);
+    if order.ends.is_empty() {
+        return (tight, layouts);
+    }
+    let slack = order.ticks.last().map_or(0, |last| last / SLACK);
+    let loose = lives(tasks, index, order, slack, workspace);
+    let roomy = assign(&loose);
+    let grows = roomy.iter().zip(&layouts).any(|(roomy, tight)| roomy.peak > tight.peak + tight.peak / 128);
+    if grows { (tight, layouts) } else { (loose, roomy) }
+}
+
+/// The lifetimes of everything that needs memory, for each lane; transfers end `slack` moments later than they should.
+pub(crate) fn lives(
+    tasks: &TaskGraph,
+    index: &Index,
+    order: &Order,
+    slack: u32,
+    workspace: impl Fn(TaskId) -> u64,
 ) -> Vec<Lives> {
+    let last = order.ticks.last().copied().unwrap_or(0);
+    let late = |&(tick, task): &(u32, TaskId)| (tick.saturating_add(slack).min(last.max(tick)), task);
     let mut moments = vec![Moments::default(); index.devices.len()];
     let mut alive: Vec<Option<(u32, u32)>> = vec![None; tasks.buffers.len()];
     let mut works: Vec<(TaskId, u64, (u32, u32))> = Vec::new();
@@ -101,7 +129,7 @@ pub(crate) fn lives(
         .iter()
         .copied()
         .zip(order.tasks.iter().copied())
-        .chain(order.ends.iter().copied())
+        .chain(order.ends.iter().map(late))
         .collect();
     touches.sort_by_key(|&(tick, _)| tick);
     for (tick, id) in touches {
