@@ -6,6 +6,7 @@
 mod check;
 mod fuse;
 mod layout;
+mod lines;
 mod lists;
 mod order;
 mod reduce;
@@ -37,7 +38,8 @@ pub(super) fn compile(builder: Builder) -> Result<Flow, Vec<FlowError>> {
     }
     let mut predecessors = successors.transposed(&order, builder.ops.len());
     if builder.reduce {
-        predecessors = reduce::reduce(&builder.ops, &predecessors).predecessors;
+        let nearest = reduce::reduce(&builder.ops, &predecessors).predecessors;
+        predecessors = lines::reduce(&builder.ops, &predecessors, nearest);
     }
     let chains = fuse::join(&builder, &order, &predecessors);
     Ok(layout::lay_out(builder, &predecessors, &chains))

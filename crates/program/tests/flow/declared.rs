@@ -102,10 +102,11 @@ pub struct Recipe {
     pub pipelined: bool,
 }
 
-/// A random flow. Its order of definition is not a topological one.
+/// A random flow. Its order of definition is not a topological one, unless every processor follows it.
 pub fn random(rng: &mut Rng, recipe: Recipe) -> Declared {
     let Recipe { n, processors, density, pipelined } = recipe;
-    let order = shuffled(rng, n);
+    let in_order = rng.chance(40);
+    let order = if in_order { (0..n).collect() } else { shuffled(rng, n) };
     let only_leaves = rng.chance(30);
     let mut declared = Declared {
         processors,
@@ -116,6 +117,13 @@ pub fn random(rng: &mut Rng, recipe: Recipe) -> Declared {
         n_inputs: rng.below(3),
         ..Declared::default()
     };
+    if in_order {
+        let mut last = vec![None; processors as usize];
+        for (at, &(processor, _)) in declared.ops.iter().enumerate() {
+            let before = processor.and_then(|processor| last[processor as usize].replace(at));
+            declared.edges.extend(before.map(|before| (before, at)));
+        }
+    }
     let chained = rng.below(100);
     for at in 1..n {
         if rng.chance(chained) {

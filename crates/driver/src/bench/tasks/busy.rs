@@ -1,16 +1,28 @@
 //! The body of every task: a number of dependent multiply-adds, the same loop in every measured system.
 
+use std::cell::Cell;
 use std::hint::black_box;
 use std::time::Instant;
 
+thread_local! {
+    /// Where the chain of this thread has come to.
+    static CHAIN: Cell<f64> = const { Cell::new(2.0) };
+}
+
 /// Keeps the core busy for `grain` iterations of one chain, in which each needs the one before; 0 does nothing.
+///
+/// A body goes on with the chain of the one before it on its thread: chains of their own would overlap in the processor,
+/// and a system that runs all tasks on one core would be faster than the core.
 pub fn busy(grain: u64) {
-    let mut x = 2.0f64;
+    if grain == 0 {
+        return;
+    }
+    let mut x = CHAIN.get();
     for _ in 0..grain {
         // Tends to one, far from the slow numbers near zero and from infinity.
         x = x * 0.999_999 + 0.000_001;
     }
-    black_box(x);
+    CHAIN.set(black_box(x));
 }
 
 /// Seconds that one iteration of [`busy`] takes alone on a core: the best of several runs, which is what remains when

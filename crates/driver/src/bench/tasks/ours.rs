@@ -1,8 +1,9 @@
 //! Our own executor on a shape, through both doors of the runtime.
 //!
-//! Replay: the shape is a flow, frozen and bound once and launched for every run. Immediate: every run spawns all tasks
-//! anew, each after the merge of the finish events of those it reads. Tasks are leaves; each processor has a block of
-//! neighboring columns, and nobody takes work from another.
+//! Replay: the shape is a flow, frozen and bound once and launched for every run. As in every program of ours, the order
+//! in which a processor runs its tasks is fixed when the flow is made: row after row. Immediate: every run spawns all
+//! tasks anew, each after the merge of the finish events of those it reads. Tasks are leaves; each processor has a block
+//! of neighboring columns, and nobody takes work from another.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -83,9 +84,12 @@ impl Ours {
         let reads: Vec<Vec<usize>> = (0..shape.tasks()).map(|task| shape.reads(task).collect()).collect();
         let mut builder = Builder::new(shape.pattern.name(), n as u32);
         let mut ops: Vec<OpId> = Vec::with_capacity(shape.tasks());
+        let mut last: Vec<Option<OpId>> = vec![None; n];
         for (owner, reads) in owners.iter().zip(&reads) {
             let op = builder.task(leaf(owner.0));
             reads.iter().for_each(|&read| builder.edge(ops[read], op));
+            let before = last[owner.0 as usize].replace(op);
+            before.into_iter().for_each(|before| builder.edge(before, op));
             ops.push(op);
         }
         Ok(Self { runtime, owners, reads: Arc::new(reads), flow: builder.finish()? })

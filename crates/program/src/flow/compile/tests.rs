@@ -46,6 +46,29 @@ fn work_grows_like_the_flow() {
     }
 }
 
+/// Rows of eight, each reading its neighbors in the row before; two processors have four columns each and run row after
+/// row.
+#[test]
+fn processors_in_a_fixed_order_wait_only_for_each_other() {
+    const WIDTH: u32 = 8;
+    let mut builder = Builder::new("rows", 2);
+    let mut last = [None; 2];
+    for to in 0..100 * WIDTH {
+        let processor = to % WIDTH / 4;
+        builder.task(Task { processor, regime: Regime::Leaf, ..Task::default() });
+        let before = last[processor as usize].replace(to);
+        let reads = (WIDTH - 1..=WIDTH + 1).filter_map(|back| to.checked_sub(back));
+        let reads = reads.filter(|read| read / WIDTH + 1 == to / WIDTH);
+        before.into_iter().chain(reads).for_each(|from| builder.edge(OpId(from), OpId(to)));
+    }
+    let flow = builder.finish().expect("edges lead forward");
+    // The columns at the border, one a processor, wait for the other side in every row but the first.
+    let waiting = |segment: &&crate::flow::Segment| segment.fan_in > 1;
+    assert_eq!(flow.segments().iter().filter(waiting).count(), 2 * 99);
+    assert!(flow.segments().len() <= 2 * 100, "what lies between is one segment");
+    assert!(flow.segments().iter().all(|segment| segment.fan_in <= 2));
+}
+
 #[test]
 fn work_is_bounded_where_everything_precedes_everything() {
     let (n, all) = (400, |to| (0..to).collect());
