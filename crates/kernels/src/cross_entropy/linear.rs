@@ -8,6 +8,8 @@
 //! half takes each tile as it comes, and turns it into losses and gradients. Where every core has a block its halves run
 //! in turn, so that a tile is read by the core that has just written it; otherwise two cores share a block.
 
+use phalanx_ir::names;
+
 use crate::ids::Ids;
 use crate::matmul::{MatmulParams, Operands, Outputs, alone_scratch, matmul_alone, matmul_reference};
 use crate::spmd::extent::Extent;
@@ -256,6 +258,10 @@ fn arguments<'a>(call: &mut Call<'a>) -> ([&'a mut [f32]; 2], Inputs<'a>, Linear
 /// The kernel of this file.
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "linear_cross_entropy",
+    arguments: |words| {
+        let params = LinearCrossEntropy::from_words(words);
+        names!(x, weight, bias if params.bias, labels, dloss => dlogits, nll)
+    },
     fast: |call| {
         let (outputs, inputs, params) = arguments(call);
         linear_cross_entropy(outputs, inputs, params, &mut call.launch);
