@@ -56,7 +56,7 @@ impl Kernel {
         match u32::try_from(blocks) {
             Ok(count @ 1..=MAX_BLOCKS) => {
                 let workspace = (self.workspace)(params, count as usize);
-                let bytes = Layout::new(workspace, cores.min(count as usize))?.total();
+                let bytes = Layout::new(self.name, workspace, cores.min(count as usize))?.total();
                 Ok(Planned { blocks: count, bytes })
             }
             _ => Err(LaunchError::Blocks { kernel: self.name, blocks }),

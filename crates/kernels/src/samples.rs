@@ -84,7 +84,7 @@ pub(crate) fn launched(
     test: impl FnOnce(Launch<'_>),
 ) {
     let workspace = (kernel.workspace)(params, blocks as usize);
-    let layout = Layout::new(workspace, team.cores().min(blocks as usize)).expect("it fits");
+    let layout = Layout::new(kernel.name, workspace, team.cores().min(blocks as usize)).expect("it fits");
     let mut memory = vec![u64::MAX; layout.total() as usize / 8];
     let memory = bytemuck::cast_slice_mut(&mut memory);
     test(kernel.launch(params, blocks, memory, team).expect("its size is that of the layout"));

@@ -13,7 +13,7 @@ use crate::{Call, Kernel};
 pub(super) const GUARD: usize = 4096;
 
 /// Where parts start: a multiple of what kernels are promised.
-pub(super) const ALIGN: usize = 128;
+const ALIGN: usize = 128;
 
 /// What a kernel is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +99,8 @@ pub(super) struct Map {
     parts: Vec<(Part, Range<usize>)>,
     /// Of the workspace, with guards between its slices.
     pub(super) layout: Layout,
+    /// What the memory starts at a multiple of.
+    pub(super) align: usize,
     /// Where the workspace starts.
     start: usize,
     /// Bytes of the whole memory.
@@ -110,12 +112,14 @@ impl Map {
     pub(super) fn of(kernel: &Kernel, call: &Call<'_>) -> Map {
         let names = (kernel.arguments)(call.params);
         let layout = call.launch.layout().spaced(GUARD as u64);
-        let mut map = Map { parts: Vec::new(), layout, start: 0, bytes: GUARD };
+        let align = layout.align().max(ALIGN);
+        let mut map = Map { parts: Vec::new(), layout, align, start: 0, bytes: GUARD };
         for (slot, (write, name)) in call.writes.iter().zip(names.writes).enumerate() {
             let range = map.append(write.len());
             map.parts.push((Part::Write(slot, name), range));
         }
         map.start = map.append(layout.total() as usize).start;
+        map.layout = layout.at(map.start);
         map.add_workspace();
         for (slot, (read, name)) in call.reads.iter().zip(names.reads).enumerate() {
             let range = map.append(read.len());

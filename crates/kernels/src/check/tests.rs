@@ -38,8 +38,11 @@ fn planted(function: Function) -> Kernel {
 
 /// Checks a call of `function` on 4 blocks and 2 slices that reads 10 floats (0, 1, ...) and writes 40 ones; gives these.
 fn check(function: Function) -> Result<Vec<f32>, AccessError> {
-    let workspace = Workspace::of::<f32>(COMMON, OWN);
-    let mut memory = vec![0u64; Layout::new(workspace, 2).unwrap().total() as usize / 8];
+    check_in(Workspace::of::<f32>(COMMON, OWN), function)
+}
+
+fn check_in(workspace: Workspace, function: Function) -> Result<Vec<f32>, AccessError> {
+    let mut memory = vec![0u64; Layout::new("planted", workspace, 2).unwrap().total() as usize / 8];
     let (team, input) = (Team::new(2), (0..10).map(|i| i as f32).collect::<Vec<_>>());
     let mut output = vec![1.0; 40];
     let memory = bytemuck::cast_slice_mut(&mut memory);
@@ -104,6 +107,23 @@ fn sound(call: &mut Call<'_>) {
 fn a_sound_kernel_gives_the_results_of_an_unchecked_call() {
     let want: Vec<f32> = (0..40).map(|i| 1.0 + 45.0 + (i / 10) as f32).collect();
     assert_eq!(check(sound), Ok(want));
+}
+
+#[test]
+fn aligned_slices_stay_so_between_guards() {
+    for align in [128, 4096, 1 << 16] {
+        let workspace = Workspace { align, ..Workspace::of::<f32>(COMMON, OWN) };
+        assert!(check_in(workspace, sound).is_ok());
+        let at_multiple: Function = |call| {
+            let align = call.launch.layout().align();
+            call.launch.run(|block| assert!(block.own.as_ptr().addr().is_multiple_of(align)));
+        };
+        assert!(check_in(workspace, at_multiple).is_ok());
+        let past = check_in(workspace, |call| {
+            call.launch.run(|mut block| poke(address(block.own::<f32>()) + 4 * OWN, 0.5));
+        });
+        assert_eq!(past.err(), write(in_block(0, 0), Part::Slice(0), 20, 20));
+    }
 }
 
 #[test]
