@@ -79,7 +79,7 @@ impl Kernels for CpuDevice {
         let Some(checker) = &self.checker else { return run(&mut call) };
         // A kernel that panicked leaves nothing behind: every check begins with fresh copies.
         let mut checker = checker.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = checker.run(kernel.name, run, &mut call) {
+        if let Err(error) = checker.run(&kernel, run, &mut call) {
             // The runtime makes it a fault of this operation; there is nothing for a panic hook to say.
             resume_unwind(Box::new(error.to_string()));
         }

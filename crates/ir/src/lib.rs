@@ -13,6 +13,7 @@
 
 mod dtype;
 mod id;
+mod names;
 mod op;
 mod shape;
 
@@ -24,5 +25,6 @@ pub mod wide;
 
 pub use dtype::DType;
 pub use id::{Id, IdVec};
+pub use names::{MAX_NAMES, Names};
 pub use op::{Activation, Binary, Init, Op, Reduce, Unary};
 pub use shape::{MAX_ELEMENTS, MAX_RANK, OpError, Shape, TensorType, leaves_of};

@@ -1,8 +1,8 @@
 //! Scaled dot-product attention and its gradient, without the matrix of scores ever in memory.
 //!
-//! `attention` reads q, k, v (`[batch, time, heads, head_dim]`; k and v have `kv_heads`) and writes out (as q) and lse
-//! `[batch, heads, q_time]`, the log-sum-exp of the scaled scores. `attention_grad` reads the same, then out, lse and
-//! dout, and overwrites dq, dk, dv.
+//! `attention` reads q, k, v (`[batch, time, heads, head_dim]`; k and v have `kv_heads`) and writes y (as q) and lse
+//! `[batch, heads, q_time]`, the log-sum-exp of the scaled scores. `attention_grad` reads the same, then y, lse and
+//! dy, and overwrites dq, dk, dv.
 //! Head h uses key head h / (heads / kv_heads). With `causal`, query i sees keys up to i + k_time - q_time; a query
 //! that sees none gives zeros.
 //!
@@ -18,6 +18,8 @@ mod reference;
 mod strip;
 #[cfg(test)]
 mod tests;
+
+use phalanx_ir::names;
 
 use crate::spmd::by_work;
 use crate::{Call, Kernel, params};
@@ -151,6 +153,7 @@ fn grad_call(call: &mut Call<'_>, fast: bool) {
 pub const KERNELS: &[Kernel] = &[
     Kernel {
         name: "attention",
+        arguments: |_| names!(q, k, v => y, lse),
         fast: |call| forward_call(call, true),
         reference: |call| forward_call(call, false),
         blocks: |params, cores| by_work(Attention::from_words(params).scores(), cores),
@@ -158,6 +161,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "attention_grad",
+        arguments: |_| names!(q, k, v, y, lse, dy => dq, dk, dv),
         fast: |call| grad_call(call, true),
         reference: |call| grad_call(call, false),
         blocks: |params, cores| by_work(Attention::from_words(params).scores(), cores),

@@ -4,6 +4,8 @@
 //! shape, before the sum over broadcast dimensions. Nothing accumulates. NaN propagates through `Max` and `Min`;
 //! on a tie each side gets half of the gradient.
 
+use phalanx_ir::names;
+
 use crate::call::{Call, Kernel, Word, no_workspace};
 use crate::grid::{Dims, Grid, broadcast_strides, dims_at, padded, words_of};
 use crate::spmd::{Launch, by_work};
@@ -316,6 +318,7 @@ fn call_grad_fast(call: &mut Call<'_>) {
 pub const KERNELS: &[Kernel] = &[
     Kernel {
         name: "binary",
+        arguments: |_| names!(a, b => y),
         fast: call_fast,
         reference: call_reference,
         blocks: |params, cores| by_work(BinaryParams::from_words(params).broadcast.grid().len(), cores),
@@ -323,6 +326,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "binary_grad",
+        arguments: |_| names!(a, b, dy => d),
         fast: call_grad_fast,
         reference: call_grad_reference,
         blocks: |params, cores| by_work(BinaryGradParams::from_words(params).broadcast.grid().len(), cores),

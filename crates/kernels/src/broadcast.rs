@@ -1,5 +1,7 @@
 //! Broadcast: repeats a tensor along some dimensions. Reads x, writes y.
 
+use phalanx_ir::names;
+
 use crate::call::{Call, Kernel, no_workspace};
 use crate::grid::{Dims, Grid, broadcast_strides, dims_at, padded, words_of};
 use crate::spmd::{Launch, by_work};
@@ -70,6 +72,7 @@ fn call_fast(call: &mut Call<'_>) {
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "broadcast",
+    arguments: |_| names!(x => y),
     fast: call_fast,
     reference: call_reference,
     blocks: |params, cores| by_work(BroadcastParams::from_words(params).dims.iter().product(), cores),

@@ -1,11 +1,12 @@
 //! The contract between a program and its kernels: argument slices, parameter words, blocks and their workspace.
 
 use arrayvec::ArrayVec;
+use phalanx_ir::{MAX_NAMES, Names};
 
 use crate::spmd::{Launch, LaunchError, Layout, MAX_BLOCKS, Planned, Team, Workspace};
 
 /// The most slices of one kind (read or written) that a kernel takes.
-pub const MAX_ARGS: usize = 16;
+pub const MAX_ARGS: usize = MAX_NAMES;
 
 /// Everything a kernel is given for one execution.
 ///
@@ -13,9 +14,9 @@ pub const MAX_ARGS: usize = 16;
 pub struct Call<'a> {
     /// Sizes and settings, decoded by the kernel's own parameter struct.
     pub params: &'a [u64],
-    /// Slices the kernel only reads, in the order its file documents.
+    /// Slices the kernel only reads, in the order of its names for them.
     pub reads: ArrayVec<&'a [u8], MAX_ARGS>,
-    /// Slices the kernel writes; it may read them too where its file says so.
+    /// Slices the kernel writes, likewise; it may read them too where its file says so.
     pub writes: ArrayVec<&'a mut [u8], MAX_ARGS>,
     /// The blocks it runs on.
     pub launch: Launch<'a>,
@@ -26,6 +27,8 @@ pub struct Call<'a> {
 pub struct Kernel {
     /// The name by which programs refer to it.
     pub name: &'static str,
+    /// What it calls its arguments with these parameters, in the order in which it takes them.
+    pub arguments: fn(params: &[u64]) -> Names,
     /// The tuned version.
     pub fast: fn(&mut Call<'_>),
     /// Plain loops; the meaning of the kernel.
@@ -53,7 +56,7 @@ impl Kernel {
         match u32::try_from(blocks) {
             Ok(count @ 1..=MAX_BLOCKS) => {
                 let workspace = (self.workspace)(params, count as usize);
-                let bytes = Layout::new(workspace, cores.min(count as usize))?.total();
+                let bytes = Layout::new(self.name, workspace, cores.min(count as usize))?.total();
                 Ok(Planned { blocks: count, bytes })
             }
             _ => Err(LaunchError::Blocks { kernel: self.name, blocks }),
@@ -192,7 +195,8 @@ mod tests {
 
     fn kernel(blocks: fn(&[u64], usize) -> i64) -> Kernel {
         let workspace = |_: &[u64], blocks| Workspace::of::<f32>(3, 10 * blocks);
-        Kernel { name: "k", fast: |_| (), reference: |_| (), blocks, workspace }
+        let arguments = |_: &[u64]| Names::default();
+        Kernel { name: "k", arguments, fast: |_| (), reference: |_| (), blocks, workspace }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! by comparison with 0. Integers wrap when they become narrower. A `Bool` is one byte; any nonzero byte reads as 1.
 
 use bytemuck::Pod;
+use phalanx_ir::names;
 
 use crate::call::{Call, Kernel, no_workspace};
 use crate::spmd::{Launch, by_work};
@@ -170,6 +171,7 @@ fn call_fast(call: &mut Call<'_>) {
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "cast",
+    arguments: |_| names!(x => y),
     fast: call_fast,
     reference: call_reference,
     blocks: |params, cores| {

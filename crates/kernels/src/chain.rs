@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use arrayvec::ArrayVec;
+use phalanx_ir::names;
 
 use crate::binary::{self, BinaryGradParams, BinaryKind, BinaryParams, Broadcast};
 use crate::call::{Call, Kernel, MAX_ARGS, Word};
@@ -214,6 +215,10 @@ fn outputs<'a>(call: &mut Call<'a>) -> ArrayVec<&'a mut [f32], MAX_ARGS> {
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "chain",
+    arguments: |words| {
+        let params = ChainParams::from_words(words);
+        names!(x[params.reads] => y[params.results.len()])
+    },
     fast: |call| {
         let (params, xs, outs) = (ChainParams::from_words(call.params), operands(call), outputs(call));
         chain(outs, &xs, &params, &mut call.launch);

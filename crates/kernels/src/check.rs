@@ -17,7 +17,7 @@ mod tests;
 
 use std::ops::Range;
 
-use crate::Call;
+use crate::{Call, Kernel};
 use blocks::{Blocks, Buffers, Trace};
 pub use error::AccessError;
 use map::Map;
@@ -41,15 +41,15 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// Does what `function(call)` does if all its accesses are allowed; else its written arguments stay as they are.
+    /// Does what `function(call)`, a version of `kernel`, does if all its accesses are allowed; else its written arguments stay as they are.
     pub fn run(
         &mut self,
-        kernel: &'static str,
+        kernel: &Kernel,
         function: Function,
         call: &mut Call<'_>,
     ) -> Result<(), AccessError> {
-        let map = Map::of(call);
-        let mut trial = Trial { checker: self, kernel, function, call, map };
+        let map = Map::of(kernel, call);
+        let mut trial = Trial { checker: self, kernel: kernel.name, function, call, map };
         trial.run(0, None)?;
         trial.keep_results();
         if trial.differs(trial.map.bytes)? {
@@ -87,8 +87,8 @@ impl Trial<'_, '_> {
         }
         for (part, range) in self.map.parts() {
             match part {
-                Part::Read(index) => live[range].copy_from_slice(self.call.reads[index]),
-                Part::Write(index) => live[range].copy_from_slice(self.call.writes[index]),
+                Part::Read(slot, _) => live[range].copy_from_slice(self.call.reads[slot]),
+                Part::Write(slot, _) => live[range].copy_from_slice(self.call.writes[slot]),
                 Part::Common | Part::Slice(_) => {}
             }
         }
@@ -104,8 +104,8 @@ impl Trial<'_, '_> {
             let part = |range| unsafe { blocks.part(range) };
             let launch = self.call.launch.stepped(map.layout, part(map.workspace()), &blocks);
             let of = |wanted: fn(Part) -> bool| map.parts().filter(move |&(part, _)| wanted(part));
-            let reads = of(|part| matches!(part, Part::Read(_)));
-            let writes = of(|part| matches!(part, Part::Write(_)));
+            let reads = of(|part| matches!(part, Part::Read(..)));
+            let writes = of(|part| matches!(part, Part::Write(..)));
             (self.function)(&mut Call {
                 params: self.call.params,
                 reads: reads.map(|(_, range)| &*part(range)).collect(),
@@ -130,8 +130,8 @@ impl Trial<'_, '_> {
     }
 
     fn give_results(&mut self) {
-        for (index, range) in self.map.written() {
-            self.call.writes[index].copy_from_slice(&self.checker.results[range]);
+        for (slot, range) in self.map.written() {
+            self.call.writes[slot].copy_from_slice(&self.checker.results[range]);
         }
     }
 

@@ -3,6 +3,8 @@
 //! Reads x `[outer, time, cols]` and writes out (accumulates on request): with `keep` the sums of each leaf
 //! `[leaves, cols]`, else of all rows `[cols]`. [`Blocks`] says in which order rows are added.
 
+use phalanx_ir::names;
+
 use crate::rows::{Blocks, Rule, tree_rows};
 use crate::spmd::{Launch, Workspace, by_work};
 use crate::{Kernel, dispatch, params};
@@ -112,6 +114,7 @@ dispatch! {
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "column_sum",
+    arguments: |_| names!(x => sums),
     fast: |call| {
         let params = ColumnSum::from_words(call.params);
         column_sum(call.write(0), call.read(0), params, &mut call.launch);

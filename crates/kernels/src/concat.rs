@@ -5,6 +5,7 @@
 //! it) and `inner` (product of its own size and those after it).
 
 use arrayvec::ArrayVec;
+use phalanx_ir::names;
 
 use crate::call::{Call, Kernel, MAX_ARGS, no_workspace};
 use crate::spmd::{Launch, by_work};
@@ -134,6 +135,7 @@ fn call_split(call: &mut Call<'_>) {
 pub const KERNELS: &[Kernel] = &[
     Kernel {
         name: "concat",
+        arguments: |words| names!(x[ConcatParams::from_words(words).inner.len()] => y),
         fast: call_concat,
         reference: call_concat_reference,
         blocks: |params, cores| by_work(ConcatParams::from_words(params).bytes(), cores),
@@ -141,6 +143,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "split",
+        arguments: |words| names!(x => y[ConcatParams::from_words(words).inner.len()]),
         fast: call_split,
         reference: call_split_reference,
         blocks: |params, cores| by_work(ConcatParams::from_words(params).bytes(), cores),

@@ -6,6 +6,8 @@
 //! dloss `[1]` and writes dlogits = (softmax - onehot) * dloss (zero rows where ignored; accumulates on request).
 //! `count_labels` reads labels and writes how many are not `ignore_index`.
 
+use phalanx_ir::names;
+
 use crate::call::{no_workspace, one_block};
 use crate::ids::Ids;
 use crate::math::{exp, log};
@@ -211,6 +213,7 @@ fn count_call(call: &mut Call<'_>) {
 pub const KERNELS: &[Kernel] = &[
     Kernel {
         name: "cross_entropy",
+        arguments: |_| names!(logits, labels => nll, lse),
         fast: |call| {
             let params = CrossEntropy::from_words(call.params);
             let labels = Ids::read(call, 1, params.labels_i32);
@@ -229,6 +232,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "cross_entropy_grad",
+        arguments: |_| names!(logits, labels, lse, dloss => dlogits),
         fast: |call| {
             let params = CrossEntropyGrad::from_words(call.params);
             let labels = Ids::read(call, 1, params.labels_i32);
@@ -249,6 +253,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "count_labels",
+        arguments: |_| names!(labels => count),
         fast: count_call,
         reference: count_call,
         blocks: one_block,

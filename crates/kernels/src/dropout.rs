@@ -5,6 +5,8 @@
 //! and is kept iff the uniform number of (seed, salt, step, index) is at least `rate`. The gradient of the kernel is the
 //! kernel itself, applied to dy.
 
+use phalanx_ir::names;
+
 use crate::call::{Call, Kernel, Word, no_workspace};
 use crate::grid::{Grid, padded};
 use crate::spmd::{Launch, by_work};
@@ -152,6 +154,7 @@ fn call_fast(call: &mut Call<'_>) {
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "dropout",
+    arguments: |_| names!(x, hyper => y),
     fast: call_fast,
     reference: call_reference,
     blocks: |params, cores| by_work(DropoutParams::from_words(params).n, cores),

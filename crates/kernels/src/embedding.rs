@@ -7,6 +7,8 @@
 //! writes every row of dtable `[vocab, cols]` (accumulates on request): the sum of dy over the uses of that row, a chain
 //! in ascending position inside each of `leaves` blocks of the n outputs, a tree over the blocks.
 
+use phalanx_ir::names;
+
 use crate::call::no_workspace;
 use crate::ids::Ids;
 use crate::rows::{add_to, store, tree_reference, tree_rows};
@@ -176,6 +178,7 @@ fn write_row(out: &mut [f32], uses: &[u32], dy: &[f32], params: EmbeddingGrad, s
 pub const KERNELS: &[Kernel] = &[
     Kernel {
         name: "embedding",
+        arguments: |_| names!(ids, table => y),
         fast: |call| {
             let params = Embedding::from_words(call.params);
             let ids = Ids::read(call, 0, params.ids_i32);
@@ -194,6 +197,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "embedding_grad",
+        arguments: |_| names!(ids, dy => dtable),
         fast: |call| {
             let params = EmbeddingGrad::from_words(call.params);
             let ids = Ids::read(call, 0, params.ids_i32);

@@ -1,5 +1,7 @@
 //! Fill: writes one value everywhere. Reads nothing, writes `y[n]`.
 
+use phalanx_ir::names;
+
 use crate::call::{Call, Kernel, no_workspace};
 use crate::params;
 use crate::spmd::{Launch, by_work};
@@ -39,6 +41,7 @@ fn call_fast(call: &mut Call<'_>) {
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "fill",
+    arguments: |_| names!(=> y),
     fast: call_fast,
     reference: call_reference,
     blocks: |params, cores| by_work(FillParams::from_words(params).n, cores),

@@ -8,6 +8,8 @@
 
 use std::ops::Range;
 
+use phalanx_ir::names;
+
 use crate::call::no_workspace;
 use crate::rows::{Blocks, Rule, sum, tree_rows};
 use crate::spmd::{Launch, Workspace, by_work};
@@ -280,6 +282,10 @@ fn grad_args<'a>(call: &mut Call<'a>, affine: bool) -> ([&'a mut [f32]; 3], [&'a
 pub const KERNELS: &[Kernel] = &[
     Kernel {
         name: "layer_norm",
+        arguments: |params| {
+            let affine = LayerNorm::from_words(params).affine;
+            names!(x, gamma if affine, beta if affine => y, mean, rstd)
+        },
         fast: |call| {
             let params = LayerNorm::from_words(call.params);
             let (outs, ins) = forward_args(call, params.affine);
@@ -298,6 +304,10 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "layer_norm_grad",
+        arguments: |params| {
+            let affine = LayerNormGrad::from_words(params).affine;
+            names!(x, gamma if affine, mean, rstd, dy => dx, dgamma if affine, dbeta if affine)
+        },
         fast: |call| {
             let params = LayerNormGrad::from_words(call.params);
             let (outs, ins) = grad_args(call, params.affine);

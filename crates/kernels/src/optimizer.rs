@@ -4,6 +4,8 @@
 //! (norm, scale); it reads and writes p, m and v. `sgd` reads grad, hyper and clip alike; it reads and writes p and,
 //! with momentum, the velocity. Every element is updated by itself, so these are their own references up to speed.
 
+use phalanx_ir::names;
+
 use crate::call::no_workspace;
 use crate::spmd::{Launch, by_work};
 use crate::{Call, Kernel, dispatch, params};
@@ -159,6 +161,7 @@ fn sgd_state<'a>(call: &mut Call<'a>, params: Sgd) -> [&'a mut [f32]; 2] {
 pub const KERNELS: &[Kernel] = &[
     Kernel {
         name: "adamw",
+        arguments: |params| names!(grad, hyper, clip if AdamW::from_words(params).clip => param, m, v),
         fast: |call| {
             let params = AdamW::from_words(call.params);
             let state = [0, 1, 2].map(|index| call.write(index));
@@ -174,6 +177,10 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "sgd",
+        arguments: |params| {
+            let Sgd { momentum, clip, .. } = Sgd::from_words(params);
+            names!(grad, hyper, clip if clip => param, velocity if momentum > 0.0)
+        },
         fast: |call| {
             let params = Sgd::from_words(call.params);
             sgd(sgd_state(call, params), call.read(0), step(call, params.clip), params, &mut call.launch);

@@ -6,6 +6,8 @@
 //! every run goes to lane i mod 16, and the lanes are added as a tree; elsewhere each output is one ascending chain.
 //! `Mean` is `Sum` times 1/count. `Max` keeps NaN, never gives -0, and its gradient is split evenly over ties.
 
+use phalanx_ir::names;
+
 use crate::call::{Call, Kernel, Word, no_workspace};
 use crate::grid::{Dims, Grid, RANK, contiguous, dims_at, padded, words_of};
 use crate::spmd::{Launch, Workspace, by_work};
@@ -301,6 +303,7 @@ fn call_grad_fast(call: &mut Call<'_>) {
 pub const KERNELS: &[Kernel] = &[
     Kernel {
         name: "reduce",
+        arguments: |_| names!(x => y),
         fast: call_fast,
         reference: call_reference,
         blocks: |params, cores| by_work(ReduceParams::from_words(params).n_inputs(), cores),
@@ -308,6 +311,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "reduce_grad",
+        arguments: |_| names!(x, y, dy => dx),
         fast: call_grad_fast,
         reference: call_grad_reference,
         blocks: |params, cores| by_work(ReduceParams::from_words(params).n_inputs(), cores),

@@ -7,6 +7,8 @@
 
 use std::ops::Range;
 
+use phalanx_ir::names;
+
 use crate::call::no_workspace;
 use crate::rows::{Blocks, Rule, sum, tree_rows};
 use crate::spmd::{Launch, Workspace, by_work};
@@ -210,6 +212,7 @@ dispatch! {
 pub const KERNELS: &[Kernel] = &[
     Kernel {
         name: "rms_norm",
+        arguments: |_| names!(x, gamma => y, rstd),
         fast: |call| {
             let outs = [call.write(0), call.write(1)];
             rms_norm(outs, [call.read(0), call.read(1)], RmsNorm::from_words(call.params), &mut call.launch);
@@ -226,6 +229,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "rms_norm_grad",
+        arguments: |_| names!(x, gamma, rstd, dy => dx, dgamma),
         fast: |call| {
             let outs = [call.write(0), call.write(1)];
             let ins = [0, 1, 2, 3].map(|index| call.read(index));

@@ -4,6 +4,8 @@
 //! the angle t * base^(-2i/dim); the frequency and the angle are rounded to `f32`, as Hugging Face models do. The
 //! gradient is the inverse rotation.
 
+use phalanx_ir::names;
+
 use crate::spmd::{Launch, Workspace, by_work};
 use crate::{Kernel, dispatch, params};
 
@@ -111,6 +113,7 @@ dispatch! {
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "rotary",
+    arguments: |_| names!(x => y),
     fast: |call| {
         let params = Rotary::from_words(call.params);
         rotary(call.write(0), call.read(0), params, &mut call.launch);

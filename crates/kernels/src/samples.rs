@@ -84,7 +84,7 @@ pub(crate) fn launched(
     test: impl FnOnce(Launch<'_>),
 ) {
     let workspace = (kernel.workspace)(params, blocks as usize);
-    let layout = Layout::new(workspace, team.cores().min(blocks as usize)).expect("it fits");
+    let layout = Layout::new(kernel.name, workspace, team.cores().min(blocks as usize)).expect("it fits");
     let mut memory = vec![u64::MAX; layout.total() as usize / 8];
     let memory = bytemuck::cast_slice_mut(&mut memory);
     test(kernel.launch(params, blocks, memory, team).expect("its size is that of the layout"));
@@ -133,7 +133,9 @@ impl Case {
     }
 
     fn run_on(&self, function: impl FnOnce(&mut Call<'_>), blocks: u32, team: &Team) -> Vec<Vec<f32>> {
-        let mut writes = self.writes.clone();
+        let (mut writes, names) = (self.writes.clone(), (self.kernel.arguments)(&self.params));
+        let (given, named) = ([self.reads.len(), writes.len()], [names.reads.len(), names.writes.len()]);
+        assert_eq!(given, named, "the kernel has a name for every argument");
         launched(&self.kernel, &self.params, blocks, team, |launch| {
             function(&mut Call {
                 params: &self.params,
@@ -153,7 +155,7 @@ impl Case {
         let misuse = |function| {
             let mut checked = Ok(());
             let check = |call: &mut Call<'_>| {
-                checked = Checker::default().run(self.kernel.name, function, call);
+                checked = Checker::default().run(&self.kernel, function, call);
             };
             self.run_on(check, blocks, team);
             checked.err()

@@ -6,6 +6,8 @@
 
 use std::array::from_fn;
 
+use phalanx_ir::names;
+
 use crate::call::{Call, Kernel, no_workspace};
 use crate::rows::{self, LANES};
 use crate::spmd::{Launch, by_work};
@@ -243,6 +245,7 @@ fn call_grad_fast(call: &mut Call<'_>) {
 pub const KERNELS: &[Kernel] = &[
     Kernel {
         name: "softmax",
+        arguments: |_| names!(x => y),
         fast: call_fast,
         reference: call_reference,
         blocks: |params, cores| {
@@ -253,6 +256,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "softmax_grad",
+        arguments: |_| names!(y, dy => dx),
         fast: call_grad_fast,
         reference: call_grad_reference,
         blocks: |params, cores| {

@@ -24,7 +24,7 @@ pub(crate) use launch::Steps;
 pub use launch::{Launch, LaunchError, MAX_BLOCKS, Planned};
 pub use parts::Parts;
 pub use team::Team;
-pub use workspace::{Layout, Workspace};
+pub use workspace::{Layout, MAX_ALIGN, Workspace};
 
 /// Below this many elements a launch costs more than it saves.
 pub const ALONE: usize = 16 * 1024;

@@ -6,6 +6,8 @@
 //! `clip_scale` reads the sum of all `[1]` and writes `[2]`: the norm and the factor that brings it to at most
 //! `max_norm`.
 
+use phalanx_ir::names;
+
 use crate::call::{no_workspace, one_block};
 use crate::rows::LANES;
 use crate::spmd::{Launch, by_work};
@@ -95,6 +97,7 @@ fn clip_call(call: &mut Call<'_>) {
 pub const KERNELS: &[Kernel] = &[
     Kernel {
         name: "sum_squares",
+        arguments: |_| names!(x => sums),
         fast: |call| {
             let params = SumSquares::from_words(call.params);
             sum_squares(call.write(0), call.read(0), params, &mut call.launch);
@@ -110,6 +113,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "clip_scale",
+        arguments: |_| names!(sum => clip),
         fast: clip_call,
         reference: clip_call,
         blocks: one_block,

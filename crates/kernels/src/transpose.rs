@@ -5,6 +5,7 @@
 
 use arrayvec::ArrayVec;
 use bytemuck::Pod;
+use phalanx_ir::names;
 
 use crate::call::{Call, Kernel, no_workspace};
 use crate::dispatch;
@@ -208,6 +209,7 @@ fn call_fast(call: &mut Call<'_>) {
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "transpose",
+    arguments: |_| names!(x => y),
     fast: call_fast,
     reference: call_reference,
     blocks: |params, cores| by_work(TransposeParams::from_words(params).dims.iter().product(), cores),

@@ -5,6 +5,8 @@
 
 mod exact;
 
+use phalanx_ir::names;
+
 use crate::call::{Call, Kernel, no_workspace};
 use crate::spmd::{Launch, by_work};
 use crate::{dispatch, math, params, word_enum};
@@ -332,6 +334,7 @@ fn call_grad_fast(call: &mut Call<'_>) {
 pub const KERNELS: &[Kernel] = &[
     Kernel {
         name: "unary",
+        arguments: |_| names!(x => y),
         fast: call_fast,
         reference: call_reference,
         blocks: |params, cores| by_work(UnaryParams::from_words(params).n, cores),
@@ -339,6 +342,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "unary_grad",
+        arguments: |_| names!(x, dy => dx),
         fast: call_grad_fast,
         reference: call_grad_reference,
         blocks: |params, cores| by_work(UnaryGradParams::from_words(params).n, cores),

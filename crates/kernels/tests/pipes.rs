@@ -4,11 +4,11 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use phalanx_kernels::Team;
 use phalanx_kernels::spmd::extent::{Extent, window};
 use phalanx_kernels::spmd::halves::{BlockError, Halves, Mode, Side};
 use phalanx_kernels::spmd::layout::{Alignment, BlockLayout, Direction, PipeSpec, Scratch};
-use phalanx_kernels::spmd::pipe::PipeError;
+use phalanx_kernels::spmd::pipe::{OpenError, PipeError};
+use phalanx_kernels::spmd::{Launch, Layout, Team, Workspace};
 
 const MODES: [Mode; 2] = [Mode::Apart, Mode::Together];
 
@@ -74,7 +74,7 @@ impl Linear {
         &self,
         (team, mode): (&Team, Mode),
         layout: &BlockLayout,
-        (blocks, workspace): (u64, &mut [u8]),
+        (blocks, workspace): (usize, &mut [u8]),
         disturb: impl Fn() + Sync,
     ) -> Result<Vec<f32>, BlockError> {
         let out = Mutex::new(vec![f32::NAN; self.rows * self.width]);
@@ -102,13 +102,21 @@ impl Linear {
             Ok(())
         };
         let halves = Halves { layout, matrix_scratch: 0, mode };
-        halves.run(team, blocks, layout.fit(workspace), matrix, vector)?;
+        halves.run(&mut launch(layout, blocks, workspace, team), matrix, vector)?;
         Ok(out.into_inner().unwrap())
     }
 }
 
-fn memory(layout: &BlockLayout, slices: u64) -> Vec<u8> {
-    vec![0xff; layout.room(slices).unwrap() as usize]
+fn place(layout: &BlockLayout, slices: usize) -> Layout {
+    Layout::new("halves", layout.workspace(), slices).unwrap()
+}
+
+fn memory(layout: &BlockLayout, slices: usize) -> Vec<u8> {
+    vec![0xff; place(layout, slices).total() as usize]
+}
+
+fn launch<'a>(layout: &BlockLayout, blocks: usize, memory: &'a mut [u8], team: &'a Team) -> Launch<'a> {
+    Launch::new("halves", blocks, layout.workspace(), memory, team).unwrap()
 }
 
 #[test]
@@ -117,9 +125,8 @@ fn a_matmul_and_a_bias_give_the_same_bits_a_thousand_times() {
     let layout = linear.layout(0);
     assert_eq!(layout.bytes, 8192);
     let expected = linear.reference();
-    let mut workspace = memory(&layout, 2);
     for (workers, repetitions) in [(4, 1000), (1, 10)] {
-        let team = Team::new(workers);
+        let (team, mut workspace) = (Team::new(workers), memory(&layout, workers.min(2)));
         for mode in MODES {
             for _ in 0..repetitions {
                 let out = linear.run((&team, mode), &layout, (2, &mut workspace), || ()).unwrap();
@@ -142,12 +149,11 @@ fn halves_out_of_step_write_nothing_but_their_slots() {
     };
     for mode in MODES {
         let mut workspace = memory(&layout, 4);
-        let slices = layout.fit(&mut workspace);
-        (0..4).for_each(|index| layout.mark_guards(&mut slices[layout.slice(index)]));
+        let place = place(&layout, 4).at(workspace.as_ptr().addr());
+        (0..4).for_each(|index| layout.mark_guards(&mut workspace[place.slice(index)]));
         let out = linear.run((&team, mode), &layout, (4, &mut workspace), disturb).unwrap();
         assert_eq!(out, expected, "{mode:?}");
-        let slices = layout.fit(&mut workspace);
-        (0..4).for_each(|index| layout.check_guards(&slices[layout.slice(index)]).unwrap());
+        (0..4).for_each(|index| layout.check_guards(&workspace[place.slice(index)]).unwrap());
     }
 }
 
@@ -156,10 +162,9 @@ fn many_blocks_share_few_slices() {
     let linear = Linear::new(48, 16, 2);
     let layout = linear.layout(0);
     let expected = linear.reference();
-    let team = Team::new(4);
     for mode in MODES {
         for slices in [1, 2, 4, 24] {
-            let mut workspace = memory(&layout, slices);
+            let (team, mut workspace) = (Team::new(slices), memory(&layout, slices));
             let out = linear.run((&team, mode), &layout, (24, &mut workspace), || ()).unwrap();
             assert_eq!(out, expected, "{mode:?} in {slices} slices");
         }
@@ -217,7 +222,7 @@ fn blocks_that_never_ask_who_they_are_have_their_own_slots() {
         };
         let mut workspace = memory(&layout, 4);
         let halves = Halves { layout: &layout, matrix_scratch: 0, mode };
-        halves.run(&team, 4, layout.fit(&mut workspace), matrix, vector).unwrap();
+        halves.run(&mut launch(&layout, 4, &mut workspace, &team), matrix, vector).unwrap();
         assert_eq!((wrong.into_inner(), seeds[0].load(Relaxed)), (0, 5), "{mode:?}");
     }
 }
@@ -255,10 +260,9 @@ fn tiles_go_to_and_fro_through_one_pipe() {
             }
             Ok(())
         };
-        let mut memory = vec![0; layout.room(1).unwrap() as usize];
-        let workspace = layout.fit(&mut memory);
+        let (team, mut workspace) = (Team::new(2), vec![0; memory(&layout, 1).len()]);
         let halves = Halves { layout: &layout, matrix_scratch: 0, mode };
-        halves.run(&Team::new(2), 1, workspace, matrix, vector).unwrap();
+        halves.run(&mut launch(&layout, 1, &mut workspace, &team), matrix, vector).unwrap();
         let results = results.into_inner().unwrap();
         let expected = |input: &Vec<f32>| {
             let mut product = vec![0.0; 64 * 16];
@@ -266,9 +270,10 @@ fn tiles_go_to_and_fro_through_one_pipe() {
             product.iter().map(|x| x + 1.0).collect::<Vec<_>>()
         };
         assert_eq!(results, inputs.iter().map(expected).collect::<Vec<_>>(), "{mode:?}");
+        let slice = &workspace[place(&layout, 1).at(workspace.as_ptr().addr()).slice(0)];
         let ring = |i: usize| {
             let range = layout.rings[i].range();
-            workspace[range.start as usize..range.end as usize].chunks_exact(4)
+            slice[range.start as usize..range.end as usize].chunks_exact(4)
         };
         let number = |bytes: &[u8]| f32::from_ne_bytes(bytes.try_into().unwrap());
         assert!(ring(0).all(|bytes| number(bytes) <= 0.0), "the forward ring has only products");
@@ -308,9 +313,9 @@ fn only_the_valid_rows_of_the_last_tile_are_stored() {
             assert_eq!(first, ROWS);
             Ok(())
         };
-        let mut workspace = memory(&layout, 1);
+        let (team, mut workspace) = (Team::new(2), memory(&layout, 1));
         let halves = Halves { layout: &layout, matrix_scratch: 0, mode };
-        halves.run(&Team::new(2), 1, layout.fit(&mut workspace), matrix, vector).unwrap();
+        halves.run(&mut launch(&layout, 1, &mut workspace, &team), matrix, vector).unwrap();
         let out = out.into_inner().unwrap();
         assert_eq!(out[..ROWS * 32], input);
         assert!(out[ROWS * 32..].iter().all(|&x| x == -7.0), "{mode:?}");
@@ -321,9 +326,8 @@ fn only_the_valid_rows_of_the_last_tile_are_stored() {
 fn the_first_block_that_fails_is_named_and_the_next_launch_is_clean() {
     let linear = Linear::new(64, 16, 4);
     let layout = linear.layout(0);
-    let mut workspace = memory(&layout, 2);
     for (workers, mode) in [(1, Mode::Together), (4, Mode::Together), (4, Mode::Apart)] {
-        let team = Team::new(workers);
+        let (team, mut workspace) = (Team::new(workers), memory(&layout, workers));
         let matrix = async |mut side: Side<'_>| {
             let mut pipe = side.ends.producer(0)?;
             pipe.push(|_| Extent::new(1, 1)).await?;
@@ -336,7 +340,8 @@ fn the_first_block_that_fails_is_named_and_the_next_launch_is_clean() {
             Ok::<(), PipeError>(())
         };
         let halves = Halves { layout: &layout, matrix_scratch: 0, mode };
-        let error = halves.run(&team, 16, layout.fit(&mut workspace), matrix, vector).unwrap_err();
+        let mut launch = launch(&layout, 16, &mut workspace, &team);
+        let error = halves.run(&mut launch, matrix, vector).unwrap_err();
         assert!(
             matches!(&error, BlockError::Panicked { block: 2, message, .. } if message.contains("planted"))
         );
@@ -346,7 +351,7 @@ fn the_first_block_that_fails_is_named_and_the_next_launch_is_clean() {
 }
 
 #[test]
-fn each_half_has_its_scratch_and_a_workspace_must_fit() {
+fn each_half_has_its_scratch_and_a_slice_must_fit() {
     let scratch = [64, 128, 256].map(|bytes| Scratch { bytes, align: 64 });
     let layout = BlockLayout::plan(&[], &scratch, Alignment::CPU, 0).unwrap();
     let sizes = |side: &Side<'_>| side.scratch.iter().map(|area| area.len()).collect::<Vec<_>>();
@@ -361,10 +366,13 @@ fn each_half_has_its_scratch_and_a_workspace_must_fit() {
     };
     let team = Team::new(1);
     let mut workspace = memory(&layout, 1);
-    halves.run(&team, 3, layout.fit(&mut workspace), matrix, vector).unwrap();
-    let error = halves.run(&team, 3, &mut layout.fit(&mut workspace)[..300], matrix, vector);
-    assert_eq!(error, Err(BlockError::NoSlice { have: 300, stride: 512 }));
-    let error = halves.run(&team, 3, &mut layout.fit(&mut workspace)[1..], matrix, vector).unwrap_err();
-    assert!(matches!(error, BlockError::NoSlice { .. } | BlockError::Open { block: 0, .. }), "{error}");
-    halves.run(&team, 0, &mut [], matrix, vector).unwrap();
+    halves.run(&mut launch(&layout, 3, &mut workspace, &team), matrix, vector).unwrap();
+    let small = Workspace { block: 300, ..layout.workspace() };
+    let mut workspace = vec![0; Layout::new("halves", small, 1).unwrap().total() as usize];
+    let mut launch = Launch::new("halves", 3, small, &mut workspace, &team).unwrap();
+    let error = halves.run(&mut launch, matrix, vector);
+    assert_eq!(
+        error,
+        Err(BlockError::Open { block: 0, error: OpenError::TooShort { have: 300, need: 448 } })
+    );
 }

@@ -16,6 +16,7 @@ use phalanx_program::Slice;
 use phalanx_runtime::Arena;
 
 use super::{Signature, middle};
+use crate::emit::{EmitError, select};
 use crate::memory;
 
 /// The most runs of one kernel that are timed.
@@ -68,7 +69,8 @@ impl Bench {
         self.reserve(sizes.chain([scratch]).map(padded).sum())?;
         let memory = Slice { lane: 0, offset: 0, bytes: self.arena.bytes() as u64 };
         let memory = self.arena.get_mut(memory);
-        let mut operands = Operands::new(memory, tasks, &tasks.tasks[task], scratch, &self.pattern);
+        let operands = Operands::new(memory, tasks, task, scratch, &self.pattern);
+        let mut operands = operands.map_err(|error| error.to_string())?;
         let mut times = sample(|| {
             let call = operands.call(&kernel, words, planned.blocks, &self.team);
             execute(&kernel, call.map_err(|error| error.to_string())?)
@@ -99,25 +101,26 @@ impl<'a> Operands<'a> {
     fn new(
         mut memory: &'a mut [u8],
         tasks: &TaskGraph,
-        task: &Task,
+        task: TaskId,
         scratch: usize,
         pattern: &[f32],
-    ) -> Operands<'a> {
+    ) -> Result<Operands<'a>, EmitError> {
         let mut slice = |bytes: usize| -> &'a mut [u8] {
             let (slice, rest) = std::mem::take(&mut memory).split_at_mut(padded(bytes));
             memory = rest;
             &mut slice[..bytes]
         };
-        let rows = rows(tasks, task);
+        let rows = rows(tasks, &tasks.tasks[task]);
         let mut filled = |buffer: &BufferId| {
             let ty = &tasks.buffers[*buffer].ty;
             let bytes = slice(ty.bytes());
             fill(bytes, ty.dtype, pattern, rows);
             bytes
         };
-        let reads = task.reads.iter().map(|read| &*filled(read)).collect();
-        let writes = task.writes.iter().map(filled).collect();
-        Operands { reads, writes, scratch: slice(scratch) }
+        let choice = select(tasks, task)?;
+        let reads = choice.reads.iter().map(|read| &*filled(read)).collect();
+        let writes = choice.writes.iter().map(filled).collect();
+        Ok(Operands { reads, writes, scratch: slice(scratch) })
     }
 
     fn call<'b>(
@@ -199,6 +202,7 @@ fn fill(bytes: &mut [u8], dtype: DType, pattern: &[f32], rows: usize) {
 
 #[cfg(test)]
 mod tests {
+    use phalanx_ir::Names;
     use phalanx_kernels::Launch;
     use phalanx_kernels::call::{no_workspace, one_block};
 
@@ -215,6 +219,7 @@ mod tests {
         };
         let kernel = |fast: fn(&mut Call<'_>)| Kernel {
             name: "k",
+            arguments: |_| Names::default(),
             fast,
             reference: fast,
             blocks: one_block,

@@ -29,14 +29,12 @@ pub struct Signature {
 impl Signature {
     /// The signature of a task on a device of `cores` cores; `None` if no kernel executes it.
     pub fn of(tasks: &TaskGraph, task: TaskId, cores: usize) -> Option<Signature> {
-        let Choice { kernel, words } = select(tasks, task).ok()?;
+        let Choice { kernel, words, reads, writes } = select(tasks, task).ok()?;
         if kernel == RECEIVE {
             return None;
         }
-        let task = &tasks.tasks[task];
         let bytes = |buffer: &BufferId| tasks.buffers[*buffer].ty.bytes() as u64;
-        let (reads, writes) =
-            (task.reads.iter().map(bytes).collect(), task.writes.iter().map(bytes).collect());
+        let (reads, writes) = (reads.iter().map(bytes).collect(), writes.iter().map(bytes).collect());
         Some(Signature { kernel: kernel.to_string(), words: anywhere(kernel, words), reads, writes, cores })
     }
 

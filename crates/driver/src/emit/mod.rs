@@ -6,12 +6,14 @@
 //! of its tasks a lane that computes has a feed, after them a fetch, as its ports need them; what a lane of transfers reads
 //! first comes after the feed, and the fetch after all it brings.
 
+mod bind;
 mod dropout;
+mod error;
 mod movement;
 mod ports;
 mod select;
 
-pub use select::EmitError;
+pub use error::{EmitError, Mismatch};
 
 use phalanx_ir::parallel::DeviceId;
 use phalanx_ir::tasks::{BufferId, Task, TaskGraph, TaskId, TaskOp};
@@ -143,8 +145,8 @@ impl Emitter<'_> {
                         .map(|&buffer| slice_of(self.tasks, self.schedule, buffer)),
                 );
             };
-            slices(&task.reads, &mut lists.reads);
-            slices(&task.writes, &mut lists.writes);
+            slices(&choice.reads, &mut lists.reads);
+            slices(&choice.writes, &mut lists.writes);
             self.waits(id, &mut lists);
             // Whoever waits for its home at all comes after the feed, which is first there.
             lists.waits.extend(feed.take().filter(|feed| lists.known[feed.lane as usize] == 0));
@@ -152,7 +154,7 @@ impl Emitter<'_> {
             let offset = self.schedule.workspaces[id].map_or(0, |place| place.offset);
             let scratch = Slice { lane: home, offset, bytes };
             let blocks = Blocks::new(blocks).expect("a launch that was planned has blocks");
-            let Choice { kernel, words } = choice;
+            let Choice { kernel, words, .. } = choice;
             let Lists { reads, writes, waits, .. } = &lists;
             builder.operation(Draft {
                 kernel,
@@ -168,17 +170,14 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn choose(&self, id: TaskId, task: &Task) -> Result<Choice, EmitError> {
+    fn choose<'a>(&'a self, id: TaskId, task: &'a Task) -> Result<Choice<'a>, EmitError> {
         match task.op {
-            TaskOp::Send { .. } => Ok(Choice { kernel: RECEIVE, words: Vec::new() }),
-            TaskOp::Receive { .. } => {
-                Ok(Choice { kernel: RECEIVE, words: movement::words(self.tasks, task)? })
-            }
+            TaskOp::Receive { .. } => Ok(Choice::movement(task, movement::words(self.tasks, task)?)),
             _ => select(self.tasks, id),
         }
     }
 
-    fn plan(&self, task: &Task, choice: &Choice) -> Result<Planned, LaunchError> {
+    fn plan(&self, task: &Task, choice: &Choice<'_>) -> Result<Planned, LaunchError> {
         match task.op {
             TaskOp::Receive { .. } => {
                 let bytes = movement::landing(self.tasks, task, self.machine.placement);
@@ -217,7 +216,7 @@ fn lane_of(schedule: &Schedule, device: DeviceId) -> u32 {
     lane.expect("every device with tasks or buffers has a lane") as u32
 }
 
-impl Choice {
+impl Choice<'_> {
     /// How the kernel is launched on a device of so many cores.
     fn plan(&self, cores: usize) -> Result<Planned, LaunchError> {
         if self.kernel == RECEIVE {

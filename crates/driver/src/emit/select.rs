@@ -1,74 +1,48 @@
 //! Which kernel a task becomes, and with which parameters. Sizes come from the buffers. One flat table.
 
+use std::borrow::Cow;
+
 use phalanx_ir::tasks::{BufferId, Function, Source, Step, Steps, Task, TaskGraph, TaskId, TaskOp};
 use phalanx_ir::{Activation, Binary, DType, Reduce, Shape, TensorType, Unary};
 use phalanx_kernels as k;
-use phalanx_kernels::spmd::LaunchError;
 use phalanx_kernels::unary::UnaryKind;
-use phalanx_program::{MAX_SLICES, ProgramError, RECEIVE};
+use phalanx_program::{MAX_SLICES, RECEIVE};
 
 use super::dropout::Masked;
+use super::{EmitError, bind};
 
-/// Why a task has no kernel.
-#[derive(Debug, thiserror::Error)]
-pub enum EmitError {
-    /// More operands than an operation can have.
-    #[error(
-        "layer `{layer}` joins or makes {found} tensors; at most {MAX_SLICES} are possible: do it in steps"
-    )]
-    TooMany {
-        /// The layer.
-        layer: String,
-        /// How many operands it has.
-        found: usize,
-    },
-    /// A movement lacks something: a bug.
-    #[error("layer `{layer}`: what is moved does not cover {buffer}")]
-    Uncovered {
-        /// The layer.
-        layer: String,
-        /// The buffer to be written.
-        buffer: String,
-    },
-    /// A dropout mask cannot be found for a tile.
-    #[error(
-        "layer `{layer}`: the tile {tile} cuts the blocks of the batch, or more than 4 dimensions; cut fewer \
-         dimensions or use fewer microbatches"
-    )]
-    Dropout {
-        /// The layer.
-        layer: String,
-        /// The tile's type.
-        tile: String,
-    },
-    /// A kernel cannot be launched.
-    #[error(transparent)]
-    Launch(#[from] LaunchError),
-    /// The program breaks a rule: a bug.
-    #[error("{}", crate::pipeline::first(.0))]
-    Unsound(Vec<ProgramError>),
-}
-
-/// A kernel and its parameter words.
-pub struct Choice {
+/// A kernel, its parameter words, and the buffers it works on in the order in which it takes them.
+pub struct Choice<'a> {
     pub kernel: &'static str,
     pub words: Vec<u64>,
+    pub reads: Cow<'a, [BufferId]>,
+    pub writes: Cow<'a, [BufferId]>,
 }
 
-/// The kernel of a task. Movements have none: the runtime executes them.
-pub fn select(tasks: &TaskGraph, id: TaskId) -> Result<Choice, EmitError> {
+impl<'a> Choice<'a> {
+    /// A movement of the task's buffers, which the runtime executes.
+    pub fn movement(task: &'a Task, words: Vec<u64>) -> Choice<'a> {
+        Choice { kernel: RECEIVE, words, reads: (&task.reads).into(), writes: (&task.writes).into() }
+    }
+}
+
+/// The kernel of a task. Movements have none.
+pub fn select(tasks: &TaskGraph, id: TaskId) -> Result<Choice<'_>, EmitError> {
     let task = &tasks.tasks[id];
+    if let TaskOp::Move { .. } | TaskOp::Send { .. } | TaskOp::Receive { .. } = task.op {
+        return Ok(Choice::movement(task, Vec::new()));
+    }
+    let found = task.reads.len().max(task.writes.len());
+    if found > MAX_SLICES {
+        return Err(EmitError::TooMany { layer: task.layer.to_string(), found });
+    }
+    let names = bind::named(task)?;
     let sizes = Sizes { tasks, task };
     let (kernel, words) = match &task.op {
-        TaskOp::Move { .. } | TaskOp::Send { .. } | TaskOp::Receive { .. } => (RECEIVE, Vec::new()),
         TaskOp::Dropout { .. } => ("dropout", sizes.dropout()?.to_words()),
         _ => sizes.choose(),
     };
-    let found = task.reads.len().max(task.writes.len());
-    if found > MAX_SLICES && kernel != RECEIVE {
-        return Err(EmitError::TooMany { layer: task.layer.to_string(), found });
-    }
-    Ok(Choice { kernel, words })
+    bind::bind(task, names, kernel, words)
 }
 
 struct Sizes<'a> {
@@ -380,7 +354,6 @@ impl Sizes<'_> {
                 let slope = slope.map_or(plain.slope, activation);
                 k::matmul::MatmulParams { m, n, k, trans_b, leaves, accumulate, slope, ..plain }
             }
-            // [in, out]: xᵀ · dy; [out, in]: dyᵀ · x.
             TaskOp::LinearGradWeight { leaves, accumulate, .. } => {
                 let [m, n] = *self.write(0).dims() else {
                     unreachable!("a linear weight has two dimensions")

@@ -13,7 +13,7 @@ use phalanx_ir::graph::Graph;
 use phalanx_ir::tasks::{BufferId, TaskGraph, TaskId};
 use phalanx_program::{Port, PortKind};
 
-use crate::emit::origins;
+use crate::emit::{origins, select};
 use crate::pipeline::{Settings, lay_out};
 use crate::{Error, Session};
 
@@ -147,7 +147,8 @@ fn first_made(tasks: &TaskGraph, id: TaskId, writes: &[&[u8]]) -> Option<Origin>
         let (index, value) = first_bad(tasks.buffers[buffer].ty.dtype, bytes)?;
         Some((buffer, index, value))
     };
-    let (buffer, index, value) = task.writes.iter().zip(writes).find_map(bad)?;
+    let choice = select(tasks, id).ok()?;
+    let (buffer, index, value) = choice.writes.iter().zip(writes).find_map(bad)?;
     let buffer = &tasks.buffers[buffer];
     let mut element = coordinates(index, buffer.ty.shape.dims());
     if let Some(tile) = &buffer.tile {

@@ -7,6 +7,7 @@ mod chain;
 mod deps;
 mod movement;
 mod op;
+mod operands;
 mod text;
 mod verify;
 

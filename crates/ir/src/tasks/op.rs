@@ -1,7 +1,7 @@
 //! Operators of tasks: what a kernel is asked to do. Sizes are not here; they follow from the buffers.
 //!
 //! One table gives the type, its text form and the parser. Gradient operators that can add to what is already in
-//! their first result say so by `accumulate`; without it they overwrite.
+//! their first result say so by `accumulate`; without it they overwrite. What operands are called is in `operands`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -184,7 +184,7 @@ task_ops! {
         /// Adds to dx.
         accumulate: bool,
     },
-    /// dy, x (transposed: x, dy) -> dweight: the product of the first, transposed, with the second.
+    /// dy, x -> dweight: dyᵀ·x, or xᵀ·dy if the weight is stored `[in, out]`.
     LinearGradWeight = "linear_grad_weight" {
         /// The weight is stored `[in, out]`.
         transposed: bool,

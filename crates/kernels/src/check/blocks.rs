@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::ops::Range;
 
 use super::AccessError;
-use super::map::{ALIGN, Map, Part, Step};
+use super::map::{Map, Part, Step};
 use crate::spmd::Steps;
 
 /// Bytes that are compared at once.
@@ -33,17 +33,17 @@ pub(super) struct Buffers {
 impl Buffers {
     /// The memory in which a kernel runs.
     pub(super) fn live(&mut self, map: &Map) -> &mut [u8] {
-        aligned(&mut self.live, map.bytes)
+        aligned(&mut self.live, map)
     }
 }
 
-/// So many bytes of `memory`, which grows if need be, from where a part may start.
-fn aligned(memory: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
-    if memory.len() < bytes + ALIGN {
-        memory.resize(bytes + ALIGN, 0);
+/// As much of `memory`, which grows if need be, as the map has, from where it may start.
+fn aligned<'a>(memory: &'a mut Vec<u8>, map: &Map) -> &'a mut [u8] {
+    if memory.len() < map.bytes + map.align {
+        memory.resize(map.bytes + map.align, 0);
     }
-    let shift = memory.as_ptr().align_offset(ALIGN);
-    &mut memory[shift..shift + bytes]
+    let shift = memory.as_ptr().align_offset(map.align);
+    &mut memory[shift..shift + map.bytes]
 }
 
 /// The blocks of a call that is checked.
@@ -76,7 +76,7 @@ impl<'a> Blocks<'a> {
         except: Option<usize>,
     ) -> Blocks<'a> {
         let Buffers { live, before, after, owners } = buffers;
-        let live = aligned(live, map.bytes);
+        let live = aligned(live, map);
         before.clear();
         before.extend_from_slice(live);
         after.resize(map.shared_end(), 0);

@@ -42,7 +42,7 @@ pub enum AccessError {
 /// Why a byte must not be written.
 fn reason(spot: &Spot) -> &'static str {
     match spot.part {
-        Part::Read(_) if spot.is_inside() => "; it may only be read",
+        Part::Read(..) if spot.is_inside() => "; it may only be read",
         Part::Slice(_) if spot.is_inside() => "; it is another block's",
         _ => "",
     }

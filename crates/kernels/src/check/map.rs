@@ -6,22 +6,22 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::Call;
 use crate::spmd::Layout;
+use crate::{Call, Kernel};
 
 /// Bytes of a guard: more than a block of registers and than most rows.
 pub(super) const GUARD: usize = 4096;
 
 /// Where parts start: a multiple of what kernels are promised.
-pub(super) const ALIGN: usize = 128;
+const ALIGN: usize = 128;
 
 /// What a kernel is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// An argument it only reads.
-    Read(usize),
-    /// An argument it writes.
-    Write(usize),
+    /// An argument it only reads, by its slot and its name.
+    Read(usize, &'static str),
+    /// An argument it writes, likewise.
+    Write(usize, &'static str),
     /// What its blocks have in common of the workspace.
     Common,
     /// A slice of the workspace.
@@ -30,20 +30,20 @@ pub enum Part {
 
 impl Part {
     pub(super) fn is_argument(self) -> bool {
-        matches!(self, Part::Read(_) | Part::Write(_))
+        matches!(self, Part::Read(..) | Part::Write(..))
     }
 
     /// Whether every block may write it.
     pub(super) fn is_shared(self) -> bool {
-        matches!(self, Part::Write(_) | Part::Common)
+        matches!(self, Part::Write(..) | Part::Common)
     }
 }
 
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Part::Read(index) => write!(f, "read argument {index}"),
-            Part::Write(index) => write!(f, "written argument {index}"),
+            Part::Read(_, name) => write!(f, "read argument `{name}`"),
+            Part::Write(_, name) => write!(f, "written argument `{name}`"),
             Part::Common => f.write_str("the common workspace"),
             Part::Slice(index) => write!(f, "workspace slice {index}"),
         }
@@ -99,6 +99,8 @@ pub(super) struct Map {
     parts: Vec<(Part, Range<usize>)>,
     /// Of the workspace, with guards between its slices.
     pub(super) layout: Layout,
+    /// What the memory starts at a multiple of.
+    pub(super) align: usize,
     /// Where the workspace starts.
     start: usize,
     /// Bytes of the whole memory.
@@ -106,18 +108,22 @@ pub(super) struct Map {
 }
 
 impl Map {
-    pub(super) fn of(call: &Call<'_>) -> Map {
+    /// Places for what `kernel` is given in `call`.
+    pub(super) fn of(kernel: &Kernel, call: &Call<'_>) -> Map {
+        let names = (kernel.arguments)(call.params);
         let layout = call.launch.layout().spaced(GUARD as u64);
-        let mut map = Map { parts: Vec::new(), layout, start: 0, bytes: GUARD };
-        for (index, write) in call.writes.iter().enumerate() {
+        let align = layout.align().max(ALIGN);
+        let mut map = Map { parts: Vec::new(), layout, align, start: 0, bytes: GUARD };
+        for (slot, (write, name)) in call.writes.iter().zip(names.writes).enumerate() {
             let range = map.append(write.len());
-            map.parts.push((Part::Write(index), range));
+            map.parts.push((Part::Write(slot, name), range));
         }
         map.start = map.append(layout.total() as usize).start;
+        map.layout = layout.at(map.start);
         map.add_workspace();
-        for (index, read) in call.reads.iter().enumerate() {
+        for (slot, (read, name)) in call.reads.iter().zip(names.reads).enumerate() {
             let range = map.append(read.len());
-            map.parts.push((Part::Read(index), range));
+            map.parts.push((Part::Read(slot, name), range));
         }
         map
     }
@@ -145,10 +151,10 @@ impl Map {
         self.start..self.start + self.layout.total() as usize
     }
 
-    /// Written arguments, by their numbers.
+    /// Written arguments, by their slots.
     pub(super) fn written(&self) -> impl Iterator<Item = (usize, Range<usize>)> {
         self.parts().filter_map(|(part, range)| match part {
-            Part::Write(index) => Some((index, range)),
+            Part::Write(slot, _) => Some((slot, range)),
             _ => None,
         })
     }

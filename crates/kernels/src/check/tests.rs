@@ -1,7 +1,10 @@
 //! Planted faults are named exactly, and the kernels that no other test checks have none.
 
+use phalanx_ir::names;
+
 use super::map::GUARD;
 use super::*;
+use crate::call::{no_workspace, one_block};
 use crate::cast::{CastParams, CastType};
 use crate::concat::ConcatParams;
 use crate::cross_entropy::CountLabels;
@@ -12,7 +15,7 @@ use crate::samples::{Case, Input, values};
 use crate::spmd::{Launch, Layout, Workspace};
 use crate::sum_squares::ClipScale;
 use crate::unary::{Activation, UnaryGradParams, UnaryKind, UnaryParams};
-use crate::{Call, Team, table};
+use crate::{Call, Kernel, Team, table};
 
 /// Floats that a block has for itself, and that all have in common.
 const OWN: usize = 5;
@@ -21,10 +24,25 @@ const COMMON: usize = 7;
 /// From one slice to the next: 20 bytes, rounded up to whole lines, and a guard.
 const STRIDE: usize = 128 + GUARD;
 
+/// A kernel of one function, which calls what it reads `x` and what it writes `y`.
+fn planted(function: Function) -> Kernel {
+    Kernel {
+        name: "planted",
+        arguments: |_| names!(x => y),
+        fast: function,
+        reference: function,
+        blocks: one_block,
+        workspace: no_workspace,
+    }
+}
+
 /// Checks a call of `function` on 4 blocks and 2 slices that reads 10 floats (0, 1, ...) and writes 40 ones; gives these.
 fn check(function: Function) -> Result<Vec<f32>, AccessError> {
-    let workspace = Workspace::of::<f32>(COMMON, OWN);
-    let mut memory = vec![0u64; Layout::new(workspace, 2).unwrap().total() as usize / 8];
+    check_in(Workspace::of::<f32>(COMMON, OWN), function)
+}
+
+fn check_in(workspace: Workspace, function: Function) -> Result<Vec<f32>, AccessError> {
+    let mut memory = vec![0u64; Layout::new("planted", workspace, 2).unwrap().total() as usize / 8];
     let (team, input) = (Team::new(2), (0..10).map(|i| i as f32).collect::<Vec<_>>());
     let mut output = vec![1.0; 40];
     let memory = bytemuck::cast_slice_mut(&mut memory);
@@ -35,7 +53,7 @@ fn check(function: Function) -> Result<Vec<f32>, AccessError> {
             writes: [bytemuck::cast_slice_mut(&mut output)].into_iter().collect(),
             launch: Launch::new("planted", 4, workspace, memory, &team).unwrap(),
         };
-        Checker::default().run("planted", function, &mut call)
+        Checker::default().run(&planted(function), function, &mut call)
     };
     if result.is_err() {
         assert_eq!(output, vec![1.0; 40], "a call with a fault leaves its arguments as they are");
@@ -92,6 +110,23 @@ fn a_sound_kernel_gives_the_results_of_an_unchecked_call() {
 }
 
 #[test]
+fn aligned_slices_stay_so_between_guards() {
+    for align in [128, 4096, 1 << 16] {
+        let workspace = Workspace { align, ..Workspace::of::<f32>(COMMON, OWN) };
+        assert!(check_in(workspace, sound).is_ok());
+        let at_multiple: Function = |call| {
+            let align = call.launch.layout().align();
+            call.launch.run(|block| assert!(block.own.as_ptr().addr().is_multiple_of(align)));
+        };
+        assert!(check_in(workspace, at_multiple).is_ok());
+        let past = check_in(workspace, |call| {
+            call.launch.run(|mut block| poke(address(block.own::<f32>()) + 4 * OWN, 0.5));
+        });
+        assert_eq!(past.err(), write(in_block(0, 0), Part::Slice(0), 20, 20));
+    }
+}
+
+#[test]
 fn a_write_past_a_slice_is_named() {
     let past = check(|call| {
         call.launch.run(|mut block| {
@@ -123,11 +158,11 @@ fn a_write_past_or_before_an_argument_is_named() {
             }
         });
     });
-    assert_eq!(past.err(), write(in_block(0, 2), Part::Write(0), 224, 160));
+    assert_eq!(past.err(), write(in_block(0, 2), Part::Write(0, "y"), 224, 160));
     let before = check(|call| poke(address(call.write::<f32>(0)) - 4, 0.5)).unwrap_err();
     assert_eq!(
         before.to_string(),
-        "kernel `planted`: the code outside blocks after 0 phases writes byte -4 of written argument 0, which has 160 bytes"
+        "kernel `planted`: the code outside blocks after 0 phases writes byte -4 of written argument `y`, which has 160 bytes"
     );
 }
 
@@ -142,10 +177,10 @@ fn a_write_to_what_is_only_read_is_named() {
             }
         });
     });
-    assert_eq!(error, Err(write(in_block(1, 1), Part::Read(0), 14, 40).unwrap()));
+    assert_eq!(error, Err(write(in_block(1, 1), Part::Read(0, "x"), 14, 40).unwrap()));
     assert_eq!(
         error.unwrap_err().to_string(),
-        "kernel `planted`: block 1 in phase 1 writes byte 14 of read argument 0, which has 40 bytes; it may only be read"
+        "kernel `planted`: block 1 in phase 1 writes byte 14 of read argument `x`, which has 40 bytes; it may only be read"
     );
 }
 
@@ -161,7 +196,7 @@ fn blocks_that_write_the_same_byte_are_named_even_if_they_agree() {
         });
     });
     // Of 1.0 and 2.0 the third byte is the first that differs.
-    let spot = Spot { part: Part::Write(0), offset: 42, len: 160 };
+    let spot = Spot { part: Part::Write(0, "y"), offset: 42, len: 160 };
     let want = AccessError::Overlap { kernel: "planted", blocks: [1, 3], phase: 0, spot };
     assert_eq!(error, Err(want));
 }
@@ -220,7 +255,7 @@ fn a_read_beyond_an_argument_is_named() {
             out[0] = peek(x + 4 * index);
         });
     });
-    assert_eq!(error.err(), read(in_block(0, 3), Part::Read(0), 40, 40));
+    assert_eq!(error.err(), read(in_block(0, 3), Part::Read(0, "x"), 40, 40));
 }
 
 #[test]
@@ -236,8 +271,8 @@ fn a_fault_does_not_spoil_the_next_call_of_the_same_checker() {
             launch: Launch::plain(&team),
         };
         let past: Function = |call| poke(address(call.writes[0]) + call.writes[0].len(), 2.0);
-        assert!(checker.run("past", past, &mut call).is_err());
-        assert_eq!(checker.run("fill", function, &mut call), Ok(()));
+        assert!(checker.run(&planted(past), past, &mut call).is_err());
+        assert_eq!(checker.run(&planted(function), function, &mut call), Ok(()));
         drop(call);
         assert_eq!(output, vec![2.0; len]);
     }

@@ -8,13 +8,17 @@
 //! half takes each tile as it comes, and turns it into losses and gradients. Where every core has a block its halves run
 //! in turn, so that a tile is read by the core that has just written it; otherwise two cores share a block.
 
+use std::ops::Range;
+
+use phalanx_ir::names;
+
 use crate::ids::Ids;
 use crate::matmul::{MatmulParams, Operands, Outputs, alone_scratch, matmul_alone, matmul_reference};
 use crate::spmd::extent::Extent;
 use crate::spmd::halves::{Halves, Mode, Side};
 use crate::spmd::layout::{Alignment, BlockLayout, Direction, PipeSpec, Scratch};
 use crate::spmd::pipe::PipeError;
-use crate::spmd::{Launch, Parts, Workspace, share};
+use crate::spmd::{Launch, Parts, share};
 use crate::unary::Activation;
 use crate::{Call, Kernel, params};
 
@@ -130,6 +134,12 @@ pub struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
+    /// The same for some of the rows alone.
+    fn rows(&self, rows: Range<usize>, features: usize) -> Inputs<'a> {
+        let x = &self.x[rows.start * features..rows.end * features];
+        Inputs { x, labels: self.labels.slice(rows), ..*self }
+    }
+
     /// What gives the logits of `rows` rows from row `first`.
     fn operands(&self, first: usize, rows: usize, features: usize) -> Operands<'a> {
         let a = &self.x[first * features..][..rows * features];
@@ -164,16 +174,13 @@ pub fn linear_cross_entropy(
     params: LinearCrossEntropy,
     launch: &mut Launch<'_>,
 ) {
-    let (blocks, team) = (launch.blocks(), launch.team());
+    let (blocks, cores) = (launch.blocks(), launch.team().cores());
     let layout = params.layout(blocks);
-    let mode = if blocks < team.cores() { Mode::Apart } else { Mode::Together };
+    let mode = if blocks < cores { Mode::Apart } else { Mode::Together };
     let halves = Halves { layout: &layout, matrix_scratch: 1, mode };
     let head = Head { params, inputs, dlogits: Parts::new(dlogits), nll: Parts::new(nll) };
-    let workspace = layout.fit(launch.common());
     let done = halves.run(
-        team,
-        blocks as u64,
-        workspace,
+        launch,
         async |side: Side<'_>| head.matrix(side).await,
         async |side: Side<'_>| head.vector(side).await,
     );
@@ -256,23 +263,28 @@ fn arguments<'a>(call: &mut Call<'a>) -> ([&'a mut [f32]; 2], Inputs<'a>, Linear
 /// The kernel of this file.
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "linear_cross_entropy",
+    arguments: |words| {
+        let params = LinearCrossEntropy::from_words(words);
+        names!(x, weight, bias if params.bias, labels, dloss => dlogits, nll)
+    },
     fast: |call| {
         let (outputs, inputs, params) = arguments(call);
         linear_cross_entropy(outputs, inputs, params, &mut call.launch);
     },
     reference: |call| {
-        let (outputs, inputs, params) = arguments(call);
-        let row = &mut call.launch.common::<u8>()[..params.classes * size_of::<f32>()];
-        linear_cross_entropy_reference(outputs, inputs, bytemuck::cast_slice_mut(row), params);
+        let ([dlogits, nll], inputs, params) = arguments(call);
+        let outputs = [(dlogits, params.classes), (nll, 1)];
+        call.launch.split_rows(params.rows, outputs, |rows, outputs, own| {
+            let params = LinearCrossEntropy { rows: rows.len(), ..params };
+            let logits = &mut own[..params.classes];
+            linear_cross_entropy_reference(outputs, inputs.rows(rows, params.features), logits, params);
+        });
     },
     blocks: |words, cores| {
         let params = LinearCrossEntropy::from_words(words);
         params.most_blocks().min(cores.max(1)) as i64
     },
-    workspace: |words, blocks| {
-        let layout = LinearCrossEntropy::from_words(words).layout(blocks);
-        Workspace { common: layout.room(blocks as u64).unwrap_or(u64::MAX), block: 0 }
-    },
+    workspace: |words, blocks| LinearCrossEntropy::from_words(words).layout(blocks).workspace(),
 }];
 
 #[cfg(test)]

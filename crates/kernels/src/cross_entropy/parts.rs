@@ -6,6 +6,8 @@
 //! `class_join` (largest, sum, pick of whole rows, labels) writes nll and lse. With the largest of the largest, the tree of
 //! the sums and the sum of the picks these are the bits of `cross_entropy`.
 
+use phalanx_ir::names;
+
 use super::{exp_sum, largest};
 use crate::call::{no_workspace, one_block};
 use crate::ids::Ids;
@@ -150,6 +152,7 @@ fn join_call(call: &mut Call<'_>) {
 pub const KERNELS: &[Kernel] = &[
     Kernel {
         name: "class_max",
+        arguments: |_| names!(logits => largest),
         fast: |call| {
             class_max(call.write(0), call.read(0), ClassMax::from_words(call.params), &mut call.launch);
         },
@@ -164,6 +167,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "class_sum",
+        arguments: |_| names!(logits, largest => sum),
         fast: |call| {
             let ins = [call.read(0), call.read(1)];
             class_sum(call.write(0), ins, ClassSum::from_words(call.params), &mut call.launch);
@@ -180,6 +184,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "class_pick",
+        arguments: |_| names!(logits, labels => picked),
         fast: pick_call,
         reference: pick_call,
         blocks: one_block,
@@ -187,6 +192,7 @@ pub const KERNELS: &[Kernel] = &[
     },
     Kernel {
         name: "class_join",
+        arguments: |_| names!(largest, sum, picked, labels => nll, lse),
         fast: join_call,
         reference: join_call,
         blocks: one_block,

@@ -21,6 +21,8 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
+use phalanx_ir::names;
+
 use crate::isa::Isa;
 use crate::spmd::{Launch, Workspace};
 use crate::unary::{Activation, activate_in_place, slope_in_place};
@@ -196,6 +198,11 @@ fn largest(of: impl Fn(&MicroKernels) -> usize) -> usize {
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "matmul",
+    arguments: |words| {
+        let MatmulParams { bias, residual, slope, save_pre, .. } = MatmulParams::from_words(words);
+        let sloped = slope != Activation::None;
+        names!(a, b, bias if bias, residual if residual, points if sloped => out, pre if save_pre)
+    },
     fast: |call| {
         let (params, operands, outputs) = arguments(call);
         matmul(outputs, operands, &params, &mut call.launch);

@@ -20,9 +20,10 @@ use std::sync::{Mutex, PoisonError};
 
 use arrayvec::ArrayVec;
 
+use super::launch::Slices;
 use super::layout::{BlockLayout, MAX_PARTS};
 use super::pipe::{Ends, Half, Ledger, Opened, PipeError, open};
-use super::{Parts, Team};
+use super::{Launch, Team};
 use desk::{Desk, Shift, Work};
 pub use error::BlockError;
 use step::{Outcome, alone, in_turn};
@@ -63,58 +64,39 @@ pub struct Halves<'l> {
 }
 
 impl Halves<'_> {
-    /// Runs `blocks` blocks on `team`, as many at a time as `workspace` has slices.
+    /// Runs the blocks of a launch in whose slices the layout fits.
     ///
-    /// With a slice for every block, each has its own; with fewer, a slice serves one block after the other. Returns the
-    /// error of the first block, by index, among those that failed; no block starts after one has failed.
-    pub fn run<M, V>(
-        &self,
-        team: &Team,
-        blocks: u64,
-        workspace: &mut [u8],
-        matrix: M,
-        vector: V,
-    ) -> Result<(), BlockError>
+    /// Where every block has a slice, it has its own; else a slice serves one block after the other. Returns the error of
+    /// the first block, by index, among those that failed; no block starts after one has failed.
+    pub fn run<M, V>(&self, launch: &mut Launch<'_>, matrix: M, vector: V) -> Result<(), BlockError>
     where
         M: AsyncFn(Side<'_>) -> Result<(), PipeError> + Sync,
         V: AsyncFn(Side<'_>) -> Result<(), PipeError> + Sync,
     {
-        if blocks == 0 {
-            return Ok(());
-        }
-        let slices = self.slices(workspace, blocks)?;
-        let workspace = Parts::new(workspace);
-        let launch = Launch {
+        let running = Running {
             halves: self,
-            blocks,
-            slices,
-            workspace: &workspace,
+            blocks: launch.blocks() as u64,
+            slices: launch.slices(),
             matrix: &matrix,
             vector: &vector,
             next: AtomicU64::new(0),
             failed: Mutex::new(None),
         };
-        launch.run(team);
-        launch.failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
-    }
-
-    /// How many blocks the workspace can hold at a time.
-    fn slices(&self, workspace: &[u8], blocks: u64) -> Result<u64, BlockError> {
-        let (have, stride) = (workspace.len() as u64, self.layout.stride);
-        match have.checked_div(stride) {
-            Some(0) => Err(BlockError::NoSlice { have, stride }),
-            Some(slices) => Ok(slices.min(blocks)),
-            None => Ok(blocks),
+        match launch.steps() {
+            None => running.run(launch.team()),
+            Some(steps) => {
+                steps.run(launch.blocks(), &|block, slice| running.settle(block as u64, slice, None));
+            }
         }
+        running.failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 }
 
 /// One launch while it runs.
-struct Launch<'w, M, V> {
+struct Running<'w, M, V> {
     halves: &'w Halves<'w>,
     blocks: u64,
-    slices: u64,
-    workspace: &'w Parts<'w, u8>,
+    slices: &'w Slices<'w>,
     matrix: &'w M,
     vector: &'w V,
     /// The next block nobody has taken.
@@ -122,31 +104,30 @@ struct Launch<'w, M, V> {
     failed: Mutex<Option<BlockError>>,
 }
 
-impl<'w, M, V> Launch<'w, M, V>
+impl<'w, M, V> Running<'w, M, V>
 where
     M: AsyncFn(Side<'_>) -> Result<(), PipeError> + Sync,
     V: AsyncFn(Side<'_>) -> Result<(), PipeError> + Sync,
 {
     fn run(&self, team: &Team) {
         match self.halves.mode {
-            Mode::Together => team.run(team.cores(), &|member, _| self.lead(member as u64, None)),
+            Mode::Together => team.run(team.cores(), &|member, _| self.lead(member, None)),
             Mode::Apart => {
-                let pairs =
-                    (team.cores() / 2).min(MAX_PAIRS).min(self.slices.try_into().unwrap_or(MAX_PAIRS));
+                let pairs = (team.cores() / 2).min(MAX_PAIRS).min(self.slices.count());
                 let desks: ArrayVec<Desk<'w>, MAX_PAIRS> = (0..pairs).map(|_| Desk::default()).collect();
                 team.run(team.cores(), &|member, _| match (desks.get(member / 2), member % 2) {
-                    (Some(desk), 0) => self.lead(member as u64 / 2, Some(desk)),
+                    (Some(desk), 0) => self.lead(member / 2, Some(desk)),
                     (Some(desk), _) => self.follow(desk),
-                    (None, _) => self.lead((member - pairs) as u64, None),
+                    (None, _) => self.lead(member - pairs, None),
                 });
             }
         }
     }
 
     /// Runs blocks until none is left, with the partner at `desk` or alone. `lane` numbers the leaders.
-    fn lead(&self, lane: u64, desk: Option<&Desk<'w>>) {
+    fn lead(&self, lane: usize, desk: Option<&Desk<'w>>) {
         let shift = desk.map(Shift::new);
-        if lane >= self.slices {
+        if lane >= self.slices.count() {
             return;
         }
         loop {
@@ -155,9 +136,15 @@ where
             if block >= self.blocks {
                 return;
             }
-            if let Err(error) = self.block(block, lane, shift.as_ref()) {
-                self.stop(error);
-            }
+            let is_own = self.slices.count() as u64 == self.blocks;
+            self.settle(block, if is_own { block as usize } else { lane }, shift.as_ref());
+        }
+    }
+
+    /// Runs a block in a slice that nobody else uses meanwhile, and takes note if it fails.
+    fn settle(&self, block: u64, slice: usize, shift: Option<&Shift<'_, 'w>>) {
+        if let Err(error) = self.block(block, slice, shift) {
+            self.stop(error);
         }
     }
 
@@ -169,11 +156,10 @@ where
         }
     }
 
-    fn block(&self, block: u64, lane: u64, shift: Option<&Shift<'_, 'w>>) -> Result<(), BlockError> {
-        let slice = if self.slices == self.blocks { block } else { lane };
-        // SAFETY: a block is taken by one leader and a lane is one leader's; the previous block of the lane has ended,
-        // both halves of it.
-        let slice = unsafe { self.workspace.part(self.halves.layout.slice(slice)) };
+    fn block(&self, block: u64, slice: usize, shift: Option<&Shift<'_, 'w>>) -> Result<(), BlockError> {
+        // SAFETY: a slice is that of a block, which one leader takes, or of a leader's lane, whose previous block has
+        // ended, both halves of it; or blocks run one after the other.
+        let slice = unsafe { self.slices.get(slice) };
         let opened = open(self.halves.layout, slice).map_err(|error| BlockError::Open { block, error })?;
         let Opened { matrix, vector, mut scratch, ledger } = opened;
         let rest = scratch.drain(self.halves.matrix_scratch.min(scratch.len())..).collect();

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Block, Layout, Parts, Team, Workspace, elements};
+use super::{Block, Layout, MAX_ALIGN, Parts, Team, Workspace, elements};
 
 /// The most blocks of a launch.
 pub const MAX_BLOCKS: u32 = 1 << 16;
@@ -18,9 +18,21 @@ pub enum LaunchError {
         /// How many it asks for.
         blocks: i64,
     },
+    /// No slice can start at such addresses.
+    #[error(
+        "kernel `{kernel}` wants slices at multiples of {align} bytes; it can have powers of two up to {MAX_ALIGN}"
+    )]
+    Alignment {
+        /// The kernel.
+        kernel: &'static str,
+        /// What it asks for.
+        align: u64,
+    },
     /// The workspace cannot be addressed.
-    #[error("a workspace of {slices} slices of {bytes} bytes is too large to address")]
+    #[error("kernel `{kernel}` wants {slices} slices of {bytes} bytes, more than can be addressed")]
     TooLarge {
+        /// The kernel.
+        kernel: &'static str,
         /// Bytes of a slice.
         bytes: u64,
         /// How many.
@@ -58,11 +70,36 @@ pub(crate) trait Steps {
 /// The blocks of a kernel, about to run on a team.
 pub struct Launch<'a> {
     blocks: usize,
-    layout: Layout,
     common: &'a mut [u8],
-    slices: Parts<'a, u8>,
+    slices: Slices<'a>,
     team: &'a Team,
     steps: Option<&'a dyn Steps>,
+}
+
+/// The slices of a workspace.
+pub(super) struct Slices<'a> {
+    layout: Layout,
+    /// From the first slice on.
+    memory: Parts<'a, u8>,
+}
+
+impl Slices<'_> {
+    /// How many.
+    pub(super) fn count(&self) -> usize {
+        self.layout.slices()
+    }
+
+    /// Slice `index`.
+    ///
+    /// # Safety
+    /// While it is alive nobody else may hold it.
+    #[allow(clippy::mut_from_ref)]
+    pub(super) unsafe fn get(&self, index: usize) -> &mut [u8] {
+        let Range { start, end } = self.layout.slice(index);
+        let first = self.layout.start();
+        // SAFETY: slices do not overlap, and this one is nobody else's by the caller's promise.
+        unsafe { self.memory.part(start - first..end - first) }
+    }
 }
 
 impl<'a> Launch<'a> {
@@ -74,7 +111,7 @@ impl<'a> Launch<'a> {
         memory: &'a mut [u8],
         team: &'a Team,
     ) -> Result<Launch<'a>, LaunchError> {
-        let layout = Layout::new(workspace, blocks.min(team.cores()))?;
+        let layout = Layout::new(kernel, workspace, blocks.min(team.cores()))?.at(memory.as_ptr().addr());
         let (need, found) = (layout.total(), memory.len());
         if need != found as u64 {
             return Err(LaunchError::Memory { kernel, blocks, need, found });
@@ -82,10 +119,12 @@ impl<'a> Launch<'a> {
         Ok(Launch::laid_out(blocks, layout, memory, team))
     }
 
+    /// The blocks in `memory`, for whose address the layout is made.
     fn laid_out(blocks: usize, layout: Layout, memory: &'a mut [u8], team: &'a Team) -> Launch<'a> {
         let (common, slices) = memory.split_at_mut(layout.start());
         let common = &mut common[layout.common()];
-        Launch { blocks, layout, common, slices: Parts::new(slices), team, steps: None }
+        let slices = Slices { layout, memory: Parts::new(slices) };
+        Launch { blocks, common, slices, team, steps: None }
     }
 
     /// The same blocks in other memory, laid out so, and run by `steps`.
@@ -98,9 +137,8 @@ impl<'a> Launch<'a> {
 
     /// A block for every core, without workspace.
     pub fn plain(team: &'a Team) -> Launch<'a> {
-        let (blocks, memory) = (team.cores(), Parts::new(&mut []));
-        let layout = Layout { slices: blocks as u64, ..Layout::default() };
-        Launch { blocks, layout, common: &mut [], slices: memory, team, steps: None }
+        let blocks = team.cores();
+        Launch::laid_out(blocks, Layout::empty(blocks), &mut [], team)
     }
 
     /// How many blocks.
@@ -115,7 +153,17 @@ impl<'a> Launch<'a> {
 
     /// Where the parts of its workspace lie.
     pub(crate) fn layout(&self) -> Layout {
-        self.layout
+        self.slices.layout
+    }
+
+    /// The slices of its workspace.
+    pub(super) fn slices(&self) -> &Slices<'a> {
+        &self.slices
+    }
+
+    /// Who runs its blocks, if not the team.
+    pub(super) fn steps(&self) -> Option<&'a dyn Steps> {
+        self.steps
     }
 
     /// Takes the part of the workspace that all blocks have in common, as elements of `T`; a second taking gives an
@@ -126,12 +174,10 @@ impl<'a> Launch<'a> {
 
     /// Runs `body` once for every block and returns when all are done: one phase of the kernel.
     pub fn run(&mut self, body: impl Fn(Block<'_>) + Sync) {
-        let count = self.blocks;
+        let (count, slices) = (self.blocks, &self.slices);
         let block = |index, member| {
-            let Range { start, end } = self.layout.slice(member);
-            let first = self.layout.start();
-            // SAFETY: a member runs one block at a time, and slices of members do not overlap.
-            let own = unsafe { self.slices.part(start - first..end - first) };
+            // SAFETY: a member runs one block at a time, and it alone uses its slice.
+            let own = unsafe { slices.get(member) };
             body(Block { index, count, own });
         };
         match self.steps {
@@ -184,7 +230,7 @@ mod tests {
 
     /// Runs `test` with a launch of so many blocks on so many cores.
     fn launch(cores: usize, blocks: usize, workspace: Workspace, test: impl FnOnce(Launch<'_>)) {
-        let layout = Layout::new(workspace, blocks.min(cores)).unwrap();
+        let layout = Layout::new("kernel", workspace, blocks.min(cores)).unwrap();
         let (mut memory, team) = (vec![0; layout.total() as usize], Team::new(cores));
         test(Launch::new("kernel", blocks, workspace, &mut memory, &team).unwrap());
     }
@@ -226,9 +272,27 @@ mod tests {
     }
 
     #[test]
+    fn every_slice_starts_where_the_kernel_wants_it_wherever_memory_does() {
+        let team = Team::new(3);
+        for align in [128, 4096, 1 << 16] {
+            let workspace = Workspace { common: 5, block: 300, align };
+            let bytes = Layout::new("k", workspace, 3).unwrap().total() as usize;
+            let mut memory = vec![0; bytes + 64];
+            for moved in [0, 1, 64] {
+                let mut launch =
+                    Launch::new("k", 7, workspace, &mut memory[moved..][..bytes], &team).unwrap();
+                launch.run(|block| {
+                    assert_eq!((block.own.as_ptr().addr() as u64 % align, block.own.len()), (0, 300));
+                });
+            }
+        }
+    }
+
+    #[test]
     fn memory_of_another_size_is_refused() {
         let (mut memory, team) = (vec![0; 512], Team::new(2));
-        let launch = Launch::new("k", 2, Workspace { common: 1, block: 200 }, &mut memory, &team);
+        let launch =
+            Launch::new("k", 2, Workspace { common: 1, block: 200, ..Workspace::NONE }, &mut memory, &team);
         let error = LaunchError::Memory { kernel: "k", blocks: 2, need: 128 + 2 * 256, found: 512 };
         assert_eq!(launch.err(), Some(error));
     }

@@ -1,9 +1,9 @@
 //! Where the parts of one block lie in its slice of a launch's workspace.
 //!
-//! [`BlockLayout::plan`] is the only place that computes offsets: sizes, addresses, guard zones and tests all come from
-//! its result. A slice holds the rings of the pipes (by pipe id, forward before backward), then the scratch areas in
-//! the order they are declared, then the rings' control areas. Slices of a launch lie one `stride` apart; the stride is
-//! rounded up per block *before* it is multiplied, so that slices never overlap, whatever the sizes.
+//! [`BlockLayout::plan`] is the only place that computes offsets inside a slice: sizes, guard zones and tests all come
+//! from its result. A slice holds the rings of the pipes (by pipe id, forward before backward), then the scratch areas in
+//! the order they are declared, then the rings' control areas. Where slices lie is decided by [`Layout`](super::Layout),
+//! from what [`BlockLayout::workspace`] declares.
 //!
 //! Nothing here touches memory.
 
@@ -17,6 +17,7 @@ use std::ops::Range;
 
 use arrayvec::ArrayVec;
 
+use super::Workspace;
 pub use error::{Difference, LayoutError};
 pub use guards::Overrun;
 
@@ -107,7 +108,7 @@ pub struct Alignment {
     pub slot: u64,
     /// Of a ring within its slice.
     pub ring: u64,
-    /// Of a slice within the workspace.
+    /// Of a slice.
     pub block: u64,
 }
 
@@ -188,9 +189,9 @@ pub struct BlockLayout {
     pub scratch: ArrayVec<Range<u64>, MAX_PARTS>,
     /// Payload bytes: rings, scratch and their padding, without the control areas behind them.
     pub bytes: u64,
-    /// Bytes from one slice to the next.
-    pub stride: u64,
-    /// What the workspace's address, and so every slice's, is a multiple of.
+    /// Bytes of the whole slice, control areas included.
+    pub size: u64,
+    /// What the slice's address is a multiple of.
     pub align: u64,
     /// Bytes of the guard zone after each part; normally 0.
     pub guard: u64,
@@ -224,38 +225,12 @@ impl BlockLayout {
         for ring in &mut rings {
             slice.control(ring)?;
         }
-        let stride = round_up(slice.end, slice.align).ok_or(LayoutError::BlockTooLarge)?;
-        Ok(BlockLayout { rings, scratch, bytes, stride, align: slice.align, guard })
+        Ok(BlockLayout { rings, scratch, bytes, size: slice.end, align: slice.align, guard })
     }
 
-    /// Bytes of a workspace of `slices` slices.
-    pub fn total(&self, slices: u64) -> Result<u64, LayoutError> {
-        let total = self.stride.checked_mul(slices);
-        total
-            .filter(|&total| isize::try_from(total).is_ok())
-            .ok_or(LayoutError::WorkspaceTooLarge { stride: self.stride, slices })
-    }
-
-    /// Bytes of memory of any alignment in which [`BlockLayout::fit`] finds a workspace of `slices` slices.
-    pub fn room(&self, slices: u64) -> Result<u64, LayoutError> {
-        Ok(self.total(slices)? + (self.align - 1))
-    }
-
-    /// The part of `memory` that starts at an address this layout allows.
-    pub fn fit<'m>(&self, memory: &'m mut [u8]) -> &'m mut [u8] {
-        let skip =
-            usize::try_from(self.align).map_or(usize::MAX, |align| memory.as_ptr().align_offset(align));
-        memory.get_mut(skip..).unwrap_or_default()
-    }
-
-    /// The bytes of slice `index` in a workspace that [`BlockLayout::total`] accepts.
-    pub fn slice(&self, index: u64) -> Range<usize> {
-        let range = || {
-            let start = self.stride.checked_mul(index)?;
-            let end = start.checked_add(self.stride)?;
-            Some(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
-        };
-        range().expect("the slice lies in a workspace whose total is accepted")
+    /// What a kernel of such blocks works in.
+    pub fn workspace(&self) -> Workspace {
+        Workspace { common: 0, block: self.size, align: self.align }
     }
 }
 

@@ -234,8 +234,8 @@ pub struct Opened<'a> {
 
 /// Divides a block's slice up; all rings are empty, whatever it held before.
 pub fn open<'a>(layout: &BlockLayout, slice: &'a mut [u8]) -> Result<Opened<'a>, OpenError> {
-    if (slice.len() as u64) < layout.stride {
-        return Err(OpenError::TooShort { have: slice.len(), need: layout.stride });
+    if (slice.len() as u64) < layout.size {
+        return Err(OpenError::TooShort { have: slice.len(), need: layout.size });
     }
     if !(slice.as_ptr().addr() as u64).is_multiple_of(layout.align) {
         return Err(OpenError::Misaligned { align: layout.align });

@@ -122,8 +122,7 @@ impl Expander<'_> {
             let leaves = self.row_leaves(&ty);
             let x = self.read_again(0);
             let op = TaskOp::LinearGradWeight { transposed, leaves, accumulate: false };
-            let reads = if transposed { vec![x, dy.clone()] } else { vec![dy.clone(), x] };
-            self.single(1, op, reads);
+            self.single(1, op, vec![dy.clone(), x]);
         }
         match operands.get(2) {
             // A sum over one row would turn -0 into 0, which the gradient of an addition does not.

@@ -6,14 +6,6 @@ use super::step::{Outcome, Stop};
 /// Why a launch of blocks of two halves failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockError {
-    /// A workspace without room for one block.
-    #[error("a workspace of {have} bytes has no room for a block of {stride}")]
-    NoSlice {
-        /// Bytes of the workspace.
-        have: u64,
-        /// Bytes of a block's slice.
-        stride: u64,
-    },
     /// A slice that cannot hold the block's pipes.
     #[error("block {block}: {error}")]
     Open {
@@ -64,7 +56,6 @@ impl BlockError {
     /// The block that failed; 0 if none has started.
     pub fn block(&self) -> u64 {
         match *self {
-            BlockError::NoSlice { .. } => 0,
             BlockError::Open { block, .. }
             | BlockError::Half { block, .. }
             | BlockError::Panicked { block, .. }

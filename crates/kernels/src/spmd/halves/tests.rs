@@ -2,11 +2,20 @@ use super::super::layout::{Alignment, Direction, PipeSpec, Way};
 use super::super::pipe::RingState;
 use super::step::Watch;
 use super::*;
+use crate::spmd::Layout;
 use crate::spmd::extent::Extent;
 
 fn pipes(direction: Direction) -> BlockLayout {
     let pipes = [0, 1].map(|id| PipeSpec::new(id, direction, 64));
     BlockLayout::plan(&pipes, &[], Alignment::CPU, 0).unwrap()
+}
+
+/// A slice of `memory`, which is made for it.
+fn slice<'a>(layout: &BlockLayout, memory: &'a mut Vec<u8>) -> &'a mut [u8] {
+    let place = Layout::new("halves", layout.workspace(), 1).unwrap();
+    memory.resize(place.total() as usize, 0xff);
+    let slice = place.at(memory.as_ptr().addr()).slice(0);
+    &mut memory[slice]
 }
 
 /// Runs one block in turn on this thread or on two threads, which no team can put on one.
@@ -15,8 +24,9 @@ where
     M: AsyncFnOnce(Ends<'_>) -> Result<(), PipeError> + Send,
     V: AsyncFnOnce(Ends<'_>) -> Result<(), PipeError>,
 {
-    let mut memory = vec![0xff; layout.room(1).unwrap() as usize];
-    let Opened { matrix: first, vector: second, ledger, .. } = open(layout, layout.fit(&mut memory)).unwrap();
+    let mut memory = Vec::new();
+    let Opened { matrix: first, vector: second, ledger, .. } =
+        open(layout, slice(layout, &mut memory)).unwrap();
     let watch = &Watch::default();
     let outcomes = match mode {
         Mode::Together => in_turn(matrix(first), vector(second), &ledger),
@@ -191,8 +201,8 @@ fn an_error_of_one_half_is_the_error_of_the_block() {
 #[test]
 fn an_end_can_be_taken_once() {
     let layout = pipes(Direction::Forward);
-    let mut memory = vec![0; layout.room(1).unwrap() as usize];
-    let mut opened = open(&layout, layout.fit(&mut memory)).unwrap();
+    let mut memory = Vec::new();
+    let mut opened = open(&layout, slice(&layout, &mut memory)).unwrap();
     assert!(opened.matrix.producer(0).is_ok());
     let error = opened.matrix.producer(0).err();
     assert_eq!(error, Some(PipeError::NoEnd { half: Half::Matrix, pipe: 0, end: "producer" }));

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{Direction, MAX_PARTS, Part, PipeSpec};
 
-/// Why a block, or a workspace of blocks, cannot be laid out.
+/// Why a block cannot be laid out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// A pipe whose tiles have no bytes.
@@ -46,17 +46,6 @@ pub enum LayoutError {
     /// A slice that would end past the largest address.
     #[error("{0} ends past the largest 64-bit offset; make its tiles or its depth smaller")]
     PartTooLarge(Part),
-    /// A slice whose rounded size is past the largest address.
-    #[error("a block's size, rounded up to its alignment, is past the largest 64-bit offset")]
-    BlockTooLarge,
-    /// A workspace larger than memory can be.
-    #[error("{slices} slices of {stride} bytes are more than one allocation can hold; keep fewer in flight")]
-    WorkspaceTooLarge {
-        /// Bytes of one slice.
-        stride: u64,
-        /// How many are wanted.
-        slices: u64,
-    },
 }
 
 /// The first field in which two declarations of a pipe differ, with both values.

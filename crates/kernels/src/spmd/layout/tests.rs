@@ -3,6 +3,7 @@ use proptest::prelude::*;
 
 use super::Direction::{Backward, Both, Forward};
 use super::*;
+use crate::spmd::Layout;
 
 fn pipe(id: u16, direction: Direction, slot_bytes: u64, depth: u32) -> PipeSpec {
     PipeSpec { id, direction, slot_bytes, depth }
@@ -65,31 +66,31 @@ fn no_two_cursors_and_no_two_slices_share_a_line() {
     let layout = BlockLayout::plan(&pipes, &[], Alignment::CPU, 0).unwrap();
     assert_eq!(layout.rings[0].slot_stride, 128);
     assert_eq!(layout.align % LINE, 0);
-    let total = layout.total(8).unwrap();
-    assert_eq!(total, 8 * layout.stride);
+    let place = Layout::new("k", layout.workspace(), 8).unwrap().at(64);
     let mut lines = Vec::new();
-    for slice in (0..8).map(|index| layout.slice(index)) {
-        assert_eq!(slice.start as u64 % LINE, 0);
-        let control = slice.start as u64 + layout.rings[0].control;
+    for slice in (0..8).map(|index| place.slice(index)) {
+        let start = 64 + slice.start as u64;
+        assert_eq!(start % LINE, 0);
+        let control = start + layout.rings[0].control;
         assert_eq!(control % LINE, 0);
-        lines.extend([slice.start as u64 / LINE, control / LINE, control / LINE + 1]);
-        lines.push((slice.end as u64 - 1) / LINE);
+        lines.extend([start / LINE, control / LINE, control / LINE + 1]);
+        lines.push((64 + slice.end as u64 - 1) / LINE);
     }
     assert!(lines.is_sorted_by(|a, b| a < b), "{lines:?}");
 }
 
 #[test]
-fn blocks_are_rounded_up_before_they_are_multiplied() {
-    let scratch = [Scratch { bytes: 10, align: 1 }];
+fn a_block_declares_its_size_and_its_largest_alignment() {
+    let scratch = [Scratch { bytes: 10, align: 1 }, Scratch { bytes: 3, align: 4096 }];
     let layout = BlockLayout::plan(&[], &scratch, Alignment::packed(4), 0).unwrap();
-    assert_eq!((layout.bytes, layout.stride, layout.total(4)), (10, 12, Ok(48)));
-    assert_eq!(layout.slice(3), 36..48);
+    assert_eq!(layout.workspace(), Workspace { common: 0, block: 4096 + 3, align: 4096 });
 }
 
 #[test]
 fn a_block_without_parts_needs_no_workspace() {
     let layout = BlockLayout::plan(&[], &[], Alignment::CPU, 0).unwrap();
-    assert_eq!((layout.bytes, layout.total(1_000_000)), (0, Ok(0)));
+    let place = Layout::new("k", layout.workspace(), 1_000_000).unwrap();
+    assert_eq!((layout.bytes, place.total()), (0, 0));
 }
 
 #[test]
@@ -108,20 +109,17 @@ fn impossible_parts_are_errors_that_name_them() {
 fn sizes_past_the_largest_address_are_errors() {
     let backward = LayoutError::PartTooLarge(Part::Ring(0, Way::Backward));
     assert_eq!(packed(&[pipe(0, Both, u64::MAX / 4, 4)]), Err(backward));
-    let huge = |bytes, align| BlockLayout::plan(&[], &[Scratch { bytes, align }], Alignment::CPU, 0);
-    assert_eq!(huge(u64::MAX, 1), Err(LayoutError::BlockTooLarge));
-    let layout = huge(u64::MAX / 8, 1).unwrap();
-    assert!(layout.total(3).is_ok());
-    let error = LayoutError::WorkspaceTooLarge { stride: layout.stride, slices: 4 };
-    assert_eq!(layout.total(4), Err(error), "no allocation is larger than isize::MAX");
-    assert!(layout.total(u64::MAX).is_err());
+    let areas = [1, 1].map(|align| Scratch { bytes: u64::MAX, align });
+    assert_eq!(BlockLayout::plan(&[], &areas[..1], Alignment::CPU, 0).unwrap().size, u64::MAX);
+    let second = LayoutError::PartTooLarge(Part::Scratch(1));
+    assert_eq!(BlockLayout::plan(&[], &areas, Alignment::CPU, 0), Err(second));
 }
 
 #[test]
 fn a_foreign_byte_after_a_part_is_found() {
     let scratch = [Scratch { bytes: 8, align: 4 }];
     let layout = BlockLayout::plan(&[pipe(2, Forward, 12, 2)], &scratch, Alignment::packed(4), 16).unwrap();
-    let mut slice = vec![0; layout.stride as usize];
+    let mut slice = vec![0; layout.size as usize];
     layout.mark_guards(&mut slice);
     parts(&layout).into_iter().for_each(|part| slice[part.start as usize..part.end as usize].fill(1));
     assert_eq!(layout.check_guards(&slice), Ok(()), "every part may be written to its end");
@@ -162,7 +160,6 @@ proptest! {
         scratch in any_scratch(),
         alignment in any_alignment(),
         guard in 0..70_u64,
-        n in 1..=64_u64,
     ) {
         let layout = BlockLayout::plan(&pipes, &scratch, alignment, guard).unwrap();
         for ring in &layout.rings {
@@ -178,12 +175,7 @@ proptest! {
         let mut ordered = parts(&layout);
         ordered.sort_by_key(|part| (part.start, part.end));
         prop_assert!(ordered.windows(2).all(|pair| pair[0].end + guard <= pair[1].start));
-        prop_assert!(ordered.iter().all(|part| part.end + guard <= layout.stride));
-        let total = layout.total(n).unwrap();
-        let slices: Vec<_> = (0..n).map(|index| layout.slice(index)).collect();
-        prop_assert!(slices.windows(2).all(|pair| pair[0].end == pair[1].start));
-        prop_assert!(slices.iter().all(|slice| (slice.start as u64).is_multiple_of(layout.align)));
-        prop_assert_eq!(slices.last().unwrap().end as u64, total);
+        prop_assert!(ordered.iter().all(|part| part.end + guard <= layout.size));
     }
 
     #[test]
@@ -191,17 +183,11 @@ proptest! {
         slot_bytes in u64::MAX / 64..=u64::MAX,
         depth in 1..=u32::MAX,
         bytes in any::<u64>(),
-        n in any::<u64>(),
     ) {
         let scratch = [Scratch { bytes, align: 64 }];
         let exact = u128::from(slot_bytes) * u128::from(depth) + u128::from(bytes);
         match BlockLayout::plan(&[pipe(0, Forward, slot_bytes, depth)], &scratch, Alignment::CPU, 0) {
-            Ok(layout) => {
-                prop_assert!(u128::from(layout.stride) >= exact);
-                if let Ok(total) = layout.total(n) {
-                    prop_assert_eq!(u128::from(total), u128::from(layout.stride) * u128::from(n));
-                }
-            }
+            Ok(layout) => prop_assert!(u128::from(layout.size) >= exact),
             // The padding and the header of every slot, the lines of the cursors, the rounding of the parts.
             Err(_) => prop_assert!(exact + u128::from(64 + HEADER) * u128::from(depth) + 8 * u128::from(LINE) > u64::MAX.into()),
         }

@@ -1,5 +1,6 @@
 //! Tiles of one cache line sent from thread to thread, by which a caller with a clock measures what a pipe costs.
 
+use crate::spmd::Layout;
 use crate::spmd::extent::Extent;
 use crate::spmd::halves::step::{Watch, alone};
 use crate::spmd::layout::{Alignment, BlockLayout, Direction, PipeSpec};
@@ -68,8 +69,10 @@ where
 {
     let pipe = PipeSpec { id: 0, direction, slot_bytes: (TILE * size_of::<f32>()) as u64, depth };
     let layout = BlockLayout::plan(&[pipe], &[], Alignment::CPU, 0).expect("a small pipe has a layout");
-    let mut memory = vec![0; layout.room(1).expect("a small pipe has room") as usize];
-    let opened = open(&layout, layout.fit(&mut memory)).expect("the memory is made for the layout");
+    let place = Layout::new("pipe", layout.workspace(), 1).expect("a small pipe has room");
+    let mut memory = vec![0; place.total() as usize];
+    let slice = place.at(memory.as_ptr().addr()).slice(0);
+    let opened = open(&layout, &mut memory[slice]).expect("the memory is made for the layout");
     let (ledger, watch) = (opened.ledger.clone(), Watch::default());
     let mut total = 0.0;
     std::thread::scope(|scope| {
