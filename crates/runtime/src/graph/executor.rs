@@ -10,6 +10,7 @@ use std::sync::Arc;
 use phalanx_program::flow::Regime;
 
 use crate::processor::{Baton, Processor, keep_promise};
+use crate::sync::spin_loop;
 
 use super::Inner;
 use super::block::Block;
@@ -33,6 +34,10 @@ impl Clone for Announced {
 
 /// Runs at a time that a processor is prepared for; more only cost allocations.
 pub(crate) const EXPECTED: usize = 8;
+
+/// How often a processor with a fixed order looks at the next gate before it looks for other work: about as long as it
+/// takes another processor to open it and this one to notice.
+const LOOKS: u32 = 64;
 
 /// What a processor remembers of runs.
 pub(crate) struct Executor {
@@ -85,6 +90,19 @@ impl Cursor {
 
     fn queued(&self) -> Option<u32> {
         if self.front == self.end { None } else { self.run.block.slots[self.front as usize].get() }
+    }
+
+    /// Looks so often at the gate of the next segment, where there is only one that can come next.
+    fn expect(&mut self, looks: u32) -> Option<u32> {
+        if !self.serial || self.front == self.end {
+            return None;
+        }
+        let gate = &self.run.block.gates[self.front as usize];
+        let is_open = (0..looks).any(|_| {
+            spin_loop();
+            gate.is_open()
+        });
+        if is_open { self.take() } else { None }
     }
 
     fn take(&mut self) -> Option<u32> {
@@ -157,12 +175,16 @@ impl Executor {
     /// Runs ready segments of one run, about `budget` bodies. The baton comes back unless the processor has closed.
     pub(crate) fn run(mut baton: Box<Baton>, processor: &Processor, budget: u32) -> Option<Box<Baton>> {
         let Some(index) = baton.executor.pick() else { return Some(baton) };
+        let (alone, looks) = (baton.executor.cursors.len() == 1, LOOKS.min(processor.polls()));
         keep_promise(|| {
             let mut left = budget;
             while left > 0 {
                 let Executor { cursors, direct, .. } = &mut baton.executor;
                 let cursor = &mut cursors[index];
-                let Some(segment) = cursor.take() else { break };
+                let Some(segment) = cursor.take().or_else(|| alone.then(|| cursor.expect(looks)).flatten())
+                else {
+                    break;
+                };
                 let bodies = match cursor.run.graph.tail(segment) {
                     Regime::General => {
                         let run = cursor.run.clone();

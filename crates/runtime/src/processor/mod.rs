@@ -124,6 +124,11 @@ impl Processor {
         self.sleep.wake_fenced();
     }
 
+    /// How often it may look again for work that is about to come; never where others need its core.
+    pub(crate) fn polls(&self) -> u32 {
+        self.polls
+    }
+
     fn has_mail(&self) -> bool {
         // Acquire pairs with the store in `announce`.
         self.inboxed.load(Ordering::Acquire) != 0
