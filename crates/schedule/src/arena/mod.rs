@@ -88,10 +88,13 @@ impl Moments {
 /// One of so many moments is what transfers may be late by before somebody waits for their bytes.
 const SLACK: u32 = 32;
 
+/// And one of so many bytes is what an arena may grow by for that.
+const GROWTH: u64 = 1024;
+
 /// What lives when in each arena, and where.
 ///
-/// What a transfer uses lives on for a while after it should be done, if no arena grows by that: a device that is a little
-/// ahead of its peer then takes other bytes, rather than wait for those that the peer has yet to read.
+/// What a transfer uses lives on for a while after it should be done, if arenas hardly grow by that: a device that is a
+/// little ahead of its peer then takes other bytes, rather than wait for those that the peer has yet to read.
 pub(crate) fn lay_out(
     tasks: &TaskGraph,
     index: &Index,
@@ -106,8 +109,8 @@ pub(crate) fn lay_out(
     let slack = order.ticks.last().map_or(0, |last| last / SLACK);
     let loose = lives(tasks, index, order, slack, workspace);
     let roomy = assign(&loose);
-    let grows = roomy.iter().zip(&layouts).any(|(roomy, tight)| roomy.peak > tight.peak + tight.peak / 128);
-    if grows { (tight, layouts) } else { (loose, roomy) }
+    let grows = |(roomy, tight): (&Layout, &Layout)| roomy.peak > tight.peak + tight.peak / GROWTH;
+    if roomy.iter().zip(&layouts).any(grows) { (tight, layouts) } else { (loose, roomy) }
 }
 
 /// The lifetimes of everything that needs memory, for each lane; transfers end `slack` moments later than they should.
