@@ -8,7 +8,7 @@ use phalanx::lower::HYPER;
 use phalanx::models::{Gpt2Config, LlamaConfig, MlpConfig, MlpLoss, ModelConfig};
 use phalanx::pipeline::{Fusion, Settings, lay_out};
 use phalanx::{Feed, Flavor, Goal, Leaves, Optimizer, PlanChoice, Recompute, Session};
-use phalanx_ir::tasks::{TaskGraph, TaskOp};
+use phalanx_ir::tasks::{Task, TaskGraph, TaskOp};
 use phalanx_testkit::generate::{is_smooth, random_inputs};
 use phalanx_testkit::{Rng, Tensor, differences, eval};
 
@@ -88,7 +88,8 @@ fn gated_mlp() -> Graph {
         %g = mul %t, %d : f32[16, 12]
         %s = mul_scalar scalar=0.5 %g : f32[16, 12]
         %a = add %s, %h : f32[16, 12]
-        %p = linear %a, %w2 : f32[16, 4]
+        %r = dropout rate=0.5 %a : f32[16, 12]
+        %p = linear %r, %w2 : f32[16, 4]
         %e = sub %p, %y : f32[16, 4]
         %q = square %e : f32[16, 4]
         %loss = reduce kind=mean axes=[0,1] %q : f32[]
@@ -167,7 +168,7 @@ fn perceptrons_have_the_same_bits() {
     for activation in [Activation::Sigmoid, Activation::Tanh, Activation::Relu, Activation::GeluErf] {
         assert_same_bits(&mlp(activation), &plans);
     }
-    assert_same_bits(&gated_mlp(), &[("one", 1, 1), ("dp", 2, 1)]);
+    assert_same_bits(&gated_mlp(), &[("one", 1, 1), ("one", 1, 4), ("dp", 2, 1), ("dp", 2, 2), ("dp", 4, 1)]);
 }
 
 /// The tasks of a model and its gradients on one device.
@@ -222,6 +223,25 @@ fn slopes_are_part_of_products() {
     assert_eq!(slopes.count(), LAYERS);
 }
 
+/// A residual is added by the task that drops elements of its branch: two tasks fewer in every block.
+#[test]
+fn residuals_are_added_where_elements_are_dropped() {
+    let model = gpt2(0.1);
+    let in_blocks = |fusion| {
+        let tasks = tasks(&model, fusion);
+        let count = |wanted: fn(&TaskOp) -> bool| {
+            let inside = |task: &Task| task.layer.starts_with("transformer.h.") && wanted(&task.op);
+            tasks.tasks.iter().filter(|(_, task)| inside(task)).count()
+        };
+        let chains = count(|op| matches!(op, TaskOp::Chain { steps, .. } if steps.is_random()));
+        [count(|_| true), count(|op| matches!(op, TaskOp::Dropout { .. })), chains]
+    };
+    let ([before, dropouts, _], [after, alone, chains]) = (in_blocks(Fusion::Off), in_blocks(Fusion::Auto));
+    assert_eq!((dropouts, alone, chains), (4 * LAYERS, 2 * LAYERS, 2 * LAYERS), "forward and backward");
+    // The two adds, and the gradient of gelu.
+    assert_eq!(before - after, 3 * LAYERS);
+}
+
 /// Half the distance of neighbouring single-precision numbers around one, for some dozen functions in a row that each
 /// magnify errors a little, and sums of 15 terms.
 const TOLERANCE: f64 = 512.0 * f32::EPSILON as f64 / 2.0;
@@ -244,8 +264,8 @@ const UNARY: &[Unary] = &[
 ];
 const BINARY: &[Binary] = &[Binary::Add, Binary::Sub, Binary::Mul, Binary::Max, Binary::Min];
 
-/// A random graph of functions of single elements, from two parameters and an input.
-fn random_elementwise(seed: u64) -> Graph {
+/// A random graph of functions of single elements and dropouts of this rate, from two parameters and an input.
+fn random_elementwise(seed: u64, rate: f32) -> Graph {
     let mut rng = Rng::new(seed);
     let mut model = Builder::new("random");
     let shape = [3, 5];
@@ -259,35 +279,54 @@ fn random_elementwise(seed: u64) -> Graph {
             let name = format!("v{at}");
             // Mostly the newest values, so that lines form, which branch now and then.
             let pick = |rng: &mut Rng| values[values.len() - 1 - rng.below(values.len().min(4))];
-            let value = match rng.once_in(2) {
-                true => {
+            let value = match rng.below(5) {
+                0 | 1 => {
                     let x = pick(rng);
                     model.unary(&name, UNARY[rng.below(UNARY.len())], x)?
                 }
-                false => {
+                2 => {
+                    let x = pick(rng);
+                    model.add_one(&name, Op::Dropout { rate }, &[x])?
+                }
+                _ => {
                     let (a, b) = (pick(rng), pick(rng));
                     model.binary(&name, BINARY[rng.below(BINARY.len())], a, b)?
                 }
             };
             values.push(value);
         }
-        // The parameters count, whatever was drawn.
+        // The parameters count and the scalars are read, whatever was drawn.
         let parameters = model.binary("ab", Binary::Mul, values[0], values[1])?;
-        let last = model.binary("last", Binary::Add, parameters, values[values.len() - 1])?;
+        let dropped = model.add_one("dropped", Op::Dropout { rate }, &[values[values.len() - 1]])?;
+        let last = model.binary("last", Binary::Add, parameters, dropped)?;
         model.add_one("loss", Op::Reduce { kind: Reduce::Mean, axes: vec![0, 1], keep: false }, &[last])
     };
     let loss = build(&mut model, &mut rng).expect("the operands have one shape");
     model.finish([loss])
 }
 
-/// Loss and gradients.
-fn results(graph: &Graph, inputs: &BTreeMap<String, Tensor>, fusion: Fusion) -> BTreeMap<String, Vec<f32>> {
+/// Loss and gradients, which are the same bits joined and apart.
+fn results(graph: &Graph, inputs: &BTreeMap<String, Tensor>) -> BTreeMap<String, Vec<f32>> {
+    let [apart, joined] = [Fusion::Off, Fusion::Auto].map(|fusion| results_of(graph, inputs, fusion));
+    let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    for (name, found) in &joined {
+        assert_eq!(bits(found), bits(&apart[name]), "{name} of {graph}");
+    }
+    joined
+}
+
+fn results_of(
+    graph: &Graph,
+    inputs: &BTreeMap<String, Tensor>,
+    fusion: Fusion,
+) -> BTreeMap<String, Vec<f32>> {
     let settings = Settings { cores: 1, fusion, ..Settings::new(Goal::Gradients) };
     let mut session = Session::with_kernels(graph, &settings, Flavor::Fast).expect("the model compiles");
     for (name, tensor) in inputs {
         let data: Vec<f32> = tensor.data.iter().map(|&x| x as f32).collect();
         session.feed(name, Feed::F32(&data)).expect("the leaf can be fed");
     }
+    session.feed(HYPER, &[0.0, 0.0, 0.0, 17.0, 0.0, 0.0, 0.0, 0.0]).expect("the scalars can be fed");
     session.run().expect("the run completes");
     let names = ["loss", "a.grad", "b.grad"];
     names.map(|name| (name.to_string(), session.read(name).expect("it is an output").to_vec())).into()
@@ -295,21 +334,20 @@ fn results(graph: &Graph, inputs: &BTreeMap<String, Tensor>, fusion: Fusion) -> 
 
 #[test]
 fn random_graphs_are_the_same_joined_apart_and_exact() {
-    let (mut checked, mut before, mut after) = (0, 0, 0);
+    let (mut checked, mut dropped, mut before, mut after) = (0, 0, 0, 0);
     for seed in 0..300 {
-        let graph = random_elementwise(seed);
+        let graph = random_elementwise(seed, 0.0);
         let inputs = random_inputs(&graph, seed);
         if !is_smooth(&graph, &inputs) {
             continue;
         }
-        let [apart, joined] = [Fusion::Off, Fusion::Auto].map(|fusion| results(&graph, &inputs, fusion));
+        let joined = results(&graph, &inputs);
+        dropped += usize::from(results(&random_elementwise(seed, 0.25), &inputs) != joined);
         let mut exact = differences::gradients(&graph, &inputs, DISTANCE);
         let loss = eval::evaluate(&graph, &inputs)[&graph.outputs()[0]].clone();
         exact = exact.into_iter().map(|(name, tensor)| (format!("{name}.grad"), tensor)).collect();
         exact.insert("loss".into(), loss);
         for (name, found) in &joined {
-            let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-            assert_eq!(bits(found), bits(&apart[name]), "{name} of {graph}");
             let scale = exact[name].data.iter().fold(1.0, |scale: f64, x| scale.max(x.abs()));
             let is_close =
                 |(&found, &want): (&f32, &f64)| (f64::from(found) - want).abs() <= scale * TOLERANCE;
@@ -319,4 +357,5 @@ fn random_graphs_are_the_same_joined_apart_and_exact() {
         (checked, before, after) = (checked + 1, before + count(Fusion::Off), after + count(Fusion::Auto));
     }
     assert!(checked >= 50 && 2 * after < before, "{checked} graphs, {before} tasks apart, {after} joined");
+    assert!(10 * dropped > 9 * checked, "elements that count are dropped in {dropped} of {checked} graphs");
 }

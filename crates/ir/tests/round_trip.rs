@@ -103,6 +103,7 @@ unary_grad kind=gelu_tanh accumulate=true
 binary kind=min
 binary_grad kind=sub side=1
 chain s0=add_scalar(-0.5)/x0 s1=silu.grad/x1/s0 s2=max/s1/x0 s3=div.grad1/x0/s2/x1 results=[3, 1]
+chain s0=dropout(0.1+18446744073709551615+3+1+4+2)/x0 results=[0]
 reduce kind=mean axes=[0, 2] leaves=2
 reduce_grad kind=max axes=[] accumulate=true
 broadcast

@@ -1,9 +1,9 @@
 //! Chains: several element-wise functions in a row, whose intermediate values never reach memory.
 //!
-//! Reads x_0 .. x_k, writes the results of some of the steps, all of `n` elements. Nothing accumulates. Every step is
-//! computed by the very function that its own kernel uses (`unary`, `unary_grad`, `binary`, `binary_grad`), piece by
-//! piece: those of all values fit the first-level cache together. So the bits are those of the steps as kernels of
-//! their own.
+//! Reads x_0 .. x_k, writes the results of some of the steps, all of `n` elements; reads `hyper[8]`, too, if it drops
+//! elements. Nothing accumulates. Every step is computed by the very function that its own kernel uses (`unary`,
+//! `unary_grad`, `binary`, `binary_grad`, `dropout`), piece by piece: those of all values fit the first-level cache
+//! together. So the bits are those of the steps as kernels of their own.
 
 use std::ops::Range;
 
@@ -12,6 +12,8 @@ use phalanx_ir::names;
 
 use crate::binary::{self, BinaryGradParams, BinaryKind, BinaryParams, Broadcast};
 use crate::call::{Call, Kernel, MAX_ARGS, Word};
+use crate::dropout::{self, DropoutParams, Mask};
+use crate::random;
 use crate::spmd::{Launch, Parts, Workspace, by_work};
 use crate::unary::{self, UnaryGradParams, UnaryKind, UnaryParams};
 
@@ -26,6 +28,8 @@ pub enum Function {
     Binary(BinaryKind),
     /// `dy · ∂f/∂side` of (a, b, dy).
     BinaryGrad(BinaryKind, usize),
+    /// `x` where the mask keeps it, scaled up, else 0.
+    Dropout(Mask),
 }
 
 /// A function and the values it takes: the operands of the kernel are numbered first, then the steps. Unused numbers are 0.
@@ -42,7 +46,7 @@ pub struct Step {
 pub struct ChainParams {
     /// Number of elements.
     pub n: usize,
-    /// How many operands there are.
+    /// How many operands there are, without hyper.
     pub reads: usize,
     /// The steps; each takes values of smaller number than its own.
     pub steps: ArrayVec<Step, MAX_ARGS>,
@@ -50,33 +54,35 @@ pub struct ChainParams {
     pub results: ArrayVec<usize, MAX_ARGS>,
 }
 
-/// Parameter words of a step.
-const STEP_WORDS: usize = 6;
-
 impl Step {
-    fn to_words(self) -> [u64; STEP_WORDS] {
-        let (tag, kind, detail) = match self.function {
-            Function::Unary(kind, scalar) => (0, kind.to_word(), scalar.to_word()),
-            Function::UnaryGrad(kind, scalar) => (1, kind.to_word(), scalar.to_word()),
-            Function::Binary(kind) => (2, kind.to_word(), 0),
-            Function::BinaryGrad(kind, side) => (3, kind.to_word(), side.to_word()),
+    /// What it takes, which function it is, and then the settings of that.
+    fn to_words(self) -> Vec<u64> {
+        let (tag, settings) = match self.function {
+            Function::Unary(kind, scalar) => (0, vec![kind.to_word(), scalar.to_word()]),
+            Function::UnaryGrad(kind, scalar) => (1, vec![kind.to_word(), scalar.to_word()]),
+            Function::Binary(kind) => (2, vec![kind.to_word()]),
+            Function::BinaryGrad(kind, side) => (3, vec![kind.to_word(), side.to_word()]),
+            Function::Dropout(mask) => (4, mask.to_words().to_vec()),
         };
-        let [a, b, c] = self.values.map(Word::to_word);
-        [tag, kind, detail, a, b, c]
+        [&self.values.map(Word::to_word)[..], &[tag], &settings].concat()
     }
 
-    fn from_words(words: &[u64]) -> Self {
-        let function = match words[0] {
-            0 => Function::Unary(Word::from_word(words[1]), Word::from_word(words[2])),
-            1 => Function::UnaryGrad(Word::from_word(words[1]), Word::from_word(words[2])),
-            2 => Function::Binary(Word::from_word(words[1])),
-            _ => Function::BinaryGrad(Word::from_word(words[1]), Word::from_word(words[2])),
+    /// The step that these words begin with, which are left without it.
+    fn take(words: &mut &[u64]) -> Self {
+        let (head, settings) = words.split_at(4);
+        let (function, used) = match head[3] {
+            0 => (Function::Unary(Word::from_word(settings[0]), Word::from_word(settings[1])), 2),
+            1 => (Function::UnaryGrad(Word::from_word(settings[0]), Word::from_word(settings[1])), 2),
+            2 => (Function::Binary(Word::from_word(settings[0])), 1),
+            3 => (Function::BinaryGrad(Word::from_word(settings[0]), Word::from_word(settings[1])), 2),
+            _ => (Function::Dropout(Mask::from_words(settings)), Mask::WORDS),
         };
-        Step { function, values: std::array::from_fn(|i| Word::from_word(words[3 + i])) }
+        *words = &settings[used..];
+        Step { function, values: std::array::from_fn(|i| Word::from_word(head[i])) }
     }
 
-    /// Computes a piece of the step; `value` gives the same piece of any earlier value.
-    fn apply<'a>(&self, y: &mut [f32], value: impl Fn(usize) -> &'a [f32]) {
+    /// Computes a piece of the step from element `first` on; `value` gives the same piece of any earlier value.
+    fn apply<'a>(&self, y: &mut [f32], first: usize, hyper: &[f32], value: impl Fn(usize) -> &'a [f32]) {
         let [a, b, c] = self.values;
         match self.function {
             Function::Unary(kind, scalar) => unary::apply(kind, scalar, y, value(a)),
@@ -88,11 +94,12 @@ impl Step {
             Function::BinaryGrad(kind, side) => {
                 binary::combine_grad((kind, side), y, (value(a), value(b)), value(c));
             }
+            Function::Dropout(mask) => mask.at(hyper).apply(y, value(a), first, false),
         }
     }
 
-    /// Computes one element of the step by the reference kernels.
-    fn element(&self, value: impl Fn(usize) -> f32) -> f32 {
+    /// Computes element `i` of the step by the reference kernels.
+    fn element(&self, i: usize, hyper: &[f32], value: impl Fn(usize) -> f32) -> f32 {
         let [a, b, c] = self.values.map(|number| [value(number)]);
         let (mut y, broadcast) = ([0.0], Broadcast::new(&[1], &[1]));
         match self.function {
@@ -109,6 +116,10 @@ impl Step {
             Function::BinaryGrad(kind, side) => {
                 let params = BinaryGradParams { kind, side, broadcast };
                 binary::binary_grad_reference(&mut y, &a, &b, &c, params);
+            }
+            Function::Dropout(mask) => {
+                let params = DropoutParams { n: 1, accumulate: false, mask: mask.element(i) };
+                dropout::dropout_reference(&mut y, &a, hyper, params);
             }
         }
         y[0]
@@ -127,13 +138,19 @@ impl ChainParams {
     /// The settings these parameter words stand for.
     pub fn from_words(words: &[u64]) -> Self {
         let [n, reads, count] = std::array::from_fn(|i| Word::from_word(words[i]));
-        let (steps, results) = words[3..].split_at(count * STEP_WORDS);
-        ChainParams {
-            n,
-            reads,
-            steps: steps.chunks_exact(STEP_WORDS).map(Step::from_words).collect(),
-            results: results.iter().map(|&step| Word::from_word(step)).collect(),
-        }
+        let mut rest = &words[3..];
+        let steps = (0..count).map(|_| Step::take(&mut rest)).collect();
+        ChainParams { n, reads, steps, results: rest.iter().map(|&step| Word::from_word(step)).collect() }
+    }
+
+    /// Whether a step draws random numbers, so that hyper comes after the operands.
+    fn is_random(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.function, Function::Dropout(_)))
+    }
+
+    /// The operands, and hyper, of what the kernel reads.
+    fn operands<'a, 'b>(&self, reads: &'a [&'b [f32]]) -> (&'a [&'b [f32]], &'b [f32]) {
+        (&reads[..self.reads], reads.get(self.reads).copied().unwrap_or_default())
     }
 
     /// How many steps are not written.
@@ -144,15 +161,16 @@ impl ChainParams {
 
 /// Elements of a piece: with a few operands and steps, all of it fits 32 KiB.
 const PIECE: usize = 1024;
-/// Elements per share boundary: a cache line.
-const LINE: usize = 16;
+/// Elements per share boundary: whole cache lines, and what is drawn together.
+const LINE: usize = random::GROUP;
 
 /// Every step for every element, one element after the other.
 pub fn chain_reference(outs: &mut [&mut [f32]], xs: &[&[f32]], params: &ChainParams) {
+    let (xs, hyper) = params.operands(xs);
     for i in 0..params.n {
         let mut values: ArrayVec<f32, { 2 * MAX_ARGS }> = xs.iter().map(|x| x[i]).collect();
         for step in &params.steps {
-            values.push(step.element(|number| values[number]));
+            values.push(step.element(i, hyper, |number| values[number]));
         }
         for (out, step) in outs.iter_mut().zip(&params.results) {
             out[i] = values[params.reads + step];
@@ -195,9 +213,10 @@ fn piece(
     params: &ChainParams,
     range: Range<usize>,
 ) {
+    let (xs, hyper) = params.operands(xs);
     for (at, step) in params.steps.iter().enumerate() {
         let (before, rest) = places.split_at_mut(at);
-        step.apply(rest[0], |number| match number.checked_sub(params.reads) {
+        step.apply(rest[0], range.start, hyper, |number| match number.checked_sub(params.reads) {
             Some(step) => &*before[step],
             None => &xs[number][range.clone()],
         });
@@ -217,7 +236,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     name: "chain",
     arguments: |words| {
         let params = ChainParams::from_words(words);
-        names!(x[params.reads] => y[params.results.len()])
+        names!(x[params.reads], hyper if params.is_random() => y[params.results.len()])
     },
     fast: |call| {
         let (params, xs, outs) = (ChainParams::from_words(call.params), operands(call), outputs(call));

@@ -12,20 +12,16 @@ use crate::grid::{Grid, padded};
 use crate::spmd::{Launch, by_work};
 use crate::{dispatch, random};
 
-/// The parameters of `dropout`.
+/// Which elements of a tile are zeroed, step by step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DropoutParams {
-    /// Number of elements.
-    pub n: usize,
+pub struct Mask {
     /// The probability of zeroing an element, below 1.
     pub rate: f32,
     /// The seed of the training run.
     pub seed: u64,
     /// Tells this dropout from the others of the model.
     pub salt: u64,
-    /// Whether y is added to instead of overwritten.
-    pub accumulate: bool,
-    /// The extents of the tile, whose product is `n`; leading ones where it has fewer dimensions.
+    /// The extents of the tile; leading ones where it has fewer dimensions.
     pub extents: [usize; 4],
     /// How far the index of the whole moves with a step along each dimension; fastest if the last is 1.
     pub strides: [u64; 4],
@@ -33,33 +29,74 @@ pub struct DropoutParams {
     pub start: u64,
 }
 
-impl DropoutParams {
-    /// The parameter words of these settings.
-    pub fn to_words(self) -> Vec<u64> {
-        let DropoutParams { n, rate, seed, salt, accumulate, extents, strides, start } = self;
-        let head = [n.to_word(), rate.to_word(), seed, salt, accumulate.to_word(), start];
-        [&head[..], &extents.map(Word::to_word), &strides].concat()
+/// The parameters of `dropout`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DropoutParams {
+    /// Number of elements, which is that of the mask's tile.
+    pub n: usize,
+    /// Whether y is added to instead of overwritten.
+    pub accumulate: bool,
+    /// Which of them are zeroed.
+    pub mask: Mask,
+}
+
+impl Mask {
+    /// Parameter words of a mask.
+    pub(crate) const WORDS: usize = 12;
+
+    /// The parameter words of this mask.
+    pub(crate) fn to_words(self) -> [u64; Mask::WORDS] {
+        let Mask { rate, seed, salt, extents: [a, b, c, d], strides: [i, j, k, l], start } = self;
+        let [a, b, c, d] = [a, b, c, d].map(Word::to_word);
+        [rate.to_word(), seed, salt, start, a, b, c, d, i, j, k, l]
     }
 
-    /// The settings these parameter words stand for.
-    pub fn from_words(words: &[u64]) -> Self {
-        let [n, rate, seed, salt, accumulate, start] = std::array::from_fn(|i| words[i]);
-        DropoutParams {
-            n: Word::from_word(n),
+    /// The mask these parameter words stand for.
+    pub(crate) fn from_words(words: &[u64]) -> Self {
+        let [rate, seed, salt, start] = std::array::from_fn(|i| words[i]);
+        Mask {
             rate: Word::from_word(rate),
             seed,
             salt,
-            accumulate: Word::from_word(accumulate),
-            extents: std::array::from_fn(|i| Word::from_word(words[6 + i])),
-            strides: std::array::from_fn(|i| words[10 + i]),
+            extents: std::array::from_fn(|i| Word::from_word(words[4 + i])),
+            strides: std::array::from_fn(|i| words[8 + i]),
             start,
         }
     }
 
-    /// The walk over the tile, its contiguous dimensions merged.
-    fn grid(self) -> Grid<1> {
-        assert_eq!(self.n, self.extents.iter().product(), "the extents of a tile are those of its elements");
-        Grid::new(padded(&self.extents), [padded(&self.strides.map(|stride| stride as usize))])
+    /// The mask of element `i` alone.
+    pub(crate) fn element(self, i: usize) -> Mask {
+        let (mut start, mut rest) = (self.start, i);
+        for (&extent, stride) in self.extents.iter().zip(self.strides).rev() {
+            start += (rest % extent) as u64 * stride;
+            rest /= extent;
+        }
+        Mask { extents: [1; 4], start, ..self }
+    }
+
+    /// The mask in the step that hyper tells.
+    pub(crate) fn at(self, hyper: &[f32]) -> Drawn {
+        let strides = self.strides.map(|stride| stride as usize);
+        Drawn {
+            seed: random::derive(self.seed, self.salt, step(hyper)),
+            rate: self.rate,
+            start: self.start,
+            grid: Grid::new(padded(&self.extents), [padded(&strides)]),
+        }
+    }
+}
+
+impl DropoutParams {
+    /// The parameter words of these settings.
+    pub fn to_words(self) -> Vec<u64> {
+        [&[self.n.to_word(), self.accumulate.to_word()][..], &self.mask.to_words()].concat()
+    }
+
+    /// The settings these parameter words stand for.
+    pub fn from_words(words: &[u64]) -> Self {
+        let [n, accumulate] = [words[0], words[1]];
+        let mask = Mask::from_words(&words[2..]);
+        DropoutParams { n: Word::from_word(n), accumulate: Word::from_word(accumulate), mask }
     }
 }
 
@@ -73,36 +110,52 @@ fn step(hyper: &[f32]) -> u64 {
 
 /// `y[i] = x[i] / (1 - rate)` where element i is kept, else 0.
 pub fn dropout_reference(y: &mut [f32], x: &[f32], hyper: &[f32], params: DropoutParams) {
-    let seed = random::derive(params.seed, params.salt, step(hyper));
-    let scale = 1.0 / (1.0 - params.rate);
-    for i in 0..params.n {
-        let (mut index, mut rest) = (params.start, i);
-        for (&extent, stride) in params.extents.iter().zip(params.strides).rev() {
-            index += (rest % extent) as u64 * stride;
-            rest /= extent;
-        }
-        let keep = random::uniform(seed, 0, index) >= params.rate;
+    let DropoutParams { n, accumulate, mask } = params;
+    let seed = random::derive(mask.seed, mask.salt, step(hyper));
+    let scale = 1.0 / (1.0 - mask.rate);
+    for i in 0..n {
+        let keep = random::uniform(seed, 0, mask.element(i).start) >= mask.rate;
         let value = if keep { x[i] * scale } else { 0.0 };
-        y[i] = if params.accumulate { y[i] + value } else { value };
+        y[i] = if accumulate { y[i] + value } else { value };
     }
 }
 
 /// The fast version of [`dropout_reference`].
 pub fn dropout(y: &mut [f32], x: &[f32], hyper: &[f32], params: DropoutParams, launch: &mut Launch<'_>) {
-    let seed = random::derive(params.seed, params.salt, step(hyper));
-    let DropoutParams { n, rate, accumulate, .. } = params;
-    let (y, x, grid) = (&mut y[..n], &x[..n], params.grid());
-    let [stride] = grid.row_strides();
+    let DropoutParams { n, accumulate, mask } = params;
+    assert_eq!(n, mask.extents.iter().product(), "the extents of a tile are those of its elements");
+    let (y, x, mask) = (&mut y[..n], &x[..n], mask.at(hyper));
     launch.for_each_part(y, random::GROUP, |first, y| {
+        let x = &x[first..first + y.len()];
+        mask.apply(y, x, first, accumulate);
+    });
+}
+
+/// A mask in one step.
+pub(crate) struct Drawn {
+    /// The seed of this dropout and step.
+    seed: u64,
+    rate: f32,
+    /// The index of element 0 in the whole.
+    start: u64,
+    /// The walk over the tile, its contiguous dimensions merged.
+    grid: Grid<1>,
+}
+
+impl Drawn {
+    /// Drops the elements of the tile from `first` on.
+    pub(crate) fn apply(&self, y: &mut [f32], x: &[f32], first: usize, accumulate: bool) {
+        let &Drawn { seed, rate, start, grid } = self;
+        let [stride] = grid.row_strides();
         grid.for_each_piece(first, y.len(), |part, [offset]| {
-            let run = Run { seed, rate, accumulate, start: params.start + offset as u64 };
-            let x = &x[first + part.start..first + part.end];
+            let run = Run { seed, rate, accumulate, start: start + offset as u64 };
+            let (y, x) = (&mut y[part.clone()], &x[part]);
             match stride {
-                1 => apply(&mut y[part], x, run),
-                _ => apply_apart(&mut y[part], x, run, stride as u64),
+                1 => apply(y, x, run),
+                _ => apply_apart(y, x, run, stride as u64),
             }
         });
-    });
+    }
 }
 
 /// Elements whose indices step evenly.

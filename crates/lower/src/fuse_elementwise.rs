@@ -5,8 +5,8 @@
 //! Gives: the same values in the same bits, with fewer bytes written and read:
 //! * `dx · act'(x)` is computed by the linear task that computes dx, if nobody else reads dx;
 //! * an activation of a linear task that only element-wise tasks read is computed by those, from the value before it;
-//! * element-wise tasks over tensors cut alike become a chain, if that spares bytes: tensors that only the chain reads are
-//!   never written, and operands of several of its steps are read once.
+//! * element-wise tasks over tensors cut alike, dropout among them, become a chain, if that spares bytes: tensors that only
+//!   the chain reads are never written, and operands of several of its steps are read once.
 //!
 //! Nothing is computed across a movement, nor by a task of another pass, round or cut. No tensor lives longer unless another
 //! one is spared for it.

@@ -65,12 +65,24 @@ impl Signature {
 
 /// The words of the same work at the beginning of its tensor, with no seed.
 fn anywhere(kernel: &str, words: Vec<u64>) -> Vec<u64> {
+    use k::chain::{ChainParams, Function};
     use k::cross_entropy::{ClassPick, CrossEntropyGrad};
+    use k::dropout::{DropoutParams, Mask};
     use k::embedding::{Embedding, EmbeddingGrad};
+    let unmasked = |mask: Mask| Mask { seed: 0, salt: 0, start: 0, ..mask };
     match kernel {
         "dropout" => {
-            let params = k::dropout::DropoutParams::from_words(&words);
-            k::dropout::DropoutParams { seed: 0, salt: 0, start: 0, ..params }.to_words()
+            let params = DropoutParams::from_words(&words);
+            DropoutParams { mask: unmasked(params.mask), ..params }.to_words()
+        }
+        "chain" => {
+            let mut params = ChainParams::from_words(&words);
+            for step in &mut params.steps {
+                if let Function::Dropout(mask) = &mut step.function {
+                    *mask = unmasked(*mask);
+                }
+            }
+            params.to_words()
         }
         "rotary" => k::rotary::Rotary { first: 0, ..k::rotary::Rotary::from_words(&words) }.to_words(),
         "embedding" => Embedding { first: 0, ..Embedding::from_words(&words) }.to_words(),

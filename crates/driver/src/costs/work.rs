@@ -124,8 +124,9 @@ impl Signature {
     /// The word that tells whether the kernel adds to its first result.
     fn accumulate(&self) -> Option<usize> {
         match self.kernel.as_str() {
+            "dropout" => Some(1),
             "unary_grad" | "softmax_grad" => Some(3),
-            "dropout" | "cross_entropy_grad" => Some(4),
+            "cross_entropy_grad" => Some(4),
             "column_sum" | "rms_norm_grad" | "embedding_grad" => Some(6),
             "layer_norm_grad" | "rotary" => Some(7),
             "matmul" => Some(11),

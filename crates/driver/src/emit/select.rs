@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use phalanx_ir::tasks::{BufferId, Function, Source, Step, Steps, Task, TaskGraph, TaskId, TaskOp};
+use phalanx_ir::tasks::{BufferId, Function, Mask, Source, Step, Steps, Task, TaskGraph, TaskId, TaskOp};
 use phalanx_ir::{Activation, Binary, DType, Reduce, Shape, TensorType, Unary};
 use phalanx_kernels as k;
 use phalanx_kernels::unary::UnaryKind;
 use phalanx_program::{MAX_SLICES, RECEIVE};
 
-use super::dropout::Masked;
+use super::dropout::{Masked, Walk};
 use super::{EmitError, bind};
 
 /// A kernel, its parameter words, and the buffers it works on in the order in which it takes them.
@@ -39,7 +39,11 @@ pub fn select(tasks: &TaskGraph, id: TaskId) -> Result<Choice<'_>, EmitError> {
     let names = bind::named(task)?;
     let sizes = Sizes { tasks, task };
     let (kernel, words) = match &task.op {
-        TaskOp::Dropout { .. } => ("dropout", sizes.dropout()?.to_words()),
+        TaskOp::Dropout { mask, accumulate } => {
+            let (n, accumulate, mask) = (sizes.write(0).elements(), *accumulate, sizes.mask(*mask)?);
+            ("dropout", k::dropout::DropoutParams { n, accumulate, mask }.to_words())
+        }
+        TaskOp::Chain { steps, results } => ("chain", sizes.chain(steps, results)?.to_words()),
         _ => sizes.choose(),
     };
     bind::bind(task, names, kernel, words)
@@ -98,7 +102,6 @@ impl Sizes<'_> {
                 let (kind, side, broadcast) = (binary(*kind), *side, self.broadcast());
                 ("binary_grad", k::binary::BinaryGradParams { kind, side, broadcast }.to_words())
             }
-            TaskOp::Chain { steps, results } => ("chain", self.chain(steps, results).to_words()),
             TaskOp::Reduce { kind, axes, leaves } => {
                 let params = k::reduce::ReduceParams::new(reduce(*kind), *leaves, self.read(0).dims(), axes);
                 ("reduce", params.to_words())
@@ -275,16 +278,17 @@ impl Sizes<'_> {
                 let (momentum, weight_decay, nesterov, clip) = (*momentum, *decay, *nesterov, *clip);
                 ("sgd", k::optimizer::Sgd { n, momentum, weight_decay, nesterov, clip }.to_words())
             }
-            TaskOp::Dropout { .. } | TaskOp::Move { .. } | TaskOp::Send { .. } | TaskOp::Receive { .. } => {
-                unreachable!("`select` takes these apart")
-            }
+            TaskOp::Chain { .. }
+            | TaskOp::Dropout { .. }
+            | TaskOp::Move { .. }
+            | TaskOp::Send { .. }
+            | TaskOp::Receive { .. } => unreachable!("`select` takes these apart"),
         }
     }
 
-    fn dropout(&self) -> Result<k::dropout::DropoutParams, EmitError> {
-        let TaskOp::Dropout { rate, seed, salt, part, parts, blocks, accumulate } = self.task.op else {
-            unreachable!("only asked for dropout")
-        };
+    /// The mask over the tile that is written first; all others of a chain are the same tile of their tensors.
+    fn mask(&self, mask: Mask) -> Result<k::dropout::Mask, EmitError> {
+        let Mask { rate, seed, salt, part, parts, blocks } = mask;
         let buffer = &self.tasks.buffers[self.task.writes[0]];
         let extents = buffer.ty.shape.dims();
         let zeros = vec![0; extents.len()];
@@ -297,9 +301,8 @@ impl Sizes<'_> {
             layer: self.task.layer.to_string(),
             tile: buffer.ty.to_string(),
         })?;
-        let (n, extents, strides, start) =
-            (buffer.ty.shape.elements(), walk.extents, walk.strides, walk.start);
-        Ok(k::dropout::DropoutParams { n, rate, seed, salt, accumulate, extents, strides, start })
+        let Walk { extents, strides, start } = walk;
+        Ok(k::dropout::Mask { rate, seed, salt, extents, strides, start })
     }
 
     /// Where the tile in `buffer` starts along dimension `dim` of its tensor.
@@ -373,23 +376,39 @@ impl Sizes<'_> {
         }
     }
 
-    fn chain(&self, steps: &Steps, results: &[usize]) -> k::chain::ChainParams {
-        let reads = self.task.reads.len();
+    fn chain(&self, steps: &Steps, results: &[usize]) -> Result<k::chain::ChainParams, EmitError> {
+        let reads = self.task.reads.len() - usize::from(steps.is_random());
         let number = |source: &Source| match *source {
             Source::Read(slot) => slot,
             Source::Step(step) => reads + step,
         };
-        let step = |step: &Step| {
+        let step = |step: &Step| -> Result<_, EmitError> {
             let mut values = [0; 3];
             values.iter_mut().zip(&step.sources).for_each(|(value, source)| *value = number(source));
-            k::chain::Step { function: function(step.function), values }
+            Ok(k::chain::Step { function: self.function(step.function)?, values })
         };
-        k::chain::ChainParams {
+        Ok(k::chain::ChainParams {
             n: self.write(0).elements(),
             reads,
-            steps: steps.0.iter().map(step).collect(),
+            steps: steps.0.iter().map(step).collect::<Result<_, _>>()?,
             results: results.iter().copied().collect(),
-        }
+        })
+    }
+
+    fn function(&self, function: Function) -> Result<k::chain::Function, EmitError> {
+        Ok(match function {
+            Function::Unary(kind) => {
+                let (kind, scalar) = unary(kind);
+                k::chain::Function::Unary(kind, scalar)
+            }
+            Function::UnaryGrad(kind) => {
+                let (kind, scalar) = unary(kind);
+                k::chain::Function::UnaryGrad(kind, scalar)
+            }
+            Function::Binary(kind) => k::chain::Function::Binary(binary(kind)),
+            Function::BinaryGrad(kind, side) => k::chain::Function::BinaryGrad(binary(kind), side),
+            Function::Dropout(mask) => k::chain::Function::Dropout(self.mask(mask)?),
+        })
     }
 
     fn broadcast(&self) -> k::binary::Broadcast {
@@ -465,21 +484,6 @@ fn unary(unary: Unary) -> (UnaryKind, f32) {
         Unary::PowScalar(_) => UnaryKind::PowScalar,
     };
     (kind, scalar)
-}
-
-fn function(function: Function) -> k::chain::Function {
-    match function {
-        Function::Unary(kind) => {
-            let (kind, scalar) = unary(kind);
-            k::chain::Function::Unary(kind, scalar)
-        }
-        Function::UnaryGrad(kind) => {
-            let (kind, scalar) = unary(kind);
-            k::chain::Function::UnaryGrad(kind, scalar)
-        }
-        Function::Binary(kind) => k::chain::Function::Binary(binary(kind)),
-        Function::BinaryGrad(kind, side) => k::chain::Function::BinaryGrad(binary(kind), side),
-    }
 }
 
 fn binary(binary: Binary) -> k::binary::BinaryKind {

@@ -2,16 +2,18 @@
 //!
 //! A chain is a straight line of steps. A step reads operands of the task and results of earlier steps; some steps are
 //! the task's results, the others never reach memory. All operands and results have the same number of elements, and
-//! none is stretched, so a chain is cut over devices exactly as one of its steps would be.
+//! none is stretched, so a chain is cut over devices exactly as one of its steps would be. If a step is random, the task
+//! has one operand more, the last: the scalars of the training step, which no step names.
 //!
 //! In text step i is the attribute `s<i>`: a function, then what it reads, joined by `/`. Operand i of the task is
 //! `x<i>`; `.grad` marks gradients, with the side for functions of two elements: `chain s0=silu/x0 s1=mul/s0/x1
-//! results=[1]`.
+//! results=[1]`. A dropout has its mask in parentheses.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::TaskOp;
+use super::mask::Mask;
 use super::op::Field;
 use crate::text::Attrs;
 use crate::{Binary, DType, TensorType, Unary};
@@ -30,6 +32,8 @@ pub enum Function {
     Binary(Binary),
     /// a, b, dy -> the gradient of a for side 0, of b for side 1.
     BinaryGrad(Binary, usize),
+    /// x -> y, or dy -> dx.
+    Dropout(Mask),
 }
 
 /// What a step reads.
@@ -62,6 +66,7 @@ impl Function {
             TaskOp::UnaryGrad { kind, accumulate: false } => Some(Function::UnaryGrad(kind)),
             TaskOp::Binary { kind } => Some(Function::Binary(kind)),
             TaskOp::BinaryGrad { kind, side } => Some(Function::BinaryGrad(kind, side)),
+            TaskOp::Dropout { mask, accumulate: false } => Some(Function::Dropout(mask)),
             _ => None,
         }
     }
@@ -69,7 +74,7 @@ impl Function {
     /// How many elements it takes.
     pub fn arity(self) -> usize {
         match self {
-            Function::Unary(_) => 1,
+            Function::Unary(_) | Function::Dropout(_) => 1,
             Function::UnaryGrad(_) | Function::Binary(_) => 2,
             Function::BinaryGrad(..) => 3,
         }
@@ -79,9 +84,19 @@ impl Function {
     pub fn is_gradient(self) -> bool {
         matches!(self, Function::UnaryGrad(_) | Function::BinaryGrad(..))
     }
+
+    /// Whether it draws random numbers, for which its task reads the scalars of the training step last.
+    pub fn is_random(self) -> bool {
+        matches!(self, Function::Dropout(_))
+    }
 }
 
 impl Steps {
+    /// Whether one of them is random.
+    pub fn is_random(&self) -> bool {
+        self.0.iter().any(|step| step.function.is_random())
+    }
+
     /// Whether the steps are well formed for a task with these operands and results, and what is wrong if not.
     pub fn check(
         &self,
@@ -92,6 +107,10 @@ impl Steps {
         let most = self.0.len().max(reads.len()).max(writes.len());
         if self.0.is_empty() || most > MAX_CHAIN {
             return Err("it has no steps, or more than 16 of one kind");
+        }
+        let (reads, scalars) = reads.split_at(reads.len().saturating_sub(usize::from(self.is_random())));
+        if self.is_random() && scalars != [TensorType::f32([8])] {
+            return Err("it is random, but its last operand is not f32[8]");
         }
         let known = |at: usize, source: &Source| match *source {
             Source::Read(slot) => slot < reads.len(),
@@ -137,6 +156,7 @@ impl fmt::Display for Function {
             Function::UnaryGrad(kind) => write!(f, "{kind}.grad"),
             Function::Binary(kind) => write!(f, "{kind}"),
             Function::BinaryGrad(kind, side) => write!(f, "{kind}.grad{side}"),
+            Function::Dropout(mask) => write!(f, "dropout({mask})"),
         }
     }
 }
@@ -147,6 +167,9 @@ impl FromStr for Function {
     fn from_str(word: &str) -> Result<Self, ()> {
         if let Some(kind) = word.strip_suffix(".grad") {
             return Ok(Function::UnaryGrad(kind.parse()?));
+        }
+        if let Some(mask) = word.strip_prefix("dropout(").and_then(|word| word.strip_suffix(')')) {
+            return Ok(Function::Dropout(mask.parse()?));
         }
         for side in 0..2 {
             if let Some(kind) = word.strip_suffix(&format!(".grad{side}")) {

@@ -5,6 +5,7 @@
 
 mod chain;
 mod deps;
+mod mask;
 mod movement;
 mod op;
 mod operands;
@@ -12,6 +13,7 @@ mod text;
 mod verify;
 
 pub use chain::{Function, MAX_CHAIN, Source, Step, Steps};
+pub use mask::Mask;
 pub use movement::{Piece, Rect, Sources};
 pub use op::{MoveKind, TaskOp};
 pub(crate) use text::numbered;

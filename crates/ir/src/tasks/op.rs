@@ -7,6 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::chain::Steps;
+use super::mask::Mask;
 use crate::text::Attrs;
 use crate::{Activation, Binary, Reduce, Unary};
 
@@ -239,7 +240,7 @@ task_ops! {
         /// 0 for a, 1 for b.
         side: usize,
     },
-    /// tensors of one size -> tensors of that size: element-wise functions in a row.
+    /// tensors of one size, \[hyper\] -> tensors of that size: element-wise functions in a row.
     Chain = "chain" {
         /// The functions.
         steps: Steps,
@@ -372,18 +373,8 @@ task_ops! {
     },
     /// x, hyper -> y, or dy, hyper -> dx: the same mask for the same step.
     Dropout = "dropout" {
-        /// The probability of zero.
-        rate: f32,
-        /// The run's seed.
-        seed: u64,
-        /// Which dropout of the model.
-        salt: u64,
-        /// Which microbatch.
-        part: usize,
-        /// Of how many.
-        parts: usize,
-        /// Into how many blocks the batch is cut before each is cut into parts.
-        blocks: usize,
+        /// Which elements become zero.
+        mask: Mask,
         /// Adds to the result.
         accumulate: bool,
     },

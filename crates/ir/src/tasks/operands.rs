@@ -20,7 +20,10 @@ impl Task {
             TaskOp::UnaryGrad { .. } => names!(x, dy => dx),
             TaskOp::Binary { .. } => names!(a, b => y),
             TaskOp::BinaryGrad { .. } => names!(a, b, dy => d),
-            TaskOp::Chain { .. } => names!(x[reads] => y[writes]),
+            TaskOp::Chain { ref steps, .. } => {
+                let random = steps.is_random();
+                names!(x[reads.saturating_sub(usize::from(random))], hyper if random => y[writes])
+            }
             TaskOp::Reduce { .. } => names!(x => y),
             TaskOp::ReduceGrad { .. } => names!(x, y, dy => dx),
             TaskOp::Broadcast {} | TaskOp::Transpose { .. } => names!(x => y),

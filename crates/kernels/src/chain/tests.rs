@@ -1,6 +1,7 @@
 use super::*;
 use crate::Team;
 use crate::binary::{BinaryGradParams, binary, binary_grad};
+use crate::dropout::dropout;
 use crate::samples::{Case, launched, values};
 use crate::unary::{unary, unary_grad};
 
@@ -19,7 +20,25 @@ fn every_function() -> Vec<Step> {
     let binary_grad = BinaryKind::ALL
         .iter()
         .flat_map(|&kind| [0, 1].map(|side| step(Function::BinaryGrad(kind, side), &[1, 2, 3])));
-    unary.chain(unary_grad).chain(binary).chain(binary_grad).collect()
+    let dropouts = masks(3 * PIECE + 5).map(|mask| step(Function::Dropout(mask), &[0]));
+    unary.chain(unary_grad).chain(binary).chain(binary_grad).chain(dropouts).collect()
+}
+
+/// The scalars of step 17.
+const HYPER: [f32; 8] = [0.1, 0.2, 0.3, 17.0, 0.0, 0.0, 0.0, 0.0];
+
+/// Tiles of `n` elements somewhere in a larger tensor: one row, 17 of the 40 columns if that comes out even, one column.
+fn masks(n: usize) -> impl Iterator<Item = Mask> {
+    let rows = if n.is_multiple_of(17) { [1, 1, n / 17, 17] } else { [1, 1, 1, n] };
+    let tiles = [([1, 1, 1, n], [0, 0, 0, 1]), (rows, [0, 0, 40, 1]), ([1, n, 1, 1], [0, 23, 1, 1])];
+    tiles.into_iter().map(|(extents, strides)| Mask {
+        rate: 0.3,
+        seed: 11,
+        salt: 5,
+        extents,
+        strides,
+        start: 77,
+    })
 }
 
 /// Positive operands, so that roots and logarithms are numbers.
@@ -33,6 +52,7 @@ fn case(n: usize, reads: usize, steps: &[Step], results: &[usize]) -> Case {
     assert_eq!(ChainParams::from_words(&params.to_words()), params);
     let case = Case::new(KERNELS, "chain", params.to_words());
     let case = (0..reads).fold(case, |case, slot| case.read(operand(n, slot as u64 + 1)));
+    let case = if params.is_random() { case.read(HYPER.to_vec()) } else { case };
     results.iter().fold(case, |case, _| case.write(vec![9.0; n]))
 }
 
@@ -42,6 +62,13 @@ fn gated_grad() -> [Step; 4] {
     let gate = step(Function::BinaryGrad(BinaryKind::Mul, 0), &[1, 1, 2]);
     let up = step(Function::BinaryGrad(BinaryKind::Mul, 1), &[3, 3, 2]);
     [silu, gate, up, step(Function::UnaryGrad(UnaryKind::Silu, 0.0), &[0, 4])]
+}
+
+/// An activation, dropout and a residual: (x, residual) -> nothing written yet.
+fn residual(mask: Mask) -> [Step; 3] {
+    let gelu = step(Function::Unary(UnaryKind::GeluTanh, 0.0), &[0]);
+    let dropped = step(Function::Dropout(mask), &[2]);
+    [gelu, dropped, step(Function::Binary(BinaryKind::Add), &[1, 3])]
 }
 
 #[test]
@@ -72,6 +99,10 @@ fn every_function_has_the_bits_of_its_own_kernel() {
                     &mut Launch::plain(&team),
                 );
             }
+            Function::Dropout(mask) => {
+                let params = DropoutParams { n, accumulate: false, mask };
+                dropout(&mut want, &x, &HYPER, params, &mut Launch::plain(&team));
+            }
         }
         let got = case(n, 4, &[own], &[0]).fast(&team);
         assert!(got[0].iter().map(|x| x.to_bits()).eq(want.iter().map(|x| x.to_bits())), "{own:?}");
@@ -85,12 +116,14 @@ fn fast_is_close_to_reference_for_odd_sizes() {
     for n in [0, 1, 15, 16, 17, PIECE - 1, PIECE, PIECE + 1, 20_000] {
         case(n, 3, &gated_grad(), &[2, 3]).check(TOLERANCE);
         case(n, 3, &gated_grad(), &[3, 0]).check(TOLERANCE);
+        masks(n).for_each(|mask| case(n, 2, &residual(mask), &[2, 0]).check(TOLERANCE));
     }
 }
 
 #[test]
 fn bits_do_not_depend_on_cores_or_instruction_set() {
     case(40_007, 3, &gated_grad(), &[3, 2]).check_bits();
+    masks(17 * 2357).for_each(|mask| case(17 * 2357, 2, &residual(mask), &[2]).check_bits());
 }
 
 #[test]

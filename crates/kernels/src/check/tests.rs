@@ -8,7 +8,7 @@ use crate::call::{no_workspace, one_block};
 use crate::cast::{CastParams, CastType};
 use crate::concat::ConcatParams;
 use crate::cross_entropy::CountLabels;
-use crate::dropout::DropoutParams;
+use crate::dropout::{DropoutParams, Mask};
 use crate::fill::FillParams;
 use crate::matmul::MatmulParams;
 use crate::samples::{Case, Input, values};
@@ -286,16 +286,8 @@ fn case(name: &str, params: Vec<u64>) -> Case {
 fn kernels_without_other_cases_access_only_what_they_may() {
     let n = 1003;
     let kind = UnaryKind::ALL[1];
-    let dropout = DropoutParams {
-        n,
-        rate: 0.3,
-        seed: 11,
-        salt: 5,
-        accumulate: true,
-        extents: [1, 1, 1, n],
-        strides: [0, 0, 0, 1],
-        start: 3,
-    };
+    let mask = Mask { rate: 0.3, seed: 11, salt: 5, extents: [1, 1, 1, n], strides: [0, 0, 0, 1], start: 3 };
+    let dropout = DropoutParams { n, accumulate: true, mask };
     let pieces = ConcatParams { elem_bytes: 4, outer: 59, inner: [5, 12].into_iter().collect() };
     let cast = CastParams { n: 2 * n, from: CastType::F32, to: CastType::Bf16 };
     let count = CountLabels { n: 33, ignore_index: -1, labels_i32: true };

@@ -5,8 +5,13 @@ use crate::isa::Isa;
 const HYPER: [f32; 8] = [0.1, 0.2, 0.3, 17.0, 0.0, 0.0, 0.0, 0.0];
 
 fn params(n: usize, start: u64, accumulate: bool) -> DropoutParams {
-    let (extents, strides) = ([1, 1, 1, n], [0, 0, 0, 1]);
-    DropoutParams { n, rate: 0.3, seed: 11, salt: 5, accumulate, extents, strides, start }
+    tile([1, 1, 1, n], [0, 0, 0, 1], start, accumulate)
+}
+
+/// A tile of a larger tensor.
+fn tile(extents: [usize; 4], strides: [u64; 4], start: u64, accumulate: bool) -> DropoutParams {
+    let mask = Mask { rate: 0.3, seed: 11, salt: 5, extents, strides, start };
+    DropoutParams { n: extents.iter().product(), accumulate, mask }
 }
 
 fn run(params: DropoutParams, cores: usize) -> Vec<f32> {
@@ -87,28 +92,24 @@ fn a_tile_has_its_part_of_the_mask_of_the_whole() {
     for cut in cuts {
         let extents: [usize; 4] = std::array::from_fn(|i| DIMS[i] / cut[i]);
         let n = extents.iter().product();
-        for tile in 0..cut.iter().product() {
+        for number in 0..cut.iter().product() {
             let place = |index: usize, dims: [usize; 4]| -> [usize; 4] {
                 let below = |i: usize| dims[i + 1..].iter().product::<usize>();
                 std::array::from_fn(|i| index / below(i) % dims[i])
             };
             let index = |place: [usize; 4]| -> usize { (0..4).map(|i| place[i] * STRIDES[i] as usize).sum() };
-            let corner = place(tile, cut);
+            let corner = place(number, cut);
             let start = index(std::array::from_fn(|i| corner[i] * extents[i]));
-            let got = mask(
-                DropoutParams { extents, strides: STRIDES, start: start as u64, ..params(n, 0, false) },
-                2,
-            );
+            let got = mask(tile(extents, STRIDES, start as u64, false), 2);
             let want: Vec<f32> = (0..n).map(|i| whole[start + index(place(i, extents))]).collect();
-            assert_eq!(got, want, "tile {tile} of {cut:?}");
+            assert_eq!(got, want, "tile {number} of {cut:?}");
         }
     }
 }
 
 #[test]
 fn large_tiles_have_the_same_bits_for_every_team() {
-    let extents = [1, 3, 70, 400];
-    let tile = DropoutParams { extents, strides: [0, 90_000, 900, 1], ..params(3 * 70 * 400, 77, true) };
+    let tile = tile([1, 3, 70, 400], [0, 90_000, 900, 1], 77, true);
     assert!(tile.n > crate::spmd::ALONE, "large enough to be shared");
     let want = run(tile, 1);
     (2..5).for_each(|cores| assert_eq!(run(tile, cores), want, "{cores} cores"));
@@ -116,6 +117,6 @@ fn large_tiles_have_the_same_bits_for_every_team() {
 
 #[test]
 fn words_keep_every_setting() {
-    let tile = DropoutParams { extents: [2, 3, 5, 7], strides: [900, 90, 9, 1], ..params(210, 77, true) };
+    let tile = tile([2, 3, 5, 7], [900, 90, 9, 1], 77, true);
     assert_eq!(DropoutParams::from_words(&tile.to_words()), tile);
 }

@@ -2,7 +2,7 @@
 
 use phalanx_ir::graph::ValueId;
 use phalanx_ir::parallel::{Microbatch, ParallelType, TileMap};
-use phalanx_ir::tasks::{BufferId, Role, TaskOp};
+use phalanx_ir::tasks::{BufferId, Mask, Role, TaskOp};
 use phalanx_ir::wide::Operand;
 use phalanx_ir::{Activation, Op, Shape, TensorType, Unary};
 
@@ -200,15 +200,8 @@ impl Expander<'_> {
         let Microbatch { index, count, blocks } =
             part.unwrap_or(Microbatch { index: 0, count: 1, blocks: 1 });
         let [part, parts, blocks] = [index, count, blocks].map(|number| number as usize);
-        TaskOp::Dropout {
-            rate,
-            seed: self.options.seed,
-            salt: hash(base),
-            part,
-            parts,
-            blocks,
-            accumulate: false,
-        }
+        let mask = Mask { rate, seed: self.options.seed, salt: hash(base), part, parts, blocks };
+        TaskOp::Dropout { mask, accumulate: false }
     }
 }
 

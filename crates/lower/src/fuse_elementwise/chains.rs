@@ -29,11 +29,13 @@ fn chain(wide: &WideGraph, group: &Group, links: &[&Link]) -> WideTask {
         let map = if wide.buffers[buffer].ty == result.ty { map.clone() } else { map.dual() };
         Operand { buffer, map }
     };
+    let random = links.iter().find(|link| link.function.is_random());
+    let scalars = random.and_then(|link| wide.tasks[link.task].reads.last().cloned());
     let (steps, results) = steps(group, links);
     let last = &wide.tasks[links[links.len() - 1].task];
     WideTask {
         op: TaskOp::Chain { steps, results },
-        reads: group.reads.iter().map(operand).collect(),
+        reads: group.reads.iter().map(operand).chain(scalars).collect(),
         writes: group.writes.iter().map(operand).collect(),
         extents,
         sites: result.sites.clone(),

@@ -154,7 +154,9 @@ impl<'a> Groups<'a> {
         links.sort_unstable();
         let mut group = Group { links, reads: Vec::new(), writes: Vec::new(), place: one.place };
         self.outline(&mut group)?;
-        let most = group.links.len().max(group.reads.len()).max(group.writes.len());
+        let random = group.links.iter().any(|&link| self.links[link].function.is_random());
+        let reads = group.reads.len() + usize::from(random);
+        let most = group.links.len().max(reads).max(group.writes.len());
         group.place = (0..group.links.len())
             .rev()
             .map(|at| self.links[group.links[at]].task)

@@ -5,15 +5,17 @@ use phalanx_ir::tasks::{BufferId, Function, Role, TaskId};
 use phalanx_ir::wide::{Operand, WideGraph};
 use phalanx_ir::{DType, IdVec};
 
+use crate::HYPER;
 use crate::rewrite::Touches;
 
-/// A task that computes one tensor element by element from tensors that are cut as it is, or dually.
+/// A task that computes one tensor element by element from tensors that are cut as it is, or dually; if it is random, also
+/// from the scalars of the training step.
 pub struct Link {
     /// The task.
     pub task: TaskId,
     /// What it computes.
     pub function: Function,
-    /// From what, by slot.
+    /// From what, by slot, without the scalars.
     pub reads: Vec<BufferId>,
     /// The result, which it alone writes.
     pub write: BufferId,
@@ -21,12 +23,14 @@ pub struct Link {
 
 /// All links of a graph, in order.
 pub fn links(wide: &WideGraph, touches: &Touches) -> Vec<Link> {
-    wide.tasks.ids().filter_map(|id| link(wide, touches, id)).collect()
+    let hyper = wide.find(HYPER, |role| role == Role::Input);
+    wide.tasks.ids().filter_map(|id| link(wide, touches, hyper, id)).collect()
 }
 
-fn link(wide: &WideGraph, touches: &Touches, id: TaskId) -> Option<Link> {
+fn link(wide: &WideGraph, touches: &Touches, hyper: Option<BufferId>, id: TaskId) -> Option<Link> {
     let task = &wide.tasks[id];
     let function = Function::of(&task.op)?;
+    let (operands, scalars) = task.reads.split_at_checked(function.arity())?;
     let [write] = &task.writes[..] else { return None };
     let result = &wide.buffers[write.buffer];
     let own = result.view_of.is_none() && touches.writers[write.buffer] == [id];
@@ -38,8 +42,12 @@ fn link(wide: &WideGraph, touches: &Touches, id: TaskId) -> Option<Link> {
         let ty = &wide.buffers[read.buffer].ty;
         (*ty == result.ty && read.map == write.map) || (*ty == dual_ty && read.map == dual_map)
     };
-    let fits = own && one_each && result.ty.dtype() == DType::F32 && task.reads.iter().all(is_alike);
-    fits.then(|| Link { task: id, function, reads: task.read_buffers().collect(), write: write.buffer })
+    // All random links read the same scalars, so that those of a chain do.
+    let known = scalars.len() == usize::from(function.is_random())
+        && scalars.iter().all(|read| Some(read.buffer) == hyper);
+    let fits = own && one_each && known && result.ty.dtype() == DType::F32 && operands.iter().all(is_alike);
+    let reads = || operands.iter().map(|read| read.buffer).collect();
+    fits.then(|| Link { task: id, function, reads: reads(), write: write.buffer })
 }
 
 /// Whether somebody reads the bytes of each buffer after the step, or will when updates are inserted.

@@ -4,7 +4,7 @@ use phalanx_kernels::attention::Attention;
 use phalanx_kernels::binary::{BinaryKind, BinaryParams, Broadcast};
 use phalanx_kernels::column_sum::ColumnSum;
 use phalanx_kernels::cross_entropy::CrossEntropyGrad;
-use phalanx_kernels::dropout::DropoutParams;
+use phalanx_kernels::dropout::{DropoutParams, Mask};
 use phalanx_kernels::embedding::{Embedding, EmbeddingGrad};
 use phalanx_kernels::layer_norm::LayerNormGrad;
 use phalanx_kernels::matmul::MatmulParams;
@@ -113,16 +113,9 @@ fn movements_count_their_pieces() {
 fn what_is_added_to_is_read_too() {
     let forward = ReduceParams::new(ReduceKind::Sum, 1, &[2, 5], &[0]);
     let words = |accumulate: bool| {
-        let dropout = DropoutParams {
-            n: 10,
-            rate: 0.5,
-            seed: 0,
-            salt: 0,
-            accumulate,
-            extents: [1, 1, 1, 10],
-            strides: [10, 10, 10, 1],
-            start: 0,
-        };
+        let (extents, strides) = ([1, 1, 1, 10], [10, 10, 10, 1]);
+        let mask = Mask { rate: 0.5, seed: 0, salt: 0, extents, strides, start: 0 };
+        let dropout = DropoutParams { n: 10, accumulate, mask };
         let (outer, time, cols, leaves, inner, keep) = (2, 1, 5, 1, 1, false);
         let norm = LayerNormGrad { outer, time, cols, leaves, inner, keep, affine: false, accumulate };
         let (batch, heads, dim, first) = (1, 1, 10, 0);
