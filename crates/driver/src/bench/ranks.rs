@@ -105,11 +105,12 @@ fn collective(
     let busy = part.homes().count();
     let mut replay = Replay::on_network(part, vec![NoKernels; busy], polls(busy), network)?;
     let values: Vec<f32> = (0..elements).map(|index| value(rank, index)).collect();
-    replay.write("x", bytemuck::cast_slice(&values))?;
     let (mut sums, mut blocks) = (values.clone(), vec![0; bytes]);
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     // The first turn warms up both.
     for turn in 0..=rounds {
+        // What is summed was written just before, as gradients are.
+        replay.write("x", bytemuck::cast_slice(&values))?;
         let us = timed(&**network, || Ok(replay.run()?))?;
         sums.copy_from_slice(&values);
         let mpi_us = timed(&**network, || match exchange {
