@@ -109,7 +109,7 @@ fn collective(
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     // The first turn warms up both.
     for turn in 0..=rounds {
-        // What is summed was written just before, as gradients are.
+        // What is exchanged was written just before, as gradients are; so is what the library gets.
         replay.write("x", bytemuck::cast_slice(&values))?;
         let us = timed(&**network, || Ok(replay.run()?))?;
         sums.copy_from_slice(&values);

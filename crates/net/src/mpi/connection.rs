@@ -10,8 +10,8 @@ use super::library::Library;
 use super::state::{Event, Outcome};
 use crate::{Done, MAX_DIMS, Message, NetError, Way};
 
-/// The longest message that is sent anew each time: a library may send what fits its queues on the spot then (half the
-/// latency with Open MPI), but not through a persistent request. For longer ones the copy counts.
+/// The longest message that is sent anew each time: a library may send what fits its queues on the spot then, but not
+/// through a persistent request, which takes 0.08 us longer with Open MPI. For longer ones the copy counts.
 const SHORT: usize = 256;
 
 /// What one call to connect set up.

@@ -175,16 +175,14 @@ impl Executor {
     /// Runs ready segments of one run, about `budget` bodies. The baton comes back unless the processor has closed.
     pub(crate) fn run(mut baton: Box<Baton>, processor: &Processor, budget: u32) -> Option<Box<Baton>> {
         let Some(index) = baton.executor.pick() else { return Some(baton) };
-        let (alone, looks) = (baton.executor.cursors.len() == 1, LOOKS.min(processor.polls()));
+        // Other runs may have work meanwhile.
+        let looks = if baton.executor.cursors.len() == 1 { LOOKS.min(processor.polls()) } else { 0 };
         keep_promise(|| {
             let mut left = budget;
             while left > 0 {
                 let Executor { cursors, direct, .. } = &mut baton.executor;
                 let cursor = &mut cursors[index];
-                let Some(segment) = cursor.take().or_else(|| alone.then(|| cursor.expect(looks)).flatten())
-                else {
-                    break;
-                };
+                let Some(segment) = cursor.take().or_else(|| cursor.expect(looks)) else { break };
                 let bodies = match cursor.run.graph.tail(segment) {
                     Regime::General => {
                         let run = cursor.run.clone();

@@ -63,8 +63,8 @@ impl Lines {
     /// Of all edges, in the order of the lists, whether they are needed.
     fn needed(&self, predecessors: &Lists) -> Vec<bool> {
         let mut needed = Vec::with_capacity(predecessors.items().len());
-        // How many operations of each line every line has waited for, row after row; the last row is for what is on no line.
-        let mut known = vec![0; (self.count + 1) * self.count];
+        // How many operations of each line every line has waited for, row after row.
+        let mut known = vec![0; self.count * self.count];
         // The place of the latest predecessor in each line.
         let mut latest = vec![0; self.count];
         for (op, &(own, place)) in (0..).zip(&self.spots) {
@@ -77,19 +77,15 @@ impl Lines {
             };
             on_lines().for_each(|(line, _)| latest[line as usize] = 0);
             on_lines().for_each(|(line, at)| latest[line as usize] = latest[line as usize].max(at));
-            let row = if own == NONE { self.count } else { own as usize } * self.count;
+            let at_own = |line: u32| own as usize * self.count + line as usize;
             needed.extend(predecessors.of(op).iter().map(|&from| match self.spots[from as usize] {
                 (NONE, _) => true,
                 (line, at) if line == own => at + 1 == place,
-                (line, at) => {
-                    at == latest[line as usize] && (own == NONE || known[row + line as usize] <= at)
-                }
+                (line, at) => at == latest[line as usize] && (own == NONE || known[at_own(line)] <= at),
             }));
             if own != NONE {
                 let waited = on_lines().filter(|&(line, _)| line != own);
-                waited.for_each(|(line, at)| {
-                    known[row + line as usize] = known[row + line as usize].max(at + 1)
-                });
+                waited.for_each(|(line, at)| known[at_own(line)] = known[at_own(line)].max(at + 1));
             }
         }
         needed
