@@ -8,9 +8,9 @@ use arrayvec::ArrayVec;
 use phalanx_program::MAX_RANK;
 
 use super::nest::Nest;
-#[cfg(target_arch = "x86_64")]
-use super::streamed::{Streamed, copy_streamed};
 use super::transpose;
+#[cfg(target_arch = "x86_64")]
+use super::{abreast, streamed};
 
 /// What a cache moves at a time.
 pub(super) const LINE: usize = 64;
@@ -66,18 +66,11 @@ struct Pieces<const N: usize> {
     run: usize,
     /// How far ahead of each piece its destination is fetched: the machine foresees loads, and stores not so well.
     ahead: usize,
-    /// How far ahead of a run all of its source is fetched, if that is not left to the machine.
-    source: Option<usize>,
 }
 
 impl<const N: usize> Body for Pieces<N> {
     #[inline(always)]
     unsafe fn run(self, to: *mut u8, from: *const u8) {
-        if let Some(source) = self.source {
-            for at in (0..self.run).step_by(LINE) {
-                fetch(from.wrapping_add(at + source).cast_mut());
-            }
-        }
         let last = self.run - N;
         let mut at = 0;
         while at < last {
@@ -109,14 +102,6 @@ pub(super) fn fetch(at: *mut u8) {
 fn ahead(axes: &[Axis]) -> usize {
     const PAGE: usize = 4096;
     axes.last().map_or(0, |axis| if axis.to.is_multiple_of(PAGE) { 0 } else { 2 * axis.to })
-}
-
-/// How far ahead to fetch the source of runs along `axes`: eight runs, where the gaps between them are as long as they are.
-/// The machine would spend as much on fetching the gaps. Not for a copy that the nearest caches hold.
-fn source_ahead(run: usize, axes: &[Axis]) -> Option<usize> {
-    const LEAST: usize = 256 << 10;
-    let step = axes.last()?.from;
-    (run >= LINE && step >= 2 * run && bytes(run, axes) >= LEAST).then_some(8 * step)
 }
 
 /// All that is moved.
@@ -191,38 +176,13 @@ pub(super) unsafe fn fill(nest: &Nest, to: *mut u8, stamp: &[u8]) {
 /// # Safety
 /// As [`copy`].
 pub(super) unsafe fn copy_runs(run: usize, axes: &[Axis], to: *mut u8, from: *const u8) {
-    // SAFETY: the caller's promise, for all arms.
-    unsafe {
-        match run {
-            1 => nest(axes, to, from, Fixed::<1>),
-            2 => nest(axes, to, from, Fixed::<2>),
-            4 => nest(axes, to, from, Fixed::<4>),
-            8 => nest(axes, to, from, Fixed::<8>),
-            16 => nest(axes, to, from, Fixed::<16>),
-            17..=31 => nest(axes, to, from, Pieces::<16> { run, ahead: 0, source: None }),
-            32..=512 => copy_middle_runs(run, axes, to, from),
-            run => nest(axes, to, from, Bytes(run)),
-        }
-    }
-}
-
-/// Runs that gain from wide registers and are too short for a call each.
-///
-/// # Safety
-/// As [`copy`].
-unsafe fn copy_middle_runs(run: usize, axes: &[Axis], to: *mut u8, from: *const u8) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx") {
         // SAFETY: the machine has these registers; for the rest the caller's promise.
-        return unsafe {
-            match Streamed::new(run, axes, to) {
-                Some(body) => copy_streamed(axes, to, from, body),
-                None => copy_middle_runs_wide(run, axes, to, from),
-            }
-        };
+        return unsafe { copy_runs_wide(run, axes, to, from) };
     }
     // SAFETY: the caller's promise.
-    unsafe { copy_middle_runs_inline(run, axes, to, from) }
+    unsafe { copy_runs_inline(run, axes, to, from) }
 }
 
 /// The same for a machine with registers of 32 bytes.
@@ -231,9 +191,17 @@ unsafe fn copy_middle_runs(run: usize, axes: &[Axis], to: *mut u8, from: *const 
 /// As [`copy`], and the machine has them.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
-unsafe fn copy_middle_runs_wide(run: usize, axes: &[Axis], to: *mut u8, from: *const u8) {
+unsafe fn copy_runs_wide(run: usize, axes: &[Axis], to: *mut u8, from: *const u8) {
     // SAFETY: the caller's promise.
-    unsafe { copy_middle_runs_inline(run, axes, to, from) }
+    unsafe {
+        if abreast::suits(run, axes) {
+            abreast::copy(run, axes, to, from)
+        } else if streamed::suits(run, axes, to) {
+            streamed::copy(run, axes, to, from)
+        } else {
+            copy_runs_inline(run, axes, to, from)
+        }
+    }
 }
 
 /// Inlined, as all that it calls, into callers that differ in their registers.
@@ -241,13 +209,20 @@ unsafe fn copy_middle_runs_wide(run: usize, axes: &[Axis], to: *mut u8, from: *c
 /// # Safety
 /// As [`copy`].
 #[inline(always)]
-unsafe fn copy_middle_runs_inline(run: usize, axes: &[Axis], to: *mut u8, from: *const u8) {
-    let (ahead, source) = (ahead(axes), source_ahead(run, axes));
+unsafe fn copy_runs_inline(run: usize, axes: &[Axis], to: *mut u8, from: *const u8) {
+    let ahead = ahead(axes);
     // SAFETY: the caller's promise, for all arms.
     unsafe {
         match run {
-            32..=63 => nest(axes, to, from, Pieces::<32> { run, ahead, source }),
-            run => nest(axes, to, from, Pieces::<64> { run, ahead, source }),
+            1 => nest(axes, to, from, Fixed::<1>),
+            2 => nest(axes, to, from, Fixed::<2>),
+            4 => nest(axes, to, from, Fixed::<4>),
+            8 => nest(axes, to, from, Fixed::<8>),
+            16 => nest(axes, to, from, Fixed::<16>),
+            17..=31 => nest(axes, to, from, Pieces::<16> { run, ahead: 0 }),
+            32..=63 => nest(axes, to, from, Pieces::<32> { run, ahead }),
+            64..=512 => nest(axes, to, from, Pieces::<64> { run, ahead }),
+            run => nest(axes, to, from, Bytes(run)),
         }
     }
 }

@@ -10,6 +10,8 @@
 //! names the first. Unordered reductions into the same bytes take turns; sums of integers are then exact, those of
 //! floats depend on the turns. Only dense rectangles, only within this process.
 
+#[cfg(target_arch = "x86_64")]
+mod abreast;
 mod error;
 mod kernel;
 mod launch;
@@ -18,6 +20,8 @@ mod operation;
 mod reduce;
 #[cfg(target_arch = "x86_64")]
 mod streamed;
+#[cfg(test)]
+mod tests;
 mod transpose;
 
 use std::fmt;
