@@ -1,40 +1,29 @@
 //! Running the bodies of a segment, and what becomes of them: they return, fail, panic or break a promise.
 
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use phalanx_program::flow::OpId;
+use phalanx_program::flow::{Flow, OpId};
 
-use crate::device::{Device, Lane};
 use crate::fault::{Cause, Fault};
-use crate::processor::{Baton, Context, Extra, Processor, broken_promise, panic_message, with_baton};
+use crate::processor::{Baton, Context, Extra, Means, Processor, broken_promise, panic_message, with_baton};
 use crate::profile::{Measured, Span};
 
 use super::block::Block;
 use super::executor::Announced;
 use super::release::Release;
-use super::{Completion, Follows, Inner};
-
-/// What a body is given to do its work with.
-#[derive(Clone, Copy)]
-pub(super) enum Means<'a> {
-    Nothing,
-    /// The lane that its effects go to.
-    Lane(&'a dyn Device, Lane),
-    /// What completes it, to be taken.
-    Completion(&'a Cell<Option<Completion>>),
-}
+use super::{Follows, Inner};
 
 impl Release<'_> {
     /// Runs a segment of leaves and releases what follows; how many bodies those were.
     pub(super) fn run(&mut self, processor: &Processor, segment: u32) -> u32 {
         let (graph, block) = (self.graph, self.block);
         let (first, end) = graph.steps_of(segment);
+        let mut context = graph.context(block, processor, first, Means::Nothing);
         let mut poisoned = block.is_poisoned(segment);
         for step in first..end {
             if !poisoned {
-                poisoned = graph.call_leaf(block, processor, step, Means::Nothing).is_err();
+                poisoned = graph.call_leaf(block, &mut context, step).is_err();
             }
             let Follows { early, late } = graph.follows[step as usize];
             if early {
@@ -49,16 +38,28 @@ impl Release<'_> {
 }
 
 impl Inner {
+    /// What bodies of a run on this thread are given, from `step` on.
+    pub(super) fn context<'a>(
+        &'a self,
+        block: &Block,
+        processor: &'a Processor,
+        step: u32,
+        means: Means<'a>,
+    ) -> Context<'a> {
+        let op = self.flow.steps()[step as usize].op;
+        Context::of_run(processor, (&self.flow, op), block.number(), means)
+    }
+
     /// Runs the body of a leaf on this thread.
     #[inline]
-    pub(super) fn call_leaf(
+    pub(super) fn call_leaf<'a>(
         &self,
-        block: &Block,
-        processor: &Processor,
+        block: &'a Block,
+        context: &mut Context<'a>,
         step: u32,
-        means: Means<'_>,
     ) -> Result<(), ()> {
-        let (returned, extra) = self.call(block, processor, step, means);
+        let returned = self.call(block, context, step);
+        let extra = context.extra.take();
         if returned.is_ok() && extra.is_none() && !broken_promise() {
             return Ok(());
         }
@@ -66,32 +67,18 @@ impl Inner {
         Err(())
     }
 
-    /// Runs the body of `step`; what it panicked with, and what it said.
+    /// Runs the body of `step`; what it panicked with.
     #[inline]
-    fn call(
-        &self,
-        block: &Block,
-        processor: &Processor,
-        step: u32,
-        means: Means<'_>,
-    ) -> (std::thread::Result<()>, Option<Box<Extra>>) {
+    fn call<'a>(&self, block: &'a Block, context: &mut Context<'a>, step: u32) -> std::thread::Result<()> {
         let what = &self.flow.steps()[step as usize];
-        let name = Name { graph: self, step };
         // SAFETY: the operation belongs to the block's run and runs now.
-        let args = unsafe { block.args(what.args) };
-        let mut context = Context::new(processor, &name, args).of_graph(what.op, block.number());
-        match means {
-            Means::Nothing => {}
-            Means::Lane(device, lane) => context = context.on_lane(device, lane),
-            Means::Completion(completion) => context = context.of_remote(completion),
-        }
+        context.enter(what.op, unsafe { block.args(what.args) });
         let body = &self.functions[what.function as usize];
-        let call = || catch_unwind(AssertUnwindSafe(|| body(&context)));
-        let returned = match block.observer() {
+        let call = || catch_unwind(AssertUnwindSafe(|| body(context)));
+        match block.observer() {
             None => call(),
-            Some(observer) => self.observed(&observer, &context, what.op, call),
-        };
-        (returned, context.extra.take())
+            Some(observer) => self.observed(&observer, context, what.op, call),
+        }
     }
 
     /// Calls the body of `op` and tells when it ran.
@@ -108,10 +95,15 @@ impl Inner {
         observer.around(Span { graph, name, op, run, processor, started: 0, ended: 0 }, call)
     }
 
+    /// The name of the operation of `step`.
+    pub(super) fn name(&self, step: u32) -> Name<'_> {
+        Name { flow: &self.flow, op: self.flow.steps()[step as usize].op }
+    }
+
     /// Keeps the fault of a leaf that failed.
     #[cold]
     fn explain(&self, block: &Block, step: u32, returned: std::thread::Result<()>, extra: Extra) {
-        let name = Name { graph: self, step };
+        let name = self.name(step);
         let fault = match returned {
             Err(panic) => Fault::failed(&name, panic_message(&*panic)),
             Ok(()) => extra.failure.unwrap_or_else(|| {
@@ -125,16 +117,14 @@ impl Inner {
 }
 
 /// An operation's name, made only if somebody asks.
-pub(super) struct Name<'a> {
-    pub(super) graph: &'a Inner,
-    pub(super) step: u32,
+pub(crate) struct Name<'a> {
+    pub(crate) flow: &'a Flow,
+    pub(crate) op: OpId,
 }
 
 impl std::fmt::Display for Name<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let flow = &self.graph.flow;
-        let op = flow.steps()[self.step as usize].op;
-        write!(f, "{} ({op} of {})", flow.label(op), flow.name())
+        write!(f, "{} ({} of {})", self.flow.label(self.op), self.op, self.flow.name())
     }
 }
 
@@ -148,9 +138,10 @@ impl Announced {
     ) -> Option<Box<Baton>> {
         let Announced { graph, block, priority, .. } = self;
         let (first, end) = graph.steps_of(segment);
+        let mut context = graph.context(&block, processor, first, Means::Nothing);
         let mut poisoned = block.is_poisoned(segment);
         for step in first..end - 1 {
-            poisoned = poisoned || graph.call_leaf(&block, processor, step, Means::Nothing).is_err();
+            poisoned = poisoned || graph.call_leaf(&block, &mut context, step).is_err();
             Inner::outside(&graph, &block, |release| {
                 release.early(step, poisoned);
                 release.complete(step, poisoned);
@@ -161,11 +152,9 @@ impl Announced {
             Inner::done(&graph, &block, last, true);
             return Some(baton);
         }
-        let mut called = (Ok(()), None);
-        let back =
-            with_baton(baton, priority, || called = graph.call(&block, processor, last, Means::Nothing));
-        let (returned, extra) = called;
-        let extra = extra.map(|extra| *extra).unwrap_or_default();
+        let mut returned = Ok(());
+        let back = with_baton(baton, priority, || returned = graph.call(&block, &mut context, last));
+        let extra = context.extra.take().map(|extra| *extra).unwrap_or_default();
         if returned.is_err() || extra.failure.is_some() {
             graph.explain(&block, last, returned, extra);
             Inner::done(&graph, &block, last, true);

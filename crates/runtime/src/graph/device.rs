@@ -11,11 +11,10 @@ use phalanx_program::flow::Regime;
 
 use crate::device::Token;
 use crate::fault::Outcome;
-use crate::processor::{Attached, Processor};
+use crate::processor::{Attached, Means, Processor};
 
 use super::Inner;
 use super::block::Block;
-use super::call::Means;
 use super::executor::Announced;
 use super::release::Release;
 
@@ -37,9 +36,10 @@ impl Release<'_> {
         let (graph, block) = (self.graph, self.block);
         let (first, end) = graph.steps_of(segment);
         let last = end - 1;
+        let mut context = graph.context(block, processor, first, Means::Nothing);
         let mut poisoned = block.is_poisoned(segment);
         for step in first..last {
-            poisoned = poisoned || graph.call_leaf(block, processor, step, Means::Nothing).is_err();
+            poisoned = poisoned || graph.call_leaf(block, &mut context, step).is_err();
             self.early(step, poisoned);
             self.complete(step, poisoned);
         }
@@ -70,7 +70,8 @@ impl Inner {
         for &before in self.flow.tokens().of(step) {
             device.wait(lane, block.token(before));
         }
-        self.call_leaf(block, processor, step, Means::Lane(device, lane)).ok()?;
+        let mut context = self.context(block, processor, step, Means::Lane(device, lane));
+        self.call_leaf(block, &mut context, step).ok()?;
         let ordered = self.flow.steps()[step as usize].regime == Regime::Ordered;
         let token = if ordered { device.record(lane) } else { device.record_all() };
         block.set_token(step, token);

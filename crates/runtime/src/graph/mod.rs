@@ -22,6 +22,7 @@ mod remote;
 mod serial;
 mod stepper;
 
+pub(crate) use call::Name;
 pub use error::{GraphError, LaunchError};
 pub(crate) use executor::{Announced, EXPECTED, Executor};
 pub use launch::{Launch, Run};

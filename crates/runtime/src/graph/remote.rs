@@ -14,11 +14,10 @@ use std::sync::Arc;
 use phalanx_program::flow::Regime;
 
 use crate::fault::{Fault, Outcome};
-use crate::processor::Processor;
+use crate::processor::{Means, Processor};
 
 use super::Inner;
 use super::block::Block;
-use super::call::{Means, Name};
 use super::release::Release;
 
 std::thread_local! {
@@ -57,7 +56,7 @@ impl Completion {
 impl Drop for Completion {
     fn drop(&mut self) {
         if let Some(Owed { graph, step, .. }) = &self.0 {
-            let fault = Fault::failed(Name { graph, step: *step }, "its completion was dropped");
+            let fault = Fault::failed(graph.name(*step), "its completion was dropped");
             self.tell(Err(fault));
         }
     }
@@ -108,7 +107,8 @@ impl Inner {
         let (owner, run) = (Arc::clone(graph), Arc::clone(block));
         let completion = Cell::new(Some(Completion(Some(Owed { graph: owner, block: run, step }))));
         // A fault is kept for the run. What follows the step goes by what the completion is told.
-        let _ = graph.call_leaf(block, processor, step, Means::Completion(&completion));
+        let mut context = graph.context(block, processor, step, Means::Completion(&completion));
+        let _ = graph.call_leaf(block, &mut context, step);
     }
 
     /// The effects of `step` are complete, or will never be.

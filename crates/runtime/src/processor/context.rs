@@ -3,25 +3,41 @@
 use std::cell::Cell;
 use std::fmt;
 
-use phalanx_program::flow::OpId;
+use phalanx_program::flow::{Flow, OpId};
 
 use crate::device::{Device, Lane};
 use crate::event::Event;
 use crate::fault::{Fault, Outcome};
-use crate::graph::Completion;
+use crate::graph::{Completion, Name};
 
 use super::{Processor, wait};
 
 /// What a running body knows and may ask for.
 pub struct Context<'a> {
     processor: &'a Processor,
-    name: &'a dyn fmt::Display,
+    origin: Origin<'a>,
     args: &'a [u8],
-    op: Option<OpId>,
     run: u64,
-    lane: Option<(&'a dyn Device, Lane)>,
-    completion: Option<&'a Cell<Option<Completion>>>,
+    means: Means<'a>,
     pub(crate) extra: Cell<Option<Box<Extra>>>,
+}
+
+/// Whose body it is.
+#[derive(Clone, Copy)]
+enum Origin<'a> {
+    /// A spawned task's, of this name.
+    Task(&'a dyn fmt::Display),
+    Operation(&'a Flow, OpId),
+}
+
+/// What a body of a graph is given to do its work with.
+#[derive(Clone, Copy)]
+pub(crate) enum Means<'a> {
+    Nothing,
+    /// The lane that its effects go to.
+    Lane(&'a dyn Device, Lane),
+    /// What completes it, to be taken.
+    Completion(&'a Cell<Option<Completion>>),
 }
 
 /// What a body has said beyond returning.
@@ -32,39 +48,54 @@ pub(crate) struct Extra {
 }
 
 impl<'a> Context<'a> {
-    pub(crate) fn new(processor: &'a Processor, name: &'a dyn fmt::Display, args: &'a [u8]) -> Self {
-        let (op, lane, completion) = (None, None, None);
-        Context { processor, name, args, op, run: 0, lane, completion, extra: Cell::new(None) }
+    /// That of a spawned task.
+    pub(crate) fn of_task(processor: &'a Processor, name: &'a dyn fmt::Display) -> Self {
+        let (origin, means) = (Origin::Task(name), Means::Nothing);
+        Context { processor, origin, args: &[], run: 0, means, extra: Cell::new(None) }
     }
 
-    /// The same for an operation of a graph's run.
-    pub(crate) fn of_graph(self, op: OpId, run: u64) -> Self {
-        Context { op: Some(op), run, ..self }
+    /// That of operations of one run of `flow`, the first of which is `op`.
+    pub(crate) fn of_run(
+        processor: &'a Processor,
+        (flow, op): (&'a Flow, OpId),
+        run: u64,
+        means: Means<'a>,
+    ) -> Self {
+        let origin = Origin::Operation(flow, op);
+        Context { processor, origin, args: &[], run, means, extra: Cell::new(None) }
     }
 
-    /// The same with a lane of the processor's device.
-    pub(crate) fn on_lane(self, device: &'a dyn Device, lane: Lane) -> Self {
-        Context { lane: Some((device, lane)), ..self }
-    }
-
-    /// The same with what completes a remote operation.
-    pub(crate) fn of_remote(self, completion: &'a Cell<Option<Completion>>) -> Self {
-        Context { completion: Some(completion), ..self }
+    /// Goes on to the operation `op` of the same run.
+    #[inline]
+    pub(crate) fn enter(&mut self, op: OpId, args: &'a [u8]) {
+        if let Origin::Operation(_, current) = &mut self.origin {
+            *current = op;
+        }
+        self.args = args;
     }
 
     /// What completes a remote operation; it is there once, and others have none.
     pub fn completion(&self) -> Option<Completion> {
-        self.completion?.take()
+        match self.means {
+            Means::Completion(completion) => completion.take(),
+            _ => None,
+        }
     }
 
     /// The device and the lane that the effects of an ordered operation go to.
     pub fn lane(&self) -> Option<(&'a dyn Device, Lane)> {
-        self.lane
+        match self.means {
+            Means::Lane(device, lane) => Some((device, lane)),
+            _ => None,
+        }
     }
 
     /// Which operation of a graph it is.
     pub fn op(&self) -> Option<OpId> {
-        self.op
+        match self.origin {
+            Origin::Operation(_, op) => Some(op),
+            Origin::Task(_) => None,
+        }
     }
 
     /// The number of the graph's run.
@@ -94,7 +125,10 @@ impl<'a> Context<'a> {
 
     /// Makes the operation fail, with the body's own words; it still runs to its end. The first failure counts.
     pub fn fail(&self, why: impl fmt::Display) {
-        let fault = Fault::failed(self.name, why);
+        let fault = match self.origin {
+            Origin::Task(name) => Fault::failed(name, why),
+            Origin::Operation(flow, op) => Fault::failed(Name { flow, op }, why),
+        };
         self.with_extra(|extra| {
             extra.failure.get_or_insert(fault);
         });

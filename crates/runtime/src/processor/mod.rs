@@ -29,7 +29,7 @@ pub use task::{Options, Task};
 
 pub(crate) use attached::Attached;
 pub(crate) use baton::Baton;
-pub(crate) use context::Extra;
+pub(crate) use context::{Extra, Means};
 pub(crate) use guest::Guest;
 pub(crate) use lull::Lull;
 pub(crate) use seat::{

@@ -175,7 +175,7 @@ impl Record {
         }
         self.measure(|measured| measured.started(processor.number));
         let name = self.name();
-        let context = Context::new(processor, &name, &[]);
+        let context = Context::of_task(processor, &name);
         let call = || catch_unwind(AssertUnwindSafe(|| self.body.call(&context)));
         let returned = match &self.measured {
             Some(measured) => seat::measuring(measured, call),
