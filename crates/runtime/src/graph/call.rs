@@ -1,9 +1,10 @@
 //! Running the bodies of a segment, and what becomes of them: they return, fail, panic or break a promise.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ops::RangeInclusive;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use phalanx_program::flow::{Flow, OpId};
+use phalanx_program::flow::{Flow, OpId, Step};
 
 use crate::fault::{Cause, Fault};
 use crate::processor::{Baton, Context, Extra, Means, Processor, broken_promise, panic_message, with_baton};
@@ -12,7 +13,7 @@ use crate::profile::{Measured, Span};
 use super::block::Block;
 use super::executor::Announced;
 use super::release::Release;
-use super::{Follows, Inner};
+use super::{Follows, Function, Inner};
 
 impl Release<'_> {
     /// Runs a segment of leaves and releases what follows; how many bodies those were.
@@ -21,17 +22,18 @@ impl Release<'_> {
         let (first, end) = graph.steps_of(segment);
         let mut context = graph.context(block, processor, first, Means::Nothing);
         let mut poisoned = block.is_poisoned(segment);
-        for step in first..end {
-            if !poisoned {
-                poisoned = graph.call_leaf(block, &mut context, step).is_err();
-            }
-            let Follows { early, late } = graph.follows[step as usize];
+        let mut step = first;
+        while step < end {
+            let last = graph.follows[step as usize].stop;
+            poisoned = poisoned || graph.call_leaves(block, &mut context, step..=last).is_err();
+            let Follows { early, late, .. } = graph.follows[last as usize];
             if early {
-                self.early(step, poisoned);
+                self.early(last, poisoned);
             }
             if late {
-                self.complete(step, poisoned);
+                self.complete(last, poisoned);
             }
+            step = last + 1;
         }
         end - first
     }
@@ -51,48 +53,69 @@ impl Inner {
     }
 
     /// Runs the body of a leaf on this thread.
-    #[inline]
     pub(super) fn call_leaf<'a>(
         &self,
         block: &'a Block,
         context: &mut Context<'a>,
         step: u32,
     ) -> Result<(), ()> {
-        let returned = self.call(block, context, step);
-        let extra = context.extra.take();
-        if returned.is_ok() && extra.is_none() && !broken_promise() {
+        self.call_leaves(block, context, step..=step)
+    }
+
+    /// Runs the bodies of leaves on this thread, one after the other until one of them fails.
+    #[inline]
+    fn call_leaves<'a>(
+        &self,
+        block: &'a Block,
+        context: &mut Context<'a>,
+        steps: RangeInclusive<u32>,
+    ) -> Result<(), ()> {
+        let observer = block.observer();
+        let (mut step, last) = steps.into_inner();
+        let returned = catch_unwind(AssertUnwindSafe(|| {
+            for what in &self.flow.steps()[step as usize..=last as usize] {
+                self.call(block, observer.as_deref(), context, what);
+                if context.extra.get_mut().is_some() || broken_promise() {
+                    return Err(());
+                }
+                step += 1;
+            }
+            Ok(())
+        }));
+        if let Ok(Ok(())) = returned {
             return Ok(());
         }
-        self.explain(block, step, returned, extra.map(|extra| *extra).unwrap_or_default());
+        let extra = context.extra.take().map(|extra| *extra).unwrap_or_default();
+        self.explain(block, step, returned.map(drop), extra);
         Err(())
     }
 
-    /// Runs the body of `step`; what it panicked with.
+    /// Calls the body of `step`.
     #[inline]
-    fn call<'a>(&self, block: &'a Block, context: &mut Context<'a>, step: u32) -> std::thread::Result<()> {
-        let what = &self.flow.steps()[step as usize];
+    fn call<'a>(
+        &self,
+        block: &'a Block,
+        observer: Option<&Measured>,
+        context: &mut Context<'a>,
+        step: &Step,
+    ) {
         // SAFETY: the operation belongs to the block's run and runs now.
-        context.enter(what.op, unsafe { block.args(what.args) });
-        let body = &self.functions[what.function as usize];
-        let call = || catch_unwind(AssertUnwindSafe(|| body(context)));
-        match block.observer() {
-            None => call(),
-            Some(observer) => self.observed(&observer, context, what.op, call),
+        context.enter(step.op, unsafe { block.args(step.args) });
+        let body = &self.functions[step.function as usize];
+        match observer {
+            None => body(context),
+            Some(observer) => self.observed(observer, context, step.op, body),
         }
     }
 
-    /// Calls the body of `op` and tells when it ran.
+    /// Calls the body of `op` and tells when it ran, also if it panics.
     #[cold]
-    fn observed<R>(
-        &self,
-        observer: &Measured,
-        context: &Context<'_>,
-        op: OpId,
-        call: impl FnOnce() -> R,
-    ) -> R {
+    fn observed(&self, observer: &Measured, context: &Context<'_>, op: OpId, body: &Function) {
         let (graph, name) = (self.flow.name(), self.flow.label(op));
         let (run, processor) = (context.run(), context.processor());
-        observer.around(Span { graph, name, op, run, processor, started: 0, ended: 0 }, call)
+        let span = Span { graph, name, op, run, processor, started: 0, ended: 0 };
+        let returned = observer.around(span, || catch_unwind(AssertUnwindSafe(|| body(context))));
+        returned.unwrap_or_else(|panic| resume_unwind(panic));
     }
 
     /// The name of the operation of `step`.
@@ -153,7 +176,11 @@ impl Announced {
             return Some(baton);
         }
         let mut returned = Ok(());
-        let back = with_baton(baton, priority, || returned = graph.call(&block, &mut context, last));
+        let back = with_baton(baton, priority, || {
+            let (observer, step) = (block.observer(), &graph.flow.steps()[last as usize]);
+            let call = || graph.call(&block, observer.as_deref(), &mut context, step);
+            returned = catch_unwind(AssertUnwindSafe(call));
+        });
         let extra = context.extra.take().map(|extra| *extra).unwrap_or_default();
         if returned.is_err() || extra.failure.is_some() {
             graph.explain(&block, last, returned, extra);

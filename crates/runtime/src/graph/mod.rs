@@ -98,11 +98,6 @@ impl Graph {
         let segments = flow.segments();
         let serial = serial::processors(&flow);
         let manner = manners(&flow, &serial);
-        let steps = 0..flow.steps().len() as u32;
-        let follows = |step| Follows {
-            early: !flow.early().of(step).is_empty(),
-            late: [flow.late(), flow.carried(), flow.posts()].iter().any(|list| !list.of(step).is_empty()),
-        };
         let tail = |segment: &Segment| flow.steps()[segment.end as usize - 1].regime;
         let ring = match flow.mode() {
             Mode::Pipelined { depth } => {
@@ -115,7 +110,7 @@ impl Graph {
             serial,
             manner,
             tails: segments.iter().map(tail).collect(),
-            follows: steps.map(follows).collect(),
+            follows: Follows::of(&flow),
             remote: flow.steps().iter().any(|step| step.regime == Regime::Remote),
             leaves: flow.steps().iter().all(|step| matches!(step.regime, Regime::Leaf | Regime::Remote)),
             n_post: (0..flow.n_posts()).map(count).collect(),
@@ -140,10 +135,32 @@ impl Graph {
 /// What follows a step: most have nothing to release.
 #[derive(Clone, Copy)]
 struct Follows {
+    /// The first step from this one on that something follows, or the last of the segment.
+    stop: u32,
     /// Successors when its body has returned.
     early: bool,
     /// Late successors, some in the next run, or posts.
     late: bool,
+}
+
+impl Follows {
+    /// By step.
+    fn of(flow: &Flow) -> Vec<Follows> {
+        let follows = |step| Follows {
+            stop: step,
+            early: !flow.early().of(step).is_empty(),
+            late: [flow.late(), flow.carried(), flow.posts()].iter().any(|list| !list.of(step).is_empty()),
+        };
+        let mut all: Vec<_> = (0..flow.steps().len() as u32).map(follows).collect();
+        for segment in flow.segments() {
+            for step in (segment.first as usize..segment.end as usize - 1).rev() {
+                if !(all[step].early || all[step].late) {
+                    all[step].stop = all[step + 1].stop;
+                }
+            }
+        }
+        all
+    }
 }
 
 /// How arrivals at a gate meet.
