@@ -25,7 +25,7 @@ cargo xtask COMMAND
   bench train   `phalanx bench train` beside PyTorch, in alternating rounds [--threads N] [--rounds N] [--wide]
   bench ranks   two processes of a core beside one and beside PyTorch's DDP and FSDP [--rounds N] [--mode eager] [--json]
   bench gemm    our matrix product beside the gemm crate and OpenBLAS [--threads N]
-  bench tasks   small tasks beside Rayon, OpenMP, Taskflow and StarPU [--patterns a,b] [--widths 2,8] [--workers N] [--json]
+  bench tasks   small tasks beside Rayon, OpenMP, Taskflow and StarPU [--patterns a,b] [--widths 2,8] [--workers N] [--peers a,b] [--json]
 ";
 
 fn main() -> ExitCode {

@@ -1,7 +1,7 @@
 //! Task graphs on all systems, in alternating rounds so that a noisy machine hits them alike.
 //!
 //! `compare [--ours PROGRAM] [--patterns a,b] [--widths 2,8] [--workers 2] [--steps 1000] [--repeat 49] [--rounds 3]
-//! [--json]`
+//! [--peers rayon,openmp] [--json]`
 //!
 //! Per graph and system: nanoseconds per empty task, which is the time of the graph divided by its tasks, and METG at
 //! 50 and 75 %. All are medians over rounds. Ratios are of the best peer to ours, above 1 where ours is better.
@@ -25,6 +25,8 @@ struct Args {
     steps: usize,
     repeat: usize,
     rounds: usize,
+    /// All if there are none.
+    peers: Vec<String>,
     json: bool,
 }
 
@@ -48,6 +50,7 @@ fn parse(words: &[String]) -> Result<Args, String> {
         steps: 1000,
         repeat: 49,
         rounds: 3,
+        peers: Vec::new(),
         json: false,
     };
     let mut words = words.iter();
@@ -64,6 +67,7 @@ fn parse(words: &[String]) -> Result<Args, String> {
             "--workers" => args.workers = one(word, value)?,
             "--steps" => args.steps = one(word, value)?,
             "--repeat" => args.repeat = one(word, value)?,
+            "--peers" => args.peers = list(word, value)?,
             "--rounds" => args.rounds = one(word, value)?,
             _ => return Err(format!("there is no option {word}")),
         }
@@ -84,7 +88,7 @@ fn list<T: FromStr<Err: ToString>>(name: &str, text: &str) -> Result<Vec<T>, Str
 }
 
 fn compare(args: &Args) -> Result<(), String> {
-    let systems = systems(args.ours.as_deref())?;
+    let systems = systems(args.ours.as_deref(), &args.peers)?;
     let &Args { workers, repeat, rounds, .. } = args;
     let bench = Bench { workers, repeat, rounds, iteration_seconds: calibrate() };
     if !args.json {

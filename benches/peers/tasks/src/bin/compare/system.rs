@@ -10,6 +10,8 @@ use task_peers::Point;
 /// The name of our own system, the first one where it is measured.
 pub const OURS: &str = "phalanx";
 
+const RAYON: &str = "rayon";
+
 /// Environment variables.
 type Variables = &'static [(&'static str, &'static str)];
 
@@ -65,8 +67,15 @@ const SOURCES: [Source; 3] = [
     },
 ];
 
-/// All systems that answer, ours first if its program is given; says on standard error what is missing.
-pub fn systems(ours: Option<&str>) -> Result<Vec<System>, String> {
+/// All systems that answer, or only the named `peers`, ours first if its program is given; says on standard error what is
+/// missing.
+pub fn systems(ours: Option<&str>, peers: &[String]) -> Result<Vec<System>, String> {
+    let names = || SOURCES.iter().map(|source| source.name).chain([RAYON]);
+    if let Some(stranger) = peers.iter().find(|peer| names().all(|name| name != peer.as_str())) {
+        let known = names().collect::<Vec<_>>().join(", ");
+        return Err(format!("--peers {stranger}: there is no such peer; there are {known}"));
+    }
+    let wanted = |name: &str| peers.is_empty() || peers.iter().any(|peer| peer == name);
     let here =
         std::env::current_exe().map_err(|error| format!("cannot find this program's folder: {error}"))?;
     let folder = here.with_file_name("");
@@ -75,8 +84,10 @@ pub fn systems(ours: Option<&str>) -> Result<Vec<System>, String> {
     if let Some(ours) = ours {
         found.push(Ok(system(OURS, ours.into(), &["bench", "tasks", "--point", "--json"])));
     }
-    found.push(Ok(system("rayon", folder.join(format!("rayon{EXE_SUFFIX}")), &[])));
-    found.extend(SOURCES.iter().map(|source| source.build(&folder)));
+    if wanted(RAYON) {
+        found.push(Ok(system(RAYON, folder.join(format!("{RAYON}{EXE_SUFFIX}")), &[])));
+    }
+    found.extend(SOURCES.iter().filter(|source| wanted(source.name)).map(|source| source.build(&folder)));
     let answering = found.into_iter().map(|system| system.and_then(System::probed));
     let note = |problem| eprintln!("not measured: {problem}");
     let systems: Vec<System> = answering.filter_map(|system| system.map_err(note).ok()).collect();
