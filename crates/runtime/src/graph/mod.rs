@@ -19,6 +19,7 @@ mod models;
 mod queue;
 mod release;
 mod remote;
+mod run;
 mod serial;
 mod stepper;
 
@@ -55,7 +56,7 @@ pub type Function = Box<dyn Fn(&Context<'_>) + Send + Sync>;
 #[derive(Clone)]
 pub struct Graph {
     inner: Arc<Inner>,
-    _runtime: Runtime,
+    runtime: Runtime,
 }
 
 pub(crate) struct Inner {
@@ -123,7 +124,7 @@ impl Graph {
             events: Arc::clone(&home.events),
             flow,
         };
-        Ok(Graph { inner: Arc::new(inner), _runtime: runtime.clone() })
+        Ok(Graph { inner: Arc::new(inner), runtime: runtime.clone() })
     }
 
     /// The flow.

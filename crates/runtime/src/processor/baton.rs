@@ -118,8 +118,10 @@ impl Baton {
     /// Looks for work again for a while if there was some lately, then sleeps until there is. The while is shorter after
     /// looks in vain: work may be far away, or wait for the very core that is used to look for it.
     pub(super) fn pause(mut self: Box<Self>, processor: &Processor) -> Box<Baton> {
-        let was_busy = std::mem::take(&mut self.was_busy);
-        if self.executor.was_busy() || was_busy {
+        let was_busy = std::mem::take(&mut self.was_busy) | self.executor.was_busy();
+        // Relaxed: a hint.
+        let asked_for = processor.asked_for.swap(false, Ordering::Relaxed);
+        if was_busy && !asked_for {
             for _ in 0..processor.polls >> self.doubt {
                 if self.has_work(processor) {
                     self.doubt = self.doubt.saturating_sub(1);
@@ -136,11 +138,16 @@ impl Baton {
         }
     }
 
+    /// Whether there is a task in a queue.
+    pub(super) fn has_items(&self, processor: &Processor) -> bool {
+        self.most_urgent(processor).is_some()
+    }
+
     /// Whether there is anything to do.
     pub(super) fn has_work(&self, processor: &Processor) -> bool {
         self.executor.peek().is_some()
             || processor.has_mail()
-            || self.most_urgent(processor).is_some()
+            || self.has_items(processor)
             // Acquire pairs with the increment in `change_groups`.
             || processor.changes.load(Ordering::Acquire) != self.seen
             // Relaxed: a hint; `close` wakes through a fence.

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use crate::graph::Executor;
+use crate::sync::{Ordering, spin_loop};
 
 use super::baton::Baton;
 use super::{BUDGET, Processor};
@@ -31,12 +32,19 @@ impl Guest {
         }
     }
 
+    /// Takes the baton if nobody has it; otherwise the worker leaves it here as soon as it has nothing to do, for next time.
+    pub(crate) fn ask(&mut self) {
+        self.take();
+        // Relaxed: a hint.
+        self.processor.asked_for.store(self.baton.is_none(), Ordering::Relaxed);
+    }
+
     /// Takes the baton if nobody has it; whether there are leaves to run. The worker is called if there is other work.
     pub(crate) fn is_ready(&mut self) -> bool {
         self.take();
         let Some(baton) = &mut self.baton else { return false };
         baton.refresh(&self.processor);
-        let ready = baton.executor.has_leaves();
+        let ready = baton.executor.has_leaves() && !baton.has_items(&self.processor);
         if !ready && baton.has_work(&self.processor) {
             self.leave();
         }
@@ -47,6 +55,22 @@ impl Guest {
     pub(crate) fn work(&mut self) {
         if let Some(baton) = self.baton.take() {
             self.baton = Executor::run(baton, &self.processor, BUDGET);
+        }
+    }
+
+    /// If it has the baton, runs leaves until `over`; gives it back if there are none for as long as a worker would look.
+    pub(crate) fn serve_until(&mut self, mut over: impl FnMut() -> bool) {
+        let mut looks = 0;
+        while self.baton.is_some() && !over() {
+            if self.is_ready() {
+                self.work();
+                looks = 0;
+            } else if looks == self.processor.polls() {
+                self.leave();
+            } else {
+                spin_loop();
+                looks += 1;
+            }
         }
     }
 

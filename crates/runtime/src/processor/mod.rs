@@ -33,7 +33,8 @@ pub(crate) use context::{Extra, Means};
 pub(crate) use guest::Guest;
 pub(crate) use lull::Lull;
 pub(crate) use seat::{
-    breaks_promise, broken_promise, keep_promise, serves_one_of, wait, with_baton, without_promise,
+    breaks_promise, broken_promise, is_outside, keep_promise, serves_one_of, wait, with_baton,
+    without_promise,
 };
 pub(crate) use task::panic_message;
 
@@ -67,6 +68,8 @@ pub(crate) struct Processor {
     inbox: Mutex<Vec<Announced>>,
     inboxed: AtomicUsize,
     sleep: Arc<Sleep>,
+    /// Whether a thread outside would rather serve it than wake its worker again.
+    asked_for: AtomicBool,
     /// Who wants to know when it has nothing to do; set once.
     lull: OnceLock<Arc<Lull>>,
     /// How often a worker looks for work again before it sleeps.
@@ -92,6 +95,7 @@ impl Processor {
             inbox: Mutex::new(Vec::with_capacity(EXPECTED)),
             inboxed: AtomicUsize::new(0),
             sleep,
+            asked_for: AtomicBool::new(false),
             lull: OnceLock::new(),
             polls,
             closed: AtomicBool::new(false),

@@ -106,6 +106,11 @@ fn without_baton(wait: impl FnOnce(Box<Baton>, i32) -> (Option<Box<Baton>>, Outc
     outcome
 }
 
+/// Whether no body of ours runs on this thread.
+pub(crate) fn is_outside() -> bool {
+    PROMISE.get() == Promise::Outside
+}
+
 /// Whether the body that runs here promised neither to wait nor to launch; it is noted that it has tried.
 pub(crate) fn breaks_promise() -> bool {
     let leaf = matches!(PROMISE.get(), Promise::Leaf | Promise::Broken);

@@ -16,6 +16,7 @@ mod pipelined;
 mod poison;
 mod promises;
 mod remote;
+mod run;
 mod stepper;
 
 use std::sync::Arc;

@@ -127,7 +127,7 @@ impl Ours {
         };
         let processors: Vec<_> = self.runtime.processors().collect();
         let graph = self.runtime.graph(self.flow.clone(), vec![Box::new(function)], &processors)?;
-        Ok(Box::new(move || replay(&self.runtime, &graph)))
+        Ok(Box::new(move || replay(&graph)))
     }
 
     /// Spawns all tasks and waits for them.
@@ -155,8 +155,8 @@ pub(super) fn leaf(processor: u32) -> Task<'static> {
 }
 
 /// One run of `graph`, to its end.
-pub(super) fn replay(runtime: &Runtime, graph: &Graph) -> Result<(), TasksError> {
-    Ok(runtime.wait(graph.launch(Launch::default())?.finish)?)
+pub(super) fn replay(graph: &Graph) -> Result<(), TasksError> {
+    Ok(graph.run(Launch::default())??)
 }
 
 /// Waits for all events, the youngest first: once they have triggered, most of the older ones have.

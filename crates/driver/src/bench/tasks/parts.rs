@@ -75,7 +75,7 @@ fn time_replays(
     let graph = runtime.graph(flow, vec![Box::new(|_| {})], &processors)?;
     let replay = || {
         (1..row).try_for_each(|_| graph.launch(Launch::default()).map(|_| ()))?;
-        replay(runtime, &graph)
+        replay(&graph)
     };
     Ok(Spread::of(&timed(repeat, replay)?, per_second))
 }

@@ -1,0 +1,34 @@
+//! Running a graph to its end: the thread that waits for it does a part of it.
+//!
+//! A thread that only waits needs a core twice a run, to start it and to hear of its end. Where each processor has one
+//! core it takes them from a worker, and both are put to sleep and woken for that. So it serves a processor of the graph
+//! in its worker's place, as a guest; then there are as many threads as processors and nobody is woken at all.
+
+use crate::fault::Outcome;
+use crate::processor::{Guest, is_outside};
+
+use super::{Graph, Launch, LaunchError};
+
+impl Graph {
+    /// Starts a run and waits until it is complete; what became of it.
+    ///
+    /// A thread that is none of the runtime's does the leaves of the graph's first processor itself while that has
+    /// nothing else to do. Where bodies care which thread they run on, use [`Graph::launch`] and
+    /// [`crate::Runtime::wait`].
+    pub fn run(&self, launch: Launch<'_>) -> Result<Outcome, LaunchError> {
+        // Before the launch, which then wakes one worker less.
+        let mut guest = self.guest();
+        guest.iter_mut().for_each(Guest::ask);
+        let finish = self.launch(launch)?.finish;
+        let events = &self.inner.events;
+        guest.iter_mut().for_each(|guest| guest.serve_until(|| events.outcome(finish).is_some()));
+        drop(guest);
+        Ok(self.runtime.wait(finish))
+    }
+
+    /// The right to serve the first processor that has segments, for a thread that may.
+    fn guest(&self) -> Option<Guest> {
+        let first = self.inner.members.first().filter(|_| self.inner.leaves && is_outside())?;
+        Some(Guest::new(&self.inner.processors[*first as usize]))
+    }
+}
