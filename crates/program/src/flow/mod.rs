@@ -122,6 +122,7 @@ pub struct Lists {
 
 impl Lists {
     /// The list at `position`.
+    #[inline]
     pub fn of(&self, position: u32) -> &[u32] {
         let place = position as usize;
         &self.items[self.starts[place] as usize..self.starts[place + 1] as usize]

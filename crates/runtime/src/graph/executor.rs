@@ -92,27 +92,10 @@ impl Cursor {
         if self.front == self.end { None } else { self.run.block.slots[self.front as usize].get() }
     }
 
-    /// Looks so often at the gate of the next segment, where there is only one that can come next.
-    fn expect(&mut self, looks: u32) -> Option<u32> {
-        if !self.serial || self.front == self.end {
-            return None;
-        }
-        let gate = &self.run.block.gates[self.front as usize];
-        let is_open = (0..looks).any(|_| {
-            spin_loop();
-            gate.is_open()
-        });
-        if is_open { self.take() } else { None }
-    }
-
-    fn take(&mut self) -> Option<u32> {
+    /// A segment that is ready; where only one can come next, its gate may open within so many looks.
+    fn take(&mut self, looks: u32) -> Option<u32> {
         if self.serial {
-            let segment = self.front;
-            return self.has_work().then(|| {
-                self.front += 1;
-                self.left -= 1;
-                segment
-            });
+            return self.take_next(looks);
         }
         let segment = self.stack.pop().or_else(|| {
             let queued = self.queued()?;
@@ -120,6 +103,24 @@ impl Cursor {
             Some(queued)
         });
         let segment = segment.or_else(|| self.stalled.pop())?;
+        self.left -= 1;
+        Some(segment)
+    }
+
+    fn take_next(&mut self, looks: u32) -> Option<u32> {
+        let segment = self.front;
+        if segment == self.end {
+            return None;
+        }
+        let gate = &self.run.block.gates[segment as usize];
+        let opens = || {
+            spin_loop();
+            gate.is_open()
+        };
+        if !gate.is_open() && !(0..looks).any(|_| opens()) {
+            return None;
+        }
+        self.front += 1;
         self.left -= 1;
         Some(segment)
     }
@@ -182,7 +183,7 @@ impl Executor {
             while left > 0 {
                 let Executor { cursors, direct, .. } = &mut baton.executor;
                 let cursor = &mut cursors[index];
-                let Some(segment) = cursor.take().or_else(|| cursor.expect(looks)) else { break };
+                let Some(segment) = cursor.take(looks) else { break };
                 let bodies = match cursor.run.graph.tail(segment) {
                     Regime::General => {
                         let run = cursor.run.clone();

@@ -33,7 +33,7 @@ pub use stepper::{Effect, Stepper, Visit};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use phalanx_program::flow::{DIRECT, Flow, Mode, Regime, Segment};
+use phalanx_program::flow::{DIRECT, Flow, Lists, Mode, Regime, Segment};
 
 use crate::event::{Event, Events};
 use crate::fault::Outcome;
@@ -68,6 +68,8 @@ pub(crate) struct Inner {
     events: Arc<Events>,
     /// By processor: whether it runs its segments in the order of their numbers.
     serial: Vec<bool>,
+    /// By step: the segments it arrives at when its body has returned.
+    arrivals: Lists,
     /// By segment: how to arrive at its gate.
     manner: Vec<Manner>,
     /// By segment: what its last step promises.
@@ -98,7 +100,7 @@ impl Graph {
         check(&flow, &functions, &processors)?;
         let segments = flow.segments();
         let serial = serial::processors(&flow);
-        let manner = manners(&flow, &serial);
+        let manner = manners(&flow);
         let tail = |segment: &Segment| flow.steps()[segment.end as usize - 1].regime;
         let ring = match flow.mode() {
             Mode::Pipelined { depth } => {
@@ -109,6 +111,7 @@ impl Graph {
         let count = |post| flow.posts().items().iter().filter(|&&other| other == post).count() as u32;
         let inner = Inner {
             serial,
+            arrivals: serial::arrivals(&flow),
             manner,
             tails: segments.iter().map(tail).collect(),
             follows: Follows::of(&flow),
@@ -175,11 +178,10 @@ enum Manner {
     Only,
 }
 
-fn manners(flow: &Flow, serial: &[bool]) -> Vec<Manner> {
+fn manners(flow: &Flow) -> Vec<Manner> {
     let segments = flow.segments();
-    let arrivals = serial::arrivals(flow, serial);
-    let mut manner: Vec<Manner> = (segments.iter().zip(arrivals))
-        .map(|(segment, arrivals)| match arrivals + segment.carried_in {
+    let mut manner: Vec<Manner> = (segments.iter().zip(serial::counts(flow)))
+        .map(|(segment, count)| match count + segment.carried_in {
             1 => Manner::Only,
             _ if segment.private => Manner::Private,
             _ => Manner::Shared,

@@ -34,31 +34,11 @@ impl<'a> Release<'a> {
     /// The body of `step` has returned or been skipped; `poisoned` if its effects are not there.
     pub(super) fn early(&mut self, step: u32, poisoned: bool) {
         let graph = self.graph;
-        let successors = graph.flow.early().of(step);
-        match &self.own {
-            _ if successors.is_empty() => return,
-            // The order of a serial processor stands for its own arrivals, but not for those of direct steps it does.
-            Some((own, _)) if graph.serial[*own as usize] && !self.is_direct(step) => {
-                let own = *own;
-                for &segment in successors {
-                    if poisoned {
-                        self.block.poison(segment);
-                    }
-                    if graph.flow.segments()[segment as usize].processor != own {
-                        self.arrive(segment);
-                    }
-                }
-            }
-            _ => self.arrive_all(successors, poisoned),
+        if poisoned {
+            graph.flow.early().of(step).iter().for_each(|&segment| self.block.poison(segment));
         }
+        graph.arrivals.of(step).iter().for_each(|&segment| self.arrive(segment));
         self.wake();
-    }
-
-    /// Whether `step` has no processor. Segments of such steps are laid out last.
-    fn is_direct(&self, step: u32) -> bool {
-        let flow = &self.graph.flow;
-        let first = flow.segments().get(flow.owned(flow.processors()).start as usize);
-        first.is_some_and(|first| first.first <= step)
     }
 
     /// The effects of `step` are complete, or will never be.

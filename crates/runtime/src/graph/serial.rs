@@ -5,7 +5,7 @@
 //! the gates, nothing is queued, and the worker looks at the gate of its next segment alone. For a segment with one
 //! predecessor elsewhere, one store on one cache line is all that passes between two processors.
 
-use phalanx_program::flow::{Flow, Regime};
+use phalanx_program::flow::{DIRECT, Flow, Lists, Regime};
 
 /// By processor: whether it runs its segments in the order in which they are laid out.
 pub(super) fn processors(flow: &Flow) -> Vec<bool> {
@@ -24,17 +24,23 @@ fn is_serial(flow: &Flow, processor: u32) -> bool {
     })
 }
 
+/// By step: the segments it arrives at when its body has returned. The order of a serial processor stands for its own
+/// edges, but not for those of direct steps that it does.
+pub(super) fn arrivals(flow: &Flow) -> Lists {
+    let (segments, serial) = (flow.segments(), processors(flow));
+    let processor_of: Vec<u32> = (segments.iter())
+        .flat_map(|segment| std::iter::repeat_n(segment.processor, (segment.end - segment.first) as usize))
+        .collect();
+    flow.early().clone().retained(|step, to| {
+        let from = processor_of[step as usize];
+        from != segments[to as usize].processor || from == DIRECT || !serial[from as usize]
+    })
+}
+
 /// By segment: arrivals that its gate counts in a run, without those from the run before.
-pub(super) fn arrivals(flow: &Flow, serial: &[bool]) -> Vec<u32> {
-    let segments = flow.segments();
-    let mut arrivals: Vec<u32> = segments.iter().map(|segment| segment.fan_in).collect();
-    for (processor, _) in (0..).zip(serial).filter(|(_, serial)| **serial) {
-        let owned = flow.owned(processor).map(|number| &segments[number as usize]);
-        for step in owned.flat_map(|segment| segment.first..segment.end) {
-            let own =
-                flow.early().of(step).iter().filter(|&&to| segments[to as usize].processor == processor);
-            own.for_each(|&to| arrivals[to as usize] -= 1);
-        }
-    }
-    arrivals
+pub(super) fn counts(flow: &Flow) -> Vec<u32> {
+    let mut counts: Vec<u32> = flow.segments().iter().map(|segment| segment.fan_in).collect();
+    flow.early().items().iter().for_each(|&to| counts[to as usize] -= 1);
+    arrivals(flow).items().iter().for_each(|&to| counts[to as usize] += 1);
+    counts
 }

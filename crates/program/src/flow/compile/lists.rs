@@ -45,7 +45,7 @@ impl Lists {
     }
 
     /// Only the items for which `keep` holds, which is asked in order.
-    pub(super) fn retained(mut self, mut keep: impl FnMut(u32, u32) -> bool) -> Lists {
+    pub fn retained(mut self, mut keep: impl FnMut(u32, u32) -> bool) -> Lists {
         let (mut read, mut written) = (0, 0);
         for position in 0..self.starts.len() - 1 {
             let end = self.starts[position + 1] as usize;
