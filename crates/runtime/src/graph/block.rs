@@ -79,8 +79,7 @@ impl Block {
         let segments = flow.segments();
         let carried = |segment: usize| segments[segment].carried_in;
         let counts = serial::counts(flow);
-        let owed: Box<[u32]> =
-            (0..).zip(counts).map(|(segment, in_run)| in_run + carried(segment)).collect();
+        let owed: Box<[u32]> = (0..).zip(counts).map(|(segment, in_run)| in_run + carried(segment)).collect();
         let n_post = |post: u32| flow.posts().items().iter().filter(|&&other| other == post).count() as u32;
         let on_device = flow.steps().iter().any(|step| is_on_device(step.regime));
         Block {

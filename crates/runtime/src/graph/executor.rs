@@ -155,9 +155,14 @@ impl Executor {
         self.cursors.iter().all(|cursor| cursor.run.graph.leaves) && self.cursors.iter().any(Cursor::has_work)
     }
 
+    /// Whether no run is going on here.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.cursors.is_empty()
+    }
+
     /// Whether a run is going on here, or was lately.
     pub(crate) fn was_busy(&mut self) -> bool {
-        std::mem::take(&mut self.busy) || !self.cursors.is_empty()
+        std::mem::take(&mut self.busy) || !self.is_idle()
     }
 
     /// The cursor to serve next.

@@ -119,8 +119,8 @@ impl Baton {
     /// looks in vain: work may be far away, or wait for the very core that is used to look for it.
     pub(super) fn pause(mut self: Box<Self>, processor: &Processor) -> Box<Baton> {
         let was_busy = std::mem::take(&mut self.was_busy) | self.executor.was_busy();
-        // Relaxed: a hint.
-        let asked_for = processor.asked_for.swap(false, Ordering::Relaxed);
+        // Not between two segments of a run. Relaxed: a hint.
+        let asked_for = self.executor.is_idle() && processor.asked_for.swap(false, Ordering::Relaxed);
         if was_busy && !asked_for {
             for _ in 0..processor.polls >> self.doubt {
                 if self.has_work(processor) {
