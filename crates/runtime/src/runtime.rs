@@ -145,9 +145,14 @@ impl Runtime {
         Group::new(&members.iter().map(member).collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// Lets a processor issue work to `device`, at most `credits` tokens ahead of it. Whether it had none before.
+    /// Lets a processor issue work to `device`, at most `credits` tokens ahead of it. Whether there is such a processor and
+    /// it had none before.
     pub fn attach(&self, processor: ProcessorId, device: Arc<dyn Device>, credits: usize) -> bool {
-        self.processor(processor).device.set(Attached::new(device, credits.max(1))).is_ok()
+        let attached = Attached::new(device, credits.max(1));
+        self.0
+            .processors
+            .get(processor.0 as usize)
+            .is_some_and(|processor| processor.device.set(attached).is_ok())
     }
 
     /// Binds `flow` to functions and, by their numbers in the flow, to processors.
@@ -157,8 +162,14 @@ impl Runtime {
         functions: Vec<Function>,
         processors: &[ProcessorId],
     ) -> Result<Graph, GraphError> {
-        let processors = processors.iter().map(|&id| Arc::clone(self.processor(id))).collect();
-        Graph::new(flow, functions, processors, self, &self.0.processors[0])
+        let all = &self.0.processors;
+        let member = |&ProcessorId(processor): &ProcessorId| {
+            let flow = || flow.name().to_string();
+            let missing = || GraphError::NoSuchProcessor { flow: flow(), processor, processors: all.len() };
+            all.get(processor as usize).cloned().ok_or_else(missing)
+        };
+        let processors = processors.iter().map(member).collect::<Result<_, _>>()?;
+        Graph::new(flow, functions, processors, self, &all[0])
     }
 
     /// Lets a thread serve a processor while it waits.
@@ -172,11 +183,7 @@ impl Runtime {
     }
 
     fn processor(&self, id: ProcessorId) -> &Arc<Processor> {
-        let n = self.0.processors.len();
-        self.0
-            .processors
-            .get(id.0 as usize)
-            .unwrap_or_else(|| panic!("processor {} of a runtime with {n}", id.0))
+        &self.0.processors[id.0 as usize]
     }
 }
 

@@ -15,7 +15,9 @@ const CHAIN: u64 = 12;
 fn with_device(config: SoftwareConfig, credits: usize) -> (Runtime, Arc<Software>) {
     let runtime = Runtime::new(Config::new(2, 0));
     let device = Software::new(config);
-    assert!(runtime.attach(ProcessorId(0), Arc::clone(&device) as Arc<dyn Device>, credits));
+    let attach =
+        |number| runtime.attach(ProcessorId(number), Arc::clone(&device) as Arc<dyn Device>, credits);
+    assert_eq!([0, 0, 2].map(attach), [true, false, false], "one device for each of two processors");
     (runtime, device)
 }
 

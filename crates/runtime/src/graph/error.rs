@@ -13,6 +13,16 @@ pub enum GraphError {
         /// How many there are.
         given: usize,
     },
+    /// A processor was given that the runtime does not have.
+    #[error("flow {flow} was given processor {processor} of a runtime with {processors}; use 0 to {}", processors - 1)]
+    NoSuchProcessor {
+        /// The flow.
+        flow: String,
+        /// The processor's number.
+        processor: u32,
+        /// How many there are.
+        processors: usize,
+    },
     /// An operation leaves work on a device where there is none.
     #[error(
         "{operation} of flow {flow} leaves work on the device of processor {processor}, which has none; attach one"

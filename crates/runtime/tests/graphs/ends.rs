@@ -1,7 +1,7 @@
 //! The ends of things: empty graphs, small ones, many direct ones in line, and destroying.
 
 use phalanx_program::flow::{Builder, Direct, Mode};
-use phalanx_runtime::{Event, GraphError, Launch, LaunchError};
+use phalanx_runtime::{Event, GraphError, Launch, LaunchError, ProcessorId};
 
 use crate::{Count, bind, function, launch, launch_with, leaf, replay, runtime};
 
@@ -195,6 +195,10 @@ fn flows_that_do_not_fit_are_refused() {
     let only: Vec<_> = runtime.processors().collect();
     let error = runtime.graph(flow(), vec![], &only).err().expect("one processor is not two");
     assert_eq!(error, GraphError::Processors { flow: "wide".into(), needed: 2, given: 1 });
+    let beyond = [only[0], ProcessorId(1)];
+    let error = runtime.graph(flow(), vec![], &beyond).err().expect("there is no second processor");
+    let message = "flow wide was given processor 1 of a runtime with 1; use 0 to 0";
+    assert_eq!(error.to_string(), message);
     let twice = [only[0], only[0]];
     let error = runtime.graph(flow(), vec![function(|_| {})], &twice).err().expect("there is no function 3");
     let message = "leaf of flow wide calls function 3, but the table has 1; add it to the table";
