@@ -14,13 +14,15 @@ fn positive(value: &Value) -> bool {
 }
 
 #[test]
-fn every_graph_has_a_line_and_the_parts_have_one() {
-    let args = [SMALL, &["--patterns", "trivial,stencil_1d", "--repeat", "3", "--json"]].concat();
-    let lines = json_lines(&args);
-    let [trivial, stencil, parts] = &lines[..] else { panic!("{lines:?}") };
-    for (line, pattern) in [(trivial, "trivial"), (stencil, "stencil_1d")] {
+fn every_graph_has_a_line_and_so_have_the_parts() {
+    let flags = ["--patterns", "trivial,stencil_1d", "--processors", "1,2", "--repeat", "3", "--json"];
+    let lines = json_lines(&[SMALL, &flags].concat());
+    assert_eq!(lines.len(), 6, "{lines:?}");
+    let (graphs, parts) = lines.split_at(4);
+    let both = [1, 2].map(|processors| ["trivial", "stencil_1d"].map(|pattern| (pattern, processors)));
+    for (line, (pattern, processors)) in graphs.iter().zip(both.concat()) {
         assert_eq!(line["pattern"], pattern);
-        assert_eq!([&line["width"], &line["steps"], &line["processors"]], [2, 8, 2], "{line}");
+        assert_eq!([&line["width"], &line["steps"], &line["processors"]], [2, 8, processors], "{line}");
         for cost in [&line["replay"], &line["immediate"]] {
             assert!(positive(&cost["empty_ns"]["median"]) && positive(&cost["empty_ns"]["best"]), "{line}");
             for key in ["metg50_us", "metg75_us"] {
@@ -29,9 +31,14 @@ fn every_graph_has_a_line_and_the_parts_have_one() {
             assert_eq!(cost.as_object().unwrap().len(), 3, "{line}");
         }
     }
-    for key in ["chain_ns", "fused_chain_ns", "empty_graph_us", "one_task_graph_us", "spawn_ns", "event_ns"] {
-        let part = &parts["parts"][key];
-        assert!(positive(&part["median"]) && positive(&part["best"]), "{key} in {parts}");
+    for (line, processors) in parts.iter().zip([1, 2]) {
+        assert_eq!(line["processors"], processors);
+        for key in
+            ["chain_ns", "fused_chain_ns", "empty_graph_us", "one_task_graph_us", "spawn_ns", "event_ns"]
+        {
+            let part = &line["parts"][key];
+            assert!(positive(&part["median"]) && positive(&part["best"]), "{key} in {line}");
+        }
     }
 }
 
@@ -44,7 +51,7 @@ fn a_point_is_answered_as_the_peers_answer() {
     assert!(positive(&line["seconds"]), "{line}");
     assert_eq!(line["graph"], "e2154acee43ed97d");
     let message = error(&[SMALL, &["--point"]].concat(), 2);
-    assert!(message.contains("8 patterns and 1 width"), "{message}");
+    assert!(message.contains("8 patterns, 1 width and 1 number of processors"), "{message}");
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::step::at_least_one;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  phalanx bench tasks --patterns stencil_1d,fft --widths 2 --json
+  phalanx bench tasks --patterns stencil_1d,fft --widths 2 --processors 1,2 --json
   phalanx bench tasks --compile --operations 100000")]
 pub struct TasksArgs {
     /// Patterns: trivial, no_comm, tree, stencil_1d, fft, random_nearest, spread, all_to_all [default: all]
@@ -34,8 +34,9 @@ pub struct TasksArgs {
     #[arg(long, value_name = "N", default_value = "1000", value_parser = steps)]
     steps: usize,
     /// Processors of the runtime, a thread each
-    #[arg(long, alias = "workers", value_name = "N", default_value = "2", value_parser = processors)]
-    processors: u32,
+    #[arg(long, alias = "workers", value_name = "N,..", value_delimiter = ',', default_value = "2",
+        value_parser = processors)]
+    processors: Vec<u32>,
     /// How often a graph is timed, at most; long runs less often
     #[arg(long, value_name = "N", default_value = "49", value_parser = at_least_one)]
     repeat: usize,
@@ -53,7 +54,7 @@ pub struct TasksArgs {
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1000,10000,100000,1000000",
         value_parser = operations, requires = "compile")]
     operations: Vec<usize>,
-    /// Print lines of JSON: one a graph, then one for the parts; with --compile one a flow
+    /// Print lines of JSON: one a graph, then one for the parts of each number of processors; with --compile one a flow
     #[arg(long)]
     json: bool,
 }
@@ -106,72 +107,82 @@ pub fn run(args: &TasksArgs) -> Result<(), Failure> {
         return Err(Failure::Input(why));
     }
     let patterns = if args.patterns.is_empty() { &Pattern::ALL[..] } else { &args.patterns };
-    let bench = TasksBench { processors: args.processors, repeat: args.repeat };
+    let bench = |&processors: &u32| TasksBench { processors, repeat: args.repeat };
+    let benches: Vec<_> = args.processors.iter().map(bench).collect();
     match (args.point, args.compile) {
-        (true, _) => point(args, patterns, &bench),
+        (true, _) => point(args, patterns, &benches),
         (_, true) => compile(args),
-        _ => graphs(args, patterns, &bench),
+        _ => graphs(args, patterns, &benches),
     }
 }
 
-fn point(args: &TasksArgs, patterns: &[Pattern], bench: &TasksBench) -> Result<(), Failure> {
-    let (&[pattern], &[width]) = (patterns, &args.widths[..]) else {
+fn point(args: &TasksArgs, patterns: &[Pattern], benches: &[TasksBench]) -> Result<(), Failure> {
+    let (&[pattern], &[width], [bench]) = (patterns, &args.widths[..], benches) else {
         return Err(Failure::Input(format!(
-            "--point is about one graph, not {} and {}; give one of each",
+            "--point is about one graph, not {}, {} and {} of processors; give one of each",
             output::count(patterns.len(), "pattern"),
-            output::count(args.widths.len(), "width")
+            output::count(args.widths.len(), "width"),
+            output::count(benches.len(), "number")
         )));
     };
     output::json(&bench.point(Shape { pattern, width, steps: args.steps }, args.grain)?)
 }
 
-fn graphs(args: &TasksArgs, patterns: &[Pattern], bench: &TasksBench) -> Result<(), Failure> {
+fn graphs(args: &TasksArgs, patterns: &[Pattern], benches: &[TasksBench]) -> Result<(), Failure> {
     let iteration_seconds = tasks::calibrate();
     if !args.json {
         print_head(args, iteration_seconds)?;
     }
-    for &pattern in patterns {
-        for &width in &args.widths {
-            let shape = Shape { pattern, width, steps: args.steps };
-            let result = bench.graph(shape, iteration_seconds)?;
-            match args.json {
-                true => print_json(args, shape, &result)?,
-                false => print_graph(shape, &result)?,
+    for bench in benches {
+        for &pattern in patterns {
+            for &width in &args.widths {
+                let shape = Shape { pattern, width, steps: args.steps };
+                let result = bench.graph(shape, iteration_seconds)?;
+                match args.json {
+                    true => print_json(bench, shape, &result)?,
+                    false => print_graph(bench, shape, &result)?,
+                }
             }
         }
     }
-    let parts = bench.parts()?;
-    if args.json { output::json(&json!({ "parts": parts })) } else { print_parts(&parts) }
+    for bench in benches {
+        let parts = bench.parts()?;
+        match args.json {
+            true => output::json(&json!({ "processors": bench.processors, "parts": parts }))?,
+            false => print_parts(bench, &parts)?,
+        }
+    }
+    Ok(())
 }
 
 fn print_head(args: &TasksArgs, iteration_seconds: f64) -> Result<(), Failure> {
-    let processors = output::count(args.processors as usize, "processor");
     output::line(format!(
-        "{processors}, {}, {:.2} ns an iteration; medians of up to {} (best in brackets), METG in us",
+        "{}, {:.2} ns an iteration; medians of up to {} (best in brackets), METG in us",
         output::count(args.steps, "step"),
         iteration_seconds * 1e9,
         output::count(args.repeat, "run")
     ))?;
     let [half, most] = tasks::SHARES.map(|share| format!("METG({:.0} %)", 100.0 * share));
     let door = format!("{:>20}{half:>12}{most:>12}", "ns per empty task");
-    output::line(format!("{:22}{:>44}{:>44}", "", "replayed", "spawned one by one"))?;
-    output::line(format!("{:16}{:>6}{door}{door}", "pattern", "width"))
+    output::line(format!("{:34}{:>44}{:>44}", "", "replayed", "spawned one by one"))?;
+    output::line(format!("{:16}{:>6}{:>12}{door}{door}", "pattern", "width", "processors"))
 }
 
-fn print_graph(shape: Shape, result: &GraphResult) -> Result<(), Failure> {
+fn print_graph(bench: &TasksBench, shape: Shape, result: &GraphResult) -> Result<(), Failure> {
     let metg = |us: Option<f64>| us.map_or("-".into(), |us| format!("{us:.3}"));
     let door = |cost: &DoorCost| {
         let (half, most) = (metg(cost.metg50_us), metg(cost.metg75_us));
         format!("{:>20}{half:>12}{most:>12}", spread(cost.empty_ns))
     };
     let (replay, immediate) = (door(&result.replay), door(&result.immediate));
-    output::line(format!("{:16}{:>6}{replay}{immediate}", shape.pattern.name(), shape.width))
+    let (pattern, width, processors) = (shape.pattern.name(), shape.width, bench.processors);
+    output::line(format!("{pattern:16}{width:>6}{processors:>12}{replay}{immediate}"))
 }
 
-fn print_json(args: &TasksArgs, shape: Shape, result: &GraphResult) -> Result<(), Failure> {
+fn print_json(bench: &TasksBench, shape: Shape, result: &GraphResult) -> Result<(), Failure> {
     output::json(&json!({
         "pattern": shape.pattern.name(), "width": shape.width, "steps": shape.steps,
-        "processors": args.processors, "replay": result.replay, "immediate": result.immediate,
+        "processors": bench.processors, "replay": result.replay, "immediate": result.immediate,
     }))
 }
 
@@ -179,7 +190,8 @@ fn spread(Spread { median, best }: Spread) -> String {
     format!("{median:.1} ({best:.1})")
 }
 
-fn print_parts(parts: &Parts) -> Result<(), Failure> {
+fn print_parts(bench: &TasksBench, parts: &Parts) -> Result<(), Failure> {
+    output::line(format!("\non {}:", output::count(bench.processors as usize, "processor")))?;
     for (text, part, unit) in [
         ("a task of a chain of 1024 replayed in a row", parts.chain_ns, "ns"),
         ("the same, chains fused", parts.fused_chain_ns, "ns"),

@@ -63,8 +63,7 @@ fn chain(tasks: usize, fuse: bool) -> Result<Flow, TasksError> {
     Ok(builder.finish()?)
 }
 
-/// Times runs of `flow`, whose tasks do nothing.
-/// Times `repeat` times as many launches in a row as `row` says.
+/// Times, so many times, so many runs of `flow` in a row, whose tasks do nothing.
 fn time_replays(
     runtime: &Runtime,
     flow: Flow,
