@@ -15,9 +15,6 @@ const RUNS: usize = 2;
 /// How many lines of each run are written out at most.
 const MAX_LINES: usize = 8;
 
-/// How many runs ahead the source is fetched.
-const AHEAD: usize = 16;
-
 /// All runs along an axis, which are at least [`RUNS`], each of so many lines; [`MAX_LINES`] stands for any multiple of it.
 #[derive(Clone, Copy)]
 struct Abreast<const LINES: usize, const PAST_CACHES: bool> {
@@ -46,6 +43,9 @@ impl<const LINES: usize, const PAST_CACHES: bool> Body for Abreast<LINES, PAST_C
 }
 
 impl<const LINES: usize, const PAST_CACHES: bool> Abreast<LINES, PAST_CACHES> {
+    /// How many runs ahead the source is fetched.
+    const AHEAD: usize = if PAST_CACHES { 32 } else { 16 };
+
     /// Copies so many lines of each of [`RUNS`] runs. Written out, so that to the machine each line of a run is a sequence
     /// of its own, with one step.
     ///
@@ -58,7 +58,9 @@ impl<const LINES: usize, const PAST_CACHES: bool> Abreast<LINES, PAST_CACHES> {
             for step in (0..RUNS).rev() {
                 let (to, from) = self.axis.at(step, to.wrapping_add(line), from.wrapping_add(line));
                 // SAFETY: a hint, without effect on an address that is not good.
-                unsafe { _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(AHEAD * self.axis.from).cast()) };
+                unsafe {
+                    _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(Self::AHEAD * self.axis.from).cast())
+                };
                 // SAFETY: the caller's promise.
                 unsafe { Self::line(to, from) };
             }

@@ -19,6 +19,8 @@ mod nest;
 mod operation;
 mod reduce;
 #[cfg(target_arch = "x86_64")]
+mod registers;
+#[cfg(target_arch = "x86_64")]
 mod streamed;
 #[cfg(test)]
 mod tests;

@@ -30,12 +30,22 @@ impl Body for Streamed {
     }
 }
 
-/// Whether a copy should go past the caches, which may hold fewer bytes, and can.
+/// Whether a copy of runs should go past the caches, and can.
 pub(super) fn suits(run: usize, axes: &[Axis], to: *mut u8) -> bool {
-    const LEAST: usize = 12 << 20;
     const LONGEST: usize = 64 << 10;
-    let mut places = axes.iter().map(|axis| axis.to).chain([run, to.addr()]);
-    run <= LONGEST && bytes(run, axes) >= LEAST && places.all(|place| place.is_multiple_of(LINE))
+    let steps = axes.iter().map(|axis| axis.to).chain([run]);
+    run <= LONGEST && is_worth_it(bytes(run, axes)) && begin_with_lines(steps, to)
+}
+
+/// Whether so many bytes should go past the caches, which may hold fewer.
+pub(super) fn is_worth_it(bytes: usize) -> bool {
+    const LEAST: usize = 12 << 20;
+    bytes >= LEAST
+}
+
+/// Whether all that is written in such `steps` from `to` begins with a line.
+pub(super) fn begin_with_lines(steps: impl Iterator<Item = usize>, to: *mut u8) -> bool {
+    steps.chain([to.addr()]).all(|place| place.is_multiple_of(LINE))
 }
 
 /// # Safety

@@ -1,6 +1,7 @@
 //! Copies of runs, whichever way is chosen for them.
 
 use super::kernel::{Axis, LINE, copy_runs};
+use super::transpose;
 
 /// What no source holds.
 const UNTOUCHED: u8 = 0xEE;
@@ -64,5 +65,42 @@ fn every_run_is_copied_and_nothing_else() {
 fn a_destination_between_lines_is_copied_to() {
     for (bytes, run) in [(300 << 10, 256), (13 << 20, 256), (13 << 20, 1024)] {
         check(run, [2, bytes / run / 2], [0, run], 4);
+    }
+}
+
+/// Transposes a matrix of units, each row of the destination followed by a gap, and looks at every byte of it.
+fn check_transposed(unit: usize, [rows, columns]: [usize; 2], gap: usize, shift: usize) {
+    let to_row = columns * unit + gap;
+    let mut to = Bytes::new(rows * to_row, shift);
+    let from: Vec<u8> = (0..rows * columns * unit).map(|at| (at / 5 % 233) as u8).collect();
+    let axes = [
+        Axis { extent: rows, to: to_row, from: unit },
+        Axis { extent: columns, to: unit, from: rows * unit },
+    ];
+    // SAFETY: all units lie inside both slices, which do not overlap.
+    unsafe { transpose::run(unit, &[], axes, to.get().as_mut_ptr(), from.as_ptr()) };
+    for (row, to) in to.get().chunks(to_row).enumerate() {
+        let (units, rest) = to.split_at(columns * unit);
+        let expected = from.chunks(unit).skip(row).step_by(rows);
+        assert!(
+            units.chunks(unit).eq(expected),
+            "row {row} of {rows} by {columns} units of {unit}, shift {shift}"
+        );
+        assert!(rest.iter().all(|&byte| byte == UNTOUCHED), "behind row {row}");
+    }
+}
+
+#[test]
+fn every_unit_is_transposed_and_nothing_else() {
+    for unit in [1, 2, 4, 8, 16] {
+        // Squares, what is left of them, and both past the caches.
+        for [rows, columns] in [[64, 64], [33, 47], [7, 300], [1811, 1809]] {
+            check_transposed(unit, [rows, columns], 0, 0);
+            check_transposed(unit, [rows, columns], columns * unit % LINE + 12, 4);
+        }
+    }
+    // Past the caches only if every row begins with a line.
+    for (gap, shift) in [(0, 0), (LINE, 0), (4, 0), (0, 4)] {
+        check_transposed(4, [1800, 1808], gap, shift);
     }
 }

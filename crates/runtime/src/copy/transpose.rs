@@ -1,38 +1,59 @@
 //! Transposing: two loops, one dense in the source and the other in the destination.
 
-use super::kernel::{Axes, Axis, Body, Fixed, nest, row};
+use super::kernel::{Axes, Axis, Body, Fixed, LINE, nest, row};
+#[cfg(target_arch = "x86_64")]
+use super::registers::Registers;
 
-/// A rectangle of units of `N` bytes, whose rows are contiguous in the source and whose columns in the destination.
+/// A rectangle of units, whose rows are contiguous in the source and whose columns in the destination.
 ///
-/// It goes by squares of `W` units, a cache line wide, so that a line is used up while it is in the cache; and squares go
-/// by strips, so that few pages are in use at a time.
+/// It goes by squares, a cache line wide, so that a line is used up while it is in the cache; and squares go by strips, so
+/// that few pages are in use at a time.
 #[derive(Clone, Copy)]
-struct Transposed<const N: usize, const W: usize> {
+pub(super) struct Transposed<S> {
     /// Along the source's lines.
-    rows: Axis,
+    pub(super) rows: Axis,
     /// Along the destination's lines.
-    columns: Axis,
+    pub(super) columns: Axis,
+    pub(super) square: S,
+}
+
+/// How a square is transposed.
+pub(super) trait Square: Copy {
+    /// Bytes of a unit.
+    const UNIT: usize;
+
+    /// Units along a side.
+    const SIDE: usize;
+
+    /// Transposes a whole square.
+    ///
+    /// # Safety
+    /// As [`Body::run`], for [`Square::SIDE`] units along both axes.
+    unsafe fn whole(self, axes: [Axis; 2], to: *mut u8, from: *const u8);
 }
 
 /// Squares across a strip.
 const STRIP: usize = 8;
 
-impl<const N: usize, const W: usize> Body for Transposed<N, W> {
+impl<S: Square> Body for Transposed<S> {
     #[inline(always)]
     unsafe fn run(self, to: *mut u8, from: *const u8) {
-        let Self { rows, columns } = self;
-        for strip in (0..columns.extent).step_by(STRIP * W) {
-            let end = columns.extent.min(strip + STRIP * W);
-            for row in (0..rows.extent).step_by(W) {
-                for column in (strip..end).step_by(W) {
+        let Self { rows, columns, square } = self;
+        for strip in (0..columns.extent).step_by(STRIP * S::SIDE) {
+            let end = columns.extent.min(strip + STRIP * S::SIDE);
+            for row in (0..rows.extent).step_by(S::SIDE) {
+                for column in (strip..end).step_by(S::SIDE) {
                     let (to, from) = rows.at(row, to, from);
                     let (to, from) = columns.at(column, to, from);
-                    let (height, width) = (W.min(rows.extent - row), W.min(end - column));
+                    let (height, width) = (rows.extent - row, end - column);
                     // SAFETY: a part of the rectangle, which the caller promises.
                     unsafe {
-                        match (height, width) == (W, W) {
-                            true => self.square(W, W, to, from),
-                            false => self.square(height, width, to, from),
+                        match height.min(width) >= S::SIDE {
+                            true => square.whole([rows, columns], to, from),
+                            false => {
+                                let units = [height.min(S::SIDE), width.min(S::SIDE)];
+                                one_by_one::<S>(units, [rows, columns], to, from);
+                            }
                         }
                     }
                 }
@@ -41,18 +62,46 @@ impl<const N: usize, const W: usize> Body for Transposed<N, W> {
     }
 }
 
-impl<const N: usize, const W: usize> Transposed<N, W> {
-    /// Inlined, so that whole squares are compiled with their size known.
-    ///
-    /// # Safety
-    /// As [`Body::run`], for so many units along both axes.
-    #[inline(always)]
-    unsafe fn square(self, height: usize, width: usize, to: *mut u8, from: *const u8) {
-        for step in 0..height {
-            let (to, from) = self.rows.at(step, to, from);
-            // SAFETY: the caller's promise.
-            unsafe { row(Axis { extent: width, to: N, ..self.columns }, to, from, Fixed::<N>) };
+/// Transposes so many units along both axes. Inlined, so that whole squares are compiled with their size known.
+///
+/// # Safety
+/// As [`Body::run`], for these units.
+#[inline(always)]
+unsafe fn one_by_one<S: Square>(
+    [height, width]: [usize; 2],
+    [rows, columns]: [Axis; 2],
+    to: *mut u8,
+    from: *const u8,
+) {
+    for step in 0..height {
+        let (to, from) = rows.at(step, to, from);
+        let columns = Axis { extent: width, to: S::UNIT, ..columns };
+        // SAFETY: the caller's promise.
+        unsafe {
+            match S::UNIT {
+                1 => row(columns, to, from, Fixed::<1>),
+                2 => row(columns, to, from, Fixed::<2>),
+                4 => row(columns, to, from, Fixed::<4>),
+                8 => row(columns, to, from, Fixed::<8>),
+                _ => row(columns, to, from, Fixed::<16>),
+            }
         }
+    }
+}
+
+/// Units of `N` bytes, one after the other.
+#[derive(Clone, Copy)]
+struct OneByOne<const N: usize>;
+
+impl<const N: usize> Square for OneByOne<N> {
+    const UNIT: usize = N;
+    /// Of short units not a whole line: there would be many lines.
+    const SIDE: usize = if N < 4 { 32 } else { LINE / N };
+
+    #[inline(always)]
+    unsafe fn whole(self, axes: [Axis; 2], to: *mut u8, from: *const u8) {
+        // SAFETY: the caller's promise.
+        unsafe { one_by_one::<Self>([Self::SIDE; 2], axes, to, from) };
     }
 }
 
@@ -79,14 +128,19 @@ pub(super) unsafe fn run(
     to: *mut u8,
     from: *const u8,
 ) {
+    #[cfg(target_arch = "x86_64")]
+    if unit == Registers::<false>::UNIT && is_x86_feature_detected!("avx") {
+        // SAFETY: the machine has these registers; for the rest the caller's promise.
+        return unsafe { super::registers::transpose(outer, [rows, columns], to, from) };
+    }
     // SAFETY: the caller's promise, for all arms.
     unsafe {
         match unit {
-            1 => nest(outer, to, from, Transposed::<1, 32> { columns, rows }),
-            2 => nest(outer, to, from, Transposed::<2, 32> { columns, rows }),
-            4 => nest(outer, to, from, Transposed::<4, 16> { columns, rows }),
-            8 => nest(outer, to, from, Transposed::<8, 8> { columns, rows }),
-            _ => nest(outer, to, from, Transposed::<16, 4> { columns, rows }),
+            1 => nest(outer, to, from, Transposed { columns, rows, square: OneByOne::<1> }),
+            2 => nest(outer, to, from, Transposed { columns, rows, square: OneByOne::<2> }),
+            4 => nest(outer, to, from, Transposed { columns, rows, square: OneByOne::<4> }),
+            8 => nest(outer, to, from, Transposed { columns, rows, square: OneByOne::<8> }),
+            _ => nest(outer, to, from, Transposed { columns, rows, square: OneByOne::<16> }),
         }
     }
 }
