@@ -150,9 +150,9 @@ impl Executor {
         self.cursors.iter().filter(|cursor| cursor.has_work()).map(|cursor| cursor.run.priority).max()
     }
 
-    /// Whether a segment is ready, and all runs here are of graphs that consist of leaves.
-    pub(crate) fn has_leaves(&self) -> bool {
-        self.cursors.iter().all(|cursor| cursor.run.graph.leaves) && self.cursors.iter().any(Cursor::has_work)
+    /// Whether all runs here are of graphs that consist of leaves.
+    pub(crate) fn has_only_leaves(&self) -> bool {
+        self.cursors.iter().all(|cursor| cursor.run.graph.leaves)
     }
 
     /// Whether no run is going on here.

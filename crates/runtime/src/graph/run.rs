@@ -16,14 +16,19 @@ impl Graph {
     /// nothing else to do. Where bodies care which thread they run on, use [`Graph::launch`] and
     /// [`crate::Runtime::wait`].
     pub fn run(&self, launch: Launch<'_>) -> Result<Outcome, LaunchError> {
-        // Before the launch, which then wakes one worker less.
         let mut guest = self.guest();
-        guest.iter_mut().for_each(Guest::ask);
+        // Before the launch, which then wakes one worker less.
+        let serves = guest.as_mut().is_none_or(Guest::ask);
         let finish = self.launch(launch)?.finish;
-        let events = &self.inner.events;
-        guest.iter_mut().for_each(|guest| guest.serve_until(|| events.outcome(finish).is_some()));
+        let is_over = || self.inner.events.outcome(finish).is_some();
+        guest.iter_mut().for_each(|guest| guest.serve_until(is_over));
         drop(guest);
-        Ok(self.runtime.wait(finish))
+        let outcome = self.runtime.wait(finish);
+        if !serves {
+            // The worker that was asked may have woken this thread and lost its core to it before it could leave.
+            std::thread::yield_now();
+        }
+        Ok(outcome)
     }
 
     /// The right to serve the first processor that has segments, for a thread that may.

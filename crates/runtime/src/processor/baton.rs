@@ -138,16 +138,20 @@ impl Baton {
         }
     }
 
-    /// Whether there is a task in a queue.
-    pub(super) fn has_items(&self, processor: &Processor) -> bool {
-        self.most_urgent(processor).is_some()
+    /// Whether there is, or may be, work that only a worker can do. Graphs of leaves are none, even if they are ready now
+    /// and were not a moment ago.
+    pub(super) fn needs_worker(&self, processor: &Processor) -> bool {
+        // Relaxed: a hint; who closes a processor wakes it.
+        !self.executor.has_only_leaves()
+            || self.most_urgent(processor).is_some()
+            || processor.closed.load(Ordering::Relaxed)
     }
 
     /// Whether there is anything to do.
     pub(super) fn has_work(&self, processor: &Processor) -> bool {
         self.executor.peek().is_some()
             || processor.has_mail()
-            || self.has_items(processor)
+            || self.most_urgent(processor).is_some()
             // Acquire pairs with the increment in `change_groups`.
             || processor.changes.load(Ordering::Acquire) != self.seen
             // Relaxed: a hint; `close` wakes through a fence.

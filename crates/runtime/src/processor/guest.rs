@@ -32,23 +32,25 @@ impl Guest {
         }
     }
 
-    /// Takes the baton if nobody has it; otherwise the worker leaves it here as soon as it has nothing to do, for next time.
-    pub(crate) fn ask(&mut self) {
+    /// Takes the baton if nobody has it; whether it did. If not, the worker leaves it as soon as it has nothing to do, for
+    /// next time.
+    pub(crate) fn ask(&mut self) -> bool {
         self.take();
         // Relaxed: a hint.
         self.processor.asked_for.store(self.baton.is_none(), Ordering::Relaxed);
+        self.baton.is_some()
     }
 
-    /// Takes the baton if nobody has it; whether there are leaves to run. The worker is called if there is other work.
+    /// Takes the baton if nobody has it; whether there are leaves to run. If there may be other work it is the worker's.
     pub(crate) fn is_ready(&mut self) -> bool {
         self.take();
         let Some(baton) = &mut self.baton else { return false };
         baton.refresh(&self.processor);
-        let ready = baton.executor.has_leaves() && !baton.has_items(&self.processor);
-        if !ready && baton.has_work(&self.processor) {
+        if baton.needs_worker(&self.processor) {
             self.leave();
+            return false;
         }
-        ready
+        baton.executor.peek().is_some()
     }
 
     /// Runs some leaves, if it has the baton.

@@ -13,7 +13,7 @@ mod system;
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use measure::{Bench, Turn};
+use measure::{Bench, Turn, calibrate_way};
 use system::{OURS, System, systems};
 use task_peers::{Pattern, SHARES, Shape, calibrate};
 
@@ -90,7 +90,8 @@ fn list<T: FromStr<Err: ToString>>(name: &str, text: &str) -> Result<Vec<T>, Str
 fn compare(args: &Args) -> Result<(), String> {
     let systems = systems(args.ours.as_deref(), &args.peers)?;
     let &Args { workers, repeat, rounds, .. } = args;
-    let bench = Bench { workers, repeat, rounds, iteration_seconds: calibrate() };
+    let way_seconds = if workers > 1 { calibrate_way() } else { 0.0 };
+    let bench = Bench { workers, repeat, rounds, iteration_seconds: calibrate(), way_seconds };
     if !args.json {
         print_head(args.steps, &bench, &systems);
     }
@@ -108,10 +109,13 @@ fn compare(args: &Args) -> Result<(), String> {
 }
 
 fn print_head(steps: usize, bench: &Bench, systems: &[System]) {
-    let (workers, iteration) = (bench.workers, bench.iteration_seconds * 1e9);
-    println!("{workers} workers, {steps} steps, {iteration:.2} ns an iteration");
+    let [iteration, way] = [bench.iteration_seconds, bench.way_seconds].map(|seconds| seconds * 1e9);
+    let workers = bench.workers;
+    println!(
+        "{workers} workers, {steps} steps, {iteration:.2} ns an iteration, {way:.0} ns from core to core"
+    );
     let [half, most] = SHARES.map(|share| format!("METG({:.0} %)", 100.0 * share));
-    println!("ns per empty task | {half} | {most} in us; * if other load disturbed every round");
+    println!("ns per empty task | {half} | {most} in us; * if every round was disturbed");
     let names: String = systems.iter().map(|system| format!("{:>28} ", system.name)).collect();
     println!("{:<15}{:>6}{names}{:>22}", "pattern", "width", "best peer / ours");
 }

@@ -1,8 +1,12 @@
 //! What each system makes of a graph: medians over rounds that take turns, each with the machine for itself.
 //!
-//! A turn counts only if the machine has nothing else to do right before and after it; one that other load keeps
-//! disturbing is kept but marked.
+//! A turn counts only if the machine has nothing else to do right before and after it, and its cores are as near to each
+//! other as they have been: a virtual machine's change places, and half of what short tasks take is the way between them.
+//! A turn that keeps being disturbed is kept but marked.
 
+use std::hint::spin_loop;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Instant;
 
 use task_peers::{Cost, Point, Shape, Work, busy, cost, median};
@@ -11,6 +15,9 @@ use crate::system::System;
 
 /// How much longer than alone plain work may take: more than clock rates vary, less than with a core shared.
 const QUIET: f64 = 1.2;
+
+/// How much longer than at best the way between two cores may take: less than between cores that share no cache.
+const NEAR: f64 = 1.5;
 
 /// How often a turn waits for a quiet machine and is repeated if that did not last.
 const TRIES: usize = 3;
@@ -28,6 +35,8 @@ pub struct Bench {
     pub rounds: usize,
     /// Seconds of one iteration of a body.
     pub iteration_seconds: f64,
+    /// Seconds from core to core, at best.
+    pub way_seconds: f64,
 }
 
 /// What one system makes of one graph.
@@ -69,8 +78,13 @@ impl Bench {
         cost(work, self.repeat, |grain, repeat| system.run(&Point { shape, workers, grain, repeat }))
     }
 
-    /// Whether all workers' cores together do plain work about as fast as one does alone.
+    /// Whether nothing disturbs.
     fn is_quiet(&self) -> bool {
+        self.is_alone() && (self.workers == 1 || way_seconds() < NEAR * self.way_seconds)
+    }
+
+    /// Whether all workers' cores together do plain work about as fast as one does alone.
+    fn is_alone(&self) -> bool {
         const SECONDS: f64 = 0.03;
         let grain = (SECONDS / self.iteration_seconds) as u64;
         let start = Instant::now();
@@ -81,6 +95,31 @@ impl Bench {
         });
         start.elapsed().as_secs_f64() < QUIET * SECONDS
     }
+}
+
+/// Seconds from core to core, the best of some looks; the system may move threads between them.
+pub fn calibrate_way() -> f64 {
+    (0..PROBES).map(|_| way_seconds()).fold(f64::INFINITY, f64::min)
+}
+
+/// Seconds until one thread sees what another has written.
+fn way_seconds() -> f64 {
+    const WAYS: u32 = 20_000;
+    let turn = AtomicU32::new(0);
+    let run = |mine: u32| {
+        for way in (mine..WAYS).step_by(2) {
+            while turn.load(Acquire) != way {
+                spin_loop();
+            }
+            turn.store(way + 1, Release);
+        }
+    };
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| run(1));
+        run(0);
+    });
+    start.elapsed().as_secs_f64() / f64::from(WAYS)
 }
 
 /// Medians of the quiet turns, or of all turns if none was quiet.
