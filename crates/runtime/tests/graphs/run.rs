@@ -50,6 +50,28 @@ fn who_waits_serves_the_first_processor() {
 }
 
 #[test]
+fn who_serves_keeps_all_leaves_of_a_run() {
+    // Who looks for ever gives the baton back only for work of others, and there is none.
+    let runtime = Runtime::new(Config { polls: u32::MAX, ..Config::new(2, 2) });
+    let mut builder = Builder::new("to and fro", 2);
+    let ops: Vec<_> = (0..100).map(|op| leaf(&mut builder, op % 2, 0)).collect();
+    ops.windows(2).for_each(|pair| builder.edge(pair[0], pair[1]));
+    let (graph, told) = telling(&runtime, builder.finish().expect("a chain"));
+    let here = current().id();
+    let serves = |_: &usize| {
+        run(&graph);
+        let mut first = told.try_iter().filter(|&(place, _)| place == 0).map(|(_, by)| by);
+        let serves = first.next() == Some(here);
+        assert!(
+            !serves || first.all(|by| by == here),
+            "a worker was woken in a run of the thread that waits"
+        );
+        serves
+    };
+    assert_eq!((0..LATEST).filter(serves).take(20).count(), 20, "workers leave processors to who waits");
+}
+
+#[test]
 fn a_failure_is_what_became_of_the_run() {
     let runtime = runtime(2);
     let count = Count::default();
