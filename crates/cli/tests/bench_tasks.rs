@@ -81,6 +81,16 @@ fn wrong_values_are_named() {
 }
 
 #[test]
+fn what_would_not_be_read_is_refused() {
+    for flag in ["--patterns=fft", "--widths=2", "--steps=3", "--processors=1,2", "--repeat=2", "--point"] {
+        let message = error(&["bench", "tasks", "--compile", flag], 2);
+        assert!(message.contains("cannot be used with"), "{flag}: {message}");
+    }
+    let message = error(&[SMALL, &["--patterns=fft", "--point", "--processors=1,2"]].concat(), 2);
+    assert!(message.contains("2 numbers of processors"), "{message}");
+}
+
+#[test]
 fn help_says_why_there_are_two_shares() {
     let text = stdout(&["bench", "tasks", "--help"]);
     for part in ["three quarters need both", "Example", "--json"] {

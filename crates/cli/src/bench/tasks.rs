@@ -48,7 +48,7 @@ pub struct TasksArgs {
     #[arg(long, value_name = "N", default_value_t = 0, requires = "point")]
     grain: u64,
     /// Time how flows are checked and frozen instead
-    #[arg(long, conflicts_with = "point")]
+    #[arg(long, conflicts_with_all = ["point", "patterns", "widths", "steps", "processors", "repeat"])]
     compile: bool,
     /// Operations of those flows
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1000,10000,100000,1000000",

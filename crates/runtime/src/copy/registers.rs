@@ -5,7 +5,7 @@ use std::arch::x86_64::{__m256, _MM_HINT_T1, _mm_prefetch, _mm256_loadu_ps, _mm2
 use std::arch::x86_64::{_mm256_setzero_ps, _mm256_shuffle_ps, _mm256_storeu_ps, _mm256_stream_ps};
 use std::arch::x86_64::{_mm256_unpackhi_ps, _mm256_unpacklo_ps};
 
-use super::kernel::{Axis, LINE, bytes, nest};
+use super::kernel::{Axis, Fixed, LINE, bytes, nest};
 use super::streamed;
 use super::transpose::{Square, Transposed};
 
@@ -20,8 +20,10 @@ const AHEAD: usize = 4;
 pub(super) struct Registers<const PAST_CACHES: bool>;
 
 impl<const PAST_CACHES: bool> Square for Registers<PAST_CACHES> {
-    const UNIT: usize = 4;
-    const SIDE: usize = LINE / Self::UNIT;
+    type Unit = Fixed<4>;
+    const UNIT: Fixed<4> = Fixed;
+    const BYTES: usize = 4;
+    const SIDE: usize = LINE / Self::BYTES;
 
     /// Loops, not closures, here and below: those would be compiled for a machine without these registers.
     #[inline(always)]
@@ -90,7 +92,7 @@ unsafe fn turned(axis: Axis, from: *const u8) -> [__m256; UNITS] {
 /// As [`super::kernel::copy`], and the machine has registers of 32 bytes.
 #[target_feature(enable = "avx")]
 pub(super) unsafe fn transpose(outer: &[Axis], [rows, columns]: [Axis; 2], to: *mut u8, from: *const u8) {
-    let all = bytes(rows.extent * columns.extent * Registers::<false>::UNIT, outer);
+    let all = bytes(rows.extent * columns.extent * Registers::<false>::BYTES, outer);
     let lines = outer.iter().map(|axis| axis.to).chain([rows.to]);
     // SAFETY: the caller's promise, for both arms.
     unsafe {

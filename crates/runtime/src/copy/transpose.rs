@@ -19,8 +19,12 @@ pub(super) struct Transposed<S> {
 
 /// How a square is transposed.
 pub(super) trait Square: Copy {
+    /// Moves one unit.
+    type Unit: Body;
+    const UNIT: Self::Unit;
+
     /// Bytes of a unit.
-    const UNIT: usize;
+    const BYTES: usize;
 
     /// Units along a side.
     const SIDE: usize;
@@ -75,17 +79,8 @@ unsafe fn one_by_one<S: Square>(
 ) {
     for step in 0..height {
         let (to, from) = rows.at(step, to, from);
-        let columns = Axis { extent: width, to: S::UNIT, ..columns };
         // SAFETY: the caller's promise.
-        unsafe {
-            match S::UNIT {
-                1 => row(columns, to, from, Fixed::<1>),
-                2 => row(columns, to, from, Fixed::<2>),
-                4 => row(columns, to, from, Fixed::<4>),
-                8 => row(columns, to, from, Fixed::<8>),
-                _ => row(columns, to, from, Fixed::<16>),
-            }
-        }
+        unsafe { row(Axis { extent: width, to: S::BYTES, ..columns }, to, from, S::UNIT) };
     }
 }
 
@@ -94,7 +89,9 @@ unsafe fn one_by_one<S: Square>(
 struct OneByOne<const N: usize>;
 
 impl<const N: usize> Square for OneByOne<N> {
-    const UNIT: usize = N;
+    type Unit = Fixed<N>;
+    const UNIT: Fixed<N> = Fixed;
+    const BYTES: usize = N;
     /// Of short units not a whole line: there would be many lines.
     const SIDE: usize = if N < 4 { 32 } else { LINE / N };
 
@@ -129,7 +126,7 @@ pub(super) unsafe fn run(
     from: *const u8,
 ) {
     #[cfg(target_arch = "x86_64")]
-    if unit == Registers::<false>::UNIT && is_x86_feature_detected!("avx") {
+    if unit == Registers::<false>::BYTES && is_x86_feature_detected!("avx") {
         // SAFETY: the machine has these registers; for the rest the caller's promise.
         return unsafe { super::registers::transpose(outer, [rows, columns], to, from) };
     }

@@ -11,7 +11,7 @@
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 
-use phalanx_program::flow::{Flow, Regime};
+use phalanx_program::flow::{Flow, Lists, Regime};
 
 use crate::device::{Device, Lane, Token};
 use crate::event::Event;
@@ -74,11 +74,11 @@ pub(super) struct Running {
 }
 
 impl Block {
-    /// A clean block for the run `first`, which no run precedes, or for any other.
-    pub(super) fn new(flow: &Flow, place: u32, first: bool) -> Block {
+    /// A clean block for the run `first`, which no run precedes, or for any other. Steps arrive where `arrivals` says.
+    pub(super) fn new(flow: &Flow, arrivals: &Lists, place: u32, first: bool) -> Block {
         let segments = flow.segments();
         let carried = |segment: usize| segments[segment].carried_in;
-        let counts = serial::counts(flow);
+        let counts = serial::counts(flow, arrivals);
         let owed: Box<[u32]> = (0..).zip(counts).map(|(segment, in_run)| in_run + carried(segment)).collect();
         let n_post = |post: u32| flow.posts().items().iter().filter(|&&other| other == post).count() as u32;
         let on_device = flow.steps().iter().any(|step| is_on_device(step.regime));

@@ -110,7 +110,7 @@ impl Launches {
                 if self.in_flight > 0 && mode != Mode::Concurrent {
                     return None;
                 }
-                let new = || Arc::new(Block::new(&graph.flow, self.blocks, false));
+                let new = || Arc::new(Block::new(&graph.flow, &graph.arrivals, self.blocks, false));
                 let block = self.free.pop().unwrap_or_else(new);
                 self.blocks = self.blocks.max(block.place + 1);
                 block

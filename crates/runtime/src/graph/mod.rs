@@ -100,19 +100,20 @@ impl Graph {
         check(&flow, &functions, &processors)?;
         let segments = flow.segments();
         let serial = serial::processors(&flow);
-        let manner = manners(&flow);
+        let arrivals = serial::arrivals(&flow, &serial);
         let tail = |segment: &Segment| flow.steps()[segment.end as usize - 1].regime;
         let ring = match flow.mode() {
             Mode::Pipelined { depth } => {
-                (0..=depth).map(|place| Arc::new(Block::new(&flow, place, place == 0))).collect()
+                let block = |place| Arc::new(Block::new(&flow, &arrivals, place, place == 0));
+                (0..=depth).map(block).collect()
             }
             _ => Vec::new(),
         };
         let count = |post| flow.posts().items().iter().filter(|&&other| other == post).count() as u32;
         let inner = Inner {
             serial,
-            arrivals: serial::arrivals(&flow),
-            manner,
+            manner: manners(&flow, &arrivals),
+            arrivals,
             tails: segments.iter().map(tail).collect(),
             follows: Follows::of(&flow),
             remote: flow.steps().iter().any(|step| step.regime == Regime::Remote),
@@ -178,9 +179,9 @@ enum Manner {
     Only,
 }
 
-fn manners(flow: &Flow) -> Vec<Manner> {
+fn manners(flow: &Flow, arrivals: &Lists) -> Vec<Manner> {
     let segments = flow.segments();
-    let mut manner: Vec<Manner> = (segments.iter().zip(serial::counts(flow)))
+    let mut manner: Vec<Manner> = (segments.iter().zip(serial::counts(flow, arrivals)))
         .map(|(segment, count)| match count + segment.carried_in {
             1 => Manner::Only,
             _ if segment.private => Manner::Private,

@@ -12,6 +12,7 @@ use crate::sync::{AtomicU32, Mutex, Ordering::Relaxed, lock};
 
 use super::block::Block;
 use super::gate::Arrival;
+use super::serial;
 
 const SEGMENTS: usize = 2;
 
@@ -25,6 +26,11 @@ fn chain() -> Flow {
     builder.finish().expect("a chain")
 }
 
+/// The block of the first run of `flow`.
+fn block(flow: &Flow) -> Block {
+    Block::new(flow, &serial::arrivals(flow, &serial::processors(flow)), 0, true)
+}
+
 struct Pool {
     block: Block,
     free: Mutex<bool>,
@@ -34,8 +40,11 @@ struct Pool {
 
 impl Pool {
     fn new() -> Pool {
-        let block = Block::new(&chain(), 0, true);
-        Pool { block, free: Mutex::new(false), written: std::array::from_fn(|_| AtomicU32::new(0)) }
+        Pool {
+            block: block(&chain()),
+            free: Mutex::new(false),
+            written: std::array::from_fn(|_| AtomicU32::new(0)),
+        }
     }
 
     /// Completes a unit of work; the last one gives the block back. Whether it was.
@@ -106,7 +115,7 @@ fn remote() -> Flow {
 #[test]
 fn a_run_ends_when_a_remote_step_is_told_and_its_body_has_returned() {
     model(|| {
-        let block = Arc::new(Block::new(&remote(), 0, true));
+        let block = Arc::new(block(&remote()));
         let args = Arc::new(UnsafeCell::new(7));
         let complete = |block: &Block, args: &UnsafeCell<u32>, units| {
             let last = block.complete(units);

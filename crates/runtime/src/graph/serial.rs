@@ -26,8 +26,8 @@ fn is_serial(flow: &Flow, processor: u32) -> bool {
 
 /// By step: the segments it arrives at when its body has returned. The order of a serial processor stands for its own
 /// edges, but not for those of direct steps that it does.
-pub(super) fn arrivals(flow: &Flow) -> Lists {
-    let (segments, serial) = (flow.segments(), processors(flow));
+pub(super) fn arrivals(flow: &Flow, serial: &[bool]) -> Lists {
+    let segments = flow.segments();
     let processor_of: Vec<u32> = (segments.iter())
         .flat_map(|segment| std::iter::repeat_n(segment.processor, (segment.end - segment.first) as usize))
         .collect();
@@ -37,10 +37,10 @@ pub(super) fn arrivals(flow: &Flow) -> Lists {
     })
 }
 
-/// By segment: arrivals that its gate counts in a run, without those from the run before.
-pub(super) fn counts(flow: &Flow) -> Vec<u32> {
+/// By segment: how many of these and other arrivals its gate counts in a run, without those from the run before.
+pub(super) fn counts(flow: &Flow, arrivals: &Lists) -> Vec<u32> {
     let mut counts: Vec<u32> = flow.segments().iter().map(|segment| segment.fan_in).collect();
     flow.early().items().iter().for_each(|&to| counts[to as usize] -= 1);
-    arrivals(flow).items().iter().for_each(|&to| counts[to as usize] += 1);
+    arrivals.items().iter().for_each(|&to| counts[to as usize] += 1);
     counts
 }

@@ -7,6 +7,7 @@
 use std::hint::spin_loop;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use std::thread::yield_now;
 use std::time::Instant;
 
 use task_peers::{Cost, Point, Shape, Work, busy, cost, median};
@@ -105,11 +106,15 @@ pub fn calibrate_way() -> f64 {
 /// Seconds until one thread sees what another has written.
 fn way_seconds() -> f64 {
     const WAYS: u32 = 20_000;
+    // Longer than any way: after that the other thread may need this core.
+    const LOOKS: u32 = 1000;
     let turn = AtomicU32::new(0);
     let run = |mine: u32| {
         for way in (mine..WAYS).step_by(2) {
+            let mut looks = 0;
             while turn.load(Acquire) != way {
-                spin_loop();
+                looks += 1;
+                if looks < LOOKS { spin_loop() } else { yield_now() }
             }
             turn.store(way + 1, Release);
         }
