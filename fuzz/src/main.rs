@@ -5,7 +5,7 @@
 //! gallery of malformed files, to which the table belongs.
 #![no_main]
 
-#[path = "../../crates/driver/tests/malformed/formats.rs"]
+#[path = "../../crates/phalanx/tests/malformed/formats.rs"]
 mod formats;
 /// The reader belongs to the command, which is no library: its file is compiled here once more.
 #[path = "../../crates/cli/src/launch/hosts.rs"]

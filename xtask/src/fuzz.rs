@@ -62,7 +62,7 @@ fn arguments<'a>(words: &[&'a str]) -> Result<(u64, Vec<&'a str>), String> {
 
 /// Where the inputs of targets lie, in a folder each.
 fn seeds() -> [PathBuf; 2] {
-    ["crates/driver/tests/malformed", "fuzz/seeds"].map(|folder| root().join(folder))
+    ["crates/phalanx/tests/malformed", "fuzz/seeds"].map(|folder| root().join(folder))
 }
 
 /// The names of all targets.

@@ -14,8 +14,8 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("program", &["ir"]),
     ("kernels", &["ir"]),
     ("runtime", &["program", "net"]),
-    ("driver", &["ir", "models", "plan", "lower", "schedule", "net", "program", "runtime", "kernels"]),
-    ("cli", &["driver"]),
+    ("phalanx", &["ir", "models", "plan", "lower", "schedule", "net", "program", "runtime", "kernels"]),
+    ("cli", &["phalanx"]),
     ("testkit", &["ir"]),
 ];
 
@@ -64,7 +64,7 @@ fn check_manifest(dir: &Path, name: &str, allowed: &[&str], offences: &mut Vec<S
     let manifest = read(&dir.join("Cargo.toml"));
     let normal = manifest.split("[dev-dependencies]").next().unwrap_or_default();
     for (other, _) in DIRECTIONS {
-        let package = if *other == "driver" { "phalanx".to_string() } else { format!("phalanx-{other}") };
+        let package = if *other == "phalanx" { "phalanx".to_string() } else { format!("phalanx-{other}") };
         let used = normal
             .lines()
             .any(|line| line.starts_with(&format!("{package}.")) || line.starts_with(&format!("{package} ")));
