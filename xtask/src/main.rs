@@ -88,7 +88,8 @@ fn check() -> Result<(), String> {
 
 /// Runs the models of the lock-free protocols of runtime and pipes in every order of their steps.
 fn loom() -> Result<(), String> {
-    let packages = ["--package", "phalanx-runtime", "--package", "phalanx-kernels"];
+    let packages =
+        ["--package", "phalanx-runtime", "--package", "phalanx-kernels", "--package", "phalanx-net"];
     let models = [&["test", "--quiet"][..], &packages, &["--lib", "--release", "models"]].concat();
     // A directory of its own: the flag would make cargo build everything again.
     let variables = [("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")];

@@ -11,7 +11,7 @@ use phalanx::net::NetError;
 use phalanx::parity::FileError;
 
 /// The exit code of a run that broke off.
-pub const BROKEN: u8 = 5;
+pub const BROKEN: u8 = phalanx::job::FAILED as u8;
 
 /// Why a command ends early.
 #[derive(Debug)]

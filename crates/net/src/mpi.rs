@@ -9,6 +9,7 @@ mod abi;
 mod active;
 mod agreements;
 mod alerts;
+mod bell;
 mod connection;
 mod engine;
 mod layout;

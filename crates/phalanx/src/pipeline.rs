@@ -16,7 +16,7 @@ use phalanx_net::Link;
 use phalanx_plan::{Plan, PlanError, parallelize};
 use phalanx_program::{Placement, Program};
 use phalanx_runtime::Door;
-use phalanx_schedule::overlap::{self, Choice, Totals};
+use phalanx_schedule::overlap::{self, Choice, Limits, Search, Totals};
 use phalanx_schedule::recompute::{self, Peak, Recompute};
 use phalanx_schedule::{Costs, Lane, Schedule, ScheduleError, Style, schedule_in};
 use serde::{Deserialize, Serialize};
@@ -66,6 +66,9 @@ pub struct Settings {
     pub book: Option<Arc<Book>>,
     /// What is checked while it runs.
     pub check: Check,
+    /// How often the program will be run, so that looking for a better schedule takes no longer than it can save; none: not
+    /// known, and it is looked for with all effort.
+    pub runs: Option<u64>,
 }
 
 /// Whether what a device receives has a lane of its own, so that it computes meanwhile.
@@ -115,6 +118,7 @@ impl Settings {
             fusion: Fusion::Auto,
             book: None,
             check: Check::None,
+            runs: None,
         }
     }
 }
@@ -294,9 +298,13 @@ fn plain_schedule(tasks: &TaskGraph, settings: &Settings) -> Schedule {
 
 /// The best schedule of a task graph, and the one without overlap.
 pub fn choose(tasks: &TaskGraph, settings: &Settings) -> Choice {
+    choose_with(tasks, settings, settings.runs.map_or(Search::Full, |runs| Search::For { runs }))
+}
+
+fn choose_with(tasks: &TaskGraph, settings: &Settings, search: Search) -> Choice {
     let costs = settings.costs(tasks);
     let workspaces = workspaces(tasks, settings.machine());
-    overlap::choose(tasks, &costs, settings.memory, |task| workspaces[task])
+    overlap::choose(tasks, &costs, Limits { memory: settings.memory, search }, |task| workspaces[task])
 }
 
 fn lower_options(settings: &Settings, buckets: BucketSizes) -> Options {
@@ -316,7 +324,8 @@ fn best_buckets(parallel: &ParallelGraph, settings: &Settings) -> Result<BucketS
         if tasks.tasks.len() > FEW {
             return Ok(buckets);
         }
-        let totals = choose(&tasks, settings).chosen().totals;
+        // Sizes are compared by schedules that need no search, which is left to the best of them.
+        let totals = choose_with(&tasks, settings, Search::Off).chosen().totals;
         if best.as_ref().is_none_or(|(_, best)| totals.is_better(best, settings.memory)) {
             best = Some((buckets, totals));
         }

@@ -347,10 +347,10 @@ impl Session {
         let computes = |operation| !TRANSFERS.contains(&part.kernel(operation));
         let computes: Vec<bool> = part.operations().iter().map(computes).collect();
         let begin = Instant::now();
-        self.replay.observe(Some(Arc::new(move |position: usize, execute: &mut dyn FnMut()| {
+        self.replay.observe(Some(Arc::new(move |position: usize, run: u64, execute: &mut dyn FnMut()| {
             let start = begin.elapsed().as_nanos() as u64;
             if computes[position] {
-                fuse.iter().for_each(Fuse::burn);
+                fuse.iter().for_each(|fuse| fuse.burn(run));
             }
             execute();
             let end = begin.elapsed().as_nanos() as u64;

@@ -65,7 +65,7 @@ pub use ports::PortError;
 pub use processor::{Context, Group, GroupError, Options, Status, Task};
 pub use profile::{Clock, Profile, Report, Span};
 pub use rect::{Tile, copy as copy_tile};
-pub use replay::{Args, Door, Kernels, LaneState, Observer, Replay, Watch};
+pub use replay::{Args, Door, Failure, Kernels, LaneState, Observer, Replay, Watch};
 pub use reservation::{Mode, NotHeld, Reservation};
 pub use runtime::{Config, ProcessorId, Runtime};
 pub use space::{Rect, RectError};

@@ -38,6 +38,12 @@ pub enum PortError {
         /// The bytes given.
         found: usize,
     },
+    /// A run has failed and may never end, so its memory cannot be touched.
+    #[error("the tensors of a run that failed cannot be reached any more: {fault}")]
+    Failed {
+        /// Why it failed.
+        fault: String,
+    },
     /// The host would fill tiles that every run fills.
     #[error("`{name}` is an input, whose tiles every run fills with its arguments: write the whole tensor")]
     Fed {

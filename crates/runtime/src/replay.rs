@@ -9,9 +9,14 @@
 //!
 //! The host touches arenas only while no run is in flight, and a passage only while its run is not. What operations touch
 //! is told in `memory`.
+//!
+//! In a part on a network, the first fault is for good: what other ranks were to be sent is missing, so neither its run nor
+//! a later one may ever end. A thread that waits for one is told of the fault at once, and what is in flight keeps its
+//! memory.
 
 mod attend;
 mod bind;
+mod failure;
 mod immediate;
 mod memory;
 mod messages;
@@ -26,13 +31,14 @@ use phalanx_net::{Link, NetError, Network};
 use phalanx_program::{Port, PortTile, Program};
 
 use crate::event::Event;
-use crate::fault::Outcome;
+use crate::fault::{Fault, Outcome};
 use crate::graph::{Graph, Launch};
 use crate::ports::{self, Block, Names};
 use crate::processor::{Guest, Lull};
 use crate::sync::{Mutex, lock};
 use crate::{PortError, Runtime};
 use attend::Attendance;
+pub use failure::Failure;
 use memory::Memory;
 pub use memory::{Args, Kernels, Observer};
 use messages::is_message;
@@ -97,7 +103,8 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
     /// its own part.
     ///
     /// A run is complete when this rank's part of it is. If something fails here, the runs that follow fail too: what other
-    /// ranks were to be sent is missing for good. They wait for it; ending them is the caller's task.
+    /// ranks were to be sent is missing for good. They wait for it; ending them is the caller's task. The memory of runs
+    /// that can never end is leaked.
     pub fn on_network(
         program: Program,
         kernels: Vec<K>,
@@ -110,6 +117,11 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         let hurry = Arc::clone(network);
         let lull = replay.runtime.lull(&bind::computers(replay.program()), move || hurry.hurry());
         replay.network = Some((Arc::clone(network), lull));
+        let (progress, wake) = (Arc::clone(&replay.memory.progress), Arc::clone(network));
+        replay.graph.on_fault(Box::new(move |run, fault| {
+            progress.failure.fail(run, fault);
+            wake.hurry();
+        }));
         let movers = bind::movers(replay.program());
         replay.guests = movers.into_iter().map(|mover| replay.runtime.guest(mover)).collect();
         Ok(replay)
@@ -138,7 +150,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
 
     /// Holds every movement of the runs that follow back to a link of its device, as if devices shared no memory.
     pub fn hold_back(&mut self, link: Link) {
-        self.drain();
+        self.settle();
         // A movement that is held back sleeps, and who drives must not.
         self.guests.clear();
         self.memory.hold_back(link);
@@ -147,7 +159,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
     /// Lets the runs that follow go through `door`. A part on a network has one door, the replay.
     pub fn go_through(&mut self, door: Door) {
         assert!(door == Door::Replay || self.memory.messages().is_none(), "a part of a program is replayed");
-        self.drain();
+        self.settle();
         self.door = door;
     }
 
@@ -157,22 +169,33 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         let mut run = if self.is_idle() { None } else { Some(self.launch()) };
         self.attend(|replay| {
             let run = *run.get_or_insert_with(|| replay.launch());
-            replay.has_ended(run)
+            replay.is_decided(run)
         });
         let run = run.unwrap_or_else(|| self.launch());
         self.wait(run)
     }
 
     /// Starts a run with the inputs as they are now; its number. Waits for an older run only if as many as can be are in
-    /// flight.
+    /// flight. After a failure for good nothing is launched any more, and waiting for the run gives that fault.
     pub fn launch(&mut self) -> u64 {
         let run = self.launched;
-        let passage = run as usize % PASSAGES;
-        // What became of that run is told to whoever waits for it.
-        if self.runtime.events().outcome(self.finished[passage]).is_none() {
-            self.step();
+        if self.failure_of(run).is_some() {
+            self.launched += 1;
+            return run;
         }
-        let _ = self.runtime.wait(self.finished[passage]);
+        let passage = run as usize % PASSAGES;
+        if let Some(before) = run.checked_sub(PASSAGES as u64)
+            && !self.is_decided(before)
+        {
+            self.step();
+            self.attend(|replay| replay.is_decided(before));
+            if self.failure_of(before).is_some() {
+                self.launched += 1;
+                return run;
+            }
+            // The outcome is told to the caller who waits for that run.
+            let _ = self.runtime.wait(self.finished[passage]);
+        }
         // SAFETY: the last run with this passage has ended, and the next one is launched below.
         unsafe { self.memory.set_arguments(run, &self.arguments) };
         self.finished[passage] = match self.door {
@@ -180,7 +203,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
                 self.graph.launch(Launch::default()).expect("a program's graph takes no arguments").finish
             }
             Door::Immediate => {
-                self.drain();
+                self.settle();
                 self.memory.not_replayed();
                 immediate::spawn(&self.runtime, &self.memory, run)
             }
@@ -204,7 +227,10 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         );
         self.last = run;
         self.step();
-        self.attend(|replay| replay.has_ended(run));
+        self.attend(|replay| replay.is_decided(run));
+        if let Some(fault) = self.failure_of(run) {
+            return Err(fault);
+        }
         self.runtime.wait(self.finished[run as usize % PASSAGES])
     }
 
@@ -216,8 +242,10 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         self.guests = guests;
     }
 
-    fn has_ended(&self, run: u64) -> bool {
-        self.runtime.events().outcome(self.finished[run as usize % PASSAGES]).is_some()
+    /// Whether it is known what becomes of `run`.
+    fn is_decided(&self, run: u64) -> bool {
+        let finished = self.finished[run as usize % PASSAGES];
+        self.failure_of(run).is_some() || self.runtime.events().outcome(finished).is_some()
     }
 
     /// Runs all operations once on this thread, one at a time, in the order that `seed` chooses among all that the
@@ -225,7 +253,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
     /// written, in order. A part on a network cannot be stepped.
     pub fn run_seen(&mut self, seed: u64, see: &mut dyn FnMut(usize, &[&[u8]])) -> Outcome {
         assert!(self.memory.messages().is_none(), "a part of a program is replayed");
-        self.drain();
+        self.settle();
         let run = self.launched;
         // SAFETY: no run is in flight.
         unsafe { self.memory.set_arguments(run, &self.arguments) };
@@ -240,7 +268,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
 
     /// Lets `observer` run around every operation from now on, or nobody.
     pub fn observe(&mut self, observer: Option<Observer>) {
-        self.drain();
+        self.settle();
         self.memory.observe(observer);
     }
 }
@@ -282,7 +310,7 @@ impl<K: Kernels> Replay<K> {
         if let Some(result) = unsafe { self.memory.result(self.last, index) } {
             return Ok(Cow::Borrowed(result));
         }
-        self.drain();
+        self.drain()?;
         Ok(ports::read(port, &self.memory.arenas))
     }
 
@@ -294,7 +322,7 @@ impl<K: Kernels> Replay<K> {
         match self.arguments.get_mut(index) {
             Some(argument) => argument.copy_from_slice(bytes),
             None => {
-                self.drain();
+                self.drain()?;
                 // SAFETY: no run is in flight.
                 unsafe { self.memory.set_result(self.last, index, bytes) };
                 // SAFETY: no run is in flight, and `&mut self` keeps others from being launched.
@@ -315,7 +343,7 @@ impl<K: Kernels> Replay<K> {
         if port.is_argument() {
             return Err(PortError::Fed { name: name.to_string() });
         }
-        self.drain();
+        self.drain()?;
         for tile in &port.tiles {
             // SAFETY: no run is in flight, and `&mut self` keeps others from being launched.
             fill(tile, unsafe { self.memory.part(tile.slice) });
@@ -331,17 +359,34 @@ impl<K: Kernels> Replay<K> {
         }
     }
 
+    /// Why `run` cannot succeed, if that is known.
+    fn failure_of(&self, run: u64) -> Option<Fault> {
+        self.memory.progress.failure.of(run)
+    }
+
     /// Whether no run is in flight.
     fn is_idle(&self) -> bool {
         let ended = |&event: &Event| self.runtime.events().outcome(event).is_some();
         self.finished.iter().all(ended)
     }
 
-    /// Waits until no run is in flight. What became of each is told to whoever waits for it.
-    fn drain(&self) {
+    /// Waits until no run is in flight, or none can end any more. The outcome of each is told to the caller who waits for it.
+    fn settle(&self) {
         self.step();
-        for &finished in &self.finished {
-            let _ = self.runtime.wait(finished);
+        if let Some((network, _)) = &self.network {
+            network.drive(&|| self.is_idle() || self.failure_of(u64::MAX).is_some());
+        }
+        if self.failure_of(u64::MAX).is_none() {
+            self.finished.iter().for_each(|&finished| _ = self.runtime.wait(finished));
+        }
+    }
+
+    /// Waits until no run is in flight, so that the host may touch the arenas.
+    fn drain(&self) -> Result<(), PortError> {
+        self.settle();
+        match self.failure_of(u64::MAX).filter(|_| !self.is_idle()) {
+            Some(fault) => Err(PortError::Failed { fault: fault.to_string() }),
+            None => Ok(()),
         }
     }
 }
@@ -362,12 +407,14 @@ impl<K: Kernels> Replay<K> {
 
 impl<K: Kernels> Drop for Replay<K> {
     fn drop(&mut self) {
-        let Some(messages) = self.memory.messages() else { return self.drain() };
+        let Some(messages) = self.memory.messages() else { return self.settle() };
         // Peers of a thread that panics may never answer.
-        if std::thread::panicking() && !self.is_idle() {
+        if !std::thread::panicking() {
+            self.settle();
+        }
+        if !self.is_idle() {
             return std::mem::forget((Arc::clone(&self.memory), self.runtime.clone()));
         }
-        self.drain();
         match messages.is_torn() {
             true => std::mem::forget(Arc::clone(&self.memory)),
             false => messages.disconnect(),

@@ -229,7 +229,7 @@ fn an_observer_sees_every_operation_of_every_lane_once() {
     let mut replay = Replay::new(all_reduce(4), (0..4).map(|_| Double).collect(), 0);
     let seen: Arc<[_]> = (0..8).map(|_| AtomicU64::new(0)).collect();
     let counts = Arc::clone(&seen);
-    replay.observe(Some(Arc::new(move |position: usize, execute: &mut dyn FnMut()| {
+    replay.observe(Some(Arc::new(move |position: usize, _, execute: &mut dyn FnMut()| {
         execute();
         counts[position].fetch_add(1, Relaxed);
     })));

@@ -185,7 +185,7 @@ fn an_observer_sees_every_position_and_decides_when_it_runs() {
     let mut replay = replay();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let list = Arc::clone(&seen);
-    replay.observe(Some(Arc::new(move |position: usize, execute: &mut dyn FnMut()| {
+    replay.observe(Some(Arc::new(move |position: usize, _, execute: &mut dyn FnMut()| {
         execute();
         list.lock().expect("no kernel panics").push(position);
     })));

@@ -44,6 +44,7 @@ use phalanx_ir::tasks::{BufferId, TaskGraph, TaskId};
 use cost::Parts;
 use index::Index;
 use order::{Given, Order};
+use search::Effort;
 
 /// Every offset and size is a multiple of this many bytes: one cache line.
 pub const ALIGNMENT: u64 = 64;
@@ -159,9 +160,10 @@ pub fn schedule_by_search(
     tasks: &TaskGraph,
     costs: &Costs,
     memory: Option<u64>,
+    effort: Effort,
     workspace: impl Fn(TaskId) -> u64,
 ) -> Option<Schedule> {
-    let order = |given: &Given<'_>| order::searched(given, memory, &workspace);
+    let order = |given: &Given<'_>| order::searched(given, memory, effort, &workspace);
     laid_out(tasks, costs, true, &workspace, order)
 }
 

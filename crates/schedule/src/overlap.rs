@@ -9,6 +9,7 @@ use phalanx_ir::tasks::{TaskGraph, TaskId, TaskOp};
 
 use crate::cost::Parts;
 use crate::index::Index;
+use crate::search::Effort;
 use crate::simulate::{At, Line, Run, Runs, Span, Step, simulate};
 use crate::{Costs, Schedule, Style, schedule_by_search, schedule_in};
 
@@ -73,11 +74,52 @@ const SEARCHED: usize = 200_000;
 /// A schedule this much slower is as good if it needs less memory.
 const TOLERANCE: f64 = 0.01;
 
-/// Chooses among schedules whose arenas have at most `memory` bytes; if none has, the smallest.
+/// What a search may cost is at most one part in so many of what it can gain.
+const GAIN: f64 = 50.0;
+
+/// What a schedule may need, and what finding it may cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// The most bytes of an arena; none for any number.
+    pub memory: Option<u64>,
+    /// Whether to search.
+    pub search: Search,
+}
+
+/// Whether orders are searched for that no simple rule gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Search {
+    /// No.
+    Off,
+    /// As far as it can pay: in so many runs, by as much as the best schedule is above the bound.
+    For {
+        /// How often the schedule will be run.
+        runs: u64,
+    },
+    /// With all effort.
+    #[default]
+    Full,
+}
+
+impl Search {
+    /// The effort that improving on a schedule is worth, if any.
+    fn effort(self, best: &Totals) -> Option<Effort> {
+        match self {
+            Search::Off => None,
+            Search::Full => Some(Effort::default()),
+            Search::For { runs } => {
+                let gain = best.step.saturating_sub(best.bound) as f64 * runs as f64;
+                Some(Effort::within(gain / GAIN)).filter(|effort| *effort > Effort::within(0.0))
+            }
+        }
+    }
+}
+
+/// Chooses among schedules that keep the limit of memory; if none does, the smallest.
 pub fn choose(
     tasks: &TaskGraph,
     costs: &Costs,
-    memory: Option<u64>,
+    Limits { memory, search }: Limits,
     workspace: impl Fn(TaskId) -> u64,
 ) -> Choice {
     let judge = |style, schedule: Schedule| {
@@ -101,8 +143,10 @@ pub fn choose(
             break;
         }
     }
+    let effort = search.effort(&best.as_ref().unwrap_or(&plain).totals);
     if tasks.tasks.len() <= SEARCHED
-        && let Some(schedule) = schedule_by_search(tasks, costs, memory, &workspace)
+        && let Some(effort) = effort
+        && let Some(schedule) = schedule_by_search(tasks, costs, memory, effort, &workspace)
     {
         let found = judge(Style { overlap: true, prefetch: None }, schedule);
         best = best.filter(|best| !found.totals.is_better(&best.totals, memory)).or(Some(found));

@@ -6,6 +6,7 @@ mod generate;
 use generate::{Maker, SEEDS, device, each, each_in, errors, made_in, plain, random_tasks, workspace};
 use phalanx_ir::Id;
 use phalanx_ir::tasks::{BufferId, Role, TaskError, TaskGraph, TaskId, TaskOp};
+use phalanx_schedule::search::Effort;
 use phalanx_schedule::{
     ALIGNMENT, Costs, LaneKind, Owner, Place, Schedule, ScheduleError, Style, schedule, schedule_by_search,
 };
@@ -176,7 +177,8 @@ fn orders_found_by_search_are_sound() {
         let (tasks, mut rng) = (&random_tasks(seed, DEVICES), Rng::new(seed));
         let costs = Costs::modelled(tasks, link);
         for memory in [None, Some(4096)] {
-            let made = schedule_by_search(tasks, &costs, memory, workspace).expect("the graph is small");
+            let made = schedule_by_search(tasks, &costs, memory, Effort::default(), workspace)
+                .expect("the graph is small");
             made.verify(tasks).unwrap_or_else(|errors| panic!("{errors:?}\n{tasks}\n{made}"));
             run_at_random(tasks, &made, &mut rng).unwrap_or_else(|why| panic!("{why}\n{tasks}\n{made}"));
         }

@@ -10,13 +10,14 @@
 //! batch never waits for the library.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::abi::Handle;
 use super::active::{Owner, Ticket};
 use super::alerts::Hearing;
+use super::bell::{Bell, Rings};
 use super::library::Library;
 use super::orders::Orders;
 use super::pace::{ALERT_REST, Crowd, Load, Pace, Waiter};
@@ -61,10 +62,8 @@ pub(crate) struct Engine {
     bytes: AtomicUsize,
     crowd: Crowd,
     drivers: AtomicUsize,
-    /// Drivers that rest.
-    resting: AtomicUsize,
-    bell: Mutex<()>,
-    rung: Condvar,
+    /// Where drivers rest.
+    bell: Bell,
     own: OnceLock<Thread>,
     stopping: AtomicBool,
     /// Whether the library was or is being ended.
@@ -87,9 +86,7 @@ impl Engine {
             bytes: AtomicUsize::new(0),
             crowd: Crowd::new(),
             drivers: AtomicUsize::new(0),
-            resting: AtomicUsize::new(0),
-            bell: Mutex::default(),
-            rung: Condvar::new(),
+            bell: Bell::new(),
             own: OnceLock::new(),
             stopping: AtomicBool::new(false),
             left: AtomicBool::new(false),
@@ -112,10 +109,8 @@ impl Engine {
             if let Some(own) = self.own.get() {
                 own.unpark();
             }
-        } else if self.resting.load(SeqCst) > 0 {
-            // The lock makes sure that the driver that rests is at its condition already.
-            let _bell = lock(&self.bell);
-            self.rung.notify_one();
+        } else {
+            self.bell.ring();
         }
     }
 
@@ -160,6 +155,7 @@ impl Engine {
         let mut pace = Pace::new(Waiter::Driver { pressing: turns.is_pressing() });
         let mut events = Vec::new();
         loop {
+            let rings = self.bell.rings();
             match turns.turn() {
                 Turn::Over => return,
                 Turn::Worked => pace.moved(),
@@ -173,7 +169,7 @@ impl Engine {
                 self.deliver(&mut events);
             } else if let Some(rest) = pace.idle(self.load(), &self.crowd) {
                 if turns.rest() {
-                    self.rest(rest, look);
+                    self.rest(rest, rings, look);
                 }
                 pace.rested();
             } else {
@@ -187,13 +183,18 @@ impl Engine {
         let mut pace = Pace::new(Waiter::Own);
         let mut events = Vec::new();
         while !self.stopping.load(Acquire) {
-            if self.drivers.load(SeqCst) > 0 {
+            let driven = self.drivers.load(SeqCst) > 0;
+            if driven {
+                // Drivers look all the time, but what one does between two looks may take long; alerts do not wait for that.
                 thread::park_timeout(ALERT_REST);
                 // Or it would take its own sleep for company.
                 pace.rested();
-            } else if self.poll(1, &mut events) == Look::Moved {
+            }
+            if self.poll(1, &mut events) == Look::Moved {
                 pace.moved();
                 self.deliver(&mut events);
+            } else if driven {
+                continue;
             } else if let Some(rest) = pace.idle(self.load(), &self.crowd) {
                 // Ends at once if somebody called for it since it last rested.
                 thread::park_timeout(rest);
@@ -296,13 +297,10 @@ impl Engine {
 
     /// A driver sleeps until something is ordered, and no longer than this. Orders that it has just failed to carry out do
     /// not keep it awake: the thread that is in the library may need this very core to leave it.
-    fn rest(&self, longest: Duration, look: Look) {
-        let bell = lock(&self.bell);
-        self.resting.fetch_add(1, SeqCst);
+    fn rest(&self, longest: Duration, rings: Rings, look: Look) {
         if look == Look::Shut || !self.orders.are_there() {
-            drop(self.rung.wait_timeout(bell, longest));
+            self.bell.rest(rings, longest);
         }
-        self.resting.fetch_sub(1, SeqCst);
     }
 }
 

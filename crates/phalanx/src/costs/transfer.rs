@@ -209,7 +209,7 @@ fn watch(replay: &mut Replay<CpuDevice>, operations: usize) -> Moments {
     let (noted, clock) = (Arc::clone(&moments), Instant::now());
     // Relaxed, here and where they are read: the end of a run orders its moments before every reader.
     let now = move |moment: &AtomicU64| moment.store(clock.elapsed().as_nanos() as u64, Relaxed);
-    replay.observe(Some(Arc::new(move |position: usize, execute: &mut dyn FnMut()| {
+    replay.observe(Some(Arc::new(move |position: usize, _, execute: &mut dyn FnMut()| {
         let [start, end] = &noted[position];
         now(start);
         execute();

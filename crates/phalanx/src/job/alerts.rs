@@ -1,6 +1,9 @@
 //! What ranks tell each other out of turn: how far they are when nothing moves, and that they have failed.
+//!
+//! A failure is known before it is handled: the fault of an operation is heard here as soon as it arises, and the watchdog
+//! passes it on. So a rank that stands still because of it does not look for another cause.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,7 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Serialize, Deserialize)]
 enum Alert {
     Standing(Standing),
-    Failed,
+    /// Why the rank has failed.
+    Failed(String),
 }
 
 /// What was heard so far.
@@ -31,16 +35,24 @@ pub struct Heard {
     pub standings: BTreeMap<u32, Standing>,
     /// When the first of them came.
     pub alarm: Option<Instant>,
-    /// Ranks that have failed.
-    failed: BTreeSet<u32>,
-    /// Whether nobody listens any more.
+    /// Ranks that have failed, and why.
+    failures: BTreeMap<u32, String>,
+    /// When the first of them became known.
+    failed: Option<Instant>,
+    /// Whether the watchdog has ended.
     pub over: bool,
 }
 
 impl Heard {
     /// Whether no rank below this one has failed.
     fn is_first(&self, rank: u32) -> bool {
-        self.failed.first().is_none_or(|&first| first > rank)
+        self.failures.keys().next().is_none_or(|&first| first >= rank)
+    }
+
+    /// The lowest rank that has failed, why, and since when that any has is known.
+    pub fn failure(&self) -> Option<(u32, &str, Instant)> {
+        let (&rank, why) = self.failures.first_key_value()?;
+        Some((rank, why, self.failed?))
     }
 }
 
@@ -56,7 +68,7 @@ impl Alerts {
     pub fn listen(network: &Arc<dyn Network>) -> Arc<Alerts> {
         let (heard, changed) = (Mutex::default(), Condvar::new());
         let alerts = Arc::new(Alerts { network: Arc::clone(network), heard, changed });
-        // The network outlives nobody: it must not own itself through its listener.
+        // A network that owned its listener's owner would never be dropped.
         let hears = Arc::downgrade(&alerts);
         network.on_alert(Box::new(move |rank, text| {
             if let (Some(alerts), Ok(alert)) = (hears.upgrade(), serde_json::from_str(text)) {
@@ -94,9 +106,21 @@ impl Alerts {
         self.hear(self.network.rank(), Alert::Standing(standing.clone()));
     }
 
+    /// An operation of this rank has failed. Quick: the watchdog tells the others.
+    pub fn fault(&self, message: String) {
+        self.hear(self.network.rank(), Alert::Failed(message));
+    }
+
+    /// Tells the others why this rank has failed, if it has.
+    pub fn tell_failure(&self) {
+        let own = self.heard().failures.get(&self.network.rank()).cloned();
+        own.into_iter().for_each(|message| self.tell(&Alert::Failed(message)));
+    }
+
     /// Ends the job because this rank has failed. Of all ranks that fail, the lowest says why.
     pub fn fail(&self, message: &str, code: i32, say: impl FnOnce(&str)) -> ! {
-        self.tell(&Alert::Failed);
+        self.fault(message.to_string());
+        self.tell_failure();
         let (rank, start) = (self.network.rank(), Instant::now());
         let mut heard = self.heard();
         while rank > 0 && heard.is_first(rank) && start.elapsed() < LISTEN {
@@ -123,7 +147,7 @@ impl Alerts {
         self.network.alert(&serde_json::to_string(alert).unwrap_or_default());
     }
 
-    /// On the network's thread, if it comes from another rank: somebody else answers.
+    /// On the network's thread, if it comes from another rank; the watchdog answers.
     fn hear(&self, rank: u32, alert: Alert) {
         let mut heard = self.heard();
         match alert {
@@ -131,7 +155,10 @@ impl Alerts {
                 heard.standings.insert(rank, standing);
                 heard.alarm.get_or_insert_with(Instant::now);
             }
-            Alert::Failed => _ = heard.failed.insert(rank),
+            Alert::Failed(why) => {
+                heard.failures.entry(rank).or_insert(why);
+                heard.failed.get_or_insert_with(Instant::now);
+            }
         }
         self.changed.notify_all();
     }
@@ -173,9 +200,20 @@ mod tests {
     #[test]
     fn of_ranks_that_fail_the_lowest_is_the_first() {
         let [low, high] = two_ranks();
-        [&low, &high].into_iter().for_each(|alerts| alerts.tell(&Alert::Failed));
-        assert!(low.heard().is_first(0) && !high.heard().is_first(1));
-        assert_eq!((low.heard().alarm, high.heard().alarm), (None, None), "a failure is no stall");
+        for (rank, alerts) in [&high, &low].into_iter().enumerate() {
+            alerts.tell_failure();
+            assert!(low.heard().failure().is_none_or(|(rank, ..)| rank == 1), "nothing to tell yet");
+            alerts.fault(format!("failure {rank}"));
+            alerts.fault("a consequence".into());
+            alerts.tell_failure();
+        }
+        for alerts in [&low, &high] {
+            let heard = alerts.heard();
+            assert_eq!(heard.failure().map(|(rank, why, _)| (rank, why)), Some((0, "failure 1")));
+            assert_eq!(heard.failures[&1], "failure 0", "the first word of each");
+            assert!(heard.is_first(0) && !heard.is_first(1));
+            assert_eq!(heard.alarm, None, "a failure is no stall");
+        }
     }
 
     #[test]

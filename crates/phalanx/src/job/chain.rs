@@ -136,12 +136,13 @@ impl Finder<'_> {
         (standing.lanes.len() == part.lanes().len()).then_some(standing)
     }
 
-    /// An operation of a rank that is not complete in a run that was launched.
+    /// An operation of a rank that is not complete in a run that was launched: one that is being executed, since no other
+    /// rank holds that up; else the earliest.
     fn unfinished(&self, rank: u32) -> Next {
         let Some(standing) = self.standing(rank) else { return Err((rank, Why::Silent)) };
         let nodes = (0..standing.lanes.len() as u32).filter_map(|lane| self.next(rank, lane, standing));
         let open = nodes.filter(|node| node.run < standing.launched);
-        open.min_by_key(|node| (node.run, node.lane)).ok_or((rank, Why::Idle))
+        open.min_by_key(|&node| (!self.is_executing(node), node.run, node.lane)).ok_or((rank, Why::Idle))
     }
 
     /// The operation that a lane is at, if it has any.
@@ -165,6 +166,12 @@ impl Finder<'_> {
     fn is_running(&self, node: Node) -> bool {
         let Some(standing) = self.standing(node.rank) else { return false };
         standing.lanes[node.lane as usize].running && self.next(node.rank, node.lane, standing) == Some(node)
+    }
+
+    /// Whether it runs on this rank alone.
+    fn is_executing(&self, node: Node) -> bool {
+        let kernel = self.parts[node.rank as usize].kernel(self.operation(node));
+        self.is_running(node) && ![SEND, ARRIVE].contains(&kernel)
     }
 
     fn step(&self, node: Node) -> Step {

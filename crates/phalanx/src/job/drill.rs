@@ -1,8 +1,8 @@
 //! Fire drills: something fails on purpose, so that one can see how a run ends on this machine before it matters.
 
 use std::str::FromStr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use crate::ckpt::Fault;
 
@@ -105,30 +105,30 @@ impl FromStr for Drill {
 /// Makes operations fail once it is armed.
 #[derive(Clone, Debug, Default)]
 pub struct Fuse {
-    panics: Arc<AtomicBool>,
-    hangs: Arc<AtomicBool>,
+    /// What fails, and from which run on.
+    armed: Arc<OnceLock<(DrillKind, u64)>>,
+    burnt: Arc<AtomicBool>,
 }
 
 impl Fuse {
-    /// Lets the next operation fail in the way of `kind`; the process at once, if that is what is asked for.
-    pub fn arm(&self, kind: DrillKind) {
+    /// Lets operations fail in the way of `kind` from run `run` on; the process at once, if that is what is asked for.
+    pub fn arm(&self, kind: DrillKind, run: u64) {
         match kind {
-            // Relaxed: the flags stand alone.
-            DrillKind::Panic => self.panics.store(true, Relaxed),
-            DrillKind::Hang => self.hangs.store(true, Relaxed),
+            DrillKind::Panic | DrillKind::Hang => _ = self.armed.set((kind, run)),
             DrillKind::Nan => {}
             DrillKind::Stop => signal(rustix::process::Signal::STOP),
             DrillKind::Kill => signal(rustix::process::Signal::KILL),
         }
     }
 
-    /// Called in every operation.
-    pub fn burn(&self) {
-        // Relaxed: the flags stand alone.
-        if self.panics.swap(false, Relaxed) {
+    /// Called in every operation with the number of its run.
+    pub fn burn(&self, run: u64) {
+        let Some((kind, _)) = self.armed.get().filter(|(_, first)| run >= *first) else { return };
+        // Relaxed: the flag stands alone.
+        if *kind == DrillKind::Panic && !self.burnt.swap(true, Relaxed) {
             panic!("this is a fire drill");
         }
-        while self.hangs.load(Relaxed) {
+        while *kind == DrillKind::Hang {
             std::thread::park();
         }
     }
@@ -171,11 +171,11 @@ mod tests {
     #[test]
     fn an_armed_fuse_panics_once() {
         let fuse = Fuse::default();
-        fuse.burn();
-        fuse.clone().arm(DrillKind::Panic);
-        let burnt = std::panic::catch_unwind(|| fuse.burn()).unwrap_err();
+        fuse.burn(2);
+        fuse.clone().arm(DrillKind::Panic, 2);
+        fuse.burn(1);
+        let burnt = std::panic::catch_unwind(|| fuse.burn(2)).unwrap_err();
         assert_eq!(burnt.downcast_ref(), Some(&"this is a fire drill"));
-        fuse.arm(DrillKind::Nan);
-        fuse.burn();
+        fuse.burn(2);
     }
 }

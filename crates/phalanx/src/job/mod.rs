@@ -37,7 +37,7 @@ pub use pin::Pin;
 pub use step::{Agreed, Verdict};
 pub(crate) use topology::deal_devices;
 pub use topology::{Host, Topology};
-pub use watch::{STALLED, Say, Watchdog, Watched};
+pub use watch::{FAILED, STALLED, Say, Watchdog, Watched};
 
 use std::sync::Arc;
 

@@ -1,23 +1,27 @@
-//! The watchdog of a rank: when nothing moves, it finds out who holds up whom, says it once, and ends the job.
+//! The watchdog of a rank: when nothing moves, it finds the operation that holds the others up, says so once, and ends the job.
 //!
 //! Each rank looks at its own operations. If none was completed for the limit, though steps are under way, the rank tells all
-//! others how far its lanes are, and whoever hears of that answers likewise. If somebody moves, all go on. Else, a little
-//! later, the lowest rank that has said anything prints the chain of waits and ends the job. Nobody waits for anybody meanwhile: a rank that is stopped or
-//! dead is the one that does not answer.
+//! others how far its lanes are, and each of them answers likewise. If one moves, all go on. Else, a little later, the
+//! lowest rank that has said anything prints the chain of waits and ends the job. No rank waits for another meanwhile: a
+//! rank that is stopped or dead is the one that does not answer.
+//!
+//! A known failure comes first. The fault of an operation wakes the watchdog of its rank, which tells all others at once.
+//! From then on no rank looks for a chain of waits: the thread that waits for the run reports the fault and ends the job,
+//! and if it does not come to that, the watchdog does.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use phalanx_program::Program;
 use phalanx_runtime::{LaneState, Watch};
 
-use super::alerts::{Alerts, FORWARD};
+use super::alerts::{Alerts, FORWARD, Heard};
 use super::chain::{At, Standing, chain, held_up};
 
-/// How long ranks have to say how far they are.
+/// How long ranks have to say how far they are, and to report a failure that is known.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// How much longer the others leave the last word to the lowest rank.
@@ -26,14 +30,25 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// The exit code of a job that stood still.
 pub const STALLED: i32 = 3;
 
+/// The exit code of a job in which an operation has failed.
+pub const FAILED: i32 = 5;
+
 /// Says what is wrong, for people.
 pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Watches a rank until it is dropped.
 pub struct Watchdog {
     alerts: Arc<Alerts>,
-    active: Arc<AtomicBool>,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What the watched rank tells its watchdog.
+#[derive(Default)]
+struct Shared {
+    active: AtomicBool,
+    /// Steps of the run that were done before this process started.
+    past: AtomicU64,
 }
 
 /// What the watchdog looks at.
@@ -62,19 +77,32 @@ impl Watched {
 impl Watchdog {
     /// Starts watching; not active yet.
     pub fn start(alerts: &Arc<Alerts>, watched: Watched) -> Watchdog {
-        let active = Arc::new(AtomicBool::new(false));
+        let shared = Arc::<Shared>::default();
         // Another one may have ended before.
         alerts.heard().over = false;
-        let (hears, is_active) = (Arc::clone(alerts), Arc::clone(&active));
-        let watch = move || run(&hears, &is_active, &watched);
+        for watch in [Some(&watched.watch), watched.between.as_ref()].into_iter().flatten() {
+            let hears = Arc::downgrade(alerts);
+            watch.on_failure(move |failure| {
+                let name = |alerts: &Alerts| format!("rank {}: {}", alerts.network().rank(), failure.fault);
+                hears.upgrade().into_iter().for_each(|alerts| alerts.fault(name(&alerts)));
+            });
+        }
+        let (hears, tells) = (Arc::clone(alerts), Arc::clone(&shared));
+        let watch = move || run(&hears, &tells, &watched);
         let thread = thread::Builder::new().name("phalanx-watch".into()).spawn(watch);
-        Watchdog { alerts: Arc::clone(alerts), active, thread: thread.ok() }
+        Watchdog { alerts: Arc::clone(alerts), shared, thread: thread.ok() }
+    }
+
+    /// How many steps of the run were done before this process started.
+    pub fn set_past(&self, steps: u64) {
+        // Relaxed: the watchdog reads it long after.
+        self.shared.past.store(steps, Relaxed);
     }
 
     /// From now on standing still is wrong, or not.
     pub fn set_active(&self, active: bool) {
         // Relaxed: the watchdog may learn of it a little later.
-        self.active.store(active, Relaxed);
+        self.shared.active.store(active, Relaxed);
     }
 }
 
@@ -85,46 +113,120 @@ impl Drop for Watchdog {
     }
 }
 
-fn run(alerts: &Alerts, active: &AtomicBool, watched: &Watched) {
+/// A watchdog at work.
+struct Guard<'a> {
+    alerts: &'a Alerts,
+    watched: &'a Watched,
+    /// Operations that were complete when it last looked, and since when that is so.
+    completed: u64,
+    since: Instant,
+    /// Operations that were complete when it told the others how far this rank is.
+    told: Option<u64>,
+    /// Whether it has told them that this rank has failed.
+    told_failure: bool,
+}
+
+/// What a rank knows of the others.
+enum Known {
+    /// Nothing is wrong.
+    Nothing,
+    /// A rank has said that nothing moves.
+    Alarm { since: Instant, is_lowest: bool },
+    /// A rank has failed.
+    Failure { since: Instant, is_own: bool },
+}
+
+fn run(alerts: &Alerts, watchdog: &Shared, watched: &Watched) {
     let tick = (watched.limit / 8).clamp(Duration::from_millis(20), Duration::from_secs(1));
-    let (mut seen, mut moved) = (watched.completed(), Instant::now());
-    let mut told = false;
-    let rank = alerts.network().rank();
+    let completed = watched.completed();
+    let mut guard =
+        Guard { alerts, watched, completed, since: Instant::now(), told: None, told_failure: false };
     loop {
         let mut heard = alerts.heard();
-        if !heard.over {
+        if !heard.over && heard.failure().is_none_or(|_| guard.told_failure) {
             heard = alerts.wait(heard, tick);
         }
         if heard.over {
             return;
         }
-        let alarm = heard.alarm;
-        let first = heard.standings.keys().next().is_none_or(|&lowest| lowest >= rank);
+        let known = guard.known(&heard);
         drop(heard);
-        let now = watched.completed();
         // Relaxed: see `set_active`.
-        if now != seen || !active.load(Relaxed) {
-            (seen, moved) = (now, Instant::now());
+        guard.look(watchdog.active.load(Relaxed));
+        match known {
+            Known::Failure { since, is_own } => guard.wait_for_the_end(since, is_own),
+            Known::Alarm { since, is_lowest } => guard.answer(since, is_lowest, watchdog),
+            Known::Nothing if guard.since.elapsed() >= watched.limit => guard.tell(),
+            Known::Nothing => {}
         }
-        if !told && (alarm.is_some() || moved.elapsed() >= watched.limit) {
-            told = true;
-            alerts.tell_standing(&standing(&watched.watch, moved.elapsed()));
+    }
+}
+
+impl Guard<'_> {
+    fn known(&self, heard: &Heard) -> Known {
+        let rank = self.alerts.network().rank();
+        let is_lowest = || heard.standings.keys().next().is_none_or(|&lowest| lowest >= rank);
+        match (heard.failure(), heard.alarm) {
+            (Some((first, _, since)), _) => Known::Failure { since, is_own: first == rank },
+            (None, Some(since)) => Known::Alarm { since, is_lowest: is_lowest() },
+            (None, None) => Known::Nothing,
         }
-        let Some(alarm) = alarm.filter(|alarm| alarm.elapsed() >= GRACE) else { continue };
-        let mut heard = alerts.heard();
-        // A rank that waits for a slow one is not stuck, as long as anybody moves.
-        let moves = |standing: &Standing| standing.seconds < watched.limit.as_secs() / 2;
+    }
+
+    /// Looks whether operations were completed; where that is not expected, time does not count.
+    fn look(&mut self, active: bool) {
+        let completed = self.watched.completed();
+        if completed != self.completed || !active {
+            (self.completed, self.since) = (completed, Instant::now());
+        }
+    }
+
+    fn tell(&mut self) {
+        self.told = Some(self.completed);
+        self.alerts.tell_standing(&standing(&self.watched.watch, self.since.elapsed()));
+    }
+
+    /// A failure is known: the thread that waits for the run reports it, unless it does not come to that in time.
+    fn wait_for_the_end(&mut self, since: Instant, is_own: bool) {
+        if !self.told_failure {
+            self.told_failure = true;
+            self.alerts.tell_failure();
+        }
+        if since.elapsed() >= if is_own { GRACE } else { GRACE + PATIENCE } {
+            let message = self.alerts.heard().failure().map(|(_, why, _)| why.to_string());
+            self.end(&message.unwrap_or_default(), FAILED);
+        }
+    }
+
+    /// A rank says that nothing moves. This one says how far it is, and again if it moves on after all.
+    fn answer(&mut self, since: Instant, is_lowest: bool, watchdog: &Shared) {
+        if self.told != Some(self.completed) {
+            self.tell();
+        }
+        if since.elapsed() < GRACE {
+            return;
+        }
+        let mut heard = self.alerts.heard();
+        // A rank that waits for a slow one is not stuck, as long as any rank moves.
+        let moves = |standing: &Standing| standing.seconds < self.watched.limit.as_secs() / 2;
         if heard.standings.values().any(moves) {
-            (heard.alarm, told) = (None, false);
+            (heard.alarm, self.told) = (None, None);
             heard.standings.clear();
-            moved = Instant::now();
-        } else if first || alarm.elapsed() >= GRACE + PATIENCE {
+            self.since = Instant::now();
+        } else if is_lowest || since.elapsed() >= GRACE + PATIENCE {
             let standings = std::mem::take(&mut heard.standings);
             drop(heard);
-            (watched.say)(&explain(watched, alerts.network().size(), standings));
-            alerts.pause(FORWARD);
-            alerts.network().abort(STALLED);
+            // Relaxed: set before the first step.
+            let past = watchdog.past.load(Relaxed);
+            self.end(&explain(self.watched, past, self.alerts.network().size(), standings), STALLED);
         }
+    }
+
+    /// Says why, and ends the job.
+    fn end(&self, message: &str, code: i32) -> ! {
+        (self.watched.say)(message);
+        self.alerts.pause(FORWARD);
+        self.alerts.network().abort(code)
     }
 }
 
@@ -135,10 +237,11 @@ fn standing(watch: &Watch, still: Duration) -> Standing {
 }
 
 /// What is known, for people.
-fn explain(watched: &Watched, size: u32, mut standings: BTreeMap<u32, Standing>) -> String {
+fn explain(watched: &Watched, past: u64, size: u32, mut standings: BTreeMap<u32, Standing>) -> String {
     let standings: Vec<_> = (0..size).map(|rank| standings.remove(&rank)).collect();
     let parts = (watched.parts)();
-    let links = chain(&parts, &standings, held_up(&parts, &standings));
+    let mut links = chain(&parts, &standings, held_up(&parts, &standings));
+    links.iter_mut().filter_map(|link| link.run.as_mut()).for_each(|run| *run += past);
     let seconds = watched.limit.as_secs_f64();
     let mut text =
         format!("no operation was completed for {seconds} s (--stall-seconds); who waits for whom:");

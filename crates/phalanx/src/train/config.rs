@@ -407,6 +407,7 @@ impl TrainConfig {
             fusion: self.fusion,
             pin: self.pin,
             check: self.check,
+            runs: Some(self.steps),
             plan,
             ..Settings::new(Goal::Train(self.optimizer()?))
         };

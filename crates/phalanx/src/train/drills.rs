@@ -36,7 +36,7 @@ impl Rehearsal {
                 session.feed(&name, &vec![f32::NAN; elements])?;
             }
         }
-        self.fuse.arm(drill.kind);
+        self.fuse.arm(drill.kind, session.watch().launched());
         Ok(())
     }
 }

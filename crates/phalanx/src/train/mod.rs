@@ -305,7 +305,7 @@ impl Run {
         self.check_sound()?;
         let start = Instant::now();
         let step = self.done();
-        self.ranks.iter().for_each(Ranks::step_begins);
+        self.ranks.iter().for_each(|ranks| ranks.step_begins(self.past.steps));
         while self.in_flight.len() < self.ahead() && self.trainer.steps() < self.launchable(step) {
             self.launch()?;
         }

@@ -52,8 +52,9 @@ impl Ranks {
         self.stop = true;
     }
 
-    /// From now on standing still is wrong.
-    pub fn step_begins(&self) {
+    /// From now on standing still is wrong; `past` steps were done before this process started.
+    pub fn step_begins(&self, past: u64) {
+        self.watchdog.set_past(past);
         self.watchdog.set_active(true);
     }
 

@@ -135,7 +135,13 @@ impl Inner {
             }),
         };
         broken_promise();
-        block.keep(&fault);
+        self.keep(block, &fault);
+    }
+
+    /// Keeps a fault for the outcome of its run and tells the graph's listener.
+    pub(super) fn keep(&self, block: &Block, fault: &Fault) {
+        block.keep(fault);
+        self.on_fault.get().into_iter().for_each(|told| told(block.number(), fault));
     }
 }
 
@@ -192,7 +198,7 @@ impl Announced {
             let attached = events.merge(&extra.attached);
             events.subscribe(attached, move |outcome| {
                 if let Err(fault) = outcome {
-                    block.keep(fault);
+                    graph.keep(&block, fault);
                 }
                 Inner::done(&graph, &block, last, outcome.is_err());
             });

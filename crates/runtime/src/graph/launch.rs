@@ -270,7 +270,7 @@ impl Inner {
             input => graph.flow.inputs().of(input - 1),
         };
         if let Err(fault) = outcome {
-            block.keep(fault);
+            graph.keep(block, fault);
             segments.iter().for_each(|&segment| block.poison(segment));
         }
         let start = (what == 0).then(|| block.run());

@@ -31,12 +31,12 @@ pub use remote::Completion;
 pub use stepper::{Effect, Stepper, Visit};
 
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use phalanx_program::flow::{DIRECT, Flow, Lists, Mode, Regime, Segment};
 
 use crate::event::{Event, Events};
-use crate::fault::Outcome;
+use crate::fault::{Fault, Outcome};
 use crate::processor::{Context, Processor, keep_promise, without_promise};
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
@@ -87,7 +87,12 @@ pub(crate) struct Inner {
     /// The blocks of a pipelined graph, run after run.
     ring: Vec<Arc<Block>>,
     launches: Mutex<Launches>,
+    on_fault: OnceLock<OnFault>,
 }
+
+/// Called with the number of the run and the fault of an operation when the fault arises, on the thread on which it does:
+/// to be quick.
+pub(crate) type OnFault = Box<dyn Fn(u64, &Fault) + Send + Sync>;
 
 impl Graph {
     pub(crate) fn new(
@@ -121,6 +126,7 @@ impl Graph {
             n_post: (0..flow.n_posts()).map(count).collect(),
             members: (0..flow.processors()).filter(|&processor| !flow.owned(processor).is_empty()).collect(),
             launches: Mutex::new(Launches::new(ring.len())),
+            on_fault: OnceLock::new(),
             ring,
             functions,
             processors,
@@ -134,6 +140,12 @@ impl Graph {
     /// The flow.
     pub fn flow(&self) -> &Flow {
         &self.inner.flow
+    }
+
+    /// Calls `told` with every fault that arises from now on. A run ends later, and not at all if a remote operation of it is
+    /// never complete. Only the first listener counts.
+    pub(crate) fn on_fault(&self, told: OnFault) {
+        let _ = self.inner.on_fault.set(told);
     }
 }
 

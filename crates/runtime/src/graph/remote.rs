@@ -114,7 +114,7 @@ impl Inner {
     /// The effects of `step` are complete, or will never be.
     pub(super) fn settle(graph: &Arc<Inner>, block: &Arc<Block>, step: u32, outcome: &Outcome) {
         if let Err(fault) = outcome {
-            block.keep(fault);
+            graph.keep(block, fault);
         }
         Inner::outside(graph, block, |release| release.complete(step, outcome.is_err()));
         Inner::part_done(graph, block);

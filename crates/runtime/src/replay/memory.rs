@@ -48,9 +48,9 @@ pub trait Kernels {
     fn execute(&self, kernel: usize, args: Args<'_>);
 }
 
-/// Runs around every operation: it is given the operation's position in the program and must call the closure. All lanes
-/// call it at the same time.
-pub type Observer = Arc<dyn Fn(usize, &mut dyn FnMut()) + Send + Sync>;
+/// Runs around every operation: it is given the operation's position in the program and the number of the run, and must call
+/// the closure. All lanes call it at the same time.
+pub type Observer = Arc<dyn Fn(usize, u64, &mut dyn FnMut()) + Send + Sync>;
 
 /// A program's memory and kernels.
 pub(super) struct Memory<K> {
@@ -233,7 +233,7 @@ impl<K: Kernels> Memory<K> {
     /// with it are complete or not started: lane orders, waits and carried waits have been kept.
     pub(super) unsafe fn execute(&self, operation: usize, run: u64) {
         // SAFETY: the caller's promise.
-        self.observe_one(operation, || unsafe { self.execute_unobserved(operation, run) });
+        self.observe_one(operation, run, || unsafe { self.execute_unobserved(operation, run) });
         self.progress.complete(self.lanes[operation] as usize, operation, run);
     }
 
@@ -244,7 +244,7 @@ impl<K: Kernels> Memory<K> {
     pub(super) unsafe fn start(&self, operation: usize, run: u64, completion: Completion) {
         let messages = self.messages.as_ref().expect("a program with messages is on a network");
         let mut completion = Some(completion);
-        self.observe_one(operation, || {
+        self.observe_one(operation, run, || {
             if let Some(completion) = completion.take() {
                 // SAFETY: verified: no other operation that may run meanwhile touches these bytes, if one of the two writes
                 // them (see the head); and the caller's promise.
@@ -255,7 +255,7 @@ impl<K: Kernels> Memory<K> {
 
     /// Does `work`, with the observer around it if there is one.
     #[inline]
-    fn observe_one(&self, operation: usize, mut work: impl FnMut()) {
+    fn observe_one(&self, operation: usize, run: u64, mut work: impl FnMut()) {
         // Relaxed: set before the run was launched.
         if !self.observed.load(Relaxed) {
             return work();
@@ -263,7 +263,7 @@ impl<K: Kernels> Memory<K> {
         // Not in the match: lanes would wait for each other's operations.
         let observer = lock(&self.observer).clone();
         match observer {
-            Some(observer) => observer(operation, &mut work),
+            Some(observer) => observer(operation, run, &mut work),
             None => work(),
         }
     }

@@ -1,13 +1,15 @@
-//! Where the lanes of a program stand, for somebody on another thread.
+//! Where the lanes of a program stand and whether one has failed, for observers on other threads.
 //!
 //! A lane's worker stores one number when an operation is complete, and nothing orders it: it costs no more than that. All
-//! else follows from the program when somebody looks. What is seen is the picture of a moment, and while much goes on a
+//! else follows from the program when an observer looks. What it sees is the picture of a moment, and while much goes on a
 //! blurred one; of lanes that are stuck it is exact.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use phalanx_program::{Operation, Program, Wait};
+
+use super::failure::{Failure, FailureCell};
 
 /// Looks at runs of a program from any thread while they go on. Cheap to clone.
 #[derive(Clone)]
@@ -32,6 +34,7 @@ pub(super) struct Progress {
     /// Runs launched so far.
     launched: AtomicU64,
     lanes: Box<[Station]>,
+    pub(super) failure: FailureCell,
 }
 
 /// A lane's progress, on a cache line of its own: its worker writes it all the time.
@@ -51,7 +54,11 @@ impl Progress {
             first: lane.operations.start as usize,
             len: u64::from(lane.operations.end - lane.operations.start),
         };
-        Progress { launched: AtomicU64::new(0), lanes: program.lanes().iter().map(station).collect() }
+        Progress {
+            launched: AtomicU64::new(0),
+            lanes: program.lanes().iter().map(station).collect(),
+            failure: FailureCell::default(),
+        }
     }
 
     /// A run has been launched.
@@ -78,6 +85,12 @@ impl Watch {
         self.progress.launched.load(Relaxed)
     }
 
+    /// Calls `listener` once, as soon as a part on a network fails, or now if it has; on the thread on which the fault arises,
+    /// so it must be quick. The last listener counts.
+    pub fn on_failure(&self, listener: impl FnOnce(&Failure) + Send + 'static) {
+        self.progress.failure.listen(Box::new(listener));
+    }
+
     /// Operations that are complete, in all runs so far.
     pub fn completed(&self) -> u64 {
         self.progress.lanes.iter().map(|lane| lane.count.load(Relaxed)).sum()
@@ -85,7 +98,7 @@ impl Watch {
 
     /// Where each lane of the program stands.
     pub fn lanes(&self) -> Vec<LaneState> {
-        let Progress { launched, lanes } = &*self.progress;
+        let Progress { launched, lanes, .. } = &*self.progress;
         let launched = launched.load(Relaxed);
         let counts: Vec<u64> = lanes.iter().map(|lane| lane.count.load(Relaxed)).collect();
         let state = |(lane, count): (&phalanx_program::Lane, &u64)| {

@@ -46,6 +46,48 @@ fn a_rank_that_fails_stays_failed_and_the_other_is_let_go() {
     });
 }
 
+/// Device 1 asks, device 0 answers, device 1 takes the answer in: that message is under way from the start.
+const ECHO: &str = "program @echo {
+  lane dev0 arena 128
+    run receive [0, 1, 64, 0, 0, 0, 0] 1/0+64 -> 0+64 scratch 0+0 of \"question\" after 1/0
+    run mix [] 0+64 -> 64+64 scratch 0+0 of \"answer\" carried 1/1
+  lane dev1 arena 128
+    run mix [] -> 0+64 scratch 0+0 of \"ask\" carried 0/0
+    run receive [0, 1, 64, 0, 0, 0, 0] 0/64+64 -> 64+64 scratch 0+0 of \"reply\" after 0/1
+}";
+
+/// Panics if it asks.
+struct Asks;
+
+impl Kernels for Asks {
+    fn execute(&self, _kernel: usize, args: Args<'_>) {
+        if args.reads.is_empty() {
+            resume_unwind(Box::new("no question"));
+        }
+    }
+}
+
+#[test]
+fn a_fault_is_told_although_a_message_of_its_run_never_arrives() {
+    let whole: phalanx_program::Program = ECHO.parse().expect("a program");
+    job(parts(&whole, &in_turn(2, 2)), |rank| {
+        let mut replay = rank.replay(|_| Asks);
+        if rank.network.rank() == 0 {
+            replay.launch();
+            rank.network.barrier().expect("both ranks come");
+            return replay.abandon();
+        }
+        let (tell, told) = std::sync::mpsc::channel();
+        replay.watch().on_failure(move |failure| _ = tell.send(failure.clone()));
+        let fault = replay.run().expect_err("the question fails");
+        assert_eq!(fault.to_string(), "mix of ask (op0 of echo): failed: no question");
+        assert_eq!(told.recv().map(|failure| (failure.run, failure.fault)), Ok((0, fault.clone())));
+        // What is in flight stays so; nothing else is launched, and its memory is not touched.
+        assert_eq!(replay.run(), Err(fault));
+        rank.network.barrier().expect("both ranks come");
+    });
+}
+
 #[test]
 fn messages_that_do_not_fit_fail_with_their_operation_and_peer() {
     // The first messages have as many bytes by chance, the second ones do not.

@@ -6,16 +6,17 @@ use phalanx_ir::tasks::{BufferId, TaskId, TaskOp};
 use phalanx_ir::{Id, IdVec};
 
 use super::{Given, Order};
-use crate::search::{Buffer, Job, JobId, Lane, LaneKind, Problem};
+use crate::search::{Buffer, Effort, Job, JobId, Lane, LaneKind, Problem};
 
 /// The order; none if the search cannot take the graph. A device holds at most `memory` bytes, if any order is found
 /// that keeps to it.
 pub(crate) fn searched(
     given: &Given<'_>,
     memory: Option<u64>,
+    effort: Effort,
     workspace: impl Fn(TaskId) -> u64,
 ) -> Option<Order> {
-    let problem = problem(given, memory, workspace);
+    let problem = Problem { effort, ..problem(given, memory, workspace) };
     let solution = problem.solve(&[]).ok()?;
     let mut jobs: Vec<(f64, JobId)> =
         solution.order.iter().map(|&job| (solution.times[job].0, job)).collect();

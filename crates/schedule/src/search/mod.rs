@@ -38,7 +38,7 @@ mod time;
 mod verdict;
 
 pub use graph::{Fakes, Found, improve, improve_freely};
-pub use problem::{Buffer, BufferId, Job, JobId, Lane, LaneId, LaneKind, Problem, ProblemError};
+pub use problem::{Buffer, BufferId, Effort, Job, JobId, Lane, LaneId, LaneKind, Problem, ProblemError};
 pub use verdict::{LimitedBy, Verdict};
 
 use phalanx_ir::IdVec;

@@ -1,6 +1,6 @@
 //! The search itself: many orders by simple rules, then local search from the best, all judged by one simulator.
 //!
-//! The effort is a number of steps that depends on the size of the problem alone, never on a clock.
+//! The effort is a number of steps that depends on the problem alone, never on a clock.
 
 use phalanx_ir::Id;
 
@@ -78,7 +78,8 @@ pub(super) fn search(instance: &Instance<'_>, seeds: Vec<Vec<UnitId>>) -> Outcom
         pool.add(order);
     }
     pool.make_lean();
-    let rules = (RULE_STEPS / instance.problem.jobs.len().max(1)).clamp(3, 2 * RULES.len());
+    let rule_steps = instance.problem.effort.of(RULE_STEPS);
+    let rules = (rule_steps / instance.problem.jobs.len().max(1)).clamp(3, 2 * RULES.len());
     let keys = keys(instance);
     for at in 0..rules {
         if pool.is_done(enough) {
@@ -159,7 +160,8 @@ impl Pool<'_> {
 
     /// Local search: half of the moves from each of the best orders, half from the best of what that gives.
     fn polish(&mut self, enough: f64) {
-        let moves = (MOVE_STEPS / self.simulator.instance.problem.jobs.len().max(1)).min(*MOVES.end());
+        let problem = self.simulator.instance.problem;
+        let moves = problem.effort.of((MOVE_STEPS / problem.jobs.len().max(1)).min(*MOVES.end()));
         if moves >= *MOVES.start() && !self.is_done(enough) {
             let starts: Vec<Vec<UnitId>> = self.orders.iter().map(|(_, order)| order.clone()).collect();
             for order in &starts {

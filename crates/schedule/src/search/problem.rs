@@ -86,6 +86,33 @@ pub struct Problem {
     /// Whether a transfer starts only when the lane that computes on its device has come to it in the order. If not, it
     /// starts as soon as its own lane is free and what it waits for is done.
     pub issued_in_order: bool,
+    /// How much is tried.
+    pub effort: Effort,
+}
+
+/// How much a search tries, as a share of what it would at most.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Effort(f64);
+
+/// Nanoseconds that a search with full effort takes, roughly.
+const FULL_EFFORT: f64 = 7e8;
+
+impl Effort {
+    /// Enough to take no longer than so many nanoseconds, roughly.
+    pub fn within(nanoseconds: f64) -> Effort {
+        Effort((nanoseconds / FULL_EFFORT).clamp(0.0, 1.0))
+    }
+
+    /// This share of `most`.
+    pub(super) fn of(self, most: usize) -> usize {
+        (most as f64 * self.0) as usize
+    }
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Effort(1.0)
+    }
 }
 
 /// Why a problem cannot be solved.

@@ -73,7 +73,7 @@ fn an_operation_that_blocks_real_runs_is_named() {
         }
         let still = |rank: u32| Duration::from_millis(61_900 + 3000 * u64::from(rank));
         let standings = watches.iter().map(|(&rank, watch)| (rank, standing(watch, still(rank)))).collect();
-        let text = explain(&watched(watches[&0].clone()), 2, standings);
+        let text = explain(&watched(watches[&0].clone()), 0, 2, standings);
         go_on.send(()).unwrap();
         let expected = format!(
             "{HEAD}
@@ -101,7 +101,7 @@ fn a_rank_that_has_ended_its_step_is_not_blamed() {
   rank 1, device 1: use of c of step 1 is being executed
   it stands at rank 1 (high, process 8), where nothing moves since 60 s"
     );
-    assert_eq!(explain(&watched(idle_watch()), 2, BTreeMap::from(standings)), expected);
+    assert_eq!(explain(&watched(idle_watch()), 0, 2, BTreeMap::from(standings)), expected);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn of_a_rank_that_says_nothing_no_more_is_known_than_its_name() {
   rank 1 does not answer: it is stopped, dead or cut off
   it stands at rank 1 (high, process 8)"
     );
-    assert_eq!(explain(&watched(idle_watch()), 2, standings), expected);
+    assert_eq!(explain(&watched(idle_watch()), 0, 2, standings), expected);
 }
 
 #[test]
