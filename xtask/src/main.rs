@@ -19,7 +19,8 @@ cargo xtask COMMAND
   loom          the models of the runtime's protocols only, in every order of their steps
   tsan          the runtime's tests of threads under ThreadSanitizer (x86-64 Linux); not part of `check`
   fuzz          random bytes for every parser of a user's file (x86-64 Linux) [TARGET ...] [--seconds N]; not part of `check`
-  soak          training runs killed and resumed, again and again [--kills N] [--seed S] [--case K]; not part of `check`
+  soak          training runs killed and resumed, again and again [--kills N] [--seed S] [--case K]; or jobs of two ranks
+                that fail in every way, N of each kind [--faults N] [--jobs J]; not part of `check`
   tidy          rules about crates and files only
   bless         rewrite the expected texts of file tests, then show what changed with git diff
   bench train   `phalanx bench train` beside PyTorch, in alternating rounds [--threads N] [--rounds N] [--wide]

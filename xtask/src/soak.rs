@@ -7,6 +7,7 @@
 
 mod attempt;
 mod case;
+mod faults;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -34,8 +35,11 @@ struct Training {
     times: [Option<Duration>; 2],
 }
 
-/// Kills `--kills N` runs, 500 if absent; `--seed S` repeats what a line of the report names, `--case K` one case of it.
+/// With `--faults N`, jobs that fail in every way (`faults`). Else kills `--kills N` runs, 500 if absent; `--seed S` repeats what a line of the report names, `--case K` one case of it.
 pub fn soak(args: &[&str]) -> Result<(), String> {
+    if let Some(runs) = number(args, "--faults")? {
+        return faults::faults(args, runs);
+    }
     let (kills, only) = (number(args, "--kills")?.unwrap_or(500), number(args, "--case")?);
     let seed = number(args, "--seed")?.unwrap_or_else(any_seed);
     cargo(&["build", "--release", "--quiet", "--package", "phalanx-cli"])?;
