@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod check;
 mod fuzz;
 mod ranks;
 mod setup;
@@ -15,7 +16,7 @@ const HELP: &str = "\
 cargo xtask COMMAND
 
   test          set up what is missing, then run everything below that `check` runs
-  check         formatting, lints, documentation, tidy, all tests and examples
+  check         tidy, formatting, lints, documentation, all tests and examples, loom models; every stage even if one fails
   loom          the models of the runtime's protocols only, in every order of their steps
   tsan          the runtime's tests of threads under ThreadSanitizer (x86-64 Linux); not part of `check`
   fuzz          random bytes for every parser of a user's file (x86-64 Linux) [TARGET ...] [--seconds N]; not part of `check`
@@ -33,8 +34,8 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match words[..] {
-        ["test"] => setup::setup().and_then(|()| check()),
-        ["check"] => check(),
+        ["test"] => setup::setup().and_then(|()| check::check()),
+        ["check"] => check::check(),
         ["loom"] => loom(),
         ["tsan"] => tsan(),
         ["fuzz", ..] => fuzz::fuzz(&words[1..]),
@@ -68,23 +69,6 @@ fn root() -> PathBuf {
 /// Whether a program is there and ends well.
 fn works(program: &str, args: &[&str]) -> bool {
     Command::new(program).args(args).output().is_ok_and(|output| output.status.success())
-}
-
-fn check() -> Result<(), String> {
-    tidy::tidy(&root())?;
-    cargo(&["fmt", "--all", "--check"])?;
-    cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;
-    run_with("cargo", &["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])?;
-    cargo(&["test", "--workspace", "--quiet"])?;
-    // Workspaces of their own, which nothing else builds.
-    for peers in ["benches/peers/gemm/Cargo.toml", "benches/peers/tasks/Cargo.toml"] {
-        run_with("cargo", &["check", "--quiet", "--manifest-path", peers], &[("RUSTFLAGS", "-D warnings")])?;
-    }
-    loom()?;
-    for example in ["mlp", "gpt"] {
-        cargo(&["run", "--quiet", "--package", "phalanx", "--example", example])?;
-    }
-    Ok(())
 }
 
 /// Runs the models of the lock-free protocols of runtime and pipes in every order of their steps.

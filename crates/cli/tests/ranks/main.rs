@@ -1,7 +1,6 @@
 //! Many processes: the same bits, every way in which a job can end badly, and how it goes on then.
 //!
-//! The tests start real jobs under the launchers that this machine has, Open MPI's and MPICH's; one that lacks its launcher
-//! says so and passes. `cargo xtask test` installs both.
+//! The tests start real jobs under Open MPI's and MPICH's launchers, which `cargo xtask test` installs.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]

@@ -1,5 +1,6 @@
 //! Joining the job that a launcher started this process for.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +18,9 @@ pub const LIBRARY: &str = "PHALANX_MPI_LIBRARY";
 /// The exit code of a job some of whose ranks never came.
 pub const MISSING: i32 = 4;
 
-/// The longest that ranks have to start, however long they may stand still later.
-const START: Duration = Duration::from_secs(60);
+/// How long ranks have to start: as long as they may stand still later, but no less than it takes on a busy host, and no
+/// more than makes sense.
+const START: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(60);
 
 /// This process among the ranks of a job.
 pub struct Connection {
@@ -42,7 +44,7 @@ pub fn connect(limit: Duration, say: Say) -> Result<Option<Connection>, JobError
     };
     let arrival = Arrival::of_this_process(launched.rank).ok().map(Arc::new);
     let waiting =
-        arrival.clone().and_then(|arrival| wait_for_others(&launched, arrival, limit.min(START), &say));
+        arrival.clone().and_then(|arrival| wait_for_others(&launched, arrival, start_limit(limit), &say));
     let launcher = match launched.launcher {
         Launcher::OpenMpi => mpi::Launcher::OpenMpi,
         Launcher::Mpich => mpi::Launcher::Mpich,
@@ -56,6 +58,10 @@ pub fn connect(limit: Duration, say: Say) -> Result<Option<Connection>, JobError
         return Err(JobError::Library { rank: launched.rank, found, told, carrier: network.carrier() });
     }
     Ok(Some(Connection { mpi: Some(mpi), _arrival: arrival, ..Connection::new(network, say) }))
+}
+
+fn start_limit(stall: Duration) -> Duration {
+    stall.clamp(*START.start(), *START.end())
 }
 
 /// The library waits for ever for ranks that do not come; this says who they are and ends the process.
@@ -72,7 +78,8 @@ fn wait_for_others(
     let say = Arc::clone(say);
     let late = move |missing: Vec<u32>| {
         let who = match missing.as_slice() {
-            [] => "some rank has not started".to_string(),
+            [] if here => "all ranks have started, but the MPI library has not connected them".to_string(),
+            [] => "some rank on another host has not started".to_string(),
             [one] => format!("rank {one} has not started"),
             several => format!("ranks {several:?} have not started"),
         };
