@@ -22,7 +22,8 @@ mod wired;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use phalanx_net::{Link, NetError, Network};
+use phalanx_link::Link;
+use phalanx_net::{NetError, Network};
 use phalanx_program::{Port, PortTile, Program};
 
 use crate::event::Event;
