@@ -12,6 +12,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("link", &[]),
     ("net", &["link"]),
     ("schedule", &["ir", "link"]),
+    ("inductor", &["ir", "schedule"]),
     ("program", &["ir"]),
     ("kernels", &["ir"]),
     ("runtime", &["program", "net", "link"]),
@@ -19,7 +20,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         "phalanx",
         &["ir", "models", "plan", "lower", "schedule", "link", "net", "program", "runtime", "kernels"],
     ),
-    ("cli", &["phalanx"]),
+    ("cli", &["phalanx", "inductor"]),
     ("testkit", &["ir"]),
 ];
 

@@ -20,10 +20,10 @@ use phalanx::ir::text::ParseError;
 use phalanx::ir::wide::WideGraph;
 use phalanx::job::Drill;
 use phalanx::models::ModelConfig;
-use phalanx::schedule::cases::{Keys, answer};
-use phalanx::schedule::mode::Mode;
 use phalanx::train::TrainConfig;
 use phalanx::{Certificate, Flavor, Link, Plan, PlanChoice, Program, Schedule, golden, hf, parity, plan};
+use phalanx_inductor::cases::{Keys, answer};
+use phalanx_inductor::mode::Mode;
 
 /// Reads a file's bytes; an error is the message.
 pub type Reader = fn(&[u8]) -> Result<(), String>;
