@@ -30,6 +30,7 @@ mod copy;
 mod device;
 mod event;
 mod fault;
+pub mod flow;
 mod graph;
 mod instance;
 mod layout;

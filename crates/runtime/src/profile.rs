@@ -9,9 +9,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use phalanx_program::flow::OpId;
-
 use crate::fault::{Fault, Outcome};
+use crate::flow::OpId;
 use crate::processor::without_promise;
 use crate::sync::{Mutex, lock};
 

@@ -5,13 +5,12 @@
 
 use std::sync::Arc;
 
-use phalanx_program::flow::Flow;
-
 use crate::background::Background;
 use crate::barrier::Barriers;
 use crate::device::Device;
 use crate::event::{Event, Events};
 use crate::fault::Outcome;
+use crate::flow::Flow;
 use crate::graph::{Function, Graph, GraphError};
 use crate::memory::Memories;
 use crate::processor::{self, Attached, Context, Group, GroupError, Guest, Lull, Options, Processor, Task};

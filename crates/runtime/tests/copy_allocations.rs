@@ -6,7 +6,7 @@
 use std::alloc::{GlobalAlloc, Layout as Block, System};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use phalanx_program::flow::{Builder, Regime, Task};
+use phalanx_runtime::flow::{Builder, Regime, Task};
 use phalanx_runtime::{
     Config, CopyKind, Element, Event, Function, Graph, Instance, Launch, Layout, Rect, Runtime, SharedPlan,
 };

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use phalanx_program::flow::{Builder, Flow, Mode, OpId, Regime, Task};
+use phalanx_runtime::flow::{Builder, Flow, Mode, OpId, Regime, Task};
 use phalanx_runtime::{
     Config, Context, Device, Function, Graph, GraphError, Launch, Pace, ProcessorId, QueueOrder, Runtime,
     Software, SoftwareConfig, UserEvent,

@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 use std::sync::mpsc;
 
-use phalanx_program::flow::{Builder, Direct, Flow, Mode, OpId, Patch, Regime, Task};
+use phalanx_runtime::flow::{Builder, Direct, Flow, Mode, OpId, Patch, Regime, Task};
 use phalanx_runtime::{
     Barrier, Barriers, Config, CopyError, CopyKind, Element, Event, Function, Graph, Initial, Instance,
     Launch, Layout, Memory, Outcome, Rebound, Rect, Reduction, Runtime, SharedPlan,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use phalanx_program::flow::{self, Builder, Regime};
+use phalanx_runtime::flow::{self, Builder, Regime};
 use phalanx_runtime::{
     Cause, Config, Context, Event, Events, Fault, Function, Launch, Mode, Options, ProcessorId, Reservation,
     Runtime, Status, Task,

@@ -6,7 +6,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use phalanx_program::flow::{Builder, Flow, FlowError, Regime, Task};
+use phalanx_runtime::flow::{Builder, Flow, FlowError, Regime, Task};
 use phalanx_runtime::{AccessError, Config, CopyError, CopyKind, CopyPlan, Element, Event, Fault, Graph};
 use phalanx_runtime::{GraphError, Initial, Instance, Launch, LaunchError, Layout, LayoutError, Memories};
 use phalanx_runtime::{Memory, Rect, RectError, Reduction, Runtime, SharedPlan};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-use phalanx_program::flow::{Builder, Direct, Flow, Mode, OpId, Regime, Task};
+use phalanx_runtime::flow::{Builder, Direct, Flow, Mode, OpId, Regime, Task};
 use phalanx_runtime::{
     Context, Device, Event, Function, Graph, Launch, Options, Profile, Report, Run, Runtime, Software,
     SoftwareConfig, Span,

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use phalanx_kernels::random;
-use phalanx_program::flow::{Builder, OpId};
+use phalanx_runtime::flow::{Builder, OpId};
 use serde::Serialize;
 
 use super::ours::{TasksError, leaf};

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use phalanx_ir::Id;
-use phalanx_program::flow::{Builder, Flow, FlowError, OpId, Regime, Task};
+use phalanx_runtime::flow::{Builder, Flow, FlowError, OpId, Regime, Task};
 use phalanx_runtime::{Config, Context, Event, Fault, Graph, GraphError, Launch, LaunchError, Options};
 use phalanx_runtime::{ProcessorId, Runtime};
 

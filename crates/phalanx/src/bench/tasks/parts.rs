@@ -1,6 +1,6 @@
 //! What the parts of our executor cost by themselves: a chain, a launch, a spawned task, an event.
 
-use phalanx_program::flow::{Builder, Flow};
+use phalanx_runtime::flow::{Builder, Flow};
 use phalanx_runtime::{Events, Launch, Options, Runtime};
 use serde::Serialize;
 

@@ -4,7 +4,7 @@
 //! waits for the tokens in the flow's lists, that of opaque and remote steps for nothing, and general tasks may complete late.
 
 use phalanx_ir::Id;
-use phalanx_program::flow::{Flow, Mode, Regime};
+use phalanx_runtime::flow::{Flow, Mode, Regime};
 
 use crate::declared::{Declared, Rng};
 

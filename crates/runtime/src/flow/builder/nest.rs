@@ -3,7 +3,7 @@
 //! The copy has no gate of its own: its operations start as soon as their own predecessors allow. Who wants it to start
 //! or end as one orders its roots and sinks. Mode, processors and switches are those of the flow around it.
 
-use phalanx_ir::Id;
+use phalanx_program::Id;
 
 use super::{Builder, Insert, Op, id_at};
 use crate::flow::{InputId, OpId, PostId};

@@ -10,7 +10,7 @@ pub use nest::Nested;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use phalanx_ir::Id;
+use phalanx_program::Id;
 
 use super::{Flow, FlowError, InputId, Mode, OpId, Patch, PostId, Regime, compile};
 
@@ -65,7 +65,7 @@ pub(super) struct Insert {
 /// Collects a flow.
 ///
 /// ```
-/// use phalanx_program::flow::{Builder, Regime, Task};
+/// use phalanx_runtime::flow::{Builder, Regime, Task};
 ///
 /// let mut builder = Builder::new("pair", 1);
 /// let first = builder.task(Task { regime: Regime::Leaf, name: "first", ..Task::default() });

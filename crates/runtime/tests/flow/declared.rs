@@ -1,7 +1,7 @@
 //! A flow as plain data, so that the same one can be built, checked and run.
 
 use phalanx_ir::Id;
-use phalanx_program::flow::{Builder, Direct, Flow, InputId, Mode, OpId, Regime, Task};
+use phalanx_runtime::flow::{Builder, Direct, Flow, InputId, Mode, OpId, Regime, Task};
 
 /// Numbers from a seed (xorshift).
 pub struct Rng(u64);

@@ -1,7 +1,7 @@
 //! Every refusal, with its full message.
 
 use phalanx_ir::Id;
-use phalanx_program::flow::{Builder, Direct, InputId, Mode, OpId, Patch, Regime, Task};
+use phalanx_runtime::flow::{Builder, Direct, InputId, Mode, OpId, Patch, Regime, Task};
 
 use crate::declared::op;
 

@@ -6,5 +6,6 @@ mod declared;
 mod errors;
 mod machine;
 mod nest;
+mod programs;
 mod random;
 mod shape;

@@ -27,9 +27,10 @@ mod program;
 
 pub use builder::{Builder, Direct, Nested, Task};
 pub use error::FlowError;
+pub use program::of_program;
 
-pub use phalanx_ir::Id;
-use phalanx_ir::id;
+pub use phalanx_program::Id;
+use phalanx_program::id;
 
 id! {
     /// An operation of a flow, in the order of definition.

@@ -1,6 +1,6 @@
 //! A nested flow is copied in, and its parts are found again.
 
-use phalanx_program::flow::{Builder, Direct, Flow, Interpolation, Mode, Nested, OpId, Patch, Regime, Task};
+use phalanx_runtime::flow::{Builder, Direct, Flow, Interpolation, Mode, Nested, OpId, Patch, Regime, Task};
 
 use crate::declared::{Declared, op};
 use crate::machine::execute;

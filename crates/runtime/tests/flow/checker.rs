@@ -2,7 +2,7 @@
 //! operations, so that a set of them is one word.
 
 use phalanx_ir::Id;
-use phalanx_program::flow::{DIRECT, Flow, Mode, Regime, Segment, Step};
+use phalanx_runtime::flow::{DIRECT, Flow, Mode, Regime, Segment, Step};
 
 use crate::declared::Declared;
 

@@ -1,6 +1,6 @@
 //! What flows look like: segments, edges that are left, order across runs, arguments.
 
-use phalanx_program::flow::{Builder, DIRECT, Flow, Interpolation, Mode, Patch, Regime, Task};
+use phalanx_runtime::flow::{Builder, DIRECT, Flow, Interpolation, Mode, Patch, Regime, Task};
 
 use crate::checker::check;
 use crate::declared::{Declared, op};
