@@ -9,13 +9,14 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("models", &["ir"]),
     ("plan", &["ir"]),
     ("lower", &["ir"]),
+    ("strided", &[]),
     ("link", &[]),
     ("net", &["link"]),
     ("schedule", &["ir", "link"]),
     ("inductor", &["ir", "schedule"]),
     ("program", &["ir"]),
     ("kernels", &["ir"]),
-    ("runtime", &["program", "net", "link"]),
+    ("runtime", &["program", "net", "link", "strided"]),
     (
         "phalanx",
         &["ir", "models", "plan", "lower", "schedule", "link", "net", "program", "runtime", "kernels"],
@@ -25,7 +26,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that may contain unsafe code.
-const UNSAFE: &[&str] = &["runtime", "kernels", "net"];
+const UNSAFE: &[&str] = &["strided", "runtime", "kernels", "net"];
 
 /// Lines above which a file must say in its head why it is long.
 const LONG: usize = 600;

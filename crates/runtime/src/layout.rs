@@ -3,56 +3,18 @@
 //! Two elements never share a byte and all lie below `end`; every constructor checks that. So a loop over a layout may
 //! visit its points in any order, and bytes that hold `end` hold them all. Strides are not negative.
 
-use std::fmt;
-
 use arrayvec::ArrayVec;
 use phalanx_program::MAX_RANK;
+pub use phalanx_strided::Element;
+use phalanx_strided::{MAX_LOOPS, Strides};
 
 use crate::space::Rect;
 
+// A loop for each dimension.
+const _: () = assert!(MAX_LOOPS >= MAX_RANK);
+
 /// The most bytes of an element.
 pub const MAX_ELEMENT: usize = 4096;
-
-/// What a point holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Element {
-    /// A 32-bit float.
-    F32,
-    /// A 64-bit float.
-    F64,
-    /// A 32-bit signed integer.
-    I32,
-    /// A 64-bit signed integer.
-    I64,
-    /// So many bytes that are only moved.
-    Bytes(usize),
-}
-
-impl Element {
-    /// Bytes of one element.
-    pub fn bytes(self) -> usize {
-        match self {
-            Element::F32 | Element::I32 => 4,
-            Element::F64 | Element::I64 => 8,
-            Element::Bytes(bytes) => bytes,
-        }
-    }
-}
-
-impl fmt::Display for Element {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Element::F32 => f.write_str("f32"),
-            Element::F64 => f.write_str("f64"),
-            Element::I32 => f.write_str("i32"),
-            Element::I64 => f.write_str("i64"),
-            Element::Bytes(bytes) => write!(f, "bytes[{bytes}]"),
-        }
-    }
-}
-
-/// One number of bytes for each dimension.
-pub(crate) type Strides = ArrayVec<usize, MAX_RANK>;
 
 /// Where each element of a rectangle lies.
 #[derive(Clone, Debug, PartialEq, Eq)]

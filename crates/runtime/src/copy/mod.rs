@@ -10,25 +10,17 @@
 //! names the first. Unordered reductions into the same bytes take turns; sums of integers are then exact, those of
 //! floats depend on the turns. Only dense rectangles, only within this process.
 
-#[cfg(target_arch = "x86_64")]
-mod abreast;
 mod error;
-mod kernel;
 mod launch;
-mod nest;
 mod operation;
-mod reduce;
-#[cfg(target_arch = "x86_64")]
-mod registers;
-#[cfg(target_arch = "x86_64")]
-mod streamed;
 #[cfg(test)]
 mod tests;
-mod transpose;
 
 use std::fmt;
 
 use arrayvec::ArrayVec;
+pub use phalanx_strided::{Initial, MAX_SOURCES, Reduction};
+use phalanx_strided::{Nest, Place, Strides};
 
 use crate::fault::{Fault, Outcome};
 use crate::instance::{Held, Instance, InstanceId};
@@ -37,31 +29,7 @@ use crate::memory::{AccessError, AccessMode, Actor, User};
 use crate::space::Rect;
 pub use error::CopyError;
 pub use launch::MAX_INLINE_COPY;
-use nest::Nest;
 pub use operation::SharedPlan;
-
-/// The most sources of a reduction.
-pub const MAX_SOURCES: usize = 64;
-
-/// How two numbers become one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reduction {
-    /// Their sum; integers wrap around.
-    Sum,
-    /// The larger one, or the one that is not a number.
-    Max,
-    /// The smaller one, or the one that is not a number.
-    Min,
-}
-
-/// Where a reduction starts from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Initial {
-    /// From what the destination holds: `((d op s0) op s1) ...`.
-    Destination,
-    /// From the first source: `(s0 op s1) ...`.
-    FirstSource,
-}
 
 /// What a plan does with the elements of its destination.
 #[derive(Clone, Debug)]
@@ -168,11 +136,12 @@ impl CopyPlan {
         // for what is done with it, and the destination shares no bytes with sources (`work_out`).
         unsafe {
             match &self.kind {
-                CopyKind::Fill(_) => kernel::fill(&work.nest, to.address(), &work.stamp),
-                CopyKind::Copy(_) => kernel::copy(&work.nest, to.address(), held[0].address()),
+                CopyKind::Fill(_) => phalanx_strided::fill(&work.nest, to.address(), &work.stamp),
+                CopyKind::Copy(_) => phalanx_strided::copy(&work.nest, to.address(), held[0].address()),
                 CopyKind::Reduce { op, start, .. } => {
                     let at = [to.address()].into_iter().chain(sources).collect();
-                    reduce::reduce(&work.nest, self.destination.layout().element(), *op, *start, &at);
+                    let element = self.destination.layout().element();
+                    phalanx_strided::reduce(&work.nest, element, *op, *start, &at);
                 }
             }
         }
@@ -219,7 +188,7 @@ impl CopyPlan {
             return Err(CopyError::Overlap { instance: self.destination.id(), domain: domain.into() });
         }
         let layouts: ArrayVec<&Layout, { MAX_SOURCES + 1 }> = self.operands().map(Instance::layout).collect();
-        let nest = Nest::new(&domain, &layouts);
+        let nest = nest(&domain, &layouts);
         let bytes = domain.volume() as usize * self.destination.layout().element().bytes();
         let stamp = match &self.kind {
             CopyKind::Fill(pattern) => stamp(pattern),
@@ -270,6 +239,16 @@ fn check(kind: &CopyKind, destination: &Instance) -> Result<(), CopyError> {
             to: element,
         }),
     }
+}
+
+/// The loops over `domain`, which is not empty and lies in all `layouts`; the destination's is the first.
+fn nest(domain: &Rect, layouts: &[&Layout]) -> Nest {
+    let extents: Strides = domain.extents().map(|extent| extent as usize).collect();
+    let operand = |layout: &&Layout| Place {
+        start: layout.offset_inside(domain.lo()),
+        strides: layout.strides().iter().copied().collect(),
+    };
+    Nest::new(layouts[0].element().bytes(), &extents, layouts.iter().map(operand).collect())
 }
 
 /// The pattern as often as it fits the largest element, so that long runs are written in few pieces.

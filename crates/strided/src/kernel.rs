@@ -5,8 +5,8 @@
 //! the addresses are good is the caller's promise.
 
 use arrayvec::ArrayVec;
-use phalanx_program::MAX_RANK;
 
+use super::MAX_LOOPS;
 use super::nest::Nest;
 use super::transpose;
 #[cfg(target_arch = "x86_64")]
@@ -24,7 +24,7 @@ pub(super) struct Axis {
 }
 
 /// Loops, outermost first.
-pub(super) type Axes = ArrayVec<Axis, MAX_RANK>;
+pub(super) type Axes = ArrayVec<Axis, MAX_LOOPS>;
 
 /// What is moved from each place to the other.
 pub(super) trait Body: Copy {
@@ -143,7 +143,7 @@ impl Body for Same {
 ///
 /// # Safety
 /// Every run of the nest is readable at `from` and writable at `to`, and no two overlap.
-pub(super) unsafe fn copy(nest: &Nest, to: *mut u8, from: *const u8) {
+pub unsafe fn copy(nest: &Nest, to: *mut u8, from: *const u8) {
     let axes = axes(nest);
     let (to, from) = start(nest, to, from);
     // SAFETY: the caller's promise, for all arms.
@@ -159,7 +159,7 @@ pub(super) unsafe fn copy(nest: &Nest, to: *mut u8, from: *const u8) {
 ///
 /// # Safety
 /// Every run of the nest is writable at `to`.
-pub(super) unsafe fn fill(nest: &Nest, to: *mut u8, stamp: &[u8]) {
+pub unsafe fn fill(nest: &Nest, to: *mut u8, stamp: &[u8]) {
     let axes = axes(nest);
     let (to, from) = start(nest, to, stamp.as_ptr());
     let run = nest.run;
@@ -234,7 +234,7 @@ unsafe fn copy_runs_inline(run: usize, axes: &[Axis], to: *mut u8, from: *const 
 #[inline(always)]
 pub(super) unsafe fn nest<B: Body>(axes: &[Axis], to: *mut u8, from: *const u8, body: B) {
     let (outer, inner) = axes.split_at(axes.len().saturating_sub(2));
-    let mut index = [0; MAX_RANK];
+    let mut index = [0; MAX_LOOPS];
     loop {
         let place = |(to, from), (axis, &step): (&Axis, &usize)| axis.at(step, to, from);
         let (to, from) = outer.iter().zip(&index).fold((to, from), place);

@@ -5,14 +5,12 @@
 //! nearest cache.
 
 use arrayvec::ArrayVec;
-use phalanx_program::MAX_RANK;
 
 use super::nest::{Nest, Place};
-use super::{Initial, MAX_SOURCES, Reduction};
-use crate::layout::Element;
+use super::{Element, Initial, MAX_LOOPS, MAX_SOURCES, Reduction};
 
 /// The addresses of destination and sources.
-pub(super) type Addresses = ArrayVec<*mut u8, { MAX_SOURCES + 1 }>;
+pub type Addresses = ArrayVec<*mut u8, { MAX_SOURCES + 1 }>;
 
 /// Bytes of a run that are reduced at a time.
 const CHUNK: usize = 8192;
@@ -20,9 +18,9 @@ const CHUNK: usize = 8192;
 /// Reduces the sources of `nest` into its destination.
 ///
 /// # Safety
-/// Every run of the nest is readable at its address, writable at the first one, and no run of the destination overlaps
-/// one of a source.
-pub(super) unsafe fn reduce(nest: &Nest, element: Element, op: Reduction, start: Initial, at: &Addresses) {
+/// Elements are numbers; every run of the nest is readable at its address, writable at the first one, and no run of the
+/// destination overlaps one of a source.
+pub unsafe fn reduce(nest: &Nest, element: Element, op: Reduction, start: Initial, at: &Addresses) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx") {
         // SAFETY: the machine has these registers; for the rest the caller's promise.
@@ -85,7 +83,7 @@ unsafe fn rows<const N: usize>(nest: &Nest, start: Initial, at: &Addresses, op: 
         Some((&inner, outer)) if nest.run == N => (outer, Some(inner)),
         _ => (&nest.extents[..], None),
     };
-    let mut index: ArrayVec<usize, MAX_RANK> = extents.iter().map(|_| 0).collect();
+    let mut index: ArrayVec<usize, MAX_LOOPS> = extents.iter().map(|_| 0).collect();
     loop {
         let address = |(at, place): (&*mut u8, &Place)| {
             let steps = index.iter().zip(&place.strides);
