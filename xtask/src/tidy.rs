@@ -16,17 +16,30 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("inductor", &["ir", "schedule"]),
     ("program", &["ir"]),
     ("kernels", &["ir"]),
-    ("runtime", &["program", "net", "link", "strided"]),
+    ("immediate", &["program", "runtime", "strided"]),
+    ("runtime", &["program", "net", "link"]),
     (
         "phalanx",
-        &["ir", "models", "plan", "lower", "schedule", "link", "net", "program", "runtime", "kernels"],
+        &[
+            "ir",
+            "models",
+            "plan",
+            "lower",
+            "schedule",
+            "link",
+            "net",
+            "program",
+            "runtime",
+            "immediate",
+            "kernels",
+        ],
     ),
     ("cli", &["phalanx", "inductor"]),
     ("testkit", &["ir"]),
 ];
 
 /// Crates that may contain unsafe code.
-const UNSAFE: &[&str] = &["strided", "runtime", "kernels", "net"];
+const UNSAFE: &[&str] = &["strided", "runtime", "immediate", "kernels", "net"];
 
 /// Lines above which a file must say in its head why it is long.
 const LONG: usize = 600;

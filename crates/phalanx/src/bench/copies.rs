@@ -6,10 +6,12 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use phalanx_immediate::{
+    AccessError, CopyError, CopyKind, CopyPlan, Element, Initial, Instance, Layout, LayoutError, Memories,
+    Memory, Rect, RectError, Reduction, SharedPlan,
+};
 use phalanx_runtime::flow::{Builder, Flow, FlowError, Regime, Task};
-use phalanx_runtime::{AccessError, Config, CopyError, CopyKind, CopyPlan, Element, Event, Fault, Graph};
-use phalanx_runtime::{GraphError, Initial, Instance, Launch, LaunchError, Layout, LayoutError, Memories};
-use phalanx_runtime::{Memory, Rect, RectError, Reduction, Runtime, SharedPlan};
+use phalanx_runtime::{Config, Event, Fault, Graph, GraphError, Launch, LaunchError, Runtime};
 use serde::Serialize;
 
 use super::median;
@@ -145,11 +147,12 @@ impl CopiesBench {
     pub fn replayed(&self, bytes: usize) -> Result<ReplayedCopies, CopiesError> {
         const COPIES: usize = 64;
         let runtime = Runtime::new(Config::new(1, available_cores()));
-        let memory = runtime.memories().memory("bench", 2 * bytes as u64 + ROOM);
+        let memories = Memories::of(&runtime);
+        let memory = memories.memory("bench", 2 * bytes as u64 + ROOM);
         let floats = Layout::row_major(Element::F32, Rect::sized(&[0], &[bytes as u64 / 4])?)?;
         let [there, back] = [instance(&memory, &floats)?, instance(&memory, &floats)?];
         let plan = |from: &Instance, to: &Instance| {
-            let plan = runtime.memories().plan(CopyKind::Copy(from.clone()), *from.rect(), to)?;
+            let plan = memories.plan(CopyKind::Copy(from.clone()), *from.rect(), to)?;
             Ok::<_, CopyError>(SharedPlan::new(plan).function())
         };
         let functions = vec![plan(&there, &back)?, plan(&back, &there)?];
