@@ -18,7 +18,6 @@ mod memory;
 mod session;
 mod trainer;
 
-pub mod bench;
 pub mod ckpt;
 pub mod costs;
 pub mod data;
@@ -54,5 +53,5 @@ pub use phalanx_program::{Certificate, PortKind, Program};
 pub use phalanx_runtime::Door;
 pub use phalanx_schedule::recompute::Recompute;
 pub use phalanx_schedule::{self as schedule, Schedule};
-pub use session::{Feed, Profile, Session};
+pub use session::{Feed, Profile, Session, polls};
 pub use trainer::{LearningRate, Step, Trainer};

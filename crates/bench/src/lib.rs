@@ -3,14 +3,19 @@
 //! what is predicted, and transfers between ranks.
 //!
 //! Everything is measured in this process with the wall clock; on a machine with other load, best times say more than
-//! means.
+//! means. No part of a product crate is here, and no product crate uses this one.
+//!
+//! Unsafe code is in `ball` (messages by address) and `peer` (calls OpenBLAS).
 
+mod ball;
 mod checkpoints;
 mod compile;
 mod copies;
 mod gemm;
 mod launches;
 mod overlap;
+pub mod peer;
+mod pipes;
 mod ranks;
 pub mod tasks;
 mod train;
@@ -24,42 +29,10 @@ pub use gemm::{GemmBench, GemmResult, Shape, gemm, shapes};
 pub use launches::{LaunchCost, launches};
 pub use overlap::{OverlapResult, overlap};
 pub use ranks::{Exchange, ExchangeRow, exchange};
-pub(crate) use train::random_tokens;
 pub use train::{KernelTime, TrainBench, TrainResult, train};
 
-use std::hint::black_box;
-use std::time::Instant;
-
-use phalanx_kernels::Team;
-use phalanx_kernels::matmul::{fma_burn, fma_burn_flops};
-
-/// The most fused multiply-adds `cores` cores do at once, in GFLOP/s of 32-bit floats: the best of a few short runs.
-pub fn fma_peak(cores: usize) -> f64 {
-    fma_peak_on(&Team::new(cores))
-}
-
-fn fma_peak_on(team: &Team) -> f64 {
-    const ROUNDS: usize = 16;
-    // A new team's members may start on one core; the system takes a moment to part them.
-    const SETTLE: f64 = 0.2;
-    let burn = |iterations: u64| {
-        let start = Instant::now();
-        team.run(team.cores(), &|_, _| _ = black_box(fma_burn(black_box(iterations))));
-        start.elapsed().as_secs_f64()
-    };
-    // A run of about ten milliseconds is long to the clock and short to the system's scheduler.
-    let tried = 10_000;
-    let start = Instant::now();
-    while start.elapsed().as_secs_f64() < SETTLE {
-        burn(tried);
-    }
-    let iterations = (tried as f64 * 0.01 / burn(tried).max(1e-9)).clamp(1e3, 1e9) as u64;
-    let best = (0..ROUNDS).map(|_| burn(iterations)).fold(f64::INFINITY, f64::min);
-    fma_burn_flops(iterations) as f64 * team.cores() as f64 / best / 1e9
-}
-
 /// The middle of some values.
-pub(crate) fn median(values: &[f64]) -> f64 {
+fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     match sorted.len() {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::ours::{Door, Ours, TasksError};
 use super::timing::Spread;
 use super::{Cost, Shape, Work, cost};
-use crate::bench::median;
+use crate::median;
 
 /// How graphs are measured.
 #[derive(Clone, Copy, Debug)]

@@ -2,11 +2,10 @@
 
 use std::time::Instant;
 
+use phalanx::models::{Gpt2Config, ModelConfig};
+use phalanx::pipeline::{self, Settings};
+use phalanx::{Error, Goal, Leaves, Optimizer, PlanChoice};
 use serde::Serialize;
-
-use crate::models::{Gpt2Config, ModelConfig};
-use crate::pipeline::{self, Settings};
-use crate::{Error, Goal, Leaves, Optimizer, PlanChoice};
 
 /// A model and a plan to compile.
 #[derive(Clone, Debug, Serialize)]

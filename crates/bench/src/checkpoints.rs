@@ -8,12 +8,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use phalanx::ckpt::{self, Disk, FORMAT, Manifest, RunState, SaveError, Snapshot, Storage, Writer};
+use phalanx::roofline::random_tokens;
+use phalanx::train::{Run, TrainConfig};
+use phalanx::{Error, Trainer};
 use serde::Serialize;
 
-use super::{median, random_tokens};
-use crate::ckpt::{self, Disk, FORMAT, Manifest, RunState, SaveError, Snapshot, Storage, Writer};
-use crate::train::{Run, TrainConfig};
-use crate::{Error, Trainer};
+use super::median;
 
 /// Tokens that the model whose checkpoints are written knows: bytes.
 const VOCAB: usize = 256;

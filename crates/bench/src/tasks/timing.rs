@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::bench::median;
+use crate::median;
 
 /// How some times lie.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Done, Message, NetError, Network, Region, Transfers, Way};
+use phalanx_net::{Done, Message, NetError, Network, Region, Transfers, Way};
 
 /// The ball of ranks 0 and 1. Other ranks have one, too, which does not move.
 pub struct Ball {
@@ -15,7 +15,7 @@ pub struct Ball {
     transfers: Box<dyn Transfers>,
     news: Arc<News>,
     /// What is thrown and what is caught.
-    memory: [Vec<u8>; 2],
+    _memory: [Vec<u8>; 2],
 }
 
 #[derive(Default)]
@@ -57,12 +57,7 @@ impl Ball {
         });
         // SAFETY: the memory is dropped after the transfers, by the order of the fields.
         let transfers = unsafe { network.connect(batches, done) }?;
-        Ok(Ball { network, transfers, news, memory })
-    }
-
-    /// Bytes of the ball.
-    pub fn bytes(&self) -> usize {
-        self.memory[THROW].len()
+        Ok(Ball { network, transfers, news, _memory: memory })
     }
 
     /// Throws it to the other rank and catches it again, or the other way round, so many times.

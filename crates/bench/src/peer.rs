@@ -5,8 +5,7 @@
 use std::ffi::c_int;
 
 use libloading::{Library, Symbol};
-
-use crate::matmul::MatmulParams;
+use phalanx_kernels::matmul::MatmulParams;
 
 type Sgemm = unsafe extern "C" fn(
     c_int,
@@ -136,8 +135,8 @@ fn is_alone() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matmul::{Operands, Outputs, matmul_reference};
-    use crate::unary::Activation;
+    use phalanx_kernels::matmul::{Operands, Outputs, matmul_reference};
+    use phalanx_kernels::unary::Activation;
 
     #[test]
     fn a_missing_library_is_an_error_that_names_it() {

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-use phalanx_kernels::spmd::pipe::bench::{hand_over, to_and_fro};
 use phalanx_kernels::{Launch, Team};
 use serde::Serialize;
 
 use super::median;
+use crate::pipes::{hand_over, to_and_fro};
 
 /// One cost.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -7,9 +7,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use phalanx::pipeline::{CompileError, EmitError};
+use phalanx::{Error, polls};
 use phalanx_ir::{DType, TensorType};
 use phalanx_net::mpi::Mpi;
-use phalanx_net::{Ball, NetError, Network};
+use phalanx_net::{NetError, Network};
 use phalanx_program::rect::Tile;
 use phalanx_program::{
     ALIGNMENT, Builder, Draft, Piece, Placement, Port, PortKind, PortTile, RECEIVE, Slice, Wait,
@@ -19,10 +21,7 @@ use phalanx_runtime::{Args, Kernels, Replay};
 use serde::Serialize;
 
 use super::median;
-use crate::Error;
-use crate::emit::EmitError;
-use crate::pipeline::CompileError;
-use crate::session::polls;
+use crate::ball::Ball;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use phalanx_kernels::Team;
 use phalanx_kernels::matmul::{self, MatmulParams, Operands, Outputs};
-use phalanx_kernels::peer::OpenBlas;
 use phalanx_kernels::random;
 use phalanx_kernels::unary::Activation;
 use serde::Serialize;
+
+use crate::peer::OpenBlas;
 
 /// One product `a [m, k] b [k, n]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

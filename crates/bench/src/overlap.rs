@@ -1,11 +1,11 @@
 //! Steps with transfers beside computing and without, as predicted and as measured.
 
+use phalanx::Error;
+use phalanx::pipeline::Overlap;
+use phalanx::train::{Run, TrainConfig};
 use serde::Serialize;
 
 use super::median;
-use crate::Error;
-use crate::pipeline::Overlap;
-use crate::train::{Run, TrainConfig};
 
 /// Steps of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -1,10 +1,10 @@
 //! Tiles of one cache line sent from thread to thread, by which a caller with a clock measures what a pipe costs.
 
-use crate::spmd::Layout;
-use crate::spmd::extent::Extent;
-use crate::spmd::halves::step::{Watch, alone};
-use crate::spmd::layout::{Alignment, BlockLayout, Direction, PipeSpec};
-use crate::spmd::pipe::{Ends, Half, PipeError, open};
+use phalanx_kernels::spmd::Layout;
+use phalanx_kernels::spmd::extent::Extent;
+use phalanx_kernels::spmd::halves::step::{Watch, alone};
+use phalanx_kernels::spmd::layout::{Alignment, BlockLayout, Direction, PipeSpec};
+use phalanx_kernels::spmd::pipe::{Ends, Half, PipeError, open};
 
 /// Floats of a tile.
 const TILE: usize = 16;

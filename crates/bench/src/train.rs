@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use phalanx_kernels::random;
+use phalanx::pipeline::{Fusion, Settings};
+use phalanx::roofline::{fma_peak, random_tokens};
+use phalanx::{Decays, Error, Goal, Optimizer, Profile, Rule, Trainer};
 use phalanx_models::{Gpt2Config, ModelConfig};
 use serde::Serialize;
 
-use super::{fma_peak, median};
-use crate::pipeline::{Fusion, Settings};
-use crate::{Decays, Error, Goal, Optimizer, Profile, Rule, Trainer};
+use super::median;
 
 /// What to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -80,7 +80,7 @@ pub struct KernelTime {
 impl TrainBench {
     fn model(&self) -> Result<Gpt2Config, Error> {
         let ModelConfig::Gpt2(base) =
-            ModelConfig::preset("gpt2", "tiny").map_err(crate::train::ConfigError::from)?
+            ModelConfig::preset("gpt2", "tiny").map_err(phalanx::train::ConfigError::from)?
         else {
             unreachable!("a preset is of the family it is asked for");
         };
@@ -148,12 +148,6 @@ fn timed_step(trainer: &mut Trainer, bench: &TrainBench, step: usize) -> Result<
     }
     let loss = trainer.run(1e-3)?.loss;
     Ok((start.elapsed().as_secs_f64(), loss))
-}
-
-/// The `count` tokens of a step and their targets, drawn from `vocab`.
-pub(crate) fn random_tokens(count: usize, vocab: usize, step: usize) -> [Vec<i64>; 2] {
-    let pick = |stream, index| (random::derive(step as u64, stream, index) % vocab.max(1) as u64) as i64;
-    [0, 1].map(|stream| (0..count as u64).map(|index| pick(stream, index)).collect())
 }
 
 fn kernel_times(profile: &Profile, trainer: &Trainer) -> Vec<KernelTime> {
