@@ -13,19 +13,20 @@ const DIRECTIONS: &[(&str, &str)] = &[
     ("schedule", "ir link"),
     ("inductor", "ir schedule"),
     ("strided", ""),
+    ("mapping", ""),
     ("net", "link"),
     ("program", "ir"),
     ("kernels", "ir"),
     ("runtime", "program net link"),
     ("immediate", "program runtime strided"),
-    ("phalanx", "ir models plan lower schedule link net program runtime kernels"),
+    ("phalanx", "ir models plan lower schedule link net mapping program runtime kernels"),
     ("bench", "ir models net program runtime immediate kernels phalanx"),
     ("cli", "phalanx inductor bench"),
     ("testkit", "ir"),
 ];
 
 /// Crates that may contain unsafe code.
-const UNSAFE: &[&str] = &["strided", "runtime", "immediate", "kernels", "net", "bench"];
+const UNSAFE: &[&str] = &["strided", "mapping", "runtime", "immediate", "kernels", "net", "bench"];
 
 /// Lines above which a file must say in its head why it is long.
 const LONG: usize = 600;

@@ -19,8 +19,8 @@
 //! # Ok::<(), phalanx_runtime::Fault>(())
 //! ```
 //!
-//! Unsafe code lives where memory is: `arena` (slices of owned memory), `mapping` (files as memory), `replay` and
-//! `transfer` (arenas during a run), `graph/block` (a run's arguments), and `sync/spin` (locks for a sanitizer).
+//! Unsafe code lives where memory is: `arena` (slices of owned memory), `replay` and `transfer` (arenas during a run),
+//! `graph/block` (a run's arguments), and `sync/spin` (locks for a sanitizer).
 
 mod arena;
 mod background;
@@ -29,7 +29,6 @@ mod event;
 mod fault;
 pub mod flow;
 mod graph;
-mod mapping;
 mod ports;
 mod processor;
 mod profile;
@@ -45,7 +44,6 @@ pub use device::{Device, Lane, Token};
 pub use event::{AlreadyTriggered, Completed, CompletionQueue, Event, Events, Full, Subscription, UserEvent};
 pub use fault::{Cause, Fault, Outcome};
 pub use graph::{Completion, Effect, Function, Graph, GraphError, Launch, LaunchError, Run, Stepper, Visit};
-pub use mapping::Mapping;
 pub use ports::PortError;
 pub use processor::{Context, Group, GroupError, Options, Status, Task};
 pub use profile::{Clock, Profile, Report, Span};

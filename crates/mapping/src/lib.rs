@@ -1,4 +1,6 @@
 //! A file seen as memory, read only. The one place where files are mapped; everything else handles slices.
+//!
+//! A crate of its own because mapping is unsafe and its users, which read data, weights and checkpoints, forbid that.
 
 use std::fs::File;
 use std::io;
