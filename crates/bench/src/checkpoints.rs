@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use phalanx::ckpt::{self, Disk, FORMAT, Manifest, RunState, SaveError, Snapshot, Storage, Writer};
-use phalanx::roofline::random_tokens;
+use phalanx::internals::roofline::random_tokens;
 use phalanx::train::{Run, TrainConfig};
 use phalanx::{Error, Trainer};
 use serde::Serialize;

@@ -7,8 +7,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use phalanx::Error;
+use phalanx::internals::polls;
 use phalanx::pipeline::{CompileError, EmitError};
-use phalanx::{Error, polls};
 use phalanx_ir::{DType, TensorType};
 use phalanx_net::mpi::Mpi;
 use phalanx_net::{NetError, Network};

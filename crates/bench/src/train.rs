@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
+use phalanx::internals::roofline::{fma_peak, random_tokens};
 use phalanx::pipeline::{Fusion, Settings};
-use phalanx::roofline::{fma_peak, random_tokens};
 use phalanx::{Decays, Error, Goal, Optimizer, Profile, Rule, Trainer};
 use phalanx_models::{Gpt2Config, ModelConfig};
 use serde::Serialize;

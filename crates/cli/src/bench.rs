@@ -10,9 +10,9 @@ mod tasks;
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use phalanx::internals::roofline::fma_peak;
 use phalanx::job::Pin;
 use phalanx::pipeline::Fusion;
-use phalanx::roofline::fma_peak;
 use phalanx_bench::peer::{OPEN_BLAS, OpenBlas};
 use phalanx_bench::{self as bench, COMPILE_SIZES, CompileBench, CompileResult, Exchange};
 use phalanx_bench::{GemmBench, GemmResult, TrainBench, TrainResult};

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use phalanx::Flavor;
-use phalanx::golden::{self, Case, GoldenError, Outcome};
-use phalanx::kernels::isa::Isa;
-use phalanx::roofline::fma_peak;
+use phalanx::internals::golden::{self, Case, GoldenError, Outcome};
+use phalanx::internals::kernels::isa::Isa;
+use phalanx::internals::roofline::fma_peak;
 use serde_json::json;
 
 use crate::failure::Failure;

@@ -11,8 +11,9 @@ use std::str::FromStr;
 use std::sync::LazyLock;
 
 use phalanx::ckpt::{Checkpoint, Manifest, RunState};
-use phalanx::costs::Book;
 use phalanx::data::{Dataset, Tokenizer};
+use phalanx::internals::costs::Book;
+use phalanx::internals::{golden, parity, plan};
 use phalanx::ir::graph::Graph;
 use phalanx::ir::parallel::ParallelGraph;
 use phalanx::ir::tasks::TaskGraph;
@@ -21,7 +22,7 @@ use phalanx::ir::wide::WideGraph;
 use phalanx::job::Drill;
 use phalanx::models::ModelConfig;
 use phalanx::train::TrainConfig;
-use phalanx::{Certificate, Flavor, Link, Plan, PlanChoice, Program, Schedule, golden, hf, parity, plan};
+use phalanx::{Certificate, Flavor, Link, Plan, PlanChoice, Program, Schedule, hf};
 use phalanx_inductor::cases::{Keys, answer};
 use phalanx_inductor::mode::Mode;
 
