@@ -73,8 +73,8 @@ fn works(program: &str, args: &[&str]) -> bool {
 
 /// Runs the models of the lock-free protocols of runtime and pipes in every order of their steps.
 fn loom() -> Result<(), String> {
-    let packages =
-        ["--package", "phalanx-runtime", "--package", "phalanx-kernels", "--package", "phalanx-net"];
+    let crates = ["runtime", "immediate", "kernels", "net"].map(|name| format!("--package=phalanx-{name}"));
+    let packages: Vec<&str> = crates.iter().map(String::as_str).collect();
     let models = [&["test", "--quiet"][..], &packages, &["--lib", "--release", "models"]].concat();
     // A directory of its own: the flag would make cargo build everything again.
     let variables = [("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")];
@@ -84,8 +84,9 @@ fn loom() -> Result<(), String> {
 /// Runs the runtime's tests of threads under ThreadSanitizer, which stable Rust has behind a switch.
 fn tsan() -> Result<(), String> {
     let target = "x86_64-unknown-linux-gnu";
-    let mut args = vec!["test", "--quiet", "--package", "phalanx-runtime", "--target", target];
-    for test in ["graphs", "lanes", "tasks", "device_graphs"] {
+    let packages = ["--package", "phalanx-runtime", "--package", "phalanx-immediate"];
+    let mut args = [&["test", "--quiet"][..], &packages, &["--target", target]].concat();
+    for test in ["graphs", "lanes", "tasks", "turns", "device_graphs"] {
         args.extend(["--test", test]);
     }
     args.extend(["--", "--test-threads", "1"]);

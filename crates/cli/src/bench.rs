@@ -10,11 +10,12 @@ mod tasks;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use phalanx::bench::{self, COMPILE_SIZES, CompileBench, CompileResult, Exchange};
-use phalanx::bench::{GemmBench, GemmResult, TrainBench, TrainResult};
+use phalanx::internals::roofline::fma_peak;
 use phalanx::job::Pin;
-use phalanx::kernels::peer::{OPEN_BLAS, OpenBlas};
 use phalanx::pipeline::Fusion;
+use phalanx_bench::peer::{OPEN_BLAS, OpenBlas};
+use phalanx_bench::{self as bench, COMPILE_SIZES, CompileBench, CompileResult, Exchange};
+use phalanx_bench::{GemmBench, GemmResult, TrainBench, TrainResult};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -227,7 +228,7 @@ fn gemm(args: &GemmArgs) -> Result<(), Failure> {
         Err(error) => return Err(Failure::Input(format!("{error}; give --blas the path of an OpenBLAS"))),
     };
     let team = &Pin::Auto.teams(1, cores)[0];
-    let peak = bench::fma_peak(cores);
+    let peak = fma_peak(cores);
     let with = GemmBench { team, blas: blas.as_ref(), rounds: args.rounds, peak };
     if !args.json {
         let peer = if blas.is_some() { "OpenBLAS" } else { "no OpenBLAS found" };

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use phalanx::costs::{Book, Costs, Machine, Measured, Signature, Work};
+use phalanx::internals::costs::{Book, Costs, Machine, Measured, Signature, Work};
 use phalanx::ir::tasks::TaskGraph;
 use phalanx::{Error, pipeline};
 use serde_json::{Value, json};

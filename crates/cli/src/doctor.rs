@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use phalanx::golden::{self, Case, GoldenError, Outcome};
-use phalanx::kernels::isa::Isa;
-use phalanx::{Flavor, bench};
+use phalanx::Flavor;
+use phalanx::internals::golden::{self, Case, GoldenError, Outcome};
+use phalanx::internals::kernels::isa::Isa;
+use phalanx::internals::roofline::fma_peak;
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -141,7 +142,7 @@ fn case(line: usize, text: &str) -> Result<Case, String> {
 
 fn machine(cores: usize, json: bool) -> Result<(), Failure> {
     let isa = isa_name(Isa::current());
-    let peak = bench::fma_peak(cores);
+    let peak = fma_peak(cores);
     let of = std::thread::available_parallelism().map_or(1, usize::from);
     match json {
         true => output::json(

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use phalanx::Error;
-use phalanx::costs::BookError;
+use phalanx::internals::costs::BookError;
+use phalanx::internals::net::NetError;
+use phalanx::internals::parity::FileError;
 use phalanx::job::JobError;
-use phalanx::net::NetError;
-use phalanx::parity::FileError;
 
 /// The exit code of a run that broke off.
 pub const BROKEN: u8 = phalanx::job::FAILED as u8;

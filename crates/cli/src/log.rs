@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 
+use phalanx::internals::watch::{Board, EventError};
 use phalanx::train::{Report, Run, TrainConfig};
-use phalanx::watch::{Board, EventError};
 use serde::Serialize;
 
 use crate::failure::Failure;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use phalanx::lower::{BucketSizes, EXPAND_PASSES, Options, PASSES, Stage};
+use phalanx::internals::lower::{BucketSizes, EXPAND_PASSES, Options, PASSES, Stage};
 use phalanx::pipeline::DEFAULT_LEAVES;
 use phalanx::{Goal, Leaves, Optimizer};
 
@@ -110,7 +110,7 @@ fn read(path: &PathBuf) -> Result<Level, Failure> {
 }
 
 fn pass(level: Level, name: &str, options: &Options) -> Result<Level, Failure> {
-    let failed = |error: phalanx::lower::LowerError| Failure::Input(format!("{name}: {error}"));
+    let failed = |error: phalanx::internals::lower::LowerError| Failure::Input(format!("{name}: {error}"));
     let misfit = || {
         Failure::Input(format!(
             "pass `{name}` does not work on this level; the passes follow each other: {}",

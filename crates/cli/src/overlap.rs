@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use phalanx::overlap::Overview;
-use phalanx::timeline::{Report, Totals, TransferRow, html, trace};
+use phalanx::internals::overlap::Overview;
+use phalanx::internals::timeline::{Report, Totals, TransferRow, html, trace};
 use serde_json::json;
 
 use crate::failure::Failure;

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use phalanx::layout::{DeviceRow, Layout, MovementRow, Part, TensorRow};
+use phalanx::internals::layout::{DeviceRow, Layout, MovementRow, Part, TensorRow};
+use phalanx::internals::overlap::Overview;
+use phalanx::internals::plan::PRESETS;
 use phalanx::models::ModelConfig;
-use phalanx::overlap::Overview;
 use phalanx::pipeline;
-use phalanx::plan::PRESETS;
 use serde_json::json;
 
 use crate::costs;

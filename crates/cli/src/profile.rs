@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use phalanx::roofline::{self, Bench, By, LaneTime, Limit, Roofline, Row};
+use phalanx::internals::roofline::{self, Bench, By, LaneTime, Limit, Roofline, Row};
 
 use crate::failure::Failure;
 use crate::output;

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use phalanx::schedule::cases::{CaseError, Keys, answer};
-use phalanx::schedule::mode::Mode;
+use phalanx_inductor::cases::{CaseError, Keys, answer};
+use phalanx_inductor::mode::Mode;
 use serde_json::Value;
 
 use crate::failure::Failure;

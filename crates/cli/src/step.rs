@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use phalanx::Check;
+use phalanx::internals::parity::{self, Request};
 use phalanx::job::Connection;
-use phalanx::parity::{self, Request};
 use phalanx::train::TrainConfig;
 use serde::Serialize;
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use phalanx::program::SEND;
+use phalanx::internals::program::SEND;
 use phalanx::{Certificate, Program};
 use serde_json::json;
 

@@ -6,7 +6,7 @@
 //!
 //! Unsafe code lives in `spmd` (handing disjoint parts to team members, the slots of pipes), `transpose` and
 //! `cross_entropy/linear` (disjoint rows), `chain` (disjoint pieces), `matmul` and `attention` (SIMD intrinsics,
-//! packing), `check` (looks at memory between blocks), `peer` (calls OpenBLAS) and the generated dispatch of `isa`.
+//! packing), `check` (looks at memory between blocks) and the generated dispatch of `isa`.
 
 pub mod attention;
 pub mod binary;
@@ -28,7 +28,6 @@ pub mod layer_norm;
 pub mod math;
 pub mod matmul;
 pub mod optimizer;
-pub mod peer;
 pub mod random;
 pub mod reduce;
 pub mod rms_norm;

@@ -4,8 +4,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use phalanx_link::{Link, Part, Traffic};
+
 use crate::timer::Timer;
-use crate::{Link, Part, Traffic};
 
 /// The links between devices of this process. A laptop with a wire is as slow as the network it is told to be.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! Phalanx trains neural networks: a model and a plan become one static program for the whole step, replayed with
 //! almost no overhead.
 //!
-//! The line through the system is [`pipeline`]; [`Trainer`] is what most users need:
+//! [`Trainer`] is what most users need; [`train`] does a whole training run from one configuration, with data, checkpoints
+//! and several processes. [`pipeline`] is the line through the system. What only tools and tests need is in [`internals`].
 //!
 //! ```
 #![doc = include_str!("../../../examples/mlp.rs")]
@@ -10,30 +11,29 @@
 
 mod bounds;
 mod choice;
+mod costs;
 mod device;
 mod emit;
 mod error;
+mod golden;
 mod hashes;
+mod layout;
 mod memory;
+mod overlap;
+mod parity;
+mod roofline;
 mod session;
+mod timeline;
 mod trainer;
+mod watch;
 
-pub mod bench;
 pub mod ckpt;
-pub mod costs;
 pub mod data;
 pub mod generate;
-pub mod golden;
 pub mod hf;
 pub mod job;
-pub mod layout;
-pub mod overlap;
-pub mod parity;
 pub mod pipeline;
-pub mod roofline;
-pub mod timeline;
 pub mod train;
-pub mod watch;
 
 pub use choice::{ChoiceError, PlanChoice};
 pub use device::{Check, Flavor};
@@ -41,18 +41,58 @@ pub use error::Error;
 pub use hashes::StateHashes;
 pub use memory::OverBudget;
 pub use phalanx_ir as ir;
-pub use phalanx_kernels as kernels;
-pub use phalanx_lower as lower;
+pub use phalanx_link::{Link, LinkError};
 pub use phalanx_lower::{Decays, Goal, Leaves, Optimizer, Rule};
 pub use phalanx_models as models;
-pub use phalanx_net as net;
-pub use phalanx_net::{Link, LinkError};
-pub use phalanx_plan as plan;
 pub use phalanx_plan::Plan;
-pub use phalanx_program as program;
 pub use phalanx_program::{Certificate, PortKind, Program};
 pub use phalanx_runtime::Door;
+pub use phalanx_schedule::Schedule;
 pub use phalanx_schedule::recompute::Recompute;
-pub use phalanx_schedule::{self as schedule, Schedule};
 pub use session::{Feed, Profile, Session};
 pub use trainer::{LearningRate, Step, Trainer};
+
+/// What tools and tests need beyond the rest: reports of steps and runs, operator cases, kernel times, and the crates below.
+/// It may change with every version.
+pub mod internals {
+    pub use crate::session::polls;
+    pub use phalanx_kernels as kernels;
+    pub use phalanx_lower as lower;
+    pub use phalanx_net as net;
+    pub use phalanx_plan as plan;
+    pub use phalanx_program as program;
+    pub use phalanx_schedule as schedule;
+
+    /// Times of kernels: measured, kept in files, estimated.
+    pub mod costs {
+        pub use crate::costs::*;
+    }
+    /// Operator cases with recorded results.
+    pub mod golden {
+        pub use crate::golden::*;
+    }
+    /// How a model lies on devices, for people.
+    pub mod layout {
+        pub use crate::layout::*;
+    }
+    /// What becomes of transfers in a step, for people.
+    pub mod overlap {
+        pub use crate::overlap::*;
+    }
+    /// One step beside another framework.
+    pub mod parity {
+        pub use crate::parity::*;
+    }
+    /// Where the time of a step goes, and what the machine could do.
+    pub mod roofline {
+        pub use crate::roofline::*;
+    }
+    /// A step as a trace and as a page.
+    pub mod timeline {
+        pub use crate::timeline::*;
+    }
+    /// What people see of a run.
+    pub mod watch {
+        pub use crate::watch::*;
+    }
+}

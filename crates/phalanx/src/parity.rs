@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use phalanx_runtime::Mapping;
+use phalanx_mapping::Mapping;
 use safetensors::tensor::View;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 

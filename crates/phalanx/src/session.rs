@@ -369,7 +369,7 @@ impl Session {
 
 /// How often a waiting lane looks again before it sleeps: a few microseconds if this machine has all `cores`, else it
 /// would take them from those it waits for.
-pub(crate) fn polls(cores: usize) -> u32 {
+pub fn polls(cores: usize) -> u32 {
     let available = std::thread::available_parallelism().map_or(1, usize::from);
     if cores <= available { 300 } else { 0 }
 }

@@ -8,9 +8,9 @@ use phalanx::ckpt::{
     Checkpoint, Checkpoints, CkptError, Disk, Fault, FaultKind, Faulty, RunState, Storage, Writer, name_of,
     write,
 };
+use phalanx::internals::net::local::Local;
 use phalanx::job::{Connection, Job, Pin};
 use phalanx::models::MlpConfig;
-use phalanx::net::local::Local;
 use phalanx::pipeline::CompileError;
 use phalanx::train::{Notice, Run, TrainConfig};
 use phalanx::{Error, Feed, LearningRate, Optimizer, PortKind, Session, Trainer};

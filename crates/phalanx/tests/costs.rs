@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use phalanx::PlanChoice;
-use phalanx::costs::{Book, Machine, Signature};
+use phalanx::internals::costs::{Book, Machine, Signature};
 use phalanx::ir::Activation;
 use phalanx::ir::graph::Graph;
 use phalanx::ir::tasks::{TaskGraph, TaskOp};

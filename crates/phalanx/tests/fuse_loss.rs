@@ -1,7 +1,7 @@
 //! A model's last layer as one task with its loss: the same bits without the logits, whatever the plan.
 
+use phalanx::internals::lower::HYPER;
 use phalanx::ir::graph::Graph;
-use phalanx::lower::HYPER;
 use phalanx::models::{Gpt2Config, LlamaConfig, ModelConfig};
 use phalanx::pipeline::{Fusion, Settings, lay_out};
 use phalanx::{Flavor, Goal, Leaves, Optimizer, PlanChoice, Session};

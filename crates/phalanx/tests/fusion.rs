@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use phalanx::internals::lower::HYPER;
 use phalanx::ir::graph::{Builder, Graph, ValueId};
 use phalanx::ir::{Activation, Binary, Init, Op, Reduce, TensorType, Unary};
-use phalanx::lower::HYPER;
 use phalanx::models::{Gpt2Config, LlamaConfig, MlpConfig, MlpLoss, ModelConfig};
 use phalanx::pipeline::{Fusion, Settings, lay_out};
 use phalanx::{Feed, Flavor, Goal, Leaves, Optimizer, PlanChoice, Recompute, Session};

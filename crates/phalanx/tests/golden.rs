@@ -1,7 +1,7 @@
 //! Every operator case that comes with the library, on the reference and on the fast kernels.
 
 use phalanx::Flavor;
-use phalanx::golden::{Outcome, built_in};
+use phalanx::internals::golden::{Outcome, built_in};
 
 /// Operators of the case format that the graph level does not have.
 const ABSENT: [&str; 8] = [

@@ -1,8 +1,8 @@
 //! Transfers beside computing: the same bits, memory as predicted, steps about as long as predicted.
 
+use phalanx::internals::overlap::Overview;
 use phalanx::ir::graph::Graph;
 use phalanx::models::ModelConfig;
-use phalanx::overlap::Overview;
 use phalanx::pipeline::{self, CompileError, Overlap, Settings};
 use phalanx::{Door, Goal, Leaves, Optimizer, PlanChoice, Program, Recompute, Trainer};
 

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
-use phalanx::parity::{Outcome, Request, Tensor, run, write};
+use phalanx::internals::parity::{Outcome, Request, Tensor, run, write};
 use phalanx::train::TrainConfig;
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;

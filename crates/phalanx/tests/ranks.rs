@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::thread;
 
+use phalanx::internals::net::Network;
+use phalanx::internals::net::local::Local;
+use phalanx::internals::program::{Certificate, Placement};
 use phalanx::ir::graph::Graph;
 use phalanx::models::{Gpt2Config, LlamaConfig, ModelConfig};
-use phalanx::net::Network;
-use phalanx::net::local::Local;
 use phalanx::pipeline::{Overlap, Settings, compile};
-use phalanx::program::{Certificate, Placement};
 use phalanx::{Feed, Goal, Leaves, Optimizer, PlanChoice, Trainer};
 use phalanx_ir::Activation;
 use phalanx_testkit::Rng;

@@ -1,8 +1,8 @@
 //! Activations that are computed again have the same bits, and need less memory than kept ones.
 
+use phalanx::internals::layout::Layout;
+use phalanx::internals::lower::HYPER;
 use phalanx::ir::graph::Graph;
-use phalanx::layout::Layout;
-use phalanx::lower::HYPER;
 use phalanx::models::{Gpt2Config, LlamaConfig, MlpConfig, MlpLoss, ModelConfig};
 use phalanx::pipeline::{Settings, freeze, lay_out, schedule_tasks};
 use phalanx::{Feed, Flavor, Goal, Leaves, Optimizer, PlanChoice, Recompute, Session};

@@ -13,9 +13,9 @@ mod nan;
 use std::sync::Arc;
 use std::thread;
 
+use phalanx::internals::net::Network;
+use phalanx::internals::net::local::Local;
 use phalanx::job::{Alerts, Hello, Job};
-use phalanx::net::Network;
-use phalanx::net::local::Local;
 use phalanx::train::{Run, TrainConfig};
 
 /// A model that trains in milliseconds.

@@ -21,7 +21,6 @@ mod builder;
 mod carry;
 pub mod certificate;
 mod cover;
-pub mod flow;
 mod host;
 mod message;
 mod piece;
@@ -35,7 +34,7 @@ pub use builder::{Builder, Draft};
 pub use certificate::{Certificate, CertificateError};
 pub use host::{Field, HostTransfer, Record, feeds, fetches};
 pub use message::MessageEnd;
-pub use phalanx_ir::MAX_RANK;
+pub use phalanx_ir::{Id, MAX_RANK, id};
 pub use piece::{MAX_PARTS, Piece, traffic};
 pub use placement::Placement;
 pub use slice::{IN_LANES, OUT_LANES, SEGMENT, landing_bytes};
@@ -288,13 +287,21 @@ impl Program {
         &self.labels[operation.label as usize]
     }
 
+    /// An operation, for people.
+    pub fn describe(&self, operation: &Operation) -> String {
+        match self.label(operation) {
+            "" => self.kernel(operation).to_string(),
+            label => format!("{} of {label}", self.kernel(operation)),
+        }
+    }
+
     /// An operation's parameter words.
     pub fn words(&self, operation: &Operation) -> &[u64] {
         &self.words[as_usize(&operation.words)]
     }
 
     /// The position in [`Program::operations`] of an operation that is there.
-    pub(crate) fn index_of(&self, at: Wait) -> usize {
+    pub fn index_of(&self, at: Wait) -> usize {
         self.lanes[at.lane as usize].operations.start as usize + at.position as usize
     }
 

@@ -1,7 +1,7 @@
 //! A task runtime with two doors, and the replay of programs on it.
 //!
-//! The immediate door ([`Runtime::spawn`], [`Runtime::memories`], [`Runtime::barriers`]) does one thing after an event and
-//! gives an event for it. The replay door ([`Runtime::graph`]) binds a whole graph once and launches it often, at tens of
+//! The immediate door ([`Runtime::spawn`]) does one thing after an event and gives an event for it; the crate
+//! `phalanx-immediate` has more such things. The replay door ([`Runtime::graph`]) binds a whole graph once and launches it often, at tens of
 //! nanoseconds an operation. [`Replay`] runs a program through either.
 //!
 //! The runtime knows bytes and the order of operations, nothing of operators: kernels arrive as a [`Kernels`] table, so
@@ -19,54 +19,42 @@
 //! # Ok::<(), phalanx_runtime::Fault>(())
 //! ```
 //!
-//! Unsafe code lives where memory is: `arena` (slices of owned memory), `mapping` (files as memory), `replay` and
-//! `transfer` (arenas during a run), `memory`, `instance` and `copy` (bytes shared with their users), `graph/block` (a
-//! run's arguments), and `sync/spin` (locks for a sanitizer).
+//! Unsafe code lives where memory is: `arena` (slices of owned memory), `replay` and `transfer` (arenas during a run),
+//! `graph/block` (a run's arguments), and `sync/spin` (locks for a sanitizer).
 
 mod arena;
 mod background;
-mod barrier;
-mod copy;
 mod device;
 mod event;
 mod fault;
+pub mod flow;
 mod graph;
-mod instance;
-mod layout;
-pub mod machine;
-mod mapping;
-mod memory;
 mod ports;
 mod processor;
 mod profile;
 mod rect;
 mod replay;
-mod reservation;
 mod runtime;
-mod space;
-mod sync;
+pub mod sync;
 mod table;
 mod transfer;
 
 pub use arena::Arena;
-pub use barrier::{Arrival, Barrier, BarrierError, Barriers, NoResult};
-pub use copy::{
-    CopyError, CopyKind, CopyPlan, Initial, MAX_INLINE_COPY, MAX_SOURCES, Rebound, Reduction, SharedPlan,
-};
-pub use device::{Device, Lane, Pace, QueueOrder, Software, SoftwareConfig, Token};
+pub use device::{Device, Lane, Token};
 pub use event::{AlreadyTriggered, Completed, CompletionQueue, Event, Events, Full, Subscription, UserEvent};
 pub use fault::{Cause, Fault, Outcome};
 pub use graph::{Completion, Effect, Function, Graph, GraphError, Launch, LaunchError, Run, Stepper, Visit};
-pub use instance::{DoesNotFit, Instance, InstanceId};
-pub use layout::{Element, Layout, LayoutError, MAX_ELEMENT};
-pub use mapping::Mapping;
-pub use memory::{AccessError, AccessMode, Actor, External, Memories, Memory, ReleaseError, StaleInstance};
 pub use ports::PortError;
 pub use processor::{Context, Group, GroupError, Options, Status, Task};
 pub use profile::{Clock, Profile, Report, Span};
 pub use rect::{Tile, copy as copy_tile};
 pub use replay::{Args, Door, Failure, Kernels, LaneState, Observer, Replay, Watch};
-pub use reservation::{Mode, NotHeld, Reservation};
 pub use runtime::{Config, ProcessorId, Runtime};
-pub use space::{Rect, RectError};
 pub use transfer::{MAX_PARTS, Piece};
+
+/// What a crate that adds operations to this runtime is made of, besides [`sync`]. Users of the runtime need none of it.
+pub mod parts {
+    pub use crate::processor::{panic_message, without_promise};
+    pub use crate::profile::Measured;
+    pub use crate::table::Table;
+}

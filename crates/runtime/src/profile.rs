@@ -9,9 +9,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use phalanx_program::flow::OpId;
-
 use crate::fault::{Fault, Outcome};
+use crate::flow::OpId;
 use crate::processor::without_promise;
 use crate::sync::{Mutex, lock};
 
@@ -97,7 +96,7 @@ pub struct Span<'a> {
 }
 
 /// Something that somebody asked about.
-pub(crate) struct Measured {
+pub struct Measured {
     profile: Profile,
     clock: Clock,
     /// Nothing once it is delivered.
@@ -106,19 +105,19 @@ pub(crate) struct Measured {
 
 impl Measured {
     /// An operation, which counts as failed until it completes.
-    pub(crate) fn new(profile: &Profile, clock: Clock, name: &str) -> Measured {
+    pub fn new(profile: &Profile, clock: Clock, name: &str) -> Measured {
         let why =
             "forgotten, since what it comes after has not happened; trigger that before the runtime ends";
         Measured::with(profile, clock, name, Err(Fault::refused(name, why)))
     }
 
     /// An instance. One that is never released goes with its memories, which is no failure.
-    pub(crate) fn instance(profile: &Profile, clock: Clock, name: &str) -> Measured {
+    pub fn instance(profile: &Profile, clock: Clock, name: &str) -> Measured {
         Measured::with(profile, clock, name, Ok(()))
     }
 
     /// The same, of so many bytes.
-    pub(crate) fn of_bytes(self, bytes: usize) -> Measured {
+    pub fn of_bytes(self, bytes: usize) -> Measured {
         lock(&self.report).iter_mut().for_each(|report| report.bytes = Some(bytes));
         self
     }
@@ -143,12 +142,13 @@ impl Measured {
         (self.clock)()
     }
 
-    pub(crate) fn ready(&self) {
+    /// What it comes after has happened.
+    pub fn ready(&self) {
         self.note(|report, now| report.ready = Some(now));
     }
 
     /// It starts, on a processor if it needs one.
-    pub(crate) fn started(&self, processor: impl Into<Option<u32>>) {
+    pub fn started(&self, processor: impl Into<Option<u32>>) {
         self.note(|report, now| (report.started, report.processor) = (Some(now), processor.into()));
     }
 
@@ -157,22 +157,24 @@ impl Measured {
         self.note(|report, now| report.waits.push(began..now));
     }
 
-    pub(crate) fn ended(&self) {
+    /// Its work is done.
+    pub fn ended(&self) {
         self.note(|report, now| report.ended = Some(now));
     }
 
     /// It is over: delivers the report.
-    pub(crate) fn completed(&self, outcome: &Outcome) {
+    pub fn completed(&self, outcome: &Outcome) {
         self.over(outcome);
         self.deliver();
     }
 
     /// It is over; whoever calls this holds a lock and delivers the report later.
-    pub(crate) fn over(&self, outcome: &Outcome) {
+    pub fn over(&self, outcome: &Outcome) {
         self.note(|report, now| (report.completed, report.outcome) = (now, outcome.clone()));
     }
 
-    pub(crate) fn deliver(&self) {
+    /// Delivers the report, if that is still to be done.
+    pub fn deliver(&self) {
         let Some(report) = lock(&self.report).take() else { return };
         if report.outcome.is_err() || !self.profile.only_abnormal {
             without_promise(|| (self.profile.sink)(report));

@@ -1,6 +1,6 @@
 //! Running a program again and again, each device in its own arena.
 //!
-//! A program is a flow (`Program::flow`): lanes are processors, operations are leaves. Runs are pipelined: an operation
+//! A program is a flow (`flow::of_program`): lanes are processors, operations are leaves. Runs are pipelined: an operation
 //! starts when its own predecessors are complete, those in the run before included. Each run has a *passage*: its
 //! arguments, which the host writes before the launch, and its results, which the host reads after the end. There is one
 //! passage more than runs that can be in flight, for the run whose results the host still reads.
@@ -27,7 +27,8 @@ mod wired;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use phalanx_net::{Link, NetError, Network};
+use phalanx_link::Link;
+use phalanx_net::{NetError, Network};
 use phalanx_program::{Port, PortTile, Program};
 
 use crate::event::Event;

@@ -5,15 +5,11 @@
 
 use std::sync::Arc;
 
-use phalanx_program::flow::Flow;
-
-use crate::background::Background;
-use crate::barrier::Barriers;
 use crate::device::Device;
 use crate::event::{Event, Events};
 use crate::fault::Outcome;
+use crate::flow::Flow;
 use crate::graph::{Function, Graph, GraphError};
-use crate::memory::Memories;
 use crate::processor::{self, Attached, Context, Group, GroupError, Guest, Lull, Options, Processor, Task};
 use crate::profile::Clock;
 
@@ -51,8 +47,7 @@ pub struct Runtime(Arc<Core>);
 
 struct Core {
     events: Arc<Events>,
-    memories: Memories,
-    barriers: Arc<Barriers>,
+    clock: Clock,
     patience: u32,
     processors: Vec<Arc<Processor>>,
 }
@@ -64,13 +59,10 @@ pub struct ProcessorId(pub u32);
 impl Runtime {
     /// Starts a runtime.
     pub fn new(config: Config) -> Runtime {
-        let background = Arc::new(Background::new());
-        let events = Arc::new(Events::new(Arc::clone(&background)));
+        let events = Arc::new(Events::default());
         let start = |number| Processor::start(number, &events, config.polls, config.clock);
         let processors = (0..config.processors.max(1)).map(start).collect();
-        let memories = Memories::with(Arc::clone(&events), background, config.clock);
-        let barriers = Arc::new(Barriers::new(&events));
-        Runtime(Arc::new(Core { events, memories, barriers, patience: config.patience, processors }))
+        Runtime(Arc::new(Core { events, clock: config.clock, patience: config.patience, processors }))
     }
 
     /// Its events.
@@ -78,14 +70,9 @@ impl Runtime {
         &self.0.events
     }
 
-    /// Its memories, and the copies between them.
-    pub fn memories(&self) -> &Memories {
-        &self.0.memories
-    }
-
-    /// Its barriers.
-    pub fn barriers(&self) -> &Arc<Barriers> {
-        &self.0.barriers
+    /// Where the times in reports come from.
+    pub fn clock(&self) -> Clock {
+        self.0.clock
     }
 
     /// Its processors.

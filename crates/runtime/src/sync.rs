@@ -10,33 +10,33 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 #[cfg(loom)]
-pub(crate) use loom::{
+pub use loom::{
     hint::spin_loop,
     sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence},
     sync::{Condvar, Mutex, MutexGuard, RwLock},
     thread_local,
 };
 #[cfg(tsan)]
-pub(crate) use spin::{Condvar, Mutex, MutexGuard, RwLock};
+pub use spin::{Condvar, Mutex, MutexGuard, RwLock};
 #[cfg(not(any(loom, tsan)))]
-pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock};
+pub use std::sync::{Condvar, Mutex, MutexGuard, RwLock};
 #[cfg(not(loom))]
-pub(crate) use std::{
+pub use std::{
     hint::spin_loop,
     sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence},
     thread_local,
 };
 
-pub(crate) use std::sync::atomic::Ordering;
+pub use std::sync::atomic::Ordering;
 
 /// Takes a lock, also one whose last holder panicked: what our locks guard is never left half changed, since bodies of
 /// tasks run without any.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Sleeps on `bell` until rung.
-pub(crate) fn sleep<'a, T>(bell: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+pub fn sleep<'a, T>(bell: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     bell.wait(guard).unwrap_or_else(PoisonError::into_inner)
 }
 

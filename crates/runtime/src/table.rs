@@ -17,7 +17,8 @@ const FIRST_CHUNK: usize = if cfg!(loom) { 2 } else { 64 };
 /// Chunks that hold an entry for every number.
 const CHUNKS: usize = 33 - FIRST_CHUNK.ilog2() as usize;
 
-pub(crate) struct Table<T> {
+/// Entries of one kind, by number.
+pub struct Table<T> {
     chunks: [OnceLock<Box<[Entry<T>]>>; CHUNKS],
     /// The last number given back, as a [`Top`].
     free: AtomicU64,
@@ -64,30 +65,32 @@ struct Protocol {
 
 const PROTOCOL: Protocol = Protocol { give_back: Ordering::Release, take: Ordering::Acquire, count: 1 };
 
-impl<T: Default> Table<T> {
-    pub(crate) fn new() -> Table<T> {
+impl<T: Default> Default for Table<T> {
+    fn default() -> Table<T> {
         let (free, used) = (AtomicU64::new(0), AtomicU32::new(0));
         Table { chunks: [const { OnceLock::new() }; CHUNKS], free, used }
     }
+}
 
+impl<T: Default> Table<T> {
     /// A number that nobody else has until it is given back: the last one given back, or a new one.
-    pub(crate) fn take(&self) -> u32 {
+    pub fn take(&self) -> u32 {
         self.take_with(PROTOCOL)
     }
 
     /// Gives `number` back. What its owner did to the entry is seen by the one who takes it next.
-    pub(crate) fn give_back(&self, number: u32) {
+    pub fn give_back(&self, number: u32) {
         self.give_back_with(number, PROTOCOL);
     }
 
     /// How many numbers were ever in use at the same time, or never given back.
-    pub(crate) fn used(&self) -> u32 {
+    pub fn used(&self) -> u32 {
         // Relaxed: a count that orders nothing.
         self.used.load(Ordering::Relaxed)
     }
 
     /// What is at `number`, taken or not.
-    pub(crate) fn entry(&self, number: u32) -> &T {
+    pub fn entry(&self, number: u32) -> &T {
         &self.place(number).value
     }
 
@@ -147,7 +150,7 @@ mod tests {
 
     #[test]
     fn numbers_come_back_and_entries_stay_where_they_are() {
-        let table = Table::<AtomicU32>::new();
+        let table = Table::<AtomicU32>::default();
         let numbers: Vec<_> = (0..200).map(|_| table.take()).collect();
         assert_eq!(numbers, (0..200).collect::<Vec<_>>());
         for &number in &numbers {
@@ -164,7 +167,7 @@ mod tests {
     /// Four threads take a few numbers at a time; whoever has one finds its entry unowned.
     #[test]
     fn nobody_has_a_number_that_another_one_has() {
-        let table = Table::<AtomicU32>::new();
+        let table = Table::<AtomicU32>::default();
         let turn = || {
             for round in 0..20_000 {
                 let numbers: Vec<_> = (0..round % 4).map(|_| table.take()).collect();
@@ -199,7 +202,7 @@ mod models {
 
     /// One thread takes a number while another takes two and gives the first one back: what is held then is distinct.
     fn owners_are_alone(protocol: Protocol) {
-        let table = Arc::new(Table::<()>::new());
+        let table = Arc::new(Table::<()>::default());
         let both = [table.take(), table.take()];
         both.iter().for_each(|&number| table.give_back_with(number, protocol));
         let other = thread::spawn({
@@ -225,7 +228,7 @@ mod models {
 
     /// One thread writes to an entry and gives it back; another that takes it writes too.
     fn entry_is_handed_over(protocol: Protocol) {
-        let table = Arc::new(Table::<Cell>::new());
+        let table = Arc::new(Table::<Cell>::default());
         let number = table.take();
         // Makes the chunk before the threads part: loom does not see how the standard library's cell orders them.
         table.entry(number);

@@ -5,7 +5,7 @@
 //! Words cannot reach beyond the slices that the program's verifier has seen: slices are indexed and runs are cut from
 //! them with checks, so wrong words make wrong values or a panic, nothing worse.
 
-use phalanx_net::Part;
+use phalanx_link::Part;
 use phalanx_program::rect::PerDim;
 pub use phalanx_program::{MAX_PARTS, Piece};
 use phalanx_program::{MAX_RANK, Slice};

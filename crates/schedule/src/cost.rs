@@ -2,7 +2,7 @@
 
 use phalanx_ir::tasks::{BufferId, TaskGraph, TaskId, TaskOp};
 use phalanx_ir::{Id, IdVec};
-use phalanx_net::{Link, Part};
+use phalanx_link::{Link, Part};
 
 /// What a step's tasks take, in nanoseconds, and what the bytes that change devices travel on.
 #[derive(Clone, Debug)]

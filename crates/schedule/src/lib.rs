@@ -7,21 +7,13 @@
 //!
 //! All waits point backward in the one order, so that the lanes with their waits have no cycle. The verifier does not
 //! know the order: it checks lanes, waits and places as they are.
-//!
-//! [`model`] and [`fx`] are two other views of the problem, in which PyTorch Inductor's passes are given again, exactly and
-//! repaired: a list of one device's launches, and a graph of values.
 #![forbid(unsafe_code)]
 
 mod arena;
-pub mod cases;
 mod clocks;
 mod cost;
-pub mod fx;
 mod index;
 pub mod live;
-pub mod mode;
-pub mod model;
-pub mod nccl;
 mod order;
 pub mod overlap;
 pub mod recompute;

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use phalanx_net::{Link, Part, Traffic};
+use phalanx_link::{Link, Part, Traffic};
 
 /// A step of a lane: its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

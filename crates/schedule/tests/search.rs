@@ -1,6 +1,6 @@
 //! The search on random problems, small enough to try every order, and on training steps of many devices.
 
-mod search_cases;
+mod steps;
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use phalanx_schedule::search::{
     Buffer, BufferId, Job, JobId, Lane, LaneId, LaneKind, LimitedBy, Problem, ProblemError, Solution,
 };
 use phalanx_testkit::Rng;
-use search_cases::steps::{ACTIVATION, Step, WEIGHTS, data_parallel, fully_sharded};
+use steps::{ACTIVATION, Step, WEIGHTS, data_parallel, fully_sharded};
 
 fn job(number: usize) -> JobId {
     JobId::from_index(number)

@@ -6,6 +6,8 @@
 //! is wall time. Per shape: the best and the median rate of each peer, and the median over rounds of our rate
 //! divided by the better peer's rate of the same round.
 
+#[path = "../../../../crates/bench/src/peer.rs"]
+mod peer;
 mod shapes;
 
 use std::time::{Duration, Instant};
@@ -14,9 +16,9 @@ use gemm::Parallelism;
 use phalanx_kernels::Team;
 use phalanx_kernels::isa::Isa;
 use phalanx_kernels::matmul::{KERNELS, Operands, Outputs, fma_burn, fma_burn_flops, matmul};
-use phalanx_kernels::peer::{OPEN_BLAS, OpenBlas};
 use phalanx_kernels::spmd::pin::allowed_cores;
 
+use peer::{OPEN_BLAS, OpenBlas};
 use shapes::{Shape, shapes};
 
 struct Args {

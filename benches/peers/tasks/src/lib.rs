@@ -3,13 +3,13 @@
 
 // The files with which `phalanx bench tasks` measures ours, so that the two cannot mean different things. By path,
 // because the whole of the package is not needed here and takes minutes to build.
-#[path = "../../../../crates/phalanx/src/bench/tasks/busy.rs"]
+#[path = "../../../../crates/bench/src/tasks/busy.rs"]
 mod busy;
-#[path = "../../../../crates/phalanx/src/bench/tasks/cost.rs"]
+#[path = "../../../../crates/bench/src/tasks/cost.rs"]
 mod cost;
-#[path = "../../../../crates/phalanx/src/bench/tasks/metg.rs"]
+#[path = "../../../../crates/bench/src/tasks/metg.rs"]
 mod metg;
-#[path = "../../../../crates/phalanx/src/bench/tasks/pattern.rs"]
+#[path = "../../../../crates/bench/src/tasks/pattern.rs"]
 mod pattern;
 mod point;
 

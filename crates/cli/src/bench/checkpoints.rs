@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use phalanx::bench::{Beside, Writing, checkpoint_writing, checkpointed_training};
 use phalanx::train::TrainConfig;
+use phalanx_bench::{Beside, Writing, checkpoint_writing, checkpointed_training};
 use serde_json::json;
 
 use crate::failure::Failure;

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use phalanx::bench::{
+use phalanx_bench::{
     CopiesBench, CopiesError, CopyResult, CopyShape, REPLAYED_SIZES, ReplayedCopies, copy_sizes,
 };
 use serde_json::json;

@@ -1,6 +1,6 @@
 //! `phalanx bench launches`: what the blocks of a kernel cost before they do anything.
 
-use phalanx::bench;
+use phalanx_bench as bench;
 
 use crate::failure::Failure;
 use crate::step::at_least_one;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use phalanx::bench::{OverlapResult, overlap};
+use phalanx_bench::{OverlapResult, overlap};
 use serde_json::json;
 
 use crate::costs;

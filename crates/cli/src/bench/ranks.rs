@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use phalanx::bench::{Exchange, ExchangeRow, exchange};
 use phalanx::job::Connection;
+use phalanx_bench::{Exchange, ExchangeRow, exchange};
 
 use crate::failure::Failure;
 use crate::step::at_least_one;

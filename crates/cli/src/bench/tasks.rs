@@ -1,9 +1,7 @@
 //! `phalanx bench tasks`: what a task costs our executor, and how short it may be.
 
-use phalanx::bench::tasks::{
-    self, DoorCost, FlowKind, FlowResult, Parts, Pattern, Shape, Spread, TasksBench,
-};
-use phalanx::bench::tasks::{GraphResult, TasksError};
+use phalanx_bench::tasks::{self, DoorCost, FlowKind, FlowResult, Parts, Pattern, Shape, Spread, TasksBench};
+use phalanx_bench::tasks::{GraphResult, TasksError};
 use serde_json::json;
 
 use crate::failure::Failure;

@@ -11,7 +11,7 @@
 
 mod desk;
 mod error;
-pub(super) mod step;
+pub mod step;
 #[cfg(test)]
 mod tests;
 

@@ -11,7 +11,6 @@
 //! What a producer can still push does not depend on when its consumer ends: the tiles that fit the ring are accepted,
 //! and found missing at the end of the block. So a wrong count gives the same error however the halves run.
 
-pub mod bench;
 mod cursor;
 mod error;
 mod ledger;

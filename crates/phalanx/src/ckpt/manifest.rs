@@ -58,7 +58,7 @@ pub struct RunState {
 
 impl RunState {
     /// The state of a run that has not done a step.
-    pub(crate) fn before_first_step(
+    pub fn before_first_step(
         config: &TrainConfig,
         model: &ModelConfig,
         settings: &Settings,

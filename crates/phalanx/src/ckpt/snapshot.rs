@@ -77,7 +77,7 @@ impl Snapshot {
     }
 
     /// What its file consists of.
-    pub(crate) fn contents(&self) -> [&[u8]; 2] {
+    pub fn contents(&self) -> [&[u8]; 2] {
         [&self.header, &self.data]
     }
 

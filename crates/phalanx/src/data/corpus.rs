@@ -3,7 +3,7 @@
 use std::fmt;
 use std::iter;
 
-use phalanx_runtime::Mapping;
+use phalanx_mapping::Mapping;
 
 /// A row of tokens in one or more parts.
 pub(super) struct Corpus {

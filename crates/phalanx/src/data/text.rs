@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use phalanx_runtime::Mapping;
+use phalanx_mapping::Mapping;
 
 use super::corpus::{Corpus, Part};
 use super::tokenizer::TokenizerError;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
 use phalanx_ir::Shape;
-use phalanx_runtime::Mapping;
+use phalanx_mapping::Mapping;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 use serde::Deserialize;

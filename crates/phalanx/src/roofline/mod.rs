@@ -11,15 +11,15 @@ mod sums;
 #[cfg(test)]
 mod tests;
 
-pub use peaks::Peaks;
+pub use peaks::{Peaks, fma_peak};
 
 use std::ops::Range;
 use std::time::Instant;
 
 use phalanx_ir::graph::Graph;
+use phalanx_kernels::random;
 use serde::Serialize;
 
-use crate::bench::{fma_peak, random_tokens};
 use crate::pipeline::Settings;
 use crate::{Error, Trainer};
 use sums::Times;
@@ -163,4 +163,10 @@ fn run(trainer: &mut Trainer, vocab: usize, steps: Range<usize>) -> Result<(), E
     }
     before.map(|run| trainer.wait(run)).transpose()?;
     Ok(())
+}
+
+/// The `count` tokens of a step and their targets, drawn from `vocab`.
+pub fn random_tokens(count: usize, vocab: usize, step: usize) -> [Vec<i64>; 2] {
+    let pick = |stream, index| (random::derive(step as u64, stream, index) % vocab.max(1) as u64) as i64;
+    [0, 1].map(|stream| (0..count as u64).map(|index| pick(stream, index)).collect())
 }

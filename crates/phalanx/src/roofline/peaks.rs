@@ -1,12 +1,13 @@
 //! The two rates that bound a kernel: what cores compute at most, and what memory brings them.
 
+use std::hint::black_box;
 use std::time::Instant;
 
 use phalanx_kernels::binary::{BinaryKind, BinaryParams, Broadcast, binary};
+use phalanx_kernels::matmul::{fma_burn, fma_burn_flops};
 use phalanx_kernels::{Launch, Team};
 use serde::Serialize;
 
-use crate::bench::fma_peak;
 use crate::costs::Work;
 use crate::{Error, memory};
 
@@ -37,6 +38,31 @@ impl Peaks {
     pub(super) fn seconds(&self, work: Work) -> (f64, f64) {
         (work.flops / (1e9 * self.gflops), work.bytes / (1e9 * self.gb_per_s))
     }
+}
+
+/// The most fused multiply-adds `cores` cores do at once, in GFLOP/s of 32-bit floats: the best of a few short runs.
+pub fn fma_peak(cores: usize) -> f64 {
+    fma_peak_on(&Team::new(cores))
+}
+
+fn fma_peak_on(team: &Team) -> f64 {
+    const ROUNDS: usize = 16;
+    // A new team's members may start on one core; the system takes a moment to part them.
+    const SETTLE: f64 = 0.2;
+    let burn = |iterations: u64| {
+        let start = Instant::now();
+        team.run(team.cores(), &|_, _| _ = black_box(fma_burn(black_box(iterations))));
+        start.elapsed().as_secs_f64()
+    };
+    // A run of about ten milliseconds is long to the clock and short to the system's scheduler.
+    let tried = 10_000;
+    let start = Instant::now();
+    while start.elapsed().as_secs_f64() < SETTLE {
+        burn(tried);
+    }
+    let iterations = (tried as f64 * 0.01 / burn(tried).max(1e-9)).clamp(1e3, 1e9) as u64;
+    let best = (0..ROUNDS).map(|_| burn(iterations)).fold(f64::INFINITY, f64::min);
+    fma_burn_flops(iterations) as f64 * team.cores() as f64 / best / 1e9
 }
 
 /// The best rate of adding two arrays into a third, in 10⁹ bytes a second. As those of kernels, bytes are of operands and

@@ -30,9 +30,9 @@ const SCRIPT: [&str; 7] = [
 /// Writes `report` to `out` as a page.
 ///
 /// ```
-/// let report = phalanx::timeline::Report { title: "One step".to_string(), ..Default::default() };
+/// let report = phalanx::internals::timeline::Report { title: "One step".to_string(), ..Default::default() };
 /// let mut page = Vec::new();
-/// phalanx::timeline::html::write(&report, &mut page)?;
+/// phalanx::internals::timeline::html::write(&report, &mut page)?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn write(report: &Report, mut out: impl Write) -> io::Result<()> {

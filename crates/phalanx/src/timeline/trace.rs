@@ -19,9 +19,9 @@ use super::{Lane, LaneKind, MemoryCurve, Report, Span, Timeline, Totals};
 /// Writes `report` to `out`, one event a line.
 ///
 /// ```
-/// let report = phalanx::timeline::Report { title: "One step".to_string(), ..Default::default() };
+/// let report = phalanx::internals::timeline::Report { title: "One step".to_string(), ..Default::default() };
 /// let mut trace = Vec::new();
-/// phalanx::timeline::trace::write(&report, &mut trace)?;
+/// phalanx::internals::timeline::trace::write(&report, &mut trace)?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn write(report: &Report, out: impl Write) -> io::Result<()> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use phalanx_ir::graph::Graph;
-use phalanx_net::{Link, LinkError};
+use phalanx_link::{Link, LinkError};
 use phalanx_runtime::Door;
 
 use crate::choice::PlanChoice;

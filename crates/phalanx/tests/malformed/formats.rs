@@ -11,8 +11,9 @@ use std::str::FromStr;
 use std::sync::LazyLock;
 
 use phalanx::ckpt::{Checkpoint, Manifest, RunState};
-use phalanx::costs::Book;
 use phalanx::data::{Dataset, Tokenizer};
+use phalanx::internals::costs::Book;
+use phalanx::internals::{golden, parity, plan};
 use phalanx::ir::graph::Graph;
 use phalanx::ir::parallel::ParallelGraph;
 use phalanx::ir::tasks::TaskGraph;
@@ -20,10 +21,10 @@ use phalanx::ir::text::ParseError;
 use phalanx::ir::wide::WideGraph;
 use phalanx::job::Drill;
 use phalanx::models::ModelConfig;
-use phalanx::schedule::cases::{Keys, answer};
-use phalanx::schedule::mode::Mode;
 use phalanx::train::TrainConfig;
-use phalanx::{Certificate, Flavor, Link, Plan, PlanChoice, Program, Schedule, golden, hf, parity, plan};
+use phalanx::{Certificate, Flavor, Link, Plan, PlanChoice, Program, Schedule, hf};
+use phalanx_inductor::cases::{Keys, answer};
+use phalanx_inductor::mode::Mode;
 
 /// Reads a file's bytes; an error is the message.
 pub type Reader = fn(&[u8]) -> Result<(), String>;

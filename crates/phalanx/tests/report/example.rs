@@ -2,7 +2,7 @@
 //!
 //! Times are plausible and follow from a fixed sequence of numbers; nothing is simulated.
 
-use phalanx::timeline::{
+use phalanx::internals::timeline::{
     Alive, Lane, LaneKind, MemoryCurve, Report, Span, SpanKind, Timeline, Totals, TransferRow,
 };
 

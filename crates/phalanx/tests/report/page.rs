@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-use phalanx::timeline::{MemoryCurve, Report, html};
+use phalanx::internals::timeline::{MemoryCurve, Report, html};
 use serde_json::Value;
 
 use crate::example::{self, HOSTILE};

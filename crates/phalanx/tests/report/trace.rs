@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx::timeline::{Report, Timeline, trace};
+use phalanx::internals::timeline::{Report, Timeline, trace};
 use serde_json::Value;
 
 use crate::example::{self, HOSTILE};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use phalanx::internals::watch::{Board, EventFile};
 use phalanx::train::Run;
-use phalanx::watch::{Board, EventFile};
 
 use super::{on, small};
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use phalanx::internals::program::{Port, PortTile};
 use phalanx::job::Pin;
 use phalanx::models::MlpConfig;
 use phalanx::pipeline::Overlap;
-use phalanx::program::{Port, PortTile};
 use phalanx::train::{Run, TrainConfig};
 use phalanx::{Feed, Optimizer, Session, StateHashes, Trainer};
 

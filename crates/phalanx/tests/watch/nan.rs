@@ -32,7 +32,7 @@ impl Step {
         let targets: Vec<i64> = tokens.iter().map(|token| token + 1).collect();
         session.feed("tokens", &tokens).unwrap();
         session.feed("targets", &targets).unwrap();
-        session.feed(phalanx::lower::HYPER, &[1e-3, 0.1, 0.05, 0.0, 0.0, 0.0, 0.0, 0.0]).unwrap();
+        session.feed(phalanx::internals::lower::HYPER, &[1e-3, 0.1, 0.05, 0.0, 0.0, 0.0, 0.0, 0.0]).unwrap();
         Step { config, model, session, tokens, targets }
     }
 

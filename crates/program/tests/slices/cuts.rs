@@ -1,6 +1,5 @@
 //! What parts look like: messages, groups, lanes and waits of programs made by hand.
 
-use phalanx_program::flow::{Id, Regime};
 use phalanx_program::rect::Tile;
 use phalanx_program::{
     ALIGNMENT, ARRIVE, Builder, Draft, IN_LANES, MessageEnd, Operation, Piece, Placement, Program,
@@ -189,23 +188,4 @@ fn a_large_sum_is_cut_into_segments_that_land_one_after_the_other() {
         assert!(alone.arenas[0][0][before] == together.arenas[0][0][before], "{rect:?} sums up alike");
         certified(&parts);
     }
-}
-
-#[test]
-fn messages_are_remote_operations_of_the_flow() {
-    let whole: Program = COPY_AND_SUM.parse().unwrap();
-    let part = whole.slice(&two_ranks(), 1).unwrap();
-    let flow = part.flow(2);
-    let steps: Vec<_> =
-        flow.steps().iter().map(|step| (step.op.index(), step.function, step.regime)).collect();
-    let (leaf, remote) = (Regime::Leaf, Regime::Remote);
-    assert_eq!(steps, [(0, 0, leaf), (1, 0, leaf), (2, 0, leaf), (3, 1, remote)]);
-    assert_eq!((flow.processors(), flow.owned(1)), (2, 2..2), "the in-lane has nothing for a worker to do");
-    let arrival = flow.owned(2).start;
-    assert_eq!(flow.late().of(3), [1], "what is left of the receive starts when all has arrived");
-    assert_eq!(
-        flow.segments()[arrival as usize].carried_in,
-        2,
-        "after itself, and after what has used the bytes"
-    );
 }

@@ -105,15 +105,11 @@ pub struct Events {
 impl Default for Events {
     /// A table with a background thread of its own.
     fn default() -> Events {
-        Events::new(Arc::new(Background::new()))
+        Events { slots: Table::default(), background: Arc::new(Background::new()) }
     }
 }
 
 impl Events {
-    pub(crate) fn new(background: Arc<Background>) -> Events {
-        Events { slots: Table::new(), background }
-    }
-
     /// A new event that the caller triggers.
     pub fn user(&self) -> UserEvent {
         UserEvent(self.create())
@@ -204,21 +200,22 @@ impl Events {
         }
     }
 
-    /// A new event.
-    pub(crate) fn create(&self) -> Event {
+    /// A new event, which its maker completes: an operation that this crate does not know.
+    pub fn create(&self) -> Event {
         let slot = self.slots.take();
         Event::new(slot, self.slots.entry(slot).next_generation())
     }
 
-    /// Triggers `event` and runs its waiters.
-    pub(crate) fn complete(&self, event: Event, outcome: Outcome) -> Result<(), AlreadyTriggered> {
+    /// Triggers an event that the caller has made, and runs its waiters.
+    pub fn complete(&self, event: Event, outcome: Outcome) -> Result<(), AlreadyTriggered> {
         self.mark(event, &outcome)?;
         self.run_waiters();
         Ok(())
     }
 
-    /// Triggers `event` without running anything, so the caller may hold a lock. It owes a call of `run_waiters`.
-    pub(crate) fn mark(&self, event: Event, outcome: &Outcome) -> Result<(), AlreadyTriggered> {
+    /// Triggers an event that the caller has made without running anything, so the caller may hold a lock. It owes a call of
+    /// [`Events::run_waiters`].
+    pub fn mark(&self, event: Event, outcome: &Outcome) -> Result<(), AlreadyTriggered> {
         let after = cascade::collect(|cascade| {
             let keep = |waiter| cascade.push(waiter, outcome);
             self.slot(event).trigger(event.generation(), outcome, keep)
@@ -232,8 +229,13 @@ impl Events {
     }
 
     /// Runs the waiters of what this thread has marked.
-    pub(crate) fn run_waiters(&self) {
+    pub fn run_waiters(&self) {
         cascade::run(&self.background);
+    }
+
+    /// Does `job` soon, on the thread for what must not delay its cause.
+    pub fn later(&self, job: impl FnOnce() + Send + 'static) {
+        self.background.submit(job);
     }
 
     fn slot(&self, event: Event) -> &Slot {

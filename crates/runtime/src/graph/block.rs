@@ -11,11 +11,10 @@
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 
-use phalanx_program::flow::{Flow, Lists, Regime};
-
 use crate::device::{Device, Lane, Token};
 use crate::event::Event;
 use crate::fault::{Fault, Outcome};
+use crate::flow::{Flow, Lists, Regime};
 use crate::profile::Measured;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 

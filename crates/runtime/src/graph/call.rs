@@ -4,9 +4,8 @@ use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use phalanx_program::flow::{Flow, OpId, Step};
-
 use crate::fault::{Cause, Fault};
+use crate::flow::{Flow, OpId, Step};
 use crate::processor::{Baton, Context, Extra, Means, Processor, broken_promise, panic_message, with_baton};
 use crate::profile::{Measured, Span};
 

@@ -7,10 +7,9 @@
 
 use std::sync::Arc;
 
-use phalanx_program::flow::Regime;
-
 use crate::device::Token;
 use crate::fault::Outcome;
+use crate::flow::Regime;
 use crate::processor::{Attached, Means, Processor};
 
 use super::Inner;

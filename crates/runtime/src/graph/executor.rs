@@ -7,8 +7,7 @@
 
 use std::sync::Arc;
 
-use phalanx_program::flow::Regime;
-
+use crate::flow::Regime;
 use crate::processor::{Baton, Processor, keep_promise};
 use crate::sync::spin_loop;
 

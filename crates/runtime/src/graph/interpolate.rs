@@ -1,6 +1,6 @@
 //! A run's own arguments put into those of its operations.
 
-use phalanx_program::flow::{Flow, Interpolation, Patch};
+use crate::flow::{Flow, Interpolation, Patch};
 
 /// The arguments of all operations for a run with arguments `given`.
 pub(super) fn interpolate(args: &mut [u8], flow: &Flow, given: &[u8]) {

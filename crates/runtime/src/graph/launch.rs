@@ -6,10 +6,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use phalanx_program::flow::Mode;
-
 use crate::event::Event;
 use crate::fault::Outcome;
+use crate::flow::Mode;
 use crate::processor::{breaks_promise, without_promise};
 use crate::profile::{Measured, Profile};
 use crate::sync::lock;

@@ -33,10 +33,9 @@ pub use stepper::{Effect, Stepper, Visit};
 use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
 
-use phalanx_program::flow::{DIRECT, Flow, Lists, Mode, Regime, Segment};
-
 use crate::event::{Event, Events};
 use crate::fault::{Fault, Outcome};
+use crate::flow::{DIRECT, Flow, Lists, Mode, Regime, Segment};
 use crate::processor::{Context, Processor, keep_promise, without_promise};
 use crate::runtime::Runtime;
 use crate::sync::Mutex;

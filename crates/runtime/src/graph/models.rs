@@ -4,10 +4,10 @@ use loom::cell::UnsafeCell;
 use loom::model;
 use loom::sync::Arc;
 use loom::thread::spawn;
-use phalanx_program::flow::{Builder, Direct, Flow, Regime, Task};
 
 use crate::event::Event;
 use crate::fault::Fault;
+use crate::flow::{Builder, Direct, Flow, Regime, Task};
 use crate::sync::{AtomicU32, Mutex, Ordering::Relaxed, lock};
 
 use super::block::Block;

@@ -11,9 +11,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use phalanx_program::flow::Regime;
-
 use crate::fault::{Fault, Outcome};
+use crate::flow::Regime;
 use crate::processor::{Means, Processor};
 
 use super::Inner;

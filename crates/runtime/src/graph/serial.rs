@@ -5,7 +5,7 @@
 //! the gates, nothing is queued, and the worker looks at the gate of its next segment alone. For a segment with one
 //! predecessor elsewhere, one store on one cache line is all that passes between two processors.
 
-use phalanx_program::flow::{DIRECT, Flow, Lists, Regime};
+use crate::flow::{DIRECT, Flow, Lists, Regime};
 
 /// By processor: whether it runs its segments in the order in which they are laid out.
 pub(super) fn processors(flow: &Flow) -> Vec<bool> {

@@ -8,9 +8,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use phalanx_program::flow::{Flow, Mode, OpId, Regime, Segment};
-
 use crate::fault::{Fault, Outcome};
+use crate::flow::{Flow, Mode, OpId, Regime, Segment};
 
 use super::gate::{Arrival, Gate};
 use super::interpolate::interpolate;
@@ -33,7 +32,7 @@ pub type Effect<'a> = Box<dyn FnMut(Visit<'_>) -> Outcome + 'a>;
 /// Runs a flow in an order that a seed chooses.
 ///
 /// ```
-/// use phalanx_program::flow::{Builder, Task};
+/// use phalanx_runtime::flow::{Builder, Task};
 /// use phalanx_runtime::Stepper;
 ///
 /// let mut builder = Builder::new("pair", 1);

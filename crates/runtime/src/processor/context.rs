@@ -3,11 +3,10 @@
 use std::cell::Cell;
 use std::fmt;
 
-use phalanx_program::flow::{Flow, OpId};
-
 use crate::device::{Device, Lane};
 use crate::event::Event;
 use crate::fault::{Fault, Outcome};
+use crate::flow::{Flow, OpId};
 use crate::graph::{Completion, Name};
 
 use super::{Processor, wait};

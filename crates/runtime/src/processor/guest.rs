@@ -95,7 +95,7 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::thread;
 
-    use phalanx_program::flow::{Builder, Regime, Task};
+    use crate::flow::{Builder, Regime, Task};
 
     use crate::graph::Launch;
     use crate::processor::{Context, Options};

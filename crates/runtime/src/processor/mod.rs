@@ -25,7 +25,8 @@ mod worker;
 pub use context::Context;
 pub use group::{Group, GroupError};
 pub use life::Status;
-pub use task::{Options, Task};
+pub use seat::without_promise;
+pub use task::{Options, Task, panic_message};
 
 pub(crate) use attached::Attached;
 pub(crate) use baton::Baton;
@@ -34,9 +35,7 @@ pub(crate) use guest::Guest;
 pub(crate) use lull::Lull;
 pub(crate) use seat::{
     breaks_promise, broken_promise, is_outside, keep_promise, serves_one_of, wait, with_baton,
-    without_promise,
 };
-pub(crate) use task::panic_message;
 
 use std::io;
 use std::sync::{Arc, OnceLock};

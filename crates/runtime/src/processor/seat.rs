@@ -126,7 +126,7 @@ pub(crate) fn keep_promise<R>(bodies: impl FnOnce() -> R) -> R {
 }
 
 /// Runs code of others between bodies that promised not to wait.
-pub(crate) fn without_promise(code: impl FnOnce()) {
+pub fn without_promise(code: impl FnOnce()) {
     under(Promise::Outside, || contain(code));
 }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use phalanx_program::flow::Id;
 use phalanx_program::{FEED, FETCH, Lane, Operation, Program, RECEIVE};
 
+use crate::flow::{self, Id};
 use crate::graph::{Function, Graph};
 use crate::processor::{Context, Options};
 use crate::{Config, ProcessorId, Runtime};
@@ -21,7 +21,7 @@ where
 {
     let (count, processors) = processors(&memory.program);
     let runtime = Runtime::new(Config { polls, patience: 0, ..Config::new(count, count as usize) });
-    let (flow, functions) = (memory.program.flow(DEPTH), vec![execute(memory), start(memory)]);
+    let (flow, functions) = (flow::of_program(&memory.program, DEPTH), vec![execute(memory), start(memory)]);
     let graph = runtime.graph(flow, functions, &processors).expect("a program's flow calls two functions");
     warm_up(&runtime);
     (runtime, graph)

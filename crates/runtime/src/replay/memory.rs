@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use arrayvec::ArrayVec;
-use phalanx_net::{Link, NetError, Network};
+use phalanx_link::Link;
+use phalanx_net::{NetError, Network};
 use phalanx_program::{FEED, FETCH, MAX_SLICES, Program, RECEIVE, Slice};
 
 use crate::Arena;

@@ -5,9 +5,8 @@
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use phalanx_program::flow::{Flow, Id};
-
 use crate::fault::{Fault, Outcome};
+use crate::flow::{Flow, Id};
 use crate::graph::{Stepper, Visit};
 use crate::processor::panic_message;
 

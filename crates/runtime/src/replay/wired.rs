@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_net::{Link, Part, Wire};
+use phalanx_link::{Link, Part};
+use phalanx_net::Wire;
 use phalanx_program::{ARRIVE, Operation, Program, RECEIVE};
 
 use crate::transfer;

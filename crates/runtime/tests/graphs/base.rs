@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-use phalanx_program::flow::{Builder, Mode, Patch, Regime, Task};
+use phalanx_runtime::flow::{Builder, Mode, Patch, Regime, Task};
 use phalanx_runtime::{Context, Event, Function, Launch, LaunchError, Options, Runtime};
 
 use crate::{Count, bind, function, runtime};

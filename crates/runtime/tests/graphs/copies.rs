@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use phalanx_ir::Id;
-use phalanx_program::flow::Builder;
+use phalanx_runtime::flow::Builder;
 
 use crate::dag::Random;
 use crate::{bind, function, leaf, replay, runtime};

@@ -1,7 +1,7 @@
 //! Random graphs of operations, and what can be reached in them.
 
 use phalanx_ir::Id;
-use phalanx_program::flow::{Builder, Direct, Flow, Mode, OpId, Regime, Task};
+use phalanx_runtime::flow::{Builder, Direct, Flow, Mode, OpId, Regime, Task};
 
 /// A generator of numbers that a seed determines (splitmix).
 pub struct Random(pub u64);

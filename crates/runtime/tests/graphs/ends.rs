@@ -1,6 +1,6 @@
 //! The ends of things: empty graphs, small ones, many direct ones in line, and destroying.
 
-use phalanx_program::flow::{Builder, Direct, Mode};
+use phalanx_runtime::flow::{Builder, Direct, Mode};
 use phalanx_runtime::{Event, GraphError, Launch, LaunchError, ProcessorId};
 
 use crate::{Count, bind, function, launch, launch_with, leaf, replay, runtime};

@@ -1,6 +1,6 @@
 //! Inputs and posts: events outside that operations wait for and trigger.
 
-use phalanx_program::flow::Builder;
+use phalanx_runtime::flow::Builder;
 use phalanx_runtime::{Event, Launch};
 
 use crate::{Count, bind, launch, launch_with, leaf, runtime};

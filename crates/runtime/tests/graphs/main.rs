@@ -22,7 +22,7 @@ mod stepper;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use phalanx_program::flow::{Builder, Flow, OpId, Regime, Task};
+use phalanx_runtime::flow::{Builder, Flow, OpId, Regime, Task};
 use phalanx_runtime::{Config, Context, Event, Function, Graph, Launch, Outcome, Run, Runtime};
 
 /// A runtime whose processors sleep at once when they have nothing to do, so that every wake-up counts.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use phalanx_program::flow::{Builder, Mode};
+use phalanx_runtime::flow::{Builder, Mode};
 use phalanx_runtime::{Graph, Options, ProcessorId, Runtime, UserEvent};
 
 use crate::dag::Random;

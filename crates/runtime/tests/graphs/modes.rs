@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use phalanx_program::flow::{Builder, Mode};
+use phalanx_runtime::flow::{Builder, Mode};
 use phalanx_runtime::{Function, Launch};
 
 use crate::{bind, function, launch, launch_with, leaf, runtime};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use phalanx_ir::Id;
-use phalanx_program::flow::{Builder, Direct, Mode, OpId};
+use phalanx_runtime::flow::{Builder, Direct, Mode, OpId};
 use phalanx_runtime::{Event, Function, Graph, Launch, Runtime};
 
 use crate::dag::{Dag, Random, Recipe};

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use phalanx_ir::Id;
-use phalanx_program::flow::{Builder, Mode, OpId};
+use phalanx_runtime::flow::{Builder, Mode, OpId};
 use phalanx_runtime::{Function, Launch};
 
 use crate::{bind, function, launch, launch_with, leaf, runtime};

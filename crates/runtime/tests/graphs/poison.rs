@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use phalanx_ir::Id;
-use phalanx_program::flow::{Builder, Flow, Mode};
+use phalanx_runtime::flow::{Builder, Flow, Mode};
 use phalanx_runtime::{Cause, Event, Function, Launch, Runtime};
 
 use crate::dag::{Dag, Random, Recipe, carried};

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use phalanx_program::flow::Builder;
+use phalanx_runtime::flow::Builder;
 use phalanx_runtime::{Cause, Function, Graph, LaunchError, Options};
 
 use crate::{Count, bind, function, general, launch, leaf, replay, runtime};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use phalanx_ir::Id;
-use phalanx_program::flow::{Builder, Direct, Flow, Mode, OpId, Patch, Regime};
+use phalanx_runtime::flow::{Builder, Direct, Flow, Mode, OpId, Patch, Regime};
 use phalanx_runtime::{Cause, Completion, Context, Fault, Function, Launch, Runtime};
 
 use crate::dag::{Dag, Random, Recipe};

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::{ThreadId, current};
 
-use phalanx_program::flow::{Builder, Flow};
+use phalanx_runtime::flow::{Builder, Flow};
 use phalanx_runtime::{Cause, Config, Context, Graph, Launch, Options, ProcessorId, Runtime};
 
 use crate::{Count, bind, function, general, leaf, runtime};

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
 use phalanx_ir::Id;
-use phalanx_program::flow::{Builder, Flow, Mode, Patch, Regime, Task};
+use phalanx_runtime::flow::{Builder, Flow, Mode, Patch, Regime, Task};
 use phalanx_runtime::{Fault, LaunchError, Stepper, Visit};
 
 use crate::dag::{Dag, Random, Recipe};

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use phalanx_ir::tasks::{TaskGraph, TaskId};
 use phalanx_ir::{Id, IdVec};
-use phalanx_net::Traffic;
+use phalanx_link::Traffic;
 
 use crate::Costs;
 use crate::cost::Parts;

@@ -1,8 +1,7 @@
 //! Finds an order of jobs that ends early and keeps a limit of bytes on every device.
 //!
 //! The problem is abstract: jobs on lanes that compute or transfer, what each waits for, and which bytes it keeps alive
-//! ([`Problem`]). One device's list is such a problem ([`improve`]); so are the tasks of many devices, whose movements
-//! are issued in one sequence. Many orders by simple rules and a local search around the best are judged by one
+//! ([`Problem`]), such as the tasks of many devices, whose movements are issued in one sequence. Many orders by simple rules and a local search around the best are judged by one
 //! simulator. The same problem gives the same order: effort is counted, not timed. An order that keeps the limits is
 //! found whenever a seed, the order of the problem's numbers or an order with few bytes does; nothing found later
 //! exceeds them again.
@@ -24,7 +23,6 @@
 
 mod bound;
 mod grant;
-mod graph;
 mod headroom;
 mod instance;
 mod lean;
@@ -37,7 +35,6 @@ mod simulate;
 mod time;
 mod verdict;
 
-pub use graph::{Fakes, Found, improve, improve_freely};
 pub use problem::{Buffer, BufferId, Effort, Job, JobId, Lane, LaneId, LaneKind, Problem, ProblemError};
 pub use verdict::{LimitedBy, Verdict};
 
@@ -77,6 +74,13 @@ impl Problem {
             let order = instance.gather(order);
             units.push(order.ok_or(ProblemError::Seed { seed, jobs: self.jobs.len() })?);
         }
+        Ok(Solution::new(&instance, portfolio::search(&instance, units)))
+    }
+
+    /// The same, but seeds that are no legal orders are passed over.
+    pub fn solve_from_legal(&self, seeds: &[Vec<JobId>]) -> Result<Solution, ProblemError> {
+        let instance = Instance::new(self)?;
+        let units = seeds.iter().filter_map(|order| instance.gather(order)).collect();
         Ok(Solution::new(&instance, portfolio::search(&instance, units)))
     }
 }

@@ -9,12 +9,14 @@ use std::task::{Context, Poll, Waker};
 use super::super::pipe::{Half, Ledger, PipeError};
 
 /// How a half ended.
-pub(in crate::spmd) type Outcome = Result<(), Stop>;
+pub type Outcome = Result<(), Stop>;
 
 /// Why a half did not reach its end.
 #[derive(Debug)]
-pub(in crate::spmd) enum Stop {
+pub enum Stop {
+    /// A pipe told it to.
     Error(PipeError),
+    /// It panicked, with this message.
     Panicked(String),
     /// It waits for its peer, which waits for it.
     Stuck,
@@ -48,7 +50,7 @@ pub(super) fn in_turn(
 }
 
 /// Runs one half on this thread while its peer runs on another.
-pub(in crate::spmd) fn alone(
+pub fn alone(
     half: Half,
     future: impl Future<Output = Result<(), PipeError>>,
     ledger: &Ledger<'_>,
@@ -82,7 +84,7 @@ pub(in crate::spmd) fn alone(
 /// on only if its peer has made progress. So if both have written the same `p` and there is no more progress, both
 /// knew everything the other had done, and neither will ever go on.
 #[derive(Default)]
-pub(in crate::spmd) struct Watch {
+pub struct Watch {
     waiting: [Place; 2],
 }
 

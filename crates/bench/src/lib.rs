@@ -1,0 +1,43 @@
+//! Measurements: the machine's peak, our matrix product against OpenBLAS, whole training steps, checkpoints against plain
+//! files, the compiler, graphs of small tasks, copies against `memcpy`, launches of kernels, hidden communication against
+//! what is predicted, and transfers between ranks.
+//!
+//! Everything is measured in this process with the wall clock; on a machine with other load, best times say more than
+//! means. No part of a product crate is here, and no product crate uses this one.
+//!
+//! Unsafe code is in `ball` (messages by address) and `peer` (calls OpenBLAS).
+
+mod ball;
+mod checkpoints;
+mod compile;
+mod copies;
+mod gemm;
+mod launches;
+mod overlap;
+pub mod peer;
+mod pipes;
+mod ranks;
+pub mod tasks;
+mod train;
+
+pub use checkpoints::{Beside, Writing, checkpoint_writing, checkpointed_training};
+pub use compile::{COMPILE_SIZES, CompileBench, CompileResult, compile};
+pub use copies::{
+    CopiesBench, CopiesError, CopyResult, CopyShape, REPLAYED_SIZES, ReplayedCopies, copy_sizes,
+};
+pub use gemm::{GemmBench, GemmResult, Shape, gemm, shapes};
+pub use launches::{LaunchCost, launches};
+pub use overlap::{OverlapResult, overlap};
+pub use ranks::{Exchange, ExchangeRow, exchange};
+pub use train::{KernelTime, TrainBench, TrainResult, train};
+
+/// The middle of some values.
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => 0.0,
+        n if n.is_multiple_of(2) => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
+        n => sorted[n / 2],
+    }
+}
