@@ -11,6 +11,8 @@
 mod bounds;
 mod choice;
 mod device;
+#[cfg(doctest)]
+mod documents;
 mod emit;
 mod error;
 mod hashes;
