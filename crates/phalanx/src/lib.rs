@@ -13,6 +13,8 @@ mod bounds;
 mod choice;
 mod costs;
 mod device;
+#[cfg(doctest)]
+mod documents;
 mod emit;
 mod error;
 mod golden;

@@ -1,0 +1,35 @@
+//! Trains with checkpoints, stops half way, and goes on in a second run: the weights are those of one run.
+
+use phalanx::train::{Run, TrainConfig};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let dir = std::env::temp_dir().join(format!("phalanx-resume-{}", std::process::id()));
+    let config = TrainConfig {
+        layers: Some(1),
+        width: Some(32),
+        heads: Some(2),
+        context: Some(16),
+        steps: 10,
+        ..TrainConfig::default()
+    };
+    let whole = finish(Run::new(config.clone())?)?;
+
+    let saved = TrainConfig { checkpoint: Some(dir.clone()), every: Some(5), ..config };
+    let mut half = Run::new(saved.clone())?;
+    while half.step()?.step < 5 {}
+    half.stop();
+    finish(half)?;
+    let resumed = finish(Run::new(TrainConfig { resume: true, ..saved })?)?;
+
+    println!("in one run   {whole}\nin two runs  {resumed}");
+    assert_eq!(whole, resumed);
+    Ok(std::fs::remove_dir_all(dir)?)
+}
+
+/// Takes the steps that are left; the hash of the weights.
+fn finish(mut run: Run) -> Result<String, phalanx::Error> {
+    while !run.is_done() {
+        run.step()?;
+    }
+    Ok(run.summary()?.weights_hash)
+}
