@@ -6,17 +6,21 @@ use std::path::{Path, PathBuf};
 /// Our crates and which of ours each may use.
 const DIRECTIONS: &[(&str, &[&str])] = &[
     ("ir", &[]),
-    ("models", &["ir"]),
-    ("plan", &["ir"]),
+    ("ops", &["ir"]),
+    ("models", &["ir", "ops"]),
+    ("plan", &["ir", "ops"]),
     ("lower", &["ir"]),
     ("net", &[]),
     ("schedule", &["ir", "net"]),
     ("program", &["ir"]),
     ("kernels", &["ir"]),
     ("runtime", &["program", "net"]),
-    ("phalanx", &["ir", "models", "plan", "lower", "schedule", "net", "program", "runtime", "kernels"]),
+    (
+        "phalanx",
+        &["ir", "ops", "models", "plan", "lower", "schedule", "net", "program", "runtime", "kernels"],
+    ),
     ("cli", &["phalanx"]),
-    ("testkit", &["ir"]),
+    ("testkit", &["ir", "ops"]),
 ];
 
 /// Crates that may contain unsafe code.

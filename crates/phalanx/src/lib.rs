@@ -47,6 +47,7 @@ pub use phalanx_lower::{Decays, Goal, Leaves, Optimizer, Rule};
 pub use phalanx_models as models;
 pub use phalanx_net as net;
 pub use phalanx_net::{Link, LinkError};
+pub use phalanx_ops as ops;
 pub use phalanx_plan as plan;
 pub use phalanx_plan::Plan;
 pub use phalanx_program as program;
