@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 /// Our crates and which of ours each may use.
 const DIRECTIONS: &[(&str, &str)] = &[
     ("ir", ""),
-    ("models", "ir"),
-    ("plan", "ir"),
+    ("ops", "ir"),
+    ("models", "ir ops"),
+    ("plan", "ir ops"),
     ("lower", "ir"),
     ("link", ""),
     ("schedule", "ir link"),
@@ -19,10 +20,10 @@ const DIRECTIONS: &[(&str, &str)] = &[
     ("kernels", "ir"),
     ("runtime", "program net link"),
     ("immediate", "program runtime strided"),
-    ("phalanx", "ir models plan lower schedule link net mapping program runtime kernels"),
-    ("bench", "ir models net program runtime immediate kernels phalanx"),
+    ("phalanx", "ir ops models plan lower schedule link net mapping program runtime kernels"),
+    ("bench", "ir ops models net program runtime immediate kernels phalanx"),
     ("cli", "phalanx inductor bench"),
-    ("testkit", "ir"),
+    ("testkit", "ir ops"),
 ];
 
 /// Crates that may contain unsafe code.

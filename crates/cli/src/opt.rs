@@ -92,7 +92,8 @@ fn read(path: &PathBuf) -> Result<Level, Failure> {
     let parse_error = |error: phalanx::ir::text::ParseError| wrong(error.to_string());
     let level = match text.split_whitespace().next() {
         Some("parallel") => {
-            let graph: phalanx::ir::parallel::ParallelGraph = text.parse().map_err(parse_error)?;
+            let graph = phalanx::ir::parallel::ParallelGraph::parse(text, phalanx::ops::operators())
+                .map_err(parse_error)?;
             graph.verify().map_err(|errors| wrong(errors[0].to_string()))?;
             return Ok(Level::Parallel(graph));
         }

@@ -64,8 +64,10 @@ fn explain_prints_every_stage_as_text_that_parses() {
     for stage in stages {
         let text = stdout(&[&["explain", "--after", stage], SMALL].concat());
         let parsed = match text.split_whitespace().next().unwrap() {
-            "graph" => text.parse::<phalanx::ir::graph::Graph>().map(|level| level.to_string()),
-            "parallel" => text.parse::<phalanx::ir::parallel::ParallelGraph>().map(|level| level.to_string()),
+            "graph" => phalanx::ir::graph::Graph::parse(&text, phalanx::ops::operators())
+                .map(|level| level.to_string()),
+            "parallel" => phalanx::ir::parallel::ParallelGraph::parse(&text, phalanx::ops::operators())
+                .map(|level| level.to_string()),
             "wide" => text.parse::<phalanx::ir::wide::WideGraph>().map(|level| level.to_string()),
             "tasks" => text.parse::<phalanx::ir::tasks::TaskGraph>().map(|level| level.to_string()),
             "program" => text.parse::<phalanx::Program>().map(|level| level.to_string()),

@@ -16,6 +16,7 @@ mod id;
 mod names;
 mod op;
 mod shape;
+mod tensor;
 
 pub mod graph;
 pub mod parallel;
@@ -26,5 +27,9 @@ pub mod wide;
 pub use dtype::DType;
 pub use id::{Id, IdVec};
 pub use names::{MAX_NAMES, Names};
-pub use op::{Activation, Binary, Init, Op, Reduce, Unary};
+pub use op::{
+    Activation, Apart, Attribute, Binary, Cuts, Dims, IndexBound, Init, LayerTasks, Op, Operands, Operator,
+    Operators, Part, Reduce, RowLeaves, RowSum, Slots, Unary, each,
+};
 pub use shape::{MAX_ELEMENTS, MAX_RANK, OpError, Shape, TensorType, leaves_of};
+pub use tensor::Tensor;

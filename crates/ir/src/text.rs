@@ -54,6 +54,11 @@ impl Attrs {
         self
     }
 
+    /// Whether there is an attribute `key`.
+    pub fn has(&self, key: &str) -> bool {
+        self.0.iter().any(|(name, _)| name == key)
+    }
+
     /// Takes attribute `key` as a `T`.
     pub fn take<T: FromStr>(&mut self, key: &str) -> Result<T, String> {
         match self.remove(key) {
@@ -67,7 +72,7 @@ impl Attrs {
 
     /// Takes attribute `key` as a `T`, if it is there.
     pub fn take_if<T: FromStr>(&mut self, key: &str) -> Result<Option<T>, String> {
-        self.0.iter().any(|(name, _)| name == key).then(|| self.take(key)).transpose()
+        self.has(key).then(|| self.take(key)).transpose()
     }
 
     /// Takes attribute `key` as a `T`, or the default if it is absent.

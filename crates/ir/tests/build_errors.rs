@@ -2,6 +2,7 @@
 
 use phalanx_ir::graph::{BuildError, Builder, ValueId};
 use phalanx_ir::{Binary, DType, Init, Op, Reduce, TensorType, Unary};
+use phalanx_ops::{Attention, Layers, Matmul, ReduceOp};
 
 /// The message of the error that `layer` makes in a model with some leaves.
 fn message<T>(layer: impl FnOnce(&mut Builder, Leaves) -> Result<T, BuildError>) -> String {
@@ -57,7 +58,11 @@ fn linear_layers_that_do_not_fit() {
 #[test]
 fn products_that_do_not_fit() {
     let found = message(|model, leaves| {
-        model.add_one("qk", Op::Matmul { transpose_a: false, transpose_b: false }, &[leaves.x, leaves.rows])
+        model.add_one(
+            "qk",
+            Op::from(Matmul { transpose_a: false, transpose_b: false }),
+            &[leaves.x, leaves.rows],
+        )
     });
     assert_eq!(
         found,
@@ -66,7 +71,7 @@ fn products_that_do_not_fit() {
     );
     let found = message(|model, leaves| {
         let key = model.input("key", TensorType::f32([2, 5, 4, 4]))?;
-        model.add_one("attend", Op::Attention { causal: true, scale: 1.0 }, &[leaves.heads, key, key])
+        model.add_one("attend", Op::from(Attention { causal: true, scale: 1.0 }), &[leaves.heads, key, key])
     });
     assert_eq!(
         found,
@@ -115,7 +120,7 @@ fn losses_that_do_not_fit() {
 #[test]
 fn operands_that_are_too_many() {
     let found = message(|model, leaves| {
-        let op = Op::Reduce { kind: Reduce::Sum, axes: vec![0], keep: false };
+        let op = Op::from(ReduceOp { kind: Reduce::Sum, axes: vec![0], keep: false });
         model.add_one("total", op, &[leaves.x, leaves.rows])
     });
     assert_eq!(

@@ -33,7 +33,7 @@ fn sgd() -> Goal {
 
 /// The text after `expand-passes`; the passes after it must succeed too.
 fn expand(text: &str, goal: Goal) -> Result<String, String> {
-    let graph: ParallelGraph = text.parse().map_err(|error| format!("{error}"))?;
+    let graph = ParallelGraph::parse(text, phalanx_ops::operators()).map_err(|error| format!("{error}"))?;
     graph.verify().map_err(|errors| errors[0].to_string())?;
     let mut expanded = None;
     let outcome = lower(&graph, &options(goal), |pass, tasks| {
@@ -150,7 +150,7 @@ fn every_pass_has_file_tests() {
 }
 
 fn error_of(text: &str, goal: Goal) -> LowerError {
-    let graph: ParallelGraph = text.parse().expect("the text is a parallel graph");
+    let graph = ParallelGraph::parse(text, phalanx_ops::operators()).expect("the text is a parallel graph");
     lower(&graph, &options(goal), |_, _| ()).expect_err("the graph cannot be lowered")
 }
 
@@ -191,7 +191,7 @@ fn a_cut_off_the_leaves_is_refused_unless_other_bits_are_allowed() {
         panic!("{error}")
     };
     assert_eq!((what, leaves, degree), (w, l, d));
-    let graph: ParallelGraph = text.parse().expect("the text is a parallel graph");
+    let graph = ParallelGraph::parse(text, phalanx_ops::operators()).expect("the text is a parallel graph");
     let free = Options { free_bits: true, ..options(Goal::Gradients) };
     assert!(lower(&graph, &free, |_, _| ()).is_ok());
 }

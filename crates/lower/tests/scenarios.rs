@@ -45,7 +45,8 @@ fn tasks(stage: Stage) -> TaskGraph {
 }
 
 fn start(text: &str, goal: Goal) -> Stage {
-    let graph: ParallelGraph = text.parse().unwrap_or_else(|error| panic!("{error}: {text}"));
+    let graph = ParallelGraph::parse(text, phalanx_ops::operators())
+        .unwrap_or_else(|error| panic!("{error}: {text}"));
     assert_eq!(graph.verify(), Ok(()));
     Stage::start(&graph, &options(goal)).unwrap_or_else(|error| panic!("{EXPAND_PASSES}: {error}"))
 }

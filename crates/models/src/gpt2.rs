@@ -5,6 +5,7 @@
 
 use phalanx_ir::graph::{BuildError, Builder, Graph, ValueId};
 use phalanx_ir::{Activation, Init, Op};
+use phalanx_ops::Split;
 use serde::{Deserialize, Serialize};
 
 use crate::ModelError;
@@ -100,7 +101,7 @@ impl Gpt2Config {
         if time == self.context {
             return Ok(table);
         }
-        let cut = Op::Split { axis: 0, sizes: vec![time, self.context - time], blocks: 1 };
+        let cut = Op::from(Split { axis: 0, sizes: vec![time, self.context - time], blocks: 1 });
         model.add_one("transformer.wpe", cut, &[table])
     }
 

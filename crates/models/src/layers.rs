@@ -2,6 +2,7 @@
 
 use phalanx_ir::graph::{BuildError, Builder, Graph, ValueId};
 use phalanx_ir::{Activation, Binary, DType, Init, Op, Shape, TensorType};
+use phalanx_ops::{Attention, Dropout, Embedding, LayerNorm, Layers, RmsNorm};
 
 use crate::{IGNORE_LABEL, ModelError};
 
@@ -40,7 +41,7 @@ impl Linear {
         if let Some(init) = self.bias {
             operands.push(model.param(&format!("{module}.bias"), [self.outputs], init)?);
         }
-        let op = Op::Linear { transposed: self.transposed, activation: self.activation };
+        let op = Op::from(phalanx_ops::Linear { transposed: self.transposed, activation: self.activation });
         model.add_one(name, op, &operands)
     }
 
@@ -65,14 +66,14 @@ pub(crate) fn layer_norm(
     let width = model.shape(x).last();
     let gamma = model.param(&format!("{name}.weight"), [width], Init::Ones)?;
     let beta = model.param(&format!("{name}.bias"), [width], Init::Zeros)?;
-    model.add_one(name, Op::LayerNorm { axes: 1, eps }, &[x, gamma, beta])
+    model.add_one(name, Op::from(LayerNorm { axes: 1, eps }), &[x, gamma, beta])
 }
 
 /// Adds a root-mean-square normalization with scale.
 pub(crate) fn rms_norm(model: &mut Builder, name: &str, x: ValueId, eps: f32) -> Result<ValueId, BuildError> {
     let width = model.shape(x).last();
     let gamma = model.param(&format!("{name}.weight"), [width], Init::Ones)?;
-    model.add_one(name, Op::RmsNorm { eps }, &[x, gamma])
+    model.add_one(name, Op::from(RmsNorm { eps }), &[x, gamma])
 }
 
 /// Adds dropout; a rate of zero adds nothing.
@@ -80,7 +81,7 @@ pub(crate) fn dropout(model: &mut Builder, name: &str, x: ValueId, rate: f32) ->
     if rate == 0.0 {
         return Ok(x);
     }
-    model.add_one(name, Op::Dropout { rate }, &[x])
+    model.add_one(name, Op::from(Dropout { rate }), &[x])
 }
 
 /// Adds `a + b`.
@@ -109,7 +110,7 @@ pub(crate) fn attend(
 ) -> Result<ValueId, BuildError> {
     let dims = model.shape(query).dims().to_vec();
     let scale = 1.0 / (model.shape(query).last() as f32).sqrt();
-    let op = Op::Attention { causal: true, scale };
+    let op = Op::from(Attention { causal: true, scale });
     let heads = model.add_one(&format!("{name}.heads"), op, &[query, key, value])?;
     model.reshape(&format!("{name}.merged"), heads, [dims[0], dims[1], dims[2] * dims[3]])
 }
@@ -122,7 +123,7 @@ pub(crate) fn embed_tokens(
     table: [usize; 2],
 ) -> Result<(ValueId, ValueId), BuildError> {
     let weight = model.param(&format!("{module}.weight"), table, Init::Normal(0.02))?;
-    let rows = model.add_one(module, Op::Embedding { bag: false }, &[tokens, weight])?;
+    let rows = model.add_one(module, Op::from(Embedding { bag: false }), &[tokens, weight])?;
     Ok((weight, rows))
 }
 

@@ -2,6 +2,7 @@
 
 use phalanx_ir::graph::{BuildError, Builder, Graph, ValueId};
 use phalanx_ir::{Activation, Binary, Init, Op};
+use phalanx_ops::{Layers, Rotary};
 use serde::{Deserialize, Serialize};
 
 use crate::ModelError;
@@ -127,7 +128,7 @@ impl LlamaConfig {
             self.heads_of(model, &format!("{name}.k_proj"), x, linear.to(self.kv_heads * self.head_dim))?;
         let value =
             self.heads_of(model, &format!("{name}.v_proj"), x, linear.to(self.kv_heads * self.head_dim))?;
-        let rotary = Op::Rotary { base: self.rope_base };
+        let rotary = Op::from(Rotary { base: self.rope_base });
         let query = model.add_one(&format!("{name}.query"), rotary.clone(), &[query])?;
         let key = model.add_one(&format!("{name}.key"), rotary, &[key])?;
         let merged = layers::attend(model, name, [query, key, value])?;

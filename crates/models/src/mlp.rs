@@ -2,6 +2,7 @@
 
 use phalanx_ir::graph::{BuildError, Builder, Graph, ValueId};
 use phalanx_ir::{Activation, DType, Init, TensorType};
+use phalanx_ops::Layers;
 use serde::{Deserialize, Serialize};
 
 use crate::check::Check;

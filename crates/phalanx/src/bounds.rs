@@ -1,7 +1,7 @@
 //! Ranges that fed indices must keep: kernels index tables with them.
 
 use phalanx_ir::graph::{Graph, ValueId};
-use phalanx_ir::{DType, Op};
+use phalanx_ir::{DType, IndexBound, Op};
 
 /// A fed index out of range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,16 +34,10 @@ impl Bound {
     pub fn of(graph: &Graph) -> Vec<Bound> {
         let mut bounds = Vec::new();
         for (id, layer) in graph.layers().iter() {
-            let (index, below, ignore) = match layer.op {
-                Op::Embedding { .. } => {
-                    (layer.operands[0], graph.ty(layer.operands[1]).shape.dims()[0], None)
-                }
-                Op::CrossEntropy { ignore } => {
-                    (layer.operands[1], graph.ty(layer.operands[0]).shape.last(), Some(ignore))
-                }
-                _ => continue,
-            };
-            for input in sources(graph, index) {
+            let shapes: Vec<_> = layer.operands.iter().map(|&operand| &graph.ty(operand).shape).collect();
+            let bound = layer.op.operator().and_then(|operator| operator.index_bound(&shapes));
+            let Some(IndexBound { slot, below, ignore }) = bound else { continue };
+            for input in sources(graph, layer.operands[slot]) {
                 let (layer, below) = (graph.layer_name(id).to_string(), below as i64);
                 bounds.push(Bound { input: graph.values()[input].name.clone(), layer, below, ignore });
             }

@@ -110,7 +110,12 @@ impl Layout {
         }
         parts.sort_by(|a, b| (a.device, a.sum, &a.origin).cmp(&(b.device, b.sum, &b.origin)));
         let op = self.parallel.op_of(value).to_text().0;
-        Ok(TensorRow { name: self.parallel.values()[value].name.clone(), op, ty: ty.to_string(), parts })
+        Ok(TensorRow {
+            name: self.parallel.values()[value].name.clone(),
+            op: op.to_string(),
+            ty: ty.to_string(),
+            parts,
+        })
     }
 
     /// All movements of a step, in its order.

@@ -46,6 +46,7 @@ pub use phalanx_ir as ir;
 pub use phalanx_link::{Link, LinkError};
 pub use phalanx_lower::{Decays, Goal, Leaves, Optimizer, Rule};
 pub use phalanx_models as models;
+pub use phalanx_ops as ops;
 pub use phalanx_plan::Plan;
 pub use phalanx_program::{Certificate, PortKind, Program};
 pub use phalanx_runtime::Door;

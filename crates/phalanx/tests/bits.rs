@@ -219,7 +219,7 @@ fn microbatches_do_not_change_sums_inside_a_row() {
         %loss = add %h, %a : f32[]
         return %loss
     }";
-    let model: Graph = text.parse().expect("the text is a model");
+    let model = Graph::parse(text, phalanx_ops::operators()).expect("the text is a model");
     assert_microbatches_do_not_matter(&model, &nesterov());
 }
 

@@ -9,6 +9,7 @@ use phalanx::models::{Gpt2Config, LlamaConfig, MlpConfig, MlpLoss, ModelConfig};
 use phalanx::pipeline::{Fusion, Settings, lay_out};
 use phalanx::{Feed, Flavor, Goal, Leaves, Optimizer, PlanChoice, Recompute, Session};
 use phalanx_ir::tasks::{Task, TaskGraph, TaskOp};
+use phalanx_ops::{Dropout, Layers, ReduceOp};
 use phalanx_testkit::generate::{is_smooth, random_inputs};
 use phalanx_testkit::{Rng, Tensor, differences, eval};
 
@@ -95,7 +96,7 @@ fn gated_mlp() -> Graph {
         %loss = reduce kind=mean axes=[0,1] %q : f32[]
         return %loss
     }";
-    let graph: Graph = text.parse().unwrap_or_else(|error| panic!("{error}"));
+    let graph = Graph::parse(text, phalanx_ops::operators()).unwrap_or_else(|error| panic!("{error}"));
     graph.verify().unwrap_or_else(|errors| panic!("{errors:?}"));
     graph
 }
@@ -286,7 +287,7 @@ fn random_elementwise(seed: u64, rate: f32) -> Graph {
                 }
                 2 => {
                     let x = pick(rng);
-                    model.add_one(&name, Op::Dropout { rate }, &[x])?
+                    model.add_one(&name, Op::from(Dropout { rate }), &[x])?
                 }
                 _ => {
                     let (a, b) = (pick(rng), pick(rng));
@@ -297,9 +298,13 @@ fn random_elementwise(seed: u64, rate: f32) -> Graph {
         }
         // The parameters count and the scalars are read, whatever was drawn.
         let parameters = model.binary("ab", Binary::Mul, values[0], values[1])?;
-        let dropped = model.add_one("dropped", Op::Dropout { rate }, &[values[values.len() - 1]])?;
+        let dropped = model.add_one("dropped", Op::from(Dropout { rate }), &[values[values.len() - 1]])?;
         let last = model.binary("last", Binary::Add, parameters, dropped)?;
-        model.add_one("loss", Op::Reduce { kind: Reduce::Mean, axes: vec![0, 1], keep: false }, &[last])
+        model.add_one(
+            "loss",
+            Op::from(ReduceOp { kind: Reduce::Mean, axes: vec![0, 1], keep: false }),
+            &[last],
+        )
     };
     let loss = build(&mut model, &mut rng).expect("the operands have one shape");
     model.finish([loss])

@@ -114,7 +114,8 @@ fn weighted(layers: &str) -> Graph {
          %loss = reduce kind=sum axes=[{}] %weighted : f32[]\nreturn %loss, %y\n}}",
         axes.join(", ")
     );
-    let graph: Graph = text.parse().unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let graph =
+        Graph::parse(&text, phalanx_ops::operators()).unwrap_or_else(|error| panic!("{error}\n{text}"));
     graph.verify().unwrap_or_else(|errors| panic!("{errors:?}\n{text}"));
     graph
 }
@@ -202,7 +203,7 @@ fn elementwise() {
     let acts = Activation::ALL.iter().filter(|&&act| act != Activation::None).map(|&act| Unary::Act(act));
     for unary in plain.into_iter().chain(more).chain(acts) {
         let name = unary.parts().0;
-        check_layers(&name, &format!("%x = param init=ones f32[37]\n%y = {name} %x : f32[37]"));
+        check_layers(name, &format!("%x = param init=ones f32[37]\n%y = {name} %x : f32[37]"));
     }
     let scalars =
         [Unary::AddScalar(0.5), Unary::SubScalar(0.5), Unary::MulScalar(-1.5), Unary::DivScalar(1.5)];
@@ -211,7 +212,7 @@ fn elementwise() {
         let (name, scalar) = unary.parts();
         let scalar = scalar.expect("a function with a scalar");
         check_layers(
-            &name,
+            name,
             &format!("%x = param init=ones f32[19]\n%y = {name} scalar={scalar} %x : f32[19]"),
         );
     }
@@ -371,7 +372,8 @@ fn sums_of_gradients() {
 #[test]
 fn a_loss_may_be_a_parameter() {
     let text = "graph @least {\n%w = param init=ones f32[1]\n%y = reshape shape=[] %w : f32[]\nreturn %y\n}";
-    let case = Case::new("least", text.parse().expect("the text is a model"), 1);
+    let case =
+        Case::new("least", Graph::parse(text, phalanx_ops::operators()).expect("the text is a model"), 1);
     for flavor in FLAVORS {
         case.check(&settings(Goal::Gradients, 1), flavor);
     }
@@ -432,7 +434,7 @@ fn with_all_outputs(graph: &Graph) -> Graph {
     let text = graph.to_string();
     let end = text.rfind("\n}").expect("a model ends with a brace");
     let text = format!("{}{}{}", &text[..end], names.concat(), &text[end..]);
-    text.parse().expect("more outputs are legal")
+    Graph::parse(text, phalanx_ops::operators()).expect("more outputs are legal")
 }
 
 /// A model of one dropout of `n` elements; its loss weighs them with the input `given`.
@@ -521,7 +523,7 @@ fn bf16_rounds_to_nearest_and_passes_gradients_through() {
 #[test]
 fn only_floats_are_read_as_floats() {
     let text = "graph @casts {\n%x = input f32[3]\n%h = cast to=bf16 %x : bf16[3]\n%i = cast to=i32 %x : i32[3]\nreturn %h, %i\n}";
-    let graph: Graph = text.parse().expect("the text is a model");
+    let graph = Graph::parse(text, phalanx_ops::operators()).expect("the text is a model");
     for flavor in FLAVORS {
         let mut session =
             Session::with_kernels(&graph, &settings(Goal::Infer, 1), flavor).expect("the model compiles");

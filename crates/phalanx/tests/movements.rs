@@ -13,7 +13,8 @@ fn settings(goal: Goal) -> Settings {
 }
 
 fn model(text: &str) -> Graph {
-    let model: Graph = text.parse().unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let model =
+        Graph::parse(text, phalanx_ops::operators()).unwrap_or_else(|error| panic!("{error}\n{text}"));
     model.verify().unwrap_or_else(|errors| panic!("{errors:?}\n{text}"));
     model
 }
@@ -41,7 +42,8 @@ fn sequential(parallel: &ParallelGraph) -> Graph {
 
 /// A session of a parallel graph with gradients.
 fn session(text: &str) -> Session {
-    let parallel: ParallelGraph = text.parse().unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let parallel = ParallelGraph::parse(text, phalanx_ops::operators())
+        .unwrap_or_else(|error| panic!("{error}\n{text}"));
     Session::on_devices(&sequential(&parallel), &parallel, &settings(Goal::Gradients))
         .unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
@@ -242,7 +244,8 @@ const TWO_LAYERS: &str = "parallel @two_layers {
 /// T41.
 #[test]
 fn two_layers_on_two_devices_train_like_on_one() {
-    let parallel: ParallelGraph = TWO_LAYERS.parse().expect("the text is a parallel graph");
+    let parallel =
+        ParallelGraph::parse(TWO_LAYERS, phalanx_ops::operators()).expect("the text is a parallel graph");
     let model = sequential(&parallel);
     let optimizer = Optimizer { decay: 0.001, ..Optimizer::sgd(0.9) };
     let settings = Settings { free_bits: false, ..settings(Goal::Train(optimizer)) };

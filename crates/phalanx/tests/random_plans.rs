@@ -142,7 +142,10 @@ fn random_degrees_are_refused_or_give_the_bits_of_one_device() {
         for turn in 0..MUTATIONS {
             let mut rng = Rng::new(seed * MUTATIONS + turn);
             let parallel = match turn % 3 {
-                0 => match mutate::mutate_text(&layout.parallel, &mut rng).parse::<ParallelGraph>() {
+                0 => match ParallelGraph::parse(
+                    mutate::mutate_text(&layout.parallel, &mut rng),
+                    phalanx_ops::operators(),
+                ) {
                     Ok(parallel) => parallel,
                     Err(_) => {
                         count(counts, "no graph");

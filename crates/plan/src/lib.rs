@@ -6,6 +6,7 @@
 //!
 //! ```
 //! use phalanx_ir::{Init, TensorType, graph::Builder};
+//! use phalanx_ops::Layers;
 //! use phalanx_plan::{parallelize, preset};
 //! let mut model = Builder::new("line");
 //! let x = model.input("x", TensorType::f32([4, 2]))?;

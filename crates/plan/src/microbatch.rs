@@ -9,7 +9,8 @@
 //! block, so that no row changes its device.
 
 use phalanx_ir::graph::{BuildError, Builder, Graph, Layer, LayerId, ValueId};
-use phalanx_ir::{Binary, Id, IdVec, Op, Reduce, Shape, Unary};
+use phalanx_ir::{Apart, Binary, Cuts, Dims, Id, IdVec, Op, Shape, Unary};
+use phalanx_ops::{Concat, Layers, Split};
 
 /// Why a batch cannot be cut.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -124,8 +125,9 @@ impl Unroll<'_> {
     fn layer(&mut self, id: LayerId) -> Result<Vec<Fate>, MicrobatchError> {
         let layer = &self.model.layers()[id];
         let name = self.model.layer_name(id).to_string();
-        let counts_input = matches!(layer.op, Op::CountLabels { .. })
-            && matches!(self.model.op_of(layer.operands[0]), Op::Input);
+        let is_fed = |&operand: &ValueId| {
+            matches!(self.model.op_of(operand), Op::Input) && self.model.ty(operand).dtype.is_index()
+        };
         if let Op::Input = layer.op {
             return Ok(vec![self.input(&name, layer.results[0])?]);
         }
@@ -135,19 +137,19 @@ impl Unroll<'_> {
             self.tag(0, &layer.results);
             return Ok(vec![Fate::Shared(leaf)]);
         }
-        if counts_input {
-            // The whole input is still there under its own name; counting it at once frees every microbatch from waiting.
-            let whole = self.builder.find(&self.model.values()[layer.operands[0]].name);
-            let count =
-                self.builder.add_one(&name, layer.op.clone(), &[whole.expect("inputs keep their names")])?;
-            self.tag(0, &layer.results);
-            return Ok(vec![Fate::Shared(count)]);
-        }
         if layer.operands.iter().all(|&operand| matches!(self.fates[operand], Fate::Shared(_))) {
             return self.shared(&name, layer);
         }
         match self.over_batch(layer) {
             Over::Rows(op) => self.parts(&name, layer, &op),
+            // The whole input is still there under its own name; counting it at once frees every microbatch from waiting.
+            Over::Sum(op, after) if after.is_empty() && layer.operands.iter().all(is_fed) => {
+                let whole = |&value: &ValueId| self.builder.find(&self.model.values()[value].name);
+                let operands = layer.operands.iter().map(whole).collect::<Option<Vec<_>>>();
+                let count = self.builder.add_one(&name, op, &operands.expect("inputs keep their names"))?;
+                self.tag(0, &layer.results);
+                Ok(vec![Fate::Shared(count)])
+            }
             Over::Sum(op, after) => {
                 let first = self.origins.len();
                 let parts = self.parts(&name, layer, &op)?;
@@ -155,7 +157,7 @@ impl Unroll<'_> {
                     .for_each(|at| self.origins[LayerId::from_index(at)].is_addend = true);
                 self.total(&name, parts, after)
             }
-            Over::Mixed => Err(MicrobatchError::Mixes { layer: name, op: layer.op.to_text().0 }),
+            Over::Mixed => Err(MicrobatchError::Mixes { layer: name, op: layer.op.to_text().0.into() }),
         }
     }
 
@@ -170,8 +172,7 @@ impl Unroll<'_> {
         let whole = self.builder.input(name, ty)?;
         self.tag(0, &[value]);
         let sizes = vec![batch / microbatches; microbatches];
-        let parts =
-            self.builder.add(&format!("{name}.mb"), Op::Split { axis: 0, sizes, blocks }, &[whole])?;
+        let parts = self.builder.add(&format!("{name}.mb"), Split { axis: 0, sizes, blocks }, &[whole])?;
         self.layer = None;
         self.tag(0, &[]);
         Ok(Fate::Parts(parts))
@@ -198,22 +199,17 @@ impl Unroll<'_> {
     }
 
     /// The sum of the parts, then `after`.
-    fn total(
-        &mut self,
-        name: &str,
-        fates: Vec<Fate>,
-        after: Option<Unary>,
-    ) -> Result<Vec<Fate>, MicrobatchError> {
+    fn total(&mut self, name: &str, fates: Vec<Fate>, after: Vec<Op>) -> Result<Vec<Fate>, MicrobatchError> {
         let Some(Fate::Parts(parts)) = fates.into_iter().next() else {
             unreachable!("a layer over the batch has one result a microbatch");
         };
         let sums = format!("{name}.sum");
         let results = self.layer.map_or(Vec::new(), |layer| self.model.layers()[layer].results.clone());
-        let names = if after.is_some() { [sums.as_str(); 2] } else { [name, &sums] };
+        let names = if !after.is_empty() { [sums.as_str(); 2] } else { [name, &sums] };
         let mut total = self.tree(names, &parts)?;
         self.origins[self.builder.layer_of(total)].is_addend = false;
-        if let Some(after) = after {
-            total = self.builder.unary(name, after, total)?;
+        for op in after {
+            total = self.builder.add_one(name, op, &[total])?;
             self.tag(self.microbatches as u32 - 1, &[]);
         }
         self.origins[self.builder.layer_of(total)].values = results;
@@ -247,7 +243,7 @@ impl Unroll<'_> {
                 Ok(named)
             }
             Fate::Parts(parts) => {
-                let joint = Op::Concat { axis: 0, blocks: self.blocks };
+                let joint = Concat { axis: 0, blocks: self.blocks };
                 let joined = self.builder.add_one(&value.name, joint, &parts)?;
                 self.layer = Some(value.layer);
                 self.tag(self.microbatches as u32 - 1, &[output]);
@@ -277,61 +273,71 @@ impl Unroll<'_> {
 
     /// How a layer with operands cut along the batch behaves along it.
     fn over_batch(&self, layer: &Layer<()>) -> Over {
-        let is_part = |slot: usize| {
-            layer.operands.get(slot).is_some_and(|&operand| matches!(self.fates[operand], Fate::Parts(_)))
+        let shapes = |values: &[ValueId]| -> Vec<Shape> {
+            values.iter().map(|&value| self.model.ty(value).shape.clone()).collect()
         };
-        let shape = |slot: usize| &self.model.ty(layer.operands[slot]).shape;
-        let all = || (0..layer.operands.len()).all(is_part);
-        let only_first = || is_part(0) && !(1..layer.operands.len()).any(is_part);
-        let cut = |shape: &Shape| {
-            let first = shape
-                .dims()
-                .first()
-                .copied()
-                .filter(|first| first.is_multiple_of(self.microbatches * self.blocks));
-            first.map(|first| shape.with(0, first / self.microbatches))
+        let (operands, results) = (shapes(&layer.operands), shapes(&layer.results));
+        let refs: Vec<&Shape> = operands.iter().collect();
+        let behaviour = |op: &Op| {
+            op.operator().and_then(|operator| {
+                self.along(&operator.cuts(&refs, &results.iter().collect::<Vec<_>>()), layer, &refs, &results)
+            })
         };
-        let result = &self.model.ty(layer.results[0]).shape;
-        let rows = match &layer.op {
-            Op::Unary(_) | Op::Dropout { .. } | Op::Cast(_) | Op::Rotary { .. } => true,
-            Op::Attention { .. } => all(),
-            Op::Linear { .. } | Op::RmsNorm { .. } => only_first() && shape(0).rank() > 1,
-            Op::LayerNorm { axes, .. } => only_first() && *axes < shape(0).rank(),
-            Op::Embedding { bag } => only_first() && (!bag || shape(0).rank() > 1),
-            Op::Softmax { axis } => *axis > 0,
-            Op::Split { axis, .. } => *axis > 0,
-            Op::Concat { axis, .. } => *axis > 0 && all(),
-            Op::Transpose(perm) => perm.first() == Some(&0),
-            Op::Matmul { .. } => all() && shape(0).rank() > 2,
-            Op::Binary(_) => (0..2).all(|slot| {
-                let (rank, first) = (shape(slot).rank(), shape(slot).dims().first().copied().unwrap_or(1));
-                if is_part(slot) { rank == result.rank() } else { rank < result.rank() || first == 1 }
-            }),
-            Op::Reduce { axes, .. } => !axes.contains(&0),
-            _ => false,
-        };
-        match &layer.op {
-            op if rows => Over::Rows(op.clone()),
-            Op::Reshape(to) => cut(to).map_or(Over::Mixed, |to| Over::Rows(Op::Reshape(to))),
-            Op::CrossEntropy { .. } if all() => Over::Sum(layer.op.clone(), None),
-            Op::CountLabels { .. } => Over::Sum(layer.op.clone(), None),
-            Op::Reduce { kind: Reduce::Sum, .. } => Over::Sum(layer.op.clone(), None),
-            Op::Reduce { kind: Reduce::Mean, axes, keep } => {
-                let count: usize = axes.iter().map(|&axis| shape(0).dims()[axis]).product();
-                let sum = Op::Reduce { kind: Reduce::Sum, axes: axes.clone(), keep: *keep };
-                Over::Sum(sum, Some(Unary::MulScalar(1.0 / count as f32)))
+        match (behaviour(&layer.op), layer.op.operator().and_then(|operator| operator.apart(&refs))) {
+            (Some(Along::Rows), _) => {
+                let part = results[0].with(0, results[0].dims()[0] / self.microbatches);
+                let resized = layer.op.operator().and_then(|operator| operator.resized(&part));
+                Over::Rows(resized.unwrap_or_else(|| layer.op.clone()))
+            }
+            (Some(Along::Sum), _) => Over::Sum(layer.op.clone(), Vec::new()),
+            (None, Some(Apart { sum, after, .. }))
+                if after.iter().all(|part| part.operand.is_none())
+                    && matches!(behaviour(&sum), Some(Along::Sum)) =>
+            {
+                Over::Sum(sum, after.into_iter().map(|part| part.op).collect())
             }
             _ => Over::Mixed,
         }
     }
+
+    /// How an operator with these cuts behaves along the batch, the outermost dimension of operands that are parts; `None`
+    /// if it mixes rows.
+    fn along(&self, cuts: &Cuts, layer: &Layer<()>, operands: &[&Shape], results: &[Shape]) -> Option<Along> {
+        let is_part = |slot: usize| matches!(self.fates[layer.operands[slot]], Fate::Parts(_));
+        let first = (0..operands.len()).find(|&slot| is_part(slot))?;
+        let batch = (*cuts.operands[first].first()?)?;
+        let fits = |slot: usize| match is_part(slot) {
+            true => cuts.operands[slot].first() == Some(&Some(batch)),
+            false => !cuts.operands[slot].contains(&Some(batch)),
+        };
+        let limits = &cuts.limits(operands, &results.iter().collect::<Vec<_>>())[batch];
+        let divides = limits.iter().all(|limit| limit.is_multiple_of(self.microbatches * self.blocks));
+        let is_free = batch >= cuts.contracted && cuts.blocks.iter().all(|&(axis, _)| axis != batch);
+        if !(is_free && divides && (0..operands.len()).all(fits)) {
+            return None;
+        }
+        let by_row = |dims: &Dims| dims.first() == Some(&Some(batch));
+        match cuts.results.iter().all(by_row) {
+            true => Some(Along::Rows),
+            false => cuts.sum.contains(&batch).then_some(Along::Sum),
+        }
+    }
+}
+
+/// What a cut of the batch does to a result.
+enum Along {
+    /// It cuts it.
+    Rows,
+    /// It gives partial sums.
+    Sum,
 }
 
 /// How a layer behaves along the batch.
 enum Over {
     /// Row by row: this operator on each part.
     Rows(Op),
-    /// Summed: this operator on each part, the parts added, then a function of the sum.
-    Sum(Op, Option<Unary>),
+    /// Summed: this operator on each part, the parts added, then functions of the sum.
+    Sum(Op, Vec<Op>),
     /// Neither.
     Mixed,
 }

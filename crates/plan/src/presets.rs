@@ -39,6 +39,7 @@ const AXES: &[(&str, &[&str])] =
 ///
 /// ```
 /// # use phalanx_ir::{TensorType, Unary, graph::Builder};
+/// # use phalanx_ops::Layers;
 /// # let mut model = Builder::new("line");
 /// # let x = model.input("x", TensorType::f32([4, 2]))?;
 /// # let y = model.unary("y", Unary::Exp, x)?;

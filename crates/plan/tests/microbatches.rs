@@ -13,7 +13,8 @@ use phalanx_testkit::generate::{random_graph, random_inputs};
 const TOLERANCE: f64 = 1e-6;
 
 fn parse(text: &str) -> Graph {
-    let graph: Graph = text.parse().unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let graph =
+        Graph::parse(text, phalanx_ops::operators()).unwrap_or_else(|error| panic!("{error}\n{text}"));
     graph.verify().unwrap_or_else(|errors| panic!("{errors:?}\n{text}"));
     graph
 }

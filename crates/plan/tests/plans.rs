@@ -21,7 +21,7 @@ const MLP: &str = "graph @mlp {
 }";
 
 fn mlp() -> Graph {
-    MLP.parse().expect("the text is a graph")
+    Graph::parse(MLP, phalanx_ops::operators()).expect("the text is a graph")
 }
 
 fn laid_out(plan: &str) -> String {
@@ -320,7 +320,8 @@ fn a_pipeline_written_out() {
 }
 
 fn conversions(layers: &str, plan: &str) -> Vec<String> {
-    let graph: Graph = format!("graph @g {{\n{layers}\n}}").parse().expect("the text is a graph");
+    let graph = Graph::parse(format!("graph @g {{\n{layers}\n}}"), phalanx_ops::operators())
+        .expect("the text is a graph");
     let plan = Plan::parse(plan).expect("the text is a plan");
     let parallel = parallelize(&graph, &plan).expect("the plan fits the model");
     parallel.verify().unwrap_or_else(|errors| panic!("{errors:?}\n{parallel}"));

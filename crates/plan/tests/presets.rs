@@ -142,7 +142,9 @@ fn tensor_parallel_sums_twice_a_block() {
         let expected =
             [("reduction".to_string(), 2 * LAYERS + 1), ("replicate".into(), linears * LAYERS + 1)];
         assert_eq!(counts(&parallel), BTreeMap::from(expected));
-        let biases = count(&parallel, |name, op| name.ends_with("_proj") && matches!(op, Op::Binary(_)));
+        let biases = count(&parallel, |name, op| {
+            name.ends_with("_proj") && op.get::<phalanx_ops::BinaryOp>().is_some()
+        });
         assert_eq!(biases, bias * LAYERS, "row-parallel biases are added after the sum");
         let logits = parallel.find("logits").expect("the head exists");
         assert_eq!(parallel.ty(logits).to_string(), "f32[16, 64, 256/4]");
@@ -253,8 +255,10 @@ fn pipelines_deal_blocks_evenly_and_cut_the_batch() {
 fn microbatches_keep_each_device_its_rows() {
     let model = model("gpt2", true, 0.0);
     let (_, parallel) = applied(&model, "dp2-pp2", 4);
-    let split =
-        parallel.layers().iter().find(|(_, layer)| matches!(layer.op, Op::Split { axis: 0, blocks: 2, .. }));
+    let split = parallel
+        .layers()
+        .iter()
+        .find(|(_, layer)| matches!(layer.op.get(), Some(phalanx_ops::Split { axis: 0, blocks: 2, .. })));
     let (_, split) = split.expect("the input is cut in blocks");
     assert_eq!(parallel.ty(split.results[0]).to_string(), "i64[4/2, 64]");
     let block =
@@ -293,7 +297,7 @@ fn plans_of_presets_survive_as_text() {
 fn any_model_has_data_parallel_presets() {
     let text = "graph @odd {\n%a = input f32[8, 3]\n%w = param init=ones f32[3, 7]\n%s = param init=ones f32[]\n\
         %y = linear transposed=true %a, %w : f32[8, 7]\n%z = mul %y, %s : f32[8, 7]\n%p = softmax axis=0 %z : f32[8, 7]\nreturn %p\n}";
-    let model: Graph = text.parse().expect("a graph");
+    let model = Graph::parse(text, phalanx_ops::operators()).expect("a graph");
     for name in ["dp", "fsdp", "zero1"] {
         let (_, parallel) = applied(&model, name, 4);
         assert_local(&parallel, |_| 0);

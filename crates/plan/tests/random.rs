@@ -149,7 +149,10 @@ fn random_plans_are_legal_local_and_equal() {
         };
         parallel.verify().unwrap_or_else(|errors| panic!("{errors:#?}\n{parallel}\n{}", plan.to_text()));
         assert_eq!(Plan::parse(&plan.to_text()).as_ref(), Ok(&plan));
-        assert_eq!(parallel.to_string().parse::<ParallelGraph>().as_ref(), Ok(&parallel));
+        assert_eq!(
+            ParallelGraph::parse(parallel.to_string(), phalanx_ops::operators()).as_ref(),
+            Ok(&parallel)
+        );
         if plan.pipeline.is_none() {
             assert_local(&parallel);
         }

@@ -59,7 +59,7 @@ mod tests {
             %y = reduce kind=sum axes=[0] %s : f32[]
             return %y
         }";
-        let graph: Graph = text.parse().expect("the text is a graph");
+        let graph = Graph::parse(text, phalanx_ops::operators()).expect("the text is a graph");
         let inputs = BTreeMap::from([("w".to_string(), Tensor::new([3], [1.0, -2.0, 0.5]))]);
         let found = &gradients(&graph, &inputs, 1e-3)["w"];
         for (found, expected) in found.data.iter().zip([2.0, -4.0, 1.0]) {

@@ -1,21 +1,9 @@
-//! A naive evaluator of models: every operator as plain loops in double precision.
-//!
-//! Where the operator's own definition leaves room:
-//!
-//! - dropout is the identity whatever its rate (its expected value);
-//! - a cast between floats keeps the value unrounded, to an integer it truncates, to a truth value it tests for
-//!   non-zero;
-//! - in causal attention the query at time t sees the keys at times 0 to t, also if there are more keys than queries.
-
-mod elementwise;
-mod layout;
-mod products;
-mod rows;
+//! A naive evaluator of models: every operator by its own definition, plain loops in double precision.
 
 use std::collections::BTreeMap;
 
 use phalanx_ir::graph::{Graph, ValueId};
-use phalanx_ir::{DType, Op, Shape};
+use phalanx_ir::{Op, Shape};
 
 use crate::Tensor;
 
@@ -52,52 +40,11 @@ fn fed(graph: &Graph, value: ValueId, inputs: &BTreeMap<String, Tensor>) -> Tens
 /// # Panics
 /// If the operands do not fit the operator, or an index is out of range.
 pub fn apply(op: &Op, operands: &[&Tensor], results: &[Shape]) -> Vec<Tensor> {
-    let shape = &results[0];
-    let result = match op {
+    match op {
         Op::Input | Op::Param(_) => panic!("inputs and parameters are fed, not computed"),
-        Op::Split { axis, blocks, .. } => return layout::split(operands[0], *axis, *blocks, results),
-        Op::Constant(value) => Tensor::from_fn(shape, |_| f64::from(*value)),
-        Op::Embedding { bag } => products::embedding(operands[0], operands[1], *bag, shape),
-        Op::Linear { transposed, activation } => {
-            products::linear(operands, *transposed, shape).map(|x| elementwise::activation(*activation, x))
-        }
-        Op::Matmul { transpose_a, transpose_b } => {
-            products::matmul((operands[0], *transpose_a), (operands[1], *transpose_b), shape)
-        }
-        Op::Unary(unary) => operands[0].map(|x| elementwise::unary(*unary, x)),
-        Op::Binary(binary) => Tensor::from_fn(shape, |index| {
-            elementwise::binary(*binary, operands[0].at_stretched(index), operands[1].at_stretched(index))
-        }),
-        Op::Softmax { axis } => rows::softmax(operands[0], *axis),
-        Op::LayerNorm { axes, eps } => rows::layer_norm(operands, *axes, f64::from(*eps)),
-        Op::RmsNorm { eps } => rows::rms_norm(operands[0], operands[1], f64::from(*eps)),
-        Op::Rotary { base } => rows::rotary(operands[0], f64::from(*base)),
-        Op::Attention { causal, scale } => {
-            products::attention([operands[0], operands[1], operands[2]], *causal, f64::from(*scale))
-        }
-        Op::Reshape(_) => Tensor::new(shape.clone(), operands[0].data.clone()),
-        Op::Broadcast(_) => Tensor::from_fn(shape, |index| operands[0].at_stretched(index)),
-        Op::Transpose(perm) => layout::transpose(operands[0], perm, shape),
-        Op::Concat { axis, blocks } => layout::concat(operands, *axis, *blocks, shape),
-        Op::Reduce { kind, axes, .. } => layout::reduce(operands[0], *kind, axes, shape),
-        Op::Dropout { .. } => operands[0].clone(),
-        Op::Cast(dtype) => operands[0].map(|x| cast(*dtype, x)),
-        Op::CrossEntropy { ignore } => Tensor::scalar(rows::cross_entropy(operands[0], operands[1], *ignore)),
-        Op::CountLabels { ignore } => {
-            Tensor::scalar(operands[0].data.iter().filter(|&&label| label != *ignore as f64).count() as f64)
-        }
-        Op::Repartition { .. } | Op::Combine { .. } | Op::Replicate { .. } | Op::Reduction { .. } => {
-            operands[0].clone()
-        }
-    };
-    vec![result]
-}
-
-fn cast(dtype: DType, x: f64) -> f64 {
-    match dtype {
-        DType::F32 | DType::Bf16 => x,
-        DType::I32 | DType::I64 => x.trunc(),
-        DType::Bool => f64::from(u8::from(x != 0.0)),
+        Op::Constant(value) => vec![Tensor::from_fn(&results[0], |_| f64::from(*value))],
+        Op::Apply(operator) => operator.evaluate(operands, results),
+        _ => vec![operands[0].clone()],
     }
 }
 

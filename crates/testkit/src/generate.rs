@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use phalanx_ir::graph::{Graph, Layer, ValueId};
 use phalanx_ir::{Binary, Op, Unary};
+use phalanx_ops::{BinaryOp, UnaryOp};
 
 use crate::{Rng, Tensor};
 
@@ -92,19 +93,16 @@ fn index_range(graph: &Graph, value: ValueId) -> Range {
     let mut narrow = |bound: usize| range.bound = range.bound.min(bound);
     let mut found = None;
     for (slot, layer) in uses(graph, value) {
-        match &layer.op {
-            Op::Embedding { .. } => narrow(graph.ty(layer.operands[1]).shape.dims()[0]),
-            Op::CrossEntropy { ignore } if slot == 1 => {
-                narrow(graph.ty(layer.operands[0]).shape.last());
-                found = Some(*ignore);
-            }
-            Op::Reshape(_) | Op::Transpose(_) | Op::Split { .. } | Op::Concat { .. } => {
-                for inner in layer.results.iter().map(|&result| index_range(graph, result)) {
-                    narrow(inner.bound);
-                    found = found.or(inner.ignore);
-                }
-            }
-            _ => {}
+        let shapes: Vec<_> = layer.operands.iter().map(|&operand| &graph.ty(operand).shape).collect();
+        let bound = layer.op.operator().and_then(|operator| operator.index_bound(&shapes));
+        if let Some(bound) = bound.filter(|bound| bound.slot == slot) {
+            narrow(bound.below);
+            found = bound.ignore.or(found);
+        }
+        for &result in layer.results.iter().filter(|&&result| graph.ty(result).dtype.is_index()) {
+            let inner = index_range(graph, result);
+            narrow(inner.bound);
+            found = found.or(inner.ignore);
         }
     }
     range.ignore = found;
@@ -113,9 +111,11 @@ fn index_range(graph: &Graph, value: ValueId) -> Range {
 
 /// Whether an operator that is defined for positive numbers only takes `value` directly.
 fn needs_positive(graph: &Graph, value: ValueId) -> bool {
-    uses(graph, value).any(|(slot, layer)| match layer.op {
-        Op::Unary(Unary::Log | Unary::Sqrt | Unary::Rsqrt | Unary::PowScalar(_)) => true,
-        Op::Binary(Binary::Div) => slot == 1,
+    uses(graph, value).any(|(slot, layer)| match (layer.op.get(), layer.op.get()) {
+        (Some(UnaryOp(unary)), _) => {
+            matches!(unary, Unary::Log | Unary::Sqrt | Unary::Rsqrt | Unary::PowScalar(_))
+        }
+        (_, Some(BinaryOp(binary))) => *binary == Binary::Div && slot == 1,
         _ => false,
     })
 }

@@ -8,7 +8,6 @@ pub mod eval;
 pub mod filetest;
 pub mod generate;
 mod rng;
-mod tensor;
 
+pub use phalanx_ir::Tensor;
 pub use rng::Rng;
-pub use tensor::Tensor;

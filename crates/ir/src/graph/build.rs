@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Flow, Graph, Layer, LayerId, Value, ValueId};
-use crate::{Activation, Binary, Id, Init, Op, OpError, Reduce, Shape, TensorType, Unary};
+use crate::{Id, Init, Op, OpError, Shape, TensorType};
 
 /// Why a layer cannot be added.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,8 +37,7 @@ pub enum BuildError {
 /// let mut model = Builder::new("line");
 /// let x = model.input("x", TensorType::f32([4, 2]))?;
 /// let w = model.param("w", [1, 2], Init::Normal(0.1))?;
-/// let y = model.linear("y", x, w, None)?;
-/// println!("{}", model.finish([y]));
+/// println!("{}", model.finish([x, w]));
 /// # Ok::<(), phalanx_ir::graph::BuildError>(())
 /// ```
 pub struct Builder {
@@ -86,17 +85,32 @@ impl Builder {
 
     /// Adds a layer and gives its results. A name already taken gets a number appended. Leaves are added by
     /// [`Builder::leaf`], which knows their type.
-    pub fn add(&mut self, name: &str, op: Op, operands: &[ValueId]) -> Result<Vec<ValueId>, BuildError> {
+    pub fn add(
+        &mut self,
+        name: &str,
+        op: impl Into<Op>,
+        operands: &[ValueId],
+    ) -> Result<Vec<ValueId>, BuildError> {
+        let op = op.into();
         assert!(!op.is_leaf(), "layer `{name}`: a leaf operator is added by `leaf`");
         let types: Vec<_> = operands.iter().map(|&value| self.ty(value).clone()).collect();
         match op.infer(&types) {
             Ok(results) => Ok(self.push(name, op, operands, results)),
-            Err(source) => Err(wrong(name, &op.to_text().0, source)),
+            Err(source) => Err(BuildError::Op {
+                layer: name.to_string(),
+                op: op.to_text().0.to_string(),
+                source: Box::new(source),
+            }),
         }
     }
 
     /// Adds a layer with one result.
-    pub fn add_one(&mut self, name: &str, op: Op, operands: &[ValueId]) -> Result<ValueId, BuildError> {
+    pub fn add_one(
+        &mut self,
+        name: &str,
+        op: impl Into<Op>,
+        operands: &[ValueId],
+    ) -> Result<ValueId, BuildError> {
         self.add(name, op, operands).map(|results| results[0])
     }
 
@@ -137,11 +151,7 @@ impl Builder {
     }
 }
 
-fn wrong(layer: &str, op: &str, source: OpError) -> BuildError {
-    BuildError::Op { layer: layer.to_string(), op: op.to_string(), source: Box::new(source) }
-}
-
-/// Shorthands, one a layer kind.
+/// Leaves; layers of operators are shorthands of the crate `ops`.
 impl Builder {
     /// A tensor fed before each step.
     pub fn input(&mut self, name: &str, ty: TensorType) -> Result<ValueId, BuildError> {
@@ -151,71 +161,5 @@ impl Builder {
     /// A trained tensor of 32-bit floats.
     pub fn param(&mut self, name: &str, shape: impl Into<Shape>, init: Init) -> Result<ValueId, BuildError> {
         self.leaf(name, Op::Param(init), TensorType::f32(shape))
-    }
-
-    /// x · weightᵀ + bias, the weight stored `[out, in]`.
-    pub fn linear(
-        &mut self,
-        name: &str,
-        x: ValueId,
-        weight: ValueId,
-        bias: Option<ValueId>,
-    ) -> Result<ValueId, BuildError> {
-        let operands: Vec<_> = [x, weight].into_iter().chain(bias).collect();
-        self.add_one(name, Op::Linear { transposed: false, activation: Activation::None }, &operands)
-    }
-
-    /// An element-wise function.
-    pub fn unary(&mut self, name: &str, unary: Unary, x: ValueId) -> Result<ValueId, BuildError> {
-        self.add_one(name, Op::Unary(unary), &[x])
-    }
-
-    /// An element-wise function of two tensors.
-    pub fn binary(
-        &mut self,
-        name: &str,
-        binary: Binary,
-        a: ValueId,
-        b: ValueId,
-    ) -> Result<ValueId, BuildError> {
-        self.add_one(name, Op::Binary(binary), &[a, b])
-    }
-
-    /// The same elements in another shape.
-    pub fn reshape(
-        &mut self,
-        name: &str,
-        x: ValueId,
-        shape: impl Into<Shape>,
-    ) -> Result<ValueId, BuildError> {
-        self.add_one(name, Op::Reshape(shape.into()), &[x])
-    }
-
-    /// Mean of -log softmax(logits)\[label\] over the labels that are not `ignore`.
-    pub fn cross_entropy(
-        &mut self,
-        name: &str,
-        logits: ValueId,
-        labels: ValueId,
-        ignore: i64,
-    ) -> Result<ValueId, BuildError> {
-        let sum = self.add_one(&format!("{name}.sum"), Op::CrossEntropy { ignore }, &[logits, labels])?;
-        let count = self.add_one(&format!("{name}.count"), Op::CountLabels { ignore }, &[labels])?;
-        self.binary(name, Binary::Div, sum, count)
-    }
-
-    /// Mean of (prediction - target)².
-    pub fn mse(&mut self, name: &str, prediction: ValueId, target: ValueId) -> Result<ValueId, BuildError> {
-        if self.shape(prediction) != self.shape(target) {
-            let [prediction, target] = [prediction, target].map(|value| self.ty(value).to_string());
-            let wanted = format!("it must have the shape of the prediction {prediction}");
-            let source =
-                OpError { slot: "target".into(), found: target, wanted, fix: "reshape one of them".into() };
-            return Err(wrong(name, "mse", source));
-        }
-        let difference = self.binary(&format!("{name}.difference"), Binary::Sub, prediction, target)?;
-        let square = self.unary(&format!("{name}.square"), Unary::Square, difference)?;
-        let axes = (0..self.shape(square).rank()).collect();
-        self.add_one(name, Op::Reduce { kind: Reduce::Mean, axes, keep: false }, &[square])
     }
 }

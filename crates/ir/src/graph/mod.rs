@@ -8,7 +8,7 @@ mod text;
 mod verify;
 
 pub use build::{BuildError, Builder};
-pub use text::{Label, parse_flow, print_flow};
+pub use text::Label;
 pub use verify::{VerifyError, verify_flow};
 
 use crate::{IdVec, Op, TensorType};

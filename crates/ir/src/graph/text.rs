@@ -12,12 +12,14 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use super::{Flow, Graph, Layer, LayerId, Value, ValueId};
+use super::{Flow, Layer, LayerId, Value, ValueId};
 use crate::text::{Block, Cursor, ParseError, block};
-use crate::{Id, Op, TensorType};
+use crate::{Id, Op, Operators, TensorType};
 
 /// Text of what a level adds to values (the type) and layers (placements).
 pub trait Label: Sized {
+    /// The word that begins a graph whose layers have this label.
+    const KEYWORD: &str = "graph";
     /// Writes the label; a layer's label is written with a space before it, or not at all.
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
     /// Reads the label back.
@@ -42,17 +44,25 @@ impl Label for () {
     }
 }
 
-/// Prints a flow under the given keyword.
-pub fn print_flow<T: Label, L: Label>(
-    flow: &Flow<T, L>,
-    keyword: &str,
-    f: &mut fmt::Formatter<'_>,
-) -> fmt::Result {
+impl<T: Label, L: Label> fmt::Display for Flow<T, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        print_flow(self, f)
+    }
+}
+
+impl<T: Label, L: Label> Flow<T, L> {
+    /// Parses what is printed; `operators` are those it may use. The result is not verified.
+    pub fn parse(text: impl AsRef<str>, operators: &Operators) -> Result<Self, ParseError> {
+        parse_flow(text.as_ref(), operators)
+    }
+}
+
+fn print_flow<T: Label, L: Label>(flow: &Flow<T, L>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let names = |values: &[ValueId]| {
         let names: Vec<_> = values.iter().map(|&value| format!("%{}", flow.values[value].name)).collect();
         names.join(", ")
     };
-    writeln!(f, "{keyword} @{} {{", flow.name)?;
+    writeln!(f, "{} @{} {{", L::KEYWORD, flow.name)?;
     for (_, layer) in flow.layers.iter() {
         let (op, attrs) = layer.op.to_text();
         write!(f, "  {} = {op}{attrs}", names(&layer.results))?;
@@ -74,15 +84,15 @@ pub fn print_flow<T: Label, L: Label>(
     write!(f, "}}")
 }
 
-/// Parses what [`print_flow`] prints. The result is not verified.
-pub fn parse_flow<T: Label, L: Label>(text: &str, keyword: &str) -> Result<Flow<T, L>, ParseError> {
-    let Block { name, mut lines, end } = block(text, keyword)?;
+fn parse_flow<T: Label, L: Label>(text: &str, operators: &Operators) -> Result<Flow<T, L>, ParseError> {
+    let Block { name, mut lines, end } = block(text, L::KEYWORD)?;
     let Some(mut last) = lines.pop() else {
         return end.error("expected `return` before `}`");
     };
     let mut reader = Reader {
         flow: Flow { name, layers: Default::default(), values: Default::default(), outputs: Vec::new() },
         names: HashMap::new(),
+        operators,
     };
     for mut line in lines {
         reader.layer(&mut line)?;
@@ -95,18 +105,20 @@ pub fn parse_flow<T: Label, L: Label>(text: &str, keyword: &str) -> Result<Flow<
     Ok(reader.flow)
 }
 
-struct Reader<T, L> {
+struct Reader<'a, T, L> {
     flow: Flow<T, L>,
     names: HashMap<String, ValueId>,
+    operators: &'a Operators,
 }
 
-impl<T: Label, L: Label> Reader<T, L> {
+impl<T: Label, L: Label> Reader<'_, T, L> {
     fn layer(&mut self, line: &mut Cursor<'_>) -> Result<(), ParseError> {
         let results = line.list(|c| c.expect("%").and_then(|()| c.word()))?;
         line.expect("=")?;
         let op_name = line.word()?;
         let attrs = line.attrs()?;
-        let op = Op::from_text(op_name, attrs).or_else(|message| line.error(message))?;
+        let op = Op::from_text(op_name, attrs, self.operators);
+        let op = op.or_else(|message| line.error(message))?;
         let operands = if line.peek("%") { line.list(|c| self.value(c))? } else { Vec::new() };
         if !op.is_leaf() {
             line.expect(":")?;
@@ -139,18 +151,5 @@ impl<T: Label, L: Label> Reader<T, L> {
             Some(&id) => Ok(id),
             None => line.error(format!("%{name} is not defined before this line")),
         }
-    }
-}
-
-impl fmt::Display for Graph {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        print_flow(self, "graph", f)
-    }
-}
-
-impl std::str::FromStr for Graph {
-    type Err = ParseError;
-    fn from_str(text: &str) -> Result<Self, ParseError> {
-        parse_flow(text, "graph")
     }
 }

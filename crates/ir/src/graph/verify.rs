@@ -121,18 +121,23 @@ impl Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Id;
+    use crate::parallel::ParallelGraph;
+    use crate::{Id, Operators};
 
-    const TEXT: &str = "graph @x {
-        %a = input f32[1]
-        %b = relu %a : f32[1]
-        %c = relu %b : f32[1]
-        return %c
-    }";
+    /// Three layers in a row; what they compute plays no part.
+    fn chain() -> ParallelGraph {
+        let text = "parallel @x {
+            %a = input f32[1] on dev0
+            %b = replicate degree=1 %a : f32[1] on dev0
+            %c = replicate degree=1 %b : f32[1] on dev0
+            return %c
+        }";
+        ParallelGraph::parse(text, &Operators::default()).expect("the text is a graph")
+    }
 
     #[test]
     fn operands_come_from_earlier_layers() {
-        let mut graph: Graph = TEXT.parse().expect("the text is a graph");
+        let mut graph = chain();
         let last = graph.outputs[0];
         graph.layers[LayerId::from_index(1)].operands[0] = last;
         assert_eq!(graph.verify(), Err(vec![VerifyError::UseBeforeDefinition { layer: "b".into() }]));
@@ -140,7 +145,7 @@ mod tests {
 
     #[test]
     fn values_and_layers_name_each_other() {
-        let mut graph: Graph = TEXT.parse().expect("the text is a graph");
+        let mut graph = chain();
         let first = graph.layers[LayerId::from_index(0)].results[0];
         graph.values[first].name = "b".into();
         let last = graph.outputs[0];

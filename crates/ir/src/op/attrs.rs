@@ -1,18 +1,84 @@
-//! Operators to and from their text form. A flat table in two directions; tests hold them together.
+//! Operators and their attributes to and from text. The attributes of an operator are named once, by
+//! [`attributes!`](crate::attributes), which gives both directions.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Activation, Binary, Init, Op, Reduce, Unary};
-use crate::Shape;
+use super::{Activation, Binary, Init, Op, Operators, Reduce, Unary};
 use crate::text::Attrs;
+use crate::{DType, Shape};
+
+/// A field of an operator that has a text form.
+pub trait Attribute: Sized {
+    /// Adds it under `key`.
+    fn put(&self, key: &str, attrs: Attrs) -> Attrs;
+    /// Takes it from under `key`.
+    fn take(key: &str, attrs: &mut Attrs) -> Result<Self, String>;
+}
+
+macro_rules! word_attributes {
+    ($($type:ty),*) => {$(
+        impl Attribute for $type {
+            fn put(&self, key: &str, attrs: Attrs) -> Attrs {
+                attrs.with(key, self)
+            }
+            fn take(key: &str, attrs: &mut Attrs) -> Result<Self, String> {
+                attrs.take(key)
+            }
+        }
+    )*};
+}
+word_attributes!(usize, u64, i64, f32, bool, DType, Activation, Binary, Reduce, Unary);
+
+impl Attribute for Vec<usize> {
+    fn put(&self, key: &str, attrs: Attrs) -> Attrs {
+        attrs.with_list(key, self)
+    }
+    fn take(key: &str, attrs: &mut Attrs) -> Result<Self, String> {
+        attrs.take_list(key)
+    }
+}
+
+impl Attribute for Shape {
+    fn put(&self, key: &str, attrs: Attrs) -> Attrs {
+        attrs.with_list(key, self.dims())
+    }
+    fn take(key: &str, attrs: &mut Attrs) -> Result<Self, String> {
+        attrs.take_list(key).map(Shape::new)
+    }
+}
+
+/// Writes the methods `attrs` and `parse` of an [`Operator`](crate::Operator) whose fields are its attributes, in the order
+/// of the text. A field with a default is left out of the text where it has it.
+#[macro_export]
+macro_rules! attributes {
+    ($($field:ident $(= $default:expr)?),* $(,)?) => {
+        fn attrs(&self) -> $crate::text::Attrs {
+            let attrs = $crate::text::Attrs::new();
+            $(let attrs = $crate::attributes!(@put &self.$field, stringify!($field), attrs $(, $default)?);)*
+            attrs
+        }
+        fn parse(_name: &str, attrs: &mut $crate::text::Attrs) -> Result<Self, String> {
+            let _ = &attrs;
+            Ok(Self { $($field: $crate::attributes!(@take stringify!($field), attrs $(, $default)?)),* })
+        }
+    };
+    (@put $value:expr, $key:expr, $attrs:expr) => { $crate::Attribute::put($value, $key, $attrs) };
+    (@put $value:expr, $key:expr, $attrs:expr, $default:expr) => {
+        if *$value == $default { $attrs } else { $crate::Attribute::put($value, $key, $attrs) }
+    };
+    (@take $key:expr, $attrs:expr) => { $crate::Attribute::take($key, $attrs)? };
+    (@take $key:expr, $attrs:expr, $default:expr) => {
+        if $attrs.has($key) { $crate::Attribute::take($key, $attrs)? } else { $default }
+    };
+}
 
 /// Implements `Display` and `FromStr` of a fieldless enum from one table.
 macro_rules! words {
     ($type:ident { $($variant:ident = $word:literal,)* }) => {
         impl fmt::Display for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $($type::$variant => $word,)* })
+                f.write_str(self.word())
             }
         }
         impl FromStr for $type {
@@ -24,6 +90,11 @@ macro_rules! words {
         impl $type {
             /// Every variant.
             pub const ALL: &[Self] = &[$($type::$variant),*];
+
+            /// The variant's name in texts.
+            pub fn word(self) -> &'static str {
+                match self { $($type::$variant => $word,)* }
+            }
         }
     };
 }
@@ -71,11 +142,11 @@ impl FromStr for Init {
 
 impl Unary {
     /// The operator's name and its scalar, if it has one.
-    pub fn parts(self) -> (String, Option<f32>) {
-        let plain = |name: &str| (name.to_string(), None);
+    pub fn parts(self) -> (&'static str, Option<f32>) {
+        let plain = |name| (name, None);
         match self {
             Unary::Identity => plain("identity"),
-            Unary::Act(activation) => (activation.to_string(), None),
+            Unary::Act(activation) => plain(activation.word()),
             Unary::Exp => plain("exp"),
             Unary::Log => plain("log"),
             Unary::Sqrt => plain("sqrt"),
@@ -86,147 +157,60 @@ impl Unary {
             Unary::Neg => plain("neg"),
             Unary::Square => plain("square"),
             Unary::Abs => plain("abs"),
-            Unary::AddScalar(s) => ("add_scalar".to_string(), Some(s)),
-            Unary::SubScalar(s) => ("sub_scalar".to_string(), Some(s)),
-            Unary::MulScalar(s) => ("mul_scalar".to_string(), Some(s)),
-            Unary::DivScalar(s) => ("div_scalar".to_string(), Some(s)),
-            Unary::PowScalar(s) => ("pow_scalar".to_string(), Some(s)),
+            Unary::AddScalar(s) => ("add_scalar", Some(s)),
+            Unary::SubScalar(s) => ("sub_scalar", Some(s)),
+            Unary::MulScalar(s) => ("mul_scalar", Some(s)),
+            Unary::DivScalar(s) => ("div_scalar", Some(s)),
+            Unary::PowScalar(s) => ("pow_scalar", Some(s)),
         }
+    }
+
+    /// Every function, those with a scalar with this one.
+    pub fn all(scalar: f32) -> Vec<Unary> {
+        use Unary::*;
+        let plain = [Identity, Exp, Log, Sqrt, Rsqrt, Sin, Cos, Elu, Neg, Square, Abs];
+        let scalars =
+            [AddScalar, SubScalar, MulScalar, DivScalar, PowScalar].map(|function| function(scalar));
+        let activations = Activation::ALL.iter().filter(|&&activation| activation != Activation::None);
+        plain.into_iter().chain(scalars).chain(activations.map(|&activation| Act(activation))).collect()
     }
 
     /// The function called `name`; `scalar` is asked for only if it takes one.
     pub fn from_parts<E>(name: &str, scalar: impl FnOnce() -> Result<f32, E>) -> Option<Result<Self, E>> {
-        let plain = match name {
-            "identity" => Unary::Identity,
-            "exp" => Unary::Exp,
-            "log" => Unary::Log,
-            "sqrt" => Unary::Sqrt,
-            "rsqrt" => Unary::Rsqrt,
-            "sin" => Unary::Sin,
-            "cos" => Unary::Cos,
-            "elu" => Unary::Elu,
-            "neg" => Unary::Neg,
-            "square" => Unary::Square,
-            "abs" => Unary::Abs,
-            "add_scalar" => return Some(scalar().map(Unary::AddScalar)),
-            "sub_scalar" => return Some(scalar().map(Unary::SubScalar)),
-            "mul_scalar" => return Some(scalar().map(Unary::MulScalar)),
-            "div_scalar" => return Some(scalar().map(Unary::DivScalar)),
-            "pow_scalar" => return Some(scalar().map(Unary::PowScalar)),
-            _ => match name.parse() {
-                Ok(Activation::None) | Err(()) => return None,
-                Ok(activation) => Unary::Act(activation),
-            },
-        };
-        Some(Ok(plain))
+        let find = |scalar: f32| Unary::all(scalar).into_iter().find(|unary| unary.parts().0 == name);
+        let unary = find(0.0)?;
+        match unary.parts().1 {
+            None => Some(Ok(unary)),
+            Some(_) => scalar().map(find).transpose(),
+        }
     }
 }
 
 impl Op {
     /// The operator's name and attributes as text.
-    pub fn to_text(&self) -> (String, Attrs) {
+    pub fn to_text(&self) -> (&'static str, Attrs) {
         let attrs = Attrs::new();
-        let (name, attrs) = match self {
+        match self {
             Op::Input => ("input", attrs),
             Op::Param(init) => ("param", attrs.with("init", init)),
             Op::Constant(value) => ("constant", attrs.with("value", value)),
-            Op::Embedding { bag } => ("embedding", attrs.with_unless(false, "bag", *bag)),
-            Op::Linear { transposed, activation } => (
-                "linear",
-                attrs.with_unless(false, "transposed", *transposed).with_unless(
-                    Activation::None,
-                    "activation",
-                    *activation,
-                ),
-            ),
-            Op::Matmul { transpose_a, transpose_b } => (
-                "matmul",
-                attrs.with_unless(false, "transpose_a", *transpose_a).with_unless(
-                    false,
-                    "transpose_b",
-                    *transpose_b,
-                ),
-            ),
-            Op::Unary(unary) => {
-                let (name, scalar) = unary.parts();
-                return (name, scalar.map_or(attrs.clone(), |s| attrs.with("scalar", s)));
-            }
-            Op::Binary(binary) => return (binary.to_string(), attrs),
-            Op::Softmax { axis } => ("softmax", attrs.with("axis", axis)),
-            Op::LayerNorm { axes, eps } => {
-                ("layer_norm", attrs.with_unless(1, "axes", *axes).with("eps", eps))
-            }
-            Op::RmsNorm { eps } => ("rms_norm", attrs.with("eps", eps)),
-            Op::Rotary { base } => ("rotary", attrs.with("base", base)),
-            Op::Attention { causal, scale } => {
-                ("attention", attrs.with("causal", causal).with("scale", scale))
-            }
-            Op::Reshape(shape) => ("reshape", attrs.with_list("shape", shape.dims())),
-            Op::Broadcast(shape) => ("broadcast", attrs.with_list("shape", shape.dims())),
-            Op::Transpose(perm) => ("transpose", attrs.with_list("perm", perm)),
-            Op::Split { axis, sizes, blocks } => {
-                let attrs = attrs.with("axis", axis).with_list("sizes", sizes);
-                ("split", attrs.with_unless(1, "blocks", *blocks))
-            }
-            Op::Concat { axis, blocks } => {
-                ("concat", attrs.with("axis", axis).with_unless(1, "blocks", *blocks))
-            }
-            Op::Reduce { kind, axes, keep } => {
-                ("reduce", attrs.with("kind", kind).with_list("axes", axes).with_unless(false, "keep", *keep))
-            }
-            Op::Dropout { rate } => ("dropout", attrs.with("rate", rate)),
-            Op::Cast(dtype) => ("cast", attrs.with("to", dtype)),
-            Op::CrossEntropy { ignore } => ("cross_entropy", attrs.with("ignore", ignore)),
-            Op::CountLabels { ignore } => ("count_labels", attrs.with("ignore", ignore)),
+            Op::Apply(operator) => (operator.name(), operator.attrs()),
             Op::Repartition { dim, degree } => ("repartition", attrs.with("dim", dim).with("degree", degree)),
             Op::Combine { dim, degree, again } => {
                 ("combine", attrs.with("dim", dim).with("degree", degree).with_unless(false, "again", *again))
             }
             Op::Replicate { degree } => ("replicate", attrs.with("degree", degree)),
             Op::Reduction { degree } => ("reduction", attrs.with("degree", degree)),
-        };
-        (name.to_string(), attrs)
+        }
     }
 
-    /// The operator that `name` and `attrs` stand for.
-    pub fn from_text(name: &str, mut attrs: Attrs) -> Result<Op, String> {
+    /// The operator that `name` and `attrs` stand for; `operators` are those of the open set.
+    pub fn from_text(name: &str, mut attrs: Attrs, operators: &Operators) -> Result<Op, String> {
         let a = &mut attrs;
         let op = match name {
             "input" => Op::Input,
             "param" => Op::Param(a.take("init")?),
             "constant" => Op::Constant(a.take("value")?),
-            "embedding" => Op::Embedding { bag: a.take_or("bag", false)? },
-            "linear" => Op::Linear {
-                transposed: a.take_or("transposed", false)?,
-                activation: a.take_or("activation", Activation::None)?,
-            },
-            "matmul" => Op::Matmul {
-                transpose_a: a.take_or("transpose_a", false)?,
-                transpose_b: a.take_or("transpose_b", false)?,
-            },
-            "softmax" => Op::Softmax { axis: a.take("axis")? },
-            "layer_norm" => Op::LayerNorm { axes: a.take_or("axes", 1)?, eps: a.take("eps")? },
-            "rms_norm" => Op::RmsNorm { eps: a.take("eps")? },
-            "rotary" => Op::Rotary { base: a.take("base")? },
-            "attention" => Op::Attention { causal: a.take("causal")?, scale: a.take("scale")? },
-            "reshape" => Op::Reshape(Shape::new(a.take_list("shape")?)),
-            "broadcast" => Op::Broadcast(Shape::new(a.take_list("shape")?)),
-            "transpose" => Op::Transpose(a.take_list("perm")?),
-            "split" => Op::Split {
-                axis: a.take("axis")?,
-                sizes: a.take_list("sizes")?,
-                blocks: a.take_or("blocks", 1)?,
-            },
-            "concat" => Op::Concat { axis: a.take("axis")?, blocks: a.take_or("blocks", 1)? },
-            "reduce" => Op::Reduce {
-                kind: a.take("kind")?,
-                axes: a.take_list("axes")?,
-                keep: a.take_or("keep", false)?,
-            },
-            "dropout" => Op::Dropout { rate: a.take("rate")? },
-            "cast" => Op::Cast(a.take("to")?),
-            "cross_entropy" => Op::CrossEntropy { ignore: a.take("ignore")? },
-            "count_labels" => Op::CountLabels { ignore: a.take("ignore")? },
             "repartition" => Op::Repartition { dim: a.take("dim")?, degree: a.take("degree")? },
             "combine" => Op::Combine {
                 dim: a.take("dim")?,
@@ -235,13 +219,22 @@ impl Op {
             },
             "replicate" => Op::Replicate { degree: a.take("degree")? },
             "reduction" => Op::Reduction { degree: a.take("degree")? },
-            _ => match (name.parse(), Unary::from_parts(name, || a.take("scalar"))) {
-                (Ok(binary), _) => Op::Binary(binary),
-                (_, Some(unary)) => Op::Unary(unary?),
-                _ => return Err(format!("unknown operator `{name}`")),
-            },
+            _ => operators.parse(name, a)?,
         };
         attrs.finish()?;
         Ok(op)
+    }
+}
+
+impl PartialEq for Op {
+    fn eq(&self, other: &Op) -> bool {
+        self.to_text() == other.to_text()
+    }
+}
+
+impl fmt::Debug for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, attrs) = self.to_text();
+        write!(f, "{name}{attrs}")
     }
 }

@@ -1,11 +1,21 @@
-//! Operators of the model: attributes, slot names, shape rules.
+//! Operators of the model.
 //!
-//! `attrs` turns an operator into its text form and back; `infer` holds the shape rules.
+//! A few kinds are part of the language: inputs, parameters, constants and the four parallel operators. All others are
+//! objects that implement [`Operator`]; those of this project are in the crate `ops`, and the set is open.
 
 mod attrs;
+mod cuts;
 mod infer;
+mod operator;
+mod tasks;
 
-use crate::{DType, Shape};
+use std::sync::Arc;
+
+pub use attrs::Attribute;
+pub use cuts::{Cuts, Dims, each};
+pub use infer::Operands;
+pub use operator::{Apart, IndexBound, Operator, Operators, Part, Slots};
+pub use tasks::{LayerTasks, RowLeaves, RowSum};
 
 /// How a parameter's elements are set before the first step, from seed, parameter and element index alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -106,8 +116,8 @@ pub enum Reduce {
     Max,
 }
 
-/// An operator of the model with its attributes. Operand slots are named by [`Op::slots`].
-#[derive(Clone, Debug, PartialEq)]
+/// What a layer computes.
+#[derive(Clone)]
 pub enum Op {
     /// A tensor fed before each step. Its name is the layer's.
     Input,
@@ -115,106 +125,8 @@ pub enum Op {
     Param(Init),
     /// A tensor with one value everywhere.
     Constant(f32),
-    /// Rows of a table chosen by index; with `bag`, rows chosen by the innermost index dimension are summed.
-    Embedding {
-        /// Sum over the innermost index dimension.
-        bag: bool,
-    },
-    /// x · weight (+ bias), then an activation. The weight is `[out, in]`, or `[in, out]` if `transposed`.
-    Linear {
-        /// The weight is stored `[in, out]`.
-        transposed: bool,
-        /// Applied to the result.
-        activation: Activation,
-    },
-    /// Matrix product of the two innermost dimensions, batched over the others.
-    Matmul {
-        /// The first operand is stored transposed.
-        transpose_a: bool,
-        /// The second operand is stored transposed.
-        transpose_b: bool,
-    },
-    /// An element-wise function of one tensor.
-    Unary(Unary),
-    /// An element-wise function of two tensors.
-    Binary(Binary),
-    /// Softmax along one axis.
-    Softmax {
-        /// The axis that sums to one.
-        axis: usize,
-    },
-    /// Layer normalization over the innermost `axes` dimensions, optionally scaled and shifted.
-    LayerNorm {
-        /// How many innermost dimensions are normalized together.
-        axes: usize,
-        /// Added to the variance.
-        eps: f32,
-    },
-    /// Root-mean-square normalization of the innermost dimension.
-    RmsNorm {
-        /// Added to the mean square.
-        eps: f32,
-    },
-    /// Rotary position embedding of `[batch, time, heads, dim]`, halves paired.
-    Rotary {
-        /// The base of the geometric row of frequencies.
-        base: f32,
-    },
-    /// Scaled-dot-product attention on `[batch, time, heads, dim]`; keys and values may have fewer heads.
-    Attention {
-        /// A query sees no later key.
-        causal: bool,
-        /// Factor on the scores.
-        scale: f32,
-    },
-    /// The same elements in another shape.
-    Reshape(Shape),
-    /// Stretched to a larger shape.
-    Broadcast(Shape),
-    /// Dimensions reordered: output dimension i is input dimension perm\[i\].
-    Transpose(Vec<usize>),
-    /// Cut along one axis.
-    Split {
-        /// The axis.
-        axis: usize,
-        /// The extents of the pieces.
-        sizes: Vec<usize>,
-        /// The axis is this many equal blocks, each cut in the same proportion; a piece is its part of every block.
-        blocks: usize,
-    },
-    /// Joined along one axis: the inverse of a split.
-    Concat {
-        /// The axis.
-        axis: usize,
-        /// How many equal blocks the result has; each is joined from a part of every operand.
-        blocks: usize,
-    },
-    /// Elements joined along some axes.
-    Reduce {
-        /// What becomes of them.
-        kind: Reduce,
-        /// The axes that disappear, ascending.
-        axes: Vec<usize>,
-        /// Reduced axes stay with extent 1.
-        keep: bool,
-    },
-    /// Elements zeroed at random with this probability, the others scaled up; counter-based on the element's index.
-    Dropout {
-        /// The probability of zero.
-        rate: f32,
-    },
-    /// Another element type.
-    Cast(DType),
-    /// Sum over rows of -log softmax(logits)\[label\], rows with the ignored label left out.
-    CrossEntropy {
-        /// The label that leaves a row out.
-        ignore: i64,
-    },
-    /// How many labels are not the ignored one, as a float.
-    CountLabels {
-        /// The label not counted.
-        ignore: i64,
-    },
+    /// An operator of the open set.
+    Apply(Arc<dyn Operator>),
     /// Cuts a dimension into more blocks. Only in parallel graphs, like the next three.
     Repartition {
         /// The dimension.
@@ -243,58 +155,44 @@ pub enum Op {
     },
 }
 
-/// How many operands an operator takes, and what they are called.
-pub struct Slots {
-    /// Names of the operands it must have.
-    pub needed: &'static [&'static str],
-    /// Names of operands that may follow; all or none.
-    pub optional: &'static [&'static str],
-    /// Whether the last needed operand may repeat.
-    pub variadic: bool,
+impl<O: Operator> From<O> for Op {
+    fn from(operator: O) -> Self {
+        Op::Apply(Arc::new(operator))
+    }
 }
 
 impl Op {
+    /// The operator of the open set that this is.
+    pub fn operator(&self) -> Option<&dyn Operator> {
+        match self {
+            Op::Apply(operator) => Some(&**operator),
+            _ => None,
+        }
+    }
+
+    /// The operator as an `O`, if it is one.
+    pub fn get<O: Operator>(&self) -> Option<&O> {
+        let any: &dyn std::any::Any = self.operator()?;
+        any.downcast_ref()
+    }
+
     /// The operand slots, in order.
     pub fn slots(&self) -> Slots {
-        let fixed = |needed| Slots { needed, optional: &[], variadic: false };
         match self {
-            Op::Input | Op::Param(_) | Op::Constant(_) => fixed(&[]),
-            Op::Embedding { .. } => fixed(&["input", "weight"]),
-            Op::Linear { .. } => Slots { needed: &["input", "weight"], optional: &["bias"], variadic: false },
-            Op::Matmul { .. } => fixed(&["a", "b"]),
-            Op::Binary(_) => fixed(&["lhs", "rhs"]),
-            Op::LayerNorm { .. } => {
-                Slots { needed: &["input"], optional: &["gamma", "beta"], variadic: false }
-            }
-            Op::RmsNorm { .. } => fixed(&["input", "gamma"]),
-            Op::Attention { .. } => fixed(&["query", "key", "value"]),
-            Op::Concat { .. } => Slots { needed: &["input"], optional: &[], variadic: true },
-            Op::CrossEntropy { .. } => fixed(&["logits", "labels"]),
-            Op::CountLabels { .. } => fixed(&["labels"]),
-            _ => fixed(&["input"]),
+            Op::Apply(operator) => operator.slots(),
+            Op::Input | Op::Param(_) | Op::Constant(_) => Slots::exactly(&[]),
+            _ => Slots::exactly(&["input"]),
         }
     }
 
     /// The name of operand `index`.
     pub fn slot(&self, index: usize) -> String {
-        let slots = self.slots();
-        if slots.variadic {
-            return format!("{}_{index}", slots.needed[0]);
-        }
-        slots
-            .needed
-            .iter()
-            .chain(slots.optional)
-            .nth(index)
-            .map_or_else(|| index.to_string(), |s| s.to_string())
+        self.slots().name(index)
     }
 
     /// Whether this is one of the four operators that change only how a tensor is tiled.
     pub fn is_parallel(&self) -> bool {
-        matches!(
-            self,
-            Op::Repartition { .. } | Op::Combine { .. } | Op::Replicate { .. } | Op::Reduction { .. }
-        )
+        !self.is_leaf() && self.operator().is_none()
     }
 
     /// Whether the operator has no operands.

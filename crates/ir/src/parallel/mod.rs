@@ -25,14 +25,9 @@ pub use site::{DeviceId, Microbatch, Placement, Site};
 pub use tiling::{Coord, Dim, MAX_TILES, ParallelType};
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::graph::{
-    Flow, Graph, Layer, LayerId, Value, ValueId, VerifyError, parse_flow, print_flow, verify_flow,
-};
-use crate::text::ParseError;
+use crate::graph::{Flow, Graph, Layer, LayerId, Value, ValueId, VerifyError, verify_flow};
 use crate::{Op, OpError, Shape};
 
 /// A model on devices.
@@ -138,13 +133,13 @@ impl ParallelGraph {
     /// The tasks of a layer: for a leaf or parallel operator one for each tile of its result.
     pub fn rule(&self, layer: LayerId) -> Result<Rule, OpError> {
         let layer = &self.layers[layer];
-        if layer.op.is_leaf() || layer.op.is_parallel() {
+        let Some(operator) = layer.op.operator() else {
             let (extents, map) = self.ty(layer.results[0]).grid();
             return Ok(Rule { extents, operands: Vec::new(), results: vec![map], exact: true });
-        }
+        };
         let operands: Vec<_> = layer.operands.iter().map(|&value| self.ty(value)).collect();
         let shapes: Vec<Shape> = layer.results.iter().map(|&value| self.ty(value).global().shape).collect();
-        rules::rule(&layer.op, &operands, &shapes)
+        rules::rule(&layer.op, operator, &operands, &shapes)
     }
 
     /// The site of every tile of a value: all devices on which its layer computes the tile.
@@ -192,12 +187,12 @@ fn infer(
     }
     let global = |types: &[&ParallelType]| types.iter().map(|ty| ty.global()).collect::<Vec<_>>();
     let results = layer.op.infer_or_keep(&global(operands), &global(written))?;
-    if layer.op.is_leaf() {
+    let Some(operator) = layer.op.operator() else {
         let tiles = written.first().map_or(1, |ty| ty.tiles());
         return check_sites(layer, tiles).map(|()| written.iter().take(1).map(|&ty| ty.clone()).collect());
-    }
+    };
     let shapes: Vec<_> = results.iter().map(|ty| ty.shape.clone()).collect();
-    let rule = rules::rule(&layer.op, operands, &shapes)?;
+    let rule = rules::rule(&layer.op, operator, operands, &shapes)?;
     check_sites(layer, rule.tasks())?;
     let tiling = |(ty, map): (&crate::TensorType, &TileMap)| {
         map.tiling(ty, &rule.extents).ok_or_else(|| OpError {
@@ -271,17 +266,4 @@ fn moved(op: &Op, operands: &[&ParallelType]) -> Result<ParallelType, OpError> {
         let wanted = format!("the new degree must divide the extent and make at most {MAX_TILES} tiles");
         wrong(wanted, "use a divisor of the extent")
     })
-}
-
-impl fmt::Display for ParallelGraph {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        print_flow(self, "parallel", f)
-    }
-}
-
-impl FromStr for ParallelGraph {
-    type Err = ParseError;
-    fn from_str(text: &str) -> Result<Self, ParseError> {
-        parse_flow(text, "parallel")
-    }
 }

@@ -166,12 +166,6 @@ impl<'a> Grid<'a> {
         vec![self.extents.len() - 1]
     }
 
-    /// New axes for some dimensions of an operand, by its degrees.
-    pub fn axes_of(&mut self, slot: usize, dims: std::ops::Range<usize>) -> Vec<Vec<Axis>> {
-        let operands = self.operands;
-        dims.map(|dim| self.axis(operands[slot].degree(dim))).collect()
-    }
-
     /// Checks that operand `slot` has the tiling of `map`.
     pub fn check(&self, slot: usize, map: &TileMap) -> Result<(), OpError> {
         let found = self.operands[slot];

@@ -145,6 +145,8 @@ impl Placement {
 }
 
 impl Label for Placement {
+    const KEYWORD: &str = "parallel";
+
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sites: Vec<_> = self.sites.iter().map(Site::to_string).collect();
         write!(f, " on {}", sites.join(", "))?;

@@ -2,6 +2,10 @@
 
 use phalanx_ir::parallel::ParallelType;
 use phalanx_ir::{Activation, Binary, DType, Op, Reduce, Shape, TensorType, Unary};
+use phalanx_ops::{
+    Attention, BinaryOp, Broadcast, Cast, Concat, CountLabels, CrossEntropy, Dropout, Embedding, LayerNorm,
+    Linear, Matmul, ReduceOp, Reshape, RmsNorm, Rotary, Softmax, Split, Transpose, UnaryOp,
+};
 use phalanx_testkit::Rng;
 
 /// How many kinds of operators there are.
@@ -37,13 +41,15 @@ pub fn operator(kind: usize, rng: &mut Rng) -> (Op, Vec<TensorType>) {
         1 => matmul(rng),
         2 => embedding(rng),
         3 => binary(rng, x),
-        4 => (Op::Unary(rng.choose(&UNARIES)), vec![f32s(x)]),
-        5 => (Op::Dropout { rate: 0.5 }, vec![f32s(x)]),
-        6 => (Op::Cast(rng.choose(&[DType::F32, DType::I64, DType::Bool])), vec![f32s(x)]),
-        7 => (Op::Softmax { axis: rng.below(some.len()) }, vec![f32s(some)]),
+        4 => (Op::from(UnaryOp(rng.choose(&UNARIES))), vec![f32s(x)]),
+        5 => (Op::from(Dropout { rate: 0.5 }), vec![f32s(x)]),
+        6 => (Op::from(Cast { to: rng.choose(&[DType::F32, DType::I64, DType::Bool]) }), vec![f32s(x)]),
+        7 => (Op::from(Softmax { axis: rng.below(some.len()) }), vec![f32s(some)]),
         8 => layer_norm(rng, some),
-        9 => (Op::RmsNorm { eps: 0.1 }, vec![f32s(some.clone()), f32s(vec![some[some.len() - 1]])]),
-        10 => (Op::Rotary { base: 100.0 }, vec![f32s([dims(rng, 3), vec![rng.choose(&[2, 4])]].concat())]),
+        9 => (Op::from(RmsNorm { eps: 0.1 }), vec![f32s(some.clone()), f32s(vec![some[some.len() - 1]])]),
+        10 => {
+            (Op::from(Rotary { base: 100.0 }), vec![f32s([dims(rng, 3), vec![rng.choose(&[2, 4])]].concat())])
+        }
         11 => attention(rng),
         12 => reshape(rng),
         13 => broadcast(rng, x),
@@ -51,8 +57,11 @@ pub fn operator(kind: usize, rng: &mut Rng) -> (Op, Vec<TensorType>) {
         15 => split(rng, some),
         16 => concat(rng, some),
         17 => reduce(rng, x),
-        _ if yes(rng) => (Op::CountLabels { ignore: 1 }, vec![ids(x)]),
-        _ => (Op::CrossEntropy { ignore: 1 }, vec![f32s(some.clone()), ids(some[..some.len() - 1].to_vec())]),
+        _ if yes(rng) => (Op::from(CountLabels { ignore: 1 }), vec![ids(x)]),
+        _ => (
+            Op::from(CrossEntropy { ignore: 1 }),
+            vec![f32s(some.clone()), ids(some[..some.len() - 1].to_vec())],
+        ),
     }
 }
 
@@ -74,7 +83,7 @@ fn linear(rng: &mut Rng, x: Vec<usize>) -> (Op, Vec<TensorType>) {
         operands.push(f32s(vec![outer]));
     }
     let activation = rng.choose(&[Activation::None, Activation::None, Activation::Silu]);
-    (Op::Linear { transposed, activation }, operands)
+    (Op::from(Linear { transposed, activation }), operands)
 }
 
 fn matmul(rng: &mut Rng) -> (Op, Vec<TensorType>) {
@@ -86,14 +95,17 @@ fn matmul(rng: &mut Rng) -> (Op, Vec<TensorType>) {
         let pair = if transposed { [columns, rows] } else { [rows, columns] };
         f32s([lead.clone(), pair.to_vec()].concat())
     };
-    (Op::Matmul { transpose_a, transpose_b }, vec![matrix(transpose_a, m, k), matrix(transpose_b, k, n)])
+    (
+        Op::from(Matmul { transpose_a, transpose_b }),
+        vec![matrix(transpose_a, m, k), matrix(transpose_b, k, n)],
+    )
 }
 
 fn embedding(rng: &mut Rng) -> (Op, Vec<TensorType>) {
     let bag = yes(rng);
     let rank = rng.below(3) + usize::from(bag);
     let index = dims(rng, rank);
-    (Op::Embedding { bag }, vec![ids(index), f32s(dims(rng, 2))])
+    (Op::from(Embedding { bag }), vec![ids(index), f32s(dims(rng, 2))])
 }
 
 /// Both operands may be stretched, along the same or different dimensions, and may lack outer ones.
@@ -104,14 +116,14 @@ fn binary(rng: &mut Rng, shape: Vec<usize>) -> (Op, Vec<TensorType>) {
         f32s(shape[lacks..].iter().map(|&size| if rng.once_in(3) { 1 } else { size }).collect())
     };
     let operands = vec![operand(), operand()];
-    (Op::Binary(kind), operands)
+    (Op::from(BinaryOp(kind)), operands)
 }
 
 fn layer_norm(rng: &mut Rng, x: Vec<usize>) -> (Op, Vec<TensorType>) {
     let axes = 1 + rng.below(x.len());
     let weight = f32s(x[x.len() - axes..].to_vec());
     let weights = if yes(rng) { vec![weight; 2] } else { Vec::new() };
-    (Op::LayerNorm { axes, eps: 0.1 }, [vec![f32s(x)], weights].concat())
+    (Op::from(LayerNorm { axes, eps: 0.1 }), [vec![f32s(x)], weights].concat())
 }
 
 fn attention(rng: &mut Rng) -> (Op, Vec<TensorType>) {
@@ -120,7 +132,7 @@ fn attention(rng: &mut Rng) -> (Op, Vec<TensorType>) {
     let keys = if causal { time } else { extent(rng) };
     let key = f32s(vec![batch, keys, heads, dim]);
     (
-        Op::Attention { causal, scale: 0.5 },
+        Op::from(Attention { causal, scale: 0.5 }),
         vec![f32s(vec![batch, time, heads * group, dim]), key.clone(), key],
     )
 }
@@ -140,26 +152,26 @@ fn reshape(rng: &mut Rng) -> (Op, Vec<TensorType>) {
         dims
     };
     let (from, to) = (grouped(), grouped());
-    (Op::Reshape(Shape::new(to)), vec![f32s(from)])
+    (Op::from(Reshape { shape: Shape::new(to) }), vec![f32s(from)])
 }
 
 fn broadcast(rng: &mut Rng, shape: Vec<usize>) -> (Op, Vec<TensorType>) {
     let lacks = rng.below(shape.len() + 1);
     let x = shape[lacks..].iter().map(|&size| if yes(rng) { 1 } else { size }).collect();
-    (Op::Broadcast(Shape::new(shape)), vec![f32s(x)])
+    (Op::from(Broadcast { shape: Shape::new(shape) }), vec![f32s(x)])
 }
 
 fn transpose(rng: &mut Rng, x: Vec<usize>) -> (Op, Vec<TensorType>) {
     let mut perm: Vec<_> = (0..x.len()).collect();
     rng.shuffle(&mut perm);
-    (Op::Transpose(perm), vec![f32s(x)])
+    (Op::from(Transpose { perm }), vec![f32s(x)])
 }
 
 fn split(rng: &mut Rng, mut x: Vec<usize>) -> (Op, Vec<TensorType>) {
     let (axis, blocks) = (rng.below(x.len()), rng.choose(&[1, 2, 4]));
     let sizes: Vec<_> = (0..1 + rng.below(3)).map(|_| blocks * (1 + rng.below(3))).collect();
     x[axis] = sizes.iter().sum();
-    (Op::Split { axis, sizes, blocks }, vec![f32s(x)])
+    (Op::from(Split { axis, sizes, blocks }), vec![f32s(x)])
 }
 
 fn concat(rng: &mut Rng, x: Vec<usize>) -> (Op, Vec<TensorType>) {
@@ -170,13 +182,13 @@ fn concat(rng: &mut Rng, x: Vec<usize>) -> (Op, Vec<TensorType>) {
         f32s(dims)
     };
     let operands = (0..1 + rng.below(3)).map(|_| operand(blocks * (1 + rng.below(3)))).collect();
-    (Op::Concat { axis, blocks }, operands)
+    (Op::from(Concat { axis, blocks }), operands)
 }
 
 fn reduce(rng: &mut Rng, x: Vec<usize>) -> (Op, Vec<TensorType>) {
     let kind = rng.choose(&[Reduce::Sum, Reduce::Sum, Reduce::Mean, Reduce::Max]);
     let axes = (0..x.len()).filter(|_| rng.once_in(2)).collect();
-    (Op::Reduce { kind, axes, keep: yes(rng) }, vec![f32s(x)])
+    (Op::from(ReduceOp { kind, axes, keep: yes(rng) }), vec![f32s(x)])
 }
 
 /// A random tiling of `ty`: mostly whole dimensions, few partial sums. A tiling that does not divide is refused.

@@ -1,7 +1,8 @@
 //! The reconstruction law: a layer's tasks, each on its own tiles, give the tiles of the whole operator's results.
 
 use phalanx_ir::parallel::{Coord, ParallelType, place};
-use phalanx_ir::{Binary, Op, Shape, TensorType, Unary};
+use phalanx_ir::{Op, Shape, TensorType};
+use phalanx_ops::{Concat, Split};
 use phalanx_testkit::{Rng, Tensor, eval};
 
 use crate::layer::Legal;
@@ -9,10 +10,10 @@ use crate::layer::Legal;
 /// Whether a task needs nothing but its tiles: neither their place in the tensor nor the other tasks. A dropout mask
 /// is left out because the naive evaluator draws none.
 pub fn is_local(op: &Op, operands: &[ParallelType]) -> bool {
-    match op {
-        Op::Embedding { .. } => operands[1].degree(0) == 1,
-        Op::Rotary { .. } => operands[0].degree(1) == 1,
-        Op::CrossEntropy { .. } => operands[0].dims().last().is_some_and(|classes| classes.degree == 1),
+    match op.to_text().0 {
+        "embedding" => operands[1].degree(0) == 1,
+        "rotary" => operands[0].degree(1) == 1,
+        "cross_entropy" => operands[0].dims().last().is_some_and(|classes| classes.degree == 1),
         _ => true,
     }
 }
@@ -21,13 +22,13 @@ pub fn is_local(op: &Op, operands: &[ParallelType]) -> bool {
 fn whole(op: &Op, slot: usize, operands: &[ParallelType], rng: &mut Rng) -> Tensor {
     let shape = operands[slot].global().shape;
     let size = |slot: usize, dim: usize| operands[slot].dims()[dim].size;
-    let below = match (op, slot) {
-        (Op::Embedding { .. }, 0) => Some(size(1, 0)),
-        (Op::CrossEntropy { .. }, 1) => Some(size(0, operands[0].dims().len() - 1)),
-        (Op::CountLabels { .. }, 0) => Some(3),
+    let below = match (op.to_text().0, slot) {
+        ("embedding", 0) => Some(size(1, 0)),
+        ("cross_entropy", 1) => Some(size(0, operands[0].dims().len() - 1)),
+        ("count_labels", 0) => Some(3),
         _ => None,
     };
-    let positive = matches!(op, Op::Unary(Unary::Log) | Op::Binary(Binary::Div));
+    let positive = matches!(op.to_text().0, "log" | "div");
     let low = if positive { 0.5 } else { -2.0 };
     Tensor::from_fn(&shape, |_| match below {
         Some(bound) => rng.below(bound) as f64,
@@ -57,11 +58,13 @@ fn tile(ty: &ParallelType, parts: &[Tensor], coord: &Coord) -> Tensor {
 
 /// The operator of one task: it sees only its own blocks of a cut axis.
 fn of_tile(op: &Op, x: &ParallelType) -> Op {
-    let mut op = op.clone();
-    if let Op::Split { axis, blocks, .. } | Op::Concat { axis, blocks } = &mut op {
-        *blocks /= x.degree(*axis);
+    match (op.get(), op.get()) {
+        (Some(Split { axis, sizes, blocks }), _) => {
+            Split { axis: *axis, sizes: sizes.clone(), blocks: blocks / x.degree(*axis) }.into()
+        }
+        (_, Some(Concat { axis, blocks })) => Concat { axis: *axis, blocks: blocks / x.degree(*axis) }.into(),
+        _ => op.clone(),
     }
-    op
 }
 
 /// The value that the tiles of one copy mean.

@@ -5,21 +5,10 @@
 
 use phalanx_ir::graph::{LayerId, ValueId};
 use phalanx_ir::parallel::{Dim, ParallelType};
-use phalanx_ir::{Binary, Op, leaves_of};
+use phalanx_ir::{Binary, Op, RowLeaves, leaves_of};
 
 use super::{Contribution, Expander};
 use crate::LowerError;
-
-/// How the rows of a tile are summed: a tree over blocks of the batch, in each a tree over blocks of time.
-#[derive(Clone, Copy)]
-pub(super) struct RowLeaves {
-    /// Leaves along the batch, in this tile.
-    pub batch: usize,
-    /// Leaves along time, in this tile.
-    pub time: usize,
-    /// Leaves along the batch, in the whole microbatch.
-    pub whole: usize,
-}
 
 impl Expander<'_> {
     /// `leaves` cut `degree` ways; reports the layer if they are too few.
@@ -48,14 +37,8 @@ impl Expander<'_> {
         self.parts() * degree
     }
 
-    /// Leaves of a sum over all rows of a tensor `[rows…, columns]`, as one list of rows.
-    pub(super) fn row_leaves(&mut self, ty: &ParallelType) -> usize {
-        let (_, rows) = ty.dims().split_last().expect("rows have columns");
-        self.flat_leaves(rows)
-    }
-
     /// Leaves of a sum over all elements of some outermost dimensions, as one list.
-    pub(super) fn flat_leaves(&mut self, rows: &[Dim]) -> usize {
+    pub(super) fn leaves_of_rows(&mut self, rows: &[Dim]) -> usize {
         let count: usize = rows.iter().map(|dim| dim.size).product();
         let whole = leaves_of(count * self.parts(), self.options.leaves.batch);
         let inner: usize = rows.iter().skip(1).map(|dim| dim.degree).product();
@@ -68,9 +51,9 @@ impl Expander<'_> {
     }
 
     /// Leaves of a sum over `rows`, the outermost dimensions of a tensor: of batch and time both may be cut.
-    pub(super) fn batch_time_leaves(&mut self, rows: &[Dim]) -> RowLeaves {
+    pub(super) fn leaves_of_batch_and_time(&mut self, rows: &[Dim]) -> RowLeaves {
         let flat = |this: &mut Self| {
-            let batch = this.flat_leaves(rows);
+            let batch = this.leaves_of_rows(rows);
             RowLeaves { batch, time: 1, whole: batch * rows.first().map_or(1, |batch| batch.degree) }
         };
         let &[batch, time] = rows else { return flat(self) };
@@ -87,20 +70,20 @@ impl Expander<'_> {
     }
 
     /// Leaves of a sum over one feature dimension.
-    pub(super) fn feature_leaves(&mut self, dim: Dim) -> usize {
+    pub(super) fn leaves_of_features(&mut self, dim: Dim) -> usize {
         self.cut(leaves_of(dim.size, self.options.leaves.feature), dim.degree, "features")
     }
 
     /// Leaves of a sum over some dimensions, along the first of them; the others must be whole.
-    pub(super) fn leaves_along(&mut self, ty: &ParallelType, axes: &[usize]) -> usize {
+    pub(super) fn leaves_of_axes(&mut self, ty: &ParallelType, axes: &[usize]) -> usize {
         let others: usize = axes.iter().skip(1).map(|&axis| ty.degree(axis)).product();
         if others > 1 {
             return self.cut(1, others, "an inner dimension of the sum");
         }
         match axes.first() {
             None => 1,
-            Some(0) => self.flat_leaves(&ty.dims()[..1]),
-            Some(&axis) => self.feature_leaves(ty.dims()[axis]),
+            Some(0) => self.leaves_of_rows(&ty.dims()[..1]),
+            Some(&axis) => self.leaves_of_features(ty.dims()[axis]),
         }
     }
 
@@ -112,7 +95,7 @@ impl Expander<'_> {
             let producer = self.graph.values()[value].layer;
             self.graph.layers()[producer].label.part.is_some() || self.adds_microbatches(producer)
         };
-        layer.op == Op::Binary(Binary::Add)
+        layer.op.to_text().0 == Binary::Add.word()
             && layer.label.part.is_none()
             && layer.operands.iter().all(from_one)
     }

@@ -19,15 +19,6 @@ impl Expander<'_> {
         &self.graph.layers()[self.layer].label
     }
 
-    pub(super) fn operands(&self) -> Vec<ValueId> {
-        self.graph.layers()[self.layer].operands.clone()
-    }
-
-    /// A result of the layer at hand.
-    pub(super) fn output(&self, slot: usize) -> ValueId {
-        self.graph.layers()[self.layer].results[slot]
-    }
-
     pub(super) fn name(&self, value: ValueId) -> &str {
         &self.graph.values()[value].name
     }
@@ -36,31 +27,18 @@ impl Expander<'_> {
         self.buffers[value].expect("operands are lowered before their users")
     }
 
-    /// Operand `slot` as the forward tasks read it.
-    pub(super) fn read(&self, slot: usize) -> Operand {
-        let value = self.graph.layers()[self.layer].operands[slot];
-        Operand { buffer: self.buf(value), map: self.rule.operands[slot].clone() }
-    }
-
-    /// All operands as the forward tasks read them.
-    pub(super) fn reads(&self) -> Vec<Operand> {
-        (0..self.rule.operands.len()).map(|slot| self.read(slot)).collect()
-    }
-
-    /// Operand `slot` as the backward tasks read it: joined anew if its join says so.
-    pub(super) fn read_again(&mut self, slot: usize) -> Operand {
-        let value = self.graph.layers()[self.layer].operands[slot];
-        let map = self.rule.operands[slot].clone();
-        let Some(source) = self.joined_from(value) else { return self.read(slot) };
+    /// The buffer in which a value is joined anew for the backward tasks, if its join says so.
+    pub(super) fn joined_again(&mut self, value: ValueId) -> Option<BufferId> {
+        let source = self.joined_from(value)?;
         if let Some(&buffer) = self.again.get(&(value, self.layer)) {
-            return Operand { buffer, map };
+            return Some(buffer);
         }
         let WideBuffer { name, ty, sites, .. } = self.wide.buffers[self.buf(value)].clone();
         let buffer = self.push_buffer(&format!("{name}.again"), ty, sites, Role::Temp, None);
         let (layer, round) = (self.graph.layer_name(self.layer).to_string(), self.label().round);
         self.wide.push_move(self.buf(source), buffer, &layer, round);
         self.again.insert((value, self.layer), buffer);
-        Operand { buffer, map }
+        Some(buffer)
     }
 
     /// What a chain of parallel operators with a join to be done again starts from.
@@ -71,16 +49,6 @@ impl Expander<'_> {
             at = self.graph.layers()[self.graph.values()[at].layer].operands[0];
         }
         again.then_some(at)
-    }
-
-    /// The first result of the layer at hand as its backward tasks read it.
-    pub(super) fn read_result(&self) -> Operand {
-        Operand { buffer: self.buf(self.output(0)), map: self.rule.results[0].clone() }
-    }
-
-    /// The gradient of result `slot` as the backward tasks read it.
-    pub(super) fn dy(&self, slot: usize, buffer: BufferId) -> Operand {
-        Operand { buffer, map: self.rule.results[slot].dual() }
     }
 
     pub(super) fn push_buffer(
@@ -94,47 +62,12 @@ impl Expander<'_> {
         self.wide.buffers.push(WideBuffer { name: name.to_string(), ty, sites, role, view_of })
     }
 
-    /// A new buffer that the tasks of the layer at hand write by `map`.
-    pub(super) fn temp(&mut self, name: &str, global: &TensorType, map: TileMap) -> Operand {
-        let ty = map
-            .tiling(global, &self.rule.extents)
-            .expect("degrees of operands divide what follows from them");
-        let sites = self.sites_of(&ty, &map);
-        let buffer = self.push_buffer(name, ty, sites, Role::Temp, None);
-        Operand { buffer, map }
-    }
-
     /// Where the tasks of the layer at hand have the tiles of a slot.
-    fn sites_of(&mut self, ty: &ParallelType, map: &TileMap) -> Arc<[Site]> {
+    pub(super) fn sites_of(&mut self, ty: &ParallelType, map: &TileMap) -> Arc<[Site]> {
         let sites = &self.graph.layers()[self.layer].label.sites;
         let key = (sites.as_ptr(), self.rule.extents.clone(), ty.of(phalanx_ir::DType::F32), map.clone());
         let make = || tile_sites(ty, map, &self.rule.extents, sites);
         Arc::clone(self.sites.entry(key).or_insert_with(make))
-    }
-
-    /// A new buffer for result `slot`.
-    pub(super) fn result(&mut self, slot: usize) -> Operand {
-        let value = self.output(slot);
-        let (name, global) = (self.name(value).to_string(), self.graph.ty(value).global());
-        let operand = self.temp(&name, &global, self.rule.results[slot].clone());
-        self.buffers[value] = Some(operand.buffer);
-        operand
-    }
-
-    /// A buffer kept for the backward tasks.
-    pub(super) fn save(&mut self, what: &str, global: &TensorType, map: TileMap) -> Operand {
-        let name = format!("{}.{what}", self.graph.layer_name(self.layer));
-        let operand = self.temp(&name, global, map);
-        self.saved[self.layer].push(operand.buffer);
-        operand
-    }
-
-    /// A new buffer for the gradient of operand `slot`, as the tasks of the layer at hand write it.
-    pub(super) fn grad(&mut self, slot: usize) -> Operand {
-        let value = self.graph.layers()[self.layer].operands[slot];
-        let name = format!("{}.grad", self.name(value));
-        let global = self.graph.ty(value).dual().global();
-        self.temp(&name, &global, self.rule.operands[slot].dual())
     }
 
     /// A new buffer for the gradient of `value`, where its own layer has it. If what comes has only `sums` partial sums, it
@@ -163,26 +96,9 @@ impl Expander<'_> {
     }
 
     /// The bytes of `buffer`, tile by tile, with the type `ty`.
-    pub(super) fn view(&mut self, buffer: BufferId, ty: ParallelType) -> BufferId {
+    pub(super) fn view_of(&mut self, buffer: BufferId, ty: ParallelType) -> BufferId {
         let WideBuffer { name, sites, role, .. } = self.wide.buffers[buffer].clone();
         self.push_buffer(&name, ty, sites, role, Some(buffer))
-    }
-
-    /// A task of the layer at hand.
-    pub(super) fn emit(&mut self, op: TaskOp, reads: Vec<Operand>, writes: Vec<Operand>) {
-        let layer = self.graph.layer_name(self.layer).to_string();
-        let (extents, sites) = (self.rule.extents.clone(), Arc::clone(&self.label().sites));
-        let round = self.label().round;
-        self.wide.tasks.push(WideTask { op, reads, writes, extents, sites, layer, round });
-    }
-
-    /// Gives the value of `from` to a new buffer that the tasks of the layer at hand read by `map`.
-    pub(super) fn moved(&mut self, from: BufferId, map: TileMap) -> Operand {
-        let (name, global) = (self.wide.buffers[from].name.clone(), self.wide.buffers[from].ty.global());
-        let to = self.temp(&name, &global, map);
-        let (layer, round) = (self.graph.layer_name(self.layer).to_string(), self.label().round);
-        self.wide.push_move(from, to.buffer, &layer, round);
-        to
     }
 
     /// Two contributions to the gradient of `value` with the same tiling: one that has fewer partial sums sets it.
@@ -213,14 +129,6 @@ impl Expander<'_> {
         let op = TaskOp::Binary { kind: Binary::Add };
         self.wide.tasks.push(WideTask { op, reads, writes, extents, sites, layer, round });
         buffer
-    }
-
-    /// The scalars the host feeds with every step, on all devices.
-    pub(super) fn hyper(&mut self) -> Operand {
-        let buffer = hyper(&mut self.wide, || {
-            self.graph.layers().iter().flat_map(|(_, layer)| layer.label.sites.iter())
-        });
-        Operand { buffer, map: TileMap { dims: vec![Vec::new()], ..TileMap::default() } }
     }
 }
 

@@ -10,12 +10,9 @@
 //! Bits: a sum along an axis is a tree over leaves that the whole tensor defines; a tile that owns an aligned subtree
 //! computes its root. Where a tile does not, the layer is reported unless the options allow other bits.
 
-mod backward;
-mod forward;
+mod layer;
 mod leaves;
-mod loss;
 mod make;
-mod rows;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -150,7 +147,7 @@ impl<'a> Expander<'a> {
         self.enter(self.graph.values()[loss].layer);
         let seed = self.value_gradient(loss, 1);
         self.wide.loss = self.buffers[loss];
-        self.give(loss, seed);
+        self.give_value(loss, seed);
         for layer in self.graph.layers().ids().rev() {
             self.enter(layer);
             self.backward();
@@ -165,14 +162,14 @@ impl<'a> Expander<'a> {
     }
 
     /// Records a gradient of `value` that has its shape.
-    fn give(&mut self, value: ValueId, buffer: BufferId) {
+    fn give_value(&mut self, value: ValueId, buffer: BufferId) {
         if self.wanted[value] {
             let label = &self.graph.layers()[self.layer].label;
             let (round, part) = (label.round, label.part);
             let ty = self.wide.buffers[buffer].ty.clone();
             let buffer = match ty.global().shape == self.graph.ty(value).global().shape {
                 true => buffer,
-                false => self.view(buffer, self.graph.ty(value).dual()),
+                false => self.view_of(buffer, self.graph.ty(value).dual()),
             };
             let order = self.order();
             self.contributions.entry(value).or_default().push(Contribution { buffer, order, round, part });
@@ -184,7 +181,7 @@ impl<'a> Expander<'a> {
         self.given += 1;
         let own = (Reverse(self.layer), self.given);
         match self.graph.layers()[self.layer].op.is_parallel() {
-            true => self.first_use.get(&self.output(0)).copied().unwrap_or(own),
+            true => self.first_use.get(&self.graph.layers()[self.layer].results[0]).copied().unwrap_or(own),
             false => own,
         }
     }

@@ -2,6 +2,10 @@
 
 use phalanx_ir::graph::{BuildError, Builder, Graph, ValueId};
 use phalanx_ir::{Activation, Binary, DType, Init, Op, Reduce, Shape, TensorType, Unary};
+use phalanx_ops::{
+    Attention, BinaryOp, Broadcast, Concat, Embedding, LayerNorm, Layers, Linear, Matmul, ReduceOp, Reshape,
+    RmsNorm, Rotary, Softmax, Split, Transpose, UnaryOp,
+};
 use serde::de::DeserializeOwned;
 
 use super::{Case, GoldenError};
@@ -53,67 +57,69 @@ impl Maker<'_> {
             "matmul" => {
                 let (transpose_a, transpose_b) = (self.attr("transpose_a")?, self.attr("transpose_b")?);
                 let operands = self.slots(&["a", "b"])?;
-                self.one(Op::Matmul { transpose_a, transpose_b }, &operands)?
+                self.one(Op::from(Matmul { transpose_a, transpose_b }), &operands)?
             }
             "element_unary" => {
                 let kind: String = self.attr("kind")?;
                 let Some(Ok(unary)) = Unary::from_parts(&kind, || Err(())) else { return Ok(None) };
                 let x = self.slot("input")?;
-                self.one(Op::Unary(unary), &[x])?
+                self.one(Op::from(UnaryOp(unary)), &[x])?
             }
             "element_scalar" => {
                 let (kind, scalar): (String, f32) = (self.attr("kind")?, self.attr("scalar")?);
                 let unary = Unary::from_parts(&format!("{kind}_scalar"), || Ok::<_, Error>(scalar));
                 let Some(unary) = unary else { return Ok(None) };
                 let x = self.slot("input")?;
-                self.one(Op::Unary(unary?), &[x])?
+                self.one(Op::from(UnaryOp(unary?)), &[x])?
             }
             "element_binary" => {
                 let Ok(kind) = self.attr::<String>("kind")?.parse::<Binary>() else { return Ok(None) };
                 let operands = self.slots(&["lhs", "rhs"])?;
-                self.one(Op::Binary(kind), &operands)?
+                self.one(Op::from(BinaryOp(kind)), &operands)?
             }
-            "softmax" => self.simple(Op::Softmax { axis: self.attr("dim")? }, &["input"])?,
+            "softmax" => self.simple(Op::from(Softmax { axis: self.attr("dim")? }), &["input"])?,
             "layer_norm" => {
                 let axes: Vec<usize> = self.attr("axes")?;
                 let rank = self.case.inputs.get("input").map_or(0, |tensor| tensor.shape.len());
                 if !axes.iter().copied().eq(rank.saturating_sub(axes.len())..rank) {
                     return Ok(None);
                 }
-                let op = Op::LayerNorm { axes: axes.len(), eps: self.attr("eps")? };
+                let op = Op::from(LayerNorm { axes: axes.len(), eps: self.attr("eps")? });
                 self.simple(op, &["input", "gamma", "beta"])?
             }
-            "rms_norm" => self.simple(Op::RmsNorm { eps: self.attr("eps")? }, &["input", "gamma"])?,
+            "rms_norm" => self.simple(Op::from(RmsNorm { eps: self.attr("eps")? }), &["input", "gamma"])?,
             "rotary" => self.rotary()?,
             "attention" => self.attention()?,
             "embedding" => {
                 let bag = self.attr::<String>("aggregate")? == "sum";
-                self.simple(Op::Embedding { bag }, &["input", "weight"])?
+                self.simple(Op::from(Embedding { bag }), &["input", "weight"])?
             }
             "concat" => {
                 let count = self.case.inputs.len();
                 let names: Vec<_> = (0..count).map(|index| format!("input_{index}")).collect();
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                self.simple(Op::Concat { axis: self.attr("axis")?, blocks: 1 }, &names)?
+                self.simple(Op::from(Concat { axis: self.attr("axis")?, blocks: 1 }), &names)?
             }
             "split" => {
-                let op = Op::Split { axis: self.attr("axis")?, sizes: self.attr("sizes")?, blocks: 1 };
+                let op = Op::from(Split { axis: self.attr("axis")?, sizes: self.attr("sizes")?, blocks: 1 });
                 let x = self.slot("input")?;
                 return Ok(Some(self.model.add("y", op, &[x])?));
             }
             "reduce" => {
                 let Ok(kind) = self.attr::<String>("kind")?.parse::<Reduce>() else { return Ok(None) };
                 let (axes, keep) = (self.attr("axes")?, self.attr("keepdims")?);
-                self.simple(Op::Reduce { kind, axes, keep }, &["input"])?
+                self.simple(Op::from(ReduceOp { kind, axes, keep }), &["input"])?
             }
-            "reshape" => {
-                self.simple(Op::Reshape(Shape::new(self.attr::<Vec<usize>>("shape")?)), &["input"])?
-            }
+            "reshape" => self.simple(
+                Op::from(Reshape { shape: Shape::new(self.attr::<Vec<usize>>("shape")?) }),
+                &["input"],
+            )?,
             "flat" => self.flat()?,
-            "transpose" => self.simple(Op::Transpose(self.attr("perm")?), &["input"])?,
-            "broadcast" => {
-                self.simple(Op::Broadcast(Shape::new(self.attr::<Vec<usize>>("target")?)), &["input"])?
-            }
+            "transpose" => self.simple(Op::from(Transpose { perm: self.attr("perm")? }), &["input"])?,
+            "broadcast" => self.simple(
+                Op::from(Broadcast { shape: Shape::new(self.attr::<Vec<usize>>("target")?) }),
+                &["input"],
+            )?,
             "cross_entropy" => {
                 let (logits, labels) = (self.slot("logits")?, self.slot("labels")?);
                 self.model.cross_entropy("y", logits, labels, self.attr("ignore_index")?)?
@@ -138,18 +144,18 @@ impl Maker<'_> {
             name.parse().map_err(|()| self.wrong(format!("activation `{name}` is unknown")))?;
         let bias: bool = self.attr("use_bias")?;
         let names: &[&str] = if bias { &["input", "weight", "bias"] } else { &["input", "weight"] };
-        self.simple(Op::Linear { transposed: false, activation }, names)
+        self.simple(Op::from(Linear { transposed: false, activation }), names)
     }
 
     /// Swaps the time and head dimensions: cases use [batch, heads, time, dim].
     fn swap(&mut self, x: ValueId) -> Result<ValueId, Error> {
-        self.one(Op::Transpose(vec![0, 2, 1, 3]), &[x])
+        self.one(Op::from(Transpose { perm: vec![0, 2, 1, 3] }), &[x])
     }
 
     fn rotary(&mut self) -> Result<ValueId, Error> {
         let x = self.slot("input")?;
         let x = self.swap(x)?;
-        let y = self.one(Op::Rotary { base: self.attr("base")? }, &[x])?;
+        let y = self.one(Op::from(Rotary { base: self.attr("base")? }), &[x])?;
         self.swap(y)
     }
 
@@ -158,8 +164,10 @@ impl Maker<'_> {
         for operand in &mut operands {
             *operand = self.swap(*operand)?;
         }
-        let y =
-            self.one(Op::Attention { causal: self.attr("causal")?, scale: self.attr("scale")? }, &operands)?;
+        let y = self.one(
+            Op::from(Attention { causal: self.attr("causal")?, scale: self.attr("scale")? }),
+            &operands,
+        )?;
         self.swap(y)
     }
 
@@ -173,7 +181,7 @@ impl Maker<'_> {
         let joined = (start < end).then(|| dims[start..end].iter().product());
         let flat: Vec<usize> =
             dims[..start].iter().copied().chain(joined).chain(dims[end..].iter().copied()).collect();
-        self.one(Op::Reshape(Shape::new(flat)), &[x])
+        self.one(Op::from(Reshape { shape: Shape::new(flat) }), &[x])
     }
 
     /// Ends the model: loss = Σ outputs · given gradients.
@@ -205,6 +213,6 @@ impl Maker<'_> {
     fn term(&mut self, result: ValueId, given: ValueId) -> Result<ValueId, BuildError> {
         let product = self.model.binary("product", Binary::Mul, result, given)?;
         let axes = (0..self.model.shape(product).rank()).collect();
-        self.model.add_one("loss", Op::Reduce { kind: Reduce::Sum, axes, keep: false }, &[product])
+        self.model.add_one("loss", Op::from(ReduceOp { kind: Reduce::Sum, axes, keep: false }), &[product])
     }
 }

@@ -7,7 +7,6 @@
 use std::fmt::{Debug, Display};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::LazyLock;
 
 use phalanx::ckpt::{Checkpoint, Manifest, RunState};
@@ -58,37 +57,37 @@ pub const FORMATS: &[(&str, Reader)] = &[
 
 /// A model (`phalanx explain`).
 pub fn graph(bytes: &[u8]) -> Result<(), String> {
-    printed::<Graph>(bytes)?.verify().map_err(first)
+    printed(bytes, |text| Graph::parse(text, phalanx_ops::operators()))?.verify().map_err(first)
 }
 
 /// A model on devices (`phalanx opt`).
 pub fn parallel(bytes: &[u8]) -> Result<(), String> {
-    printed::<ParallelGraph>(bytes)?.verify().map_err(first)
+    printed(bytes, |text| ParallelGraph::parse(text, phalanx_ops::operators()))?.verify().map_err(first)
 }
 
 /// Tasks on tiled tensors (`phalanx opt`).
 pub fn wide(bytes: &[u8]) -> Result<(), String> {
-    printed::<WideGraph>(bytes)?.verify().map_err(first)
+    printed(bytes, str::parse::<WideGraph>)?.verify().map_err(first)
 }
 
 /// Tasks on tiles (`phalanx opt`).
 pub fn tasks(bytes: &[u8]) -> Result<(), String> {
-    printed::<TaskGraph>(bytes)?.verify().map_err(first)
+    printed(bytes, str::parse::<TaskGraph>)?.verify().map_err(first)
 }
 
 /// Lane orders and places; what they mean depends on the tasks they belong to.
 pub fn schedule(bytes: &[u8]) -> Result<(), String> {
-    printed::<Schedule>(bytes).map(drop)
+    printed(bytes, str::parse::<Schedule>).map(drop)
 }
 
 /// A frozen step.
 pub fn program(bytes: &[u8]) -> Result<(), String> {
-    printed::<Program>(bytes).map(drop)
+    printed(bytes, str::parse::<Program>).map(drop)
 }
 
 /// The parts of a job (`phalanx verify`).
 pub fn certificate(bytes: &[u8]) -> Result<(), String> {
-    printed::<Certificate>(bytes).map(drop)
+    printed(bytes, str::parse::<Certificate>).map(drop)
 }
 
 /// A plan file (`--plan FILE`), and what it makes of a small model.
@@ -243,14 +242,13 @@ static TINY: LazyLock<ModelConfig> = LazyLock::new(|| {
 });
 
 /// What a text stands for, if it prints as a text that stands for the same. Debug output is compared: NaN is no NaN's equal.
-fn printed<T>(bytes: &[u8]) -> Result<T, String>
-where
-    T: FromStr<Err = ParseError> + Display + Debug,
-{
-    let value: T = utf8(bytes)?.parse().map_err(message)?;
+fn printed<T: Display + Debug>(
+    bytes: &[u8],
+    parse: impl Fn(&str) -> Result<T, ParseError>,
+) -> Result<T, String> {
+    let value = parse(utf8(bytes)?).map_err(message)?;
     let text = value.to_string();
-    let again =
-        text.parse::<T>().unwrap_or_else(|error| panic!("printed text does not parse: {error}\n{text}"));
+    let again = parse(&text).unwrap_or_else(|error| panic!("printed text does not parse: {error}\n{text}"));
     assert_eq!(format!("{again:?}"), format!("{value:?}"), "printed text parses as itself");
     Ok(value)
 }

@@ -167,7 +167,7 @@ fn rewritten(model: &Graph, Rewrite { all, batch }: Rewrite) -> Graph {
     }
     let end = text.rfind("\n}").expect("a model ends with a brace");
     let text = format!("{}{}{}", &text[..end], more.collect::<String>(), &text[end..]);
-    text.parse().expect("more outputs are legal")
+    Graph::parse(text, phalanx_ops::operators()).expect("more outputs are legal")
 }
 
 fn depends_on_param(model: &Graph) -> bool {

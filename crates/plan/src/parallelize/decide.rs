@@ -5,7 +5,7 @@
 
 use phalanx_ir::graph::{Graph, LayerId, ValueId};
 use phalanx_ir::parallel::Microbatch;
-use phalanx_ir::{Activation, Binary, Id, IdVec, Op, Reduce, TensorType, Unary};
+use phalanx_ir::{Apart, Id, IdVec, Op, Part, TensorType};
 
 use super::layout::{Layout, Machine, MeshAxis, Stage};
 use super::resolve::Wish;
@@ -112,53 +112,34 @@ type Results = Vec<(String, TensorType)>;
 
 impl Decide<'_> {
     fn layer(&mut self, op: &Op, operands: &[VarId], results: Results) -> Result<Vec<VarId>, PlanError> {
-        let is_cut = |op: &Op| !self.tasks(op, operands, &results).results[0].sum.is_empty();
-        match op {
-            op if op.is_leaf() => Ok(vec![self.leaf(op, results)]),
-            Op::Linear { transposed, activation } => {
-                let is_bare = operands.len() == 2 && *activation == Activation::None;
-                if is_bare || !is_cut(op) {
-                    return self.add(op.clone(), operands, results);
-                }
-                let bare = Op::Linear { transposed: *transposed, activation: Activation::None };
-                let bias = operands.get(2).map(|&bias| (Op::Binary(Binary::Add), Some(bias), "biased"));
-                let function = (*activation != Activation::None).then_some((
-                    Op::Unary(Unary::Act(*activation)),
-                    None,
-                    "activated",
-                ));
-                let after: Vec<_> = bias.into_iter().chain(function).collect();
-                self.after_sum(bare, &operands[..2], results, after)
-            }
-            Op::Reduce { kind: Reduce::Mean, axes, keep } => {
-                let sum = Op::Reduce { kind: Reduce::Sum, axes: axes.clone(), keep: *keep };
-                if !is_cut(&sum) {
-                    return self.add(op.clone(), operands, results);
-                }
-                let dims = self.decided.vars[operands[0]].ty.shape.dims();
-                let count: usize = axes.iter().map(|&axis| dims[axis]).product();
-                let scale = Op::Unary(Unary::MulScalar(1.0 / count as f32));
-                self.after_sum(sum, operands, results, vec![(scale, None, "scaled")])
-            }
-            op => self.add(op.clone(), operands, results),
+        if op.is_leaf() {
+            return Ok(vec![self.leaf(op, results)]);
+        }
+        let is_cut =
+            |sum: &Op, count| !self.tasks(sum, &operands[..count], &results).results[0].sum.is_empty();
+        let shapes: Vec<_> = operands.iter().map(|&operand| &self.decided.vars[operand].ty.shape).collect();
+        match op.operator().and_then(|operator| operator.apart(&shapes)) {
+            Some(apart) if is_cut(&apart.sum, apart.operands) => self.after_sum(apart, operands, results),
+            _ => self.add(op.clone(), operands, results),
         }
     }
 
     /// A layer of partial sums, then layers on their sum; the last has the name.
     fn after_sum(
         &mut self,
-        op: Op,
+        apart: Apart,
         operands: &[VarId],
         results: Results,
-        after: Vec<(Op, Option<VarId>, &str)>,
     ) -> Result<Vec<VarId>, PlanError> {
         let (name, ty) = results[0].clone();
-        let mut sum = self.add(op, operands, vec![(within(&name, self.time(), "sum"), ty.clone())])?;
+        let Apart { sum, operands: count, after } = apart;
+        let mut sum =
+            self.add(sum, &operands[..count], vec![(within(&name, self.time(), "sum"), ty.clone())])?;
         let last = after.len() - 1;
-        for (at, (op, other, word)) in after.into_iter().enumerate() {
+        for (at, Part { op, operand, word }) in after.into_iter().enumerate() {
             self.place.1 += 1;
             let name = if at == last { name.clone() } else { within(&name, self.time(), word) };
-            let operands: Vec<_> = sum.into_iter().chain(other).collect();
+            let operands: Vec<_> = sum.into_iter().chain(operand.map(|slot| operands[slot])).collect();
             sum = self.add(op, &operands, vec![(name, ty.clone())])?;
         }
         Ok(sum)
@@ -182,7 +163,7 @@ impl Decide<'_> {
     /// Adds one layer with the tasks nearest to its operands' layouts.
     fn add(&mut self, op: Op, operands: &[VarId], results: Results) -> Result<Vec<VarId>, PlanError> {
         let mut tasks = self.tasks(&op, operands, &results);
-        let sum = self.carried_sum(&op, operands);
+        let sum = self.carried_sum(&op, operands, &results);
         let slots = tasks.operands.iter_mut().chain(&mut tasks.results).filter(|_| !sum.is_empty());
         slots.for_each(|layout| layout.sum.clone_from(&sum));
         let mut vars = Vec::new();
@@ -199,17 +180,20 @@ impl Decide<'_> {
         Ok(vars)
     }
 
+    fn signature(&self, op: &Op, operands: &[VarId], results: &Results) -> Signature {
+        let shapes: Vec<_> = operands.iter().map(|&operand| &self.decided.vars[operand].ty.shape).collect();
+        Signature::new(op, &shapes, &results.iter().map(|(_, ty)| &ty.shape).collect::<Vec<_>>())
+    }
+
     fn tasks(&self, op: &Op, operands: &[VarId], results: &Results) -> Tasks {
-        let vars: Vec<&Var> = operands.iter().map(|&operand| &self.decided.vars[operand]).collect();
-        let types: Vec<_> = vars.iter().map(|var| &var.ty).collect();
-        let signature = Signature::new(op, &types, &results.iter().map(|(_, ty)| ty).collect::<Vec<_>>());
-        signature.assign(self.question.machine, &vars.iter().map(|var| &var.seen).collect::<Vec<_>>())
+        let seen: Vec<_> = operands.iter().map(|&operand| &self.decided.vars[operand].seen).collect();
+        self.signature(op, operands, results).assign(self.question.machine, &seen)
     }
 
     /// The partial sums that both operands of an addition are, if it is one of a total's.
-    fn carried_sum(&self, op: &Op, operands: &[VarId]) -> Vec<MeshAxis> {
-        match (op, operands) {
-            (Op::Binary(Binary::Add), &[a, b]) => {
+    fn carried_sum(&self, op: &Op, operands: &[VarId], results: &Results) -> Vec<MeshAxis> {
+        match *operands {
+            [a, b] if self.signature(op, operands, results).is_linear() => {
                 let [a, b] = [a, b].map(|var| &self.decided.vars[var].seen.sum);
                 if a == b { a.clone() } else { Vec::new() }
             }

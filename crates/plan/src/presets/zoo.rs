@@ -2,6 +2,7 @@
 
 use phalanx_ir::Op;
 use phalanx_ir::graph::{Graph, ValueId};
+use phalanx_ops::{Embedding, Linear};
 
 use super::answers::Answers;
 use crate::PlanError;
@@ -56,10 +57,10 @@ pub(super) fn cut_features(
 ) -> Result<(), PlanError> {
     let mut found = false;
     for (_, layer) in model.layers().iter() {
-        let Op::Linear { transposed, .. } = layer.op else { continue };
+        let Some(Linear { transposed, .. }) = layer.op.get() else { continue };
         let weight = &model.values()[layer.operands[1]].name;
         let module = weight.strip_suffix(".weight").unwrap_or(weight);
-        let (out, inner) = if transposed { (1, 0) } else { (0, 1) };
+        let (out, inner) = if *transposed { (1, 0) } else { (0, 1) };
         if is_one_of(COLUMNS, module) {
             answers.shard(layer.operands[1], out, axis, size)?;
             if let Some(&bias) = layer.operands.get(2) {
@@ -91,10 +92,10 @@ pub(super) fn cut_sequence(
     let values: Vec<(ValueId, &str)> =
         model.values().iter().map(|(id, value)| (id, value.name.as_str())).collect();
     for (value, name) in values {
-        let is_stream = match model.op_of(value) {
-            Op::Embedding { .. } => TABLES.contains(&name),
-            Op::Linear { .. } => is_one_of(ROWS, name),
-            _ => false,
+        let op = model.op_of(value);
+        let is_stream = match op.get::<Embedding>() {
+            Some(_) => TABLES.contains(&name),
+            None => op.get::<Linear>().is_some() && is_one_of(ROWS, name),
         };
         if is_stream {
             answers.shard(value, 1, axis, size)?;

@@ -1,5 +1,7 @@
 use phalanx_ir::TensorType;
 
+use phalanx_ir::DType;
+
 use super::*;
 
 /// Evaluates one layer written as text; operands are given in order, all of 32-bit floats or, if named so, `i64`.
@@ -7,7 +9,7 @@ fn one(op: &str, operands: &[(DType, Tensor)]) -> Vec<Tensor> {
     let mut line = phalanx_ir::text::Cursor::new(op, 1);
     let name = line.word().expect("an operator has a name");
     let attrs = line.attrs().expect("attributes are well written");
-    let op = Op::from_text(name, attrs).expect("the operator exists");
+    let op = Op::from_text(name, attrs, phalanx_ops::operators()).expect("the operator exists");
     let types: Vec<_> =
         operands.iter().map(|(dtype, tensor)| TensorType::new(*dtype, tensor.shape.clone())).collect();
     let shapes: Vec<_> = op.infer(&types).expect("operands fit").into_iter().map(|ty| ty.shape).collect();
@@ -139,7 +141,7 @@ fn a_model_is_evaluated_in_order() {
         %z = mul %y, %two : f32[1]
         return %z
     }";
-    let graph: Graph = text.parse().expect("the text is a graph");
+    let graph = Graph::parse(text, phalanx_ops::operators()).expect("the text is a graph");
     let inputs = [("x", Tensor::new([2], [1.0, 2.0])), ("w", Tensor::new([1, 2], [3.0, 4.0]))];
     let values = evaluate(&graph, &inputs.map(|(name, tensor)| (name.to_string(), tensor)).into());
     assert_eq!(values[&graph.outputs()[0]], Tensor::new([1], [22.0]));

@@ -1,7 +1,6 @@
 //! Parsing, verifying and printing a text of whichever level it is of.
 
 use std::fmt::Display;
-use std::str::FromStr;
 
 use phalanx_ir::graph::{Graph, VerifyError};
 use phalanx_ir::parallel::ParallelGraph;
@@ -60,24 +59,34 @@ fn keyword(text: &str) -> &str {
 }
 
 /// What the levels have in common.
-trait Level: FromStr<Err = ParseError> + Display + PartialEq {
+trait Level: Display + PartialEq + Sized {
+    fn parse(text: &str) -> Result<Self, ParseError>;
     /// The broken invariants: the start of the line each is on, and its text.
     fn broken(&self) -> Vec<(String, String)>;
 }
 
 impl Level for Graph {
+    fn parse(text: &str) -> Result<Self, ParseError> {
+        Graph::parse(text, phalanx_ops::operators())
+    }
     fn broken(&self) -> Vec<(String, String)> {
         self.verify().err().iter().flatten().map(|error| (start_of(error), error.to_string())).collect()
     }
 }
 
 impl Level for ParallelGraph {
+    fn parse(text: &str) -> Result<Self, ParseError> {
+        ParallelGraph::parse(text, phalanx_ops::operators())
+    }
     fn broken(&self) -> Vec<(String, String)> {
         self.verify().err().iter().flatten().map(|error| (start_of(error), error.to_string())).collect()
     }
 }
 
 impl Level for TaskGraph {
+    fn parse(text: &str) -> Result<Self, ParseError> {
+        text.parse()
+    }
     fn broken(&self) -> Vec<(String, String)> {
         let start = |error: &TaskError| match error {
             TaskError::View { view: buffer, .. }
@@ -94,6 +103,9 @@ impl Level for TaskGraph {
 }
 
 impl Level for WideGraph {
+    fn parse(text: &str) -> Result<Self, ParseError> {
+        text.parse()
+    }
     fn broken(&self) -> Vec<(String, String)> {
         let start = |error: &WideError| match error {
             WideError::Buffer { buffer, .. } | WideError::Missing { buffer } => buffer.to_string(),
@@ -119,7 +131,7 @@ fn start_of(error: &VerifyError) -> String {
 }
 
 fn load<L: Level>(text: &str) -> Result<L, Vec<Located>> {
-    let level: L = text.parse().map_err(|error: ParseError| vec![(error.line, error.message)])?;
+    let level = L::parse(text).map_err(|error| vec![(error.line, error.message)])?;
     let broken = level.broken();
     if broken.is_empty() {
         return Ok(level);
@@ -133,7 +145,7 @@ fn print_level<L: Level>(text: &str) -> Result<String, (usize, Failure)> {
         (line, Failure::UnexpectedError(error))
     })?;
     let printed = level.to_string();
-    match printed.parse::<L>() {
+    match L::parse(&printed) {
         Ok(again) if again == level => Ok(printed),
         _ => Err((line_of(text, keyword(text)), Failure::RoundTrip(printed))),
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use phalanx_ir::graph::{Builder, Graph, ValueId};
 use phalanx_ir::{Binary, DType, Init, Op, Reduce, Shape, TensorType, Unary};
+use phalanx_ops::{BinaryOp, Layers, ReduceOp, Reshape, UnaryOp};
 
 use crate::Rng;
 
@@ -100,7 +101,7 @@ impl Draft {
             return x;
         }
         let ones = vec![1; rank - dims.len()];
-        self.add(Op::Reshape(Shape::new([ones, dims].concat())), &[x])
+        self.add(Op::from(Reshape { shape: Shape::new([ones, dims].concat()) }), &[x])
     }
 
     /// The value as `[batch, time, heads, dim]`.
@@ -111,7 +112,7 @@ impl Draft {
         }
         let (outer, inner) = dims.split_at(dims.len() - 3);
         let shape = [&[outer.iter().product()], inner].concat();
-        self.add(Op::Reshape(Shape::new(shape)), &[x])
+        self.add(Op::from(Reshape { shape: Shape::new(shape) }), &[x])
     }
 
     fn scalar(&mut self) -> f32 {
@@ -125,7 +126,7 @@ impl Draft {
         let unused: Vec<_> = self.floats.iter().copied().filter(|x| !self.used.contains(x)).collect();
         let terms: Vec<_> = unused.into_iter().map(|x| self.term(x)).collect();
         let first = terms[0];
-        terms[1..].iter().fold(first, |sum, &term| self.add(Op::Binary(Binary::Add), &[sum, term]))
+        terms[1..].iter().fold(first, |sum, &term| self.add(Op::from(BinaryOp(Binary::Add)), &[sum, term]))
     }
 
     /// A scalar that depends on every element of `x`.
@@ -143,10 +144,10 @@ impl Draft {
                 self.model.mse(&name, x, target).expect("a drawn layer is legal")
             }
             _ => {
-                let square = self.add(Op::Unary(Unary::Square), &[x]);
+                let square = self.add(Op::from(UnaryOp(Unary::Square)), &[x]);
                 let axes = (0..shape.rank()).collect();
                 let kind = self.rng.choose(&[Reduce::Sum, Reduce::Mean]);
-                self.add(Op::Reduce { kind, axes, keep: false }, &[square])
+                self.add(Op::from(ReduceOp { kind, axes, keep: false }), &[square])
             }
         }
     }

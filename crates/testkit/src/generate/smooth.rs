@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use phalanx_ir::graph::{Graph, Layer, ValueId};
 use phalanx_ir::{Activation, Binary, Op, Reduce, Unary};
+use phalanx_ops::{BinaryOp, LayerNorm, Linear, ReduceOp, RmsNorm, UnaryOp};
 
 use crate::{Tensor, eval::evaluate};
 
@@ -26,31 +27,42 @@ fn is_layer_smooth(layer: &Layer<()>, values: &BTreeMap<ValueId, Tensor>) -> boo
     let operand = |slot: usize| &values[&layer.operands[slot]];
     let result = || &values[&layer.results[0]];
     let apart = |x: &f64| x.abs() > MARGIN;
-    match &layer.op {
-        Op::Unary(Unary::Act(Activation::Relu) | Unary::Abs) => operand(0).data.iter().all(apart),
-        Op::Unary(Unary::Log | Unary::Sqrt | Unary::Rsqrt | Unary::PowScalar(_)) => {
-            operand(0).data.iter().all(|&x| x > 0.05)
-        }
-        Op::Unary(Unary::DivScalar(by)) => by.abs() > 0.1,
-        Op::Linear { activation: Activation::Relu, .. } => is_relu_smooth(layer, values),
-        Op::Binary(Binary::Div) => operand(1).data.iter().all(|x| x.abs() > 0.1),
-        Op::Binary(Binary::Max | Binary::Min) => {
+    let op = &layer.op;
+    if let Some(UnaryOp(unary)) = op.get() {
+        return match unary {
+            Unary::Act(Activation::Relu) | Unary::Abs => operand(0).data.iter().all(apart),
+            Unary::Log | Unary::Sqrt | Unary::Rsqrt | Unary::PowScalar(_) => {
+                operand(0).data.iter().all(|&x| x > 0.05)
+            }
+            Unary::DivScalar(by) => by.abs() > 0.1,
+            _ => true,
+        };
+    }
+    match op.get() {
+        Some(BinaryOp(Binary::Div)) => return operand(1).data.iter().all(|x| x.abs() > 0.1),
+        Some(BinaryOp(Binary::Max | Binary::Min)) => {
             let difference =
                 |index: &[usize]| operand(0).at_stretched(index) - operand(1).at_stretched(index);
-            Tensor::from_fn(&result().shape, difference).data.iter().all(apart)
+            return Tensor::from_fn(&result().shape, difference).data.iter().all(apart);
         }
-        Op::Reduce { kind: Reduce::Max, axes, .. } => has_no_ties(operand(0), axes, result()),
-        Op::LayerNorm { axes, .. } => has_spread(operand(0), *axes),
-        Op::RmsNorm { .. } => rows(operand(0), 1).all(|row| row.iter().any(|x| x.abs() > 0.1)),
-        _ => true,
+        _ => {}
     }
+    if let Some(ReduceOp { kind: Reduce::Max, axes, .. }) = op.get() {
+        return has_no_ties(operand(0), axes, result());
+    }
+    if let Some(LayerNorm { axes, .. }) = op.get() {
+        return has_spread(operand(0), *axes);
+    }
+    let is_rms_norm = op.get::<RmsNorm>().is_some();
+    is_relu_smooth(layer, values)
+        && (!is_rms_norm || rows(operand(0), 1).all(|row| row.iter().any(|x| x.abs() > 0.1)))
 }
 
 /// Whether no output of a linear layer is near zero before its relu.
 fn is_relu_smooth(layer: &Layer<()>, values: &BTreeMap<ValueId, Tensor>) -> bool {
-    let Op::Linear { transposed, .. } = layer.op else { return true };
+    let Some(&Linear { transposed, activation: Activation::Relu }) = layer.op.get() else { return true };
     let operands: Vec<_> = layer.operands.iter().map(|value| &values[value]).collect();
-    let plain = Op::Linear { transposed, activation: Activation::None };
+    let plain = Op::from(Linear { transposed, activation: Activation::None });
     let shape = values[&layer.results[0]].shape.clone();
     crate::eval::apply(&plain, &operands, &[shape])[0].data.iter().all(|x| x.abs() > MARGIN)
 }

@@ -41,7 +41,7 @@ fn inputs_fit_their_uses() {
         %log = log %x : f32[40]
         return %nll, %log
     }";
-    let graph: Graph = text.parse().expect("the text is a graph");
+    let graph = Graph::parse(text, phalanx_ops::operators()).expect("the text is a graph");
     let inputs = random_inputs(&graph, 3);
     assert!(inputs["ids"].data.iter().all(|id| [0.0, 1.0, 2.0].contains(id)));
     assert!(inputs["labels"].data.iter().all(|label| [-7.0, 0.0, 1.0].contains(label)));

@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 use phalanx_ir::graph::{Builder, Graph};
 use phalanx_ir::tasks::{Buffer, TaskGraph, TaskId};
 use phalanx_ir::{Activation, Id, Init, Op, Reduce, TensorType, Unary};
+use phalanx_ops::{Layers, Linear, ReduceOp};
 use phalanx_program::RECEIVE;
 
 use super::*;
@@ -119,10 +120,10 @@ fn model(transposed: bool) -> Graph {
     let x = model.input("x", TensorType::f32([6, 3])).expect("it has a size");
     let shape = if transposed { [3, 5] } else { [5, 3] };
     let w = model.param("w", shape, Init::Zeros).expect("it has a size");
-    let linear = Op::Linear { transposed, activation: Activation::None };
+    let linear = Op::from(Linear { transposed, activation: Activation::None });
     let y = model.add_one("y", linear, &[x, w]).expect("sizes agree");
     let squares = model.unary("squares", Unary::Square, y).expect("it takes any size");
-    let sum = Op::Reduce { kind: Reduce::Sum, axes: vec![0, 1], keep: false };
+    let sum = Op::from(ReduceOp { kind: Reduce::Sum, axes: vec![0, 1], keep: false });
     let loss = model.add_one("loss", sum, &[squares]).expect("it has two axes");
     model.finish([loss])
 }

@@ -2,6 +2,10 @@
 
 use phalanx_ir::graph::ValueId;
 use phalanx_ir::{Activation, Binary, DType, MAX_RANK, Op, Reduce, Shape, TensorType, Unary};
+use phalanx_ops::{
+    Attention, BinaryOp, Broadcast, Cast, Concat, Dropout, Embedding, LayerNorm, Linear, Matmul, ReduceOp,
+    Reshape, RmsNorm, Rotary, Softmax, Split, Transpose, UnaryOp,
+};
 
 use super::Draft;
 
@@ -48,18 +52,18 @@ impl Draft {
         kinds.extend([Unary::MulScalar(scalar), Unary::DivScalar(scalar)]);
         kinds.extend(Activation::ALL.iter().filter(|&&a| a != Activation::None).map(|&a| Unary::Act(a)));
         let unary = self.rng.choose(&kinds);
-        self.add(Op::Unary(unary), &[x]);
+        self.add(Op::from(UnaryOp(unary)), &[x]);
     }
 
     /// A function of positive numbers only, or one that grows fast, of a value first brought into bounds.
     fn positive(&mut self, x: ValueId) {
         let bounded = self.rng.choose(&[Activation::Sigmoid, Activation::Tanh]);
-        let bounded = self.add(Op::Unary(Unary::Act(bounded)), &[x]);
-        let shifted = self.add(Op::Unary(Unary::AddScalar(1.25)), &[bounded]);
+        let bounded = self.add(Op::from(UnaryOp(Unary::Act(bounded))), &[x]);
+        let shifted = self.add(Op::from(UnaryOp(Unary::AddScalar(1.25))), &[bounded]);
         let power = self.rng.choose(&[2.0, 3.0, -1.0, 1.5]);
         let kinds = [Unary::Exp, Unary::Log, Unary::Sqrt, Unary::Rsqrt, Unary::PowScalar(power)];
         let unary = self.rng.choose(&kinds);
-        self.add(Op::Unary(unary), &[shifted]);
+        self.add(Op::from(UnaryOp(unary)), &[shifted]);
     }
 
     fn binary(&mut self, x: ValueId) {
@@ -78,7 +82,7 @@ impl Draft {
         }
         let binary = self.rng.choose(Binary::ALL);
         let operands = if self.rng.once_in(2) { [x, other] } else { [other, x] };
-        self.add(Op::Binary(binary), &operands);
+        self.add(Op::from(BinaryOp(binary)), &operands);
     }
 
     fn constant(&mut self, x: ValueId) {
@@ -87,7 +91,7 @@ impl Draft {
         let shape = if self.rng.once_in(2) { shape } else { Shape::default() };
         let constant = self.model.leaf(&name, Op::Constant(value), TensorType::f32(shape));
         let constant = constant.expect("a drawn leaf is legal");
-        self.add(Op::Binary(Binary::Mul), &[x, constant]);
+        self.add(Op::from(BinaryOp(Binary::Mul)), &[x, constant]);
     }
 
     fn linear(&mut self, x: ValueId) {
@@ -100,7 +104,7 @@ impl Draft {
             operands.push(self.leaf(Shape::from([outer])));
         }
         let activation = self.rng.choose(Activation::ALL);
-        self.add(Op::Linear { transposed, activation }, &operands);
+        self.add(Op::from(Linear { transposed, activation }), &operands);
     }
 
     fn matmul(&mut self, x: ValueId) {
@@ -112,13 +116,13 @@ impl Draft {
         let outer = self.extent();
         [dims[rank - 2], dims[rank - 1]] = if transpose_b { [outer, inner] } else { [inner, outer] };
         let other = self.leaf(Shape::new(dims));
-        self.add(Op::Matmul { transpose_a, transpose_b }, &[x, other]);
+        self.add(Op::from(Matmul { transpose_a, transpose_b }), &[x, other]);
     }
 
     fn softmax(&mut self, x: ValueId) {
         let x = self.at_least(x, 1);
         let axis = self.rng.below(self.model.shape(x).rank());
-        self.add(Op::Softmax { axis }, &[x]);
+        self.add(Op::from(Softmax { axis }), &[x]);
     }
 
     fn layer_norm(&mut self, x: ValueId) {
@@ -130,22 +134,22 @@ impl Draft {
             let weight = Shape::new(&dims[dims.len() - axes..]);
             operands.extend([self.leaf(weight.clone()), self.leaf(weight)]);
         }
-        self.add(Op::LayerNorm { axes, eps: 1e-5 }, &operands);
+        self.add(Op::from(LayerNorm { axes, eps: 1e-5 }), &operands);
     }
 
     fn rms_norm(&mut self, x: ValueId) {
         let x = self.at_least(x, 1);
         let gamma = self.leaf(Shape::from([self.model.shape(x).last()]));
-        self.add(Op::RmsNorm { eps: 1e-6 }, &[x, gamma]);
+        self.add(Op::from(RmsNorm { eps: 1e-6 }), &[x, gamma]);
     }
 
     fn rotary(&mut self, x: ValueId) {
         let mut x = self.four(x);
         if self.model.shape(x).last() % 2 == 1 {
-            x = self.add(Op::Concat { axis: 3, blocks: 1 }, &[x, x]);
+            x = self.add(Op::from(Concat { axis: 3, blocks: 1 }), &[x, x]);
         }
         let base = self.rng.choose(&[10000.0, 100.0]);
-        self.add(Op::Rotary { base }, &[x]);
+        self.add(Op::from(Rotary { base }), &[x]);
     }
 
     fn attention(&mut self, x: ValueId) {
@@ -156,7 +160,7 @@ impl Draft {
         let shape = Shape::from([dims[0], time, self.rng.choose(&divisors), dims[3]]);
         let (key, value) = (self.leaf(shape.clone()), self.leaf(shape));
         let (causal, scale) = (self.rng.once_in(2) && time == dims[1], self.rng.choose(&[0.5, 1.0]));
-        self.add(Op::Attention { causal, scale }, &[query, key, value]);
+        self.add(Op::from(Attention { causal, scale }), &[query, key, value]);
     }
 
     fn reshape(&mut self, x: ValueId) {
@@ -168,7 +172,7 @@ impl Draft {
         } else if dims.len() < MAX_RANK {
             dims.insert(at, 1);
         }
-        self.add(Op::Reshape(Shape::new(dims)), &[x]);
+        self.add(Op::from(Reshape { shape: Shape::new(dims) }), &[x]);
     }
 
     fn broadcast(&mut self, x: ValueId) {
@@ -180,13 +184,13 @@ impl Draft {
             None if dims.len() < MAX_RANK => dims.insert(0, extent),
             None => {}
         }
-        self.add(Op::Broadcast(Shape::new(dims)), &[x]);
+        self.add(Op::from(Broadcast { shape: Shape::new(dims) }), &[x]);
     }
 
     fn transpose(&mut self, x: ValueId) {
         let mut perm: Vec<_> = (0..self.model.shape(x).rank()).collect();
         self.rng.shuffle(&mut perm);
-        self.add(Op::Transpose(perm), &[x]);
+        self.add(Op::from(Transpose { perm }), &[x]);
     }
 
     fn split(&mut self, x: ValueId) {
@@ -198,7 +202,7 @@ impl Draft {
             sizes.push(1 + self.rng.below(rest));
             rest -= sizes[sizes.len() - 1];
         }
-        self.add(Op::Split { axis, sizes, blocks: 1 }, &[x]);
+        self.add(Op::from(Split { axis, sizes, blocks: 1 }), &[x]);
     }
 
     fn concat(&mut self, x: ValueId) {
@@ -211,21 +215,21 @@ impl Draft {
             operands.push(x);
         }
         self.rng.shuffle(&mut operands);
-        self.add(Op::Concat { axis, blocks: 1 }, &operands);
+        self.add(Op::from(Concat { axis, blocks: 1 }), &operands);
     }
 
     fn reduce(&mut self, x: ValueId) {
         let axes = (0..self.model.shape(x).rank()).filter(|_| self.rng.once_in(2)).collect();
         let (kind, keep) = (self.rng.choose(Reduce::ALL), self.rng.once_in(2));
-        self.add(Op::Reduce { kind, axes, keep }, &[x]);
+        self.add(Op::from(ReduceOp { kind, axes, keep }), &[x]);
     }
 
     fn dropout(&mut self, x: ValueId) {
-        self.add(Op::Dropout { rate: 0.0 }, &[x]);
+        self.add(Op::from(Dropout { rate: 0.0 }), &[x]);
     }
 
     fn cast(&mut self, x: ValueId) {
-        self.add(Op::Cast(DType::F32), &[x]);
+        self.add(Op::from(Cast { to: DType::F32 }), &[x]);
     }
 
     fn embedding(&mut self, _: ValueId) {
@@ -233,16 +237,16 @@ impl Draft {
         let ids = self.indices(shape);
         let shape = Shape::from([self.extent(), self.extent()]);
         let table = self.leaf(shape);
-        self.add(Op::Embedding { bag }, &[ids, table]);
+        self.add(Op::from(Embedding { bag }), &[ids, table]);
     }
 
     /// Integers, rearranged and then cast, that scale a value.
     fn integers(&mut self, x: ValueId) {
         let indices = self.indices(self.model.shape(x).clone());
         let perm: Vec<_> = (0..self.model.shape(x).rank()).collect();
-        let moved = self.add(Op::Transpose(perm), &[indices]);
-        let cast = self.add(Op::Cast(DType::F32), &[moved]);
-        let shifted = self.add(Op::Unary(Unary::AddScalar(0.5)), &[cast]);
-        self.add(Op::Binary(Binary::Mul), &[x, shifted]);
+        let moved = self.add(Op::from(Transpose { perm }), &[indices]);
+        let cast = self.add(Op::from(Cast { to: DType::F32 }), &[moved]);
+        let shifted = self.add(Op::from(UnaryOp(Unary::AddScalar(0.5))), &[cast]);
+        self.add(Op::from(BinaryOp(Binary::Mul)), &[x, shifted]);
     }
 }

@@ -1,10 +1,69 @@
-//! Functions of single elements.
+//! An element-wise function of one tensor.
 
 use std::f64::consts::{FRAC_2_SQRT_PI, PI, SQRT_2};
 
-use phalanx_ir::{Activation, Binary, Unary};
+use phalanx_ir::tasks::TaskOp;
+use phalanx_ir::text::Attrs;
+use phalanx_ir::wide::Operand;
+use phalanx_ir::{
+    Activation, Cuts, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType, Unary,
+};
 
-pub(super) fn activation(activation: Activation, x: f64) -> f64 {
+/// See the head of the file.
+pub struct UnaryOp(pub Unary);
+
+impl Operator for UnaryOp {
+    fn names() -> Vec<&'static str> {
+        Unary::all(0.0).into_iter().map(|kind| kind.parts().0).collect()
+    }
+
+    fn parse(name: &str, attrs: &mut Attrs) -> Result<Self, String> {
+        let unknown = || Err(format!("unknown operator `{name}`"));
+        Unary::from_parts(name, || attrs.take("scalar")).unwrap_or_else(unknown).map(UnaryOp)
+    }
+
+    fn name(&self) -> &'static str {
+        self.0.parts().0
+    }
+
+    fn attrs(&self) -> Attrs {
+        self.0.parts().1.map_or_else(Attrs::new, |scalar| Attrs::new().with("scalar", scalar))
+    }
+
+    fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
+        Ok(vec![TensorType::f32(operands.float(0)?.clone())])
+    }
+
+    fn cuts(&self, operands: &[&Shape], _results: &[&Shape]) -> Cuts {
+        let linear = matches!(self.0, Unary::Identity | Unary::Neg);
+        Cuts { linear, exact: linear, ..Cuts::pointwise(operands[0], &[]) }
+    }
+
+    fn forward(&self, tasks: &mut dyn LayerTasks) {
+        match self.0 {
+            Unary::Identity => tasks.alias(),
+            kind => tasks.plain(TaskOp::Unary { kind }),
+        }
+    }
+
+    fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
+        let Some(dy) = dy[0].clone() else { return };
+        match self.0 {
+            Unary::Identity => tasks.give(0, dy.buffer),
+            kind => {
+                let x = tasks.read_again(0);
+                tasks.single(0, TaskOp::UnaryGrad { kind, accumulate: false }, vec![x, dy]);
+            }
+        }
+    }
+
+    fn evaluate(&self, operands: &[&Tensor], _results: &[Shape]) -> Vec<Tensor> {
+        vec![operands[0].map(|x| unary(self.0, x))]
+    }
+}
+
+/// An activation in double precision.
+pub(crate) fn activation(activation: Activation, x: f64) -> f64 {
     match activation {
         Activation::None => x,
         Activation::Relu => x.max(0.0),
@@ -16,7 +75,7 @@ pub(super) fn activation(activation: Activation, x: f64) -> f64 {
     }
 }
 
-pub(super) fn unary(unary: Unary, x: f64) -> f64 {
+fn unary(unary: Unary, x: f64) -> f64 {
     match unary {
         Unary::Identity => x,
         Unary::Act(act) => activation(act, x),
@@ -41,17 +100,6 @@ pub(super) fn unary(unary: Unary, x: f64) -> f64 {
         Unary::MulScalar(s) => x * f64::from(s),
         Unary::DivScalar(s) => x / f64::from(s),
         Unary::PowScalar(s) => x.powf(f64::from(s)),
-    }
-}
-
-pub(super) fn binary(binary: Binary, a: f64, b: f64) -> f64 {
-    match binary {
-        Binary::Add => a + b,
-        Binary::Sub => a - b,
-        Binary::Mul => a * b,
-        Binary::Div => a / b,
-        Binary::Max => a.max(b),
-        Binary::Min => a.min(b),
     }
 }
 

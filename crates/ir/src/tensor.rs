@@ -1,6 +1,6 @@
-//! Tensors of the naive evaluator.
+//! Tensors in double precision, in which the meaning of operators is written.
 
-use phalanx_ir::Shape;
+use crate::Shape;
 
 /// A tensor of any element type; integers and truth values are held as exact floats.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,0 +1,157 @@
+//! The sum over rows of -log softmax(logits)\[label\], rows with the ignored label left out.
+//!
+//! Devices that share the classes of a row first agree on the row's largest logit, then add their sums of exponentials and
+//! their pick of the label's logit; each then knows the row's loss, with the bits of one device.
+
+use phalanx_ir::parallel::{ParallelType, TileMap};
+use phalanx_ir::tasks::TaskOp;
+use phalanx_ir::wide::Operand;
+use phalanx_ir::{
+    Cuts, IndexBound, LayerTasks, OpError, Operands, Operator, Reduce, Shape, Slots, Tensor, TensorType,
+    attributes, each,
+};
+
+use crate::embedding::integer;
+
+/// See the head of the file.
+pub struct CrossEntropy {
+    /// The label that leaves a row out.
+    pub ignore: i64,
+}
+
+impl Operator for CrossEntropy {
+    fn names() -> Vec<&'static str> {
+        vec!["cross_entropy"]
+    }
+
+    fn name(&self) -> &'static str {
+        "cross_entropy"
+    }
+
+    attributes!(ignore);
+
+    fn slots(&self) -> Slots {
+        Slots::exactly(&["logits", "labels"])
+    }
+
+    fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
+        let (logits, labels) = (operands.float(0)?, operands.index(1)?);
+        let Some((_, rows)) = logits.dims().split_last() else {
+            return operands.wrong(0, "logits have a class dimension", "reshape it");
+        };
+        if labels.dims() != rows {
+            let rows = Shape::new(rows);
+            let wanted = format!("logits {logits} need one label a row");
+            return operands.wrong(1, wanted, format!("make it {rows}"));
+        }
+        Ok(vec![TensorType::f32([])])
+    }
+
+    /// A cut of rows gives partial sums; devices that share the classes of a row hold the same result.
+    fn cuts(&self, operands: &[&Shape], _results: &[&Shape]) -> Cuts {
+        let lead = operands[0].rank() - 1;
+        let cuts = Cuts::new(vec![each(0..lead + 1), each(0..lead)], vec![Vec::new()]);
+        Cuts { sum: (0..lead).collect(), shared: vec![1], single: true, ..cuts }
+    }
+
+    fn index_bound(&self, operands: &[&Shape]) -> Option<IndexBound> {
+        Some(IndexBound { slot: 1, below: operands[0].last(), ignore: Some(self.ignore) })
+    }
+
+    fn forward(&self, tasks: &mut dyn LayerTasks) {
+        let logits = tasks.operand(0).1.clone();
+        let classes = *logits.dims().last().expect("logits have classes");
+        let leaves = tasks.feature_leaves(classes);
+        let rows = TensorType::f32(Shape::new(&logits.global().shape.dims()[..logits.dims().len() - 1]));
+        let map = tasks.rule().operands[1].clone();
+        let name = tasks.layer().to_string();
+        let lse = tasks.save("lse", &rows, map.clone());
+        let losses = tasks.temp(&format!("{name}.rows"), &rows, map);
+        if classes.degree == 1 {
+            let (op, reads) = (TaskOp::CrossEntropy { ignore: self.ignore, leaves }, tasks.reads());
+            tasks.emit(op, reads, vec![losses.clone(), lse]);
+        } else {
+            self.class_shards(tasks, leaves, &rows, [losses.clone(), lse]);
+        }
+        sum_losses(tasks, losses);
+    }
+
+    fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
+        let lse = tasks.kept(0, tasks.rule().operands[1].clone());
+        let mut reads = vec![tasks.read_again(0), tasks.read(1), lse];
+        reads.extend(dy[0].clone());
+        tasks.single(0, TaskOp::CrossEntropyGrad { ignore: self.ignore, accumulate: false }, reads);
+    }
+
+    fn evaluate(&self, operands: &[&Tensor], _results: &[Shape]) -> Vec<Tensor> {
+        let (logits, labels) = (operands[0], operands[1]);
+        let classes = logits.shape.last();
+        let mut sum = 0.0;
+        for (row, &label) in logits.data.chunks(classes).zip(&labels.data) {
+            if label == self.ignore as f64 {
+                continue;
+            }
+            let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let log_sum = largest + row.iter().map(|x| (x - largest).exp()).sum::<f64>().ln();
+            assert!(integer(label) < classes, "label {label} is one of {classes} classes");
+            sum += log_sum - row[integer(label)];
+        }
+        vec![Tensor::scalar(sum)]
+    }
+}
+
+impl CrossEntropy {
+    fn class_shards(
+        &self,
+        tasks: &mut dyn LayerTasks,
+        leaves: usize,
+        rows: &TensorType,
+        [losses, lse]: [Operand; 2],
+    ) {
+        let [logits, labels] = [tasks.read(0), tasks.read(1)];
+        let name = tasks.layer().to_string();
+        let (by_row, by_class) =
+            (labels.map.clone(), logits.map.dims.last().expect("logits have classes").clone());
+        let shards = tasks.rule().extents[by_class[0]];
+
+        // One column for every shard of the classes.
+        let dims = [rows.shape.dims(), &[shards]].concat();
+        let columns = TileMap { dims: logits.map.dims.clone(), ..TileMap::default() };
+        let largest = tasks.temp(&format!("{name}.max"), &TensorType::f32(Shape::new(dims)), columns.clone());
+        tasks.emit(TaskOp::ClassMax {}, vec![logits.clone()], vec![largest.clone()]);
+        let joined = TileMap { dims: [&by_row.dims[..], &[Vec::new()]].concat(), ..TileMap::default() };
+        let all = tasks.moved(largest.buffer, joined);
+        let largest = tasks.temp(&format!("{name}.max"), rows, by_row.clone());
+        let op = TaskOp::Reduce { kind: Reduce::Max, axes: vec![rows.shape.rank()], leaves: 1 };
+        tasks.emit(op, vec![all], vec![largest.clone()]);
+
+        let partial = TileMap { sum: by_class, ..by_row.clone() };
+        let sum = tasks.temp(&format!("{name}.sum"), rows, partial.clone());
+        tasks.emit(TaskOp::ClassSum { leaves }, vec![logits.clone(), largest.clone()], vec![sum.clone()]);
+        let pick = tasks.temp(&format!("{name}.pick"), rows, partial);
+        tasks.emit(TaskOp::ClassPick {}, vec![logits, labels.clone()], vec![pick.clone()]);
+        let sum = tasks.moved(sum.buffer, by_row.clone());
+        let pick = tasks.moved(pick.buffer, by_row);
+        let op = TaskOp::ClassJoin { ignore: self.ignore };
+        tasks.emit(op, vec![largest, sum, pick, labels], vec![losses, lse]);
+    }
+}
+
+/// The sum over all rows, as one list of them where only the batch is cut.
+fn sum_losses(tasks: &mut dyn LayerTasks, losses: Operand) {
+    let ty = tasks.buffer(losses.buffer).clone();
+    let leaves = tasks.flat_leaves(ty.dims());
+    let flat = ty.dims().iter().skip(1).all(|dim| dim.degree == 1) && !ty.dims().is_empty();
+    let (rows, axes) = match flat {
+        false => (losses, (0..ty.dims().len()).collect()),
+        true => {
+            let global = TensorType::f32([ty.global().shape.elements()]);
+            let view =
+                ParallelType::tiled(&global, &[ty.degree(0)], 1, 1).expect("rows divide like the batch");
+            let map = TileMap { dims: vec![losses.map.dims[0].clone()], ..TileMap::default() };
+            (Operand { buffer: tasks.view(losses.buffer, view), map }, vec![0])
+        }
+    };
+    let total = tasks.result(0);
+    tasks.emit(TaskOp::Reduce { kind: Reduce::Sum, axes, leaves }, vec![rows], vec![total]);
+}

@@ -1,0 +1,86 @@
+//! Layer normalization over the innermost dimensions, optionally scaled and shifted.
+
+use phalanx_ir::tasks::TaskOp;
+use phalanx_ir::wide::Operand;
+use phalanx_ir::{
+    Cuts, LayerTasks, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType, attributes,
+};
+
+/// See the head of the file.
+pub struct LayerNorm {
+    /// How many innermost dimensions are normalized together.
+    pub axes: usize,
+    /// Added to the variance.
+    pub eps: f32,
+}
+
+impl Operator for LayerNorm {
+    fn names() -> Vec<&'static str> {
+        vec!["layer_norm"]
+    }
+
+    fn name(&self) -> &'static str {
+        "layer_norm"
+    }
+
+    attributes!(axes = 1, eps);
+
+    fn slots(&self) -> Slots {
+        Slots { needed: &["input"], optional: &["gamma", "beta"], variadic: false }
+    }
+
+    fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
+        let (axes, rank) = (self.axes, operands.shape(0).rank());
+        if axes == 0 || axes > rank {
+            let wanted = format!("{axes} innermost dimensions are normalized");
+            return operands.wrong(0, wanted, format!("use axes in 1..={rank}"));
+        }
+        (1..operands.len()).try_for_each(|slot| operands.inner_weight(slot, axes))?;
+        Ok(vec![TensorType::f32(operands.float(0)?.clone())])
+    }
+
+    fn cuts(&self, operands: &[&Shape], _results: &[&Shape]) -> Cuts {
+        Cuts::rows(operands[0], self.axes, operands.len())
+    }
+
+    fn forward(&self, tasks: &mut dyn LayerTasks) {
+        let affine = tasks.rule().operands.len() == 3;
+        let op = TaskOp::LayerNorm { axes: self.axes, eps: self.eps, affine };
+        tasks.norm(op, self.axes, &["mean", "rstd"]);
+    }
+
+    fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
+        let (axes, affine) = (self.axes, tasks.rule().operands.len() == 3);
+        let mut reads = vec![tasks.read_again(0)];
+        if affine {
+            reads.push(tasks.read_again(1));
+        }
+        let rows = tasks.row_map(axes);
+        reads.extend([tasks.kept(0, rows.clone()), tasks.kept(1, rows)]);
+        reads.extend(dy[0].clone());
+        tasks.norm_grad(axes, reads, |sum| TaskOp::LayerNormGrad {
+            axes,
+            affine,
+            leaves: sum.leaves.batch,
+            inner: sum.leaves.time,
+            keep: sum.keep,
+            accumulate: false,
+        });
+    }
+
+    fn evaluate(&self, operands: &[&Tensor], _results: &[Shape]) -> Vec<Tensor> {
+        let (x, eps) = (operands[0], f64::from(self.eps));
+        let n: usize = x.shape.dims()[x.shape.rank() - self.axes..].iter().product();
+        let mut data = Vec::new();
+        for row in x.data.chunks(n) {
+            let mean = row.iter().sum::<f64>() / n as f64;
+            let variance = row.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / n as f64;
+            for (i, x) in row.iter().enumerate() {
+                let gamma = operands.get(1).map_or(1.0, |gamma| gamma.data[i]);
+                let beta = operands.get(2).map_or(0.0, |beta| beta.data[i]);
+                data.push((x - mean) / (variance + eps).sqrt() * gamma + beta);
+            }
+        }
+        vec![Tensor::new(x.shape.clone(), data)]
+    }
+}

@@ -1,0 +1,102 @@
+//! Shorthands for building models, one a layer kind.
+
+use phalanx_ir::graph::{BuildError, Builder, ValueId};
+use phalanx_ir::{Activation, Binary, OpError, Reduce, Shape, Unary};
+
+use crate::{BinaryOp, CountLabels, CrossEntropy, Linear, ReduceOp, Reshape, UnaryOp};
+
+/// Layers that are added to a model by one call.
+///
+/// ```
+/// use phalanx_ir::{TensorType, graph::Builder, Init};
+/// use phalanx_ops::Layers;
+/// let mut model = Builder::new("line");
+/// let x = model.input("x", TensorType::f32([4, 2]))?;
+/// let w = model.param("w", [1, 2], Init::Normal(0.1))?;
+/// let y = model.linear("y", x, w, None)?;
+/// println!("{}", model.finish([y]));
+/// # Ok::<(), phalanx_ir::graph::BuildError>(())
+/// ```
+pub trait Layers {
+    /// x · weightᵀ + bias, the weight stored `[out, in]`.
+    fn linear(
+        &mut self,
+        name: &str,
+        x: ValueId,
+        weight: ValueId,
+        bias: Option<ValueId>,
+    ) -> Result<ValueId, BuildError>;
+
+    /// An element-wise function.
+    fn unary(&mut self, name: &str, unary: Unary, x: ValueId) -> Result<ValueId, BuildError>;
+
+    /// An element-wise function of two tensors.
+    fn binary(&mut self, name: &str, binary: Binary, a: ValueId, b: ValueId) -> Result<ValueId, BuildError>;
+
+    /// The same elements in another shape.
+    fn reshape(&mut self, name: &str, x: ValueId, shape: impl Into<Shape>) -> Result<ValueId, BuildError>;
+
+    /// Mean of -log softmax(logits)\[label\] over the labels that are not `ignore`.
+    fn cross_entropy(
+        &mut self,
+        name: &str,
+        logits: ValueId,
+        labels: ValueId,
+        ignore: i64,
+    ) -> Result<ValueId, BuildError>;
+
+    /// Mean of (prediction - target)².
+    fn mse(&mut self, name: &str, prediction: ValueId, target: ValueId) -> Result<ValueId, BuildError>;
+}
+
+impl Layers for Builder {
+    fn linear(
+        &mut self,
+        name: &str,
+        x: ValueId,
+        weight: ValueId,
+        bias: Option<ValueId>,
+    ) -> Result<ValueId, BuildError> {
+        let operands: Vec<_> = [x, weight].into_iter().chain(bias).collect();
+        self.add_one(name, Linear { transposed: false, activation: Activation::None }, &operands)
+    }
+
+    fn unary(&mut self, name: &str, unary: Unary, x: ValueId) -> Result<ValueId, BuildError> {
+        self.add_one(name, UnaryOp(unary), &[x])
+    }
+
+    fn binary(&mut self, name: &str, binary: Binary, a: ValueId, b: ValueId) -> Result<ValueId, BuildError> {
+        self.add_one(name, BinaryOp(binary), &[a, b])
+    }
+
+    fn reshape(&mut self, name: &str, x: ValueId, shape: impl Into<Shape>) -> Result<ValueId, BuildError> {
+        self.add_one(name, Reshape { shape: shape.into() }, &[x])
+    }
+
+    fn cross_entropy(
+        &mut self,
+        name: &str,
+        logits: ValueId,
+        labels: ValueId,
+        ignore: i64,
+    ) -> Result<ValueId, BuildError> {
+        let sum = self.add_one(&format!("{name}.sum"), CrossEntropy { ignore }, &[logits, labels])?;
+        let count = self.add_one(&format!("{name}.count"), CountLabels { ignore }, &[labels])?;
+        self.binary(name, Binary::Div, sum, count)
+    }
+
+    fn mse(&mut self, name: &str, prediction: ValueId, target: ValueId) -> Result<ValueId, BuildError> {
+        if self.shape(prediction) != self.shape(target) {
+            let [prediction, target] = [prediction, target].map(|value| self.ty(value).to_string());
+            let wanted = format!("it must have the shape of the prediction {prediction}");
+            let source =
+                OpError { slot: "target".into(), found: target, wanted, fix: "reshape one of them".into() };
+            let (layer, op, source) = (name.to_string(), "mse".to_string(), Box::new(source));
+            return Err(BuildError::Op { layer, op, source });
+        }
+        let difference = self.binary(&format!("{name}.difference"), Binary::Sub, prediction, target)?;
+        let square = self.unary(&format!("{name}.square"), Unary::Square, difference)?;
+        let axes = (0..self.shape(square).rank()).collect();
+        self.add_one(name, ReduceOp { kind: Reduce::Mean, axes, keep: false }, &[square])
+    }
+}

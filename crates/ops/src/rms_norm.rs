@@ -1,0 +1,64 @@
+//! Root-mean-square normalization of the innermost dimension.
+
+use phalanx_ir::tasks::TaskOp;
+use phalanx_ir::wide::Operand;
+use phalanx_ir::{
+    Cuts, LayerTasks, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType, attributes,
+};
+
+/// See the head of the file.
+pub struct RmsNorm {
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+impl Operator for RmsNorm {
+    fn names() -> Vec<&'static str> {
+        vec!["rms_norm"]
+    }
+
+    fn name(&self) -> &'static str {
+        "rms_norm"
+    }
+
+    attributes!(eps);
+
+    fn slots(&self) -> Slots {
+        Slots::exactly(&["input", "gamma"])
+    }
+
+    fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
+        operands.inner_weight(1, 1)?;
+        Ok(vec![TensorType::f32(operands.float(0)?.clone())])
+    }
+
+    fn cuts(&self, operands: &[&Shape], _results: &[&Shape]) -> Cuts {
+        Cuts::rows(operands[0], 1, operands.len())
+    }
+
+    fn forward(&self, tasks: &mut dyn LayerTasks) {
+        tasks.norm(TaskOp::RmsNorm { eps: self.eps }, 1, &["rstd"]);
+    }
+
+    fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
+        let mut reads = vec![tasks.read_again(0), tasks.read_again(1), tasks.kept(0, tasks.row_map(1))];
+        reads.extend(dy[0].clone());
+        tasks.norm_grad(1, reads, |sum| TaskOp::RmsNormGrad {
+            leaves: sum.leaves.batch,
+            inner: sum.leaves.time,
+            keep: sum.keep,
+            accumulate: false,
+        });
+    }
+
+    fn evaluate(&self, operands: &[&Tensor], _results: &[Shape]) -> Vec<Tensor> {
+        let (x, gamma, eps) = (operands[0], operands[1], f64::from(self.eps));
+        let n = x.shape.last();
+        let mut data = Vec::new();
+        for row in x.data.chunks(n) {
+            let mean_square = row.iter().map(|x| x * x).sum::<f64>() / n as f64;
+            data.extend(row.iter().zip(&gamma.data).map(|(x, gamma)| x / (mean_square + eps).sqrt() * gamma));
+        }
+        vec![Tensor::new(x.shape.clone(), data)]
+    }
+}

@@ -1,0 +1,62 @@
+//! Softmax along one axis.
+
+use phalanx_ir::tasks::TaskOp;
+use phalanx_ir::wide::Operand;
+use phalanx_ir::{Cuts, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes};
+
+/// See the head of the file.
+pub struct Softmax {
+    /// The axis that sums to one.
+    pub axis: usize,
+}
+
+impl Operator for Softmax {
+    fn names() -> Vec<&'static str> {
+        vec!["softmax"]
+    }
+
+    fn name(&self) -> &'static str {
+        "softmax"
+    }
+
+    attributes!(axis);
+
+    fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
+        operands.axis(0, self.axis)?;
+        Ok(vec![TensorType::f32(operands.float(0)?.clone())])
+    }
+
+    fn cuts(&self, operands: &[&Shape], _results: &[&Shape]) -> Cuts {
+        Cuts::pointwise(operands[0], &[self.axis])
+    }
+
+    fn forward(&self, tasks: &mut dyn LayerTasks) {
+        tasks.plain(TaskOp::Softmax { axis: self.axis });
+    }
+
+    fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
+        let reads = [tasks.read_result()].into_iter().chain(dy[0].clone()).collect();
+        tasks.single(0, TaskOp::SoftmaxGrad { axis: self.axis, accumulate: false }, reads);
+    }
+
+    fn evaluate(&self, operands: &[&Tensor], _results: &[Shape]) -> Vec<Tensor> {
+        let (x, axis) = (operands[0], self.axis);
+        vec![Tensor::from_fn(&x.shape, |index| {
+            let mut other = index.to_vec();
+            let mut element = |k| {
+                other[axis] = k;
+                x.at(&other)
+            };
+            let row: Vec<f64> = (0..x.shape.dims()[axis]).map(&mut element).collect();
+            softmax_of(&row)[index[axis]]
+        })]
+    }
+}
+
+/// Softmax of one row.
+pub(crate) fn softmax_of(row: &[f64]) -> Vec<f64> {
+    let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let exps: Vec<f64> = row.iter().map(|x| (x - largest).exp()).collect();
+    let total: f64 = exps.iter().sum();
+    exps.iter().map(|x| x / total).collect()
+}
