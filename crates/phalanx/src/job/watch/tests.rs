@@ -129,3 +129,57 @@ fn a_watchdog_says_nothing_while_it_is_not_active_and_another_may_follow() {
         assert!(alerts.heard().over && alerts.heard().alarm.is_none());
     }
 }
+
+/// Device 1 asks, device 0 answers, device 1 takes the answer in: that message is under way from the start.
+const ECHO: &str = "program @echo {
+  lane dev0 arena 128
+    run receive [0, 1, 64, 0, 0, 0, 0] 1/0+64 -> 0+64 scratch 0+0 of \"question\" after 1/0
+    run use [] 0+64 -> 64+64 scratch 0+0 of \"answer\" carried 1/1
+  lane dev1 arena 128
+    run make [] -> 0+64 scratch 0+0 of \"ask\" carried 0/0
+    run receive [0, 1, 64, 0, 0, 0, 0] 0/64+64 -> 64+64 scratch 0+0 of \"reply\" after 0/1
+}";
+
+/// Panics if it makes something of nothing.
+struct Fails;
+
+impl Kernels for Fails {
+    fn execute(&self, _kernel: usize, args: Args<'_>) {
+        if args.reads.is_empty() {
+            std::panic::resume_unwind(Box::new("nothing to ask"));
+        }
+    }
+}
+
+#[test]
+fn a_fault_is_heard_on_all_ranks_although_its_run_never_ends() {
+    let placement = Placement { ranks: 2, of_device: vec![0, 1] };
+    let parts = ECHO.parse::<Program>().unwrap().parts(&placement).unwrap();
+    thread::scope(|scope| {
+        for (local, part) in Local::job(2).into_iter().zip(parts) {
+            scope.spawn(move || {
+                let network: Arc<dyn Network> = Arc::new(local);
+                let alerts = Alerts::listen(&network);
+                let mut replay = Replay::on_network(part, vec![Fails], 0, &network).unwrap();
+                let watchdog = Watchdog::start(&alerts, watched(replay.watch()));
+                let run = replay.launch();
+                let mut heard = alerts.heard();
+                while heard.failure().is_none() {
+                    heard = alerts.wait(heard, Duration::from_secs(600));
+                }
+                let failure = heard.failure().map(|(rank, why, _)| (rank, why.to_string()));
+                drop(heard);
+                let why = "rank 1: make of ask (op0 of echo): failed: nothing to ask";
+                assert_eq!(failure, Some((1, why.to_string())));
+                if network.rank() == 1 {
+                    let fault = replay.wait(run).unwrap_err();
+                    assert_eq!(format!("rank 1: {fault}"), why);
+                }
+                // Both are done with each other before one leaves.
+                network.barrier().unwrap();
+                drop(watchdog);
+                replay.abandon();
+            });
+        }
+    });
+}
