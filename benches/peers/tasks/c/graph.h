@@ -1,6 +1,6 @@
 /* What the programs in C and C++ share: the options, the graph, the body of a task, and the clock.
  *
- * The patterns and the body are those of crates/phalanx/src/bench/tasks, whose files say what they mean; the digest in
+ * The patterns and the body are those of crates/bench/src/tasks, whose files say what they mean; the digest in
  * the answer shows that both describe the same graph. Usable from C11 and C++17.
  */
 #ifndef GRAPH_H
