@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
@@ -120,7 +120,7 @@ fn beside_loops(busy: bool, work: impl FnOnce()) {
 
 /// Runs `count` jobs of a kind, some at a time.
 fn soak(
-    dir: &PathBuf,
+    dir: &Path,
     launcher: &str,
     flags: &[&str],
     kind: &Kind,

@@ -124,12 +124,13 @@ impl Fuse {
     /// Called in every operation with the number of its run.
     pub fn burn(&self, run: u64) {
         let Some((kind, _)) = self.armed.get().filter(|(_, first)| run >= *first) else { return };
-        // Relaxed: the flag stands alone.
-        if *kind == DrillKind::Panic && !self.burnt.swap(true, Relaxed) {
-            panic!("this is a fire drill");
-        }
-        while *kind == DrillKind::Hang {
-            std::thread::park();
+        match kind {
+            // Relaxed: the flag stands alone.
+            DrillKind::Panic if !self.burnt.swap(true, Relaxed) => panic!("this is a fire drill"),
+            DrillKind::Hang => loop {
+                std::thread::park();
+            },
+            _ => {}
         }
     }
 }
