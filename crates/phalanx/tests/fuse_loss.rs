@@ -69,14 +69,15 @@ fn settings(model: &Graph, (plan, devices, microbatches): Plan, fusion: Fusion) 
 /// The loss of every step and the hash of the weights after the last; some labels do not count.
 fn train(model: &Graph, vocab: usize, settings: &Settings) -> (Vec<u32>, u128) {
     let mut session = Session::with_kernels(model, settings, Flavor::Fast).expect("the model compiles");
-    let mut losses = Vec::new();
+    let (mut losses, mut ignored) = (Vec::new(), 0);
     for step in 0..STEPS {
         let mut rng = Rng::new(step as u64);
         for input in model.leaves(|op| matches!(op, phalanx_ir::Op::Input)) {
             let (name, ty) = (&model.values()[input].name, model.ty(input));
             let mut ids: Vec<i64> = (0..ty.shape.elements()).map(|_| rng.below(vocab) as i64).collect();
-            if name == "labels" {
+            if name == "targets" {
                 ids.iter_mut().skip(step).step_by(5).for_each(|label| *label = -100);
+                ignored += ids.iter().filter(|&&label| label == -100).count();
             }
             session.feed(name, &ids).expect("the batch can be fed");
         }
@@ -85,6 +86,7 @@ fn train(model: &Graph, vocab: usize, settings: &Settings) -> (Vec<u32>, u128) {
         session.run().expect("the step runs");
         losses.push(session.read("loss").expect("the loss is an output")[0].to_bits());
     }
+    assert!(ignored > 0, "the model has an input `targets`");
     (losses, session.weights_hash().expect("the weights can be read"))
 }
 
