@@ -67,8 +67,8 @@ pub struct Settings {
     pub book: Option<Arc<Book>>,
     /// What is checked while it runs.
     pub check: Check,
-    /// How often the program will be run, so that looking for a better schedule takes no longer than it can save; none: not
-    /// known, and it is looked for with all effort.
+    /// How often the program will be run, so that looking for a better schedule takes no longer than it can save; none: it
+    /// is looked for with all effort.
     pub runs: Option<u64>,
 }
 
@@ -119,7 +119,7 @@ impl Settings {
             fusion: Fusion::Auto,
             book: None,
             check: Check::None,
-            runs: None,
+            runs: Some(DEFAULT_RUNS),
         }
     }
 }
@@ -177,6 +177,9 @@ impl Settings {
         }
     }
 }
+
+/// How often a program is taken to be run if nothing is said.
+const DEFAULT_RUNS: u64 = 1000;
 
 /// The leaves of sums unless a model says otherwise. Over rows, eight leaves cost less than a percent of a step: each is
 /// long. Over features a leaf ends after a few hundred elements; two cost about a percent, eight nine percent. Over time
