@@ -31,6 +31,7 @@ pub mod overlap;
 pub mod parity;
 pub mod pipeline;
 pub mod roofline;
+pub mod testing;
 pub mod timeline;
 pub mod train;
 pub mod watch;
