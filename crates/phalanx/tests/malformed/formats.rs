@@ -56,12 +56,12 @@ pub const FORMATS: &[(&str, Reader)] = &[
 
 /// A model (`phalanx explain`).
 pub fn graph(bytes: &[u8]) -> Result<(), String> {
-    printed(bytes, |text| Graph::parse(text, phalanx_ops::operators()))?.verify().map_err(first)
+    printed(bytes, |text| Graph::parse(text, phalanx::ops::operators()))?.verify().map_err(first)
 }
 
 /// A model on devices (`phalanx opt`).
 pub fn parallel(bytes: &[u8]) -> Result<(), String> {
-    printed(bytes, |text| ParallelGraph::parse(text, phalanx_ops::operators()))?.verify().map_err(first)
+    printed(bytes, |text| ParallelGraph::parse(text, phalanx::ops::operators()))?.verify().map_err(first)
 }
 
 /// Tasks on tiled tensors (`phalanx opt`).
