@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use phalanx::internals::layout::{DeviceRow, Layout, MovementRow, Part, TensorRow};
 use phalanx::internals::overlap::Overview;
-use phalanx::internals::plan::PRESETS;
 use phalanx::models::ModelConfig;
 use phalanx::pipeline;
+use phalanx::plan::PRESETS;
 use serde_json::json;
 
 use crate::costs;

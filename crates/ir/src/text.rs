@@ -54,6 +54,16 @@ impl Attrs {
         self
     }
 
+    /// Attribute `key`, which stays.
+    pub fn get<T: crate::Attribute>(&self, key: &str) -> Result<T, String> {
+        T::take(key, &mut self.clone())
+    }
+
+    /// Whether truth value `key` is there and set.
+    pub fn is(&self, key: &str) -> bool {
+        self.get(key) == Ok(true)
+    }
+
     /// Whether there is an attribute `key`.
     pub fn has(&self, key: &str) -> bool {
         self.0.iter().any(|(name, _)| name == key)

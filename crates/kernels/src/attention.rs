@@ -152,6 +152,8 @@ fn grad_call(call: &mut Call<'_>, fast: bool) {
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[
     Kernel {
+        task: None,
+        work: None,
         name: "attention",
         arguments: |_| names!(q, k, v => y, lse),
         fast: |call| forward_call(call, true),
@@ -160,6 +162,8 @@ pub const KERNELS: &[Kernel] = &[
         workspace: |params, _| forward::workspace(Attention::from_words(params)),
     },
     Kernel {
+        task: None,
+        work: None,
         name: "attention_grad",
         arguments: |_| names!(q, k, v, y, lse, dy => dq, dk, dv),
         fast: |call| grad_call(call, true),

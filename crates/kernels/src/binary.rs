@@ -317,6 +317,8 @@ fn call_grad_fast(call: &mut Call<'_>) {
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[
     Kernel {
+        task: None,
+        work: None,
         name: "binary",
         arguments: |_| names!(a, b => y),
         fast: call_fast,
@@ -325,6 +327,8 @@ pub const KERNELS: &[Kernel] = &[
         workspace: no_workspace,
     },
     Kernel {
+        task: None,
+        work: None,
         name: "binary_grad",
         arguments: |_| names!(a, b, dy => d),
         fast: call_grad_fast,

@@ -1,6 +1,7 @@
 //! The contract between a program and its kernels: argument slices, parameter words, blocks and their workspace.
 
 use arrayvec::ArrayVec;
+use phalanx_ir::tasks::TaskView;
 use phalanx_ir::{MAX_NAMES, Names};
 
 use crate::spmd::{Launch, LaunchError, Layout, MAX_BLOCKS, Planned, Team, Workspace};
@@ -22,11 +23,18 @@ pub struct Call<'a> {
     pub launch: Launch<'a>,
 }
 
+/// The parameter words of a kernel for a task, or what is wrong with its attributes.
+pub type FromTask = fn(&TaskView<'_>) -> Result<Vec<u64>, String>;
+
 /// One operation the arena machine can execute.
 #[derive(Clone, Copy)]
 pub struct Kernel {
     /// The name by which programs refer to it.
     pub name: &'static str,
+    /// Its parameters for a task that is called like it; without, they come from typed task operators.
+    pub task: Option<FromTask>,
+    /// What it does that takes its time, if it states that itself.
+    pub work: Option<fn(&Sizes<'_>) -> Work>,
     /// What it calls its arguments with these parameters, in the order in which it takes them.
     pub arguments: fn(params: &[u64]) -> Names,
     /// The tuned version.
@@ -37,6 +45,49 @@ pub struct Kernel {
     pub blocks: fn(params: &[u64], cores: usize) -> i64,
     /// What it works in with these parameters on this many blocks.
     pub workspace: fn(params: &[u64], blocks: usize) -> Workspace,
+}
+
+/// What a kernel does that takes its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Work {
+    /// Floating-point operations: one for an addition, product, comparison or function of one element.
+    pub flops: f64,
+    /// Bytes read and written, each operand once.
+    pub bytes: f64,
+}
+
+/// Parameters of a kernel and the bytes of its slices, from which its work follows.
+pub struct Sizes<'a> {
+    /// The parameter words.
+    pub words: &'a [u64],
+    /// Bytes of the slices that are only read.
+    pub reads: &'a [u64],
+    /// Bytes of the slices that are written.
+    pub writes: &'a [u64],
+}
+
+impl Sizes<'_> {
+    /// Floats in a slice that is only read.
+    pub fn operand(&self, slot: usize) -> f64 {
+        self.reads.get(slot).copied().unwrap_or(0) as f64 / 4.0
+    }
+
+    /// Floats in a slice that is written.
+    pub fn result(&self, slot: usize) -> f64 {
+        self.writes.get(slot).copied().unwrap_or(0) as f64 / 4.0
+    }
+
+    /// So many operations; with `accumulate`, the first result is read and added to as well.
+    pub fn work(&self, flops: f64, accumulate: bool) -> Work {
+        let all = |sizes: &[u64]| sizes.iter().map(|&bytes| bytes as f64).sum::<f64>();
+        let added = if accumulate { self.result(0) } else { 0.0 };
+        Work { flops: flops + added, bytes: all(self.reads) + all(self.writes) + 4.0 * added }
+    }
+
+    /// Whether word `at` is there and not zero: words may come from a file.
+    pub fn is(&self, at: usize) -> bool {
+        self.words.get(at).is_some_and(|&word| word != 0)
+    }
 }
 
 /// For kernels that work in their arguments alone.
@@ -196,7 +247,16 @@ mod tests {
     fn kernel(blocks: fn(&[u64], usize) -> i64) -> Kernel {
         let workspace = |_: &[u64], blocks| Workspace::of::<f32>(3, 10 * blocks);
         let arguments = |_: &[u64]| Names::default();
-        Kernel { name: "k", arguments, fast: |_| (), reference: |_| (), blocks, workspace }
+        Kernel {
+            name: "k",
+            task: None,
+            work: None,
+            arguments,
+            fast: |_| (),
+            reference: |_| (),
+            blocks,
+            workspace,
+        }
     }
 
     #[test]

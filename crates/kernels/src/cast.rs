@@ -170,6 +170,8 @@ fn call_fast(call: &mut Call<'_>) {
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[Kernel {
+    task: None,
+    work: None,
     name: "cast",
     arguments: |_| names!(x => y),
     fast: call_fast,

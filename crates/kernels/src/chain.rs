@@ -233,6 +233,8 @@ fn outputs<'a>(call: &mut Call<'a>) -> ArrayVec<&'a mut [f32], MAX_ARGS> {
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[Kernel {
+    task: None,
+    work: None,
     name: "chain",
     arguments: |words| {
         let params = ChainParams::from_words(words);

@@ -113,6 +113,8 @@ dispatch! {
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[Kernel {
+    task: None,
+    work: None,
     name: "column_sum",
     arguments: |_| names!(x => sums),
     fast: |call| {

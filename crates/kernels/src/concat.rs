@@ -134,6 +134,8 @@ fn call_split(call: &mut Call<'_>) {
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[
     Kernel {
+        task: None,
+        work: None,
         name: "concat",
         arguments: |words| names!(x[ConcatParams::from_words(words).inner.len()] => y),
         fast: call_concat,
@@ -142,6 +144,8 @@ pub const KERNELS: &[Kernel] = &[
         workspace: no_workspace,
     },
     Kernel {
+        task: None,
+        work: None,
         name: "split",
         arguments: |words| names!(x => y[ConcatParams::from_words(words).inner.len()]),
         fast: call_split,

@@ -3,7 +3,7 @@
 //! `cross_entropy` reads logits `[rows, classes]` and labels `[rows]` and writes per row the negative log-likelihood
 //! (zero where the label is `ignore_index`) and the log-sum-exp, whose sum is a tree over `leaves` equal blocks of the
 //! classes. `cross_entropy_grad` reads logits (or a tile of them, whose first column is class `first`), labels, lse and
-//! dloss `[1]` and writes dlogits = (softmax - onehot) * dloss (zero rows where ignored; accumulates on request).
+//! dloss `[1]` and writes dlogits = (probabilities - onehot) * dloss (zero rows where ignored; accumulates on request).
 //! `count_labels` reads labels and writes how many are not `ignore_index`.
 
 use phalanx_ir::names;
@@ -212,6 +212,8 @@ fn count_call(call: &mut Call<'_>) {
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[
     Kernel {
+        task: None,
+        work: None,
         name: "cross_entropy",
         arguments: |_| names!(logits, labels => nll, lse),
         fast: |call| {
@@ -231,6 +233,8 @@ pub const KERNELS: &[Kernel] = &[
         workspace: no_workspace,
     },
     Kernel {
+        task: None,
+        work: None,
         name: "cross_entropy_grad",
         arguments: |_| names!(logits, labels, lse, dloss => dlogits),
         fast: |call| {
@@ -252,6 +256,8 @@ pub const KERNELS: &[Kernel] = &[
         workspace: no_workspace,
     },
     Kernel {
+        task: None,
+        work: None,
         name: "count_labels",
         arguments: |_| names!(labels => count),
         fast: count_call,

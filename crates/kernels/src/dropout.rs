@@ -206,6 +206,8 @@ fn call_fast(call: &mut Call<'_>) {
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[Kernel {
+    task: None,
+    work: None,
     name: "dropout",
     arguments: |_| names!(x, hyper => y),
     fast: call_fast,

@@ -177,6 +177,8 @@ fn write_row(out: &mut [f32], uses: &[u32], dy: &[f32], params: EmbeddingGrad, s
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[
     Kernel {
+        task: None,
+        work: None,
         name: "embedding",
         arguments: |_| names!(ids, table => y),
         fast: |call| {
@@ -196,6 +198,8 @@ pub const KERNELS: &[Kernel] = &[
         workspace: no_workspace,
     },
     Kernel {
+        task: None,
+        work: None,
         name: "embedding_grad",
         arguments: |_| names!(ids, dy => dtable),
         fast: |call| {

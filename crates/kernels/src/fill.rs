@@ -40,6 +40,8 @@ fn call_fast(call: &mut Call<'_>) {
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[Kernel {
+    task: None,
+    work: None,
     name: "fill",
     arguments: |_| names!(=> y),
     fast: call_fast,

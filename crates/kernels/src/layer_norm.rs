@@ -11,7 +11,7 @@ use std::ops::Range;
 use phalanx_ir::names;
 
 use crate::call::no_workspace;
-use crate::rows::{Blocks, Rule, sum, tree_rows};
+use crate::rows::{Blocks, Rule, outer_and_time, sum, tree_rows};
 use crate::spmd::{Launch, Workspace, by_work};
 use crate::{Call, Kernel, dispatch, params};
 
@@ -281,6 +281,16 @@ fn grad_args<'a>(call: &mut Call<'a>, affine: bool) -> ([&'a mut [f32]; 3], [&'a
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[
     Kernel {
+        task: Some(|task| {
+            let (rows, cols) = task.rows_of(task.write(1));
+            let (eps, affine) = (task.attr("eps")?, task.is("affine"));
+            Ok(LayerNorm { rows, cols, eps, affine }.to_words())
+        }),
+        work: // The mean, the variance (3), the difference and the scale; gamma and beta.
+        Some(|sizes| {
+            let affine = if sizes.is(3) { 2.0 } else { 0.0 };
+            sizes.work((6.0 + affine) * sizes.operand(0), false)
+        }),
         name: "layer_norm",
         arguments: |params| {
             let affine = LayerNorm::from_words(params).affine;
@@ -303,6 +313,21 @@ pub const KERNELS: &[Kernel] = &[
         workspace: no_workspace,
     },
     Kernel {
+        task: Some(|task| {
+            let affine = task.is("affine");
+            let statistics = task.read(if affine { 2 } else { 1 });
+            let (rows, cols) = task.rows_of(statistics);
+            let (outer, time) = outer_and_time(statistics, rows);
+            let (leaves, inner) = (task.attr("leaves")?, task.attr("inner")?);
+            let (keep, accumulate) = (task.is("keep"), task.is("accumulate"));
+            let params = LayerNormGrad { outer, time, cols, leaves, inner, keep, affine, accumulate };
+            Ok(params.to_words())
+        }),
+        work: // The normalized row (2), two sums (3), dx (4); times gamma, dgamma (2), dbeta.
+        Some(|sizes| {
+            let affine = if sizes.is(6) { 4.0 } else { 0.0 };
+            sizes.work((9.0 + affine) * sizes.operand(0), sizes.is(7))
+        }),
         name: "layer_norm_grad",
         arguments: |params| {
             let affine = LayerNormGrad::from_words(params).affine;

@@ -1,6 +1,6 @@
 //! CPU kernels: for every operation a plain reference and a fast version, side by side in one file.
 //!
-//! A kernel is a row of [`table`]: a name, two functions of the same signature (reference and fast), how many
+//! A kernel is a row of `FILES`, found through [`table`]: a name, two functions of the same signature (reference and fast), how many
 //! blocks it wants and what they work in. It works on slices of an arena it never sees, allocates nothing, and gives the
 //! same bits for any number of cores: every sum that cores share is a tree over `leaves` fixed by the shape alone.
 //!
@@ -21,6 +21,7 @@ pub mod cross_entropy;
 pub mod dropout;
 pub mod embedding;
 pub mod fill;
+pub mod gather;
 pub mod grid;
 pub mod ids;
 pub mod isa;
@@ -30,6 +31,7 @@ pub mod matmul;
 pub mod optimizer;
 pub mod random;
 pub mod reduce;
+pub mod reverse;
 pub mod rms_norm;
 pub mod rotary;
 pub mod rows;
@@ -39,8 +41,39 @@ pub mod softmax;
 pub mod spmd;
 pub mod sum_squares;
 pub mod table;
+pub mod topk;
 pub mod transpose;
 pub mod unary;
 
 pub use call::{Call, Kernel};
 pub use spmd::{Launch, Team};
+
+/// The kernels of each file.
+const FILES: &[&[Kernel]] = &[
+    attention::KERNELS,
+    binary::KERNELS,
+    broadcast::KERNELS,
+    cast::KERNELS,
+    chain::KERNELS,
+    column_sum::KERNELS,
+    concat::KERNELS,
+    cross_entropy::KERNELS,
+    cross_entropy::linear::KERNELS,
+    cross_entropy::parts::KERNELS,
+    dropout::KERNELS,
+    embedding::KERNELS,
+    fill::KERNELS,
+    gather::KERNELS,
+    layer_norm::KERNELS,
+    matmul::KERNELS,
+    optimizer::KERNELS,
+    reduce::KERNELS,
+    reverse::KERNELS,
+    rms_norm::KERNELS,
+    rotary::KERNELS,
+    softmax::KERNELS,
+    sum_squares::KERNELS,
+    topk::KERNELS,
+    transpose::KERNELS,
+    unary::KERNELS,
+];

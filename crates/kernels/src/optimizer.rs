@@ -160,6 +160,8 @@ fn sgd_state<'a>(call: &mut Call<'a>, params: Sgd) -> [&'a mut [f32]; 2] {
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[
     Kernel {
+        task: None,
+        work: None,
         name: "adamw",
         arguments: |params| names!(grad, hyper, clip if AdamW::from_words(params).clip => param, m, v),
         fast: |call| {
@@ -176,6 +178,8 @@ pub const KERNELS: &[Kernel] = &[
         workspace: no_workspace,
     },
     Kernel {
+        task: None,
+        work: None,
         name: "sgd",
         arguments: |params| {
             let Sgd { momentum, clip, .. } = Sgd::from_words(params);

@@ -302,6 +302,8 @@ fn call_grad_fast(call: &mut Call<'_>) {
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[
     Kernel {
+        task: None,
+        work: None,
         name: "reduce",
         arguments: |_| names!(x => y),
         fast: call_fast,
@@ -310,6 +312,8 @@ pub const KERNELS: &[Kernel] = &[
         workspace: no_workspace,
     },
     Kernel {
+        task: None,
+        work: None,
         name: "reduce_grad",
         arguments: |_| names!(x, y, dy => dx),
         fast: call_grad_fast,

@@ -10,7 +10,7 @@ use std::ops::Range;
 use phalanx_ir::names;
 
 use crate::call::no_workspace;
-use crate::rows::{Blocks, Rule, sum, tree_rows};
+use crate::rows::{Blocks, Rule, outer_and_time, sum, tree_rows};
 use crate::spmd::{Launch, Workspace, by_work};
 use crate::{Kernel, dispatch, params};
 
@@ -211,6 +211,11 @@ dispatch! {
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[
     Kernel {
+        task: Some(|task| {
+            let (rows, cols) = task.rows_of(task.write(1));
+            Ok(RmsNorm { rows, cols, eps: task.attr("eps")? }.to_words())
+        }),
+        work: Some(|sizes| sizes.work(4.0 * sizes.operand(0), false)),
         name: "rms_norm",
         arguments: |_| names!(x, gamma => y, rstd),
         fast: |call| {
@@ -228,6 +233,16 @@ pub const KERNELS: &[Kernel] = &[
         workspace: no_workspace,
     },
     Kernel {
+        task: Some(|task| {
+            let statistics = task.read(2);
+            let (rows, cols) = task.rows_of(statistics);
+            let (outer, time) = outer_and_time(statistics, rows);
+            let (leaves, inner) = (task.attr("leaves")?, task.attr("inner")?);
+            let (keep, accumulate) = (task.is("keep"), task.is("accumulate"));
+            Ok(RmsNormGrad { outer, time, cols, leaves, inner, keep, accumulate }.to_words())
+        }),
+        work: // Times gamma, a sum (2), dx (3), dgamma (3).
+        Some(|sizes| sizes.work(9.0 * sizes.operand(0), sizes.is(6))),
         name: "rms_norm_grad",
         arguments: |_| names!(x, gamma, rstd, dy => dx, dgamma),
         fast: |call| {

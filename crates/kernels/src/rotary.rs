@@ -112,6 +112,8 @@ dispatch! {
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[Kernel {
+    task: None,
+    work: None,
     name: "rotary",
     arguments: |_| names!(x => y),
     fast: |call| {

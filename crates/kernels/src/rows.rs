@@ -2,6 +2,8 @@
 //!
 //! The order of every sum here depends on lengths alone, so all instruction sets and teams give the same bits.
 
+use phalanx_ir::Shape;
+
 pub mod blocks;
 
 pub use blocks::{Blocks, Rule};
@@ -142,6 +144,12 @@ pub fn store(out: &mut [f32], values: &[f32], accumulate: bool) {
     } else {
         out.copy_from_slice(values);
     }
+}
+
+/// The outermost extent of `shape` and how many rows there are for each of its places, of `rows` in all.
+pub fn outer_and_time(shape: &Shape, rows: usize) -> (usize, usize) {
+    let outer = if rows == 1 { 1 } else { shape.dims().first().copied().unwrap_or(1) };
+    (outer, rows / outer)
 }
 
 #[cfg(test)]

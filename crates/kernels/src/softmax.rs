@@ -244,6 +244,12 @@ fn call_grad_fast(call: &mut Call<'_>) {
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[
     Kernel {
+        task: Some(|task| {
+            let (outer, axis, inner) = task.around(task.attr("axis")?);
+            Ok(SoftmaxParams { outer, axis, inner }.to_words())
+        }),
+        work: // Maximum, difference, exponential, sum, quotient.
+        Some(|sizes| sizes.work(5.0 * sizes.operand(0), false)),
         name: "softmax",
         arguments: |_| names!(x => y),
         fast: call_fast,
@@ -255,6 +261,12 @@ pub const KERNELS: &[Kernel] = &[
         workspace: no_workspace,
     },
     Kernel {
+        task: Some(|task| {
+            let (outer, axis, inner) = task.around(task.attr("axis")?);
+            let accumulate = task.is("accumulate");
+            Ok(SoftmaxGradParams { outer, axis, inner, accumulate }.to_words())
+        }),
+        work: Some(|sizes| sizes.work(4.0 * sizes.operand(0), sizes.is(3))),
         name: "softmax_grad",
         arguments: |_| names!(y, dy => dx),
         fast: call_grad_fast,

@@ -96,6 +96,8 @@ fn clip_call(call: &mut Call<'_>) {
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[
     Kernel {
+        task: None,
+        work: None,
         name: "sum_squares",
         arguments: |_| names!(x => sums),
         fast: |call| {
@@ -112,6 +114,8 @@ pub const KERNELS: &[Kernel] = &[
         workspace: no_workspace,
     },
     Kernel {
+        task: None,
+        work: None,
         name: "clip_scale",
         arguments: |_| names!(sum => clip),
         fast: clip_call,

@@ -1,42 +1,32 @@
-//! Every kernel of this crate, by name.
+//! Kernels by name: those of this crate, and those that a library user adds.
 
-use crate::Kernel;
+use std::sync::{PoisonError, RwLock};
 
-/// The kernels of each file.
-const FILES: &[&[Kernel]] = &[
-    crate::attention::KERNELS,
-    crate::binary::KERNELS,
-    crate::broadcast::KERNELS,
-    crate::cast::KERNELS,
-    crate::chain::KERNELS,
-    crate::column_sum::KERNELS,
-    crate::concat::KERNELS,
-    crate::cross_entropy::KERNELS,
-    crate::cross_entropy::linear::KERNELS,
-    crate::cross_entropy::parts::KERNELS,
-    crate::dropout::KERNELS,
-    crate::embedding::KERNELS,
-    crate::fill::KERNELS,
-    crate::layer_norm::KERNELS,
-    crate::matmul::KERNELS,
-    crate::optimizer::KERNELS,
-    crate::reduce::KERNELS,
-    crate::rms_norm::KERNELS,
-    crate::rotary::KERNELS,
-    crate::softmax::KERNELS,
-    crate::sum_squares::KERNELS,
-    crate::transpose::KERNELS,
-    crate::unary::KERNELS,
-];
+use crate::{FILES, Kernel};
 
 /// Every kernel this crate has; programs refer to them by name.
 pub fn table() -> Vec<Kernel> {
     FILES.concat()
 }
 
+/// Kernels that were added.
+static ADDED: RwLock<Vec<Kernel>> = RwLock::new(Vec::new());
+
+/// Adds a kernel, for tasks that are called like it. A name that is taken keeps its kernel; the result says which.
+pub fn add(kernel: Kernel) -> Kernel {
+    if let Some(known) = find(kernel.name) {
+        return known;
+    }
+    ADDED.write().unwrap_or_else(PoisonError::into_inner).push(kernel);
+    kernel
+}
+
 /// The kernel called `name`.
 pub fn find(name: &str) -> Option<Kernel> {
-    FILES.iter().copied().flatten().find(|kernel| kernel.name == name).copied()
+    let own = FILES.iter().copied().flatten().find(|kernel| kernel.name == name).copied();
+    let added =
+        || ADDED.read().unwrap_or_else(PoisonError::into_inner).iter().find(|k| k.name == name).copied();
+    own.or_else(added)
 }
 
 #[cfg(test)]

@@ -208,6 +208,8 @@ fn call_fast(call: &mut Call<'_>) {
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[Kernel {
+    task: None,
+    work: None,
     name: "transpose",
     arguments: |_| names!(x => y),
     fast: call_fast,

@@ -333,6 +333,8 @@ fn call_grad_fast(call: &mut Call<'_>) {
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[
     Kernel {
+        task: None,
+        work: None,
         name: "unary",
         arguments: |_| names!(x => y),
         fast: call_fast,
@@ -341,6 +343,8 @@ pub const KERNELS: &[Kernel] = &[
         workspace: no_workspace,
     },
     Kernel {
+        task: None,
+        work: None,
         name: "unary_grad",
         arguments: |_| names!(x, dy => dx),
         fast: call_grad_fast,

@@ -13,15 +13,7 @@ pub struct Broadcast {
 }
 
 impl Operator for Broadcast {
-    fn names() -> Vec<&'static str> {
-        vec!["broadcast"]
-    }
-
-    fn name(&self) -> &'static str {
-        "broadcast"
-    }
-
-    attributes!(shape);
+    attributes!("broadcast": shape);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
         let (from, to) = (operands.float(0)?, &self.shape);

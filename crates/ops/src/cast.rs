@@ -13,15 +13,7 @@ pub struct Cast {
 }
 
 impl Operator for Cast {
-    fn names() -> Vec<&'static str> {
-        vec!["cast"]
-    }
-
-    fn name(&self) -> &'static str {
-        "cast"
-    }
-
-    attributes!(to);
+    attributes!("cast": to);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
         Ok(vec![TensorType::new(self.to, operands.shape(0).clone())])

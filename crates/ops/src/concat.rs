@@ -16,15 +16,7 @@ pub struct Concat {
 }
 
 impl Operator for Concat {
-    fn names() -> Vec<&'static str> {
-        vec!["concat"]
-    }
-
-    fn name(&self) -> &'static str {
-        "concat"
-    }
-
-    attributes!(axis, blocks = 1);
+    attributes!("concat": axis, blocks = 1);
 
     fn slots(&self) -> Slots {
         Slots { needed: &["input"], optional: &[], variadic: true }

@@ -12,15 +12,7 @@ pub struct CountLabels {
 }
 
 impl Operator for CountLabels {
-    fn names() -> Vec<&'static str> {
-        vec!["count_labels"]
-    }
-
-    fn name(&self) -> &'static str {
-        "count_labels"
-    }
-
-    attributes!(ignore);
+    attributes!("count_labels": ignore);
 
     fn slots(&self) -> Slots {
         Slots::exactly(&["labels"])

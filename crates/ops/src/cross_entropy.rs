@@ -1,4 +1,4 @@
-//! The sum over rows of -log softmax(logits)\[label\], rows with the ignored label left out.
+//! The negative log-likelihood of the labels, summed over rows; rows with the ignored label are left out.
 //!
 //! Devices that share the classes of a row first agree on the row's largest logit, then add their sums of exponentials and
 //! their pick of the label's logit; each then knows the row's loss, with the bits of one device.
@@ -20,15 +20,7 @@ pub struct CrossEntropy {
 }
 
 impl Operator for CrossEntropy {
-    fn names() -> Vec<&'static str> {
-        vec!["cross_entropy"]
-    }
-
-    fn name(&self) -> &'static str {
-        "cross_entropy"
-    }
-
-    attributes!(ignore);
+    attributes!("cross_entropy": ignore);
 
     fn slots(&self) -> Slots {
         Slots::exactly(&["logits", "labels"])

@@ -11,15 +11,7 @@ pub struct Dropout {
 }
 
 impl Operator for Dropout {
-    fn names() -> Vec<&'static str> {
-        vec!["dropout"]
-    }
-
-    fn name(&self) -> &'static str {
-        "dropout"
-    }
-
-    attributes!(rate);
+    attributes!("dropout": rate);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
         Ok(vec![TensorType::f32(operands.float(0)?.clone())])

@@ -14,15 +14,7 @@ pub struct Embedding {
 }
 
 impl Operator for Embedding {
-    fn names() -> Vec<&'static str> {
-        vec!["embedding"]
-    }
-
-    fn name(&self) -> &'static str {
-        "embedding"
-    }
-
-    attributes!(bag = false);
+    attributes!("embedding": bag = false);
 
     fn slots(&self) -> Slots {
         Slots::exactly(&["input", "weight"])

@@ -1,6 +1,7 @@
 //! Layer normalization over the innermost dimensions, optionally scaled and shifted.
 
 use phalanx_ir::tasks::TaskOp;
+use phalanx_ir::text::Attrs;
 use phalanx_ir::wide::Operand;
 use phalanx_ir::{
     Cuts, LayerTasks, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType, attributes,
@@ -15,15 +16,7 @@ pub struct LayerNorm {
 }
 
 impl Operator for LayerNorm {
-    fn names() -> Vec<&'static str> {
-        vec!["layer_norm"]
-    }
-
-    fn name(&self) -> &'static str {
-        "layer_norm"
-    }
-
-    attributes!(axes = 1, eps);
+    attributes!("layer_norm": axes = 1, eps);
 
     fn slots(&self) -> Slots {
         Slots { needed: &["input"], optional: &["gamma", "beta"], variadic: false }
@@ -45,8 +38,9 @@ impl Operator for LayerNorm {
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
         let affine = tasks.rule().operands.len() == 3;
-        let op = TaskOp::LayerNorm { axes: self.axes, eps: self.eps, affine };
-        tasks.norm(op, self.axes, &["mean", "rstd"]);
+        let attrs = Attrs::new().with("axes", self.axes).with("eps", self.eps);
+        let attrs = attrs.with_unless(false, "affine", affine);
+        tasks.norm(TaskOp::Call { kernel: "layer_norm", attrs }, self.axes, &["mean", "rstd"]);
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
@@ -58,13 +52,10 @@ impl Operator for LayerNorm {
         let rows = tasks.row_map(axes);
         reads.extend([tasks.kept(0, rows.clone()), tasks.kept(1, rows)]);
         reads.extend(dy[0].clone());
-        tasks.norm_grad(axes, reads, |sum| TaskOp::LayerNormGrad {
-            axes,
-            affine,
-            leaves: sum.leaves.batch,
-            inner: sum.leaves.time,
-            keep: sum.keep,
-            accumulate: false,
+        let attrs = Attrs::new().with("axes", axes).with_unless(false, "affine", affine);
+        tasks.norm_grad(axes, reads, |sum| TaskOp::Call {
+            kernel: "layer_norm_grad",
+            attrs: sum.put(attrs.clone()),
         });
     }
 

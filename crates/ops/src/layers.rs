@@ -36,7 +36,7 @@ pub trait Layers {
     /// The same elements in another shape.
     fn reshape(&mut self, name: &str, x: ValueId, shape: impl Into<Shape>) -> Result<ValueId, BuildError>;
 
-    /// Mean of -log softmax(logits)\[label\] over the labels that are not `ignore`.
+    /// Mean negative log-likelihood of the labels that are not `ignore`.
     fn cross_entropy(
         &mut self,
         name: &str,

@@ -13,16 +13,19 @@ mod count_labels;
 mod cross_entropy;
 mod dropout;
 mod embedding;
+mod gather;
 mod layer_norm;
 mod layers;
 mod linear;
 mod matmul;
 mod reduce;
 mod reshape;
+mod reverse;
 mod rms_norm;
 mod rotary;
 mod softmax;
 mod split;
+mod topk;
 mod transpose;
 mod unary;
 
@@ -39,16 +42,19 @@ pub use count_labels::CountLabels;
 pub use cross_entropy::CrossEntropy;
 pub use dropout::Dropout;
 pub use embedding::Embedding;
+pub use gather::Gather;
 pub use layer_norm::LayerNorm;
 pub use layers::Layers;
 pub use linear::Linear;
 pub use matmul::Matmul;
 pub use reduce::ReduceOp;
 pub use reshape::Reshape;
+pub use reverse::Reverse;
 pub use rms_norm::RmsNorm;
 pub use rotary::Rotary;
 pub use softmax::Softmax;
 pub use split::Split;
+pub use topk::TopK;
 pub use transpose::Transpose;
 pub use unary::UnaryOp;
 
@@ -66,15 +72,18 @@ pub fn operators() -> &'static Operators {
             .with::<CrossEntropy>()
             .with::<Dropout>()
             .with::<Embedding>()
+            .with::<Gather>()
             .with::<LayerNorm>()
             .with::<Linear>()
             .with::<Matmul>()
             .with::<ReduceOp>()
             .with::<Reshape>()
+            .with::<Reverse>()
             .with::<RmsNorm>()
             .with::<Rotary>()
             .with::<Softmax>()
             .with::<Split>()
+            .with::<TopK>()
             .with::<Transpose>()
             .with::<UnaryOp>()
     })

@@ -19,15 +19,7 @@ pub struct Linear {
 }
 
 impl Operator for Linear {
-    fn names() -> Vec<&'static str> {
-        vec!["linear"]
-    }
-
-    fn name(&self) -> &'static str {
-        "linear"
-    }
-
-    attributes!(transposed = false, activation = Activation::None);
+    attributes!("linear": transposed = false, activation = Activation::None);
 
     fn slots(&self) -> Slots {
         Slots { needed: &["input", "weight"], optional: &["bias"], variadic: false }

@@ -15,15 +15,7 @@ pub struct Matmul {
 }
 
 impl Operator for Matmul {
-    fn names() -> Vec<&'static str> {
-        vec!["matmul"]
-    }
-
-    fn name(&self) -> &'static str {
-        "matmul"
-    }
-
-    attributes!(transpose_a = false, transpose_b = false);
+    attributes!("matmul": transpose_a = false, transpose_b = false);
 
     fn slots(&self) -> Slots {
         Slots::exactly(&["a", "b"])

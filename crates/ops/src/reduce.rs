@@ -20,15 +20,7 @@ pub struct ReduceOp {
 }
 
 impl Operator for ReduceOp {
-    fn names() -> Vec<&'static str> {
-        vec!["reduce"]
-    }
-
-    fn name(&self) -> &'static str {
-        "reduce"
-    }
-
-    attributes!(kind, axes, keep = false);
+    attributes!("reduce": kind, axes, keep = false);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
         let (shape, axes) = (operands.float(0)?, &self.axes);
@@ -78,7 +70,7 @@ impl Operator for ReduceOp {
         let Some(dy) = dy[0].clone() else { return };
         let op = TaskOp::ReduceGrad { kind: self.kind, axes: self.axes.clone(), accumulate: false };
         let reads = match self.kind {
-            Reduce::Max => vec![tasks.read_again(0), tasks.read_result(), dy],
+            Reduce::Max => vec![tasks.read_again(0), tasks.read_result(0), dy],
             // A sum's gradient does not look at the values; naming dy keeps them from living longer.
             Reduce::Sum | Reduce::Mean => vec![dy.clone(), dy.clone(), dy],
         };

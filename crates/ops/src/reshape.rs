@@ -14,15 +14,7 @@ pub struct Reshape {
 }
 
 impl Operator for Reshape {
-    fn names() -> Vec<&'static str> {
-        vec!["reshape"]
-    }
-
-    fn name(&self) -> &'static str {
-        "reshape"
-    }
-
-    attributes!(shape);
+    attributes!("reshape": shape);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
         let shape = &self.shape;

@@ -1,6 +1,7 @@
 //! Root-mean-square normalization of the innermost dimension.
 
 use phalanx_ir::tasks::TaskOp;
+use phalanx_ir::text::Attrs;
 use phalanx_ir::wide::Operand;
 use phalanx_ir::{
     Cuts, LayerTasks, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType, attributes,
@@ -13,15 +14,7 @@ pub struct RmsNorm {
 }
 
 impl Operator for RmsNorm {
-    fn names() -> Vec<&'static str> {
-        vec!["rms_norm"]
-    }
-
-    fn name(&self) -> &'static str {
-        "rms_norm"
-    }
-
-    attributes!(eps);
+    attributes!("rms_norm": eps);
 
     fn slots(&self) -> Slots {
         Slots::exactly(&["input", "gamma"])
@@ -37,17 +30,15 @@ impl Operator for RmsNorm {
     }
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
-        tasks.norm(TaskOp::RmsNorm { eps: self.eps }, 1, &["rstd"]);
+        tasks.norm(TaskOp::Call { kernel: "rms_norm", attrs: self.attrs() }, 1, &["rstd"]);
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
         let mut reads = vec![tasks.read_again(0), tasks.read_again(1), tasks.kept(0, tasks.row_map(1))];
         reads.extend(dy[0].clone());
-        tasks.norm_grad(1, reads, |sum| TaskOp::RmsNormGrad {
-            leaves: sum.leaves.batch,
-            inner: sum.leaves.time,
-            keep: sum.keep,
-            accumulate: false,
+        tasks.norm_grad(1, reads, |sum| TaskOp::Call {
+            kernel: "rms_norm_grad",
+            attrs: sum.put(Attrs::new()),
         });
     }
 

@@ -11,15 +11,7 @@ pub struct Rotary {
 }
 
 impl Operator for Rotary {
-    fn names() -> Vec<&'static str> {
-        vec!["rotary"]
-    }
-
-    fn name(&self) -> &'static str {
-        "rotary"
-    }
-
-    attributes!(base);
+    attributes!("rotary": base);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
         let shape = operands.float(0)?;

@@ -4,6 +4,8 @@ use phalanx_ir::tasks::TaskOp;
 use phalanx_ir::wide::Operand;
 use phalanx_ir::{Cuts, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes};
 
+use crate::attention::exponential_weights;
+
 /// See the head of the file.
 pub struct Softmax {
     /// The axis that sums to one.
@@ -11,15 +13,7 @@ pub struct Softmax {
 }
 
 impl Operator for Softmax {
-    fn names() -> Vec<&'static str> {
-        vec!["softmax"]
-    }
-
-    fn name(&self) -> &'static str {
-        "softmax"
-    }
-
-    attributes!(axis);
+    attributes!("softmax": axis);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
         operands.axis(0, self.axis)?;
@@ -31,12 +25,12 @@ impl Operator for Softmax {
     }
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
-        tasks.plain(TaskOp::Softmax { axis: self.axis });
+        tasks.plain(TaskOp::Call { kernel: "softmax", attrs: self.attrs() });
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
-        let reads = [tasks.read_result()].into_iter().chain(dy[0].clone()).collect();
-        tasks.single(0, TaskOp::SoftmaxGrad { axis: self.axis, accumulate: false }, reads);
+        let reads = [tasks.read_result(0)].into_iter().chain(dy[0].clone()).collect();
+        tasks.single(0, TaskOp::Call { kernel: "softmax_grad", attrs: self.attrs() }, reads);
     }
 
     fn evaluate(&self, operands: &[&Tensor], _results: &[Shape]) -> Vec<Tensor> {
@@ -48,15 +42,7 @@ impl Operator for Softmax {
                 x.at(&other)
             };
             let row: Vec<f64> = (0..x.shape.dims()[axis]).map(&mut element).collect();
-            softmax_of(&row)[index[axis]]
+            exponential_weights(&row)[index[axis]]
         })]
     }
-}
-
-/// Softmax of one row.
-pub(crate) fn softmax_of(row: &[f64]) -> Vec<f64> {
-    let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let exps: Vec<f64> = row.iter().map(|x| (x - largest).exp()).collect();
-    let total: f64 = exps.iter().sum();
-    exps.iter().map(|x| x / total).collect()
 }

@@ -19,15 +19,7 @@ pub struct Split {
 }
 
 impl Operator for Split {
-    fn names() -> Vec<&'static str> {
-        vec!["split"]
-    }
-
-    fn name(&self) -> &'static str {
-        "split"
-    }
-
-    attributes!(axis, sizes, blocks = 1);
+    attributes!("split": axis, sizes, blocks = 1);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
         let Split { axis, ref sizes, blocks } = *self;

@@ -13,15 +13,7 @@ pub struct Transpose {
 }
 
 impl Operator for Transpose {
-    fn names() -> Vec<&'static str> {
-        vec!["transpose"]
-    }
-
-    fn name(&self) -> &'static str {
-        "transpose"
-    }
-
-    attributes!(perm);
+    attributes!("transpose": perm);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
         let input = operands.ty(0);

@@ -2,6 +2,9 @@
 #![doc = include_str!("../../../README.md")]
 #![doc = include_str!("../../../docs/src/own-model.md")]
 //! ```
+#![doc = include_str!("../../../examples/custom_operator.rs")]
+//! ```
+//! ```
 #![doc = include_str!("../../../examples/gpt.rs")]
 //! ```
 //! ```

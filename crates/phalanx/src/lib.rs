@@ -35,6 +35,7 @@ pub mod generate;
 pub mod hf;
 pub mod job;
 pub mod pipeline;
+pub mod testing;
 pub mod train;
 
 pub use choice::{ChoiceError, PlanChoice};
@@ -47,13 +48,18 @@ pub use phalanx_link::{Link, LinkError};
 pub use phalanx_lower::{Decays, Goal, Leaves, Optimizer, Rule};
 pub use phalanx_models as models;
 pub use phalanx_ops as ops;
-pub use phalanx_plan::Plan;
+pub use phalanx_plan::{self as plan, Plan};
 pub use phalanx_program::{Certificate, PortKind, Program};
 pub use phalanx_runtime::Door;
 pub use phalanx_schedule::Schedule;
 pub use phalanx_schedule::recompute::Recompute;
 pub use session::{Feed, Profile, Session};
 pub use trainer::{LearningRate, Step, Trainer};
+
+/// Kernels of operators of one's own: see `examples/custom_operator.rs`.
+pub mod kernels {
+    pub use phalanx_kernels::{Call, Kernel, call, table};
+}
 
 /// What tools and tests need beyond the rest: reports of steps and runs, operator cases, kernel times, and the crates below.
 /// It may change with every version.
@@ -62,7 +68,6 @@ pub mod internals {
     pub use phalanx_kernels as kernels;
     pub use phalanx_lower as lower;
     pub use phalanx_net as net;
-    pub use phalanx_plan as plan;
     pub use phalanx_program as program;
     pub use phalanx_schedule as schedule;
 

@@ -12,10 +12,10 @@ use std::sync::Mutex;
 
 use case::{Case, Outcome};
 use phalanx::internals::lower::LowerError;
-use phalanx::internals::plan::PlanError;
 use phalanx::ir::parallel::ParallelGraph;
 use phalanx::pipeline;
 use phalanx::pipeline::CompileError;
+use phalanx::plan::PlanError;
 use phalanx::{Error, Session};
 use phalanx_testkit::Rng;
 use plans::random_plan;

@@ -207,6 +207,8 @@ fn documents_stay_short() {
     for example in fs::read_dir(root().join("examples")).unwrap() {
         let path = example.unwrap().path();
         let lines = fs::read_to_string(&path).unwrap().lines().count();
-        assert!(lines <= 60, "{}: {lines} lines", path.display());
+        // An operator with its kernels, and a model that trains with it.
+        let most = if path.ends_with("custom_operator.rs") { 140 } else { 60 };
+        assert!(lines <= most, "{}: {lines} lines", path.display());
     }
 }

@@ -48,11 +48,21 @@ impl Attribute for Shape {
     }
 }
 
-/// Writes the methods `attrs` and `parse` of an [`Operator`](crate::Operator) whose fields are its attributes, in the order
-/// of the text. A field with a default is left out of the text where it has it.
+/// Writes the name and the text of an [`Operator`](crate::Operator) whose fields are its attributes, in the order of the
+/// text. A field with a default is left out of the text where it has it.
+///
+/// ```text
+/// attributes!("concat": axis, blocks = 1);
+/// ```
 #[macro_export]
 macro_rules! attributes {
-    ($($field:ident $(= $default:expr)?),* $(,)?) => {
+    ($name:literal: $($field:ident $(= $default:expr)?),* $(,)?) => {
+        fn names() -> Vec<&'static str> {
+            vec![$name]
+        }
+        fn name(&self) -> &'static str {
+            $name
+        }
         fn attrs(&self) -> $crate::text::Attrs {
             let attrs = $crate::text::Attrs::new();
             $(let attrs = $crate::attributes!(@put &self.$field, stringify!($field), attrs $(, $default)?);)*

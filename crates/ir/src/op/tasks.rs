@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::parallel::{Dim, ParallelType, Rule, TileMap};
 use crate::tasks::{BufferId, Mask, TaskOp};
+use crate::text::Attrs;
 use crate::wide::Operand;
 use crate::{Reduce, Shape, TensorType};
 
@@ -33,8 +34,8 @@ pub trait LayerTasks {
     fn read(&self, slot: usize) -> Operand;
     /// Operand `slot` as the backward tasks read it.
     fn read_again(&mut self, slot: usize) -> Operand;
-    /// The first result as the backward tasks read it.
-    fn read_result(&self) -> Operand;
+    /// Result `slot` as the backward tasks read it.
+    fn read_result(&self, slot: usize) -> Operand;
     /// What the forward tasks saved, in the order in which they did.
     fn saved(&self, index: usize) -> BufferId;
     /// The scalars the host feeds with every step.
@@ -86,6 +87,14 @@ pub struct RowSum {
     pub leaves: RowLeaves,
     /// Time is cut: the sums of the batch's leaves are kept apart at first.
     pub keep: bool,
+}
+
+impl RowSum {
+    /// Adds the attributes that a kernel needs for this sum.
+    pub fn put(&self, attrs: Attrs) -> Attrs {
+        let attrs = attrs.with("leaves", self.leaves.batch).with("inner", self.leaves.time);
+        attrs.with_unless(false, "keep", self.keep)
+    }
 }
 
 impl dyn LayerTasks + '_ {

@@ -11,6 +11,7 @@ mod op;
 mod operands;
 mod text;
 mod verify;
+mod view;
 
 pub use chain::{Function, MAX_CHAIN, Source, Step, Steps};
 pub use mask::Mask;
@@ -18,6 +19,7 @@ pub use movement::{Piece, Rect, Sources};
 pub use op::{MoveKind, TaskOp};
 pub(crate) use text::numbered;
 pub use verify::TaskError;
+pub use view::TaskView;
 
 use std::sync::Arc;
 

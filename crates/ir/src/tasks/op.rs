@@ -2,9 +2,14 @@
 //!
 //! One table gives the type, its text form and the parser. Gradient operators that can add to what is already in
 //! their first result say so by `accumulate`; without it they overwrite. What operands are called is in `operands`.
+//!
+//! The set is open: any other name is that of a kernel, which derives its parameters from attributes and shapes and takes
+//! its operands in order. If the name ends in `_grad`, the kernel belongs to the backward pass and knows `accumulate`.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
 
 use super::chain::Steps;
 use super::mask::Mask;
@@ -130,7 +135,15 @@ macro_rules! task_ops {
         pub enum TaskOp {$(
             $(#[$meta])*
             $variant { $($(#[$field_meta])* $field: $type),* },
-        )*}
+        )*
+            /// What the kernel of this name does with these attributes.
+            Call {
+                /// The kernel.
+                kernel: &'static str,
+                /// From which it derives its parameters.
+                attrs: Attrs,
+            },
+        }
 
         impl TaskOp {
             /// The operator's name and attributes as text.
@@ -142,14 +155,16 @@ macro_rules! task_ops {
                         $(attrs = $field.put(stringify!($field), attrs);)*
                         ($name, attrs)
                     }
-                )*}
+                )*
+                    TaskOp::Call { kernel, attrs } => (kernel, attrs.clone()),
+                }
             }
 
             /// The operator that `name` and `attrs` stand for.
             pub fn from_text(name: &str, mut attrs: Attrs) -> Result<TaskOp, String> {
                 let op = match name {
                     $($name => TaskOp::$variant { $($field: Field::take(stringify!($field), &mut attrs)?),* },)*
-                    _ => return Err(format!("unknown task operator `{name}`")),
+                    _ => return Ok(TaskOp::Call { kernel: intern(name), attrs }),
                 };
                 attrs.finish()?;
                 Ok(op)
@@ -281,58 +296,6 @@ task_ops! {
     Split = "split" {
         /// The axis.
         axis: usize,
-    },
-    /// x -> y.
-    Softmax = "softmax" {
-        /// The axis that sums to one.
-        axis: usize,
-    },
-    /// y, dy -> dx.
-    SoftmaxGrad = "softmax_grad" {
-        /// The axis that sums to one.
-        axis: usize,
-        /// Adds to dx.
-        accumulate: bool,
-    },
-    /// x, \[gamma, beta\] -> y, mean, rstd.
-    LayerNorm = "layer_norm" {
-        /// How many innermost dimensions are normalized together.
-        axes: usize,
-        /// Added to the variance.
-        eps: f32,
-        /// Scaled and shifted.
-        affine: bool,
-    },
-    /// x, \[gamma\], mean, rstd, dy -> dx, \[dgamma, dbeta\].
-    LayerNormGrad = "layer_norm_grad" {
-        /// How many innermost dimensions are normalized together.
-        axes: usize,
-        /// Scaled and shifted.
-        affine: bool,
-        /// Leaves of the sums over rows, along the outermost dimension.
-        leaves: usize,
-        /// Leaves inside each of those along the second of three dimensions.
-        inner: usize,
-        /// The sums of the outer leaves are kept apart.
-        keep: bool,
-        /// Adds to dx.
-        accumulate: bool,
-    },
-    /// x, gamma -> y, rstd.
-    RmsNorm = "rms_norm" {
-        /// Added to the mean square.
-        eps: f32,
-    },
-    /// x, gamma, rstd, dy -> dx, dgamma.
-    RmsNormGrad = "rms_norm_grad" {
-        /// Leaves of the sum over rows, along the outermost dimension.
-        leaves: usize,
-        /// Leaves inside each of those along the second of three dimensions.
-        inner: usize,
-        /// The sums of the outer leaves are kept apart.
-        keep: bool,
-        /// Adds to dx.
-        accumulate: bool,
     },
     /// x -> y, or dy -> dx with the inverse rotation.
     Rotary = "rotary" {
@@ -488,6 +451,24 @@ task_ops! {
     },
 }
 
+/// How the name of an open operator of the backward pass ends. It can add to its first result.
+const GRADIENT: &str = "_grad";
+
+/// The attribute that makes it do so.
+const ACCUMULATE: &str = "accumulate";
+
+/// The name as one that lives as long as the process; equal names are one.
+fn intern(name: &str) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = names.get(name) {
+        return known;
+    }
+    let name: &'static str = Box::leak(name.into());
+    names.insert(name);
+    name
+}
+
 impl TaskOp {
     /// Whether written buffer `slot` is also read.
     pub fn reads_write(&self, slot: usize) -> bool {
@@ -499,6 +480,9 @@ impl TaskOp {
 
     /// Whether the operator adds to its first result; `None` if it cannot.
     pub fn accumulates(&self) -> Option<bool> {
+        if let TaskOp::Call { kernel, attrs } = self {
+            return kernel.ends_with(GRADIENT).then(|| attrs.is(ACCUMULATE));
+        }
         let mut copy = self.clone();
         copy.accumulate_mut().copied()
     }
@@ -511,20 +495,23 @@ impl TaskOp {
             | TaskOp::UnaryGrad { .. }
             | TaskOp::BinaryGrad { .. }
             | TaskOp::ReduceGrad { .. }
-            | TaskOp::SoftmaxGrad { .. }
-            | TaskOp::LayerNormGrad { .. }
-            | TaskOp::RmsNormGrad { .. }
             | TaskOp::AttentionGrad { .. }
             | TaskOp::EmbeddingGrad { .. }
             | TaskOp::CrossEntropyGrad { .. }
             | TaskOp::LinearCrossEntropy { .. } => true,
             TaskOp::Chain { steps, .. } => steps.0.iter().any(|step| step.function.is_gradient()),
+            TaskOp::Call { kernel, .. } => kernel.ends_with(GRADIENT),
             _ => false,
         }
     }
 
     /// This operator, adding to its first result; `None` if it cannot.
     pub fn accumulating(mut self) -> Option<TaskOp> {
+        if let TaskOp::Call { kernel, attrs } = self {
+            let is_set = attrs.is(ACCUMULATE);
+            let attrs = if is_set { attrs } else { attrs.with(ACCUMULATE, true) };
+            return kernel.ends_with(GRADIENT).then_some(TaskOp::Call { kernel, attrs });
+        }
         *self.accumulate_mut()? = true;
         Some(self)
     }
@@ -537,9 +524,6 @@ impl TaskOp {
             | TaskOp::ColumnSum { accumulate, .. }
             | TaskOp::UnaryGrad { accumulate, .. }
             | TaskOp::ReduceGrad { accumulate, .. }
-            | TaskOp::SoftmaxGrad { accumulate, .. }
-            | TaskOp::LayerNormGrad { accumulate, .. }
-            | TaskOp::RmsNormGrad { accumulate, .. }
             | TaskOp::Rotary { accumulate, .. }
             | TaskOp::EmbeddingGrad { accumulate, .. }
             | TaskOp::Dropout { accumulate, .. }

@@ -29,16 +29,6 @@ impl Task {
             TaskOp::Broadcast {} | TaskOp::Transpose { .. } => names!(x => y),
             TaskOp::Concat { .. } => names!(x[reads] => y),
             TaskOp::Split { .. } => names!(x => y[writes]),
-            TaskOp::Softmax { .. } => names!(x => y),
-            TaskOp::SoftmaxGrad { .. } => names!(y, dy => dx),
-            TaskOp::LayerNorm { affine, .. } => {
-                names!(x, gamma if affine, beta if affine => y, mean, rstd)
-            }
-            TaskOp::LayerNormGrad { affine, .. } => {
-                names!(x, gamma if affine, mean, rstd, dy => dx, dgamma if affine, dbeta if affine)
-            }
-            TaskOp::RmsNorm { .. } => names!(x, gamma => y, rstd),
-            TaskOp::RmsNormGrad { .. } => names!(x, gamma, rstd, dy => dx, dgamma),
             TaskOp::Rotary { .. } => names!(x => y),
             TaskOp::Attention { .. } => names!(q, k, v => y, lse),
             TaskOp::AttentionGrad { .. } => names!(q, k, v, y, lse, dy => dq, dk, dv),
@@ -59,6 +49,7 @@ impl Task {
             TaskOp::CountLabels { .. } => names!(labels => count),
             TaskOp::SumSquares { .. } => names!(x => sums),
             TaskOp::ClipScale { .. } => names!(sum => clip),
+            TaskOp::Call { .. } => names!(x[reads] => y[writes]),
             TaskOp::Move { .. } | TaskOp::Send { .. } | TaskOp::Receive { .. } => names!(=>),
             TaskOp::AdamW { clip, .. } => names!(grad, hyper, clip if clip => param, m, v),
             TaskOp::Sgd { momentum, clip, .. } => {

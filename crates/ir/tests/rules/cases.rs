@@ -3,13 +3,14 @@
 use phalanx_ir::parallel::ParallelType;
 use phalanx_ir::{Activation, Binary, DType, Op, Reduce, Shape, TensorType, Unary};
 use phalanx_ops::{
-    Attention, BinaryOp, Broadcast, Cast, Concat, CountLabels, CrossEntropy, Dropout, Embedding, LayerNorm,
-    Linear, Matmul, ReduceOp, Reshape, RmsNorm, Rotary, Softmax, Split, Transpose, UnaryOp,
+    Attention, BinaryOp, Broadcast, Cast, Concat, CountLabels, CrossEntropy, Dropout, Embedding, Gather,
+    LayerNorm, Linear, Matmul, ReduceOp, Reshape, Reverse, RmsNorm, Rotary, Softmax, Split, TopK, Transpose,
+    UnaryOp,
 };
 use phalanx_testkit::Rng;
 
 /// How many kinds of operators there are.
-pub const KINDS: usize = 19;
+pub const KINDS: usize = 22;
 
 fn extent(rng: &mut Rng) -> usize {
     rng.choose(&[1, 2, 2, 3, 4, 4, 6, 8])
@@ -57,12 +58,23 @@ pub fn operator(kind: usize, rng: &mut Rng) -> (Op, Vec<TensorType>) {
         15 => split(rng, some),
         16 => concat(rng, some),
         17 => reduce(rng, x),
+        18 => (Op::from(Reverse { axes: vec![rng.below(some.len())] }), vec![f32s(some)]),
+        19 => gather(rng, some),
+        20 => (Op::from(TopK { k: 1 + rng.below(some[some.len() - 1]) }), vec![f32s(some)]),
         _ if yes(rng) => (Op::from(CountLabels { ignore: 1 }), vec![ids(x)]),
         _ => (
             Op::from(CrossEntropy { ignore: 1 }),
             vec![f32s(some.clone()), ids(some[..some.len() - 1].to_vec())],
         ),
     }
+}
+
+fn gather(rng: &mut Rng, x: Vec<usize>) -> (Op, Vec<TensorType>) {
+    let axis = rng.below(x.len());
+    let mut index: Vec<usize> =
+        x.iter().map(|&most| if yes(rng) { most } else { 1 + rng.below(most) }).collect();
+    index[axis] = extent(rng);
+    (Op::from(Gather { axis }), vec![f32s(x), ids(index)])
 }
 
 const UNARIES: [Unary; 6] = [

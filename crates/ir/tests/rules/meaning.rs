@@ -21,12 +21,11 @@ pub fn is_local(op: &Op, operands: &[ParallelType]) -> bool {
 /// A whole operand: indices in their range, positive numbers where the operator wants them.
 fn whole(op: &Op, slot: usize, operands: &[ParallelType], rng: &mut Rng) -> Tensor {
     let shape = operands[slot].global().shape;
-    let size = |slot: usize, dim: usize| operands[slot].dims()[dim].size;
-    let below = match (op.to_text().0, slot) {
-        ("embedding", 0) => Some(size(1, 0)),
-        ("cross_entropy", 1) => Some(size(0, operands[0].dims().len() - 1)),
-        ("count_labels", 0) => Some(3),
-        _ => None,
+    let shapes: Vec<Shape> = operands.iter().map(|ty| ty.global().shape).collect();
+    let bound = op.operator().and_then(|op| op.index_bound(&shapes.iter().collect::<Vec<_>>()));
+    let below = match op.to_text().0 {
+        "count_labels" => Some(3),
+        _ => bound.filter(|bound| bound.slot == slot).map(|bound| bound.below),
     };
     let positive = matches!(op.to_text().0, "log" | "div");
     let low = if positive { 0.5 } else { -2.0 };

@@ -104,7 +104,7 @@ impl<'a> Work<'a> {
             maxima: (&mut self.maxima[start..][..STRIP]).try_into().expect("one maximum per query"),
             sums: self.sums[start * LANES..][..rows * LANES].as_chunks_mut().0,
         };
-        softmax_strip(scores, strip, state);
+        weigh_strip(scores, strip, state);
         let values = &self.values[key_block * KEYS * padded..];
         product(&mut self.result[start * padded..], scores, values, Product::weighted(strip, padded));
     }
@@ -144,7 +144,7 @@ struct State<'a> {
 
 dispatch! {
     /// Turns rows of scores into weights relative to the new maxima and rescales the state.
-    fn softmax_strip(scores: &mut [f32], strip: &Strip, state: State<'_>) {
+    fn weigh_strip(scores: &mut [f32], strip: &Strip, state: State<'_>) {
         let &Strip { rows, cols, ref visible, .. } = strip;
         let mut maxima = *state.maxima;
         for (row, scores) in scores.chunks_exact_mut(KEYS).take(rows).enumerate() {

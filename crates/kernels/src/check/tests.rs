@@ -27,6 +27,8 @@ const STRIDE: usize = 128 + GUARD;
 /// A kernel of one function, which calls what it reads `x` and what it writes `y`.
 fn planted(function: Function) -> Kernel {
     Kernel {
+        task: None,
+        work: None,
         name: "planted",
         arguments: |_| names!(x => y),
         fast: function,

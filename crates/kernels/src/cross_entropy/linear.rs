@@ -262,6 +262,8 @@ fn arguments<'a>(call: &mut Call<'a>) -> ([&'a mut [f32]; 2], Inputs<'a>, Linear
 
 /// The kernel of this file.
 pub const KERNELS: &[Kernel] = &[Kernel {
+    task: None,
+    work: None,
     name: "linear_cross_entropy",
     arguments: |words| {
         let params = LinearCrossEntropy::from_words(words);

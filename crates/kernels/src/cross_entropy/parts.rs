@@ -151,6 +151,8 @@ fn join_call(call: &mut Call<'_>) {
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[
     Kernel {
+        task: None,
+        work: None,
         name: "class_max",
         arguments: |_| names!(logits => largest),
         fast: |call| {
@@ -166,6 +168,8 @@ pub const KERNELS: &[Kernel] = &[
         workspace: no_workspace,
     },
     Kernel {
+        task: None,
+        work: None,
         name: "class_sum",
         arguments: |_| names!(logits, largest => sum),
         fast: |call| {
@@ -183,6 +187,8 @@ pub const KERNELS: &[Kernel] = &[
         workspace: no_workspace,
     },
     Kernel {
+        task: None,
+        work: None,
         name: "class_pick",
         arguments: |_| names!(logits, labels => picked),
         fast: pick_call,
@@ -191,6 +197,8 @@ pub const KERNELS: &[Kernel] = &[
         workspace: no_workspace,
     },
     Kernel {
+        task: None,
+        work: None,
         name: "class_join",
         arguments: |_| names!(largest, sum, picked, labels => nll, lse),
         fast: join_call,

@@ -197,6 +197,8 @@ fn largest(of: impl Fn(&MicroKernels) -> usize) -> usize {
 
 /// The kernels of this file.
 pub const KERNELS: &[Kernel] = &[Kernel {
+    task: None,
+    work: None,
     name: "matmul",
     arguments: |words| {
         let MatmulParams { bias, residual, slope, save_pre, .. } = MatmulParams::from_words(words);

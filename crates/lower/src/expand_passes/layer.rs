@@ -128,9 +128,9 @@ impl LayerTasks for Expander<'_> {
         }
     }
 
-    fn read_result(&self) -> Operand {
-        let value = self.graph.layers()[self.layer].results[0];
-        Operand { buffer: self.buf(value), map: self.rule.results[0].clone() }
+    fn read_result(&self, slot: usize) -> Operand {
+        let value = self.graph.layers()[self.layer].results[slot];
+        Operand { buffer: self.buf(value), map: self.rule.results[slot].clone() }
     }
 
     fn saved(&self, index: usize) -> BufferId {

@@ -218,6 +218,8 @@ mod tests {
             launch: Launch::plain(&team),
         };
         let kernel = |fast: fn(&mut Call<'_>)| Kernel {
+            task: None,
+            work: None,
             name: "k",
             arguments: |_| Names::default(),
             fast,

@@ -8,18 +8,12 @@
 #[cfg(test)]
 mod tests;
 
+use phalanx_kernels::call::Sizes;
+pub use phalanx_kernels::call::Work;
+use phalanx_kernels::table;
 use phalanx_program::{FEED, FETCH, RECEIVE, traffic};
 
 use super::Signature;
-
-/// What a kernel does that takes its time.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Work {
-    /// Floating-point operations.
-    pub flops: f64,
-    /// Bytes read and written.
-    pub bytes: f64,
-}
 
 impl Signature {
     /// What the kernel does.
@@ -31,7 +25,11 @@ impl Signature {
                 let added = read.saturating_sub(written) / 4;
                 Work { flops: added as f64, bytes: read as f64 + written as f64 }
             }
-            _ => {
+            name => {
+                let work = table::find(name).and_then(|kernel| kernel.work);
+                if let Some(work) = work {
+                    return work(&Sizes { words: &self.words, reads: &self.reads, writes: &self.writes });
+                }
                 let added_to = self.is(self.accumulate()) * self.result(0);
                 Work { flops: self.flops() + added_to, bytes: self.bytes() }
             }
@@ -63,16 +61,6 @@ impl Signature {
             "chain" => self.word(0) * self.word(2),
             "reduce" | "column_sum" | "class_max" => self.operand(0),
             "reduce_grad" | "dropout" => self.result(0),
-            // Maximum, difference, exponential, sum, quotient.
-            "softmax" => 5.0 * self.operand(0),
-            "softmax_grad" => 4.0 * self.operand(0),
-            // The mean, the variance (3), the difference and the scale; gamma and beta.
-            "layer_norm" => (6.0 + 2.0 * self.is(Some(3))) * self.operand(0),
-            // The normalized row (2), two sums (3), dx (4); times gamma, dgamma (2), dbeta.
-            "layer_norm_grad" => (9.0 + 4.0 * self.is(Some(6))) * self.operand(0),
-            "rms_norm" => 4.0 * self.operand(0),
-            // Times gamma, a sum (2), dx (3), dgamma (3).
-            "rms_norm_grad" => 9.0 * self.operand(0),
             "rotary" => 3.0 * self.result(0),
             "embedding" => (self.word(BAG) - 1.0).max(0.0) * self.result(0),
             "embedding_grad" => self.word(BAG) * self.operand(1),
@@ -125,10 +113,10 @@ impl Signature {
     fn accumulate(&self) -> Option<usize> {
         match self.kernel.as_str() {
             "dropout" => Some(1),
-            "unary_grad" | "softmax_grad" => Some(3),
+            "unary_grad" => Some(3),
             "cross_entropy_grad" => Some(4),
-            "column_sum" | "rms_norm_grad" | "embedding_grad" => Some(6),
-            "layer_norm_grad" | "rotary" => Some(7),
+            "column_sum" | "embedding_grad" => Some(6),
+            "rotary" => Some(7),
             "matmul" => Some(11),
             "reduce_grad" => Some(14),
             _ => None,

@@ -35,6 +35,16 @@ pub enum EmitError {
         /// The tile's type.
         tile: String,
     },
+    /// A task of the open set has no kernel, or not one that takes it.
+    #[error("layer `{layer}`: kernel `{kernel}` cannot be called: {reason}")]
+    Call {
+        /// The layer.
+        layer: String,
+        /// The kernel.
+        kernel: &'static str,
+        /// Why not.
+        reason: String,
+    },
     /// A task has more or fewer buffers than its operator names: a bug.
     #[error("layer `{layer}`: `{operator}` {does} {}, but its task has {found} buffers", list(expected))]
     Operands {

@@ -2,7 +2,10 @@
 
 use std::borrow::Cow;
 
-use phalanx_ir::tasks::{BufferId, Function, Mask, Source, Step, Steps, Task, TaskGraph, TaskId, TaskOp};
+use phalanx_ir::tasks::{
+    BufferId, Function, Mask, Source, Step, Steps, Task, TaskGraph, TaskId, TaskOp, TaskView,
+};
+use phalanx_ir::text::Attrs;
 use phalanx_ir::{Activation, Binary, DType, Reduce, Shape, TensorType, Unary};
 use phalanx_kernels as k;
 use phalanx_kernels::unary::UnaryKind;
@@ -36,6 +39,9 @@ pub fn select(tasks: &TaskGraph, id: TaskId) -> Result<Choice<'_>, EmitError> {
     if found > MAX_SLICES {
         return Err(EmitError::TooMany { layer: task.layer.to_string(), found });
     }
+    if let TaskOp::Call { kernel, attrs } = &task.op {
+        return call(tasks, task, kernel, attrs);
+    }
     let names = bind::named(task)?;
     let sizes = Sizes { tasks, task };
     let (kernel, words) = match &task.op {
@@ -47,6 +53,24 @@ pub fn select(tasks: &TaskGraph, id: TaskId) -> Result<Choice<'_>, EmitError> {
         _ => sizes.choose(),
     };
     bind::bind(task, names, kernel, words)
+}
+
+/// The kernel that a task of the open set names, on the task's buffers in their order.
+fn call<'a>(
+    tasks: &TaskGraph,
+    task: &'a Task,
+    name: &'static str,
+    attrs: &Attrs,
+) -> Result<Choice<'a>, EmitError> {
+    let wrong = |reason: String| EmitError::Call { layer: task.layer.to_string(), kernel: name, reason };
+    let kernel = k::table::find(name).ok_or_else(|| wrong("there is no such kernel".into()))?;
+    let params = kernel.task.ok_or_else(|| wrong("it is not called by its name".into()))?;
+    let words = params(&TaskView::new(tasks, task, attrs)).map_err(wrong)?;
+    let slots = (kernel.arguments)(&words);
+    if (slots.reads.len(), slots.writes.len()) != (task.reads.len(), task.writes.len()) {
+        return Err(wrong(format!("it takes {slots:?}")));
+    }
+    Ok(Choice { kernel: name, words, reads: (&task.reads).into(), writes: (&task.writes).into() })
 }
 
 struct Sizes<'a> {
@@ -79,7 +103,7 @@ impl Sizes<'_> {
             | TaskOp::Matmul { .. } => ("matmul", self.matmul().to_words()),
             TaskOp::ColumnSum { leaves, inner, keep, accumulate } => {
                 let cols = self.write(0).elements() / if *keep { *leaves } else { 1 };
-                let (outer, time) = outer_and_time(self.read(0), self.read(0).elements() / cols);
+                let (outer, time) = k::rows::outer_and_time(self.read(0), self.read(0).elements() / cols);
                 let (leaves, inner, keep, accumulate) = (*leaves, *inner, *keep, *accumulate);
                 let params = k::column_sum::ColumnSum { outer, time, cols, leaves, inner, keep, accumulate };
                 ("column_sum", params.to_words())
@@ -120,50 +144,6 @@ impl Sizes<'_> {
             }
             TaskOp::Concat { axis } => ("concat", self.pieces(*axis, &self.task.reads)),
             TaskOp::Split { axis } => ("split", self.pieces(*axis, &self.task.writes)),
-            TaskOp::Softmax { axis } => {
-                let (outer, axis, inner) = self.around(*axis);
-                ("softmax", k::softmax::SoftmaxParams { outer, axis, inner }.to_words())
-            }
-            TaskOp::SoftmaxGrad { axis, accumulate } => {
-                let (outer, axis, inner) = self.around(*axis);
-                let accumulate = *accumulate;
-                let params = k::softmax::SoftmaxGradParams { outer, axis, inner, accumulate };
-                ("softmax_grad", params.to_words())
-            }
-            TaskOp::LayerNorm { eps, affine, .. } => {
-                let (rows, cols) = self.normalized(self.write(1));
-                let (eps, affine) = (*eps, *affine);
-                ("layer_norm", k::layer_norm::LayerNorm { rows, cols, eps, affine }.to_words())
-            }
-            TaskOp::LayerNormGrad { affine, leaves, inner, keep, accumulate, .. } => {
-                let statistics = self.read(if *affine { 2 } else { 1 });
-                let (rows, cols) = self.normalized(statistics);
-                let (outer, time) = outer_and_time(statistics, rows);
-                let (leaves, inner, keep) = (*leaves, *inner, *keep);
-                let (affine, accumulate) = (*affine, *accumulate);
-                let params = k::layer_norm::LayerNormGrad {
-                    outer,
-                    time,
-                    cols,
-                    leaves,
-                    inner,
-                    keep,
-                    affine,
-                    accumulate,
-                };
-                ("layer_norm_grad", params.to_words())
-            }
-            TaskOp::RmsNorm { eps } => {
-                let (rows, cols) = self.normalized(self.write(1));
-                ("rms_norm", k::rms_norm::RmsNorm { rows, cols, eps: *eps }.to_words())
-            }
-            TaskOp::RmsNormGrad { leaves, inner, keep, accumulate } => {
-                let (rows, cols) = self.normalized(self.read(2));
-                let (outer, time) = outer_and_time(self.read(2), rows);
-                let (leaves, inner, keep, accumulate) = (*leaves, *inner, *keep, *accumulate);
-                let params = k::rms_norm::RmsNormGrad { outer, time, cols, leaves, inner, keep, accumulate };
-                ("rms_norm_grad", params.to_words())
-            }
             TaskOp::Rotary { base, inverse, accumulate } => {
                 let [batch, time, heads, dim] = four(self.read(0));
                 let (first, base, inverse) = (self.origin(self.task.reads[0], 1), *base, *inverse);
@@ -279,6 +259,7 @@ impl Sizes<'_> {
                 ("sgd", k::optimizer::Sgd { n, momentum, weight_decay, nesterov, clip }.to_words())
             }
             TaskOp::Chain { .. }
+            | TaskOp::Call { .. }
             | TaskOp::Dropout { .. }
             | TaskOp::Move { .. }
             | TaskOp::Send { .. }
@@ -415,16 +396,6 @@ impl Sizes<'_> {
         k::binary::Broadcast::new(self.read(0).dims(), self.read(1).dims())
     }
 
-    fn around(&self, axis: usize) -> (usize, usize, usize) {
-        let dims = self.read(0).dims();
-        (dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product())
-    }
-
-    fn normalized(&self, statistics: &Shape) -> (usize, usize) {
-        let rows = statistics.elements();
-        (rows, self.read(0).elements() / rows)
-    }
-
     fn pieces(&self, axis: usize, pieces: &[BufferId]) -> Vec<u64> {
         let first = self.ty(pieces[0]);
         let outer = first.shape.dims()[..axis].iter().product();
@@ -438,12 +409,6 @@ impl Sizes<'_> {
         let (k_time, kv_heads) = (self.read(1).dims()[1], self.read(1).dims()[2]);
         k::attention::Attention { batch, heads, kv_heads, q_time, k_time, head_dim, scale, causal }
     }
-}
-
-/// The outermost extent and how many rows there are for each of its places, of `rows` in all.
-fn outer_and_time(shape: &Shape, rows: usize) -> (usize, usize) {
-    let outer = if rows == 1 { 1 } else { shape.dims().first().copied().unwrap_or(1) };
-    (outer, rows / outer)
 }
 
 fn four(shape: &Shape) -> [usize; 4] {

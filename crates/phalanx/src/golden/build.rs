@@ -3,8 +3,8 @@
 use phalanx_ir::graph::{BuildError, Builder, Graph, ValueId};
 use phalanx_ir::{Activation, Binary, DType, Init, Op, Reduce, Shape, TensorType, Unary};
 use phalanx_ops::{
-    Attention, BinaryOp, Broadcast, Concat, Embedding, LayerNorm, Layers, Linear, Matmul, ReduceOp, Reshape,
-    RmsNorm, Rotary, Softmax, Split, Transpose, UnaryOp,
+    Attention, BinaryOp, Broadcast, Cast, Concat, Embedding, Gather, LayerNorm, Layers, Linear, Matmul,
+    ReduceOp, Reshape, Reverse, RmsNorm, Rotary, Softmax, Split, TopK, Transpose, UnaryOp,
 };
 use serde::de::DeserializeOwned;
 
@@ -120,6 +120,15 @@ impl Maker<'_> {
                 Op::from(Broadcast { shape: Shape::new(self.attr::<Vec<usize>>("target")?) }),
                 &["input"],
             )?,
+            "gather" => self.simple(Op::from(Gather { axis: self.attr("dim")? }), &["input", "index"])?,
+            "reverse" => self.simple(Op::from(Reverse { axes: vec![self.attr("axis")?] }), &["input"])?,
+            "topk" => {
+                let x = self.slot("input")?;
+                let mut results = self.model.add("y", TopK { k: self.attr("k")? }, &[x])?;
+                // A case names its outputs in alphabetical order: indices, values.
+                results.reverse();
+                return Ok(Some(results));
+            }
             "cross_entropy" => {
                 let (logits, labels) = (self.slot("logits")?, self.slot("labels")?);
                 self.model.cross_entropy("y", logits, labels, self.attr("ignore_index")?)?
@@ -193,6 +202,11 @@ impl Maker<'_> {
         let mut outputs = Vec::new();
         let mut loss = None;
         for (result, slot) in results.into_iter().zip(self.case.outputs.keys()) {
+            if !self.model.ty(result).dtype.is_float() {
+                let cast = Cast { to: DType::F32 };
+                outputs.push(self.model.add_one(&format!("{slot}.out"), cast, &[result])?);
+                continue;
+            }
             // Adding zero copies a result that is an operand under another name.
             let named = self.model.unary(&format!("{slot}.out"), Unary::AddScalar(0.0), result)?;
             let given = self

@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 use phalanx::ckpt::{Checkpoint, Manifest, RunState};
 use phalanx::data::{Dataset, Tokenizer};
 use phalanx::internals::costs::Book;
-use phalanx::internals::{golden, parity, plan};
+use phalanx::internals::{golden, parity};
 use phalanx::ir::graph::Graph;
 use phalanx::ir::parallel::ParallelGraph;
 use phalanx::ir::tasks::TaskGraph;
@@ -20,6 +20,7 @@ use phalanx::ir::text::ParseError;
 use phalanx::ir::wide::WideGraph;
 use phalanx::job::Drill;
 use phalanx::models::ModelConfig;
+use phalanx::plan;
 use phalanx::train::TrainConfig;
 use phalanx::{Certificate, Flavor, Link, Plan, PlanChoice, Program, Schedule, hf};
 use phalanx_inductor::cases::{Keys, answer};
@@ -57,12 +58,12 @@ pub const FORMATS: &[(&str, Reader)] = &[
 
 /// A model (`phalanx explain`).
 pub fn graph(bytes: &[u8]) -> Result<(), String> {
-    printed(bytes, |text| Graph::parse(text, phalanx_ops::operators()))?.verify().map_err(first)
+    printed(bytes, |text| Graph::parse(text, phalanx::ops::operators()))?.verify().map_err(first)
 }
 
 /// A model on devices (`phalanx opt`).
 pub fn parallel(bytes: &[u8]) -> Result<(), String> {
-    printed(bytes, |text| ParallelGraph::parse(text, phalanx_ops::operators()))?.verify().map_err(first)
+    printed(bytes, |text| ParallelGraph::parse(text, phalanx::ops::operators()))?.verify().map_err(first)
 }
 
 /// Tasks on tiled tensors (`phalanx opt`).

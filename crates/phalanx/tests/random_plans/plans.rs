@@ -1,9 +1,9 @@
 //! Random plans for a model: everything a plan file can say, where extents allow it.
 
 use phalanx::Plan;
-use phalanx::internals::plan::{Mesh, Pipeline, Rule};
 use phalanx::ir::Op;
 use phalanx::ir::graph::{Graph, ValueId};
+use phalanx::plan::{Mesh, Pipeline, Rule};
 use phalanx_testkit::Rng;
 
 /// The most devices: each is a thread.

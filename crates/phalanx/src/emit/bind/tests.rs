@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use phalanx_ir::graph::{Builder, Graph};
-use phalanx_ir::tasks::{Buffer, TaskGraph, TaskId};
+use phalanx_ir::tasks::{Buffer, TaskGraph, TaskId, TaskView};
 use phalanx_ir::{Activation, Id, Init, Op, Reduce, TensorType, Unary};
 use phalanx_ops::{Layers, Linear, ReduceOp};
 use phalanx_program::RECEIVE;
@@ -50,7 +50,18 @@ fn alone(graph: &TaskGraph, id: TaskId) -> TaskGraph {
     };
     let buffer = graph.buffers.iter().next().expect("the graph has buffers").1.clone();
     let buffer = Buffer { ty, ..buffer };
-    let names = task.names();
+    let names = match task.op.clone() {
+        TaskOp::Call { kernel, attrs } => {
+            // As many as any kernel looks at; then those that it takes.
+            let one = graph.buffers.push(buffer.clone());
+            (task.reads, task.writes) = (vec![one; 4], vec![one; 4]);
+            let kernel = table::find(kernel).expect("the file names kernels that exist");
+            let params = kernel.task.expect("such a kernel is called by its name");
+            let words = params(&TaskView::new(&graph, &task, &attrs)).expect("the file has its attributes");
+            (kernel.arguments)(&words)
+        }
+        _ => task.names(),
+    };
     let mut new = |_: &&str| graph.buffers.push(buffer.clone());
     task.reads = names.reads.iter().map(&mut new).collect();
     task.writes = names.writes.iter().map(&mut new).collect();
@@ -83,8 +94,8 @@ fn a_kernel_that_takes_something_else_is_named_with_layer_and_names() {
         bind(task, task.names(), kernel, words.to_vec()).err().expect("it does not fit").to_string()
     };
     assert_eq!(
-        told("softmax_grad", "unary_grad", &[]),
-        "layer `y`: kernel `unary_grad` reads `x`, `dy`, but the task has `y`, `dy`: the kernel has no `y`"
+        told("binary_grad", "unary_grad", &[]),
+        "layer `y`: kernel `unary_grad` reads `x`, `dy`, but the task has `a`, `b`, `dy`: the kernel has no `a`"
     );
     assert_eq!(
         told("cross_entropy", "class_pick", &[]),
@@ -93,6 +104,30 @@ fn a_kernel_that_takes_something_else_is_named_with_layer_and_names() {
     assert_eq!(
         told("fill", "unary", &[]),
         "layer `zero`: kernel `unary` reads `x`, but the task has nothing: the task has no `x`"
+    );
+}
+
+#[test]
+fn a_call_that_no_kernel_takes_is_told() {
+    let graph = operators();
+    let told = |op: &str, other: TaskOp| {
+        let id = graph.tasks.iter().find(|(_, task)| task.op.to_text().0 == op).expect("it is there").0;
+        let mut graph = alone(&graph, id);
+        graph.tasks[TaskId::from_index(0)].op = other;
+        select(&graph, TaskId::from_index(0)).err().expect("it does not fit").to_string()
+    };
+    let call = |kernel| TaskOp::Call { kernel, attrs: Default::default() };
+    assert_eq!(
+        told("softmax", call("zero")),
+        "layer `y`: kernel `zero` cannot be called: there is no such kernel"
+    );
+    assert_eq!(
+        told("softmax", call("softmax")),
+        "layer `y`: kernel `softmax` cannot be called: attribute `axis=…` is missing"
+    );
+    assert_eq!(
+        told("softmax", call("matmul")),
+        "layer `y`: kernel `matmul` cannot be called: it is not called by its name"
     );
 }
 

@@ -1,0 +1,127 @@
+//! Elements in reverse order along some axes. Reads x, writes y.
+
+use phalanx_ir::names;
+
+use crate::call::{Call, Kernel, no_workspace};
+use crate::grid::{Dims, RANK, dims_at, padded, words_of};
+use crate::spmd::{Launch, by_work};
+
+/// The parameters of `reverse`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ReverseParams {
+    /// The shape, padded with leading ones.
+    pub dims: Dims,
+    /// Which dimensions are reversed, by a one.
+    pub turned: Dims,
+}
+
+impl ReverseParams {
+    /// The reversal of a tensor of `shape` along `axes`.
+    pub fn new(shape: &[usize], axes: &[usize]) -> Self {
+        let mut turned = [0; RANK];
+        axes.iter().for_each(|axis| turned[axis + RANK - shape.len()] = 1);
+        ReverseParams { dims: padded(shape), turned }
+    }
+
+    /// The parameter words of these settings.
+    pub fn to_words(self) -> Vec<u64> {
+        words_of(&[], &[self.dims, self.turned])
+    }
+
+    /// The settings these parameter words stand for.
+    pub fn from_words(words: &[u64]) -> Self {
+        ReverseParams { dims: dims_at(words, 0), turned: dims_at(words, RANK) }
+    }
+
+    /// Where element `at` of one side lies on the other, if only dimensions before `inner` count.
+    fn place(self, mut at: usize, inner: usize) -> usize {
+        let (mut place, mut stride) = (0, self.dims[inner..].iter().product::<usize>());
+        at /= stride;
+        for dim in (0..inner).rev() {
+            let index = at % self.dims[dim];
+            at /= self.dims[dim];
+            place += stride * if self.turned[dim] == 1 { self.dims[dim] - 1 - index } else { index };
+            stride *= self.dims[dim];
+        }
+        place
+    }
+}
+
+/// Element by element.
+pub fn reverse_reference(y: &mut [f32], x: &[f32], params: ReverseParams) {
+    for (at, y) in y.iter_mut().enumerate() {
+        *y = x[params.place(at, RANK)];
+    }
+}
+
+/// The fast version of [`reverse_reference`]: row by row.
+pub fn reverse(y: &mut [f32], x: &[f32], params: ReverseParams, launch: &mut Launch<'_>) {
+    let row = params.dims[RANK - 1];
+    launch.for_each_part(y, row, |first, y| {
+        for (number, y) in y.chunks_exact_mut(row).enumerate() {
+            let x = &x[params.place(first + number * row, RANK - 1)..][..row];
+            y.copy_from_slice(x);
+            if params.turned[RANK - 1] == 1 {
+                y.reverse();
+            }
+        }
+    });
+}
+
+/// The kernels of this file.
+pub const KERNELS: &[Kernel] = &[Kernel {
+    task: Some(|task| {
+        Ok(ReverseParams::new(task.read(0).dims(), &task.attr::<Vec<usize>>("axes")?).to_words())
+    }),
+    work: Some(|sizes| sizes.work(0.0, false)),
+    name: "reverse",
+    arguments: |_| names!(x => y),
+    fast: |call: &mut Call<'_>| {
+        let y = call.write(0);
+        reverse(y, call.read(0), ReverseParams::from_words(call.params), &mut call.launch);
+    },
+    reference: |call: &mut Call<'_>| {
+        let y = call.write(0);
+        reverse_reference(y, call.read(0), ReverseParams::from_words(call.params));
+    },
+    blocks: |params, cores| by_work(ReverseParams::from_words(params).dims.iter().product(), cores),
+    workspace: no_workspace,
+}];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Team;
+    use crate::samples::values;
+
+    #[test]
+    fn a_matrix_is_turned_along_each_axis() {
+        let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        for (axes, expected) in [
+            (&[0][..], [4.0, 5.0, 6.0, 1.0, 2.0, 3.0]),
+            (&[1], [3.0, 2.0, 1.0, 6.0, 5.0, 4.0]),
+            (&[0, 1], [6.0, 5.0, 4.0, 3.0, 2.0, 1.0]),
+            (&[], x),
+        ] {
+            let mut y = [0.0; 6];
+            reverse_reference(&mut y, &x, ReverseParams::new(&[2, 3], axes));
+            assert_eq!(y, expected, "{axes:?}");
+        }
+    }
+
+    #[test]
+    fn any_number_of_cores_gives_what_the_reference_gives() {
+        let x = values(3 * 5 * 7, 1);
+        for axes in [&[0][..], &[1], &[2], &[0, 2], &[0, 1, 2]] {
+            let params = ReverseParams::new(&[3, 5, 7], axes);
+            assert_eq!(ReverseParams::from_words(&params.to_words()), params);
+            let mut expected = vec![0.0; x.len()];
+            reverse_reference(&mut expected, &x, params);
+            for cores in 1..=4 {
+                let mut y = vec![0.0; x.len()];
+                reverse(&mut y, &x, params, &mut Launch::plain(&Team::new(cores)));
+                assert_eq!(y, expected, "{axes:?} on {cores} cores");
+            }
+        }
+    }
+}
