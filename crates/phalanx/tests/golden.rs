@@ -4,13 +4,7 @@ use phalanx::Flavor;
 use phalanx::golden::{Outcome, built_in};
 
 /// Operators of the case format that the graph level does not have.
-const ABSENT: [&str; 5] = [
-    "batch_norm",
-    "conv2d",
-    "dense_cross_entropy",
-    "multi_head_attention",
-    "pool2d",
-];
+const ABSENT: [&str; 5] = ["batch_norm", "conv2d", "dense_cross_entropy", "multi_head_attention", "pool2d"];
 
 #[test]
 fn operators_agree_with_pytorch() {
