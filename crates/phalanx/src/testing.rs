@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use phalanx_ir::graph::{Builder, Graph};
 use phalanx_ir::parallel::{DeviceId, ParallelBuilder, ParallelType, Placement, Site};
 use phalanx_ir::{Binary, DType, Id, Init, Op, Reduce, Shape, Tensor, TensorType};
+use phalanx_lower::LowerError;
 use phalanx_ops::{Layers, ReduceOp};
 use phalanx_plan::{Plan, Rule};
 
-use crate::pipeline::Settings;
+use crate::pipeline::{CompileError, Settings};
 use crate::{Error, Feed, Flavor, Goal, Session};
 
 /// Distance of finite differences; their error is about its square and 1e-11 of the loss.
@@ -89,7 +90,11 @@ pub fn check_operator(op: impl Into<Op>, operands: &[TensorType]) -> Result<(), 
     }
     for (slot, ty) in operands.iter().enumerate() {
         for dim in (0..ty.shape.rank()).filter(|&dim| ty.shape.dims()[dim].is_multiple_of(2)) {
-            let found = check.run(&cut(slot, dim), 1, Flavor::Fast)?;
+            let found = match check.run(&cut(slot, dim), 1, Flavor::Fast) {
+                // Strict bits refuse a cut off the leaves of a sum.
+                Err(Error::Compile(CompileError::Lower(LowerError::Unaligned { .. }))) => continue,
+                found => found?,
+            };
             check.same_bits(&format!("operand {slot} cut along dimension {dim}"), &one, &found)?;
         }
     }
