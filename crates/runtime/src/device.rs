@@ -1,8 +1,8 @@
 //! Devices that do what they are given in order, later: the seam where a GPU plugs in.
 //!
 //! A device has *lanes*. What is enqueued on a lane happens in that order; lanes are independent of each other except
-//! through *tokens*: recording a token on a lane gives a number that fires when everything enqueued there before is done,
-//! and another lane can be made to wait for it. The host is told when a token has fired.
+//! through *tokens*: recording a token on a lane gives a number that fires when everything enqueued there before is
+//! done, and another lane can be made to wait for it. The host is told when a token has fired.
 //!
 //! Three rules keep devices from blocking each other for ever, whatever lanes the driver maps onto one queue:
 //!

@@ -1,8 +1,8 @@
 //! A task runtime with two doors, and the replay of programs on it.
 //!
 //! The immediate door ([`Runtime::spawn`]) does one thing after an event and gives an event for it; the crate
-//! `phalanx-immediate` has more such things. The replay door ([`Runtime::graph`]) binds a whole graph once and launches it often, at tens of
-//! nanoseconds an operation. [`Replay`] runs a program through either.
+//! `phalanx-immediate` has more such things. The replay door ([`Runtime::graph`]) binds a whole graph once and launches
+//! it often, at tens of nanoseconds an operation. [`Replay`] runs a program through either.
 //!
 //! The runtime knows bytes and the order of operations, nothing of operators: kernels arrive as a [`Kernels`] table, so
 //! it is tested with kernels that only count.
@@ -52,7 +52,8 @@ pub use replay::{Args, Door, Failure, Kernels, LaneState, Observer, Replay, Watc
 pub use runtime::{Config, ProcessorId, Runtime};
 pub use transfer::{MAX_PARTS, Piece};
 
-/// What a crate that adds operations to this runtime is made of, besides [`sync`]. Users of the runtime need none of it.
+/// What a crate that adds operations to this runtime is made of, besides [`sync`]. Users of the runtime need none of
+/// it.
 pub mod parts {
     pub use crate::processor::{panic_message, without_promise};
     pub use crate::profile::Measured;

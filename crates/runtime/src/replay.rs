@@ -1,18 +1,18 @@
 //! Running a program again and again, each device in its own arena.
 //!
-//! A program is a flow (`flow::of_program`): lanes are processors, operations are leaves. Runs are pipelined: an operation
-//! starts when its own predecessors are complete, those in the run before included. Each run has a *passage*: its
-//! arguments, which the host writes before the launch, and its results, which the host reads after the end. There is one
-//! passage more than runs that can be in flight, for the run whose results the host still reads.
+//! A program is a flow (`flow::of_program`): lanes are processors, operations are leaves. Runs are pipelined: an
+//! operation starts when its own predecessors are complete, those in the run before included. Each run has a *passage*:
+//! its arguments, which the host writes before the launch, and its results, which the host reads after the end. There
+//! is one passage more than runs that can be in flight, for the run whose results the host still reads.
 //!
 //! One rank's part of a program also has messages, which go over a network and are complete when that says so.
 //!
-//! The host touches arenas only while no run is in flight, and a passage only while its run is not. What operations touch
-//! is told in `memory`.
+//! The host touches arenas only while no run is in flight, and a passage only while its run is not. What operations
+//! touch is told in `memory`.
 //!
-//! In a part on a network, the first fault is for good: what other ranks were to be sent is missing, so neither its run nor
-//! a later one may ever end. A thread that waits for one is told of the fault at once, and what is in flight keeps its
-//! memory.
+//! In a part on a network, the first fault is for good: what other ranks were to be sent is missing, so neither its run
+//! nor a later one may ever end. A thread that waits for one is told of the fault at once, and what is in flight keeps
+//! its memory.
 
 mod attend;
 mod bind;
@@ -68,8 +68,8 @@ pub struct Replay<K: Kernels> {
     door: Door,
     /// Runs that nobody has stepped through yet, with their finish events.
     line: Mutex<Vec<(u64, Event)>>,
-    /// What messages go over, and when the lanes that compute have nothing to do. Whoever waits for a run drives the network:
-    /// a thread that has nothing else to do.
+    /// What messages go over, and when the lanes that compute have nothing to do. Whoever waits for a run drives the
+    /// network: a thread that has nothing else to do.
     network: Option<(Arc<dyn Network>, Arc<Lull>)>,
     /// And does what the lanes have to do that only move bytes.
     guests: Vec<Guest>,
@@ -100,12 +100,12 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         Replay::with(Memory::new(program, kernels, PASSAGES), polls)
     }
 
-    /// The same for one rank's part of a program, whose messages go over `network`. All ranks call it together, each with
-    /// its own part.
+    /// The same for one rank's part of a program, whose messages go over `network`. All ranks call it together, each
+    /// with its own part.
     ///
-    /// A run is complete when this rank's part of it is. If something fails here, the runs that follow fail too: what other
-    /// ranks were to be sent is missing for good. They wait for it; ending them is the caller's task. The memory of runs
-    /// that can never end is leaked.
+    /// A run is complete when this rank's part of it is. If something fails here, the runs that follow fail too: what
+    /// other ranks were to be sent is missing for good. They wait for it; ending them is the caller's task. The memory
+    /// of runs that can never end is leaked.
     pub fn on_network(
         program: Program,
         kernels: Vec<K>,
@@ -166,7 +166,8 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
 
     /// Runs all operations once. If a kernel fails, the fault names its operation.
     pub fn run(&mut self) -> Outcome {
-        // Who drives already wakes nobody when it launches. With a run in flight a launch may wait for what a guest would do.
+        // Who drives already wakes nobody when it launches. With a run in flight a launch may wait for what a guest
+        // would do.
         let mut run = if self.is_idle() { None } else { Some(self.launch()) };
         self.attend(|replay| {
             let run = *run.get_or_insert_with(|| replay.launch());
@@ -176,8 +177,8 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         self.wait(run)
     }
 
-    /// Starts a run with the inputs as they are now; its number. Waits for an older run only if as many as can be are in
-    /// flight. After a failure for good nothing is launched any more, and waiting for the run gives that fault.
+    /// Starts a run with the inputs as they are now; its number. Waits for an older run only if as many as can be are
+    /// in flight. After a failure for good nothing is launched any more, and waiting for the run gives that fault.
     pub fn launch(&mut self) -> u64 {
         let run = self.launched;
         if self.failure_of(run).is_some() {
@@ -300,8 +301,8 @@ impl<K: Kernels> Replay<K> {
         Ok(self.names.find(&self.memory.program, name)?.1)
     }
 
-    /// The bytes of the tensor called `name`: of an input as they were written last, of a small output as the run waited
-    /// for last left them; of any other one after all runs, borrowed if one lane has all of it, else gathered.
+    /// The bytes of the tensor called `name`: of an input as they were written last, of a small output as the run
+    /// waited for last left them; of any other one after all runs, borrowed if one lane has all of it, else gathered.
     pub fn read(&self, name: &str) -> Result<Cow<'_, [u8]>, PortError> {
         let (index, port) = self.names.find(&self.memory.program, name)?;
         if let Some(argument) = self.arguments.get(index) {
@@ -333,8 +334,8 @@ impl<K: Kernels> Replay<K> {
         Ok(())
     }
 
-    /// Lets `fill` write every tile of the tensor called `name` in place, mirrored ones each, after all runs. Inputs are
-    /// refused: every run overwrites their tiles.
+    /// Lets `fill` write every tile of the tensor called `name` in place, mirrored ones each, after all runs. Inputs
+    /// are refused: every run overwrites their tiles.
     pub fn fill_tiles(
         &mut self,
         name: &str,
@@ -352,8 +353,8 @@ impl<K: Kernels> Replay<K> {
         Ok(())
     }
 
-    /// Lets go of the program without waiting for runs in flight, whose messages may never come: their memory stays with
-    /// them, for ever. For a job that is about to be ended.
+    /// Lets go of the program without waiting for runs in flight, whose messages may never come: their memory stays
+    /// with them, for ever. For a job that is about to be ended.
     pub fn abandon(self) {
         if !self.is_idle() {
             std::mem::forget(self);
@@ -371,7 +372,8 @@ impl<K: Kernels> Replay<K> {
         self.finished.iter().all(ended)
     }
 
-    /// Waits until no run is in flight, or none can end any more. The outcome of each is told to the caller who waits for it.
+    /// Waits until no run is in flight, or none can end any more. The outcome of each is told to the caller who waits
+    /// for it.
     fn settle(&self) {
         self.step();
         if let Some((network, _)) = &self.network {

@@ -1,7 +1,7 @@
 //! A runtime: processors, events, and the two doors to them.
 //!
-//! The *immediate* door spawns tasks one by one, each after an event, with an event of its own. The *replay* door binds a
-//! flow once ([`Runtime::graph`]) and launches it often. Both run on the same processors and may be mixed.
+//! The *immediate* door spawns tasks one by one, each after an event, with an event of its own. The *replay* door binds
+//! a flow once ([`Runtime::graph`]) and launches it often. Both run on the same processors and may be mixed.
 
 use std::sync::Arc;
 
@@ -40,8 +40,8 @@ impl Config {
 /// A handle to a runtime; the last one to go ends it.
 ///
 /// The end waits until each processor has run what is ready there. A task that waits then is told with a fault that it
-/// does so in vain, and so is one that becomes ready later; one that never becomes ready is forgotten. Wait for what you
-/// need before.
+/// does so in vain, and so is one that becomes ready later; one that never becomes ready is forgotten. Wait for what
+/// you need before.
 #[derive(Clone)]
 pub struct Runtime(Arc<Core>);
 
@@ -132,8 +132,8 @@ impl Runtime {
         Group::new(&members.iter().map(member).collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// Lets a processor issue work to `device`, at most `credits` tokens ahead of it. Whether there is such a processor and
-    /// it had none before.
+    /// Lets a processor issue work to `device`, at most `credits` tokens ahead of it. Whether there is such a processor
+    /// and it had none before.
     pub fn attach(&self, processor: ProcessorId, device: Arc<dyn Device>, credits: usize) -> bool {
         let attached = Attached::new(device, credits.max(1));
         self.0
@@ -177,7 +177,8 @@ impl Runtime {
 impl Drop for Core {
     fn drop(&mut self) {
         self.processors.iter().for_each(|processor| processor.close());
-        // The last owner may be a task of its own, which cannot wait for its own end: then the threads end by themselves.
+        // The last owner may be a task of its own, which cannot wait for its own end: then the threads end by
+        // themselves.
         if !processor::serves_one_of(&self.processors) {
             self.processors.iter().for_each(|processor| processor.join());
         }

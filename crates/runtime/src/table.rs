@@ -38,7 +38,8 @@ struct Entry<T> {
 struct Top {
     /// Its number plus one; zero if the stack is empty.
     place: u32,
-    /// How often a number was taken from the stack. It may wrap around: a thread would have to rest for exactly so long.
+    /// How often a number was taken from the stack. It may wrap around: a thread would have to rest for exactly so
+    /// long.
     taken: u32,
 }
 
@@ -108,8 +109,8 @@ impl<T: Default> Table<T> {
         loop {
             let top = Top::unpack(word);
             let Some(number) = top.place.checked_sub(1) else { return self.take_new() };
-            // Relaxed: written before the exchange that made this the top. If it is not the top any more, the number read
-            // here may be anything, and the exchange fails.
+            // Relaxed: written before the exchange that made this the top. If it is not the top any more, the number
+            // read here may be anything, and the exchange fails.
             let below = self.place(number).below.load(Ordering::Relaxed);
             let next = Top { place: below, taken: top.taken.wrapping_add(protocol.count) };
             match self.free.compare_exchange_weak(word, next.pack(), protocol.take, protocol.take) {

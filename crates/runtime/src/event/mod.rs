@@ -1,11 +1,12 @@
 //! Events: things that happen once, or fail once.
 //!
-//! An [`Event`] is a number: a slot of a table and a generation of that slot. Nobody frees events. When a generation has
-//! triggered, its slot goes back to the table and is handed out with the next one; handles of older generations read as
-//! triggered, and as failed if they were. An event triggers *poisoned* with the [`Fault`] of the operation behind it.
+//! An [`Event`] is a number: a slot of a table and a generation of that slot. Nobody frees events. When a generation
+//! has triggered, its slot goes back to the table and is handed out with the next one; handles of older generations
+//! read as triggered, and as failed if they were. An event triggers *poisoned* with the [`Fault`] of the operation
+//! behind it.
 //!
-//! Who waits leaves a [`Waiter`] with the slot; the thread that triggers runs the first of them (see `cascade`). Waiters
-//! that need the table hold it weakly: a table that is dropped drops whoever still waits.
+//! Who waits leaves a [`Waiter`] with the slot; the thread that triggers runs the first of them (see `cascade`).
+//! Waiters that need the table hold it weakly: a table that is dropped drops whoever still waits.
 //!
 //! A trigger happens before everything that sees it: an outcome read, a waiter run, a wait that returns.
 
@@ -213,8 +214,8 @@ impl Events {
         Ok(())
     }
 
-    /// Triggers an event that the caller has made without running anything, so the caller may hold a lock. It owes a call of
-    /// [`Events::run_waiters`].
+    /// Triggers an event that the caller has made without running anything, so the caller may hold a lock. It owes a
+    /// call of [`Events::run_waiters`].
     pub fn mark(&self, event: Event, outcome: &Outcome) -> Result<(), AlreadyTriggered> {
         let after = cascade::collect(|cascade| {
             let keep = |waiter| cascade.push(waiter, outcome);

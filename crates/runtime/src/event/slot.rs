@@ -5,10 +5,10 @@
 //! triggered for ever. The lock guards the waiters of the generation in flight and the faults of older ones; reading an
 //! outcome takes it only if some generation failed.
 //!
-//! * `trigger` (once a generation): one exchange, if it is clean and nobody waits. Else, under the lock: keep the fault,
-//!   exchange, take the waiters.
-//! * `subscribe`: under the lock, set the flag in `word`, and see in the same step which generation has triggered; if it is
-//!   not there yet, leave the waiter.
+//! * `trigger` (once a generation): one exchange, if it is clean and nobody waits. Else, under the lock: keep the
+//!   fault, exchange, take the waiters.
+//! * `subscribe`: under the lock, set the flag in `word`, and see in the same step which generation has triggered; if
+//!   it is not there yet, leave the waiter.
 //!
 //! So a waiter is either taken by the trigger or told at once, never both and never neither: the flag comes before the
 //! exchange of a trigger, which then needs the lock and finds the waiter, or it comes after and shows the generation.
@@ -125,8 +125,8 @@ impl Slot {
 
     fn subscribe_with(&self, generation: u32, waiter: Waiter, orderings: Orderings) -> Subscribed {
         let mut state = lock(&self.state);
-        // Acquire, pairs with the exchange in `publish`; see `Orderings`. A flag set too late only costs the next trigger
-        // the lock.
+        // Acquire, pairs with the exchange in `publish`; see `Orderings`. A flag set too late only costs the next
+        // trigger the lock.
         if last_triggered(self.word.fetch_or(WAITED, orderings.look)) >= generation {
             return Subscribed::Already(waiter, state.outcome(generation));
         }

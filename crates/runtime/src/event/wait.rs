@@ -1,8 +1,8 @@
 //! Waiting from threads that are not the runtime's.
 //!
-//! Each thread has one parker, which is told when the event triggers; waiting allocates nothing once the lists of waiters
-//! have grown. A wait has a number, one more than the thread's wait before: a notice of an earlier one, which timed out
-//! while its notice was under way, wakes nobody.
+//! Each thread has one parker, which is told when the event triggers; waiting allocates nothing once the lists of
+//! waiters have grown. A wait has a number, one more than the thread's wait before: a notice of an earlier one, which
+//! timed out while its notice was under way, wakes nobody.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -156,7 +156,8 @@ impl Builder {
         self.push(None, direct, Regime::Leaf)
     }
 
-    /// Adds an operation that whoever releases it starts, and that is complete when it is told so: see [`Regime::Remote`].
+    /// Adds an operation that whoever releases it starts, and that is complete when it is told so: see
+    /// [`Regime::Remote`].
     pub fn remote(&mut self, direct: Direct<'_>) -> OpId {
         self.push(None, direct, Regime::Remote)
     }

@@ -1,12 +1,13 @@
 //! What changes during one run of a graph: everything else is frozen in the flow.
 //!
 //! A block is *clean* (all gates closed, all queues empty) or belongs to one run. It is used again and again. Whoever
-//! touches a block of a run holds a part of its `work`: a segment or a completion that is not complete, an input that has
-//! not been delivered, or the start. So when `work` is zero nobody does, and the one who made it zero cleans the block.
+//! touches a block of a run holds a part of its `work`: a segment or a completion that is not complete, an input that
+//! has not been delivered, or the start. So when `work` is zero nobody does, and the one who made it zero cleans the
+//! block.
 //!
 //! In a pipelined flow, operations of the run before arrive at gates of a block that is clean: its run has not started
-//! yet, or not even been launched. They cannot open a gate, since every segment also waits for the start of its own run or
-//! for a segment that does.
+//! yet, or not even been launched. They cannot open a gate, since every segment also waits for the start of its own run
+//! or for a segment that does.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -49,8 +50,8 @@ pub(crate) struct Block {
     args: UnsafeCell<Box<[u8]>>,
 }
 
-// SAFETY: `args` is written only by the one who starts a run on a clean block (`set_args`) and read only by operations of
-// that run, which the start precedes. Everything else is `Sync` by itself.
+// SAFETY: `args` is written only by the one who starts a run on a clean block (`set_args`) and read only by operations
+// of that run, which the start precedes. Everything else is `Sync` by itself.
 unsafe impl Sync for Block {}
 
 /// On a cache line of its own: all processors change it at their end of a run.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use crate::fault::{Cause, Fault};
 use crate::flow::{Flow, OpId, Step};
-use crate::processor::{Baton, Context, Extra, Means, Processor, broken_promise, panic_message, with_baton};
+use crate::processor::{
+    Context, Extra, Means, Processor, WorkerCore, broken_promise, panic_message, with_core,
+};
 use crate::profile::{Measured, Span};
 
 use super::block::Block;
@@ -160,10 +162,10 @@ impl Announced {
     /// Runs a segment whose last step may wait.
     pub(super) fn general(
         self,
-        baton: Box<Baton>,
+        core: Box<WorkerCore>,
         processor: &Processor,
         segment: u32,
-    ) -> Option<Box<Baton>> {
+    ) -> Option<Box<WorkerCore>> {
         let Announced { graph, block, priority, .. } = self;
         let (first, end) = graph.steps_of(segment);
         let mut context = graph.context(&block, processor, first, Means::Nothing);
@@ -178,10 +180,10 @@ impl Announced {
         let last = end - 1;
         if poisoned {
             Inner::done(&graph, &block, last, true);
-            return Some(baton);
+            return Some(core);
         }
         let mut returned = Ok(());
-        let back = with_baton(baton, priority, || {
+        let back = with_core(core, priority, || {
             let (observer, step) = (block.observer(), &graph.flow.steps()[last as usize]);
             let call = || graph.call(&block, observer.as_deref(), &mut context, step);
             returned = catch_unwind(AssertUnwindSafe(call));

@@ -1,14 +1,14 @@
 //! A processor's part in the runs of graphs: which of them it takes part in, and what it does next.
 //!
 //! For each run a processor has a *cursor*: the next slot of the run's queue to read, a stack of segments that became
-//! ready by its own doing, and how many of its segments it has not taken yet. When it has taken all of them the cursor is
-//! dropped, so a task that waits keeps no cursor alive. Progress never depends on the order in which processors learn of
-//! runs: a processor takes ready segments from any of them, the more urgent run first, equal ones in turn.
+//! ready by its own doing, and how many of its segments it has not taken yet. When it has taken all of them the cursor
+//! is dropped, so a task that waits keeps no cursor alive. Progress never depends on the order in which processors
+//! learn of runs: a processor takes ready segments from any of them, the more urgent run first, equal ones in turn.
 
 use std::sync::Arc;
 
 use crate::flow::Regime;
-use crate::processor::{Baton, Processor, keep_promise};
+use crate::processor::{Processor, WorkerCore, keep_promise};
 use crate::sync::spin_loop;
 
 use super::Inner;
@@ -177,22 +177,27 @@ impl Executor {
         Some(index)
     }
 
-    /// Runs ready segments of one run, about `budget` bodies. The baton comes back unless the processor has closed.
-    pub(crate) fn run(mut baton: Box<Baton>, processor: &Processor, budget: u32) -> Option<Box<Baton>> {
-        let Some(index) = baton.executor.pick() else { return Some(baton) };
+    /// Runs ready segments of one run, about `budget` bodies. The worker core comes back unless the processor has
+    /// closed.
+    pub(crate) fn run(
+        mut core: Box<WorkerCore>,
+        processor: &Processor,
+        budget: u32,
+    ) -> Option<Box<WorkerCore>> {
+        let Some(index) = core.executor.pick() else { return Some(core) };
         // Other runs may have work meanwhile.
-        let looks = if baton.executor.cursors.len() == 1 { LOOKS.min(processor.polls()) } else { 0 };
+        let looks = if core.executor.cursors.len() == 1 { LOOKS.min(processor.polls()) } else { 0 };
         keep_promise(|| {
             let mut left = budget;
             while left > 0 {
-                let Executor { cursors, direct, .. } = &mut baton.executor;
+                let Executor { cursors, direct, .. } = &mut core.executor;
                 let cursor = &mut cursors[index];
                 let Some(segment) = cursor.take(looks) else { break };
                 let bodies = match cursor.run.graph.tail(segment) {
                     Regime::General => {
                         let run = cursor.run.clone();
-                        baton.executor.drop_if_taken(index);
-                        return run.general(baton, processor, segment);
+                        core.executor.drop_if_taken(index);
+                        return run.general(core, processor, segment);
                     }
                     // Remote ones are direct, and no processor's.
                     Regime::Leaf | Regime::Remote => cursor.leaves(processor, segment, direct),
@@ -205,11 +210,11 @@ impl Executor {
                     }
                 };
                 left = left.saturating_sub(bodies);
-                if baton.executor.drop_if_taken(index) {
+                if core.executor.drop_if_taken(index) {
                     break;
                 }
             }
-            Some(baton)
+            Some(core)
         })
     }
 

@@ -174,8 +174,8 @@ impl Graph {
         Ok(run)
     }
 
-    /// Lets the graph be launched no more, from now on; the event triggers when all of its runs are complete and `after`
-    /// has triggered.
+    /// Lets the graph be launched no more, from now on; the event triggers when all of its runs are complete and
+    /// `after` has triggered.
     pub fn destroy(&self, after: Event) -> Result<Event, LaunchError> {
         let mut launches = lock(&self.inner.launches);
         if launches.destroyed.is_some() {

@@ -1,9 +1,9 @@
 //! Graphs: flows bound to processors and functions, replayed run after run.
 //!
-//! A [`Graph`] is made once and launched often. Launching creates no events but the finish event and those of the posts,
-//! builds nothing and, once as many runs have been in flight as will be, allocates nothing: what changes in a run lies in
-//! a [`block::Block`], used again and again. Within a run, operations release each other directly: the last arrival at a
-//! gate puts the segment behind it into its processor's queue, or on the stack of the worker that arrived.
+//! A [`Graph`] is made once and launched often. Launching creates no events but the finish event and those of the
+//! posts, builds nothing and, once as many runs have been in flight as will be, allocates nothing: what changes in a
+//! run lies in a [`block::Block`], used again and again. Within a run, operations release each other directly: the last
+//! arrival at a gate puts the segment behind it into its processor's queue, or on the stack of the worker that arrived.
 //! `README.md` in this directory tells the whole protocol and why it neither loses nor repeats anything.
 
 mod block;
@@ -89,8 +89,8 @@ pub(crate) struct Inner {
     on_fault: OnceLock<OnFault>,
 }
 
-/// Called with the number of the run and the fault of an operation when the fault arises, on the thread on which it does:
-/// to be quick.
+/// Called with the number of the run and the fault of an operation when the fault arises, on the thread on which it
+/// does: to be quick.
 pub(crate) type OnFault = Box<dyn Fn(u64, &Fault) + Send + Sync>;
 
 impl Graph {
@@ -141,8 +141,8 @@ impl Graph {
         &self.inner.flow
     }
 
-    /// Calls `told` with every fault that arises from now on. A run ends later, and not at all if a remote operation of it is
-    /// never complete. Only the first listener counts.
+    /// Calls `told` with every fault that arises from now on. A run ends later, and not at all if a remote operation of
+    /// it is never complete. Only the first listener counts.
     pub(crate) fn on_fault(&self, told: OnFault) {
         let _ = self.inner.on_fault.set(told);
     }
@@ -184,7 +184,7 @@ impl Follows {
 enum Manner {
     /// On several threads at the same time.
     Shared,
-    /// All from the worker that holds the processor's baton.
+    /// All from the worker that holds the processor's worker core.
     Private,
     /// There is one.
     Only,

@@ -110,8 +110,8 @@ fn remote() -> Flow {
     builder.finish().expect("a chain")
 }
 
-/// The body of a remote step reads the run's arguments and returns while another thread tells that the step is complete,
-/// and does what follows. The later one finds the block deserted and writes the arguments of the next run.
+/// The body of a remote step reads the run's arguments and returns while another thread tells that the step is
+/// complete, and does what follows. The later one finds the block deserted and writes the arguments of the next run.
 #[test]
 fn a_run_ends_when_a_remote_step_is_told_and_its_body_has_returned() {
     model(|| {

@@ -1,8 +1,9 @@
 //! The segments of a run that are ready on one processor, in the order in which they became so.
 //!
-//! A queue has one slot for each segment of its processor and each segment enters at most once a run, so it neither wraps
-//! nor overflows, and no slot is written twice. Producers draw a slot from `tail` and store the segment there; the
-//! consumer, whoever holds the processor's baton, reads slot after slot and finds the next one empty until it is stored.
+//! A queue has one slot for each segment of its processor and each segment enters at most once a run, so it neither
+//! wraps nor overflows, and no slot is written twice. Producers draw a slot from `tail` and store the segment there;
+//! the consumer, whoever holds the processor's worker core, reads slot after slot and finds the next one empty until it
+//! is stored.
 
 use crate::sync::{AtomicU32, Ordering};
 

@@ -13,7 +13,7 @@ use super::{DIRECT, Inner, Manner};
 pub(super) struct Release<'a> {
     pub(super) graph: &'a Arc<Inner>,
     pub(super) block: &'a Arc<Block>,
-    /// The processor whose baton the caller holds, and its stack of ready segments; none outside.
+    /// The processor whose worker core the caller holds, and its stack of ready segments; none outside.
     pub(super) own: Option<(u32, &'a mut Vec<u32>)>,
     /// Direct segments of this run that the caller has yet to do.
     pub(super) direct: &'a mut Vec<u32>,

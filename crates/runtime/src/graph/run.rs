@@ -1,8 +1,8 @@
 //! Running a graph to its end: the thread that waits for it does a part of it.
 //!
 //! A thread that only waits needs a core twice a run, to start it and to hear of its end. Where each processor has one
-//! core it takes them from a worker, and both are put to sleep and woken for that. So it serves a processor of the graph
-//! in its worker's place, as a guest; then there are as many threads as processors and nobody is woken at all.
+//! core it takes them from a worker, and both are put to sleep and woken for that. So it serves a processor of the
+//! graph in its worker's place, as a guest; then there are as many threads as processors and nobody is woken at all.
 
 use crate::fault::Outcome;
 use crate::processor::{Guest, is_outside};

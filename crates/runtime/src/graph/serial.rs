@@ -1,9 +1,9 @@
 //! Processors that need no queue: those whose segments are leaves that follow each other anyway.
 //!
-//! If the last step of each segment of a processor has an early edge to the next segment, the processor can only run them
-//! one after the other, as they are laid out. Then its cursor does: arrivals from the processor itself are left out of
-//! the gates, nothing is queued, and the worker looks at the gate of its next segment alone. For a segment with one
-//! predecessor elsewhere, one store on one cache line is all that passes between two processors.
+//! If the last step of each segment of a processor has an early edge to the next segment, the processor can only run
+//! them one after the other, as they are laid out. Then its cursor does: arrivals from the processor itself are left
+//! out of the gates, nothing is queued, and the worker looks at the gate of its next segment alone. For a segment with
+//! one predecessor elsewhere, one store on one cache line is all that passes between two processors.
 
 use crate::flow::{DIRECT, Flow, Lists, Regime};
 

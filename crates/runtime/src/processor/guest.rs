@@ -1,69 +1,71 @@
 //! Threads outside that serve a processor while they wait for what it does.
 //!
-//! Waking a worker takes longer than many a leaf. A thread that waits, and is the first to know when there is work, does
-//! it itself: it takes the baton while the processor has nothing to do (see `sleep`), and gives it back before it does
-//! anything else that takes long. It runs leaves of graphs and nothing else: those never wait. All other work is left to
-//! the worker.
+//! Waking a worker takes longer than many a leaf. A thread that waits, and is the first to know when there is work,
+//! does it itself: it takes the worker core while the processor has nothing to do (see `sleep`), and gives it back
+//! before it does anything else that takes long. It runs leaves of graphs and nothing else: those never wait. All other
+//! work is left to the worker.
 
 use std::sync::Arc;
 
 use crate::graph::Executor;
 use crate::sync::{Ordering, spin_loop};
 
-use super::baton::Baton;
+use super::worker_core::WorkerCore;
 use super::{BUDGET, Processor};
 
-/// A thread's right to serve a processor. Dropping it gives the baton back.
+/// A thread's right to serve a processor. Dropping it gives the worker core back.
 pub(crate) struct Guest {
     processor: Arc<Processor>,
-    baton: Option<Box<Baton>>,
+    core: Option<Box<WorkerCore>>,
 }
 
 impl Guest {
-    /// Without the baton for now.
+    /// Without the worker core for now.
     pub(crate) fn new(processor: &Arc<Processor>) -> Guest {
-        Guest { processor: Arc::clone(processor), baton: None }
+        Guest { processor: Arc::clone(processor), core: None }
     }
 
-    /// Takes the baton if nobody has it.
+    /// Takes the worker core if nobody has it.
     pub(crate) fn take(&mut self) {
-        if self.baton.is_none() {
-            self.baton = self.processor.sleep.take();
+        if self.core.is_none() {
+            self.core = self.processor.sleep.take();
         }
     }
 
-    /// Takes the baton if nobody has it; whether it did. If not, the worker leaves it as soon as it has nothing to do, for
-    /// next time.
+    /// Takes the worker core if nobody has it; whether it did. If not, the worker leaves it as soon as it has nothing
+    /// to do, for next time.
     pub(crate) fn ask(&mut self) -> bool {
         self.take();
         // Relaxed: a hint.
-        self.processor.asked_for.store(self.baton.is_none(), Ordering::Relaxed);
-        self.baton.is_some()
+        self.processor.asked_for.store(self.core.is_none(), Ordering::Relaxed);
+        self.core.is_some()
     }
 
-    /// Takes the baton if nobody has it; whether there are leaves to run. If there may be other work it is the worker's.
+    /// Takes the worker core if nobody has it; whether there are leaves to run. If there may be other work it is the
+    /// worker's.
     pub(crate) fn is_ready(&mut self) -> bool {
         self.take();
-        let Some(baton) = &mut self.baton else { return false };
-        baton.refresh(&self.processor);
-        if baton.needs_worker(&self.processor) {
+        let Some(core) = &mut self.core else { return false };
+        core.refresh(&self.processor);
+        if core.needs_worker(&self.processor) {
             self.leave();
             return false;
         }
-        baton.executor.peek().is_some()
+        core.executor.peek().is_some()
     }
 
-    /// Runs some leaves, if it has the baton.
+    /// Runs some leaves, if it has the worker core.
     pub(crate) fn work(&mut self) {
-        if let Some(baton) = self.baton.take() {
-            self.baton = Executor::run(baton, &self.processor, BUDGET);
+        if let Some(core) = self.core.take() {
+            self.core = Executor::run(core, &self.processor, BUDGET);
         }
     }
 
-    /// If it has the baton, runs leaves until `over`; gives it back if there are none for as long as a worker would look.
+    /// If it has the worker core, runs leaves until `over`; gives it back if there are none for as long as a worker
+    /// would look.
     pub(crate) fn serve_until(&mut self, mut over: impl FnMut() -> bool) {
         let mut looks = 0;
-        while self.baton.is_some() && !over() {
+        while self.core.is_some() && !over() {
             if self.is_ready() {
                 self.work();
                 looks = 0;
@@ -76,11 +78,11 @@ impl Guest {
         }
     }
 
-    /// Gives the baton back; whether the processor has nothing to do, as far as it was the guest's to know.
+    /// Gives the worker core back; whether the processor has nothing to do, as far as it was the guest's to know.
     pub(crate) fn leave(&mut self) -> bool {
         let processor = &*self.processor;
-        let give = |baton: Box<Baton>| processor.sleep.give(baton, |baton| baton.has_work(processor));
-        self.baton.take().is_none_or(give)
+        let give = |core: Box<WorkerCore>| processor.sleep.give(core, |core| core.has_work(processor));
+        self.core.take().is_none_or(give)
     }
 }
 
@@ -114,7 +116,7 @@ mod tests {
         let body = move |_: &Context<'_>| tells.send(thread::current().id()).expect("the test listens");
         let graph = runtime.graph(flow, vec![Box::new(body)], &[ON]).expect("it calls one function");
         let mut guest = runtime.guest(ON);
-        while guest.baton.is_none() {
+        while guest.core.is_none() {
             guest.take();
             thread::yield_now();
         }

@@ -1,8 +1,8 @@
 //! Where a task is in its life, and its priority, in one word.
 //!
-//! A task goes from waiting to ready to running to completed or failed, or leaves the first two as cancelled. A change of
-//! priority leaves the old entry in the queue and adds one: an entry counts only if its priority is still the task's, and
-//! only for whoever starts the task, so that it runs once.
+//! A task goes from waiting to ready to running to completed or failed, or leaves the first two as cancelled. A change
+//! of priority leaves the old entry in the queue and adds one: an entry counts only if its priority is still the
+//! task's, and only for whoever starts the task, so that it runs once.
 
 use crate::sync::{AtomicU64, Ordering};
 

@@ -14,8 +14,8 @@ pub(crate) struct Lull {
 }
 
 impl Lull {
-    /// Watches `processors` from their next pause on; `tell` is called whenever one of them runs out of work. A processor
-    /// can be watched once.
+    /// Watches `processors` from their next pause on; `tell` is called whenever one of them runs out of work. A
+    /// processor can be watched once.
     pub(crate) fn of<'a>(
         processors: impl ExactSizeIterator<Item = &'a Arc<Processor>>,
         tell: impl Fn() + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! Where a worker waits to be handed the baton.
+//! Where a worker waits to be handed the worker core.
 //!
 //! What the giver did before happens before what the receiver does after. A mailbox that is closed still hands out what
 //! is in it, then nothing.
@@ -62,10 +62,10 @@ mod models {
         data.with_mut(|data| unsafe { *data += 1 });
     }
 
-    /// Two workers hand one baton to and fro, and each writes to what it guards; the second is then closed. A baton that
-    /// gets lost is a deadlock, two that hold it are a race; loom tells of both.
+    /// Two workers hand one worker core to and fro, and each writes to what it guards; the second is then closed. A
+    /// worker core that gets lost is a deadlock, two that hold it are a race; loom tells of both.
     #[test]
-    fn whoever_has_the_baton_is_alone_and_it_never_gets_lost() {
+    fn whoever_has_the_worker_core_is_alone_and_it_never_gets_lost() {
         loom::model(|| {
             let boxes = Arc::new([Mailbox::<()>::new(), Mailbox::<()>::new()]);
             let data = Arc::new(UnsafeCell::new(0));
@@ -89,7 +89,7 @@ mod models {
         });
     }
 
-    /// Who goes on with the baton before it has come finds the other one at work.
+    /// Who goes on with the worker core before it has come finds the other one at work.
     #[test]
     fn without_the_mailbox_two_are_at_work() {
         let model = || {

@@ -1,14 +1,13 @@
 //! Processors: each runs one task at a time, the most urgent first.
 //!
-//! A processor is served by one worker thread at a time, the one that holds its *baton*. A task that waits hands the
-//! baton to another worker, so the processor goes on; when what it waited for has happened, it is queued like a task that
-//! is ready, and whoever takes it from the queue hands the baton back (see `worker`). While a processor has nothing to do,
-//! a thread outside may take the baton, too (see `guest`). Work comes from three places: the
-//! processor's own queue, those of its groups, and the runs of graphs (see `graph`), which it knows only as
+//! A processor is served by one worker thread at a time, the one that holds its *worker core*. A task that waits hands
+//! the worker core to another worker, so the processor goes on; when what it waited for has happened, it is queued like
+//! a task that is ready, and whoever takes it from the queue hands the worker core back (see `worker`). While a
+//! processor has nothing to do, a thread outside may take the worker core, too (see `guest`). Work comes from three
+//! places: the processor's own queue, those of its groups, and the runs of graphs (see `graph`), which it knows only as
 //! [`Executor`].
 
 mod attached;
-mod baton;
 mod context;
 mod group;
 mod guest;
@@ -21,6 +20,7 @@ mod seat;
 mod sleep;
 mod task;
 mod worker;
+mod worker_core;
 
 pub use context::Context;
 pub use group::{Group, GroupError};
@@ -29,13 +29,13 @@ pub use seat::without_promise;
 pub use task::{Options, Task, panic_message};
 
 pub(crate) use attached::Attached;
-pub(crate) use baton::Baton;
 pub(crate) use context::{Extra, Means};
 pub(crate) use guest::Guest;
 pub(crate) use lull::Lull;
 pub(crate) use seat::{
-    breaks_promise, broken_promise, is_outside, keep_promise, serves_one_of, wait, with_baton,
+    breaks_promise, broken_promise, is_outside, keep_promise, serves_one_of, wait, with_core,
 };
+pub(crate) use worker_core::WorkerCore;
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -144,7 +144,7 @@ impl Processor {
         self.sleep.wake();
     }
 
-    /// A worker to hand the baton to, a new one if none is idle.
+    /// A worker to hand the worker core to, a new one if none is idle.
     fn idle_worker(self: &Arc<Self>) -> io::Result<Arc<Worker>> {
         if let Some(worker) = lock(&self.idle).pop() {
             return Ok(worker);
@@ -175,12 +175,13 @@ impl Processor {
     fn leave_queues(&self) -> bool {
         let mut groups = lock(&self.groups);
         while groups.pop_if(|group| group.leave()).is_some() {}
-        // Release as in `change_groups`: the baton forgets what has been left.
+        // Release as in `change_groups`: the worker core forgets what has been left.
         self.changes.fetch_add(1, Ordering::Release);
         groups.is_empty() && self.own.ready.leave()
     }
 
-    /// Ends all workers. Tasks that wait hear of it at once, and again whenever they wait: there is no baton any more.
+    /// Ends all workers. Tasks that wait hear of it at once, and again whenever they wait: there is no worker core any
+    /// more.
     fn end(&self) {
         lock(&self.idle).clear();
         for worker in lock(&self.workers).drain(..) {

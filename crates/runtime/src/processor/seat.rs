@@ -1,8 +1,8 @@
-//! What a thread knows of the body that runs on it: what that has promised, and where the baton is meanwhile.
+//! What a thread knows of the body that runs on it: what that has promised, and where the worker core is meanwhile.
 //!
-//! A body that may wait runs with its processor's baton on the thread's seat, from where a wait takes it. A leaf runs
-//! without: if it waits nevertheless, that is a broken promise, told to the leaf as a fault and to the graph that runs it
-//! by [`broken_promise`].
+//! A body that may wait runs with its processor's worker core on the thread's seat, from where a wait takes it. A leaf
+//! runs without: if it waits nevertheless, that is a broken promise, told to the leaf as a fault and to the graph that
+//! runs it by [`broken_promise`].
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,8 +14,8 @@ use crate::profile::Measured;
 use crate::sync::{spin_loop, thread_local};
 
 use super::Processor;
-use super::baton::Baton;
 use super::worker::Worker;
+use super::worker_core::WorkerCore;
 
 /// What the body that runs on a thread may do.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ struct Seat {
     /// The worker that this thread is.
     worker: RefCell<Option<Arc<Worker>>>,
     priority: Cell<i32>,
-    baton: Cell<Option<Box<Baton>>>,
+    core: Cell<Option<Box<WorkerCore>>>,
     /// Where waits of the body are noted.
     measured: Cell<Option<Arc<Measured>>>,
 }
@@ -71,7 +71,7 @@ pub(crate) fn wait(events: &Events, event: Event, patience: u32) -> Outcome {
         }
         Promise::None => {
             let worker = SEAT.with(|seat| seat.worker.borrow().clone()).expect("a task runs on a worker");
-            without_baton(|baton, priority| worker.block(baton, priority, events, event))
+            without_core(|core, priority| worker.block(core, priority, events, event))
         }
     }
 }
@@ -88,19 +88,19 @@ fn poll(events: &Events, event: Event, patience: u32) -> Option<Outcome> {
     found
 }
 
-/// Lets the body that runs here wait: `wait` has the baton and gives back what it has at the end.
-fn without_baton(wait: impl FnOnce(Box<Baton>, i32) -> (Option<Box<Baton>>, Outcome)) -> Outcome {
-    let (baton, priority) = SEAT.with(|seat| (seat.baton.take(), seat.priority.get()));
-    let Some(baton) = baton else { return Err(Worker::closed()) };
+/// Lets the body that runs here wait: `wait` has the worker core and gives back what it has at the end.
+fn without_core(wait: impl FnOnce(Box<WorkerCore>, i32) -> (Option<Box<WorkerCore>>, Outcome)) -> Outcome {
+    let (core, priority) = SEAT.with(|seat| (seat.core.take(), seat.priority.get()));
+    let Some(core) = core else { return Err(Worker::closed()) };
     let measured = SEAT.with(|seat| seat.measured.take());
     let began = measured.as_ref().map(|measured| measured.now());
-    let (baton, outcome) = wait(baton, priority);
+    let (core, outcome) = wait(core, priority);
     if let (Some(measured), Some(began)) = (&measured, began) {
         measured.waited(began);
     }
     SEAT.with(|seat| {
         seat.priority.set(priority);
-        seat.baton.set(baton);
+        seat.core.set(core);
         seat.measured.set(measured);
     });
     outcome
@@ -146,15 +146,19 @@ pub(crate) fn broken_promise() -> bool {
     broken
 }
 
-/// Runs a body that may wait; meanwhile the baton is on the seat. It may come back after others have used it, or not at
-/// all if the processor has closed.
-pub(crate) fn with_baton(baton: Box<Baton>, priority: i32, body: impl FnOnce()) -> Option<Box<Baton>> {
+/// Runs a body that may wait; meanwhile the worker core is on the seat. It may come back after others have used it, or
+/// not at all if the processor has closed.
+pub(crate) fn with_core(
+    core: Box<WorkerCore>,
+    priority: i32,
+    body: impl FnOnce(),
+) -> Option<Box<WorkerCore>> {
     SEAT.with(|seat| {
         seat.priority.set(priority);
-        seat.baton.set(Some(baton));
+        seat.core.set(Some(core));
     });
     under(Promise::None, body);
-    SEAT.with(|seat| seat.baton.take())
+    SEAT.with(|seat| seat.core.take())
 }
 
 /// Runs a body whose waits are noted.

@@ -1,28 +1,29 @@
 //! How a worker that finds nothing to do falls asleep, how work wakes it, and how a thread outside serves in its place.
 //!
-//! Whoever serves a processor has its baton in hand. A worker that sleeps leaves it in the *rack*, from where it takes it
-//! again when it is called. A thread outside that waits for the processor's work anyway may take it first, a *guest*: then
-//! nobody needs to be woken. One word tells which it is: [`AWAKE`], in somebody's hands; [`ASLEEP`], in the rack, or on
-//! the way there, and nobody was called; [`CALLED`], the same and the worker was.
+//! Whoever serves a processor has its worker core in hand. A worker that sleeps leaves it in the *rack*, from where it
+//! takes it again when it is called. A thread outside that waits for the processor's work anyway may take it first, a
+//! *guest*: then nobody needs to be woken. One word tells which it is: [`AWAKE`], in somebody's hands; [`ASLEEP`], in
+//! the rack, or on the way there, and nobody was called; [`CALLED`], the same and the worker was.
 //!
-//! * To sleep or, as a guest, to leave: store `ASLEEP`, fence, look everywhere for work once more; then put the baton in
-//!   the rack. A worker waits there until the word is `CALLED` and the baton in the rack; a guest that has found work calls
-//!   the worker, and so does one that has been called meanwhile.
+//! * To sleep or, as a guest, to leave: store `ASLEEP`, fence, look everywhere for work once more; then put the worker
+//!   core in the rack. A worker waits there until the word is `CALLED` and the worker core in the rack; a guest that
+//!   has found work calls the worker, and so does one that has been called meanwhile.
 //! * To wake: make the work visible, fence, load the word; if it is `ASLEEP`, change it and ring the bell.
 //!
 //! No wake-up is lost: of two sequentially consistent fences one comes first. If that of the one who leaves does, the
-//! other side's load sees `ASLEEP`. If the other side's does, the one who leaves sees the work. Release and Acquire alone
-//! would let both miss. Who finds the processor served pays one load, of a line that changes only when somebody sleeps.
+//! other side's load sees `ASLEEP`. If the other side's does, the one who leaves sees the work. Release and Acquire
+//! alone would let both miss. Who finds the processor served pays one load, of a line that changes only when somebody
+//! sleeps.
 
 use crate::sync::{AtomicU32, Condvar, Mutex, Ordering, fence, lock, sleep};
 
-use super::baton::Baton;
+use super::worker_core::WorkerCore;
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 const CALLED: u32 = 2;
 
-pub(crate) struct Sleep<T = Box<Baton>> {
+pub(crate) struct Sleep<T = Box<WorkerCore>> {
     state: AtomicU32,
     rack: Mutex<Option<T>>,
     bell: Condvar,
@@ -33,52 +34,53 @@ impl<T> Sleep<T> {
         Sleep { state: AtomicU32::new(AWAKE), rack: Mutex::new(None), bell: Condvar::new() }
     }
 
-    /// Leaves the baton in the rack and sleeps until called, unless `work` finds some.
-    pub(crate) fn sleep_unless(&self, baton: T, work: impl FnOnce(&T) -> bool) -> T {
+    /// Leaves the worker core in the rack and sleeps until called, unless `work` finds some.
+    pub(crate) fn sleep_unless(&self, core: T, work: impl FnOnce(&T) -> bool) -> T {
         // Pairs with the fence in `wake`; see the head.
-        if !self.falls_asleep(|| fence(Ordering::SeqCst), || work(&baton)) {
-            return baton;
+        if !self.falls_asleep(|| fence(Ordering::SeqCst), || work(&core)) {
+            return core;
         }
         let mut rack = lock(&self.rack);
-        *rack = Some(baton);
+        *rack = Some(core);
         loop {
-            // Relaxed: changed under the lock, or before the baton was in the rack; the work itself is published by its own
-            // words.
+            // Relaxed: changed under the lock, or before the worker core was in the rack; the work itself is published
+            // by its own words.
             if self.state.load(Ordering::Relaxed) == CALLED
-                && let Some(baton) = rack.take()
+                && let Some(core) = rack.take()
             {
                 // Relaxed: a waker that sees an older value rings a bell that nobody hears.
                 self.state.store(AWAKE, Ordering::Relaxed);
-                return baton;
+                return core;
             }
             rack = sleep(&self.bell, rack);
         }
     }
 
-    /// Takes the baton for a guest, if it is in the rack.
+    /// Takes the worker core for a guest, if it is in the rack.
     pub(crate) fn take(&self) -> Option<T> {
-        // Relaxed: a hint. The lock decides, and orders what the one before did with the baton.
+        // Relaxed: a hint. The lock decides, and orders what the one before did with the worker core.
         if self.state.load(Ordering::Relaxed) == AWAKE {
             return None;
         }
         let mut rack = lock(&self.rack);
-        let baton = rack.take()?;
+        let core = rack.take()?;
         // Relaxed: as in `sleep_unless`. The worker, if it was called, finds the rack empty.
         self.state.store(AWAKE, Ordering::Relaxed);
-        Some(baton)
+        Some(core)
     }
 
-    /// A guest puts the baton back: for whoever comes next, or for the worker if `work` finds some. Whether it found none.
-    pub(crate) fn give(&self, baton: T, work: impl FnOnce(&T) -> bool) -> bool {
+    /// A guest puts the worker core back: for whoever comes next, or for the worker if `work` finds some. Whether it
+    /// found none.
+    pub(crate) fn give(&self, core: T, work: impl FnOnce(&T) -> bool) -> bool {
         // Pairs with the fence in `wake`; see the head.
-        self.give_fenced(baton, || fence(Ordering::SeqCst), work)
+        self.give_fenced(core, || fence(Ordering::SeqCst), work)
     }
 
     /// Apart so that models can leave `fence` out.
-    fn give_fenced(&self, baton: T, fence: impl FnOnce(), work: impl FnOnce(&T) -> bool) -> bool {
-        let sleeps = self.falls_asleep(fence, || work(&baton));
+    fn give_fenced(&self, core: T, fence: impl FnOnce(), work: impl FnOnce(&T) -> bool) -> bool {
+        let sleeps = self.falls_asleep(fence, || work(&core));
         let mut rack = lock(&self.rack);
-        *rack = Some(baton);
+        *rack = Some(core);
         // Relaxed: as in `sleep_unless`. Who called meanwhile has woken a worker that found the rack empty.
         if !sleeps || self.state.load(Ordering::Relaxed) == CALLED {
             self.state.store(CALLED, Ordering::Relaxed);
@@ -118,8 +120,8 @@ impl<T> Sleep<T> {
     #[cold]
     fn ring(&self) {
         let _rack = lock(&self.rack);
-        // Relaxed: those who leave the baton look under the lock. Who has taken it up meanwhile looks for work anyway, and
-        // is not to be marked as called.
+        // Relaxed: those who leave the worker core look under the lock. Who has taken it up meanwhile looks for work
+        // anyway, and is not to be marked as called.
         let called = self.state.compare_exchange(ASLEEP, CALLED, Ordering::Relaxed, Ordering::Relaxed);
         if called.is_ok() {
             self.bell.notify_one();
@@ -137,8 +139,8 @@ mod models {
 
     use super::*;
 
-    /// One thread makes work visible and wakes; another sleeps unless it sees the work. If it may sleep for ever although
-    /// the work is there, loom tells of a deadlock.
+    /// One thread makes work visible and wakes; another sleeps unless it sees the work. If it may sleep for ever
+    /// although the work is there, loom tells of a deadlock.
     #[test]
     fn nobody_sleeps_on_while_there_is_work() {
         loom::model(|| {
@@ -186,8 +188,8 @@ mod models {
         assert!(loses_a_wake_up(fenced, || {}));
     }
 
-    /// A worker sleeps, a guest may take its place and leaves again, and a third thread makes work visible and wakes: the
-    /// worker or the guest finds the work, and only whoever has the baton touches what it guards.
+    /// A worker sleeps, a guest may take its place and leaves again, and a third thread makes work visible and wakes:
+    /// the worker or the guest finds the work, and only whoever has the worker core touches what it guards.
     #[test]
     fn a_guest_leaves_no_work_behind_and_is_alone() {
         let mut model = loom::model::Builder::new();
@@ -195,11 +197,11 @@ mod models {
         model.preemption_bound = Some(3);
         model.check(|| {
             let (sleep, work) = (Arc::new(Sleep::new()), Arc::new(AtomicU32::new(0)));
-            let done = |baton: &UnsafeCell<u32>| {
+            let done = |core: &UnsafeCell<u32>| {
                 // SAFETY: loom checks that nobody else has access.
-                baton.with_mut(|done| unsafe { *done = work.load(Ordering::Relaxed) });
+                core.with_mut(|done| unsafe { *done = work.load(Ordering::Relaxed) });
                 // SAFETY: as above.
-                baton.with(|done| unsafe { *done == 1 })
+                core.with(|done| unsafe { *done == 1 })
             };
             let producer = thread::spawn({
                 let (sleep, work) = (Arc::clone(&sleep), Arc::clone(&work));
@@ -211,23 +213,23 @@ mod models {
             let guest = thread::spawn({
                 let (sleep, work) = (Arc::clone(&sleep), Arc::clone(&work));
                 move || {
-                    let Some(baton) = sleep.take() else { return };
+                    let Some(core) = sleep.take() else { return };
                     // SAFETY: loom checks that nobody else has access.
-                    UnsafeCell::with_mut(&baton, |done| unsafe { *done = work.load(Ordering::Relaxed) });
-                    sleep.give(baton, |_| work.load(Ordering::Relaxed) == 1);
+                    UnsafeCell::with_mut(&core, |done| unsafe { *done = work.load(Ordering::Relaxed) });
+                    sleep.give(core, |_| work.load(Ordering::Relaxed) == 1);
                 }
             });
-            let mut baton = UnsafeCell::new(0);
-            while !done(&baton) {
-                baton = sleep.sleep_unless(baton, |_| work.load(Ordering::Relaxed) == 1);
+            let mut core = UnsafeCell::new(0);
+            while !done(&core) {
+                core = sleep.sleep_unless(core, |_| work.load(Ordering::Relaxed) == 1);
             }
             producer.join().expect("the producer does not panic");
             guest.join().expect("the guest does not panic");
         });
     }
 
-    /// A guest leaves while a producer wakes, with or without its fence: whether loom found an order in which the work is
-    /// there and the baton in the rack, and nobody was called.
+    /// A guest leaves while a producer wakes, with or without its fence: whether loom found an order in which the work
+    /// is there and the worker core in the rack, and nobody was called.
     fn guest_misses_work(guest_fence: fn()) -> bool {
         let model = move || {
             let (sleep, work) = (Arc::new(Sleep::new()), Arc::new(AtomicU32::new(0)));

@@ -1,9 +1,9 @@
 //! Waiting for a run whose messages go over a network, and doing what is ready meanwhile.
 //!
-//! Whoever waits drives the network, so it is the first to know what has arrived. It does what follows itself where that
-//! only moves bytes, as a guest of the lanes that do (`processor/guest.rs`): no thread is woken between an arrival and its
-//! sum, nor between the sum and sending it on. Lanes that compute keep their own threads, which may be tied to cores; while
-//! all of them do, they need the cores more than the network does.
+//! Whoever waits drives the network, so it is the first to know what has arrived. It does what follows itself where
+//! that only moves bytes, as a guest of the lanes that do (`processor/guest.rs`): no thread is woken between an arrival
+//! and its sum, nor between the sum and sending it on. Lanes that compute keep their own threads, which may be tied to
+//! cores; while all of them do, they need the cores more than the network does.
 
 use phalanx_net::{Turn, Turns};
 

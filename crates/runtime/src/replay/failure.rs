@@ -1,8 +1,8 @@
 //! The failure of a part on a network: known as soon as the fault arises, not when its run ends.
 //!
-//! A run ends when all of its operations have. One that waits for a message of another rank may never end once an operation
-//! has failed here: the other rank waits for what that operation was to send. So the fault is kept beside the runs, where
-//! threads that wait for one find it, and is handed to a listener at once.
+//! A run ends when all of its operations have. One that waits for a message of another rank may never end once an
+//! operation has failed here: the other rank waits for what that operation was to send. So the fault is kept beside the
+//! runs, where threads that wait for one find it, and is handed to a listener at once.
 
 use std::fmt;
 

@@ -1,14 +1,14 @@
 //! What the operations of a program share, and how one is executed.
 //!
 //! An operation builds its slices on the stack and calls its kernel: no allocation, no lookup. Movements, feeds and
-//! fetches the runtime executes itself (see `transfer`), and messages it starts (see `messages`): they touch their bytes
-//! until they are complete.
+//! fetches the runtime executes itself (see `transfer`), and messages it starts (see `messages`): they touch their
+//! bytes until they are complete.
 //!
 //! Why accesses are sound, whatever the program: there is none that its verifier has not accepted. Inside an operation,
-//! written slices overlap nothing else of it. Between operations of a lane, they run one after the other. Between lanes,
-//! lane orders, waits and carried waits put of two operations that touch the same bytes, one of them writing, one before
-//! the other, whichever runs they belong to. Arguments are only read during a run, and every byte of the results has one
-//! fetch that writes it.
+//! written slices overlap nothing else of it. Between operations of a lane, they run one after the other. Between
+//! lanes, lane orders, waits and carried waits put of two operations that touch the same bytes, one of them writing,
+//! one before the other, whichever runs they belong to. Arguments are only read during a run, and every byte of the
+//! results has one fetch that writes it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -49,8 +49,8 @@ pub trait Kernels {
     fn execute(&self, kernel: usize, args: Args<'_>);
 }
 
-/// Runs around every operation: it is given the operation's position in the program and the number of the run, and must call
-/// the closure. All lanes call it at the same time.
+/// Runs around every operation: it is given the operation's position in the program and the number of the run, and must
+/// call the closure. All lanes call it at the same time.
 pub type Observer = Arc<dyn Fn(usize, u64, &mut dyn FnMut()) + Send + Sync>;
 
 /// A program's memory and kernels.
@@ -247,8 +247,8 @@ impl<K: Kernels> Memory<K> {
         let mut completion = Some(completion);
         self.observe_one(operation, run, || {
             if let Some(completion) = completion.take() {
-                // SAFETY: verified: no other operation that may run meanwhile touches these bytes, if one of the two writes
-                // them (see the head); and the caller's promise.
+                // SAFETY: verified: no other operation that may run meanwhile touches these bytes, if one of the two
+                // writes them (see the head); and the caller's promise.
                 unsafe { messages.start(operation, run, completion) };
             }
         });
@@ -287,9 +287,9 @@ impl<K: Kernels> Memory<K> {
             Executor::Fetch => Some((from, self.passage(run).results.slices())),
         };
         if let Some((from, to)) = operands {
-            // SAFETY: verified: reads and writes do not overlap, and whatever else touches these bytes is ordered before
-            // or after, if one of the two writes (see the head). Nobody writes arguments during a run, and no other fetch
-            // touches the results that this one does.
+            // SAFETY: verified: reads and writes do not overlap, and whatever else touches these bytes is ordered
+            // before or after, if one of the two writes (see the head). Nobody writes arguments during a run, and no
+            // other fetch touches the results that this one does.
             let mut operands = unsafe { Operands::new(from, to) };
             return transfer::execute(program.words(operation), &mut operands);
         }
@@ -299,13 +299,13 @@ impl<K: Kernels> Memory<K> {
             words: program.words(operation),
             reads: ArrayVec::new(),
             writes: ArrayVec::new(),
-            // SAFETY: verified: scratch overlaps no other slice of the operation, and whatever else touches these bytes is
-            // ordered before or after (see the head).
+            // SAFETY: verified: scratch overlaps no other slice of the operation, and whatever else touches these bytes
+            // is ordered before or after (see the head).
             scratch: unsafe { arena.part(operation.scratch) },
         };
         for &slice in reads {
-            // SAFETY: verified: it overlaps nothing that the operation writes; whatever else writes there is ordered before
-            // or after (see the head).
+            // SAFETY: verified: it overlaps nothing that the operation writes; whatever else writes there is ordered
+            // before or after (see the head).
             args.reads.push(unsafe { arena.shared(slice) });
         }
         for &slice in writes {

@@ -1,12 +1,13 @@
 //! Messages between the ranks of a job, for the operations that send and those that take in what arrives.
 //!
-//! Every such operation is a batch of transfers, set up once. Starting it leaves its completion in the batch's place and
-//! returns; when the batch is complete, the network's thread takes the completion from there and tells it. An operation
-//! runs again only after it was complete in the run before, so the place is empty then, and nothing is allocated.
+//! Every such operation is a batch of transfers, set up once. Starting it leaves its completion in the batch's place
+//! and returns; when the batch is complete, the network's thread takes the completion from there and tells it. An
+//! operation runs again only after it was complete in the run before, so the place is empty then, and nothing is
+//! allocated.
 //!
 //! Why nothing is freed too early: transfers end before arenas do. They are dropped when no run is in flight, and so no
-//! batch, and when no thread is in `start`. After an error of the network a batch may be under way for ever: then neither
-//! is freed.
+//! batch, and when no thread is in `start`. After an error of the network a batch may be under way for ever: then
+//! neither is freed.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, PoisonError};
@@ -100,16 +101,16 @@ impl Messages {
     /// Starts the messages of an operation.
     ///
     /// # Safety
-    /// The operation sends or takes in what arrives. Until its completion is told, nobody writes what it reads and nobody
-    /// else touches what it writes.
+    /// The operation sends or takes in what arrives. Until its completion is told, nobody writes what it reads and
+    /// nobody else touches what it writes.
     pub(super) unsafe fn start(&self, operation: usize, run: u64, completion: Completion) {
         let batch = self.batches[operation].expect("the flow starts operations that are messages");
         let before = lock(&self.places.batches[batch].under_way).replace((run, completion));
         debug_assert!(before.is_none(), "an operation follows itself in the run before");
         let connected = self.connected.read().unwrap_or_else(PoisonError::into_inner);
         let Connected { transfers, .. } = connected.as_ref().expect("messages end after all runs");
-        // SAFETY: the batch is not under way, since its operation was complete in the run before; the rest is the caller's
-        // promise.
+        // SAFETY: the batch is not under way, since its operation was complete in the run before; the rest is the
+        // caller's promise.
         unsafe { transfers.start(batch) };
     }
 

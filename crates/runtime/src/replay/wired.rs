@@ -1,8 +1,8 @@
 //! What the movements of a program send over links that hold them back.
 //!
 //! A receive is held back by what it reads from other devices of this process, an arrival by what it gets from those of
-//! others. A rank knows of no transfers but those to its own devices: what a device elsewhere sends to third ones does not
-//! hold it up.
+//! others. A rank knows of no transfers but those to its own devices: what a device elsewhere sends to third ones does
+//! not hold it up.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
 //! Runs a flow as an executor would, in a random order, and watches that every declared order is kept.
 //!
 //! It counts arrivals and nothing else; whatever could happen next is equally likely to. Device work of ordered steps
-//! waits for the tokens in the flow's lists, that of opaque and remote steps for nothing, and general tasks may complete late.
+//! waits for the tokens in the flow's lists, that of opaque and remote steps for nothing, and general tasks may
+//! complete late.
 
 use phalanx_ir::Id;
 use phalanx_runtime::flow::{Flow, Mode, Regime};

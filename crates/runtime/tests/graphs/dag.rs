@@ -55,8 +55,8 @@ impl Dag {
         Dag::of(recipe, random, &[General, Leaf, Leaf, Leaf, Leaf, Leaf, Leaf, Leaf])
     }
 
-    /// Direct operations and operations of the given regimes, on random processors unless they are remote. Some graphs have
-    /// a spine instead: only leaves and direct operations, each leaf after the one before it on its processor.
+    /// Direct operations and operations of the given regimes, on random processors unless they are remote. Some graphs
+    /// have a spine instead: only leaves and direct operations, each leaf after the one before it on its processor.
     pub fn of(recipe: Recipe, random: &mut Random, regimes: &[Regime]) -> Dag {
         let Recipe { ops: n, density, processors, mode } = recipe;
         let mut builder = Builder::new("dag", processors);

@@ -45,8 +45,8 @@ fn remote(builder: &mut Builder, function: u32) -> OpId {
     builder.remote(Direct { function, name: "remote", ..Direct::default() })
 }
 
-/// A body for leaves and remote operations: it looks at its predecessors, and its effects are a count. Those of a remote
-/// one come on its own thread or on the teller's.
+/// A body for leaves and remote operations: it looks at its predecessors, and its effects are a count. Those of a
+/// remote one come on its own thread or on the teller's.
 fn checker(before: Vec<Vec<usize>>, wrong: &Count, teller: &Teller) -> (Function, Arc<[AtomicU64]>) {
     let done: Arc<[AtomicU64]> = before.iter().map(|_| AtomicU64::new(0)).collect();
     let (seen, wrong, teller) = (Arc::clone(&done), wrong.clone(), teller.clone());

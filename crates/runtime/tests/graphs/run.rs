@@ -8,7 +8,8 @@ use phalanx_runtime::{Cause, Config, Context, Graph, Launch, Options, ProcessorI
 
 use crate::{Count, bind, function, general, leaf, runtime};
 
-/// Runs after which a thread serves a processor at the latest, if nobody else wants to: it has asked for the baton long before.
+/// Runs after which a thread serves a processor at the latest, if nobody else wants to: it has asked for the worker
+/// core long before.
 const LATEST: usize = 1000;
 
 fn run(graph: &Graph) {
@@ -33,7 +34,7 @@ fn telling(runtime: &Runtime, flow: Flow) -> (Graph, Receiver<(u32, ThreadId)>) 
 
 #[test]
 fn who_waits_serves_the_first_processor() {
-    // With workers that sleep at once, and with workers that look for work for a while and keep the baton.
+    // With workers that sleep at once, and with workers that look for work for a while and keep the worker core.
     for cores in [0, 2] {
         let runtime = Runtime::new(Config::new(2, cores));
         let (graph, told) = telling(&runtime, there_and_back());
@@ -51,7 +52,7 @@ fn who_waits_serves_the_first_processor() {
 
 #[test]
 fn who_serves_keeps_all_leaves_of_a_run() {
-    // Who looks for ever gives the baton back only for work of others, and there is none.
+    // Who looks for ever gives the worker core back only for work of others, and there is none.
     let runtime = Runtime::new(Config { polls: u32::MAX, ..Config::new(2, 2) });
     let mut builder = Builder::new("to and fro", 2);
     let ops: Vec<_> = (0..100).map(|op| leaf(&mut builder, op % 2, 0)).collect();

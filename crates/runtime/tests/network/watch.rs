@@ -47,8 +47,8 @@ pub fn until(program: &Program, watch: &Watch, expected: &[Standing]) {
     }
 }
 
-/// Where rank 0 of a ring of two stands whose other device halts in round 1 of `run`: its own message and the other's of
-/// that round are under way, and those of round 0 are complete.
+/// Where rank 0 of a ring of two stands whose other device halts in round 1 of `run`: its own message and the other's
+/// of that round are under way, and those of round 0 are complete.
 pub fn waiting(run: u64) -> [Standing; 7] {
     [
         is("receive", 3, run, false),

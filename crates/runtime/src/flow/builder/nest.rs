@@ -19,8 +19,8 @@ pub struct Nested {
 }
 
 impl Nested {
-    /// The operation that `inner` has become. An id that is not of the nested flow gives one of no flow, whose use is an
-    /// error; the same holds for inputs and posts.
+    /// The operation that `inner` has become. An id that is not of the nested flow gives one of no flow, whose use is
+    /// an error; the same holds for inputs and posts.
     pub fn op(&self, inner: OpId) -> OpId {
         self.ops.shift(inner)
     }
@@ -60,8 +60,8 @@ impl Block {
 }
 
 impl Builder {
-    /// Copies a flow into this one. Its names get its own name in front, as in `inner/name`; the first byte of its run's
-    /// arguments is byte `args_at` of this one's.
+    /// Copies a flow into this one. Its names get its own name in front, as in `inner/name`; the first byte of its
+    /// run's arguments is byte `args_at` of this one's.
     pub fn nest(&mut self, inner: &Builder, args_at: u32) -> Nested {
         let ops = Block { start: self.ops.len(), len: inner.ops.len() };
         let inputs = Block { start: self.inputs.len(), len: inner.inputs.len() };

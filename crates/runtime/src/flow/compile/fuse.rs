@@ -1,7 +1,8 @@
 //! Joins operations to chains that need one gate.
 //!
 //! An operation follows another in its chain if that is its only predecessor, a leaf of the same processor, and nothing
-//! from outside the run's edges holds it back. Then it is ready exactly when the other returns, and only one can follow.
+//! from outside the run's edges holds it back. Then it is ready exactly when the other returns, and only one can
+//! follow.
 
 use super::NONE;
 use crate::flow::builder::Builder;

@@ -8,9 +8,9 @@ use crate::sync::{Ordering, lock, spin_loop};
 use super::Processor;
 use super::ready::{Item, Lane, Rank, Ready};
 
-/// What a processor remembers between two pieces of work. There is one for each processor; whoever holds it serves.
+/// What a processor remembers between two pieces of work. There is one for each processor; the thread that holds it serves the processor.
 #[derive(Default)]
-pub(crate) struct Baton {
+pub(crate) struct WorkerCore {
     pub(crate) executor: Executor,
     /// Items taken from the processor's own queue, all of one rank.
     batch: Lane,
@@ -44,7 +44,7 @@ enum Source {
     Group(usize),
 }
 
-impl Baton {
+impl WorkerCore {
     /// Takes in what has changed for the processor from outside.
     pub(super) fn refresh(&mut self, processor: &Processor) {
         if processor.has_mail() {
@@ -77,7 +77,7 @@ impl Baton {
             if takes_graph {
                 return Some(Choice::Graph);
             }
-            // Somebody else may have taken the group's: then there is another look.
+            // Another processor may have taken the group's item: then look again.
             if let Some((priority, item)) = self.pop(processor, queued?.1) {
                 self.was_busy = true;
                 return Some(Choice::Item(priority, item));
@@ -105,7 +105,7 @@ impl Baton {
     fn pop(&mut self, processor: &Processor, source: Source) -> Option<(i32, Item)> {
         match source {
             Source::Batch => self.batch.pop(),
-            // A lane at a time, so that those who add and the one who takes seldom meet at the lock.
+            // A whole FIFO at a time, so that producers and the consumer seldom meet at the lock.
             Source::Own if self.batch.peek().is_none() => {
                 processor.own.ready.take(&mut self.batch);
                 self.batch.pop()
@@ -115,9 +115,9 @@ impl Baton {
         }
     }
 
-    /// Looks for work again for a while if there was some lately, then sleeps until there is. The while is shorter after
-    /// looks in vain: work may be far away, or wait for the very core that is used to look for it.
-    pub(super) fn pause(mut self: Box<Self>, processor: &Processor) -> Box<Baton> {
+    /// Looks for work again for a while if there was some lately, then sleeps until there is. The while is shorter
+    /// after looks in vain: work may be far away, or wait for the very core that is used to look for it.
+    pub(super) fn pause(mut self: Box<Self>, processor: &Processor) -> Box<WorkerCore> {
         let was_busy = std::mem::take(&mut self.was_busy) | self.executor.was_busy();
         // Not between two segments of a run. Relaxed: a hint.
         let asked_for = self.executor.is_idle() && processor.asked_for.swap(false, Ordering::Relaxed);
@@ -131,17 +131,17 @@ impl Baton {
             }
             self.doubt = MOST_DOUBT.min(self.doubt + 1);
         }
-        let sleep = || processor.sleep.sleep_unless(self, |baton| baton.has_work(processor));
+        let sleep = || processor.sleep.sleep_unless(self, |core| core.has_work(processor));
         match processor.lull.get() {
             Some(lull) => lull.during(sleep),
             None => sleep(),
         }
     }
 
-    /// Whether there is, or may be, work that only a worker can do. Graphs of leaves are none, even if they are ready now
-    /// and were not a moment ago.
+    /// Whether there is, or may be, work that only a worker can do. Graphs of leaves are none, even if they are ready
+    /// now and were not a moment ago.
     pub(super) fn needs_worker(&self, processor: &Processor) -> bool {
-        // Relaxed: a hint; who closes a processor wakes it.
+        // Relaxed: a hint; closing a processor wakes it.
         !self.executor.has_only_leaves()
             || self.most_urgent(processor).is_some()
             || processor.closed.load(Ordering::Relaxed)
