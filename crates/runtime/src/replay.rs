@@ -35,7 +35,7 @@ use crate::event::Event;
 use crate::fault::{Fault, Outcome};
 use crate::graph::{Graph, Launch};
 use crate::ports::{self, Block, Names};
-use crate::processor::{Guest, Lull};
+use crate::processor::{HelperThread, Lull};
 use crate::sync::{Mutex, lock};
 use crate::{PortError, Runtime};
 use attend::Attendance;
@@ -72,7 +72,7 @@ pub struct Replay<K: Kernels> {
     /// network: a thread that has nothing else to do.
     network: Option<(Arc<dyn Network>, Arc<Lull>)>,
     /// And does what the lanes have to do that only move bytes.
-    guests: Vec<Guest>,
+    helpers: Vec<HelperThread>,
 }
 
 /// How runs go through the runtime. The bits are the same; the cost is not.
@@ -124,7 +124,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
             wake.hurry();
         }));
         let movers = bind::movers(replay.program());
-        replay.guests = movers.into_iter().map(|mover| replay.runtime.guest(mover)).collect();
+        replay.helpers = movers.into_iter().map(|mover| replay.runtime.helper(mover)).collect();
         Ok(replay)
     }
 
@@ -145,7 +145,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
             door: Door::Replay,
             line: Mutex::default(),
             network: None,
-            guests: Vec::new(),
+            helpers: Vec::new(),
         }
     }
 
@@ -153,7 +153,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
     pub fn hold_back(&mut self, link: Link) {
         self.settle();
         // A movement that is held back sleeps, and who drives must not.
-        self.guests.clear();
+        self.helpers.clear();
         self.memory.hold_back(link);
     }
 
@@ -166,8 +166,8 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
 
     /// Runs all operations once. If a kernel fails, the fault names its operation.
     pub fn run(&mut self) -> Outcome {
-        // Who drives already wakes nobody when it launches. With a run in flight a launch may wait for what a guest
-        // would do.
+        // Who drives already wakes nobody when it launches. With a run in flight a launch may wait for what a helper
+        // thread would do.
         let mut run = if self.is_idle() { None } else { Some(self.launch()) };
         self.attend(|replay| {
             let run = *run.get_or_insert_with(|| replay.launch());
@@ -239,9 +239,9 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
     /// Drives the network until `over`, and does what is ready in lanes that only move bytes.
     fn attend(&mut self, mut over: impl FnMut(&mut Self) -> bool) {
         let Some((network, lull)) = self.network.clone() else { return };
-        let mut guests = std::mem::take(&mut self.guests);
-        network.attend(&mut Attendance { guests: &mut guests, lull: &lull, over: || over(self) });
-        self.guests = guests;
+        let mut helpers = std::mem::take(&mut self.helpers);
+        network.attend(&mut Attendance { helpers: &mut helpers, lull: &lull, over: || over(self) });
+        self.helpers = helpers;
     }
 
     /// Whether it is known what becomes of `run`.

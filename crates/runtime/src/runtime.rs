@@ -10,7 +10,9 @@ use crate::event::{Event, Events};
 use crate::fault::Outcome;
 use crate::flow::Flow;
 use crate::graph::{Function, Graph, GraphError};
-use crate::processor::{self, Attached, Context, Group, GroupError, Guest, Lull, Options, Processor, Task};
+use crate::processor::{
+    self, Attached, Context, Group, GroupError, HelperThread, Lull, Options, Processor, Task,
+};
 use crate::profile::Clock;
 
 /// How a runtime is made.
@@ -160,8 +162,8 @@ impl Runtime {
     }
 
     /// Lets a thread serve a processor while it waits.
-    pub(crate) fn guest(&self, on: ProcessorId) -> Guest {
-        Guest::new(self.processor(on))
+    pub(crate) fn helper(&self, on: ProcessorId) -> HelperThread {
+        HelperThread::new(self.processor(on))
     }
 
     /// Watches processors: `tell` is called whenever one of them runs out of work.

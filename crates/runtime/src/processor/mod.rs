@@ -3,14 +3,14 @@
 //! A processor is served by one worker thread at a time, the one that holds its *worker core*. A task that waits hands
 //! the worker core to another worker, so the processor goes on; when what it waited for has happened, it is queued like
 //! a task that is ready, and whoever takes it from the queue hands the worker core back (see `worker`). While a
-//! processor has nothing to do, a thread outside may take the worker core, too (see `guest`). Work comes from three
+//! processor has nothing to do, a thread outside may take the worker core, too (see `helper`). Work comes from three
 //! places: the processor's own queue, those of its groups, and the runs of graphs (see `graph`), which it knows only as
 //! [`Executor`].
 
 mod attached;
 mod context;
 mod group;
-mod guest;
+mod helper;
 mod life;
 mod lull;
 mod mailbox;
@@ -30,7 +30,7 @@ pub use task::{Options, Task, panic_message};
 
 pub(crate) use attached::Attached;
 pub(crate) use context::{Extra, Means};
-pub(crate) use guest::Guest;
+pub(crate) use helper::HelperThread;
 pub(crate) use lull::Lull;
 pub(crate) use seat::{
     breaks_promise, broken_promise, is_outside, keep_promise, serves_one_of, wait, with_core,

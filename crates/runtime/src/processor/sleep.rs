@@ -2,12 +2,12 @@
 //!
 //! Whoever serves a processor has its worker core in hand. A worker that sleeps leaves it in the *rack*, from where it
 //! takes it again when it is called. A thread outside that waits for the processor's work anyway may take it first, a
-//! *guest*: then nobody needs to be woken. One word tells which it is: [`AWAKE`], in somebody's hands; [`ASLEEP`], in
-//! the rack, or on the way there, and nobody was called; [`CALLED`], the same and the worker was.
+//! *helper thread*: then nobody needs to be woken. One word tells which it is: [`AWAKE`], in somebody's hands;
+//! [`ASLEEP`], in the rack, or on the way there, and nobody was called; [`CALLED`], the same and the worker was.
 //!
-//! * To sleep or, as a guest, to leave: store `ASLEEP`, fence, look everywhere for work once more; then put the worker
-//!   core in the rack. A worker waits there until the word is `CALLED` and the worker core in the rack; a guest that
-//!   has found work calls the worker, and so does one that has been called meanwhile.
+//! * To sleep or, as a helper thread, to leave: store `ASLEEP`, fence, look everywhere for work once more; then put the
+//!   worker core in the rack. A worker waits there until the word is `CALLED` and the worker core in the rack; a helper
+//!   thread that has found work calls the worker, and so does one that has been called meanwhile.
 //! * To wake: make the work visible, fence, load the word; if it is `ASLEEP`, change it and ring the bell.
 //!
 //! No wake-up is lost: of two sequentially consistent fences one comes first. If that of the one who leaves does, the
@@ -56,7 +56,7 @@ impl<T> Sleep<T> {
         }
     }
 
-    /// Takes the worker core for a guest, if it is in the rack.
+    /// Takes the worker core for a helper thread, if it is in the rack.
     pub(crate) fn take(&self) -> Option<T> {
         // Relaxed: a hint. The lock decides, and orders what the one before did with the worker core.
         if self.state.load(Ordering::Relaxed) == AWAKE {
@@ -69,8 +69,8 @@ impl<T> Sleep<T> {
         Some(core)
     }
 
-    /// A guest puts the worker core back: for whoever comes next, or for the worker if `work` finds some. Whether it
-    /// found none.
+    /// A helper thread puts the worker core back: for whoever comes next, or for the worker if `work` finds some.
+    /// Whether it found none.
     pub(crate) fn give(&self, core: T, work: impl FnOnce(&T) -> bool) -> bool {
         // Pairs with the fence in `wake`; see the head.
         self.give_fenced(core, || fence(Ordering::SeqCst), work)
@@ -188,10 +188,11 @@ mod models {
         assert!(loses_a_wake_up(fenced, || {}));
     }
 
-    /// A worker sleeps, a guest may take its place and leaves again, and a third thread makes work visible and wakes:
-    /// the worker or the guest finds the work, and only whoever has the worker core touches what it guards.
+    /// A worker sleeps, a helper thread may take its place and leaves again, and a third thread makes work visible and
+    /// wakes: the worker or the helper thread finds the work, and only whoever has the worker core touches what it
+    /// guards.
     #[test]
-    fn a_guest_leaves_no_work_behind_and_is_alone() {
+    fn a_helper_leaves_no_work_behind_and_is_alone() {
         let mut model = loom::model::Builder::new();
         // Three threads have too many orders; those with up to three preemptions show every step in every gap.
         model.preemption_bound = Some(3);
@@ -210,7 +211,7 @@ mod models {
                     sleep.wake();
                 }
             });
-            let guest = thread::spawn({
+            let helper = thread::spawn({
                 let (sleep, work) = (Arc::clone(&sleep), Arc::clone(&work));
                 move || {
                     let Some(core) = sleep.take() else { return };
@@ -224,13 +225,13 @@ mod models {
                 core = sleep.sleep_unless(core, |_| work.load(Ordering::Relaxed) == 1);
             }
             producer.join().expect("the producer does not panic");
-            guest.join().expect("the guest does not panic");
+            helper.join().expect("the helper does not panic");
         });
     }
 
-    /// A guest leaves while a producer wakes, with or without its fence: whether loom found an order in which the work
-    /// is there and the worker core in the rack, and nobody was called.
-    fn guest_misses_work(guest_fence: fn()) -> bool {
+    /// A helper thread leaves while a producer wakes, with or without its fence: whether loom found an order in which
+    /// the work is there and the worker core in the rack, and nobody was called.
+    fn helper_misses_work(helper_fence: fn()) -> bool {
         let model = move || {
             let (sleep, work) = (Arc::new(Sleep::new()), Arc::new(AtomicU32::new(0)));
             let producer = thread::spawn({
@@ -240,7 +241,7 @@ mod models {
                     sleep.wake();
                 }
             });
-            sleep.give_fenced((), guest_fence, |()| work.load(Ordering::Relaxed) == 1);
+            sleep.give_fenced((), helper_fence, |()| work.load(Ordering::Relaxed) == 1);
             producer.join().expect("the producer does not panic");
             assert_eq!(sleep.state.load(Ordering::Relaxed), CALLED, "a wake-up is lost");
         };
@@ -248,8 +249,8 @@ mod models {
     }
 
     #[test]
-    fn without_its_fence_a_guest_misses_work() {
-        assert!(!guest_misses_work(|| fence(Ordering::SeqCst)));
-        assert!(guest_misses_work(|| {}));
+    fn without_its_fence_a_helper_misses_work() {
+        assert!(!helper_misses_work(|| fence(Ordering::SeqCst)));
+        assert!(helper_misses_work(|| {}));
     }
 }

@@ -8,7 +8,8 @@ use crate::sync::{Ordering, lock, spin_loop};
 use super::Processor;
 use super::ready::{Item, Lane, Rank, Ready};
 
-/// What a processor remembers between two pieces of work. There is one for each processor; the thread that holds it serves the processor.
+/// What a processor remembers between two pieces of work. There is one for each processor; the thread that holds it
+/// serves the processor.
 #[derive(Default)]
 pub(crate) struct WorkerCore {
     pub(crate) executor: Executor,

@@ -115,9 +115,10 @@ fn a_task_runs_a_graph_on_its_own_processor() {
 }
 
 #[test]
-fn a_task_does_not_wait_for_all_that_a_guest_has_to_do() {
+fn a_task_does_not_wait_for_all_that_a_helper_has_to_do() {
     const OPS: u64 = 10_000;
-    /// A guest looks at other work after this many bodies, and finishes the chain it is in, which is as long at most.
+    /// A helper thread looks at other work after this many bodies, and finishes the chain it is in, which is as long at
+    /// most.
     const BUDGET: u64 = 64;
     let runtime = runtime(1);
     let (count, spawner) = (Count::default(), runtime.clone());

@@ -14,26 +14,26 @@ use super::worker_core::WorkerCore;
 use super::{BUDGET, Processor};
 
 /// A thread's right to serve a processor. Dropping it gives the worker core back.
-pub(crate) struct Guest {
+pub(crate) struct HelperThread {
     processor: Arc<Processor>,
     core: Option<Box<WorkerCore>>,
 }
 
-impl Guest {
+impl HelperThread {
     /// Without the worker core for now.
-    pub(crate) fn new(processor: &Arc<Processor>) -> Guest {
-        Guest { processor: Arc::clone(processor), core: None }
+    pub(crate) fn new(processor: &Arc<Processor>) -> HelperThread {
+        HelperThread { processor: Arc::clone(processor), core: None }
     }
 
-    /// Takes the worker core if nobody has it.
+    /// Takes the worker core if no thread holds it.
     pub(crate) fn take(&mut self) {
         if self.core.is_none() {
             self.core = self.processor.sleep.take();
         }
     }
 
-    /// Takes the worker core if nobody has it; whether it did. If not, the worker leaves it as soon as it has nothing
-    /// to do, for next time.
+    /// Takes the worker core if no thread holds it; whether it did. If not, the worker leaves it as soon as it has
+    /// nothing to do, for next time.
     pub(crate) fn ask(&mut self) -> bool {
         self.take();
         // Relaxed: a hint.
@@ -41,8 +41,8 @@ impl Guest {
         self.core.is_some()
     }
 
-    /// Takes the worker core if nobody has it; whether there are leaves to run. If there may be other work it is the
-    /// worker's.
+    /// Takes the worker core if no thread holds it; whether there are leaves to run. If there may be other work it is
+    /// the worker's.
     pub(crate) fn is_ready(&mut self) -> bool {
         self.take();
         let Some(core) = &mut self.core else { return false };
@@ -78,7 +78,8 @@ impl Guest {
         }
     }
 
-    /// Gives the worker core back; whether the processor has nothing to do, as far as it was the guest's to know.
+    /// Gives the worker core back; whether the processor has nothing to do, as far as it was the helper thread's to
+    /// know.
     pub(crate) fn leave(&mut self) -> bool {
         let processor = &*self.processor;
         let give = |core: Box<WorkerCore>| processor.sleep.give(core, |core| core.has_work(processor));
@@ -86,7 +87,7 @@ impl Guest {
     }
 }
 
-impl Drop for Guest {
+impl Drop for HelperThread {
     fn drop(&mut self) {
         self.leave();
     }
@@ -106,7 +107,7 @@ mod tests {
     const ON: ProcessorId = ProcessorId(0);
 
     #[test]
-    fn a_guest_runs_leaves_itself_and_leaves_tasks_to_the_worker() {
+    fn a_helper_runs_leaves_itself_and_leaves_tasks_to_the_worker() {
         let runtime = Runtime::new(Config::new(1, 1));
         let (tell, told) = channel();
         let mut builder = Builder::new("one", 1);
@@ -115,22 +116,22 @@ mod tests {
         let tells = tell.clone();
         let body = move |_: &Context<'_>| tells.send(thread::current().id()).expect("the test listens");
         let graph = runtime.graph(flow, vec![Box::new(body)], &[ON]).expect("it calls one function");
-        let mut guest = runtime.guest(ON);
-        while guest.core.is_none() {
-            guest.take();
+        let mut helper = runtime.helper(ON);
+        while helper.core.is_none() {
+            helper.take();
             thread::yield_now();
         }
         let run = graph.launch(Launch::default()).expect("it takes no arguments");
-        assert!(guest.is_ready());
-        guest.work();
+        assert!(helper.is_ready());
+        helper.work();
         assert_eq!(told.recv(), Ok(thread::current().id()));
         runtime.wait(run.finish).expect("the leaf does not fail");
-        assert!(!guest.is_ready());
+        assert!(!helper.is_ready());
 
         runtime.spawn(ON, Options::default(), move |_| {
             tell.send(thread::current().id()).expect("the test listens");
         });
-        assert!(!guest.is_ready(), "a task may wait");
+        assert!(!helper.is_ready(), "a task may wait");
         assert_ne!(told.recv(), Ok(thread::current().id()));
     }
 }
