@@ -51,7 +51,7 @@ thread_local! {
 #[derive(Default)]
 struct Parker {
     waits: Mutex<Waits>,
-    bell: Condvar,
+    condvar: Condvar,
 }
 
 #[derive(Default)]
@@ -72,12 +72,12 @@ impl Parker {
     fn park(&self, wait: u64) {
         let mut waits = lock(&self.waits);
         while waits.told < wait {
-            waits = sleep(&self.bell, waits);
+            waits = sleep(&self.condvar, waits);
         }
     }
 
     fn park_at_most(&self, wait: u64, limit: Duration) {
-        drop(sleep_at_most(&self.bell, lock(&self.waits), limit, |waits| waits.told < wait));
+        drop(sleep_at_most(&self.condvar, lock(&self.waits), limit, |waits| waits.told < wait));
     }
 }
 
@@ -86,6 +86,6 @@ impl Notify for Parker {
         let mut waits = lock(&self.waits);
         waits.told = waits.told.max(wait);
         // Only the parker's own thread ever sleeps here.
-        self.bell.notify_one();
+        self.condvar.notify_one();
     }
 }

@@ -43,7 +43,7 @@ impl HelperThread {
 
     /// Takes the worker core if no thread holds it; whether there are leaves to run. If there may be other work it is
     /// the worker's.
-    pub(crate) fn is_ready(&mut self) -> bool {
+    pub(crate) fn poll_ready(&mut self) -> bool {
         self.take();
         let Some(core) = &mut self.core else { return false };
         core.refresh(&self.processor);
@@ -66,7 +66,7 @@ impl HelperThread {
     pub(crate) fn serve_until(&mut self, mut over: impl FnMut() -> bool) {
         let mut looks = 0;
         while self.core.is_some() && !over() {
-            if self.is_ready() {
+            if self.poll_ready() {
                 self.work();
                 looks = 0;
             } else if looks == self.processor.polls() {
@@ -122,16 +122,16 @@ mod tests {
             thread::yield_now();
         }
         let run = graph.launch(Launch::default()).expect("it takes no arguments");
-        assert!(helper.is_ready());
+        assert!(helper.poll_ready());
         helper.work();
         assert_eq!(told.recv(), Ok(thread::current().id()));
         runtime.wait(run.finish).expect("the leaf does not fail");
-        assert!(!helper.is_ready());
+        assert!(!helper.poll_ready());
 
         runtime.spawn(ON, Options::default(), move |_| {
             tell.send(thread::current().id()).expect("the test listens");
         });
-        assert!(!helper.is_ready(), "a task may wait");
+        assert!(!helper.poll_ready(), "a task may wait");
         assert_ne!(told.recv(), Ok(thread::current().id()));
     }
 }

@@ -7,7 +7,7 @@ use crate::sync::{Condvar, Mutex, lock, sleep};
 
 pub(super) struct Mailbox<T> {
     mail: Mutex<Mail<T>>,
-    bell: Condvar,
+    condvar: Condvar,
 }
 
 struct Mail<T> {
@@ -17,19 +17,19 @@ struct Mail<T> {
 
 impl<T> Mailbox<T> {
     pub(super) fn new() -> Mailbox<T> {
-        Mailbox { mail: Mutex::new(Mail { item: None, closed: false }), bell: Condvar::new() }
+        Mailbox { mail: Mutex::new(Mail { item: None, closed: false }), condvar: Condvar::new() }
     }
 
     /// Hands over `item`; the owner has taken the one before.
     pub(super) fn give(&self, item: T) {
         lock(&self.mail).item = Some(item);
-        self.bell.notify_one();
+        self.condvar.notify_one();
     }
 
     /// Lets the owner wait no longer.
     pub(super) fn close(&self) {
         lock(&self.mail).closed = true;
-        self.bell.notify_one();
+        self.condvar.notify_one();
     }
 
     /// Waits for an item; nothing if there is none and the mailbox is closed.
@@ -42,7 +42,7 @@ impl<T> Mailbox<T> {
             if mail.closed {
                 return None;
             }
-            mail = sleep(&self.bell, mail);
+            mail = sleep(&self.condvar, mail);
         }
     }
 }

@@ -16,23 +16,23 @@ mod lull;
 mod mailbox;
 mod queue;
 mod ready;
-mod seat;
 mod sleep;
 mod task;
+mod thread_state;
 mod worker;
 mod worker_core;
 
 pub use context::Context;
 pub use group::{Group, GroupError};
 pub use life::Status;
-pub use seat::without_promise;
 pub use task::{Options, Task, panic_message};
+pub use thread_state::without_promise;
 
 pub(crate) use attached::Attached;
 pub(crate) use context::{Extra, Means};
 pub(crate) use helper::HelperThread;
 pub(crate) use lull::Lull;
-pub(crate) use seat::{
+pub(crate) use thread_state::{
     breaks_promise, broken_promise, is_outside, keep_promise, serves_one_of, wait, with_core,
 };
 pub(crate) use worker_core::WorkerCore;

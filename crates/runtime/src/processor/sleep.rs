@@ -3,12 +3,13 @@
 //! Whoever serves a processor has its worker core in hand. A worker that sleeps leaves it in the *rack*, from where it
 //! takes it again when it is called. A thread outside that waits for the processor's work anyway may take it first, a
 //! *helper thread*: then nobody needs to be woken. One word tells which it is: [`AWAKE`], in somebody's hands;
-//! [`ASLEEP`], in the rack, or on the way there, and nobody was called; [`CALLED`], the same and the worker was.
+//! [`ASLEEP`], parked, or on the way there, and nobody was called; [`CALLED`], the same and the worker was.
 //!
 //! * To sleep or, as a helper thread, to leave: store `ASLEEP`, fence, look everywhere for work once more; then put the
-//!   worker core in the rack. A worker waits there until the word is `CALLED` and the worker core in the rack; a helper
+//!   worker core parked. A worker waits there until the word is `CALLED` and the worker core parked; a helper
 //!   thread that has found work calls the worker, and so does one that has been called meanwhile.
-//! * To wake: make the work visible, fence, load the word; if it is `ASLEEP`, change it and ring the bell.
+//! * To wake: make the work visible, fence, load the word; if it is `ASLEEP`, change it and notifies the condition
+//!   variable.
 //!
 //! No wake-up is lost: of two sequentially consistent fences one comes first. If that of the one who leaves does, the
 //! other side's load sees `ASLEEP`. If the other side's does, the one who leaves sees the work. Release and Acquire
@@ -25,46 +26,46 @@ const CALLED: u32 = 2;
 
 pub(crate) struct Sleep<T = Box<WorkerCore>> {
     state: AtomicU32,
-    rack: Mutex<Option<T>>,
-    bell: Condvar,
+    parked: Mutex<Option<T>>,
+    condvar: Condvar,
 }
 
 impl<T> Sleep<T> {
     pub(crate) fn new() -> Sleep<T> {
-        Sleep { state: AtomicU32::new(AWAKE), rack: Mutex::new(None), bell: Condvar::new() }
+        Sleep { state: AtomicU32::new(AWAKE), parked: Mutex::new(None), condvar: Condvar::new() }
     }
 
-    /// Leaves the worker core in the rack and sleeps until called, unless `work` finds some.
+    /// Leaves the worker core parked and sleeps until called, unless `work` finds some.
     pub(crate) fn sleep_unless(&self, core: T, work: impl FnOnce(&T) -> bool) -> T {
         // Pairs with the fence in `wake`; see the head.
         if !self.falls_asleep(|| fence(Ordering::SeqCst), || work(&core)) {
             return core;
         }
-        let mut rack = lock(&self.rack);
-        *rack = Some(core);
+        let mut parked = lock(&self.parked);
+        *parked = Some(core);
         loop {
-            // Relaxed: changed under the lock, or before the worker core was in the rack; the work itself is published
+            // Relaxed: changed under the lock, or before the worker core was parked; the work itself is published
             // by its own words.
             if self.state.load(Ordering::Relaxed) == CALLED
-                && let Some(core) = rack.take()
+                && let Some(core) = parked.take()
             {
-                // Relaxed: a waker that sees an older value rings a bell that nobody hears.
+                // Relaxed: a waker that sees an older value notifies a condition variable that no thread waits on.
                 self.state.store(AWAKE, Ordering::Relaxed);
                 return core;
             }
-            rack = sleep(&self.bell, rack);
+            parked = sleep(&self.condvar, parked);
         }
     }
 
-    /// Takes the worker core for a helper thread, if it is in the rack.
+    /// Takes the worker core for a helper thread, if it is parked.
     pub(crate) fn take(&self) -> Option<T> {
         // Relaxed: a hint. The lock decides, and orders what the one before did with the worker core.
         if self.state.load(Ordering::Relaxed) == AWAKE {
             return None;
         }
-        let mut rack = lock(&self.rack);
-        let core = rack.take()?;
-        // Relaxed: as in `sleep_unless`. The worker, if it was called, finds the rack empty.
+        let mut parked = lock(&self.parked);
+        let core = parked.take()?;
+        // Relaxed: as in `sleep_unless`. The worker, if it was called, finds no parked core.
         self.state.store(AWAKE, Ordering::Relaxed);
         Some(core)
     }
@@ -79,12 +80,12 @@ impl<T> Sleep<T> {
     /// Apart so that models can leave `fence` out.
     fn give_fenced(&self, core: T, fence: impl FnOnce(), work: impl FnOnce(&T) -> bool) -> bool {
         let sleeps = self.falls_asleep(fence, || work(&core));
-        let mut rack = lock(&self.rack);
-        *rack = Some(core);
-        // Relaxed: as in `sleep_unless`. Who called meanwhile has woken a worker that found the rack empty.
+        let mut parked = lock(&self.parked);
+        *parked = Some(core);
+        // Relaxed: as in `sleep_unless`. Who called meanwhile has woken a worker that found no parked core.
         if !sleeps || self.state.load(Ordering::Relaxed) == CALLED {
             self.state.store(CALLED, Ordering::Relaxed);
-            self.bell.notify_one();
+            self.condvar.notify_one();
         }
         sleeps
     }
@@ -95,7 +96,7 @@ impl<T> Sleep<T> {
         self.state.store(ASLEEP, Ordering::Relaxed);
         fence();
         if work() {
-            // Relaxed: whoever sees the old value rings a bell that nobody hears.
+            // Relaxed: whoever sees the old value notifies a condition variable that no thread waits on.
             self.state.store(AWAKE, Ordering::Relaxed);
             return false;
         }
@@ -113,18 +114,18 @@ impl<T> Sleep<T> {
     pub(crate) fn wake_fenced(&self) {
         // Relaxed: ordered by the fence.
         if self.state.load(Ordering::Relaxed) == ASLEEP {
-            self.ring();
+            self.notify();
         }
     }
 
     #[cold]
-    fn ring(&self) {
-        let _rack = lock(&self.rack);
+    fn notify(&self) {
+        let _parked = lock(&self.parked);
         // Relaxed: those who leave the worker core look under the lock. Who has taken it up meanwhile looks for work
         // anyway, and is not to be marked as called.
         let called = self.state.compare_exchange(ASLEEP, CALLED, Ordering::Relaxed, Ordering::Relaxed);
         if called.is_ok() {
-            self.bell.notify_one();
+            self.condvar.notify_one();
         }
     }
 }
@@ -230,7 +231,7 @@ mod models {
     }
 
     /// A helper thread leaves while a producer wakes, with or without its fence: whether loom found an order in which
-    /// the work is there and the worker core in the rack, and nobody was called.
+    /// the work is there and the worker core parked, and nobody was called.
     fn helper_misses_work(helper_fence: fn()) -> bool {
         let model = move || {
             let (sleep, work) = (Arc::new(Sleep::new()), Arc::new(AtomicU32::new(0)));

@@ -14,7 +14,7 @@ use crate::sync::{Mutex, lock};
 use super::life::{Life, Reprioritized, Status};
 use super::queue::Queue;
 use super::ready::Item;
-use super::seat::{self, contain};
+use super::thread_state::{self, contain};
 use super::{Context, Processor};
 
 /// How a task is spawned.
@@ -100,7 +100,7 @@ impl Task {
         body: impl FnOnce(&Context<'_>) + Send + 'static,
     ) -> Task {
         let task = Task::new(queue, events, options, body);
-        if seat::breaks_promise() {
+        if thread_state::breaks_promise() {
             let why = Cause::BrokenPromise("spawned by a task that promised not to".into());
             task.record.withdraw(queue, Fault::new(task.record.name(), why));
             return task;
@@ -178,7 +178,7 @@ impl Record {
         let context = Context::of_task(processor, &name);
         let call = || catch_unwind(AssertUnwindSafe(|| self.body.call(&context)));
         let returned = match &self.measured {
-            Some(measured) => seat::measuring(measured, call),
+            Some(measured) => thread_state::measuring(measured, call),
             None => call(),
         };
         self.measure(Measured::ended);

@@ -2,9 +2,9 @@
 //!
 //! The worker core is always in one of three places: in the hands of a worker that looks for work or runs a leaf; on
 //! the *seat* of a worker's thread while that runs a body which may wait; in the mailbox of a worker that is about to
-//! wake. A body that waits takes it from its seat, leaves the worker's name with the event, passes the worker core on,
-//! and sleeps until somebody puts it in the mailbox. A worker whose worker core is elsewhere stays for the next wait: a
-//! processor has as many threads as tasks have waited on it at the same time, and one.
+//! wake. A body that waits takes it from the thread-local state, leaves the worker's name with the event, passes the
+//! worker core on, and sleeps until somebody puts it in the mailbox. A worker whose worker core is elsewhere stays for
+//! the next wait: a processor has as many threads as tasks have waited on it at the same time, and one.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::sync::{Ordering, lock};
 
 use super::mailbox::Mailbox;
 use super::ready::Item;
-use super::seat::{as_worker, with_core};
+use super::thread_state::{as_worker, with_core};
 use super::worker_core::{Choice, WorkerCore};
 use super::{BUDGET, Processor};
 

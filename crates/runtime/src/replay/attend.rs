@@ -24,7 +24,9 @@ impl<F: FnMut() -> bool> Turns for Attendance<'_, F> {
         if (self.over)() {
             return Turn::Over;
         }
-        let Some(ready) = self.helpers.iter_mut().position(HelperThread::is_ready) else { return Turn::Idle };
+        let Some(ready) = self.helpers.iter_mut().position(HelperThread::poll_ready) else {
+            return Turn::Idle;
+        };
         // What becomes ready elsewhere meanwhile does not wait for this.
         let others = self.helpers.iter_mut().enumerate().filter(|(helper, _)| *helper != ready);
         others.for_each(|(_, helper)| _ = helper.leave());

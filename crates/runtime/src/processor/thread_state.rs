@@ -1,8 +1,8 @@
 //! What a thread knows of the body that runs on it: what that has promised, and where the worker core is meanwhile.
 //!
-//! A body that may wait runs with its processor's worker core on the thread's seat, from where a wait takes it. A leaf
-//! runs without: if it waits nevertheless, that is a broken promise, told to the leaf as a fault and to the graph that
-//! runs it by [`broken_promise`].
+//! A body that may wait runs with its processor's worker core in the thread-local state, from where a wait takes it. A
+//! leaf runs without: if it waits nevertheless, that is a broken promise, told to the leaf as a fault and to the graph
+//! that runs it by [`broken_promise`].
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,7 +32,7 @@ enum Promise {
 }
 
 #[derive(Default)]
-struct Seat {
+struct ThreadState {
     /// The worker that this thread is.
     worker: RefCell<Option<Arc<Worker>>>,
     priority: Cell<i32>,
@@ -42,11 +42,11 @@ struct Seat {
 }
 
 thread_local! {
-    static SEAT: Seat = Seat::default();
+    static STATE: ThreadState = ThreadState::default();
 }
 
 std::thread_local! {
-    /// Apart from the seat and never dropped: graphs look at it after each body, and this is one load.
+    /// Apart from the state and never dropped: graphs look at it after each body, and this is one load.
     static PROMISE: Cell<Promise> = const { Cell::new(Promise::Outside) };
     /// How often in a row looking for an event again was in vain, at most [`MOST_DOUBT`].
     static DOUBT: Cell<u32> = const { Cell::new(0) };
@@ -70,7 +70,7 @@ pub(crate) fn wait(events: &Events, event: Event, patience: u32) -> Outcome {
             ))
         }
         Promise::None => {
-            let worker = SEAT.with(|seat| seat.worker.borrow().clone()).expect("a task runs on a worker");
+            let worker = STATE.with(|state| state.worker.borrow().clone()).expect("a task runs on a worker");
             without_core(|core, priority| worker.block(core, priority, events, event))
         }
     }
@@ -90,18 +90,18 @@ fn poll(events: &Events, event: Event, patience: u32) -> Option<Outcome> {
 
 /// Lets the body that runs here wait: `wait` has the worker core and gives back what it has at the end.
 fn without_core(wait: impl FnOnce(Box<WorkerCore>, i32) -> (Option<Box<WorkerCore>>, Outcome)) -> Outcome {
-    let (core, priority) = SEAT.with(|seat| (seat.core.take(), seat.priority.get()));
+    let (core, priority) = STATE.with(|state| (state.core.take(), state.priority.get()));
     let Some(core) = core else { return Err(Worker::closed()) };
-    let measured = SEAT.with(|seat| seat.measured.take());
+    let measured = STATE.with(|state| state.measured.take());
     let began = measured.as_ref().map(|measured| measured.now());
     let (core, outcome) = wait(core, priority);
     if let (Some(measured), Some(began)) = (&measured, began) {
         measured.waited(began);
     }
-    SEAT.with(|seat| {
-        seat.priority.set(priority);
-        seat.core.set(core);
-        seat.measured.set(measured);
+    STATE.with(|state| {
+        state.priority.set(priority);
+        state.core.set(core);
+        state.measured.set(measured);
     });
     outcome
 }
@@ -146,26 +146,26 @@ pub(crate) fn broken_promise() -> bool {
     broken
 }
 
-/// Runs a body that may wait; meanwhile the worker core is on the seat. It may come back after others have used it, or
-/// not at all if the processor has closed.
+/// Runs a body that may wait; meanwhile the worker core is in the thread-local state. It may come back after others
+/// have used it, or not at all if the processor has closed.
 pub(crate) fn with_core(
     core: Box<WorkerCore>,
     priority: i32,
     body: impl FnOnce(),
 ) -> Option<Box<WorkerCore>> {
-    SEAT.with(|seat| {
-        seat.priority.set(priority);
-        seat.core.set(Some(core));
+    STATE.with(|state| {
+        state.priority.set(priority);
+        state.core.set(Some(core));
     });
     under(Promise::None, body);
-    SEAT.with(|seat| seat.core.take())
+    STATE.with(|state| state.core.take())
 }
 
 /// Runs a body whose waits are noted.
 pub(super) fn measuring<R>(measured: &Arc<Measured>, body: impl FnOnce() -> R) -> R {
-    SEAT.with(|seat| seat.measured.set(Some(Arc::clone(measured))));
+    STATE.with(|state| state.measured.set(Some(Arc::clone(measured))));
     let result = body();
-    SEAT.with(|seat| seat.measured.set(None));
+    STATE.with(|state| state.measured.set(None));
     result
 }
 
@@ -177,15 +177,15 @@ pub(super) fn contain(code: impl FnOnce()) {
 
 /// Makes this thread a worker, as long as `work` takes.
 pub(super) fn as_worker(worker: &Arc<Worker>, work: impl FnOnce()) {
-    SEAT.with(|seat| *seat.worker.borrow_mut() = Some(Arc::clone(worker)));
+    STATE.with(|state| *state.worker.borrow_mut() = Some(Arc::clone(worker)));
     work();
-    SEAT.with(|seat| *seat.worker.borrow_mut() = None);
+    STATE.with(|state| *state.worker.borrow_mut() = None);
 }
 
 /// Whether this thread is a worker of one of `processors`.
 pub(crate) fn serves_one_of(processors: &[Arc<Processor>]) -> bool {
-    SEAT.with(|seat| {
-        let worker = seat.worker.borrow();
+    STATE.with(|state| {
+        let worker = state.worker.borrow();
         worker.as_ref().is_some_and(|worker| processors.iter().any(|processor| worker.serves(processor)))
     })
 }
