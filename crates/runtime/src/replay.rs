@@ -35,7 +35,7 @@ use crate::event::Event;
 use crate::fault::{Fault, Outcome};
 use crate::graph::{Graph, Launch};
 use crate::ports::{self, Block, Names};
-use crate::processor::{HelperThread, Lull};
+use crate::processor::{HelperThread, IdleMonitor};
 use crate::sync::{Mutex, lock};
 use crate::{PortError, Runtime};
 use attend::Attendance;
@@ -70,7 +70,7 @@ pub struct Replay<K: Kernels> {
     line: Mutex<Vec<(u64, Event)>>,
     /// What messages go over, and when the lanes that compute have nothing to do. Whoever waits for a run drives the
     /// network: a thread that has nothing else to do.
-    network: Option<(Arc<dyn Network>, Arc<Lull>)>,
+    network: Option<(Arc<dyn Network>, Arc<IdleMonitor>)>,
     /// And does what the lanes have to do that only move bytes.
     helpers: Vec<HelperThread>,
 }
@@ -116,8 +116,9 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         memory.connect(network)?;
         let mut replay = Replay::with(memory, polls);
         let hurry = Arc::clone(network);
-        let lull = replay.runtime.lull(&bind::computers(replay.program()), move || hurry.hurry());
-        replay.network = Some((Arc::clone(network), lull));
+        let idle_monitor =
+            replay.runtime.idle_monitor(&bind::computers(replay.program()), move || hurry.hurry());
+        replay.network = Some((Arc::clone(network), idle_monitor));
         let (progress, wake) = (Arc::clone(&replay.memory.progress), Arc::clone(network));
         replay.graph.on_fault(Box::new(move |run, fault| {
             progress.failure.fail(run, fault);
@@ -238,9 +239,13 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
 
     /// Drives the network until `over`, and does what is ready in lanes that only move bytes.
     fn attend(&mut self, mut over: impl FnMut(&mut Self) -> bool) {
-        let Some((network, lull)) = self.network.clone() else { return };
+        let Some((network, idle_monitor)) = self.network.clone() else { return };
         let mut helpers = std::mem::take(&mut self.helpers);
-        network.attend(&mut Attendance { helpers: &mut helpers, lull: &lull, over: || over(self) });
+        network.attend(&mut Attendance {
+            helpers: &mut helpers,
+            idle_monitor: &idle_monitor,
+            over: || over(self),
+        });
         self.helpers = helpers;
     }
 

@@ -11,7 +11,7 @@ use crate::fault::Outcome;
 use crate::flow::Flow;
 use crate::graph::{Function, Graph, GraphError};
 use crate::processor::{
-    self, Attached, Context, Group, GroupError, HelperThread, Lull, Options, Processor, Task,
+    self, Attached, Context, Group, GroupError, HelperThread, IdleMonitor, Options, Processor, Task,
 };
 use crate::profile::Clock;
 
@@ -167,8 +167,12 @@ impl Runtime {
     }
 
     /// Watches processors: `tell` is called whenever one of them runs out of work.
-    pub(crate) fn lull(&self, of: &[ProcessorId], tell: impl Fn() + Send + Sync + 'static) -> Arc<Lull> {
-        Lull::of(of.iter().map(|&id| self.processor(id)), tell)
+    pub(crate) fn idle_monitor(
+        &self,
+        of: &[ProcessorId],
+        tell: impl Fn() + Send + Sync + 'static,
+    ) -> Arc<IdleMonitor> {
+        IdleMonitor::of(of.iter().map(|&id| self.processor(id)), tell)
     }
 
     fn processor(&self, id: ProcessorId) -> &Arc<Processor> {

@@ -11,8 +11,8 @@ mod attached;
 mod context;
 mod group;
 mod helper;
+mod idle_monitor;
 mod life;
-mod lull;
 mod mailbox;
 mod queue;
 mod ready;
@@ -31,7 +31,7 @@ pub use thread_state::without_promise;
 pub(crate) use attached::Attached;
 pub(crate) use context::{Extra, Means};
 pub(crate) use helper::HelperThread;
-pub(crate) use lull::Lull;
+pub(crate) use idle_monitor::IdleMonitor;
 pub(crate) use thread_state::{
     breaks_promise, broken_promise, is_outside, keep_promise, serves_one_of, wait, with_core,
 };
@@ -70,7 +70,7 @@ pub(crate) struct Processor {
     /// Whether a thread outside would rather serve it than wake its worker again.
     asked_for: AtomicBool,
     /// Who wants to know when it has nothing to do; set once.
-    lull: OnceLock<Arc<Lull>>,
+    idle_monitor: OnceLock<Arc<IdleMonitor>>,
     /// How often a worker looks for work again before it sleeps.
     polls: u32,
     closed: AtomicBool,
@@ -95,7 +95,7 @@ impl Processor {
             inboxed: AtomicUsize::new(0),
             sleep,
             asked_for: AtomicBool::new(false),
-            lull: OnceLock::new(),
+            idle_monitor: OnceLock::new(),
             polls,
             closed: AtomicBool::new(false),
             idle: Mutex::default(),

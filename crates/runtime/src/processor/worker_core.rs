@@ -133,8 +133,8 @@ impl WorkerCore {
             self.doubt = MOST_DOUBT.min(self.doubt + 1);
         }
         let sleep = || processor.sleep.sleep_unless(self, |core| core.has_work(processor));
-        match processor.lull.get() {
-            Some(lull) => lull.during(sleep),
+        match processor.idle_monitor.get() {
+            Some(idle_monitor) => idle_monitor.during(sleep),
             None => sleep(),
         }
     }

@@ -7,13 +7,13 @@
 
 use phalanx_net::{Turn, Turns};
 
-use crate::processor::{HelperThread, Lull};
+use crate::processor::{HelperThread, IdleMonitor};
 
 /// Turns of a thread that waits until `over`.
 pub(super) struct Attendance<'a, F> {
     pub(super) helpers: &'a mut [HelperThread],
     /// Of the lanes that compute.
-    pub(super) lull: &'a Lull,
+    pub(super) idle_monitor: &'a IdleMonitor,
     pub(super) over: F,
 }
 
@@ -35,7 +35,7 @@ impl<F: FnMut() -> bool> Turns for Attendance<'_, F> {
     }
 
     fn is_pressing(&self) -> bool {
-        self.lull.is_there()
+        self.idle_monitor.any_idle()
     }
 
     fn rest(&mut self) -> bool {
