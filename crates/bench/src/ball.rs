@@ -1,6 +1,7 @@
 //! Bytes that go to and fro between two ranks: the least that transfers cost.
 //!
-//! What is caught lands in another place than what is thrown, so that a receive is always posted before its message comes.
+//! What is caught lands in another place than what is thrown, so that a receive is always posted before its message
+//! comes.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -168,8 +168,8 @@ impl CopiesBench {
         Ok(ReplayedCopies { bytes, copies: COPIES, us, reference_us, over_us: us - reference_us })
     }
 
-    /// The medians of two times, each taken once a round; how often each side should repeat what it times depends on the
-    /// bytes.
+    /// The medians of two times, each taken once a round; how often each side should repeat what it times depends on
+    /// the bytes.
     fn in_turns(
         &self,
         bytes: usize,
@@ -242,8 +242,8 @@ fn instance(memory: &Memory, layout: &Layout) -> Result<Instance, CopiesError> {
     Ok(instance)
 }
 
-/// Seconds of one `run`, from `repeats` in a row, after one that is not timed: the caches hold what it leaves there itself,
-/// not what the other side of the comparison does.
+/// Seconds of one `run`, from `repeats` in a row, after one that is not timed: the caches hold what it leaves there
+/// itself, not what the other side of the comparison does.
 fn seconds(repeats: usize, mut run: impl FnMut() -> Result<(), CopiesError>) -> Result<f64, CopiesError> {
     run()?;
     let start = Instant::now();

@@ -27,8 +27,8 @@ const TILES: u64 = 20_000;
 /// Slots of the rings that are measured.
 const DEPTHS: [u32; 4] = [1, 2, 4, 8];
 
-/// Launches on 1 to `cores` cores, one right after the other: empty ones, which wait for nobody who has not come, and ones
-/// that every core takes part in; then tiles of a cache line between two threads.
+/// Launches on 1 to `cores` cores, one right after the other: empty ones, which wait for nobody who has not come, and
+/// ones that every core takes part in; then tiles of a cache line between two threads.
 pub fn launches(cores: usize, rounds: usize) -> Vec<LaunchCost> {
     let mut costs = Vec::new();
     for cores in 1..=cores {

@@ -1,6 +1,6 @@
-//! Measurements: the machine's peak, our matrix product against OpenBLAS, whole training steps, checkpoints against plain
-//! files, the compiler, graphs of small tasks, copies against `memcpy`, launches of kernels, hidden communication against
-//! what is predicted, and transfers between ranks.
+//! Measurements: the machine's peak, our matrix product against OpenBLAS, whole training steps, checkpoints against
+//! plain files, the compiler, graphs of small tasks, copies against `memcpy`, launches of kernels, hidden communication
+//! against what is predicted, and transfers between ranks.
 //!
 //! Everything is measured in this process with the wall clock; on a machine with other load, best times say more than
 //! means. No part of a product crate is here, and no product crate uses this one.

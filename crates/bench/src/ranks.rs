@@ -1,8 +1,8 @@
 //! What moves between ranks, beside what the MPI library does when it is called directly.
 //!
-//! An all-reduce is what training does to gradients: a program in which every rank sums one block, parts in rank order, and
-//! gathers the others, replayed by the runtime. The library is free to sum in any order. Both are timed in turns, after a
-//! barrier, until the last rank has ended.
+//! An all-reduce is what training does to gradients: a program in which every rank sums one block, parts in rank order,
+//! and gathers the others, replayed by the runtime. The library is free to sum in any order. Both are timed in turns,
+//! after a barrier, until the last rank has ended.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,7 +1,8 @@
 //! `phalanx launch`: starts a command as the ranks of a job, with the launcher that this machine has.
 //!
-//! It adds what `mpirun` lacks: flags that suit us, an orderly stop at Ctrl-C, an error that is not buried, and a restart of
-//! jobs that break off. A rank cannot tell whether it was started by it, except that a drill is not repeated in a restart.
+//! It adds what `mpirun` lacks: flags that suit us, an orderly stop at Ctrl-C, an error that is not buried, and a
+//! restart of jobs that break off. A rank cannot tell whether it was started by it, except that a drill is not repeated
+//! in a restart.
 
 mod cause;
 mod hosts;
@@ -36,15 +37,16 @@ use running::{Ending, Event, Patience, Running};
 /// with the arguments after `--` as the ranks of one job. Plain `mpirun -n 4 phalanx train …` and
 /// `srun -n 4 phalanx train …` do the same; `--dry-run` shows the command line.
 ///
-/// The first Ctrl-C asks all ranks to stop after their step, the second one ends them. The exit code is the job's: 0 it is
-/// done; 1 it failed and would again, as after divergence; 2 command, configuration or input are wrong; 3 it stood still;
-/// 4 a rank did not start; 5 an operation or a connection broke; 130 it was asked to stop; others are the launcher's.
+/// The first Ctrl-C asks all ranks to stop after their step, the second one ends them. The exit code is the job's: 0 it
+/// is done; 1 it failed and would again, as after divergence; 2 command, configuration or input are wrong; 3 it stood
+/// still; 4 a rank did not start; 5 an operation or a connection broke; 130 it was asked to stop; others are the
+/// launcher's.
 ///
-/// With --max-restarts a job of `train` whose rank dies, stands still or does not come (neither 0, 1, 2 nor 130) is started
-/// again with --resume. It is started on the same number of ranks; if it then breaks off again before it has committed a
-/// checkpoint, and --min-ranks is given, on the next smaller number that suits the plan. Every rank brings its devices: a
-/// preset is made again for those that are left, with the same bits. A host of --hosts that no longer answers ssh is left
-/// out. This machine must see the directory of checkpoints.
+/// With --max-restarts a job of `train` whose rank dies, stands still or does not come (neither 0, 1, 2 nor 130) is
+/// started again with --resume. It is started on the same number of ranks; if it then breaks off again before it has
+/// committed a checkpoint, and --min-ranks is given, on the next smaller number that suits the plan. Every rank brings
+/// its devices: a preset is made again for those that are left, with the same bits. A host of --hosts that no longer
+/// answers ssh is left out. This machine must see the directory of checkpoints.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -77,7 +79,8 @@ pub struct Args {
     /// Start the job again from its last checkpoint when it breaks off, in all at most so often
     #[arg(long, value_name = "K")]
     max_restarts: Option<u32>,
-    /// Ranks that suffice when restarts make no progress with more or hosts are lost; -n if absent. The plan must be a preset
+    /// Ranks that suffice when restarts make no progress with more or hosts are lost; -n if absent. The plan must be a
+    /// preset
     #[arg(long, value_name = "M", requires = "max_restarts", value_parser = clap::value_parser!(u32).range(1..))]
     min_ranks: Option<u32>,
     /// Print the command line instead of running it

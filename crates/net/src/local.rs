@@ -1,9 +1,9 @@
 //! A job of threads: every rank is a handle, and all of them share one process.
 //!
-//! Transfers are copies. Whoever starts the second end of a message copies its bytes and tells both sides, so nothing has
-//! to be driven. Agreements are meetings under a lock, each of which all ranks attend before the next one begins; a rank
-//! whose handle is dropped attends none, and whoever waits for it is told. A message that was started and whose other end
-//! belongs to a dropped handle stays where it is, as it would between processes.
+//! Transfers are copies. Whoever starts the second end of a message copies its bytes and tells both sides, so nothing
+//! has to be driven. Agreements are meetings under a lock, each of which all ranks attend before the next one begins; a
+//! rank whose handle is dropped attends none, and whoever waits for it is told. A message that was started and whose
+//! other end belongs to a dropped handle stays where it is, as it would between processes.
 //!
 //! Nothing is buffered: a [`Network::carry`] ends for both sides together. What works here needs no luck elsewhere.
 
@@ -20,7 +20,8 @@ mod transfers;
 use meeting::{Call, Meeting};
 use transfers::{Connected, Posted};
 
-/// How long [`Network::attend`] sleeps at most before it asks again: what it waits for may be none of the network's doing.
+/// How long [`Network::attend`] sleeps at most before it asks again: what it waits for may be none of the network's
+/// doing.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// One rank of a job of threads.

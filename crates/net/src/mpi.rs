@@ -1,9 +1,9 @@
 //! A job of processes that an MPI launcher started, over whichever MPI library is there at run time.
 //!
 //! Below [`Mpi`]: `library` loads one and `abi` says how it spells things; `engine` decides which thread calls it when,
-//! `pace` how often, and `orders` are what it is to start; `state` and `active` are what is under way, `connection` and `layout` messages that were set up;
-//! `agreements` and `alerts` are the small things. Nothing in here waits for another rank inside the library, and nothing
-//! reads the environment. Unsafe, because the other side is C.
+//! `pace` how often, and `orders` are what it is to start; `state` and `active` are what is under way, `connection` and
+//! `layout` messages that were set up; `agreements` and `alerts` are the small things. Nothing in here waits for
+//! another rank inside the library, and nothing reads the environment. Unsafe, because the other side is C.
 
 mod abi;
 mod active;
@@ -39,8 +39,8 @@ use crate::{Done, Message, NetError, Network, Transfers, Turns};
 /// How long the end of a job waits for alerts that nobody took.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How long the end of the library may take after all ranks agreed to it. Some transports of MPICH wait for ever when one rank
-/// is some milliseconds later than another; whoever waits that long has nothing more to lose.
+/// How long the end of the library may take after all ranks agreed to it. Some transports of MPICH wait for ever when
+/// one rank is some milliseconds later than another; whoever waits that long has nothing more to lose.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// What a process ends with in which a callback panics, as if its main thread had.
@@ -66,7 +66,8 @@ impl Mpi {
     /// Loads the library and joins the job that the launcher started; without one, a job of a single rank.
     pub fn start(options: Options) -> Result<Mpi, NetError> {
         let library = Library::load(options.library.as_deref(), options.launcher)?;
-        // SAFETY: the library was just loaded, and no other thread knows of it; `init` checks that it was not used before.
+        // SAFETY: the library was just loaded, and no other thread knows of it; `init` checks that it was not used
+        // before.
         unsafe { init(&library) }?;
         let world = library.abi.world;
         // SAFETY: as above, and the library is started.
@@ -147,8 +148,8 @@ fn int(read: impl FnOnce(*mut c_int) -> Result<(), NetError>) -> Result<u32, Net
     Ok(value.max(0) as u32)
 }
 
-/// Starts the network's own thread. Should a callback panic on it, nothing would move any more and all ranks would wait for
-/// each other; so the job ends.
+/// Starts the network's own thread. Should a callback panic on it, nothing would move any more and all ranks would wait
+/// for each other; so the job ends.
 fn employ(engine: &Arc<Engine>) -> Result<JoinHandle<()>, NetError> {
     let shared = engine.clone();
     let serve = move || {
@@ -245,7 +246,7 @@ impl Network for Mpi {
         self.engine.attend(turns);
     }
 
-    fn hurry(&self) {
+    fn wake_driver(&self) {
         self.engine.wake();
     }
 
@@ -269,8 +270,8 @@ impl Network for Mpi {
 }
 
 impl Drop for Mpi {
-    /// Leaves the job together with all other ranks. After an error or in a panic it just leaves: the others may never come,
-    /// and the launcher ends them when this process ends.
+    /// Leaves the job together with all other ranks. After an error or in a panic it just leaves: the others may never
+    /// come, and the launcher ends them when this process ends.
     fn drop(&mut self) {
         self.engine.stop();
         if let Some(own) = self.own.take() {

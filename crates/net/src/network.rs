@@ -44,7 +44,8 @@ pub struct Region {
     pub start: *mut u8,
     /// Bytes of a run.
     pub run: usize,
-    /// How many runs along each dimension and how many bytes from one to the next, outermost first; at most [`MAX_DIMS`].
+    /// How many runs along each dimension and how many bytes from one to the next, outermost first; at most
+    /// [`MAX_DIMS`].
     pub grid: Vec<(usize, usize)>,
 }
 
@@ -69,8 +70,8 @@ pub enum Way {
     Receive,
 }
 
-/// One end of a message between two ranks. Both ends have the same tag and the same number of bytes; the regions may have
-/// different grids.
+/// One end of a message between two ranks. Both ends have the same tag and the same number of bytes; the regions may
+/// have different grids.
 #[derive(Clone, Debug)]
 pub struct Message {
     /// Which end this is.
@@ -84,8 +85,8 @@ pub struct Message {
     pub region: Region,
 }
 
-/// Is told of every batch that is complete, by its number: on the thread that drives, so it must be quick. An error names
-/// what happened; the batch will never be complete then.
+/// Is told of every batch that is complete, by its number: on the thread that drives, so it must be quick. An error
+/// names what happened; the batch will never be complete then.
 pub type Done = Arc<dyn Fn(usize, Result<(), NetError>) + Send + Sync>;
 
 /// Is told of every alert: the rank it comes from, and its text.
@@ -145,8 +146,8 @@ pub trait Network: Send + Sync {
     /// What carries the bytes, for people: `threads`, or a library and its version.
     fn carrier(&self) -> String;
 
-    /// Sets up batches of messages. All ranks call it together; messages meet their other ends by peer and tag. Dropping the
-    /// transfers, when no batch is under way, frees what belongs to them.
+    /// Sets up batches of messages. All ranks call it together; messages meet their other ends by peer and tag.
+    /// Dropping the transfers, when no batch is under way, frees what belongs to them.
     ///
     /// # Safety
     /// The memory of all regions outlives the transfers.
@@ -161,8 +162,8 @@ pub trait Network: Send + Sync {
     /// What every rank brings, in rank order.
     fn all_gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, NetError>;
 
-    /// Brings bytes from one rank to another, which both call; other ranks may do something else. The sender's buffer is
-    /// read, the receiver's is written and has the right length.
+    /// Brings bytes from one rank to another, which both call; other ranks may do something else. The sender's buffer
+    /// is read, the receiver's is written and has the right length.
     fn carry(&self, from: u32, to: u32, bytes: &mut [u8]) -> Result<(), NetError>;
 
     /// Drives the network on this thread until `until` says so.
@@ -173,8 +174,8 @@ pub trait Network: Send + Sync {
     /// Drives the network on this thread and does something else in turns, until that is over.
     fn attend(&self, turns: &mut dyn Turns);
 
-    /// Somebody has nothing to do from now on until messages come: a thread that drives and rests shall look again.
-    fn hurry(&self) {}
+    /// Wakes a driver that sleeps: a processor has run out of work until messages arrive, or a run has failed.
+    fn wake_driver(&self) {}
 
     /// Sends a text to all other ranks and waits for none of them.
     fn alert(&self, text: &str);

@@ -115,14 +115,14 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         let mut memory = Memory::new(program, kernels, PASSAGES);
         memory.connect(network)?;
         let mut replay = Replay::with(memory, polls);
-        let hurry = Arc::clone(network);
+        let waker = Arc::clone(network);
         let idle_monitor =
-            replay.runtime.idle_monitor(&bind::computers(replay.program()), move || hurry.hurry());
+            replay.runtime.idle_monitor(&bind::computers(replay.program()), move || waker.wake_driver());
         replay.network = Some((Arc::clone(network), idle_monitor));
         let (progress, wake) = (Arc::clone(&replay.memory.progress), Arc::clone(network));
         replay.graph.on_fault(Box::new(move |run, fault| {
             progress.failure.fail(run, fault);
-            wake.hurry();
+            wake.wake_driver();
         }));
         let movers = bind::movers(replay.program());
         replay.helpers = movers.into_iter().map(|mover| replay.runtime.helper(mover)).collect();

@@ -1,9 +1,9 @@
 //! Our own executor on a shape, through both doors of the runtime.
 //!
-//! Replay: the shape is a flow, frozen and bound once and launched for every run. As in every program of ours, the order
-//! in which a processor runs its tasks is fixed when the flow is made: row after row. Immediate: every run spawns all
-//! tasks anew, each after the merge of the finish events of those it reads. Tasks are leaves; each processor has a block
-//! of neighboring columns, and nobody takes work from another.
+//! Replay: the shape is a flow, frozen and bound once and launched for every run. As in every program of ours, the
+//! order in which a processor runs its tasks is fixed when the flow is made: row after row. Immediate: every run spawns
+//! all tasks anew, each after the merge of the finish events of those it reads. Tasks are leaves; each processor has a
+//! block of neighboring columns, and nobody takes work from another.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

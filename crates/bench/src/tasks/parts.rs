@@ -20,8 +20,8 @@ const EVENTS: usize = 10_000;
 /// What the parts cost.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Parts {
-    /// Nanoseconds per empty task of a chain of 1024 on one processor, each behind a gate of its own, replayed 64 times in
-    /// a row.
+    /// Nanoseconds per empty task of a chain of 1024 on one processor, each behind a gate of its own, replayed 64 times
+    /// in a row.
     pub chain_ns: Spread,
     /// The same with tasks of the chain joined behind common gates.
     pub fused_chain_ns: Spread,

@@ -1,12 +1,14 @@
 //! Why a job broke off, if starting it again may help.
 //!
-//! It may after what need not happen again: a rank that died by a signal or of a panic, a lost connection, a stall, a rank
-//! or host that did not come. It does not after success, after a stop that somebody asked for, or if a rank says that it
-//! would fail again: its command, configuration or input is wrong (2), or the run has diverged or cannot write (1).
+//! It may after what need not happen again: a rank that died by a signal or of a panic, a lost connection, a stall, a
+//! rank or host that did not come. It does not after success, after a stop that somebody asked for, or if a rank says
+//! that it would fail again: its command, configuration or input is wrong (2), or the run has diverged or cannot write
+//! (1).
 //!
-//! Launchers pass on the exit code of the rank that ended the job. For a rank that died by a signal Open MPI and Slurm have
-//! 128 and its number, Hydra the number alone; and all of them have 1 and 2 for failures of their own. So these two codes
-//! are a rank's only if a rank has said why it failed. Of a launcher that had to be ended there is only what ranks said.
+//! Launchers pass on the exit code of the rank that ended the job. For a rank that died by a signal Open MPI and Slurm
+//! have 128 and its number, Hydra the number alone; and all of them have 1 and 2 for failures of their own. So these
+//! two codes are a rank's only if a rank has said why it failed. Of a launcher that had to be ended there is only what
+//! ranks said.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
-//! Which hosts answer, asked in the way in which launchers reach them: a command through `ssh`, or through the program that
-//! Open MPI or Hydra are told to use instead.
+//! Which hosts answer, asked in the way in which launchers reach them: a command through `ssh`, or through the program
+//! that Open MPI or Hydra are told to use instead.
 //!
-//! Not every host can be asked: a launcher starts ranks on its own host without any of this. So a host counts as lost only
-//! if it has answered before.
+//! Not every host can be asked: a launcher starts ranks on its own host without any of this. So a host counts as lost
+//! only if it has answered before.
 
 use std::env;
 use std::process::{Command, Stdio};

@@ -1,12 +1,13 @@
 //! Starting a job again that broke off: how often, from where, and on how many ranks.
 //!
-//! The restarts are a total: one that makes no progress counts like any other, so a job that can go no further ends. What
-//! killed a rank is mostly gone the next time, and the launcher puts its processes onto hosts that are there; so the first
-//! restart is on all ranks. One that breaks off before it has committed a checkpoint has met something that stays: the next
-//! one is on fewer ranks, if that is allowed. A host that no longer answers is left out at once. Ranks that were given up do
-//! not come back: a job that grows and shrinks with a shaky host would do neither well.
+//! The restarts are a total: one that makes no progress counts like any other, so a job that can go no further ends.
+//! What killed a rank is mostly gone the next time, and the launcher puts its processes onto hosts that are there; so
+//! the first restart is on all ranks. One that breaks off before it has committed a checkpoint has met something that
+//! stays: the next one is on fewer ranks, if that is allowed. A host that no longer answers is left out at once. Ranks
+//! that were given up do not come back: a job that grows and shrinks with a shaky host would do neither well.
 //!
-//! Attempts run one after the other in this process; the processes of one are gone before the next begins (`running.rs`).
+//! Attempts run one after the other in this process; the processes of one are gone before the next begins
+//! (`running.rs`).
 
 use std::ffi::OsString;
 use std::path::PathBuf;

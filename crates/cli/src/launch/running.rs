@@ -1,8 +1,8 @@
 //! A launcher while it runs: what it prints passes on, signals are handed to it, and nothing of it outlives us.
 //!
 //! The launcher is a process group of its own, so that Ctrl-C in a terminal reaches it only through us: the first
-//! one asks the ranks to stop after their step, the second one ends them. A launcher that has lost a host may wait for it
-//! long after the ranks have said why they end; a job that is to be started again does not wait with it.
+//! one asks the ranks to stop after their step, the second one ends them. A launcher that has lost a host may wait for
+//! it long after the ranks have said why they end; a job that is to be started again does not wait with it.
 
 use std::ffi::OsString;
 use std::io::{self, BufReader, Read, Write};
@@ -136,7 +136,8 @@ fn next(events: &Receiver<Event>, deadline: Option<Instant>) -> Option<Event> {
 
 /// From now on ranks that outlive their launcher become children of this process, and end with their job.
 ///
-/// A job that is started again must not meet them. Where the system cannot do it they end when they miss their launcher.
+/// A job that is started again must not meet them. Where the system cannot do it they end when they miss their
+/// launcher.
 pub fn adopt_orphans() {
     #[cfg(target_os = "linux")]
     {

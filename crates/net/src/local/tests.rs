@@ -172,7 +172,8 @@ fn a_batch_is_complete_when_its_last_message_is() {
     assert_eq!(into, [1, 2]);
 }
 
-/// Two ranks start each batch again from within `Done`, so often that no stack would hold the calls one inside the other.
+/// Two ranks start each batch again from within `Done`, so often that no stack would hold the calls one inside the
+/// other.
 #[test]
 fn batches_start_from_inside_done() {
     const ANSWERS: usize = 200_000;

@@ -1,8 +1,9 @@
 //! Messages between threads: ends that meet in a table.
 //!
-//! An end that is started first waits in the table; the thread that starts the other one takes it out, copies, and counts
-//! down both batches. The last count of a batch tells its owner, who may start batches in turn: those wait in a queue of
-//! the thread until the telling is over, so that two ranks that answer each other for ever need no more stack than one answer.
+//! An end that is started first waits in the table; the thread that starts the other one takes it out, copies, and
+//! counts down both batches. The last count of a batch tells its owner, who may start batches in turn: those wait in a
+//! queue of the thread until the telling is over, so that two ranks that answer each other for ever need no more stack
+//! than one answer.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -40,8 +41,8 @@ struct Batch {
 impl Batch {
     /// One message less.
     fn count_down(&self) {
-        // AcqRel, pairs with itself: Release publishes what this thread copied; Acquire lets the last one, and so whoever it
-        // tells, see what all of them copied.
+        // AcqRel, pairs with itself: Release publishes what this thread copied; Acquire lets the last one, and so
+        // whoever it tells, see what all of them copied.
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.tell(Ok(()));
         }
@@ -149,8 +150,8 @@ fn transfer(send: &End, receive: &End) {
         }
         return;
     }
-    // SAFETY: both batches are under way, so by the contracts of `connect` and `start` the memory is there, nobody writes
-    // what is sent, and nobody else touches what is received into.
+    // SAFETY: both batches are under way, so by the contracts of `connect` and `start` the memory is there, nobody
+    // writes what is sent, and nobody else touches what is received into.
     unsafe { copy::copy(from, to) };
     receive.batch.count_down();
     send.batch.count_down();

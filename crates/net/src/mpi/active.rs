@@ -76,8 +76,8 @@ impl Active {
 
     /// Adds a request that was started.
     ///
-    /// In line, so that the owner is written where it stays: written in parts elsewhere and copied as a whole right behind
-    /// a message, it would wait until that has left this core.
+    /// In line, so that the owner is written where it stays: written in parts elsewhere and copied as a whole right
+    /// behind a message, it would wait until that has left this core.
     #[inline(always)]
     pub(crate) fn push(&mut self, request: Handle, owner: Owner) {
         self.awaited += owner.counts() as usize;

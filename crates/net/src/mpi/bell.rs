@@ -1,9 +1,9 @@
 //! Waking a thread that rests between its looks at the network.
 //!
-//! A thread notes how often the bell was rung, looks at everything, and rests only if it was not rung since. So a ring is
-//! never lost: of two sequentially consistent accesses to `rings` and `resting` on each side one comes first. If that of the
-//! thread about to rest does, the ringing one sees it resting and wakes it; if the ring does, the thread sees it and does
-//! not rest.
+//! A thread notes how often the bell was rung, looks at everything, and rests only if it was not rung since. So a ring
+//! is never lost: of two sequentially consistent accesses to `rings` and `resting` on each side one comes first. If
+//! that of the thread about to rest does, the ringing one sees it resting and wakes it; if the ring does, the thread
+//! sees it and does not rest.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::SeqCst;
@@ -76,8 +76,8 @@ mod models {
 
     use super::*;
 
-    /// A worker publishes a fault and rings; a driver that finds none rests. Loom knows no time, so a rest that a ring does
-    /// not end is a deadlock.
+    /// A worker publishes a fault and rings; a driver that finds none rests. Loom knows no time, so a rest that a ring
+    /// does not end is a deadlock.
     fn hears_of_the_fault(rest: fn(&Bell, Rings)) {
         loom::model(move || {
             let (bell, failed) = (Arc::new(Bell::new()), Arc::new(AtomicBool::new(false)));

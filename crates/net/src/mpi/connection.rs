@@ -209,7 +209,8 @@ pub(crate) fn check(batches: &[Vec<Message>], size: u32, largest_tag: u32) -> Re
     Ok(())
 }
 
-/// What a rank sends to and expects of each other rank, so that ranks can compare: messages, bytes and a hash, all sums.
+/// What a rank sends to and expects of each other rank, so that ranks can compare: messages, bytes and a hash, all
+/// sums.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Summary(Vec<[[u64; 3]; 2]>);
 

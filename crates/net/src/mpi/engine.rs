@@ -1,13 +1,13 @@
 //! Who calls the library when.
 //!
-//! Invariant: only the thread that holds the lock on [`State`] is in the library, and no call made under it waits for another
-//! rank. Whoever waits, waits by polling: threads inside the network (*drivers*) do it themselves, and when there is none
-//! the network's own thread does. A poll starts what was ordered, tests what is under way, and hands back what happened;
-//! callbacks run after the lock is released, so that they may order and call whatever they like.
+//! Invariant: only the thread that holds the lock on [`State`] is in the library, and no call made under it waits for
+//! another rank. Whoever waits, waits by polling: threads inside the network (*drivers*) do it themselves, and when
+//! there is none the network's own thread does. A poll starts what was ordered, tests what is under way, and hands back
+//! what happened; callbacks run after the lock is released, so that they may order and call whatever they like.
 //!
-//! Locks: whoever polls only tries to get the lock, for if another thread has it that one makes the progress. Whoever must
-//! have it (a *caller*) says so first, and those who poll let it pass. Orders do without it (`orders`), so that starting a
-//! batch never waits for the library.
+//! Locks: whoever polls only tries to get the lock, for if another thread has it that one makes the progress. Whoever
+//! must have it (a *caller*) says so first, and those who poll let it pass. Orders do without it (`orders`), so that
+//! starting a batch never waits for the library.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -185,7 +185,8 @@ impl Engine {
         while !self.stopping.load(Acquire) {
             let driven = self.drivers.load(SeqCst) > 0;
             if driven {
-                // Drivers look all the time, but what one does between two looks may take long; alerts do not wait for that.
+                // Drivers look all the time, but what one does between two looks may take long; alerts do not wait for
+                // that.
                 thread::park_timeout(ALERT_REST);
                 // Or it would take its own sleep for company.
                 pace.rested();
@@ -238,8 +239,8 @@ impl Engine {
         });
     }
 
-    /// Ends all ranks. A thread that does not leave the library in time is not waited for: the launcher notices the end of
-    /// this process too.
+    /// Ends all ranks. A thread that does not leave the library in time is not waited for: the launcher notices the end
+    /// of this process too.
     pub(crate) fn abort(&self, code: i32) -> ! {
         self.callers.fetch_add(1, Relaxed);
         let start = Instant::now();
@@ -285,8 +286,8 @@ impl Engine {
     }
 
     fn publish(&self, state: &State) {
-        // Relaxed: whoever leaves or rests with something under way has started or seen it itself, or another thread that has
-        // is still there.
+        // Relaxed: whoever leaves or rests with something under way has started or seen it itself, or another thread
+        // that has is still there.
         self.requests.store(state.active.awaited, Relaxed);
         self.bytes.store(state.bytes, Relaxed);
     }
@@ -295,8 +296,8 @@ impl Engine {
         Load { requests: self.requests.load(Relaxed), bytes: self.bytes.load(Relaxed) }
     }
 
-    /// A driver sleeps until something is ordered, and no longer than this. Orders that it has just failed to carry out do
-    /// not keep it awake: the thread that is in the library may need this very core to leave it.
+    /// A driver sleeps until something is ordered, and no longer than this. Orders that it has just failed to carry out
+    /// do not keep it awake: the thread that is in the library may need this very core to leave it.
     fn rest(&self, longest: Duration, rings: Rings, look: Look) {
         if look == Look::Shut || !self.orders.are_there() {
             self.bell.rest(rings, longest);

@@ -1,7 +1,8 @@
 //! An MPI library, found and loaded at run time: the program is built without any and runs with whichever is there.
 //!
-//! Its functions are called through [`Library`], each as a method that turns an error code into a [`NetError`]. No function
-//! with more than eight arguments is used: the ninth goes over the stack, where some machines pack narrow ones closer.
+//! Its functions are called through [`Library`], each as a method that turns an error code into a [`NetError`]. No
+//! function with more than eight arguments is used: the ninth goes over the stack, where some machines pack narrow ones
+//! closer.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -12,7 +13,8 @@ use libloading::os::unix::{Library as Object, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL
 use super::abi::{Abi, Handle, MPICH, STANDARD};
 use crate::NetError;
 
-/// Who started the processes of the job, as far as the caller knows: a library works only with the launcher it belongs to.
+/// Who started the processes of the job, as far as the caller knows: a library works only with the launcher it belongs
+/// to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Launcher {
     /// `mpirun` of Open MPI.

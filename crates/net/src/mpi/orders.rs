@@ -1,8 +1,8 @@
 //! Batches that are to be started.
 //!
 //! Whoever is not in the library leaves them in a list that all threads share, under a lock of its own. A thread that
-//! drives the engine is about to look anyway: what it orders itself, in its turns and when it is called back, it keeps to
-//! itself until then, which costs no more than a push. What is left when it stops driving goes to the others.
+//! drives the engine is about to look anyway: what it orders itself, in its turns and when it is called back, it keeps
+//! to itself until then, which costs no more than a push. What is left when it stops driving goes to the others.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -39,7 +39,8 @@ impl Orders {
 
     /// Whether there are some that this thread could carry out.
     pub(crate) fn are_there(&self) -> bool {
-        // SeqCst, pairs with `share`: threads that are about to rest, drive or leave see an order, or who ordered sees them.
+        // SeqCst, pairs with `share`: threads that are about to rest, drive or leave see an order, or who ordered sees
+        // them.
         self.any.load(SeqCst) || self.has_own()
     }
 

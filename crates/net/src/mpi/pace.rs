@@ -6,16 +6,16 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// After something happened, more is likely to follow soon. The own thread looks all the time for about as long as falling
-/// asleep and waking up takes.
+/// After something happened, more is likely to follow soon. The own thread looks all the time for about as long as
+/// falling asleep and waking up takes.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// A driver on a core that nobody else wants looks for longer: shorter than a rest of the peer and the way there and back,
-/// and two ranks that answer each other would make each other rest.
+/// A driver on a core that nobody else wants looks for longer: shorter than a rest of the peer and the way there and
+/// back, and two ranks that answer each other would make each other rest.
 const FREE_SPIN: Duration = Duration::from_micros(2000);
 
-/// A look after a rest that takes this long has moved bytes, as nothing else shows before a message is complete. One that
-/// finds nothing takes a few microseconds, even with cold caches and where it asks the system.
+/// A look after a rest that takes this long has moved bytes, as nothing else shows before a message is complete. One
+/// that finds nothing takes a few microseconds, even with cold caches and where it asks the system.
 const MOVED_GAP: Duration = Duration::from_micros(8);
 
 /// Two looks at the clock that are this far apart mean that another thread had the core.
@@ -24,8 +24,8 @@ const CROWDED_GAP: Duration = Duration::from_millis(1);
 /// For how long a core counts as wanted by others. Finding out again costs those others about a time slice.
 const CROWDED_FOR: Duration = Duration::from_secs(1);
 
-/// A thread that has nothing else to do looks all the time for as long as the bytes under way take at this speed, that of
-/// memory: where processes copy them themselves, they move only while somebody looks.
+/// A thread that has nothing else to do looks all the time for as long as the bytes under way take at this speed, that
+/// of memory: where processes copy them themselves, they move only while somebody looks.
 const BYTES_PER_MICROSECOND: usize = 4_000;
 
 /// The least speed at which a look moves what it finds.
@@ -37,13 +37,13 @@ const LONGEST_SPIN: Duration = Duration::from_millis(5);
 /// The first rest; each is twice as long as the one before.
 const FIRST_REST: Duration = Duration::from_micros(50);
 
-/// The longest rest while something is under way: what a network moves in it still fits its buffers. Also the shortest of
-/// a driver whom nothing presses.
+/// The longest rest while something is under way: what a network moves in it still fits its buffers. Also the shortest
+/// of a driver whom nothing presses.
 const MOVING_REST: Duration = Duration::from_micros(200);
 
-/// The longest rest when nothing has happened for [`LIVELY`], as when a peer computes: waking up takes a sixth of a core with
-/// rests of 50 us, a twentieth with 200 us and next to nothing with these. Also that of a driver with nothing under way,
-/// whom others cannot wake.
+/// The longest rest when nothing has happened for [`LIVELY`], as when a peer computes: waking up takes a sixth of a
+/// core with rests of 50 us, a twentieth with 200 us and next to nothing with these. Also that of a driver with nothing
+/// under way, whom others cannot wake.
 const WAITING_REST: Duration = Duration::from_micros(2000);
 
 /// For how long after something happened the peers count as lively.
@@ -105,7 +105,8 @@ impl Crowd {
 pub(crate) struct Pace {
     waiter: Waiter,
     polls: u32,
-    /// When it looked at the clock for the first and for the last time since something happened; a rest counts as a look.
+    /// When it looked at the clock for the first and for the last time since something happened; a rest counts as a
+    /// look.
     since: Option<Instant>,
     last: Option<Instant>,
     rest: Duration,
@@ -142,7 +143,8 @@ impl Pace {
 
     fn decide(&mut self, now: Instant, load: Load, crowd: &Crowd) -> Option<Duration> {
         let gap = self.last.map_or(Duration::ZERO, |last| now - last);
-        // What is under way may have been moved by this look alone. That those who compute had the core is as it should be.
+        // What is under way may have been moved by this look alone. That those who compute had the core is as it should
+        // be.
         let pressing = self.waiter == (Waiter::Driver { pressing: true });
         if pressing && gap > CROWDED_GAP + moving(load, SLOW_BYTES_PER_MICROSECOND) {
             crowd.noticed(now);

@@ -137,7 +137,8 @@ impl State {
         if self.broken.is_some() {
             return false;
         }
-        // SAFETY: whoever has the state is the one thread in the library; whoever started requests answers for the memory.
+        // SAFETY: whoever has the state is the one thread in the library; whoever started requests answers for the
+        // memory.
         if let Err(error) = unsafe { self.active.test(&engine.library, &mut self.finished) } {
             self.give_up(&error, events);
             return true;

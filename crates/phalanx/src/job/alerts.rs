@@ -1,7 +1,7 @@
 //! What ranks tell each other out of turn: how far they are when nothing moves, and that they have failed.
 //!
-//! A failure is known before it is handled: the fault of an operation is heard here as soon as it arises, and the watchdog
-//! passes it on. So a rank that stands still because of it does not look for another cause.
+//! A failure is known before it is handled: the fault of an operation is heard here as soon as it arises, and the
+//! watchdog passes it on. So a rank that stands still because of it does not look for another cause.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,8 @@
 //! Which ranks of this host have started, before the message library can tell.
 //!
-//! The start of a message library ends when all ranks are there, and never if one is missing. So every rank shows itself
-//! by a socket whose name is its own: names of this kind are no files, go away with the process, and are listed by the
-//! system. Ranks that run in separate network namespaces do not see each other here and are all missing.
+//! The start of a message library ends when all ranks are there, and never if one is missing. So every rank shows
+//! itself by a socket whose name is its own: names of this kind are no files, go away with the process, and are listed
+//! by the system. Ranks that run in separate network namespaces do not see each other here and are all missing.
 
 use std::io;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! Who waits for whom, over all ranks, down to the operation where a step stands.
 //!
-//! Every rank says how far its lanes are; what an operation waits for is in the parts of the program, which all ranks can
-//! compute. From an operation that is not complete the chain goes to one that it waits for: in its lane's own part through waits,
-//! to another rank through the other end of a message. It ends at the first operation that waits for nobody.
+//! Every rank says how far its lanes are; what an operation waits for is in the parts of the program, which all ranks
+//! can compute. From an operation that is not complete the chain goes to one that it waits for: in its lane's own part
+//! through waits, to another rank through the other end of a message. It ends at the first operation that waits for
+//! nobody.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -99,8 +100,8 @@ pub fn chain(parts: &[Program], standings: &[Option<Standing>], from: u32) -> Ve
     }
 }
 
-/// The rank whose chain tells most: of those that have something left to do, the one that stands still for longest. If there
-/// is none, one that says nothing; if all are idle, the longest.
+/// The rank whose chain tells most: of those that have something left to do, the one that stands still for longest. If
+/// there is none, one that says nothing; if all are idle, the longest.
 pub(super) fn held_up(parts: &[Program], standings: &[Option<Standing>]) -> u32 {
     let finder = Finder { parts, standings };
     let telling = |&rank: &u32| {
@@ -136,8 +137,8 @@ impl Finder<'_> {
         (standing.lanes.len() == part.lanes().len()).then_some(standing)
     }
 
-    /// An operation of a rank that is not complete in a run that was launched: one that is being executed, since no other
-    /// rank holds that up; else the earliest.
+    /// An operation of a rank that is not complete in a run that was launched: one that is being executed, since no
+    /// other rank holds that up; else the earliest.
     fn unfinished(&self, rank: u32) -> Next {
         let Some(standing) = self.standing(rank) else { return Err((rank, Why::Silent)) };
         let nodes = (0..standing.lanes.len() as u32).filter_map(|lane| self.next(rank, lane, standing));
@@ -198,8 +199,8 @@ impl Finder<'_> {
         open.map_or(Step::Ends(Why::Ready), |wait| Step::Goes(Ok(wait)))
     }
 
-    /// The other end of a message that was started here and is not complete. What is known not to be started comes before what
-    /// may be: of the end of a rank that says nothing it is not known whether it is missing.
+    /// The other end of a message that was started here and is not complete. What is known not to be started comes
+    /// before what may be: of the end of a rank that says nothing it is not known whether it is missing.
     fn other_end(&self, node: Node, operation: &Operation) -> Step {
         let part = &self.parts[node.rank as usize];
         let kernel = if part.kernel(operation) == SEND { ARRIVE } else { SEND };

@@ -18,8 +18,8 @@ pub const LIBRARY: &str = "PHALANX_MPI_LIBRARY";
 /// The exit code of a job some of whose ranks never came.
 pub const MISSING: i32 = 4;
 
-/// How long ranks have to start: as long as they may stand still later, but no less than it takes on a busy host, and no
-/// more than makes sense.
+/// How long ranks have to start: as long as they may stand still later, but no less than it takes on a busy host, and
+/// no more than makes sense.
 const START: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(60);
 
 /// This process among the ranks of a job.

@@ -18,8 +18,8 @@ use super::JobError;
 use crate::costs::Machine;
 use crate::train::TrainConfig;
 
-/// Fields of a configuration that ranks need not have in common: what rank 0 decides for all, files that each writes for
-/// itself, and how many cores each uses.
+/// Fields of a configuration that ranks need not have in common: what rank 0 decides for all, files that each writes
+/// for itself, and how many cores each uses.
 pub const FREE_FIELDS: [&str; 7] = ["plan", "costs", "seed", "save", "log_dir", "cores", "cores_per_device"];
 
 /// One rank's account of itself.

@@ -6,8 +6,9 @@
 //! rank compiles the whole program by itself, and [`same_program`] checks that it came out alike. From hellos and plan
 //! follows the [`Topology`]: which devices and cores each rank has. While steps run, ranks exchange a [`Verdict`] each.
 //!
-//! Everything here is replicated: from the same hellos all ranks conclude the same, so errors are the same on all of them
-//! and nobody waits for one that has given up. What a rank does not survive is told by others: see [`Network::alert`].
+//! Everything here is replicated: from the same hellos all ranks conclude the same, so errors are the same on all of
+//! them and nobody waits for one that has given up. What a rank does not survive is told by others: see
+//! [`Network::alert`].
 
 mod agree;
 mod alerts;
@@ -226,8 +227,8 @@ impl Job {
         Ok(Job { network: Arc::clone(network), alerts: Arc::clone(alerts), say: Arc::clone(say), hellos })
     }
 
-    /// How all ranks compile `model`, and which part of it each has. Plan, seed and times of kernels are those of rank 0;
-    /// `progress` is told there of kernels that are measured.
+    /// How all ranks compile `model`, and which part of it each has. Plan, seed and times of kernels are those of rank
+    /// 0; `progress` is told there of kernels that are measured.
     pub fn settings(
         &self,
         config: &TrainConfig,

@@ -1,13 +1,14 @@
-//! The watchdog of a rank: when nothing moves, it finds the operation that holds the others up, says so once, and ends the job.
+//! The watchdog of a rank: when nothing moves, it finds the operation that holds the others up, says so once, and ends
+//! the job.
 //!
-//! Each rank looks at its own operations. If none was completed for the limit, though steps are under way, the rank tells all
-//! others how far its lanes are, and each of them answers likewise. If one moves, all go on. Else, a little later, the
-//! lowest rank that has said anything prints the chain of waits and ends the job. No rank waits for another meanwhile: a
-//! rank that is stopped or dead is the one that does not answer.
+//! Each rank looks at its own operations. If none was completed for the limit, though steps are under way, the rank
+//! tells all others how far its lanes are, and each of them answers likewise. If one moves, all go on. Else, a little
+//! later, the lowest rank that has said anything prints the chain of waits and ends the job. No rank waits for another
+//! meanwhile: a rank that is stopped or dead is the one that does not answer.
 //!
-//! A known failure comes first. The fault of an operation wakes the watchdog of its rank, which tells all others at once.
-//! From then on no rank looks for a chain of waits: the thread that waits for the run reports the fault and ends the job,
-//! and if it does not come to that, the watchdog does.
+//! A known failure comes first. The fault of an operation wakes the watchdog of its rank, which tells all others at
+//! once. From then on no rank looks for a chain of waits: the thread that waits for the run reports the fault and ends
+//! the job, and if it does not come to that, the watchdog does.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Which processors are idle, for the thread that drives a network on their cores: polling for messages all the time is worth a core that no processor computes on, and only that.
+//! Which processors are idle, for the thread that drives a network on their cores: polling for messages all the time is
+//! worth a core that no processor computes on, and only that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -1,6 +1,7 @@
 use super::*;
 
-/// Rank 0 makes two tiles, sends them and goes on; rank 1 works on both. The sends share a lane, and so do the arrivals.
+/// Rank 0 makes two tiles, sends them and goes on; rank 1 works on both. The sends share a lane, and so do the
+/// arrivals.
 const PAIR: [&str; 2] = [
     "program @pair {
   part 0 of 2 of 000000000000000000000000000000ab
@@ -53,7 +54,8 @@ fn parse(texts: &[&str]) -> Vec<Program> {
     texts.iter().map(|text| text.parse().unwrap_or_else(|error| panic!("{error}"))).collect()
 }
 
-/// How far a rank is: runs launched, and for each lane its run, what is done there, and whether the next one has been started.
+/// How far a rank is: runs launched, and for each lane its run, what is done there, and whether the next one has been
+/// started.
 fn at(launched: u64, lanes: &[(u64, u32, bool)]) -> Option<Standing> {
     let at = |&(run, done, running): &(u64, u32, bool)| At { run, done, running };
     Some(Standing { launched, seconds: 60, lanes: lanes.iter().map(at).collect() })
