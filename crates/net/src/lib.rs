@@ -12,5 +12,7 @@ mod network;
 mod timer;
 mod wire;
 
-pub use network::{Done, Hear, MAX_DIMS, Message, NetError, Network, Region, Transfers, Turn, Turns, Way};
+pub use network::{
+    Advance, Done, DriverWork, Hear, MAX_DIMS, Message, NetError, Network, Region, Transfers, Way,
+};
 pub use wire::Wire;

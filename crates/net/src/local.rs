@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::{Done, Hear, Message, NetError, Network, Transfers, Turn, Turns};
+use crate::{Advance, Done, DriverWork, Hear, Message, NetError, Network, Transfers};
 
 mod copy;
 mod meeting;
@@ -20,7 +20,7 @@ mod transfers;
 use meeting::{Call, Meeting};
 use transfers::{Connected, Posted};
 
-/// How long [`Network::attend`] sleeps at most before it asks again: what it waits for may be none of the network's
+/// How long [`Network::drive_with`] sleeps at most before it asks again: what it waits for may be none of the network's
 /// doing.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -151,16 +151,16 @@ impl Network for Local {
         }
     }
 
-    fn attend(&self, turns: &mut dyn Turns) {
+    fn drive_with(&self, work: &mut dyn DriverWork) {
         self.job.state().drivers += 1;
         loop {
             let seen = self.job.state().completions;
             // Without the lock, because it may do anything. What completes meanwhile is counted.
-            match turns.turn() {
-                Turn::Over => break,
-                Turn::Worked => continue,
-                Turn::Idle if !turns.rest() => continue,
-                Turn::Idle => {}
+            match work.advance() {
+                Advance::Over => break,
+                Advance::Worked => continue,
+                Advance::Idle if !work.may_sleep() => continue,
+                Advance::Idle => {}
             }
             let state = self.job.state();
             if state.completions == seen {

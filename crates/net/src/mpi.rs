@@ -34,7 +34,7 @@ use state::State;
 
 pub use library::Launcher;
 
-use crate::{Done, Message, NetError, Network, Transfers, Turns};
+use crate::{Done, DriverWork, Message, NetError, Network, Transfers};
 
 /// How long the end of a job waits for alerts that nobody took.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -242,8 +242,8 @@ impl Network for Mpi {
         self.engine.carry(from, to, bytes)
     }
 
-    fn attend(&self, turns: &mut dyn Turns) {
-        self.engine.attend(turns);
+    fn drive_with(&self, work: &mut dyn DriverWork) {
+        self.engine.drive_with(work);
     }
 
     fn wake_driver(&self) {
@@ -282,7 +282,7 @@ impl Drop for Mpi {
         if farewell {
             let patience = Instant::now() + LAST_WORDS;
             let spoken = || !self.engine.call(|state| state.active.alerts_out());
-            self.engine.attend(&mut || spoken() || Instant::now() > patience);
+            self.engine.drive_with(&mut || spoken() || Instant::now() > patience);
             farewell = self.engine.barrier().is_ok();
         }
         let (engine, (tell, told)) = (self.engine.clone(), mpsc::channel());

@@ -101,9 +101,9 @@ pub trait Transfers: Send + Sync {
     unsafe fn start(&self, batch: usize);
 }
 
-/// What came of a driver's turn.
+/// What [`DriverWork::advance`] achieved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum Advance {
     /// There was nothing to do.
     Idle,
     /// Something was done: more may follow.
@@ -112,26 +112,28 @@ pub enum Turn {
     Over,
 }
 
-/// What a thread does between its looks at a network that it drives.
-pub trait Turns {
-    /// Does what is ready. The network stands still meanwhile, so it is to be short.
-    fn turn(&mut self) -> Turn;
+/// Work that a thread does between its polls of a network that it drives.
+pub trait DriverWork {
+    /// Does what is ready. The network makes no progress meanwhile, so it must be short.
+    fn advance(&mut self) -> Advance;
 
-    /// Whether somebody has nothing to do until messages come. If not, those who compute need the thread's core more.
-    fn is_pressing(&self) -> bool {
+    /// Whether a processor has nothing to do until messages arrive. If not, the processors that compute need the
+    /// thread's core more.
+    fn has_idle_compute(&self) -> bool {
         true
     }
 
-    /// The thread is about to sleep: what becomes ready meanwhile is not its own. Whether it may.
-    fn rest(&mut self) -> bool {
+    /// Whether the thread may sleep. It gives up what it holds: work that becomes ready meanwhile is left to other
+    /// threads.
+    fn may_sleep(&mut self) -> bool {
         true
     }
 }
 
 /// Does nothing until the closure says that it is over.
-impl<F: FnMut() -> bool> Turns for F {
-    fn turn(&mut self) -> Turn {
-        if self() { Turn::Over } else { Turn::Idle }
+impl<F: FnMut() -> bool> DriverWork for F {
+    fn advance(&mut self) -> Advance {
+        if self() { Advance::Over } else { Advance::Idle }
     }
 }
 
@@ -168,11 +170,11 @@ pub trait Network: Send + Sync {
 
     /// Drives the network on this thread until `until` says so.
     fn drive(&self, until: &dyn Fn() -> bool) {
-        self.attend(&mut || until());
+        self.drive_with(&mut || until());
     }
 
-    /// Drives the network on this thread and does something else in turns, until that is over.
-    fn attend(&self, turns: &mut dyn Turns);
+    /// Drives the network on this thread and does `work` between polls, until that is over.
+    fn drive_with(&self, work: &mut dyn DriverWork);
 
     /// Wakes a driver that sleeps: a processor has run out of work until messages arrive, or a run has failed.
     fn wake_driver(&self) {}

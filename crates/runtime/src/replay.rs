@@ -14,8 +14,8 @@
 //! nor a later one may ever end. A thread that waits for one is told of the fault at once, and what is in flight keeps
 //! its memory.
 
-mod attend;
 mod bind;
+mod drive;
 mod failure;
 mod immediate;
 mod memory;
@@ -38,7 +38,7 @@ use crate::ports::{self, Block, Names};
 use crate::processor::{HelperThread, IdleMonitor};
 use crate::sync::{Mutex, lock};
 use crate::{PortError, Runtime};
-use attend::Attendance;
+use drive::ReplayWork;
 pub use failure::Failure;
 use memory::Memory;
 pub use memory::{Args, Kernels, Observer};
@@ -170,7 +170,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         // Who drives already wakes nobody when it launches. With a run in flight a launch may wait for what a helper
         // thread would do.
         let mut run = if self.is_idle() { None } else { Some(self.launch()) };
-        self.attend(|replay| {
+        self.drive_until(|replay| {
             let run = *run.get_or_insert_with(|| replay.launch());
             replay.is_decided(run)
         });
@@ -191,7 +191,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
             && !self.is_decided(before)
         {
             self.step();
-            self.attend(|replay| replay.is_decided(before));
+            self.drive_until(|replay| replay.is_decided(before));
             if self.failure_of(before).is_some() {
                 self.launched += 1;
                 return run;
@@ -230,7 +230,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         );
         self.last = run;
         self.step();
-        self.attend(|replay| replay.is_decided(run));
+        self.drive_until(|replay| replay.is_decided(run));
         if let Some(fault) = self.failure_of(run) {
             return Err(fault);
         }
@@ -238,10 +238,10 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
     }
 
     /// Drives the network until `over`, and does what is ready in lanes that only move bytes.
-    fn attend(&mut self, mut over: impl FnMut(&mut Self) -> bool) {
+    fn drive_until(&mut self, mut over: impl FnMut(&mut Self) -> bool) {
         let Some((network, idle_monitor)) = self.network.clone() else { return };
         let mut helpers = std::mem::take(&mut self.helpers);
-        network.attend(&mut Attendance {
+        network.drive_with(&mut ReplayWork {
             helpers: &mut helpers,
             idle_monitor: &idle_monitor,
             over: || over(self),

@@ -22,7 +22,7 @@ use super::library::Library;
 use super::orders::Orders;
 use super::pace::{ALERT_REST, Crowd, Load, Pace, Waiter};
 use super::state::{Event, State};
-use crate::{NetError, Turn, Turns};
+use crate::{Advance, DriverWork, NetError};
 
 /// How long an abort waits for a thread that is in the library.
 const ABORT_PATIENCE: Duration = Duration::from_secs(1);
@@ -145,30 +145,30 @@ impl Engine {
             state.active.push(request, Owner::Ticket(ticket.clone()));
             Ok(())
         })?;
-        self.attend(&mut || ticket.get().is_some());
+        self.drive_with(&mut || ticket.get().is_some());
         ticket.get().cloned().unwrap_or(Ok(()))
     }
 
-    /// Polls on this thread, in turns with something else, until that is over.
-    pub(crate) fn attend(&self, turns: &mut dyn Turns) {
+    /// Polls on this thread, alternating with `work`, until that is over.
+    pub(crate) fn drive_with(&self, work: &mut dyn DriverWork) {
         let _driver = Driver::new(self);
-        let mut pace = Pace::new(Waiter::Driver { pressing: turns.is_pressing() });
+        let mut pace = Pace::new(Waiter::Driver { idle_compute: work.has_idle_compute() });
         let mut events = Vec::new();
         loop {
             let rings = self.bell.rings();
-            match turns.turn() {
-                Turn::Over => return,
-                Turn::Worked => pace.moved(),
-                Turn::Idle => {}
+            match work.advance() {
+                Advance::Over => return,
+                Advance::Worked => pace.moved(),
+                Advance::Idle => {}
             }
-            pace.wait_as(Waiter::Driver { pressing: turns.is_pressing() });
+            pace.wait_as(Waiter::Driver { idle_compute: work.has_idle_compute() });
             let looks = if pace.is_resting() { 1 } else { LOOKS };
             let look = self.poll(looks, &mut events);
             if look == Look::Moved {
                 pace.moved();
                 self.deliver(&mut events);
             } else if let Some(rest) = pace.idle(self.load(), &self.crowd) {
-                if turns.rest() {
+                if work.may_sleep() {
                     self.rest(rest, rings, look);
                 }
                 pace.rested();

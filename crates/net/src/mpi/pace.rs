@@ -63,7 +63,7 @@ pub(crate) enum Waiter {
     /// A thread that has nothing else to do.
     Driver {
         /// Nor have others of this process, for one, until messages come. Else its core belongs to whoever computes.
-        pressing: bool,
+        idle_compute: bool,
     },
 }
 
@@ -120,7 +120,7 @@ impl Pace {
 
     /// Waits as `waiter` from now on. When it begins to press, it is as if something had happened.
     pub(crate) fn wait_as(&mut self, waiter: Waiter) {
-        if waiter == (Waiter::Driver { pressing: true }) && self.waiter != waiter {
+        if waiter == (Waiter::Driver { idle_compute: true }) && self.waiter != waiter {
             *self = Pace::new(waiter);
         }
         self.waiter = waiter;
@@ -145,8 +145,8 @@ impl Pace {
         let gap = self.last.map_or(Duration::ZERO, |last| now - last);
         // What is under way may have been moved by this look alone. That those who compute had the core is as it should
         // be.
-        let pressing = self.waiter == (Waiter::Driver { pressing: true });
-        if pressing && gap > CROWDED_GAP + moving(load, SLOW_BYTES_PER_MICROSECOND) {
+        let idle_compute = self.waiter == (Waiter::Driver { idle_compute: true });
+        if idle_compute && gap > CROWDED_GAP + moving(load, SLOW_BYTES_PER_MICROSECOND) {
             crowd.noticed(now);
         }
         if self.is_resting() && load.bytes > 0 && gap > MOVED_GAP {
@@ -176,7 +176,7 @@ impl Pace {
     fn spin(&self, load: Load, crowded: bool) -> Duration {
         match self.waiter {
             Waiter::Own if load.requests == 0 => Duration::ZERO,
-            Waiter::Driver { pressing: false } => Duration::ZERO,
+            Waiter::Driver { idle_compute: false } => Duration::ZERO,
             Waiter::Driver { .. } if !crowded => {
                 FREE_SPIN + moving(load, BYTES_PER_MICROSECOND).min(LONGEST_SPIN)
             }
@@ -185,13 +185,13 @@ impl Pace {
     }
 
     fn shortest(&self) -> Duration {
-        if self.waiter == (Waiter::Driver { pressing: false }) { MOVING_REST } else { FIRST_REST }
+        if self.waiter == (Waiter::Driver { idle_compute: false }) { MOVING_REST } else { FIRST_REST }
     }
 
     fn longest(&self, load: Load, idle: Duration, crowded: bool) -> Duration {
         match self.waiter {
             Waiter::Own if load.requests == 0 => ALERT_REST,
-            Waiter::Driver { pressing: true } if load.requests > 0 && !crowded => MOVING_REST,
+            Waiter::Driver { idle_compute: true } if load.requests > 0 && !crowded => MOVING_REST,
             _ if load.requests > 0 && idle < LIVELY => MOVING_REST,
             _ => WAITING_REST,
         }
@@ -210,8 +210,8 @@ mod tests {
     const MICRO: Duration = Duration::from_micros(1);
     const BUSY: Load = Load { requests: 1, bytes: 8000 };
     const IDLE: Load = Load { requests: 0, bytes: 0 };
-    const PRESSED: Waiter = Waiter::Driver { pressing: true };
-    const CALM: Waiter = Waiter::Driver { pressing: false };
+    const IDLE_COMPUTE: Waiter = Waiter::Driver { idle_compute: true };
+    const BUSY_COMPUTE: Waiter = Waiter::Driver { idle_compute: false };
 
     #[test]
     fn rests_grow_up_to_what_the_load_allows() {
@@ -230,9 +230,9 @@ mod tests {
         };
         assert_eq!(micros(Waiter::Own, BUSY, SPIN), [50, 100, 200, 200, 200, 200]);
         assert_eq!(micros(Waiter::Own, BUSY, LIVELY), [50, 100, 200, 400, 800, 1600]);
-        assert_eq!(micros(PRESSED, IDLE, 2 * FREE_SPIN), [50, 100, 200, 400, 800, 1600]);
-        assert_eq!(micros(PRESSED, BUSY, 2 * FREE_SPIN), [50, 100, 200, 200, 200, 200]);
-        assert_eq!(micros(CALM, BUSY, MICRO), [200, 200, 200, 200, 200, 400]);
+        assert_eq!(micros(IDLE_COMPUTE, IDLE, 2 * FREE_SPIN), [50, 100, 200, 400, 800, 1600]);
+        assert_eq!(micros(IDLE_COMPUTE, BUSY, 2 * FREE_SPIN), [50, 100, 200, 200, 200, 200]);
+        assert_eq!(micros(BUSY_COMPUTE, BUSY, MICRO), [200, 200, 200, 200, 200, 400]);
         assert_eq!(micros(Waiter::Own, IDLE, 2 * FREE_SPIN), [50, 100, 200, 400, 800, 1600]);
     }
 
@@ -247,8 +247,8 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_presses_and_stood_still_has_company() {
-        for (waiter, noticed) in [(PRESSED, true), (CALM, false), (Waiter::Own, false)] {
+    fn a_driver_for_idle_compute_that_stood_still_has_company() {
+        for (waiter, noticed) in [(IDLE_COMPUTE, true), (BUSY_COMPUTE, false), (Waiter::Own, false)] {
             let (crowd, mut pace) = (Crowd::new(), Pace::new(waiter));
             pace.last = Some(crowd.start);
             pace.decide(crowd.start + 2 * CROWDED_GAP, BUSY, &crowd);
@@ -257,19 +257,19 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_begins_to_press_looks_at_once() {
-        let (crowd, mut pace) = (Crowd::new(), Pace::new(CALM));
+    fn a_driver_whose_compute_becomes_idle_looks_at_once() {
+        let (crowd, mut pace) = (Crowd::new(), Pace::new(BUSY_COMPUTE));
         assert_eq!(pace.decide(crowd.start, BUSY, &crowd), Some(MOVING_REST));
-        pace.wait_as(CALM);
+        pace.wait_as(BUSY_COMPUTE);
         assert!(pace.is_resting());
-        pace.wait_as(PRESSED);
+        pace.wait_as(IDLE_COMPUTE);
         assert!(!pace.is_resting());
         assert_eq!(pace.decide(crowd.start + MOVING_REST, BUSY, &crowd), None);
     }
 
     #[test]
     fn a_driver_looks_for_longer_while_bytes_move_and_nobody_else_wants_the_core() {
-        let pace = Pace::new(PRESSED);
+        let pace = Pace::new(IDLE_COMPUTE);
         let load = |bytes| Load { requests: 1, bytes };
         assert_eq!(pace.spin(load(0), false), FREE_SPIN);
         assert_eq!(pace.spin(load(4_000_000), false), FREE_SPIN + Duration::from_millis(1));
