@@ -1,13 +1,13 @@
 //! Running a program again and again, each device in its own arena.
 //!
 //! A program is a flow (`flow::of_program`): lanes are processors, operations are leaves. Runs are pipelined: an
-//! operation starts when its own predecessors are complete, those in the run before included. Each run has a *passage*:
-//! its arguments, which the host writes before the launch, and its results, which the host reads after the end. There
-//! is one passage more than runs that can be in flight, for the run whose results the host still reads.
+//! operation starts when its own predecessors are complete, those in the run before included. Each run has a *I/O
+//! slot*: its arguments, which the host writes before the launch, and its results, which the host reads after the end.
+//! There is one I/O slot more than runs that can be in flight, for the run whose results the host still reads.
 //!
 //! One rank's part of a program also has messages, which go over a network and are complete when that says so.
 //!
-//! The host touches arenas only while no run is in flight, and a passage only while its run is not. What operations
+//! The host touches arenas only while no run is in flight, and an I/O slot only while its run is not. What operations
 //! touch is told in `memory`.
 //!
 //! In a part on a network, the first fault is for good: what other ranks were to be sent is missing, so neither its run
@@ -48,8 +48,8 @@ pub use watch::{LaneState, Watch};
 /// Runs of a program that can be in flight.
 const DEPTH: u32 = 2;
 
-/// How many passages there are.
-const PASSAGES: usize = DEPTH as usize + 1;
+/// How many I/O slots there are.
+const IO_SLOTS: usize = DEPTH as usize + 1;
 
 /// A program with its memory and kernels, ready to run.
 pub struct Replay<K: Kernels> {
@@ -61,8 +61,8 @@ pub struct Replay<K: Kernels> {
     arguments: Block,
     /// Runs launched so far.
     launched: u64,
-    /// By passage: when the last run that had it was complete.
-    finished: [Event; PASSAGES],
+    /// By I/O slot: when the last run that had it was complete.
+    finished: [Event; IO_SLOTS],
     /// The run whose results can be read.
     last: u64,
     door: Door,
@@ -97,7 +97,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         let messages =
             program.operations().iter().filter(|operation| is_message(&program, operation)).count();
         assert_eq!(messages, 0, "a part of a program needs a network for its messages");
-        Replay::with(Memory::new(program, kernels, PASSAGES), polls)
+        Replay::with(Memory::new(program, kernels, IO_SLOTS), polls)
     }
 
     /// The same for one rank's part of a program, whose messages go over `network`. All ranks call it together, each
@@ -112,7 +112,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         polls: u32,
         network: &Arc<dyn Network>,
     ) -> Result<Self, NetError> {
-        let mut memory = Memory::new(program, kernels, PASSAGES);
+        let mut memory = Memory::new(program, kernels, IO_SLOTS);
         memory.connect(network)?;
         let mut replay = Replay::with(memory, polls);
         let waker = Arc::clone(network);
@@ -133,7 +133,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         let (names, arguments) = (Names::new(&memory.program), Block::new(&memory.program.arguments()));
         let memory = Arc::new(memory);
         let (runtime, graph) = bind::bind(&memory, polls);
-        let finished = [Event::NONE; PASSAGES];
+        let finished = [Event::NONE; IO_SLOTS];
         Replay {
             memory,
             names,
@@ -186,8 +186,8 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
             self.launched += 1;
             return run;
         }
-        let passage = run as usize % PASSAGES;
-        if let Some(before) = run.checked_sub(PASSAGES as u64)
+        let io_slot = run as usize % IO_SLOTS;
+        if let Some(before) = run.checked_sub(IO_SLOTS as u64)
             && !self.is_decided(before)
         {
             self.step();
@@ -197,11 +197,11 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
                 return run;
             }
             // The outcome is told to the caller who waits for that run.
-            let _ = self.runtime.wait(self.finished[passage]);
+            let _ = self.runtime.wait(self.finished[io_slot]);
         }
-        // SAFETY: the last run with this passage has ended, and the next one is launched below.
+        // SAFETY: the last run with this I/O slot has ended, and the next one is launched below.
         unsafe { self.memory.set_arguments(run, &self.arguments) };
-        self.finished[passage] = match self.door {
+        self.finished[io_slot] = match self.door {
             Door::Replay => {
                 self.graph.launch(Launch::default()).expect("a program's graph takes no arguments").finish
             }
@@ -225,7 +225,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
     /// Waits until `run` is complete; its results can be read then, until the third launch after its own.
     pub fn wait(&mut self, run: u64) -> Outcome {
         assert!(
-            run < self.launched && run + PASSAGES as u64 >= self.launched,
+            run < self.launched && run + IO_SLOTS as u64 >= self.launched,
             "run {run} has just been launched"
         );
         self.last = run;
@@ -234,7 +234,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         if let Some(fault) = self.failure_of(run) {
             return Err(fault);
         }
-        self.runtime.wait(self.finished[run as usize % PASSAGES])
+        self.runtime.wait(self.finished[run as usize % IO_SLOTS])
     }
 
     /// Drives the network until `over`, and does what is ready in lanes that only move bytes.
@@ -251,7 +251,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
 
     /// Whether it is known what becomes of `run`.
     fn is_decided(&self, run: u64) -> bool {
-        let finished = self.finished[run as usize % PASSAGES];
+        let finished = self.finished[run as usize % IO_SLOTS];
         self.failure_of(run).is_some() || self.runtime.events().outcome(finished).is_some()
     }
 
@@ -265,7 +265,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         // SAFETY: no run is in flight.
         unsafe { self.memory.set_arguments(run, &self.arguments) };
         self.memory.not_replayed();
-        self.finished[run as usize % PASSAGES] = Event::NONE;
+        self.finished[run as usize % IO_SLOTS] = Event::NONE;
         self.launched += 1;
         self.memory.progress.launched(self.launched);
         self.last = run;
@@ -313,7 +313,7 @@ impl<K: Kernels> Replay<K> {
         if let Some(argument) = self.arguments.get(index) {
             return Ok(Cow::Borrowed(argument));
         }
-        // SAFETY: the run has been waited for, and no later one with its passage has been launched.
+        // SAFETY: the run has been waited for, and no later one with its I/O slot has been launched.
         if let Some(result) = unsafe { self.memory.result(self.last, index) } {
             return Ok(Cow::Borrowed(result));
         }

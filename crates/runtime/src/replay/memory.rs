@@ -69,7 +69,7 @@ pub(super) struct Memory<K> {
     wired: OnceLock<Arc<Wired>>,
     /// For each of the program's kernels, who executes it.
     executors: Vec<Executor>,
-    passages: Vec<Passage>,
+    io_slots: Vec<IoSlot>,
     /// Runs so far that were not replayed, which the graph does not count.
     elsewhere: AtomicU64,
     observed: AtomicBool,
@@ -77,7 +77,7 @@ pub(super) struct Memory<K> {
 }
 
 /// What goes in and out of one run.
-struct Passage {
+struct IoSlot {
     arguments: Block,
     results: Block,
 }
@@ -103,10 +103,10 @@ impl Executor {
 }
 
 impl<K> Memory<K> {
-    pub(super) fn new(program: Program, kernels: Vec<K>, passages: usize) -> Memory<K> {
+    pub(super) fn new(program: Program, kernels: Vec<K>, io_slots: usize) -> Memory<K> {
         assert_eq!(kernels.len(), program.homes().count(), "every device has its kernels");
         let program = Arc::new(program);
-        let passage = || Passage {
+        let io_slot = || IoSlot {
             arguments: Block::new(&program.arguments()),
             results: Block::new(&program.results()),
         };
@@ -128,7 +128,7 @@ impl<K> Memory<K> {
                 .flat_map(|(number, lane)| program.operations_of(lane).iter().map(move |_| number))
                 .collect(),
             executors: program.kernels().iter().map(|name| Executor::of(name)).collect(),
-            passages: (0..passages).map(|_| passage()).collect(),
+            io_slots: (0..io_slots).map(|_| io_slot()).collect(),
             elsewhere: AtomicU64::new(0),
             observed: AtomicBool::new(false),
             observer: Mutex::new(None),
@@ -167,34 +167,34 @@ impl<K> Memory<K> {
         run + self.elsewhere.load(Relaxed)
     }
 
-    fn passage(&self, run: u64) -> &Passage {
-        &self.passages[run as usize % self.passages.len()]
+    fn io_slot(&self, run: u64) -> &IoSlot {
+        &self.io_slots[run as usize % self.io_slots.len()]
     }
 
-    /// Puts the arguments of `run` into its passage.
+    /// Puts the arguments of `run` into its I/O slot.
     ///
     /// # Safety
-    /// No run with this passage is in flight.
+    /// No run with this I/O slot is in flight.
     pub(super) unsafe fn set_arguments(&self, run: u64, arguments: &Block) {
-        // SAFETY: nobody else touches the passage, by the caller's promise.
-        unsafe { self.passage(run).arguments.copy_from(arguments) };
+        // SAFETY: nobody else touches the I/O slot, by the caller's promise.
+        unsafe { self.io_slot(run).arguments.copy_from(arguments) };
     }
 
     /// A result of `run`, if it is one.
     ///
     /// # Safety
-    /// As long as the result lives, no run with this passage is in flight.
+    /// As long as the result lives, no run with this I/O slot is in flight.
     pub(super) unsafe fn result(&self, run: u64, port: usize) -> Option<&[u8]> {
-        self.passage(run).results.get(port)
+        self.io_slot(run).results.get(port)
     }
 
     /// Replaces a result of `run`, if it is one.
     ///
     /// # Safety
-    /// No run with this passage is in flight, and nobody reads the result meanwhile.
+    /// No run with this I/O slot is in flight, and nobody reads the result meanwhile.
     pub(super) unsafe fn set_result(&self, run: u64, port: usize, bytes: &[u8]) {
-        // SAFETY: nobody else touches the passage, by the caller's promise.
-        unsafe { self.passage(run).results.set(port, bytes) };
+        // SAFETY: nobody else touches the I/O slot, by the caller's promise.
+        unsafe { self.io_slot(run).results.set(port, bytes) };
     }
 
     /// Bytes of an arena, to be written.
@@ -283,8 +283,8 @@ impl<K: Kernels> Memory<K> {
         let operands = match self.executors[operation.kernel as usize] {
             Executor::Kernels => None,
             Executor::Receive => Some((from, to)),
-            Executor::Feed => Some((self.passage(run).arguments.slices(), to)),
-            Executor::Fetch => Some((from, self.passage(run).results.slices())),
+            Executor::Feed => Some((self.io_slot(run).arguments.slices(), to)),
+            Executor::Fetch => Some((from, self.io_slot(run).results.slices())),
         };
         if let Some((from, to)) = operands {
             // SAFETY: verified: reads and writes do not overlap, and whatever else touches these bytes is ordered
