@@ -20,7 +20,7 @@ use phalanx_ir::{DType, Init, Op};
 use phalanx_kernels::{Launch, Team, random};
 use phalanx_net::Network;
 use phalanx_program::{Lane, Placement, Port, PortKind, Program, RECEIVE, TRANSFERS};
-use phalanx_runtime::{Door, PortError, Replay, Watch};
+use phalanx_runtime::{ExecutionMode, PortError, Replay, Watch};
 
 use crate::bounds::Bound;
 use crate::device::{CpuDevice, Flavor};
@@ -112,8 +112,8 @@ impl Session {
         if network.size() == 1 {
             return Session::of_program(model, program, settings, Flavor::Fast);
         }
-        if settings.door != Door::Replay {
-            return Err(Error::Door { ranks: network.size() });
+        if settings.execution != ExecutionMode::Replay {
+            return Err(Error::ExecutionMode { ranks: network.size() });
         }
         let placement = settings.placement.clone();
         let part = program.slice(&placement, network.rank()).map_err(EmitError::Unsound);
@@ -149,7 +149,7 @@ impl Session {
         job: Option<Share>,
     ) -> Result<Self, Error> {
         settings.link.into_iter().for_each(|link| replay.hold_back(link));
-        replay.go_through(settings.door);
+        replay.set_execution(settings.execution);
         let mut session = Session { replay, bounds: Bound::of(model), job };
         session.initialize(model, settings.seed, &mut Launch::plain(&Team::new(settings.cores)))?;
         Ok(session)
@@ -318,7 +318,7 @@ impl Session {
     /// it has written. All devices must be in this process.
     pub(crate) fn run_seen(&mut self, see: &mut dyn FnMut(usize, &[&[u8]])) -> Result<(), Error> {
         if let Some(job) = &self.job {
-            return Err(Error::Door { ranks: job.network.size() });
+            return Err(Error::ExecutionMode { ranks: job.network.size() });
         }
         Ok(self.replay.run_seen(0, see)?)
     }

@@ -65,7 +65,7 @@ pub struct Replay<K: Kernels> {
     finished: [Event; IO_SLOTS],
     /// The run whose results can be read.
     last: u64,
-    door: Door,
+    execution: ExecutionMode,
     /// Runs that nobody has stepped through yet, with their finish events.
     line: Mutex<Vec<(u64, Event)>>,
     /// What messages go over, and when the lanes that compute have nothing to do. Whoever waits for a run drives the
@@ -75,9 +75,9 @@ pub struct Replay<K: Kernels> {
     helpers: Vec<HelperThread>,
 }
 
-/// How runs go through the runtime. The bits are the same; the cost is not.
+/// How runs are executed. The bits are the same; the cost is not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Door {
+pub enum ExecutionMode {
     /// Replayed as a graph.
     #[default]
     Replay,
@@ -143,7 +143,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
             launched: 0,
             finished,
             last: 0,
-            door: Door::Replay,
+            execution: ExecutionMode::Replay,
             line: Mutex::default(),
             network: None,
             helpers: Vec::new(),
@@ -158,11 +158,14 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         self.memory.hold_back(link);
     }
 
-    /// Lets the runs that follow go through `door`. A part on a network has one door, the replay.
-    pub fn go_through(&mut self, door: Door) {
-        assert!(door == Door::Replay || self.memory.messages().is_none(), "a part of a program is replayed");
+    /// Sets how the runs that follow are executed. A part on a network can only be replayed.
+    pub fn set_execution(&mut self, execution: ExecutionMode) {
+        assert!(
+            execution == ExecutionMode::Replay || self.memory.messages().is_none(),
+            "a part of a program is replayed"
+        );
         self.settle();
-        self.door = door;
+        self.execution = execution;
     }
 
     /// Runs all operations once. If a kernel fails, the fault names its operation.
@@ -201,16 +204,16 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         }
         // SAFETY: the last run with this I/O slot has ended, and the next one is launched below.
         unsafe { self.memory.set_arguments(run, &self.arguments) };
-        self.finished[io_slot] = match self.door {
-            Door::Replay => {
+        self.finished[io_slot] = match self.execution {
+            ExecutionMode::Replay => {
                 self.graph.launch(Launch::default()).expect("a program's graph takes no arguments").finish
             }
-            Door::Immediate => {
+            ExecutionMode::Immediate => {
                 self.settle();
                 self.memory.not_replayed();
                 immediate::spawn(&self.runtime, &self.memory, run)
             }
-            Door::Stepped(_) => {
+            ExecutionMode::Stepped(_) => {
                 self.memory.not_replayed();
                 let finish = self.runtime.events().create();
                 lock(&self.line).push((run, finish));
@@ -256,8 +259,8 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
     }
 
     /// Runs all operations once on this thread, one at a time, in the order that `seed` chooses among all that the
-    /// program allows, whatever the door. After each, `see` is shown its position in the program and the slices it has
-    /// written, in order. A part on a network cannot be stepped.
+    /// program allows, whatever the execution mode. After each, `see` is shown its position in the program and the
+    /// slices it has written, in order. A part on a network cannot be stepped.
     pub fn run_seen(&mut self, seed: u64, see: &mut dyn FnMut(usize, &[&[u8]])) -> Outcome {
         assert!(self.memory.messages().is_none(), "a part of a program is replayed");
         self.settle();
@@ -402,7 +405,7 @@ impl<K: Kernels> Replay<K> {
 impl<K: Kernels> Replay<K> {
     /// Steps through the runs in line.
     fn step(&self) {
-        let Door::Stepped(seed) = self.door else { return };
+        let ExecutionMode::Stepped(seed) = self.execution else { return };
         let line = std::mem::take(&mut *lock(&self.line));
         let runs: Vec<u64> = line.iter().map(|&(run, _)| run).collect();
         let Some(&first) = runs.first() else { return };

@@ -1,4 +1,4 @@
-//! Our own executor on a shape, through both doors of the runtime.
+//! Our own executor on a shape, in both modes of the runtime.
 //!
 //! Replay: the shape is a flow, frozen and bound once and launched for every run. As in every program of ours, the
 //! order in which a processor runs its tasks is fixed when the flow is made: row after row. Immediate: every run spawns
@@ -18,7 +18,7 @@ use super::{Shape, busy, timing::timed};
 
 /// How tasks come to the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Door {
+pub enum LaunchMode {
     /// All at once, in a graph that was bound before.
     Replay,
     /// One by one.
@@ -97,10 +97,10 @@ impl Ours {
 
     /// Runs the graph twice, the second time with everything used again; an error unless every task runs once, after
     /// all that it reads.
-    pub fn check(&self, door: Door) -> Result<(), TasksError> {
+    pub fn check(&self, mode: LaunchMode) -> Result<(), TasksError> {
         let record = Arc::new(Record::new(&self.reads));
         let kept = Arc::clone(&record);
-        let run = self.runs(door, move |task, context| kept.note(task, context))?;
+        let run = self.runs(mode, move |task, context| kept.note(task, context))?;
         for _ in 0..2 {
             run()?;
             record.clear()?;
@@ -109,16 +109,16 @@ impl Ours {
     }
 
     /// Seconds of `repeat` runs with bodies of `grain` iterations, after one that is not timed.
-    pub fn seconds(&self, door: Door, grain: u64, repeat: usize) -> Result<Vec<f64>, TasksError> {
-        timed(repeat, self.runs(door, move |_, _| busy(grain))?)
+    pub fn seconds(&self, mode: LaunchMode, grain: u64, repeat: usize) -> Result<Vec<f64>, TasksError> {
+        timed(repeat, self.runs(mode, move |_, _| busy(grain))?)
     }
 
-    /// Runs through `door`, in which each task calls `body` with its number.
-    fn runs<B>(&self, door: Door, body: B) -> Result<Run<'_>, TasksError>
+    /// Runs in `mode`, in which each task calls `body` with its number.
+    fn runs<B>(&self, mode: LaunchMode, body: B) -> Result<Run<'_>, TasksError>
     where
         B: Fn(usize, &Context<'_>) + Clone + Send + Sync + 'static,
     {
-        if door == Door::Immediate {
+        if mode == LaunchMode::Immediate {
             return Ok(Box::new(move || self.spawn(&body)));
         }
         let function = move |context: &Context<'_>| {
@@ -208,9 +208,9 @@ mod tests {
             for (width, steps, processors) in [(1, 6, 2), (2, 9, 2), (5, 8, 2), (7, 12, 3)] {
                 let shape = Shape { pattern, width, steps };
                 let ours = Ours::new(shape, processors).unwrap();
-                for door in [Door::Replay, Door::Immediate] {
-                    ours.check(door).unwrap_or_else(|error| panic!("{shape:?} by {door:?}: {error}"));
-                    assert_eq!(ours.seconds(door, 1, 3).unwrap().len(), 3);
+                for mode in [LaunchMode::Replay, LaunchMode::Immediate] {
+                    ours.check(mode).unwrap_or_else(|error| panic!("{shape:?} by {mode:?}: {error}"));
+                    assert_eq!(ours.seconds(mode, 1, 3).unwrap().len(), 3);
                 }
             }
         }

@@ -1,18 +1,18 @@
 //! The deferred allocator of one memory: who has which bytes, who will have which, and who waits for whom.
 //!
-//! A *seat* is a range of bytes promised to one key. It is *live* if its owner has it, or *pending* if it overlaps seats
-//! that are to be released first. Requests are numbered in the order in which they come, since what is released later
-//! may depend on what was allocated earlier, never the other way round. What always holds:
+//! A *seat* is a range of bytes promised to one key. It is *live* if its owner has it, or *pending* if it overlaps
+//! seats that are to be released first. Requests are numbered in the order in which they come, since what is released
+//! later may depend on what was allocated earlier, never the other way round. What always holds:
 //!
 //! 1. live seats do not overlap; `current` is exactly what they leave free;
-//! 2. whatever a pending seat overlaps, live or pending with a smaller number, has a release that was accepted before the
-//!    seat was asked for. So every pending seat comes about once those releases have happened, in whatever order, and
-//!    no wait is circular;
+//! 2. whatever a pending seat overlaps, live or pending with a smaller number, has a release that was accepted before
+//!    the seat was asked for. So every pending seat comes about once those releases have happened, in whatever order,
+//!    and no wait is circular;
 //! 3. a pending seat becomes live as soon as its range is free and no pending seat before it overlaps it.
 //!
 //! Three states of the free bytes serve this: *current* (really free), *future* (free once the accepted releases have
-//! happened; what `room` gives a new request) and a working copy (`squeeze`), in which a seat is taken at once and others
-//! move out of its way; it is adopted only if all of them find another seat.
+//! happened; what `room` gives a new request) and a working copy (`squeeze`), in which a seat is taken at once and
+//! others move out of its way; it is adopted only if all of them find another seat.
 //!
 //! It knows no events: the caller says when a release has happened and tells who got what.
 

@@ -1,8 +1,8 @@
 //! One memory: its bytes, its allocator, and the events of instances that wait for bytes.
 //!
-//! An instance is *waiting* until it has a seat and its precondition has triggered; then it is opened and its ready event
-//! triggers. Under the lock of `State`, instances of this memory keep their numbers, and waiting is the same to everyone.
-//! Events are triggered with no lock held, since whoever waits for them may come back here.
+//! An instance is *waiting* until it has a seat and its precondition has triggered; then it is opened and its ready
+//! event triggers. Under the lock of `State`, instances of this memory keep their numbers, and waiting is the same to
+//! everyone. Events are triggered with no lock held, since whoever waits for them may come back here.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;

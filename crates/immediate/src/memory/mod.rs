@@ -1,13 +1,13 @@
 //! Memories: so many bytes each, instances in them, and who waits for whose bytes.
 //!
-//! Everything is deferred: an allocation returns at once, with an event that triggers when the instance has its bytes; a
-//! release happens when its precondition has. An allocation that can never come about is poisoned at once.
+//! Everything is deferred: an allocation returns at once, with an event that triggers when the instance has its bytes;
+//! a release happens when its precondition has. An allocation that can never come about is poisoned at once.
 //!
-//! A release whose precondition fails does not happen: the instance stays usable and may be released again. Who relied on
-//! it gets other bytes or is poisoned. A release that meets a copy at work takes effect when the copy is done.
+//! A release whose precondition fails does not happen: the instance stays usable and may be released again. Who relied
+//! on it gets other bytes or is poisoned. A release that meets a copy at work takes effect when the copy is done.
 //!
-//! Here are the handles. `home` keeps one memory's events, `allocator` decides who gets which bytes, `region` is the bytes,
-//! `user` who uses which of them, `access` who is inside, `directory` has all instances by name.
+//! Here are the handles. `home` keeps one memory's events, `allocator` decides who gets which bytes, `region` is the
+//! bytes, `user` who uses which of them, `access` who is inside, `directory` has all instances by name.
 
 mod access;
 mod allocator;

@@ -1,7 +1,7 @@
 //! Bytes at an address and who keeps them there: a range of a memory, or bytes that the caller supplied.
 //!
-//! Addresses are handed out only to those who have entered the region's [`Access`], so two threads never touch a byte at
-//! the same time unless both read. The bytes of a region are always initialised.
+//! Addresses are handed out only to those who have entered the region's [`Access`], so two threads never touch a byte
+//! at the same time unless both read. The bytes of a region are always initialised.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ enum Keep {
 /// A box without its claim that nobody else has the address.
 struct RawBox(NonNull<[u8]>);
 
-// SAFETY: a region owns its bytes or keeps their owner alive, and whoever reads or writes them has entered `access`, which
-// keeps writers apart from everybody else on all threads.
+// SAFETY: a region owns its bytes or keeps their owner alive, and whoever reads or writes them has entered `access`,
+// which keeps writers apart from everybody else on all threads.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -109,8 +109,8 @@ impl External {
         self.0.bytes()
     }
 
-    /// The bytes as they are now, a copy if they are only to be read. They stay here as long as others have a clone or an
-    /// instance or plan on them.
+    /// The bytes as they are now, a copy if they are only to be read. They stay here as long as others have a clone or
+    /// an instance or plan on them.
     pub fn into_bytes(self) -> Result<Box<[u8]>, External> {
         let region = Arc::try_unwrap(self.0).map_err(External)?;
         Ok(match region.keep {

@@ -1,4 +1,4 @@
-//! A run of a program through the immediate door: one task for each operation, one event for each task.
+//! A run of a program in the immediate mode: one task for each operation, one event for each task.
 //!
 //! It is the reference that a replay must equal, and a way to look at one operation at a time.
 

@@ -155,7 +155,7 @@ impl<K> Memory<K> {
         self.messages.as_ref()
     }
 
-    /// A run goes through another door than the replay; no other one is in flight that does not.
+    /// A run goes in another mode than the replay; no other one is in flight that does not.
     pub(super) fn not_replayed(&self) {
         // Relaxed, here and below: no replayed run is in flight, and later ones are launched after this.
         self.elsewhere.fetch_add(1, Relaxed);

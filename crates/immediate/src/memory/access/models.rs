@@ -1,4 +1,5 @@
-//! Models of the door: writers inside are alone, see each other's bytes, and whoever is refused sees who is in the way.
+//! Models of the occupant word: writers inside are alone, see each other's bytes, and whoever is refused sees who is in
+//! the way.
 
 use std::panic::catch_unwind;
 

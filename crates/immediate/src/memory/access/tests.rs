@@ -30,7 +30,7 @@ fn enter(access: &Access, user: &User) -> Result<usize, Refusal> {
 }
 
 fn is_free(access: &Access) -> bool {
-    access.door.load(Ordering::Relaxed) == FREE
+    access.occupant.load(Ordering::Relaxed) == FREE
 }
 
 #[test]
