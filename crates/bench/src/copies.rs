@@ -10,7 +10,7 @@ use phalanx_immediate::{
     AccessError, CopyError, CopyKind, CopyPlan, Element, Initial, Instance, Layout, LayoutError, Memories,
     Memory, Rect, RectError, Reduction, SharedPlan,
 };
-use phalanx_runtime::flow::{Builder, Flow, FlowError, Regime, Task};
+use phalanx_runtime::flow::{Builder, Flow, FlowError, Task, TaskKind};
 use phalanx_runtime::{Config, Event, Fault, Graph, GraphError, Launch, LaunchError, Runtime};
 use serde::Serialize;
 
@@ -276,8 +276,12 @@ fn sum(a: &Instance, b: &Instance, to: &Instance, repeats: usize) -> Result<f64,
 /// One copy after the other, by two functions in turns.
 fn chain(copies: usize) -> Result<Flow, Vec<FlowError>> {
     let mut builder = Builder::new("copies", 1);
-    let task =
-        |copy| Task { function: copy as u32 % 2, regime: Regime::Leaf, name: "copy", ..Task::default() };
+    let task = |copy| Task {
+        function: copy as u32 % 2,
+        kind: TaskKind::NonBlocking,
+        name: "copy",
+        ..Task::default()
+    };
     let ops: Vec<_> = (0..copies).map(|copy| builder.task(task(copy))).collect();
     ops.windows(2).for_each(|pair| builder.edge(pair[0], pair[1]));
     builder.finish()

@@ -1,15 +1,16 @@
 //! Barriers: rows of events, each triggered by a number of arrivals.
 //!
 //! A [`Barrier`] names one generation. Handles of later and earlier generations follow from it without asking anybody,
-//! so arrivals may be made for generations far ahead. Generations trigger in order, each once. An arrival may wait for an
-//! event first, and bring a value: the sum of a generation's values can be read after it has triggered. An arrival
+//! so arrivals may be made for generations far ahead. Generations trigger in order, each once. An arrival may wait for
+//! an event first, and bring a value: the sum of a generation's values can be read after it has triggered. An arrival
 //! behind a poisoned event counts, and poisons its generation and no other.
 //!
-//! The number of arrivals can be altered from a generation on. The altered handle depends on the alteration: whatever is
-//! done with it is held back until the alteration, which may wait for an event itself, has been applied.
+//! The number of arrivals can be altered from a generation on. The altered handle depends on the alteration: whatever
+//! is done with it is held back until the alteration, which may wait for an event itself, has been applied.
 //!
-//! `tally` counts and knows neither events nor locks; this file locks it and triggers; `operation` is for graphs. Events are marked under the
-//! barrier's lock, so that they trigger in the order of generations, and their waiters run after it is free.
+//! `tally` counts and knows neither events nor locks; this file locks it and triggers; `operation` is for graphs.
+//! Events are marked under the barrier's lock, so that they trigger in the order of generations, and their waiters run
+//! after it is free.
 
 mod operation;
 mod tally;
@@ -177,15 +178,15 @@ impl Barriers {
         Barrier { index, generation, stamp: 0 }
     }
 
-    /// Arrives at `barrier` when `arrival.after` triggers. An arrival made late that does not fit has nobody left to tell,
-    /// so it poisons the generation in flight.
+    /// Arrives at `barrier` when `arrival.after` triggers. An arrival made late that does not fit has nobody left to
+    /// tell, so it poisons the generation in flight.
     pub fn arrive(self: &Arc<Self>, barrier: Barrier, arrival: Arrival) -> Result<(), BarrierError> {
         let Arrival { count, after, value } = arrival;
         self.send(after, barrier, Change::Arrive { count, value })
     }
 
-    /// Alters the arrivals needed by `barrier` and all later generations, when `after` triggers. What depends on it, such as
-    /// arrivals that it makes room for, uses the handle returned, or one advanced from that. A late alteration
+    /// Alters the arrivals needed by `barrier` and all later generations, when `after` triggers. What depends on it,
+    /// such as arrivals that it makes room for, uses the handle returned, or one advanced from that. A late alteration
     /// that cannot be made poisons the generation in flight.
     pub fn alter(
         self: &Arc<Self>,

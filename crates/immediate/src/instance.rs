@@ -1,7 +1,7 @@
 //! Instances: elements of a rectangle, laid out in bytes of a memory or of the caller.
 //!
-//! An [`Instance`] is a handle; clones and views are the same bytes. It keeps its layout for good, so whatever was worked
-//! out from the layout holds as long as the instance does. Bytes are touched only between entering and leaving
+//! An [`Instance`] is a handle; clones and views are the same bytes. It keeps its layout for good, so whatever was
+//! worked out from the layout holds as long as the instance does. Bytes are touched only between entering and leaving
 //! (`memory/access.rs`), which is what makes all of this safe to use from any thread in any order.
 //!
 //! Views are other layouts over the same bytes. They have no life of their own: they go with their instance.

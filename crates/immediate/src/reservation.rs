@@ -1,8 +1,8 @@
 //! Reservations: locks that are granted by events, so that nobody blocks to have one.
 //!
 //! Holders of the same shared mode coexist; everything else excludes each other. Requests are granted in the order in
-//! which they are made, where a request is made when the event that it waits for triggers. A shared request queues behind
-//! an exclusive one, even if it could be granted: a stream of sharers starves nobody.
+//! which they are made, where a request is made when the event that it waits for triggers. A shared request queues
+//! behind an exclusive one, even if it could be granted: a stream of sharers starves nobody.
 //!
 //! An acquisition behind a poisoned event takes nothing; its event is poisoned. A release behind a poisoned event is
 //! dropped: the holder did not get to the point where it lets go, so what it guards may be half changed.

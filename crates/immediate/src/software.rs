@@ -56,8 +56,8 @@ pub enum Pace {
 
 /// A device without hardware.
 ///
-/// Dropping it lets its thread finish what is enqueued. What a [`Pace::Stepped`] device has not done by then is dropped,
-/// callbacks included.
+/// Dropping it lets its thread finish what is enqueued. What a [`Pace::Stepped`] device has not done by then is
+/// dropped, callbacks included.
 pub struct Software {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,

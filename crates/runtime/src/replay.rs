@@ -1,9 +1,10 @@
 //! Running a program again and again, each device in its own arena.
 //!
-//! A program is a flow (`flow::of_program`): lanes are processors, operations are leaves. Runs are pipelined: an
-//! operation starts when its own predecessors are complete, those in the run before included. Each run has a *I/O
-//! slot*: its arguments, which the host writes before the launch, and its results, which the host reads after the end.
-//! There is one I/O slot more than runs that can be in flight, for the run whose results the host still reads.
+//! A program is a flow (`flow::of_program`): lanes are processors, operations are non-blocking tasks. Runs are
+//! pipelined: an operation starts when its own predecessors are complete, those in the run before included. Each run
+//! has a *I/O slot*: its arguments, which the host writes before the launch, and its results, which the host reads
+//! after the end. There is one I/O slot more than runs that can be in flight, for the run whose results the host still
+//! reads.
 //!
 //! One rank's part of a program also has messages, which go over a network and are complete when that says so.
 //!

@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use phalanx_runtime::flow::{Builder, Direct, Flow, Mode, OpId, Regime, Task};
+use phalanx_runtime::flow::{Builder, Direct, Flow, Mode, OpId, Task, TaskKind};
 use phalanx_runtime::{Completion, Config, Context, Event, Function, Graph, Launch, Runtime};
 
 /// The system's allocator, counted.
@@ -48,7 +48,7 @@ static COUNTING: Counting = Counting;
 /// A body that does nothing, on a processor or wherever it is released.
 fn add(builder: &mut Builder, processor: Option<u32>) -> OpId {
     match processor {
-        Some(processor) => builder.task(Task { processor, regime: Regime::Leaf, ..Task::default() }),
+        Some(processor) => builder.task(Task { processor, kind: TaskKind::NonBlocking, ..Task::default() }),
         None => builder.direct(Direct::default()),
     }
 }
@@ -66,7 +66,8 @@ fn remotes(mode: Mode) -> Flow {
     let mut builder = Builder::new("remotes", 2);
     builder.mode(mode);
     let mut last = add(&mut builder, Some(0));
-    let teller = builder.task(Task { processor: 1, function: 3, regime: Regime::Leaf, ..Task::default() });
+    let teller =
+        builder.task(Task { processor: 1, function: 3, kind: TaskKind::NonBlocking, ..Task::default() });
     builder.edge(last, teller);
     for function in [1, 1, 2, 1] {
         let link = builder.remote(Direct { function, ..Direct::default() });

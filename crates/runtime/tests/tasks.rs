@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use phalanx_runtime::flow::{self, Builder, Regime};
+use phalanx_runtime::flow::{self, Builder, TaskKind};
 use phalanx_runtime::{
     Cause, Config, Context, Event, Events, Fault, Function, Launch, Options, ProcessorId, Runtime, Status,
     Task,
@@ -308,7 +308,13 @@ impl Counter {
 fn a_task_launches_a_graph_on_its_only_processor_and_waits_a_thousand_times() {
     let (runtime, counter) = (runtime(1), Counter::default());
     let mut builder = Builder::new("one", 1);
-    builder.task(flow::Task { processor: 0, function: 0, regime: Regime::Leaf, name: "count", args: &[] });
+    builder.task(flow::Task {
+        processor: 0,
+        function: 0,
+        kind: TaskKind::NonBlocking,
+        name: "count",
+        args: &[],
+    });
     let count: Function = Box::new({
         let counter = counter.clone();
         move |_| counter.count()
@@ -330,7 +336,7 @@ fn an_operation_of_a_graph_waits_for_a_task_on_its_own_processor() {
     let runtime = runtime(1);
     let event = runtime.events().user();
     let mut builder = Builder::new("wait", 1);
-    builder.task(flow::Task { processor: 0, function: 0, regime: Regime::General, name: "wait", args: &[] });
+    builder.task(flow::Task { processor: 0, function: 0, kind: TaskKind::Blocking, name: "wait", args: &[] });
     let wait: Function = Box::new(move |context| context.wait(event.event()).expect("it is triggered"));
     let flow = builder.finish().expect("one operation is a flow");
     let graph = runtime.graph(flow, vec![wait], &[P0]).expect("it fits");

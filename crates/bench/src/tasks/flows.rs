@@ -6,7 +6,7 @@ use phalanx_kernels::random;
 use phalanx_runtime::flow::{Builder, OpId};
 use serde::Serialize;
 
-use super::ours::{TasksError, leaf};
+use super::ours::{TasksError, nonblocking};
 use super::timing::Spread;
 
 /// How often a flow is frozen.
@@ -85,7 +85,7 @@ impl FlowKind {
         let mut builder = Builder::new(self.name(), PROCESSORS as u32);
         let mut ops: Vec<OpId> = Vec::with_capacity(operations);
         for op in 0..operations {
-            let added = builder.task(leaf(self.processor(op)));
+            let added = builder.task(nonblocking(self.processor(op)));
             self.follows(op).into_iter().for_each(|before| builder.edge(ops[before], added));
             ops.push(added);
         }

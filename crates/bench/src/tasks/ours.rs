@@ -2,15 +2,15 @@
 //!
 //! Replay: the shape is a flow, frozen and bound once and launched for every run. As in every program of ours, the
 //! order in which a processor runs its tasks is fixed when the flow is made: row after row. Immediate: every run spawns
-//! all tasks anew, each after the merge of the finish events of those it reads. Tasks are leaves; each processor has a
-//! block of neighboring columns, and nobody takes work from another.
+//! all tasks anew, each after the merge of the finish events of those it reads. Tasks are non-blocking; each processor
+//! has a block of neighboring columns, and nobody takes work from another.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use phalanx_ir::Id;
-use phalanx_runtime::flow::{Builder, Flow, FlowError, OpId, Regime, Task};
+use phalanx_runtime::flow::{Builder, Flow, FlowError, OpId, Task, TaskKind};
 use phalanx_runtime::{Config, Context, Event, Fault, Graph, GraphError, Launch, LaunchError, Options};
 use phalanx_runtime::{ProcessorId, Runtime};
 
@@ -86,7 +86,7 @@ impl Ours {
         let mut ops: Vec<OpId> = Vec::with_capacity(shape.tasks());
         let mut last: Vec<Option<OpId>> = vec![None; n];
         for (owner, reads) in owners.iter().zip(&reads) {
-            let op = builder.task(leaf(owner.0));
+            let op = builder.task(nonblocking(owner.0));
             reads.iter().for_each(|&read| builder.edge(ops[read], op));
             let before = last[owner.0 as usize].replace(op);
             before.into_iter().for_each(|before| builder.edge(before, op));
@@ -149,9 +149,9 @@ impl Ours {
     }
 }
 
-/// A leaf with the only function of its table.
-pub(super) fn leaf(processor: u32) -> Task<'static> {
-    Task { processor, regime: Regime::Leaf, name: "task", ..Task::default() }
+/// A non-blocking task with the only function of its table.
+pub(super) fn nonblocking(processor: u32) -> Task<'static> {
+    Task { processor, kind: TaskKind::NonBlocking, name: "task", ..Task::default() }
 }
 
 /// One run of `graph`, to its end.

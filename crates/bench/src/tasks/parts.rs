@@ -5,7 +5,7 @@ use phalanx_runtime::{Events, Launch, Options, Runtime};
 use serde::Serialize;
 
 use super::TasksBench;
-use super::ours::{TasksError, leaf, replay, start, wait_for_all};
+use super::ours::{TasksError, nonblocking, replay, start, wait_for_all};
 use super::timing::{Spread, timed};
 
 /// Tasks in a chain.
@@ -58,7 +58,7 @@ impl TasksBench {
 fn chain(tasks: usize, fuse: bool) -> Result<Flow, TasksError> {
     let mut builder = Builder::new("chain", 1);
     builder.fuse(fuse);
-    let ops: Vec<_> = (0..tasks).map(|_| builder.task(leaf(0))).collect();
+    let ops: Vec<_> = (0..tasks).map(|_| builder.task(nonblocking(0))).collect();
     ops.windows(2).for_each(|pair| builder.edge(pair[0], pair[1]));
     Ok(builder.finish()?)
 }

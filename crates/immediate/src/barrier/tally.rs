@@ -1,8 +1,8 @@
 //! Counts the arrivals of one barrier. No events are triggered and nothing is locked here.
 //!
 //! The generation in flight is the oldest that has not triggered. Only it can complete, so generations do so in order.
-//! It needs `needs` arrivals and what its own alterations add; completing makes those part of `needs`. A generation needs
-//! at least one arrival, so one that nobody has touched is not complete.
+//! It needs `needs` arrivals and what its own alterations add; completing makes those part of `needs`. A generation
+//! needs at least one arrival, so one that nobody has touched is not complete.
 //!
 //! An alteration is announced, with a stamp, before it is delivered. Messages made with a handle of that stamp are held
 //! until it is applied: an arrival never counts before the increase that makes room for it.

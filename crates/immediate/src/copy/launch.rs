@@ -25,8 +25,8 @@ impl Memories {
         CopyPlan::new(number, kind, rect, destination.clone())
     }
 
-    /// Does `plan` when `after` has triggered; the event of its being done. Poisoned if `after` is or if the plan cannot
-    /// be done.
+    /// Does `plan` when `after` has triggered; the event of its being done. Poisoned if `after` is or if the plan
+    /// cannot be done.
     pub fn copy(&self, plan: &Arc<CopyPlan>, after: Event) -> Event {
         let events = self.events();
         let measured = self.profile.as_ref().map(|profile| {

@@ -2,8 +2,8 @@
 //!
 //! A [`CopyPlan`] is frozen: loops, runs and footprints relative to the first byte of each instance, no address and no
 //! counter. Where an instance's bytes are is asked at each launch, together with whether it is still there, so a
-//! plan never touches what has become of the bytes of a released instance. [`CopyPlan::rebind`] puts another instance in
-//! its place.
+//! plan never touches what has become of the bytes of a released instance. [`CopyPlan::rebind`] puts another instance
+//! in its place.
 //!
 //! Two operations that share bytes and are not ordered by events are a mistake of their author, and not undefined
 //! behaviour: each enters the instances it uses (`memory/access.rs`), and the second one fails with a fault that
@@ -132,8 +132,8 @@ impl CopyPlan {
         }
         let to = self.destination.block().enter(&work.users[0])?;
         let sources = held.iter().map(Held::address);
-        // SAFETY: the nest's runs lie in layouts that fit their regions (`Instance::new`), every region has been entered
-        // for what is done with it, and the destination shares no bytes with sources (`work_out`).
+        // SAFETY: the nest's runs lie in layouts that fit their regions (`Instance::new`), every region has been
+        // entered for what is done with it, and the destination shares no bytes with sources (`work_out`).
         unsafe {
             match &self.kind {
                 CopyKind::Fill(_) => phalanx_strided::fill(&work.nest, to.address(), &work.stamp),

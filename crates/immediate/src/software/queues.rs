@@ -1,8 +1,8 @@
 //! Lanes on FIFO queues, as plain data: what is enqueued, what may go next, and what it does to its lane.
 //!
 //! Invariant: while anything is queued, the head of some queue can go or is running. Of all entries take the one that
-//! was issued first: it is the head of its queue, and if it waits for a token, the marks of that were issued earlier and
-//! so are gone. This needs rule 1, which [`Queues::wait`] enforces.
+//! was issued first: it is the head of its queue, and if it waits for a token, the marks of that were issued earlier
+//! and so are gone. This needs rule 1, which [`Queues::wait`] enforces.
 //!
 //! Runs no work and calls no callback: [`Queues::take`] hands them out, to be run without the lock.
 

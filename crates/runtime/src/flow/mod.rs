@@ -15,9 +15,9 @@
 //! 2. an operation lies on exactly one segment; segments of a processor are contiguous, processors ascending, those of
 //!    no processor (*direct* ones, done by whoever releases them) last;
 //! 3. a segment's first operation has the arrivals that `fan_in` and `carried_in` count; every other operation of it
-//!    has exactly one predecessor, the operation before it, which is a leaf;
+//!    has exactly one predecessor, the operation before it, which is non-blocking;
 //! 4. an operation's successors are early if its effects are complete when its body returns or if they wait for its
-//!    token, else late (see [`Regime`]);
+//!    token, else late (see [`TaskKind`]);
 //! 5. interpolations lie within the run's arguments and within the arguments of their operation.
 
 mod builder;
@@ -41,20 +41,20 @@ id! {
     pub struct PostId("post");
 }
 
-/// What the body of a task promises. The weaker one is always safe.
+/// What the body of a task promises. Of two kinds that fit, the one declared first is always safe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Regime {
+pub enum TaskKind {
     /// Nothing: it may wait, launch, and complete after its body has returned.
     #[default]
-    General,
+    Blocking,
     /// It never waits and never launches; its effects are complete when the body returns.
-    Leaf,
-    /// A leaf that leaves work behind on its device; complete when the device has done all it was given.
-    Opaque,
-    /// A leaf whose effects are all enqueued on the lane it is given, and which looks at nothing that lanes write;
-    /// complete when its token fires. A successor of the same kind on the same device need not wait for that: it
+    NonBlocking,
+    /// It does not block, and leaves work behind on its device; complete when the device has done all it was given.
+    Async,
+    /// It does not block, its effects are all enqueued on the lane it is given, and it looks at nothing that lanes
+    /// write; complete when its token fires. A successor of the same kind on the same device need not wait for that: it
     /// orders itself behind the token.
-    Ordered,
+    StreamOrdered,
     /// It starts something outside the process, at once and on whatever thread released it; complete when it is told
     /// so, on any thread. Such an operation has no processor: see [`Builder::remote`].
     Remote,
@@ -91,7 +91,7 @@ pub struct Step {
     /// Position of its body in the table of functions.
     pub function: u32,
     /// What the body promises.
-    pub regime: Regime,
+    pub kind: TaskKind,
     /// Its part of [`Flow::args`].
     pub args: (u32, u32),
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::device::{Device, Lane, Token};
 use crate::event::Event;
 use crate::fault::{Fault, Outcome};
-use crate::flow::{Flow, Lists, Regime};
+use crate::flow::{Flow, Lists, TaskKind};
 use crate::profile::Measured;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 
@@ -81,7 +81,7 @@ impl Block {
         let counts = serial::counts(flow, arrivals);
         let owed: Box<[u32]> = (0..).zip(counts).map(|(segment, in_run)| in_run + carried(segment)).collect();
         let n_post = |post: u32| flow.posts().items().iter().filter(|&&other| other == post).count() as u32;
-        let on_device = flow.steps().iter().any(|step| is_on_device(step.regime));
+        let on_device = flow.steps().iter().any(|step| is_on_device(step.kind));
         Block {
             place,
             gates: (0..)
@@ -273,6 +273,6 @@ impl Block {
 
 /// Segments, completions of remote steps, inputs and the start.
 fn units(flow: &Flow) -> u32 {
-    let remote = flow.steps().iter().filter(|step| step.regime == Regime::Remote).count();
+    let remote = flow.steps().iter().filter(|step| step.kind == TaskKind::Remote).count();
     (flow.segments().len() + remote) as u32 + flow.n_inputs() + 1
 }

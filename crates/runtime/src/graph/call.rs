@@ -17,7 +17,7 @@ use super::release::Release;
 use super::{Follows, Function, Inner};
 
 impl Release<'_> {
-    /// Runs a segment of leaves and releases what follows; how many bodies those were.
+    /// Runs a segment of non-blocking steps and releases what follows; how many bodies those were.
     pub(super) fn run(&mut self, processor: &Processor, segment: u32) -> u32 {
         let (graph, block) = (self.graph, self.block);
         let (first, end) = graph.steps_of(segment);
@@ -26,7 +26,7 @@ impl Release<'_> {
         let mut step = first;
         while step < end {
             let last = graph.follows[step as usize].stop;
-            poisoned = poisoned || graph.call_leaves(block, &mut context, step..=last).is_err();
+            poisoned = poisoned || graph.call_bodies(block, &mut context, step..=last).is_err();
             let Follows { early, late, .. } = graph.follows[last as usize];
             if early {
                 self.early(last, poisoned);
@@ -53,19 +53,19 @@ impl Inner {
         Context::of_run(processor, (&self.flow, op), block.number(), means)
     }
 
-    /// Runs the body of a leaf on this thread.
-    pub(super) fn call_leaf<'a>(
+    /// Runs the body of a non-blocking step on this thread.
+    pub(super) fn call_body<'a>(
         &self,
         block: &'a Block,
         context: &mut Context<'a>,
         step: u32,
     ) -> Result<(), ()> {
-        self.call_leaves(block, context, step..=step)
+        self.call_bodies(block, context, step..=step)
     }
 
-    /// Runs the bodies of leaves on this thread, one after the other until one of them fails.
+    /// Runs the bodies of non-blocking steps on this thread, one after the other until one of them fails.
     #[inline]
-    fn call_leaves<'a>(
+    fn call_bodies<'a>(
         &self,
         block: &'a Block,
         context: &mut Context<'a>,
@@ -124,14 +124,14 @@ impl Inner {
         Name { flow: &self.flow, op: self.flow.steps()[step as usize].op }
     }
 
-    /// Keeps the fault of a leaf that failed.
+    /// Keeps the fault of a non-blocking step that failed.
     #[cold]
     fn explain(&self, block: &Block, step: u32, returned: std::thread::Result<()>, extra: Extra) {
         let name = self.name(step);
         let fault = match returned {
             Err(panic) => Fault::failed(&name, panic_message(&*panic)),
             Ok(()) => extra.failure.unwrap_or_else(|| {
-                let why = "waited, launched or went on after its body although it promised not to; declare it general";
+                let why = "waited, launched or went on after its body although it promised not to; declare it blocking";
                 Fault::new(&name, Cause::BrokenPromise(why.into()))
             }),
         };
@@ -160,7 +160,7 @@ impl std::fmt::Display for Name<'_> {
 
 impl Announced {
     /// Runs a segment whose last step may wait.
-    pub(super) fn general(
+    pub(super) fn blocking(
         self,
         core: Box<WorkerCore>,
         processor: &Processor,
@@ -171,7 +171,7 @@ impl Announced {
         let mut context = graph.context(&block, processor, first, Means::Nothing);
         let mut poisoned = block.is_poisoned(segment);
         for step in first..end - 1 {
-            poisoned = poisoned || graph.call_leaf(&block, &mut context, step).is_err();
+            poisoned = poisoned || graph.call_body(&block, &mut context, step).is_err();
             Inner::outside(&graph, &block, |release| {
                 release.early(step, poisoned);
                 release.complete(step, poisoned);

@@ -1,15 +1,15 @@
 //! Operations that leave work on a device: issued early, complete late.
 //!
-//! An ordered step is issued when its gate opens: its lane waits for the tokens of its predecessors on the same device,
-//! its body enqueues, a token is recorded, and its early successors are released while the device is still busy. What
-//! needs the effects themselves is released when the token fires. Every run has a lane of its own on each device, given
-//! back when the run ends, so runs wait for nothing of each other's.
+//! A stream-ordered step is issued when its gate opens: its lane waits for the tokens of its predecessors on the same
+//! device, its body enqueues, a token is recorded, and its early successors are released while the device is still
+//! busy. What needs the effects themselves is released when the token fires. Every run has a lane of its own on each
+//! device, given back when the run ends, so runs wait for nothing of each other's.
 
 use std::sync::Arc;
 
 use crate::device::Token;
 use crate::fault::Outcome;
-use crate::flow::Regime;
+use crate::flow::TaskKind;
 use crate::processor::{Attached, Means, Processor};
 
 use super::Inner;
@@ -18,8 +18,8 @@ use super::executor::Announced;
 use super::release::Release;
 
 /// Whether an operation leaves work on its processor's device.
-pub(super) fn is_on_device(regime: Regime) -> bool {
-    matches!(regime, Regime::Opaque | Regime::Ordered)
+pub(super) fn is_on_device(kind: TaskKind) -> bool {
+    matches!(kind, TaskKind::Async | TaskKind::StreamOrdered)
 }
 
 impl Announced {
@@ -30,7 +30,7 @@ impl Announced {
 }
 
 impl Release<'_> {
-    /// Runs the leaves of a segment and issues its last step; how many bodies those were.
+    /// Runs the non-blocking steps of a segment and issues its last step; how many bodies those were.
     pub(super) fn issue(&mut self, processor: &Processor, segment: u32) -> u32 {
         let (graph, block) = (self.graph, self.block);
         let (first, end) = graph.steps_of(segment);
@@ -38,7 +38,7 @@ impl Release<'_> {
         let mut context = graph.context(block, processor, first, Means::Nothing);
         let mut poisoned = block.is_poisoned(segment);
         for step in first..last {
-            poisoned = poisoned || graph.call_leaf(block, &mut context, step).is_err();
+            poisoned = poisoned || graph.call_body(block, &mut context, step).is_err();
             self.early(step, poisoned);
             self.complete(step, poisoned);
         }
@@ -70,8 +70,8 @@ impl Inner {
             device.wait(lane, block.token(before));
         }
         let mut context = self.context(block, processor, step, Means::Lane(device, lane));
-        self.call_leaf(block, &mut context, step).ok()?;
-        let ordered = self.flow.steps()[step as usize].regime == Regime::Ordered;
+        self.call_body(block, &mut context, step).ok()?;
+        let ordered = self.flow.steps()[step as usize].kind == TaskKind::StreamOrdered;
         let token = if ordered { device.record(lane) } else { device.record_all() };
         block.set_token(step, token);
         Some(token)

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::flow::Regime;
+use crate::flow::TaskKind;
 use crate::processor::{Processor, WorkerCore, keep_promise};
 use crate::sync::spin_loop;
 
@@ -149,9 +149,9 @@ impl Executor {
         self.cursors.iter().filter(|cursor| cursor.has_work()).map(|cursor| cursor.run.priority).max()
     }
 
-    /// Whether all runs here are of graphs that consist of leaves.
-    pub(crate) fn has_only_leaves(&self) -> bool {
-        self.cursors.iter().all(|cursor| cursor.run.graph.leaves)
+    /// Whether all runs here are of graphs that consist of non-blocking tasks.
+    pub(crate) fn has_only_nonblocking(&self) -> bool {
+        self.cursors.iter().all(|cursor| cursor.run.graph.nonblocking)
     }
 
     /// Whether no run is going on here.
@@ -194,17 +194,19 @@ impl Executor {
                 let cursor = &mut cursors[index];
                 let Some(segment) = cursor.take(looks) else { break };
                 let bodies = match cursor.run.graph.tail(segment) {
-                    Regime::General => {
+                    TaskKind::Blocking => {
                         let run = cursor.run.clone();
                         core.executor.drop_if_taken(index);
-                        return run.general(core, processor, segment);
+                        return run.blocking(core, processor, segment);
                     }
                     // Remote ones are direct, and no processor's.
-                    Regime::Leaf | Regime::Remote => cursor.leaves(processor, segment, direct),
-                    Regime::Opaque | Regime::Ordered if cursor.run.has_credit() => {
+                    TaskKind::NonBlocking | TaskKind::Remote => {
+                        cursor.nonblocking(processor, segment, direct)
+                    }
+                    TaskKind::Async | TaskKind::StreamOrdered if cursor.run.has_credit() => {
                         cursor.issue(processor, segment, direct)
                     }
-                    Regime::Opaque | Regime::Ordered => {
+                    TaskKind::Async | TaskKind::StreamOrdered => {
                         cursor.stall(segment);
                         break;
                     }
@@ -244,8 +246,8 @@ impl Cursor {
         self.releasing(processor, direct, |release| release.issue(processor, segment))
     }
 
-    /// Runs a segment of leaves.
-    fn leaves(&mut self, processor: &Processor, segment: u32, direct: &mut Vec<u32>) -> u32 {
+    /// Runs a segment of non-blocking steps.
+    fn nonblocking(&mut self, processor: &Processor, segment: u32, direct: &mut Vec<u32>) -> u32 {
         self.done += 1;
         self.releasing(processor, direct, |release| release.run(processor, segment))
     }

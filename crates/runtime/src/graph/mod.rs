@@ -35,7 +35,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::event::{Event, Events};
 use crate::fault::{Fault, Outcome};
-use crate::flow::{DIRECT, Flow, Lists, Mode, Regime, Segment};
+use crate::flow::{DIRECT, Flow, Lists, Mode, Segment, TaskKind};
 use crate::processor::{Context, Processor, keep_promise, without_promise};
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
@@ -72,13 +72,13 @@ pub(crate) struct Inner {
     /// By segment: how to arrive at its gate.
     manner: Vec<Manner>,
     /// By segment: what its last step promises.
-    tails: Vec<Regime>,
+    tails: Vec<TaskKind>,
     /// By step: what follows it.
     follows: Vec<Follows>,
     /// Whether it has remote steps.
     remote: bool,
-    /// Whether all its other steps are leaves.
-    leaves: bool,
+    /// Whether all its other steps are non-blocking.
+    nonblocking: bool,
     /// By post: how many steps it has.
     n_post: Vec<u32>,
     /// Processors that have segments.
@@ -105,7 +105,7 @@ impl Graph {
         let segments = flow.segments();
         let serial = serial::processors(&flow);
         let arrivals = serial::arrivals(&flow, &serial);
-        let tail = |segment: &Segment| flow.steps()[segment.end as usize - 1].regime;
+        let tail = |segment: &Segment| flow.steps()[segment.end as usize - 1].kind;
         let ring = match flow.mode() {
             Mode::Pipelined { depth } => {
                 let block = |place| Arc::new(Block::new(&flow, &arrivals, place, place == 0));
@@ -120,8 +120,11 @@ impl Graph {
             arrivals,
             tails: segments.iter().map(tail).collect(),
             follows: Follows::of(&flow),
-            remote: flow.steps().iter().any(|step| step.regime == Regime::Remote),
-            leaves: flow.steps().iter().all(|step| matches!(step.regime, Regime::Leaf | Regime::Remote)),
+            remote: flow.steps().iter().any(|step| step.kind == TaskKind::Remote),
+            nonblocking: flow
+                .steps()
+                .iter()
+                .all(|step| matches!(step.kind, TaskKind::NonBlocking | TaskKind::Remote)),
             n_post: (0..flow.n_posts()).map(count).collect(),
             members: (0..flow.processors()).filter(|&processor| !flow.owned(processor).is_empty()).collect(),
             launches: Mutex::new(Launches::new(ring.len())),
@@ -220,8 +223,7 @@ fn check(flow: &Flow, functions: &[Function], processors: &[Arc<Processor>]) -> 
     }
     for segment in flow.segments().iter().filter(|segment| segment.processor != DIRECT) {
         let step = &flow.steps()[segment.end as usize - 1];
-        if device::is_on_device(step.regime) && processors[segment.processor as usize].device.get().is_none()
-        {
+        if device::is_on_device(step.kind) && processors[segment.processor as usize].device.get().is_none() {
             let (operation, processor) = (flow.label(step.op).into(), segment.processor);
             return Err(GraphError::NoDevice { flow: flow.name().into(), operation, processor });
         }
@@ -243,8 +245,8 @@ impl Inner {
         (segment.first, segment.end)
     }
 
-    /// What the last step of a segment promises; those before it are leaves.
-    fn tail(&self, segment: u32) -> Regime {
+    /// What the last step of a segment promises; those before it are non-blocking.
+    fn tail(&self, segment: u32) -> TaskKind {
         self.tails[segment as usize]
     }
 
@@ -296,7 +298,7 @@ impl Inner {
         }
     }
 
-    /// A general step is complete.
+    /// A blocking step is complete.
     fn done(graph: &Arc<Inner>, block: &Arc<Block>, step: u32, poisoned: bool) {
         Inner::outside(graph, block, |release| {
             release.early(step, poisoned);

@@ -7,7 +7,7 @@ use loom::thread::spawn;
 
 use crate::event::Event;
 use crate::fault::Fault;
-use crate::flow::{Builder, Direct, Flow, Regime, Task};
+use crate::flow::{Builder, Direct, Flow, Task, TaskKind};
 use crate::sync::{AtomicU32, Mutex, Ordering::Relaxed, lock};
 
 use super::block::Block;
@@ -19,7 +19,7 @@ const SEGMENTS: usize = 2;
 /// A chain over two processors: two segments, the second after the first, and a post that both are part of.
 fn chain() -> Flow {
     let mut builder = Builder::new("chain", SEGMENTS as u32);
-    let task = |processor| Task { processor, regime: Regime::Leaf, ..Task::default() };
+    let task = |processor| Task { processor, kind: TaskKind::NonBlocking, ..Task::default() };
     let ops: Vec<_> = (0..SEGMENTS as u32).map(|processor| builder.task(task(processor))).collect();
     builder.edge(ops[0], ops[1]);
     builder.post("both", &ops);
@@ -101,11 +101,11 @@ fn the_last_to_complete_sees_all_and_gives_back_a_clean_block() {
     });
 }
 
-/// A remote step and a leaf after it.
+/// A remote step and a non-blocking one after it.
 fn remote() -> Flow {
     let mut builder = Builder::new("remote", 1);
     let first = builder.remote(Direct::default());
-    let after = builder.task(Task { regime: Regime::Leaf, ..Task::default() });
+    let after = builder.task(Task { kind: TaskKind::NonBlocking, ..Task::default() });
     builder.edge(first, after);
     builder.finish().expect("a chain")
 }
@@ -128,7 +128,7 @@ fn a_run_ends_when_a_remote_step_is_told_and_its_body_has_returned() {
         assert!(!block.complete(1), "the start");
         let told = {
             let (block, args) = (Arc::clone(&block), Arc::clone(&args));
-            // The leaf, which is laid out first, opens and is complete as well.
+            // The non-blocking step, which is laid out first, opens and is complete as well.
             spawn(move || block.gates[0].arrive() == Arrival::Last && complete(&block, &args, 2))
         };
         // SAFETY: loom finds whoever writes already.

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::fault::{Fault, Outcome};
-use crate::flow::Regime;
+use crate::flow::TaskKind;
 use crate::processor::{Means, Processor};
 
 use super::Inner;
@@ -84,7 +84,7 @@ impl Release<'_> {
     /// Does a direct segment; how many bodies those were. The caller completes one unit for it.
     pub(super) fn run_direct(&mut self, processor: &Processor, segment: u32) -> u32 {
         let (graph, block) = (self.graph, self.block);
-        if graph.tail(segment) != Regime::Remote {
+        if graph.tail(segment) != TaskKind::Remote {
             return self.run(processor, segment);
         }
         let (step, end) = graph.steps_of(segment);
@@ -107,7 +107,7 @@ impl Inner {
         let completion = Cell::new(Some(Completion(Some(Owed { graph: owner, block: run, step }))));
         // A fault is kept for the run. What follows the step goes by what the completion is told.
         let mut context = graph.context(block, processor, step, Means::Completion(&completion));
-        let _ = graph.call_leaf(block, &mut context, step);
+        let _ = graph.call_body(block, &mut context, step);
     }
 
     /// The effects of `step` are complete, or will never be.

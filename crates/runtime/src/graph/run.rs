@@ -13,8 +13,8 @@ use super::{Graph, Launch, LaunchError};
 impl Graph {
     /// Starts a run and waits until it is complete; what became of it.
     ///
-    /// A thread that is none of the runtime's does the leaves of the graph's first processor itself while that has
-    /// nothing else to do. Where bodies care which thread they run on, use [`Graph::launch`] and
+    /// A thread that is none of the runtime's does the non-blocking tasks of the graph's first processor itself while
+    /// that has nothing else to do. Where bodies care which thread they run on, use [`Graph::launch`] and
     /// [`crate::Runtime::wait`].
     pub fn run(&self, launch: Launch<'_>) -> Result<Outcome, LaunchError> {
         let mut helper = self.helper();
@@ -34,7 +34,7 @@ impl Graph {
 
     /// The right to serve the first processor that has segments, for a thread that may.
     fn helper(&self) -> Option<HelperThread> {
-        let first = self.inner.members.first().filter(|_| self.inner.leaves && is_outside())?;
+        let first = self.inner.members.first().filter(|_| self.inner.nonblocking && is_outside())?;
         Some(HelperThread::new(&self.inner.processors[*first as usize]))
     }
 }

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::fault::{Fault, Outcome};
-use crate::flow::{Flow, Mode, OpId, Regime, Segment};
+use crate::flow::{Flow, Mode, OpId, Segment, TaskKind};
 
 use super::gate::{Arrival, Gate};
 use super::interpolate::interpolate;
@@ -213,7 +213,7 @@ impl<'a> Stepper<'a> {
         let flow = self.flow;
         let run = self.runs.entry(number).or_insert_with(|| Run::new(flow, number == 0));
         // What a remote operation was to tell others is missing for good.
-        let forgets = flow.steps().iter().all(|step| step.regime != Regime::Remote);
+        let forgets = flow.steps().iter().all(|step| step.kind != TaskKind::Remote);
         if drained && forgets {
             run.poisoned.fill(false);
             run.fault = None;
@@ -247,7 +247,7 @@ impl<'a> Stepper<'a> {
     }
 
     fn body(&mut self, run: u64, step: u32, segment: u32, poisoned: bool) {
-        let late = self.flow.steps()[step as usize].regime > Regime::Leaf;
+        let late = self.flow.steps()[step as usize].kind > TaskKind::NonBlocking;
         let poisoned = if late { poisoned } else { self.visit(run, step, poisoned) };
         self.arrive_all(run, run, self.flow.early().of(step), poisoned);
         if step + 1 < self.flow.segments()[segment as usize].end {

@@ -1,9 +1,9 @@
 //! Threads outside that serve a processor while they wait for what it does.
 //!
-//! Waking a worker takes longer than many a leaf. A thread that waits, and is the first to know when there is work,
-//! does it itself: it takes the worker core while the processor has nothing to do (see `sleep`), and gives it back
-//! before it does anything else that takes long. It runs leaves of graphs and nothing else: those never wait. All other
-//! work is left to the worker.
+//! Waking a worker takes longer than many a non-blocking task. A thread that waits, and is the first to know when there
+//! is work, does it itself: it takes the worker core while the processor has nothing to do (see `sleep`), and gives it
+//! back before it does anything else that takes long. It runs non-blocking tasks of graphs and nothing else: those
+//! never wait. All other work is left to the worker.
 
 use std::sync::Arc;
 
@@ -41,8 +41,8 @@ impl HelperThread {
         self.core.is_some()
     }
 
-    /// Takes the worker core if no thread holds it; whether there are leaves to run. If there may be other work it is
-    /// the worker's.
+    /// Takes the worker core if no thread holds it; whether there are non-blocking tasks to run. If there may be other
+    /// work it is the worker's.
     pub(crate) fn poll_ready(&mut self) -> bool {
         self.take();
         let Some(core) = &mut self.core else { return false };
@@ -54,15 +54,15 @@ impl HelperThread {
         core.executor.peek().is_some()
     }
 
-    /// Runs some leaves, if it has the worker core.
+    /// Runs some non-blocking tasks, if it has the worker core.
     pub(crate) fn work(&mut self) {
         if let Some(core) = self.core.take() {
             self.core = Executor::run(core, &self.processor, BUDGET);
         }
     }
 
-    /// If it has the worker core, runs leaves until `over`; gives it back if there are none for as long as a worker
-    /// would look.
+    /// If it has the worker core, runs non-blocking tasks until `over`; gives it back if there are none for as long as
+    /// a worker would look.
     pub(crate) fn serve_until(&mut self, mut over: impl FnMut() -> bool) {
         let mut looks = 0;
         while self.core.is_some() && !over() {
@@ -98,7 +98,7 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::thread;
 
-    use crate::flow::{Builder, Regime, Task};
+    use crate::flow::{Builder, Task, TaskKind};
 
     use crate::graph::Launch;
     use crate::processor::{Context, Options};
@@ -107,12 +107,12 @@ mod tests {
     const ON: ProcessorId = ProcessorId(0);
 
     #[test]
-    fn a_helper_runs_leaves_itself_and_leaves_tasks_to_the_worker() {
+    fn a_helper_runs_nonblocking_tasks_itself_and_leaves_tasks_to_the_worker() {
         let runtime = Runtime::new(Config::new(1, 1));
         let (tell, told) = channel();
         let mut builder = Builder::new("one", 1);
-        builder.task(Task { processor: 0, regime: Regime::Leaf, ..Task::default() });
-        let flow = builder.finish().expect("one leaf is a flow");
+        builder.task(Task { processor: 0, kind: TaskKind::NonBlocking, ..Task::default() });
+        let flow = builder.finish().expect("one task is a flow");
         let tells = tell.clone();
         let body = move |_: &Context<'_>| tells.send(thread::current().id()).expect("the test listens");
         let graph = runtime.graph(flow, vec![Box::new(body)], &[ON]).expect("it calls one function");
@@ -125,7 +125,7 @@ mod tests {
         assert!(helper.poll_ready());
         helper.work();
         assert_eq!(told.recv(), Ok(thread::current().id()));
-        runtime.wait(run.finish).expect("the leaf does not fail");
+        runtime.wait(run.finish).expect("the task does not fail");
         assert!(!helper.poll_ready());
 
         runtime.spawn(ON, Options::default(), move |_| {

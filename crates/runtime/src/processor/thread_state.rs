@@ -1,8 +1,8 @@
 //! What a thread knows of the body that runs on it: what that has promised, and where the worker core is meanwhile.
 //!
 //! A body that may wait runs with its processor's worker core in the thread-local state, from where a wait takes it. A
-//! leaf runs without: if it waits nevertheless, that is a broken promise, told to the leaf as a fault and to the graph
-//! that runs it by [`broken_promise`].
+//! non-blocking task runs without: if it waits nevertheless, that is a broken promise, reported to the task as a fault
+//! and to the graph that runs it by [`broken_promise`].
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,7 +26,7 @@ enum Promise {
     /// It may wait.
     None,
     /// It promised not to wait.
-    Leaf,
+    NonBlocking,
     /// It promised not to, and did.
     Broken,
 }
@@ -62,7 +62,7 @@ pub(crate) fn wait(events: &Events, event: Event, patience: u32) -> Outcome {
     }
     match PROMISE.get() {
         Promise::Outside => poll(events, event, patience).unwrap_or_else(|| events.wait(event)),
-        Promise::Leaf | Promise::Broken => {
+        Promise::NonBlocking | Promise::Broken => {
             breaks_promise();
             Err(Fault::new(
                 "a task of a graph",
@@ -113,16 +113,16 @@ pub(crate) fn is_outside() -> bool {
 
 /// Whether the body that runs here promised neither to wait nor to launch; it is noted that it has tried.
 pub(crate) fn breaks_promise() -> bool {
-    let leaf = matches!(PROMISE.get(), Promise::Leaf | Promise::Broken);
-    if leaf {
+    let nonblocking = matches!(PROMISE.get(), Promise::NonBlocking | Promise::Broken);
+    if nonblocking {
         PROMISE.set(Promise::Broken);
     }
-    leaf
+    nonblocking
 }
 
 /// Runs bodies that promised not to wait.
 pub(crate) fn keep_promise<R>(bodies: impl FnOnce() -> R) -> R {
-    under(Promise::Leaf, bodies)
+    under(Promise::NonBlocking, bodies)
 }
 
 /// Runs code of others between bodies that promised not to wait.
@@ -141,7 +141,7 @@ fn under<R>(promise: Promise, code: impl FnOnce() -> R) -> R {
 pub(crate) fn broken_promise() -> bool {
     let broken = PROMISE.get() == Promise::Broken;
     if broken {
-        PROMISE.set(Promise::Leaf);
+        PROMISE.set(Promise::NonBlocking);
     }
     broken
 }

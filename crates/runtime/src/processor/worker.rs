@@ -1,10 +1,11 @@
 //! The threads of a processor and the worker core that makes one of them serve it.
 //!
-//! The worker core is always in one of three places: in the hands of a worker that looks for work or runs a leaf; on
-//! the *seat* of a worker's thread while that runs a body which may wait; in the mailbox of a worker that is about to
-//! wake. A body that waits takes it from the thread-local state, leaves the worker's name with the event, passes the
-//! worker core on, and sleeps until somebody puts it in the mailbox. A worker whose worker core is elsewhere stays for
-//! the next wait: a processor has as many threads as tasks have waited on it at the same time, and one.
+//! The worker core is always in one of three places: in the hands of a worker that looks for work or runs a
+//! non-blocking task; on the *seat* of a worker's thread while that runs a body which may wait; in the mailbox of a
+//! worker that is about to wake. A body that waits takes it from the thread-local state, leaves the worker's name with
+//! the event, passes the worker core on, and sleeps until somebody puts it in the mailbox. A worker whose worker core
+//! is elsewhere stays for the next wait: a processor has as many threads as tasks have waited on it at the same time,
+//! and one.
 
 use std::io;
 use std::sync::Arc;

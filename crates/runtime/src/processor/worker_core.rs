@@ -139,11 +139,11 @@ impl WorkerCore {
         }
     }
 
-    /// Whether there is, or may be, work that only a worker can do. Graphs of leaves are none, even if they are ready
-    /// now and were not a moment ago.
+    /// Whether there is, or may be, work that only a worker can do. Graphs of non-blocking tasks are none, even if they
+    /// are ready now and were not a moment ago.
     pub(super) fn needs_worker(&self, processor: &Processor) -> bool {
         // Relaxed: a hint; closing a processor wakes it.
-        !self.executor.has_only_leaves()
+        !self.executor.has_only_nonblocking()
             || self.most_urgent(processor).is_some()
             || processor.closed.load(Ordering::Relaxed)
     }

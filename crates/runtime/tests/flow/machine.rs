@@ -5,7 +5,7 @@
 //! complete late.
 
 use phalanx_ir::Id;
-use phalanx_runtime::flow::{Flow, Mode, Regime};
+use phalanx_runtime::flow::{Flow, Mode, TaskKind};
 
 use crate::declared::{Declared, Rng};
 
@@ -162,15 +162,15 @@ impl<'a> Machine<'a> {
         let op = self.op(step);
         self.check_start(run, op);
         self.runs[run].state[op] = State::Returned;
-        let regime = self.flow.steps()[step as usize].regime;
-        match regime {
-            Regime::General if rng.chance(50) => self.next.push(Next::Effects { run, step }),
-            Regime::General => self.complete(run, step),
-            Regime::Leaf => {
+        let kind = self.flow.steps()[step as usize].kind;
+        match kind {
+            TaskKind::Blocking if rng.chance(50) => self.next.push(Next::Effects { run, step }),
+            TaskKind::Blocking => self.complete(run, step),
+            TaskKind::NonBlocking => {
                 self.release_early(run, step);
                 self.complete(run, step);
             }
-            Regime::Opaque | Regime::Ordered | Regime::Remote => {
+            TaskKind::Async | TaskKind::StreamOrdered | TaskKind::Remote => {
                 self.release_early(run, step);
                 self.next.push(Next::Effects { run, step });
             }
@@ -206,7 +206,7 @@ impl<'a> Machine<'a> {
         }
         self.runs[run].state[op] = State::Complete;
         // What a general task has attached holds back its early list too.
-        if self.flow.steps()[step as usize].regime == Regime::General {
+        if self.flow.steps()[step as usize].kind == TaskKind::Blocking {
             self.release_early(run, step);
         }
         self.runs[run].incomplete -= 1;

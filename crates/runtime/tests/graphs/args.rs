@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use phalanx_ir::Id;
-use phalanx_runtime::flow::{Builder, Mode, Patch, Regime, Task};
+use phalanx_runtime::flow::{Builder, Mode, Patch, Task, TaskKind};
 use phalanx_runtime::{Function, Launch};
 
 use crate::dag::Random;
@@ -34,7 +34,7 @@ impl Given {
 }
 
 fn task(processor: u32, args: &[u8]) -> Task<'_> {
-    Task { processor, regime: Regime::Leaf, name: "task", args, ..Task::default() }
+    Task { processor, kind: TaskKind::NonBlocking, name: "task", args, ..Task::default() }
 }
 
 #[test]

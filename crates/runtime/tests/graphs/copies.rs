@@ -6,7 +6,7 @@ use phalanx_ir::Id;
 use phalanx_runtime::flow::Builder;
 
 use crate::dag::Random;
-use crate::{bind, function, leaf, replay, runtime};
+use crate::{bind, function, nonblocking, replay, runtime};
 
 const LINKS: usize = 16;
 
@@ -14,7 +14,7 @@ fn check_chain(bytes: usize, replays: u64) {
     let runtime = runtime(2);
     let buffers: Arc<[Mutex<Vec<u8>>]> = (0..=LINKS).map(|_| Mutex::new(vec![0; bytes])).collect();
     let mut builder = Builder::new("copies", 2);
-    let ops: Vec<_> = (0..LINKS).map(|link| leaf(&mut builder, link as u32 % 2, 0)).collect();
+    let ops: Vec<_> = (0..LINKS).map(|link| nonblocking(&mut builder, link as u32 % 2, 0)).collect();
     ops.windows(2).for_each(|pair| builder.edge(pair[0], pair[1]));
     let shared = Arc::clone(&buffers);
     // Nobody ever waits for a lock that the graph orders.

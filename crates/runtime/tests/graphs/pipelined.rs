@@ -6,7 +6,7 @@ use phalanx_ir::Id;
 use phalanx_runtime::flow::{Builder, Mode, OpId};
 use phalanx_runtime::{Function, Launch};
 
-use crate::{bind, function, launch, launch_with, leaf, runtime};
+use crate::{bind, function, launch, launch_with, nonblocking, runtime};
 
 /// What ran, as (operation, run), in order.
 #[derive(Clone, Default)]
@@ -36,8 +36,8 @@ fn head_and_tail(depth: u32) -> (Builder, OpId, OpId) {
     let mut builder = Builder::new("pipeline", 2);
     builder.mode(Mode::Pipelined { depth });
     let gate = builder.input("gate");
-    let head = leaf(&mut builder, 0, 0);
-    let tail = leaf(&mut builder, 1, 0);
+    let head = nonblocking(&mut builder, 0, 0);
+    let tail = nonblocking(&mut builder, 1, 0);
     builder.edge(head, tail);
     builder.gate(gate, tail);
     builder.post("head", &[head]);

@@ -6,7 +6,7 @@ use std::thread::{ThreadId, current};
 use phalanx_runtime::flow::{Builder, Flow};
 use phalanx_runtime::{Cause, Config, Context, Graph, Launch, Options, ProcessorId, Runtime};
 
-use crate::{Count, bind, function, general, leaf, runtime};
+use crate::{Count, bind, blocking, function, nonblocking, runtime};
 
 /// Runs after which a thread serves a processor at the latest, if nobody else wants to: it has asked for the worker
 /// core long before.
@@ -16,10 +16,10 @@ fn run(graph: &Graph) {
     assert_eq!(graph.run(Launch::default()).expect("the graph takes launches"), Ok(()));
 }
 
-/// A leaf on each of two processors, the second one after the first, and one on the first after that.
+/// A non-blocking task on each of two processors, the second one after the first, and one on the first after that.
 fn there_and_back() -> Flow {
     let mut builder = Builder::new("there and back", 2);
-    let ops = [0, 1, 0].map(|place| leaf(&mut builder, place, 0));
+    let ops = [0, 1, 0].map(|place| nonblocking(&mut builder, place, 0));
     ops.windows(2).for_each(|pair| builder.edge(pair[0], pair[1]));
     builder.finish().expect("a chain")
 }
@@ -51,11 +51,11 @@ fn who_waits_serves_the_first_processor() {
 }
 
 #[test]
-fn who_serves_keeps_all_leaves_of_a_run() {
+fn who_serves_keeps_all_nonblocking_tasks_of_a_run() {
     // Who looks for ever gives the worker core back only for work of others, and there is none.
     let runtime = Runtime::new(Config { polls: u32::MAX, ..Config::new(2, 2) });
     let mut builder = Builder::new("to and fro", 2);
-    let ops: Vec<_> = (0..100).map(|op| leaf(&mut builder, op % 2, 0)).collect();
+    let ops: Vec<_> = (0..100).map(|op| nonblocking(&mut builder, op % 2, 0)).collect();
     ops.windows(2).for_each(|pair| builder.edge(pair[0], pair[1]));
     let (graph, told) = telling(&runtime, builder.finish().expect("a chain"));
     let here = current().id();
@@ -77,7 +77,7 @@ fn a_failure_is_what_became_of_the_run() {
     let runtime = runtime(2);
     let count = Count::default();
     let mut builder = Builder::new("fails", 2);
-    let ops = [leaf(&mut builder, 0, 0), leaf(&mut builder, 1, 1)];
+    let ops = [nonblocking(&mut builder, 0, 0), nonblocking(&mut builder, 1, 1)];
     builder.edge(ops[0], ops[1]);
     let fails = function(|context| context.fail("no more"));
     let graph = bind(&runtime, builder.finish().expect("a chain"), vec![fails, count.body()]);
@@ -94,8 +94,8 @@ fn a_failure_is_what_became_of_the_run() {
 fn what_may_wait_is_left_to_workers() {
     let runtime = runtime(1);
     let mut builder = Builder::new("waits", 1);
-    let op = general(&mut builder, 0, 0);
-    let after = leaf(&mut builder, 0, 0);
+    let op = blocking(&mut builder, 0, 0);
+    let after = nonblocking(&mut builder, 0, 0);
     builder.edge(op, after);
     let (graph, told) = telling(&runtime, builder.finish().expect("a chain"));
     (0..100).for_each(|_| run(&graph));
@@ -107,8 +107,8 @@ fn a_task_runs_a_graph_on_its_own_processor() {
     let runtime = runtime(1);
     let count = Count::default();
     let mut builder = Builder::new("inner", 1);
-    leaf(&mut builder, 0, 0);
-    let graph = bind(&runtime, builder.finish().expect("a leaf"), vec![count.body()]);
+    nonblocking(&mut builder, 0, 0);
+    let graph = bind(&runtime, builder.finish().expect("a nonblocking"), vec![count.body()]);
     let task = runtime.spawn(ProcessorId(0), Options::default(), move |_| run(&graph));
     assert_eq!(runtime.wait(task.finish()), Ok(()));
     assert_eq!(count.get(), 1);
@@ -130,12 +130,12 @@ fn a_task_does_not_wait_for_all_that_a_helper_has_to_do() {
         }
         let (spawner, tell, counted) = (spawner.clone(), tell.clone(), counted.clone());
         let task = move |_: &Context<'_>| tell.send(counted.get()).expect("the test listens");
-        // Leaves spawn nothing themselves.
+        // Non-blocking tasks spawn nothing themselves.
         let spawn = move || spawner.spawn(ProcessorId(0), Options::default(), task);
         std::thread::spawn(spawn).join().expect("it does not panic");
     });
     let mut builder = Builder::new("long", 1);
-    let ops: Vec<_> = (0..OPS).map(|_| leaf(&mut builder, 0, 0)).collect();
+    let ops: Vec<_> = (0..OPS).map(|_| nonblocking(&mut builder, 0, 0)).collect();
     ops.windows(2).for_each(|pair| builder.edge(pair[0], pair[1]));
     let graph = bind(&runtime, builder.finish().expect("a chain"), vec![body]);
     run(&graph);

@@ -10,7 +10,7 @@
 
 use super::NONE;
 use crate::flow::builder::Op;
-use crate::flow::{Lists, Regime};
+use crate::flow::{Lists, TaskKind};
 
 /// The most lines that are told apart, so that what each knows of each fits a few megabytes.
 const MOST: usize = 1024;
@@ -45,7 +45,7 @@ impl Lines {
             }
             let before = last[at].replace(number);
             let follows = before.is_none_or(|before| declared.of(number).contains(&before));
-            broken[at] |= !follows || !matches!(op.regime, Regime::Leaf | Regime::General);
+            broken[at] |= !follows || !matches!(op.kind, TaskKind::NonBlocking | TaskKind::Blocking);
             spots[number as usize] = (processor, before.map_or(0, |before| spots[before as usize].1 + 1));
         }
         // Lines get numbers of their own, ascending with their processors.

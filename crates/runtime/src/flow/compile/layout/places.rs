@@ -48,7 +48,7 @@ impl Places {
             let args = (byte, byte + (op.args.1 - op.args.0) as u32);
             self.step_of[at as usize] = self.steps.len() as u32;
             self.segment_of[at as usize] = self.segments.len() as u32;
-            self.steps.push(Step { op: OpId(at), function: op.function, regime: op.regime, args });
+            self.steps.push(Step { op: OpId(at), function: op.function, kind: op.kind, args });
             byte = args.1;
             at = chains.next[at as usize];
         }
