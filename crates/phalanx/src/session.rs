@@ -148,7 +148,7 @@ impl Session {
         mut replay: Replay<CpuDevice>,
         job: Option<Share>,
     ) -> Result<Self, Error> {
-        settings.link.into_iter().for_each(|link| replay.hold_back(link));
+        settings.link.into_iter().for_each(|link| replay.throttle(link));
         replay.set_execution(settings.execution);
         let mut session = Session { replay, bounds: Bound::of(model), job };
         session.initialize(model, settings.seed, &mut Launch::plain(&Team::new(settings.cores)))?;

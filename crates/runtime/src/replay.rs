@@ -22,8 +22,8 @@ mod immediate;
 mod memory;
 mod messages;
 mod stepped;
+mod throttle;
 mod watch;
-mod wired;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -151,12 +151,12 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         }
     }
 
-    /// Holds every movement of the runs that follow back to a link of its device, as if devices shared no memory.
-    pub fn hold_back(&mut self, link: Link) {
+    /// Throttles every movement of the runs that follow to a link of its device, as if devices shared no memory.
+    pub fn throttle(&mut self, link: Link) {
         self.settle();
-        // A movement that is held back sleeps, and who drives must not.
+        // A throttled movement sleeps, and a thread that drives the network must not.
         self.helpers.clear();
-        self.memory.hold_back(link);
+        self.memory.throttle(link);
     }
 
     /// Sets how the runs that follow are executed. A part on a network can only be replayed.

@@ -25,8 +25,8 @@ use crate::sync::{Mutex, lock};
 use crate::transfer::{self, Operands};
 
 use super::messages::Messages;
+use super::throttle::MovementThrottle;
 use super::watch::Progress;
-use super::wired::Wired;
 
 /// What a kernel gets for one operation.
 pub struct Args<'a> {
@@ -66,7 +66,7 @@ pub(super) struct Memory<K> {
     kernels_of: Vec<u32>,
     /// By operation: its lane.
     lanes: Vec<u32>,
-    wired: OnceLock<Arc<Wired>>,
+    throttle: OnceLock<Arc<MovementThrottle>>,
     /// For each of the program's kernels, who executes it.
     executors: Vec<Executor>,
     io_slots: Vec<IoSlot>,
@@ -122,7 +122,7 @@ impl<K> Memory<K> {
                     Some(*homes - 1)
                 })
                 .collect(),
-            wired: OnceLock::new(),
+            throttle: OnceLock::new(),
             lanes: (0..)
                 .zip(program.lanes())
                 .flat_map(|(number, lane)| program.operations_of(lane).iter().map(move |_| number))
@@ -137,9 +137,9 @@ impl<K> Memory<K> {
     }
 
     /// Holds movements back to a link from now on, while no run is in flight. Only the first link counts.
-    pub(super) fn hold_back(&self, link: Link) {
-        let wired = self.wired.get_or_init(|| Arc::new(Wired::new(&self.program, link)));
-        self.messages.iter().for_each(|messages| messages.hold_back(wired));
+    pub(super) fn throttle(&self, link: Link) {
+        let throttle = self.throttle.get_or_init(|| Arc::new(MovementThrottle::new(&self.program, link)));
+        self.messages.iter().for_each(|messages| messages.throttle(throttle));
     }
 
     /// Sets up the messages of a part, together with the other ranks.
@@ -274,8 +274,8 @@ impl<K: Kernels> Memory<K> {
     unsafe fn execute_unobserved(&self, operation: usize, run: u64) {
         let program = &self.program;
         let lane = self.lanes[operation] as usize;
-        if let Some(wired) = self.wired.get() {
-            wired.hold(operation);
+        if let Some(throttle) = self.throttle.get() {
+            throttle.delay(operation);
         }
         let operation = &program.operations()[operation];
         let (reads, writes) = (program.slices(&operation.reads), program.slices(&operation.writes));

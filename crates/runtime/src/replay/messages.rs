@@ -20,8 +20,8 @@ use crate::fault::{Fault, Outcome};
 use crate::graph::Completion;
 use crate::sync::{Mutex, RwLock, lock};
 
+use super::throttle::MovementThrottle;
 use super::watch::Progress;
-use super::wired::Wired;
 
 /// Whether an operation is a batch of messages.
 pub(super) fn is_message(program: &Program, operation: &Operation) -> bool {
@@ -48,7 +48,7 @@ struct Places {
     program: Arc<Program>,
     progress: Arc<Progress>,
     batches: Vec<Place>,
-    wired: OnceLock<Arc<Wired>>,
+    throttle: OnceLock<Arc<MovementThrottle>>,
     /// Whether the network has failed on a batch.
     torn: AtomicBool,
 }
@@ -84,7 +84,7 @@ impl Messages {
         }
         let (program, progress) = (Arc::clone(program), Arc::clone(progress));
         let torn = AtomicBool::new(false);
-        let places = Arc::new(Places { program, progress, batches: places, wired: OnceLock::new(), torn });
+        let places = Arc::new(Places { program, progress, batches: places, throttle: OnceLock::new(), torn });
         let told = Arc::clone(&places);
         let done: Done = Arc::new(move |batch, result| Places::complete(&told, batch, result));
         // SAFETY: the memory lives long enough, by the caller's promise.
@@ -94,8 +94,8 @@ impl Messages {
     }
 
     /// Holds what arrives back from now on, while no run is in flight.
-    pub(super) fn hold_back(&self, wired: &Arc<Wired>) {
-        self.places.wired.get_or_init(|| Arc::clone(wired));
+    pub(super) fn throttle(&self, throttle: &Arc<MovementThrottle>) {
+        self.places.throttle.get_or_init(|| Arc::clone(throttle));
     }
 
     /// Starts the messages of an operation.
@@ -130,11 +130,11 @@ impl Messages {
 impl Places {
     /// A batch is complete, or never will be.
     fn complete(places: &Arc<Places>, batch: usize, result: Result<(), NetError>) {
-        match places.wired.get().filter(|_| result.is_ok()) {
+        match places.throttle.get().filter(|_| result.is_ok()) {
             None => places.tell(batch, result),
-            Some(wired) => {
+            Some(throttle) => {
                 let told = Arc::clone(places);
-                wired.hold_then(places.batches[batch].operation, move || told.tell(batch, result));
+                throttle.delay_then(places.batches[batch].operation, move || told.tell(batch, result));
             }
         }
     }
