@@ -25,7 +25,7 @@ use phalanx_runtime::{ExecutionMode, PortError, Replay, Watch};
 use crate::bounds::Bound;
 use crate::device::{CpuDevice, Flavor};
 use crate::emit::EmitError;
-use crate::job::Fuse;
+use crate::job::FaultTrigger;
 use crate::pipeline::{CompileError, Settings, compile, compile_parallel};
 use crate::{Error, memory};
 
@@ -339,8 +339,8 @@ impl Session {
         self.profile_through(None)
     }
 
-    /// The same; operations that compute fail when the fuse says so.
-    pub(crate) fn profile_through(&mut self, fuse: Option<Fuse>) -> Profile {
+    /// The same; operations that compute fail when the trigger fires.
+    pub(crate) fn profile_through(&mut self, trigger: Option<FaultTrigger>) -> Profile {
         let profile = Profile::of(self.part());
         let Profile { operations, runs } = profile.clone();
         let part = self.part();
@@ -350,7 +350,7 @@ impl Session {
         self.replay.observe(Some(Arc::new(move |position: usize, run: u64, execute: &mut dyn FnMut()| {
             let start = begin.elapsed().as_nanos() as u64;
             if computes[position] {
-                fuse.iter().for_each(|fuse| fuse.burn(run));
+                trigger.iter().for_each(|trigger| trigger.check(run));
             }
             execute();
             let end = begin.elapsed().as_nanos() as u64;

@@ -30,7 +30,7 @@ pub use alerts::{Alerts, Heard};
 pub use arrivals::{Arrival, Waiting};
 pub use chain::{At, Link, Standing, Why, chain};
 pub use connect::{Connection, LIBRARY, MISSING, connect};
-pub use drill::{Drill, DrillError, DrillKind, Fuse, StepDrill, When};
+pub use drill::{Drill, DrillError, DrillKind, FaultTrigger, StepDrill, When};
 pub use elastic::{Elastic, ElasticError, Smaller};
 pub use hello::{FREE_FIELDS, Hello, compare};
 pub use launcher::{Launched, Launcher};
