@@ -3,7 +3,8 @@
 //! A [`Network`] is what one process of a job sees of the others: threads ([`local`]) or real processes ([`mpi`]).
 //! Unsafe code is where bytes are moved by address: in these two.
 //!
-//! Devices of one process share memory, so that a transfer takes no longer than reading it. A [`Throttle`] delays transfers back to the time that a link of a network would take.
+//! Devices of one process share memory, so that a transfer takes no longer than reading it. A [`Throttle`] delays
+//! transfers back to the time that a link of a network would take.
 
 pub mod local;
 pub mod mpi;

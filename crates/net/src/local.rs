@@ -22,7 +22,7 @@ use transfers::{Connected, Posted};
 
 /// How long [`Network::drive_with`] sleeps at most before it asks again: what it waits for may be none of the network's
 /// doing.
-const LOOK: Duration = Duration::from_millis(1);
+const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 
 /// One rank of a job of threads.
 pub struct Local {
@@ -164,7 +164,7 @@ impl Network for Local {
             }
             let state = self.job.state();
             if state.completions == seen {
-                drop(self.job.changed.wait_timeout(state, LOOK));
+                drop(self.job.changed.wait_timeout(state, LONGEST_SLEEP));
             }
         }
         self.job.state().drivers -= 1;

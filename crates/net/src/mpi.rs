@@ -1,21 +1,21 @@
 //! A job of processes that an MPI launcher started, over whichever MPI library is there at run time.
 //!
 //! Below [`Mpi`]: `library` loads one and `abi` says how it spells things; `engine` decides which thread calls it when,
-//! `pace` how often, and `orders` are what it is to start; `state` and `active` are what is under way, `connection` and
-//! `layout` messages that were set up; `agreements` and `alerts` are the small things. Nothing in here waits for
+//! `backoff` how often, and `orders` are what it is to start; `state` and `active` are what is under way, `connection`
+//! and `layout` messages that were set up; `agreements` and `alerts` are the small things. Nothing in here waits for
 //! another rank inside the library, and nothing reads the environment. Unsafe, because the other side is C.
 
 mod abi;
 mod active;
 mod agreements;
 mod alerts;
-mod bell;
+mod backoff;
 mod connection;
 mod engine;
+mod event_count;
 mod layout;
 mod library;
 mod orders;
-mod pace;
 pub mod raw;
 mod state;
 
@@ -280,9 +280,9 @@ impl Drop for Mpi {
         }
         let mut farewell = !thread::panicking() && self.engine.call(|state| state.is_well());
         if farewell {
-            let patience = Instant::now() + LAST_WORDS;
+            let deadline = Instant::now() + LAST_WORDS;
             let spoken = || !self.engine.call(|state| state.active.alerts_out());
-            self.engine.drive_with(&mut || spoken() || Instant::now() > patience);
+            self.engine.drive_with(&mut || spoken() || Instant::now() > deadline);
             farewell = self.engine.barrier().is_ok();
         }
         let (engine, (tell, told)) = (self.engine.clone(), mpsc::channel());

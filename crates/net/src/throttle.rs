@@ -38,8 +38,8 @@ impl Throttle {
         }
     }
 
-    /// Starts a transfer to device `to` now and calls `then` when it would be complete, on a thread of the throttle's own;
-    /// `then` must be quick.
+    /// Starts a transfer to device `to` now and calls `then` when it would be complete, on a thread of the throttle's
+    /// own; `then` must be quick.
     pub fn delay_then(&self, to: u32, parts: &[Part], then: impl FnOnce() + Send + 'static) {
         let due = self.start + self.due(to, parts);
         self.timer.get_or_init(Timer::new).at(due, Box::new(then));

@@ -17,18 +17,18 @@ use std::time::{Duration, Instant};
 use super::abi::Handle;
 use super::active::{Owner, Ticket};
 use super::alerts::Hearing;
-use super::bell::{Bell, Rings};
+use super::backoff::{ALERT_REST, Backoff, Contention, Load, Waiter};
+use super::event_count::{Epoch, EventCount};
 use super::library::Library;
 use super::orders::Orders;
-use super::pace::{ALERT_REST, Crowd, Load, Pace, Waiter};
 use super::state::{Event, State};
 use crate::{Advance, DriverWork, NetError};
 
 /// How long an abort waits for a thread that is in the library.
-const ABORT_PATIENCE: Duration = Duration::from_secs(1);
+const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How often a driver looks before it asks whether it is still needed: about a microsecond's worth.
-const LOOKS: usize = 8;
+const POLLS_PER_TURN: usize = 8;
 
 /// Communicators, one for each kind of thing, so that they never meet.
 pub(crate) struct Comms {
@@ -60,10 +60,10 @@ pub(crate) struct Engine {
     /// What is under way, for whoever rests.
     requests: AtomicUsize,
     bytes: AtomicUsize,
-    crowd: Crowd,
+    contention: Contention,
     drivers: AtomicUsize,
     /// Where drivers rest.
-    bell: Bell,
+    sleepers: EventCount,
     own: OnceLock<Thread>,
     stopping: AtomicBool,
     /// Whether the library was or is being ended.
@@ -84,9 +84,9 @@ impl Engine {
             orders: Orders::default(),
             requests: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
-            crowd: Crowd::new(),
+            contention: Contention::new(),
             drivers: AtomicUsize::new(0),
-            bell: Bell::new(),
+            sleepers: EventCount::new(),
             own: OnceLock::new(),
             stopping: AtomicBool::new(false),
             left: AtomicBool::new(false),
@@ -110,7 +110,7 @@ impl Engine {
                 own.unpark();
             }
         } else {
-            self.bell.ring();
+            self.sleepers.notify_one();
         }
     }
 
@@ -152,26 +152,26 @@ impl Engine {
     /// Polls on this thread, alternating with `work`, until that is over.
     pub(crate) fn drive_with(&self, work: &mut dyn DriverWork) {
         let _driver = Driver::new(self);
-        let mut pace = Pace::new(Waiter::Driver { idle_compute: work.has_idle_compute() });
+        let mut backoff = Backoff::new(Waiter::Driver { idle_compute: work.has_idle_compute() });
         let mut events = Vec::new();
         loop {
-            let rings = self.bell.rings();
+            let epoch = self.sleepers.epoch();
             match work.advance() {
                 Advance::Over => return,
-                Advance::Worked => pace.moved(),
+                Advance::Worked => backoff.moved(),
                 Advance::Idle => {}
             }
-            pace.wait_as(Waiter::Driver { idle_compute: work.has_idle_compute() });
-            let looks = if pace.is_resting() { 1 } else { LOOKS };
-            let look = self.poll(looks, &mut events);
-            if look == Look::Moved {
-                pace.moved();
+            backoff.wait_as(Waiter::Driver { idle_compute: work.has_idle_compute() });
+            let polls = if backoff.is_resting() { 1 } else { POLLS_PER_TURN };
+            let polled = self.poll(polls, &mut events);
+            if polled == PollResult::Moved {
+                backoff.moved();
                 self.deliver(&mut events);
-            } else if let Some(rest) = pace.idle(self.load(), &self.crowd) {
+            } else if let Some(rest) = backoff.idle(self.load(), &self.contention) {
                 if work.may_sleep() {
-                    self.rest(rest, rings, look);
+                    self.rest(rest, epoch, polled);
                 }
-                pace.rested();
+                backoff.rested();
             } else {
                 std::hint::spin_loop();
             }
@@ -180,26 +180,26 @@ impl Engine {
 
     /// The own thread's life.
     pub(crate) fn serve(&self) {
-        let mut pace = Pace::new(Waiter::Own);
+        let mut backoff = Backoff::new(Waiter::Own);
         let mut events = Vec::new();
         while !self.stopping.load(Acquire) {
             let driven = self.drivers.load(SeqCst) > 0;
             if driven {
-                // Drivers look all the time, but what one does between two looks may take long; alerts do not wait for
+                // Drivers look all the time, but what one does between two polls may take long; alerts do not wait for
                 // that.
                 thread::park_timeout(ALERT_REST);
                 // Or it would take its own sleep for company.
-                pace.rested();
+                backoff.rested();
             }
-            if self.poll(1, &mut events) == Look::Moved {
-                pace.moved();
+            if self.poll(1, &mut events) == PollResult::Moved {
+                backoff.moved();
                 self.deliver(&mut events);
             } else if driven {
                 continue;
-            } else if let Some(rest) = pace.idle(self.load(), &self.crowd) {
+            } else if let Some(rest) = backoff.idle(self.load(), &self.contention) {
                 // Ends at once if somebody called for it since it last rested.
                 thread::park_timeout(rest);
-                pace.rested();
+                backoff.rested();
             } else {
                 std::hint::spin_loop();
             }
@@ -244,7 +244,7 @@ impl Engine {
     pub(crate) fn abort(&self, code: i32) -> ! {
         self.callers.fetch_add(1, Relaxed);
         let start = Instant::now();
-        while start.elapsed() < ABORT_PATIENCE {
+        while start.elapsed() < ABORT_TIMEOUT {
             if let Some(_state) = try_lock(&self.state) {
                 // SAFETY: this thread has the lock.
                 let _ = unsafe { self.library.abort(self.library.abi.world, code) };
@@ -255,24 +255,24 @@ impl Engine {
         std::process::exit(code)
     }
 
-    /// Looks up to `looks` times at everything. What happened is in `events`.
-    fn poll(&self, looks: usize, events: &mut Vec<Event>) -> Look {
+    /// Looks up to `polls` times at everything. What happened is in `events`.
+    fn poll(&self, polls: usize, events: &mut Vec<Event>) -> PollResult {
         if self.callers.load(Relaxed) > 0 {
             thread::yield_now();
-            return Look::Shut;
+            return PollResult::Busy;
         }
-        let Some(mut state) = try_lock(&self.state) else { return Look::Shut };
-        for _ in 0..looks {
+        let Some(mut state) = try_lock(&self.state) else { return PollResult::Busy };
+        for _ in 0..polls {
             let ordered = self.orders.take(|orders| state.take_orders(orders));
             if ordered {
                 state.start(self, events);
             }
             if state.test(self, events) || ordered {
                 self.publish(&state);
-                return Look::Moved;
+                return PollResult::Moved;
             }
         }
-        Look::Nothing
+        PollResult::Nothing
     }
 
     /// Calls back, without the lock.
@@ -298,22 +298,22 @@ impl Engine {
 
     /// A driver sleeps until something is ordered, and no longer than this. Orders that it has just failed to carry out
     /// do not keep it awake: the thread that is in the library may need this very core to leave it.
-    fn rest(&self, longest: Duration, rings: Rings, look: Look) {
-        if look == Look::Shut || !self.orders.are_there() {
-            self.bell.rest(rings, longest);
+    fn rest(&self, longest: Duration, epoch: Epoch, polled: PollResult) {
+        if polled == PollResult::Busy || !self.orders.any_pending() {
+            self.sleepers.wait(epoch, longest);
         }
     }
 }
 
-/// What a look at the library shows.
+/// What a poll of the library found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
+enum PollResult {
     /// Something happened.
     Moved,
     /// Nothing did.
     Nothing,
     /// Another thread is in there.
-    Shut,
+    Busy,
 }
 
 /// A thread that polls, so that the own thread need not.
@@ -337,7 +337,7 @@ impl Drop for Driver<'_> {
         let Driver { engine, before } = *self;
         engine.orders.stop_driving(before);
         let last = engine.drivers.fetch_sub(1, SeqCst) == 1;
-        if last && (engine.orders.are_there() || engine.load().requests > 0) {
+        if last && (engine.orders.any_pending() || engine.load().requests > 0) {
             engine.wake();
         }
     }

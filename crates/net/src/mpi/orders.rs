@@ -38,7 +38,7 @@ impl Orders {
     }
 
     /// Whether there are some that this thread could carry out.
-    pub(crate) fn are_there(&self) -> bool {
+    pub(crate) fn any_pending(&self) -> bool {
         // SeqCst, pairs with `share`: threads that are about to rest, drive or leave see an order, or who ordered sees
         // them.
         self.any.load(SeqCst) || self.has_own()
@@ -46,7 +46,7 @@ impl Orders {
 
     /// Hands all that this thread can carry out to `take`; whether there were any.
     pub(crate) fn take(&self, mut take: impl FnMut(&mut Vec<Order>)) -> bool {
-        // Relaxed at first: an exchange at every look would cost more than the rest of it. SeqCst as in `are_there`.
+        // Relaxed at first: an exchange at every look would cost more than the rest of it. SeqCst as in `any_pending`.
         let shared = self.any.load(Relaxed) && self.any.swap(false, SeqCst);
         if shared {
             take(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner));
@@ -73,7 +73,7 @@ impl Orders {
 
     fn share(&self, add: impl FnOnce(&mut Vec<Order>)) {
         add(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner));
-        // SeqCst: see `are_there`.
+        // SeqCst: see `any_pending`.
         self.any.store(true, SeqCst);
     }
 
@@ -106,11 +106,11 @@ mod tests {
         assert!(others.push((0, 3)), "another engine's");
         let elsewhere = std::thread::scope(|scope| scope.spawn(|| taken(&orders)).join().expect("no panic"));
         assert_eq!(elsewhere, [(0, 1)]);
-        assert!(orders.are_there());
+        assert!(orders.any_pending());
         orders.stop_driving(before);
         assert!(orders.push((0, 4)));
         assert_eq!(taken(&orders), [(0, 2), (0, 4)]);
-        assert!(!orders.are_there());
+        assert!(!orders.any_pending());
         assert_eq!(taken(&others), [(0, 3)]);
     }
 }

@@ -1,7 +1,6 @@
 //! How often a thread that waits looks for progress: at once for a while after something happened, then less and less.
 //!
-//! Libraries make no progress unless called, so looking seldom costs bandwidth; looking all the time takes a core from
-//! whoever computes. A rest is asked for in microseconds, to which the system may add some fifty.
+//! Libraries make no progress unless called, so looking seldom costs bandwidth; looking all the time takes a core from the processors that compute. A rest is asked for in microseconds, to which the system may add some fifty.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 /// falling asleep and waking up takes.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// A driver on a core that nobody else wants looks for longer: shorter than a rest of the peer and the way there and
+/// A driver on a core that no other thread wants looks for longer: shorter than a rest of the peer and the way there and
 /// back, and two ranks that answer each other would make each other rest.
 const FREE_SPIN: Duration = Duration::from_micros(2000);
 
@@ -19,13 +18,13 @@ const FREE_SPIN: Duration = Duration::from_micros(2000);
 const MOVED_GAP: Duration = Duration::from_micros(8);
 
 /// Two looks at the clock that are this far apart mean that another thread had the core.
-const CROWDED_GAP: Duration = Duration::from_millis(1);
+const CONTENDED_GAP: Duration = Duration::from_millis(1);
 
 /// For how long a core counts as wanted by others. Finding out again costs those others about a time slice.
-const CROWDED_FOR: Duration = Duration::from_secs(1);
+const CONTENDED_FOR: Duration = Duration::from_secs(1);
 
 /// A thread that has nothing else to do looks all the time for as long as the bytes under way take at this speed, that
-/// of memory: where processes copy them themselves, they move only while somebody looks.
+/// of memory: where processes copy them themselves, they move only while a thread polls.
 const BYTES_PER_MICROSECOND: usize = 4_000;
 
 /// The least speed at which a look moves what it finds.
@@ -37,13 +36,11 @@ const LONGEST_SPIN: Duration = Duration::from_millis(5);
 /// The first rest; each is twice as long as the one before.
 const FIRST_REST: Duration = Duration::from_micros(50);
 
-/// The longest rest while something is under way: what a network moves in it still fits its buffers. Also the shortest
-/// of a driver whom nothing presses.
+/// The longest rest while something is under way: what a network moves in it still fits its buffers. Also the shortest of a driver while all processors compute.
 const MOVING_REST: Duration = Duration::from_micros(200);
 
 /// The longest rest when nothing has happened for [`LIVELY`], as when a peer computes: waking up takes a sixth of a
-/// core with rests of 50 us, a twentieth with 200 us and next to nothing with these. Also that of a driver with nothing
-/// under way, whom others cannot wake.
+/// core with rests of 50 us, a twentieth with 200 us and next to nothing with these. Also that of a driver with nothing under way, which others cannot wake.
 const WAITING_REST: Duration = Duration::from_micros(2000);
 
 /// For how long after something happened the peers count as lively.
@@ -55,14 +52,14 @@ pub(crate) const ALERT_REST: Duration = Duration::from_millis(10);
 /// Polls between looks at the clock, which takes about as long as a short poll.
 const POLLS: u32 = 4;
 
-/// Who waits.
+/// Which thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiter {
-    /// The network's own thread, on a core that belongs to whoever computes.
+    /// The network's own thread, on a core that belongs to a processor that computes.
     Own,
     /// A thread that has nothing else to do.
     Driver {
-        /// Nor have others of this process, for one, until messages come. Else its core belongs to whoever computes.
+        /// Whether a processor of this process is idle until messages arrive. If not, the core belongs to the processors that compute.
         idle_compute: bool,
     },
 }
@@ -76,33 +73,33 @@ pub(crate) struct Load {
     pub bytes: usize,
 }
 
-/// Whether other threads want the cores that drivers look from.
+/// Whether other threads want the cores that drivers poll on.
 #[derive(Debug)]
-pub(crate) struct Crowd {
+pub(crate) struct Contention {
     start: Instant,
     /// In microseconds since the start.
     until: AtomicU64,
 }
 
-impl Crowd {
+impl Contention {
     /// None so far.
-    pub(crate) fn new() -> Crowd {
-        Crowd { start: Instant::now(), until: AtomicU64::new(0) }
+    pub(crate) fn new() -> Contention {
+        Contention { start: Instant::now(), until: AtomicU64::new(0) }
     }
 
     fn noticed(&self, now: Instant) {
         // Relaxed: a hint, about nothing else.
-        self.until.store((now - self.start + CROWDED_FOR).as_micros() as u64, Relaxed);
+        self.until.store((now - self.start + CONTENDED_FOR).as_micros() as u64, Relaxed);
     }
 
-    fn is_there(&self, now: Instant) -> bool {
+    fn is_current(&self, now: Instant) -> bool {
         self.until.load(Relaxed) > (now - self.start).as_micros() as u64
     }
 }
 
 /// When to look again.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct Backoff {
     waiter: Waiter,
     polls: u32,
     /// When it looked at the clock for the first and for the last time since something happened; a rest counts as a
@@ -112,53 +109,52 @@ pub(crate) struct Pace {
     rest: Duration,
 }
 
-impl Pace {
+impl Backoff {
     /// Looks at once.
-    pub(crate) fn new(waiter: Waiter) -> Pace {
-        Pace { waiter, polls: 0, since: None, last: None, rest: FIRST_REST }
+    pub(crate) fn new(waiter: Waiter) -> Backoff {
+        Backoff { waiter, polls: 0, since: None, last: None, rest: FIRST_REST }
     }
 
-    /// Waits as `waiter` from now on. When it begins to press, it is as if something had happened.
+    /// Waits as `waiter` from now on. When a processor becomes idle, it is as if something had happened.
     pub(crate) fn wait_as(&mut self, waiter: Waiter) {
         if waiter == (Waiter::Driver { idle_compute: true }) && self.waiter != waiter {
-            *self = Pace::new(waiter);
+            *self = Backoff::new(waiter);
         }
         self.waiter = waiter;
     }
 
     /// Something happened.
     pub(crate) fn moved(&mut self) {
-        *self = Pace::new(self.waiter);
+        *self = Backoff::new(self.waiter);
     }
 
     /// Nothing happened: how long to rest, if at all.
-    pub(crate) fn idle(&mut self, load: Load, crowd: &Crowd) -> Option<Duration> {
+    pub(crate) fn idle(&mut self, load: Load, contention: &Contention) -> Option<Duration> {
         self.polls += 1;
         // Once resting, a thread rests after every poll.
         if !self.is_resting() && !self.polls.is_multiple_of(POLLS) {
             return None;
         }
-        self.decide(Instant::now(), load, crowd)
+        self.decide(Instant::now(), load, contention)
     }
 
-    fn decide(&mut self, now: Instant, load: Load, crowd: &Crowd) -> Option<Duration> {
+    fn decide(&mut self, now: Instant, load: Load, contention: &Contention) -> Option<Duration> {
         let gap = self.last.map_or(Duration::ZERO, |last| now - last);
-        // What is under way may have been moved by this look alone. That those who compute had the core is as it should
-        // be.
+        // What is under way may have been moved by this look alone. That a processor that computes had the core is as it should be.
         let idle_compute = self.waiter == (Waiter::Driver { idle_compute: true });
-        if idle_compute && gap > CROWDED_GAP + moving(load, SLOW_BYTES_PER_MICROSECOND) {
-            crowd.noticed(now);
+        if idle_compute && gap > CONTENDED_GAP + moving(load, SLOW_BYTES_PER_MICROSECOND) {
+            contention.noticed(now);
         }
         if self.is_resting() && load.bytes > 0 && gap > MOVED_GAP {
             self.moved();
         }
         self.last = Some(now);
         let since = *self.since.get_or_insert(now);
-        let crowded = crowd.is_there(now);
-        if now - since < self.spin(load, crowded) {
+        let contended = contention.is_current(now);
+        if now - since < self.spin(load, contended) {
             return None;
         }
-        let rest = self.rest.clamp(self.shortest(), self.longest(load, now - since, crowded));
+        let rest = self.rest.clamp(self.shortest(), self.longest(load, now - since, contended));
         self.rest = (rest * 2).min(ALERT_REST);
         Some(rest)
     }
@@ -173,11 +169,11 @@ impl Pace {
         self.rest > FIRST_REST
     }
 
-    fn spin(&self, load: Load, crowded: bool) -> Duration {
+    fn spin(&self, load: Load, contended: bool) -> Duration {
         match self.waiter {
             Waiter::Own if load.requests == 0 => Duration::ZERO,
             Waiter::Driver { idle_compute: false } => Duration::ZERO,
-            Waiter::Driver { .. } if !crowded => {
+            Waiter::Driver { .. } if !contended => {
                 FREE_SPIN + moving(load, BYTES_PER_MICROSECOND).min(LONGEST_SPIN)
             }
             _ => SPIN,
@@ -188,10 +184,10 @@ impl Pace {
         if self.waiter == (Waiter::Driver { idle_compute: false }) { MOVING_REST } else { FIRST_REST }
     }
 
-    fn longest(&self, load: Load, idle: Duration, crowded: bool) -> Duration {
+    fn longest(&self, load: Load, idle: Duration, contended: bool) -> Duration {
         match self.waiter {
             Waiter::Own if load.requests == 0 => ALERT_REST,
-            Waiter::Driver { idle_compute: true } if load.requests > 0 && !crowded => MOVING_REST,
+            Waiter::Driver { idle_compute: true } if load.requests > 0 && !contended => MOVING_REST,
             _ if load.requests > 0 && idle < LIVELY => MOVING_REST,
             _ => WAITING_REST,
         }
@@ -215,15 +211,15 @@ mod tests {
 
     #[test]
     fn rests_grow_up_to_what_the_load_allows() {
-        let crowd = Crowd::new();
+        let contention = Contention::new();
         let micros = |waiter, load, idle| {
-            let (mut pace, mut now) = (Pace::new(waiter), crowd.start);
-            pace.since = Some(now);
+            let (mut backoff, mut now) = (Backoff::new(waiter), contention.start);
+            backoff.since = Some(now);
             now += idle;
             [0; 6].map(|_| {
-                let rest = pace.decide(now, load, &crowd).expect("nothing has happened for long");
+                let rest = backoff.decide(now, load, &contention).expect("nothing has happened for long");
                 now += rest;
-                pace.last = Some(now);
+                backoff.last = Some(now);
                 now += MICRO;
                 rest.as_micros()
             })
@@ -238,47 +234,47 @@ mod tests {
 
     #[test]
     fn a_look_that_takes_long_has_moved_bytes() {
-        let (crowd, mut pace) = (Crowd::new(), Pace::new(Waiter::Own));
-        let start = crowd.start;
-        assert_eq!(pace.decide(start, BUSY, &crowd), None);
-        assert_eq!(pace.decide(start + SPIN, BUSY, &crowd), Some(FIRST_REST));
-        pace.last = Some(start + 2 * SPIN);
-        assert_eq!(pace.decide(start + 2 * SPIN + 2 * MOVED_GAP, BUSY, &crowd), None, "bytes move");
+        let (contention, mut backoff) = (Contention::new(), Backoff::new(Waiter::Own));
+        let start = contention.start;
+        assert_eq!(backoff.decide(start, BUSY, &contention), None);
+        assert_eq!(backoff.decide(start + SPIN, BUSY, &contention), Some(FIRST_REST));
+        backoff.last = Some(start + 2 * SPIN);
+        assert_eq!(backoff.decide(start + 2 * SPIN + 2 * MOVED_GAP, BUSY, &contention), None, "bytes move");
     }
 
     #[test]
     fn a_driver_for_idle_compute_that_stood_still_has_company() {
         for (waiter, noticed) in [(IDLE_COMPUTE, true), (BUSY_COMPUTE, false), (Waiter::Own, false)] {
-            let (crowd, mut pace) = (Crowd::new(), Pace::new(waiter));
-            pace.last = Some(crowd.start);
-            pace.decide(crowd.start + 2 * CROWDED_GAP, BUSY, &crowd);
-            assert_eq!(crowd.is_there(crowd.start + 2 * CROWDED_GAP), noticed, "{waiter:?}");
+            let (contention, mut backoff) = (Contention::new(), Backoff::new(waiter));
+            backoff.last = Some(contention.start);
+            backoff.decide(contention.start + 2 * CONTENDED_GAP, BUSY, &contention);
+            assert_eq!(contention.is_current(contention.start + 2 * CONTENDED_GAP), noticed, "{waiter:?}");
         }
     }
 
     #[test]
     fn a_driver_whose_compute_becomes_idle_looks_at_once() {
-        let (crowd, mut pace) = (Crowd::new(), Pace::new(BUSY_COMPUTE));
-        assert_eq!(pace.decide(crowd.start, BUSY, &crowd), Some(MOVING_REST));
-        pace.wait_as(BUSY_COMPUTE);
-        assert!(pace.is_resting());
-        pace.wait_as(IDLE_COMPUTE);
-        assert!(!pace.is_resting());
-        assert_eq!(pace.decide(crowd.start + MOVING_REST, BUSY, &crowd), None);
+        let (contention, mut backoff) = (Contention::new(), Backoff::new(BUSY_COMPUTE));
+        assert_eq!(backoff.decide(contention.start, BUSY, &contention), Some(MOVING_REST));
+        backoff.wait_as(BUSY_COMPUTE);
+        assert!(backoff.is_resting());
+        backoff.wait_as(IDLE_COMPUTE);
+        assert!(!backoff.is_resting());
+        assert_eq!(backoff.decide(contention.start + MOVING_REST, BUSY, &contention), None);
     }
 
     #[test]
     fn a_driver_looks_for_longer_while_bytes_move_and_nobody_else_wants_the_core() {
-        let pace = Pace::new(IDLE_COMPUTE);
+        let backoff = Backoff::new(IDLE_COMPUTE);
         let load = |bytes| Load { requests: 1, bytes };
-        assert_eq!(pace.spin(load(0), false), FREE_SPIN);
-        assert_eq!(pace.spin(load(4_000_000), false), FREE_SPIN + Duration::from_millis(1));
-        assert_eq!(pace.spin(load(1 << 40), false), FREE_SPIN + LONGEST_SPIN);
-        assert_eq!(pace.spin(load(4_000_000), true), SPIN);
-        let crowd = Crowd::new();
-        assert!(!crowd.is_there(crowd.start));
-        crowd.noticed(crowd.start + CROWDED_GAP);
-        assert!(crowd.is_there(crowd.start + CROWDED_FOR));
-        assert!(!crowd.is_there(crowd.start + CROWDED_FOR + 2 * CROWDED_GAP));
+        assert_eq!(backoff.spin(load(0), false), FREE_SPIN);
+        assert_eq!(backoff.spin(load(4_000_000), false), FREE_SPIN + Duration::from_millis(1));
+        assert_eq!(backoff.spin(load(1 << 40), false), FREE_SPIN + LONGEST_SPIN);
+        assert_eq!(backoff.spin(load(4_000_000), true), SPIN);
+        let contention = Contention::new();
+        assert!(!contention.is_current(contention.start));
+        contention.noticed(contention.start + CONTENDED_GAP);
+        assert!(contention.is_current(contention.start + CONTENDED_FOR));
+        assert!(!contention.is_current(contention.start + CONTENDED_FOR + 2 * CONTENDED_GAP));
     }
 }
