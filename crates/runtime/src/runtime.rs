@@ -24,7 +24,7 @@ pub struct Config {
     /// has fewer cores than threads that run, since it would take them from those it waits for.
     pub polls: u32,
     /// How often a thread outside looks again before it sleeps; none if no core is left for it.
-    pub patience: u32,
+    pub wait_polls: u32,
     /// Where the times in reports come from.
     pub clock: Clock,
 }
@@ -33,9 +33,9 @@ impl Config {
     /// `processors` of them on a machine with `cores` cores, and a clock that stands at 0.
     pub fn new(processors: u32, cores: usize) -> Config {
         // About a hundred microseconds: waking a core that has gone idle takes that long.
-        let looks = |threads: usize| if threads <= cores { 2000 } else { 0 };
+        let polls = |threads: usize| if threads <= cores { 2000 } else { 0 };
         let needed = processors as usize;
-        Config { processors, polls: looks(needed), patience: looks(needed + 1), clock: || 0 }
+        Config { processors, polls: polls(needed), wait_polls: polls(needed + 1), clock: || 0 }
     }
 }
 
@@ -50,7 +50,7 @@ pub struct Runtime(Arc<Core>);
 struct Core {
     events: Arc<Events>,
     clock: Clock,
-    patience: u32,
+    wait_polls: u32,
     processors: Vec<Arc<Processor>>,
 }
 
@@ -64,7 +64,7 @@ impl Runtime {
         let events = Arc::new(Events::default());
         let start = |number| Processor::start(number, &events, config.polls, config.clock);
         let processors = (0..config.processors.max(1)).map(start).collect();
-        Runtime(Arc::new(Core { events, clock: config.clock, patience: config.patience, processors }))
+        Runtime(Arc::new(Core { events, clock: config.clock, wait_polls: config.wait_polls, processors }))
     }
 
     /// Its events.
@@ -84,7 +84,7 @@ impl Runtime {
 
     /// Waits for `event`: a thread outside sleeps, a task gives its processor away meanwhile.
     pub fn wait(&self, event: Event) -> Outcome {
-        processor::wait(&self.0.events, event, self.0.patience)
+        processor::wait(&self.0.events, event, self.0.wait_polls)
     }
 
     /// Runs `body` once on a processor. If there is no such processor, the task's finish event says so.

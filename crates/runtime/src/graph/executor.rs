@@ -36,7 +36,7 @@ pub(crate) const EXPECTED: usize = 8;
 
 /// How often a processor with a fixed order looks at the next gate before it looks for other work: about as long as it
 /// takes another processor to open it and this one to notice.
-const LOOKS: u32 = 64;
+const GATE_POLLS: u32 = 64;
 
 /// What a processor remembers of runs.
 pub(crate) struct Executor {
@@ -91,10 +91,10 @@ impl Cursor {
         if self.front == self.end { None } else { self.run.block.slots[self.front as usize].get() }
     }
 
-    /// A segment that is ready; where only one can come next, its gate may open within so many looks.
-    fn take(&mut self, looks: u32) -> Option<u32> {
+    /// A segment that is ready; where only one can come next, its gate may open within that many polls.
+    fn take(&mut self, polls: u32) -> Option<u32> {
         if self.serial {
-            return self.take_next(looks);
+            return self.take_next(polls);
         }
         let segment = self.stack.pop().or_else(|| {
             let queued = self.queued()?;
@@ -106,7 +106,7 @@ impl Cursor {
         Some(segment)
     }
 
-    fn take_next(&mut self, looks: u32) -> Option<u32> {
+    fn take_next(&mut self, polls: u32) -> Option<u32> {
         let segment = self.front;
         if segment == self.end {
             return None;
@@ -116,7 +116,7 @@ impl Cursor {
             spin_loop();
             gate.is_open()
         };
-        if !gate.is_open() && !(0..looks).any(|_| opens()) {
+        if !gate.is_open() && !(0..polls).any(|_| opens()) {
             return None;
         }
         self.front += 1;
@@ -186,13 +186,13 @@ impl Executor {
     ) -> Option<Box<WorkerCore>> {
         let Some(index) = core.executor.pick() else { return Some(core) };
         // Other runs may have work meanwhile.
-        let looks = if core.executor.cursors.len() == 1 { LOOKS.min(processor.polls()) } else { 0 };
+        let polls = if core.executor.cursors.len() == 1 { GATE_POLLS.min(processor.polls()) } else { 0 };
         keep_promise(|| {
             let mut left = budget;
             while left > 0 {
                 let Executor { cursors, direct, .. } = &mut core.executor;
                 let cursor = &mut cursors[index];
-                let Some(segment) = cursor.take(looks) else { break };
+                let Some(segment) = cursor.take(polls) else { break };
                 let bodies = match cursor.run.graph.tail(segment) {
                     TaskKind::Blocking => {
                         let run = cursor.run.clone();

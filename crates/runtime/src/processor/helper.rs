@@ -64,16 +64,16 @@ impl HelperThread {
     /// If it has the worker core, runs non-blocking tasks until `over`; gives it back if there are none for as long as
     /// a worker would look.
     pub(crate) fn serve_until(&mut self, mut over: impl FnMut() -> bool) {
-        let mut looks = 0;
+        let mut polls = 0;
         while self.core.is_some() && !over() {
             if self.poll_ready() {
                 self.work();
-                looks = 0;
-            } else if looks == self.processor.polls() {
+                polls = 0;
+            } else if polls == self.processor.polls() {
                 self.leave();
             } else {
                 spin_loop();
-                looks += 1;
+                polls += 1;
             }
         }
     }

@@ -48,20 +48,20 @@ thread_local! {
 std::thread_local! {
     /// Apart from the state and never dropped: graphs look at it after each body, and this is one load.
     static PROMISE: Cell<Promise> = const { Cell::new(Promise::Outside) };
-    /// How often in a row looking for an event again was in vain, at most [`MOST_DOUBT`].
-    static DOUBT: Cell<u32> = const { Cell::new(0) };
+    /// How often in a row looking for an event again was in vain, at most [`MAX_BACKOFF`].
+    static BACKOFF: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Leaves a sixteenth.
-const MOST_DOUBT: u32 = 4;
+const MAX_BACKOFF: u32 = 4;
 
-/// Waits for `event`: a thread outside sleeps when it has looked `patience` times, a task gives its processor away.
-pub(crate) fn wait(events: &Events, event: Event, patience: u32) -> Outcome {
+/// Waits for `event`: a thread outside sleeps after `wait_polls` polls, a task gives its processor away.
+pub(crate) fn wait(events: &Events, event: Event, wait_polls: u32) -> Outcome {
     if let Some(outcome) = events.outcome(event) {
         return outcome;
     }
     match PROMISE.get() {
-        Promise::Outside => poll(events, event, patience).unwrap_or_else(|| events.wait(event)),
+        Promise::Outside => poll(events, event, wait_polls).unwrap_or_else(|| events.wait(event)),
         Promise::NonBlocking | Promise::Broken => {
             breaks_promise();
             Err(Fault::new(
@@ -76,15 +76,15 @@ pub(crate) fn wait(events: &Events, event: Event, patience: u32) -> Outcome {
     }
 }
 
-/// Looks again and again; half as often after a time in vain, for what is waited for may need this very core.
-fn poll(events: &Events, event: Event, patience: u32) -> Option<Outcome> {
+/// Polls; half as often after polls that found nothing, for what is waited for may need this very CPU core.
+fn poll(events: &Events, event: Event, wait_polls: u32) -> Option<Outcome> {
     let look = |_| {
         spin_loop();
         events.outcome(event)
     };
-    let doubt = DOUBT.get();
-    let found = (0..patience >> doubt).find_map(look);
-    DOUBT.set(if found.is_some() { doubt.saturating_sub(1) } else { MOST_DOUBT.min(doubt + 1) });
+    let backoff = BACKOFF.get();
+    let found = (0..wait_polls >> backoff).find_map(look);
+    BACKOFF.set(if found.is_some() { backoff.saturating_sub(1) } else { MAX_BACKOFF.min(backoff + 1) });
     found
 }
 

@@ -22,13 +22,13 @@ pub(crate) struct WorkerCore {
     graph_was_last: bool,
     /// Whether there was an item since the last pause.
     was_busy: bool,
-    /// How often in a row looking again was in vain, at most [`MOST_DOUBT`]; each time halves the next look.
-    doubt: u32,
+    /// How often in a row looking again was in vain, at most [`MAX_BACKOFF`]; each time halves the next look.
+    backoff: u32,
 }
 
 /// Leaves an eighth, longer than it takes to wake a thread: two processors that wake each other get to see each other's
 /// work without sleeping again.
-const MOST_DOUBT: u32 = 3;
+const MAX_BACKOFF: u32 = 3;
 
 /// What to do next.
 pub(super) enum Choice {
@@ -116,21 +116,20 @@ impl WorkerCore {
         }
     }
 
-    /// Looks for work again for a while if there was some lately, then sleeps until there is. The while is shorter
-    /// after looks in vain: work may be far away, or wait for the very core that is used to look for it.
+    /// Polls for work for a while if there was some lately, then sleeps until there is. It spins for less after polls that found nothing: work may be far away, or wait for the very CPU core that polls for it.
     pub(super) fn pause(mut self: Box<Self>, processor: &Processor) -> Box<WorkerCore> {
         let was_busy = std::mem::take(&mut self.was_busy) | self.executor.was_busy();
         // Not between two segments of a run. Relaxed: a hint.
         let asked_for = self.executor.is_idle() && processor.asked_for.swap(false, Ordering::Relaxed);
         if was_busy && !asked_for {
-            for _ in 0..processor.polls >> self.doubt {
+            for _ in 0..processor.polls >> self.backoff {
                 if self.has_work(processor) {
-                    self.doubt = self.doubt.saturating_sub(1);
+                    self.backoff = self.backoff.saturating_sub(1);
                     return self;
                 }
                 spin_loop();
             }
-            self.doubt = MOST_DOUBT.min(self.doubt + 1);
+            self.backoff = MAX_BACKOFF.min(self.backoff + 1);
         }
         let sleep = || processor.sleep.sleep_unless(self, |core| core.has_work(processor));
         match processor.idle_monitor.get() {

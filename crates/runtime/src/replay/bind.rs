@@ -20,7 +20,7 @@ where
     K: Kernels + Send + Sync + 'static,
 {
     let (count, processors) = processors(&memory.program);
-    let runtime = Runtime::new(Config { polls, patience: 0, ..Config::new(count, count as usize) });
+    let runtime = Runtime::new(Config { polls, wait_polls: 0, ..Config::new(count, count as usize) });
     let (flow, functions) = (flow::of_program(&memory.program, DEPTH), vec![execute(memory), start(memory)]);
     let graph = runtime.graph(flow, functions, &processors).expect("a program's flow calls two functions");
     warm_up(&runtime);

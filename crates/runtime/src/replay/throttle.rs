@@ -1,7 +1,8 @@
 //! What the movements of a program send over links that throttle them.
 //!
 //! A receive is delayed by what it reads from other devices of this process, an arrival by what it gets from those of
-//! others. A rank knows of no transfers but those to its own devices: what a device elsewhere sends to third ones does not delay it.
+//! others. A rank knows of no transfers but those to its own devices: what a device elsewhere sends to third ones does
+//! not delay it.
 
 use std::collections::BTreeMap;
 
