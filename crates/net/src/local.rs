@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::{Advance, Done, DriverWork, Hear, Message, NetError, Network, Transfers};
+use crate::{Advance, AlertCallback, Done, DriverWork, Message, NetError, Network, Transfers};
 
 mod copy;
 mod meeting;
@@ -172,30 +172,30 @@ impl Network for Local {
 
     fn alert(&self, text: &str) {
         for rank in (0..self.job.size).filter(|rank| *rank != self.rank) {
-            let hear = {
-                let mut ears = lock(&self.job.ears);
-                let ear = &mut ears[rank as usize];
-                if ear.hear.is_none() {
-                    ear.unheard.push_back((self.rank, text.into()));
+            let callback = {
+                let mut inboxes = lock(&self.job.inboxes);
+                let inbox = &mut inboxes[rank as usize];
+                if inbox.callback.is_none() {
+                    inbox.pending.push_back((self.rank, text.into()));
                 }
-                ear.hear.clone()
+                inbox.callback.clone()
             };
-            if let Some(hear) = hear {
-                hear(self.rank, text);
+            if let Some(callback) = callback {
+                callback(self.rank, text);
             }
         }
     }
 
-    fn on_alert(&self, hear: Hear) {
-        let hear = Arc::new(hear);
-        let unheard = {
-            let mut ears = lock(&self.job.ears);
-            let ear = &mut ears[self.rank as usize];
-            ear.hear = Some(hear.clone());
-            std::mem::take(&mut ear.unheard)
+    fn on_alert(&self, callback: AlertCallback) {
+        let callback = Arc::new(callback);
+        let pending = {
+            let mut inboxes = lock(&self.job.inboxes);
+            let inbox = &mut inboxes[self.rank as usize];
+            inbox.callback = Some(callback.clone());
+            std::mem::take(&mut inbox.pending)
         };
-        for (from, text) in unheard {
-            hear(from, &text);
+        for (from, text) in pending {
+            callback(from, &text);
         }
     }
 
@@ -208,9 +208,9 @@ impl Drop for Local {
     fn drop(&mut self) {
         self.job.state().gone[self.rank as usize] = true;
         self.job.changed.notify_all();
-        let deaf = std::mem::take(&mut lock(&self.job.ears)[self.rank as usize]);
-        // What it hears with may own anything, another handle included: dropped without the lock.
-        drop(deaf);
+        let inbox = std::mem::take(&mut lock(&self.job.inboxes)[self.rank as usize]);
+        // The callback may own anything, another handle included: dropped without the lock.
+        drop(inbox);
     }
 }
 
@@ -222,7 +222,7 @@ struct Job {
     state: Mutex<State>,
     /// The state is another one.
     changed: Condvar,
-    ears: Mutex<Vec<Ear>>,
+    inboxes: Mutex<Vec<AlertInbox>>,
 }
 
 impl Job {
@@ -239,7 +239,7 @@ impl Job {
             posted: Mutex::default(),
             state: Mutex::new(state),
             changed: Condvar::new(),
-            ears: Mutex::new((0..size).map(|_| Ear::default()).collect()),
+            inboxes: Mutex::new((0..size).map(|_| AlertInbox::default()).collect()),
         }
     }
 
@@ -273,11 +273,11 @@ struct State {
     drivers: usize,
 }
 
-/// How one rank hears alerts; those that come before it listens are kept for it.
+/// How one rank receives alerts; those that come before it sets a callback are kept for it.
 #[derive(Default)]
-struct Ear {
-    hear: Option<Arc<Hear>>,
-    unheard: VecDeque<(u32, String)>,
+struct AlertInbox {
+    callback: Option<Arc<AlertCallback>>,
+    pending: VecDeque<(u32, String)>,
 }
 
 /// No invariant of ours is broken where a thread may panic: callbacks are never called with a lock held.

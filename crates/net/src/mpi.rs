@@ -260,8 +260,8 @@ impl Network for Mpi {
         self.engine.wake();
     }
 
-    fn on_alert(&self, hear: Box<dyn Fn(u32, &str) + Send + Sync>) {
-        self.engine.hearing.set(hear.into());
+    fn on_alert(&self, callback: Box<dyn Fn(u32, &str) + Send + Sync>) {
+        self.engine.alert_listener.set(callback.into());
     }
 
     fn abort(&self, code: i32) -> ! {

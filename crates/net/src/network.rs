@@ -85,12 +85,11 @@ pub struct Message {
     pub region: Region,
 }
 
-/// Is told of every batch that is complete, by its number: on the thread that drives, so it must be quick. An error
-/// names what happened; the batch will never be complete then.
+/// Called with the number of every batch that completes, on the thread that drives, so it must be quick. An error says what happened; the batch will never be complete then.
 pub type Done = Arc<dyn Fn(usize, Result<(), NetError>) + Send + Sync>;
 
-/// Is told of every alert: the rank it comes from, and its text.
-pub type Hear = Box<dyn Fn(u32, &str) + Send + Sync>;
+/// Called with every alert: the rank it comes from, and its text.
+pub type AlertCallback = Box<dyn Fn(u32, &str) + Send + Sync>;
 
 /// Messages that were set up.
 pub trait Transfers: Send + Sync {
@@ -182,8 +181,8 @@ pub trait Network: Send + Sync {
     /// Sends a text to all other ranks and waits for none of them.
     fn alert(&self, text: &str);
 
-    /// From now on calls `hear` with every alert of another rank, on the thread that drives.
-    fn on_alert(&self, hear: Hear);
+    /// From now on calls `callback` with every alert of another rank, on the thread that drives.
+    fn on_alert(&self, callback: AlertCallback);
 
     /// Ends all ranks of the job at once.
     fn abort(&self, code: i32) -> !;

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};
 
 use super::abi::{Handle, Handles, Statuses};
-use super::library::{Library, Told};
+use super::library::{Library, TestOutcome};
 use crate::NetError;
 
 /// What waits for one request.
@@ -108,15 +108,15 @@ impl Active {
         let (requests, indices) = (self.handles.as_mut_ptr(), self.indices.as_mut_ptr());
         let statuses = self.statuses.as_mut_ptr();
         // SAFETY: the arrays have at least `n` elements each.
-        let told = unsafe { library.test_some(n as c_int, requests, &mut completed, indices, statuses) }?;
+        let outcome = unsafe { library.test_some(n as c_int, requests, &mut completed, indices, statuses) }?;
         // No active request among them is told as a negative number.
         if completed > 0 {
-            self.remove(completed as usize, told, finished);
+            self.remove(completed as usize, outcome, finished);
         }
         Ok(())
     }
 
-    fn remove(&mut self, completed: usize, told: Told, finished: &mut Vec<Finished>) {
+    fn remove(&mut self, completed: usize, outcome: TestOutcome, finished: &mut Vec<Finished>) {
         self.order.clear();
         self.order.extend(0..completed);
         // From the highest index on, so that the others stay where they are.
@@ -126,8 +126,8 @@ impl Active {
             self.handles.swap_remove(index);
             let owner = self.owners.swap_remove(index);
             self.awaited -= owner.counts() as usize;
-            let error =
-                Some(self.statuses.error(status)).filter(|error| told == Told::Statuses && *error != 0);
+            let error = Some(self.statuses.error(status))
+                .filter(|error| outcome == TestOutcome::Statuses && *error != 0);
             finished.push(Finished { owner, status, error });
         }
     }

@@ -16,41 +16,41 @@ pub(crate) const LONGEST: usize = 64 * 1024;
 /// The tag of alerts, which have a communicator of their own.
 const TAG: c_int = 0;
 
-type Hear = Arc<dyn Fn(u32, &str) + Send + Sync>;
+type SharedCallback = Arc<dyn Fn(u32, &str) + Send + Sync>;
 
-/// Who hears alerts. Those that came before anybody did are kept.
+/// The callback for alerts. Alerts that came before it was set are kept.
 #[derive(Default)]
-pub(crate) struct Hearing(Mutex<Ears>);
+pub(crate) struct AlertListener(Mutex<ListenerState>);
 
 #[derive(Default)]
-struct Ears {
-    hear: Option<Hear>,
+struct ListenerState {
+    callback: Option<SharedCallback>,
     missed: Vec<(u32, String)>,
 }
 
-impl Hearing {
-    /// From now on `hear` hears, first of all what was missed.
-    pub(crate) fn set(&self, hear: Hear) {
+impl AlertListener {
+    /// Calls `callback` with every alert from now on, first of all with those that were kept.
+    pub(crate) fn set(&self, callback: SharedCallback) {
         let missed = {
-            let mut ears = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            ears.hear = Some(hear.clone());
-            std::mem::take(&mut ears.missed)
+            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            state.callback = Some(callback.clone());
+            std::mem::take(&mut state.missed)
         };
         for (from, text) in missed {
-            hear(from, &text);
+            callback(from, &text);
         }
     }
 
     /// An alert came.
-    pub(crate) fn heard(&self, from: u32, text: String) {
-        let hear = {
-            let mut ears = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            match &ears.hear {
-                Some(hear) => hear.clone(),
-                None => return ears.missed.push((from, text)),
+    pub(crate) fn deliver(&self, from: u32, text: String) {
+        let callback = {
+            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            match &state.callback {
+                Some(callback) => callback.clone(),
+                None => return state.missed.push((from, text)),
             }
         };
-        hear(from, &text);
+        callback(from, &text);
     }
 }
 
@@ -101,5 +101,5 @@ pub(crate) unsafe fn read(state: &State, library: &Library, status: usize) -> Op
         .ok()?;
     let from = u32::try_from(state.active.statuses.source(status)).ok()?;
     let bytes = state.alert.get(..usize::try_from(length).ok()?)?;
-    Some(Event::Heard { from, text: String::from_utf8_lossy(bytes).into_owned() })
+    Some(Event::Alert { from, text: String::from_utf8_lossy(bytes).into_owned() })
 }

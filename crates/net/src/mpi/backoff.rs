@@ -1,6 +1,7 @@
 //! How often a thread that waits looks for progress: at once for a while after something happened, then less and less.
 //!
-//! Libraries make no progress unless called, so looking seldom costs bandwidth; looking all the time takes a core from the processors that compute. A rest is asked for in microseconds, to which the system may add some fifty.
+//! Libraries make no progress unless called, so looking seldom costs bandwidth; looking all the time takes a core from
+//! the processors that compute. A rest is asked for in microseconds, to which the system may add some fifty.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -9,8 +10,8 @@ use std::time::{Duration, Instant};
 /// falling asleep and waking up takes.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// A driver on a core that no other thread wants looks for longer: shorter than a rest of the peer and the way there and
-/// back, and two ranks that answer each other would make each other rest.
+/// A driver on a core that no other thread wants looks for longer: shorter than a rest of the peer and the way there
+/// and back, and two ranks that answer each other would make each other rest.
 const FREE_SPIN: Duration = Duration::from_micros(2000);
 
 /// A look after a rest that takes this long has moved bytes, as nothing else shows before a message is complete. One
@@ -36,11 +37,13 @@ const LONGEST_SPIN: Duration = Duration::from_millis(5);
 /// The first rest; each is twice as long as the one before.
 const FIRST_REST: Duration = Duration::from_micros(50);
 
-/// The longest rest while something is under way: what a network moves in it still fits its buffers. Also the shortest of a driver while all processors compute.
+/// The longest rest while something is under way: what a network moves in it still fits its buffers. Also the shortest
+/// of a driver while all processors compute.
 const MOVING_REST: Duration = Duration::from_micros(200);
 
 /// The longest rest when nothing has happened for [`LIVELY`], as when a peer computes: waking up takes a sixth of a
-/// core with rests of 50 us, a twentieth with 200 us and next to nothing with these. Also that of a driver with nothing under way, which others cannot wake.
+/// core with rests of 50 us, a twentieth with 200 us and next to nothing with these. Also that of a driver with nothing
+/// under way, which others cannot wake.
 const WAITING_REST: Duration = Duration::from_micros(2000);
 
 /// For how long after something happened the peers count as lively.
@@ -59,7 +62,8 @@ pub(crate) enum Waiter {
     Own,
     /// A thread that has nothing else to do.
     Driver {
-        /// Whether a processor of this process is idle until messages arrive. If not, the core belongs to the processors that compute.
+        /// Whether a processor of this process is idle until messages arrive. If not, the core belongs to the
+        /// processors that compute.
         idle_compute: bool,
     },
 }
@@ -140,7 +144,8 @@ impl Backoff {
 
     fn decide(&mut self, now: Instant, load: Load, contention: &Contention) -> Option<Duration> {
         let gap = self.last.map_or(Duration::ZERO, |last| now - last);
-        // What is under way may have been moved by this look alone. That a processor that computes had the core is as it should be.
+        // What is under way may have been moved by this look alone. That a processor that computes had the core is as
+        // it should be.
         let idle_compute = self.waiter == (Waiter::Driver { idle_compute: true });
         if idle_compute && gap > CONTENDED_GAP + moving(load, SLOW_BYTES_PER_MICROSECOND) {
             contention.noticed(now);

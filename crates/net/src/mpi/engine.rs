@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use super::abi::Handle;
 use super::active::{Owner, Ticket};
-use super::alerts::Hearing;
+use super::alerts::AlertListener;
 use super::backoff::{ALERT_REST, Backoff, Contention, Load, Waiter};
 use super::event_count::{Epoch, EventCount};
 use super::library::Library;
@@ -51,7 +51,7 @@ pub(crate) struct Engine {
     /// How many there are.
     pub size: u32,
     /// Who hears alerts.
-    pub hearing: Hearing,
+    pub alert_listener: AlertListener,
     state: Mutex<State>,
     /// Threads that must have the lock.
     callers: AtomicUsize,
@@ -78,7 +78,7 @@ impl Engine {
             comms,
             rank,
             size,
-            hearing: Hearing::default(),
+            alert_listener: AlertListener::default(),
             state: Mutex::new(state),
             callers: AtomicUsize::new(0),
             orders: Orders::default(),
@@ -280,7 +280,7 @@ impl Engine {
         for event in events.drain(..) {
             match event {
                 Event::Done { done, batch, result } => done(batch, result.map_err(|error| *error)),
-                Event::Heard { from, text } => self.hearing.heard(from, text),
+                Event::Alert { from, text } => self.alert_listener.deliver(from, text),
             }
         }
     }

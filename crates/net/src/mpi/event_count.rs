@@ -1,6 +1,9 @@
 //! An event count: wakes a thread that sleeps between its polls of the network.
 //!
-//! A thread reads the epoch, polls everything, and sleeps only if there was no notification since. So no notification is lost: of two sequentially consistent accesses to `notified` and `resting` on each side one comes first. If that of the thread about to sleep does, the notifying thread sees it resting and wakes it; if the notification does, the thread sees it and does not sleep.
+//! A thread reads the epoch, polls everything, and sleeps only if there was no notification since. So no notification
+//! is lost: of two sequentially consistent accesses to `notified` and `resting` on each side one comes first. If that
+//! of the thread about to sleep does, the notifying thread sees it resting and wakes it; if the notification does, the
+//! thread sees it and does not sleep.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::SeqCst;
@@ -73,7 +76,8 @@ mod models {
 
     use super::*;
 
-    /// A worker publishes a fault and notifies; a driver that finds none sleeps. Loom has no time, so a sleep that a notification does not end is a deadlock.
+    /// A worker publishes a fault and notifies; a driver that finds none sleeps. Loom has no time, so a sleep that a
+    /// notification does not end is a deadlock.
     fn hears_of_the_fault(rest: fn(&EventCount, Epoch)) {
         loom::model(move || {
             let (sleepers, failed) = (Arc::new(EventCount::new()), Arc::new(AtomicBool::new(false)));

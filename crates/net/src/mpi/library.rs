@@ -162,7 +162,7 @@ functions! {
 
 /// What a test of several requests says of those that are complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum TestOutcome {
     /// All is well.
     Success,
     /// Their statuses have codes.
@@ -232,17 +232,17 @@ impl Library {
         completed: *mut c_int,
         indices: *mut c_int,
         statuses: *mut c_void,
-    ) -> Result<Told, NetError> {
+    ) -> Result<TestOutcome, NetError> {
         // SAFETY: the caller's duty.
         let code = unsafe { (self.functions.testsome)(count, requests, completed, indices, statuses) };
         if code == 0 {
-            return Ok(Told::Success);
+            return Ok(TestOutcome::Success);
         }
         let mut class = code;
         // SAFETY: the caller's duty.
         unsafe { self.error_class(code, &mut class) }?;
         if class == self.abi.error_in_status {
-            Ok(Told::Statuses)
+            Ok(TestOutcome::Statuses)
         } else {
             Err(self.failure("MPI_Testsome", code))
         }

@@ -25,7 +25,7 @@ pub(crate) enum Event {
         result: Outcome,
     },
     /// Another rank's alert.
-    Heard {
+    Alert {
         /// Whose.
         from: u32,
         /// What it says.
