@@ -13,18 +13,18 @@ use serde::{Deserialize, Serialize};
 
 /// How far a rank is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct ProgressReport {
     /// Runs launched so far.
     pub launched: u64,
     /// Seconds since an operation was completed last.
     pub seconds: u64,
     /// By lane of its part.
-    pub lanes: Vec<At>,
+    pub lanes: Vec<LaneProgress>,
 }
 
 /// How far a lane is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct At {
+pub struct LaneProgress {
     /// Which run it is in.
     pub run: u64,
     /// Operations of that run that are complete: fewer than the lane has, if it has any.
@@ -75,9 +75,9 @@ struct Node {
     run: u64,
 }
 
-/// The chain from what rank `from` waits for; `parts` and `standings` are by rank, none where a rank says nothing.
-pub fn chain(parts: &[Program], standings: &[Option<Standing>], from: u32) -> Vec<Link> {
-    let finder = Finder { parts, standings };
+/// The chain from what rank `from` waits for; `parts` and `reports` are by rank, none where a rank says nothing.
+pub fn chain(parts: &[Program], reports: &[Option<ProgressReport>], from: u32) -> Vec<Link> {
+    let finder = Finder { parts, reports };
     let (mut links, mut seen) = (Vec::new(), BTreeSet::new());
     let mut next = finder.unfinished(from);
     loop {
@@ -102,18 +102,18 @@ pub fn chain(parts: &[Program], standings: &[Option<Standing>], from: u32) -> Ve
 
 /// The rank whose chain tells most: of those that have something left to do, the one that stands still for longest. If
 /// there is none, one that says nothing; if all are idle, the longest.
-pub(super) fn held_up(parts: &[Program], standings: &[Option<Standing>]) -> u32 {
-    let finder = Finder { parts, standings };
+pub(super) fn held_up(parts: &[Program], reports: &[Option<ProgressReport>]) -> u32 {
+    let finder = Finder { parts, reports };
     let telling = |&rank: &u32| {
         let worth = match finder.unfinished(rank) {
             Ok(_) => 2,
             Err((_, Why::Silent)) => 1,
             Err(_) => 0,
         };
-        (worth, finder.standing(rank).map(|standing| standing.seconds))
+        (worth, finder.report(rank).map(|report| report.seconds))
     };
     // The lowest of equals.
-    (0..standings.len() as u32).rev().max_by_key(telling).unwrap_or(0)
+    (0..reports.len() as u32).rev().max_by_key(telling).unwrap_or(0)
 }
 
 /// Where a chain goes on: at an operation, or at a rank of which no more is known.
@@ -126,29 +126,29 @@ enum Step {
 
 struct Finder<'a> {
     parts: &'a [Program],
-    standings: &'a [Option<Standing>],
+    reports: &'a [Option<ProgressReport>],
 }
 
 impl Finder<'_> {
     /// What a rank says. Whatever does not fit its part is worth nothing.
-    fn standing(&self, rank: u32) -> Option<&Standing> {
-        let standing = self.standings.get(rank as usize)?.as_ref()?;
+    fn report(&self, rank: u32) -> Option<&ProgressReport> {
+        let report = self.reports.get(rank as usize)?.as_ref()?;
         let part = self.parts.get(rank as usize)?;
-        (standing.lanes.len() == part.lanes().len()).then_some(standing)
+        (report.lanes.len() == part.lanes().len()).then_some(report)
     }
 
     /// An operation of a rank that is not complete in a run that was launched: one that is being executed, since no
     /// other rank holds that up; else the earliest.
     fn unfinished(&self, rank: u32) -> Next {
-        let Some(standing) = self.standing(rank) else { return Err((rank, Why::Silent)) };
-        let nodes = (0..standing.lanes.len() as u32).filter_map(|lane| self.next(rank, lane, standing));
-        let open = nodes.filter(|node| node.run < standing.launched);
+        let Some(report) = self.report(rank) else { return Err((rank, Why::Silent)) };
+        let nodes = (0..report.lanes.len() as u32).filter_map(|lane| self.next(rank, lane, report));
+        let open = nodes.filter(|node| node.run < report.launched);
         open.min_by_key(|&node| (!self.is_executing(node), node.run, node.lane)).ok_or((rank, Why::Idle))
     }
 
     /// The operation that a lane is at, if it has any.
-    fn next(&self, rank: u32, lane: u32, standing: &Standing) -> Option<Node> {
-        let At { run, done, .. } = standing.lanes[lane as usize];
+    fn next(&self, rank: u32, lane: u32, report: &ProgressReport) -> Option<Node> {
+        let LaneProgress { run, done, .. } = report.lanes[lane as usize];
         let length = self.parts[rank as usize].lanes()[lane as usize].operations.len() as u32;
         (done < length).then_some(Node { rank, lane, position: done, run })
     }
@@ -159,14 +159,14 @@ impl Finder<'_> {
     }
 
     fn is_complete(&self, node: Node) -> bool {
-        let Some(standing) = self.standing(node.rank) else { return false };
-        let At { run, done, .. } = standing.lanes[node.lane as usize];
+        let Some(report) = self.report(node.rank) else { return false };
+        let LaneProgress { run, done, .. } = report.lanes[node.lane as usize];
         run > node.run || run == node.run && done > node.position
     }
 
     fn is_running(&self, node: Node) -> bool {
-        let Some(standing) = self.standing(node.rank) else { return false };
-        standing.lanes[node.lane as usize].running && self.next(node.rank, node.lane, standing) == Some(node)
+        let Some(report) = self.report(node.rank) else { return false };
+        report.lanes[node.lane as usize].running && self.next(node.rank, node.lane, report) == Some(node)
     }
 
     /// Whether it runs on this rank alone.
@@ -176,11 +176,11 @@ impl Finder<'_> {
     }
 
     fn step(&self, node: Node) -> Step {
-        let Some(standing) = self.standing(node.rank) else { return Step::Ends(Why::Silent) };
-        if node.run >= standing.launched {
+        let Some(report) = self.report(node.rank) else { return Step::Ends(Why::Silent) };
+        if node.run >= report.launched {
             return Step::Goes(self.unfinished(node.rank));
         }
-        if let Some(earlier) = self.next(node.rank, node.lane, standing).filter(|&next| next != node) {
+        if let Some(earlier) = self.next(node.rank, node.lane, report).filter(|&next| next != node) {
             return Step::Goes(Ok(earlier));
         }
         let part = &self.parts[node.rank as usize];
@@ -205,8 +205,7 @@ impl Finder<'_> {
         let part = &self.parts[node.rank as usize];
         let kernel = if part.kernel(operation) == SEND { ARRIVE } else { SEND };
         let ends = part.messages(operation);
-        let (heard, silent): (Vec<_>, Vec<_>) =
-            ends.iter().partition(|end| self.standing(end.peer).is_some());
+        let (heard, silent): (Vec<_>, Vec<_>) = ends.iter().partition(|end| self.report(end.peer).is_some());
         let mut others =
             heard.iter().filter_map(|end| self.find(end.peer, kernel, node.rank, end.tag, node.run));
         let missing = others.find(|&other| !self.is_complete(other) && !self.is_running(other));

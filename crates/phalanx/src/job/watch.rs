@@ -20,7 +20,7 @@ use phalanx_program::Program;
 use phalanx_runtime::{LaneState, Watch};
 
 use super::alerts::{Alerts, FORWARD, Heard};
-use super::chain::{At, Standing, chain, held_up};
+use super::chain::{LaneProgress, ProgressReport, chain, held_up};
 
 /// How long ranks have to say how far they are, and to report a failure that is known.
 const GRACE: Duration = Duration::from_secs(2);
@@ -166,7 +166,7 @@ fn run(alerts: &Alerts, watchdog: &Shared, watched: &Watched) {
 impl Guard<'_> {
     fn known(&self, heard: &Heard) -> Known {
         let rank = self.alerts.network().rank();
-        let is_lowest = || heard.standings.keys().next().is_none_or(|&lowest| lowest >= rank);
+        let is_lowest = || heard.reports.keys().next().is_none_or(|&lowest| lowest >= rank);
         match (heard.failure(), heard.alarm) {
             (Some((first, _, since)), _) => Known::Failure { since, is_own: first == rank },
             (None, Some(since)) => Known::Alarm { since, is_lowest: is_lowest() },
@@ -184,7 +184,7 @@ impl Guard<'_> {
 
     fn tell(&mut self) {
         self.told = Some(self.completed);
-        self.alerts.tell_standing(&standing(&self.watched.watch, self.since.elapsed()));
+        self.alerts.send_progress(&report(&self.watched.watch, self.since.elapsed()));
     }
 
     /// A failure is known: the thread that waits for the run reports it, unless it does not come to that in time.
@@ -209,17 +209,17 @@ impl Guard<'_> {
         }
         let mut heard = self.alerts.heard();
         // A rank that waits for a slow one is not stuck, as long as any rank moves.
-        let moves = |standing: &Standing| standing.seconds < self.watched.limit.as_secs() / 2;
-        if heard.standings.values().any(moves) {
+        let moves = |report: &ProgressReport| report.seconds < self.watched.limit.as_secs() / 2;
+        if heard.reports.values().any(moves) {
             (heard.alarm, self.told) = (None, None);
-            heard.standings.clear();
+            heard.reports.clear();
             self.since = Instant::now();
         } else if is_lowest || since.elapsed() >= GRACE + PATIENCE {
-            let standings = std::mem::take(&mut heard.standings);
+            let reports = std::mem::take(&mut heard.reports);
             drop(heard);
             // Relaxed: set before the first step.
             let past = watchdog.past.load(Relaxed);
-            self.end(&explain(self.watched, past, self.alerts.network().size(), standings), STALLED);
+            self.end(&explain(self.watched, past, self.alerts.network().size(), reports), STALLED);
         }
     }
 
@@ -231,17 +231,17 @@ impl Guard<'_> {
     }
 }
 
-fn standing(watch: &Watch, still: Duration) -> Standing {
-    let at = |lane: LaneState| At { run: lane.run, done: lane.done as u32, running: lane.running };
+fn report(watch: &Watch, still: Duration) -> ProgressReport {
+    let at = |lane: LaneState| LaneProgress { run: lane.run, done: lane.done as u32, running: lane.running };
     let lanes = watch.lanes().into_iter().map(at).collect();
-    Standing { launched: watch.launched(), seconds: still.as_secs(), lanes }
+    ProgressReport { launched: watch.launched(), seconds: still.as_secs(), lanes }
 }
 
 /// What is known, for people.
-fn explain(watched: &Watched, past: u64, size: u32, mut standings: BTreeMap<u32, Standing>) -> String {
-    let standings: Vec<_> = (0..size).map(|rank| standings.remove(&rank)).collect();
+fn explain(watched: &Watched, past: u64, size: u32, mut reports: BTreeMap<u32, ProgressReport>) -> String {
+    let reports: Vec<_> = (0..size).map(|rank| reports.remove(&rank)).collect();
     let parts = (watched.parts)();
-    let mut links = chain(&parts, &standings, held_up(&parts, &standings));
+    let mut links = chain(&parts, &reports, held_up(&parts, &reports));
     links.iter_mut().filter_map(|link| link.run.as_mut()).for_each(|run| *run += past);
     let seconds = watched.limit.as_secs_f64();
     let mut text =
@@ -249,9 +249,9 @@ fn explain(watched: &Watched, past: u64, size: u32, mut standings: BTreeMap<u32,
     links.iter().for_each(|link| text.push_str(&format!("\n  {link}")));
     if let Some(last) = links.last() {
         let name = watched.names.get(last.rank as usize).map_or("", String::as_str);
-        let standing = standings[last.rank as usize].as_ref();
+        let report = reports[last.rank as usize].as_ref();
         let since =
-            standing.map_or(String::new(), |at| format!(", where nothing moves since {} s", at.seconds));
+            report.map_or(String::new(), |at| format!(", where nothing moves since {} s", at.seconds));
         text.push_str(&format!("\n  it stands at rank {} ({name}){since}", last.rank));
     }
     text
