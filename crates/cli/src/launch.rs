@@ -4,13 +4,13 @@
 //! restart of jobs that break off. A rank cannot tell whether it was started by it, except that a drill is not repeated
 //! in a restart.
 
-mod cause;
+mod exit_reason;
 mod hosts;
 mod launcher;
+mod log_filter;
 mod reach;
 mod restarts;
 mod running;
-mod sieve;
 mod words;
 
 use std::env;
@@ -25,11 +25,11 @@ use clap::Parser;
 
 use crate::failure::Failure;
 use crate::{Cli, Command, job, output, stop};
-use cause::Cause;
+use exit_reason::ExitReason;
 use hosts::Share;
 use launcher::{Job, Kind, Launcher};
 use restarts::{Attempt, Restarts};
-use running::{Ending, Event, Patience, Running};
+use running::{Ending, Event, GracePeriods, Running};
 
 /// Start a command as several ranks, on this machine or many.
 ///
@@ -157,12 +157,12 @@ struct Starter<'a> {
 impl Starter<'_> {
     fn run(mut self, mut attempt: Attempt, mut restarts: Option<Restarts>) -> Result<ExitCode, Failure> {
         loop {
-            let patience = if restarts.is_some() { running::AGAIN } else { running::ONCE };
-            let ending = self.attempt(&attempt, patience)?;
+            let grace = if restarts.is_some() { running::AGAIN } else { running::ONCE };
+            let ending = self.attempt(&attempt, grace)?;
             let code = exit_code(self.launcher.kind, &ending);
-            let again = restarts.as_mut().zip(Cause::of(code, &ending));
-            let Some((restarts, cause)) = again else { return Ok(conclude(code, &ending)) };
-            attempt = match restarts.next(&attempt, cause) {
+            let again = restarts.as_mut().zip(ExitReason::of(code, &ending));
+            let Some((restarts, reason)) = again else { return Ok(conclude(code, &ending)) };
+            attempt = match restarts.next(&attempt, reason) {
                 Ok(next) => next,
                 Err(failure) => {
                     failure.report();
@@ -178,13 +178,13 @@ impl Starter<'_> {
         }
     }
 
-    fn attempt(&self, attempt: &Attempt, patience: Patience) -> Result<Ending, Failure> {
+    fn attempt(&self, attempt: &Attempt, grace: GracePeriods) -> Result<Ending, Failure> {
         let line = command_line(self.args, self.launcher, attempt, &self.variables)?;
         let cannot_run = |error| {
             Failure::Run(format!("cannot run the launcher `{}`: {error}", self.launcher.program.display()))
         };
         let running = Running::start(&line, &self.variables, self.sender.clone()).map_err(cannot_run)?;
-        running.finish(self.launcher.kind.stop(), patience, &self.events).map_err(cannot_run)
+        running.finish(self.launcher.kind.stop(), grace, &self.events).map_err(cannot_run)
     }
 }
 
@@ -266,9 +266,9 @@ fn exit_code(kind: Kind, ending: &Ending) -> i32 {
 
 /// Shows the launcher's remarks if the job failed and no rank has said why.
 fn conclude(code: i32, ending: &Ending) -> ExitCode {
-    let is_explained = ending.rests.iter().any(|rest| !rest.errors.is_empty());
+    let is_explained = ending.stream_ends.iter().any(|end| !end.errors.is_empty());
     if code != 0 && code != i32::from(stop::STOPPED) && !is_explained {
-        ending.rests.iter().flat_map(|rest| &rest.held).for_each(|line| eprint!("{line}"));
+        ending.stream_ends.iter().flat_map(|end| &end.held).for_each(|line| eprint!("{line}"));
     }
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }

@@ -16,11 +16,11 @@ use nix::sys::signal::{self, Signal};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
-use super::sieve::{Rest, Sieve};
+use super::log_filter::{LogFilter, StreamEnd};
 
 /// How long a launcher may take to end its ranks.
 #[derive(Clone, Copy)]
-pub struct Patience {
+pub struct GracePeriods {
     /// After the second signal.
     pub signal: Duration,
     /// After a rank has said why it fails; as long as it likes if absent.
@@ -28,10 +28,10 @@ pub struct Patience {
 }
 
 /// For jobs that are started once.
-pub const ONCE: Patience = Patience { signal: Duration::from_secs(10), error: None };
+pub const ONCE: GracePeriods = GracePeriods { signal: Duration::from_secs(10), error: None };
 
 /// For jobs that may be started again.
-pub const AGAIN: Patience = Patience { error: Some(Duration::from_secs(15)), ..ONCE };
+pub const AGAIN: GracePeriods = GracePeriods { error: Some(Duration::from_secs(15)), ..ONCE };
 
 /// What happens while a job runs.
 pub enum Event {
@@ -46,7 +46,7 @@ pub enum Event {
 /// A launcher that runs.
 pub struct Running {
     child: Child,
-    streams: [JoinHandle<Rest>; 2],
+    streams: [JoinHandle<StreamEnd>; 2],
     end: JoinHandle<()>,
 }
 
@@ -57,7 +57,7 @@ pub struct Ending {
     /// How often it was asked to stop.
     pub signals: usize,
     /// What is left of standard output and of standard error.
-    pub rests: [Rest; 2],
+    pub stream_ends: [StreamEnd; 2],
 }
 
 impl Running {
@@ -74,8 +74,8 @@ impl Running {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.process_group(0).spawn()?;
         let streams = [
-            sift(child.stdout.take(), io::stdout(), events.clone()),
-            sift(child.stderr.take(), io::stderr(), events.clone()),
+            filter_stream(child.stdout.take(), io::stdout(), events.clone()),
+            filter_stream(child.stderr.take(), io::stderr(), events.clone()),
         ];
         let pid = pid(&child);
         let end = thread::spawn(move || {
@@ -90,22 +90,22 @@ impl Running {
     pub fn finish(
         mut self,
         stop: Signal,
-        patience: Patience,
+        grace: GracePeriods,
         events: &Receiver<Event>,
     ) -> io::Result<Ending> {
-        let mut signals = self.hand_on(stop, patience, events);
+        let mut signals = self.hand_on(stop, grace, events);
         end(pid(&self.child));
         let status = self.child.wait()?;
         end_orphans();
-        let rests = self.streams.map(|stream| stream.join().unwrap_or_default());
+        let stream_ends = self.streams.map(|stream| stream.join().unwrap_or_default());
         _ = self.end.join();
         // Now nobody tells of this launcher any more; what is left must not be taken for news of the next one.
         signals += events.try_iter().filter(|event| matches!(event, Event::Signal)).count();
-        Ok(Ending { status, signals, rests })
+        Ok(Ending { status, signals, stream_ends })
     }
 
     /// Hands signals on until the launcher ends or takes too long; how many there were.
-    fn hand_on(&self, stop: Signal, patience: Patience, events: &Receiver<Event>) -> usize {
+    fn hand_on(&self, stop: Signal, grace: GracePeriods, events: &Receiver<Event>) -> usize {
         let (pid, mut signals, mut deadline) = (pid(&self.child), 0, None);
         loop {
             match next(events, deadline) {
@@ -113,11 +113,11 @@ impl Running {
                     signals += 1;
                     _ = signal::kill(pid, if signals == 1 { stop } else { Signal::SIGTERM });
                     if signals == 2 {
-                        deadline = Some(Instant::now() + patience.signal);
+                        deadline = Some(Instant::now() + grace.signal);
                     }
                 }
                 Some(Event::Error) => {
-                    deadline = deadline.or(patience.error.map(|patience| Instant::now() + patience));
+                    deadline = deadline.or(grace.error.map(|grace| Instant::now() + grace));
                 }
                 Some(Event::Signal) => return signals + 1,
                 Some(Event::End) | None => return signals,
@@ -162,14 +162,14 @@ fn pid(child: &Child) -> Pid {
 }
 
 /// Lets a stream of the job through to one of ours, and tells of errors.
-fn sift(
+fn filter_stream(
     from: Option<impl Read + Send + 'static>,
     mut to: impl Write + Send + 'static,
     events: Sender<Event>,
-) -> JoinHandle<Rest> {
+) -> JoinHandle<StreamEnd> {
     let tell = move || _ = events.send(Event::Error);
     thread::spawn(move || {
-        from.map(|from| Sieve::new(tell).pass(BufReader::new(from), &mut to)).unwrap_or_default()
+        from.map(|from| LogFilter::new(tell).pass(BufReader::new(from), &mut to)).unwrap_or_default()
     })
 }
 
@@ -222,7 +222,7 @@ mod tests {
         let running = Running::start(&line("exit $CODE"), &[("CODE".into(), "7".into())], sender).unwrap();
         let ending = running.finish(Signal::SIGUSR1, AGAIN, &events).unwrap();
         assert_eq!((ending.status.code(), ending.signals), (Some(7), 0));
-        assert_eq!(ending.rests, [Rest::default(), Rest::default()]);
+        assert_eq!(ending.stream_ends, [StreamEnd::default(), StreamEnd::default()]);
     }
 
     #[test]
@@ -239,8 +239,8 @@ mod tests {
             sender.send(Event::Signal).unwrap();
         }
         // Its streams end only when all processes that hold them are gone.
-        let patience = Patience { signal: Duration::ZERO, error: None };
-        let ending = running.finish(Signal::SIGUSR1, patience, &events).unwrap();
+        let grace = GracePeriods { signal: Duration::ZERO, error: None };
+        let ending = running.finish(Signal::SIGUSR1, grace, &events).unwrap();
         assert_eq!((ending.status.signal(), ending.signals), (Some(9), 2));
     }
 
@@ -249,10 +249,10 @@ mod tests {
         let (sender, events) = mpsc::channel();
         let running =
             Running::start(&line("echo 'error: lost' >&2; sleep 3600"), &[], sender.clone()).unwrap();
-        let patience = Patience { signal: Duration::ZERO, error: Some(Duration::ZERO) };
-        let ending = running.finish(Signal::SIGUSR1, patience, &events).unwrap();
+        let grace = GracePeriods { signal: Duration::ZERO, error: Some(Duration::ZERO) };
+        let ending = running.finish(Signal::SIGUSR1, grace, &events).unwrap();
         assert_eq!((ending.status.signal(), ending.signals), (Some(9), 0));
-        assert_eq!(ending.rests[1].errors, ["error: lost\n"]);
+        assert_eq!(ending.stream_ends[1].errors, ["error: lost\n"]);
         assert!(events.try_recv().is_err());
     }
 }
