@@ -19,7 +19,7 @@ const LISTEN: Duration = Duration::from_millis(300);
 pub const FORWARD: Duration = Duration::from_millis(200);
 
 /// How long a rank that leaves the last word to a lower one waits for it to end the job.
-const PATIENCE: Duration = Duration::from_secs(3);
+const ABORT_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Serialize, Deserialize)]
 enum Alert {
@@ -132,7 +132,7 @@ impl Alerts {
             say(message);
         }
         drop(heard);
-        self.pause(if first { FORWARD } else { PATIENCE });
+        self.pause(if first { FORWARD } else { ABORT_TIMEOUT });
         self.network.abort(code)
     }
 

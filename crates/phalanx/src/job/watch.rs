@@ -26,7 +26,7 @@ use super::chain::{LaneProgress, ProgressReport, chain, held_up};
 const GRACE: Duration = Duration::from_secs(2);
 
 /// How much longer the others leave the last word to the lowest rank.
-const PATIENCE: Duration = Duration::from_secs(4);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The exit code of a job that stood still.
 pub const STALLED: i32 = 3;
@@ -193,7 +193,7 @@ impl Guard<'_> {
             self.told_failure = true;
             self.alerts.tell_failure();
         }
-        if since.elapsed() >= if is_own { GRACE } else { GRACE + PATIENCE } {
+        if since.elapsed() >= if is_own { GRACE } else { GRACE + REPORT_TIMEOUT } {
             let message = self.alerts.heard().failure().map(|(_, why, _)| why.to_string());
             self.end(&message.unwrap_or_default(), FAILED);
         }
@@ -214,7 +214,7 @@ impl Guard<'_> {
             (heard.alarm, self.told) = (None, None);
             heard.reports.clear();
             self.since = Instant::now();
-        } else if is_lowest || since.elapsed() >= GRACE + PATIENCE {
+        } else if is_lowest || since.elapsed() >= GRACE + REPORT_TIMEOUT {
             let reports = std::mem::take(&mut heard.reports);
             drop(heard);
             // Relaxed: set before the first step.
