@@ -100,7 +100,7 @@ impl Block {
 
     /// Lets `user` use its bytes until the result is dropped.
     #[inline]
-    pub(crate) fn enter<'a>(&'a self, user: &'a User) -> Result<Held<'a>, AccessError> {
+    pub(crate) fn enter<'a>(&'a self, user: &'a User) -> Result<AccessGuard<'a>, AccessError> {
         if user.mode != AccessMode::Read && !self.region.is_writable() {
             return Err(AccessError::ReadOnly(self.id));
         }
@@ -109,9 +109,9 @@ impl Block {
             return Err(AccessError::Released(self.id));
         }
         loop {
-            // SAFETY: `Held` borrows the user and leaves when it is dropped; nothing in this crate forgets one.
+            // SAFETY: `AccessGuard` borrows the user and leaves when it is dropped; nothing in this crate forgets one.
             match unsafe { self.region.access.enter(user) } {
-                Ok(entered) => return Ok(Held { block: self, user, entered }),
+                Ok(entered) => return Ok(AccessGuard { block: self, user, entered }),
                 // The other reduction has all it needs and holds no lock we have, so it ends soon.
                 Err(Refusal::Turn) => std::thread::yield_now(),
                 Err(refusal) => return Err(self.explain(refusal, user.mode)),
@@ -134,20 +134,20 @@ impl Block {
 }
 
 /// Bytes of an instance that are in use.
-pub(crate) struct Held<'a> {
+pub(crate) struct AccessGuard<'a> {
     block: &'a Block,
     user: &'a User,
     entered: Entered,
 }
 
-impl Held<'_> {
+impl AccessGuard<'_> {
     /// The address of the instance's first byte; see [`Region::address`].
     pub(crate) fn address(&self) -> *mut u8 {
         self.block.region.address(&self.entered)
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for AccessGuard<'_> {
     fn drop(&mut self) {
         if self.block.region.access.leave(self.user) == Owed::Bytes
             && let Some(home) = self.block.home.upgrade()

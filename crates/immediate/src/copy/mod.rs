@@ -23,7 +23,7 @@ use phalanx_runtime::{Fault, Outcome};
 pub use phalanx_strided::{Initial, MAX_SOURCES, Reduction};
 use phalanx_strided::{Nest, Place, Strides};
 
-use crate::instance::{Held, Instance, InstanceId};
+use crate::instance::{AccessGuard, Instance, InstanceId};
 use crate::layout::{Element, Layout, MAX_ELEMENT};
 use crate::memory::{AccessError, AccessMode, Actor, User};
 use crate::space::Rect;
@@ -125,13 +125,13 @@ impl CopyPlan {
     }
 
     fn enter_and_run(&self, work: &Work) -> Result<(), AccessError> {
-        let mut held: ArrayVec<Held<'_>, { MAX_SOURCES + 1 }> = ArrayVec::new();
+        let mut held: ArrayVec<AccessGuard<'_>, { MAX_SOURCES + 1 }> = ArrayVec::new();
         // The destination last: who waits for its turn there holds nothing that another one waits for.
         for (source, user) in self.kind.sources().iter().zip(&work.users[1..]) {
             held.push(source.block().enter(user)?);
         }
         let to = self.destination.block().enter(&work.users[0])?;
-        let sources = held.iter().map(Held::address);
+        let sources = held.iter().map(AccessGuard::address);
         // SAFETY: the nest's runs lie in layouts that fit their regions (`Instance::new`), every region has been
         // entered for what is done with it, and the destination shares no bytes with sources (`work_out`).
         unsafe {
