@@ -6,15 +6,15 @@ use crate::graph::Executor;
 use crate::sync::{Ordering, lock, spin_loop};
 
 use super::Processor;
-use super::ready::{Item, Lane, Rank, Ready};
+use super::ready::{Fifo, Item, Ready, Urgency};
 
 /// What a processor remembers between two pieces of work. There is one for each processor; the thread that holds it
 /// serves the processor.
 #[derive(Default)]
 pub(crate) struct WorkerCore {
     pub(crate) executor: Executor,
-    /// Items taken from the processor's own queue, all of one rank.
-    batch: Lane,
+    /// Items taken from the processor's own queue, all of one urgency.
+    batch: Fifo,
     /// The queues of the processor's groups, as of change number `seen`.
     groups: Vec<Arc<Ready>>,
     seen: usize,
@@ -69,8 +69,8 @@ impl WorkerCore {
         loop {
             let queued = self.most_urgent(processor);
             let takes_graph = match (self.executor.peek(), queued) {
-                (Some(graph), Some((rank, _))) => {
-                    graph > rank.priority || graph == rank.priority && !self.graph_was_last
+                (Some(graph), Some((urgency, _))) => {
+                    graph > urgency.priority || graph == urgency.priority && !self.graph_was_last
                 }
                 (graph, _) => graph.is_some(),
             };
@@ -86,18 +86,19 @@ impl WorkerCore {
         }
     }
 
-    fn most_urgent(&self, processor: &Processor) -> Option<(Rank, Source)> {
+    fn most_urgent(&self, processor: &Processor) -> Option<(Urgency, Source)> {
         let groups =
             self.groups.iter().enumerate().map(|(index, group)| (group.peek(), Source::Group(index)));
         let mut most = None;
-        for (rank, source) in [(self.batch.peek(), Source::Batch), (processor.own.ready.peek(), Source::Own)]
-            .into_iter()
-            .chain(groups)
+        for (urgency, source) in
+            [(self.batch.peek(), Source::Batch), (processor.own.ready.peek(), Source::Own)]
+                .into_iter()
+                .chain(groups)
         {
-            if let Some(rank) = rank
-                && most.is_none_or(|(other, _)| rank > other)
+            if let Some(urgency) = urgency
+                && most.is_none_or(|(other, _)| urgency > other)
             {
-                most = Some((rank, source));
+                most = Some((urgency, source));
             }
         }
         most
@@ -116,7 +117,8 @@ impl WorkerCore {
         }
     }
 
-    /// Polls for work for a while if there was some lately, then sleeps until there is. It spins for less after polls that found nothing: work may be far away, or wait for the very CPU core that polls for it.
+    /// Polls for work for a while if there was some lately, then sleeps until there is. It spins for less after polls
+    /// that found nothing: work may be far away, or wait for the very CPU core that polls for it.
     pub(super) fn pause(mut self: Box<Self>, processor: &Processor) -> Box<WorkerCore> {
         let was_busy = std::mem::take(&mut self.was_busy) | self.executor.was_busy();
         // Not between two segments of a run. Relaxed: a hint.

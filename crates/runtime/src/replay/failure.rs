@@ -106,7 +106,7 @@ mod models {
 
     /// What the threads of a rank share: a run with two units of work, an operation that fails and a message that never
     /// arrives, because another rank waits for what the operation was to send.
-    struct Rank {
+    struct TestRank {
         cell: FailureCell,
         units: AtomicUsize,
         woken: Notify,
@@ -115,10 +115,10 @@ mod models {
 
     /// A worker fails while a listener is set and another thread waits until `is_decided`, looking again after every
     /// wake-up. Loom finds a deadlock if that thread is never told.
-    fn model(is_decided: fn(&Rank) -> bool) {
+    fn model(is_decided: fn(&TestRank) -> bool) {
         loom::model(move || {
             let (cell, units, told) = (FailureCell::default(), AtomicUsize::new(2), AtomicUsize::new(0));
-            let rank = Arc::new(Rank { cell, units, woken: Notify::new(), told });
+            let rank = Arc::new(TestRank { cell, units, woken: Notify::new(), told });
             let [worker, watchdog] = [Arc::clone(&rank), Arc::clone(&rank)];
             let worker = spawn(move || {
                 worker.cell.fail(0, &Fault::refused("model", "on purpose"));
