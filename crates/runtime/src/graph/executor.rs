@@ -12,13 +12,13 @@ use crate::processor::{Processor, WorkerCore, keep_promise};
 use crate::sync::spin_loop;
 
 use super::Inner;
-use super::block::Block;
 use super::release::Release;
+use super::run_state::RunState;
 
 /// A run that a processor takes part in.
 pub(crate) struct Announced {
     pub(super) graph: Arc<Inner>,
-    pub(super) block: Arc<Block>,
+    pub(super) state: Arc<RunState>,
     /// The processor's number in the flow.
     pub(super) place: u32,
     pub(super) priority: i32,
@@ -26,8 +26,8 @@ pub(crate) struct Announced {
 
 impl Clone for Announced {
     fn clone(&self) -> Self {
-        let (graph, block) = (Arc::clone(&self.graph), Arc::clone(&self.block));
-        Announced { graph, block, place: self.place, priority: self.priority }
+        let (graph, state) = (Arc::clone(&self.graph), Arc::clone(&self.state));
+        Announced { graph, state, place: self.place, priority: self.priority }
     }
 }
 
@@ -82,13 +82,13 @@ impl Default for Executor {
 impl Cursor {
     fn has_work(&self) -> bool {
         if self.serial {
-            return self.front != self.end && self.run.block.gates[self.front as usize].is_open();
+            return self.front != self.end && self.run.state.gates[self.front as usize].is_open();
         }
         !self.stack.is_empty() || self.queued().is_some() || !self.stalled.is_empty() && self.run.has_credit()
     }
 
     fn queued(&self) -> Option<u32> {
-        if self.front == self.end { None } else { self.run.block.slots[self.front as usize].get() }
+        if self.front == self.end { None } else { self.run.state.slots[self.front as usize].get() }
     }
 
     /// A segment that is ready; where only one can come next, its gate may open within that many polls.
@@ -111,7 +111,7 @@ impl Cursor {
         if segment == self.end {
             return None;
         }
-        let gate = &self.run.block.gates[segment as usize];
+        let gate = &self.run.state.gates[segment as usize];
         let opens = || {
             spin_loop();
             gate.is_open()
@@ -226,8 +226,8 @@ impl Executor {
         if taken {
             let Cursor { run, stack, done, .. } = self.cursors.swap_remove(index);
             self.stacks.push(stack);
-            if done > 0 && run.block.complete(done) {
-                Inner::finish(run.graph, run.block);
+            if done > 0 && run.state.complete(done) {
+                Inner::finish(run.graph, run.state);
             }
         }
         taken
@@ -259,8 +259,8 @@ impl Cursor {
         direct: &mut Vec<u32>,
         work: impl FnOnce(&mut Release<'_>) -> u32,
     ) -> u32 {
-        let Announced { graph, block, place, .. } = &self.run;
-        let mut release = Release::new(graph, block, Some((*place, &mut self.stack)), direct);
+        let Announced { graph, state, place, .. } = &self.run;
+        let mut release = Release::new(graph, state, Some((*place, &mut self.stack)), direct);
         let mut bodies = work(&mut release);
         while let Some(segment) = release.direct.pop() {
             bodies += release.run_direct(processor, segment);

@@ -2,11 +2,10 @@
 //!
 //! A [`Graph`] is made once and launched often. Launching creates no events but the finish event and those of the
 //! posts, builds nothing and, once as many runs have been in flight as will be, allocates nothing: what changes in a
-//! run lies in a [`block::Block`], used again and again. Within a run, operations release each other directly: the last
-//! arrival at a gate puts the segment behind it into its processor's queue, or on the stack of the worker that arrived.
-//! `README.md` in this directory tells the whole protocol and why it neither loses nor repeats anything.
+//! run lies in a [`run_state::RunState`], used again and again. Within a run, operations release each other directly:
+//! the last arrival at a gate puts the segment behind it into its processor's queue, or on the stack of the worker that
+//! arrived. `README.md` in this directory tells the whole protocol and why it neither loses nor repeats anything.
 
-mod block;
 mod call;
 mod device;
 mod error;
@@ -20,6 +19,7 @@ mod queue;
 mod release;
 mod remote;
 mod run;
+mod run_state;
 mod serial;
 mod stepper;
 
@@ -39,9 +39,9 @@ use crate::flow::{DIRECT, Flow, Lists, Mode, Segment, TaskKind};
 use crate::processor::{Context, Processor, keep_promise, without_promise};
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
-use block::Block;
 use launch::Launches;
 use release::Release;
+use run_state::RunState;
 
 std::thread_local! {
     /// Empty lists to use again, as many as were in use at a time.
@@ -83,8 +83,8 @@ pub(crate) struct Inner {
     n_post: Vec<u32>,
     /// Processors that have segments.
     members: Vec<u32>,
-    /// The blocks of a pipelined graph, run after run.
-    ring: Vec<Arc<Block>>,
+    /// The run states of a pipelined graph, run after run.
+    ring: Vec<Arc<RunState>>,
     launches: Mutex<Launches>,
     on_fault: OnceLock<OnFault>,
 }
@@ -108,8 +108,8 @@ impl Graph {
         let tail = |segment: &Segment| flow.steps()[segment.end as usize - 1].kind;
         let ring = match flow.mode() {
             Mode::Pipelined { depth } => {
-                let block = |place| Arc::new(Block::new(&flow, &arrivals, place, place == 0));
-                (0..=depth).map(block).collect()
+                let state = |place| Arc::new(RunState::new(&flow, &arrivals, place, place == 0));
+                (0..=depth).map(state).collect()
             }
             _ => Vec::new(),
         };
@@ -251,15 +251,15 @@ impl Inner {
     }
 
     /// Puts a segment into its processor's queue; the caller wakes the processor.
-    fn push(&self, block: &Block, processor: u32, segment: u32) {
+    fn push(&self, state: &RunState, processor: u32, segment: u32) {
         let owned = self.flow.owned(processor);
-        block.tails[processor as usize].push(&block.slots[owned.start as usize..owned.end as usize], segment);
+        state.tails[processor as usize].push(&state.slots[owned.start as usize..owned.end as usize], segment);
     }
 
-    /// The block of the next run, in a pipelined graph.
-    fn next(&self, block: &Block) -> Option<&Arc<Block>> {
+    /// The run state of the next run, in a pipelined graph.
+    fn next(&self, state: &RunState) -> Option<&Arc<RunState>> {
         let n = self.ring.len();
-        (n > 0).then(|| &self.ring[(block.place as usize + 1) % n])
+        (n > 0).then(|| &self.ring[(state.place as usize + 1) % n])
     }
 
     /// Tells an event, whose waiters may be anybody's.
@@ -270,9 +270,9 @@ impl Inner {
     }
 
     /// Releases what follows something that happened outside a processor's cursor, direct segments included.
-    fn outside(graph: &Arc<Inner>, block: &Arc<Block>, what: impl FnOnce(&mut Release<'_>)) {
+    fn outside(graph: &Arc<Inner>, state: &Arc<RunState>, what: impl FnOnce(&mut Release<'_>)) {
         let mut direct = LISTS.with_borrow_mut(Vec::pop).unwrap_or_default();
-        let mut release = Release::new(graph, block, None, &mut direct);
+        let mut release = Release::new(graph, state, None, &mut direct);
         what(&mut release);
         release.wake();
         let mut done = 0;
@@ -286,24 +286,24 @@ impl Inner {
         if direct.capacity() > 0 {
             LISTS.with_borrow_mut(|lists| lists.push(direct));
         }
-        if done > 0 && block.complete(done) {
-            Inner::finish(Arc::clone(graph), Arc::clone(block));
+        if done > 0 && state.complete(done) {
+            Inner::finish(Arc::clone(graph), Arc::clone(state));
         }
     }
 
     /// One unit of work is complete.
-    fn part_done(graph: &Arc<Inner>, block: &Arc<Block>) {
-        if block.complete(1) {
-            Inner::finish(Arc::clone(graph), Arc::clone(block));
+    fn part_done(graph: &Arc<Inner>, state: &Arc<RunState>) {
+        if state.complete(1) {
+            Inner::finish(Arc::clone(graph), Arc::clone(state));
         }
     }
 
     /// A blocking step is complete.
-    fn done(graph: &Arc<Inner>, block: &Arc<Block>, step: u32, poisoned: bool) {
-        Inner::outside(graph, block, |release| {
+    fn done(graph: &Arc<Inner>, state: &Arc<RunState>, step: u32, poisoned: bool) {
+        Inner::outside(graph, state, |release| {
             release.early(step, poisoned);
             release.complete(step, poisoned);
         });
-        Inner::part_done(graph, block);
+        Inner::part_done(graph, state);
     }
 }

@@ -16,8 +16,8 @@ use crate::flow::TaskKind;
 use crate::processor::{Means, Processor};
 
 use super::Inner;
-use super::block::Block;
 use super::release::Release;
+use super::run_state::RunState;
 
 std::thread_local! {
     /// Whether this thread calls a remote body, or releases what follows one.
@@ -33,7 +33,7 @@ pub struct Completion(Option<Owed>);
 /// A step whose effects are not complete.
 struct Owed {
     graph: Arc<Inner>,
-    block: Arc<Block>,
+    state: Arc<RunState>,
     step: u32,
 }
 
@@ -63,8 +63,8 @@ impl Drop for Completion {
 
 impl Owed {
     fn settle(self, outcome: Outcome) {
-        let Owed { graph, block, step } = self;
-        Inner::settle(&graph, &block, step, &outcome);
+        let Owed { graph, state, step } = self;
+        Inner::settle(&graph, &state, step, &outcome);
     }
 }
 
@@ -83,18 +83,18 @@ fn then_all_told(work: impl FnOnce()) {
 impl Release<'_> {
     /// Does a direct segment; how many bodies those were. The caller completes one unit for it.
     pub(super) fn run_direct(&mut self, processor: &Processor, segment: u32) -> u32 {
-        let (graph, block) = (self.graph, self.block);
+        let (graph, state) = (self.graph, self.state);
         if graph.tail(segment) != TaskKind::Remote {
             return self.run(processor, segment);
         }
         let (step, end) = graph.steps_of(segment);
         debug_assert_eq!(step + 1, end, "a remote step is a segment of its own");
-        if block.is_poisoned(segment) {
+        if state.is_poisoned(segment) {
             self.complete(step, true);
-            let last = block.complete(1);
+            let last = state.complete(1);
             debug_assert!(!last, "the caller has a unit");
         } else {
-            then_all_told(|| Inner::start(graph, block, processor, step));
+            then_all_told(|| Inner::start(graph, state, processor, step));
         }
         1
     }
@@ -102,20 +102,20 @@ impl Release<'_> {
 
 impl Inner {
     /// Calls the body of a remote step. If it does not take its completion, the step has failed.
-    fn start(graph: &Arc<Inner>, block: &Arc<Block>, processor: &Processor, step: u32) {
-        let (owner, run) = (Arc::clone(graph), Arc::clone(block));
-        let completion = Cell::new(Some(Completion(Some(Owed { graph: owner, block: run, step }))));
+    fn start(graph: &Arc<Inner>, state: &Arc<RunState>, processor: &Processor, step: u32) {
+        let (owner, run) = (Arc::clone(graph), Arc::clone(state));
+        let completion = Cell::new(Some(Completion(Some(Owed { graph: owner, state: run, step }))));
         // A fault is kept for the run. What follows the step goes by what the completion is told.
-        let mut context = graph.context(block, processor, step, Means::Completion(&completion));
-        let _ = graph.call_body(block, &mut context, step);
+        let mut context = graph.context(state, processor, step, Means::Completion(&completion));
+        let _ = graph.call_body(state, &mut context, step);
     }
 
     /// The effects of `step` are complete, or will never be.
-    pub(super) fn settle(graph: &Arc<Inner>, block: &Arc<Block>, step: u32, outcome: &Outcome) {
+    pub(super) fn settle(graph: &Arc<Inner>, state: &Arc<RunState>, step: u32, outcome: &Outcome) {
         if let Err(fault) = outcome {
-            graph.keep(block, fault);
+            graph.keep(state, fault);
         }
-        Inner::outside(graph, block, |release| release.complete(step, outcome.is_err()));
-        Inner::part_done(graph, block);
+        Inner::outside(graph, state, |release| release.complete(step, outcome.is_err()));
+        Inner::part_done(graph, state);
     }
 }
