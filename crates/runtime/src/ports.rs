@@ -80,7 +80,7 @@ impl Names {
 }
 
 /// The arguments or the results of a run: whole tensors in one block of memory.
-pub(crate) struct Block {
+pub(crate) struct PortBlock {
     memory: Arena,
     /// Where each tensor lies.
     slices: Vec<Slice>,
@@ -88,10 +88,10 @@ pub(crate) struct Block {
     ports: Vec<usize>,
 }
 
-impl Block {
-    pub(crate) fn new(record: &Record) -> Block {
+impl PortBlock {
+    pub(crate) fn new(record: &Record) -> PortBlock {
         let slice = |field: &Field| Slice { lane: 0, offset: field.offset, bytes: field.bytes };
-        Block {
+        PortBlock {
             memory: Arena::new(record.bytes),
             slices: record.fields.iter().map(slice).collect(),
             ports: record.fields.iter().map(|field| field.port).collect(),
@@ -107,7 +107,7 @@ impl Block {
     ///
     /// # Safety
     /// Nobody else touches the bytes of this block meanwhile.
-    pub(crate) unsafe fn copy_from(&self, other: &Block) {
+    pub(crate) unsafe fn copy_from(&self, other: &PortBlock) {
         for (&to, &from) in self.slices.iter().zip(&other.slices) {
             // SAFETY: exclusive by the caller's promise.
             unsafe { self.memory.part(to) }.copy_from_slice(other.memory.get(from));

@@ -35,7 +35,7 @@ use phalanx_program::{Port, PortTile, Program};
 use crate::event::Event;
 use crate::fault::{Fault, Outcome};
 use crate::graph::{Graph, Launch};
-use crate::ports::{self, Block, Names};
+use crate::ports::{self, Names, PortBlock};
 use crate::processor::{HelperThread, IdleMonitor};
 use crate::sync::{Mutex, lock};
 use crate::{PortError, Runtime};
@@ -59,7 +59,7 @@ pub struct Replay<K: Kernels> {
     runtime: Runtime,
     graph: Graph,
     /// The arguments of the next run.
-    arguments: Block,
+    arguments: PortBlock,
     /// Runs launched so far.
     launched: u64,
     /// By I/O slot: when the last run that had it was complete.
@@ -131,7 +131,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
     }
 
     fn with(memory: Memory<K>, polls: u32) -> Self {
-        let (names, arguments) = (Names::new(&memory.program), Block::new(&memory.program.arguments()));
+        let (names, arguments) = (Names::new(&memory.program), PortBlock::new(&memory.program.arguments()));
         let memory = Arc::new(memory);
         let (runtime, graph) = bind::bind(&memory, polls);
         let finished = [Event::NONE; IO_SLOTS];

@@ -128,9 +128,9 @@ impl CopyPlan {
         let mut held: ArrayVec<AccessGuard<'_>, { MAX_SOURCES + 1 }> = ArrayVec::new();
         // The destination last: who waits for its turn there holds nothing that another one waits for.
         for (source, user) in self.kind.sources().iter().zip(&work.users[1..]) {
-            held.push(source.block().enter(user)?);
+            held.push(source.state().enter(user)?);
         }
-        let to = self.destination.block().enter(&work.users[0])?;
+        let to = self.destination.state().enter(&work.users[0])?;
         let sources = held.iter().map(AccessGuard::address);
         // SAFETY: the nest's runs lie in layouts that fit their regions (`Instance::new`), every region has been
         // entered for what is done with it, and the destination shares no bytes with sources (`work_out`).
@@ -182,7 +182,7 @@ impl CopyPlan {
         };
         let users: Vec<User> = self.operands().zip(modes).map(user).collect();
         let shared =
-            |operand: &Instance| std::ptr::eq(&*operand.block().region, &*self.destination.block().region);
+            |operand: &Instance| std::ptr::eq(&*operand.state().region, &*self.destination.state().region);
         let mut sources = self.operands().zip(&users).skip(1);
         if sources.any(|(operand, user)| shared(operand) && user.clashes(&users[0])) {
             return Err(CopyError::Overlap { instance: self.destination.id(), domain: domain.into() });

@@ -101,7 +101,7 @@ impl Home {
         let mut triggers = self.apply(&mut state, changes);
         let ready = match verdict {
             Verdict::Now(start) if matches!(events.outcome(after), Some(Ok(()))) => {
-                instance.block().open(start);
+                instance.state().open(start);
                 Event::NONE
             }
             Verdict::Now(start) => state.wait(&instance, events.create(), Some(start)),
@@ -163,7 +163,7 @@ impl Home {
             return self.abandon(state, id, Fault::refused(format_args!("allocation of {id}"), why));
         }
         drop(state);
-        if instance.block().region.access.close() == Owed::Bytes {
+        if instance.state().region.access.close() == Owed::Bytes {
             self.vacate(id);
         }
     }
@@ -175,10 +175,10 @@ impl Home {
         // The number last: its next owner may ask the allocator for a seat at once.
         let gone = self.world.instances.remove(id);
         // Noted before others get the bytes, told when the lock is gone.
-        gone.iter().for_each(|gone| gone.block().measure(|measured| measured.over(&Ok(()))));
+        gone.iter().for_each(|gone| gone.state().measure(|measured| measured.over(&Ok(()))));
         let triggers = self.apply(&mut state, changes);
         drop(state);
-        gone.iter().for_each(|gone| gone.block().measure(Measured::deliver));
+        gone.iter().for_each(|gone| gone.state().measure(Measured::deliver));
         self.trigger(triggers);
     }
 
@@ -225,7 +225,7 @@ impl Home {
     fn trigger(&self, triggers: Triggers) {
         for Trigger { instance, ready, outcome } in triggers {
             if outcome.is_err() {
-                instance.block().measure(|measured| measured.completed(&outcome));
+                instance.state().measure(|measured| measured.completed(&outcome));
             }
             // Nobody else knows how to trigger a ready event.
             let _ = self.world.events.complete(ready, outcome);
@@ -259,7 +259,7 @@ impl State {
     fn make_ready(&mut self, key: u32) -> Option<Trigger> {
         let start = self.waiting.get(&key).filter(|waiting| waiting.due)?.seat?;
         let Waiting { instance, ready, .. } = self.waiting.remove(&key)?;
-        instance.block().open(start);
+        instance.state().open(start);
         Some(Trigger { instance, ready, outcome: Ok(()) })
     }
 

@@ -24,7 +24,7 @@ use phalanx_runtime::parts::Measured;
 use phalanx_runtime::sync::AtomicU32;
 use phalanx_runtime::{Clock, Event, Events, Profile, Runtime};
 
-use crate::instance::{Block, DoesNotFit, Instance, InstanceId};
+use crate::instance::{DoesNotFit, Instance, InstanceId, InstanceState};
 use crate::layout::{Element, Layout, LayoutError};
 use crate::space::Rect;
 use directory::Directory;
@@ -114,7 +114,7 @@ impl Memories {
         DoesNotFit::check(&layout, external.bytes())?;
         let region = Arc::clone(&external.0);
         let instance = self.world.insert(layout, region, Weak::new(), self.profile.as_ref());
-        instance.block().measure(Measured::ready);
+        instance.state().measure(Measured::ready);
         Ok(instance)
     }
 
@@ -126,14 +126,14 @@ impl Memories {
     /// Releases an instance when `after` has triggered; not at all if that is poisoned.
     pub fn release(&self, id: InstanceId, after: Event) -> Result<(), ReleaseError> {
         let instance = self.world.instances.get(id)?;
-        if let Some(home) = instance.block().home() {
+        if let Some(home) = instance.state().home() {
             return home.release(id, after);
         }
         let world = Arc::clone(&self.world);
         self.world.events.subscribe(after, move |outcome| {
-            if outcome.is_ok() && instance.block().detach() {
+            if outcome.is_ok() && instance.state().detach() {
                 world.instances.remove(id);
-                instance.block().measure(|measured| measured.completed(&Ok(())));
+                instance.state().measure(|measured| measured.completed(&Ok(())));
             }
         });
         Ok(())
@@ -156,7 +156,7 @@ impl World {
     ) -> Instance {
         self.instances.insert(|id| {
             let measured = profile.map(|profile| self.measure(profile, id, layout.end()));
-            Instance::new(Arc::new(Block::new(id, region, home, measured)), layout)
+            Instance::new(Arc::new(InstanceState::new(id, region, home, measured)), layout)
         })
     }
 
@@ -169,7 +169,7 @@ impl World {
     /// Ends an instance that never became ready.
     fn end(&self, instance: &Instance) {
         // Nothing is owed: it has no seat, or the allocator has taken it.
-        let _ = instance.block().region.access.close();
+        let _ = instance.state().region.access.close();
         self.instances.remove(instance.id());
     }
 }

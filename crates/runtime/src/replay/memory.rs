@@ -20,7 +20,7 @@ use phalanx_program::{FEED, FETCH, MAX_SLICES, Program, RECEIVE, Slice};
 
 use crate::Arena;
 use crate::graph::Completion;
-use crate::ports::Block;
+use crate::ports::PortBlock;
 use crate::sync::{Mutex, lock};
 use crate::transfer::{self, Operands};
 
@@ -78,8 +78,8 @@ pub(super) struct Memory<K> {
 
 /// What goes in and out of one run.
 struct IoSlot {
-    arguments: Block,
-    results: Block,
+    arguments: PortBlock,
+    results: PortBlock,
 }
 
 /// Who executes an operation.
@@ -107,8 +107,8 @@ impl<K> Memory<K> {
         assert_eq!(kernels.len(), program.homes().count(), "every device has its kernels");
         let program = Arc::new(program);
         let io_slot = || IoSlot {
-            arguments: Block::new(&program.arguments()),
-            results: Block::new(&program.results()),
+            arguments: PortBlock::new(&program.arguments()),
+            results: PortBlock::new(&program.results()),
         };
         Memory {
             progress: Arc::new(Progress::new(&program)),
@@ -175,7 +175,7 @@ impl<K> Memory<K> {
     ///
     /// # Safety
     /// No run with this I/O slot is in flight.
-    pub(super) unsafe fn set_arguments(&self, run: u64, arguments: &Block) {
+    pub(super) unsafe fn set_arguments(&self, run: u64, arguments: &PortBlock) {
         // SAFETY: nobody else touches the I/O slot, by the caller's promise.
         unsafe { self.io_slot(run).arguments.copy_from(arguments) };
     }
