@@ -70,7 +70,8 @@ impl PingPong {
         let before = self.completions.complete.each_ref().map(|complete| complete.load(Ordering::Relaxed));
         let start = |batch: usize| {
             started[batch].set(started[batch].get() + 1);
-            // SAFETY: the memory is not touched until all transfers are complete, and a batch is started again when it is.
+            // SAFETY: the memory is not touched until all transfers are complete, and a batch is started again when it
+            // is.
             unsafe { self.transfers.start(batch) };
         };
         // Each transfer starts where what it waits for was seen to be complete: on the thread that drives.

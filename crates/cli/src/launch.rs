@@ -29,7 +29,7 @@ use exit_reason::ExitReason;
 use hosts::Share;
 use launcher::{Job, Kind, Launcher};
 use restarts::{Attempt, Restarts};
-use running::{Ending, Event, GracePeriods, Running};
+use running::{Ending, GracePeriods, JobEvent, Running};
 
 /// Start a command as several ranks, on this machine or many.
 ///
@@ -115,7 +115,7 @@ pub fn run(mut args: Args) -> Result<ExitCode, Failure> {
     let restarts = restarts.map(Restarts::begin).transpose()?;
     let (sender, events) = mpsc::channel();
     let signals = sender.clone();
-    stop::on_each(move || _ = signals.send(Event::Signal))?;
+    stop::on_each(move || _ = signals.send(JobEvent::Signal))?;
     Starter { args: &args, launcher: &launcher, variables, sender, events }.run(attempt, restarts)
 }
 
@@ -150,8 +150,8 @@ struct Starter<'a> {
     args: &'a Args,
     launcher: &'a Launcher,
     variables: Vec<(String, OsString)>,
-    sender: Sender<Event>,
-    events: Receiver<Event>,
+    sender: Sender<JobEvent>,
+    events: Receiver<JobEvent>,
 }
 
 impl Starter<'_> {
@@ -170,7 +170,7 @@ impl Starter<'_> {
                 }
             };
             // Whoever asks to stop between two attempts means both.
-            if let Ok(Event::Signal) = self.events.try_recv() {
+            if let Ok(JobEvent::Signal) = self.events.try_recv() {
                 return Ok(ExitCode::from(stop::STOPPED));
             }
             self.variables.retain(|(name, _)| name != job::ATTEMPT);

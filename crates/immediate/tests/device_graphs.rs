@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use phalanx_immediate::{Pace, QueueOrder, Software, SoftwareConfig};
+use phalanx_immediate::{DrainMode, QueueOrder, Software, SoftwareConfig};
 use phalanx_runtime::flow::{Builder, Flow, Mode, OpId, Task, TaskKind};
 use phalanx_runtime::{
     Config, Context, Device, Function, Graph, GraphError, Launch, ProcessorId, Runtime, UserEvent,
@@ -22,7 +22,7 @@ fn with_device(config: SoftwareConfig, credits: usize) -> (Runtime, Arc<Software
 }
 
 fn stepped() -> SoftwareConfig {
-    SoftwareConfig { pace: Pace::Stepped, ..SoftwareConfig::default() }
+    SoftwareConfig { drain: DrainMode::Stepped, ..SoftwareConfig::default() }
 }
 
 fn task(flow: &mut Builder, processor: u32, function: u32, kind: TaskKind, args: &[u8]) -> OpId {

@@ -62,7 +62,7 @@ pub(super) fn start(processors: u32) -> Runtime {
 }
 
 /// One run of a graph.
-type Run<'a> = Box<dyn Fn() -> Result<(), TasksError> + 'a>;
+type Runner<'a> = Box<dyn Fn() -> Result<(), TasksError> + 'a>;
 
 /// A shape on a runtime of its own.
 pub struct Ours {
@@ -114,7 +114,7 @@ impl Ours {
     }
 
     /// Runs in `mode`, in which each task calls `body` with its number.
-    fn runs<B>(&self, mode: LaunchMode, body: B) -> Result<Run<'_>, TasksError>
+    fn runs<B>(&self, mode: LaunchMode, body: B) -> Result<Runner<'_>, TasksError>
     where
         B: Fn(usize, &Context<'_>) + Clone + Send + Sync + 'static,
     {

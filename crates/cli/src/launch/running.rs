@@ -34,7 +34,7 @@ pub const ONCE: GracePeriods = GracePeriods { signal: Duration::from_secs(10), e
 pub const AGAIN: GracePeriods = GracePeriods { error: Some(Duration::from_secs(15)), ..ONCE };
 
 /// What happens while a job runs.
-pub enum Event {
+pub enum JobEvent {
     /// Somebody wants the job to stop.
     Signal,
     /// A rank has said why it fails.
@@ -65,7 +65,7 @@ impl Running {
     pub fn start(
         line: &[OsString],
         variables: &[(String, OsString)],
-        events: Sender<Event>,
+        events: Sender<JobEvent>,
     ) -> io::Result<Running> {
         let [program, args @ ..] = line else { return Err(io::ErrorKind::InvalidInput.into()) };
         let mut command = Command::new(program);
@@ -81,7 +81,7 @@ impl Running {
         let end = thread::spawn(move || {
             // Its number stays its own until `finish` asks for its status, so that no signal can hit a stranger.
             _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
-            _ = events.send(Event::End);
+            _ = events.send(JobEvent::End);
         });
         Ok(Running { child, streams, end })
     }
@@ -91,7 +91,7 @@ impl Running {
         mut self,
         stop: Signal,
         grace: GracePeriods,
-        events: &Receiver<Event>,
+        events: &Receiver<JobEvent>,
     ) -> io::Result<Ending> {
         let mut signals = self.hand_on(stop, grace, events);
         end(pid(&self.child));
@@ -100,34 +100,34 @@ impl Running {
         let stream_ends = self.streams.map(|stream| stream.join().unwrap_or_default());
         _ = self.end.join();
         // Now nobody tells of this launcher any more; what is left must not be taken for news of the next one.
-        signals += events.try_iter().filter(|event| matches!(event, Event::Signal)).count();
+        signals += events.try_iter().filter(|event| matches!(event, JobEvent::Signal)).count();
         Ok(Ending { status, signals, stream_ends })
     }
 
     /// Hands signals on until the launcher ends or takes too long; how many there were.
-    fn hand_on(&self, stop: Signal, grace: GracePeriods, events: &Receiver<Event>) -> usize {
+    fn hand_on(&self, stop: Signal, grace: GracePeriods, events: &Receiver<JobEvent>) -> usize {
         let (pid, mut signals, mut deadline) = (pid(&self.child), 0, None);
         loop {
             match next(events, deadline) {
-                Some(Event::Signal) if signals < 2 => {
+                Some(JobEvent::Signal) if signals < 2 => {
                     signals += 1;
                     _ = signal::kill(pid, if signals == 1 { stop } else { Signal::SIGTERM });
                     if signals == 2 {
                         deadline = Some(Instant::now() + grace.signal);
                     }
                 }
-                Some(Event::Error) => {
+                Some(JobEvent::Error) => {
                     deadline = deadline.or(grace.error.map(|grace| Instant::now() + grace));
                 }
-                Some(Event::Signal) => return signals + 1,
-                Some(Event::End) | None => return signals,
+                Some(JobEvent::Signal) => return signals + 1,
+                Some(JobEvent::End) | None => return signals,
             }
         }
     }
 }
 
 /// What happens next, if it does before the deadline.
-fn next(events: &Receiver<Event>, deadline: Option<Instant>) -> Option<Event> {
+fn next(events: &Receiver<JobEvent>, deadline: Option<Instant>) -> Option<JobEvent> {
     match deadline {
         None => events.recv().ok(),
         Some(deadline) => events.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok(),
@@ -165,9 +165,9 @@ fn pid(child: &Child) -> Pid {
 fn filter_stream(
     from: Option<impl Read + Send + 'static>,
     mut to: impl Write + Send + 'static,
-    events: Sender<Event>,
+    events: Sender<JobEvent>,
 ) -> JoinHandle<StreamEnd> {
-    let tell = move || _ = events.send(Event::Error);
+    let tell = move || _ = events.send(JobEvent::Error);
     thread::spawn(move || {
         from.map(|from| LogFilter::new(tell).pass(BufReader::new(from), &mut to)).unwrap_or_default()
     })
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&pipe).unwrap(), "ready\n");
         std::fs::remove_file(&pipe).unwrap();
         for _ in 0..2 {
-            sender.send(Event::Signal).unwrap();
+            sender.send(JobEvent::Signal).unwrap();
         }
         // Its streams end only when all processes that hold them are gone.
         let grace = GracePeriods { signal: Duration::ZERO, error: None };

@@ -32,10 +32,10 @@ pub(super) struct Queues {
 
 struct Entry {
     lane: Lane,
-    step: Step,
+    step: QueuedStep,
 }
 
-enum Step {
+enum QueuedStep {
     /// The number of the work, and the work.
     Work(u64, Work),
     /// Work that has been taken and is not finished: nothing behind it may go.
@@ -55,7 +55,7 @@ struct LaneState {
 
 /// What the taker of a step owes.
 #[must_use]
-pub(super) enum Turn {
+pub(super) enum TakenStep {
     Nothing,
     Tell(Fired),
     Run(Job),
@@ -99,7 +99,7 @@ impl Queues {
         if !self.is_leased(lane) {
             return Err(work);
         }
-        self.push(lane, Step::Work(self.n_works, work));
+        self.push(lane, QueuedStep::Work(self.n_works, work));
         self.n_works += 1;
         Ok(())
     }
@@ -111,7 +111,7 @@ impl Queues {
             return self.tokens.record_poisoned(fault);
         }
         let token = self.tokens.record(1);
-        self.push(lane, Step::Mark(token));
+        self.push(lane, QueuedStep::Mark(token));
         token
     }
 
@@ -121,7 +121,7 @@ impl Queues {
         let token = self.tokens.record(self.lanes.iter().filter(|state| in_use(state)).count());
         for idx in 0..self.lanes.len() {
             if in_use(&self.lanes[idx]) {
-                self.push(Lane(idx as u32), Step::Mark(token));
+                self.push(Lane(idx as u32), QueuedStep::Mark(token));
             }
         }
         token
@@ -132,40 +132,40 @@ impl Queues {
             return;
         }
         let step = match self.tokens.check(token) {
-            Ok(()) => Step::Wait(token),
-            Err(fault) => Step::Poison(Fault::refused(format_args!("wait of lane {}", lane.0), fault)),
+            Ok(()) => QueuedStep::Wait(token),
+            Err(fault) => QueuedStep::Poison(Fault::refused(format_args!("wait of lane {}", lane.0), fault)),
         };
         self.push(lane, step);
     }
 
     /// The next step of a queue that can go on, if there is one.
-    pub(super) fn take(&mut self) -> Option<Turn> {
+    pub(super) fn take(&mut self) -> Option<TakenStep> {
         let queue = self.choose()?;
         self.last = queue;
         let head = self.queues[queue].front_mut()?;
         let lane = head.lane;
         let state = &mut self.lanes[lane.0 as usize];
-        let turn = match std::mem::replace(&mut head.step, Step::Running) {
-            Step::Work(number, work) => {
+        let taken = match std::mem::replace(&mut head.step, QueuedStep::Running) {
+            QueuedStep::Work(number, work) => {
                 let poisoned = state.poison.is_some();
-                return Some(Turn::Run(Job { lane, number, work, poisoned }));
+                return Some(TakenStep::Run(Job { lane, number, work, poisoned }));
             }
-            Step::Running => unreachable!("a queue whose head is running is not chosen"),
-            Step::Mark(token) => {
+            QueuedStep::Running => unreachable!("a queue whose head is running is not chosen"),
+            QueuedStep::Mark(token) => {
                 let outcome = state.poison.clone().map_or(Ok(()), Err);
-                self.tokens.reach(token, outcome).map_or(Turn::Nothing, Turn::Tell)
+                self.tokens.reach(token, outcome).map_or(TakenStep::Nothing, TakenStep::Tell)
             }
-            Step::Wait(token) => {
+            QueuedStep::Wait(token) => {
                 state.poison_if(self.tokens.outcome(token));
-                Turn::Nothing
+                TakenStep::Nothing
             }
-            Step::Poison(fault) => {
+            QueuedStep::Poison(fault) => {
                 state.poison_if(Err(fault));
-                Turn::Nothing
+                TakenStep::Nothing
             }
         };
         self.pop(queue);
-        Some(turn)
+        Some(taken)
     }
 
     /// A job of the lane is done.
@@ -182,7 +182,7 @@ impl Queues {
         self.n_shared.map_or(lane.0, |n_shared| lane.0 % n_shared) as usize
     }
 
-    fn push(&mut self, lane: Lane, step: Step) {
+    fn push(&mut self, lane: Lane, step: QueuedStep) {
         let queue = self.queue_of(lane);
         self.queues[queue].push_back(Entry { lane, step });
         self.lanes[lane.0 as usize].n_queued += 1;
@@ -209,9 +209,9 @@ impl Queues {
 
     fn can_go(&self, queue: usize) -> bool {
         match self.queues[queue].front().map(|entry| &entry.step) {
-            None | Some(Step::Running) => false,
-            Some(Step::Wait(token)) => self.tokens.has_fired(*token),
-            Some(Step::Work(..) | Step::Mark(_) | Step::Poison(_)) => true,
+            None | Some(QueuedStep::Running) => false,
+            Some(QueuedStep::Wait(token)) => self.tokens.has_fired(*token),
+            Some(QueuedStep::Work(..) | QueuedStep::Mark(_) | QueuedStep::Poison(_)) => true,
         }
     }
 }

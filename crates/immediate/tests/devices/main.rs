@@ -12,13 +12,13 @@ use std::num::NonZeroU32;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
-use phalanx_immediate::{Pace, QueueOrder, Software, SoftwareConfig};
+use phalanx_immediate::{DrainMode, QueueOrder, Software, SoftwareConfig};
 use phalanx_runtime::{Device, Fault, Lane, Outcome, Token};
 
 /// A device that does nothing until stepped; no queues means that every lane has its own.
 fn stepped(n_queues: u32, seed: u64) -> Arc<Software> {
     let (queues, order) = (NonZeroU32::new(n_queues), QueueOrder::Seeded(seed));
-    Software::new(SoftwareConfig { queues, order, pace: Pace::Stepped })
+    Software::new(SoftwareConfig { queues, order, drain: DrainMode::Stepped })
 }
 
 /// Steps until nothing is left to do; says how many steps that took.

@@ -7,7 +7,7 @@ use super::abi::Handle;
 use super::active::Owner;
 use super::engine::Engine;
 use super::library::Library;
-use super::state::{Event, State};
+use super::state::{NetEvent, State};
 use crate::NetError;
 
 /// Bytes of the longest alert; what is longer is cut.
@@ -94,12 +94,12 @@ pub(crate) unsafe fn listen(state: &mut State, library: &Library, comm: Handle) 
 ///
 /// # Safety
 /// No other thread is in the library.
-pub(crate) unsafe fn read(state: &State, library: &Library, status: usize) -> Option<Event> {
+pub(crate) unsafe fn read(state: &State, library: &Library, status: usize) -> Option<NetEvent> {
     let mut length = 0;
     // SAFETY: the caller's duty; the status is that of a receive.
     unsafe { library.get_count(state.active.statuses.pointer(status), library.abi.byte, &mut length) }
         .ok()?;
     let from = u32::try_from(state.active.statuses.source(status)).ok()?;
     let bytes = state.alert.get(..usize::try_from(length).ok()?)?;
-    Some(Event::Alert { from, text: String::from_utf8_lossy(bytes).into_owned() })
+    Some(NetEvent::Alert { from, text: String::from_utf8_lossy(bytes).into_owned() })
 }

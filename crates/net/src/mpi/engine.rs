@@ -21,7 +21,7 @@ use super::backoff::{ALERT_REST, Backoff, Contention, Load, Waiter};
 use super::event_count::{Epoch, EventCount};
 use super::library::Library;
 use super::orders::Orders;
-use super::state::{Event, State};
+use super::state::{NetEvent, State};
 use crate::{Advance, DriverWork, NetError};
 
 /// How long an abort waits for a thread that is in the library.
@@ -256,7 +256,7 @@ impl Engine {
     }
 
     /// Looks up to `polls` times at everything. What happened is in `events`.
-    fn poll(&self, polls: usize, events: &mut Vec<Event>) -> PollResult {
+    fn poll(&self, polls: usize, events: &mut Vec<NetEvent>) -> PollResult {
         if self.callers.load(Relaxed) > 0 {
             thread::yield_now();
             return PollResult::Busy;
@@ -276,11 +276,11 @@ impl Engine {
     }
 
     /// Calls back, without the lock.
-    fn deliver(&self, events: &mut Vec<Event>) {
+    fn deliver(&self, events: &mut Vec<NetEvent>) {
         for event in events.drain(..) {
             match event {
-                Event::Done { done, batch, result } => done(batch, result.map_err(|error| *error)),
-                Event::Alert { from, text } => self.alert_listener.deliver(from, text),
+                NetEvent::Done { done, batch, result } => done(batch, result.map_err(|error| *error)),
+                NetEvent::Alert { from, text } => self.alert_listener.deliver(from, text),
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::{Done, NetError};
 pub(crate) type Outcome = Result<(), Box<NetError>>;
 
 /// What happened, to be told without the lock.
-pub(crate) enum Event {
+pub(crate) enum NetEvent {
     /// A batch is complete or failed.
     Done {
         /// Who is told.
@@ -119,7 +119,7 @@ impl State {
     }
 
     /// Starts what was ordered.
-    pub(crate) fn start(&mut self, engine: &Engine, events: &mut Vec<Event>) {
+    pub(crate) fn start(&mut self, engine: &Engine, events: &mut Vec<NetEvent>) {
         for (number, batch) in self.orders.drain(..) {
             let Some(connection) = &mut self.connections[number] else { continue };
             if let Some(error) = &self.broken {
@@ -133,7 +133,7 @@ impl State {
     }
 
     /// Tests what is under way; whether anything is complete.
-    pub(crate) fn test(&mut self, engine: &Engine, events: &mut Vec<Event>) -> bool {
+    pub(crate) fn test(&mut self, engine: &Engine, events: &mut Vec<NetEvent>) -> bool {
         if self.broken.is_some() {
             return false;
         }
@@ -154,7 +154,7 @@ impl State {
         true
     }
 
-    fn finish(&mut self, engine: &Engine, request: Finished, events: &mut Vec<Event>) {
+    fn finish(&mut self, engine: &Engine, request: Finished, events: &mut Vec<NetEvent>) {
         let Finished { owner, status, error } = request;
         let result = error.map_or(Ok(()), |code| Err(Box::new(self.failure(engine, &owner, code))));
         self.failed |= result.is_err();
@@ -193,7 +193,7 @@ impl State {
     }
 
     /// The library fails as a whole: so does all that is under way.
-    fn give_up(&mut self, error: &NetError, events: &mut Vec<Event>) {
+    fn give_up(&mut self, error: &NetError, events: &mut Vec<NetEvent>) {
         self.close(error.clone());
         for owner in self.active.give_up() {
             match owner {

@@ -90,12 +90,12 @@ pub fn chain(parts: &[Program], reports: &[Option<ProgressReport>], from: u32) -
             }
         };
         let again = !seen.insert(node);
-        let step = if again { Step::Ends(Why::Circle) } else { finder.step(node) };
-        let why = if let Step::Ends(why) = step { why } else { Why::Waits };
+        let step = if again { ChainStep::Ends(Why::Circle) } else { finder.step(node) };
+        let why = if let ChainStep::Ends(why) = step { why } else { Why::Waits };
         links.push(finder.link(node, why));
         match step {
-            Step::Ends(_) => return links,
-            Step::Goes(to) => next = to,
+            ChainStep::Ends(_) => return links,
+            ChainStep::Goes(to) => next = to,
         }
     }
 }
@@ -119,7 +119,7 @@ pub(super) fn held_up(parts: &[Program], reports: &[Option<ProgressReport>]) -> 
 /// Where a chain goes on: at an operation, or at a rank of which no more is known.
 type Next = Result<Node, (u32, Why)>;
 
-enum Step {
+enum ChainStep {
     Ends(Why),
     Goes(Next),
 }
@@ -175,20 +175,20 @@ impl Finder<'_> {
         self.is_running(node) && ![SEND, ARRIVE].contains(&kernel)
     }
 
-    fn step(&self, node: Node) -> Step {
-        let Some(report) = self.report(node.rank) else { return Step::Ends(Why::Silent) };
+    fn step(&self, node: Node) -> ChainStep {
+        let Some(report) = self.report(node.rank) else { return ChainStep::Ends(Why::Silent) };
         if node.run >= report.launched {
-            return Step::Goes(self.unfinished(node.rank));
+            return ChainStep::Goes(self.unfinished(node.rank));
         }
         if let Some(earlier) = self.next(node.rank, node.lane, report).filter(|&next| next != node) {
-            return Step::Goes(Ok(earlier));
+            return ChainStep::Goes(Ok(earlier));
         }
         let part = &self.parts[node.rank as usize];
         let operation = self.operation(node);
         if self.is_running(node) {
             return match part.kernel(operation) {
                 SEND | ARRIVE => self.other_end(node, operation),
-                _ => Step::Ends(Why::Runs),
+                _ => ChainStep::Ends(Why::Runs),
             };
         }
         let at = |wait: &Wait, run| Node { rank: node.rank, lane: wait.lane, position: wait.position, run };
@@ -196,12 +196,12 @@ impl Finder<'_> {
         let before = node.run.checked_sub(1);
         let carried = part.carried(operation).iter().filter_map(|wait| Some(at(wait, before?)));
         let open = same.chain(carried).find(|&wait| !self.is_complete(wait));
-        open.map_or(Step::Ends(Why::Ready), |wait| Step::Goes(Ok(wait)))
+        open.map_or(ChainStep::Ends(Why::Ready), |wait| ChainStep::Goes(Ok(wait)))
     }
 
     /// The other end of a message that was started here and is not complete. What is known not to be started comes
     /// before what may be: of the end of a rank that says nothing it is not known whether it is missing.
-    fn other_end(&self, node: Node, operation: &Operation) -> Step {
+    fn other_end(&self, node: Node, operation: &Operation) -> ChainStep {
         let part = &self.parts[node.rank as usize];
         let kernel = if part.kernel(operation) == SEND { ARRIVE } else { SEND };
         let ends = part.messages(operation);
@@ -210,9 +210,9 @@ impl Finder<'_> {
             heard.iter().filter_map(|end| self.find(end.peer, kernel, node.rank, end.tag, node.run));
         let missing = others.find(|&other| !self.is_complete(other) && !self.is_running(other));
         match (missing, silent.first()) {
-            (Some(other), _) => Step::Goes(Ok(other)),
-            (None, Some(end)) => Step::Goes(Err((end.peer, Why::Silent))),
-            (None, None) => Step::Ends(Why::UnderWay),
+            (Some(other), _) => ChainStep::Goes(Ok(other)),
+            (None, Some(end)) => ChainStep::Goes(Err((end.peer, Why::Silent))),
+            (None, None) => ChainStep::Ends(Why::UnderWay),
         }
     }
 

@@ -32,7 +32,7 @@ pub(super) fn is_message(program: &Program, operation: &Operation) -> bool {
 pub(super) struct Messages {
     /// None when they have ended.
     connected: RwLock<Option<Connected>>,
-    places: Arc<Places>,
+    places: Arc<PendingBatches>,
     /// By operation: its batch, if it is one.
     batches: Vec<Option<usize>>,
 }
@@ -44,17 +44,17 @@ struct Connected {
 }
 
 /// What the network's thread needs to tell the end of a batch.
-struct Places {
+struct PendingBatches {
     program: Arc<Program>,
     progress: Arc<Progress>,
-    batches: Vec<Place>,
+    batches: Vec<PendingBatch>,
     throttle: OnceLock<Arc<MovementThrottle>>,
     /// Whether the network has failed on a batch.
     torn: AtomicBool,
 }
 
 /// An operation, and while its batch is under way its run and what completes it.
-struct Place {
+struct PendingBatch {
     lane: usize,
     operation: usize,
     under_way: Mutex<Option<(u64, Completion)>>,
@@ -78,15 +78,16 @@ impl Messages {
                 batches.push(is_message(program, operation).then_some(places.len()));
                 if is_message(program, operation) {
                     messages.push(batch(program, operation, arenas));
-                    places.push(Place { lane, operation: number, under_way: Mutex::new(None) });
+                    places.push(PendingBatch { lane, operation: number, under_way: Mutex::new(None) });
                 }
             }
         }
         let (program, progress) = (Arc::clone(program), Arc::clone(progress));
         let torn = AtomicBool::new(false);
-        let places = Arc::new(Places { program, progress, batches: places, throttle: OnceLock::new(), torn });
+        let places =
+            Arc::new(PendingBatches { program, progress, batches: places, throttle: OnceLock::new(), torn });
         let told = Arc::clone(&places);
-        let done: Done = Arc::new(move |batch, result| Places::complete(&told, batch, result));
+        let done: Done = Arc::new(move |batch, result| PendingBatches::complete(&told, batch, result));
         // SAFETY: the memory lives long enough, by the caller's promise.
         let transfers = unsafe { network.connect(messages, done) }?;
         let connected = Connected { transfers, _network: Arc::clone(network) };
@@ -127,9 +128,9 @@ impl Messages {
     }
 }
 
-impl Places {
+impl PendingBatches {
     /// A batch is complete, or never will be.
-    fn complete(places: &Arc<Places>, batch: usize, result: Result<(), NetError>) {
+    fn complete(places: &Arc<PendingBatches>, batch: usize, result: Result<(), NetError>) {
         match places.throttle.get().filter(|_| result.is_ok()) {
             None => places.tell(batch, result),
             Some(throttle) => {
@@ -140,7 +141,7 @@ impl Places {
     }
 
     fn tell(&self, batch: usize, result: Result<(), NetError>) {
-        let Place { lane, operation, under_way } = &self.batches[batch];
+        let PendingBatch { lane, operation, under_way } = &self.batches[batch];
         // Messages of one batch may fail one by one.
         let Some((run, completion)) = lock(under_way).take() else { return };
         completion.done(match result {
