@@ -67,7 +67,7 @@ pub struct Software {
 struct Shared {
     state: Mutex<State>,
     /// Rung when the thread may find something to do.
-    bell: Condvar,
+    condvar: Condvar,
     drain: DrainMode,
 }
 
@@ -81,7 +81,7 @@ impl Software {
     pub fn new(config: SoftwareConfig) -> Arc<Software> {
         let SoftwareConfig { queues, order, drain } = config;
         let state = State { queues: Queues::new(queues, order), closed: false };
-        let shared = Arc::new(Shared { state: Mutex::new(state), bell: Condvar::new(), drain });
+        let shared = Arc::new(Shared { state: Mutex::new(state), condvar: Condvar::new(), drain });
         let thread = match shared.drain {
             DrainMode::Stepped => None,
             DrainMode::Prompt | DrainMode::Delayed(_) => Some(Shared::start(Arc::clone(&shared))),
@@ -94,7 +94,7 @@ impl Software {
     pub fn step(&self) -> bool {
         let Some(taken) = self.with(Queues::take) else { return false };
         self.shared.serve(taken);
-        self.shared.bell.notify_one();
+        self.shared.condvar.notify_one();
         true
     }
 
@@ -111,7 +111,7 @@ impl Software {
     /// Like `with`, for what gives the thread something to do.
     fn issue<R>(&self, act: impl FnOnce(&mut Queues) -> R) -> R {
         let issued = self.with(act);
-        self.shared.bell.notify_one();
+        self.shared.condvar.notify_one();
         issued
     }
 }
@@ -167,7 +167,7 @@ impl Shared {
             } else if state.closed {
                 return;
             } else {
-                state = sleep(&self.bell, state);
+                state = sleep(&self.condvar, state);
             }
         }
     }
@@ -192,7 +192,7 @@ impl Shared {
 impl Drop for Software {
     fn drop(&mut self) {
         lock(&self.shared.state).closed = true;
-        self.shared.bell.notify_one();
+        self.shared.condvar.notify_one();
         // The last owner may be a work on the thread itself, which cannot wait for its own end.
         let thread = self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id());
         if let Some(thread) = thread {

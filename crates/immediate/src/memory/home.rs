@@ -1,8 +1,8 @@
 //! One memory: its bytes, its allocator, and the events of instances that wait for bytes.
 //!
-//! An instance is *waiting* until it has a seat and its precondition has triggered; then it is opened and its ready
-//! event triggers. Under the lock of `State`, instances of this memory keep their numbers, and waiting is the same to
-//! everyone. Events are triggered with no lock held, since whoever waits for them may come back here.
+//! An instance is *waiting* until it has a placement and its precondition has triggered; then it is opened and its
+//! ready event triggers. Under the lock of `State`, instances of this memory keep their numbers, and waiting is the
+//! same to everyone. Events are triggered with no lock held, since whoever waits for them may come back here.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -48,7 +48,7 @@ struct Waiting {
     instance: Instance,
     ready: Event,
     /// Where its bytes start, if it has them.
-    seat: Option<u64>,
+    placement: Option<u64>,
     /// Whether its precondition has triggered.
     due: bool,
 }
@@ -172,7 +172,7 @@ impl Home {
     pub(crate) fn vacate(&self, id: InstanceId) {
         let mut state = lock(&self.state);
         let changes = state.allocator.release(id.index());
-        // The number last: its next owner may ask the allocator for a seat at once.
+        // The number last: its next owner may ask the allocator for a placement at once.
         let gone = self.world.instances.remove(id);
         // Noted before others get the bytes, told when the lock is gone.
         gone.iter().for_each(|gone| gone.state().measure(|measured| measured.over(&Ok(()))));
@@ -209,7 +209,7 @@ impl Home {
         let mut triggers = Triggers::new();
         for (key, start) in changes.granted {
             if let Some(waiting) = state.waiting.get_mut(&key) {
-                waiting.seat = Some(start);
+                waiting.placement = Some(start);
             }
             triggers.extend(state.make_ready(key));
         }
@@ -249,15 +249,15 @@ impl State {
     }
 
     /// Adds an instance that is not ready; its ready event.
-    fn wait(&mut self, instance: &Instance, ready: Event, seat: Option<u64>) -> Event {
-        let waiting = Waiting { instance: instance.clone(), ready, seat, due: false };
+    fn wait(&mut self, instance: &Instance, ready: Event, placement: Option<u64>) -> Event {
+        let waiting = Waiting { instance: instance.clone(), ready, placement, due: false };
         self.waiting.insert(instance.id().index(), waiting);
         ready
     }
 
     /// Opens the instance if it has its bytes and its precondition has triggered.
     fn make_ready(&mut self, key: u32) -> Option<Trigger> {
-        let start = self.waiting.get(&key).filter(|waiting| waiting.due)?.seat?;
+        let start = self.waiting.get(&key).filter(|waiting| waiting.due)?.placement?;
         let Waiting { instance, ready, .. } = self.waiting.remove(&key)?;
         instance.state().open(start);
         Some(Trigger { instance, ready, outcome: Ok(()) })

@@ -168,7 +168,7 @@ impl World {
 
     /// Ends an instance that never became ready.
     fn end(&self, instance: &Instance) {
-        // Nothing is owed: it has no seat, or the allocator has taken it.
+        // Nothing is owed: it has no placement, or the allocator has taken it.
         let _ = instance.state().region.access.close();
         self.instances.remove(instance.id());
     }
