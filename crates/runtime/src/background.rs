@@ -1,4 +1,5 @@
-//! One thread for work that must not delay the one who causes it: callbacks beyond a trigger's budget, large copies.
+//! One thread for work that must not delay the thread that causes it: callbacks beyond a trigger's budget, large
+//! copies.
 //!
 //! The thread starts with the first job. Dropping the queue lets it finish the jobs it has, then ends it. A job that
 //! panics ends alone: the panic hook has told of it, and the next job runs.

@@ -26,7 +26,7 @@ pub struct Token(pub u64);
 
 /// A device, as the runtime sees it. All calls return at once.
 pub trait Device: Send + Sync {
-    /// A lane that nobody else uses, until it is given back.
+    /// A lane for the caller alone, until it is given back.
     fn lease(&self) -> Lane;
 
     /// Gives a lane back; everything on it is done.

@@ -1,4 +1,4 @@
-//! A task runtime with two doors, and the replay of programs on it.
+//! A task runtime with two execution modes, and the replay of programs on it.
 //!
 //! The immediate mode ([`Runtime::spawn`]) does one thing after an event and gives an event for it; the crate
 //! `phalanx-immediate` has more such things. The replay mode ([`Runtime::graph`]) binds a whole graph once and launches

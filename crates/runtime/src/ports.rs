@@ -106,7 +106,7 @@ impl PortBlock {
     /// Takes all tensors from a block of the same program.
     ///
     /// # Safety
-    /// Nobody else touches the bytes of this block meanwhile.
+    /// Nothing else touches the bytes of this block meanwhile.
     pub(crate) unsafe fn copy_from(&self, other: &PortBlock) {
         for (&to, &from) in self.slices.iter().zip(&other.slices) {
             // SAFETY: exclusive by the caller's promise.
@@ -117,7 +117,7 @@ impl PortBlock {
     /// Replaces the tensor of a port, if it is here.
     ///
     /// # Safety
-    /// Nobody else touches the bytes of this block meanwhile.
+    /// Nothing else touches the bytes of this block meanwhile.
     pub(crate) unsafe fn set(&self, port: usize, bytes: &[u8]) {
         if let Some(slice) = self.slice(port) {
             // SAFETY: exclusive by the caller's promise.

@@ -1,6 +1,6 @@
-//! Profiles: what a task, a copy, an instance or a graph's run did when, told once, to whoever asked.
+//! Profiles: what a task, a copy, an instance or a graph's run did when, reported once for each request.
 //!
-//! What nobody asks about pays one branch where a time would be taken. Times come from the clock in the runtime's
+//! What is not profiled pays one branch where a time would be taken. Times come from the clock in the runtime's
 //! configuration; the runtime itself reads none. A report is delivered before the finish event triggers, on the thread
 //! that brings the matter to its end. What never comes to its end is reported when it is forgotten: one report for each
 //! request, never two.
@@ -28,7 +28,7 @@ pub struct Profile {
 type SpanSink = dyn Fn(Span<'_>) + Send + Sync;
 
 impl Profile {
-    /// Reports go to `sink`, which is called on threads of the runtime and of whoever triggers or cancels.
+    /// Reports go to `sink`, which is called on threads of the runtime and on threads that trigger or cancel.
     pub fn new(sink: impl Fn(Report) + Send + Sync + 'static) -> Profile {
         Profile { sink: Arc::new(sink), spans: None, only_abnormal: false }
     }
@@ -95,7 +95,7 @@ pub struct Span<'a> {
     pub ended: u64,
 }
 
-/// Something that somebody asked about.
+/// Something that is profiled.
 pub struct Measured {
     profile: Profile,
     clock: Clock,
@@ -168,7 +168,7 @@ impl Measured {
         self.deliver();
     }
 
-    /// It is over; whoever calls this holds a lock and delivers the report later.
+    /// It is over; the caller holds a lock and delivers the report later.
     pub fn over(&self, outcome: &Outcome) {
         self.note(|report, now| (report.completed, report.outcome) = (now, outcome.clone()));
     }
@@ -206,7 +206,7 @@ impl Measured {
 }
 
 impl Drop for Measured {
-    /// Reports what nobody has brought to its end.
+    /// Reports what has not come to its end.
     fn drop(&mut self) {
         self.note(|report, now| report.completed = now);
         self.deliver();

@@ -9,10 +9,10 @@
 //! One rank's part of a program also has messages, which go over a network and are complete when that says so.
 //!
 //! The host touches arenas only while no run is in flight, and an I/O slot only while its run is not. What operations
-//! touch is told in `memory`.
+//! touch is described in `memory`.
 //!
 //! In a part on a network, the first fault is for good: what other ranks were to be sent is missing, so neither its run
-//! nor a later one may ever end. A thread that waits for one is told of the fault at once, and what is in flight keeps
+//! nor a later one may ever end. A thread that waits for one gets the fault at once, and what is in flight keeps
 //! its memory.
 
 mod bind;
@@ -67,12 +67,12 @@ pub struct Replay<K: Kernels> {
     /// The run whose results can be read.
     last: u64,
     execution: ExecutionMode,
-    /// Runs that nobody has stepped through yet, with their finish events.
+    /// Runs that have not been stepped through yet, with their finish events.
     line: Mutex<Vec<(u64, Event)>>,
-    /// What messages go over, and when the lanes that compute have nothing to do. Whoever waits for a run drives the
-    /// network: a thread that has nothing else to do.
+    /// The network that carries messages, and the monitor of the lanes that compute. The thread that waits for a run
+    /// drives the network, as it has nothing else to do.
     network: Option<(Arc<dyn Network>, Arc<IdleMonitor>)>,
-    /// And does what the lanes have to do that only move bytes.
+    /// It also executes the lanes that only move bytes, through these.
     helpers: Vec<HelperThread>,
 }
 
@@ -171,8 +171,8 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
 
     /// Runs all operations once. If a kernel fails, the fault names its operation.
     pub fn run(&mut self) -> Outcome {
-        // Who drives already wakes nobody when it launches. With a run in flight a launch may wait for what a helper
-        // thread would do.
+        // A thread that drives already wakes no other thread when it launches. With a run in flight a launch may wait
+        // for what a helper thread would do.
         let mut run = if self.is_idle() { None } else { Some(self.launch()) };
         self.drive_until(|replay| {
             let run = *run.get_or_insert_with(|| replay.launch());
@@ -200,7 +200,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
                 self.launched += 1;
                 return run;
             }
-            // The outcome is told to the caller who waits for that run.
+            // The outcome is returned to the caller that waits for that run.
             let _ = self.runtime.wait(self.finished[io_slot]);
         }
         // SAFETY: the last run with this I/O slot has ended, and the next one is launched below.
@@ -277,7 +277,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         outcomes.into_iter().collect()
     }
 
-    /// Lets `observer` run around every operation from now on, or nobody.
+    /// Lets `observer`, if there is one, run around every operation from now on.
     pub fn observe(&mut self, observer: Option<Observer>) {
         self.settle();
         self.memory.observe(observer);
@@ -290,7 +290,7 @@ impl<K: Kernels> Replay<K> {
         &self.memory.program
     }
 
-    /// Lets somebody look at where the lanes stand, from any thread, while runs go on.
+    /// A handle to see how far the lanes are, from any thread, while runs go on.
     pub fn watch(&self) -> Watch {
         Watch::new(&self.memory.program, &self.memory.progress)
     }
@@ -381,8 +381,8 @@ impl<K: Kernels> Replay<K> {
         self.finished.iter().all(ended)
     }
 
-    /// Waits until no run is in flight, or none can end any more. The outcome of each is told to the caller who waits
-    /// for it.
+    /// Waits until no run is in flight, or none can end any more. The outcome of each is returned to the caller that
+    /// waits for it.
     fn settle(&self) {
         self.step();
         if let Some((network, _)) = &self.network {

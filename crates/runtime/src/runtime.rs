@@ -1,6 +1,6 @@
-//! A runtime: processors, events, and the two doors to them.
+//! A runtime: processors, events, and the two modes of using them.
 //!
-//! The *immediate* door spawns tasks one by one, each after an event, with an event of its own. The *replay* door binds
+//! The *immediate* mode spawns tasks one by one, each after an event, with an event of its own. The *replay* mode binds
 //! a flow once ([`Runtime::graph`]) and launches it often. Both run on the same processors and may be mixed.
 
 use std::sync::Arc;

@@ -74,12 +74,12 @@ impl<T: Default> Default for Table<T> {
 }
 
 impl<T: Default> Table<T> {
-    /// A number that nobody else has until it is given back: the last one given back, or a new one.
+    /// A number that is the caller's alone until it is given back: the last one given back, or a new one.
     pub fn take(&self) -> u32 {
         self.take_with(PROTOCOL)
     }
 
-    /// Gives `number` back. What its owner did to the entry is seen by the one who takes it next.
+    /// Gives `number` back. What its owner did to the entry is seen by the thread that takes it next.
     pub fn give_back(&self, number: u32) {
         self.give_back_with(number, PROTOCOL);
     }
@@ -136,7 +136,7 @@ impl<T: Default> Table<T> {
             // Relaxed: published by the exchange.
             entry.below.store(top.place, Ordering::Relaxed);
             let next = Top { place: number + 1, ..top };
-            // Release: see `Protocol`. Later exchanges keep it published, since nobody plainly stores.
+            // Release: see `Protocol`. Later exchanges keep it published, since there are no plain stores.
             match self.free.compare_exchange_weak(word, next.pack(), protocol.give_back, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(found) => word = found,
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(held, (1..=200).collect::<Vec<_>>());
     }
 
-    /// Four threads take a few numbers at a time; whoever has one finds its entry unowned.
+    /// Four threads take a few numbers at a time; a thread that has one finds its entry unowned.
     #[test]
     fn nobody_has_a_number_that_another_one_has() {
         let table = Table::<AtomicU32>::default();
@@ -247,7 +247,7 @@ mod models {
 
     impl Cell {
         fn set(&self, value: u32) {
-            // SAFETY: loom checks that nobody else has access.
+            // SAFETY: loom checks that no other thread has access.
             self.0.with_mut(|cell| unsafe { *cell = value });
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Each thread has one parker, which is told when the event triggers; waiting allocates nothing once the lists of
 //! waiters have grown. A wait has a number, one more than the thread's wait before: a notice of an earlier one, which
-//! timed out while its notice was under way, wakes nobody.
+//! timed out while its notice was under way, wakes no thread.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -29,7 +29,7 @@ pub struct Task<'a> {
     pub args: &'a [u8],
 }
 
-/// An operation about to be added that is done by whoever releases it.
+/// An operation about to be added that the thread which releases it executes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Direct<'a> {
     /// Position of its body in the table of functions.
@@ -151,12 +151,12 @@ impl Builder {
         self.push(Some(processor), Direct { function, name, args }, kind)
     }
 
-    /// Adds a non-blocking operation that is done by whoever releases it.
+    /// Adds a non-blocking operation that the thread which releases it executes.
     pub fn direct(&mut self, direct: Direct<'_>) -> OpId {
         self.push(None, direct, TaskKind::NonBlocking)
     }
 
-    /// Adds an operation that whoever releases it starts, and that is complete when it is told so: see
+    /// Adds an operation that the thread which releases it starts, and that is complete when it is reported so: see
     /// [`TaskKind::Remote`].
     pub fn remote(&mut self, direct: Direct<'_>) -> OpId {
         self.push(None, direct, TaskKind::Remote)

@@ -2,8 +2,8 @@
 //!
 //! A flow is a graph of operations on processors. A [`Builder`] collects operations and edges; [`Builder::finish`]
 //! checks them and lays them out as *segments*: a segment is a chain of operations of one processor that runs without
-//! asking anybody in between, and has one *gate*, which counts the arrivals it still needs. A flow is data only: bodies
-//! are numbers of a table of functions that the runtime is given with it.
+//! asking the scheduler in between, and has one *gate*, which counts the arrivals it still needs. A flow is data only:
+//! bodies are numbers of a table of functions that the runtime is given with it.
 //!
 //! One execution of a flow is a *run*. Edges order operations within a run. Carried edges order an operation of a run
 //! before one of the next run; only flows of mode [`Mode::Pipelined`] have them, and only there do runs overlap that
@@ -13,7 +13,7 @@
 //!
 //! 1. edges, inputs and posts name operations that are there; edges without the carried ones have no circle;
 //! 2. an operation lies on exactly one segment; segments of a processor are contiguous, processors ascending, those of
-//!    no processor (*direct* ones, done by whoever releases them) last;
+//!    no processor (*direct* ones, executed by the thread that releases them) last;
 //! 3. a segment's first operation has the arrivals that `fan_in` and `carried_in` count; every other operation of it
 //!    has exactly one predecessor, the operation before it, which is non-blocking;
 //! 4. an operation's successors are early if its effects are complete when its body returns or if they wait for its

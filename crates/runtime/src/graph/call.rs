@@ -146,7 +146,7 @@ impl Inner {
     }
 }
 
-/// An operation's name, made only if somebody asks.
+/// An operation's name, formatted only when it is printed.
 pub(crate) struct Name<'a> {
     pub(crate) flow: &'a Flow,
     pub(crate) op: OpId,

@@ -29,7 +29,7 @@ pub struct Launch<'a> {
     pub args: &'a [u8],
     /// The higher one goes first.
     pub priority: i32,
-    /// Who is told how the run went, and its operations if that is asked for.
+    /// What the run is reported to, and its operations if that is asked for.
     pub profile: Option<&'a Profile>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Launches {
     begun: u64,
     in_flight: u32,
     line: VecDeque<Waiting>,
-    /// Whether somebody begins runs in line, and will look at the line again.
+    /// Whether a thread begins runs in line, and will look at the line again.
     serving: bool,
     /// Clean run states of a graph without a ring.
     free: Vec<Arc<RunState>>,
@@ -208,7 +208,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Somebody asks about `run`.
+    /// A profile was requested for `run`.
     fn measure(&self, profile: &Profile, run: &Run) -> Arc<Measured> {
         let name = format!("run {} of {}", run.number, self.flow.name());
         Arc::new(Measured::new(profile, self.home.own.clock, &name))
@@ -301,7 +301,7 @@ impl Inner {
             Some(clean) => *clean = true,
             None => launches.free.push(state),
         }
-        // Told under the lock: who finds the graph idle finds all of its runs ended.
+        // Under the lock: a thread that finds the graph idle finds all of its runs ended.
         graph.mark(finish, &outcome);
         if launches.in_flight == 0 && launches.launched == launches.begun {
             launches.destroyed.iter().for_each(|&destroyed| graph.mark(destroyed, &Ok(())));

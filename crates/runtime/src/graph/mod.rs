@@ -62,7 +62,7 @@ pub(crate) struct Inner {
     flow: Flow,
     functions: Vec<Function>,
     processors: Vec<Arc<Processor>>,
-    /// Where direct operations that nobody's worker releases say they run.
+    /// The processor that direct operations report if no worker releases them.
     home: Arc<Processor>,
     events: Arc<Events>,
     /// By processor: whether it runs its segments in the order of their numbers.
@@ -262,7 +262,7 @@ impl Inner {
         (n > 0).then(|| &self.ring[(state.place as usize + 1) % n])
     }
 
-    /// Tells an event, whose waiters may be anybody's.
+    /// Triggers an event, whose waiters may be code of users.
     fn tell(&self, event: Event, outcome: Outcome) {
         without_promise(|| {
             self.events.complete(event, outcome).expect("events of a run are triggered by it alone");

@@ -122,7 +122,7 @@ fn a_run_ends_when_a_remote_step_is_told_and_its_body_has_returned() {
         let complete = |state: &RunState, args: &UnsafeCell<u32>, units| {
             let last = state.complete(units);
             if last {
-                // SAFETY: loom finds whoever still reads.
+                // SAFETY: loom reports a thread that still reads.
                 args.with_mut(|args| unsafe { *args = 8 });
             }
             last
@@ -133,7 +133,7 @@ fn a_run_ends_when_a_remote_step_is_told_and_its_body_has_returned() {
             // The non-blocking step, which is laid out first, opens and is complete as well.
             spawn(move || state.gates[0].arrive() == Arrival::Last && complete(&state, &args, 2))
         };
-        // SAFETY: loom finds whoever writes already.
+        // SAFETY: loom reports a thread that writes already.
         args.with(|args| assert_eq!(unsafe { *args }, 7));
         let returned = complete(&state, &args, 1);
         assert_ne!(returned, told.join().expect("it does not panic"), "one of the two is last");

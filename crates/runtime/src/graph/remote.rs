@@ -1,8 +1,9 @@
-//! Operations that are complete when somebody says so: a message to another process, say.
+//! Operations that are complete when another component says so: a message to another process, for example.
 //!
-//! A remote step is direct: whoever releases it calls its body, which starts something and hands its [`Completion`] to
-//! whoever will know. It has two units of work: its body's, since that may look at the run's arguments until it
-//! returns, and its completion's. So neither has to know which of the two comes first, nor on which thread.
+//! A remote step is direct: the thread that releases it calls its body, which starts something and hands its
+//! [`Completion`] to the component that will know when it is complete. It has two units of work: its body's, since that
+//! may look at the run's arguments until it returns, and its completion's. So neither has to know which of the two
+//! comes first, nor on which thread.
 //!
 //! What a thread is told while it calls such a body, or while it releases what follows another one, it releases
 //! afterwards. So a chain of steps that are complete as soon as they start costs no stack, however long it is.

@@ -2,8 +2,8 @@
 //!
 //! A thread that only waits needs a core twice a run, to start it and to hear of its end. Where each processor has one
 //! core it takes them from a worker, and both are put to sleep and woken for that. So it serves a processor of the
-//! graph in its worker's place, as a helper thread; then there are as many threads as processors and nobody is woken at
-//! all.
+//! graph in its worker's place, as a helper thread; then there are as many threads as processors and no thread is woken
+//! at all.
 
 use crate::fault::Outcome;
 use crate::processor::{HelperThread, is_outside};

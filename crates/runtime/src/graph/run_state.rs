@@ -1,9 +1,9 @@
 //! What changes during one run of a graph: everything else is frozen in the flow.
 //!
 //! A run state is *clean* (all gates closed, all queues empty) or belongs to one run. It is used again and again.
-//! Whoever touches a run state of a run holds a part of its `work`: a segment or a completion that is not complete, an
-//! input that has not been delivered, or the start. So when `work` is zero nobody does, and the one who made it zero
-//! cleans the run state.
+//! A thread that touches the state of a run holds a part of its `work`: a segment or a completion that is not complete,
+//! an input that has not been delivered, or the start. So when `work` is zero no thread touches it, and the thread that
+//! made it zero cleans the run state.
 //!
 //! In a pipelined flow, operations of the run before arrive at gates of a run state that is clean: its run has not
 //! started yet, or not even been launched. They cannot open a gate, since every segment also waits for the start of its
@@ -44,13 +44,13 @@ pub(crate) struct RunState {
     /// By processor: the lane that the run has there.
     lanes: Box<[Mutex<Option<Lane>>]>,
     number: AtomicU64,
-    /// Whether somebody is told of each operation of the run.
+    /// Whether each operation of the run is reported to a profile.
     observed: AtomicBool,
     run: Mutex<Running>,
     args: UnsafeCell<Box<[u8]>>,
 }
 
-// SAFETY: `args` is written only by the one who starts a run on a clean run state (`set_args`) and read only by
+// SAFETY: `args` is written only by the thread that starts a run on a clean run state (`set_args`) and read only by
 // operations of that run, which the start precedes. Everything else is `Sync` by itself.
 unsafe impl Sync for RunState {}
 
@@ -119,7 +119,7 @@ impl RunState {
         }
         self.slots.iter().for_each(Slot::reset);
         self.tails.iter().for_each(Tail::reset);
-        // Relaxed, here and below: who uses the run state next learns of it through the lock that hands it out.
+        // Relaxed, here and below: the next user of the run state gets it through the lock that hands it out.
         self.work.0.store(self.units, Ordering::Relaxed);
         for (post, &owed) in self.posts.iter().zip(n_post) {
             post.owed.store(owed, Ordering::Relaxed);
@@ -130,7 +130,7 @@ impl RunState {
 
     /// Forgets poison that a run left behind for its successor.
     pub(super) fn forget_poison(&self) {
-        // Relaxed: nobody else touches the run state; see `reset`.
+        // Relaxed: no other thread touches the run state; see `reset`.
         if self.poisoned.swap(false, Ordering::Relaxed) {
             self.poison.iter().for_each(|segment| segment.store(false, Ordering::Relaxed));
             lock(&self.run).fault = None;
@@ -155,7 +155,7 @@ impl RunState {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// Lets whoever asked be told of the run; before it starts.
+    /// Sets the profile that the run is reported to; before it starts.
     pub(super) fn measure(&self, measured: Option<Arc<Measured>>) {
         let Some(measured) = measured else { return };
         // Relaxed: see `observer`.
@@ -163,14 +163,14 @@ impl RunState {
         lock(&self.run).measured = Some(measured);
     }
 
-    /// Lets nobody be told any more, when the run has no work left.
+    /// Removes the profile, when the run has no work left.
     pub(super) fn forget_measured(&self) {
-        // Relaxed: nobody else touches the run state; see `reset`.
+        // Relaxed: no other thread touches the run state; see `reset`.
         self.observed.store(false, Ordering::Relaxed);
         lock(&self.run).measured = None;
     }
 
-    /// Who is told of each operation of the run.
+    /// The profile that each operation of the run is reported to.
     #[inline]
     pub(super) fn observer(&self) -> Option<Arc<Measured>> {
         // Relaxed: set before the start of the run, which every operation follows.
@@ -178,7 +178,7 @@ impl RunState {
         if observed { self.run().measured } else { None }
     }
 
-    /// The run's finish event and priority, and who is told of it.
+    /// The run's finish event and priority, and its profile.
     pub(super) fn run(&self) -> Running {
         lock(&self.run).clone()
     }
@@ -188,7 +188,7 @@ impl RunState {
     /// # Safety
     /// The run state is claimed by the caller and its run has not started.
     pub(super) unsafe fn set_args(&self, write: impl FnOnce(&mut [u8])) {
-        // SAFETY: by the caller's promise nobody else touches the run state.
+        // SAFETY: by the caller's promise no other thread touches the run state.
         write(unsafe { &mut *self.args.get() });
     }
 
@@ -267,7 +267,8 @@ impl RunState {
     /// `units` of work are complete. Whether none is left: then the run state is the caller's to clean.
     #[must_use]
     pub(super) fn complete(&self, units: u32) -> bool {
-        // AcqRel, pairs with itself: the last one sees all that the run wrote, and that nobody touches the run state.
+        // AcqRel, pairs with itself: the last one sees all that the run wrote, and that no other thread touches the run
+        // state.
         self.work.0.fetch_sub(units, Ordering::AcqRel) == units
     }
 }

@@ -58,14 +58,14 @@ mod models {
     use super::*;
 
     fn write(data: &UnsafeCell<u32>) {
-        // SAFETY: loom checks that nobody else has access.
+        // SAFETY: loom checks that no other thread has access.
         data.with_mut(|data| unsafe { *data += 1 });
     }
 
     /// Two workers hand one worker core to and fro, and each writes to what it guards; the second is then closed. A
     /// worker core that gets lost is a deadlock, two that hold it are a race; loom tells of both.
     #[test]
-    fn whoever_has_the_worker_core_is_alone_and_it_never_gets_lost() {
+    fn the_holder_of_the_worker_core_is_alone_and_it_never_gets_lost() {
         loom::model(|| {
             let boxes = Arc::new([Mailbox::<()>::new(), Mailbox::<()>::new()]);
             let data = Arc::new(UnsafeCell::new(0));
@@ -80,16 +80,16 @@ mod models {
             });
             write(&data);
             boxes[1].give(());
-            boxes[0].receive().expect("nobody closes the first");
+            boxes[0].receive().expect("the first is not closed");
             write(&data);
             boxes[1].close();
             second.join().expect("the second does not panic");
-            // SAFETY: loom checks that nobody writes.
+            // SAFETY: loom checks that no other thread writes.
             assert_eq!(data.with(|data| unsafe { *data }), 3);
         });
     }
 
-    /// Who goes on with the worker core before it has come finds the other one at work.
+    /// A worker that goes on before it has received the worker core finds the other one at work.
     #[test]
     fn without_the_mailbox_two_are_at_work() {
         let model = || {

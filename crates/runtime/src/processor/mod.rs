@@ -2,7 +2,7 @@
 //!
 //! A processor is served by one worker thread at a time, the one that holds its *worker core*. A task that waits hands
 //! the worker core to another worker, so the processor goes on; when what it waited for has happened, it is queued like
-//! a task that is ready, and whoever takes it from the queue hands the worker core back (see `worker`). While a
+//! a task that is ready, and the worker that takes it from the queue hands the worker core back (see `worker`). While a
 //! processor has nothing to do, a thread outside may take the worker core, too (see `helper`). Work comes from three
 //! places: the processor's own queue, those of its groups, and the runs of graphs (see `graph`), which it knows only as
 //! [`Executor`].
@@ -69,7 +69,7 @@ pub(crate) struct Processor {
     sleep: Arc<Sleep>,
     /// Whether a thread outside would rather serve it than wake its worker again.
     asked_for: AtomicBool,
-    /// Who wants to know when it has nothing to do; set once.
+    /// Notified when it has nothing to do; set once.
     idle_monitor: OnceLock<Arc<IdleMonitor>>,
     /// How often a worker looks for work again before it sleeps.
     polls: u32,
@@ -155,7 +155,7 @@ impl Processor {
         Ok(worker)
     }
 
-    /// Ends the processor once it has run what is ready. Tasks that wait then are told that they do so in vain.
+    /// Ends the processor once it has run what is ready. Tasks that still wait then fail.
     pub(crate) fn close(&self) {
         // Relaxed: the sleeper is woken through a fence; one that is awake sees it in time.
         self.closed.store(true, Ordering::Relaxed);
@@ -166,12 +166,12 @@ impl Processor {
     pub(crate) fn join(&self) {
         loop {
             let Some(thread) = lock(&self.threads).pop() else { return };
-            // A worker does not panic, so there is nothing to hear of.
+            // A worker does not panic, so there is nothing to report.
             let _ = thread.join();
         }
     }
 
-    /// Stops serving its queues. Not if one of them has work that nobody else serves.
+    /// Stops serving its queues. Not if one of them has work that no other processor serves.
     fn leave_queues(&self) -> bool {
         let mut groups = lock(&self.groups);
         while groups.pop_if(|group| group.leave()).is_some() {}

@@ -5,7 +5,7 @@
 //! the first FIFO: a look takes no lock.
 //!
 //! A queue knows how many processors serve it. When the last one has left it takes no more: nothing waits in a queue
-//! that nobody looks at.
+//! that no processor serves.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ struct Queue {
     /// The items of a FIFO that is gone, for the next one to use its room.
     spare: VecDeque<Item>,
     servers: usize,
-    /// Whether nobody can add items any more.
+    /// Whether no items can be added any more.
     retired: bool,
 }
 
@@ -53,13 +53,13 @@ pub(super) struct Fifo {
 }
 
 impl Ready {
-    /// A queue that so many processors serve.
+    /// A queue that `servers` processors serve.
     pub(super) fn new(servers: usize) -> Ready {
         let queue = Queue { fifos: Vec::new(), spare: VecDeque::new(), servers, retired: false };
         Ready { best: AtomicI64::new(EMPTY), queue: Mutex::new(queue) }
     }
 
-    /// Adds an item; the caller wakes those who serve the queue. If nobody does any more, the item comes back.
+    /// Adds an item; the caller wakes the processors that serve the queue. If none does any more, the item comes back.
     pub(super) fn push(&self, priority: i32, item: Item) -> Result<(), Item> {
         let mut queue = lock(&self.queue);
         if queue.servers == 0 {
@@ -95,7 +95,7 @@ impl Ready {
         Urgency::decode(self.best.load(Ordering::Acquire))
     }
 
-    /// One of those who serve the queue stops. Not if it is the last one and there is work.
+    /// One of the processors that serve the queue stops, unless it is the last one and there is work. Whether it may.
     pub(super) fn leave(&self) -> bool {
         let mut queue = lock(&self.queue);
         let may_leave = queue.servers > 1 || queue.fifos.is_empty();
@@ -105,7 +105,7 @@ impl Ready {
         may_leave
     }
 
-    /// Nobody adds items from now on.
+    /// No items are added from now on.
     pub(super) fn retire(&self) {
         lock(&self.queue).retired = true;
     }

@@ -1,9 +1,9 @@
-//! How a worker that finds nothing to do falls asleep, how work wakes it, and how a thread outside serves in its place.
+//! How an idle worker falls asleep, how work wakes it, and how a helper thread serves in its place.
 //!
-//! Whoever serves a processor has its worker core in hand. A worker that sleeps leaves it in the *rack*, from where it
-//! takes it again when it is called. A thread outside that waits for the processor's work anyway may take it first, a
-//! *helper thread*: then nobody needs to be woken. One word tells which it is: [`AWAKE`], in somebody's hands;
-//! [`ASLEEP`], parked, or on the way there, and nobody was called; [`CALLED`], the same and the worker was.
+//! The thread that serves a processor holds its worker core. A worker that sleeps leaves it *parked*, and takes it
+//! again when it is called. A thread outside that waits for the processor's work anyway may take it first, a *helper
+//! thread*: then no thread needs to be woken. One word says which it is: [`AWAKE`], a thread holds it; [`ASLEEP`], it
+//! is parked, or about to be, and the worker was not called; [`CALLED`], the same and the worker was called.
 //!
 //! * To sleep or, as a helper thread, to leave: store `ASLEEP`, fence, look everywhere for work once more; then put the
 //!   worker core parked. A worker waits there until the word is `CALLED` and the worker core parked; a helper
@@ -11,10 +11,10 @@
 //! * To wake: make the work visible, fence, load the word; if it is `ASLEEP`, change it and notifies the condition
 //!   variable.
 //!
-//! No wake-up is lost: of two sequentially consistent fences one comes first. If that of the one who leaves does, the
-//! other side's load sees `ASLEEP`. If the other side's does, the one who leaves sees the work. Release and Acquire
-//! alone would let both miss. Who finds the processor served pays one load, of a line that changes only when somebody
-//! sleeps.
+//! No wake-up is lost: of two sequentially consistent fences one comes first. If that of the thread that leaves does,
+//! the other side's load sees `ASLEEP`. If the other side's does, the thread that leaves sees the work. Release and
+//! Acquire alone would let both miss. A waker that finds the processor served pays one load, of a cache line that
+//! changes only when a thread sleeps.
 
 use crate::sync::{AtomicU32, Condvar, Mutex, Ordering, fence, lock, sleep};
 
@@ -70,8 +70,8 @@ impl<T> Sleep<T> {
         Some(core)
     }
 
-    /// A helper thread puts the worker core back: for whoever comes next, or for the worker if `work` finds some.
-    /// Whether it found none.
+    /// A helper thread puts the worker core back: for the next thread that takes it, or for the worker if `work` finds
+    /// some. Whether it found none.
     pub(crate) fn give(&self, core: T, work: impl FnOnce(&T) -> bool) -> bool {
         // Pairs with the fence in `wake`; see the head.
         self.give_fenced(core, || fence(Ordering::SeqCst), work)
@@ -82,7 +82,7 @@ impl<T> Sleep<T> {
         let sleeps = self.falls_asleep(fence, || work(&core));
         let mut parked = lock(&self.parked);
         *parked = Some(core);
-        // Relaxed: as in `sleep_unless`. Who called meanwhile has woken a worker that found no parked core.
+        // Relaxed: as in `sleep_unless`. A call meanwhile has woken a worker that found no parked core.
         if !sleeps || self.state.load(Ordering::Relaxed) == CALLED {
             self.state.store(CALLED, Ordering::Relaxed);
             self.condvar.notify_one();
@@ -96,7 +96,7 @@ impl<T> Sleep<T> {
         self.state.store(ASLEEP, Ordering::Relaxed);
         fence();
         if work() {
-            // Relaxed: whoever sees the old value notifies a condition variable that no thread waits on.
+            // Relaxed: a waker that sees the old value notifies a condition variable that no thread waits on.
             self.state.store(AWAKE, Ordering::Relaxed);
             return false;
         }
@@ -121,8 +121,8 @@ impl<T> Sleep<T> {
     #[cold]
     fn notify(&self) {
         let _parked = lock(&self.parked);
-        // Relaxed: those who leave the worker core look under the lock. Who has taken it up meanwhile looks for work
-        // anyway, and is not to be marked as called.
+        // Relaxed: a thread that leaves the worker core looks under the lock. One that has taken it up meanwhile looks
+        // for work anyway, and is not to be marked as called.
         let called = self.state.compare_exchange(ASLEEP, CALLED, Ordering::Relaxed, Ordering::Relaxed);
         if called.is_ok() {
             self.condvar.notify_one();
@@ -143,7 +143,7 @@ mod models {
     /// One thread makes work visible and wakes; another sleeps unless it sees the work. If it may sleep for ever
     /// although the work is there, loom tells of a deadlock.
     #[test]
-    fn nobody_sleeps_on_while_there_is_work() {
+    fn no_worker_sleeps_on_while_there_is_work() {
         loom::model(|| {
             let (sleep, work) = (Arc::new(Sleep::<()>::new()), Arc::new(AtomicU32::new(0)));
             let producer = thread::spawn({
@@ -190,8 +190,8 @@ mod models {
     }
 
     /// A worker sleeps, a helper thread may take its place and leaves again, and a third thread makes work visible and
-    /// wakes: the worker or the helper thread finds the work, and only whoever has the worker core touches what it
-    /// guards.
+    /// wakes: the worker or the helper thread finds the work, and only the thread that has the worker core touches what
+    /// it guards.
     #[test]
     fn a_helper_leaves_no_work_behind_and_is_alone() {
         let mut model = loom::model::Builder::new();
@@ -200,7 +200,7 @@ mod models {
         model.check(|| {
             let (sleep, work) = (Arc::new(Sleep::new()), Arc::new(AtomicU32::new(0)));
             let done = |core: &UnsafeCell<u32>| {
-                // SAFETY: loom checks that nobody else has access.
+                // SAFETY: loom checks that no other thread has access.
                 core.with_mut(|done| unsafe { *done = work.load(Ordering::Relaxed) });
                 // SAFETY: as above.
                 core.with(|done| unsafe { *done == 1 })
@@ -216,7 +216,7 @@ mod models {
                 let (sleep, work) = (Arc::clone(&sleep), Arc::clone(&work));
                 move || {
                     let Some(core) = sleep.take() else { return };
-                    // SAFETY: loom checks that nobody else has access.
+                    // SAFETY: loom checks that no other thread has access.
                     UnsafeCell::with_mut(&core, |done| unsafe { *done = work.load(Ordering::Relaxed) });
                     sleep.give(core, |_| work.load(Ordering::Relaxed) == 1);
                 }
@@ -231,7 +231,7 @@ mod models {
     }
 
     /// A helper thread leaves while a producer wakes, with or without its fence: whether loom found an order in which
-    /// the work is there and the worker core parked, and nobody was called.
+    /// the work is there and the worker core parked, and the worker was not called.
     fn helper_misses_work(helper_fence: fn()) -> bool {
         let model = move || {
             let (sleep, work) = (Arc::new(Sleep::new()), Arc::new(AtomicU32::new(0)));

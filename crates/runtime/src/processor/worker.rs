@@ -1,11 +1,11 @@
 //! The threads of a processor and the worker core that makes one of them serve it.
 //!
-//! The worker core is always in one of three places: in the hands of a worker that looks for work or runs a
-//! non-blocking task; on the *seat* of a worker's thread while that runs a body which may wait; in the mailbox of a
-//! worker that is about to wake. A body that waits takes it from the thread-local state, leaves the worker's name with
-//! the event, passes the worker core on, and sleeps until somebody puts it in the mailbox. A worker whose worker core
-//! is elsewhere stays for the next wait: a processor has as many threads as tasks have waited on it at the same time,
-//! and one.
+//! The worker core is always in one of three places: held by a worker that looks for work or runs a non-blocking task;
+//! in the thread-local state of a worker while that runs a body which may wait; in the mailbox of a worker that is
+//! about to wake. A body that waits takes it from the thread-local state, leaves the worker's name with the event,
+//! passes the worker core on, and sleeps until another worker puts it in the mailbox. A worker whose worker core is
+//! elsewhere stays for the next wait: a processor has as many threads as tasks have waited on it at the same time, and
+//! one.
 
 use std::io;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Worker {
         Arc::ptr_eq(&self.processor, processor)
     }
 
-    /// What a task is told that waits on a processor which has closed.
+    /// The fault of a task that waits on a processor which has closed.
     pub(super) fn closed() -> Fault {
         Fault::refused("a task that waits", "its processor has been shut down")
     }

@@ -27,8 +27,8 @@ where
     (runtime, graph)
 }
 
-/// How many processors the lanes of a program need, and which one each has. Lanes of messages need none, since whoever
-/// releases a message starts it.
+/// How many processors the lanes of a program need, and which one each has. Lanes of messages need none, since the
+/// thread that releases a message starts it.
 fn processors(program: &Program) -> (u32, Vec<ProcessorId>) {
     let needs_none = |lane: &Lane| {
         let operations = program.operations_of(lane);
@@ -46,7 +46,7 @@ fn processors(program: &Program) -> (u32, Vec<ProcessorId>) {
     (count, processors)
 }
 
-/// The processors of lanes that only move bytes, whose work may be done by whoever waits for it.
+/// The processors of lanes that only move bytes, whose work may be done by the thread that waits for it.
 pub(super) fn movers(program: &Program) -> Vec<ProcessorId> {
     let is_mover =
         |lane: &Lane| program.operations_of(lane).iter().all(|operation| moves(program, operation));

@@ -67,7 +67,7 @@ pub(super) struct Memory<K> {
     /// By operation: its lane.
     lanes: Vec<u32>,
     throttle: OnceLock<Arc<MovementThrottle>>,
-    /// For each of the program's kernels, who executes it.
+    /// For each of the program's kernels, what executes it.
     executors: Vec<Executor>,
     io_slots: Vec<IoSlot>,
     /// Runs so far that were not replayed, which the graph does not count.
@@ -82,7 +82,7 @@ struct IoSlot {
     results: PortBlock,
 }
 
-/// Who executes an operation.
+/// What executes an operation.
 #[derive(Clone, Copy)]
 enum Executor {
     Kernels,
@@ -176,7 +176,7 @@ impl<K> Memory<K> {
     /// # Safety
     /// No run with this I/O slot is in flight.
     pub(super) unsafe fn set_arguments(&self, run: u64, arguments: &PortBlock) {
-        // SAFETY: nobody else touches the I/O slot, by the caller's promise.
+        // SAFETY: nothing else touches the I/O slot, by the caller's promise.
         unsafe { self.io_slot(run).arguments.copy_from(arguments) };
     }
 
@@ -191,34 +191,34 @@ impl<K> Memory<K> {
     /// Replaces a result of `run`, if it is one.
     ///
     /// # Safety
-    /// No run with this I/O slot is in flight, and nobody reads the result meanwhile.
+    /// No run with this I/O slot is in flight, and nothing reads the result meanwhile.
     pub(super) unsafe fn set_result(&self, run: u64, port: usize, bytes: &[u8]) {
-        // SAFETY: nobody else touches the I/O slot, by the caller's promise.
+        // SAFETY: nothing else touches the I/O slot, by the caller's promise.
         unsafe { self.io_slot(run).results.set(port, bytes) };
     }
 
     /// Bytes of an arena, to be written.
     ///
     /// # Safety
-    /// As long as the result lives, no run is in flight and nobody else touches these bytes.
+    /// As long as the result lives, no run is in flight and nothing else touches these bytes.
     #[allow(clippy::mut_from_ref, reason = "exclusive by the caller's promise")]
     pub(super) unsafe fn part(&self, slice: Slice) -> &mut [u8] {
-        // SAFETY: nobody else holds these bytes, by the caller's promise.
+        // SAFETY: nothing else holds these bytes, by the caller's promise.
         unsafe { self.arenas[slice.lane as usize].part(slice) }
     }
 
     /// The slices that an operation writes, as they are now.
     ///
     /// # Safety
-    /// As long as the result lives, nobody writes to them.
+    /// As long as the result lives, nothing writes to them.
     pub(super) unsafe fn written(&self, operation: usize) -> Vec<&[u8]> {
         let writes = &self.program.operations()[operation].writes;
-        // SAFETY: nobody writes there, by the caller's promise.
+        // SAFETY: nothing writes there, by the caller's promise.
         let bytes = |slice: &Slice| unsafe { self.arenas[slice.lane as usize].shared(*slice) };
         self.program.slices(writes).iter().map(bytes).collect()
     }
 
-    /// Lets `observer` run around every operation, or nobody, while no run is in flight.
+    /// Lets `observer`, if there is one, run around every operation; while no run is in flight.
     pub(super) fn observe(&self, observer: Option<Observer>) {
         // Relaxed: runs are launched after this.
         self.observed.store(observer.is_some(), Relaxed);
@@ -288,7 +288,7 @@ impl<K: Kernels> Memory<K> {
         };
         if let Some((from, to)) = operands {
             // SAFETY: verified: reads and writes do not overlap, and whatever else touches these bytes is ordered
-            // before or after, if one of the two writes (see the head). Nobody writes arguments during a run, and no
+            // before or after, if one of the two writes (see the head). Nothing writes arguments during a run, and no
             // other fetch touches the results that this one does.
             let mut operands = unsafe { Operands::new(from, to) };
             return transfer::execute(program.words(operation), &mut operands);

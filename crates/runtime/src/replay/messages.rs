@@ -102,8 +102,8 @@ impl Messages {
     /// Starts the messages of an operation.
     ///
     /// # Safety
-    /// The operation sends or takes in what arrives. Until its completion is told, nobody writes what it reads and
-    /// nobody else touches what it writes.
+    /// The operation sends or takes in what arrives. Until its completion is reported, nothing writes what it reads and
+    /// nothing else touches what it writes.
     pub(super) unsafe fn start(&self, operation: usize, run: u64, completion: Completion) {
         let batch = self.batches[operation].expect("the flow starts operations that are messages");
         let before = lock(&self.places.batches[batch].under_way).replace((run, completion));
@@ -115,7 +115,7 @@ impl Messages {
         unsafe { transfers.start(batch) };
     }
 
-    /// Whether the network has failed: then somebody may still write into the arenas.
+    /// Whether the network has failed: then a transfer may still write into the arenas.
     pub(super) fn is_torn(&self) -> bool {
         // Relaxed: set before the failure was told to the run, whose end the caller has seen.
         self.places.torn.load(Relaxed)

@@ -1,7 +1,7 @@
 //! A flow inside another one: copied in, so that it costs nothing at run time.
 //!
-//! The copy has no gate of its own: its operations start as soon as their own predecessors allow. Who wants it to start
-//! or end as one orders its roots and sinks. Mode, processors and switches are those of the flow around it.
+//! The copy has no gate of its own: its operations start as soon as their own predecessors allow. To make it start or
+//! end as one, order its roots and sinks. Mode, processors and switches are those of the flow around it.
 
 use phalanx_program::Id;
 

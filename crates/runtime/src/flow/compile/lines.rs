@@ -1,7 +1,7 @@
 //! Drops edges that the order of processors implies, however far apart they lead.
 //!
-//! A processor whose operations each follow the one before, as they are defined, is a *line*. Who waits for an
-//! operation of a line has waited for all earlier ones, and what one operation of a line has waited for, the later ones
+//! A processor whose operations each follow the one before, as they are defined, is a *line*. An operation that waits
+//! for one of a line has waited for all earlier ones, and what one operation of a line has waited for, the later ones
 //! need not wait for again. So an operation keeps at most one edge from every line, and none from its own but that of
 //! the one before it.
 //!

@@ -5,7 +5,7 @@ use crate::flow::compile::NONE;
 use crate::flow::compile::fuse::Chains;
 use crate::flow::{DIRECT, Lists, OpId, Segment, Step};
 
-/// Steps and segments, whose arrivals are not counted yet, and who is where.
+/// Steps and segments, whose arrivals are not counted yet, and where each operation is.
 pub(super) struct Places {
     pub steps: Vec<Step>,
     pub segments: Vec<Segment>,

@@ -5,7 +5,7 @@ use crate::flow::builder::{Builder, Op};
 use crate::flow::compile::Class;
 use crate::flow::{Lists, TaskKind};
 
-/// Who releases whom within a run. The fields become those of the flow.
+/// Which step releases which segments within a run. The fields become those of the flow.
 pub(super) struct Within {
     pub roots: Vec<u32>,
     pub early: Lists,
