@@ -1,6 +1,6 @@
 //! Barriers: rows of events, each triggered by a number of arrivals.
 //!
-//! A [`Barrier`] names one generation. Handles of later and earlier generations follow from it without asking anybody,
+//! A [`Barrier`] names one generation. Handles of later and earlier generations follow from it without a lookup,
 //! so arrivals may be made for generations far ahead. Generations trigger in order, each once. An arrival may wait for
 //! an event first, and bring a value: the sum of a generation's values can be read after it has triggered. An arrival
 //! behind a poisoned event counts, and poisons its generation and no other.
@@ -37,7 +37,7 @@ pub struct Barrier {
 }
 
 impl Barrier {
-    /// The barrier that has always triggered; nobody can arrive at it.
+    /// The barrier that has always triggered; no arrival at it is possible.
     pub const NONE: Barrier = Barrier { index: 0, generation: 0, stamp: 0 };
 
     /// The generation after the last one there is.
@@ -178,7 +178,7 @@ impl Barriers {
         Barrier { index, generation, stamp: 0 }
     }
 
-    /// Arrives at `barrier` when `arrival.after` triggers. An arrival made late that does not fit has nobody left to
+    /// Arrives at `barrier` when `arrival.after` triggers. An arrival made late that does not fit has no caller left to
     /// tell, so it poisons the generation in flight.
     pub fn arrive(self: &Arc<Self>, barrier: Barrier, arrival: Arrival) -> Result<(), BarrierError> {
         let Arrival { count, after, value } = arrival;
@@ -214,7 +214,7 @@ impl Barriers {
         }
     }
 
-    /// Ends the barrier; generations that somebody waits for are poisoned. No handle of it is of use afterwards.
+    /// Ends the barrier; generations with waiters are poisoned. No handle of it is of use afterwards.
     pub fn destroy(&self, barrier: Barrier) -> Result<(), BarrierError> {
         let mut tally = lock(self.tally(barrier));
         let fault = Fault::new(format_args!("{barrier}, which was destroyed"), Cause::Cancelled);
@@ -269,7 +269,9 @@ impl Barriers {
         if outcome.is_err() {
             tally.remember_failed(generation, event);
         }
-        self.events.mark(event, &outcome).expect("a generation triggers once, by the one who took it out");
+        self.events
+            .mark(event, &outcome)
+            .expect("a generation triggers once, by the thread that took it out");
     }
 
     fn tally(&self, barrier: Barrier) -> &Mutex<Tally> {

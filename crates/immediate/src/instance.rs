@@ -52,7 +52,7 @@ impl fmt::Display for InstanceId {
 pub(crate) struct InstanceState {
     pub(crate) id: InstanceId,
     pub(crate) region: Arc<Region>,
-    /// Whose range the region is; nobody's if the caller supplied it.
+    /// The memory whose range the region is; none if the caller supplied it.
     home: Weak<Home>,
     /// Whether an instance over bytes of the caller is gone. The bytes themselves stay open to others.
     detached: AtomicBool,
@@ -69,7 +69,7 @@ impl InstanceState {
         InstanceState { id, region, home, detached: AtomicBool::new(false), measured }
     }
 
-    /// Notes something for whoever asked.
+    /// Notes something for the profile, if there is one.
     pub(crate) fn measure(&self, note: impl FnOnce(&Measured)) {
         if let Some(measured) = &self.measured {
             note(measured);
@@ -128,7 +128,7 @@ impl InstanceState {
             Refusal::Busy { by: other, mode: other_mode } => {
                 AccessError::Unordered { instance, mode, other, other_mode }
             }
-            Refusal::Turn => unreachable!("who is to take turns tries again"),
+            Refusal::Turn => unreachable!("a reduction that must wait its turn tries again"),
         }
     }
 }
@@ -275,7 +275,7 @@ impl Instance {
         let span = self.layout().base()..self.layout().end();
         let user = host(AccessMode::Write, &span);
         let held = self.state.enter(&user)?;
-        // SAFETY: as in `read`; `held` keeps everybody out and is given to writable regions only.
+        // SAFETY: as in `read`; `held` keeps all others out and is given to writable regions only.
         let bytes =
             unsafe { std::slice::from_raw_parts_mut(held.address().wrapping_add(span.start), span.len()) };
         Ok(change(bytes))

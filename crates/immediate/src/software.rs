@@ -1,11 +1,11 @@
 //! A device without hardware: FIFO queues, and a thread that drains them.
 //!
 //! It keeps every promise of [`Device`] and as little else as possible: lanes can be made to share queues, and which
-//! queue goes next is a seed's choice, so that whoever relies on more than the promises fails in a test. With
+//! queue goes next is a seed's choice, so that code which relies on more than the promises fails in a test. With
 //! [`DrainMode::Stepped`] nothing happens until [`Software::step`] is called, and every order of steps can be
 //! reproduced.
 //!
-//! Work on a poisoned lane is dropped, not done. A lane that nobody has leased does nothing, and its tokens fire
+//! Work on a poisoned lane is dropped, not done. A lane that is not leased does nothing, and its tokens fire
 //! poisoned. It does not know tokens of other devices from its own.
 
 mod queues;

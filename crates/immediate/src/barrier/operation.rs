@@ -44,7 +44,7 @@ impl Barriers {
         let value = value.first_chunk().copied().map_or(0, i64::from_ne_bytes);
         let barrier = Barrier::from_bytes(handle);
         let mut outcome = Ok(());
-        // Who waits for the barrier has promised nothing.
+        // A waiter of the barrier has promised nothing.
         without_promise(|| {
             outcome = match self.has(barrier) {
                 true => self.arrive(barrier, Arrival { value, ..Arrival::default() }),

@@ -126,7 +126,7 @@ impl CopyPlan {
 
     fn enter_and_run(&self, work: &Work) -> Result<(), AccessError> {
         let mut held: ArrayVec<AccessGuard<'_>, { MAX_SOURCES + 1 }> = ArrayVec::new();
-        // The destination last: who waits for its turn there holds nothing that another one waits for.
+        // The destination last: a copy that waits for its turn there holds nothing that another one waits for.
         for (source, user) in self.kind.sources().iter().zip(&work.users[1..]) {
             held.push(source.state().enter(user)?);
         }

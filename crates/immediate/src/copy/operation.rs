@@ -24,8 +24,8 @@ impl SharedPlan {
     }
 
     /// The body of an operation that does the plan. It never waits for an event, so the operation can be non-blocking
-    /// or direct; it fails if an instance is not ready or gone, or if somebody uses the same bytes and nothing orders
-    /// the two.
+    /// or direct; it fails if an instance is not ready or gone, or if another operation uses the same bytes and nothing
+    /// orders the two.
     pub fn function(&self) -> Function {
         let plan = self.clone();
         Box::new(move |context| {

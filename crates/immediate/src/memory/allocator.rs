@@ -1,4 +1,5 @@
-//! The deferred allocator of one memory: who has which bytes, who will have which, and who waits for whom.
+//! The deferred allocator of one memory: which instances have which bytes, which will have them, and which wait for
+//! which.
 //!
 //! A *placement* is a range of bytes promised to one key. It is *live* if its owner has it, or *pending* if it overlaps
 //! placements that are to be released first. Requests are numbered in the order in which they come, since what is
@@ -14,7 +15,7 @@
 //! happened; what `room` gives a new request) and a working copy (`squeeze`), in which a placement is taken at once and
 //! others move out of its way; it is adopted only if all of them find another placement.
 //!
-//! It knows no events: the caller says when a release has happened and tells who got what.
+//! It knows no events: the caller says when a release has happened and reports the placements made.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -77,9 +78,9 @@ pub(super) enum Verdict {
 /// What a change has brought to others.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
-    /// Who got a placement, and where it starts.
+    /// The keys that got a placement, and where it starts.
     pub(super) granted: Vec<(Key, u64)>,
-    /// Who lost the prospect of one.
+    /// The keys that will get none.
     pub(super) failed: Vec<Key>,
 }
 
@@ -93,7 +94,7 @@ impl Allocator {
         self.current.bytes()
     }
 
-    /// Asks for a placement for `key`, which has none. Others who move for it may get theirs on the way.
+    /// Asks for a placement for `key`, which has none. Others that move for it may get theirs on the way.
     pub(super) fn ask(&mut self, key: Key, bytes: u64, align: u64) -> (Verdict, Changes) {
         let verdict = self.decide(key, bytes, align);
         (verdict, Changes { granted: self.settle(), failed: Vec::new() })
@@ -138,7 +139,7 @@ impl Allocator {
         Changes { granted: self.settle(), failed: Vec::new() }
     }
 
-    /// The accepted release of `key` will not happen: who relied on it gets another placement or none.
+    /// The accepted release of `key` will not happen: keys that relied on it get another placement or none.
     pub(super) fn cancel_release(&mut self, key: Key) -> Changes {
         let Some(placement) = self.placement_mut(key) else { return Changes::default() };
         placement.released = None;
@@ -172,7 +173,7 @@ impl Allocator {
         self.live.insert(key, placement);
     }
 
-    /// What is free and promised to nobody.
+    /// What is free and not promised.
     fn unclaimed(&self) -> Holes {
         let mut holes = self.current.clone();
         self.pending.iter().for_each(|(_, placement)| holes.take(&placement.range));
@@ -226,7 +227,7 @@ impl Allocator {
         true
     }
 
-    /// Makes every pending placement live that can be; who got one.
+    /// Makes every pending placement live that can be; the keys that got one.
     fn settle(&mut self) -> Vec<(Key, u64)> {
         let mut granted = Vec::new();
         while let Some(grant) = self.settle_in_turn().or_else(|| self.settle_out_of_turn()) {
@@ -250,7 +251,8 @@ impl Allocator {
         Some((key, start))
     }
 
-    /// Gives the first pending placement for which there are free bytes elsewhere those bytes, if that harms nobody.
+    /// Gives the first pending placement for which there are free bytes elsewhere those bytes, if that harms no other
+    /// key.
     fn settle_out_of_turn(&mut self) -> Option<(Key, u64)> {
         let fits = |(_, placement): &&(Key, Placement)| {
             self.current.fit(placement.bytes(), placement.align).is_some()

@@ -1,8 +1,9 @@
 //! One memory: its bytes, its allocator, and the events of instances that wait for bytes.
 //!
 //! An instance is *waiting* until it has a placement and its precondition has triggered; then it is opened and its
-//! ready event triggers. Under the lock of `State`, instances of this memory keep their numbers, and waiting is the
-//! same to everyone. Events are triggered with no lock held, since whoever waits for them may come back here.
+//! ready event triggers. Under the lock of `State`, instances of this memory keep their numbers, and all threads see
+//! the same state of waiting. Events are triggered with no lock held, since their waiters may call back into this
+//! memory.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -168,7 +169,7 @@ impl Home {
         }
     }
 
-    /// Gives the bytes of an instance back that nobody can reach any more.
+    /// Gives the bytes of an instance back that can no longer be reached.
     pub(crate) fn vacate(&self, id: InstanceId) {
         let mut state = lock(&self.state);
         let changes = state.allocator.release(id.index());
@@ -204,7 +205,7 @@ impl Home {
         self.trigger(triggers);
     }
 
-    /// Tells those whom a change in the allocator concerns.
+    /// Triggers the events that a change in the allocator concerns.
     fn apply(&self, state: &mut State, changes: Changes) -> Triggers {
         let mut triggers = Triggers::new();
         for (key, start) in changes.granted {
@@ -227,7 +228,7 @@ impl Home {
             if outcome.is_err() {
                 instance.state().measure(|measured| measured.completed(&outcome));
             }
-            // Nobody else knows how to trigger a ready event.
+            // No other code can trigger a ready event.
             let _ = self.world.events.complete(ready, outcome);
         }
     }

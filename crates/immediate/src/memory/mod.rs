@@ -1,13 +1,15 @@
-//! Memories: so many bytes each, instances in them, and who waits for whose bytes.
+//! Memories: bytes, instances in them, and instances that wait for bytes.
 //!
 //! Everything is deferred: an allocation returns at once, with an event that triggers when the instance has its bytes;
 //! a release happens when its precondition has. An allocation that can never come about is poisoned at once.
 //!
-//! A release whose precondition fails does not happen: the instance stays usable and may be released again. Who relied
-//! on it gets other bytes or is poisoned. A release that meets a copy at work takes effect when the copy is done.
+//! A release whose precondition fails does not happen: the instance stays usable and may be released again. An
+//! allocation that relied on it gets other bytes or is poisoned. A release that meets a copy at work takes effect when
+//! the copy is done.
 //!
-//! Here are the handles. `home` keeps one memory's events, `allocator` decides who gets which bytes, `region` is the
-//! bytes, `user` who uses which of them, `access` who is inside, `directory` has all instances by name.
+//! Here are the handles. `home` keeps one memory's events, `allocator` decides which instance gets which bytes,
+//! `region` is the bytes, `user` says which operation uses which of them, `access` which are inside, `directory` has
+//! all instances by name.
 
 mod access;
 mod allocator;
@@ -44,7 +46,7 @@ const ALIGN: u64 = 64;
 #[derive(Clone)]
 pub struct Memories {
     pub(crate) world: Arc<World>,
-    /// Who is told of what is made and copied through this handle.
+    /// What instances and copies made through this handle are reported to.
     pub(crate) profile: Option<Profile>,
 }
 
@@ -63,7 +65,7 @@ pub enum ReleaseError {
     /// It is gone.
     #[error(transparent)]
     Stale(#[from] StaleInstance),
-    /// Somebody has asked before.
+    /// A release was requested before.
     #[error("the release of {0} was asked for before; release an instance once")]
     Twice(InstanceId),
 }
@@ -160,7 +162,7 @@ impl World {
         })
     }
 
-    /// Somebody asks about an instance. Cold, so that what nobody asks about has no part in its making.
+    /// A profile was requested for an instance. Cold, so that instances without one do not pay for it.
     #[cold]
     fn measure(&self, profile: &Profile, id: InstanceId, bytes: usize) -> Box<Measured> {
         Box::new(Measured::instance(profile, self.clock, &id.to_string()).of_bytes(bytes))
@@ -178,7 +180,7 @@ impl World {
 #[derive(Clone)]
 pub struct Memory {
     home: Arc<Home>,
-    /// Who is told of instances made through this handle.
+    /// What instances made through this handle are reported to.
     profile: Option<Profile>,
 }
 

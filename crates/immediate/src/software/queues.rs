@@ -53,7 +53,7 @@ struct LaneState {
     poison: Option<Fault>,
 }
 
-/// What the taker of a step owes.
+/// What the thread that takes a step owes.
 #[must_use]
 pub(super) enum TakenStep {
     Nothing,
@@ -94,7 +94,7 @@ impl Queues {
         }
     }
 
-    /// Gives the work back if nobody has leased the lane.
+    /// Gives the work back if the lane is not leased.
     pub(super) fn enqueue(&mut self, lane: Lane, work: Work) -> Result<(), Work> {
         if !self.is_leased(lane) {
             return Err(work);
@@ -247,7 +247,7 @@ impl Job {
     pub(super) fn run(self) -> Outcome {
         let Job { lane, number, work, poisoned } = self;
         let act = move || if poisoned { drop(work) } else { work() };
-        // Unwind safe: work shares only what locks guard, and whoever reads its results sees the poison first.
+        // Unwind safe: work shares only what locks guard, and readers of its results see the poison first.
         let ended = catch_unwind(AssertUnwindSafe(act));
         ended.map_err(|panic| {
             Fault::failed(format_args!("work {number} on lane {}", lane.0), panic_message(&*panic))

@@ -1,4 +1,4 @@
-//! Which tokens have been recorded, which have fired, and who wants to know.
+//! Which tokens have been recorded, which have fired, and which callbacks wait for them.
 //!
 //! A token is *recorded* if its number is below the next one, and has *fired* once every mark that was put on a lane
 //! for it has been reached. Only tokens that are unfired or poisoned take memory, the latter for as long as the device

@@ -36,8 +36,8 @@ impl Allocator {
     }
 }
 
-/// Random requests, releases in random order, cancellations: nobody who was accepted is let down unless a release was
-/// cancelled, and everybody has come about when all releases have.
+/// Random requests, releases in random order, cancellations: no accepted request fails unless a release was cancelled,
+/// and all of them have placements when all releases have happened.
 #[test]
 fn accepted_requests_come_about_whatever_the_order_of_releases() {
     let mut verdicts = BTreeMap::<&str, u32>::new();
