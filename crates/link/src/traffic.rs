@@ -1,4 +1,4 @@
-//! Who holds up whom when several transfers share links.
+//! Which transfers delay which when several share links.
 //!
 //! A device has one link with two directions, each of which carries one transfer at a time, first come, first served. A
 //! transfer takes the incoming direction of its device for all its bytes, and at the same time the outgoing direction

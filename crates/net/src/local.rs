@@ -1,9 +1,9 @@
 //! A job of threads: every rank is a handle, and all of them share one process.
 //!
-//! Transfers are copies. Whoever starts the second end of a message copies its bytes and tells both sides, so nothing
-//! has to be driven. Agreements are meetings under a lock, each of which all ranks attend before the next one begins; a
-//! rank whose handle is dropped attends none, and whoever waits for it is told. A message that was started and whose
-//! other end belongs to a dropped handle stays where it is, as it would between processes.
+//! Transfers are copies. The thread that starts the second end of a message copies its bytes and completes both sides,
+//! so nothing has to be driven. Agreements are meetings under a lock, each of which all ranks attend before the next
+//! one begins; a rank whose handle is dropped attends none, and threads that wait for it get an error. A message that
+//! was started and whose other end belongs to a dropped handle stays where it is, as it would between processes.
 //!
 //! Nothing is buffered: a [`Network::carry`] ends for both sides together. What works here needs no luck elsewhere.
 
@@ -251,7 +251,7 @@ impl Job {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes those who drive: a batch is complete.
+    /// Wakes the threads that drive: a batch is complete.
     fn completed(&self) {
         let mut state = self.state();
         state.completions += 1;

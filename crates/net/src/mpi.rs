@@ -36,11 +36,11 @@ pub use library::Launcher;
 
 use crate::{Done, DriverWork, Message, NetError, Network, Transfers};
 
-/// How long the end of a job waits for alerts that nobody took.
+/// How long the end of a job waits for alerts that were not received.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How long the end of the library may take after all ranks agreed to it. Some transports of MPICH wait for ever when
-/// one rank is some milliseconds later than another; whoever waits that long has nothing more to lose.
+/// one rank is some milliseconds later than another; a process that has waited that long has nothing more to lose.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// What a process ends with in which a callback panics, as if its main thread had.
@@ -51,7 +51,7 @@ const PANICKED: i32 = 101;
 pub struct Options {
     /// Its file; without, the usual names are tried.
     pub library: Option<PathBuf>,
-    /// Who started this process.
+    /// What started this process.
     pub launcher: Launcher,
 }
 
@@ -194,7 +194,7 @@ impl Network for Mpi {
     }
 
     fn carrier(&self) -> String {
-        // The rest of the line tells who built it and when.
+        // The rest of the line says when and by whom it was built.
         let version = &self.engine.library.version;
         version.split(',').next().unwrap_or(version).to_string()
     }

@@ -1,8 +1,8 @@
 //! Processes that work together, the *ranks* of a job, and what moves between them.
 //!
 //! A [`Network`] is one rank's view of the job. Two kinds of things go over it. *Transfers* are set up once and started
-//! again and again: each moves bytes from memory of one rank straight into memory of another, and whoever started it is
-//! told when it is complete. *Agreements* are small: all ranks make the same calls in the same order, one at a time.
+//! again and again: each moves bytes from memory of one rank straight into memory of another, and a callback reports
+//! when it is complete. *Agreements* are small: all ranks make the same calls in the same order, one at a time.
 //!
 //! Nothing moves by itself: a thread of the network's own drives it, and so does every thread that waits in it.
 
@@ -20,7 +20,7 @@ pub enum NetError {
     /// The library refuses a call.
     #[error("rank {rank}: {call} failed: {why}")]
     Call {
-        /// Who called.
+        /// The rank that called.
         rank: u32,
         /// Which function.
         call: &'static str,
@@ -30,14 +30,15 @@ pub enum NetError {
     /// Ranks do not fit together.
     #[error("rank {rank}: {problem}")]
     Mismatch {
-        /// Who noticed.
+        /// The rank that noticed.
         rank: u32,
         /// What is wrong.
         problem: String,
     },
 }
 
-/// Bytes in memory: runs of contiguous bytes in a grid, in row-major order. The memory belongs to whoever made it.
+/// Bytes in memory: runs of contiguous bytes in a grid, in row-major order. The memory belongs to the code that made
+/// the region.
 #[derive(Clone, Debug)]
 pub struct Region {
     /// The first byte of the first run.
@@ -49,7 +50,7 @@ pub struct Region {
     pub grid: Vec<(usize, usize)>,
 }
 
-// SAFETY: a region is an address and sizes; whoever follows the address answers for it.
+// SAFETY: a region is an address and sizes; code that follows the address answers for it.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -85,7 +86,8 @@ pub struct Message {
     pub region: Region,
 }
 
-/// Called with the number of every batch that completes, on the thread that drives, so it must be quick. An error says what happened; the batch will never be complete then.
+/// Called with the number of every batch that completes, on the thread that drives, so it must be quick. An error says
+/// what happened; the batch will never be complete then.
 pub type Done = Arc<dyn Fn(usize, Result<(), NetError>) + Send + Sync>;
 
 /// Called with every alert: the rank it comes from, and its text.
@@ -96,7 +98,7 @@ pub trait Transfers: Send + Sync {
     /// Starts all messages of a batch, which is not under way. Returns at once.
     ///
     /// # Safety
-    /// Until the batch is complete, nobody writes what it sends and nobody touches what it receives into.
+    /// Until the batch is complete, nothing writes what it sends and nothing touches what it receives into.
     unsafe fn start(&self, batch: usize);
 }
 

@@ -1,7 +1,7 @@
 //! The largest copies of runs, past the caches.
 //!
-//! A store through a cache first loads what it overwrites, and pushes out what others need. Only where all runs begin and
-//! end with cache lines; and not for runs so long that moving each of them is left to the system's library.
+//! A store through a cache first loads what it overwrites, and pushes out what others need. Only where all runs begin
+//! and end with cache lines; and not for runs so long that moving each of them is left to the system's library.
 
 use std::arch::x86_64::{_mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
 

@@ -6,7 +6,7 @@ use crate::{MAX_DIMS, Region};
 ///
 /// # Safety
 /// All bytes of both regions are in live memory; no two runs of `to` share a byte, and none shares one with `from`;
-/// nobody else writes `from` or touches `to` meanwhile.
+/// nothing else writes `from` or touches `to` meanwhile.
 pub(super) unsafe fn copy(from: &Region, to: &Region) {
     debug_assert_eq!(from.bytes(), to.bytes(), "a message has as many bytes as it has room");
     let (mut sources, mut targets) = (Runs::new(from), Runs::new(to));

@@ -210,7 +210,7 @@ impl Statuses {
         self.words.as_ptr().cast::<u8>().wrapping_add(index * self.layout.size).cast()
     }
 
-    /// Who sent the message.
+    /// The rank that sent the message.
     pub(crate) fn source(&self, index: usize) -> c_int {
         self.field(index, self.layout.source)
     }

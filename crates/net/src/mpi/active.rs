@@ -1,4 +1,4 @@
-//! The requests that are under way, side by side as the library tests them, and to whom each belongs.
+//! The requests that are under way, side by side as the library tests them, and what each belongs to.
 
 use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};
@@ -10,14 +10,14 @@ use crate::NetError;
 /// What waits for one request.
 pub(crate) type Ticket = OnceLock<Result<(), NetError>>;
 
-/// Whom a request belongs to.
+/// What a request belongs to.
 #[derive(Debug)]
 pub(crate) enum Owner {
     /// The standing receive of alerts.
     Alert,
     /// An alert on its way; the bytes live until it has arrived.
     AlertOut(#[allow(dead_code, reason = "it only keeps the bytes")] Arc<[u8]>),
-    /// Whoever waits for an agreement.
+    /// A thread that waits for an agreement.
     Ticket(Arc<Ticket>),
     /// One message of a batch.
     Message {
@@ -31,7 +31,7 @@ pub(crate) enum Owner {
 }
 
 impl Owner {
-    /// Whether somebody waits for it: alerts come and go by themselves.
+    /// Whether a thread or callback waits for it: alerts come and go by themselves.
     fn counts(&self) -> bool {
         matches!(self, Owner::Ticket(_) | Owner::Message { .. })
     }
@@ -52,7 +52,7 @@ pub(crate) struct Finished {
 pub(crate) struct Active {
     handles: Handles,
     owners: Vec<Owner>,
-    /// How many somebody waits for.
+    /// How many of them are waited for.
     pub awaited: usize,
     /// Statuses of those that were complete at the last test.
     pub statuses: Statuses,
@@ -109,7 +109,7 @@ impl Active {
         let statuses = self.statuses.as_mut_ptr();
         // SAFETY: the arrays have at least `n` elements each.
         let outcome = unsafe { library.test_some(n as c_int, requests, &mut completed, indices, statuses) }?;
-        // No active request among them is told as a negative number.
+        // If no request among them is active, the count is negative.
         if completed > 0 {
             self.remove(completed as usize, outcome, finished);
         }
@@ -132,7 +132,7 @@ impl Active {
         }
     }
 
-    /// Gives all up that somebody waits for.
+    /// Gives up all that are waited for.
     pub(crate) fn give_up(&mut self) -> Vec<Owner> {
         self.awaited = 0;
         self.handles.clear();

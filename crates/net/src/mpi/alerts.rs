@@ -1,4 +1,4 @@
-//! Texts between ranks that nobody waits for: one receive stands ready at all times, and sends are forgotten.
+//! Texts between ranks that no thread waits for: one receive stands ready at all times, and sends are forgotten.
 
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -68,7 +68,7 @@ pub(crate) unsafe fn send(state: &mut State, engine: &Engine, text: &str) {
         let sent = unsafe {
             engine.library.isend(start, count, byte, peer as c_int, TAG, engine.comms.alerts, &mut request)
         };
-        // A rank that cannot be reached must not keep the others from hearing.
+        // A rank that cannot be reached must not keep the text from the others.
         if sent.is_ok() {
             state.active.push(request, Owner::AlertOut(bytes.clone()));
         }

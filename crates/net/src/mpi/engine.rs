@@ -1,13 +1,13 @@
-//! Who calls the library when.
+//! Which thread calls the library when.
 //!
 //! Invariant: only the thread that holds the lock on [`State`] is in the library, and no call made under it waits for
-//! another rank. Whoever waits, waits by polling: threads inside the network (*drivers*) do it themselves, and when
-//! there is none the network's own thread does. A poll starts what was ordered, tests what is under way, and hands back
-//! what happened; callbacks run after the lock is released, so that they may order and call whatever they like.
+//! another rank. A thread that waits does so by polling: threads inside the network (*drivers*) do it themselves, and
+//! when there is none the network's own thread does. A poll starts what was ordered, tests what is under way, and hands
+//! back what happened; callbacks run after the lock is released, so that they may order and call whatever they like.
 //!
-//! Locks: whoever polls only tries to get the lock, for if another thread has it that one makes the progress. Whoever
-//! must have it (a *caller*) says so first, and those who poll let it pass. Orders do without it (`orders`), so that
-//! starting a batch never waits for the library.
+//! Locks: a thread that polls only tries to get the lock, for if another thread has it that one makes the progress. A
+//! thread that must have it (a *caller*) says so first, and polling threads let it pass. Orders do without it
+//! (`orders`), so that starting a batch never waits for the library.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -50,14 +50,14 @@ pub(crate) struct Engine {
     pub rank: u32,
     /// How many there are.
     pub size: u32,
-    /// Who hears alerts.
+    /// The callback for alerts.
     pub alert_listener: AlertListener,
     state: Mutex<State>,
     /// Threads that must have the lock.
     callers: AtomicUsize,
     /// Batches to be started.
     orders: Orders,
-    /// What is under way, for whoever rests.
+    /// What is under way, for threads that rest.
     requests: AtomicUsize,
     bytes: AtomicUsize,
     contention: Contention,
@@ -93,7 +93,7 @@ impl Engine {
         }
     }
 
-    /// Orders a batch to be started and sees to it that somebody does.
+    /// Orders a batch to be started and wakes a thread that does it.
     ///
     /// # Safety
     /// The memory of the batch is left alone until it is complete.
@@ -122,9 +122,9 @@ impl Engine {
         result
     }
 
-    /// The lock, for whoever must have it.
+    /// The lock, for a thread that must have it.
     pub(crate) fn enter(&self) -> MutexGuard<'_, State> {
-        // Relaxed: a hint that those who poll follow sooner or later.
+        // Relaxed: a hint that polling threads follow sooner or later.
         self.callers.fetch_add(1, Relaxed);
         let state = lock(&self.state);
         self.callers.fetch_sub(1, Relaxed);
@@ -197,7 +197,7 @@ impl Engine {
             } else if driven {
                 continue;
             } else if let Some(rest) = backoff.idle(self.load(), &self.contention) {
-                // Ends at once if somebody called for it since it last rested.
+                // Ends at once if it was unparked since it last rested.
                 thread::park_timeout(rest);
                 backoff.rested();
             } else {
@@ -286,8 +286,8 @@ impl Engine {
     }
 
     fn publish(&self, state: &State) {
-        // Relaxed: whoever leaves or rests with something under way has started or seen it itself, or another thread
-        // that has is still there.
+        // Relaxed: a thread that leaves or rests with something under way has started or seen it itself, or another
+        // thread that has is still there.
         self.requests.store(state.active.awaited, Relaxed);
         self.bytes.store(state.bytes, Relaxed);
     }
@@ -325,7 +325,7 @@ struct Driver<'a> {
 
 impl Driver<'_> {
     fn new(engine: &Engine) -> Driver<'_> {
-        // SeqCst here and where threads rest and leave: either they see an order, or who ordered sees them.
+        // SeqCst here and where threads rest and leave: either they see an order, or the ordering thread sees them.
         engine.drivers.fetch_add(1, SeqCst);
         Driver { engine, before: engine.orders.begin_to_drive() }
     }

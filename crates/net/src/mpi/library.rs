@@ -13,7 +13,7 @@ use libloading::os::unix::{Library as Object, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL
 use super::abi::{Abi, Handle, MPICH, STANDARD};
 use crate::NetError;
 
-/// Who started the processes of the job, as far as the caller knows: a library works only with the launcher it belongs
+/// What started the processes of the job, as far as the caller knows: a library works only with the launcher it belongs
 /// to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Launcher {
@@ -21,7 +21,7 @@ pub enum Launcher {
     OpenMpi,
     /// `mpiexec` of MPICH or a relative.
     Mpich,
-    /// Something else, or nobody.
+    /// Something else, or nothing.
     Unknown,
 }
 
@@ -250,7 +250,7 @@ impl Library {
 
     /// What a code means.
     pub(crate) fn explain(&self, code: c_int) -> String {
-        // SAFETY: whoever has a code is the one thread in the library.
+        // SAFETY: the thread that has a code is the only one in the library.
         let text = self.text(|text, length| unsafe { self.error_string(code, text, length) });
         if text.is_empty() { format!("code {code}") } else { text }
     }

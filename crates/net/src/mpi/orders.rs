@@ -1,8 +1,8 @@
 //! Batches that are to be started.
 //!
-//! Whoever is not in the library leaves them in a list that all threads share, under a lock of its own. A thread that
-//! drives the engine is about to look anyway: what it orders itself, in its turns and when it is called back, it keeps
-//! to itself until then, which costs no more than a push. What is left when it stops driving goes to the others.
+//! A thread outside the library leaves them in a list that all threads share, under a lock of its own. A thread that
+//! drives the engine is about to look anyway: what it orders itself, in its work between polls and in callbacks, it
+//! keeps to itself until then, which costs no more than a push. What is left when it stops driving goes to the others.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -27,7 +27,7 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// Adds one; whether somebody has to be told.
+    /// Adds one; whether a thread has to be woken.
     pub(crate) fn push(&self, order: Order) -> bool {
         if DRIVES.get() == self.address() {
             OWN.with_borrow_mut(|own| own.push(order));
@@ -39,8 +39,8 @@ impl Orders {
 
     /// Whether there are some that this thread could carry out.
     pub(crate) fn any_pending(&self) -> bool {
-        // SeqCst, pairs with `share`: threads that are about to rest, drive or leave see an order, or who ordered sees
-        // them.
+        // SeqCst, pairs with `share`: threads that are about to rest, drive or leave see an order, or the ordering
+        // thread sees them.
         self.any.load(SeqCst) || self.has_own()
     }
 
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn a_driver_keeps_its_own_orders_until_it_stops() {
         let (orders, others) = (Orders::default(), Orders::default());
-        assert!(orders.push((0, 1)), "nobody drives");
+        assert!(orders.push((0, 1)), "no thread drives");
         let before = orders.begin_to_drive();
         assert!(!orders.push((0, 2)));
         assert!(others.push((0, 3)), "another engine's");

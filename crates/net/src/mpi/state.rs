@@ -17,7 +17,7 @@ pub(crate) type Outcome = Result<(), Box<NetError>>;
 pub(crate) enum NetEvent {
     /// A batch is complete or failed.
     Done {
-        /// Who is told.
+        /// The callback.
         done: Done,
         /// Which batch.
         batch: usize,
@@ -91,7 +91,7 @@ impl State {
     pub(crate) fn remove(&mut self, library: &Library, number: usize) {
         let Some(mut connection) = self.connections[number].take() else { return };
         if self.broken.is_none() {
-            // SAFETY: whoever has the state is the one thread in the library.
+            // SAFETY: the thread that has the state is the only one in the library.
             unsafe { connection.free(library) };
         }
         // What is still under way finds its connection again; by contract nothing is.
@@ -104,7 +104,8 @@ impl State {
     pub(crate) fn end(&mut self, library: &Library) {
         if let Some(mut request) = self.active.standing() {
             // Nothing can be done about errors any more.
-            // SAFETY: whoever has the state is the one thread in the library. The buffer lives as long as the state.
+            // SAFETY: the thread that has the state is the only one in the library. The buffer lives as long as the
+            // state.
             let _ = unsafe { library.cancel(&mut request) };
             // SAFETY: as above.
             let _ = unsafe { library.request_free(&mut request) };
@@ -126,7 +127,8 @@ impl State {
                 connection.refuse(batch, error, events);
                 continue;
             }
-            // SAFETY: whoever has the state is the one thread in the library; whoever ordered answers for the memory.
+            // SAFETY: the thread that has the state is the only one in the library; the thread that ordered the batch
+            // answers for the memory.
             self.bytes +=
                 unsafe { connection.start(&engine.library, &mut self.active, (number, batch), events) };
         }
@@ -137,8 +139,8 @@ impl State {
         if self.broken.is_some() {
             return false;
         }
-        // SAFETY: whoever has the state is the one thread in the library; whoever started requests answers for the
-        // memory.
+        // SAFETY: the thread that has the state is the only one in the library; the threads that started requests
+        // answer for the memory.
         if let Err(error) = unsafe { self.active.test(&engine.library, &mut self.finished) } {
             self.give_up(&error, events);
             return true;
@@ -168,7 +170,7 @@ impl State {
             Owner::AlertOut(_) => {}
             Owner::Alert => {
                 if result.is_ok() {
-                    // SAFETY: whoever has the state is the one thread in the library.
+                    // SAFETY: the thread that has the state is the only one in the library.
                     events.extend(unsafe { alerts::read(self, &engine.library, status) });
                 }
                 // Without another receive this rank is deaf, which it can live with.
