@@ -1,4 +1,4 @@
-//! Rules that no compiler checks: who may use whom, how files begin and how long they are.
+//! Rules that no compiler checks: which crates may use which, how files begin, how long they are, and their words.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -72,7 +72,7 @@ pub fn checkpointed_training(
         remove(&checkpoint)?;
         Ok(rate)
     };
-    // As below, who comes second changes.
+    // As below, the order alternates.
     let round = |number: usize| match number % 2 {
         0 => Ok((saving()?, block(&without, every)?)),
         _ => {
@@ -99,7 +99,7 @@ fn block(config: &TrainConfig, every: u64) -> Result<f64, Error> {
 }
 
 /// MB/s of checkpoints that are waited for, below `dir`, beside plain files of the same bytes, `rounds` times. All of
-/// them stay until the end: what a disk does with blocks that were freed would be counted as somebody's write.
+/// them stay until the end: what a disk does with blocks that were freed would be counted as part of a write.
 pub fn checkpoint_writing(config: &TrainConfig, dir: &Path, rounds: usize) -> Result<Writing, Error> {
     let mut subject = Subject::new(config, dir, rounds + 1)?;
     let (mut times, mut bytes) = (Vec::new(), 0);
@@ -108,7 +108,7 @@ pub fn checkpoint_writing(config: &TrainConfig, dir: &Path, rounds: usize) -> Re
         let write_plain = |subject: &Subject| {
             write_plain(&plain, &subject.snapshot.contents()).map_err(|source| at("write", &plain, source))
         };
-        // Who comes second finds the disk as the first one has left it, so that changes.
+        // The second write finds the disk as the first one has left it, so the order alternates.
         times.push(match round % 2 {
             0 => (subject.save(round)?, write_plain(&subject)?),
             _ => {

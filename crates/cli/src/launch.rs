@@ -169,7 +169,7 @@ impl Starter<'_> {
                     return Ok(conclude(code, &ending));
                 }
             };
-            // Whoever asks to stop between two attempts means both.
+            // A request to stop between two attempts stops both.
             if let Ok(JobEvent::Signal) = self.events.try_recv() {
                 return Ok(ExitCode::from(stop::STOPPED));
             }

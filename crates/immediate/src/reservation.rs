@@ -27,7 +27,7 @@ pub enum Mode {
 
 /// A release of a reservation that is not held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("nobody holds the reservation; release it once for each acquisition, after that has been granted")]
+#[error("the reservation is not held; release it once for each acquisition, after that has been granted")]
 pub struct NotHeld;
 
 /// A lock granted by events. Clones are the same lock.

@@ -194,7 +194,7 @@ impl Network for Mpi {
     }
 
     fn carrier(&self) -> String {
-        // The rest of the line says when and by whom it was built.
+        // The rest of the line describes the build.
         let version = &self.engine.library.version;
         version.split(',').next().unwrap_or(version).to_string()
     }

@@ -59,7 +59,7 @@ impl Body for Bytes {
     }
 }
 
-/// `N` bytes at a time, at least `N` in all: for runs that take less time than a call to `memcpy`.
+/// `N` bytes at a time, at least `N` in all: for runs that take less time than a function call to move them.
 /// The last ones may be moved twice.
 #[derive(Clone, Copy)]
 struct Pieces<const N: usize> {

@@ -16,7 +16,7 @@ const PROCESSORS: usize = 4;
 /// Operations in a row of the stencil.
 const WIDTH: usize = 100;
 
-/// Who follows whom in a flow.
+/// Which operations follow which in a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FlowKind {
@@ -31,7 +31,7 @@ pub enum FlowKind {
 /// What a flow took.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct FlowResult {
-    /// Who follows whom.
+    /// Which operations follow which.
     pub flow: FlowKind,
     /// How many operations.
     pub operations: usize,

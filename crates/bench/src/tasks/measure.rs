@@ -41,7 +41,7 @@ pub struct ModeCost {
 /// A point's answer, as every program that is compared with ours gives it.
 #[derive(Clone, Debug, Serialize)]
 pub struct PointResult {
-    /// Who answers.
+    /// The system that was measured.
     pub system: &'static str,
     /// The median time of one replay.
     pub seconds: f64,

@@ -3,7 +3,7 @@
 //! Replay: the shape is a flow, frozen and bound once and launched for every run. As in every program of ours, the
 //! order in which a processor runs its tasks is fixed when the flow is made: row after row. Immediate: every run spawns
 //! all tasks anew, each after the merge of the finish events of those it reads. Tasks are non-blocking; each processor
-//! has a block of neighboring columns, and nobody takes work from another.
+//! has a block of neighboring columns, and none takes work from another.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -89,7 +89,7 @@ fn spawn_many(runtime: &Runtime) -> Result<(), TasksError> {
 fn make_events(events: &Events) -> Result<(), TasksError> {
     for _ in 0..EVENTS {
         let user = events.user();
-        events.trigger(user).expect("an event that nobody else has triggers");
+        events.trigger(user).expect("an event that was never shared triggers");
         events.outcome(user.event()).expect("an event that has triggered has an outcome")?;
     }
     Ok(())

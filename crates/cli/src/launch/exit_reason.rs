@@ -1,7 +1,7 @@
 //! Why a job broke off, if starting it again may help.
 //!
 //! It may after what need not happen again: a rank that died by a signal or of a panic, a lost connection, a stall, a
-//! rank or host that did not come. It does not after success, after a stop that somebody asked for, or if a rank says
+//! rank or host that did not come. It does not after success, after a stop that the user asked for, or if a rank says
 //! that it would fail again: its command, configuration or input is wrong (2), or the run has diverged or cannot write
 //! (1).
 //!

@@ -8,7 +8,7 @@ use std::io::{BufRead, Write};
 
 /// One stream of a job: standard output or standard error.
 pub struct LogFilter<F> {
-    /// Told of every error.
+    /// Called for every error.
     on_error: F,
     /// The errors that have passed, each with the indented lines that follow it.
     errors: Vec<String>,
@@ -71,7 +71,7 @@ impl<F: FnMut()> LogFilter<F> {
 
     /// Lets a stream through until it ends.
     ///
-    /// A reader that has gone does not stop the job: what nobody reads is dropped.
+    /// A closed pipe does not stop the job: output without a reader is dropped.
     pub fn pass(mut self, mut from: impl BufRead, to: &mut impl Write) -> StreamEnd {
         let mut bytes = Vec::new();
         while from.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {

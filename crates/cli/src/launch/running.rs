@@ -35,7 +35,7 @@ pub const AGAIN: GracePeriods = GracePeriods { error: Some(Duration::from_secs(1
 
 /// What happens while a job runs.
 pub enum JobEvent {
-    /// Somebody wants the job to stop.
+    /// The user wants the job to stop.
     Signal,
     /// A rank has said why it fails.
     Error,
@@ -99,7 +99,8 @@ impl Running {
         end_orphans();
         let stream_ends = self.streams.map(|stream| stream.join().unwrap_or_default());
         _ = self.end.join();
-        // Now nobody tells of this launcher any more; what is left must not be taken for news of the next one.
+        // All threads of this launcher have ended and send no more events; those that are left must not be taken for
+        // events of the next launcher.
         signals += events.try_iter().filter(|event| matches!(event, JobEvent::Signal)).count();
         Ok(Ending { status, signals, stream_ends })
     }

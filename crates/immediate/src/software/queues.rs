@@ -106,7 +106,7 @@ impl Queues {
 
     pub(super) fn record(&mut self, lane: Lane) -> Token {
         if !self.is_leased(lane) {
-            let why = "nobody has leased the lane, so nothing happens on it; lease it first";
+            let why = "the lane is not leased, so nothing happens on it; lease it first";
             let fault = Fault::refused(format_args!("record on lane {}", lane.0), why);
             return self.tokens.record_poisoned(fault);
         }

@@ -150,7 +150,7 @@ fn transfer(send: &End, receive: &End) {
         }
         return;
     }
-    // SAFETY: both batches are under way, so by the contracts of `connect` and `start` the memory is there, nobody
+    // SAFETY: both batches are under way, so by the contracts of `connect` and `start` the memory is there, nothing
     // writes what is sent, and nothing else touches what is received into.
     unsafe { copy::copy(from, to) };
     receive.batch.count_down();

@@ -1,9 +1,9 @@
-//! Who waits for whom, over all ranks, down to the operation where a step stands.
+//! Which operation waits for which, over all ranks, down to the one where a step is stuck.
 //!
 //! Every rank says how far its lanes are; what an operation waits for is in the parts of the program, which all ranks
 //! can compute. From an operation that is not complete the chain goes to one that it waits for: in its lane's own part
-//! through waits, to another rank through the other end of a message. It ends at the first operation that waits for
-//! nobody.
+//! through waits, to another rank through the other end of a message. It ends at the first operation that waits for no
+//! other.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -64,7 +64,7 @@ fn start_limit(stall: Duration) -> Duration {
     stall.clamp(*START.start(), *START.end())
 }
 
-/// The library waits for ever for ranks that do not come; this says who they are and ends the process.
+/// The library waits for ever for ranks that do not come; this names them and ends the process.
 fn wait_for_others(
     launched: &Launched,
     arrival: Arc<Arrival>,

@@ -135,7 +135,7 @@ impl FaultTrigger {
 }
 
 fn signal(signal: rustix::process::Signal) {
-    // It is our own process: there is nobody to refuse it.
+    // It is our own process: the signal cannot be refused.
     let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
 }
 

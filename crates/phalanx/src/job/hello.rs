@@ -146,7 +146,7 @@ fn fingerprint_of(mut file: impl Read) -> io::Result<u64> {
     }
 }
 
-/// How many cores this host has, whoever may use them.
+/// How many cores this host has, including those that this process may not use.
 fn host_cores() -> Option<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
     count(text.trim())

@@ -1,4 +1,4 @@
-//! Who a process is in a job, as its launcher tells it before the message library is up.
+//! Which rank of a job a process is, as its launcher says before the message library is up.
 //!
 //! A pure reading of variables. Where several launchers are at work the innermost one is right: Open MPI and Hydra
 //! start their ranks inside of what Slurm started, whose variables then tell of something else.

@@ -1,13 +1,14 @@
 //! One run in many processes, the ranks of a job: how they find that they belong together and what they agree on.
 //!
-//! Before anything is shared, [`Launched`] tells from the environment who a process is, and [`Waiting`] who is missing
-//! while the message library starts. Then all ranks say [`Hello`] and make sure that they run the same binary with the
-//! same configuration. Rank 0 decides what only one can decide ([`shared`]): plan, seed and measured times. Every
-//! rank compiles the whole program by itself, and [`same_program`] checks that it came out alike. From hellos and plan
-//! follows the [`Topology`]: which devices and cores each rank has. While steps run, ranks exchange a [`Verdict`] each.
+//! Before anything is shared, [`Launched`] reads from the environment which rank a process is, and [`Waiting`] finds
+//! which ranks are missing while the message library starts. Then all ranks say [`Hello`] and make sure that they run
+//! the same binary with the same configuration. Rank 0 decides what only one can decide ([`shared`]): plan, seed and
+//! measured times. Every rank compiles the whole program by itself, and [`same_program`] checks that it came out alike.
+//! From hellos and plan follows the [`Topology`]: which devices and cores each rank has. While steps run, ranks
+//! exchange a [`Verdict`] each.
 //!
 //! Everything here is replicated: from the same hellos all ranks conclude the same, so errors are the same on all of
-//! them and nobody waits for one that has given up. What a rank does not survive is told by others: see
+//! them and no rank waits for one that has given up. What a rank does not survive is reported by others: see
 //! [`Network::alert`].
 
 mod agree;
@@ -78,7 +79,7 @@ pub enum JobError {
     /// What a rank sent is not understood.
     #[error("rank {rank} sends a {what} that cannot be read: install the same build on every host")]
     Garbled {
-        /// Who sent it.
+        /// The rank that sent it.
         rank: u32,
         /// What it should be.
         what: &'static str,

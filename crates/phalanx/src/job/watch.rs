@@ -58,7 +58,7 @@ pub struct Watched {
     pub watch: Watch,
     /// Those of a program that it runs between steps, if there is one: completing them is moving, too.
     pub between: Option<Watch>,
-    /// Tells everybody's part of the program, when it is needed.
+    /// Gives the parts of all ranks of the program, when they are needed.
     pub parts: Box<dyn Fn() -> Vec<Program> + Send>,
     /// How long nothing may be completed.
     pub limit: Duration,

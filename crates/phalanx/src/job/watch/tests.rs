@@ -30,13 +30,13 @@ impl Kernels for Gated {
         if let Some(gate) = &self.0 {
             let (comes, goes_on) = &*gate.lock().unwrap();
             comes.send(()).unwrap();
-            // Nobody lets it go on if the test has failed: then it ends, too.
+            // Nothing lets it go on if the test has failed: then it ends, too.
             let _ = goes_on.recv();
         }
     }
 }
 
-/// The watch of a program that nobody runs.
+/// The watch of a program that does not run.
 fn idle_watch() -> Watch {
     Replay::new(WHOLE.parse().unwrap(), vec![Gated(None), Gated(None)], 0).watch()
 }
