@@ -12,7 +12,7 @@ use crate::{root, run_with};
 
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
-/// AddressSanitizer, which also tells libFuzzer of every allocation, and counters on all edges.
+/// AddressSanitizer, which also reports every allocation to libFuzzer, and counters on all edges.
 const FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";

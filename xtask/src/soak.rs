@@ -20,7 +20,7 @@ use case::Tally;
 /// Steps of the run.
 const STEPS: u64 = 20;
 
-/// Kills between two lines that tell how far it is.
+/// Kills between two lines that report its progress.
 const PROGRESS: u64 = 25;
 
 /// What every attempt runs, and its result if it is not killed.

@@ -179,7 +179,7 @@ impl Barriers {
     }
 
     /// Arrives at `barrier` when `arrival.after` triggers. An arrival made late that does not fit has no caller left to
-    /// tell, so it poisons the generation in flight.
+    /// return an error to, so it poisons the generation in flight.
     pub fn arrive(self: &Arc<Self>, barrier: Barrier, arrival: Arrival) -> Result<(), BarrierError> {
         let Arrival { count, after, value } = arrival;
         self.send(after, barrier, Change::Arrive { count, value })
@@ -259,7 +259,7 @@ impl Barriers {
         answer
     }
 
-    /// Triggers the event of a generation; one without an event needs one only to tell of its fault.
+    /// Triggers the event of a generation; one without an event needs one only to carry its fault.
     fn mark(&self, tally: &mut Tally, generation: u32, event: Option<Event>, outcome: Outcome) {
         let event = match event {
             Some(event) => event,

@@ -142,7 +142,7 @@ impl Device for Software {
         self.issue(|queues| queues.wait(lane, token));
     }
 
-    /// For a token that has not been recorded, `then` is told so at once.
+    /// For a token that has not been recorded, `then` is called with that error at once.
     fn when_fired(&self, token: Token, then: Box<dyn FnOnce(Outcome) + Send>) {
         if let Some(fired) = self.with(|queues| queues.tokens.when_fired(token, then)) {
             fired.tell();

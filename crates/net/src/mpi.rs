@@ -39,7 +39,7 @@ use crate::{Done, DriverWork, Message, NetError, Network, Transfers};
 /// How long the end of a job waits for alerts that were not received.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How long the end of the library may take after all ranks agreed to it. Some transports of MPICH wait for ever when
+/// How long the end of the library may take after all ranks agreed to it. Some transports of MPICH wait forever when
 /// one rank is some milliseconds later than another; a process that has waited that long has nothing more to lose.
 const FAREWELL: Duration = Duration::from_secs(5);
 

@@ -79,8 +79,8 @@ pub struct Message {
     pub way: Way,
     /// The other rank.
     pub peer: u32,
-    /// What tells it from all other messages from the one rank to the other, of all batches that are connected at the
-    /// same time.
+    /// What distinguishes it from all other messages from the one rank to the other, of all batches that are connected
+    /// at the same time.
     pub tag: u32,
     /// What is sent, or where it goes.
     pub region: Region,

@@ -2,7 +2,7 @@
 //! copies.
 //!
 //! The thread starts with the first job. Dropping the queue lets it finish the jobs it has, then ends it. A job that
-//! panics ends alone: the panic hook has told of it, and the next job runs.
+//! panics ends alone: the panic hook has reported it, and the next job runs.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};

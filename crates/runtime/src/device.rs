@@ -2,9 +2,9 @@
 //!
 //! A device has *lanes*. What is enqueued on a lane happens in that order; lanes are independent of each other except
 //! through *tokens*: recording a token on a lane gives a number that fires when everything enqueued there before is
-//! done, and another lane can be made to wait for it. The host is told when a token has fired.
+//! done, and another lane can be made to wait for it. The host is notified when a token has fired.
 //!
-//! Three rules keep devices from blocking each other for ever, whatever lanes the driver maps onto one queue:
+//! Three rules keep devices from blocking each other forever, whatever lanes the driver maps onto one queue:
 //!
 //! 1. a lane may wait only for a token that has been recorded already;
 //! 2. an operation with effects on a device is issued only when everything it depends on, events from outside included,

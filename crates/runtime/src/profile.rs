@@ -17,7 +17,7 @@ use crate::sync::{Mutex, lock};
 /// Tells the time in nanoseconds, from wherever it likes to start.
 pub type Clock = fn() -> u64;
 
-/// A request to be told how things went: exactly one [`Report`] for each task, copy, instance and run that carries it.
+/// A request for reports: exactly one [`Report`] for each task, copy, instance and run that carries it.
 #[derive(Clone)]
 pub struct Profile {
     sink: Arc<dyn Fn(Report) + Send + Sync>,
@@ -38,7 +38,7 @@ impl Profile {
         Profile { only_abnormal: true, ..self }
     }
 
-    /// The same, and of a graph's run each operation that is called is told to `sink` too, as soon as its body has
+    /// The same, and of a graph's run each operation that is called is reported to `sink` too, as soon as its body has
     /// returned. All processors call it at the same time.
     pub fn with_spans(self, sink: impl Fn(Span<'_>) + Send + Sync + 'static) -> Profile {
         Profile { spans: Some(Arc::new(sink)), ..self }
@@ -116,7 +116,7 @@ impl Measured {
         Measured::with(profile, clock, name, Ok(()))
     }
 
-    /// The same, of so many bytes.
+    /// The same, of `bytes` bytes.
     pub fn of_bytes(self, bytes: usize) -> Measured {
         lock(&self.report).iter_mut().for_each(|report| report.bytes = Some(bytes));
         self
@@ -186,7 +186,7 @@ impl Measured {
         self.profile.spans.is_some()
     }
 
-    /// Calls `body` and tells when it ran; the rest of `span` is known.
+    /// Calls `body` and reports when it ran; the rest of `span` is known.
     pub(crate) fn around<R>(&self, span: Span<'_>, body: impl FnOnce() -> R) -> R {
         let started = self.now();
         let result = body();

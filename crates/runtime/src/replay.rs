@@ -363,7 +363,7 @@ impl<K: Kernels> Replay<K> {
     }
 
     /// Lets go of the program without waiting for runs in flight, whose messages may never come: their memory stays
-    /// with them, for ever. For a job that is about to be ended.
+    /// with them, forever. For a job that is about to be ended.
     pub fn abandon(self) {
         if !self.is_idle() {
             std::mem::forget(self);

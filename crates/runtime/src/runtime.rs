@@ -41,9 +41,8 @@ impl Config {
 
 /// A handle to a runtime; the last one to go ends it.
 ///
-/// The end waits until each processor has run what is ready there. A task that waits then is told with a fault that it
-/// does so in vain, and so is one that becomes ready later; one that never becomes ready is forgotten. Wait for what
-/// you need before.
+/// The end waits until each processor has run what is ready there. A task that still waits then gets a fault, and so
+/// does one that becomes ready later; one that never becomes ready is forgotten. Wait for what you need before.
 #[derive(Clone)]
 pub struct Runtime(Arc<Core>);
 
@@ -166,13 +165,13 @@ impl Runtime {
         HelperThread::new(self.processor(on))
     }
 
-    /// Watches processors: `tell` is called whenever one of them runs out of work.
+    /// Watches processors: `on_idle` is called whenever one of them runs out of work.
     pub(crate) fn idle_monitor(
         &self,
         of: &[ProcessorId],
-        tell: impl Fn() + Send + Sync + 'static,
+        on_idle: impl Fn() + Send + Sync + 'static,
     ) -> Arc<IdleMonitor> {
-        IdleMonitor::of(of.iter().map(|&id| self.processor(id)), tell)
+        IdleMonitor::of(of.iter().map(|&id| self.processor(id)), on_idle)
     }
 
     fn processor(&self, id: ProcessorId) -> &Arc<Processor> {

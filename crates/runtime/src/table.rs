@@ -1,7 +1,8 @@
 //! A table that grows in place: an entry never moves, and reaching one takes no lock.
 //!
 //! Entries lie in chunks, each twice as long as the one before, made when first reached. A number is taken, used, and
-//! given back to be taken again; the entry keeps what it holds meanwhile, which is how its users tell old from new.
+//! given back to be taken again; the entry keeps what it holds meanwhile, which is how its users distinguish old from
+//! new.
 //!
 //! Numbers given back form a stack: `free` names the top, each entry the one below. A thread that takes reads the top,
 //! then what is below, then replaces the top by that if it is still the top. `free` also counts how often it was taken

@@ -47,7 +47,7 @@ impl<const LINES: usize, const PAST_CACHES: bool> Abreast<LINES, PAST_CACHES> {
     /// How many runs ahead the source is fetched.
     const AHEAD: usize = if PAST_CACHES { 32 } else { 16 };
 
-    /// Copies so many lines of each of [`RUNS`] runs. Written out, so that to the machine each line of a run is a
+    /// Copies that many lines of each of [`RUNS`] runs. Written out, so that to the machine each line of a run is a
     /// sequence of its own, with one step.
     ///
     /// # Safety

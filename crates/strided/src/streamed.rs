@@ -37,7 +37,7 @@ pub(super) fn suits(run: usize, axes: &[Axis], to: *mut u8) -> bool {
     run <= LONGEST && is_worth_it(bytes(run, axes)) && begin_with_lines(steps, to)
 }
 
-/// Whether so many bytes should go past the caches, which may hold fewer.
+/// Whether this many bytes should bypass the caches, which may hold fewer.
 pub(super) fn is_worth_it(bytes: usize) -> bool {
     const LEAST: usize = 12 << 20;
     bytes >= LEAST

@@ -93,7 +93,7 @@ impl FlowKind {
     }
 }
 
-/// Freezes a flow of so many operations, several times.
+/// Freezes a flow of the given size, several times.
 pub fn freeze(flow: FlowKind, operations: usize) -> Result<FlowResult, TasksError> {
     let builder = flow.builder(operations);
     let (mut seconds, mut segments) = (Vec::new(), 0);

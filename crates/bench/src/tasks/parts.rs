@@ -54,7 +54,7 @@ impl TasksBench {
     }
 }
 
-/// A chain of so many tasks on one processor.
+/// A chain of `tasks` tasks on one processor.
 fn chain(tasks: usize, fuse: bool) -> Result<Flow, TasksError> {
     let mut builder = Builder::new("chain", 1);
     builder.fuse(fuse);

@@ -79,7 +79,7 @@ impl ExitReason {
     }
 }
 
-/// The signal by which a rank died: the one that the launcher tells of, or that its exit code stands for.
+/// The signal by which a rank died: the one that the launcher reports, or that its exit code stands for.
 fn signal(code: i32, told: &str) -> Option<i32> {
     number_after(told, &["(signal ", "on signal "]).or((129..=128 + 64).contains(&code).then_some(code - 128))
 }

@@ -16,7 +16,7 @@ pub struct LogFilter<F> {
     is_in_error: bool,
     /// The launcher's remarks.
     held: Vec<String>,
-    /// Lines whose meaning only the next ones tell: an open banner of Open MPI, or the empty line before one of MPICH.
+    /// Lines whose meaning depends on the next ones: an open banner of Open MPI, or the empty line before one of MPICH.
     open: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
 //! Which hosts answer, asked in the way in which launchers reach them: a command through `ssh`, or through the program
-//! that Open MPI or Hydra are told to use instead.
+//! that Open MPI or Hydra are configured to use instead.
 //!
 //! Not every host can be asked: a launcher starts ranks on its own host without any of this. So a host counts as lost
 //! only if it has answered before.

@@ -55,7 +55,7 @@ struct Tried {
 enum Decision {
     /// Start as many ranks again.
     Again,
-    /// Start fewer, at most so many.
+    /// Start fewer, at most this many.
     Fewer(u32),
     /// All restarts are used up.
     UsedUp,
@@ -146,7 +146,7 @@ impl Restarts {
         Ok(self)
     }
 
-    /// The attempt that follows `attempt`, which broke off, and tells people of it; an error if there is none.
+    /// The attempt that follows `attempt`, which broke off, which is announced to the user; an error if there is none.
     pub fn next(&mut self, attempt: &Attempt, reason: ExitReason) -> Result<Attempt, Failure> {
         let newest = self.newest_checkpoint();
         let (lost, room) = self.lost_hosts(attempt)?;
@@ -184,10 +184,10 @@ impl Restarts {
         Ok((lost, attempt.ranks.min(u32::try_from(room).unwrap_or(u32::MAX))))
     }
 
-    /// Gives an attempt at most so many ranks, and the plan that they run; whether there is one.
+    /// Gives an attempt at most that many ranks, and the plan that they run; whether there is one.
     fn shrink(&self, next: &mut Attempt, most: u32) -> bool {
         let Some(elastic) = &self.elastic else { return false };
-        // What is wrong with model or data is told by the ranks.
+        // Errors in model or data are reported by the ranks.
         let Ok(Some(smaller)) = elastic.first_fit((self.least..=most).rev()) else { return false };
         next.ranks = smaller.ranks;
         set_flag(&mut next.job, "--devices", smaller.devices.to_string());

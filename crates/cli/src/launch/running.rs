@@ -61,7 +61,7 @@ pub struct Ending {
 }
 
 impl Running {
-    /// Starts a command line with these variables, beside those of this process; its end will be told to `events`.
+    /// Starts a command line with these variables, beside those of this process; its end is sent to `events`.
     pub fn start(
         line: &[OsString],
         variables: &[(String, OsString)],
@@ -162,7 +162,7 @@ fn pid(child: &Child) -> Pid {
     Pid::from_raw(child.id().cast_signed())
 }
 
-/// Lets a stream of the job through to one of ours, and tells of errors.
+/// Filters a stream of the job into one of ours, and reports errors.
 fn filter_stream(
     from: Option<impl Read + Send + 'static>,
     mut to: impl Write + Send + 'static,

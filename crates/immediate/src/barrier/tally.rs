@@ -181,7 +181,7 @@ impl Tally {
         match change {
             Change::Arrive { count, value } => self.arrive(barrier, count, value)?,
             Change::Alter { delta, stamp } => {
-                // Also if it fails: what depends on it would wait for ever.
+                // Also if it fails: what depends on it would wait forever.
                 self.announced.retain(|announced| *announced != stamp);
                 self.alter(barrier, delta)?;
             }

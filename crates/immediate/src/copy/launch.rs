@@ -14,7 +14,7 @@ use crate::instance::Instance;
 use crate::memory::{Memories, World};
 use crate::space::Rect;
 
-/// Copies of up to so many bytes are done at once.
+/// Copies of up to this many bytes are done at once.
 pub const MAX_INLINE_COPY: usize = 64 << 10;
 
 impl Memories {

@@ -71,7 +71,7 @@ pub(super) enum Verdict {
     Now(u64),
     /// They will be, once releases that have been accepted happen.
     Later,
-    /// They neither are nor will be; so many are free.
+    /// They neither are nor will be; this many are free.
     Never(u64),
 }
 

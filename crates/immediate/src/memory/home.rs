@@ -54,7 +54,7 @@ struct Waiting {
     due: bool,
 }
 
-/// The ready event of an instance, and what to tell it once the lock is gone.
+/// The ready event of an instance, and its outcome, to be triggered once the lock is released.
 struct Trigger {
     instance: Instance,
     ready: Event,
@@ -175,7 +175,7 @@ impl Home {
         let changes = state.allocator.release(id.index());
         // The number last: its next owner may ask the allocator for a placement at once.
         let gone = self.world.instances.remove(id);
-        // Noted before others get the bytes, told when the lock is gone.
+        // Noted before others get the bytes, reported when the lock is released.
         gone.iter().for_each(|gone| gone.state().measure(|measured| measured.over(&Ok(()))));
         let triggers = self.apply(&mut state, changes);
         drop(state);

@@ -87,15 +87,15 @@ impl Memories {
         Memories::with(Arc::clone(runtime.events()), runtime.clock())
     }
 
-    /// No memories yet, whose operations are told by `events`.
+    /// No memories yet; operations trigger events of `events`.
     fn with(events: Arc<Events>, clock: Clock) -> Memories {
         let (plans, instances) = (AtomicU32::new(0), Directory::default());
         let world = Arc::new(World { events, plans, clock, instances });
         Memories { world, profile: None }
     }
 
-    /// The same memories; `profile` is told of each copy started and each instance made through this handle and through
-    /// memories made by it.
+    /// The same memories; `profile` gets a report of each copy started and each instance made through this handle and
+    /// through memories made by it.
     pub fn profiled(&self, profile: &Profile) -> Memories {
         Memories { world: Arc::clone(&self.world), profile: Some(profile.clone()) }
     }
@@ -185,8 +185,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// The same memory; `profile` is told of each instance made through this handle: when it was ready or refused, and
-    /// when it gave its bytes back.
+    /// The same memory; `profile` gets a report of each instance made through this handle: when it was ready or
+    /// refused, and when it gave its bytes back.
     pub fn profiled(&self, profile: &Profile) -> Memory {
         Memory { home: Arc::clone(&self.home), profile: Some(profile.clone()) }
     }

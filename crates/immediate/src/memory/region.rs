@@ -13,7 +13,7 @@ use super::access::{Access, Entered};
 /// The bytes of one instance, or of several that share what the caller supplied.
 pub(crate) struct Region {
     pub(crate) access: Access,
-    /// The first byte of what `keep` keeps; the region starts at the offset that entering tells.
+    /// The first byte of what `keep` keeps; the region starts at the offset that entering returns.
     start: NonNull<u8>,
     bytes: usize,
     keep: Keep,

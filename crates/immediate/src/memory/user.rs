@@ -1,7 +1,7 @@
 //! Which users use which bytes of an instance, how, and why one may not.
 //!
-//! Bytes are told apart by span, and inside a span by the rectangle of elements: columns of one matrix have spans that
-//! overlap and elements that do not. Users are values only; `access` keeps them apart.
+//! Bytes are distinguished by span, and inside a span by the rectangle of elements: columns of one matrix have spans
+//! that overlap and elements that do not. Users are values only; `access` keeps them apart.
 
 use std::fmt;
 use std::ops::Range;

@@ -100,7 +100,7 @@ impl Tokens {
 }
 
 impl Fired {
-    /// Calls the callbacks. One that panics ends alone: the panic hook has told of it, and the next one is called.
+    /// Calls the callbacks. One that panics ends alone: the panic hook has reported it, and the next one is called.
     pub(super) fn tell(self) {
         for then in self.thens {
             let outcome = self.outcome.clone();

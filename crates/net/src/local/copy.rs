@@ -13,7 +13,7 @@ pub(super) unsafe fn copy(from: &Region, to: &Region) {
     let (mut source, mut target) = (sources.next(), targets.next());
     while let (Some((start, left)), Some((goal, room))) = (source, target) {
         let bytes = left.min(room);
-        // SAFETY: both runs have so many bytes left, which the caller says are in live memory, apart and ours.
+        // SAFETY: both runs have that many bytes left, which the caller says are in live memory, apart and ours.
         unsafe { start.copy_to_nonoverlapping(goal, bytes) };
         source = rest(start, left, bytes).or_else(|| sources.next());
         target = rest(goal, room, bytes).or_else(|| targets.next());

@@ -2,7 +2,7 @@
 //!
 //! An end that is started first waits in the table; the thread that starts the other one takes it out, copies, and
 //! counts down both batches. The last count of a batch calls its owner's callback, which may start batches in turn:
-//! those wait in a queue of the thread until the callback returns, so that two ranks that answer each other for ever
+//! those wait in a queue of the thread until the callback returns, so that two ranks that answer each other forever
 //! need no more stack than one answer.
 
 use std::cell::{Cell, RefCell};
@@ -157,7 +157,7 @@ fn transfer(send: &End, receive: &End) {
     send.batch.count_down();
 }
 
-/// Whether such messages can be told apart and make sense.
+/// Whether such messages are distinguishable and make sense.
 pub(super) fn check(rank: u32, size: u32, batches: &[Vec<Message>]) -> Result<(), NetError> {
     let mut seen = HashSet::new();
     for Message { way, peer, tag, region } in batches.iter().flatten() {

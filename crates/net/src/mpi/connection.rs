@@ -29,7 +29,7 @@ struct Batch {
     bytes: usize,
     /// Requests under way.
     left: usize,
-    /// Whether an error was told, so that nothing else is.
+    /// Whether an error was reported, so that nothing else is.
     failed: bool,
 }
 

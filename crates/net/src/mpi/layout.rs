@@ -1,4 +1,4 @@
-//! How the library is told where a message's bytes are: a count of a datatype.
+//! How a message's bytes are described to the library: a count of a datatype.
 //!
 //! A contiguous region is a count of bytes, with no datatype of its own. Counts are C integers, so that a region beyond
 //! [`BLOCK`] becomes one datatype with as many blocks as fit and the rest; it still is a single message.

@@ -13,7 +13,7 @@ use crate::{Done, NetError};
 /// How something went, in one word.
 pub(crate) type Outcome = Result<(), Box<NetError>>;
 
-/// What happened, to be told without the lock.
+/// What happened, to be reported without the lock.
 pub(crate) enum NetEvent {
     /// A batch is complete or failed.
     Done {

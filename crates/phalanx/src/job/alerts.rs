@@ -1,4 +1,4 @@
-//! What ranks tell each other out of turn: how far they are when nothing moves, and that they have failed.
+//! Alerts between ranks: how far they are when nothing moves, and that they have failed.
 //!
 //! A failure is known before it is handled: the fault of an operation is heard here as soon as it arises, and the
 //! watchdog passes it on. So a rank that stands still because of it does not look for another cause.
@@ -107,7 +107,7 @@ impl Alerts {
         self.hear(self.network.rank(), Alert::Progress(report.clone()));
     }
 
-    /// An operation of this rank has failed. Quick: the watchdog tells the others.
+    /// An operation of this rank has failed. Quick: the watchdog informs the others.
     pub fn fault(&self, message: String) {
         self.hear(self.network.rank(), Alert::Failed(message));
     }

@@ -1,4 +1,4 @@
-//! Which ranks of this host have started, before the message library can tell.
+//! Which ranks of this host have started, before the message library knows.
 //!
 //! The start of a message library ends when all ranks are there, and never if one is missing. So every rank shows
 //! itself by a socket whose name is its own: names of this kind are no files, go away with the process, and are listed

@@ -59,7 +59,7 @@ pub enum Why {
     UnderWay,
     /// All it waits for is complete, but it has not been started.
     Ready,
-    /// The rank has done all it was told to do, and its main thread starts no further run.
+    /// The rank has done all it had to do, and its main thread starts no further run.
     Idle,
     /// The rank says nothing.
     Silent,
@@ -100,8 +100,8 @@ pub fn chain(parts: &[Program], reports: &[Option<ProgressReport>], from: u32) -
     }
 }
 
-/// The rank whose chain tells most: of those that have something left to do, the one that stands still for longest. If
-/// there is none, one that says nothing; if all are idle, the longest.
+/// The rank whose chain is the most useful: of those that have something left to do, the one that stands still for
+/// longest. If there is none, one that says nothing; if all are idle, the longest.
 pub(super) fn held_up(parts: &[Program], reports: &[Option<ProgressReport>]) -> u32 {
     let finder = Finder { parts, reports };
     let telling = |&rank: &u32| {

@@ -12,7 +12,7 @@ use super::alerts::Alerts;
 use super::watch::Say;
 use super::{Arrival, JobError, Launched, Launcher, Waiting};
 
-/// Names the MPI library to use, where the system has several and the launcher does not tell.
+/// Names the MPI library to use, where the system has several and the launcher does not say which.
 pub const LIBRARY: &str = "PHALANX_MPI_LIBRARY";
 
 /// The exit code of a job some of whose ranks never came.
@@ -28,7 +28,7 @@ pub struct Connection {
     pub network: Arc<dyn Network>,
     /// The same, for comparisons with the library alone, if there is one.
     pub mpi: Option<Arc<Mpi>>,
-    /// What ranks tell each other out of turn.
+    /// Alerts between ranks.
     pub alerts: Arc<Alerts>,
     /// Says what is wrong, for people.
     pub say: Say,
@@ -64,7 +64,7 @@ fn start_limit(stall: Duration) -> Duration {
     stall.clamp(*START.start(), *START.end())
 }
 
-/// The library waits for ever for ranks that do not come; this names them and ends the process.
+/// The library waits forever for ranks that do not come; this names them and ends the process.
 fn wait_for_others(
     launched: &Launched,
     arrival: Arc<Arrival>,

@@ -69,7 +69,7 @@ pub struct Smaller {
 }
 
 impl Elastic {
-    /// The job of `config` on so many ranks.
+    /// The job of `config` on `ranks` ranks.
     pub fn new(config: &TrainConfig, ranks: u32) -> Result<Elastic, ElasticError> {
         let whole = config.clone().for_ranks(ranks);
         let plan = whole.plan.unwrap_or_else(|| "dp".into());

@@ -58,7 +58,7 @@ pub enum JobError {
     /// The network fails.
     #[error(transparent)]
     Net(#[from] NetError),
-    /// A rank cannot tell which program it runs.
+    /// A rank cannot find out which program it runs.
     #[error(
         "rank {rank}: cannot read its own executable, which is to be compared with that of others: {source}"
     )]
@@ -211,7 +211,7 @@ pub enum JobError {
 pub struct Job {
     /// What connects them.
     pub network: Arc<dyn Network>,
-    /// What they tell each other out of turn.
+    /// Alerts between them.
     pub alerts: Arc<Alerts>,
     /// Says what is wrong, for people.
     pub say: Say,
@@ -229,7 +229,7 @@ impl Job {
     }
 
     /// How all ranks compile `model`, and which part of it each has. Plan, seed and times of kernels are those of rank
-    /// 0; `progress` is told there of kernels that are measured.
+    /// 0; `progress` is called there with the kernels that are measured.
     pub fn settings(
         &self,
         config: &TrainConfig,

@@ -1,4 +1,4 @@
-//! What ranks tell each other after every step: whether to go on, and how their checkpoint fares.
+//! What ranks exchange after every step: whether to go on, and how their checkpoint fares.
 //!
 //! All of them come to the same conclusion from the same verdicts, so that they stop and save after the same step.
 

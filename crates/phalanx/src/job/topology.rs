@@ -115,7 +115,7 @@ fn part(items: usize, parts: usize, index: usize) -> Range<usize> {
     start(index)..start(index + 1)
 }
 
-/// The rank of each of so many devices.
+/// The rank of each device.
 pub(crate) fn deal_devices(
     devices: usize,
     ranks: usize,

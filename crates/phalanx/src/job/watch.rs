@@ -2,11 +2,11 @@
 //! the job.
 //!
 //! Each rank looks at its own operations. If none was completed for the limit, though steps are under way, the rank
-//! tells all others how far its lanes are, and each of them answers likewise. If one moves, all go on. Else, a little
+//! sends all others how far its lanes are, and each of them answers likewise. If one moves, all go on. Else, a little
 //! later, the lowest rank that has said anything prints the chain of waits and ends the job. No rank waits for another
 //! meanwhile: a rank that is stopped or dead is the one that does not answer.
 //!
-//! A known failure comes first. The fault of an operation wakes the watchdog of its rank, which tells all others at
+//! A known failure comes first. The fault of an operation wakes the watchdog of its rank, which informs all others at
 //! once. From then on no rank looks for a chain of waits: the thread that waits for the run reports the fault and ends
 //! the job, and if it does not come to that, the watchdog does.
 
@@ -44,7 +44,7 @@ pub struct Watchdog {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the watched rank tells its watchdog.
+/// What the watched rank sends to its watchdog.
 #[derive(Default)]
 struct Shared {
     active: AtomicBool,
@@ -121,9 +121,9 @@ struct Guard<'a> {
     /// Operations that were complete when it last looked, and since when that is so.
     completed: u64,
     since: Instant,
-    /// Operations that were complete when it told the others how far this rank is.
+    /// Operations that were complete when it last sent a progress report.
     told: Option<u64>,
-    /// Whether it has told them that this rank has failed.
+    /// Whether it has informed them that this rank has failed.
     told_failure: bool,
 }
 

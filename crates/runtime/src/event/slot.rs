@@ -2,7 +2,7 @@
 //!
 //! `word` holds the number of the last generation that has triggered, and whether the next may have waiters. A
 //! generation is handed out only after the one before has triggered, so a handle of an older generation reads as
-//! triggered for ever. The lock guards the waiters of the generation in flight and the faults of older ones; reading an
+//! triggered forever. The lock guards the waiters of the generation in flight and the faults of older ones; reading an
 //! outcome takes it only if some generation failed.
 //!
 //! * `trigger` (once a generation): one exchange, if it is clean and there are no waiters. Else, under the lock: keep
@@ -10,15 +10,16 @@
 //! * `subscribe`: under the lock, set the flag in `word`, and see in the same step which generation has triggered; if
 //!   it is not there yet, leave the waiter.
 //!
-//! So a waiter is either taken by the trigger or told at once, never both and never neither: the flag comes before the
-//! exchange of a trigger, which then needs the lock and finds the waiter, or it comes after and shows the generation.
+//! So a waiter is either taken by the trigger or called at once, never both and never neither: the flag comes before
+//! the exchange of a trigger, which then needs the lock and finds the waiter, or it comes after and shows the
+//! generation.
 
 use crate::fault::{Fault, Outcome};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 
 use super::Waiter;
 
-/// Faults that a slot remembers; with so many it is not used again.
+/// Faults that a slot remembers; with this many it is not used again.
 const MAX_FAULTS: usize = 16;
 
 /// In `word`: the generation in flight may have waiters.

@@ -1,6 +1,6 @@
 //! Waiting from threads that are not the runtime's.
 //!
-//! Each thread has one parker, which is told when the event triggers; waiting allocates nothing once the lists of
+//! Each thread has one parker, which is notified when the event triggers; waiting allocates nothing once the lists of
 //! waiters have grown. A wait has a number, one more than the thread's wait before: a notice of an earlier one, which
 //! timed out while its notice was under way, wakes no thread.
 
@@ -58,7 +58,7 @@ struct Parker {
 struct Waits {
     /// The number of the thread's last wait.
     started: u64,
-    /// The largest number that has been told of.
+    /// The largest number that has been notified.
     told: u64,
 }
 

@@ -97,7 +97,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Starts a flow for so many processors.
+    /// Starts a flow for `processors` processors.
     pub fn new(name: &str, processors: u32) -> Self {
         Builder {
             name: name.to_string(),

@@ -55,8 +55,8 @@ pub enum TaskKind {
     /// write; complete when its token fires. A successor of the same kind on the same device need not wait for that: it
     /// orders itself behind the token.
     StreamOrdered,
-    /// It starts something outside the process, at once and on whatever thread released it; complete when it is told
-    /// so, on any thread. Such an operation has no processor: see [`Builder::remote`].
+    /// It starts something outside the process, at once and on whatever thread released it; complete when its
+    /// completion is reported, on any thread. Such an operation has no processor: see [`Builder::remote`].
     Remote,
 }
 

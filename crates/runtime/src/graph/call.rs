@@ -109,7 +109,7 @@ impl Inner {
         }
     }
 
-    /// Calls the body of `op` and tells when it ran, also if it panics.
+    /// Calls the body of `op` and reports when it ran, also if it panics.
     #[cold]
     fn observed(&self, observer: &Measured, context: &Context<'_>, op: OpId, body: &Function) {
         let (graph, name) = (self.flow.name(), self.flow.label(op));
@@ -139,7 +139,7 @@ impl Inner {
         self.keep(state, &fault);
     }
 
-    /// Keeps a fault for the outcome of its run and tells the graph's listener.
+    /// Keeps a fault for the outcome of its run and calls the graph's listener.
     pub(super) fn keep(&self, state: &RunState, fault: &Fault) {
         state.keep(fault);
         self.on_fault.get().into_iter().for_each(|told| told(state.number(), fault));

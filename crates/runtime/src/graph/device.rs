@@ -62,7 +62,7 @@ impl Release<'_> {
 }
 
 impl Inner {
-    /// Gives the device the work of `step`; the token that tells when it is done, or nothing if the body failed.
+    /// Gives the device the work of `step`; the token that fires when it is done, or nothing if the body failed.
     fn issue(&self, state: &RunState, processor: &Processor, place: u32, step: u32) -> Option<Token> {
         let device = &*processor.device.get()?.device;
         let lane = state.lane(place, device);

@@ -99,7 +99,7 @@ impl Launches {
                 }
                 self.clean[place] = false;
                 let state = Arc::clone(&graph.ring[place]);
-                // What a remote step that was skipped had to tell others is missing for good.
+                // What a remote step that was skipped had to send to others is missing for good.
                 if self.in_flight == 0 && !graph.remote {
                     state.forget_poison();
                 }

@@ -4,7 +4,7 @@
 //! posts, builds nothing and, once as many runs have been in flight as will be, allocates nothing: what changes in a
 //! run lies in a [`run_state::RunState`], used again and again. Within a run, operations release each other directly:
 //! the last arrival at a gate puts the segment behind it into its processor's queue, or on the stack of the worker that
-//! arrived. `README.md` in this directory tells the whole protocol and why it neither loses nor repeats anything.
+//! arrived. `README.md` in this directory describes the whole protocol and why it neither loses nor repeats anything.
 
 mod call;
 mod device;
@@ -144,10 +144,10 @@ impl Graph {
         &self.inner.flow
     }
 
-    /// Calls `told` with every fault that arises from now on. A run ends later, and not at all if a remote operation of
+    /// Calls `listener` with every fault that arises from now on. A run ends later, and not at all if a remote operation of
     /// it is never complete. Only the first listener counts.
-    pub(crate) fn on_fault(&self, told: OnFault) {
-        let _ = self.inner.on_fault.set(told);
+    pub(crate) fn on_fault(&self, listener: OnFault) {
+        let _ = self.inner.on_fault.set(listener);
     }
 }
 

@@ -111,7 +111,7 @@ fn remote() -> Flow {
     builder.finish().expect("a chain")
 }
 
-/// The body of a remote step reads the run's arguments and returns while another thread tells that the step is
+/// The body of a remote step reads the run's arguments and returns while another thread reports that the step is
 /// complete, and does what follows. The later one finds the run state deserted and writes the arguments of the next
 /// run.
 #[test]

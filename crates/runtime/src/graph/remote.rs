@@ -5,8 +5,9 @@
 //! may look at the run's arguments until it returns, and its completion's. So neither has to know which of the two
 //! comes first, nor on which thread.
 //!
-//! What a thread is told while it calls such a body, or while it releases what follows another one, it releases
-//! afterwards. So a chain of steps that are complete as soon as they start costs no stack, however long it is.
+//! Completions that are reported to a thread while it calls such a body, or while it releases what follows another one,
+//! are released afterwards. So a chain of steps that are complete as soon as they start costs no stack, however long it
+//! is.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -23,7 +24,7 @@ use super::run_state::RunState;
 std::thread_local! {
     /// Whether this thread calls a remote body, or releases what follows one.
     static BUSY: Cell<bool> = const { Cell::new(false) };
-    /// What it was told meanwhile.
+    /// Completions reported to it meanwhile.
     static TOLD: RefCell<VecDeque<(Owed, Outcome)>> = const { RefCell::new(VecDeque::new()) };
 }
 
@@ -69,7 +70,7 @@ impl Owed {
     }
 }
 
-/// Does `work`, and then what this thread was told meanwhile, unless a caller of this does.
+/// Does `work`, and then releases the completions reported meanwhile, unless a caller of this does.
 fn then_all_told(work: impl FnOnce()) {
     if BUSY.replace(true) {
         return work();
@@ -106,7 +107,7 @@ impl Inner {
     fn start(graph: &Arc<Inner>, state: &Arc<RunState>, processor: &Processor, step: u32) {
         let (owner, run) = (Arc::clone(graph), Arc::clone(state));
         let completion = Cell::new(Some(Completion(Some(Owed { graph: owner, state: run, step }))));
-        // A fault is kept for the run. What follows the step goes by what the completion is told.
+        // A fault is kept for the run. What follows the step depends on what the completion reports.
         let mut context = graph.context(state, processor, step, Means::Completion(&completion));
         let _ = graph.call_body(state, &mut context, step);
     }

@@ -227,7 +227,7 @@ impl RunState {
         lock(&self.run).fault.clone().map_or(Ok(()), Err)
     }
 
-    /// One step of `post` is complete, or `poisoned`. If it was the last: the post's event and what to tell it.
+    /// One step of `post` is complete, or `poisoned`. If it was the last: the post's event and its outcome.
     pub(super) fn arrive_at_post(&self, post: u32, poisoned: bool) -> Option<(Event, Outcome)> {
         let post = &self.posts[post as usize];
         if poisoned {

@@ -212,7 +212,7 @@ impl<'a> Stepper<'a> {
         let drained = self.begun as usize == self.ended.len();
         let flow = self.flow;
         let run = self.runs.entry(number).or_insert_with(|| SteppedRun::new(flow, number == 0));
-        // What a remote operation was to tell others is missing for good.
+        // What a remote operation was to send to others is missing for good.
         let forgets = flow.steps().iter().all(|step| step.kind != TaskKind::Remote);
         if drained && forgets {
             run.poisoned.fill(false);

@@ -63,7 +63,7 @@ mod models {
     }
 
     /// Two workers hand one worker core to and fro, and each writes to what it guards; the second is then closed. A
-    /// worker core that gets lost is a deadlock, two that hold it are a race; loom tells of both.
+    /// worker core that gets lost is a deadlock, two that hold it are a race; loom reports both.
     #[test]
     fn the_holder_of_the_worker_core_is_alone_and_it_never_gets_lost() {
         loom::model(|| {

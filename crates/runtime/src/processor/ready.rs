@@ -1,8 +1,8 @@
 //! Work that is ready to run: tasks, and workers whose tasks waited and may go on.
 //!
-//! The higher priority goes first; of equal ones those that go on, then the older. Items that only their age tells
-//! apart lie in one FIFO, so that adding and taking cost the same however many there are. `best` repeats the urgency of
-//! the first FIFO: a look takes no lock.
+//! The higher priority goes first; of equal ones those that go on, then the older. Items that differ only in age lie in
+//! one FIFO, so that adding and taking cost the same however many there are. `best` repeats the urgency of the first
+//! FIFO: a look takes no lock.
 //!
 //! A queue knows how many processors serve it. When the last one has left it takes no more: nothing waits in a queue
 //! that no processor serves.

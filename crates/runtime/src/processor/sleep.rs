@@ -140,8 +140,8 @@ mod models {
 
     use super::*;
 
-    /// One thread makes work visible and wakes; another sleeps unless it sees the work. If it may sleep for ever
-    /// although the work is there, loom tells of a deadlock.
+    /// One thread makes work visible and wakes; another sleeps unless it sees the work. If it may sleep forever
+    /// although the work is there, loom reports a deadlock.
     #[test]
     fn no_worker_sleeps_on_while_there_is_work() {
         loom::model(|| {

@@ -48,7 +48,7 @@ thread_local! {
 std::thread_local! {
     /// Apart from the state and never dropped: graphs look at it after each body, and this is one load.
     static PROMISE: Cell<Promise> = const { Cell::new(Promise::Outside) };
-    /// How often in a row looking for an event again was in vain, at most [`MAX_BACKOFF`].
+    /// How often in a row polling for an event found nothing, at most [`MAX_BACKOFF`].
     static BACKOFF: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -169,7 +169,7 @@ pub(super) fn measuring<R>(measured: &Arc<Measured>, body: impl FnOnce() -> R) -
     result
 }
 
-/// Runs code of others on a thread of ours: a panic in it ends there, and the panic hook has told of it.
+/// Runs code of others on a thread of ours: a panic in it ends there, and the panic hook has reported it.
 pub(super) fn contain(code: impl FnOnce()) {
     // Unwind safe: what the code shares with us lies behind locks, and `lock` says why that is never half changed.
     let _ = catch_unwind(AssertUnwindSafe(code));

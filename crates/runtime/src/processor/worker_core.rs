@@ -22,7 +22,7 @@ pub(crate) struct WorkerCore {
     graph_was_last: bool,
     /// Whether there was an item since the last pause.
     was_busy: bool,
-    /// How often in a row looking again was in vain, at most [`MAX_BACKOFF`]; each time halves the next look.
+    /// How often in a row polling found nothing, at most [`MAX_BACKOFF`]; each time halves the next spin.
     backoff: u32,
 }
 

@@ -83,7 +83,7 @@ fn start<K: Kernels + Send + Sync + 'static>(memory: &Arc<Memory<K>>) -> Functio
     let memory = Arc::clone(memory);
     Box::new(move |context: &Context<'_>| {
         let completion = context.completion().expect("messages are remote operations");
-        // SAFETY: as in `execute`, and what follows the operation starts when its completion is told.
+        // SAFETY: as in `execute`, and what follows the operation starts when its completion is reported.
         unsafe { memory.start(operation(context), memory.replayed(context.run()), completion) };
     })
 }

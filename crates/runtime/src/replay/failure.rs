@@ -36,7 +36,7 @@ struct Inner {
 }
 
 impl FailureCell {
-    /// Keeps the first failure and tells the listener of it, if there is one.
+    /// Keeps the first failure and calls the listener, if there is one.
     pub(super) fn fail(&self, run: u64, fault: &Fault) {
         let mut inner = lock(&self.inner);
         if inner.failure.is_some() {
@@ -114,7 +114,7 @@ mod models {
     }
 
     /// A worker fails while a listener is set and another thread waits until `is_decided`, looking again after every
-    /// wake-up. Loom finds a deadlock if that thread is never told.
+    /// wake-up. Loom finds a deadlock if that thread is never notified.
     fn model(is_decided: fn(&TestRank) -> bool) {
         loom::model(move || {
             let (cell, units, told) = (FailureCell::default(), AtomicUsize::new(2), AtomicUsize::new(0));
@@ -143,7 +143,7 @@ mod models {
         model(|rank| rank.cell.of(0).is_some() || rank.units.load(Ordering::Acquire) == 0);
     }
 
-    /// As it was before: a fault was told with the end of its run, which waits for the message.
+    /// As it was before: a fault was reported with the end of its run, which waits for the message.
     #[test]
     fn a_thread_that_waits_for_the_end_of_the_run_is_never_told() {
         assert!(catch_unwind(|| model(|rank| rank.units.load(Ordering::Acquire) == 0)).is_err());

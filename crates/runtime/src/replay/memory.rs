@@ -238,7 +238,7 @@ impl<K: Kernels> Memory<K> {
         self.progress.complete(self.lanes[operation] as usize, operation, run);
     }
 
-    /// Starts the messages of an operation, which is complete when the network tells `completion`.
+    /// Starts the messages of an operation, which is complete when the network reports `completion`.
     ///
     /// # Safety
     /// As for `execute`, until then.

@@ -1,12 +1,12 @@
 //! Messages between the ranks of a job, for the operations that send and those that take in what arrives.
 //!
 //! Every such operation is a batch of transfers, set up once. Starting it leaves its completion in the batch's place
-//! and returns; when the batch is complete, the network's thread takes the completion from there and tells it. An
+//! and returns; when the batch is complete, the network's thread takes the completion from there and reports it. An
 //! operation runs again only after it was complete in the run before, so the place is empty then, and nothing is
 //! allocated.
 //!
 //! Why nothing is freed too early: transfers end before arenas do. They are dropped when no run is in flight, and so no
-//! batch, and when no thread is in `start`. After an error of the network a batch may be under way for ever: then
+//! batch, and when no thread is in `start`. After an error of the network a batch may be under way forever: then
 //! neither is freed.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -43,7 +43,7 @@ struct Connected {
     _network: Arc<dyn Network>,
 }
 
-/// What the network's thread needs to tell the end of a batch.
+/// What the network's thread needs to report the end of a batch.
 struct PendingBatches {
     program: Arc<Program>,
     progress: Arc<Progress>,
@@ -117,7 +117,7 @@ impl Messages {
 
     /// Whether the network has failed: then a transfer may still write into the arenas.
     pub(super) fn is_torn(&self) -> bool {
-        // Relaxed: set before the failure was told to the run, whose end the caller has seen.
+        // Relaxed: set before the failure was reported to the run, whose end the caller has seen.
         self.places.torn.load(Relaxed)
     }
 
@@ -153,7 +153,7 @@ impl PendingBatches {
         });
     }
 
-    /// What is told of an operation whose messages failed.
+    /// The fault of an operation whose messages failed.
     fn failed(&self, operation: usize, error: &NetError) -> Outcome {
         // Relaxed: see `is_torn`.
         self.torn.store(true, Relaxed);

@@ -12,10 +12,10 @@ use super::NONE;
 use crate::flow::builder::Op;
 use crate::flow::{Lists, TaskKind};
 
-/// The most lines that are told apart, so that what each knows of each fits a few megabytes.
+/// The most lines that are distinguished, so that what each knows of each fits a few megabytes.
 const MOST: usize = 1024;
 
-/// Drops what lines imply from `predecessors`; those that were declared tell what the lines are.
+/// Drops what lines imply from `predecessors`; those that were declared determine the lines.
 pub(super) fn reduce(ops: &[Op], declared: &Lists, predecessors: Lists) -> Lists {
     let lines = Lines::find(ops, declared);
     if lines.count == 0 {
