@@ -1,37 +1,38 @@
-//! How often a thread that waits looks for progress: at once for a while after something happened, then less and less.
+//! How often a waiting thread polls for progress: all the time for a while after something happened, then less and
+//! less.
 //!
-//! Libraries make no progress unless called, so looking seldom costs bandwidth; looking all the time takes a core from
+//! Libraries make no progress unless called, so polling seldom costs bandwidth; polling all the time takes a core from
 //! the processors that compute. A rest is asked for in microseconds, to which the system may add some fifty.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// After something happened, more is likely to follow soon. The own thread looks all the time for about as long as
-/// falling asleep and waking up takes.
+/// After something happened, more is likely to follow soon. The network's own thread polls all the time for about as
+/// long as falling asleep and waking up takes.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// A driver on a core that no other thread wants looks for longer: shorter than a rest of the peer and the way there
-/// and back, and two ranks that answer each other would make each other rest.
+/// A driver on a core that no other thread wants spins for longer: if this were shorter than a rest of the peer plus a
+/// round trip, two ranks that answer each other would make each other rest.
 const FREE_SPIN: Duration = Duration::from_micros(2000);
 
-/// A look after a rest that takes this long has moved bytes, as nothing else shows before a message is complete. One
+/// A poll after a rest that takes this long has moved bytes, which nothing else shows before a message is complete. One
 /// that finds nothing takes a few microseconds, even with cold caches and where it asks the system.
 const MOVED_GAP: Duration = Duration::from_micros(8);
 
-/// Two looks at the clock that are this far apart mean that another thread had the core.
+/// Two readings of the clock this far apart mean that another thread had the core.
 const CONTENDED_GAP: Duration = Duration::from_millis(1);
 
 /// For how long a core counts as wanted by others. Finding out again costs those others about a time slice.
 const CONTENDED_FOR: Duration = Duration::from_secs(1);
 
-/// A thread that has nothing else to do looks all the time for as long as the bytes under way take at this speed, that
+/// A thread that has nothing else to do polls all the time for as long as the bytes under way take at this speed, that
 /// of memory: where processes copy them themselves, they move only while a thread polls.
 const BYTES_PER_MICROSECOND: usize = 4_000;
 
-/// The least speed at which a look moves what it finds.
+/// The least speed at which a poll moves what it finds.
 const SLOW_BYTES_PER_MICROSECOND: usize = 1_000;
 
-/// And that no longer than this: a peer may be far from ready.
+/// The longest such spin: a peer may be far from ready.
 const LONGEST_SPIN: Duration = Duration::from_millis(5);
 
 /// The first rest; each is twice as long as the one before.
@@ -49,10 +50,10 @@ const WAITING_REST: Duration = Duration::from_micros(2000);
 /// For how long after something happened the peers count as lively.
 const LIVELY: Duration = Duration::from_millis(1);
 
-/// How often the network's own thread looks for alerts when nothing is under way: they are rare and for people.
+/// How often the network's own thread polls for alerts when nothing is under way: they are rare and for people.
 pub(crate) const ALERT_REST: Duration = Duration::from_millis(10);
 
-/// Polls between looks at the clock, which takes about as long as a short poll.
+/// Polls between two readings of the clock, each of which takes about as long as a short poll.
 const POLLS: u32 = 4;
 
 /// Which thread waits.
@@ -101,20 +102,19 @@ impl Contention {
     }
 }
 
-/// When to look again.
+/// Decides when to poll again.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     waiter: Waiter,
     polls: u32,
-    /// When it looked at the clock for the first and for the last time since something happened; a rest counts as a
-    /// look.
+    /// When it read the clock for the first and for the last time since something happened; a rest counts as a reading.
     since: Option<Instant>,
     last: Option<Instant>,
     rest: Duration,
 }
 
 impl Backoff {
-    /// Looks at once.
+    /// Polls at once.
     pub(crate) fn new(waiter: Waiter) -> Backoff {
         Backoff { waiter, polls: 0, since: None, last: None, rest: FIRST_REST }
     }
@@ -144,7 +144,7 @@ impl Backoff {
 
     fn decide(&mut self, now: Instant, load: Load, contention: &Contention) -> Option<Duration> {
         let gap = self.last.map_or(Duration::ZERO, |last| now - last);
-        // What is under way may have been moved by this look alone. That a processor that computes had the core is as
+        // What is under way may have been moved by this poll alone. That a processor that computes had the core is as
         // it should be.
         let idle_compute = self.waiter == (Waiter::Driver { idle_compute: true });
         if idle_compute && gap > CONTENDED_GAP + moving(load, SLOW_BYTES_PER_MICROSECOND) {
@@ -169,7 +169,7 @@ impl Backoff {
         self.last = Some(Instant::now());
     }
 
-    /// Whether every look that finds nothing is followed by a rest.
+    /// Whether every poll that finds nothing is followed by a rest.
     pub(crate) fn is_resting(&self) -> bool {
         self.rest > FIRST_REST
     }
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_takes_long_has_moved_bytes() {
+    fn a_poll_that_takes_long_has_moved_bytes() {
         let (contention, mut backoff) = (Contention::new(), Backoff::new(Waiter::Own));
         let start = contention.start;
         assert_eq!(backoff.decide(start, BUSY, &contention), None);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_for_idle_compute_that_stood_still_has_company() {
+    fn a_driver_for_idle_compute_that_stood_still_notices_contention() {
         for (waiter, noticed) in [(IDLE_COMPUTE, true), (BUSY_COMPUTE, false), (Waiter::Own, false)] {
             let (contention, mut backoff) = (Contention::new(), Backoff::new(waiter));
             backoff.last = Some(contention.start);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_whose_compute_becomes_idle_looks_at_once() {
+    fn a_driver_whose_compute_becomes_idle_polls_at_once() {
         let (contention, mut backoff) = (Contention::new(), Backoff::new(BUSY_COMPUTE));
         assert_eq!(backoff.decide(contention.start, BUSY, &contention), Some(MOVING_REST));
         backoff.wait_as(BUSY_COMPUTE);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_looks_for_longer_while_bytes_move_and_nobody_else_wants_the_core() {
+    fn a_driver_spins_for_longer_while_bytes_move_without_contention() {
         let backoff = Backoff::new(IDLE_COMPUTE);
         let load = |bytes| Load { requests: 1, bytes };
         assert_eq!(backoff.spin(load(0), false), FREE_SPIN);

@@ -27,7 +27,7 @@ use crate::{Advance, DriverWork, NetError};
 /// How long an abort waits for a thread that is in the library.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often a driver looks before it asks whether it is still needed: about a microsecond's worth.
+/// How often a driver polls before it asks whether it is still needed: about a microsecond's worth.
 const POLLS_PER_TURN: usize = 8;
 
 /// Communicators, one for each kind of thing, so that they never meet.
@@ -178,17 +178,17 @@ impl Engine {
         }
     }
 
-    /// The own thread's life.
+    /// The loop of the network's own thread.
     pub(crate) fn serve(&self) {
         let mut backoff = Backoff::new(Waiter::Own);
         let mut events = Vec::new();
         while !self.stopping.load(Acquire) {
             let driven = self.drivers.load(SeqCst) > 0;
             if driven {
-                // Drivers look all the time, but what one does between two polls may take long; alerts do not wait for
+                // Drivers poll all the time, but what one does between two polls may take long; alerts do not wait for
                 // that.
                 thread::park_timeout(ALERT_REST);
-                // Or it would take its own sleep for company.
+                // Or it would take its own sleep for contention.
                 backoff.rested();
             }
             if self.poll(1, &mut events) == PollResult::Moved {
@@ -211,7 +211,7 @@ impl Engine {
         let _ = self.own.set(own);
     }
 
-    /// Ends the own thread's life.
+    /// Ends the network's own thread.
     pub(crate) fn stop(&self) {
         // Release, pairs with `serve`: whatever came before is seen by it.
         self.stopping.store(true, Release);
@@ -255,7 +255,7 @@ impl Engine {
         std::process::exit(code)
     }
 
-    /// Looks up to `polls` times at everything. What happened is in `events`.
+    /// Polls everything up to `polls` times. What happened is in `events`.
     fn poll(&self, polls: usize, events: &mut Vec<NetEvent>) -> PollResult {
         if self.callers.load(Relaxed) > 0 {
             thread::yield_now();
@@ -332,7 +332,7 @@ impl Driver<'_> {
 }
 
 impl Drop for Driver<'_> {
-    /// The own thread goes on with what is left. Without anything it looks for alerts soon enough by itself.
+    /// The own thread goes on with what is left. With nothing left it polls for alerts soon enough by itself.
     fn drop(&mut self) {
         let Driver { engine, before } = *self;
         engine.orders.stop_driving(before);

@@ -144,8 +144,8 @@ impl Graph {
         &self.inner.flow
     }
 
-    /// Calls `listener` with every fault that arises from now on. A run ends later, and not at all if a remote operation of
-    /// it is never complete. Only the first listener counts.
+    /// Calls `listener` with every fault that arises from now on. A run ends later, and not at all if a remote
+    /// operation of it is never complete. Only the first listener counts.
     pub(crate) fn on_fault(&self, listener: OnFault) {
         let _ = self.inner.on_fault.set(listener);
     }

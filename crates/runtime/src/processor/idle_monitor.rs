@@ -8,7 +8,7 @@ use super::Processor;
 
 /// Counts which of some processors are idle.
 pub(crate) struct IdleMonitor {
-    /// How many; one more if there are none at all.
+    /// How many are idle; 1 if no processors are watched.
     idle: AtomicUsize,
     on_idle: Box<dyn Fn() + Send + Sync>,
 }

@@ -2,7 +2,7 @@
 //!
 //! The higher priority goes first; of equal ones those that go on, then the older. Items that differ only in age lie in
 //! one FIFO, so that adding and taking cost the same however many there are. `best` repeats the urgency of the first
-//! FIFO: a look takes no lock.
+//! FIFO: reading it takes no lock.
 //!
 //! A queue knows how many processors serve it. When the last one has left it takes no more: nothing waits in a queue
 //! that no processor serves.

@@ -5,10 +5,10 @@
 //! thread*: then no thread needs to be woken. One word says which it is: [`AWAKE`], a thread holds it; [`ASLEEP`], it
 //! is parked, or about to be, and the worker was not called; [`CALLED`], the same and the worker was called.
 //!
-//! * To sleep or, as a helper thread, to leave: store `ASLEEP`, fence, look everywhere for work once more; then put the
-//!   worker core parked. A worker waits there until the word is `CALLED` and the worker core parked; a helper
-//!   thread that has found work calls the worker, and so does one that has been called meanwhile.
-//! * To wake: make the work visible, fence, load the word; if it is `ASLEEP`, change it and notifies the condition
+//! * To sleep or, as a helper thread, to leave: store `ASLEEP`, fence, look everywhere for work once more; then park
+//!   the worker core. A worker waits until the word is `CALLED` and the worker core is parked; a helper thread that has
+//!   found work calls the worker, and so does one that has been called meanwhile.
+//! * To wake: make the work visible, fence, load the word; if it is `ASLEEP`, change it and notify the condition
 //!   variable.
 //!
 //! No wake-up is lost: of two sequentially consistent fences one comes first. If that of the thread that leaves does,

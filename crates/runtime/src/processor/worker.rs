@@ -2,10 +2,9 @@
 //!
 //! The worker core is always in one of three places: held by a worker that looks for work or runs a non-blocking task;
 //! in the thread-local state of a worker while that runs a body which may wait; in the mailbox of a worker that is
-//! about to wake. A body that waits takes it from the thread-local state, leaves the worker's name with the event,
-//! passes the worker core on, and sleeps until another worker puts it in the mailbox. A worker whose worker core is
-//! elsewhere stays for the next wait: a processor has as many threads as tasks have waited on it at the same time, and
-//! one.
+//! about to wake. A body that waits takes it from the thread-local state, subscribes the worker to the event, passes
+//! the worker core on, and sleeps until another worker puts it in the mailbox. A worker without the worker core stays
+//! for the next wait: a processor has one thread more than tasks have ever waited on it at the same time.
 
 use std::io;
 use std::sync::Arc;
