@@ -87,9 +87,9 @@ fn functions() -> Vec<Function> {
     vec![
         Box::new(|_| {}),
         Box::new(move |context| completion(context).done(Ok(()))),
-        Box::new(move |context| *leave.lock().expect("nobody panics") = Some(completion(context))),
+        Box::new(move |context| *leave.lock().expect("no thread panics") = Some(completion(context))),
         Box::new(move |_| {
-            let take = || left.lock().expect("nobody panics").take();
+            let take = || left.lock().expect("no thread panics").take();
             std::iter::repeat_with(take)
                 .find_map(|taken| taken)
                 .into_iter()
@@ -164,7 +164,7 @@ fn replays_allocate_nothing() {
     assert_eq!(growth(&runtime, remotes(Mode::Ordered), 1000, 1), (0, 0), "remote links");
     let pipelined = remotes(Mode::Pipelined { depth: 2 });
     assert_eq!(growth(&runtime, pipelined, 1000, 2), (0, 0), "remote links of two runs at a time");
-    // Whoever launches runs it on the spot, which makes so many cheap.
+    // The launching thread runs it on the spot, which makes this many cheap.
     for (place, ahead) in [(None, 1), (Some(0), 0)] {
         let grown = growth(&runtime, chain(2, &[place]), 1_000_000, ahead);
         assert_eq!(grown, (0, 0), "allocations and bytes of a million replays");

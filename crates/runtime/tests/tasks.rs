@@ -37,7 +37,7 @@ struct Log(Arc<Mutex<Vec<u32>>>);
 
 impl Log {
     fn note(&self, what: u32) {
-        self.0.lock().expect("nobody panics").push(what);
+        self.0.lock().expect("no thread panics").push(what);
     }
 
     fn task(&self, what: u32) -> impl FnOnce(&Context<'_>) + Send + 'static {
@@ -46,7 +46,7 @@ impl Log {
     }
 
     fn get(&self) -> Vec<u32> {
-        self.0.lock().expect("nobody panics").clone()
+        self.0.lock().expect("no thread panics").clone()
     }
 }
 
@@ -289,7 +289,7 @@ fn every_task_of_several_threads_runs_once() {
     assert_eq!(sum.load(Ordering::Relaxed), 3 * EACH * (3 * EACH - 1) / 2);
 }
 
-/// A counter that loses counts unless those who count exclude each other.
+/// A counter that loses counts unless the threads that count exclude each other.
 #[derive(Clone, Default)]
 struct Counter(Arc<AtomicU64>);
 

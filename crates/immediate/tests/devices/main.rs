@@ -33,11 +33,14 @@ struct Log(Arc<Mutex<Vec<&'static str>>>);
 impl Log {
     fn write(&self, device: &Software, lane: Lane, name: &'static str) {
         let log = self.clone();
-        device.enqueue(lane, Box::new(move || log.0.lock().expect("nobody panics with the lock").push(name)));
+        device.enqueue(
+            lane,
+            Box::new(move || log.0.lock().expect("no thread panics with the lock").push(name)),
+        );
     }
 
     fn read(&self) -> Vec<&'static str> {
-        self.0.lock().expect("nobody panics with the lock").clone()
+        self.0.lock().expect("no thread panics with the lock").clone()
     }
 }
 

@@ -69,7 +69,7 @@ fn round_robin_gives_each_lane_its_turn() {
         names.into_iter().for_each(|name| log.write(&device, lane, name));
     }
     finish(&device);
-    // Which of the lanes begins is nobody's business.
+    // Which of the lanes begins is not specified.
     let mut rounds = log.read();
     rounds.chunks_mut(3).for_each(<[_]>::sort);
     assert_eq!(rounds, ["a0", "b0", "c0", "a1", "b1", "c1"]);

@@ -59,7 +59,7 @@ fn a_run_is_reported_once_before_it_finishes_and_each_operation_before_that() {
     let graph = bind(&runtime, pair(Mode::Ordered), |_| {});
     let ops: Vec<OpId> = graph.flow().steps().iter().map(|step| step.op).collect();
     let start = runtime.events().user();
-    // The second waits in line with its request until the first is over; nobody asks about the third.
+    // The second waits in line with its request until the first is over; the third is not profiled.
     let asked = [Some(&profile), Some(&profile), None];
     let runs = asked.map(|profile| launch(&graph, start.event(), profile));
     runtime.events().trigger(start).unwrap();

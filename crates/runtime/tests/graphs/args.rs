@@ -22,12 +22,12 @@ impl Given {
         function(move |context| {
             let op = context.op().expect("it runs in a graph").index();
             let entry = (context.run(), op, context.args().to_vec());
-            given.0.lock().expect("nobody panics with it").push(entry);
+            given.0.lock().expect("no thread panics with it").push(entry);
         })
     }
 
     fn sorted(&self) -> Vec<Entry> {
-        let mut given = self.0.lock().expect("nobody panics with it").clone();
+        let mut given = self.0.lock().expect("no thread panics with it").clone();
         given.sort();
         given
     }

@@ -41,7 +41,7 @@ fn a_processor_with_one_operation_takes_part() {
     assert_eq!((many.get(), one.get()), (200, 100));
 }
 
-/// A graph that whoever launches or finishes it runs on the spot.
+/// A graph that the thread that launches or finishes it runs on the spot.
 fn direct_pair(mode: Mode) -> Builder {
     let mut builder = Builder::new("direct", 1);
     builder.mode(mode);
@@ -212,7 +212,7 @@ fn destroying_also_waits_for_its_precondition() {
         bind(&runtime, Builder::new("idle", 1).finish().expect("nothing is wrong with nothing"), vec![]);
     let permission = runtime.events().user();
     let destroyed = graph.destroy(permission.event()).expect("it was not destroyed before");
-    assert_eq!(runtime.events().outcome(destroyed), None, "nobody has permitted it");
+    assert_eq!(runtime.events().outcome(destroyed), None, "it was not permitted");
     assert_eq!(graph.launch(Launch::default()).err(), Some(LaunchError::Destroyed("idle".into())));
     runtime.events().trigger(permission).expect("it is triggered here alone");
     assert_eq!(runtime.wait(destroyed), Ok(()));

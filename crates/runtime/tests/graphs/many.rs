@@ -1,4 +1,4 @@
-//! Many runs at a time, graphs beside ordinary tasks, more threads than cores: nobody starves, no wake-up is lost.
+//! Many runs at a time, graphs beside ordinary tasks, more threads than cores: no task starves, no wake-up is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

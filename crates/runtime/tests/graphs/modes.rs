@@ -14,11 +14,11 @@ struct Log(Arc<Mutex<Vec<u64>>>);
 impl Log {
     fn body(&self) -> Function {
         let log = self.clone();
-        function(move |context| log.0.lock().expect("nobody panics with it").push(context.run()))
+        function(move |context| log.0.lock().expect("no thread panics with it").push(context.run()))
     }
 
     fn get(&self) -> Vec<u64> {
-        self.0.lock().expect("nobody panics with it").clone()
+        self.0.lock().expect("no thread panics with it").clone()
     }
 }
 

@@ -27,7 +27,7 @@ impl Ledger {
         let ledger = self.clone();
         function(move |context| {
             let at = (context.run(), context.op().expect("it runs in a graph").index());
-            assert!(ledger.called.lock().expect("nobody panics with it").insert(at), "{at:?} runs twice");
+            assert!(ledger.called.lock().expect("no thread panics with it").insert(at), "{at:?} runs twice");
             if ledger.fails.contains(&at) {
                 match at.1 % 2 {
                     0 => context.fail("on purpose"),
@@ -38,7 +38,7 @@ impl Ledger {
     }
 
     fn called(&self, run: u64, n: usize) -> Vec<bool> {
-        let called = self.called.lock().expect("nobody panics with it");
+        let called = self.called.lock().expect("no thread panics with it");
         (0..n).map(|op| called.contains(&(run, op))).collect()
     }
 }

@@ -1,4 +1,5 @@
-//! What bodies promise: general ones may wait and launch, leaves that do so nevertheless are told, and nobody hangs.
+//! What bodies promise: blocking ones may wait and launch, non-blocking ones that do so nevertheless get a fault, and
+//! nothing hangs.
 
 use std::sync::{Arc, OnceLock};
 

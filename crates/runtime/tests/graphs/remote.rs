@@ -1,4 +1,4 @@
-//! Remote operations: complete when they are told so, by anybody, at any time, and never before.
+//! Remote operations: complete when their completion is reported, by any thread, at any time, and never before.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,7 +16,7 @@ use crate::{Count, bind, function, launch, nonblocking, replay, runtime};
 /// What the thread that tells is given to do.
 type Tell = Box<dyn FnOnce() + Send>;
 
-/// A thread that tells completions, of those it has in an order of its own. It ends when nobody can give it more.
+/// A thread that reports completions, those it has in an order of its own. It ends when it can get no more.
 #[derive(Clone)]
 struct Teller(Sender<Tell>);
 
@@ -130,7 +130,7 @@ fn failing(fails: Vec<usize>, called: &Called, teller: &Teller) -> Function {
     let (called, teller) = (Arc::clone(called), teller.clone());
     function(move |context| {
         let (run, op) = (context.run(), context.op().expect("it runs in a graph").index());
-        assert!(called.lock().expect("nobody panics with it").insert((run, op)), "{op} runs twice");
+        assert!(called.lock().expect("no thread panics with it").insert((run, op)), "{op} runs twice");
         if run == 0 && fails.contains(&op) {
             return fail(context, op, &teller);
         }
@@ -156,7 +156,7 @@ fn check_failures(runtime: &Runtime, recipe: Recipe, seed: u64) {
     assert_eq!(runtime.wait(run.finish).is_err(), !fails.is_empty(), "seed {seed}");
     for op in 0..n {
         let skipped = dag.before[op].iter().any(|&before| bad[before]);
-        let body = called.lock().expect("nobody panics with it").contains(&(0, op));
+        let body = called.lock().expect("no thread panics with it").contains(&(0, op));
         assert_eq!(body, !skipped, "op {op} seed {seed}");
         assert_eq!(runtime.wait(run.posts[op]).is_err(), bad[op], "post of op {op} seed {seed}");
     }
@@ -194,7 +194,7 @@ fn a_pipeline_in_which_a_message_was_skipped_never_recovers() {
     for run in 1..10 {
         assert_eq!(replay(&runtime, &graph), Err(first.clone()), "run {run}, when none is in flight");
     }
-    let called = called.lock().expect("nobody panics with it");
+    let called = called.lock().expect("no thread panics with it");
     for run in 0..10 {
         let bodies: Vec<_> = ops.iter().map(|op| called.contains(&(run, op.index()))).collect();
         assert_eq!(bodies, [true, true, run == 0, false], "run {run}");
@@ -269,7 +269,7 @@ fn a_body_may_look_at_its_arguments_after_it_is_complete() {
         let completion = context.completion().expect("it is remote");
         thread::spawn(|| completion.done(Ok(()))).join().expect("telling does not panic");
         let value = u64::from_ne_bytes(context.args().try_into().expect("eight bytes"));
-        list.lock().expect("nobody panics with it").push((value, runs.get()));
+        list.lock().expect("no thread panics with it").push((value, runs.get()));
     });
     let graph = bind(&runtime, builder.finish().expect("a chain"), vec![started.body(), body]);
     let launch = |run: u64| {
@@ -278,7 +278,7 @@ fn a_body_may_look_at_its_arguments_after_it_is_complete() {
     let runs: Vec<_> = (0..50).map(launch).collect();
     runs.iter().for_each(|run| assert_eq!(runtime.wait(run.finish), Ok(())));
     let expected: Vec<_> = (0..50).map(|run| (run, run + 1)).collect();
-    assert_eq!(*seen.lock().expect("nobody panics with it"), expected, "own arguments, and runs so far");
+    assert_eq!(*seen.lock().expect("no thread panics with it"), expected, "own arguments, and runs so far");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use phalanx_runtime::{Cause, Config, Context, Graph, Launch, Options, ProcessorI
 
 use crate::{Count, bind, blocking, function, nonblocking, runtime};
 
-/// Runs after which a thread serves a processor at the latest, if nobody else wants to: it has asked for the worker
+/// Runs after which a thread serves a processor at the latest, if no other thread wants to: it has asked for the worker
 /// core long before.
 const LATEST: usize = 1000;
 
@@ -24,7 +24,7 @@ fn there_and_back() -> Flow {
     builder.finish().expect("a chain")
 }
 
-/// A graph whose bodies tell by whom and where they are run.
+/// A graph whose bodies report on which thread and processor they run.
 fn telling(runtime: &Runtime, flow: Flow) -> (Graph, Receiver<(u32, ThreadId)>) {
     let (tell, told) = channel();
     let body =
@@ -46,13 +46,16 @@ fn who_waits_serves_the_first_processor() {
             assert_ne!(by[1].1, here, "the second processor has a worker of its own");
             by[0].1 == here
         });
-        assert!(served, "the worker of the first processor, on {cores} cores, never left it to who waits");
+        assert!(
+            served,
+            "the worker of the first processor, on {cores} cores, never left it to the waiting thread"
+        );
     }
 }
 
 #[test]
 fn who_serves_keeps_all_nonblocking_tasks_of_a_run() {
-    // Who looks for ever gives the worker core back only for work of others, and there is none.
+    // A thread that polls forever gives the worker core back only for work of others, and there is none.
     let runtime = Runtime::new(Config { polls: u32::MAX, ..Config::new(2, 2) });
     let mut builder = Builder::new("to and fro", 2);
     let ops: Vec<_> = (0..100).map(|op| nonblocking(&mut builder, op % 2, 0)).collect();
@@ -69,7 +72,11 @@ fn who_serves_keeps_all_nonblocking_tasks_of_a_run() {
         );
         serves
     };
-    assert_eq!((0..LATEST).filter(serves).take(20).count(), 20, "workers leave processors to who waits");
+    assert_eq!(
+        (0..LATEST).filter(serves).take(20).count(),
+        20,
+        "workers leave processors to the waiting thread"
+    );
 }
 
 #[test]
