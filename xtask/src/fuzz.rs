@@ -1,8 +1,8 @@
 //! Fuzzing: random bytes for every parser of a user's file, grown from the repository's own examples.
 //!
-//! A target is a format: a folder of the gallery of malformed files, or of `fuzz/seeds`. The program in `fuzz/`, a workspace of its own,
-//! reads all of them; it is built with stable Rust, whose switch for unstable flags lets AddressSanitizer and coverage in. What
-//! is found and what fuzzing starts from is kept under `target/fuzz`.
+//! A target is a format: a folder of the gallery of malformed files, or of `fuzz/seeds`. The program in `fuzz/`, a
+//! workspace of its own, reads all of them; it is built with stable Rust, whose switch for unstable flags lets
+//! AddressSanitizer and coverage in. What is found and what fuzzing starts from is kept under `target/fuzz`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::{root, run_with};
 
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
-/// AddressSanitizer, which also tells libFuzzer of every allocation, and counters on all edges.
+/// AddressSanitizer, which also reports every allocation to libFuzzer, and counters on all edges.
 const FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
@@ -96,7 +96,7 @@ fn attack(target: &str, target_dir: &Path, seconds: u64) -> Result<Report, Strin
         .stderr(file)
         .status()
         .map_err(|error| format!("cannot run {target}: {error}"))?;
-    // Nothing in it is of use to anybody once the target has ended.
+    // Nothing in it is of use once the target has ended.
     let _ = fs::remove_dir_all(&scratch);
     let text = String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned();
     let executions = text.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));

@@ -15,7 +15,7 @@ const BATCH: usize = 8;
 const WARMUP: usize = 3;
 const STEPS: &str = "13";
 
-/// A way to train on several processes, and who else can.
+/// A way to train on several processes, and the others that can.
 struct Contest {
     plan: &'static str,
     peer: &'static str,

@@ -24,7 +24,7 @@ pub fn setup() -> Result<(), String> {
         packages.push("iproute2");
     }
     if let Err(message) = install(&packages) {
-        // Not everybody may install packages; the tests that need them say so themselves.
+        // Not every user may install packages; the tests that need them say so themselves.
         eprintln!("xtask: {message}");
     }
     Ok(())

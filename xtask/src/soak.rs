@@ -1,9 +1,9 @@
 //! Soaking: a training run is killed at random moments and resumed, hundreds of times, and must end with the same bits.
 //!
 //! A case is a directory of checkpoints in which attempts at one run follow each other, most of them killed, until one
-//! reaches the end. Its weights must be those of a run that nobody kills, and every attempt must take up from the newest
-//! checkpoint that is whole. What a case does is a function of the seed and its number; where a kill strikes that comes
-//! from outside is up to the clock.
+//! reaches the end. Its weights must be those of a run that is not killed, and every attempt must take up from the
+//! newest checkpoint that is whole. What a case does is a function of the seed and its number; where a kill strikes
+//! that comes from outside is up to the clock.
 
 mod attempt;
 mod case;
@@ -20,10 +20,10 @@ use case::Tally;
 /// Steps of the run.
 const STEPS: u64 = 20;
 
-/// Kills between two lines that tell how far it is.
+/// Kills between two lines that report its progress.
 const PROGRESS: u64 = 25;
 
-/// What every attempt runs, and what comes out if nobody kills it.
+/// What every attempt runs, and its result if it is not killed.
 struct Training {
     /// Where the directories of cases are.
     dir: PathBuf,
@@ -35,7 +35,8 @@ struct Training {
     times: [Option<Duration>; 2],
 }
 
-/// With `--faults N`, jobs that fail in every way (`faults`). Else kills `--kills N` runs, 500 if absent; `--seed S` repeats what a line of the report names, `--case K` one case of it.
+/// With `--faults N`, jobs that fail in every way (`faults`). Else kills `--kills N` runs, 500 if absent; `--seed S`
+/// repeats what a line of the report names, `--case K` one case of it.
 pub fn soak(args: &[&str]) -> Result<(), String> {
     if let Some(runs) = number(args, "--faults")? {
         return faults::faults(args, runs);

@@ -1,4 +1,4 @@
-//! Rules that no compiler checks: who may use whom, how files begin and how long they are.
+//! Rules that no compiler checks: which crates may use which, how files begin, how long they are, and their words.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,6 +41,28 @@ const FORBIDDEN: &[(&str, &str)] = &[
     ("thread::sl", "eep"),
     ("FIX", "ME"),
 ];
+
+/// Words that comments of `src` do without: they name the thread, the rank or the caller instead.
+const VAGUE: &[&str] = &["nobody", "somebody", "whoever", "who"];
+
+/// Where comments may still use [`VAGUE`] words, until they are rewritten.
+const EXEMPT: &[&str] = &[
+    "crates/ir/",
+    "crates/ops/",
+    "crates/models/",
+    "crates/plan/",
+    "crates/lower/",
+    "crates/schedule/",
+    "crates/inductor/",
+    "crates/program/",
+    "crates/kernels/",
+    "crates/phalanx/",
+    "crates/cli/",
+    "crates/testkit/",
+];
+
+/// Parts of exempt crates that have been rewritten.
+const REWRITTEN: &[&str] = &["crates/phalanx/src/job/", "crates/cli/src/launch"];
 
 /// Checks all rules and lists every offence.
 pub fn tidy(root: &Path) -> Result<(), String> {
@@ -115,10 +137,69 @@ fn check_file(root: &Path, path: &Path, offences: &mut Vec<String>) {
     if lines > LONG && !text.contains("Long because") {
         offences.push(format!("{name}: {lines} lines; split it, or say `Long because …` in its head"));
     }
+    if is_plain(&name) {
+        for (line, word) in vague_words(&text) {
+            offences.push(format!(
+                "{name}:{line}: `{word}` in a comment; name the thread, the rank or the caller"
+            ));
+        }
+    }
     for (first, second) in FORBIDDEN {
         let word = format!("{first}{second}");
         if let Some(line) = text.lines().position(|line| line.contains(&word)) {
             offences.push(format!("{name}:{}: `{word}` must not be here", line + 1));
         }
+    }
+}
+
+/// Whether the comments of a file must do without [`VAGUE`] words.
+fn is_plain(name: &str) -> bool {
+    let is_below = |folders: &[&str]| folders.iter().any(|folder| name.starts_with(folder));
+    let is_source = name.contains("/src/");
+    is_source && (is_below(REWRITTEN) || !is_below(EXEMPT))
+}
+
+/// The [`VAGUE`] words in the comments of `text`, outside of quotes, each with its line.
+fn vague_words(text: &str) -> Vec<(usize, &'static str)> {
+    let mut found = Vec::new();
+    for (line, text) in (1..).zip(text.lines()) {
+        let unquoted: String = comment(text).split(['"', '`']).step_by(2).collect();
+        let words = unquoted.to_lowercase();
+        let occurs = |vague: &str| words.split(|c: char| !c.is_alphanumeric()).any(|word| word == vague);
+        found.extend(VAGUE.iter().filter(|vague| occurs(vague)).map(|vague| (line, *vague)));
+    }
+    found
+}
+
+/// What follows the first `//` of a line that is not inside of a string.
+fn comment(line: &str) -> &str {
+    let is_outside = |at: &usize| {
+        let before = &line[..*at];
+        before.matches('"').count() % 2 == 0 && before.chars().next_back().is_none_or(char::is_whitespace)
+    };
+    let start = line.match_indices("//").map(|(at, _)| at).find(is_outside);
+    start.map_or("", |at| &line[at..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vague_words_count_in_comments_outside_of_quotes() {
+        let text = "//! Whoever waits.\nlet who = 1;\nlet url = \"http://who\"; // nobody's\n/// Prints \"who waits\", whole.\n";
+        assert_eq!(vague_words(text), [(1, "whoever"), (3, "nobody")]);
+    }
+
+    #[test]
+    fn rewritten_parts_of_exempt_crates_are_checked() {
+        let plain = [
+            "crates/net/src/lib.rs",
+            "crates/phalanx/src/job/mod.rs",
+            "crates/cli/src/launch.rs",
+            "xtask/src/main.rs",
+        ];
+        let exempt = ["crates/ir/src/lib.rs", "crates/phalanx/src/lib.rs", "crates/net/tests/mpi/main.rs"];
+        assert!(plain.iter().all(|name| is_plain(name)) && !exempt.iter().any(|name| is_plain(name)));
     }
 }

@@ -72,7 +72,7 @@ pub fn checkpointed_training(
         remove(&checkpoint)?;
         Ok(rate)
     };
-    // As below, who comes second changes.
+    // As below, the order alternates.
     let round = |number: usize| match number % 2 {
         0 => Ok((saving()?, block(&without, every)?)),
         _ => {
@@ -83,8 +83,8 @@ pub fn checkpointed_training(
     Ok(Beside::new((0..rounds).map(round).collect::<Result<_, Error>>()?))
 }
 
-/// Tokens per second of as many steps as there are between checkpoints. One is due in their middle, so that it is copied
-/// and written while they are timed.
+/// Tokens per second of as many steps as there are between checkpoints. One is due in their middle, so that it is
+/// copied and written while they are timed.
 fn block(config: &TrainConfig, every: u64) -> Result<f64, Error> {
     let mut run = Run::new(config.clone())?;
     for _ in 0..every / 2 {
@@ -98,8 +98,8 @@ fn block(config: &TrainConfig, every: u64) -> Result<f64, Error> {
     Ok(tokens as f64 / start.elapsed().as_secs_f64())
 }
 
-/// MB/s of checkpoints that are waited for, below `dir`, beside plain files of the same bytes, `rounds` times. All of them
-/// stay until the end: what a disk does with blocks that were freed would be counted as somebody's write.
+/// MB/s of checkpoints that are waited for, below `dir`, beside plain files of the same bytes, `rounds` times. All of
+/// them stay until the end: what a disk does with blocks that were freed would be counted as part of a write.
 pub fn checkpoint_writing(config: &TrainConfig, dir: &Path, rounds: usize) -> Result<Writing, Error> {
     let mut subject = Subject::new(config, dir, rounds + 1)?;
     let (mut times, mut bytes) = (Vec::new(), 0);
@@ -108,7 +108,7 @@ pub fn checkpoint_writing(config: &TrainConfig, dir: &Path, rounds: usize) -> Re
         let write_plain = |subject: &Subject| {
             write_plain(&plain, &subject.snapshot.contents()).map_err(|source| at("write", &plain, source))
         };
-        // Who comes second finds the disk as the first one has left it, so that changes.
+        // The second write finds the disk as the first one has left it, so the order alternates.
         times.push(match round % 2 {
             0 => (subject.save(round)?, write_plain(&subject)?),
             _ => {

@@ -36,7 +36,7 @@ pub struct CompileResult {
     pub stages: Vec<(&'static str, f64)>,
 }
 
-/// The sizes measured unless told otherwise: growth in layers, then in devices.
+/// The sizes measured by default: growth in layers, then in devices.
 pub const COMPILE_SIZES: &[(usize, &str, usize)] = &[
     (12, "dp2-tp2-pp2", 8),
     (24, "dp2-tp4-pp2", 16),

@@ -10,7 +10,7 @@ use phalanx_immediate::{
     AccessError, CopyError, CopyKind, CopyPlan, Element, Initial, Instance, Layout, LayoutError, Memories,
     Memory, Rect, RectError, Reduction, SharedPlan,
 };
-use phalanx_runtime::flow::{Builder, Flow, FlowError, Regime, Task};
+use phalanx_runtime::flow::{Builder, Flow, FlowError, Task, TaskKind};
 use phalanx_runtime::{Config, Event, Fault, Graph, GraphError, Launch, LaunchError, Runtime};
 use serde::Serialize;
 
@@ -168,8 +168,8 @@ impl CopiesBench {
         Ok(ReplayedCopies { bytes, copies: COPIES, us, reference_us, over_us: us - reference_us })
     }
 
-    /// The medians of two times, each taken once a round; how often each side should repeat what it times depends on the
-    /// bytes.
+    /// The medians of two times, each taken once a round; how often each side should repeat what it times depends on
+    /// the bytes.
     fn in_turns(
         &self,
         bytes: usize,
@@ -242,8 +242,8 @@ fn instance(memory: &Memory, layout: &Layout) -> Result<Instance, CopiesError> {
     Ok(instance)
 }
 
-/// Seconds of one `run`, from `repeats` in a row, after one that is not timed: the caches hold what it leaves there itself,
-/// not what the other side of the comparison does.
+/// Seconds of one `run`, from `repeats` in a row, after one that is not timed: the caches hold what it leaves there
+/// itself, not what the other side of the comparison does.
 fn seconds(repeats: usize, mut run: impl FnMut() -> Result<(), CopiesError>) -> Result<f64, CopiesError> {
     run()?;
     let start = Instant::now();
@@ -276,8 +276,12 @@ fn sum(a: &Instance, b: &Instance, to: &Instance, repeats: usize) -> Result<f64,
 /// One copy after the other, by two functions in turns.
 fn chain(copies: usize) -> Result<Flow, Vec<FlowError>> {
     let mut builder = Builder::new("copies", 1);
-    let task =
-        |copy| Task { function: copy as u32 % 2, regime: Regime::Leaf, name: "copy", ..Task::default() };
+    let task = |copy| Task {
+        function: copy as u32 % 2,
+        kind: TaskKind::NonBlocking,
+        name: "copy",
+        ..Task::default()
+    };
     let ops: Vec<_> = (0..copies).map(|copy| builder.task(task(copy))).collect();
     ops.windows(2).for_each(|pair| builder.edge(pair[0], pair[1]));
     builder.finish()

@@ -131,8 +131,8 @@ fn warm_up(bench: &GemmBench<'_>, mut run: impl FnMut()) {
     }
 }
 
-/// Runs `timing` on a thread of its own: a pinned team keeps whoever launches on a core, and the peer is to run as it would
-/// without us.
+/// Runs `timing` on a thread of its own: a pinned team keeps the launching thread on a core, and the peer is to run as
+/// it would without us.
 fn apart<T: Send>(timing: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| scope.spawn(timing).join()).unwrap_or_else(|panic| resume_unwind(panic))
 }

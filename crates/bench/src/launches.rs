@@ -14,7 +14,7 @@ use crate::pipes::{hand_over, to_and_fro};
 pub struct LaunchCost {
     /// Of what.
     pub what: String,
-    /// Nanoseconds in the round in which nobody else had the cores.
+    /// Nanoseconds in the round in which no other process had the cores.
     pub best_ns: f64,
     /// Nanoseconds in the middle round.
     pub median_ns: f64,
@@ -27,8 +27,8 @@ const TILES: u64 = 20_000;
 /// Slots of the rings that are measured.
 const DEPTHS: [u32; 4] = [1, 2, 4, 8];
 
-/// Launches on 1 to `cores` cores, one right after the other: empty ones, which wait for nobody who has not come, and ones
-/// that every core takes part in; then tiles of a cache line between two threads.
+/// Launches on 1 to `cores` cores, one right after the other: empty ones, which wait for no core that has not come, and
+/// ones that every core takes part in; then tiles of a cache line between two threads.
 pub fn launches(cores: usize, rounds: usize) -> Vec<LaunchCost> {
     let mut costs = Vec::new();
     for cores in 1..=cores {

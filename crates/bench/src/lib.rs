@@ -1,13 +1,12 @@
-//! Measurements: the machine's peak, our matrix product against OpenBLAS, whole training steps, checkpoints against plain
-//! files, the compiler, graphs of small tasks, copies against `memcpy`, launches of kernels, hidden communication against
-//! what is predicted, and transfers between ranks.
+//! Measurements: the machine's peak, our matrix product against OpenBLAS, whole training steps, checkpoints against
+//! plain files, the compiler, graphs of small tasks, copies against `memcpy`, launches of kernels, hidden communication
+//! against what is predicted, and transfers between ranks.
 //!
 //! Everything is measured in this process with the wall clock; on a machine with other load, best times say more than
 //! means. No part of a product crate is here, and no product crate uses this one.
 //!
-//! Unsafe code is in `ball` (messages by address) and `peer` (calls OpenBLAS).
+//! Unsafe code is in `ping_pong` (messages by address) and `peer` (calls OpenBLAS).
 
-mod ball;
 mod checkpoints;
 mod compile;
 mod copies;
@@ -15,6 +14,7 @@ mod gemm;
 mod launches;
 mod overlap;
 pub mod peer;
+mod ping_pong;
 mod pipes;
 mod ranks;
 pub mod tasks;

@@ -121,7 +121,7 @@ impl OpenBlas {
 fn name_the_core() {
     #[cfg(target_arch = "x86_64")]
     if std::env::var_os("OPENBLAS_CORETYPE").is_none() && is_alone() && is_x86_feature_detected!("avx512f") {
-        // SAFETY: this is the only thread of the process, so nobody reads the environment meanwhile.
+        // SAFETY: this is the only thread of the process, so no other thread reads the environment meanwhile.
         unsafe { std::env::set_var("OPENBLAS_CORETYPE", "SkylakeX") };
     }
 }

@@ -1,8 +1,8 @@
 //! What moves between ranks, beside what the MPI library does when it is called directly.
 //!
-//! An all-reduce is what training does to gradients: a program in which every rank sums one block, parts in rank order, and
-//! gathers the others, replayed by the runtime. The library is free to sum in any order. Both are timed in turns, after a
-//! barrier, until the last rank has ended.
+//! An all-reduce is what training does to gradients: a program in which every rank sums one block, parts in rank order,
+//! and gathers the others, replayed by the runtime. The library is free to sum in any order. Both are timed in turns,
+//! after a barrier, until the last rank has ended.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,7 +22,7 @@ use phalanx_runtime::{Args, Kernels, Replay};
 use serde::Serialize;
 
 use super::median;
-use crate::ball::Ball;
+use crate::ping_pong::PingPong;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -290,18 +290,18 @@ fn ping_pong(
     mpi: &Mpi,
 ) -> Result<(f64, f64), Error> {
     let (rank, trips) = (network.rank(), if bytes < 1 << 16 { 200 } else { 10 });
-    let mut ball = Ball::new(Arc::clone(network), bytes)?;
+    let mut ping_pong = PingPong::new(Arc::clone(network), bytes)?;
     // What is caught lands in another place than what is thrown, as with ours.
-    let (thrown, mut caught) = (vec![1u8; bytes], vec![1u8; bytes]);
+    let (sent, mut received) = (vec![1u8; bytes], vec![1u8; bytes]);
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for turn in 0..=rounds {
-        let us = timed(&**network, || Ok(ball.trips(trips)?))?;
+        let us = timed(&**network, || Ok(ping_pong.trips(trips)?))?;
         let mpi_us = timed(&**network, || {
             let raw = mpi.raw();
             for _ in 0..trips {
                 match rank {
-                    0 => raw.send(1, &thrown).and_then(|()| raw.receive(1, &mut caught))?,
-                    1 => raw.receive(0, &mut caught).and_then(|()| raw.send(0, &thrown))?,
+                    0 => raw.send(1, &sent).and_then(|()| raw.receive(1, &mut received))?,
+                    1 => raw.receive(0, &mut received).and_then(|()| raw.send(0, &sent))?,
                     _ => {}
                 }
             }

@@ -76,7 +76,7 @@ impl From<Error> for Failure {
             | Error::Costs(_)
             | Error::Ckpt(_)
             | Error::Job(_)
-            | Error::Door { .. }
+            | Error::ExecutionMode { .. }
             | Error::Golden(_)
             | Error::Generate(_)
             | Error::Memory { .. }

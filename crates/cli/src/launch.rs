@@ -1,15 +1,16 @@
 //! `phalanx launch`: starts a command as the ranks of a job, with the launcher that this machine has.
 //!
-//! It adds what `mpirun` lacks: flags that suit us, an orderly stop at Ctrl-C, an error that is not buried, and a restart of
-//! jobs that break off. A rank cannot tell whether it was started by it, except that a drill is not repeated in a restart.
+//! It adds what `mpirun` lacks: flags that suit us, an orderly stop at Ctrl-C, an error that is not buried, and a
+//! restart of jobs that break off. A rank cannot tell whether it was started by it, except that a drill is not repeated
+//! in a restart.
 
-mod cause;
+mod exit_reason;
 mod hosts;
 mod launcher;
+mod log_filter;
 mod reach;
 mod restarts;
 mod running;
-mod sieve;
 mod words;
 
 use std::env;
@@ -24,11 +25,11 @@ use clap::Parser;
 
 use crate::failure::Failure;
 use crate::{Cli, Command, job, output, stop};
-use cause::Cause;
+use exit_reason::ExitReason;
 use hosts::Share;
 use launcher::{Job, Kind, Launcher};
 use restarts::{Attempt, Restarts};
-use running::{Ending, Event, Patience, Running};
+use running::{Ending, GracePeriods, JobEvent, Running};
 
 /// Start a command as several ranks, on this machine or many.
 ///
@@ -36,15 +37,16 @@ use running::{Ending, Event, Patience, Running};
 /// with the arguments after `--` as the ranks of one job. Plain `mpirun -n 4 phalanx train …` and
 /// `srun -n 4 phalanx train …` do the same; `--dry-run` shows the command line.
 ///
-/// The first Ctrl-C asks all ranks to stop after their step, the second one ends them. The exit code is the job's: 0 it is
-/// done; 1 it failed and would again, as after divergence; 2 command, configuration or input are wrong; 3 it stood still;
-/// 4 a rank did not start; 5 an operation or a connection broke; 130 it was asked to stop; others are the launcher's.
+/// The first Ctrl-C asks all ranks to stop after their step, the second one ends them. The exit code is the job's: 0 it
+/// is done; 1 it failed and would again, as after divergence; 2 command, configuration or input are wrong; 3 it stood
+/// still; 4 a rank did not start; 5 an operation or a connection broke; 130 it was asked to stop; others are the
+/// launcher's.
 ///
-/// With --max-restarts a job of `train` whose rank dies, stands still or does not come (neither 0, 1, 2 nor 130) is started
-/// again with --resume. It is started on the same number of ranks; if it then breaks off again before it has committed a
-/// checkpoint, and --min-ranks is given, on the next smaller number that suits the plan. Every rank brings its devices: a
-/// preset is made again for those that are left, with the same bits. A host of --hosts that no longer answers ssh is left
-/// out. This machine must see the directory of checkpoints.
+/// With --max-restarts a job of `train` whose rank dies, stands still or does not come (neither 0, 1, 2 nor 130) is
+/// started again with --resume. It is started on the same number of ranks; if it then breaks off again before it has
+/// committed a checkpoint, and --min-ranks is given, on the next smaller number that suits the plan. Every rank brings
+/// its devices: a preset is made again for those that are left, with the same bits. A host of --hosts that no longer
+/// answers ssh is left out. This machine must see the directory of checkpoints.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -77,7 +79,8 @@ pub struct Args {
     /// Start the job again from its last checkpoint when it breaks off, in all at most so often
     #[arg(long, value_name = "K")]
     max_restarts: Option<u32>,
-    /// Ranks that suffice when restarts make no progress with more or hosts are lost; -n if absent. The plan must be a preset
+    /// Ranks that suffice when restarts make no progress with more or hosts are lost; -n if absent. The plan must be a
+    /// preset
     #[arg(long, value_name = "M", requires = "max_restarts", value_parser = clap::value_parser!(u32).range(1..))]
     min_ranks: Option<u32>,
     /// Print the command line instead of running it
@@ -112,7 +115,7 @@ pub fn run(mut args: Args) -> Result<ExitCode, Failure> {
     let restarts = restarts.map(Restarts::begin).transpose()?;
     let (sender, events) = mpsc::channel();
     let signals = sender.clone();
-    stop::on_each(move || _ = signals.send(Event::Signal))?;
+    stop::on_each(move || _ = signals.send(JobEvent::Signal))?;
     Starter { args: &args, launcher: &launcher, variables, sender, events }.run(attempt, restarts)
 }
 
@@ -147,27 +150,27 @@ struct Starter<'a> {
     args: &'a Args,
     launcher: &'a Launcher,
     variables: Vec<(String, OsString)>,
-    sender: Sender<Event>,
-    events: Receiver<Event>,
+    sender: Sender<JobEvent>,
+    events: Receiver<JobEvent>,
 }
 
 impl Starter<'_> {
     fn run(mut self, mut attempt: Attempt, mut restarts: Option<Restarts>) -> Result<ExitCode, Failure> {
         loop {
-            let patience = if restarts.is_some() { running::AGAIN } else { running::ONCE };
-            let ending = self.attempt(&attempt, patience)?;
+            let grace = if restarts.is_some() { running::AGAIN } else { running::ONCE };
+            let ending = self.attempt(&attempt, grace)?;
             let code = exit_code(self.launcher.kind, &ending);
-            let again = restarts.as_mut().zip(Cause::of(code, &ending));
-            let Some((restarts, cause)) = again else { return Ok(conclude(code, &ending)) };
-            attempt = match restarts.next(&attempt, cause) {
+            let again = restarts.as_mut().zip(ExitReason::of(code, &ending));
+            let Some((restarts, reason)) = again else { return Ok(conclude(code, &ending)) };
+            attempt = match restarts.next(&attempt, reason) {
                 Ok(next) => next,
                 Err(failure) => {
                     failure.report();
                     return Ok(conclude(code, &ending));
                 }
             };
-            // Whoever asks to stop between two attempts means both.
-            if let Ok(Event::Signal) = self.events.try_recv() {
+            // A request to stop between two attempts stops both.
+            if let Ok(JobEvent::Signal) = self.events.try_recv() {
                 return Ok(ExitCode::from(stop::STOPPED));
             }
             self.variables.retain(|(name, _)| name != job::ATTEMPT);
@@ -175,13 +178,13 @@ impl Starter<'_> {
         }
     }
 
-    fn attempt(&self, attempt: &Attempt, patience: Patience) -> Result<Ending, Failure> {
+    fn attempt(&self, attempt: &Attempt, grace: GracePeriods) -> Result<Ending, Failure> {
         let line = command_line(self.args, self.launcher, attempt, &self.variables)?;
         let cannot_run = |error| {
             Failure::Run(format!("cannot run the launcher `{}`: {error}", self.launcher.program.display()))
         };
         let running = Running::start(&line, &self.variables, self.sender.clone()).map_err(cannot_run)?;
-        running.finish(self.launcher.kind.stop(), patience, &self.events).map_err(cannot_run)
+        running.finish(self.launcher.kind.stop(), grace, &self.events).map_err(cannot_run)
     }
 }
 
@@ -263,9 +266,9 @@ fn exit_code(kind: Kind, ending: &Ending) -> i32 {
 
 /// Shows the launcher's remarks if the job failed and no rank has said why.
 fn conclude(code: i32, ending: &Ending) -> ExitCode {
-    let is_explained = ending.rests.iter().any(|rest| !rest.errors.is_empty());
+    let is_explained = ending.stream_ends.iter().any(|end| !end.errors.is_empty());
     if code != 0 && code != i32::from(stop::STOPPED) && !is_explained {
-        ending.rests.iter().flat_map(|rest| &rest.held).for_each(|line| eprint!("{line}"));
+        ending.stream_ends.iter().flat_map(|end| &end.held).for_each(|line| eprint!("{line}"));
     }
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }

@@ -56,7 +56,7 @@ pub struct Args {
     checkpoints: CheckpointFlags,
     #[command(flatten)]
     ranks: RankFlags,
-    /// Run every operation through the runtime's immediate door: the same bits, slower, for comparison and debugging
+    /// Run every operation through the runtime's immediate mode: the same bits, slower, for comparison and debugging
     #[arg(long)]
     immediate: bool,
     /// Run every operation on one thread, in a random order that the plan allows: the same bits, or the compiler is wrong

@@ -1,15 +1,16 @@
 //! Barriers: rows of events, each triggered by a number of arrivals.
 //!
-//! A [`Barrier`] names one generation. Handles of later and earlier generations follow from it without asking anybody,
-//! so arrivals may be made for generations far ahead. Generations trigger in order, each once. An arrival may wait for an
-//! event first, and bring a value: the sum of a generation's values can be read after it has triggered. An arrival
+//! A [`Barrier`] names one generation. Handles of later and earlier generations follow from it without a lookup,
+//! so arrivals may be made for generations far ahead. Generations trigger in order, each once. An arrival may wait for
+//! an event first, and bring a value: the sum of a generation's values can be read after it has triggered. An arrival
 //! behind a poisoned event counts, and poisons its generation and no other.
 //!
-//! The number of arrivals can be altered from a generation on. The altered handle depends on the alteration: whatever is
-//! done with it is held back until the alteration, which may wait for an event itself, has been applied.
+//! The number of arrivals can be altered from a generation on. The altered handle depends on the alteration: whatever
+//! is done with it is held back until the alteration, which may wait for an event itself, has been applied.
 //!
-//! `tally` counts and knows neither events nor locks; this file locks it and triggers; `operation` is for graphs. Events are marked under the
-//! barrier's lock, so that they trigger in the order of generations, and their waiters run after it is free.
+//! `tally` counts and knows neither events nor locks; this file locks it and triggers; `operation` is for graphs.
+//! Events are marked under the barrier's lock, so that they trigger in the order of generations, and their waiters run
+//! after it is free.
 
 mod operation;
 mod tally;
@@ -36,7 +37,7 @@ pub struct Barrier {
 }
 
 impl Barrier {
-    /// The barrier that has always triggered; nobody can arrive at it.
+    /// The barrier that has always triggered; no arrival at it is possible.
     pub const NONE: Barrier = Barrier { index: 0, generation: 0, stamp: 0 };
 
     /// The generation after the last one there is.
@@ -177,15 +178,15 @@ impl Barriers {
         Barrier { index, generation, stamp: 0 }
     }
 
-    /// Arrives at `barrier` when `arrival.after` triggers. An arrival made late that does not fit has nobody left to tell,
-    /// so it poisons the generation in flight.
+    /// Arrives at `barrier` when `arrival.after` triggers. An arrival made late that does not fit has no caller left to
+    /// return an error to, so it poisons the generation in flight.
     pub fn arrive(self: &Arc<Self>, barrier: Barrier, arrival: Arrival) -> Result<(), BarrierError> {
         let Arrival { count, after, value } = arrival;
         self.send(after, barrier, Change::Arrive { count, value })
     }
 
-    /// Alters the arrivals needed by `barrier` and all later generations, when `after` triggers. What depends on it, such as
-    /// arrivals that it makes room for, uses the handle returned, or one advanced from that. A late alteration
+    /// Alters the arrivals needed by `barrier` and all later generations, when `after` triggers. What depends on it,
+    /// such as arrivals that it makes room for, uses the handle returned, or one advanced from that. A late alteration
     /// that cannot be made poisons the generation in flight.
     pub fn alter(
         self: &Arc<Self>,
@@ -213,7 +214,7 @@ impl Barriers {
         }
     }
 
-    /// Ends the barrier; generations that somebody waits for are poisoned. No handle of it is of use afterwards.
+    /// Ends the barrier; generations with waiters are poisoned. No handle of it is of use afterwards.
     pub fn destroy(&self, barrier: Barrier) -> Result<(), BarrierError> {
         let mut tally = lock(self.tally(barrier));
         let fault = Fault::new(format_args!("{barrier}, which was destroyed"), Cause::Cancelled);
@@ -258,7 +259,7 @@ impl Barriers {
         answer
     }
 
-    /// Triggers the event of a generation; one without an event needs one only to tell of its fault.
+    /// Triggers the event of a generation; one without an event needs one only to carry its fault.
     fn mark(&self, tally: &mut Tally, generation: u32, event: Option<Event>, outcome: Outcome) {
         let event = match event {
             Some(event) => event,
@@ -268,7 +269,9 @@ impl Barriers {
         if outcome.is_err() {
             tally.remember_failed(generation, event);
         }
-        self.events.mark(event, &outcome).expect("a generation triggers once, by the one who took it out");
+        self.events
+            .mark(event, &outcome)
+            .expect("a generation triggers once, by the thread that took it out");
     }
 
     fn tally(&self, barrier: Barrier) -> &Mutex<Tally> {

@@ -1,7 +1,7 @@
 //! Instances: elements of a rectangle, laid out in bytes of a memory or of the caller.
 //!
-//! An [`Instance`] is a handle; clones and views are the same bytes. It keeps its layout for good, so whatever was worked
-//! out from the layout holds as long as the instance does. Bytes are touched only between entering and leaving
+//! An [`Instance`] is a handle; clones and views are the same bytes. It keeps its layout for good, so whatever was
+//! worked out from the layout holds as long as the instance does. Bytes are touched only between entering and leaving
 //! (`memory/access.rs`), which is what makes all of this safe to use from any thread in any order.
 //!
 //! Views are other layouts over the same bytes. They have no life of their own: they go with their instance.
@@ -49,27 +49,27 @@ impl fmt::Display for InstanceId {
 }
 
 /// What all views of an instance share.
-pub(crate) struct Block {
+pub(crate) struct InstanceState {
     pub(crate) id: InstanceId,
     pub(crate) region: Arc<Region>,
-    /// Whose range the region is; nobody's if the caller supplied it.
+    /// The memory whose range the region is; none if the caller supplied it.
     home: Weak<Home>,
     /// Whether an instance over bytes of the caller is gone. The bytes themselves stay open to others.
     detached: AtomicBool,
     measured: Option<Box<Measured>>,
 }
 
-impl Block {
+impl InstanceState {
     pub(crate) fn new(
         id: InstanceId,
         region: Arc<Region>,
         home: Weak<Home>,
         measured: Option<Box<Measured>>,
-    ) -> Block {
-        Block { id, region, home, detached: AtomicBool::new(false), measured }
+    ) -> InstanceState {
+        InstanceState { id, region, home, detached: AtomicBool::new(false), measured }
     }
 
-    /// Notes something for whoever asked.
+    /// Notes something for the profile, if there is one.
     pub(crate) fn measure(&self, note: impl FnOnce(&Measured)) {
         if let Some(measured) = &self.measured {
             note(measured);
@@ -100,7 +100,7 @@ impl Block {
 
     /// Lets `user` use its bytes until the result is dropped.
     #[inline]
-    pub(crate) fn enter<'a>(&'a self, user: &'a User) -> Result<Held<'a>, AccessError> {
+    pub(crate) fn enter<'a>(&'a self, user: &'a User) -> Result<AccessGuard<'a>, AccessError> {
         if user.mode != AccessMode::Read && !self.region.is_writable() {
             return Err(AccessError::ReadOnly(self.id));
         }
@@ -109,9 +109,9 @@ impl Block {
             return Err(AccessError::Released(self.id));
         }
         loop {
-            // SAFETY: `Held` borrows the user and leaves when it is dropped; nothing in this crate forgets one.
+            // SAFETY: `AccessGuard` borrows the user and leaves when it is dropped; nothing in this crate forgets one.
             match unsafe { self.region.access.enter(user) } {
-                Ok(entered) => return Ok(Held { block: self, user, entered }),
+                Ok(entered) => return Ok(AccessGuard { state: self, user, entered }),
                 // The other reduction has all it needs and holds no lock we have, so it ends soon.
                 Err(Refusal::Turn) => std::thread::yield_now(),
                 Err(refusal) => return Err(self.explain(refusal, user.mode)),
@@ -128,31 +128,31 @@ impl Block {
             Refusal::Busy { by: other, mode: other_mode } => {
                 AccessError::Unordered { instance, mode, other, other_mode }
             }
-            Refusal::Turn => unreachable!("who is to take turns tries again"),
+            Refusal::Turn => unreachable!("a reduction that must wait its turn tries again"),
         }
     }
 }
 
 /// Bytes of an instance that are in use.
-pub(crate) struct Held<'a> {
-    block: &'a Block,
+pub(crate) struct AccessGuard<'a> {
+    state: &'a InstanceState,
     user: &'a User,
     entered: Entered,
 }
 
-impl Held<'_> {
+impl AccessGuard<'_> {
     /// The address of the instance's first byte; see [`Region::address`].
     pub(crate) fn address(&self) -> *mut u8 {
-        self.block.region.address(&self.entered)
+        self.state.region.address(&self.entered)
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for AccessGuard<'_> {
     fn drop(&mut self) {
-        if self.block.region.access.leave(self.user) == Owed::Bytes
-            && let Some(home) = self.block.home.upgrade()
+        if self.state.region.access.leave(self.user) == Owed::Bytes
+            && let Some(home) = self.state.home.upgrade()
         {
-            home.vacate(self.block.id);
+            home.vacate(self.state.id);
         }
     }
 }
@@ -160,7 +160,7 @@ impl Drop for Held<'_> {
 /// Elements of a rectangle in memory.
 #[derive(Clone)]
 pub struct Instance {
-    block: Arc<Block>,
+    state: Arc<InstanceState>,
     view: Arc<View>,
 }
 
@@ -201,25 +201,25 @@ impl DoesNotFit {
 }
 
 impl Instance {
-    /// All of `block`, which holds `layout`: copies rely on it without further checks.
-    pub(crate) fn new(block: Arc<Block>, layout: Layout) -> Instance {
-        assert!(layout.end() <= block.region.bytes(), "{} has room for its layout", block.id);
+    /// All of `state`, which holds `layout`: copies rely on it without further checks.
+    pub(crate) fn new(state: Arc<InstanceState>, layout: Layout) -> Instance {
+        assert!(layout.end() <= state.region.bytes(), "{} has room for its layout", state.id);
         let whole_lo = Some(layout.rect().lo().iter().copied().collect());
-        Instance { block, view: Arc::new(View { layout, whole_lo }) }
+        Instance { state, view: Arc::new(View { layout, whole_lo }) }
     }
 
     /// Other elements of the same block, which holds `layout`.
     fn with(&self, layout: Layout, whole_lo: Option<ArrayVec<i64, MAX_RANK>>) -> Instance {
-        Instance { block: Arc::clone(&self.block), view: Arc::new(View { layout, whole_lo }) }
+        Instance { state: Arc::clone(&self.state), view: Arc::new(View { layout, whole_lo }) }
     }
 
-    pub(crate) fn block(&self) -> &Arc<Block> {
-        &self.block
+    pub(crate) fn state(&self) -> &Arc<InstanceState> {
+        &self.state
     }
 
     /// Its name; views have that of the whole.
     pub fn id(&self) -> InstanceId {
-        self.block.id
+        self.state.id
     }
 
     /// Where its elements lie.
@@ -234,12 +234,12 @@ impl Instance {
 
     /// Whether it is gone.
     pub fn is_released(&self) -> bool {
-        self.block.is_released()
+        self.state.is_released()
     }
 
     /// Whether its bytes may be written.
     pub fn is_writable(&self) -> bool {
-        self.block.region.is_writable()
+        self.state.region.is_writable()
     }
 
     /// The points of `part` under the coordinates they have.
@@ -255,7 +255,7 @@ impl Instance {
 
     /// Other elements over the same bytes: a field of records, or bytes seen as numbers.
     pub fn alias(&self, layout: Layout) -> Result<Instance, DoesNotFit> {
-        DoesNotFit::check(&layout, self.block.region.bytes())?;
+        DoesNotFit::check(&layout, self.state.region.bytes())?;
         Ok(self.with(layout, None))
     }
 
@@ -263,7 +263,7 @@ impl Instance {
     pub fn read<R>(&self, look: impl FnOnce(&[u8]) -> R) -> Result<R, AccessError> {
         let span = self.layout().base()..self.layout().end();
         let user = host(AccessMode::Read, &span);
-        let held = self.block.enter(&user)?;
+        let held = self.state.enter(&user)?;
         // SAFETY: the span lies in the region, by the check in `new`; `held` keeps writers out until it is dropped.
         let bytes =
             unsafe { std::slice::from_raw_parts(held.address().wrapping_add(span.start), span.len()) };
@@ -274,8 +274,8 @@ impl Instance {
     pub fn write<R>(&self, change: impl FnOnce(&mut [u8]) -> R) -> Result<R, AccessError> {
         let span = self.layout().base()..self.layout().end();
         let user = host(AccessMode::Write, &span);
-        let held = self.block.enter(&user)?;
-        // SAFETY: as in `read`; `held` keeps everybody out and is given to writable regions only.
+        let held = self.state.enter(&user)?;
+        // SAFETY: as in `read`; `held` keeps all others out and is given to writable regions only.
         let bytes =
             unsafe { std::slice::from_raw_parts_mut(held.address().wrapping_add(span.start), span.len()) };
         Ok(change(bytes))

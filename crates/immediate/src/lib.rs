@@ -22,5 +22,5 @@ pub use instance::{DoesNotFit, Instance, InstanceId};
 pub use layout::{Element, Layout, LayoutError, MAX_ELEMENT};
 pub use memory::{AccessError, AccessMode, Actor, External, Memories, Memory, ReleaseError, StaleInstance};
 pub use reservation::{Mode, NotHeld, Reservation};
-pub use software::{Pace, QueueOrder, Software, SoftwareConfig};
+pub use software::{DrainMode, QueueOrder, Software, SoftwareConfig};
 pub use space::{Rect, RectError};

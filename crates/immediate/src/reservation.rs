@@ -1,8 +1,8 @@
-//! Reservations: locks that are granted by events, so that nobody blocks to have one.
+//! Reservations: locks that are granted by events, so that no thread blocks to have one.
 //!
 //! Holders of the same shared mode coexist; everything else excludes each other. Requests are granted in the order in
-//! which they are made, where a request is made when the event that it waits for triggers. A shared request queues behind
-//! an exclusive one, even if it could be granted: a stream of sharers starves nobody.
+//! which they are made, where a request is made when the event that it waits for triggers. A shared request queues
+//! behind an exclusive one, even if it could be granted: a stream of sharers starves no request.
 //!
 //! An acquisition behind a poisoned event takes nothing; its event is poisoned. A release behind a poisoned event is
 //! dropped: the holder did not get to the point where it lets go, so what it guards may be half changed.
@@ -25,9 +25,9 @@ pub enum Mode {
     Shared(u32),
 }
 
-/// A release of a reservation that nobody holds.
+/// A release of a reservation that is not held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("nobody holds the reservation; release it once for each acquisition, after that has been granted")]
+#[error("the reservation is not held; release it once for each acquisition, after that has been granted")]
 pub struct NotHeld;
 
 /// A lock granted by events. Clones are the same lock.
@@ -64,7 +64,7 @@ struct State {
 }
 
 impl Reservation {
-    /// A reservation that nobody holds, granted by events of `events`.
+    /// A reservation that is not held, granted by events of `events`.
     pub fn new(events: &Arc<Events>) -> Reservation {
         Reservation { events: Arc::clone(events), state: Arc::default() }
     }
@@ -94,7 +94,7 @@ impl Reservation {
         Err(*state.retry.get_or_insert_with(|| self.events.create()))
     }
 
-    /// Gives the reservation back when `after` triggers. A late release of what nobody holds by then does nothing.
+    /// Gives the reservation back when `after` triggers. A late release of what is not held by then does nothing.
     pub fn release(&self, after: Event) -> Result<(), NotHeld> {
         match self.events.outcome(after) {
             Some(Ok(())) => return self.release_now(),
@@ -138,7 +138,7 @@ impl Reservation {
     }
 
     fn mark(&self, event: Event, outcome: &Outcome) {
-        self.events.mark(event, outcome).expect("a grant triggers once, by the one who took it out");
+        self.events.mark(event, outcome).expect("a grant triggers once, by the thread that took it out");
     }
 
     /// Calls `then` when `after` triggers. The table of events is held weakly: it holds what waits.
@@ -153,7 +153,7 @@ impl Reservation {
 }
 
 impl State {
-    /// Takes the reservation, if it can be held in `mode` and nobody waits.
+    /// Takes the reservation, if it can be held in `mode` and no request waits.
     fn try_take(&mut self, mode: Mode) -> bool {
         let take = self.queue.is_empty() && self.admits(mode);
         if take {
@@ -173,7 +173,7 @@ impl State {
         Some(granted)
     }
 
-    /// Takes out the event of those who may try again, unless a try would fail in any mode.
+    /// Takes out the event of the requests that may try again, unless a try would fail in any mode.
     fn take_retry(&mut self) -> Option<Event> {
         let exclusive = self.holders > 0 && self.mode == Some(Mode::Exclusive);
         if exclusive || !self.queue.is_empty() { None } else { self.retry.take() }

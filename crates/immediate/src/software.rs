@@ -1,10 +1,11 @@
 //! A device without hardware: FIFO queues, and a thread that drains them.
 //!
 //! It keeps every promise of [`Device`] and as little else as possible: lanes can be made to share queues, and which
-//! queue goes next is a seed's choice, so that whoever relies on more than the promises fails in a test. With
-//! [`Pace::Stepped`] nothing happens until [`Software::step`] is called, and every order of steps can be reproduced.
+//! queue goes next is a seed's choice, so that code which relies on more than the promises fails in a test. With
+//! [`DrainMode::Stepped`] nothing happens until [`Software::step`] is called, and every order of steps can be
+//! reproduced.
 //!
-//! Work on a poisoned lane is dropped, not done. A lane that nobody has leased does nothing, and its tokens fire
+//! Work on a poisoned lane is dropped, not done. A lane that is not leased does nothing, and its tokens fire
 //! poisoned. It does not know tokens of other devices from its own.
 
 mod queues;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use phalanx_runtime::sync::{Condvar, Mutex, lock, sleep};
 use phalanx_runtime::{Device, Lane, Outcome, Token};
 
-use self::queues::{Queues, Turn};
+use self::queues::{Queues, TakenStep};
 
 /// How a [`Software`] device behaves.
 #[derive(Default)]
@@ -28,7 +29,7 @@ pub struct SoftwareConfig {
     /// Which queue goes next.
     pub order: QueueOrder,
     /// When a queue goes on.
-    pub pace: Pace,
+    pub drain: DrainMode,
 }
 
 /// Which of the queues that can go on goes next.
@@ -43,7 +44,7 @@ pub enum QueueOrder {
 
 /// When a device does what is enqueued.
 #[derive(Default)]
-pub enum Pace {
+pub enum DrainMode {
     /// As soon as it can, on a thread of its own.
     #[default]
     Prompt,
@@ -56,8 +57,8 @@ pub enum Pace {
 
 /// A device without hardware.
 ///
-/// Dropping it lets its thread finish what is enqueued. What a [`Pace::Stepped`] device has not done by then is dropped,
-/// callbacks included.
+/// Dropping it lets its thread finish what is enqueued. What a [`DrainMode::Stepped`] device has not done by then is
+/// dropped, callbacks included.
 pub struct Software {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -66,8 +67,8 @@ pub struct Software {
 struct Shared {
     state: Mutex<State>,
     /// Rung when the thread may find something to do.
-    bell: Condvar,
-    pace: Pace,
+    condvar: Condvar,
+    drain: DrainMode,
 }
 
 struct State {
@@ -78,12 +79,12 @@ struct State {
 impl Software {
     /// A device with nothing to do.
     pub fn new(config: SoftwareConfig) -> Arc<Software> {
-        let SoftwareConfig { queues, order, pace } = config;
+        let SoftwareConfig { queues, order, drain } = config;
         let state = State { queues: Queues::new(queues, order), closed: false };
-        let shared = Arc::new(Shared { state: Mutex::new(state), bell: Condvar::new(), pace });
-        let thread = match shared.pace {
-            Pace::Stepped => None,
-            Pace::Prompt | Pace::Delayed(_) => Some(Shared::start(Arc::clone(&shared))),
+        let shared = Arc::new(Shared { state: Mutex::new(state), condvar: Condvar::new(), drain });
+        let thread = match shared.drain {
+            DrainMode::Stepped => None,
+            DrainMode::Prompt | DrainMode::Delayed(_) => Some(Shared::start(Arc::clone(&shared))),
         };
         Arc::new(Software { shared, thread })
     }
@@ -91,9 +92,9 @@ impl Software {
     /// Takes one step on a queue that can go on, and says whether there was one: a work is done, a token recorded on
     /// its lane is reached, or a wait ends.
     pub fn step(&self) -> bool {
-        let Some(turn) = self.with(Queues::take) else { return false };
-        self.shared.serve(turn);
-        self.shared.bell.notify_one();
+        let Some(taken) = self.with(Queues::take) else { return false };
+        self.shared.serve(taken);
+        self.shared.condvar.notify_one();
         true
     }
 
@@ -110,7 +111,7 @@ impl Software {
     /// Like `with`, for what gives the thread something to do.
     fn issue<R>(&self, act: impl FnOnce(&mut Queues) -> R) -> R {
         let issued = self.with(act);
-        self.shared.bell.notify_one();
+        self.shared.condvar.notify_one();
         issued
     }
 }
@@ -141,7 +142,7 @@ impl Device for Software {
         self.issue(|queues| queues.wait(lane, token));
     }
 
-    /// For a token that has not been recorded, `then` is told so at once.
+    /// For a token that has not been recorded, `then` is called with that error at once.
     fn when_fired(&self, token: Token, then: Box<dyn FnOnce(Outcome) + Send>) {
         if let Some(fired) = self.with(|queues| queues.tokens.when_fired(token, then)) {
             fired.tell();
@@ -159,25 +160,25 @@ impl Shared {
     fn drain(&self) {
         let mut state = lock(&self.state);
         loop {
-            if let Some(turn) = state.queues.take() {
+            if let Some(taken) = state.queues.take() {
                 drop(state);
-                self.serve(turn);
+                self.serve(taken);
                 state = lock(&self.state);
             } else if state.closed {
                 return;
             } else {
-                state = sleep(&self.bell, state);
+                state = sleep(&self.condvar, state);
             }
         }
     }
 
     /// Does what a step asks for.
-    fn serve(&self, turn: Turn) {
-        match turn {
-            Turn::Nothing => {}
-            Turn::Tell(fired) => fired.tell(),
-            Turn::Run(job) => {
-                if let Pace::Delayed(delay) = &self.pace {
+    fn serve(&self, taken: TakenStep) {
+        match taken {
+            TakenStep::Nothing => {}
+            TakenStep::Tell(fired) => fired.tell(),
+            TakenStep::Run(job) => {
+                if let DrainMode::Delayed(delay) = &self.drain {
                     std::thread::park_timeout(delay(job.number));
                 }
                 let lane = job.lane;
@@ -191,7 +192,7 @@ impl Shared {
 impl Drop for Software {
     fn drop(&mut self) {
         lock(&self.shared.state).closed = true;
-        self.shared.bell.notify_one();
+        self.shared.condvar.notify_one();
         // The last owner may be a work on the thread itself, which cannot wait for its own end.
         let thread = self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id());
         if let Some(thread) = thread {

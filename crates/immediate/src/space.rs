@@ -1,7 +1,7 @@
 //! Rectangles of integer points: the index spaces of instances and copies.
 //!
-//! Bounds are inclusive, so that every `i64` can be a coordinate. A rectangle is empty if its last point lies before its
-//! first one in any dimension. Only dense rectangles: a sparse space is a list of them, which is the caller's.
+//! Bounds are inclusive, so that every `i64` can be a coordinate. A rectangle is empty if its last point lies before
+//! its first one in any dimension. Only dense rectangles: a sparse space is a list of them, which is the caller's.
 
 use std::fmt;
 

@@ -343,7 +343,7 @@ fn what_was_written_before_an_arrival_is_seen_after_the_barrier() {
                     barriers.arrive(barrier, Arrival::default()).unwrap();
                     events.wait(barriers.event(barrier).unwrap()).unwrap();
                     assert_eq!([0, 1, 2].map(|other: usize| data[other].get()), [step; 3]);
-                    // Nobody writes before all have read.
+                    // No thread writes before all have read.
                     barriers.arrive(barrier.advance(), Arrival::default()).unwrap();
                     events.wait(barriers.event(barrier.advance()).unwrap()).unwrap();
                     barrier = ahead(barrier, 2);

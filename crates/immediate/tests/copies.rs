@@ -48,7 +48,7 @@ fn points(rect: &Rect) -> Vec<Vec<i64>> {
     points
 }
 
-/// An instance with bytes around and between its elements that nobody may touch.
+/// An instance with bytes around and between its elements that must not be touched.
 struct Guarded {
     all: Instance,
     elements: Instance,

@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout as Block, System};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use phalanx_immediate::{CopyKind, Element, Instance, Layout, Memories, Rect, SharedPlan};
-use phalanx_runtime::flow::{Builder, Regime, Task};
+use phalanx_runtime::flow::{Builder, Task, TaskKind};
 use phalanx_runtime::{Config, Event, Function, Graph, Launch, Runtime};
 
 /// The system's allocator, counted.
@@ -63,7 +63,7 @@ impl Chain {
         let copy = |link: u32| Task {
             processor: link % 2,
             function: link,
-            regime: Regime::Leaf,
+            kind: TaskKind::NonBlocking,
             name: "copy",
             ..Task::default()
         };

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use phalanx_immediate::{Pace, QueueOrder, Software, SoftwareConfig};
-use phalanx_runtime::flow::{Builder, Flow, Mode, OpId, Regime, Task};
+use phalanx_immediate::{DrainMode, QueueOrder, Software, SoftwareConfig};
+use phalanx_runtime::flow::{Builder, Flow, Mode, OpId, Task, TaskKind};
 use phalanx_runtime::{
     Config, Context, Device, Function, Graph, GraphError, Launch, ProcessorId, Runtime, UserEvent,
 };
@@ -22,19 +22,19 @@ fn with_device(config: SoftwareConfig, credits: usize) -> (Runtime, Arc<Software
 }
 
 fn stepped() -> SoftwareConfig {
-    SoftwareConfig { pace: Pace::Stepped, ..SoftwareConfig::default() }
+    SoftwareConfig { drain: DrainMode::Stepped, ..SoftwareConfig::default() }
 }
 
-fn task(flow: &mut Builder, processor: u32, function: u32, regime: Regime, args: &[u8]) -> OpId {
-    flow.task(Task { processor, function, regime, name: "op", args })
+fn task(flow: &mut Builder, processor: u32, function: u32, kind: TaskKind, args: &[u8]) -> OpId {
+    flow.task(Task { processor, function, kind, name: "op", args })
 }
 
 /// A chain of operations on the device and one on a plain processor that reads what they left.
-fn chain(regime: Regime) -> Flow {
+fn chain(kind: TaskKind) -> Flow {
     let mut flow = Builder::new("chain", 2);
-    let ops: Vec<_> = (0..CHAIN).map(|i| task(&mut flow, 0, 0, regime, &i.to_ne_bytes())).collect();
+    let ops: Vec<_> = (0..CHAIN).map(|i| task(&mut flow, 0, 0, kind, &i.to_ne_bytes())).collect();
     ops.windows(2).for_each(|pair| flow.edge(pair[0], pair[1]));
-    let reader = task(&mut flow, 1, 1, Regime::Leaf, &[]);
+    let reader = task(&mut flow, 1, 1, TaskKind::NonBlocking, &[]);
     flow.edge(ops[ops.len() - 1], reader);
     flow.finish().expect("a chain is sound")
 }
@@ -47,7 +47,7 @@ struct Chain {
 }
 
 /// Operation i multiplies the device's value by 3 and adds i; the one called `tells` triggers `told` on the host.
-fn bind(runtime: &Runtime, regime: Regime, tells: u64, told: UserEvent) -> Chain {
+fn bind(runtime: &Runtime, kind: TaskKind, tells: u64, told: UserEvent) -> Chain {
     let value = Arc::new(AtomicU64::new(1));
     let (issued, read) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let events = Arc::clone(runtime.events());
@@ -68,7 +68,7 @@ fn bind(runtime: &Runtime, regime: Regime, tells: u64, told: UserEvent) -> Chain
     let look = move |_: &Context<'_>| seen.store(value.load(Relaxed), Relaxed);
     let functions: Vec<Function> = vec![Box::new(issue), Box::new(look)];
     let processors: Vec<_> = runtime.processors().collect();
-    let graph = runtime.graph(chain(regime), functions, &processors).expect("the chain can be bound");
+    let graph = runtime.graph(chain(kind), functions, &processors).expect("the chain can be bound");
     Chain { issued, read, graph }
 }
 
@@ -80,7 +80,7 @@ fn expected() -> u64 {
 fn ordered_operations_are_all_issued_before_the_device_has_done_any() {
     let (runtime, device) = with_device(stepped(), 1024);
     let told = runtime.events().user();
-    let chain = bind(&runtime, Regime::Ordered, CHAIN - 1, told);
+    let chain = bind(&runtime, TaskKind::StreamOrdered, CHAIN - 1, told);
     let run = chain.graph.launch(Launch::default()).expect("it can be launched");
     runtime.wait(told.event()).expect("the last operation is issued");
     assert_eq!(chain.issued.load(Relaxed), CHAIN, "all bodies have run and the device has done nothing");
@@ -96,7 +96,7 @@ fn ordered_operations_are_all_issued_before_the_device_has_done_any() {
 fn opaque_operations_wait_until_the_device_has_done_the_one_before() {
     let (runtime, device) = with_device(stepped(), 1024);
     let told = runtime.events().user();
-    let chain = bind(&runtime, Regime::Opaque, 0, told);
+    let chain = bind(&runtime, TaskKind::Async, 0, told);
     let run = chain.graph.launch(Launch::default()).expect("it can be launched");
     runtime.wait(told.event()).expect("the first operation is issued");
     assert_eq!(chain.issued.load(Relaxed), 1, "its successor waits for the device");
@@ -111,7 +111,7 @@ fn opaque_operations_wait_until_the_device_has_done_the_one_before() {
 fn credits_bound_how_far_the_host_runs_ahead() {
     let (runtime, device) = with_device(stepped(), 3);
     let told = runtime.events().user();
-    let chain = bind(&runtime, Regime::Ordered, 2, told);
+    let chain = bind(&runtime, TaskKind::StreamOrdered, 2, told);
     let run = chain.graph.launch(Launch::default()).expect("it can be launched");
     runtime.wait(told.event()).expect("the third operation is issued");
     let mut most = 0;
@@ -127,9 +127,9 @@ fn credits_bound_how_far_the_host_runs_ahead() {
 fn work_that_panics_on_the_device_poisons_the_run_and_its_reader() {
     let (runtime, device) = with_device(stepped(), 1024);
     let mut flow = Builder::new("fails", 2);
-    let first = task(&mut flow, 0, 0, Regime::Ordered, &[]);
-    let second = task(&mut flow, 0, 1, Regime::Ordered, &[]);
-    let reader = task(&mut flow, 1, 2, Regime::Leaf, &[]);
+    let first = task(&mut flow, 0, 0, TaskKind::StreamOrdered, &[]);
+    let second = task(&mut flow, 0, 1, TaskKind::StreamOrdered, &[]);
+    let reader = task(&mut flow, 1, 2, TaskKind::NonBlocking, &[]);
     flow.edge(first, second);
     flow.edge(second, reader);
     let ran = Arc::new(AtomicU64::new(0));
@@ -164,7 +164,8 @@ fn an_operation_for_a_device_needs_one() {
     let runtime = Runtime::new(Config::new(2, 0));
     let functions: Vec<Function> = vec![Box::new(|_| {}), Box::new(|_| {})];
     let processors: Vec<_> = runtime.processors().collect();
-    let refused = runtime.graph(chain(Regime::Ordered), functions, &processors).err().expect("refused");
+    let refused =
+        runtime.graph(chain(TaskKind::StreamOrdered), functions, &processors).err().expect("refused");
     assert!(matches!(refused, GraphError::NoDevice { processor: 0, .. }), "{refused}");
 }
 
@@ -175,12 +176,12 @@ fn random_flow(random: &mut impl FnMut(u64) -> u64) -> Flow {
     let mut ops: Vec<OpId> = Vec::new();
     for _ in 0..4 + random(8) {
         let processor = random(4) as u32;
-        let regime = match (processor, random(4)) {
-            (0 | 1, 0) => Regime::Opaque,
-            (0 | 1, _) => Regime::Ordered,
-            _ => Regime::Leaf,
+        let kind = match (processor, random(4)) {
+            (0 | 1, 0) => TaskKind::Async,
+            (0 | 1, _) => TaskKind::StreamOrdered,
+            _ => TaskKind::NonBlocking,
         };
-        let op = task(&mut flow, processor, (processor > 1).into(), regime, &[]);
+        let op = task(&mut flow, processor, (processor > 1).into(), kind, &[]);
         for _ in 0..random(3).min(ops.len() as u64) {
             flow.edge(ops[random(ops.len() as u64) as usize], op);
         }
@@ -189,8 +190,8 @@ fn random_flow(random: &mut impl FnMut(u64) -> u64) -> Flow {
     flow.finish().expect("edges point forward")
 }
 
-/// 10^5 runs of random graphs, two at a time, with work of others between, on devices whose lanes share queues: every run
-/// ends, whatever order the devices choose.
+/// 10^5 runs of random graphs, two at a time, with work of others between, on devices whose lanes share queues: every
+/// run ends, whatever order the devices choose.
 #[test]
 fn aliased_lanes_never_block_each_other() {
     let mut state = 1u64;

@@ -1,4 +1,4 @@
-//! Instances from outside: bytes of the caller, views, who may touch what at the same time.
+//! Instances from outside: bytes of the caller, views, which users may touch what at the same time.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -48,7 +48,7 @@ fn copies_into_bytes_of_the_caller_land_there_and_stay() {
     let fault = plan.execute().unwrap_err();
     assert!(fault.to_string().contains("has been released"), "{fault}");
     drop((plan, target));
-    let bytes = external.into_bytes().ok().expect("nobody else has them");
+    let bytes = external.into_bytes().ok().expect("there are no other owners");
     let expected: Vec<u8> = (0..10_u16).flat_map(u16::to_ne_bytes).chain([0xee; 4]).collect();
     assert_eq!(*bytes, expected);
 }
@@ -143,7 +143,11 @@ fn unordered_uses_of_the_same_bytes_are_refused_by_name() {
     let last = whole.view(rect(&[3, 0], &[3, 3])).unwrap();
     let first = memories.plan(CopyKind::Fill([1].into()), rect(&[0, 0], &[1, 3]), &whole).unwrap();
     assert_eq!(last.write(|_| first.execute()), Ok(Ok(())), "other rows");
-    assert_eq!((write_left.execute(), write_right.execute()), (Ok(()), Ok(())), "in order nobody minds");
+    assert_eq!(
+        (write_left.execute(), write_right.execute()),
+        (Ok(()), Ok(())),
+        "in order there is no conflict"
+    );
 }
 
 #[test]

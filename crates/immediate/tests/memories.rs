@@ -224,7 +224,7 @@ fn a_release_that_meets_a_reader_waits_for_it() {
         memories.release(first.id(), Event::NONE).unwrap();
         let (second, ready) = unit(&memory, Event::NONE);
         assert_eq!((events.outcome(ready), is_usable(&second)), (None, false));
-        assert!(first.is_released(), "nobody else gets in");
+        assert!(first.is_released(), "no other user gets in");
         ready
     });
     assert_eq!(events.outcome(ready.unwrap()), Some(Ok(())));

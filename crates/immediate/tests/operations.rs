@@ -9,7 +9,7 @@ use phalanx_immediate::{
     Barrier, Barriers, CopyError, CopyKind, Element, Initial, Instance, Layout, Memories, Memory, Rebound,
     Rect, Reduction, SharedPlan,
 };
-use phalanx_runtime::flow::{Builder, Direct, Flow, Mode, OpId, Patch, Regime, Task};
+use phalanx_runtime::flow::{Builder, Direct, Flow, Mode, OpId, Patch, Task, TaskKind};
 use phalanx_runtime::{Config, Event, Function, Graph, Launch, Outcome, Runtime};
 
 fn runtime() -> Runtime {
@@ -52,8 +52,8 @@ fn fill(value: i64) -> CopyKind {
     CopyKind::Fill(value.to_ne_bytes().into())
 }
 
-fn leaf(builder: &mut Builder, processor: u32, function: u32) -> OpId {
-    builder.task(Task { processor, function, regime: Regime::Leaf, name: "move", ..Task::default() })
+fn nonblocking(builder: &mut Builder, processor: u32, function: u32) -> OpId {
+    builder.task(Task { processor, function, kind: TaskKind::NonBlocking, name: "move", ..Task::default() })
 }
 
 fn bind(runtime: &Runtime, flow: Flow, functions: Vec<Function>) -> Graph {
@@ -68,7 +68,7 @@ fn replay(runtime: &Runtime, graph: &Graph) -> Outcome {
 /// A graph of one copy.
 fn single(runtime: &Runtime, plan: &SharedPlan) -> Graph {
     let mut builder = Builder::new("single", 1);
-    leaf(&mut builder, 0, 0);
+    nonblocking(&mut builder, 0, 0);
     bind(runtime, builder.finish().unwrap(), vec![plan.function()])
 }
 
@@ -92,7 +92,7 @@ fn fills_a_sum_and_a_partial_copy_need_only_the_order_they_state() {
         plan(&memories, fill(-1), line(60, 79), &to),
     ];
     let mut builder = Builder::new("sum", 2);
-    let ops: Vec<_> = (0..5).map(|function| leaf(&mut builder, function % 2, function)).collect();
+    let ops: Vec<_> = (0..5).map(|function| nonblocking(&mut builder, function % 2, function)).collect();
     // The last fill writes to the destination of the copy, to other elements, and nothing orders the two.
     [(0, 2), (1, 2), (2, 3)].iter().for_each(|&(from, to)| builder.edge(ops[from], ops[to]));
     let graph = bind(&runtime, builder.finish().unwrap(), functions.map(|plan| plan.function()).into());
@@ -169,14 +169,15 @@ fn copy_and_arrive() -> Flow {
     let declared = Barriers::args(Barrier::NONE, DECLARED);
     let mut inner = Builder::new("inner", 2);
     for (processor, patch) in [(0, Patch::AddI64), (1, Patch::Overwrite)] {
-        let arrival = Task { processor, function: 1, regime: Regime::Leaf, name: "arrive", args: &declared };
+        let arrival =
+            Task { processor, function: 1, kind: TaskKind::NonBlocking, name: "arrive", args: &declared };
         let arrival = inner.task(arrival);
         inner.interpolate(arrival, Barriers::HANDLE_AT, 0..16, Patch::Overwrite);
         inner.interpolate(arrival, Barriers::VALUE_AT, 16..24, patch);
     }
     let mut outer = Builder::new("outer", 2);
     outer.mode(Mode::Ordered).run_args(24);
-    let copy = leaf(&mut outer, 0, 0);
+    let copy = nonblocking(&mut outer, 0, 0);
     let nested = outer.nest(&inner, 0);
     nested.roots().iter().for_each(|&root| outer.edge(copy, root));
     outer.finish().unwrap()
@@ -208,13 +209,19 @@ fn runs_arrive_at_the_barrier_and_with_the_value_that_their_launch_gives() {
 }
 
 #[test]
-fn who_waits_for_an_arrival_of_a_leaf_may_launch() {
+fn who_waits_for_an_arrival_of_a_nonblocking_task_may_launch() {
     let runtime = runtime();
     let barriers = barriers(&runtime);
     let barrier = barriers.create(NonZeroU32::MIN);
     let args = Barriers::args(barrier, 1);
     let mut builder = Builder::new("arrival", 1);
-    builder.task(Task { function: 0, regime: Regime::Leaf, name: "arrive", args: &args, ..Task::default() });
+    builder.task(Task {
+        function: 0,
+        kind: TaskKind::NonBlocking,
+        name: "arrive",
+        args: &args,
+        ..Task::default()
+    });
     let first = bind(&runtime, builder.finish().unwrap(), vec![barriers.function()]);
     let mut builder = Builder::new("behind", 1);
     builder.direct(Direct { name: "nothing", ..Direct::default() });
@@ -237,7 +244,13 @@ fn arguments_that_are_no_arrival_fail_by_name() {
     let runtime = runtime();
     let fault = |args: &[u8]| {
         let mut builder = Builder::new("arrival", 1);
-        builder.task(Task { function: 0, regime: Regime::Leaf, name: "arrive", args, ..Task::default() });
+        builder.task(Task {
+            function: 0,
+            kind: TaskKind::NonBlocking,
+            name: "arrive",
+            args,
+            ..Task::default()
+        });
         let graph = bind(&runtime, builder.finish().unwrap(), vec![barriers(&runtime).function()]);
         replay(&runtime, &graph).unwrap_err().to_string()
     };

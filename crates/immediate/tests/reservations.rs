@@ -158,7 +158,7 @@ fn a_try_takes_the_reservation_now_or_tells_when_to_try_again() {
     let (events, reservation) = table();
     assert_eq!(reservation.try_acquire(Mode::Exclusive), Ok(()));
     let retry = reservation.try_acquire(READ).unwrap_err();
-    assert_eq!(reservation.try_acquire(READ), Err(retry), "one event for all who try");
+    assert_eq!(reservation.try_acquire(READ), Err(retry), "one event for all that try");
     let queued = reservation.acquire(Mode::Exclusive, Event::NONE);
     reservation.release(Event::NONE).unwrap();
     assert!(granted(&events, queued) && !granted(&events, retry), "the queue comes first");

@@ -12,7 +12,7 @@ fn runtime(processors: u32) -> Runtime {
     Runtime::new(Config::new(processors, 0))
 }
 
-/// A counter that loses counts unless those who count exclude each other.
+/// A counter that loses counts unless the threads that count exclude each other.
 #[derive(Clone, Default)]
 struct Counter(Arc<AtomicU64>);
 
@@ -54,7 +54,7 @@ fn four_tasks_of_one_processor_take_turns_a_hundred_thousand_times() {
     let (runtime, counter) = (runtime(1), Counter::default());
     let turns: Arc<[Reservation]> = (0..4).map(|_| Reservation::new(runtime.events())).collect();
     for turn in turns.iter() {
-        runtime.wait(turn.acquire(Mode::Exclusive, Event::NONE)).expect("nobody has it");
+        runtime.wait(turn.acquire(Mode::Exclusive, Event::NONE)).expect("it is not held");
     }
     let spawn = |number: usize| {
         let (turns, counter) = (Arc::clone(&turns), counter.clone());

@@ -1,7 +1,7 @@
 //! What a link between devices takes: pure arithmetic, without threads or clocks.
 //!
-//! A [`Link`] is a latency and a bandwidth; [`Traffic`] says which transfers hold up which. The same arithmetic predicts a
-//! step and holds the transfers of a running one back (`net::Wire`).
+//! A [`Link`] is a latency and a bandwidth; [`Traffic`] says which transfers hold up which. The same arithmetic
+//! predicts a step and throttles the transfers of a running one (`net::Throttle`).
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! Who holds up whom when several transfers share links.
+//! Which transfers delay which when several share links.
 //!
 //! A device has one link with two directions, each of which carries one transfer at a time, first come, first served. A
-//! transfer takes the incoming direction of its device for all its bytes, and at the same time the outgoing direction of
-//! each device they come from for those from there. It is complete a latency after the slowest of them. So an exchange
-//! between all devices takes as long as one device's share of it, and a broadcast as long as its source sends.
+//! transfer takes the incoming direction of its device for all its bytes, and at the same time the outgoing direction
+//! of each device they come from for those from there. It is complete a latency after the slowest of them. So an
+//! exchange between all devices takes as long as one device's share of it, and a broadcast as long as its source sends.
 
 use std::time::Duration;
 

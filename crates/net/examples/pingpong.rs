@@ -87,7 +87,7 @@ fn through_transfers(mpi: &Mpi, bytes: usize, rounds: usize) -> Result<f64, NetE
         for (batch, complete, allowed) in [(1, sent, received + peer as usize), (0, received, received + 1)] {
             if started[batch].get() == complete && complete < allowed.min(rounds) {
                 started[batch].set(complete + 1);
-                // SAFETY: nobody else touches the buffers, and the batch is complete.
+                // SAFETY: nothing else touches the buffers, and the batch is complete.
                 unsafe { transfers.start(batch) };
             }
         }

@@ -1,9 +1,9 @@
 //! A job of threads: every rank is a handle, and all of them share one process.
 //!
-//! Transfers are copies. Whoever starts the second end of a message copies its bytes and tells both sides, so nothing has
-//! to be driven. Agreements are meetings under a lock, each of which all ranks attend before the next one begins; a rank
-//! whose handle is dropped attends none, and whoever waits for it is told. A message that was started and whose other end
-//! belongs to a dropped handle stays where it is, as it would between processes.
+//! Transfers are copies. The thread that starts the second end of a message copies its bytes and completes both sides,
+//! so nothing has to be driven. Agreements are meetings under a lock, each of which all ranks attend before the next
+//! one begins; a rank whose handle is dropped attends none, and threads that wait for it get an error. A message that
+//! was started and whose other end belongs to a dropped handle stays where it is, as it would between processes.
 //!
 //! Nothing is buffered: a [`Network::carry`] ends for both sides together. What works here needs no luck elsewhere.
 
@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::{Done, Hear, Message, NetError, Network, Transfers, Turn, Turns};
+use crate::{Advance, AlertCallback, Done, DriverWork, Message, NetError, Network, Transfers};
 
 mod copy;
 mod meeting;
@@ -20,8 +20,9 @@ mod transfers;
 use meeting::{Call, Meeting};
 use transfers::{Connected, Posted};
 
-/// How long [`Network::attend`] sleeps at most before it asks again: what it waits for may be none of the network's doing.
-const LOOK: Duration = Duration::from_millis(1);
+/// How long [`Network::drive_with`] sleeps at most before it asks again: what it waits for may be none of the network's
+/// doing.
+const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 
 /// One rank of a job of threads.
 pub struct Local {
@@ -150,20 +151,20 @@ impl Network for Local {
         }
     }
 
-    fn attend(&self, turns: &mut dyn Turns) {
+    fn drive_with(&self, work: &mut dyn DriverWork) {
         self.job.state().drivers += 1;
         loop {
             let seen = self.job.state().completions;
             // Without the lock, because it may do anything. What completes meanwhile is counted.
-            match turns.turn() {
-                Turn::Over => break,
-                Turn::Worked => continue,
-                Turn::Idle if !turns.rest() => continue,
-                Turn::Idle => {}
+            match work.advance() {
+                Advance::Over => break,
+                Advance::Worked => continue,
+                Advance::Idle if !work.may_sleep() => continue,
+                Advance::Idle => {}
             }
             let state = self.job.state();
             if state.completions == seen {
-                drop(self.job.changed.wait_timeout(state, LOOK));
+                drop(self.job.changed.wait_timeout(state, LONGEST_SLEEP));
             }
         }
         self.job.state().drivers -= 1;
@@ -171,30 +172,30 @@ impl Network for Local {
 
     fn alert(&self, text: &str) {
         for rank in (0..self.job.size).filter(|rank| *rank != self.rank) {
-            let hear = {
-                let mut ears = lock(&self.job.ears);
-                let ear = &mut ears[rank as usize];
-                if ear.hear.is_none() {
-                    ear.unheard.push_back((self.rank, text.into()));
+            let callback = {
+                let mut inboxes = lock(&self.job.inboxes);
+                let inbox = &mut inboxes[rank as usize];
+                if inbox.callback.is_none() {
+                    inbox.pending.push_back((self.rank, text.into()));
                 }
-                ear.hear.clone()
+                inbox.callback.clone()
             };
-            if let Some(hear) = hear {
-                hear(self.rank, text);
+            if let Some(callback) = callback {
+                callback(self.rank, text);
             }
         }
     }
 
-    fn on_alert(&self, hear: Hear) {
-        let hear = Arc::new(hear);
-        let unheard = {
-            let mut ears = lock(&self.job.ears);
-            let ear = &mut ears[self.rank as usize];
-            ear.hear = Some(hear.clone());
-            std::mem::take(&mut ear.unheard)
+    fn on_alert(&self, callback: AlertCallback) {
+        let callback = Arc::new(callback);
+        let pending = {
+            let mut inboxes = lock(&self.job.inboxes);
+            let inbox = &mut inboxes[self.rank as usize];
+            inbox.callback = Some(callback.clone());
+            std::mem::take(&mut inbox.pending)
         };
-        for (from, text) in unheard {
-            hear(from, &text);
+        for (from, text) in pending {
+            callback(from, &text);
         }
     }
 
@@ -207,9 +208,9 @@ impl Drop for Local {
     fn drop(&mut self) {
         self.job.state().gone[self.rank as usize] = true;
         self.job.changed.notify_all();
-        let deaf = std::mem::take(&mut lock(&self.job.ears)[self.rank as usize]);
-        // What it hears with may own anything, another handle included: dropped without the lock.
-        drop(deaf);
+        let inbox = std::mem::take(&mut lock(&self.job.inboxes)[self.rank as usize]);
+        // The callback may own anything, another handle included: dropped without the lock.
+        drop(inbox);
     }
 }
 
@@ -221,7 +222,7 @@ struct Job {
     state: Mutex<State>,
     /// The state is another one.
     changed: Condvar,
-    ears: Mutex<Vec<Ear>>,
+    inboxes: Mutex<Vec<AlertInbox>>,
 }
 
 impl Job {
@@ -238,7 +239,7 @@ impl Job {
             posted: Mutex::default(),
             state: Mutex::new(state),
             changed: Condvar::new(),
-            ears: Mutex::new((0..size).map(|_| Ear::default()).collect()),
+            inboxes: Mutex::new((0..size).map(|_| AlertInbox::default()).collect()),
         }
     }
 
@@ -250,7 +251,7 @@ impl Job {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes those who drive: a batch is complete.
+    /// Wakes the threads that drive: a batch is complete.
     fn completed(&self) {
         let mut state = self.state();
         state.completions += 1;
@@ -272,11 +273,11 @@ struct State {
     drivers: usize,
 }
 
-/// How one rank hears alerts; those that come before it listens are kept for it.
+/// How one rank receives alerts; those that come before it sets a callback are kept for it.
 #[derive(Default)]
-struct Ear {
-    hear: Option<Arc<Hear>>,
-    unheard: VecDeque<(u32, String)>,
+struct AlertInbox {
+    callback: Option<Arc<AlertCallback>>,
+    pending: VecDeque<(u32, String)>,
 }
 
 /// No invariant of ours is broken where a thread may panic: callbacks are never called with a lock held.

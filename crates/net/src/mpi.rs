@@ -1,21 +1,21 @@
 //! A job of processes that an MPI launcher started, over whichever MPI library is there at run time.
 //!
 //! Below [`Mpi`]: `library` loads one and `abi` says how it spells things; `engine` decides which thread calls it when,
-//! `pace` how often, and `orders` are what it is to start; `state` and `active` are what is under way, `connection` and `layout` messages that were set up;
-//! `agreements` and `alerts` are the small things. Nothing in here waits for another rank inside the library, and nothing
-//! reads the environment. Unsafe, because the other side is C.
+//! `backoff` how often, and `orders` are what it is to start; `state` and `active` are what is under way, `connection`
+//! and `layout` messages that were set up; `agreements` and `alerts` are the small things. Nothing in here waits for
+//! another rank inside the library, and nothing reads the environment. Unsafe, because the other side is C.
 
 mod abi;
 mod active;
 mod agreements;
 mod alerts;
-mod bell;
+mod backoff;
 mod connection;
 mod engine;
+mod event_count;
 mod layout;
 mod library;
 mod orders;
-mod pace;
 pub mod raw;
 mod state;
 
@@ -34,13 +34,13 @@ use state::State;
 
 pub use library::Launcher;
 
-use crate::{Done, Message, NetError, Network, Transfers, Turns};
+use crate::{Done, DriverWork, Message, NetError, Network, Transfers};
 
-/// How long the end of a job waits for alerts that nobody took.
+/// How long the end of a job waits for alerts that were not received.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How long the end of the library may take after all ranks agreed to it. Some transports of MPICH wait for ever when one rank
-/// is some milliseconds later than another; whoever waits that long has nothing more to lose.
+/// How long the end of the library may take after all ranks agreed to it. Some transports of MPICH wait forever when
+/// one rank is some milliseconds later than another; a process that has waited that long has nothing more to lose.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// What a process ends with in which a callback panics, as if its main thread had.
@@ -51,7 +51,7 @@ const PANICKED: i32 = 101;
 pub struct Options {
     /// Its file; without, the usual names are tried.
     pub library: Option<PathBuf>,
-    /// Who started this process.
+    /// What started this process.
     pub launcher: Launcher,
 }
 
@@ -66,7 +66,8 @@ impl Mpi {
     /// Loads the library and joins the job that the launcher started; without one, a job of a single rank.
     pub fn start(options: Options) -> Result<Mpi, NetError> {
         let library = Library::load(options.library.as_deref(), options.launcher)?;
-        // SAFETY: the library was just loaded, and no other thread knows of it; `init` checks that it was not used before.
+        // SAFETY: the library was just loaded, and no other thread knows of it; `init` checks that it was not used
+        // before.
         unsafe { init(&library) }?;
         let world = library.abi.world;
         // SAFETY: as above, and the library is started.
@@ -147,8 +148,8 @@ fn int(read: impl FnOnce(*mut c_int) -> Result<(), NetError>) -> Result<u32, Net
     Ok(value.max(0) as u32)
 }
 
-/// Starts the network's own thread. Should a callback panic on it, nothing would move any more and all ranks would wait for
-/// each other; so the job ends.
+/// Starts the network's own thread. Should a callback panic on it, nothing would move any more and all ranks would wait
+/// for each other; so the job ends.
 fn employ(engine: &Arc<Engine>) -> Result<JoinHandle<()>, NetError> {
     let shared = engine.clone();
     let serve = move || {
@@ -193,7 +194,7 @@ impl Network for Mpi {
     }
 
     fn carrier(&self) -> String {
-        // The rest of the line tells who built it and when.
+        // The rest of the line describes the build.
         let version = &self.engine.library.version;
         version.split(',').next().unwrap_or(version).to_string()
     }
@@ -241,11 +242,11 @@ impl Network for Mpi {
         self.engine.carry(from, to, bytes)
     }
 
-    fn attend(&self, turns: &mut dyn Turns) {
-        self.engine.attend(turns);
+    fn drive_with(&self, work: &mut dyn DriverWork) {
+        self.engine.drive_with(work);
     }
 
-    fn hurry(&self) {
+    fn wake_driver(&self) {
         self.engine.wake();
     }
 
@@ -259,8 +260,8 @@ impl Network for Mpi {
         self.engine.wake();
     }
 
-    fn on_alert(&self, hear: Box<dyn Fn(u32, &str) + Send + Sync>) {
-        self.engine.hearing.set(hear.into());
+    fn on_alert(&self, callback: Box<dyn Fn(u32, &str) + Send + Sync>) {
+        self.engine.alert_listener.set(callback.into());
     }
 
     fn abort(&self, code: i32) -> ! {
@@ -269,8 +270,8 @@ impl Network for Mpi {
 }
 
 impl Drop for Mpi {
-    /// Leaves the job together with all other ranks. After an error or in a panic it just leaves: the others may never come,
-    /// and the launcher ends them when this process ends.
+    /// Leaves the job together with all other ranks. After an error or in a panic it just leaves: the others may never
+    /// come, and the launcher ends them when this process ends.
     fn drop(&mut self) {
         self.engine.stop();
         if let Some(own) = self.own.take() {
@@ -279,9 +280,9 @@ impl Drop for Mpi {
         }
         let mut farewell = !thread::panicking() && self.engine.call(|state| state.is_well());
         if farewell {
-            let patience = Instant::now() + LAST_WORDS;
+            let deadline = Instant::now() + LAST_WORDS;
             let spoken = || !self.engine.call(|state| state.active.alerts_out());
-            self.engine.attend(&mut || spoken() || Instant::now() > patience);
+            self.engine.drive_with(&mut || spoken() || Instant::now() > deadline);
             farewell = self.engine.barrier().is_ok();
         }
         let (engine, (tell, told)) = (self.engine.clone(), mpsc::channel());

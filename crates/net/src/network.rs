@@ -1,8 +1,8 @@
 //! Processes that work together, the *ranks* of a job, and what moves between them.
 //!
 //! A [`Network`] is one rank's view of the job. Two kinds of things go over it. *Transfers* are set up once and started
-//! again and again: each moves bytes from memory of one rank straight into memory of another, and whoever started it is
-//! told when it is complete. *Agreements* are small: all ranks make the same calls in the same order, one at a time.
+//! again and again: each moves bytes from memory of one rank straight into memory of another, and a callback reports
+//! when it is complete. *Agreements* are small: all ranks make the same calls in the same order, one at a time.
 //!
 //! Nothing moves by itself: a thread of the network's own drives it, and so does every thread that waits in it.
 
@@ -20,7 +20,7 @@ pub enum NetError {
     /// The library refuses a call.
     #[error("rank {rank}: {call} failed: {why}")]
     Call {
-        /// Who called.
+        /// The rank that called.
         rank: u32,
         /// Which function.
         call: &'static str,
@@ -30,25 +30,27 @@ pub enum NetError {
     /// Ranks do not fit together.
     #[error("rank {rank}: {problem}")]
     Mismatch {
-        /// Who noticed.
+        /// The rank that noticed.
         rank: u32,
         /// What is wrong.
         problem: String,
     },
 }
 
-/// Bytes in memory: runs of contiguous bytes in a grid, in row-major order. The memory belongs to whoever made it.
+/// Bytes in memory: runs of contiguous bytes in a grid, in row-major order. The memory belongs to the code that made
+/// the region.
 #[derive(Clone, Debug)]
 pub struct Region {
     /// The first byte of the first run.
     pub start: *mut u8,
     /// Bytes of a run.
     pub run: usize,
-    /// How many runs along each dimension and how many bytes from one to the next, outermost first; at most [`MAX_DIMS`].
+    /// How many runs along each dimension and how many bytes from one to the next, outermost first; at most
+    /// [`MAX_DIMS`].
     pub grid: Vec<(usize, usize)>,
 }
 
-// SAFETY: a region is an address and sizes; whoever follows the address answers for it.
+// SAFETY: a region is an address and sizes; code that follows the address answers for it.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -69,40 +71,40 @@ pub enum Way {
     Receive,
 }
 
-/// One end of a message between two ranks. Both ends have the same tag and the same number of bytes; the regions may have
-/// different grids.
+/// One end of a message between two ranks. Both ends have the same tag and the same number of bytes; the regions may
+/// have different grids.
 #[derive(Clone, Debug)]
 pub struct Message {
     /// Which end this is.
     pub way: Way,
     /// The other rank.
     pub peer: u32,
-    /// What tells it from all other messages from the one rank to the other, of all batches that are connected at the
-    /// same time.
+    /// What distinguishes it from all other messages from the one rank to the other, of all batches that are connected
+    /// at the same time.
     pub tag: u32,
     /// What is sent, or where it goes.
     pub region: Region,
 }
 
-/// Is told of every batch that is complete, by its number: on the thread that drives, so it must be quick. An error names
+/// Called with the number of every batch that completes, on the thread that drives, so it must be quick. An error says
 /// what happened; the batch will never be complete then.
 pub type Done = Arc<dyn Fn(usize, Result<(), NetError>) + Send + Sync>;
 
-/// Is told of every alert: the rank it comes from, and its text.
-pub type Hear = Box<dyn Fn(u32, &str) + Send + Sync>;
+/// Called with every alert: the rank it comes from, and its text.
+pub type AlertCallback = Box<dyn Fn(u32, &str) + Send + Sync>;
 
 /// Messages that were set up.
 pub trait Transfers: Send + Sync {
     /// Starts all messages of a batch, which is not under way. Returns at once.
     ///
     /// # Safety
-    /// Until the batch is complete, nobody writes what it sends and nobody touches what it receives into.
+    /// Until the batch is complete, nothing writes what it sends and nothing touches what it receives into.
     unsafe fn start(&self, batch: usize);
 }
 
-/// What came of a driver's turn.
+/// What [`DriverWork::advance`] achieved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum Advance {
     /// There was nothing to do.
     Idle,
     /// Something was done: more may follow.
@@ -111,26 +113,28 @@ pub enum Turn {
     Over,
 }
 
-/// What a thread does between its looks at a network that it drives.
-pub trait Turns {
-    /// Does what is ready. The network stands still meanwhile, so it is to be short.
-    fn turn(&mut self) -> Turn;
+/// Work that a thread does between its polls of a network that it drives.
+pub trait DriverWork {
+    /// Does what is ready. The network makes no progress meanwhile, so it must be short.
+    fn advance(&mut self) -> Advance;
 
-    /// Whether somebody has nothing to do until messages come. If not, those who compute need the thread's core more.
-    fn is_pressing(&self) -> bool {
+    /// Whether a processor has nothing to do until messages arrive. If not, the processors that compute need the
+    /// thread's core more.
+    fn has_idle_compute(&self) -> bool {
         true
     }
 
-    /// The thread is about to sleep: what becomes ready meanwhile is not its own. Whether it may.
-    fn rest(&mut self) -> bool {
+    /// Whether the thread may sleep. It gives up what it holds: work that becomes ready meanwhile is left to other
+    /// threads.
+    fn may_sleep(&mut self) -> bool {
         true
     }
 }
 
 /// Does nothing until the closure says that it is over.
-impl<F: FnMut() -> bool> Turns for F {
-    fn turn(&mut self) -> Turn {
-        if self() { Turn::Over } else { Turn::Idle }
+impl<F: FnMut() -> bool> DriverWork for F {
+    fn advance(&mut self) -> Advance {
+        if self() { Advance::Over } else { Advance::Idle }
     }
 }
 
@@ -145,8 +149,8 @@ pub trait Network: Send + Sync {
     /// What carries the bytes, for people: `threads`, or a library and its version.
     fn carrier(&self) -> String;
 
-    /// Sets up batches of messages. All ranks call it together; messages meet their other ends by peer and tag. Dropping the
-    /// transfers, when no batch is under way, frees what belongs to them.
+    /// Sets up batches of messages. All ranks call it together; messages meet their other ends by peer and tag.
+    /// Dropping the transfers, when no batch is under way, frees what belongs to them.
     ///
     /// # Safety
     /// The memory of all regions outlives the transfers.
@@ -161,26 +165,26 @@ pub trait Network: Send + Sync {
     /// What every rank brings, in rank order.
     fn all_gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, NetError>;
 
-    /// Brings bytes from one rank to another, which both call; other ranks may do something else. The sender's buffer is
-    /// read, the receiver's is written and has the right length.
+    /// Brings bytes from one rank to another, which both call; other ranks may do something else. The sender's buffer
+    /// is read, the receiver's is written and has the right length.
     fn carry(&self, from: u32, to: u32, bytes: &mut [u8]) -> Result<(), NetError>;
 
     /// Drives the network on this thread until `until` says so.
     fn drive(&self, until: &dyn Fn() -> bool) {
-        self.attend(&mut || until());
+        self.drive_with(&mut || until());
     }
 
-    /// Drives the network on this thread and does something else in turns, until that is over.
-    fn attend(&self, turns: &mut dyn Turns);
+    /// Drives the network on this thread and does `work` between polls, until that is over.
+    fn drive_with(&self, work: &mut dyn DriverWork);
 
-    /// Somebody has nothing to do from now on until messages come: a thread that drives and rests shall look again.
-    fn hurry(&self) {}
+    /// Wakes a driver that sleeps: a processor has run out of work until messages arrive, or a run has failed.
+    fn wake_driver(&self) {}
 
     /// Sends a text to all other ranks and waits for none of them.
     fn alert(&self, text: &str);
 
-    /// From now on calls `hear` with every alert of another rank, on the thread that drives.
-    fn on_alert(&self, hear: Hear);
+    /// From now on calls `callback` with every alert of another rank, on the thread that drives.
+    fn on_alert(&self, callback: AlertCallback);
 
     /// Ends all ranks of the job at once.
     fn abort(&self, code: i32) -> !;

@@ -49,7 +49,7 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        // Nobody waits for the thread: the last owner may be a call that it makes.
+        // The thread is not joined: the last owner may be a call that it makes.
         self.0.state().closed = true;
         self.0.changed.notify_one();
     }

@@ -67,9 +67,9 @@ pub enum Error {
     /// Ranks cannot work together.
     #[error(transparent)]
     Job(#[from] crate::job::JobError),
-    /// A job can go through one door only.
+    /// A job has one execution mode only.
     #[error("{ranks} ranks replay their parts: leave out --immediate and --stepped")]
-    Door {
+    ExecutionMode {
         /// Ranks of the job.
         ranks: u32,
     },

@@ -50,7 +50,7 @@ pub use phalanx_models as models;
 pub use phalanx_ops as ops;
 pub use phalanx_plan::{self as plan, Plan};
 pub use phalanx_program::{Certificate, PortKind, Program};
-pub use phalanx_runtime::Door;
+pub use phalanx_runtime::ExecutionMode;
 pub use phalanx_schedule::Schedule;
 pub use phalanx_schedule::recompute::Recompute;
 pub use session::{Feed, Profile, Session};

@@ -15,7 +15,7 @@ use phalanx_link::Link;
 use phalanx_lower::{BucketSizes, Goal, Leaves, LowerError, Options, lower};
 use phalanx_plan::{Plan, PlanError, parallelize};
 use phalanx_program::{Placement, Program};
-use phalanx_runtime::Door;
+use phalanx_runtime::ExecutionMode;
 use phalanx_schedule::overlap::{self, Choice, Limits, Search, Totals};
 use phalanx_schedule::recompute::{self, Peak, Recompute};
 use phalanx_schedule::{Costs, Lane, Schedule, ScheduleError, Style, schedule_in};
@@ -49,8 +49,8 @@ pub struct Settings {
     pub placement: Placement,
     /// Plans that cut a sum off its leaves are allowed; the bits then depend on the plan.
     pub free_bits: bool,
-    /// How runs go through the runtime: the same bits, for comparison and debugging.
-    pub door: Door,
+    /// How runs are executed: the same bits, for comparison and debugging.
+    pub execution: ExecutionMode,
     /// The link to which transfers between devices are held back; none: devices share memory.
     pub link: Option<Link>,
     /// Whether transfers run beside computing.
@@ -110,7 +110,7 @@ impl Settings {
             pin: Pin::Auto,
             placement: Placement::alone(),
             free_bits: false,
-            door: Door::Replay,
+            execution: ExecutionMode::Replay,
             link: None,
             overlap: Overlap::Auto,
             memory: None,

@@ -20,12 +20,12 @@ use phalanx_ir::{DType, Init, Op};
 use phalanx_kernels::{Launch, Team, random};
 use phalanx_net::Network;
 use phalanx_program::{Lane, Placement, Port, PortKind, Program, RECEIVE, TRANSFERS};
-use phalanx_runtime::{Door, PortError, Replay, Watch};
+use phalanx_runtime::{ExecutionMode, PortError, Replay, Watch};
 
 use crate::bounds::Bound;
 use crate::device::{CpuDevice, Flavor};
 use crate::emit::EmitError;
-use crate::job::Fuse;
+use crate::job::FaultTrigger;
 use crate::pipeline::{CompileError, Settings, compile, compile_parallel};
 use crate::{Error, memory};
 
@@ -112,8 +112,8 @@ impl Session {
         if network.size() == 1 {
             return Session::of_program(model, program, settings, Flavor::Fast);
         }
-        if settings.door != Door::Replay {
-            return Err(Error::Door { ranks: network.size() });
+        if settings.execution != ExecutionMode::Replay {
+            return Err(Error::ExecutionMode { ranks: network.size() });
         }
         let placement = settings.placement.clone();
         let part = program.slice(&placement, network.rank()).map_err(EmitError::Unsound);
@@ -148,8 +148,8 @@ impl Session {
         mut replay: Replay<CpuDevice>,
         job: Option<Share>,
     ) -> Result<Self, Error> {
-        settings.link.into_iter().for_each(|link| replay.hold_back(link));
-        replay.go_through(settings.door);
+        settings.link.into_iter().for_each(|link| replay.throttle(link));
+        replay.set_execution(settings.execution);
         let mut session = Session { replay, bounds: Bound::of(model), job };
         session.initialize(model, settings.seed, &mut Launch::plain(&Team::new(settings.cores)))?;
         Ok(session)
@@ -318,7 +318,7 @@ impl Session {
     /// it has written. All devices must be in this process.
     pub(crate) fn run_seen(&mut self, see: &mut dyn FnMut(usize, &[&[u8]])) -> Result<(), Error> {
         if let Some(job) = &self.job {
-            return Err(Error::Door { ranks: job.network.size() });
+            return Err(Error::ExecutionMode { ranks: job.network.size() });
         }
         Ok(self.replay.run_seen(0, see)?)
     }
@@ -339,8 +339,8 @@ impl Session {
         self.profile_through(None)
     }
 
-    /// The same; operations that compute fail when the fuse says so.
-    pub(crate) fn profile_through(&mut self, fuse: Option<Fuse>) -> Profile {
+    /// The same; operations that compute fail when the trigger fires.
+    pub(crate) fn profile_through(&mut self, trigger: Option<FaultTrigger>) -> Profile {
         let profile = Profile::of(self.part());
         let Profile { operations, runs } = profile.clone();
         let part = self.part();
@@ -350,7 +350,7 @@ impl Session {
         self.replay.observe(Some(Arc::new(move |position: usize, run: u64, execute: &mut dyn FnMut()| {
             let start = begin.elapsed().as_nanos() as u64;
             if computes[position] {
-                fuse.iter().for_each(|fuse| fuse.burn(run));
+                trigger.iter().for_each(|trigger| trigger.check(run));
             }
             execute();
             let end = begin.elapsed().as_nanos() as u64;

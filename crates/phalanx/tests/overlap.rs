@@ -4,7 +4,7 @@ use phalanx::internals::overlap::Overview;
 use phalanx::ir::graph::Graph;
 use phalanx::models::ModelConfig;
 use phalanx::pipeline::{self, CompileError, Overlap, Settings};
-use phalanx::{Door, Goal, Leaves, Optimizer, PlanChoice, Program, Recompute, Trainer};
+use phalanx::{ExecutionMode, Goal, Leaves, Optimizer, PlanChoice, Program, Recompute, Trainer};
 
 const BATCH: usize = 8;
 const TIME: usize = 16;
@@ -67,7 +67,7 @@ fn overlap_changes_no_bits() {
         // Every plan, and every third of these.
         let other = match number % 3 {
             0 => Settings { link: Some(link()), ..base },
-            1 => Settings { door: Door::Stepped(3), ..on },
+            1 => Settings { execution: ExecutionMode::Stepped(3), ..on },
             _ => Settings { link: Some(link()), recompute: Recompute::Full, ..base },
         };
         assert_eq!(hash(&model, &other), one, "{plan} on {devices} devices, case {number}");

@@ -3,7 +3,7 @@
 use phalanx::ir::graph::Graph;
 use phalanx::models::{Gpt2Config, LlamaConfig, ModelConfig};
 use phalanx::pipeline::{self, Settings};
-use phalanx::{Door, Feed, Goal, Leaves, Optimizer, PlanChoice, Trainer};
+use phalanx::{ExecutionMode, Feed, Goal, Leaves, Optimizer, PlanChoice, Trainer};
 use phalanx_ir::Activation;
 use phalanx_ir::tasks::{Role, TaskOp};
 use phalanx_testkit::Rng;
@@ -116,7 +116,8 @@ fn every_plan_gives_llama_the_same_bits() {
     assert_one_answer(&llama());
 }
 
-/// Two steps in flight, through every door of the runtime: replayed, task by task, and stepped through in random orders.
+/// Two steps in flight, in every execution mode of the runtime: replayed, task by task, and stepped through in random
+/// orders.
 #[test]
 fn every_door_gives_the_same_bits() {
     let config = ModelConfig::preset("gpt2", "nano").expect("the preset exists").with_dropout(0.1);
@@ -138,9 +139,15 @@ fn every_door_gives_the_same_bits() {
     };
     let one = hash(settings(&model, "one", 1, 1));
     for (plan, devices) in [("one", 1), ("dp2-tp2", 4), ("fsdp", 4), ("tp2-pp2", 4)] {
-        for door in [Door::Replay, Door::Immediate, Door::Stepped(1), Door::Stepped(2), Door::Stepped(3)] {
-            let settings = Settings { door, ..settings(&model, plan, devices, 1) };
-            assert_eq!(hash(settings), one, "{plan} on {devices} devices through {door:?}");
+        for execution in [
+            ExecutionMode::Replay,
+            ExecutionMode::Immediate,
+            ExecutionMode::Stepped(1),
+            ExecutionMode::Stepped(2),
+            ExecutionMode::Stepped(3),
+        ] {
+            let settings = Settings { execution, ..settings(&model, plan, devices, 1) };
+            assert_eq!(hash(settings), one, "{plan} on {devices} devices through {execution:?}");
         }
     }
 }

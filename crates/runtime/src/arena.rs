@@ -53,7 +53,7 @@ impl Arena {
     /// The bytes of `slice` while other parts of the arena are written.
     ///
     /// # Safety
-    /// Until the returned slice ends, nobody may write bytes that overlap it.
+    /// Until the returned slice ends, nothing may write bytes that overlap it.
     pub(crate) unsafe fn shared(&self, slice: Slice) -> &[u8] {
         self.get(slice)
     }
@@ -61,7 +61,7 @@ impl Arena {
     /// The bytes of `slice`, to be written, while other parts of the arena are in use.
     ///
     /// # Safety
-    /// Until the returned slice ends, nobody else may hold bytes that overlap it.
+    /// Until the returned slice ends, nothing else may hold bytes that overlap it.
     #[allow(clippy::mut_from_ref, reason = "disjointness is the caller's promise")]
     pub(crate) unsafe fn part(&self, slice: Slice) -> &mut [u8] {
         let start = self.address(slice);

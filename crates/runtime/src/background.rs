@@ -1,7 +1,8 @@
-//! One thread for work that must not delay the one who causes it: callbacks beyond a trigger's budget, large copies.
+//! One thread for work that must not delay the thread that causes it: callbacks beyond a trigger's budget, large
+//! copies.
 //!
 //! The thread starts with the first job. Dropping the queue lets it finish the jobs it has, then ends it. A job that
-//! panics ends alone: the panic hook has told of it, and the next job runs.
+//! panics ends alone: the panic hook has reported it, and the next job runs.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,7 +21,7 @@ pub(crate) struct Background {
 
 struct Shared {
     queue: Mutex<Queue>,
-    bell: Condvar,
+    condvar: Condvar,
 }
 
 #[derive(Default)]
@@ -31,14 +32,14 @@ struct Queue {
 
 impl Background {
     pub(crate) fn new() -> Background {
-        let shared = Shared { queue: Mutex::new(Queue::default()), bell: Condvar::new() };
+        let shared = Shared { queue: Mutex::new(Queue::default()), condvar: Condvar::new() };
         Background { shared: Arc::new(shared), thread: Mutex::new(None) }
     }
 
     /// Does `job` soon, on another thread, after the ones before.
     pub(crate) fn submit(&self, job: impl FnOnce() + Send + 'static) {
         lock(&self.shared.queue).jobs.push_back(Box::new(job));
-        self.shared.bell.notify_one();
+        self.shared.condvar.notify_one();
         lock(&self.thread).get_or_insert_with(|| {
             let shared = Arc::clone(&self.shared);
             std::thread::Builder::new()
@@ -67,7 +68,7 @@ impl Shared {
             if queue.closed {
                 return None;
             }
-            queue = sleep(&self.bell, queue);
+            queue = sleep(&self.condvar, queue);
         }
     }
 }
@@ -75,7 +76,7 @@ impl Shared {
 impl Drop for Background {
     fn drop(&mut self) {
         lock(&self.shared.queue).closed = true;
-        self.shared.bell.notify_one();
+        self.shared.condvar.notify_one();
         let thread = lock(&self.thread).take();
         // The last owner may be a job on the thread itself, which cannot wait for its own end.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {

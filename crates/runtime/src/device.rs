@@ -1,10 +1,10 @@
 //! Devices that do what they are given in order, later: the seam where a GPU plugs in.
 //!
 //! A device has *lanes*. What is enqueued on a lane happens in that order; lanes are independent of each other except
-//! through *tokens*: recording a token on a lane gives a number that fires when everything enqueued there before is done,
-//! and another lane can be made to wait for it. The host is told when a token has fired.
+//! through *tokens*: recording a token on a lane gives a number that fires when everything enqueued there before is
+//! done, and another lane can be made to wait for it. The host is notified when a token has fired.
 //!
-//! Three rules keep devices from blocking each other for ever, whatever lanes the driver maps onto one queue:
+//! Three rules keep devices from blocking each other forever, whatever lanes the driver maps onto one queue:
 //!
 //! 1. a lane may wait only for a token that has been recorded already;
 //! 2. an operation with effects on a device is issued only when everything it depends on, events from outside included,
@@ -26,7 +26,7 @@ pub struct Token(pub u64);
 
 /// A device, as the runtime sees it. All calls return at once.
 pub trait Device: Send + Sync {
-    /// A lane that nobody else uses, until it is given back.
+    /// A lane for the caller alone, until it is given back.
     fn lease(&self) -> Lane;
 
     /// Gives a lane back; everything on it is done.

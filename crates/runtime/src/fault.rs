@@ -20,7 +20,7 @@ struct Inner {
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
-    /// Somebody asked for it before the operation started.
+    /// It was cancelled before the operation started.
     #[error("cancelled")]
     Cancelled,
     /// The body of a task failed, with its own words.

@@ -1,8 +1,8 @@
-//! A task runtime with two doors, and the replay of programs on it.
+//! A task runtime with two execution modes, and the replay of programs on it.
 //!
-//! The immediate door ([`Runtime::spawn`]) does one thing after an event and gives an event for it; the crate
-//! `phalanx-immediate` has more such things. The replay door ([`Runtime::graph`]) binds a whole graph once and launches it often, at tens of
-//! nanoseconds an operation. [`Replay`] runs a program through either.
+//! The immediate mode ([`Runtime::spawn`]) does one thing after an event and gives an event for it; the crate
+//! `phalanx-immediate` has more such things. The replay mode ([`Runtime::graph`]) binds a whole graph once and launches
+//! it often, at tens of nanoseconds an operation. [`Replay`] runs a program through either.
 //!
 //! The runtime knows bytes and the order of operations, nothing of operators: kernels arrive as a [`Kernels`] table, so
 //! it is tested with kernels that only count.
@@ -48,11 +48,12 @@ pub use ports::PortError;
 pub use processor::{Context, Group, GroupError, Options, Status, Task};
 pub use profile::{Clock, Profile, Report, Span};
 pub use rect::{Tile, copy as copy_tile};
-pub use replay::{Args, Door, Failure, Kernels, LaneState, Observer, Replay, Watch};
+pub use replay::{Args, ExecutionMode, Failure, Kernels, LaneState, Observer, Replay, Watch};
 pub use runtime::{Config, ProcessorId, Runtime};
 pub use transfer::{MAX_PARTS, Piece};
 
-/// What a crate that adds operations to this runtime is made of, besides [`sync`]. Users of the runtime need none of it.
+/// What a crate that adds operations to this runtime is made of, besides [`sync`]. Users of the runtime need none of
+/// it.
 pub mod parts {
     pub use crate::processor::{panic_message, without_promise};
     pub use crate::profile::Measured;

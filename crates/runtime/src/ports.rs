@@ -80,7 +80,7 @@ impl Names {
 }
 
 /// The arguments or the results of a run: whole tensors in one block of memory.
-pub(crate) struct Block {
+pub(crate) struct PortBlock {
     memory: Arena,
     /// Where each tensor lies.
     slices: Vec<Slice>,
@@ -88,10 +88,10 @@ pub(crate) struct Block {
     ports: Vec<usize>,
 }
 
-impl Block {
-    pub(crate) fn new(record: &Record) -> Block {
+impl PortBlock {
+    pub(crate) fn new(record: &Record) -> PortBlock {
         let slice = |field: &Field| Slice { lane: 0, offset: field.offset, bytes: field.bytes };
-        Block {
+        PortBlock {
             memory: Arena::new(record.bytes),
             slices: record.fields.iter().map(slice).collect(),
             ports: record.fields.iter().map(|field| field.port).collect(),
@@ -106,8 +106,8 @@ impl Block {
     /// Takes all tensors from a block of the same program.
     ///
     /// # Safety
-    /// Nobody else touches the bytes of this block meanwhile.
-    pub(crate) unsafe fn copy_from(&self, other: &Block) {
+    /// Nothing else touches the bytes of this block meanwhile.
+    pub(crate) unsafe fn copy_from(&self, other: &PortBlock) {
         for (&to, &from) in self.slices.iter().zip(&other.slices) {
             // SAFETY: exclusive by the caller's promise.
             unsafe { self.memory.part(to) }.copy_from_slice(other.memory.get(from));
@@ -117,7 +117,7 @@ impl Block {
     /// Replaces the tensor of a port, if it is here.
     ///
     /// # Safety
-    /// Nobody else touches the bytes of this block meanwhile.
+    /// Nothing else touches the bytes of this block meanwhile.
     pub(crate) unsafe fn set(&self, port: usize, bytes: &[u8]) {
         if let Some(slice) = self.slice(port) {
             // SAFETY: exclusive by the caller's promise.

@@ -1,6 +1,6 @@
-//! Profiles: what a task, a copy, an instance or a graph's run did when, told once, to whoever asked.
+//! Profiles: what a task, a copy, an instance or a graph's run did when, reported once for each request.
 //!
-//! What nobody asks about pays one branch where a time would be taken. Times come from the clock in the runtime's
+//! What is not profiled pays one branch where a time would be taken. Times come from the clock in the runtime's
 //! configuration; the runtime itself reads none. A report is delivered before the finish event triggers, on the thread
 //! that brings the matter to its end. What never comes to its end is reported when it is forgotten: one report for each
 //! request, never two.
@@ -17,7 +17,7 @@ use crate::sync::{Mutex, lock};
 /// Tells the time in nanoseconds, from wherever it likes to start.
 pub type Clock = fn() -> u64;
 
-/// A request to be told how things went: exactly one [`Report`] for each task, copy, instance and run that carries it.
+/// A request for reports: exactly one [`Report`] for each task, copy, instance and run that carries it.
 #[derive(Clone)]
 pub struct Profile {
     sink: Arc<dyn Fn(Report) + Send + Sync>,
@@ -28,7 +28,7 @@ pub struct Profile {
 type SpanSink = dyn Fn(Span<'_>) + Send + Sync;
 
 impl Profile {
-    /// Reports go to `sink`, which is called on threads of the runtime and of whoever triggers or cancels.
+    /// Reports go to `sink`, which is called on threads of the runtime and on threads that trigger or cancel.
     pub fn new(sink: impl Fn(Report) + Send + Sync + 'static) -> Profile {
         Profile { sink: Arc::new(sink), spans: None, only_abnormal: false }
     }
@@ -38,7 +38,7 @@ impl Profile {
         Profile { only_abnormal: true, ..self }
     }
 
-    /// The same, and of a graph's run each operation that is called is told to `sink` too, as soon as its body has
+    /// The same, and of a graph's run each operation that is called is reported to `sink` too, as soon as its body has
     /// returned. All processors call it at the same time.
     pub fn with_spans(self, sink: impl Fn(Span<'_>) + Send + Sync + 'static) -> Profile {
         Profile { spans: Some(Arc::new(sink)), ..self }
@@ -95,7 +95,7 @@ pub struct Span<'a> {
     pub ended: u64,
 }
 
-/// Something that somebody asked about.
+/// Something that is profiled.
 pub struct Measured {
     profile: Profile,
     clock: Clock,
@@ -116,7 +116,7 @@ impl Measured {
         Measured::with(profile, clock, name, Ok(()))
     }
 
-    /// The same, of so many bytes.
+    /// The same, of `bytes` bytes.
     pub fn of_bytes(self, bytes: usize) -> Measured {
         lock(&self.report).iter_mut().for_each(|report| report.bytes = Some(bytes));
         self
@@ -168,7 +168,7 @@ impl Measured {
         self.deliver();
     }
 
-    /// It is over; whoever calls this holds a lock and delivers the report later.
+    /// It is over; the caller holds a lock and delivers the report later.
     pub fn over(&self, outcome: &Outcome) {
         self.note(|report, now| (report.completed, report.outcome) = (now, outcome.clone()));
     }
@@ -186,7 +186,7 @@ impl Measured {
         self.profile.spans.is_some()
     }
 
-    /// Calls `body` and tells when it ran; the rest of `span` is known.
+    /// Calls `body` and reports when it ran; the rest of `span` is known.
     pub(crate) fn around<R>(&self, span: Span<'_>, body: impl FnOnce() -> R) -> R {
         let started = self.now();
         let result = body();
@@ -206,7 +206,7 @@ impl Measured {
 }
 
 impl Drop for Measured {
-    /// Reports what nobody has brought to its end.
+    /// Reports what has not come to its end.
     fn drop(&mut self) {
         self.note(|report, now| report.completed = now);
         self.deliver();

@@ -1,28 +1,29 @@
 //! Running a program again and again, each device in its own arena.
 //!
-//! A program is a flow (`flow::of_program`): lanes are processors, operations are leaves. Runs are pipelined: an operation
-//! starts when its own predecessors are complete, those in the run before included. Each run has a *passage*: its
-//! arguments, which the host writes before the launch, and its results, which the host reads after the end. There is one
-//! passage more than runs that can be in flight, for the run whose results the host still reads.
+//! A program is a flow (`flow::of_program`): lanes are processors, operations are non-blocking tasks. Runs are
+//! pipelined: an operation starts when its own predecessors are complete, those in the run before included. Each run
+//! has a *I/O slot*: its arguments, which the host writes before the launch, and its results, which the host reads
+//! after the end. There is one I/O slot more than runs that can be in flight, for the run whose results the host still
+//! reads.
 //!
 //! One rank's part of a program also has messages, which go over a network and are complete when that says so.
 //!
-//! The host touches arenas only while no run is in flight, and a passage only while its run is not. What operations touch
-//! is told in `memory`.
+//! The host touches arenas only while no run is in flight, and an I/O slot only while its run is not. What operations
+//! touch is described in `memory`.
 //!
-//! In a part on a network, the first fault is for good: what other ranks were to be sent is missing, so neither its run nor
-//! a later one may ever end. A thread that waits for one is told of the fault at once, and what is in flight keeps its
-//! memory.
+//! In a part on a network, the first fault is for good: what other ranks were to be sent is missing, so neither its run
+//! nor a later one may ever end. A thread that waits for one gets the fault at once, and what is in flight keeps
+//! its memory.
 
-mod attend;
 mod bind;
+mod drive;
 mod failure;
 mod immediate;
 mod memory;
 mod messages;
 mod stepped;
+mod throttle;
 mod watch;
-mod wired;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -34,11 +35,11 @@ use phalanx_program::{Port, PortTile, Program};
 use crate::event::Event;
 use crate::fault::{Fault, Outcome};
 use crate::graph::{Graph, Launch};
-use crate::ports::{self, Block, Names};
-use crate::processor::{Guest, Lull};
+use crate::ports::{self, Names, PortBlock};
+use crate::processor::{HelperThread, IdleMonitor};
 use crate::sync::{Mutex, lock};
 use crate::{PortError, Runtime};
-use attend::Attendance;
+use drive::ReplayWork;
 pub use failure::Failure;
 use memory::Memory;
 pub use memory::{Args, Kernels, Observer};
@@ -48,8 +49,8 @@ pub use watch::{LaneState, Watch};
 /// Runs of a program that can be in flight.
 const DEPTH: u32 = 2;
 
-/// How many passages there are.
-const PASSAGES: usize = DEPTH as usize + 1;
+/// How many I/O slots there are.
+const IO_SLOTS: usize = DEPTH as usize + 1;
 
 /// A program with its memory and kernels, ready to run.
 pub struct Replay<K: Kernels> {
@@ -58,26 +59,26 @@ pub struct Replay<K: Kernels> {
     runtime: Runtime,
     graph: Graph,
     /// The arguments of the next run.
-    arguments: Block,
+    arguments: PortBlock,
     /// Runs launched so far.
     launched: u64,
-    /// By passage: when the last run that had it was complete.
-    finished: [Event; PASSAGES],
+    /// By I/O slot: when the last run that had it was complete.
+    finished: [Event; IO_SLOTS],
     /// The run whose results can be read.
     last: u64,
-    door: Door,
-    /// Runs that nobody has stepped through yet, with their finish events.
+    execution: ExecutionMode,
+    /// Runs that have not been stepped through yet, with their finish events.
     line: Mutex<Vec<(u64, Event)>>,
-    /// What messages go over, and when the lanes that compute have nothing to do. Whoever waits for a run drives the network:
-    /// a thread that has nothing else to do.
-    network: Option<(Arc<dyn Network>, Arc<Lull>)>,
-    /// And does what the lanes have to do that only move bytes.
-    guests: Vec<Guest>,
+    /// The network that carries messages, and the monitor of the lanes that compute. The thread that waits for a run
+    /// drives the network, as it has nothing else to do.
+    network: Option<(Arc<dyn Network>, Arc<IdleMonitor>)>,
+    /// It also executes the lanes that only move bytes, through these.
+    helpers: Vec<HelperThread>,
 }
 
-/// How runs go through the runtime. The bits are the same; the cost is not.
+/// How runs are executed. The bits are the same; the cost is not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Door {
+pub enum ExecutionMode {
     /// Replayed as a graph.
     #[default]
     Replay,
@@ -97,42 +98,43 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         let messages =
             program.operations().iter().filter(|operation| is_message(&program, operation)).count();
         assert_eq!(messages, 0, "a part of a program needs a network for its messages");
-        Replay::with(Memory::new(program, kernels, PASSAGES), polls)
+        Replay::with(Memory::new(program, kernels, IO_SLOTS), polls)
     }
 
-    /// The same for one rank's part of a program, whose messages go over `network`. All ranks call it together, each with
-    /// its own part.
+    /// The same for one rank's part of a program, whose messages go over `network`. All ranks call it together, each
+    /// with its own part.
     ///
-    /// A run is complete when this rank's part of it is. If something fails here, the runs that follow fail too: what other
-    /// ranks were to be sent is missing for good. They wait for it; ending them is the caller's task. The memory of runs
-    /// that can never end is leaked.
+    /// A run is complete when this rank's part of it is. If something fails here, the runs that follow fail too: what
+    /// other ranks were to be sent is missing for good. They wait for it; ending them is the caller's task. The memory
+    /// of runs that can never end is leaked.
     pub fn on_network(
         program: Program,
         kernels: Vec<K>,
         polls: u32,
         network: &Arc<dyn Network>,
     ) -> Result<Self, NetError> {
-        let mut memory = Memory::new(program, kernels, PASSAGES);
+        let mut memory = Memory::new(program, kernels, IO_SLOTS);
         memory.connect(network)?;
         let mut replay = Replay::with(memory, polls);
-        let hurry = Arc::clone(network);
-        let lull = replay.runtime.lull(&bind::computers(replay.program()), move || hurry.hurry());
-        replay.network = Some((Arc::clone(network), lull));
+        let waker = Arc::clone(network);
+        let idle_monitor =
+            replay.runtime.idle_monitor(&bind::computers(replay.program()), move || waker.wake_driver());
+        replay.network = Some((Arc::clone(network), idle_monitor));
         let (progress, wake) = (Arc::clone(&replay.memory.progress), Arc::clone(network));
         replay.graph.on_fault(Box::new(move |run, fault| {
             progress.failure.fail(run, fault);
-            wake.hurry();
+            wake.wake_driver();
         }));
         let movers = bind::movers(replay.program());
-        replay.guests = movers.into_iter().map(|mover| replay.runtime.guest(mover)).collect();
+        replay.helpers = movers.into_iter().map(|mover| replay.runtime.helper(mover)).collect();
         Ok(replay)
     }
 
     fn with(memory: Memory<K>, polls: u32) -> Self {
-        let (names, arguments) = (Names::new(&memory.program), Block::new(&memory.program.arguments()));
+        let (names, arguments) = (Names::new(&memory.program), PortBlock::new(&memory.program.arguments()));
         let memory = Arc::new(memory);
         let (runtime, graph) = bind::bind(&memory, polls);
-        let finished = [Event::NONE; PASSAGES];
+        let finished = [Event::NONE; IO_SLOTS];
         Replay {
             memory,
             names,
@@ -142,33 +144,37 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
             launched: 0,
             finished,
             last: 0,
-            door: Door::Replay,
+            execution: ExecutionMode::Replay,
             line: Mutex::default(),
             network: None,
-            guests: Vec::new(),
+            helpers: Vec::new(),
         }
     }
 
-    /// Holds every movement of the runs that follow back to a link of its device, as if devices shared no memory.
-    pub fn hold_back(&mut self, link: Link) {
+    /// Throttles every movement of the runs that follow to a link of its device, as if devices shared no memory.
+    pub fn throttle(&mut self, link: Link) {
         self.settle();
-        // A movement that is held back sleeps, and who drives must not.
-        self.guests.clear();
-        self.memory.hold_back(link);
+        // A throttled movement sleeps, and a thread that drives the network must not.
+        self.helpers.clear();
+        self.memory.throttle(link);
     }
 
-    /// Lets the runs that follow go through `door`. A part on a network has one door, the replay.
-    pub fn go_through(&mut self, door: Door) {
-        assert!(door == Door::Replay || self.memory.messages().is_none(), "a part of a program is replayed");
+    /// Sets how the runs that follow are executed. A part on a network can only be replayed.
+    pub fn set_execution(&mut self, execution: ExecutionMode) {
+        assert!(
+            execution == ExecutionMode::Replay || self.memory.messages().is_none(),
+            "a part of a program is replayed"
+        );
         self.settle();
-        self.door = door;
+        self.execution = execution;
     }
 
     /// Runs all operations once. If a kernel fails, the fault names its operation.
     pub fn run(&mut self) -> Outcome {
-        // Who drives already wakes nobody when it launches. With a run in flight a launch may wait for what a guest would do.
+        // A thread that drives already wakes no other thread when it launches. With a run in flight a launch may wait
+        // for what a helper thread would do.
         let mut run = if self.is_idle() { None } else { Some(self.launch()) };
-        self.attend(|replay| {
+        self.drive_until(|replay| {
             let run = *run.get_or_insert_with(|| replay.launch());
             replay.is_decided(run)
         });
@@ -176,39 +182,39 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         self.wait(run)
     }
 
-    /// Starts a run with the inputs as they are now; its number. Waits for an older run only if as many as can be are in
-    /// flight. After a failure for good nothing is launched any more, and waiting for the run gives that fault.
+    /// Starts a run with the inputs as they are now; its number. Waits for an older run only if as many as can be are
+    /// in flight. After a failure for good nothing is launched any more, and waiting for the run gives that fault.
     pub fn launch(&mut self) -> u64 {
         let run = self.launched;
         if self.failure_of(run).is_some() {
             self.launched += 1;
             return run;
         }
-        let passage = run as usize % PASSAGES;
-        if let Some(before) = run.checked_sub(PASSAGES as u64)
+        let io_slot = run as usize % IO_SLOTS;
+        if let Some(before) = run.checked_sub(IO_SLOTS as u64)
             && !self.is_decided(before)
         {
             self.step();
-            self.attend(|replay| replay.is_decided(before));
+            self.drive_until(|replay| replay.is_decided(before));
             if self.failure_of(before).is_some() {
                 self.launched += 1;
                 return run;
             }
-            // The outcome is told to the caller who waits for that run.
-            let _ = self.runtime.wait(self.finished[passage]);
+            // The outcome is returned to the caller that waits for that run.
+            let _ = self.runtime.wait(self.finished[io_slot]);
         }
-        // SAFETY: the last run with this passage has ended, and the next one is launched below.
+        // SAFETY: the last run with this I/O slot has ended, and the next one is launched below.
         unsafe { self.memory.set_arguments(run, &self.arguments) };
-        self.finished[passage] = match self.door {
-            Door::Replay => {
+        self.finished[io_slot] = match self.execution {
+            ExecutionMode::Replay => {
                 self.graph.launch(Launch::default()).expect("a program's graph takes no arguments").finish
             }
-            Door::Immediate => {
+            ExecutionMode::Immediate => {
                 self.settle();
                 self.memory.not_replayed();
                 immediate::spawn(&self.runtime, &self.memory, run)
             }
-            Door::Stepped(_) => {
+            ExecutionMode::Stepped(_) => {
                 self.memory.not_replayed();
                 let finish = self.runtime.events().create();
                 lock(&self.line).push((run, finish));
@@ -223,35 +229,39 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
     /// Waits until `run` is complete; its results can be read then, until the third launch after its own.
     pub fn wait(&mut self, run: u64) -> Outcome {
         assert!(
-            run < self.launched && run + PASSAGES as u64 >= self.launched,
+            run < self.launched && run + IO_SLOTS as u64 >= self.launched,
             "run {run} has just been launched"
         );
         self.last = run;
         self.step();
-        self.attend(|replay| replay.is_decided(run));
+        self.drive_until(|replay| replay.is_decided(run));
         if let Some(fault) = self.failure_of(run) {
             return Err(fault);
         }
-        self.runtime.wait(self.finished[run as usize % PASSAGES])
+        self.runtime.wait(self.finished[run as usize % IO_SLOTS])
     }
 
     /// Drives the network until `over`, and does what is ready in lanes that only move bytes.
-    fn attend(&mut self, mut over: impl FnMut(&mut Self) -> bool) {
-        let Some((network, lull)) = self.network.clone() else { return };
-        let mut guests = std::mem::take(&mut self.guests);
-        network.attend(&mut Attendance { guests: &mut guests, lull: &lull, over: || over(self) });
-        self.guests = guests;
+    fn drive_until(&mut self, mut over: impl FnMut(&mut Self) -> bool) {
+        let Some((network, idle_monitor)) = self.network.clone() else { return };
+        let mut helpers = std::mem::take(&mut self.helpers);
+        network.drive_with(&mut ReplayWork {
+            helpers: &mut helpers,
+            idle_monitor: &idle_monitor,
+            over: || over(self),
+        });
+        self.helpers = helpers;
     }
 
     /// Whether it is known what becomes of `run`.
     fn is_decided(&self, run: u64) -> bool {
-        let finished = self.finished[run as usize % PASSAGES];
+        let finished = self.finished[run as usize % IO_SLOTS];
         self.failure_of(run).is_some() || self.runtime.events().outcome(finished).is_some()
     }
 
     /// Runs all operations once on this thread, one at a time, in the order that `seed` chooses among all that the
-    /// program allows, whatever the door. After each, `see` is shown its position in the program and the slices it has
-    /// written, in order. A part on a network cannot be stepped.
+    /// program allows, whatever the execution mode. After each, `see` is shown its position in the program and the
+    /// slices it has written, in order. A part on a network cannot be stepped.
     pub fn run_seen(&mut self, seed: u64, see: &mut dyn FnMut(usize, &[&[u8]])) -> Outcome {
         assert!(self.memory.messages().is_none(), "a part of a program is replayed");
         self.settle();
@@ -259,7 +269,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         // SAFETY: no run is in flight.
         unsafe { self.memory.set_arguments(run, &self.arguments) };
         self.memory.not_replayed();
-        self.finished[run as usize % PASSAGES] = Event::NONE;
+        self.finished[run as usize % IO_SLOTS] = Event::NONE;
         self.launched += 1;
         self.memory.progress.launched(self.launched);
         self.last = run;
@@ -267,7 +277,7 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
         outcomes.into_iter().collect()
     }
 
-    /// Lets `observer` run around every operation from now on, or nobody.
+    /// Lets `observer`, if there is one, run around every operation from now on.
     pub fn observe(&mut self, observer: Option<Observer>) {
         self.settle();
         self.memory.observe(observer);
@@ -280,7 +290,7 @@ impl<K: Kernels> Replay<K> {
         &self.memory.program
     }
 
-    /// Lets somebody look at where the lanes stand, from any thread, while runs go on.
+    /// A handle to see how far the lanes are, from any thread, while runs go on.
     pub fn watch(&self) -> Watch {
         Watch::new(&self.memory.program, &self.memory.progress)
     }
@@ -300,14 +310,14 @@ impl<K: Kernels> Replay<K> {
         Ok(self.names.find(&self.memory.program, name)?.1)
     }
 
-    /// The bytes of the tensor called `name`: of an input as they were written last, of a small output as the run waited
-    /// for last left them; of any other one after all runs, borrowed if one lane has all of it, else gathered.
+    /// The bytes of the tensor called `name`: of an input as they were written last, of a small output as the run
+    /// waited for last left them; of any other one after all runs, borrowed if one lane has all of it, else gathered.
     pub fn read(&self, name: &str) -> Result<Cow<'_, [u8]>, PortError> {
         let (index, port) = self.names.find(&self.memory.program, name)?;
         if let Some(argument) = self.arguments.get(index) {
             return Ok(Cow::Borrowed(argument));
         }
-        // SAFETY: the run has been waited for, and no later one with its passage has been launched.
+        // SAFETY: the run has been waited for, and no later one with its I/O slot has been launched.
         if let Some(result) = unsafe { self.memory.result(self.last, index) } {
             return Ok(Cow::Borrowed(result));
         }
@@ -333,8 +343,8 @@ impl<K: Kernels> Replay<K> {
         Ok(())
     }
 
-    /// Lets `fill` write every tile of the tensor called `name` in place, mirrored ones each, after all runs. Inputs are
-    /// refused: every run overwrites their tiles.
+    /// Lets `fill` write every tile of the tensor called `name` in place, mirrored ones each, after all runs. Inputs
+    /// are refused: every run overwrites their tiles.
     pub fn fill_tiles(
         &mut self,
         name: &str,
@@ -352,8 +362,8 @@ impl<K: Kernels> Replay<K> {
         Ok(())
     }
 
-    /// Lets go of the program without waiting for runs in flight, whose messages may never come: their memory stays with
-    /// them, for ever. For a job that is about to be ended.
+    /// Lets go of the program without waiting for runs in flight, whose messages may never come: their memory stays
+    /// with them, forever. For a job that is about to be ended.
     pub fn abandon(self) {
         if !self.is_idle() {
             std::mem::forget(self);
@@ -371,7 +381,8 @@ impl<K: Kernels> Replay<K> {
         self.finished.iter().all(ended)
     }
 
-    /// Waits until no run is in flight, or none can end any more. The outcome of each is told to the caller who waits for it.
+    /// Waits until no run is in flight, or none can end any more. The outcome of each is returned to the caller that
+    /// waits for it.
     fn settle(&self) {
         self.step();
         if let Some((network, _)) = &self.network {
@@ -395,7 +406,7 @@ impl<K: Kernels> Replay<K> {
 impl<K: Kernels> Replay<K> {
     /// Steps through the runs in line.
     fn step(&self) {
-        let Door::Stepped(seed) = self.door else { return };
+        let ExecutionMode::Stepped(seed) = self.execution else { return };
         let line = std::mem::take(&mut *lock(&self.line));
         let runs: Vec<u64> = line.iter().map(|&(run, _)| run).collect();
         let Some(&first) = runs.first() else { return };

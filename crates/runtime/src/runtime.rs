@@ -1,7 +1,7 @@
-//! A runtime: processors, events, and the two doors to them.
+//! A runtime: processors, events, and the two modes of using them.
 //!
-//! The *immediate* door spawns tasks one by one, each after an event, with an event of its own. The *replay* door binds a
-//! flow once ([`Runtime::graph`]) and launches it often. Both run on the same processors and may be mixed.
+//! The *immediate* mode spawns tasks one by one, each after an event, with an event of its own. The *replay* mode binds
+//! a flow once ([`Runtime::graph`]) and launches it often. Both run on the same processors and may be mixed.
 
 use std::sync::Arc;
 
@@ -10,7 +10,9 @@ use crate::event::{Event, Events};
 use crate::fault::Outcome;
 use crate::flow::Flow;
 use crate::graph::{Function, Graph, GraphError};
-use crate::processor::{self, Attached, Context, Group, GroupError, Guest, Lull, Options, Processor, Task};
+use crate::processor::{
+    self, Attached, Context, Group, GroupError, HelperThread, IdleMonitor, Options, Processor, Task,
+};
 use crate::profile::Clock;
 
 /// How a runtime is made.
@@ -22,7 +24,7 @@ pub struct Config {
     /// has fewer cores than threads that run, since it would take them from those it waits for.
     pub polls: u32,
     /// How often a thread outside looks again before it sleeps; none if no core is left for it.
-    pub patience: u32,
+    pub wait_polls: u32,
     /// Where the times in reports come from.
     pub clock: Clock,
 }
@@ -31,24 +33,23 @@ impl Config {
     /// `processors` of them on a machine with `cores` cores, and a clock that stands at 0.
     pub fn new(processors: u32, cores: usize) -> Config {
         // About a hundred microseconds: waking a core that has gone idle takes that long.
-        let looks = |threads: usize| if threads <= cores { 2000 } else { 0 };
+        let polls = |threads: usize| if threads <= cores { 2000 } else { 0 };
         let needed = processors as usize;
-        Config { processors, polls: looks(needed), patience: looks(needed + 1), clock: || 0 }
+        Config { processors, polls: polls(needed), wait_polls: polls(needed + 1), clock: || 0 }
     }
 }
 
 /// A handle to a runtime; the last one to go ends it.
 ///
-/// The end waits until each processor has run what is ready there. A task that waits then is told with a fault that it
-/// does so in vain, and so is one that becomes ready later; one that never becomes ready is forgotten. Wait for what you
-/// need before.
+/// The end waits until each processor has run what is ready there. A task that still waits then gets a fault, and so
+/// does one that becomes ready later; one that never becomes ready is forgotten. Wait for what you need before.
 #[derive(Clone)]
 pub struct Runtime(Arc<Core>);
 
 struct Core {
     events: Arc<Events>,
     clock: Clock,
-    patience: u32,
+    wait_polls: u32,
     processors: Vec<Arc<Processor>>,
 }
 
@@ -62,7 +63,7 @@ impl Runtime {
         let events = Arc::new(Events::default());
         let start = |number| Processor::start(number, &events, config.polls, config.clock);
         let processors = (0..config.processors.max(1)).map(start).collect();
-        Runtime(Arc::new(Core { events, clock: config.clock, patience: config.patience, processors }))
+        Runtime(Arc::new(Core { events, clock: config.clock, wait_polls: config.wait_polls, processors }))
     }
 
     /// Its events.
@@ -82,7 +83,7 @@ impl Runtime {
 
     /// Waits for `event`: a thread outside sleeps, a task gives its processor away meanwhile.
     pub fn wait(&self, event: Event) -> Outcome {
-        processor::wait(&self.0.events, event, self.0.patience)
+        processor::wait(&self.0.events, event, self.0.wait_polls)
     }
 
     /// Runs `body` once on a processor. If there is no such processor, the task's finish event says so.
@@ -132,8 +133,8 @@ impl Runtime {
         Group::new(&members.iter().map(member).collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// Lets a processor issue work to `device`, at most `credits` tokens ahead of it. Whether there is such a processor and
-    /// it had none before.
+    /// Lets a processor issue work to `device`, at most `credits` tokens ahead of it. Whether there is such a processor
+    /// and it had none before.
     pub fn attach(&self, processor: ProcessorId, device: Arc<dyn Device>, credits: usize) -> bool {
         let attached = Attached::new(device, credits.max(1));
         self.0
@@ -160,13 +161,17 @@ impl Runtime {
     }
 
     /// Lets a thread serve a processor while it waits.
-    pub(crate) fn guest(&self, on: ProcessorId) -> Guest {
-        Guest::new(self.processor(on))
+    pub(crate) fn helper(&self, on: ProcessorId) -> HelperThread {
+        HelperThread::new(self.processor(on))
     }
 
-    /// Watches processors: `tell` is called whenever one of them runs out of work.
-    pub(crate) fn lull(&self, of: &[ProcessorId], tell: impl Fn() + Send + Sync + 'static) -> Arc<Lull> {
-        Lull::of(of.iter().map(|&id| self.processor(id)), tell)
+    /// Watches processors: `on_idle` is called whenever one of them runs out of work.
+    pub(crate) fn idle_monitor(
+        &self,
+        of: &[ProcessorId],
+        on_idle: impl Fn() + Send + Sync + 'static,
+    ) -> Arc<IdleMonitor> {
+        IdleMonitor::of(of.iter().map(|&id| self.processor(id)), on_idle)
     }
 
     fn processor(&self, id: ProcessorId) -> &Arc<Processor> {
@@ -177,7 +182,8 @@ impl Runtime {
 impl Drop for Core {
     fn drop(&mut self) {
         self.processors.iter().for_each(|processor| processor.close());
-        // The last owner may be a task of its own, which cannot wait for its own end: then the threads end by themselves.
+        // The last owner may be a task of its own, which cannot wait for its own end: then the threads end by
+        // themselves.
         if !processor::serves_one_of(&self.processors) {
             self.processors.iter().for_each(|processor| processor.join());
         }

@@ -35,20 +35,20 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sleeps on `bell` until rung.
-pub fn sleep<'a, T>(bell: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-    bell.wait(guard).unwrap_or_else(PoisonError::into_inner)
+/// Sleeps on `condvar` until notified.
+pub fn sleep<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sleeps on `bell` while `asleep` holds and less than `limit` has passed.
+/// Sleeps on `condvar` while `asleep` holds and less than `limit` has passed.
 #[cfg(not(loom))]
 pub(crate) fn sleep_at_most<'a, T>(
-    bell: &Condvar,
+    condvar: &Condvar,
     guard: MutexGuard<'a, T>,
     limit: Duration,
     asleep: impl Fn(&mut T) -> bool,
 ) -> MutexGuard<'a, T> {
-    bell.wait_timeout_while(guard, limit, asleep).unwrap_or_else(PoisonError::into_inner).0
+    condvar.wait_timeout_while(guard, limit, asleep).unwrap_or_else(PoisonError::into_inner).0
 }
 
 /// Loom knows no time: every limit has passed at once.

@@ -1,7 +1,8 @@
 //! A table that grows in place: an entry never moves, and reaching one takes no lock.
 //!
 //! Entries lie in chunks, each twice as long as the one before, made when first reached. A number is taken, used, and
-//! given back to be taken again; the entry keeps what it holds meanwhile, which is how its users tell old from new.
+//! given back to be taken again; the entry keeps what it holds meanwhile, which is how its users distinguish old from
+//! new.
 //!
 //! Numbers given back form a stack: `free` names the top, each entry the one below. A thread that takes reads the top,
 //! then what is below, then replaces the top by that if it is still the top. `free` also counts how often it was taken
@@ -38,7 +39,8 @@ struct Entry<T> {
 struct Top {
     /// Its number plus one; zero if the stack is empty.
     place: u32,
-    /// How often a number was taken from the stack. It may wrap around: a thread would have to rest for exactly so long.
+    /// How often a number was taken from the stack. It may wrap around: a thread would have to rest for exactly so
+    /// long.
     taken: u32,
 }
 
@@ -73,12 +75,12 @@ impl<T: Default> Default for Table<T> {
 }
 
 impl<T: Default> Table<T> {
-    /// A number that nobody else has until it is given back: the last one given back, or a new one.
+    /// A number that is the caller's alone until it is given back: the last one given back, or a new one.
     pub fn take(&self) -> u32 {
         self.take_with(PROTOCOL)
     }
 
-    /// Gives `number` back. What its owner did to the entry is seen by the one who takes it next.
+    /// Gives `number` back. What its owner did to the entry is seen by the thread that takes it next.
     pub fn give_back(&self, number: u32) {
         self.give_back_with(number, PROTOCOL);
     }
@@ -108,8 +110,8 @@ impl<T: Default> Table<T> {
         loop {
             let top = Top::unpack(word);
             let Some(number) = top.place.checked_sub(1) else { return self.take_new() };
-            // Relaxed: written before the exchange that made this the top. If it is not the top any more, the number read
-            // here may be anything, and the exchange fails.
+            // Relaxed: written before the exchange that made this the top. If it is not the top any more, the number
+            // read here may be anything, and the exchange fails.
             let below = self.place(number).below.load(Ordering::Relaxed);
             let next = Top { place: below, taken: top.taken.wrapping_add(protocol.count) };
             match self.free.compare_exchange_weak(word, next.pack(), protocol.take, protocol.take) {
@@ -135,7 +137,7 @@ impl<T: Default> Table<T> {
             // Relaxed: published by the exchange.
             entry.below.store(top.place, Ordering::Relaxed);
             let next = Top { place: number + 1, ..top };
-            // Release: see `Protocol`. Later exchanges keep it published, since nobody plainly stores.
+            // Release: see `Protocol`. Later exchanges keep it published, since there are no plain stores.
             match self.free.compare_exchange_weak(word, next.pack(), protocol.give_back, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(found) => word = found,
@@ -164,7 +166,7 @@ mod tests {
         assert_eq!(held, (1..=200).collect::<Vec<_>>());
     }
 
-    /// Four threads take a few numbers at a time; whoever has one finds its entry unowned.
+    /// Four threads take a few numbers at a time; a thread that has one finds its entry unowned.
     #[test]
     fn nobody_has_a_number_that_another_one_has() {
         let table = Table::<AtomicU32>::default();
@@ -246,7 +248,7 @@ mod models {
 
     impl Cell {
         fn set(&self, value: u32) {
-            // SAFETY: loom checks that nobody else has access.
+            // SAFETY: loom checks that no other thread has access.
             self.0.with_mut(|cell| unsafe { *cell = value });
         }
     }

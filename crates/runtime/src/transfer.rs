@@ -24,8 +24,8 @@ pub(crate) type Slices<'a> = (&'a [Arena], &'a [Slice]);
 
 impl<'a> Operands<'a> {
     /// # Safety
-    /// As long as the result lives, nobody writes the bytes of `reads`, nobody else touches those of `writes` that the
-    /// words name, and the two do not overlap.
+    /// As long as the result lives, nothing writes the bytes of `reads`, nothing else touches those of `writes` that
+    /// the words name, and the two do not overlap.
     pub(crate) unsafe fn new(reads: Slices<'a>, writes: Slices<'a>) -> Self {
         Operands { reads, writes }
     }
@@ -33,7 +33,7 @@ impl<'a> Operands<'a> {
     fn read(&self, index: usize) -> &'a [u8] {
         let (blocks, slices) = self.reads;
         let slice = slices[index];
-        // SAFETY: nobody writes it, by the promise of `new`.
+        // SAFETY: nothing writes it, by the promise of `new`.
         unsafe { blocks[slice.lane as usize].shared(slice) }
     }
 
@@ -43,7 +43,7 @@ impl<'a> Operands<'a> {
         let slice = slices[index];
         let run = Slice { offset: slice.offset + start as u64, bytes: bytes as u64, ..slice };
         assert!(run.end() <= slice.end(), "{run} is outside {slice}");
-        // SAFETY: nobody else touches it, by the promise of `new`, and `&mut self` makes this the only one of ours.
+        // SAFETY: nothing else touches it, by the promise of `new`, and `&mut self` makes this the only one of ours.
         unsafe { blocks[slice.lane as usize].part(run) }
     }
 }

@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use phalanx_runtime::flow::{Builder, Direct, Flow, Mode, OpId, Regime, Task};
+use phalanx_runtime::flow::{Builder, Direct, Flow, Mode, OpId, Task, TaskKind};
 use phalanx_runtime::{Completion, Config, Context, Event, Function, Graph, Launch, Runtime};
 
 /// The system's allocator, counted.
@@ -48,7 +48,7 @@ static COUNTING: Counting = Counting;
 /// A body that does nothing, on a processor or wherever it is released.
 fn add(builder: &mut Builder, processor: Option<u32>) -> OpId {
     match processor {
-        Some(processor) => builder.task(Task { processor, regime: Regime::Leaf, ..Task::default() }),
+        Some(processor) => builder.task(Task { processor, kind: TaskKind::NonBlocking, ..Task::default() }),
         None => builder.direct(Direct::default()),
     }
 }
@@ -66,7 +66,8 @@ fn remotes(mode: Mode) -> Flow {
     let mut builder = Builder::new("remotes", 2);
     builder.mode(mode);
     let mut last = add(&mut builder, Some(0));
-    let teller = builder.task(Task { processor: 1, function: 3, regime: Regime::Leaf, ..Task::default() });
+    let teller =
+        builder.task(Task { processor: 1, function: 3, kind: TaskKind::NonBlocking, ..Task::default() });
     builder.edge(last, teller);
     for function in [1, 1, 2, 1] {
         let link = builder.remote(Direct { function, ..Direct::default() });
@@ -86,9 +87,9 @@ fn functions() -> Vec<Function> {
     vec![
         Box::new(|_| {}),
         Box::new(move |context| completion(context).done(Ok(()))),
-        Box::new(move |context| *leave.lock().expect("nobody panics") = Some(completion(context))),
+        Box::new(move |context| *leave.lock().expect("no thread panics") = Some(completion(context))),
         Box::new(move |_| {
-            let take = || left.lock().expect("nobody panics").take();
+            let take = || left.lock().expect("no thread panics").take();
             std::iter::repeat_with(take)
                 .find_map(|taken| taken)
                 .into_iter()
@@ -163,7 +164,7 @@ fn replays_allocate_nothing() {
     assert_eq!(growth(&runtime, remotes(Mode::Ordered), 1000, 1), (0, 0), "remote links");
     let pipelined = remotes(Mode::Pipelined { depth: 2 });
     assert_eq!(growth(&runtime, pipelined, 1000, 2), (0, 0), "remote links of two runs at a time");
-    // Whoever launches runs it on the spot, which makes so many cheap.
+    // The launching thread runs it on the spot, which makes this many cheap.
     for (place, ahead) in [(None, 1), (Some(0), 0)] {
         let grown = growth(&runtime, chain(2, &[place]), 1_000_000, ahead);
         assert_eq!(grown, (0, 0), "allocations and bytes of a million replays");

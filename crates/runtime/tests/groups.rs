@@ -1,4 +1,4 @@
-//! Groups of processors: who runs what, in which order, and what becomes of their tasks.
+//! Groups of processors: which member runs which task, in which order, and what becomes of their tasks.
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Barrier, Mutex};
@@ -31,11 +31,11 @@ struct Log(Arc<Mutex<Vec<(u32, u32)>>>);
 impl Log {
     fn task(&self, what: u32) -> impl FnOnce(&Context<'_>) + Send + 'static {
         let log = self.clone();
-        move |context| log.0.lock().expect("nobody panics").push((what, context.processor()))
+        move |context| log.0.lock().expect("no thread panics").push((what, context.processor()))
     }
 
     fn names(&self) -> Vec<u32> {
-        self.0.lock().expect("nobody panics").iter().map(|&(what, _)| what).collect()
+        self.0.lock().expect("no thread panics").iter().map(|&(what, _)| what).collect()
     }
 
     fn sorted_names(&self) -> Vec<u32> {
@@ -86,7 +86,7 @@ fn each_member_runs_its_share() {
         };
         let tasks: Vec<_> = (0..MEMBERS).map(spawn).collect();
         wait_all(&runtime, &tasks);
-        let mut ran_on: Vec<_> = log.0.lock().expect("nobody panics").iter().map(|&(_, on)| on).collect();
+        let mut ran_on: Vec<_> = log.0.lock().expect("no thread panics").iter().map(|&(_, on)| on).collect();
         ran_on.sort_unstable();
         assert_eq!(ran_on, [0, 1, 2]);
     }
@@ -100,7 +100,10 @@ fn a_busy_member_holds_up_nobody() {
     let tasks: Vec<_> =
         (0..20).map(|number| runtime.spawn_any(&group, Options::default(), log.task(number))).collect();
     wait_all(&runtime, &tasks);
-    assert_eq!(*log.0.lock().expect("nobody panics"), (0..20).map(|number| (number, 1)).collect::<Vec<_>>());
+    assert_eq!(
+        *log.0.lock().expect("no thread panics"),
+        (0..20).map(|number| (number, 1)).collect::<Vec<_>>()
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use phalanx_ir::{DType, TensorType};
 use phalanx_program::{
     Builder, Draft, Port, PortKind, PortTile, Program, RECEIVE, Slice, Wait, feeds, fetches,
 };
-use phalanx_runtime::{Args, Door, Kernels, Piece, Replay, Tile};
+use phalanx_runtime::{Args, ExecutionMode, Kernels, Piece, Replay, Tile};
 
 fn slice(lane: u32, offset: u64) -> Slice {
     Slice { lane, offset, bytes: 64 }
@@ -141,17 +141,21 @@ fn overlap(replay: &mut Replay<Mix>, runs: u64) {
 #[test]
 fn all_doors_leave_the_same_bytes() {
     for lanes in 2..=5 {
-        let left = |door: Door| {
+        let left = |execution: ExecutionMode| {
             let mut replay = Replay::new(ring(lanes, 7), (0..lanes).map(|_| Mix).collect(), 0);
-            replay.go_through(door);
+            replay.set_execution(execution);
             overlap(&mut replay, 6);
             replay.read("own").expect("the port is there").into_owned()
         };
-        let replayed = left(Door::Replay);
+        let replayed = left(ExecutionMode::Replay);
         assert!(replayed.iter().any(|&byte| byte != 0), "something was mixed");
-        assert_eq!(left(Door::Immediate), replayed, "{lanes} lanes, immediate");
+        assert_eq!(left(ExecutionMode::Immediate), replayed, "{lanes} lanes, immediate");
         for seed in 0..50 {
-            assert_eq!(left(Door::Stepped(seed)), replayed, "{lanes} lanes, stepped with seed {seed}");
+            assert_eq!(
+                left(ExecutionMode::Stepped(seed)),
+                replayed,
+                "{lanes} lanes, stepped with seed {seed}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Runs of parts allocate nothing once they are warm, whoever tells that a message is complete.
+//! Runs of parts allocate nothing once they are warm, whichever thread reports that a message is complete.
 //!
 //! A binary of its own, and one test: the allocator counts for the whole process.
 

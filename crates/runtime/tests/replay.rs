@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use phalanx_ir::TensorType;
 use phalanx_program::{Builder, Draft, MAX_RESULT, Port, PortKind, PortTile, Program, Slice, feeds, fetches};
-use phalanx_runtime::{Args, Door, Kernels, PortError, Replay};
+use phalanx_runtime::{Args, ExecutionMode, Kernels, PortError, Replay};
 
 fn slice(offset: u64, bytes: u64) -> Slice {
     Slice { lane: 0, offset, bytes }
@@ -141,11 +141,20 @@ fn arguments_wait_for_the_next_run_and_results_stay_until_it() {
 fn runs_keep_their_numbers_when_the_door_changes() {
     let mut replay = replay();
     for run in 0..20_u8 {
-        let door = [Door::Immediate, Door::Replay, Door::Replay, Door::Stepped(7)][run as usize % 4];
-        replay.go_through(door);
+        let execution = [
+            ExecutionMode::Immediate,
+            ExecutionMode::Replay,
+            ExecutionMode::Replay,
+            ExecutionMode::Stepped(7),
+        ][run as usize % 4];
+        replay.set_execution(execution);
         replay.write("x", &[run; 8]).expect("the port is there");
         replay.run().expect("it completes");
-        assert_eq!(*replay.read("y").expect("the port is there"), [run + 7; 8], "run {run} through {door:?}");
+        assert_eq!(
+            *replay.read("y").expect("the port is there"),
+            [run + 7; 8],
+            "run {run} through {execution:?}"
+        );
         let lane = replay.watch().lanes()[0];
         assert_eq!((lane.run, lane.done, lane.running), (u64::from(run) + 1, 0, false), "run {run}");
         assert_eq!(replay.watch().completed(), 6 * (u64::from(run) + 1));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use phalanx_runtime::flow::{self, Builder, Regime};
+use phalanx_runtime::flow::{self, Builder, TaskKind};
 use phalanx_runtime::{
     Cause, Config, Context, Event, Events, Fault, Function, Launch, Options, ProcessorId, Runtime, Status,
     Task,
@@ -37,7 +37,7 @@ struct Log(Arc<Mutex<Vec<u32>>>);
 
 impl Log {
     fn note(&self, what: u32) {
-        self.0.lock().expect("nobody panics").push(what);
+        self.0.lock().expect("no thread panics").push(what);
     }
 
     fn task(&self, what: u32) -> impl FnOnce(&Context<'_>) + Send + 'static {
@@ -46,7 +46,7 @@ impl Log {
     }
 
     fn get(&self) -> Vec<u32> {
-        self.0.lock().expect("nobody panics").clone()
+        self.0.lock().expect("no thread panics").clone()
     }
 }
 
@@ -289,7 +289,7 @@ fn every_task_of_several_threads_runs_once() {
     assert_eq!(sum.load(Ordering::Relaxed), 3 * EACH * (3 * EACH - 1) / 2);
 }
 
-/// A counter that loses counts unless those who count exclude each other.
+/// A counter that loses counts unless the threads that count exclude each other.
 #[derive(Clone, Default)]
 struct Counter(Arc<AtomicU64>);
 
@@ -308,7 +308,13 @@ impl Counter {
 fn a_task_launches_a_graph_on_its_only_processor_and_waits_a_thousand_times() {
     let (runtime, counter) = (runtime(1), Counter::default());
     let mut builder = Builder::new("one", 1);
-    builder.task(flow::Task { processor: 0, function: 0, regime: Regime::Leaf, name: "count", args: &[] });
+    builder.task(flow::Task {
+        processor: 0,
+        function: 0,
+        kind: TaskKind::NonBlocking,
+        name: "count",
+        args: &[],
+    });
     let count: Function = Box::new({
         let counter = counter.clone();
         move |_| counter.count()
@@ -330,7 +336,7 @@ fn an_operation_of_a_graph_waits_for_a_task_on_its_own_processor() {
     let runtime = runtime(1);
     let event = runtime.events().user();
     let mut builder = Builder::new("wait", 1);
-    builder.task(flow::Task { processor: 0, function: 0, regime: Regime::General, name: "wait", args: &[] });
+    builder.task(flow::Task { processor: 0, function: 0, kind: TaskKind::Blocking, name: "wait", args: &[] });
     let wait: Function = Box::new(move |context| context.wait(event.event()).expect("it is triggered"));
     let flow = builder.finish().expect("one operation is a flow");
     let graph = runtime.graph(flow, vec![wait], &[P0]).expect("it fits");

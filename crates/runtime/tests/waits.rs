@@ -112,7 +112,7 @@ fn a_completion_queue_shows_faults_to_those_who_ask() {
     queue.add(failed.event()).unwrap();
     queue.add_with_faults(failed.event()).unwrap();
     events.cancel(failed, "t3").unwrap();
-    queue.add(clean.event()).expect("the fault that nobody wants to see has left its place");
+    queue.add(clean.event()).expect("the fault that was not asked for has left its place");
     let popped = queue.pop(3);
     assert_eq!(popped.len(), 1);
     assert_eq!(popped[0].outcome, Err(Fault::new("t3", Cause::Cancelled)));

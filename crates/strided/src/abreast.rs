@@ -1,7 +1,7 @@
 //! Large copies of short runs with wide gaps in the source: two runs abreast, line by line.
 //!
-//! A machine that sees the lines of a run in their order goes on to fetch the gap behind it, and moves more than the copy
-//! does. It does not where no line follows its neighbour; what comes next is then fetched by name.
+//! A machine that sees the lines of a run in their order goes on to fetch the gap behind it, and moves more than the
+//! copy does. It does not where no line follows its neighbour; what comes next is then fetched by name.
 
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 use std::arch::x86_64::{_mm256_loadu_si256, _mm256_storeu_si256, _mm256_stream_si256};
@@ -15,7 +15,8 @@ const RUNS: usize = 2;
 /// How many lines of each run are written out at most.
 const MAX_LINES: usize = 8;
 
-/// All runs along an axis, which are at least [`RUNS`], each of so many lines; [`MAX_LINES`] stands for any multiple of it.
+/// All runs along an axis, which are at least [`RUNS`], each of so many lines; [`MAX_LINES`] stands for any multiple of
+/// it.
 #[derive(Clone, Copy)]
 struct Abreast<const LINES: usize, const PAST_CACHES: bool> {
     run: usize,
@@ -46,8 +47,8 @@ impl<const LINES: usize, const PAST_CACHES: bool> Abreast<LINES, PAST_CACHES> {
     /// How many runs ahead the source is fetched.
     const AHEAD: usize = if PAST_CACHES { 32 } else { 16 };
 
-    /// Copies so many lines of each of [`RUNS`] runs. Written out, so that to the machine each line of a run is a sequence
-    /// of its own, with one step.
+    /// Copies that many lines of each of [`RUNS`] runs. Written out, so that to the machine each line of a run is a
+    /// sequence of its own, with one step.
     ///
     /// # Safety
     /// As [`Body::run`], for these lines.

@@ -59,7 +59,7 @@ impl Body for Bytes {
     }
 }
 
-/// So many bytes, at least `N`, by `N` at a time: for runs that take less time than calling somebody to move them.
+/// `N` bytes at a time, at least `N` in all: for runs that take less time than a function call to move them.
 /// The last ones may be moved twice.
 #[derive(Clone, Copy)]
 struct Pieces<const N: usize> {
@@ -97,8 +97,8 @@ pub(super) fn fetch(at: *mut u8) {
     let _ = at;
 }
 
-/// How far ahead to fetch the destination of runs along `axes`: two runs. Not if runs are whole pages apart, which share
-/// few places in the nearest cache: what is fetched would push out what is in use.
+/// How far ahead to fetch the destination of runs along `axes`: two runs. Not if runs are whole pages apart, which
+/// share few places in the nearest cache: what is fetched would push out what is in use.
 fn ahead(axes: &[Axis]) -> usize {
     const PAGE: usize = 4096;
     axes.last().map_or(0, |axis| if axis.to.is_multiple_of(PAGE) { 0 } else { 2 * axis.to })

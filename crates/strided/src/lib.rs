@@ -1,7 +1,8 @@
 //! Copies, fills and ordered reductions of bytes that lie in strides: the loops, and the fastest way over them.
 //!
-//! A [`Nest`] is worked out once from extents and strides and knows no address; [`copy`], [`fill`] and [`reduce`] run it on
-//! addresses that the caller answers for. All of the crate moves bytes by address, so unsafe code is in every file but `nest`.
+//! A [`Nest`] is worked out once from extents and strides and knows no address; [`copy`], [`fill`] and [`reduce`] run
+//! it on addresses that the caller answers for. All of the crate moves bytes by address, so unsafe code is in every
+//! file but `nest`.
 
 #[cfg(target_arch = "x86_64")]
 mod abreast;

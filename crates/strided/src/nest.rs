@@ -32,8 +32,8 @@ pub struct Place {
 }
 
 impl Nest {
-    /// The loops over a space of `extents`, none of them 0, for operands whose first element and steps along each dimension
-    /// `places` says in bytes, the destination's first; `run` is the bytes of an element.
+    /// The loops over a space of `extents`, none of them 0, for operands whose first element and steps along each
+    /// dimension `places` says in bytes, the destination's first; `run` is the bytes of an element.
     pub fn new(run: usize, extents: &[usize], mut places: Vec<Place>) -> Nest {
         let mut dims: Strides = (0..extents.len()).filter(|&dim| extents[dim] > 1).collect();
         dims.sort_unstable_by_key(|&dim| std::cmp::Reverse(places[0].strides[dim]));

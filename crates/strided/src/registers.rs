@@ -54,8 +54,8 @@ impl<const PAST_CACHES: bool> Square for Registers<PAST_CACHES> {
     }
 }
 
-/// The registers at each step of `axis` from `from` on, rows for columns: neighbors are joined unit by unit, then those that
-/// are two apart pair by pair, then those that are four apart half by half.
+/// The registers at each step of `axis` from `from` on, rows for columns: neighbors are joined unit by unit, then those
+/// that are two apart pair by pair, then those that are four apart half by half.
 ///
 /// # Safety
 /// They are readable, and the machine has them.

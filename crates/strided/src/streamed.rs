@@ -1,7 +1,7 @@
 //! The largest copies of runs, past the caches.
 //!
-//! A store through a cache first loads what it overwrites, and pushes out what others need. Only where all runs begin and
-//! end with cache lines; and not for runs so long that moving each of them is left to the system's library.
+//! A store through a cache first loads what it overwrites, and pushes out what others need. Only where all runs begin
+//! and end with cache lines; and not for runs so long that moving each of them is left to the system's library.
 
 use std::arch::x86_64::{_mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
 
@@ -37,7 +37,7 @@ pub(super) fn suits(run: usize, axes: &[Axis], to: *mut u8) -> bool {
     run <= LONGEST && is_worth_it(bytes(run, axes)) && begin_with_lines(steps, to)
 }
 
-/// Whether so many bytes should go past the caches, which may hold fewer.
+/// Whether this many bytes should bypass the caches, which may hold fewer.
 pub(super) fn is_worth_it(bytes: usize) -> bool {
     const LEAST: usize = 12 << 20;
     bytes >= LEAST

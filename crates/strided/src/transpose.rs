@@ -6,8 +6,8 @@ use super::registers::Registers;
 
 /// A rectangle of units, whose rows are contiguous in the source and whose columns in the destination.
 ///
-/// It goes by squares, a cache line wide, so that a line is used up while it is in the cache; and squares go by strips, so
-/// that few pages are in use at a time.
+/// It goes by squares, a cache line wide, so that a line is used up while it is in the cache; and squares go by strips,
+/// so that few pages are in use at a time.
 #[derive(Clone, Copy)]
 pub(super) struct Transposed<S> {
     /// Along the source's lines.

@@ -1,6 +1,7 @@
 //! One attempt at the run: its command line, and waiting for its end, however that comes.
 //!
-//! Processes are found by the directory among their arguments, so it does not matter who has started the ranks of a job.
+//! Processes are found by the directory among their arguments, so it does not matter what has started the ranks of a
+//! job.
 
 use std::fs::{self, File};
 use std::io;

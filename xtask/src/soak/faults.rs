@@ -1,4 +1,5 @@
-//! Soaking the ends of jobs: every kind of fault under plain `mpirun`, again and again, half of the runs beside busy loops.
+//! Soaking the ends of jobs: every kind of fault under plain `mpirun`, again and again, half of the runs beside busy
+//! loops.
 //!
 //! Each job must end soon with the one message that names the cause. What is expected of a kind of fault stands in one
 //! table; a run that ends otherwise is kept with all that it printed.

@@ -11,8 +11,8 @@ thread_local! {
 
 /// Keeps the core busy for `grain` iterations of one chain, in which each needs the one before; 0 does nothing.
 ///
-/// A body goes on with the chain of the one before it on its thread: chains of their own would overlap in the processor,
-/// and a system that runs all tasks on one core would be faster than the core.
+/// A body goes on with the chain of the one before it on its thread: chains of their own would overlap in the
+/// processor, and a system that runs all tasks on one core would be faster than the core.
 pub fn busy(grain: u64) {
     if grain == 0 {
         return;

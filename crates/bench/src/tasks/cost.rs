@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::metg::{Work, metg};
 
-/// The shares at which METG is told. With two workers, a system that runs everything on one of them comes close to
+/// The shares at which METG is reported. With two workers, a system that runs everything on one of them comes close to
 /// half; three quarters need both.
 pub const SHARES: [f64; 2] = [0.5, 0.75];
 
@@ -21,7 +21,7 @@ pub struct Cost {
     pub metg_us: [Option<f64>; 2],
 }
 
-/// The cost of a graph whose run with bodies of so many iterations, the first argument, takes what `run` says; it
+/// The cost of a graph whose run takes what `run` returns for bodies of as many iterations as its first argument; it
 /// times that as often as the second argument says, at most `repeat` times.
 pub fn cost<E>(
     work: Work,

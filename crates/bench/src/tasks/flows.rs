@@ -6,7 +6,7 @@ use phalanx_kernels::random;
 use phalanx_runtime::flow::{Builder, OpId};
 use serde::Serialize;
 
-use super::ours::{TasksError, leaf};
+use super::ours::{TasksError, nonblocking};
 use super::timing::Spread;
 
 /// How often a flow is frozen.
@@ -16,7 +16,7 @@ const PROCESSORS: usize = 4;
 /// Operations in a row of the stencil.
 const WIDTH: usize = 100;
 
-/// Who follows whom in a flow.
+/// Which operations follow which in a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FlowKind {
@@ -31,7 +31,7 @@ pub enum FlowKind {
 /// What a flow took.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct FlowResult {
-    /// Who follows whom.
+    /// Which operations follow which.
     pub flow: FlowKind,
     /// How many operations.
     pub operations: usize,
@@ -85,7 +85,7 @@ impl FlowKind {
         let mut builder = Builder::new(self.name(), PROCESSORS as u32);
         let mut ops: Vec<OpId> = Vec::with_capacity(operations);
         for op in 0..operations {
-            let added = builder.task(leaf(self.processor(op)));
+            let added = builder.task(nonblocking(self.processor(op)));
             self.follows(op).into_iter().for_each(|before| builder.edge(ops[before], added));
             ops.push(added);
         }
@@ -93,7 +93,7 @@ impl FlowKind {
     }
 }
 
-/// Freezes a flow of so many operations, several times.
+/// Freezes a flow of the given size, several times.
 pub fn freeze(flow: FlowKind, operations: usize) -> Result<FlowResult, TasksError> {
     let builder = flow.builder(operations);
     let (mut seconds, mut segments) = (Vec::new(), 0);

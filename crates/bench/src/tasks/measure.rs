@@ -1,10 +1,10 @@
-//! What our executor makes of graphs: whole costs through both doors, and single points beside other systems.
+//! What our executor makes of graphs: whole costs in both modes, and single points beside other systems.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::ours::{Door, Ours, TasksError};
+use super::ours::{LaunchMode, Ours, TasksError};
 use super::timing::Spread;
 use super::{Cost, Shape, Work, cost};
 use crate::median;
@@ -21,15 +21,15 @@ pub struct TasksBench {
 /// What a graph costs.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct GraphResult {
-    /// Through the replay door.
-    pub replay: DoorCost,
-    /// Through the immediate door.
-    pub immediate: DoorCost,
+    /// In the replay mode.
+    pub replay: ModeCost,
+    /// In the immediate mode.
+    pub immediate: ModeCost,
 }
 
-/// What a graph costs through one door.
+/// What a graph costs in one mode.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct DoorCost {
+pub struct ModeCost {
     /// Nanoseconds of a run with empty bodies, divided by its tasks.
     pub empty_ns: Spread,
     /// METG(50 %) in microseconds, by medians; none where half is out of reach.
@@ -41,7 +41,7 @@ pub struct DoorCost {
 /// A point's answer, as every program that is compared with ours gives it.
 #[derive(Clone, Debug, Serialize)]
 pub struct PointResult {
-    /// Who answers.
+    /// The system that was measured.
     pub system: &'static str,
     /// The median time of one replay.
     pub seconds: f64,
@@ -54,26 +54,26 @@ impl TasksBench {
     pub fn graph(&self, shape: Shape, iteration_seconds: f64) -> Result<GraphResult, TasksError> {
         let ours = Ours::new(shape, self.processors)?;
         let work = Work { tasks: shape.tasks(), workers: self.processors as usize, iteration_seconds };
-        let door = |door| self.door(&ours, work, door);
-        Ok(GraphResult { replay: door(Door::Replay)?, immediate: door(Door::Immediate)? })
+        let mode = |mode| self.mode(&ours, work, mode);
+        Ok(GraphResult { replay: mode(LaunchMode::Replay)?, immediate: mode(LaunchMode::Immediate)? })
     }
 
-    fn door(&self, ours: &Ours, work: Work, door: Door) -> Result<DoorCost, TasksError> {
-        ours.check(door)?;
-        let empty = ours.seconds(door, 0, self.repeat)?;
+    fn mode(&self, ours: &Ours, work: Work, mode: LaunchMode) -> Result<ModeCost, TasksError> {
+        ours.check(mode)?;
+        let empty = ours.seconds(mode, 0, self.repeat)?;
         let run = |grain, repeat| match grain {
             0 => Ok(Duration::from_secs_f64(median(&empty))),
-            _ => ours.seconds(door, grain, repeat).map(|times| Duration::from_secs_f64(median(&times))),
+            _ => ours.seconds(mode, grain, repeat).map(|times| Duration::from_secs_f64(median(&times))),
         };
         let Cost { metg_us: [metg50_us, metg75_us], .. } = cost(work, self.repeat, run)?;
-        Ok(DoorCost { empty_ns: Spread::of(&empty, 1e9 / work.tasks as f64), metg50_us, metg75_us })
+        Ok(ModeCost { empty_ns: Spread::of(&empty, 1e9 / work.tasks as f64), metg50_us, metg75_us })
     }
 
     /// The time of one replay of `shape` with bodies of `grain` iterations.
     pub fn point(&self, shape: Shape, grain: u64) -> Result<PointResult, TasksError> {
         let ours = Ours::new(shape, self.processors)?;
-        ours.check(Door::Replay)?;
-        let seconds = median(&ours.seconds(Door::Replay, grain, self.repeat)?);
+        ours.check(LaunchMode::Replay)?;
+        let seconds = median(&ours.seconds(LaunchMode::Replay, grain, self.repeat)?);
         Ok(PointResult { system: "phalanx", seconds, graph: format!("{:016x}", shape.digest()) })
     }
 }

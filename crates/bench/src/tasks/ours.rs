@@ -1,16 +1,16 @@
-//! Our own executor on a shape, through both doors of the runtime.
+//! Our own executor on a shape, in both modes of the runtime.
 //!
-//! Replay: the shape is a flow, frozen and bound once and launched for every run. As in every program of ours, the order
-//! in which a processor runs its tasks is fixed when the flow is made: row after row. Immediate: every run spawns all
-//! tasks anew, each after the merge of the finish events of those it reads. Tasks are leaves; each processor has a block
-//! of neighboring columns, and nobody takes work from another.
+//! Replay: the shape is a flow, frozen and bound once and launched for every run. As in every program of ours, the
+//! order in which a processor runs its tasks is fixed when the flow is made: row after row. Immediate: every run spawns
+//! all tasks anew, each after the merge of the finish events of those it reads. Tasks are non-blocking; each processor
+//! has a block of neighboring columns, and none takes work from another.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use phalanx_ir::Id;
-use phalanx_runtime::flow::{Builder, Flow, FlowError, OpId, Regime, Task};
+use phalanx_runtime::flow::{Builder, Flow, FlowError, OpId, Task, TaskKind};
 use phalanx_runtime::{Config, Context, Event, Fault, Graph, GraphError, Launch, LaunchError, Options};
 use phalanx_runtime::{ProcessorId, Runtime};
 
@@ -18,7 +18,7 @@ use super::{Shape, busy, timing::timed};
 
 /// How tasks come to the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Door {
+pub enum LaunchMode {
     /// All at once, in a graph that was bound before.
     Replay,
     /// One by one.
@@ -62,7 +62,7 @@ pub(super) fn start(processors: u32) -> Runtime {
 }
 
 /// One run of a graph.
-type Run<'a> = Box<dyn Fn() -> Result<(), TasksError> + 'a>;
+type Runner<'a> = Box<dyn Fn() -> Result<(), TasksError> + 'a>;
 
 /// A shape on a runtime of its own.
 pub struct Ours {
@@ -86,7 +86,7 @@ impl Ours {
         let mut ops: Vec<OpId> = Vec::with_capacity(shape.tasks());
         let mut last: Vec<Option<OpId>> = vec![None; n];
         for (owner, reads) in owners.iter().zip(&reads) {
-            let op = builder.task(leaf(owner.0));
+            let op = builder.task(nonblocking(owner.0));
             reads.iter().for_each(|&read| builder.edge(ops[read], op));
             let before = last[owner.0 as usize].replace(op);
             before.into_iter().for_each(|before| builder.edge(before, op));
@@ -97,10 +97,10 @@ impl Ours {
 
     /// Runs the graph twice, the second time with everything used again; an error unless every task runs once, after
     /// all that it reads.
-    pub fn check(&self, door: Door) -> Result<(), TasksError> {
+    pub fn check(&self, mode: LaunchMode) -> Result<(), TasksError> {
         let record = Arc::new(Record::new(&self.reads));
         let kept = Arc::clone(&record);
-        let run = self.runs(door, move |task, context| kept.note(task, context))?;
+        let run = self.runs(mode, move |task, context| kept.note(task, context))?;
         for _ in 0..2 {
             run()?;
             record.clear()?;
@@ -109,16 +109,16 @@ impl Ours {
     }
 
     /// Seconds of `repeat` runs with bodies of `grain` iterations, after one that is not timed.
-    pub fn seconds(&self, door: Door, grain: u64, repeat: usize) -> Result<Vec<f64>, TasksError> {
-        timed(repeat, self.runs(door, move |_, _| busy(grain))?)
+    pub fn seconds(&self, mode: LaunchMode, grain: u64, repeat: usize) -> Result<Vec<f64>, TasksError> {
+        timed(repeat, self.runs(mode, move |_, _| busy(grain))?)
     }
 
-    /// Runs through `door`, in which each task calls `body` with its number.
-    fn runs<B>(&self, door: Door, body: B) -> Result<Run<'_>, TasksError>
+    /// Runs in `mode`, in which each task calls `body` with its number.
+    fn runs<B>(&self, mode: LaunchMode, body: B) -> Result<Runner<'_>, TasksError>
     where
         B: Fn(usize, &Context<'_>) + Clone + Send + Sync + 'static,
     {
-        if door == Door::Immediate {
+        if mode == LaunchMode::Immediate {
             return Ok(Box::new(move || self.spawn(&body)));
         }
         let function = move |context: &Context<'_>| {
@@ -149,9 +149,9 @@ impl Ours {
     }
 }
 
-/// A leaf with the only function of its table.
-pub(super) fn leaf(processor: u32) -> Task<'static> {
-    Task { processor, regime: Regime::Leaf, name: "task", ..Task::default() }
+/// A non-blocking task with the only function of its table.
+pub(super) fn nonblocking(processor: u32) -> Task<'static> {
+    Task { processor, kind: TaskKind::NonBlocking, name: "task", ..Task::default() }
 }
 
 /// One run of `graph`, to its end.
@@ -208,9 +208,9 @@ mod tests {
             for (width, steps, processors) in [(1, 6, 2), (2, 9, 2), (5, 8, 2), (7, 12, 3)] {
                 let shape = Shape { pattern, width, steps };
                 let ours = Ours::new(shape, processors).unwrap();
-                for door in [Door::Replay, Door::Immediate] {
-                    ours.check(door).unwrap_or_else(|error| panic!("{shape:?} by {door:?}: {error}"));
-                    assert_eq!(ours.seconds(door, 1, 3).unwrap().len(), 3);
+                for mode in [LaunchMode::Replay, LaunchMode::Immediate] {
+                    ours.check(mode).unwrap_or_else(|error| panic!("{shape:?} by {mode:?}: {error}"));
+                    assert_eq!(ours.seconds(mode, 1, 3).unwrap().len(), 3);
                 }
             }
         }

@@ -5,7 +5,7 @@ use phalanx_runtime::{Events, Launch, Options, Runtime};
 use serde::Serialize;
 
 use super::TasksBench;
-use super::ours::{TasksError, leaf, replay, start, wait_for_all};
+use super::ours::{TasksError, nonblocking, replay, start, wait_for_all};
 use super::timing::{Spread, timed};
 
 /// Tasks in a chain.
@@ -20,8 +20,8 @@ const EVENTS: usize = 10_000;
 /// What the parts cost.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Parts {
-    /// Nanoseconds per empty task of a chain of 1024 on one processor, each behind a gate of its own, replayed 64 times in
-    /// a row.
+    /// Nanoseconds per empty task of a chain of 1024 on one processor, each behind a gate of its own, replayed 64 times
+    /// in a row.
     pub chain_ns: Spread,
     /// The same with tasks of the chain joined behind common gates.
     pub fused_chain_ns: Spread,
@@ -54,11 +54,11 @@ impl TasksBench {
     }
 }
 
-/// A chain of so many tasks on one processor.
+/// A chain of `tasks` tasks on one processor.
 fn chain(tasks: usize, fuse: bool) -> Result<Flow, TasksError> {
     let mut builder = Builder::new("chain", 1);
     builder.fuse(fuse);
-    let ops: Vec<_> = (0..tasks).map(|_| builder.task(leaf(0))).collect();
+    let ops: Vec<_> = (0..tasks).map(|_| builder.task(nonblocking(0))).collect();
     ops.windows(2).for_each(|pair| builder.edge(pair[0], pair[1]));
     Ok(builder.finish()?)
 }
@@ -89,7 +89,7 @@ fn spawn_many(runtime: &Runtime) -> Result<(), TasksError> {
 fn make_events(events: &Events) -> Result<(), TasksError> {
     for _ in 0..EVENTS {
         let user = events.user();
-        events.trigger(user).expect("an event that nobody else has triggers");
+        events.trigger(user).expect("an event that was never shared triggers");
         events.outcome(user.event()).expect("an event that has triggered has an outcome")?;
     }
     Ok(())

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Who depends on whom from one row to the next.
+/// Which tasks depend on which from one row to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// No dependencies at all.
@@ -111,7 +111,7 @@ impl FromStr for Pattern {
 /// A pattern and its extent: `steps` rows of `width` tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Who depends on whom.
+    /// Which tasks depend on which.
     pub pattern: Pattern,
     /// Tasks in a row.
     pub width: usize,

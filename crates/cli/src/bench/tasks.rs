@@ -1,6 +1,6 @@
 //! `phalanx bench tasks`: what a task costs our executor, and how short it may be.
 
-use phalanx_bench::tasks::{self, DoorCost, FlowKind, FlowResult, Parts, Pattern, Shape, Spread, TasksBench};
+use phalanx_bench::tasks::{self, FlowKind, FlowResult, ModeCost, Parts, Pattern, Shape, Spread, TasksBench};
 use phalanx_bench::tasks::{GraphResult, TasksError};
 use serde_json::json;
 
@@ -161,18 +161,18 @@ fn print_head(args: &TasksArgs, iteration_seconds: f64) -> Result<(), Failure> {
         output::count(args.repeat, "run")
     ))?;
     let [half, most] = tasks::SHARES.map(|share| format!("METG({:.0} %)", 100.0 * share));
-    let door = format!("{:>20}{half:>12}{most:>12}", "ns per empty task");
+    let mode = format!("{:>20}{half:>12}{most:>12}", "ns per empty task");
     output::line(format!("{:34}{:>44}{:>44}", "", "replayed", "spawned one by one"))?;
-    output::line(format!("{:16}{:>6}{:>12}{door}{door}", "pattern", "width", "processors"))
+    output::line(format!("{:16}{:>6}{:>12}{mode}{mode}", "pattern", "width", "processors"))
 }
 
 fn print_graph(bench: &TasksBench, shape: Shape, result: &GraphResult) -> Result<(), Failure> {
     let metg = |us: Option<f64>| us.map_or("-".into(), |us| format!("{us:.3}"));
-    let door = |cost: &DoorCost| {
+    let mode = |cost: &ModeCost| {
         let (half, most) = (metg(cost.metg50_us), metg(cost.metg75_us));
         format!("{:>20}{half:>12}{most:>12}", spread(cost.empty_ns))
     };
-    let (replay, immediate) = (door(&result.replay), door(&result.immediate));
+    let (replay, immediate) = (mode(&result.replay), mode(&result.immediate));
     let (pattern, width, processors) = (shape.pattern.name(), shape.width, bench.processors);
     output::line(format!("{pattern:16}{width:>6}{processors:>12}{replay}{immediate}"))
 }

@@ -1,8 +1,8 @@
 //! Files that list the hosts of a job, one a line: `name`, `name slots=4` or `name:4`, with comments after `#`.
 //!
 //! Reading decides how many ranks each host gets, so that the ranks lie alike under every launcher: ranks fill the
-//! hosts in the order of the file. A host without a number takes an even share of the ranks that the numbers leave. Hosts
-//! that are lost count as if they were not in the file.
+//! hosts in the order of the file. A host without a number takes an even share of the ranks that the numbers leave.
+//! Hosts that are lost count as if they were not in the file.
 
 use std::path::Path;
 

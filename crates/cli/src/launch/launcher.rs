@@ -126,8 +126,9 @@ fn open_mpi(job: &Job<'_>, line: &mut Vec<OsString>) {
     if let Some(hosts) = job.hosts {
         line.extend(["--host".into(), list(hosts).into()]);
     }
-    // On this host alone nobody has promised us processors, and Open MPI counts fewer of them than there are threads
-    // of hardware: more ranks than it counts are no mistake. It still tells ranks whether they share processors.
+    // On this host alone no scheduler has allocated processors, and Open MPI counts fewer of them than there are
+    // threads of hardware: more ranks than it counts are no mistake. It still informs ranks whether they share
+    // processors.
     let is_free = job.hosts.is_none() && !job.is_allocated;
     let (mapping, binding) = match job.cores_per_rank {
         Some(cores) => (format!("slot:PE={cores}"), "core"),

@@ -1,8 +1,8 @@
-//! Which hosts answer, asked in the way in which launchers reach them: a command through `ssh`, or through the program that
-//! Open MPI or Hydra are told to use instead.
+//! Which hosts answer, asked in the way in which launchers reach them: a command through `ssh`, or through the program
+//! that Open MPI or Hydra are configured to use instead.
 //!
-//! Not every host can be asked: a launcher starts ranks on its own host without any of this. So a host counts as lost only
-//! if it has answered before.
+//! Not every host can be asked: a launcher starts ranks on its own host without any of this. So a host counts as lost
+//! only if it has answered before.
 
 use std::env;
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
 /// How long a host has to answer.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Variables that name what launchers use instead of `ssh`.
 const AGENTS: [&str; 2] = ["OMPI_MCA_plm_rsh_agent", "HYDRA_LAUNCHER_EXEC"];
@@ -26,14 +26,14 @@ pub fn answering(hosts: &[String]) -> Vec<String> {
     let agent = agent.unwrap_or_else(|| "ssh -o BatchMode=yes -o ConnectTimeout=10".into());
     thread::scope(|scope| {
         let asked: Vec<_> =
-            hosts.iter().map(|host| (host, scope.spawn(|| answers(&agent, host, PATIENCE)))).collect();
+            hosts.iter().map(|host| (host, scope.spawn(|| answers(&agent, host, TIMEOUT)))).collect();
         let answers = asked.into_iter().filter_map(|(host, asked)| asked.join().ok()?.then_some(host));
         answers.cloned().collect()
     })
 }
 
 /// Whether a host runs `true` in time.
-fn answers(agent: &str, host: &str, patience: Duration) -> bool {
+fn answers(agent: &str, host: &str, grace: Duration) -> bool {
     // Open MPI takes a list of agents, of which the first one is asked.
     let mut words = agent.split(':').next().unwrap_or_default().split_whitespace();
     let Some(program) = words.next() else { return false };
@@ -47,7 +47,7 @@ fn answers(agent: &str, host: &str, patience: Duration) -> bool {
         _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
         ended.send(())
     });
-    if end.recv_timeout(patience).is_err() {
+    if end.recv_timeout(grace).is_err() {
         _ = signal::kill(pid, Signal::SIGKILL);
     }
     child.wait().is_ok_and(|status| status.success())

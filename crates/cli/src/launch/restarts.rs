@@ -1,12 +1,13 @@
 //! Starting a job again that broke off: how often, from where, and on how many ranks.
 //!
-//! The restarts are a total: one that makes no progress counts like any other, so a job that can go no further ends. What
-//! killed a rank is mostly gone the next time, and the launcher puts its processes onto hosts that are there; so the first
-//! restart is on all ranks. One that breaks off before it has committed a checkpoint has met something that stays: the next
-//! one is on fewer ranks, if that is allowed. A host that no longer answers is left out at once. Ranks that were given up do
-//! not come back: a job that grows and shrinks with a shaky host would do neither well.
+//! The restarts are a total: one that makes no progress counts like any other, so a job that can go no further ends.
+//! What killed a rank is mostly gone the next time, and the launcher puts its processes onto hosts that are there; so
+//! the first restart is on all ranks. One that breaks off before it has committed a checkpoint has met something that
+//! stays: the next one is on fewer ranks, if that is allowed. A host that no longer answers is left out at once. Ranks
+//! that were given up do not come back: a job that grows and shrinks with a shaky host would do neither well.
 //!
-//! Attempts run one after the other in this process; the processes of one are gone before the next begins (`running.rs`).
+//! Attempts run one after the other in this process; the processes of one are gone before the next begins
+//! (`running.rs`).
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use phalanx::ckpt::Checkpoints;
 use phalanx::job::Elastic;
 use serde::Serialize;
 
-use super::cause::Cause;
+use super::exit_reason::ExitReason;
 use super::words::{add_flag, set_flag};
 use super::{hosts, reach, running};
 use crate::failure::Failure;
@@ -54,7 +55,7 @@ struct Tried {
 enum Decision {
     /// Start as many ranks again.
     Again,
-    /// Start fewer, at most so many.
+    /// Start fewer, at most this many.
     Fewer(u32),
     /// All restarts are used up.
     UsedUp,
@@ -93,7 +94,7 @@ pub struct Restarts {
 struct Restart {
     attempt: u32,
     of: u32,
-    cause: String,
+    reason: String,
     rank: Option<u32>,
     /// The step after which it goes on.
     step: u64,
@@ -145,8 +146,8 @@ impl Restarts {
         Ok(self)
     }
 
-    /// The attempt that follows `attempt`, which broke off, and tells people of it; an error if there is none.
-    pub fn next(&mut self, attempt: &Attempt, cause: Cause) -> Result<Attempt, Failure> {
+    /// The attempt that follows `attempt`, which broke off, which is announced to the user; an error if there is none.
+    pub fn next(&mut self, attempt: &Attempt, reason: ExitReason) -> Result<Attempt, Failure> {
         let newest = self.newest_checkpoint();
         let (lost, room) = self.lost_hosts(attempt)?;
         let is_vain = attempt.number > 0 && newest <= self.newest;
@@ -157,15 +158,15 @@ impl Restarts {
             Decision::Again => {}
             // If the plan suits no smaller number, the same one is tried again, unless hosts are missing.
             Decision::Fewer(most) if self.shrink(&mut next, most) || room >= attempt.ranks => {}
-            Decision::UsedUp => return Err(self.used_up(cause, newest)),
-            Decision::Fewer(_) | Decision::NoRoom => return Err(self.no_room(cause, &next, room)),
+            Decision::UsedUp => return Err(self.used_up(reason, newest)),
+            Decision::Fewer(_) | Decision::NoRoom => return Err(self.no_room(reason, &next, room)),
         }
         if !self.resumes {
             add_flag(&mut next.job, "--resume");
             self.resumes = true;
         }
         self.newest = newest;
-        self.tell(&next, cause);
+        self.tell(&next, reason);
         Ok(next)
     }
 
@@ -183,10 +184,10 @@ impl Restarts {
         Ok((lost, attempt.ranks.min(u32::try_from(room).unwrap_or(u32::MAX))))
     }
 
-    /// Gives an attempt at most so many ranks, and the plan that they run; whether there is one.
+    /// Gives an attempt at most that many ranks, and the plan that they run; whether there is one.
     fn shrink(&self, next: &mut Attempt, most: u32) -> bool {
         let Some(elastic) = &self.elastic else { return false };
-        // What is wrong with model or data is told by the ranks.
+        // Errors in model or data are reported by the ranks.
         let Ok(Some(smaller)) = elastic.first_fit((self.least..=most).rev()) else { return false };
         next.ranks = smaller.ranks;
         set_flag(&mut next.job, "--devices", smaller.devices.to_string());
@@ -194,11 +195,11 @@ impl Restarts {
         true
     }
 
-    fn tell(&self, next: &Attempt, cause: Cause) {
+    fn tell(&self, next: &Attempt, reason: ExitReason) {
         let (number, most, step) = (next.number, self.most, self.newest);
         let from = step.map_or("from the start".into(), |step| format!("after step {step}"));
         let mut line = format!(
-            "restart {number} of {most}: {cause}; going on {from} on {}",
+            "restart {number} of {most}: {reason}; going on {from} on {}",
             output::count(next.ranks as usize, "rank")
         );
         if !next.lost.is_empty() {
@@ -211,8 +212,8 @@ impl Restarts {
         let restart = Restart {
             attempt: number,
             of: most,
-            cause: cause.to_string(),
-            rank: cause.rank,
+            reason: reason.to_string(),
+            rank: reason.rank,
             step: step.unwrap_or(0),
             ranks: next.ranks,
             lost_hosts: next.lost.clone(),
@@ -221,15 +222,15 @@ impl Restarts {
         _ = output::json(&Line { restart });
     }
 
-    fn used_up(&self, cause: Cause, newest: Option<u64>) -> Failure {
+    fn used_up(&self, reason: ExitReason, newest: Option<u64>) -> Failure {
         let (used, dir) = (output::count(self.most as usize, "restart"), self.checkpoints.0.display());
         let saved = newest.map_or(format!("{dir} has no checkpoint"), |step| {
             format!("{dir} has step {step}, from which --resume goes on")
         });
-        Failure::Broken(format!("{cause}, and the job has used up its {used} (--max-restarts); {saved}"))
+        Failure::Broken(format!("{reason}, and the job has used up its {used} (--max-restarts); {saved}"))
     }
 
-    fn no_room(&self, cause: Cause, next: &Attempt, room: u32) -> Failure {
+    fn no_room(&self, reason: ExitReason, next: &Attempt, room: u32) -> Failure {
         let (least, lost) = (self.least, next.lost.join(", "));
         let why = match room < least {
             true => format!(
@@ -238,7 +239,7 @@ impl Restarts {
             ),
             false => format!("the plan suits no number of ranks from {least} to {room}"),
         };
-        Failure::Broken(format!("{cause}, and {lost} cannot be reached: {why}"))
+        Failure::Broken(format!("{reason}, and {lost} cannot be reached: {why}"))
     }
 }
 

@@ -1,8 +1,8 @@
 //! A launcher while it runs: what it prints passes on, signals are handed to it, and nothing of it outlives us.
 //!
 //! The launcher is a process group of its own, so that Ctrl-C in a terminal reaches it only through us: the first
-//! one asks the ranks to stop after their step, the second one ends them. A launcher that has lost a host may wait for it
-//! long after the ranks have said why they end; a job that is to be started again does not wait with it.
+//! one asks the ranks to stop after their step, the second one ends them. A launcher that has lost a host may wait for
+//! it long after the ranks have said why they end; a job that is to be started again does not wait with it.
 
 use std::ffi::OsString;
 use std::io::{self, BufReader, Read, Write};
@@ -16,11 +16,11 @@ use nix::sys::signal::{self, Signal};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
-use super::sieve::{Rest, Sieve};
+use super::log_filter::{LogFilter, StreamEnd};
 
 /// How long a launcher may take to end its ranks.
 #[derive(Clone, Copy)]
-pub struct Patience {
+pub struct GracePeriods {
     /// After the second signal.
     pub signal: Duration,
     /// After a rank has said why it fails; as long as it likes if absent.
@@ -28,14 +28,14 @@ pub struct Patience {
 }
 
 /// For jobs that are started once.
-pub const ONCE: Patience = Patience { signal: Duration::from_secs(10), error: None };
+pub const ONCE: GracePeriods = GracePeriods { signal: Duration::from_secs(10), error: None };
 
 /// For jobs that may be started again.
-pub const AGAIN: Patience = Patience { error: Some(Duration::from_secs(15)), ..ONCE };
+pub const AGAIN: GracePeriods = GracePeriods { error: Some(Duration::from_secs(15)), ..ONCE };
 
 /// What happens while a job runs.
-pub enum Event {
-    /// Somebody wants the job to stop.
+pub enum JobEvent {
+    /// The user wants the job to stop.
     Signal,
     /// A rank has said why it fails.
     Error,
@@ -46,7 +46,7 @@ pub enum Event {
 /// A launcher that runs.
 pub struct Running {
     child: Child,
-    streams: [JoinHandle<Rest>; 2],
+    streams: [JoinHandle<StreamEnd>; 2],
     end: JoinHandle<()>,
 }
 
@@ -57,15 +57,15 @@ pub struct Ending {
     /// How often it was asked to stop.
     pub signals: usize,
     /// What is left of standard output and of standard error.
-    pub rests: [Rest; 2],
+    pub stream_ends: [StreamEnd; 2],
 }
 
 impl Running {
-    /// Starts a command line with these variables, beside those of this process; its end will be told to `events`.
+    /// Starts a command line with these variables, beside those of this process; its end is sent to `events`.
     pub fn start(
         line: &[OsString],
         variables: &[(String, OsString)],
-        events: Sender<Event>,
+        events: Sender<JobEvent>,
     ) -> io::Result<Running> {
         let [program, args @ ..] = line else { return Err(io::ErrorKind::InvalidInput.into()) };
         let mut command = Command::new(program);
@@ -74,14 +74,14 @@ impl Running {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.process_group(0).spawn()?;
         let streams = [
-            sift(child.stdout.take(), io::stdout(), events.clone()),
-            sift(child.stderr.take(), io::stderr(), events.clone()),
+            filter_stream(child.stdout.take(), io::stdout(), events.clone()),
+            filter_stream(child.stderr.take(), io::stderr(), events.clone()),
         ];
         let pid = pid(&child);
         let end = thread::spawn(move || {
             // Its number stays its own until `finish` asks for its status, so that no signal can hit a stranger.
             _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
-            _ = events.send(Event::End);
+            _ = events.send(JobEvent::End);
         });
         Ok(Running { child, streams, end })
     }
@@ -90,44 +90,45 @@ impl Running {
     pub fn finish(
         mut self,
         stop: Signal,
-        patience: Patience,
-        events: &Receiver<Event>,
+        grace: GracePeriods,
+        events: &Receiver<JobEvent>,
     ) -> io::Result<Ending> {
-        let mut signals = self.hand_on(stop, patience, events);
+        let mut signals = self.hand_on(stop, grace, events);
         end(pid(&self.child));
         let status = self.child.wait()?;
         end_orphans();
-        let rests = self.streams.map(|stream| stream.join().unwrap_or_default());
+        let stream_ends = self.streams.map(|stream| stream.join().unwrap_or_default());
         _ = self.end.join();
-        // Now nobody tells of this launcher any more; what is left must not be taken for news of the next one.
-        signals += events.try_iter().filter(|event| matches!(event, Event::Signal)).count();
-        Ok(Ending { status, signals, rests })
+        // All threads of this launcher have ended and send no more events; those that are left must not be taken for
+        // events of the next launcher.
+        signals += events.try_iter().filter(|event| matches!(event, JobEvent::Signal)).count();
+        Ok(Ending { status, signals, stream_ends })
     }
 
     /// Hands signals on until the launcher ends or takes too long; how many there were.
-    fn hand_on(&self, stop: Signal, patience: Patience, events: &Receiver<Event>) -> usize {
+    fn hand_on(&self, stop: Signal, grace: GracePeriods, events: &Receiver<JobEvent>) -> usize {
         let (pid, mut signals, mut deadline) = (pid(&self.child), 0, None);
         loop {
             match next(events, deadline) {
-                Some(Event::Signal) if signals < 2 => {
+                Some(JobEvent::Signal) if signals < 2 => {
                     signals += 1;
                     _ = signal::kill(pid, if signals == 1 { stop } else { Signal::SIGTERM });
                     if signals == 2 {
-                        deadline = Some(Instant::now() + patience.signal);
+                        deadline = Some(Instant::now() + grace.signal);
                     }
                 }
-                Some(Event::Error) => {
-                    deadline = deadline.or(patience.error.map(|patience| Instant::now() + patience));
+                Some(JobEvent::Error) => {
+                    deadline = deadline.or(grace.error.map(|grace| Instant::now() + grace));
                 }
-                Some(Event::Signal) => return signals + 1,
-                Some(Event::End) | None => return signals,
+                Some(JobEvent::Signal) => return signals + 1,
+                Some(JobEvent::End) | None => return signals,
             }
         }
     }
 }
 
 /// What happens next, if it does before the deadline.
-fn next(events: &Receiver<Event>, deadline: Option<Instant>) -> Option<Event> {
+fn next(events: &Receiver<JobEvent>, deadline: Option<Instant>) -> Option<JobEvent> {
     match deadline {
         None => events.recv().ok(),
         Some(deadline) => events.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok(),
@@ -136,7 +137,8 @@ fn next(events: &Receiver<Event>, deadline: Option<Instant>) -> Option<Event> {
 
 /// From now on ranks that outlive their launcher become children of this process, and end with their job.
 ///
-/// A job that is started again must not meet them. Where the system cannot do it they end when they miss their launcher.
+/// A job that is started again must not meet them. Where the system cannot do it they end when they miss their
+/// launcher.
 pub fn adopt_orphans() {
     #[cfg(target_os = "linux")]
     {
@@ -160,15 +162,15 @@ fn pid(child: &Child) -> Pid {
     Pid::from_raw(child.id().cast_signed())
 }
 
-/// Lets a stream of the job through to one of ours, and tells of errors.
-fn sift(
+/// Filters a stream of the job into one of ours, and reports errors.
+fn filter_stream(
     from: Option<impl Read + Send + 'static>,
     mut to: impl Write + Send + 'static,
-    events: Sender<Event>,
-) -> JoinHandle<Rest> {
-    let tell = move || _ = events.send(Event::Error);
+    events: Sender<JobEvent>,
+) -> JoinHandle<StreamEnd> {
+    let tell = move || _ = events.send(JobEvent::Error);
     thread::spawn(move || {
-        from.map(|from| Sieve::new(tell).pass(BufReader::new(from), &mut to)).unwrap_or_default()
+        from.map(|from| LogFilter::new(tell).pass(BufReader::new(from), &mut to)).unwrap_or_default()
     })
 }
 
@@ -221,7 +223,7 @@ mod tests {
         let running = Running::start(&line("exit $CODE"), &[("CODE".into(), "7".into())], sender).unwrap();
         let ending = running.finish(Signal::SIGUSR1, AGAIN, &events).unwrap();
         assert_eq!((ending.status.code(), ending.signals), (Some(7), 0));
-        assert_eq!(ending.rests, [Rest::default(), Rest::default()]);
+        assert_eq!(ending.stream_ends, [StreamEnd::default(), StreamEnd::default()]);
     }
 
     #[test]
@@ -235,11 +237,11 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&pipe).unwrap(), "ready\n");
         std::fs::remove_file(&pipe).unwrap();
         for _ in 0..2 {
-            sender.send(Event::Signal).unwrap();
+            sender.send(JobEvent::Signal).unwrap();
         }
         // Its streams end only when all processes that hold them are gone.
-        let patience = Patience { signal: Duration::ZERO, error: None };
-        let ending = running.finish(Signal::SIGUSR1, patience, &events).unwrap();
+        let grace = GracePeriods { signal: Duration::ZERO, error: None };
+        let ending = running.finish(Signal::SIGUSR1, grace, &events).unwrap();
         assert_eq!((ending.status.signal(), ending.signals), (Some(9), 2));
     }
 
@@ -248,10 +250,10 @@ mod tests {
         let (sender, events) = mpsc::channel();
         let running =
             Running::start(&line("echo 'error: lost' >&2; sleep 3600"), &[], sender.clone()).unwrap();
-        let patience = Patience { signal: Duration::ZERO, error: Some(Duration::ZERO) };
-        let ending = running.finish(Signal::SIGUSR1, patience, &events).unwrap();
+        let grace = GracePeriods { signal: Duration::ZERO, error: Some(Duration::ZERO) };
+        let ending = running.finish(Signal::SIGUSR1, grace, &events).unwrap();
         assert_eq!((ending.status.signal(), ending.signals), (Some(9), 0));
-        assert_eq!(ending.rests[1].errors, ["error: lost\n"]);
+        assert_eq!(ending.stream_ends[1].errors, ["error: lost\n"]);
         assert!(events.try_recv().is_err());
     }
 }

@@ -65,7 +65,7 @@ fn a_rank_that_is_stopped_is_found_by_the_others() {
             let message = launcher.run(2, &train(&["--stall-seconds", "3", "--drill", &drill])).message();
             let pattern = format!(
                 "no operation was completed for 3 s (--stall-seconds); who waits for whom:\n  \
-                 rank {other}, device {other}: * of step 3 waits for\n  *\
+                 rank {other}, device {other}: * of step * waits for\n  *\
                  rank {rank} does not answer: it is stopped, dead or cut off\n  \
                  it stands at rank {rank} (*, process *)"
             );

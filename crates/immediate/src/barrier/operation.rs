@@ -1,7 +1,7 @@
 //! Arrivals as bodies of a graph's operations.
 //!
-//! Which barrier, and with what value, the operation's arguments say. So one function serves all arrivals of a graph, and
-//! interpolations give each run a handle and a value of its own.
+//! Which barrier, and with what value, the operation's arguments say. So one function serves all arrivals of a graph,
+//! and interpolations give each run a handle and a value of its own.
 
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ impl Barriers {
         args
     }
 
-    /// The body of operations that arrive, each as its arguments say. It never waits, so the operation can be a leaf or
-    /// direct; it fails if the barrier does not take the arrival.
+    /// The body of operations that arrive, each as its arguments say. It never waits, so the operation can be
+    /// non-blocking or direct; it fails if the barrier does not take the arrival.
     pub fn function(self: &Arc<Self>) -> Function {
         let barriers = Arc::clone(self);
         Box::new(move |context| barriers.arrive_with_args(context))
@@ -44,7 +44,7 @@ impl Barriers {
         let value = value.first_chunk().copied().map_or(0, i64::from_ne_bytes);
         let barrier = Barrier::from_bytes(handle);
         let mut outcome = Ok(());
-        // Who waits for the barrier has promised nothing.
+        // A waiter of the barrier has promised nothing.
         without_promise(|| {
             outcome = match self.has(barrier) {
                 true => self.arrive(barrier, Arrival { value, ..Arrival::default() }),

@@ -1,8 +1,8 @@
 //! Counts the arrivals of one barrier. No events are triggered and nothing is locked here.
 //!
 //! The generation in flight is the oldest that has not triggered. Only it can complete, so generations do so in order.
-//! It needs `needs` arrivals and what its own alterations add; completing makes those part of `needs`. A generation needs
-//! at least one arrival, so one that nobody has touched is not complete.
+//! It needs `needs` arrivals and what its own alterations add; completing makes those part of `needs`. A generation
+//! needs at least one arrival, so one without arrivals is not complete.
 //!
 //! An alteration is announced, with a stamp, before it is delivered. Messages made with a handle of that stamp are held
 //! until it is applied: an arrival never counts before the increase that makes room for it.
@@ -39,7 +39,7 @@ pub(super) struct Tally {
     current: u32,
     /// Arrivals that the generation in flight needs, without its own alterations. Zero: there is no barrier.
     needs: i64,
-    /// Generations in flight or ahead that somebody has touched.
+    /// Generations in flight or ahead that have been touched.
     phases: BTreeMap<u32, Phase>,
     /// Sums of the generations before the one in flight, the last one last.
     results: VecDeque<i64>,
@@ -181,7 +181,7 @@ impl Tally {
         match change {
             Change::Arrive { count, value } => self.arrive(barrier, count, value)?,
             Change::Alter { delta, stamp } => {
-                // Also if it fails: what depends on it would wait for ever.
+                // Also if it fails: what depends on it would wait forever.
                 self.announced.retain(|announced| *announced != stamp);
                 self.alter(barrier, delta)?;
             }

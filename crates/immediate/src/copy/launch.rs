@@ -1,7 +1,7 @@
 //! Copies as operations: after an event, and with one of their own.
 //!
-//! A small copy is done by whoever triggers its precondition: that takes less time than telling somebody else. A large
-//! one goes to the background, so that a trigger never takes long.
+//! A small copy is done by the thread that triggers its precondition: that takes less time than waking another one. A
+//! large one goes to the background, so that a trigger never takes long.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::instance::Instance;
 use crate::memory::{Memories, World};
 use crate::space::Rect;
 
-/// Copies of up to so many bytes are done at once.
+/// Copies of up to this many bytes are done at once.
 pub const MAX_INLINE_COPY: usize = 64 << 10;
 
 impl Memories {
@@ -25,8 +25,8 @@ impl Memories {
         CopyPlan::new(number, kind, rect, destination.clone())
     }
 
-    /// Does `plan` when `after` has triggered; the event of its being done. Poisoned if `after` is or if the plan cannot
-    /// be done.
+    /// Does `plan` when `after` has triggered; the event of its being done. Poisoned if `after` is or if the plan
+    /// cannot be done.
     pub fn copy(&self, plan: &Arc<CopyPlan>, after: Event) -> Event {
         let events = self.events();
         let measured = self.profile.as_ref().map(|profile| {
@@ -70,12 +70,12 @@ impl Memories {
 
 impl World {
     fn finish(&self, done: Event, outcome: Outcome) {
-        // Nobody else knows how to trigger the event of a copy.
+        // No other code can trigger the event of a copy.
         let _ = self.events.complete(done, outcome);
     }
 }
 
-/// Does `plan`, and tells whoever asked.
+/// Does `plan`, and reports it to the profile, if there is one.
 fn execute(plan: &CopyPlan, measured: Option<&Measured>) -> Outcome {
     let Some(measured) = measured else { return plan.execute() };
     measured.started(None);

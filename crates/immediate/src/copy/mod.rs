@@ -2,8 +2,8 @@
 //!
 //! A [`CopyPlan`] is frozen: loops, runs and footprints relative to the first byte of each instance, no address and no
 //! counter. Where an instance's bytes are is asked at each launch, together with whether it is still there, so a
-//! plan never touches what has become of the bytes of a released instance. [`CopyPlan::rebind`] puts another instance in
-//! its place.
+//! plan never touches what has become of the bytes of a released instance. [`CopyPlan::rebind`] puts another instance
+//! in its place.
 //!
 //! Two operations that share bytes and are not ordered by events are a mistake of their author, and not undefined
 //! behaviour: each enters the instances it uses (`memory/access.rs`), and the second one fails with a fault that
@@ -23,7 +23,7 @@ use phalanx_runtime::{Fault, Outcome};
 pub use phalanx_strided::{Initial, MAX_SOURCES, Reduction};
 use phalanx_strided::{Nest, Place, Strides};
 
-use crate::instance::{Held, Instance, InstanceId};
+use crate::instance::{AccessGuard, Instance, InstanceId};
 use crate::layout::{Element, Layout, MAX_ELEMENT};
 use crate::memory::{AccessError, AccessMode, Actor, User};
 use crate::space::Rect;
@@ -125,15 +125,15 @@ impl CopyPlan {
     }
 
     fn enter_and_run(&self, work: &Work) -> Result<(), AccessError> {
-        let mut held: ArrayVec<Held<'_>, { MAX_SOURCES + 1 }> = ArrayVec::new();
-        // The destination last: who waits for its turn there holds nothing that another one waits for.
+        let mut held: ArrayVec<AccessGuard<'_>, { MAX_SOURCES + 1 }> = ArrayVec::new();
+        // The destination last: a copy that waits for its turn there holds nothing that another one waits for.
         for (source, user) in self.kind.sources().iter().zip(&work.users[1..]) {
-            held.push(source.block().enter(user)?);
+            held.push(source.state().enter(user)?);
         }
-        let to = self.destination.block().enter(&work.users[0])?;
-        let sources = held.iter().map(Held::address);
-        // SAFETY: the nest's runs lie in layouts that fit their regions (`Instance::new`), every region has been entered
-        // for what is done with it, and the destination shares no bytes with sources (`work_out`).
+        let to = self.destination.state().enter(&work.users[0])?;
+        let sources = held.iter().map(AccessGuard::address);
+        // SAFETY: the nest's runs lie in layouts that fit their regions (`Instance::new`), every region has been
+        // entered for what is done with it, and the destination shares no bytes with sources (`work_out`).
         unsafe {
             match &self.kind {
                 CopyKind::Fill(_) => phalanx_strided::fill(&work.nest, to.address(), &work.stamp),
@@ -182,7 +182,7 @@ impl CopyPlan {
         };
         let users: Vec<User> = self.operands().zip(modes).map(user).collect();
         let shared =
-            |operand: &Instance| std::ptr::eq(&*operand.block().region, &*self.destination.block().region);
+            |operand: &Instance| std::ptr::eq(&*operand.state().region, &*self.destination.state().region);
         let mut sources = self.operands().zip(&users).skip(1);
         if sources.any(|(operand, user)| shared(operand) && user.clashes(&users[0])) {
             return Err(CopyError::Overlap { instance: self.destination.id(), domain: domain.into() });

@@ -1,7 +1,8 @@
 //! Copies as bodies of a graph's operations.
 //!
-//! Each run finds out where the bytes of the plan's instances are and whether the instances are still there, so what a run
-//! cannot use fails its operation by name and is never touched. Between runs an instance can be replaced by another.
+//! Each run finds out where the bytes of the plan's instances are and whether the instances are still there, so what a
+//! run cannot use fails its operation by name and is never touched. Between runs an instance can be replaced by
+//! another.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError};
@@ -22,8 +23,9 @@ impl SharedPlan {
         SharedPlan(Arc::new(RwLock::new(plan)))
     }
 
-    /// The body of an operation that does the plan. It never waits for an event, so the operation can be a leaf or
-    /// direct; it fails if an instance is not ready or gone, or if somebody uses the same bytes and nothing orders the two.
+    /// The body of an operation that does the plan. It never waits for an event, so the operation can be non-blocking
+    /// or direct; it fails if an instance is not ready or gone, or if another operation uses the same bytes and nothing
+    /// orders the two.
     pub fn function(&self) -> Function {
         let plan = self.clone();
         Box::new(move |context| {

@@ -1,27 +1,29 @@
-//! Who is inside an instance right now.
+//! The users inside an instance right now.
 //!
-//! Events order operations, and an operation that is not ordered after one it shares bytes with is its author's mistake.
-//! Here is where that mistake is noticed instead of becoming a data race: whoever touches bytes enters first, says
-//! which, and leaves after. Two may be inside if both read or if their bytes are apart; otherwise the second is refused
-//! with the name of the first. Reductions into the same bytes commute, so the second one takes its turn instead.
+//! Events order operations, and an operation that is not ordered after one it shares bytes with is its author's
+//! mistake. Here is where that mistake is noticed instead of becoming a data race: a user that touches bytes enters
+//! first, says which, and leaves after. Two may be inside if both read or if their bytes are apart; otherwise the
+//! second is refused with the name of the first. Reductions into the same bytes commute, so the second one takes its
+//! turn instead.
 //!
 //! # Protocol
 //!
-//! Mostly nobody else is there, and then entering and leaving are one exchange each of one word, the *door*:
+//! Mostly there is no other user, and then entering and leaving are one exchange each of one word, the *occupant*:
 //!
-//! | door | who is inside | who may change it |
+//! | occupant | inside | may be changed by |
 //! |---|---|---|
-//! | `FREE` | nobody, and it is open | whoever enters, to its own address; whoever has the lock, to `LISTED` |
-//! | address of a user | that user alone | that user, to `FREE`; whoever has the lock, to `LISTED` |
-//! | `LISTED` | those on the list, or it is not open | whoever has the lock and leaves an open, empty list, to `FREE` |
+//! | `FREE` | no user, and it is open | a user that enters, to its own address; the holder of the lock, to `LISTED` |
+//! | address of a user | that user alone | that user, to `FREE`; the holder of the lock, to `LISTED` |
+//! | `LISTED` | those on the list, or it is not open | the holder of the lock that leaves an open, empty list, to `FREE` |
 //!
-//! Who finds the door not free takes the lock, sets the door to `LISTED` and puts the user it found there on the list.
-//! So nobody is inside unseen: under the lock all users are on the list, and nobody can join or leave without the lock.
-//! A user on the list is at its address until it leaves, for which it now needs the lock; so it may be looked at.
+//! A user that finds the occupant not free takes the lock, sets the occupant to `LISTED` and puts the user it found
+//! there on the list. So no user is inside unseen: under the lock all users are on the list, and none can join or leave
+//! without the lock. A user on the list is at its address until it leaves, for which it now needs the lock; so it may
+//! be looked at.
 //!
-//! One plan may be inside twice, by two threads, under one address. Both are on the list then, and since they are the same
-//! value it does not matter which of the two entries goes first. The door cannot hold that address while one of them is
-//! on the list, because it is `LISTED`.
+//! One plan may be inside twice, by two threads, under one address. Both are on the list then, and since they are the
+//! same value it does not matter which of the two entries goes first. The occupant cannot hold that address while one
+//! of them is on the list, because it is `LISTED`.
 //!
 //! What was done before a `leave` happens before what follows the next `enter`.
 
@@ -34,7 +36,7 @@ use super::user::{AccessMode, Actor, User};
 /// The users of one instance.
 #[derive(Debug)]
 pub(crate) struct Access {
-    door: AtomicPtr<User>,
+    occupant: AtomicPtr<User>,
     /// Where the bytes start, once it is open.
     offset: AtomicUsize,
     list: Mutex<List>,
@@ -62,17 +64,17 @@ enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Inside(NonNull<User>);
 
-// SAFETY: a user is a value that everybody may look at.
+// SAFETY: a user is a value that every thread may read.
 unsafe impl Send for Inside {}
 
-/// Somebody is inside.
+/// A user is inside.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entered {
     /// Where the instance's bytes start.
     pub(crate) offset: usize,
 }
 
-/// Why somebody cannot enter.
+/// Why a user cannot enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     NotReady,
@@ -86,20 +88,20 @@ pub(crate) enum Refusal {
     Turn,
 }
 
-/// What the one who leaves or closes owes.
+/// What the caller that leaves or closes owes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Owed {
     Nothing,
-    /// To give the bytes back: it is closed and nobody is inside.
+    /// To give the bytes back: it is closed and no user is inside.
     Bytes,
 }
 
-/// The orderings of the door. Models weaken each to see themselves fail.
+/// The orderings of the occupant word. Models weaken each to see themselves fail.
 #[derive(Clone, Copy)]
 struct Protocol {
-    /// Acquire sees what was done before the door became free, and the offset; pairs with `leave`. Release publishes the
-    /// user; pairs with `list`.
+    /// Acquire sees what was done before the occupant became free, and the offset; pairs with `leave`. Release
+    /// publishes the user; pairs with `list`.
     enter: Ordering,
     /// Publishes what was done inside; pairs with `enter` and `list`.
     leave: Ordering,
@@ -114,7 +116,7 @@ impl Access {
     /// For an instance without bytes yet.
     pub(crate) fn unready() -> Access {
         let list = List { phase: Phase::Unready, inside: Vec::with_capacity(2) };
-        Access { door: AtomicPtr::new(LISTED), offset: AtomicUsize::new(0), list: Mutex::new(list) }
+        Access { occupant: AtomicPtr::new(LISTED), offset: AtomicUsize::new(0), list: Mutex::new(list) }
     }
 
     /// For an instance whose bytes start at zero.
@@ -130,12 +132,12 @@ impl Access {
         list.phase = Phase::Open;
         // Relaxed: published by the store behind it.
         self.offset.store(offset, Ordering::Relaxed);
-        self.door.store(FREE, PROTOCOL.leave);
+        self.occupant.store(FREE, PROTOCOL.leave);
     }
 
-    /// Lets nobody in any more.
+    /// Lets no user in any more.
     pub(crate) fn close(&self) -> Owed {
-        let mut list = self.everybody(PROTOCOL);
+        let mut list = self.list_all(PROTOCOL);
         list.phase = Phase::Closed;
         if list.inside.is_empty() { Owed::Bytes } else { Owed::Nothing }
     }
@@ -155,7 +157,7 @@ impl Access {
         unsafe { self.enter_with(user, PROTOCOL) }
     }
 
-    /// The user who entered is done.
+    /// The user that entered is done.
     #[inline]
     pub(crate) fn leave(&self, user: &User) -> Owed {
         self.leave_with(user, PROTOCOL)
@@ -167,22 +169,22 @@ impl Access {
     unsafe fn enter_with(&self, user: &User, protocol: Protocol) -> Result<Entered, Refusal> {
         let address = ptr::from_ref(user).cast_mut();
         // Relaxed on failure: what follows takes the lock.
-        if self.door.compare_exchange(FREE, address, protocol.enter, Ordering::Relaxed).is_err() {
+        if self.occupant.compare_exchange(FREE, address, protocol.enter, Ordering::Relaxed).is_err() {
             self.join_list(user, protocol)?;
         }
-        // Relaxed: published by who made the door free, or set the phase under the lock.
+        // Relaxed: published by the thread that made the occupant free, or set the phase under the lock.
         Ok(Entered { offset: self.offset.load(Ordering::Relaxed) })
     }
 
     #[cold]
     fn join_list(&self, user: &User, protocol: Protocol) -> Result<(), Refusal> {
-        let mut list = self.everybody(protocol);
+        let mut list = self.list_all(protocol);
         match list.phase {
             Phase::Unready => return Err(Refusal::NotReady),
             Phase::Closed => return Err(Refusal::Released),
             Phase::Open => {}
         }
-        // SAFETY: who is on the list is at its address until it leaves, and for that it needs the lock, which we have.
+        // SAFETY: a user on the list is at its address until it leaves, and for that it needs the lock, which we have.
         let mut others = list.inside.iter().map(|inside| unsafe { inside.0.as_ref() });
         if let Some(other) = others.find(|other| user.clashes(other)) {
             return Err(match (user.mode, other.mode) {
@@ -194,12 +196,12 @@ impl Access {
         Ok(())
     }
 
-    /// The list with everybody on it who is inside. Nobody joins or leaves until it is dropped.
-    fn everybody(&self, protocol: Protocol) -> MutexGuard<'_, List> {
+    /// The list with all users on it that are inside. None joins or leaves until it is dropped.
+    fn list_all(&self, protocol: Protocol) -> MutexGuard<'_, List> {
         let mut list = lock(&self.list);
-        let at_door = self.door.swap(LISTED, protocol.list);
-        if at_door != LISTED {
-            list.inside.extend(NonNull::new(at_door).map(Inside));
+        let before = self.occupant.swap(LISTED, protocol.list);
+        if before != LISTED {
+            list.inside.extend(NonNull::new(before).map(Inside));
         }
         list
     }
@@ -208,7 +210,7 @@ impl Access {
     fn leave_with(&self, user: &User, protocol: Protocol) -> Owed {
         let address = ptr::from_ref(user).cast_mut();
         // Relaxed on failure: what follows takes the lock.
-        match self.door.compare_exchange(address, FREE, protocol.leave, Ordering::Relaxed) {
+        match self.occupant.compare_exchange(address, FREE, protocol.leave, Ordering::Relaxed) {
             Ok(_) => Owed::Nothing,
             Err(_) => self.leave_list(user, protocol),
         }
@@ -218,10 +220,10 @@ impl Access {
     fn leave_list(&self, user: &User, protocol: Protocol) -> Owed {
         let mut list = lock(&self.list);
         let place = list.inside.iter().position(|inside| *inside == Inside(user.into()));
-        list.inside.swap_remove(place.expect("who leaves has entered"));
+        list.inside.swap_remove(place.expect("a user that leaves has entered"));
         match (list.phase, list.inside.is_empty()) {
             (Phase::Closed, true) => return Owed::Bytes,
-            (Phase::Open, true) => self.door.store(FREE, protocol.leave),
+            (Phase::Open, true) => self.occupant.store(FREE, protocol.leave),
             _ => {}
         }
         Owed::Nothing

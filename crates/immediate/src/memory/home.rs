@@ -1,8 +1,9 @@
 //! One memory: its bytes, its allocator, and the events of instances that wait for bytes.
 //!
-//! An instance is *waiting* until it has a seat and its precondition has triggered; then it is opened and its ready event
-//! triggers. Under the lock of `State`, instances of this memory keep their numbers, and waiting is the same to everyone.
-//! Events are triggered with no lock held, since whoever waits for them may come back here.
+//! An instance is *waiting* until it has a placement and its precondition has triggered; then it is opened and its
+//! ready event triggers. Under the lock of `State`, instances of this memory keep their numbers, and all threads see
+//! the same state of waiting. Events are triggered with no lock held, since their waiters may call back into this
+//! memory.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -48,12 +49,12 @@ struct Waiting {
     instance: Instance,
     ready: Event,
     /// Where its bytes start, if it has them.
-    seat: Option<u64>,
+    placement: Option<u64>,
     /// Whether its precondition has triggered.
     due: bool,
 }
 
-/// The ready event of an instance, and what to tell it once the lock is gone.
+/// The ready event of an instance, and its outcome, to be triggered once the lock is released.
 struct Trigger {
     instance: Instance,
     ready: Event,
@@ -101,7 +102,7 @@ impl Home {
         let mut triggers = self.apply(&mut state, changes);
         let ready = match verdict {
             Verdict::Now(start) if matches!(events.outcome(after), Some(Ok(()))) => {
-                instance.block().open(start);
+                instance.state().open(start);
                 Event::NONE
             }
             Verdict::Now(start) => state.wait(&instance, events.create(), Some(start)),
@@ -163,22 +164,22 @@ impl Home {
             return self.abandon(state, id, Fault::refused(format_args!("allocation of {id}"), why));
         }
         drop(state);
-        if instance.block().region.access.close() == Owed::Bytes {
+        if instance.state().region.access.close() == Owed::Bytes {
             self.vacate(id);
         }
     }
 
-    /// Gives the bytes of an instance back that nobody can reach any more.
+    /// Gives the bytes of an instance back that can no longer be reached.
     pub(crate) fn vacate(&self, id: InstanceId) {
         let mut state = lock(&self.state);
         let changes = state.allocator.release(id.index());
-        // The number last: its next owner may ask the allocator for a seat at once.
+        // The number last: its next owner may ask the allocator for a placement at once.
         let gone = self.world.instances.remove(id);
-        // Noted before others get the bytes, told when the lock is gone.
-        gone.iter().for_each(|gone| gone.block().measure(|measured| measured.over(&Ok(()))));
+        // Noted before others get the bytes, reported when the lock is released.
+        gone.iter().for_each(|gone| gone.state().measure(|measured| measured.over(&Ok(()))));
         let triggers = self.apply(&mut state, changes);
         drop(state);
-        gone.iter().for_each(|gone| gone.block().measure(Measured::deliver));
+        gone.iter().for_each(|gone| gone.state().measure(Measured::deliver));
         self.trigger(triggers);
     }
 
@@ -204,12 +205,12 @@ impl Home {
         self.trigger(triggers);
     }
 
-    /// Tells those whom a change in the allocator concerns.
+    /// Triggers the events that a change in the allocator concerns.
     fn apply(&self, state: &mut State, changes: Changes) -> Triggers {
         let mut triggers = Triggers::new();
         for (key, start) in changes.granted {
             if let Some(waiting) = state.waiting.get_mut(&key) {
-                waiting.seat = Some(start);
+                waiting.placement = Some(start);
             }
             triggers.extend(state.make_ready(key));
         }
@@ -225,9 +226,9 @@ impl Home {
     fn trigger(&self, triggers: Triggers) {
         for Trigger { instance, ready, outcome } in triggers {
             if outcome.is_err() {
-                instance.block().measure(|measured| measured.completed(&outcome));
+                instance.state().measure(|measured| measured.completed(&outcome));
             }
-            // Nobody else knows how to trigger a ready event.
+            // No other code can trigger a ready event.
             let _ = self.world.events.complete(ready, outcome);
         }
     }
@@ -249,17 +250,17 @@ impl State {
     }
 
     /// Adds an instance that is not ready; its ready event.
-    fn wait(&mut self, instance: &Instance, ready: Event, seat: Option<u64>) -> Event {
-        let waiting = Waiting { instance: instance.clone(), ready, seat, due: false };
+    fn wait(&mut self, instance: &Instance, ready: Event, placement: Option<u64>) -> Event {
+        let waiting = Waiting { instance: instance.clone(), ready, placement, due: false };
         self.waiting.insert(instance.id().index(), waiting);
         ready
     }
 
     /// Opens the instance if it has its bytes and its precondition has triggered.
     fn make_ready(&mut self, key: u32) -> Option<Trigger> {
-        let start = self.waiting.get(&key).filter(|waiting| waiting.due)?.seat?;
+        let start = self.waiting.get(&key).filter(|waiting| waiting.due)?.placement?;
         let Waiting { instance, ready, .. } = self.waiting.remove(&key)?;
-        instance.block().open(start);
+        instance.state().open(start);
         Some(Trigger { instance, ready, outcome: Ok(()) })
     }
 

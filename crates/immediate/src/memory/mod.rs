@@ -1,13 +1,15 @@
-//! Memories: so many bytes each, instances in them, and who waits for whose bytes.
+//! Memories: bytes, instances in them, and instances that wait for bytes.
 //!
-//! Everything is deferred: an allocation returns at once, with an event that triggers when the instance has its bytes; a
-//! release happens when its precondition has. An allocation that can never come about is poisoned at once.
+//! Everything is deferred: an allocation returns at once, with an event that triggers when the instance has its bytes;
+//! a release happens when its precondition has. An allocation that can never come about is poisoned at once.
 //!
-//! A release whose precondition fails does not happen: the instance stays usable and may be released again. Who relied on
-//! it gets other bytes or is poisoned. A release that meets a copy at work takes effect when the copy is done.
+//! A release whose precondition fails does not happen: the instance stays usable and may be released again. An
+//! allocation that relied on it gets other bytes or is poisoned. A release that meets a copy at work takes effect when
+//! the copy is done.
 //!
-//! Here are the handles. `home` keeps one memory's events, `allocator` decides who gets which bytes, `region` is the bytes,
-//! `user` who uses which of them, `access` who is inside, `directory` has all instances by name.
+//! Here are the handles. `home` keeps one memory's events, `allocator` decides which instance gets which bytes,
+//! `region` is the bytes, `user` says which operation uses which of them, `access` which are inside, `directory` has
+//! all instances by name.
 
 mod access;
 mod allocator;
@@ -24,7 +26,7 @@ use phalanx_runtime::parts::Measured;
 use phalanx_runtime::sync::AtomicU32;
 use phalanx_runtime::{Clock, Event, Events, Profile, Runtime};
 
-use crate::instance::{Block, DoesNotFit, Instance, InstanceId};
+use crate::instance::{DoesNotFit, Instance, InstanceId, InstanceState};
 use crate::layout::{Element, Layout, LayoutError};
 use crate::space::Rect;
 use directory::Directory;
@@ -44,7 +46,7 @@ const ALIGN: u64 = 64;
 #[derive(Clone)]
 pub struct Memories {
     pub(crate) world: Arc<World>,
-    /// Who is told of what is made and copied through this handle.
+    /// What instances and copies made through this handle are reported to.
     pub(crate) profile: Option<Profile>,
 }
 
@@ -63,7 +65,7 @@ pub enum ReleaseError {
     /// It is gone.
     #[error(transparent)]
     Stale(#[from] StaleInstance),
-    /// Somebody has asked before.
+    /// A release was requested before.
     #[error("the release of {0} was asked for before; release an instance once")]
     Twice(InstanceId),
 }
@@ -85,15 +87,15 @@ impl Memories {
         Memories::with(Arc::clone(runtime.events()), runtime.clock())
     }
 
-    /// No memories yet, whose operations are told by `events`.
+    /// No memories yet; operations trigger events of `events`.
     fn with(events: Arc<Events>, clock: Clock) -> Memories {
         let (plans, instances) = (AtomicU32::new(0), Directory::default());
         let world = Arc::new(World { events, plans, clock, instances });
         Memories { world, profile: None }
     }
 
-    /// The same memories; `profile` is told of each copy started and each instance made through this handle and through
-    /// memories made by it.
+    /// The same memories; `profile` gets a report of each copy started and each instance made through this handle and
+    /// through memories made by it.
     pub fn profiled(&self, profile: &Profile) -> Memories {
         Memories { world: Arc::clone(&self.world), profile: Some(profile.clone()) }
     }
@@ -114,7 +116,7 @@ impl Memories {
         DoesNotFit::check(&layout, external.bytes())?;
         let region = Arc::clone(&external.0);
         let instance = self.world.insert(layout, region, Weak::new(), self.profile.as_ref());
-        instance.block().measure(Measured::ready);
+        instance.state().measure(Measured::ready);
         Ok(instance)
     }
 
@@ -126,14 +128,14 @@ impl Memories {
     /// Releases an instance when `after` has triggered; not at all if that is poisoned.
     pub fn release(&self, id: InstanceId, after: Event) -> Result<(), ReleaseError> {
         let instance = self.world.instances.get(id)?;
-        if let Some(home) = instance.block().home() {
+        if let Some(home) = instance.state().home() {
             return home.release(id, after);
         }
         let world = Arc::clone(&self.world);
         self.world.events.subscribe(after, move |outcome| {
-            if outcome.is_ok() && instance.block().detach() {
+            if outcome.is_ok() && instance.state().detach() {
                 world.instances.remove(id);
-                instance.block().measure(|measured| measured.completed(&Ok(())));
+                instance.state().measure(|measured| measured.completed(&Ok(())));
             }
         });
         Ok(())
@@ -156,11 +158,11 @@ impl World {
     ) -> Instance {
         self.instances.insert(|id| {
             let measured = profile.map(|profile| self.measure(profile, id, layout.end()));
-            Instance::new(Arc::new(Block::new(id, region, home, measured)), layout)
+            Instance::new(Arc::new(InstanceState::new(id, region, home, measured)), layout)
         })
     }
 
-    /// Somebody asks about an instance. Cold, so that what nobody asks about has no part in its making.
+    /// A profile was requested for an instance. Cold, so that instances without one do not pay for it.
     #[cold]
     fn measure(&self, profile: &Profile, id: InstanceId, bytes: usize) -> Box<Measured> {
         Box::new(Measured::instance(profile, self.clock, &id.to_string()).of_bytes(bytes))
@@ -168,8 +170,8 @@ impl World {
 
     /// Ends an instance that never became ready.
     fn end(&self, instance: &Instance) {
-        // Nothing is owed: it has no seat, or the allocator has taken it.
-        let _ = instance.block().region.access.close();
+        // Nothing is owed: it has no placement, or the allocator has taken it.
+        let _ = instance.state().region.access.close();
         self.instances.remove(instance.id());
     }
 }
@@ -178,13 +180,13 @@ impl World {
 #[derive(Clone)]
 pub struct Memory {
     home: Arc<Home>,
-    /// Who is told of instances made through this handle.
+    /// What instances made through this handle are reported to.
     profile: Option<Profile>,
 }
 
 impl Memory {
-    /// The same memory; `profile` is told of each instance made through this handle: when it was ready or refused, and
-    /// when it gave its bytes back.
+    /// The same memory; `profile` gets a report of each instance made through this handle: when it was ready or
+    /// refused, and when it gave its bytes back.
     pub fn profiled(&self, profile: &Profile) -> Memory {
         Memory { home: Arc::clone(&self.home), profile: Some(profile.clone()) }
     }

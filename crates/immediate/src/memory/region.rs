@@ -1,7 +1,7 @@
-//! Bytes at an address and who keeps them there: a range of a memory, or bytes that the caller supplied.
+//! Bytes at an address and what keeps them there: a range of a memory, or bytes that the caller supplied.
 //!
-//! Addresses are handed out only to those who have entered the region's [`Access`], so two threads never touch a byte at
-//! the same time unless both read. The bytes of a region are always initialised.
+//! Addresses are handed out only to users that have entered the region's [`Access`], so two threads never touch a byte
+//! at the same time unless both read. The bytes of a region are always initialised.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use super::access::{Access, Entered};
 /// The bytes of one instance, or of several that share what the caller supplied.
 pub(crate) struct Region {
     pub(crate) access: Access,
-    /// The first byte of what `keep` keeps; the region starts at the offset that entering tells.
+    /// The first byte of what `keep` keeps; the region starts at the offset that entering returns.
     start: NonNull<u8>,
     bytes: usize,
     keep: Keep,
 }
 
-/// Who owns the bytes.
+/// What owns the bytes.
 enum Keep {
     Memory { _arena: Arc<Arena> },
     Boxed(RawBox),
     Shared { _bytes: Arc<[u8]> },
 }
 
-/// A box without its claim that nobody else has the address.
+/// A box without its claim to be the only pointer to its bytes.
 struct RawBox(NonNull<[u8]>);
 
-// SAFETY: a region owns its bytes or keeps their owner alive, and whoever reads or writes them has entered `access`, which
-// keeps writers apart from everybody else on all threads.
+// SAFETY: a region owns its bytes or keeps their owner alive, and a thread that reads or writes them has entered
+// `access`, which keeps writers apart from all others on all threads.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -61,8 +61,8 @@ impl Region {
         !matches!(self.keep, Keep::Shared { .. })
     }
 
-    /// The address of the first byte, for one who has entered. It is good for `bytes` bytes until he leaves, to be
-    /// written only if he entered to write and the region is writable.
+    /// The address of the first byte, for a user that has entered. It is valid for `bytes` bytes until the user leaves,
+    /// to be written only if the user entered to write and the region is writable.
     pub(crate) fn address(&self, entered: &Entered) -> *mut u8 {
         self.start.as_ptr().wrapping_add(entered.offset)
     }
@@ -89,7 +89,7 @@ impl Drop for RawBox {
 
 /// Bytes of the caller that instances can lie on. Clones are the same bytes.
 ///
-/// The runtime never frees them: releasing the instances leaves them to whoever has a clone.
+/// The runtime never frees them: releasing the instances leaves them to the owners of clones.
 #[derive(Clone)]
 pub struct External(pub(crate) Arc<Region>);
 
@@ -109,8 +109,8 @@ impl External {
         self.0.bytes()
     }
 
-    /// The bytes as they are now, a copy if they are only to be read. They stay here as long as others have a clone or an
-    /// instance or plan on them.
+    /// The bytes as they are now, a copy if they are only to be read. They stay here as long as others have a clone or
+    /// an instance or plan on them.
     pub fn into_bytes(self) -> Result<Box<[u8]>, External> {
         let region = Arc::try_unwrap(self.0).map_err(External)?;
         Ok(match region.keep {

@@ -1,7 +1,7 @@
-//! Who uses which bytes of an instance, how, and why somebody may not.
+//! Which users use which bytes of an instance, how, and why one may not.
 //!
-//! Bytes are told apart by span, and inside a span by the rectangle of elements: columns of one matrix have spans that
-//! overlap and elements that do not. Users are values only; `access` keeps them apart.
+//! Bytes are distinguished by span, and inside a span by the rectangle of elements: columns of one matrix have spans
+//! that overlap and elements that do not. Users are values only; `access` keeps them apart.
 
 use std::fmt;
 use std::ops::Range;
@@ -20,7 +20,7 @@ pub enum AccessMode {
     Reduce,
 }
 
-/// Who uses them.
+/// What uses them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Actor {
     /// A closure over the bytes.
@@ -50,7 +50,7 @@ impl Footprint {
     }
 }
 
-/// Somebody who uses bytes of an instance.
+/// A user of bytes of an instance.
 #[derive(Debug)]
 pub(crate) struct User {
     pub(crate) actor: Actor,
@@ -78,14 +78,14 @@ pub enum AccessError {
     /// Its bytes are only to be read.
     #[error("{0} is read-only; write to another instance")]
     ReadOnly(InstanceId),
-    /// Somebody else uses the bytes and nothing orders the two.
+    /// Another user uses the bytes and nothing orders the two.
     #[error("{mode} {instance} while {other} {other_mode} it; order one after the other by an event")]
     Unordered {
         /// The instance.
         instance: InstanceId,
         /// What was to be done with it.
         mode: AccessMode,
-        /// Who else uses it.
+        /// What else uses it.
         other: Actor,
         /// How.
         other_mode: AccessMode,

@@ -1,8 +1,8 @@
 //! Lanes on FIFO queues, as plain data: what is enqueued, what may go next, and what it does to its lane.
 //!
 //! Invariant: while anything is queued, the head of some queue can go or is running. Of all entries take the one that
-//! was issued first: it is the head of its queue, and if it waits for a token, the marks of that were issued earlier and
-//! so are gone. This needs rule 1, which [`Queues::wait`] enforces.
+//! was issued first: it is the head of its queue, and if it waits for a token, the marks of that were issued earlier
+//! and so are gone. This needs rule 1, which [`Queues::wait`] enforces.
 //!
 //! Runs no work and calls no callback: [`Queues::take`] hands them out, to be run without the lock.
 
@@ -32,10 +32,10 @@ pub(super) struct Queues {
 
 struct Entry {
     lane: Lane,
-    step: Step,
+    step: QueuedStep,
 }
 
-enum Step {
+enum QueuedStep {
     /// The number of the work, and the work.
     Work(u64, Work),
     /// Work that has been taken and is not finished: nothing behind it may go.
@@ -53,9 +53,9 @@ struct LaneState {
     poison: Option<Fault>,
 }
 
-/// What the taker of a step owes.
+/// What the thread that takes a step owes.
 #[must_use]
-pub(super) enum Turn {
+pub(super) enum TakenStep {
     Nothing,
     Tell(Fired),
     Run(Job),
@@ -94,24 +94,24 @@ impl Queues {
         }
     }
 
-    /// Gives the work back if nobody has leased the lane.
+    /// Gives the work back if the lane is not leased.
     pub(super) fn enqueue(&mut self, lane: Lane, work: Work) -> Result<(), Work> {
         if !self.is_leased(lane) {
             return Err(work);
         }
-        self.push(lane, Step::Work(self.n_works, work));
+        self.push(lane, QueuedStep::Work(self.n_works, work));
         self.n_works += 1;
         Ok(())
     }
 
     pub(super) fn record(&mut self, lane: Lane) -> Token {
         if !self.is_leased(lane) {
-            let why = "nobody has leased the lane, so nothing happens on it; lease it first";
+            let why = "the lane is not leased, so nothing happens on it; lease it first";
             let fault = Fault::refused(format_args!("record on lane {}", lane.0), why);
             return self.tokens.record_poisoned(fault);
         }
         let token = self.tokens.record(1);
-        self.push(lane, Step::Mark(token));
+        self.push(lane, QueuedStep::Mark(token));
         token
     }
 
@@ -121,7 +121,7 @@ impl Queues {
         let token = self.tokens.record(self.lanes.iter().filter(|state| in_use(state)).count());
         for idx in 0..self.lanes.len() {
             if in_use(&self.lanes[idx]) {
-                self.push(Lane(idx as u32), Step::Mark(token));
+                self.push(Lane(idx as u32), QueuedStep::Mark(token));
             }
         }
         token
@@ -132,40 +132,40 @@ impl Queues {
             return;
         }
         let step = match self.tokens.check(token) {
-            Ok(()) => Step::Wait(token),
-            Err(fault) => Step::Poison(Fault::refused(format_args!("wait of lane {}", lane.0), fault)),
+            Ok(()) => QueuedStep::Wait(token),
+            Err(fault) => QueuedStep::Poison(Fault::refused(format_args!("wait of lane {}", lane.0), fault)),
         };
         self.push(lane, step);
     }
 
     /// The next step of a queue that can go on, if there is one.
-    pub(super) fn take(&mut self) -> Option<Turn> {
+    pub(super) fn take(&mut self) -> Option<TakenStep> {
         let queue = self.choose()?;
         self.last = queue;
         let head = self.queues[queue].front_mut()?;
         let lane = head.lane;
         let state = &mut self.lanes[lane.0 as usize];
-        let turn = match std::mem::replace(&mut head.step, Step::Running) {
-            Step::Work(number, work) => {
+        let taken = match std::mem::replace(&mut head.step, QueuedStep::Running) {
+            QueuedStep::Work(number, work) => {
                 let poisoned = state.poison.is_some();
-                return Some(Turn::Run(Job { lane, number, work, poisoned }));
+                return Some(TakenStep::Run(Job { lane, number, work, poisoned }));
             }
-            Step::Running => unreachable!("a queue whose head is running is not chosen"),
-            Step::Mark(token) => {
+            QueuedStep::Running => unreachable!("a queue whose head is running is not chosen"),
+            QueuedStep::Mark(token) => {
                 let outcome = state.poison.clone().map_or(Ok(()), Err);
-                self.tokens.reach(token, outcome).map_or(Turn::Nothing, Turn::Tell)
+                self.tokens.reach(token, outcome).map_or(TakenStep::Nothing, TakenStep::Tell)
             }
-            Step::Wait(token) => {
+            QueuedStep::Wait(token) => {
                 state.poison_if(self.tokens.outcome(token));
-                Turn::Nothing
+                TakenStep::Nothing
             }
-            Step::Poison(fault) => {
+            QueuedStep::Poison(fault) => {
                 state.poison_if(Err(fault));
-                Turn::Nothing
+                TakenStep::Nothing
             }
         };
         self.pop(queue);
-        Some(turn)
+        Some(taken)
     }
 
     /// A job of the lane is done.
@@ -182,7 +182,7 @@ impl Queues {
         self.n_shared.map_or(lane.0, |n_shared| lane.0 % n_shared) as usize
     }
 
-    fn push(&mut self, lane: Lane, step: Step) {
+    fn push(&mut self, lane: Lane, step: QueuedStep) {
         let queue = self.queue_of(lane);
         self.queues[queue].push_back(Entry { lane, step });
         self.lanes[lane.0 as usize].n_queued += 1;
@@ -209,9 +209,9 @@ impl Queues {
 
     fn can_go(&self, queue: usize) -> bool {
         match self.queues[queue].front().map(|entry| &entry.step) {
-            None | Some(Step::Running) => false,
-            Some(Step::Wait(token)) => self.tokens.has_fired(*token),
-            Some(Step::Work(..) | Step::Mark(_) | Step::Poison(_)) => true,
+            None | Some(QueuedStep::Running) => false,
+            Some(QueuedStep::Wait(token)) => self.tokens.has_fired(*token),
+            Some(QueuedStep::Work(..) | QueuedStep::Mark(_) | QueuedStep::Poison(_)) => true,
         }
     }
 }
@@ -247,7 +247,7 @@ impl Job {
     pub(super) fn run(self) -> Outcome {
         let Job { lane, number, work, poisoned } = self;
         let act = move || if poisoned { drop(work) } else { work() };
-        // Unwind safe: work shares only what locks guard, and whoever reads its results sees the poison first.
+        // Unwind safe: work shares only what locks guard, and readers of its results see the poison first.
         let ended = catch_unwind(AssertUnwindSafe(act));
         ended.map_err(|panic| {
             Fault::failed(format_args!("work {number} on lane {}", lane.0), panic_message(&*panic))

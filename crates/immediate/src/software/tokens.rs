@@ -1,7 +1,8 @@
-//! Which tokens have been recorded, which have fired, and who wants to know.
+//! Which tokens have been recorded, which have fired, and which callbacks wait for them.
 //!
-//! A token is *recorded* if its number is below the next one, and has *fired* once every mark that was put on a lane for
-//! it has been reached. Only tokens that are unfired or poisoned take memory, the latter for as long as the device lives.
+//! A token is *recorded* if its number is below the next one, and has *fired* once every mark that was put on a lane
+//! for it has been reached. Only tokens that are unfired or poisoned take memory, the latter for as long as the device
+//! lives.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -99,7 +100,7 @@ impl Tokens {
 }
 
 impl Fired {
-    /// Calls the callbacks. One that panics ends alone: the panic hook has told of it, and the next one is called.
+    /// Calls the callbacks. One that panics ends alone: the panic hook has reported it, and the next one is called.
     pub(super) fn tell(self) {
         for then in self.thens {
             let outcome = self.outcome.clone();

@@ -12,13 +12,13 @@ use std::num::NonZeroU32;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
-use phalanx_immediate::{Pace, QueueOrder, Software, SoftwareConfig};
+use phalanx_immediate::{DrainMode, QueueOrder, Software, SoftwareConfig};
 use phalanx_runtime::{Device, Fault, Lane, Outcome, Token};
 
 /// A device that does nothing until stepped; no queues means that every lane has its own.
 fn stepped(n_queues: u32, seed: u64) -> Arc<Software> {
     let (queues, order) = (NonZeroU32::new(n_queues), QueueOrder::Seeded(seed));
-    Software::new(SoftwareConfig { queues, order, pace: Pace::Stepped })
+    Software::new(SoftwareConfig { queues, order, drain: DrainMode::Stepped })
 }
 
 /// Steps until nothing is left to do; says how many steps that took.
@@ -33,11 +33,14 @@ struct Log(Arc<Mutex<Vec<&'static str>>>);
 impl Log {
     fn write(&self, device: &Software, lane: Lane, name: &'static str) {
         let log = self.clone();
-        device.enqueue(lane, Box::new(move || log.0.lock().expect("nobody panics with the lock").push(name)));
+        device.enqueue(
+            lane,
+            Box::new(move || log.0.lock().expect("no thread panics with the lock").push(name)),
+        );
     }
 
     fn read(&self) -> Vec<&'static str> {
-        self.0.lock().expect("nobody panics with the lock").clone()
+        self.0.lock().expect("no thread panics with the lock").clone()
     }
 }
 

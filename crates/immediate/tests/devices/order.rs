@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use phalanx_immediate::{Pace, Software, SoftwareConfig};
+use phalanx_immediate::{DrainMode, Software, SoftwareConfig};
 use phalanx_runtime::Device;
 
 use crate::{Log, finish, stepped};
@@ -62,14 +62,14 @@ fn a_seed_gives_the_same_order_again() {
 
 #[test]
 fn round_robin_gives_each_lane_its_turn() {
-    let device = Software::new(SoftwareConfig { pace: Pace::Stepped, ..SoftwareConfig::default() });
+    let device = Software::new(SoftwareConfig { drain: DrainMode::Stepped, ..SoftwareConfig::default() });
     let log = Log::default();
     let lanes = [device.lease(), device.lease(), device.lease()];
     for (lane, names) in lanes.into_iter().zip([["a0", "a1"], ["b0", "b1"], ["c0", "c1"]]) {
         names.into_iter().for_each(|name| log.write(&device, lane, name));
     }
     finish(&device);
-    // Which of the lanes begins is nobody's business.
+    // Which of the lanes begins is not specified.
     let mut rounds = log.read();
     rounds.chunks_mut(3).for_each(<[_]>::sort);
     assert_eq!(rounds, ["a0", "b0", "c0", "a1", "b1", "c1"]);

@@ -73,7 +73,7 @@ fn a_lane_leased_anew_is_clean() {
     enqueue_panic(&device, lane);
     finish(&device);
     device.give_back(lane);
-    assert_eq!(outcome(&device, device.record_all()), Ok(()), "nobody uses the lane any more");
+    assert_eq!(outcome(&device, device.record_all()), Ok(()), "the lane is not used any more");
     assert_eq!(device.lease(), lane);
     log.write(&device, lane, "clean");
     let token = device.record(lane);

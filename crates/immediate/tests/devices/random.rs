@@ -114,7 +114,7 @@ impl Usage {
         *known |= work;
         self.n_works += 1;
         let act = move || {
-            let mut seen = seen.lock().expect("nobody panics with the lock");
+            let mut seen = seen.lock().expect("no thread panics with the lock");
             seen.check(needs);
             seen.works |= work;
         };
@@ -127,7 +127,7 @@ impl Usage {
         self.tokens.push(works);
         let seen = Arc::clone(&self.seen);
         let then = move |outcome: Outcome| {
-            let mut seen = seen.lock().expect("nobody panics with the lock");
+            let mut seen = seen.lock().expect("no thread panics with the lock");
             seen.check(works);
             seen.n_fired += 1;
             seen.n_wrong += usize::from(outcome.is_err());
@@ -144,7 +144,7 @@ impl Usage {
         assert!(!self.device.step());
         let works = (1 << self.n_works) - 1;
         assert_eq!(
-            *self.seen.lock().expect("nobody panics with the lock"),
+            *self.seen.lock().expect("no thread panics with the lock"),
             Seen { works, n_fired: self.tokens.len(), n_wrong: 0 }
         );
     }

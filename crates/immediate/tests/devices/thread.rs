@@ -4,7 +4,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use phalanx_immediate::{Pace, QueueOrder, Software, SoftwareConfig};
+use phalanx_immediate::{DrainMode, QueueOrder, Software, SoftwareConfig};
 use phalanx_runtime::Device;
 
 use crate::{Log, fault, finish, stepped, told};
@@ -60,7 +60,8 @@ fn the_delay_is_asked_once_for_every_work() {
         send.send(number).unwrap();
         Duration::ZERO
     };
-    let device = Software::new(SoftwareConfig { pace: Pace::Delayed(Box::new(delay)), ..Default::default() });
+    let device =
+        Software::new(SoftwareConfig { drain: DrainMode::Delayed(Box::new(delay)), ..Default::default() });
     let lane = device.lease();
     for _ in 0..3 {
         device.enqueue(lane, Box::new(|| ()));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
 use phalanx_immediate::{Software, SoftwareConfig};
-use phalanx_runtime::flow::{Builder, Direct, Flow, Mode, OpId, Regime, Task};
+use phalanx_runtime::flow::{Builder, Direct, Flow, Mode, OpId, Task, TaskKind};
 use phalanx_runtime::{
     Context, Device, Event, Function, Graph, Launch, Options, Profile, Report, Run, Runtime, Span,
 };
@@ -24,15 +24,15 @@ fn with_spans(profile: Profile) -> (Profile, Receiver<Seen>) {
     (profile.with_spans(sink), spans)
 }
 
-fn add(flow: &mut Builder, processor: u32, regime: Regime, name: &str) -> OpId {
-    flow.task(Task { processor, regime, name, ..Task::default() })
+fn add(flow: &mut Builder, processor: u32, kind: TaskKind, name: &str) -> OpId {
+    flow.task(Task { processor, kind, name, ..Task::default() })
 }
 
-/// Two leaves, one after the other.
+/// Two non-blocking tasks, one after the other.
 fn pair(mode: Mode) -> Flow {
     let mut flow = Builder::new("watched", 1);
     flow.mode(mode);
-    let [first, second] = ["first", "second"].map(|name| add(&mut flow, 0, Regime::Leaf, name));
+    let [first, second] = ["first", "second"].map(|name| add(&mut flow, 0, TaskKind::NonBlocking, name));
     flow.edge(first, second);
     flow.finish().unwrap()
 }
@@ -59,7 +59,7 @@ fn a_run_is_reported_once_before_it_finishes_and_each_operation_before_that() {
     let graph = bind(&runtime, pair(Mode::Ordered), |_| {});
     let ops: Vec<OpId> = graph.flow().steps().iter().map(|step| step.op).collect();
     let start = runtime.events().user();
-    // The second waits in line with its request until the first is over; nobody asks about the third.
+    // The second waits in line with its request until the first is over; the third is not profiled.
     let asked = [Some(&profile), Some(&profile), None];
     let runs = asked.map(|profile| launch(&graph, start.event(), profile));
     runtime.events().trigger(start).unwrap();
@@ -117,13 +117,12 @@ fn operations_of_every_kind_have_a_span_with_their_processor() {
     let mut flow = Builder::new("watched", 2);
     flow.mode(Mode::Pipelined { depth: 2 });
     let kinds = [
-        (0, Regime::Leaf, "leaf"),
-        (0, Regime::General, "general"),
-        (1, Regime::Ordered, "ordered"),
-        (1, Regime::Opaque, "opaque"),
+        (0, TaskKind::NonBlocking, "nonblocking"),
+        (0, TaskKind::Blocking, "blocking"),
+        (1, TaskKind::StreamOrdered, "ordered"),
+        (1, TaskKind::Async, "opaque"),
     ];
-    let mut ops: Vec<_> =
-        kinds.map(|(processor, regime, name)| add(&mut flow, processor, regime, name)).into();
+    let mut ops: Vec<_> = kinds.map(|(processor, kind, name)| add(&mut flow, processor, kind, name)).into();
     ops.push(flow.direct(Direct { name: "direct", ..Direct::default() }));
     ops.windows(2).for_each(|pair| flow.edge(pair[0], pair[1]));
     let graph = bind(&runtime, flow.finish().unwrap(), |_| {});
@@ -148,7 +147,7 @@ fn operations_of_every_kind_have_a_span_with_their_processor() {
 }
 
 #[test]
-fn sinks_that_panic_or_do_what_leaves_must_not_keep_nothing_from_finishing() {
+fn sinks_that_panic_or_do_what_nonblocking_tasks_must_not_keep_nothing_from_finishing() {
     let runtime = runtime(1, || 0);
     let (send, tasks) = channel();
     let spawner = runtime.clone();

@@ -9,7 +9,7 @@ use phalanx_runtime::{Event, Fault, Profile, Report};
 
 use super::{profile, runtime};
 
-/// A copy between two instances of so many bytes that nobody has asked about.
+/// A copy between two instances of `bytes` bytes that are not profiled.
 fn copy_of(memories: &Memories, bytes: usize) -> (Arc<CopyPlan>, [Instance; 2]) {
     let memory = memories.memory("system", 4 * bytes as u64);
     let [from, to] = [(); 2].map(|()| memory.allocate(bytes as u64, 1, Event::NONE).unwrap().0);
@@ -59,7 +59,7 @@ fn copies_are_reported_before_their_events_trigger_small_or_large_at_once_or_lat
         }
     }
     runtime.wait(silent.copy(&small, Event::NONE)).unwrap();
-    assert_eq!(reports.try_iter().count(), 0, "nobody asked about this one");
+    assert_eq!(reports.try_iter().count(), 0, "this one is not profiled");
 }
 
 #[test]

@@ -5,15 +5,15 @@ use crate::{MAX_DIMS, Region};
 /// Copies all bytes of `from` to `to`, in order. Both have the same number of bytes.
 ///
 /// # Safety
-/// All bytes of both regions are in live memory; no two runs of `to` share a byte, and none shares one with `from`; nobody
-/// else writes `from` or touches `to` meanwhile.
+/// All bytes of both regions are in live memory; no two runs of `to` share a byte, and none shares one with `from`;
+/// nothing else writes `from` or touches `to` meanwhile.
 pub(super) unsafe fn copy(from: &Region, to: &Region) {
     debug_assert_eq!(from.bytes(), to.bytes(), "a message has as many bytes as it has room");
     let (mut sources, mut targets) = (Runs::new(from), Runs::new(to));
     let (mut source, mut target) = (sources.next(), targets.next());
     while let (Some((start, left)), Some((goal, room))) = (source, target) {
         let bytes = left.min(room);
-        // SAFETY: both runs have so many bytes left, which the caller says are in live memory, apart and ours.
+        // SAFETY: both runs have that many bytes left, which the caller says are in live memory, apart and ours.
         unsafe { start.copy_to_nonoverlapping(goal, bytes) };
         source = rest(start, left, bytes).or_else(|| sources.next());
         target = rest(goal, room, bytes).or_else(|| targets.next());

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// The agreement that is under way, and what the one before came to. One place suffices for that: the next one cannot end
-/// before all ranks have come to it, and so have left this one.
+/// The agreement that is under way, and what the one before came to. One place suffices for that: the next one cannot
+/// end before all ranks have come to it, and so have left this one.
 pub(super) struct Meeting {
     /// How many have ended.
     pub(super) round: u64,

@@ -52,7 +52,7 @@ fn send(from: impl Fn(&mut [u8]) -> Region + Sync, to: impl Fn(&mut [u8]) -> Reg
         let batches = vec![vec![message(way, 1 - local.rank(), 7, region)]];
         // SAFETY: the memory outlives the transfers.
         let transfers = unsafe { local.connect(batches, tally.done()) }.unwrap();
-        // SAFETY: nobody touches the memory until the batch is complete.
+        // SAFETY: the memory is not touched until the batch is complete.
         unsafe { transfers.start(0) };
         tally.await_on(&local, 1);
         drop(transfers);
@@ -102,7 +102,7 @@ fn a_ring_runs_many_rounds() {
         for round in 1..=50 {
             // SAFETY: `out` is live, and no batch is under way.
             unsafe { sent.write_unaligned(value) };
-            // SAFETY: nobody touches the memory until the batch is complete.
+            // SAFETY: the memory is not touched until the batch is complete.
             unsafe { transfers.start(0) };
             tally.await_on(&local, round);
             // SAFETY: `into` is live, and no batch is under way.
@@ -133,7 +133,7 @@ fn many_messages_of_one_batch_all_arrive() {
         let tally = Arc::new(Tally::default());
         // SAFETY: the memory outlives the transfers.
         let transfers = unsafe { local.connect(vec![batch], tally.done()) }.unwrap();
-        // SAFETY: nobody touches the memory until the batch is complete.
+        // SAFETY: the memory is not touched until the batch is complete.
         unsafe { transfers.start(0) };
         tally.await_on(&local, 1);
         drop(transfers);
@@ -160,7 +160,7 @@ fn a_batch_is_complete_when_its_last_message_is() {
         (sender.join().unwrap(), receiver)
     });
     let counts = || (sent.0.load(Ordering::SeqCst), got.0.load(Ordering::SeqCst));
-    // SAFETY: nobody touches the memory until the batches are complete.
+    // SAFETY: the memory is not touched until the batches are complete.
     unsafe { receiver.start(0) };
     assert_eq!(counts(), (0, 0));
     // SAFETY: as above.
@@ -172,7 +172,8 @@ fn a_batch_is_complete_when_its_last_message_is() {
     assert_eq!(into, [1, 2]);
 }
 
-/// Two ranks start each batch again from within `Done`, so often that no stack would hold the calls one inside the other.
+/// Two ranks start each batch again from within `Done`, so often that no stack would hold the calls one inside the
+/// other.
 #[test]
 fn batches_start_from_inside_done() {
     const ANSWERS: usize = 200_000;
@@ -190,7 +191,7 @@ fn batches_start_from_inside_done() {
         let done: Done = Arc::new(move |batch, result| {
             assert_eq!(result, Ok(()));
             if count[batch].fetch_add(1, Ordering::SeqCst) + 1 < ANSWERS {
-                // SAFETY: nobody touches the bytes before the end.
+                // SAFETY: the bytes are not touched before the end.
                 unsafe { again.get().unwrap().start(batch) };
             }
         });
@@ -198,7 +199,7 @@ fn batches_start_from_inside_done() {
         let connected = unsafe { local.connect(batches, done) }.unwrap();
         assert!(transfers.set(connected).is_ok());
         local.barrier().unwrap();
-        // SAFETY: nobody touches the bytes before the end.
+        // SAFETY: the bytes are not touched before the end.
         unsafe { transfers.get().unwrap().start(0) };
         // SAFETY: as above.
         unsafe { transfers.get().unwrap().start(1) };
@@ -220,7 +221,7 @@ fn ends_of_different_lengths_fail_on_both_sides() {
         let done: Done = Arc::new(move |_, result| *told.lock().unwrap() = result.err());
         // SAFETY: the bytes outlive the transfers.
         let transfers = unsafe { local.connect(batches, done) }.unwrap();
-        // SAFETY: nobody touches the bytes.
+        // SAFETY: the bytes are not touched.
         unsafe { transfers.start(0) };
         local.drive(&|| error.lock().unwrap().is_some());
         error.lock().unwrap().clone().unwrap().to_string()
@@ -267,7 +268,7 @@ fn agreements_and_transfers_go_on_at_the_same_time() {
                 (0..100).map(lengths).sum()
             });
             for round in 1..=100 {
-                // SAFETY: nobody touches the bytes while it runs.
+                // SAFETY: the bytes are not touched while it runs.
                 unsafe { transfers.start(0) };
                 tally.await_on(&local, round);
             }

@@ -1,8 +1,9 @@
 //! Messages between threads: ends that meet in a table.
 //!
-//! An end that is started first waits in the table; the thread that starts the other one takes it out, copies, and counts
-//! down both batches. The last count of a batch tells its owner, who may start batches in turn: those wait in a queue of
-//! the thread until the telling is over, so that two ranks that answer each other for ever need no more stack than one answer.
+//! An end that is started first waits in the table; the thread that starts the other one takes it out, copies, and
+//! counts down both batches. The last count of a batch calls its owner's callback, which may start batches in turn:
+//! those wait in a queue of the thread until the callback returns, so that two ranks that answer each other forever
+//! need no more stack than one answer.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -40,8 +41,8 @@ struct Batch {
 impl Batch {
     /// One message less.
     fn count_down(&self) {
-        // AcqRel, pairs with itself: Release publishes what this thread copied; Acquire lets the last one, and so whoever it
-        // tells, see what all of them copied.
+        // AcqRel, pairs with itself: Release publishes what this thread copied; Acquire lets the last one, and so
+        // the callback, see what all of them copied.
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.tell(Ok(()));
         }
@@ -69,7 +70,7 @@ impl Connected {
 impl Transfers for Connected {
     unsafe fn start(&self, batch: usize) {
         let batch = &self.0[batch];
-        // Relaxed: nobody counts down before an end is posted, which the table's lock publishes.
+        // Relaxed: no thread counts down before an end is posted, which the table's lock publishes.
         let left = batch.left.swap(batch.messages.len(), Ordering::Relaxed);
         debug_assert_eq!(left, 0, "batch {} is under way", batch.number);
         DUE.with_borrow_mut(|due| {
@@ -116,7 +117,7 @@ thread_local! {
 
 /// Does what this thread owes, unless it is about to.
 fn settle() {
-    /// Ends the settling even if whoever is told panics.
+    /// Ends the settling even if a callback panics.
     struct Settling;
     impl Drop for Settling {
         fn drop(&mut self) {
@@ -149,14 +150,14 @@ fn transfer(send: &End, receive: &End) {
         }
         return;
     }
-    // SAFETY: both batches are under way, so by the contracts of `connect` and `start` the memory is there, nobody writes
-    // what is sent, and nobody else touches what is received into.
+    // SAFETY: both batches are under way, so by the contracts of `connect` and `start` the memory is there, nothing
+    // writes what is sent, and nothing else touches what is received into.
     unsafe { copy::copy(from, to) };
     receive.batch.count_down();
     send.batch.count_down();
 }
 
-/// Whether such messages can be told apart and make sense.
+/// Whether such messages are distinguishable and make sense.
 pub(super) fn check(rank: u32, size: u32, batches: &[Vec<Message>]) -> Result<(), NetError> {
     let mut seen = HashSet::new();
     for Message { way, peer, tag, region } in batches.iter().flatten() {

@@ -1,14 +1,14 @@
 //! What differs between binary interfaces of MPI libraries, as one table: values of constants and sizes of handles.
 //!
-//! The functions have the same arguments everywhere, so handles are passed as [`Handle`] and only cut to size in arrays.
-//! Every row was checked against the library's header and by running all of this module's calls and tests on it: Open MPI
-//! on 4.1.4 and 5.0.11, MPICH on 4.0.2 and 5.0.2, the standard interface of MPI 5 on `libmpi_abi.so.1` of MPICH 5.0.2.
-//! Relatives of MPICH (Intel MPI, Cray MPICH, MVAPICH) promise MPICH's interface and were not run.
+//! The functions have the same arguments everywhere, so handles are passed as [`Handle`] and only cut to size in
+//! arrays. Every row was checked against the library's header and by running all of this module's calls and tests on
+//! it: Open MPI on 4.1.4 and 5.0.11, MPICH on 4.0.2 and 5.0.2, the standard interface of MPI 5 on `libmpi_abi.so.1` of
+//! MPICH 5.0.2. Relatives of MPICH (Intel MPI, Cray MPICH, MVAPICH) promise MPICH's interface and were not run.
 
 use std::ffi::{c_int, c_void};
 
-/// A communicator, datatype, request, operation or error handler. Where handles are 32-bit integers, the low half has it,
-/// in registers and, on little-endian machines, in memory, so that a pointer to it serves both.
+/// A communicator, datatype, request, operation or error handler. Where handles are 32-bit integers, the low half has
+/// it, in registers and, on little-endian machines, in memory, so that a pointer to it serves both.
 pub(crate) type Handle = usize;
 
 const _: () =
@@ -210,7 +210,7 @@ impl Statuses {
         self.words.as_ptr().cast::<u8>().wrapping_add(index * self.layout.size).cast()
     }
 
-    /// Who sent the message.
+    /// The rank that sent the message.
     pub(crate) fn source(&self, index: usize) -> c_int {
         self.field(index, self.layout.source)
     }

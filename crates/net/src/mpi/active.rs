@@ -1,23 +1,23 @@
-//! The requests that are under way, side by side as the library tests them, and to whom each belongs.
+//! The requests that are under way, side by side as the library tests them, and what each belongs to.
 
 use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};
 
 use super::abi::{Handle, Handles, Statuses};
-use super::library::{Library, Told};
+use super::library::{Library, TestOutcome};
 use crate::NetError;
 
 /// What waits for one request.
 pub(crate) type Ticket = OnceLock<Result<(), NetError>>;
 
-/// Whom a request belongs to.
+/// What a request belongs to.
 #[derive(Debug)]
 pub(crate) enum Owner {
     /// The standing receive of alerts.
     Alert,
     /// An alert on its way; the bytes live until it has arrived.
     AlertOut(#[allow(dead_code, reason = "it only keeps the bytes")] Arc<[u8]>),
-    /// Whoever waits for an agreement.
+    /// A thread that waits for an agreement.
     Ticket(Arc<Ticket>),
     /// One message of a batch.
     Message {
@@ -31,7 +31,7 @@ pub(crate) enum Owner {
 }
 
 impl Owner {
-    /// Whether somebody waits for it: alerts come and go by themselves.
+    /// Whether a thread or callback waits for it: alerts come and go by themselves.
     fn counts(&self) -> bool {
         matches!(self, Owner::Ticket(_) | Owner::Message { .. })
     }
@@ -52,7 +52,7 @@ pub(crate) struct Finished {
 pub(crate) struct Active {
     handles: Handles,
     owners: Vec<Owner>,
-    /// How many somebody waits for.
+    /// How many of them are waited for.
     pub awaited: usize,
     /// Statuses of those that were complete at the last test.
     pub statuses: Statuses,
@@ -76,8 +76,8 @@ impl Active {
 
     /// Adds a request that was started.
     ///
-    /// In line, so that the owner is written where it stays: written in parts elsewhere and copied as a whole right behind
-    /// a message, it would wait until that has left this core.
+    /// In line, so that the owner is written where it stays: written in parts elsewhere and copied as a whole right
+    /// behind a message, it would wait until that has left this core.
     #[inline(always)]
     pub(crate) fn push(&mut self, request: Handle, owner: Owner) {
         self.awaited += owner.counts() as usize;
@@ -108,15 +108,15 @@ impl Active {
         let (requests, indices) = (self.handles.as_mut_ptr(), self.indices.as_mut_ptr());
         let statuses = self.statuses.as_mut_ptr();
         // SAFETY: the arrays have at least `n` elements each.
-        let told = unsafe { library.test_some(n as c_int, requests, &mut completed, indices, statuses) }?;
-        // No active request among them is told as a negative number.
+        let outcome = unsafe { library.test_some(n as c_int, requests, &mut completed, indices, statuses) }?;
+        // If no request among them is active, the count is negative.
         if completed > 0 {
-            self.remove(completed as usize, told, finished);
+            self.remove(completed as usize, outcome, finished);
         }
         Ok(())
     }
 
-    fn remove(&mut self, completed: usize, told: Told, finished: &mut Vec<Finished>) {
+    fn remove(&mut self, completed: usize, outcome: TestOutcome, finished: &mut Vec<Finished>) {
         self.order.clear();
         self.order.extend(0..completed);
         // From the highest index on, so that the others stay where they are.
@@ -126,13 +126,13 @@ impl Active {
             self.handles.swap_remove(index);
             let owner = self.owners.swap_remove(index);
             self.awaited -= owner.counts() as usize;
-            let error =
-                Some(self.statuses.error(status)).filter(|error| told == Told::Statuses && *error != 0);
+            let error = Some(self.statuses.error(status))
+                .filter(|error| outcome == TestOutcome::Statuses && *error != 0);
             finished.push(Finished { owner, status, error });
         }
     }
 
-    /// Gives all up that somebody waits for.
+    /// Gives up all that are waited for.
     pub(crate) fn give_up(&mut self) -> Vec<Owner> {
         self.awaited = 0;
         self.handles.clear();

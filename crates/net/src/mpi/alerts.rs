@@ -1,4 +1,4 @@
-//! Texts between ranks that nobody waits for: one receive stands ready at all times, and sends are forgotten.
+//! Texts between ranks that no thread waits for: one receive stands ready at all times, and sends are forgotten.
 
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use super::abi::Handle;
 use super::active::Owner;
 use super::engine::Engine;
 use super::library::Library;
-use super::state::{Event, State};
+use super::state::{NetEvent, State};
 use crate::NetError;
 
 /// Bytes of the longest alert; what is longer is cut.
@@ -16,41 +16,41 @@ pub(crate) const LONGEST: usize = 64 * 1024;
 /// The tag of alerts, which have a communicator of their own.
 const TAG: c_int = 0;
 
-type Hear = Arc<dyn Fn(u32, &str) + Send + Sync>;
+type SharedCallback = Arc<dyn Fn(u32, &str) + Send + Sync>;
 
-/// Who hears alerts. Those that came before anybody did are kept.
+/// The callback for alerts. Alerts that came before it was set are kept.
 #[derive(Default)]
-pub(crate) struct Hearing(Mutex<Ears>);
+pub(crate) struct AlertListener(Mutex<ListenerState>);
 
 #[derive(Default)]
-struct Ears {
-    hear: Option<Hear>,
+struct ListenerState {
+    callback: Option<SharedCallback>,
     missed: Vec<(u32, String)>,
 }
 
-impl Hearing {
-    /// From now on `hear` hears, first of all what was missed.
-    pub(crate) fn set(&self, hear: Hear) {
+impl AlertListener {
+    /// Calls `callback` with every alert from now on, first of all with those that were kept.
+    pub(crate) fn set(&self, callback: SharedCallback) {
         let missed = {
-            let mut ears = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            ears.hear = Some(hear.clone());
-            std::mem::take(&mut ears.missed)
+            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            state.callback = Some(callback.clone());
+            std::mem::take(&mut state.missed)
         };
         for (from, text) in missed {
-            hear(from, &text);
+            callback(from, &text);
         }
     }
 
     /// An alert came.
-    pub(crate) fn heard(&self, from: u32, text: String) {
-        let hear = {
-            let mut ears = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            match &ears.hear {
-                Some(hear) => hear.clone(),
-                None => return ears.missed.push((from, text)),
+    pub(crate) fn deliver(&self, from: u32, text: String) {
+        let callback = {
+            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            match &state.callback {
+                Some(callback) => callback.clone(),
+                None => return state.missed.push((from, text)),
             }
         };
-        hear(from, &text);
+        callback(from, &text);
     }
 }
 
@@ -68,7 +68,7 @@ pub(crate) unsafe fn send(state: &mut State, engine: &Engine, text: &str) {
         let sent = unsafe {
             engine.library.isend(start, count, byte, peer as c_int, TAG, engine.comms.alerts, &mut request)
         };
-        // A rank that cannot be reached must not keep the others from hearing.
+        // A rank that cannot be reached must not keep the text from the others.
         if sent.is_ok() {
             state.active.push(request, Owner::AlertOut(bytes.clone()));
         }
@@ -94,12 +94,12 @@ pub(crate) unsafe fn listen(state: &mut State, library: &Library, comm: Handle) 
 ///
 /// # Safety
 /// No other thread is in the library.
-pub(crate) unsafe fn read(state: &State, library: &Library, status: usize) -> Option<Event> {
+pub(crate) unsafe fn read(state: &State, library: &Library, status: usize) -> Option<NetEvent> {
     let mut length = 0;
     // SAFETY: the caller's duty; the status is that of a receive.
     unsafe { library.get_count(state.active.statuses.pointer(status), library.abi.byte, &mut length) }
         .ok()?;
     let from = u32::try_from(state.active.statuses.source(status)).ok()?;
     let bytes = state.alert.get(..usize::try_from(length).ok()?)?;
-    Some(Event::Heard { from, text: String::from_utf8_lossy(bytes).into_owned() })
+    Some(NetEvent::Alert { from, text: String::from_utf8_lossy(bytes).into_owned() })
 }

@@ -5,9 +5,9 @@ use std::ffi::c_int;
 
 use super::abi::{Handle, Handles};
 use super::active::{Active, Owner};
-use super::layout::Layout;
+use super::layout::MpiLayout;
 use super::library::Library;
-use super::state::{Event, Outcome};
+use super::state::{NetEvent, Outcome};
 use crate::{Done, MAX_DIMS, Message, NetError, Way};
 
 /// The longest message that is sent anew each time: a library may send what fits its queues on the spot then, but not
@@ -29,7 +29,7 @@ struct Batch {
     bytes: usize,
     /// Requests under way.
     left: usize,
-    /// Whether an error was told, so that nothing else is.
+    /// Whether an error was reported, so that nothing else is.
     failed: bool,
 }
 
@@ -67,7 +67,7 @@ impl Connection {
         library: &Library,
         active: &mut Active,
         (connection, number): (usize, usize),
-        events: &mut Vec<Event>,
+        events: &mut Vec<NetEvent>,
     ) -> usize {
         let batch = &mut self.batches[number];
         assert_eq!(batch.left, 0, "batch {number} is started while it is under way");
@@ -82,7 +82,7 @@ impl Connection {
         if started.is_err() || batch.left == 0 {
             batch.left = 0;
             let result = started.map_err(Box::new);
-            events.push(Event::Done { done: self.done.clone(), batch: number, result });
+            events.push(NetEvent::Done { done: self.done.clone(), batch: number, result });
             return 0;
         }
         let (connection, of) = (connection as u32, number as u32);
@@ -100,9 +100,9 @@ impl Connection {
     }
 
     /// Tells that a batch cannot be started.
-    pub(crate) fn refuse(&self, batch: usize, error: &NetError, events: &mut Vec<Event>) {
+    pub(crate) fn refuse(&self, batch: usize, error: &NetError, events: &mut Vec<NetEvent>) {
         let result = Err(error.clone().into());
-        events.push(Event::Done { done: self.done.clone(), batch, result });
+        events.push(NetEvent::Done { done: self.done.clone(), batch, result });
     }
 
     /// Whether a batch is.
@@ -111,12 +111,12 @@ impl Connection {
     }
 
     /// One message of a batch is complete; returns how many bytes are no longer under way.
-    pub(crate) fn finish(&mut self, number: usize, result: Outcome, events: &mut Vec<Event>) -> usize {
+    pub(crate) fn finish(&mut self, number: usize, result: Outcome, events: &mut Vec<NetEvent>) -> usize {
         let batch = &mut self.batches[number];
         batch.left -= 1;
         if !batch.failed && (result.is_err() || batch.left == 0) {
             batch.failed = result.is_err();
-            events.push(Event::Done { done: self.done.clone(), batch: number, result });
+            events.push(NetEvent::Done { done: self.done.clone(), batch: number, result });
         }
         if batch.left == 0 { batch.bytes } else { 0 }
     }
@@ -154,7 +154,7 @@ impl Batch {
     unsafe fn set_up(&mut self, library: &Library, comm: usize) -> Result<(), NetError> {
         for Message { way, peer, tag, region } in self.messages.iter().filter(|message| !message.is_short()) {
             // SAFETY: the caller's duty.
-            let layout = unsafe { Layout::new(library, region) }?;
+            let layout = unsafe { MpiLayout::new(library, region) }?;
             let (count, datatype) = (layout.count, layout.datatype);
             let (start, peer, tag) = (region.start.cast(), *peer as c_int, *tag as c_int);
             let mut request = 0;
@@ -209,7 +209,8 @@ pub(crate) fn check(batches: &[Vec<Message>], size: u32, largest_tag: u32) -> Re
     Ok(())
 }
 
-/// What a rank sends to and expects of each other rank, so that ranks can compare: messages, bytes and a hash, all sums.
+/// What a rank sends to and expects of each other rank, so that ranks can compare: messages, bytes and a hash, all
+/// sums.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Summary(Vec<[[u64; 3]; 2]>);
 

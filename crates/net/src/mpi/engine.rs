@@ -1,13 +1,13 @@
-//! Who calls the library when.
+//! Which thread calls the library when.
 //!
-//! Invariant: only the thread that holds the lock on [`State`] is in the library, and no call made under it waits for another
-//! rank. Whoever waits, waits by polling: threads inside the network (*drivers*) do it themselves, and when there is none
-//! the network's own thread does. A poll starts what was ordered, tests what is under way, and hands back what happened;
-//! callbacks run after the lock is released, so that they may order and call whatever they like.
+//! Invariant: only the thread that holds the lock on [`State`] is in the library, and no call made under it waits for
+//! another rank. A thread that waits does so by polling: threads inside the network (*drivers*) do it themselves, and
+//! when there is none the network's own thread does. A poll starts what was ordered, tests what is under way, and hands
+//! back what happened; callbacks run after the lock is released, so that they may order and call whatever they like.
 //!
-//! Locks: whoever polls only tries to get the lock, for if another thread has it that one makes the progress. Whoever must
-//! have it (a *caller*) says so first, and those who poll let it pass. Orders do without it (`orders`), so that starting a
-//! batch never waits for the library.
+//! Locks: a thread that polls only tries to get the lock, for if another thread has it that one makes the progress. A
+//! thread that must have it (a *caller*) says so first, and polling threads let it pass. Orders do without it
+//! (`orders`), so that starting a batch never waits for the library.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -16,19 +16,19 @@ use std::time::{Duration, Instant};
 
 use super::abi::Handle;
 use super::active::{Owner, Ticket};
-use super::alerts::Hearing;
-use super::bell::{Bell, Rings};
+use super::alerts::AlertListener;
+use super::backoff::{ALERT_REST, Backoff, Contention, Load, Waiter};
+use super::event_count::{Epoch, EventCount};
 use super::library::Library;
 use super::orders::Orders;
-use super::pace::{ALERT_REST, Crowd, Load, Pace, Waiter};
-use super::state::{Event, State};
-use crate::{NetError, Turn, Turns};
+use super::state::{NetEvent, State};
+use crate::{Advance, DriverWork, NetError};
 
 /// How long an abort waits for a thread that is in the library.
-const ABORT_PATIENCE: Duration = Duration::from_secs(1);
+const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often a driver looks before it asks whether it is still needed: about a microsecond's worth.
-const LOOKS: usize = 8;
+/// How often a driver polls before it asks whether it is still needed: about a microsecond's worth.
+const POLLS_PER_TURN: usize = 8;
 
 /// Communicators, one for each kind of thing, so that they never meet.
 pub(crate) struct Comms {
@@ -50,20 +50,20 @@ pub(crate) struct Engine {
     pub rank: u32,
     /// How many there are.
     pub size: u32,
-    /// Who hears alerts.
-    pub hearing: Hearing,
+    /// The callback for alerts.
+    pub alert_listener: AlertListener,
     state: Mutex<State>,
     /// Threads that must have the lock.
     callers: AtomicUsize,
     /// Batches to be started.
     orders: Orders,
-    /// What is under way, for whoever rests.
+    /// What is under way, for threads that rest.
     requests: AtomicUsize,
     bytes: AtomicUsize,
-    crowd: Crowd,
+    contention: Contention,
     drivers: AtomicUsize,
     /// Where drivers rest.
-    bell: Bell,
+    sleepers: EventCount,
     own: OnceLock<Thread>,
     stopping: AtomicBool,
     /// Whether the library was or is being ended.
@@ -78,22 +78,22 @@ impl Engine {
             comms,
             rank,
             size,
-            hearing: Hearing::default(),
+            alert_listener: AlertListener::default(),
             state: Mutex::new(state),
             callers: AtomicUsize::new(0),
             orders: Orders::default(),
             requests: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
-            crowd: Crowd::new(),
+            contention: Contention::new(),
             drivers: AtomicUsize::new(0),
-            bell: Bell::new(),
+            sleepers: EventCount::new(),
             own: OnceLock::new(),
             stopping: AtomicBool::new(false),
             left: AtomicBool::new(false),
         }
     }
 
-    /// Orders a batch to be started and sees to it that somebody does.
+    /// Orders a batch to be started and wakes a thread that does it.
     ///
     /// # Safety
     /// The memory of the batch is left alone until it is complete.
@@ -110,7 +110,7 @@ impl Engine {
                 own.unpark();
             }
         } else {
-            self.bell.ring();
+            self.sleepers.notify_one();
         }
     }
 
@@ -122,9 +122,9 @@ impl Engine {
         result
     }
 
-    /// The lock, for whoever must have it.
+    /// The lock, for a thread that must have it.
     pub(crate) fn enter(&self) -> MutexGuard<'_, State> {
-        // Relaxed: a hint that those who poll follow sooner or later.
+        // Relaxed: a hint that polling threads follow sooner or later.
         self.callers.fetch_add(1, Relaxed);
         let state = lock(&self.state);
         self.callers.fetch_sub(1, Relaxed);
@@ -145,60 +145,61 @@ impl Engine {
             state.active.push(request, Owner::Ticket(ticket.clone()));
             Ok(())
         })?;
-        self.attend(&mut || ticket.get().is_some());
+        self.drive_with(&mut || ticket.get().is_some());
         ticket.get().cloned().unwrap_or(Ok(()))
     }
 
-    /// Polls on this thread, in turns with something else, until that is over.
-    pub(crate) fn attend(&self, turns: &mut dyn Turns) {
+    /// Polls on this thread, alternating with `work`, until that is over.
+    pub(crate) fn drive_with(&self, work: &mut dyn DriverWork) {
         let _driver = Driver::new(self);
-        let mut pace = Pace::new(Waiter::Driver { pressing: turns.is_pressing() });
+        let mut backoff = Backoff::new(Waiter::Driver { idle_compute: work.has_idle_compute() });
         let mut events = Vec::new();
         loop {
-            let rings = self.bell.rings();
-            match turns.turn() {
-                Turn::Over => return,
-                Turn::Worked => pace.moved(),
-                Turn::Idle => {}
+            let epoch = self.sleepers.epoch();
+            match work.advance() {
+                Advance::Over => return,
+                Advance::Worked => backoff.moved(),
+                Advance::Idle => {}
             }
-            pace.wait_as(Waiter::Driver { pressing: turns.is_pressing() });
-            let looks = if pace.is_resting() { 1 } else { LOOKS };
-            let look = self.poll(looks, &mut events);
-            if look == Look::Moved {
-                pace.moved();
+            backoff.wait_as(Waiter::Driver { idle_compute: work.has_idle_compute() });
+            let polls = if backoff.is_resting() { 1 } else { POLLS_PER_TURN };
+            let polled = self.poll(polls, &mut events);
+            if polled == PollResult::Moved {
+                backoff.moved();
                 self.deliver(&mut events);
-            } else if let Some(rest) = pace.idle(self.load(), &self.crowd) {
-                if turns.rest() {
-                    self.rest(rest, rings, look);
+            } else if let Some(rest) = backoff.idle(self.load(), &self.contention) {
+                if work.may_sleep() {
+                    self.rest(rest, epoch, polled);
                 }
-                pace.rested();
+                backoff.rested();
             } else {
                 std::hint::spin_loop();
             }
         }
     }
 
-    /// The own thread's life.
+    /// The loop of the network's own thread.
     pub(crate) fn serve(&self) {
-        let mut pace = Pace::new(Waiter::Own);
+        let mut backoff = Backoff::new(Waiter::Own);
         let mut events = Vec::new();
         while !self.stopping.load(Acquire) {
             let driven = self.drivers.load(SeqCst) > 0;
             if driven {
-                // Drivers look all the time, but what one does between two looks may take long; alerts do not wait for that.
+                // Drivers poll all the time, but what one does between two polls may take long; alerts do not wait for
+                // that.
                 thread::park_timeout(ALERT_REST);
-                // Or it would take its own sleep for company.
-                pace.rested();
+                // Or it would take its own sleep for contention.
+                backoff.rested();
             }
-            if self.poll(1, &mut events) == Look::Moved {
-                pace.moved();
+            if self.poll(1, &mut events) == PollResult::Moved {
+                backoff.moved();
                 self.deliver(&mut events);
             } else if driven {
                 continue;
-            } else if let Some(rest) = pace.idle(self.load(), &self.crowd) {
-                // Ends at once if somebody called for it since it last rested.
+            } else if let Some(rest) = backoff.idle(self.load(), &self.contention) {
+                // Ends at once if it was unparked since it last rested.
                 thread::park_timeout(rest);
-                pace.rested();
+                backoff.rested();
             } else {
                 std::hint::spin_loop();
             }
@@ -210,7 +211,7 @@ impl Engine {
         let _ = self.own.set(own);
     }
 
-    /// Ends the own thread's life.
+    /// Ends the network's own thread.
     pub(crate) fn stop(&self) {
         // Release, pairs with `serve`: whatever came before is seen by it.
         self.stopping.store(true, Release);
@@ -238,12 +239,12 @@ impl Engine {
         });
     }
 
-    /// Ends all ranks. A thread that does not leave the library in time is not waited for: the launcher notices the end of
-    /// this process too.
+    /// Ends all ranks. A thread that does not leave the library in time is not waited for: the launcher notices the end
+    /// of this process too.
     pub(crate) fn abort(&self, code: i32) -> ! {
         self.callers.fetch_add(1, Relaxed);
         let start = Instant::now();
-        while start.elapsed() < ABORT_PATIENCE {
+        while start.elapsed() < ABORT_TIMEOUT {
             if let Some(_state) = try_lock(&self.state) {
                 // SAFETY: this thread has the lock.
                 let _ = unsafe { self.library.abort(self.library.abi.world, code) };
@@ -254,39 +255,39 @@ impl Engine {
         std::process::exit(code)
     }
 
-    /// Looks up to `looks` times at everything. What happened is in `events`.
-    fn poll(&self, looks: usize, events: &mut Vec<Event>) -> Look {
+    /// Polls everything up to `polls` times. What happened is in `events`.
+    fn poll(&self, polls: usize, events: &mut Vec<NetEvent>) -> PollResult {
         if self.callers.load(Relaxed) > 0 {
             thread::yield_now();
-            return Look::Shut;
+            return PollResult::Busy;
         }
-        let Some(mut state) = try_lock(&self.state) else { return Look::Shut };
-        for _ in 0..looks {
+        let Some(mut state) = try_lock(&self.state) else { return PollResult::Busy };
+        for _ in 0..polls {
             let ordered = self.orders.take(|orders| state.take_orders(orders));
             if ordered {
                 state.start(self, events);
             }
             if state.test(self, events) || ordered {
                 self.publish(&state);
-                return Look::Moved;
+                return PollResult::Moved;
             }
         }
-        Look::Nothing
+        PollResult::Nothing
     }
 
     /// Calls back, without the lock.
-    fn deliver(&self, events: &mut Vec<Event>) {
+    fn deliver(&self, events: &mut Vec<NetEvent>) {
         for event in events.drain(..) {
             match event {
-                Event::Done { done, batch, result } => done(batch, result.map_err(|error| *error)),
-                Event::Heard { from, text } => self.hearing.heard(from, text),
+                NetEvent::Done { done, batch, result } => done(batch, result.map_err(|error| *error)),
+                NetEvent::Alert { from, text } => self.alert_listener.deliver(from, text),
             }
         }
     }
 
     fn publish(&self, state: &State) {
-        // Relaxed: whoever leaves or rests with something under way has started or seen it itself, or another thread that has
-        // is still there.
+        // Relaxed: a thread that leaves or rests with something under way has started or seen it itself, or another
+        // thread that has is still there.
         self.requests.store(state.active.awaited, Relaxed);
         self.bytes.store(state.bytes, Relaxed);
     }
@@ -295,24 +296,24 @@ impl Engine {
         Load { requests: self.requests.load(Relaxed), bytes: self.bytes.load(Relaxed) }
     }
 
-    /// A driver sleeps until something is ordered, and no longer than this. Orders that it has just failed to carry out do
-    /// not keep it awake: the thread that is in the library may need this very core to leave it.
-    fn rest(&self, longest: Duration, rings: Rings, look: Look) {
-        if look == Look::Shut || !self.orders.are_there() {
-            self.bell.rest(rings, longest);
+    /// A driver sleeps until something is ordered, and no longer than this. Orders that it has just failed to carry out
+    /// do not keep it awake: the thread that is in the library may need this very core to leave it.
+    fn rest(&self, longest: Duration, epoch: Epoch, polled: PollResult) {
+        if polled == PollResult::Busy || !self.orders.any_pending() {
+            self.sleepers.wait(epoch, longest);
         }
     }
 }
 
-/// What a look at the library shows.
+/// What a poll of the library found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
+enum PollResult {
     /// Something happened.
     Moved,
     /// Nothing did.
     Nothing,
     /// Another thread is in there.
-    Shut,
+    Busy,
 }
 
 /// A thread that polls, so that the own thread need not.
@@ -324,19 +325,19 @@ struct Driver<'a> {
 
 impl Driver<'_> {
     fn new(engine: &Engine) -> Driver<'_> {
-        // SeqCst here and where threads rest and leave: either they see an order, or who ordered sees them.
+        // SeqCst here and where threads rest and leave: either they see an order, or the ordering thread sees them.
         engine.drivers.fetch_add(1, SeqCst);
         Driver { engine, before: engine.orders.begin_to_drive() }
     }
 }
 
 impl Drop for Driver<'_> {
-    /// The own thread goes on with what is left. Without anything it looks for alerts soon enough by itself.
+    /// The own thread goes on with what is left. With nothing left it polls for alerts soon enough by itself.
     fn drop(&mut self) {
         let Driver { engine, before } = *self;
         engine.orders.stop_driving(before);
         let last = engine.drivers.fetch_sub(1, SeqCst) == 1;
-        if last && (engine.orders.are_there() || engine.load().requests > 0) {
+        if last && (engine.orders.any_pending() || engine.load().requests > 0) {
             engine.wake();
         }
     }

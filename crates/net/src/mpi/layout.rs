@@ -1,4 +1,4 @@
-//! How the library is told where a message's bytes are: a count of a datatype.
+//! How a message's bytes are described to the library: a count of a datatype.
 //!
 //! A contiguous region is a count of bytes, with no datatype of its own. Counts are C integers, so that a region beyond
 //! [`BLOCK`] becomes one datatype with as many blocks as fit and the rest; it still is a single message.
@@ -13,7 +13,7 @@ use crate::{NetError, Region};
 pub(crate) const BLOCK: usize = 1 << 30;
 
 /// A count of a datatype.
-pub(crate) struct Layout<'a> {
+pub(crate) struct MpiLayout<'a> {
     library: &'a Library,
     /// How many.
     pub count: c_int,
@@ -21,18 +21,18 @@ pub(crate) struct Layout<'a> {
     pub datatype: Handle,
 }
 
-impl<'a> Layout<'a> {
+impl<'a> MpiLayout<'a> {
     /// That of a region.
     ///
     /// # Safety
     /// No other thread is in the library.
-    pub(crate) unsafe fn new(library: &'a Library, region: &Region) -> Result<Layout<'a>, NetError> {
+    pub(crate) unsafe fn new(library: &'a Library, region: &Region) -> Result<MpiLayout<'a>, NetError> {
         let (run, grid) = simplify(region);
         if grid.is_empty() && run <= BLOCK {
-            return Ok(Layout { library, count: run as c_int, datatype: library.abi.byte });
+            return Ok(MpiLayout { library, count: run as c_int, datatype: library.abi.byte });
         }
         // SAFETY: the caller's duty.
-        let mut layout = unsafe { Layout::contiguous(library, run) }?;
+        let mut layout = unsafe { MpiLayout::contiguous(library, run) }?;
         for &(count, stride) in grid.iter().rev() {
             // SAFETY: the caller's duty.
             unsafe { layout.repeat(count, stride) }?;
@@ -43,16 +43,16 @@ impl<'a> Layout<'a> {
     }
 
     /// A single datatype of `run` bytes.
-    unsafe fn contiguous(library: &'a Library, run: usize) -> Result<Layout<'a>, NetError> {
+    unsafe fn contiguous(library: &'a Library, run: usize) -> Result<MpiLayout<'a>, NetError> {
         let byte = library.abi.byte;
-        let mut layout = Layout { library, count: 1, datatype: byte };
+        let mut layout = MpiLayout { library, count: 1, datatype: byte };
         if run <= BLOCK {
             // SAFETY: the caller's duty.
             unsafe { library.type_contiguous(run as c_int, byte, &mut layout.datatype) }?;
             return Ok(layout);
         }
         // SAFETY: the caller's duty.
-        let block = unsafe { Layout::contiguous(library, BLOCK) }?;
+        let block = unsafe { MpiLayout::contiguous(library, BLOCK) }?;
         let mut types = Handles::new(&library.abi);
         types.push(block.datatype);
         types.push(byte);
@@ -68,7 +68,7 @@ impl<'a> Layout<'a> {
 
     /// Makes it `count` times itself, `stride` bytes from one to the next.
     unsafe fn repeat(&mut self, count: usize, stride: usize) -> Result<(), NetError> {
-        let mut outer = Layout { library: self.library, count: 1, datatype: self.library.abi.byte };
+        let mut outer = MpiLayout { library: self.library, count: 1, datatype: self.library.abi.byte };
         let made = &mut outer.datatype;
         // SAFETY: the caller's duty. A grid has no more runs than its memory has bytes and each run has more than one.
         unsafe { self.library.type_create_hvector(count as c_int, 1, stride as isize, self.datatype, made) }?;
@@ -77,7 +77,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-impl Drop for Layout<'_> {
+impl Drop for MpiLayout<'_> {
     /// Whatever was made with the datatype keeps it.
     fn drop(&mut self) {
         if self.datatype != self.library.abi.byte {

@@ -1,7 +1,8 @@
 //! An MPI library, found and loaded at run time: the program is built without any and runs with whichever is there.
 //!
-//! Its functions are called through [`Library`], each as a method that turns an error code into a [`NetError`]. No function
-//! with more than eight arguments is used: the ninth goes over the stack, where some machines pack narrow ones closer.
+//! Its functions are called through [`Library`], each as a method that turns an error code into a [`NetError`]. No
+//! function with more than eight arguments is used: the ninth goes over the stack, where some machines pack narrow ones
+//! closer.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -12,14 +13,15 @@ use libloading::os::unix::{Library as Object, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL
 use super::abi::{Abi, Handle, MPICH, STANDARD};
 use crate::NetError;
 
-/// Who started the processes of the job, as far as the caller knows: a library works only with the launcher it belongs to.
+/// What started the processes of the job, as far as the caller knows: a library works only with the launcher it belongs
+/// to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Launcher {
     /// `mpirun` of Open MPI.
     OpenMpi,
     /// `mpiexec` of MPICH or a relative.
     Mpich,
-    /// Something else, or nobody.
+    /// Something else, or nothing.
     Unknown,
 }
 
@@ -160,7 +162,7 @@ functions! {
 
 /// What a test of several requests says of those that are complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum TestOutcome {
     /// All is well.
     Success,
     /// Their statuses have codes.
@@ -230,17 +232,17 @@ impl Library {
         completed: *mut c_int,
         indices: *mut c_int,
         statuses: *mut c_void,
-    ) -> Result<Told, NetError> {
+    ) -> Result<TestOutcome, NetError> {
         // SAFETY: the caller's duty.
         let code = unsafe { (self.functions.testsome)(count, requests, completed, indices, statuses) };
         if code == 0 {
-            return Ok(Told::Success);
+            return Ok(TestOutcome::Success);
         }
         let mut class = code;
         // SAFETY: the caller's duty.
         unsafe { self.error_class(code, &mut class) }?;
         if class == self.abi.error_in_status {
-            Ok(Told::Statuses)
+            Ok(TestOutcome::Statuses)
         } else {
             Err(self.failure("MPI_Testsome", code))
         }
@@ -248,7 +250,7 @@ impl Library {
 
     /// What a code means.
     pub(crate) fn explain(&self, code: c_int) -> String {
-        // SAFETY: whoever has a code is the one thread in the library.
+        // SAFETY: the thread that has a code is the only one in the library.
         let text = self.text(|text, length| unsafe { self.error_string(code, text, length) });
         if text.is_empty() { format!("code {code}") } else { text }
     }

@@ -1,8 +1,8 @@
 //! Batches that are to be started.
 //!
-//! Whoever is not in the library leaves them in a list that all threads share, under a lock of its own. A thread that
-//! drives the engine is about to look anyway: what it orders itself, in its turns and when it is called back, it keeps to
-//! itself until then, which costs no more than a push. What is left when it stops driving goes to the others.
+//! A thread outside the library leaves them in a list that all threads share, under a lock of its own. A thread that
+//! drives the engine is about to look anyway: what it orders itself, in its work between polls and in callbacks, it
+//! keeps to itself until then, which costs no more than a push. What is left when it stops driving goes to the others.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -27,7 +27,7 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// Adds one; whether somebody has to be told.
+    /// Adds one; whether a thread has to be woken.
     pub(crate) fn push(&self, order: Order) -> bool {
         if DRIVES.get() == self.address() {
             OWN.with_borrow_mut(|own| own.push(order));
@@ -38,14 +38,15 @@ impl Orders {
     }
 
     /// Whether there are some that this thread could carry out.
-    pub(crate) fn are_there(&self) -> bool {
-        // SeqCst, pairs with `share`: threads that are about to rest, drive or leave see an order, or who ordered sees them.
+    pub(crate) fn any_pending(&self) -> bool {
+        // SeqCst, pairs with `share`: threads that are about to rest, drive or leave see an order, or the ordering
+        // thread sees them.
         self.any.load(SeqCst) || self.has_own()
     }
 
     /// Hands all that this thread can carry out to `take`; whether there were any.
     pub(crate) fn take(&self, mut take: impl FnMut(&mut Vec<Order>)) -> bool {
-        // Relaxed at first: an exchange at every look would cost more than the rest of it. SeqCst as in `are_there`.
+        // Relaxed at first: an exchange at every look would cost more than the rest of it. SeqCst as in `any_pending`.
         let shared = self.any.load(Relaxed) && self.any.swap(false, SeqCst);
         if shared {
             take(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner));
@@ -72,7 +73,7 @@ impl Orders {
 
     fn share(&self, add: impl FnOnce(&mut Vec<Order>)) {
         add(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner));
-        // SeqCst: see `are_there`.
+        // SeqCst: see `any_pending`.
         self.any.store(true, SeqCst);
     }
 
@@ -99,17 +100,17 @@ mod tests {
     #[test]
     fn a_driver_keeps_its_own_orders_until_it_stops() {
         let (orders, others) = (Orders::default(), Orders::default());
-        assert!(orders.push((0, 1)), "nobody drives");
+        assert!(orders.push((0, 1)), "no thread drives");
         let before = orders.begin_to_drive();
         assert!(!orders.push((0, 2)));
         assert!(others.push((0, 3)), "another engine's");
         let elsewhere = std::thread::scope(|scope| scope.spawn(|| taken(&orders)).join().expect("no panic"));
         assert_eq!(elsewhere, [(0, 1)]);
-        assert!(orders.are_there());
+        assert!(orders.any_pending());
         orders.stop_driving(before);
         assert!(orders.push((0, 4)));
         assert_eq!(taken(&orders), [(0, 2), (0, 4)]);
-        assert!(!orders.are_there());
+        assert!(!orders.any_pending());
         assert_eq!(taken(&others), [(0, 3)]);
     }
 }

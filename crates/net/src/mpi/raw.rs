@@ -52,7 +52,8 @@ impl Raw<'_> {
         unsafe { self.engine.library.allreduce(in_place, start, count, abi.float, abi.sum, comm) }
     }
 
-    /// `MPI_Alltoall`: the ranks' shares of `mine`, one after the other, go to them, and theirs for this rank come to `all`.
+    /// `MPI_Alltoall`: the ranks' shares of `mine`, one after the other, go to them, and theirs for this rank come to
+    /// `all`.
     pub fn all_to_all(&self, mine: &[u8], all: &mut [u8]) -> Result<(), NetError> {
         let size = self.engine.size as usize;
         if mine.len() != all.len() || !mine.len().is_multiple_of(size) {

@@ -13,11 +13,11 @@ use crate::{Done, NetError};
 /// How something went, in one word.
 pub(crate) type Outcome = Result<(), Box<NetError>>;
 
-/// What happened, to be told without the lock.
-pub(crate) enum Event {
+/// What happened, to be reported without the lock.
+pub(crate) enum NetEvent {
     /// A batch is complete or failed.
     Done {
-        /// Who is told.
+        /// The callback.
         done: Done,
         /// Which batch.
         batch: usize,
@@ -25,7 +25,7 @@ pub(crate) enum Event {
         result: Outcome,
     },
     /// Another rank's alert.
-    Heard {
+    Alert {
         /// Whose.
         from: u32,
         /// What it says.
@@ -91,7 +91,7 @@ impl State {
     pub(crate) fn remove(&mut self, library: &Library, number: usize) {
         let Some(mut connection) = self.connections[number].take() else { return };
         if self.broken.is_none() {
-            // SAFETY: whoever has the state is the one thread in the library.
+            // SAFETY: the thread that has the state is the only one in the library.
             unsafe { connection.free(library) };
         }
         // What is still under way finds its connection again; by contract nothing is.
@@ -104,7 +104,8 @@ impl State {
     pub(crate) fn end(&mut self, library: &Library) {
         if let Some(mut request) = self.active.standing() {
             // Nothing can be done about errors any more.
-            // SAFETY: whoever has the state is the one thread in the library. The buffer lives as long as the state.
+            // SAFETY: the thread that has the state is the only one in the library. The buffer lives as long as the
+            // state.
             let _ = unsafe { library.cancel(&mut request) };
             // SAFETY: as above.
             let _ = unsafe { library.request_free(&mut request) };
@@ -119,25 +120,27 @@ impl State {
     }
 
     /// Starts what was ordered.
-    pub(crate) fn start(&mut self, engine: &Engine, events: &mut Vec<Event>) {
+    pub(crate) fn start(&mut self, engine: &Engine, events: &mut Vec<NetEvent>) {
         for (number, batch) in self.orders.drain(..) {
             let Some(connection) = &mut self.connections[number] else { continue };
             if let Some(error) = &self.broken {
                 connection.refuse(batch, error, events);
                 continue;
             }
-            // SAFETY: whoever has the state is the one thread in the library; whoever ordered answers for the memory.
+            // SAFETY: the thread that has the state is the only one in the library; the thread that ordered the batch
+            // answers for the memory.
             self.bytes +=
                 unsafe { connection.start(&engine.library, &mut self.active, (number, batch), events) };
         }
     }
 
     /// Tests what is under way; whether anything is complete.
-    pub(crate) fn test(&mut self, engine: &Engine, events: &mut Vec<Event>) -> bool {
+    pub(crate) fn test(&mut self, engine: &Engine, events: &mut Vec<NetEvent>) -> bool {
         if self.broken.is_some() {
             return false;
         }
-        // SAFETY: whoever has the state is the one thread in the library; whoever started requests answers for the memory.
+        // SAFETY: the thread that has the state is the only one in the library; the threads that started requests
+        // answer for the memory.
         if let Err(error) = unsafe { self.active.test(&engine.library, &mut self.finished) } {
             self.give_up(&error, events);
             return true;
@@ -153,7 +156,7 @@ impl State {
         true
     }
 
-    fn finish(&mut self, engine: &Engine, request: Finished, events: &mut Vec<Event>) {
+    fn finish(&mut self, engine: &Engine, request: Finished, events: &mut Vec<NetEvent>) {
         let Finished { owner, status, error } = request;
         let result = error.map_or(Ok(()), |code| Err(Box::new(self.failure(engine, &owner, code))));
         self.failed |= result.is_err();
@@ -167,7 +170,7 @@ impl State {
             Owner::AlertOut(_) => {}
             Owner::Alert => {
                 if result.is_ok() {
-                    // SAFETY: whoever has the state is the one thread in the library.
+                    // SAFETY: the thread that has the state is the only one in the library.
                     events.extend(unsafe { alerts::read(self, &engine.library, status) });
                 }
                 // Without another receive this rank is deaf, which it can live with.
@@ -192,7 +195,7 @@ impl State {
     }
 
     /// The library fails as a whole: so does all that is under way.
-    fn give_up(&mut self, error: &NetError, events: &mut Vec<Event>) {
+    fn give_up(&mut self, error: &NetError, events: &mut Vec<NetEvent>) {
         self.close(error.clone());
         for owner in self.active.give_up() {
             match owner {

@@ -41,7 +41,7 @@ fn abort(mpi: &Mpi) {
     });
 }
 
-/// The neighbors in the ring: who sends to this rank and to whom it sends.
+/// The neighbors in the ring: the one that sends to this rank and the one it sends to.
 fn neighbors(mpi: &Mpi) -> (u32, u32) {
     ((mpi.rank() + mpi.size() - 1) % mpi.size(), (mpi.rank() + 1) % mpi.size())
 }
@@ -244,7 +244,7 @@ fn chain(mpi: &Mpi) {
         Arc::new(move |batch, result| {
             result.unwrap();
             if complete.fetch_add(1, AcqRel) + 1 < ROUNDS {
-                // SAFETY: nobody touches the buffers before the last round.
+                // SAFETY: the buffers are not touched before the last round.
                 unsafe { transfers.get().unwrap().start(batch) };
             }
         })
@@ -257,7 +257,7 @@ fn chain(mpi: &Mpi) {
     assert_eq!(received, [left as u8; 64]);
 }
 
-/// Nobody drives but the network itself; two batches are under way at once.
+/// No thread drives but the network's own; two batches are under way at once.
 fn own_thread(mpi: &Mpi) {
     let (left, right) = neighbors(mpi);
     let (mut sent, mut received) = (vec![0; 200_000], vec![0; 200_000]);

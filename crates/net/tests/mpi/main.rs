@@ -50,7 +50,8 @@ const MPICH: Kind = Kind {
     sockets: &[("UCX_TLS", "tcp,self"), ("FI_PROVIDER", "tcp"), ("MPIR_CVAR_NOLOCAL", "1")],
 };
 
-/// Runs an exercise as a job and returns its exit code and what its ranks said; nothing if tests are to do without its launcher.
+/// Runs an exercise as a job and returns its exit code and what its ranks said; nothing if tests are to do without its
+/// launcher.
 fn job(kind: &Kind, ranks: u32, exercise: &str, variables: &[(&str, &str)]) -> Option<(Option<i32>, String)> {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(kind.program);

@@ -1,8 +1,8 @@
 //! Whether all ranks have compiled the same program, and if not, where it differs.
 //!
-//! Normally that is one exchange of hashes. Only if they differ, the texts are compared: hashes of blocks of lines, then
-//! hashes of the lines of the first block that differs, then the first line that differs. A text is streamed each time,
-//! so that no more of it than a line is ever in memory.
+//! Normally that is one exchange of hashes. Only if they differ, the texts are compared: hashes of blocks of lines,
+//! then hashes of the lines of the first block that differs, then the first line that differs. A text is streamed each
+//! time, so that no more of it than a line is ever in memory.
 
 use std::fmt::{self, Write};
 
@@ -18,8 +18,8 @@ const BLOCK: usize = 1000;
 /// How many characters are shown before and behind the place where two lines part.
 const AROUND: usize = 60;
 
-/// Compares the programs of all ranks. The error is the same on all of them: it names the first rank whose program is not
-/// that of rank 0, and the first line that differs.
+/// Compares the programs of all ranks. The error is the same on all of them: it names the first rank whose program is
+/// not that of rank 0, and the first line that differs.
 pub fn same_program(network: &dyn Network, program: &Program) -> Result<(), JobError> {
     let hashes = network.all_gather(&program.hash().to_le_bytes())?;
     let Some(rank) = hashes.iter().position(|hash| *hash != hashes[0]) else { return Ok(()) };

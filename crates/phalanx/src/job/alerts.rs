@@ -1,7 +1,7 @@
-//! What ranks tell each other out of turn: how far they are when nothing moves, and that they have failed.
+//! Alerts between ranks: how far they are when nothing moves, and that they have failed.
 //!
-//! A failure is known before it is handled: the fault of an operation is heard here as soon as it arises, and the watchdog
-//! passes it on. So a rank that stands still because of it does not look for another cause.
+//! A failure is known before it is handled: the fault of an operation is heard here as soon as it arises, and the
+//! watchdog passes it on. So a rank that stands still because of it does not look for another cause.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use phalanx_net::Network;
 use serde::{Deserialize, Serialize};
 
-use super::chain::Standing;
+use super::chain::ProgressReport;
 
 /// How long a rank that has failed listens whether a lower one has, too: of several with one cause, one speaks.
 const LISTEN: Duration = Duration::from_millis(300);
@@ -19,11 +19,12 @@ const LISTEN: Duration = Duration::from_millis(300);
 pub const FORWARD: Duration = Duration::from_millis(200);
 
 /// How long a rank that leaves the last word to a lower one waits for it to end the job.
-const PATIENCE: Duration = Duration::from_secs(3);
+const ABORT_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Serialize, Deserialize)]
 enum Alert {
-    Standing(Standing),
+    #[serde(rename = "Standing")]
+    Progress(ProgressReport),
     /// Why the rank has failed.
     Failed(String),
 }
@@ -32,7 +33,7 @@ enum Alert {
 #[derive(Default)]
 pub struct Heard {
     /// How far ranks are, since the first of them said that nothing moves.
-    pub standings: BTreeMap<u32, Standing>,
+    pub reports: BTreeMap<u32, ProgressReport>,
     /// When the first of them came.
     pub alarm: Option<Instant>,
     /// Ranks that have failed, and why.
@@ -101,12 +102,12 @@ impl Alerts {
     }
 
     /// Tells the others how far this rank is.
-    pub fn tell_standing(&self, standing: &Standing) {
-        self.tell(&Alert::Standing(standing.clone()));
-        self.hear(self.network.rank(), Alert::Standing(standing.clone()));
+    pub fn send_progress(&self, report: &ProgressReport) {
+        self.tell(&Alert::Progress(report.clone()));
+        self.hear(self.network.rank(), Alert::Progress(report.clone()));
     }
 
-    /// An operation of this rank has failed. Quick: the watchdog tells the others.
+    /// An operation of this rank has failed. Quick: the watchdog informs the others.
     pub fn fault(&self, message: String) {
         self.hear(self.network.rank(), Alert::Failed(message));
     }
@@ -131,7 +132,7 @@ impl Alerts {
             say(message);
         }
         drop(heard);
-        self.pause(if first { FORWARD } else { PATIENCE });
+        self.pause(if first { FORWARD } else { ABORT_TIMEOUT });
         self.network.abort(code)
     }
 
@@ -151,8 +152,8 @@ impl Alerts {
     fn hear(&self, rank: u32, alert: Alert) {
         let mut heard = self.heard();
         match alert {
-            Alert::Standing(standing) => {
-                heard.standings.insert(rank, standing);
+            Alert::Progress(report) => {
+                heard.reports.insert(rank, report);
                 heard.alarm.get_or_insert_with(Instant::now);
             }
             Alert::Failed(why) => {
@@ -168,7 +169,7 @@ impl Alerts {
 mod tests {
     use phalanx_net::local::Local;
 
-    use super::super::chain::At;
+    use super::super::chain::LaneProgress;
     use super::*;
 
     fn two_ranks() -> [Arc<Alerts>; 2] {
@@ -177,22 +178,22 @@ mod tests {
         alerts.try_into().unwrap_or_else(|_| panic!("two ranks"))
     }
 
-    fn standing(done: u32) -> Standing {
-        Standing { launched: 3, seconds: 60, lanes: vec![At { run: 2, done, running: true }] }
+    fn report(done: u32) -> ProgressReport {
+        ProgressReport { launched: 3, seconds: 60, lanes: vec![LaneProgress { run: 2, done, running: true }] }
     }
 
     #[test]
     fn all_ranks_hear_how_far_each_is() {
         let [low, high] = two_ranks();
         assert_eq!((low.heard().alarm, high.heard().alarm), (None, None));
-        low.tell_standing(&standing(4));
+        low.send_progress(&report(4));
         let alarm = high.heard().alarm;
         assert!(alarm.is_some());
-        high.tell_standing(&standing(5));
-        low.tell_standing(&standing(6));
+        high.send_progress(&report(5));
+        low.send_progress(&report(6));
         for alerts in [&low, &high] {
-            let expected = BTreeMap::from([(0, standing(6)), (1, standing(5))]);
-            assert_eq!(alerts.heard().standings, expected, "the last word of each");
+            let expected = BTreeMap::from([(0, report(6)), (1, report(5))]);
+            assert_eq!(alerts.heard().reports, expected, "the last word of each");
         }
         assert_eq!(high.heard().alarm, alarm, "the first one raises it");
     }
@@ -224,17 +225,17 @@ mod tests {
             // Between looking and waiting the lock is held, so nothing is missed.
             let waiting = scope.spawn(|| {
                 let mut heard = high.heard();
-                while heard.standings.is_empty() {
+                while heard.reports.is_empty() {
                     heard = high.wait(heard, long);
                 }
                 while !heard.over {
                     heard = high.wait(heard, long);
                 }
-                heard.standings.clone()
+                heard.reports.clone()
             });
-            low.tell_standing(&standing(1));
+            low.send_progress(&report(1));
             high.end();
-            assert_eq!(waiting.join().unwrap(), BTreeMap::from([(0, standing(1))]));
+            assert_eq!(waiting.join().unwrap(), BTreeMap::from([(0, report(1))]));
         });
         assert!(!low.heard().over, "the others listen on");
     }
@@ -243,10 +244,10 @@ mod tests {
     fn nobody_hears_what_is_no_alert_or_comes_after_the_end() {
         let [low, high] = two_ranks();
         low.network().alert("fire");
-        assert!(high.heard().standings.is_empty() && high.heard().is_first(u32::MAX));
+        assert!(high.heard().reports.is_empty() && high.heard().is_first(u32::MAX));
         let network = Arc::clone(high.network());
         drop(high);
-        low.tell_standing(&standing(1));
+        low.send_progress(&report(1));
         assert_eq!(Arc::strong_count(&network), 1, "the listener does not keep its network");
     }
 }

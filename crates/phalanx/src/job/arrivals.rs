@@ -1,8 +1,8 @@
-//! Which ranks of this host have started, before the message library can tell.
+//! Which ranks of this host have started, before the message library knows.
 //!
-//! The start of a message library ends when all ranks are there, and never if one is missing. So every rank shows itself
-//! by a socket whose name is its own: names of this kind are no files, go away with the process, and are listed by the
-//! system. Ranks that run in separate network namespaces do not see each other here and are all missing.
+//! The start of a message library ends when all ranks are there, and never if one is missing. So every rank shows
+//! itself by a socket whose name is its own: names of this kind are no files, go away with the process, and are listed
+//! by the system. Ranks that run in separate network namespaces do not see each other here and are all missing.
 
 use std::io;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl Arrival {
         Err(io::Error::new(io::ErrorKind::Unsupported, "this system has no sockets with abstract names"))
     }
 
-    /// Those of `ranks`, all of this host, that do not show themselves. If the system does not tell, nobody is missing.
+    /// Those of `ranks`, all of this host, that do not show themselves. If the system does not say, none is missing.
     pub fn missing(&self, ranks: &[u32]) -> Vec<u32> {
         let Ok(sockets) = std::fs::read_to_string("/proc/net/unix") else { return vec![] };
         absent(&sockets, &self.prefix, ranks)
@@ -54,7 +54,7 @@ fn absent(sockets: &str, prefix: &str, ranks: &[u32]) -> Vec<u32> {
     ranks.iter().copied().filter(|rank| !here.contains(rank)).collect()
 }
 
-/// Somebody who looks up when something takes too long.
+/// A thread that acts when the ranks take too long to arrive.
 pub struct Waiting {
     /// Dropped to say that it is over.
     over: Option<Sender<()>>,

@@ -1,8 +1,9 @@
-//! Who waits for whom, over all ranks, down to the operation where a step stands.
+//! Which operation waits for which, over all ranks, down to the one where a step is stuck.
 //!
-//! Every rank says how far its lanes are; what an operation waits for is in the parts of the program, which all ranks can
-//! compute. From an operation that is not complete the chain goes to one that it waits for: in its lane's own part through waits,
-//! to another rank through the other end of a message. It ends at the first operation that waits for nobody.
+//! Every rank says how far its lanes are; what an operation waits for is in the parts of the program, which all ranks
+//! can compute. From an operation that is not complete the chain goes to one that it waits for: in its lane's own part
+//! through waits, to another rank through the other end of a message. It ends at the first operation that waits for no
+//! other.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,18 +13,18 @@ use serde::{Deserialize, Serialize};
 
 /// How far a rank is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct ProgressReport {
     /// Runs launched so far.
     pub launched: u64,
     /// Seconds since an operation was completed last.
     pub seconds: u64,
     /// By lane of its part.
-    pub lanes: Vec<At>,
+    pub lanes: Vec<LaneProgress>,
 }
 
 /// How far a lane is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct At {
+pub struct LaneProgress {
     /// Which run it is in.
     pub run: u64,
     /// Operations of that run that are complete: fewer than the lane has, if it has any.
@@ -58,7 +59,7 @@ pub enum Why {
     UnderWay,
     /// All it waits for is complete, but it has not been started.
     Ready,
-    /// The rank has done all it was told to do, and its main thread starts no further run.
+    /// The rank has done all it had to do, and its main thread starts no further run.
     Idle,
     /// The rank says nothing.
     Silent,
@@ -74,9 +75,9 @@ struct Node {
     run: u64,
 }
 
-/// The chain from what rank `from` waits for; `parts` and `standings` are by rank, none where a rank says nothing.
-pub fn chain(parts: &[Program], standings: &[Option<Standing>], from: u32) -> Vec<Link> {
-    let finder = Finder { parts, standings };
+/// The chain from what rank `from` waits for; `parts` and `reports` are by rank, none where a rank says nothing.
+pub fn chain(parts: &[Program], reports: &[Option<ProgressReport>], from: u32) -> Vec<Link> {
+    let finder = Finder { parts, reports };
     let (mut links, mut seen) = (Vec::new(), BTreeSet::new());
     let mut next = finder.unfinished(from);
     loop {
@@ -89,65 +90,65 @@ pub fn chain(parts: &[Program], standings: &[Option<Standing>], from: u32) -> Ve
             }
         };
         let again = !seen.insert(node);
-        let step = if again { Step::Ends(Why::Circle) } else { finder.step(node) };
-        let why = if let Step::Ends(why) = step { why } else { Why::Waits };
+        let step = if again { ChainStep::Ends(Why::Circle) } else { finder.step(node) };
+        let why = if let ChainStep::Ends(why) = step { why } else { Why::Waits };
         links.push(finder.link(node, why));
         match step {
-            Step::Ends(_) => return links,
-            Step::Goes(to) => next = to,
+            ChainStep::Ends(_) => return links,
+            ChainStep::Goes(to) => next = to,
         }
     }
 }
 
-/// The rank whose chain tells most: of those that have something left to do, the one that stands still for longest. If there
-/// is none, one that says nothing; if all are idle, the longest.
-pub(super) fn held_up(parts: &[Program], standings: &[Option<Standing>]) -> u32 {
-    let finder = Finder { parts, standings };
+/// The rank whose chain is the most useful: of those that have something left to do, the one that stands still for
+/// longest. If there is none, one that says nothing; if all are idle, the longest.
+pub(super) fn held_up(parts: &[Program], reports: &[Option<ProgressReport>]) -> u32 {
+    let finder = Finder { parts, reports };
     let telling = |&rank: &u32| {
         let worth = match finder.unfinished(rank) {
             Ok(_) => 2,
             Err((_, Why::Silent)) => 1,
             Err(_) => 0,
         };
-        (worth, finder.standing(rank).map(|standing| standing.seconds))
+        (worth, finder.report(rank).map(|report| report.seconds))
     };
     // The lowest of equals.
-    (0..standings.len() as u32).rev().max_by_key(telling).unwrap_or(0)
+    (0..reports.len() as u32).rev().max_by_key(telling).unwrap_or(0)
 }
 
 /// Where a chain goes on: at an operation, or at a rank of which no more is known.
 type Next = Result<Node, (u32, Why)>;
 
-enum Step {
+enum ChainStep {
     Ends(Why),
     Goes(Next),
 }
 
 struct Finder<'a> {
     parts: &'a [Program],
-    standings: &'a [Option<Standing>],
+    reports: &'a [Option<ProgressReport>],
 }
 
 impl Finder<'_> {
     /// What a rank says. Whatever does not fit its part is worth nothing.
-    fn standing(&self, rank: u32) -> Option<&Standing> {
-        let standing = self.standings.get(rank as usize)?.as_ref()?;
+    fn report(&self, rank: u32) -> Option<&ProgressReport> {
+        let report = self.reports.get(rank as usize)?.as_ref()?;
         let part = self.parts.get(rank as usize)?;
-        (standing.lanes.len() == part.lanes().len()).then_some(standing)
+        (report.lanes.len() == part.lanes().len()).then_some(report)
     }
 
-    /// An operation of a rank that is not complete in a run that was launched: one that is being executed, since no other
-    /// rank holds that up; else the earliest.
+    /// An operation of a rank that is not complete in a run that was launched: one that is being executed, since no
+    /// other rank holds that up; else the earliest.
     fn unfinished(&self, rank: u32) -> Next {
-        let Some(standing) = self.standing(rank) else { return Err((rank, Why::Silent)) };
-        let nodes = (0..standing.lanes.len() as u32).filter_map(|lane| self.next(rank, lane, standing));
-        let open = nodes.filter(|node| node.run < standing.launched);
+        let Some(report) = self.report(rank) else { return Err((rank, Why::Silent)) };
+        let nodes = (0..report.lanes.len() as u32).filter_map(|lane| self.next(rank, lane, report));
+        let open = nodes.filter(|node| node.run < report.launched);
         open.min_by_key(|&node| (!self.is_executing(node), node.run, node.lane)).ok_or((rank, Why::Idle))
     }
 
     /// The operation that a lane is at, if it has any.
-    fn next(&self, rank: u32, lane: u32, standing: &Standing) -> Option<Node> {
-        let At { run, done, .. } = standing.lanes[lane as usize];
+    fn next(&self, rank: u32, lane: u32, report: &ProgressReport) -> Option<Node> {
+        let LaneProgress { run, done, .. } = report.lanes[lane as usize];
         let length = self.parts[rank as usize].lanes()[lane as usize].operations.len() as u32;
         (done < length).then_some(Node { rank, lane, position: done, run })
     }
@@ -158,14 +159,14 @@ impl Finder<'_> {
     }
 
     fn is_complete(&self, node: Node) -> bool {
-        let Some(standing) = self.standing(node.rank) else { return false };
-        let At { run, done, .. } = standing.lanes[node.lane as usize];
+        let Some(report) = self.report(node.rank) else { return false };
+        let LaneProgress { run, done, .. } = report.lanes[node.lane as usize];
         run > node.run || run == node.run && done > node.position
     }
 
     fn is_running(&self, node: Node) -> bool {
-        let Some(standing) = self.standing(node.rank) else { return false };
-        standing.lanes[node.lane as usize].running && self.next(node.rank, node.lane, standing) == Some(node)
+        let Some(report) = self.report(node.rank) else { return false };
+        report.lanes[node.lane as usize].running && self.next(node.rank, node.lane, report) == Some(node)
     }
 
     /// Whether it runs on this rank alone.
@@ -174,20 +175,20 @@ impl Finder<'_> {
         self.is_running(node) && ![SEND, ARRIVE].contains(&kernel)
     }
 
-    fn step(&self, node: Node) -> Step {
-        let Some(standing) = self.standing(node.rank) else { return Step::Ends(Why::Silent) };
-        if node.run >= standing.launched {
-            return Step::Goes(self.unfinished(node.rank));
+    fn step(&self, node: Node) -> ChainStep {
+        let Some(report) = self.report(node.rank) else { return ChainStep::Ends(Why::Silent) };
+        if node.run >= report.launched {
+            return ChainStep::Goes(self.unfinished(node.rank));
         }
-        if let Some(earlier) = self.next(node.rank, node.lane, standing).filter(|&next| next != node) {
-            return Step::Goes(Ok(earlier));
+        if let Some(earlier) = self.next(node.rank, node.lane, report).filter(|&next| next != node) {
+            return ChainStep::Goes(Ok(earlier));
         }
         let part = &self.parts[node.rank as usize];
         let operation = self.operation(node);
         if self.is_running(node) {
             return match part.kernel(operation) {
                 SEND | ARRIVE => self.other_end(node, operation),
-                _ => Step::Ends(Why::Runs),
+                _ => ChainStep::Ends(Why::Runs),
             };
         }
         let at = |wait: &Wait, run| Node { rank: node.rank, lane: wait.lane, position: wait.position, run };
@@ -195,24 +196,23 @@ impl Finder<'_> {
         let before = node.run.checked_sub(1);
         let carried = part.carried(operation).iter().filter_map(|wait| Some(at(wait, before?)));
         let open = same.chain(carried).find(|&wait| !self.is_complete(wait));
-        open.map_or(Step::Ends(Why::Ready), |wait| Step::Goes(Ok(wait)))
+        open.map_or(ChainStep::Ends(Why::Ready), |wait| ChainStep::Goes(Ok(wait)))
     }
 
-    /// The other end of a message that was started here and is not complete. What is known not to be started comes before what
-    /// may be: of the end of a rank that says nothing it is not known whether it is missing.
-    fn other_end(&self, node: Node, operation: &Operation) -> Step {
+    /// The other end of a message that was started here and is not complete. What is known not to be started comes
+    /// before what may be: of the end of a rank that says nothing it is not known whether it is missing.
+    fn other_end(&self, node: Node, operation: &Operation) -> ChainStep {
         let part = &self.parts[node.rank as usize];
         let kernel = if part.kernel(operation) == SEND { ARRIVE } else { SEND };
         let ends = part.messages(operation);
-        let (heard, silent): (Vec<_>, Vec<_>) =
-            ends.iter().partition(|end| self.standing(end.peer).is_some());
+        let (heard, silent): (Vec<_>, Vec<_>) = ends.iter().partition(|end| self.report(end.peer).is_some());
         let mut others =
             heard.iter().filter_map(|end| self.find(end.peer, kernel, node.rank, end.tag, node.run));
         let missing = others.find(|&other| !self.is_complete(other) && !self.is_running(other));
         match (missing, silent.first()) {
-            (Some(other), _) => Step::Goes(Ok(other)),
-            (None, Some(end)) => Step::Goes(Err((end.peer, Why::Silent))),
-            (None, None) => Step::Ends(Why::UnderWay),
+            (Some(other), _) => ChainStep::Goes(Ok(other)),
+            (None, Some(end)) => ChainStep::Goes(Err((end.peer, Why::Silent))),
+            (None, None) => ChainStep::Ends(Why::UnderWay),
         }
     }
 

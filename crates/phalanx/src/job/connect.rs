@@ -12,14 +12,14 @@ use super::alerts::Alerts;
 use super::watch::Say;
 use super::{Arrival, JobError, Launched, Launcher, Waiting};
 
-/// Names the MPI library to use, where the system has several and the launcher does not tell.
+/// Names the MPI library to use, where the system has several and the launcher does not say which.
 pub const LIBRARY: &str = "PHALANX_MPI_LIBRARY";
 
 /// The exit code of a job some of whose ranks never came.
 pub const MISSING: i32 = 4;
 
-/// How long ranks have to start: as long as they may stand still later, but no less than it takes on a busy host, and no
-/// more than makes sense.
+/// How long ranks have to start: as long as they may stand still later, but no less than it takes on a busy host, and
+/// no more than makes sense.
 const START: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(60);
 
 /// This process among the ranks of a job.
@@ -28,7 +28,7 @@ pub struct Connection {
     pub network: Arc<dyn Network>,
     /// The same, for comparisons with the library alone, if there is one.
     pub mpi: Option<Arc<Mpi>>,
-    /// What ranks tell each other out of turn.
+    /// Alerts between ranks.
     pub alerts: Arc<Alerts>,
     /// Says what is wrong, for people.
     pub say: Say,
@@ -64,7 +64,7 @@ fn start_limit(stall: Duration) -> Duration {
     stall.clamp(*START.start(), *START.end())
 }
 
-/// The library waits for ever for ranks that do not come; this says who they are and ends the process.
+/// The library waits forever for ranks that do not come; this names them and ends the process.
 fn wait_for_others(
     launched: &Launched,
     arrival: Arc<Arrival>,

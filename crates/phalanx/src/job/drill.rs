@@ -104,13 +104,13 @@ impl FromStr for Drill {
 
 /// Makes operations fail once it is armed.
 #[derive(Clone, Debug, Default)]
-pub struct Fuse {
+pub struct FaultTrigger {
     /// What fails, and from which run on.
     armed: Arc<OnceLock<(DrillKind, u64)>>,
-    burnt: Arc<AtomicBool>,
+    fired: Arc<AtomicBool>,
 }
 
-impl Fuse {
+impl FaultTrigger {
     /// Lets operations fail in the way of `kind` from run `run` on; the process at once, if that is what is asked for.
     pub fn arm(&self, kind: DrillKind, run: u64) {
         match kind {
@@ -122,11 +122,11 @@ impl Fuse {
     }
 
     /// Called in every operation with the number of its run.
-    pub fn burn(&self, run: u64) {
+    pub fn check(&self, run: u64) {
         let Some((kind, _)) = self.armed.get().filter(|(_, first)| run >= *first) else { return };
         match kind {
             // Relaxed: the flag stands alone.
-            DrillKind::Panic if !self.burnt.swap(true, Relaxed) => panic!("this is a fire drill"),
+            DrillKind::Panic if !self.fired.swap(true, Relaxed) => panic!("this is a fire drill"),
             DrillKind::Hang => loop {
                 std::thread::park();
             },
@@ -136,7 +136,7 @@ impl Fuse {
 }
 
 fn signal(signal: rustix::process::Signal) {
-    // It is our own process: there is nobody to refuse it.
+    // It is our own process: the signal cannot be refused.
     let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
 }
 
@@ -170,13 +170,13 @@ mod tests {
     }
 
     #[test]
-    fn an_armed_fuse_panics_once() {
-        let fuse = Fuse::default();
-        fuse.burn(2);
-        fuse.clone().arm(DrillKind::Panic, 2);
-        fuse.burn(1);
-        let burnt = std::panic::catch_unwind(|| fuse.burn(2)).unwrap_err();
-        assert_eq!(burnt.downcast_ref(), Some(&"this is a fire drill"));
-        fuse.burn(2);
+    fn an_armed_trigger_panics_once() {
+        let trigger = FaultTrigger::default();
+        trigger.check(2);
+        trigger.clone().arm(DrillKind::Panic, 2);
+        trigger.check(1);
+        let fired = std::panic::catch_unwind(|| trigger.check(2)).unwrap_err();
+        assert_eq!(fired.downcast_ref(), Some(&"this is a fire drill"));
+        trigger.check(2);
     }
 }

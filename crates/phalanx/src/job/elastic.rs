@@ -1,10 +1,11 @@
 //! A job that goes on with fewer ranks: what it runs then.
 //!
-//! Every rank brings its devices, so with a rank its devices are lost, and a preset is made again for those that are left.
-//! The part of it that shrinks is the one without size, which takes what the others leave, as `dp` in `dp-tp2`; if all have
-//! sizes, it is the first one that cuts the batch, since a model cut otherwise may need all its cuts to fit into memory. A
-//! file is a plan for one number of devices. Whether a smaller job works is found out by compiling it: the batch, the model
-//! and the leaves of its sums decide which numbers of devices do. When a job loses ranks is decided elsewhere.
+//! Every rank brings its devices, so with a rank its devices are lost, and a preset is made again for those that are
+//! left. The part of it that shrinks is the one without size, which takes what the others leave, as `dp` in `dp-tp2`;
+//! if all have sizes, it is the first one that cuts the batch, since a model cut otherwise may need all its cuts to fit
+//! into memory. A file is a plan for one number of devices. Whether a smaller job works is found out by compiling it:
+//! the batch, the model and the leaves of its sums decide which numbers of devices do. When a job loses ranks is
+//! decided elsewhere.
 
 use phalanx_program::Placement;
 
@@ -68,7 +69,7 @@ pub struct Smaller {
 }
 
 impl Elastic {
-    /// The job of `config` on so many ranks.
+    /// The job of `config` on `ranks` ranks.
     pub fn new(config: &TrainConfig, ranks: u32) -> Result<Elastic, ElasticError> {
         let whole = config.clone().for_ranks(ranks);
         let plan = whole.plan.unwrap_or_else(|| "dp".into());

@@ -1,4 +1,4 @@
-//! What a rank tells all others about itself when it starts, and whether they fit together.
+//! What a rank sends to all others about itself when it starts, and whether they fit together.
 //!
 //! A hello is small and the same text for the same process. [`compare`] is a pure function of all hellos, so every rank
 //! comes to the same result. It does not look at what rank 0 decides for all, nor at what each may have its own way.
@@ -18,8 +18,8 @@ use super::JobError;
 use crate::costs::Machine;
 use crate::train::TrainConfig;
 
-/// Fields of a configuration that ranks need not have in common: what rank 0 decides for all, files that each writes for
-/// itself, and how many cores each uses.
+/// Fields of a configuration that ranks need not have in common: what rank 0 decides for all, files that each writes
+/// for itself, and how many cores each uses.
 pub const FREE_FIELDS: [&str; 7] = ["plan", "costs", "seed", "save", "log_dir", "cores", "cores_per_device"];
 
 /// One rank's account of itself.
@@ -39,9 +39,9 @@ pub struct Hello {
     pub process: u32,
     /// The cores it may use, ascending.
     pub cores: Vec<usize>,
-    /// How many of them it is told to use; 0 for all.
+    /// How many of them it is configured to use; 0 for all.
     pub cores_wanted: usize,
-    /// How many each of its devices is told to use; 0 for an even share.
+    /// How many each of its devices is configured to use; 0 for an even share.
     pub cores_per_device: usize,
     /// The configuration, in TOML.
     pub configuration: String,
@@ -84,7 +84,7 @@ impl Hello {
     }
 }
 
-/// Whether all ranks can work together; the first one that differs from rank 0 is told.
+/// Whether all ranks can work together; the error names the first one that differs from rank 0.
 pub fn compare(hellos: &[Hello]) -> Result<(), JobError> {
     let Some((first, others)) = hellos.split_first() else { return Ok(()) };
     (1..).zip(others).try_for_each(|(rank, other)| compare_with(first, rank, other))
@@ -146,7 +146,7 @@ fn fingerprint_of(mut file: impl Read) -> io::Result<u64> {
     }
 }
 
-/// How many cores this host has, whoever may use them.
+/// How many cores this host has, including those that this process may not use.
 fn host_cores() -> Option<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
     count(text.trim())

@@ -1,7 +1,7 @@
-//! Who a process is in a job, as its launcher tells it before the message library is up.
+//! Which rank of a job a process is, as its launcher says before the message library is up.
 //!
 //! A pure reading of variables. Where several launchers are at work the innermost one is right: Open MPI and Hydra
-//! start their ranks inside of what Slurm started, whose variables then tell of something else.
+//! start their ranks inside of what Slurm started, whose variables then describe something else.
 
 /// What started a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Launched {
     pub rank: u32,
     /// How many there are.
     pub size: u32,
-    /// Which of the ranks on this host it is, and how many those are, where that is told.
+    /// Which of the ranks on this host it is, and how many those are, where that is known.
     pub local: Option<(u32, u32)>,
 }
 
@@ -49,7 +49,7 @@ const LAUNCHERS: [(Launcher, Names); 4] = [
 ];
 
 impl Launched {
-    /// What the variables tell; nothing if no launcher started this process.
+    /// What the variables say; nothing if no launcher started this process.
     pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Option<Launched> {
         LAUNCHERS.iter().find_map(|(launcher, names)| read(*launcher, names, &variable))
     }
@@ -59,7 +59,7 @@ fn read(launcher: Launcher, names: &Names, variable: &impl Fn(&str) -> Option<St
     let number = |name: &str| variable(name)?.parse::<u32>().ok();
     let [rank, size, local_rank, local_size] = names;
     let (rank, size) = (number(rank)?, number(size)?);
-    // Slurm lists its nodes, like `2(x3),1`: only a list of one node, or of equal ones, tells of this node.
+    // Slurm lists its nodes, like `2(x3),1`: only a list of one node, or of equal ones, describes this node.
     let per_node = |text: String| text.split('(').next().filter(|_| !text.contains(',')).map(str::to_string);
     let local_size = variable(local_size).and_then(per_node).and_then(|text| text.parse().ok());
     let local = number(local_rank).zip(local_size).filter(|(rank, size)| rank < size);
@@ -96,7 +96,7 @@ mod tests {
             (slurm.to_string(), expect(Slurm, 3, 4, Some((1, 2)))),
             (slurm.replace("2(x2)", "3,1"), expect(Slurm, 3, 4, None)),
             (format!("{slurm} PMI_RANK=3 PMI_SIZE=4"), expect(Slurm, 3, 4, Some((1, 2)))),
-            // Launchers inside of an allocation: Slurm tells of their helpers.
+            // Launchers inside of an allocation: Slurm's variables describe their helpers.
             (format!("{slurm} {hydra}"), expect(Mpich, 1, 2, Some((1, 2)))),
             (format!("{slurm} {ompi}"), expect(OpenMpi, 5, 8, Some((1, 4)))),
             ("PMI_RANK=0 PMI_SIZE=3".into(), expect(Unknown, 0, 3, None)),

@@ -1,13 +1,15 @@
 //! One run in many processes, the ranks of a job: how they find that they belong together and what they agree on.
 //!
-//! Before anything is shared, [`Launched`] tells from the environment who a process is, and [`Waiting`] who is missing
-//! while the message library starts. Then all ranks say [`Hello`] and make sure that they run the same binary with the
-//! same configuration. Rank 0 decides what only one can decide ([`shared`]): plan, seed and measured times. Every
-//! rank compiles the whole program by itself, and [`same_program`] checks that it came out alike. From hellos and plan
-//! follows the [`Topology`]: which devices and cores each rank has. While steps run, ranks exchange a [`Verdict`] each.
+//! Before anything is shared, [`Launched`] reads from the environment which rank a process is, and [`Waiting`] finds
+//! which ranks are missing while the message library starts. Then all ranks say [`Hello`] and make sure that they run
+//! the same binary with the same configuration. Rank 0 decides what only one can decide ([`shared`]): plan, seed and
+//! measured times. Every rank compiles the whole program by itself, and [`same_program`] checks that it came out alike.
+//! From hellos and plan follows the [`Topology`]: which devices and cores each rank has. While steps run, ranks
+//! exchange a [`Verdict`] each.
 //!
-//! Everything here is replicated: from the same hellos all ranks conclude the same, so errors are the same on all of them
-//! and nobody waits for one that has given up. What a rank does not survive is told by others: see [`Network::alert`].
+//! Everything here is replicated: from the same hellos all ranks conclude the same, so errors are the same on all of
+//! them and no rank waits for one that has given up. What a rank does not survive is reported by others: see
+//! [`Network::alert`].
 
 mod agree;
 mod alerts;
@@ -27,9 +29,9 @@ mod watch;
 pub use agree::same_program;
 pub use alerts::{Alerts, Heard};
 pub use arrivals::{Arrival, Waiting};
-pub use chain::{At, Link, Standing, Why, chain};
+pub use chain::{LaneProgress, Link, ProgressReport, Why, chain};
 pub use connect::{Connection, LIBRARY, MISSING, connect};
-pub use drill::{Drill, DrillError, DrillKind, Fuse, StepDrill, When};
+pub use drill::{Drill, DrillError, DrillKind, FaultTrigger, StepDrill, When};
 pub use elastic::{Elastic, ElasticError, Smaller};
 pub use hello::{FREE_FIELDS, Hello, compare};
 pub use launcher::{Launched, Launcher};
@@ -56,7 +58,7 @@ pub enum JobError {
     /// The network fails.
     #[error(transparent)]
     Net(#[from] NetError),
-    /// A rank cannot tell which program it runs.
+    /// A rank cannot find out which program it runs.
     #[error(
         "rank {rank}: cannot read its own executable, which is to be compared with that of others: {source}"
     )]
@@ -77,7 +79,7 @@ pub enum JobError {
     /// What a rank sent is not understood.
     #[error("rank {rank} sends a {what} that cannot be read: install the same build on every host")]
     Garbled {
-        /// Who sent it.
+        /// The rank that sent it.
         rank: u32,
         /// What it should be.
         what: &'static str,
@@ -209,7 +211,7 @@ pub enum JobError {
 pub struct Job {
     /// What connects them.
     pub network: Arc<dyn Network>,
-    /// What they tell each other out of turn.
+    /// Alerts between them.
     pub alerts: Arc<Alerts>,
     /// Says what is wrong, for people.
     pub say: Say,
@@ -226,8 +228,8 @@ impl Job {
         Ok(Job { network: Arc::clone(network), alerts: Arc::clone(alerts), say: Arc::clone(say), hellos })
     }
 
-    /// How all ranks compile `model`, and which part of it each has. Plan, seed and times of kernels are those of rank 0;
-    /// `progress` is told there of kernels that are measured.
+    /// How all ranks compile `model`, and which part of it each has. Plan, seed and times of kernels are those of rank
+    /// 0; `progress` is called there with the kernels that are measured.
     pub fn settings(
         &self,
         config: &TrainConfig,

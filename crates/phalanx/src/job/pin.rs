@@ -24,7 +24,8 @@ impl Pin {
     /// A team of `cores` for each of `devices`.
     ///
     /// Every member has a core of its own if together they need all that this process may use. If they need fewer, the
-    /// rest of the machine is somebody else's, who may be there first; if more, the system shares them out better.
+    /// rest of the machine belongs to other processes, which may be there first; if more, the system shares them out
+    /// better.
     pub fn teams(self, devices: usize, cores: usize) -> Vec<Team> {
         let allowed = allowed_cores();
         if self == Pin::Off || allowed.len() != devices * cores {

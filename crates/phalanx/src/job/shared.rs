@@ -1,7 +1,7 @@
 //! What rank 0 decides for all ranks: plan, seed, and measured times of kernels.
 //!
 //! They go over the network as text, so that other ranks need none of the files. If rank 0 cannot decide, all ranks
-//! are told why and none is left waiting.
+//! get the reason and none is left waiting.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What ranks tell each other after every step: whether to go on, and how their checkpoint fares.
+//! What ranks exchange after every step: whether to go on, and how their checkpoint fares.
 //!
 //! All of them come to the same conclusion from the same verdicts, so that they stop and save after the same step.
 
@@ -9,7 +9,7 @@ use super::JobError;
 /// What one rank has to say about a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Somebody asked this rank to stop.
+    /// This rank was asked to stop.
     pub stop: bool,
     /// It is time for a checkpoint.
     pub save: bool,
@@ -20,7 +20,7 @@ pub struct Verdict {
 /// What all ranks know about a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed {
-    /// Somebody asked some rank to stop.
+    /// Some rank was asked to stop.
     pub stop: bool,
     /// Some rank says that it is time for a checkpoint.
     pub save: bool,

@@ -1,8 +1,8 @@
 //! Which devices and which cores each rank has: a pure function of what all ranks said, the same on all of them.
 //!
-//! Devices are dealt in order, in blocks as even as can be. Cores are those the launcher bound a rank to; ranks of a host
-//! that were bound to the same cores, or to none, share them evenly. All devices have the same number of cores, because
-//! the program that all ranks compile depends on it.
+//! Devices are dealt in order, in blocks as even as can be. Cores are those the launcher bound a rank to; ranks of a
+//! host that were bound to the same cores, or to none, share them evenly. All devices have the same number of cores,
+//! because the program that all ranks compile depends on it.
 
 mod print;
 
@@ -115,7 +115,7 @@ fn part(items: usize, parts: usize, index: usize) -> Range<usize> {
     start(index)..start(index + 1)
 }
 
-/// The rank of each of so many devices.
+/// The rank of each device.
 pub(crate) fn deal_devices(
     devices: usize,
     ranks: usize,

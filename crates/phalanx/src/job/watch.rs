@@ -1,13 +1,14 @@
-//! The watchdog of a rank: when nothing moves, it finds the operation that holds the others up, says so once, and ends the job.
+//! The watchdog of a rank: when nothing moves, it finds the operation that holds the others up, says so once, and ends
+//! the job.
 //!
-//! Each rank looks at its own operations. If none was completed for the limit, though steps are under way, the rank tells all
-//! others how far its lanes are, and each of them answers likewise. If one moves, all go on. Else, a little later, the
-//! lowest rank that has said anything prints the chain of waits and ends the job. No rank waits for another meanwhile: a
-//! rank that is stopped or dead is the one that does not answer.
+//! Each rank looks at its own operations. If none was completed for the limit, though steps are under way, the rank
+//! sends all others how far its lanes are, and each of them answers likewise. If one moves, all go on. Else, a little
+//! later, the lowest rank that has said anything prints the chain of waits and ends the job. No rank waits for another
+//! meanwhile: a rank that is stopped or dead is the one that does not answer.
 //!
-//! A known failure comes first. The fault of an operation wakes the watchdog of its rank, which tells all others at once.
-//! From then on no rank looks for a chain of waits: the thread that waits for the run reports the fault and ends the job,
-//! and if it does not come to that, the watchdog does.
+//! A known failure comes first. The fault of an operation wakes the watchdog of its rank, which informs all others at
+//! once. From then on no rank looks for a chain of waits: the thread that waits for the run reports the fault and ends
+//! the job, and if it does not come to that, the watchdog does.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,13 +20,13 @@ use phalanx_program::Program;
 use phalanx_runtime::{LaneState, Watch};
 
 use super::alerts::{Alerts, FORWARD, Heard};
-use super::chain::{At, Standing, chain, held_up};
+use super::chain::{LaneProgress, ProgressReport, chain, held_up};
 
 /// How long ranks have to say how far they are, and to report a failure that is known.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// How much longer the others leave the last word to the lowest rank.
-const PATIENCE: Duration = Duration::from_secs(4);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The exit code of a job that stood still.
 pub const STALLED: i32 = 3;
@@ -43,7 +44,7 @@ pub struct Watchdog {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the watched rank tells its watchdog.
+/// What the watched rank sends to its watchdog.
 #[derive(Default)]
 struct Shared {
     active: AtomicBool,
@@ -57,7 +58,7 @@ pub struct Watched {
     pub watch: Watch,
     /// Those of a program that it runs between steps, if there is one: completing them is moving, too.
     pub between: Option<Watch>,
-    /// Tells everybody's part of the program, when it is needed.
+    /// Gives the parts of all ranks of the program, when they are needed.
     pub parts: Box<dyn Fn() -> Vec<Program> + Send>,
     /// How long nothing may be completed.
     pub limit: Duration,
@@ -120,9 +121,9 @@ struct Guard<'a> {
     /// Operations that were complete when it last looked, and since when that is so.
     completed: u64,
     since: Instant,
-    /// Operations that were complete when it told the others how far this rank is.
+    /// Operations that were complete when it last sent a progress report.
     told: Option<u64>,
-    /// Whether it has told them that this rank has failed.
+    /// Whether it has informed them that this rank has failed.
     told_failure: bool,
 }
 
@@ -165,7 +166,7 @@ fn run(alerts: &Alerts, watchdog: &Shared, watched: &Watched) {
 impl Guard<'_> {
     fn known(&self, heard: &Heard) -> Known {
         let rank = self.alerts.network().rank();
-        let is_lowest = || heard.standings.keys().next().is_none_or(|&lowest| lowest >= rank);
+        let is_lowest = || heard.reports.keys().next().is_none_or(|&lowest| lowest >= rank);
         match (heard.failure(), heard.alarm) {
             (Some((first, _, since)), _) => Known::Failure { since, is_own: first == rank },
             (None, Some(since)) => Known::Alarm { since, is_lowest: is_lowest() },
@@ -183,7 +184,7 @@ impl Guard<'_> {
 
     fn tell(&mut self) {
         self.told = Some(self.completed);
-        self.alerts.tell_standing(&standing(&self.watched.watch, self.since.elapsed()));
+        self.alerts.send_progress(&report(&self.watched.watch, self.since.elapsed()));
     }
 
     /// A failure is known: the thread that waits for the run reports it, unless it does not come to that in time.
@@ -192,7 +193,7 @@ impl Guard<'_> {
             self.told_failure = true;
             self.alerts.tell_failure();
         }
-        if since.elapsed() >= if is_own { GRACE } else { GRACE + PATIENCE } {
+        if since.elapsed() >= if is_own { GRACE } else { GRACE + REPORT_TIMEOUT } {
             let message = self.alerts.heard().failure().map(|(_, why, _)| why.to_string());
             self.end(&message.unwrap_or_default(), FAILED);
         }
@@ -208,17 +209,17 @@ impl Guard<'_> {
         }
         let mut heard = self.alerts.heard();
         // A rank that waits for a slow one is not stuck, as long as any rank moves.
-        let moves = |standing: &Standing| standing.seconds < self.watched.limit.as_secs() / 2;
-        if heard.standings.values().any(moves) {
+        let moves = |report: &ProgressReport| report.seconds < self.watched.limit.as_secs() / 2;
+        if heard.reports.values().any(moves) {
             (heard.alarm, self.told) = (None, None);
-            heard.standings.clear();
+            heard.reports.clear();
             self.since = Instant::now();
-        } else if is_lowest || since.elapsed() >= GRACE + PATIENCE {
-            let standings = std::mem::take(&mut heard.standings);
+        } else if is_lowest || since.elapsed() >= GRACE + REPORT_TIMEOUT {
+            let reports = std::mem::take(&mut heard.reports);
             drop(heard);
             // Relaxed: set before the first step.
             let past = watchdog.past.load(Relaxed);
-            self.end(&explain(self.watched, past, self.alerts.network().size(), standings), STALLED);
+            self.end(&explain(self.watched, past, self.alerts.network().size(), reports), STALLED);
         }
     }
 
@@ -230,17 +231,17 @@ impl Guard<'_> {
     }
 }
 
-fn standing(watch: &Watch, still: Duration) -> Standing {
-    let at = |lane: LaneState| At { run: lane.run, done: lane.done as u32, running: lane.running };
+fn report(watch: &Watch, still: Duration) -> ProgressReport {
+    let at = |lane: LaneState| LaneProgress { run: lane.run, done: lane.done as u32, running: lane.running };
     let lanes = watch.lanes().into_iter().map(at).collect();
-    Standing { launched: watch.launched(), seconds: still.as_secs(), lanes }
+    ProgressReport { launched: watch.launched(), seconds: still.as_secs(), lanes }
 }
 
 /// What is known, for people.
-fn explain(watched: &Watched, past: u64, size: u32, mut standings: BTreeMap<u32, Standing>) -> String {
-    let standings: Vec<_> = (0..size).map(|rank| standings.remove(&rank)).collect();
+fn explain(watched: &Watched, past: u64, size: u32, mut reports: BTreeMap<u32, ProgressReport>) -> String {
+    let reports: Vec<_> = (0..size).map(|rank| reports.remove(&rank)).collect();
     let parts = (watched.parts)();
-    let mut links = chain(&parts, &standings, held_up(&parts, &standings));
+    let mut links = chain(&parts, &reports, held_up(&parts, &reports));
     links.iter_mut().filter_map(|link| link.run.as_mut()).for_each(|run| *run += past);
     let seconds = watched.limit.as_secs_f64();
     let mut text =
@@ -248,9 +249,9 @@ fn explain(watched: &Watched, past: u64, size: u32, mut standings: BTreeMap<u32,
     links.iter().for_each(|link| text.push_str(&format!("\n  {link}")));
     if let Some(last) = links.last() {
         let name = watched.names.get(last.rank as usize).map_or("", String::as_str);
-        let standing = standings[last.rank as usize].as_ref();
+        let report = reports[last.rank as usize].as_ref();
         let since =
-            standing.map_or(String::new(), |at| format!(", where nothing moves since {} s", at.seconds));
+            report.map_or(String::new(), |at| format!(", where nothing moves since {} s", at.seconds));
         text.push_str(&format!("\n  it stands at rank {} ({name}){since}", last.rank));
     }
     text

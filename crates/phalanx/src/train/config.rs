@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use phalanx_ir::graph::Graph;
 use phalanx_link::{Link, LinkError};
-use phalanx_runtime::Door;
+use phalanx_runtime::ExecutionMode;
 
 use crate::choice::PlanChoice;
 use crate::costs::Book;
@@ -148,7 +148,7 @@ pub struct TrainConfig {
     pub cores_per_device: usize,
     /// `strict`: a plan that would change the bits is refused; `free`: it is not.
     pub bits: Bits,
-    /// Whether every operation goes through the runtime's immediate door: the same bits, slower.
+    /// Whether every operation goes through the runtime's immediate mode: the same bits, slower.
     pub immediate: bool,
     /// Seed of a random legal order in which one thread steps through all operations: the same bits, slower.
     pub stepped: Option<u64>,
@@ -398,7 +398,7 @@ impl TrainConfig {
             seed: self.seed,
             cores: self.device_cores(plan.mesh.devices()),
             free_bits: self.bits == Bits::Free,
-            door: self.door()?,
+            execution: self.execution()?,
             link: self.link()?,
             overlap: self.overlap,
             memory: self.memory()?,
@@ -475,14 +475,14 @@ impl TrainConfig {
         }
     }
 
-    fn door(&self) -> Result<Door, ConfigError> {
+    fn execution(&self) -> Result<ExecutionMode, ConfigError> {
         match self.stepped {
             Some(seed) if self.immediate => {
                 self.field("stepped", &seed, "it goes without `immediate`: take one of them out")
             }
-            Some(seed) => Ok(Door::Stepped(seed)),
-            None if self.immediate => Ok(Door::Immediate),
-            None => Ok(Door::Replay),
+            Some(seed) => Ok(ExecutionMode::Stepped(seed)),
+            None if self.immediate => Ok(ExecutionMode::Immediate),
+            None => Ok(ExecutionMode::Replay),
         }
     }
 

@@ -3,28 +3,28 @@
 use phalanx_program::PortKind;
 
 use super::TrainConfig;
-use crate::job::{Drill, DrillKind, Fuse, StepDrill};
+use crate::job::{Drill, DrillKind, FaultTrigger, StepDrill};
 use crate::{Error, Session};
 
-/// What this process has to do in a drill.
-pub struct Rehearsal {
+/// The faults that a drill injects into this process.
+pub struct FaultInjection {
     drill: Option<StepDrill>,
-    fuse: Fuse,
+    trigger: FaultTrigger,
 }
 
-impl Rehearsal {
+impl FaultInjection {
     /// The part of rank `rank`.
-    pub fn new(config: &TrainConfig, rank: u32) -> Result<Rehearsal, Error> {
+    pub fn new(config: &TrainConfig, rank: u32) -> Result<FaultInjection, Error> {
         let drill = match config.drill()? {
             Some(Drill::Step(drill)) if drill.rank == rank => Some(drill),
             _ => None,
         };
-        Ok(Rehearsal { drill, fuse: Fuse::default() })
+        Ok(FaultInjection { drill, trigger: FaultTrigger::default() })
     }
 
     /// What every operation has to look at, if this process is to fail.
-    pub fn fuse(&self) -> Option<Fuse> {
-        self.drill.map(|_| self.fuse.clone())
+    pub fn trigger(&self) -> Option<FaultTrigger> {
+        self.drill.map(|_| self.trigger.clone())
     }
 
     /// Fails, if this is the step to do so; the first `past` steps of the run are not of this process.
@@ -36,7 +36,7 @@ impl Rehearsal {
                 session.feed(&name, &vec![f32::NAN; elements])?;
             }
         }
-        self.fuse.arm(drill.kind, session.watch().launched());
+        self.trigger.arm(drill.kind, session.watch().launched());
         Ok(())
     }
 }

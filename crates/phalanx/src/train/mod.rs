@@ -29,7 +29,7 @@ use crate::overlap::Overview;
 use crate::pipeline::Settings;
 use crate::{Error, LearningRate, Profile, StateHashes, Trainer, hf, timeline};
 use checkpoints::Saver;
-use drills::Rehearsal;
+use drills::FaultInjection;
 use eval::Evaluation;
 use nan::Guard;
 use ranks::Ranks;
@@ -123,7 +123,7 @@ pub struct Run {
     past: Past,
     /// Writes checkpoints, if that is asked for.
     saver: Option<Saver>,
-    rehearsal: Rehearsal,
+    fault_injection: FaultInjection,
     notices: Vec<Notice>,
 }
 
@@ -185,8 +185,8 @@ impl Run {
     ) -> Result<Self, Error> {
         let size = config.batch * config.context_of(&model);
         let rate = config.learning_rate();
-        let rehearsal = Rehearsal::new(&config, trainer.session().rank())?;
-        let profile = trainer.session_mut().profile_through(rehearsal.fuse());
+        let fault_injection = FaultInjection::new(&config, trainer.session().rank())?;
+        let profile = trainer.session_mut().profile_through(fault_injection.trigger());
         Ok(Run {
             steps: config.steps,
             losses: Vec::with_capacity(config.steps.min(1 << 20) as usize),
@@ -209,7 +209,7 @@ impl Run {
             stopped_at_loss: None,
             past: Past::default(),
             saver: None,
-            rehearsal,
+            fault_injection,
             notices: Vec::new(),
         })
     }
@@ -344,7 +344,7 @@ impl Run {
 
     fn launch(&mut self) -> Result<(), Error> {
         let step = self.trainer.steps();
-        self.rehearsal.step(step + 1, self.past.steps, self.trainer.session_mut())?;
+        self.fault_injection.step(step + 1, self.past.steps, self.trainer.session_mut())?;
         let context = self.tokens.len() / self.config.batch;
         self.data.batch(step, self.config.batch, context, &mut self.tokens, &mut self.targets);
         let session = self.trainer.session_mut();

@@ -1,7 +1,7 @@
 //! Many events in, one consumer: the events that have triggered, in the order in which they report.
 //!
-//! An event has a place in the queue from `add` until it is popped, so a bounded queue refuses an event when it is added,
-//! never when it triggers.
+//! An event has a place in the queue from `add` until it is popped, so a bounded queue refuses an event when it is
+//! added, never when it triggers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};

@@ -1,11 +1,12 @@
 //! Events: things that happen once, or fail once.
 //!
-//! An [`Event`] is a number: a slot of a table and a generation of that slot. Nobody frees events. When a generation has
-//! triggered, its slot goes back to the table and is handed out with the next one; handles of older generations read as
-//! triggered, and as failed if they were. An event triggers *poisoned* with the [`Fault`] of the operation behind it.
+//! An [`Event`] is a number: a slot of a table and a generation of that slot. Events are never freed. When a generation
+//! has triggered, its slot goes back to the table and is handed out with the next one; handles of older generations
+//! read as triggered, and as failed if they were. An event triggers *poisoned* with the [`Fault`] of the operation
+//! behind it.
 //!
-//! Who waits leaves a [`Waiter`] with the slot; the thread that triggers runs the first of them (see `cascade`). Waiters
-//! that need the table hold it weakly: a table that is dropped drops whoever still waits.
+//! A thread that waits leaves a [`Waiter`] with the slot; the thread that triggers runs the first of them (see
+//! `cascade`). Waiters that need the table hold it weakly: a table that is dropped drops the waiters that are left.
 //!
 //! A trigger happens before everything that sees it: an outcome read, a waiter run, a wait that returns.
 
@@ -68,13 +69,13 @@ impl UserEvent {
 #[error("event {0:?} has triggered before; create a new one for each thing that happens")]
 pub struct AlreadyTriggered(pub Event);
 
-/// Told when an event triggers, without an allocation for each time.
+/// Notified when an event triggers, without an allocation for each time.
 pub(crate) trait Notify: Send + Sync {
     /// The event that was subscribed to with `token` has triggered.
     fn notify(self: Arc<Self>, token: u64, outcome: &Outcome);
 }
 
-/// Who waits for an event, once.
+/// What runs when an event triggers, once.
 pub(crate) enum Waiter {
     Call(Box<dyn FnOnce(&Outcome) + Send>),
     Notify(Arc<dyn Notify>, u64),
@@ -139,7 +140,7 @@ impl Events {
         let events = Arc::downgrade(self);
         self.subscribe(event, move |outcome| {
             if let Some(events) = events.upgrade() {
-                // Somebody else may have triggered it meanwhile: the first one counts.
+                // Another thread may have triggered it meanwhile: the first one counts.
                 let _ = events.complete(user.0, translate(outcome));
             }
         });
@@ -213,8 +214,8 @@ impl Events {
         Ok(())
     }
 
-    /// Triggers an event that the caller has made without running anything, so the caller may hold a lock. It owes a call of
-    /// [`Events::run_waiters`].
+    /// Triggers an event that the caller has made without running anything, so the caller may hold a lock. It owes a
+    /// call of [`Events::run_waiters`].
     pub fn mark(&self, event: Event, outcome: &Outcome) -> Result<(), AlreadyTriggered> {
         let after = cascade::collect(|cascade| {
             let keep = |waiter| cascade.push(waiter, outcome);

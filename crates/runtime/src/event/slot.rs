@@ -1,27 +1,28 @@
 //! One place in the table of events: a row of generations, of which at most one is waited for at a time.
 //!
-//! `word` holds the number of the last generation that has triggered, and whether somebody may wait for the next. A
+//! `word` holds the number of the last generation that has triggered, and whether the next may have waiters. A
 //! generation is handed out only after the one before has triggered, so a handle of an older generation reads as
-//! triggered for ever. The lock guards the waiters of the generation in flight and the faults of older ones; reading an
+//! triggered forever. The lock guards the waiters of the generation in flight and the faults of older ones; reading an
 //! outcome takes it only if some generation failed.
 //!
-//! * `trigger` (once a generation): one exchange, if it is clean and nobody waits. Else, under the lock: keep the fault,
-//!   exchange, take the waiters.
-//! * `subscribe`: under the lock, set the flag in `word`, and see in the same step which generation has triggered; if it is
-//!   not there yet, leave the waiter.
+//! * `trigger` (once a generation): one exchange, if it is clean and there are no waiters. Else, under the lock: keep
+//!   the fault, exchange, take the waiters.
+//! * `subscribe`: under the lock, set the flag in `word`, and see in the same step which generation has triggered; if
+//!   it is not there yet, leave the waiter.
 //!
-//! So a waiter is either taken by the trigger or told at once, never both and never neither: the flag comes before the
-//! exchange of a trigger, which then needs the lock and finds the waiter, or it comes after and shows the generation.
+//! So a waiter is either taken by the trigger or called at once, never both and never neither: the flag comes before
+//! the exchange of a trigger, which then needs the lock and finds the waiter, or it comes after and shows the
+//! generation.
 
 use crate::fault::{Fault, Outcome};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 
 use super::Waiter;
 
-/// Faults that a slot remembers; with so many it is not used again.
+/// Faults that a slot remembers; with this many it is not used again.
 const MAX_FAULTS: usize = 16;
 
-/// In `word`: somebody may wait for the generation in flight.
+/// In `word`: the generation in flight may have waiters.
 const WAITED: u64 = 1;
 
 /// In `word`: one generation.
@@ -73,8 +74,8 @@ pub(super) enum Triggered {
 /// Orderings of accesses to `word`. Models weaken them to see themselves fail.
 #[derive(Clone, Copy)]
 struct Orderings {
-    /// Publishes the fault and all that the operation wrote; pairs with `look`. Whoever sees a later generation sees
-    /// this as well, since every change of `word` is an exchange.
+    /// Publishes the fault and all that the operation wrote; pairs with `look`. A thread that sees a later generation
+    /// sees this as well, since every change of `word` is an exchange.
     publish: Ordering,
     /// Sees what `publish` has published.
     look: Ordering,
@@ -83,7 +84,7 @@ struct Orderings {
 const ORDERINGS: Orderings = Orderings { publish: Ordering::Release, look: Ordering::Acquire };
 
 impl Slot {
-    /// The generation to hand out, by the one who has taken the slot.
+    /// The generation to hand out, for the thread that has taken the slot.
     pub(super) fn next_generation(&self) -> u32 {
         // Relaxed: the table orders this after the trigger that gave the slot back.
         last_triggered(self.word.load(Ordering::Relaxed)) + 1
@@ -125,8 +126,8 @@ impl Slot {
 
     fn subscribe_with(&self, generation: u32, waiter: Waiter, orderings: Orderings) -> Subscribed {
         let mut state = lock(&self.state);
-        // Acquire, pairs with the exchange in `publish`; see `Orderings`. A flag set too late only costs the next trigger
-        // the lock.
+        // Acquire, pairs with the exchange in `publish`; see `Orderings`. A flag set too late only costs the next
+        // trigger the lock.
         if last_triggered(self.word.fetch_or(WAITED, orderings.look)) >= generation {
             return Subscribed::Already(waiter, state.outcome(generation));
         }
@@ -257,11 +258,11 @@ mod models {
             move || {
                 let Some(seen) = LOOKS[look](&slot, orderings) else { return };
                 assert_eq!(seen, outcome);
-                // SAFETY: loom checks that nobody writes.
+                // SAFETY: loom checks that no other thread writes.
                 assert_eq!(data.with(|data| unsafe { *data }), 7);
             }
         });
-        // SAFETY: loom checks that nobody else has access.
+        // SAFETY: loom checks that no other thread has access.
         data.with_mut(|data| unsafe { *data = 7 });
         assert_eq!(slot.trigger_with(1, &outcome, drop, orderings), Triggered::Reusable);
         reader.join().expect("the reader does not panic");

@@ -1,8 +1,8 @@
 //! Waiting from threads that are not the runtime's.
 //!
-//! Each thread has one parker, which is told when the event triggers; waiting allocates nothing once the lists of waiters
-//! have grown. A wait has a number, one more than the thread's wait before: a notice of an earlier one, which timed out
-//! while its notice was under way, wakes nobody.
+//! Each thread has one parker, which is notified when the event triggers; waiting allocates nothing once the lists of
+//! waiters have grown. A wait has a number, one more than the thread's wait before: a notice of an earlier one, which
+//! timed out while its notice was under way, wakes no thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,14 +51,14 @@ thread_local! {
 #[derive(Default)]
 struct Parker {
     waits: Mutex<Waits>,
-    bell: Condvar,
+    condvar: Condvar,
 }
 
 #[derive(Default)]
 struct Waits {
     /// The number of the thread's last wait.
     started: u64,
-    /// The largest number that has been told of.
+    /// The largest number that has been notified.
     told: u64,
 }
 
@@ -72,12 +72,12 @@ impl Parker {
     fn park(&self, wait: u64) {
         let mut waits = lock(&self.waits);
         while waits.told < wait {
-            waits = sleep(&self.bell, waits);
+            waits = sleep(&self.condvar, waits);
         }
     }
 
     fn park_at_most(&self, wait: u64, limit: Duration) {
-        drop(sleep_at_most(&self.bell, lock(&self.waits), limit, |waits| waits.told < wait));
+        drop(sleep_at_most(&self.condvar, lock(&self.waits), limit, |waits| waits.told < wait));
     }
 }
 
@@ -86,6 +86,6 @@ impl Notify for Parker {
         let mut waits = lock(&self.waits);
         waits.told = waits.told.max(wait);
         // Only the parker's own thread ever sleeps here.
-        self.bell.notify_one();
+        self.condvar.notify_one();
     }
 }

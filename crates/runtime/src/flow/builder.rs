@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use phalanx_program::Id;
 
-use super::{Flow, FlowError, InputId, Mode, OpId, Patch, PostId, Regime, compile};
+use super::{Flow, FlowError, InputId, Mode, OpId, Patch, PostId, TaskKind, compile};
 
 /// A task about to be added.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,14 +22,14 @@ pub struct Task<'a> {
     /// Position of its body in the table of functions.
     pub function: u32,
     /// What the body promises.
-    pub regime: Regime,
+    pub kind: TaskKind,
     /// What people call it.
     pub name: &'a str,
     /// Its arguments.
     pub args: &'a [u8],
 }
 
-/// An operation about to be added that is done by whoever releases it.
+/// An operation about to be added that the thread which releases it executes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Direct<'a> {
     /// Position of its body in the table of functions.
@@ -46,7 +46,7 @@ pub(super) struct Op {
     /// Where it runs; nowhere in particular if it is direct.
     pub processor: Option<u32>,
     pub function: u32,
-    pub regime: Regime,
+    pub kind: TaskKind,
     pub label: u32,
     /// Its part of the builder's arguments: first byte and the one after the last.
     pub args: (usize, usize),
@@ -65,11 +65,11 @@ pub(super) struct Insert {
 /// Collects a flow.
 ///
 /// ```
-/// use phalanx_runtime::flow::{Builder, Regime, Task};
+/// use phalanx_runtime::flow::{Builder, Task, TaskKind};
 ///
 /// let mut builder = Builder::new("pair", 1);
-/// let first = builder.task(Task { regime: Regime::Leaf, name: "first", ..Task::default() });
-/// let second = builder.task(Task { regime: Regime::Leaf, name: "second", ..Task::default() });
+/// let first = builder.task(Task { kind: TaskKind::NonBlocking, name: "first", ..Task::default() });
+/// let second = builder.task(Task { kind: TaskKind::NonBlocking, name: "second", ..Task::default() });
 /// builder.edge(first, second);
 /// let flow = builder.finish().unwrap();
 /// assert_eq!(flow.segments().len(), 1);
@@ -97,7 +97,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Starts a flow for so many processors.
+    /// Starts a flow for `processors` processors.
     pub fn new(name: &str, processors: u32) -> Self {
         Builder {
             name: name.to_string(),
@@ -147,27 +147,28 @@ impl Builder {
 
     /// Adds a task.
     pub fn task(&mut self, task: Task<'_>) -> OpId {
-        let Task { processor, function, regime, name, args } = task;
-        self.push(Some(processor), Direct { function, name, args }, regime)
+        let Task { processor, function, kind, name, args } = task;
+        self.push(Some(processor), Direct { function, name, args }, kind)
     }
 
-    /// Adds a leaf that is done by whoever releases it.
+    /// Adds a non-blocking operation that the thread which releases it executes.
     pub fn direct(&mut self, direct: Direct<'_>) -> OpId {
-        self.push(None, direct, Regime::Leaf)
+        self.push(None, direct, TaskKind::NonBlocking)
     }
 
-    /// Adds an operation that whoever releases it starts, and that is complete when it is told so: see [`Regime::Remote`].
+    /// Adds an operation that the thread which releases it starts, and that is complete when it is reported so: see
+    /// [`TaskKind::Remote`].
     pub fn remote(&mut self, direct: Direct<'_>) -> OpId {
-        self.push(None, direct, Regime::Remote)
+        self.push(None, direct, TaskKind::Remote)
     }
 
-    fn push(&mut self, processor: Option<u32>, body: Direct<'_>, regime: Regime) -> OpId {
+    fn push(&mut self, processor: Option<u32>, body: Direct<'_>, kind: TaskKind) -> OpId {
         let id = id_at(self.ops.len());
         let label = self.label(body.name);
         let first = self.args.len();
         self.args.extend_from_slice(body.args);
         let args = (first, self.args.len());
-        self.ops.push(Op { processor, function: body.function, regime, label, args });
+        self.ops.push(Op { processor, function: body.function, kind, label, args });
         id
     }
 

@@ -15,7 +15,7 @@ mod reduce;
 mod tests;
 
 use super::builder::{Builder, Op};
-use super::{Flow, FlowError, Lists, OpId, Regime};
+use super::{Flow, FlowError, Lists, OpId, TaskKind};
 
 /// No operation. A flow has fewer operations than this number.
 const NONE: u32 = u32::MAX;
@@ -64,10 +64,14 @@ enum Class {
 
 impl Class {
     fn of(from: &Op, to: &Op) -> Class {
-        match from.regime {
-            Regime::General | Regime::Leaf => Class::Early,
-            Regime::Ordered if to.regime == Regime::Ordered && from.processor == to.processor => Class::Token,
-            Regime::Opaque | Regime::Ordered | Regime::Remote => Class::Late,
+        match from.kind {
+            TaskKind::Blocking | TaskKind::NonBlocking => Class::Early,
+            TaskKind::StreamOrdered
+                if to.kind == TaskKind::StreamOrdered && from.processor == to.processor =>
+            {
+                Class::Token
+            }
+            TaskKind::Async | TaskKind::StreamOrdered | TaskKind::Remote => Class::Late,
         }
     }
 }

@@ -17,7 +17,7 @@ pub enum FlowError {
     /// An operation that is not there.
     #[error("{what}: flow `{flow}` has {count} operations and no {op}; use ids that its own builder gave")]
     UnknownOp {
-        /// Who names it.
+        /// The operation that names it.
         what: String,
         /// The operation.
         op: OpId,
@@ -29,7 +29,7 @@ pub enum FlowError {
     /// An input that is not there.
     #[error("{what}: flow `{flow}` has {count} inputs and no {input}; use ids that its own builder gave")]
     UnknownInput {
-        /// Who names it.
+        /// The operation that names it.
         what: String,
         /// The input.
         input: InputId,

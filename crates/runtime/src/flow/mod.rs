@@ -1,9 +1,9 @@
 //! Flows: which operation releases which, frozen for an executor that counts.
 //!
-//! A flow is a graph of operations on processors. A [`Builder`] collects operations and edges; [`Builder::finish`] checks
-//! them and lays them out as *segments*: a segment is a chain of operations of one processor that runs without asking
-//! anybody in between, and has one *gate*, which counts the arrivals it still needs. A flow is data only: bodies are
-//! numbers of a table of functions that the runtime is given with it.
+//! A flow is a graph of operations on processors. A [`Builder`] collects operations and edges; [`Builder::finish`]
+//! checks them and lays them out as *segments*: a segment is a chain of operations of one processor that runs without
+//! asking the scheduler in between, and has one *gate*, which counts the arrivals it still needs. A flow is data only:
+//! bodies are numbers of a table of functions that the runtime is given with it.
 //!
 //! One execution of a flow is a *run*. Edges order operations within a run. Carried edges order an operation of a run
 //! before one of the next run; only flows of mode [`Mode::Pipelined`] have them, and only there do runs overlap that
@@ -13,11 +13,11 @@
 //!
 //! 1. edges, inputs and posts name operations that are there; edges without the carried ones have no circle;
 //! 2. an operation lies on exactly one segment; segments of a processor are contiguous, processors ascending, those of
-//!    no processor (*direct* ones, done by whoever releases them) last;
-//! 3. a segment's first operation has the arrivals that `fan_in` and `carried_in` count; every other operation of it has
-//!    exactly one predecessor, the operation before it, which is a leaf;
-//! 4. an operation's successors are early if its effects are complete when its body returns or if they wait for its token,
-//!    else late (see [`Regime`]);
+//!    no processor (*direct* ones, executed by the thread that releases them) last;
+//! 3. a segment's first operation has the arrivals that `fan_in` and `carried_in` count; every other operation of it
+//!    has exactly one predecessor, the operation before it, which is non-blocking;
+//! 4. an operation's successors are early if its effects are complete when its body returns or if they wait for its
+//!    token, else late (see [`TaskKind`]);
 //! 5. interpolations lie within the run's arguments and within the arguments of their operation.
 
 mod builder;
@@ -41,22 +41,22 @@ id! {
     pub struct PostId("post");
 }
 
-/// What the body of a task promises. The weaker one is always safe.
+/// What the body of a task promises. Of two kinds that fit, the one declared first is always safe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Regime {
+pub enum TaskKind {
     /// Nothing: it may wait, launch, and complete after its body has returned.
     #[default]
-    General,
+    Blocking,
     /// It never waits and never launches; its effects are complete when the body returns.
-    Leaf,
-    /// A leaf that leaves work behind on its device; complete when the device has done all it was given.
-    Opaque,
-    /// A leaf whose effects are all enqueued on the lane it is given, and which looks at nothing that lanes write;
-    /// complete when its token fires. A successor of the same kind on the same device need not wait for that: it
+    NonBlocking,
+    /// It does not block, and leaves work behind on its device; complete when the device has done all it was given.
+    Async,
+    /// It does not block, its effects are all enqueued on the lane it is given, and it looks at nothing that lanes
+    /// write; complete when its token fires. A successor of the same kind on the same device need not wait for that: it
     /// orders itself behind the token.
-    Ordered,
-    /// It starts something outside the process, at once and on whatever thread released it; complete when it is told so,
-    /// on any thread. Such an operation has no processor: see [`Builder::remote`].
+    StreamOrdered,
+    /// It starts something outside the process, at once and on whatever thread released it; complete when its
+    /// completion is reported, on any thread. Such an operation has no processor: see [`Builder::remote`].
     Remote,
 }
 
@@ -91,7 +91,7 @@ pub struct Step {
     /// Position of its body in the table of functions.
     pub function: u32,
     /// What the body promises.
-    pub regime: Regime,
+    pub kind: TaskKind,
     /// Its part of [`Flow::args`].
     pub args: (u32, u32),
 }
@@ -109,8 +109,8 @@ pub struct Segment {
     pub fan_in: u32,
     /// Arrivals from the run before.
     pub carried_in: u32,
-    /// Whether every arrival, the start and inputs left aside, comes from its own processor. Then no other thread counts
-    /// at the same time once the run has started.
+    /// Whether every arrival, the start and inputs left aside, comes from its own processor. Then no other thread
+    /// counts at the same time once the run has started.
     pub private: bool,
 }
 

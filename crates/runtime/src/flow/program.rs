@@ -2,11 +2,11 @@
 
 use phalanx_program::{ARRIVE, Id, Program, SEND, Wait};
 
-use super::{Builder, Direct, Flow, Mode, OpId, Regime, Task};
+use super::{Builder, Direct, Flow, Mode, OpId, Task, TaskKind};
 
 /// The flow of a program's runs, at most `depth` of them at a time. Operation i is the i-th of
-/// [`Program::operations`]: [`SEND`]s and [`ARRIVE`]s are remote and call function 1, all others are leaves that call
-/// function 0.
+/// [`Program::operations`]: [`SEND`]s and [`ARRIVE`]s are remote and call function 1, all others are non-blocking and
+/// call function 0.
 ///
 /// A lane's operations are a chain, within a run and from each run to the next. With waits and carried waits these
 /// are the orders that the program's verifier works with, so runs that overlap are as free of races as the program.
@@ -19,7 +19,13 @@ pub fn of_program(program: &Program, depth: u32) -> Flow {
             let processor = processor as u32;
             match program.kernel(operation) {
                 SEND | ARRIVE => flow.remote(Direct { function: 1, name: &name, args: &[] }),
-                _ => flow.task(Task { processor, function: 0, regime: Regime::Leaf, name: &name, args: &[] }),
+                _ => flow.task(Task {
+                    processor,
+                    function: 0,
+                    kind: TaskKind::NonBlocking,
+                    name: &name,
+                    args: &[],
+                }),
             };
         }
     }

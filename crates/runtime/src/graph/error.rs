@@ -81,6 +81,6 @@ pub enum LaunchError {
         given: usize,
     },
     /// A task that promised not to.
-    #[error("graph {0} is launched by a task that promised not to launch; declare it general")]
+    #[error("graph {0} is launched by a task that promised not to launch; declare it blocking")]
     BrokenPromise(String),
 }

@@ -1,24 +1,24 @@
 //! A processor's part in the runs of graphs: which of them it takes part in, and what it does next.
 //!
 //! For each run a processor has a *cursor*: the next slot of the run's queue to read, a stack of segments that became
-//! ready by its own doing, and how many of its segments it has not taken yet. When it has taken all of them the cursor is
-//! dropped, so a task that waits keeps no cursor alive. Progress never depends on the order in which processors learn of
-//! runs: a processor takes ready segments from any of them, the more urgent run first, equal ones in turn.
+//! ready by its own doing, and how many of its segments it has not taken yet. When it has taken all of them the cursor
+//! is dropped, so a task that waits keeps no cursor alive. Progress never depends on the order in which processors
+//! learn of runs: a processor takes ready segments from any of them, the more urgent run first, equal ones in turn.
 
 use std::sync::Arc;
 
-use crate::flow::Regime;
-use crate::processor::{Baton, Processor, keep_promise};
+use crate::flow::TaskKind;
+use crate::processor::{Processor, WorkerCore, keep_promise};
 use crate::sync::spin_loop;
 
 use super::Inner;
-use super::block::Block;
 use super::release::Release;
+use super::run_state::RunState;
 
 /// A run that a processor takes part in.
 pub(crate) struct Announced {
     pub(super) graph: Arc<Inner>,
-    pub(super) block: Arc<Block>,
+    pub(super) state: Arc<RunState>,
     /// The processor's number in the flow.
     pub(super) place: u32,
     pub(super) priority: i32,
@@ -26,8 +26,8 @@ pub(crate) struct Announced {
 
 impl Clone for Announced {
     fn clone(&self) -> Self {
-        let (graph, block) = (Arc::clone(&self.graph), Arc::clone(&self.block));
-        Announced { graph, block, place: self.place, priority: self.priority }
+        let (graph, state) = (Arc::clone(&self.graph), Arc::clone(&self.state));
+        Announced { graph, state, place: self.place, priority: self.priority }
     }
 }
 
@@ -36,7 +36,7 @@ pub(crate) const EXPECTED: usize = 8;
 
 /// How often a processor with a fixed order looks at the next gate before it looks for other work: about as long as it
 /// takes another processor to open it and this one to notice.
-const LOOKS: u32 = 64;
+const GATE_POLLS: u32 = 64;
 
 /// What a processor remembers of runs.
 pub(crate) struct Executor {
@@ -82,19 +82,19 @@ impl Default for Executor {
 impl Cursor {
     fn has_work(&self) -> bool {
         if self.serial {
-            return self.front != self.end && self.run.block.gates[self.front as usize].is_open();
+            return self.front != self.end && self.run.state.gates[self.front as usize].is_open();
         }
         !self.stack.is_empty() || self.queued().is_some() || !self.stalled.is_empty() && self.run.has_credit()
     }
 
     fn queued(&self) -> Option<u32> {
-        if self.front == self.end { None } else { self.run.block.slots[self.front as usize].get() }
+        if self.front == self.end { None } else { self.run.state.slots[self.front as usize].get() }
     }
 
-    /// A segment that is ready; where only one can come next, its gate may open within so many looks.
-    fn take(&mut self, looks: u32) -> Option<u32> {
+    /// A segment that is ready; where only one can come next, its gate may open within that many polls.
+    fn take(&mut self, polls: u32) -> Option<u32> {
         if self.serial {
-            return self.take_next(looks);
+            return self.take_next(polls);
         }
         let segment = self.stack.pop().or_else(|| {
             let queued = self.queued()?;
@@ -106,17 +106,17 @@ impl Cursor {
         Some(segment)
     }
 
-    fn take_next(&mut self, looks: u32) -> Option<u32> {
+    fn take_next(&mut self, polls: u32) -> Option<u32> {
         let segment = self.front;
         if segment == self.end {
             return None;
         }
-        let gate = &self.run.block.gates[segment as usize];
+        let gate = &self.run.state.gates[segment as usize];
         let opens = || {
             spin_loop();
             gate.is_open()
         };
-        if !gate.is_open() && !(0..looks).any(|_| opens()) {
+        if !gate.is_open() && !(0..polls).any(|_| opens()) {
             return None;
         }
         self.front += 1;
@@ -149,9 +149,9 @@ impl Executor {
         self.cursors.iter().filter(|cursor| cursor.has_work()).map(|cursor| cursor.run.priority).max()
     }
 
-    /// Whether all runs here are of graphs that consist of leaves.
-    pub(crate) fn has_only_leaves(&self) -> bool {
-        self.cursors.iter().all(|cursor| cursor.run.graph.leaves)
+    /// Whether all runs here are of graphs that consist of non-blocking tasks.
+    pub(crate) fn has_only_nonblocking(&self) -> bool {
+        self.cursors.iter().all(|cursor| cursor.run.graph.nonblocking)
     }
 
     /// Whether no run is going on here.
@@ -177,39 +177,46 @@ impl Executor {
         Some(index)
     }
 
-    /// Runs ready segments of one run, about `budget` bodies. The baton comes back unless the processor has closed.
-    pub(crate) fn run(mut baton: Box<Baton>, processor: &Processor, budget: u32) -> Option<Box<Baton>> {
-        let Some(index) = baton.executor.pick() else { return Some(baton) };
+    /// Runs ready segments of one run, about `budget` bodies. The worker core comes back unless the processor has
+    /// closed.
+    pub(crate) fn run(
+        mut core: Box<WorkerCore>,
+        processor: &Processor,
+        budget: u32,
+    ) -> Option<Box<WorkerCore>> {
+        let Some(index) = core.executor.pick() else { return Some(core) };
         // Other runs may have work meanwhile.
-        let looks = if baton.executor.cursors.len() == 1 { LOOKS.min(processor.polls()) } else { 0 };
+        let polls = if core.executor.cursors.len() == 1 { GATE_POLLS.min(processor.polls()) } else { 0 };
         keep_promise(|| {
             let mut left = budget;
             while left > 0 {
-                let Executor { cursors, direct, .. } = &mut baton.executor;
+                let Executor { cursors, direct, .. } = &mut core.executor;
                 let cursor = &mut cursors[index];
-                let Some(segment) = cursor.take(looks) else { break };
+                let Some(segment) = cursor.take(polls) else { break };
                 let bodies = match cursor.run.graph.tail(segment) {
-                    Regime::General => {
+                    TaskKind::Blocking => {
                         let run = cursor.run.clone();
-                        baton.executor.drop_if_taken(index);
-                        return run.general(baton, processor, segment);
+                        core.executor.drop_if_taken(index);
+                        return run.blocking(core, processor, segment);
                     }
                     // Remote ones are direct, and no processor's.
-                    Regime::Leaf | Regime::Remote => cursor.leaves(processor, segment, direct),
-                    Regime::Opaque | Regime::Ordered if cursor.run.has_credit() => {
+                    TaskKind::NonBlocking | TaskKind::Remote => {
+                        cursor.nonblocking(processor, segment, direct)
+                    }
+                    TaskKind::Async | TaskKind::StreamOrdered if cursor.run.has_credit() => {
                         cursor.issue(processor, segment, direct)
                     }
-                    Regime::Opaque | Regime::Ordered => {
+                    TaskKind::Async | TaskKind::StreamOrdered => {
                         cursor.stall(segment);
                         break;
                     }
                 };
                 left = left.saturating_sub(bodies);
-                if baton.executor.drop_if_taken(index) {
+                if core.executor.drop_if_taken(index) {
                     break;
                 }
             }
-            Some(baton)
+            Some(core)
         })
     }
 
@@ -219,8 +226,8 @@ impl Executor {
         if taken {
             let Cursor { run, stack, done, .. } = self.cursors.swap_remove(index);
             self.stacks.push(stack);
-            if done > 0 && run.block.complete(done) {
-                Inner::finish(run.graph, run.block);
+            if done > 0 && run.state.complete(done) {
+                Inner::finish(run.graph, run.state);
             }
         }
         taken
@@ -239,8 +246,8 @@ impl Cursor {
         self.releasing(processor, direct, |release| release.issue(processor, segment))
     }
 
-    /// Runs a segment of leaves.
-    fn leaves(&mut self, processor: &Processor, segment: u32, direct: &mut Vec<u32>) -> u32 {
+    /// Runs a segment of non-blocking steps.
+    fn nonblocking(&mut self, processor: &Processor, segment: u32, direct: &mut Vec<u32>) -> u32 {
         self.done += 1;
         self.releasing(processor, direct, |release| release.run(processor, segment))
     }
@@ -252,8 +259,8 @@ impl Cursor {
         direct: &mut Vec<u32>,
         work: impl FnOnce(&mut Release<'_>) -> u32,
     ) -> u32 {
-        let Announced { graph, block, place, .. } = &self.run;
-        let mut release = Release::new(graph, block, Some((*place, &mut self.stack)), direct);
+        let Announced { graph, state, place, .. } = &self.run;
+        let mut release = Release::new(graph, state, Some((*place, &mut self.stack)), direct);
         let mut bodies = work(&mut release);
         while let Some(segment) = release.direct.pop() {
             bodies += release.run_direct(processor, segment);

@@ -4,7 +4,7 @@ use crate::sync::{AtomicU32, Ordering};
 
 pub(crate) struct Gate(AtomicU32);
 
-/// What an arrival means for the one who arrives.
+/// What an arrival means for the thread that arrives.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
@@ -19,9 +19,9 @@ impl Gate {
         Gate(AtomicU32::new(owed))
     }
 
-    /// Makes the gate count `owed` arrivals, while nobody can arrive.
+    /// Makes the gate count `owed` arrivals, while no thread can arrive.
     pub(crate) fn reset(&self, owed: u32) {
-        // Relaxed: who arrives has learnt of the run through words that publish this one.
+        // Relaxed: a thread that arrives has learnt of the run through words that publish this one.
         self.0.store(owed, Ordering::Relaxed);
     }
 
@@ -109,7 +109,7 @@ mod models {
         });
     }
 
-    /// Predecessors write and arrive; who looks at the gate alone and finds it open reads what all of them wrote.
+    /// Predecessors write and arrive; a thread that loads only the gate and finds it open reads what all of them wrote.
     fn looker_reads_all(predecessors: usize, arrive: fn(&Gate) -> Arrival, look: Ordering) {
         model(move || {
             let gate = Arc::new(Gate::new(predecessors as u32));

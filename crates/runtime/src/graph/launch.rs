@@ -1,7 +1,7 @@
-//! Starting runs and ending them: which run gets which block, and when.
+//! Starting runs and ending them: which run gets which run state, and when.
 //!
-//! A run waits in line until it may have a block: one at a time, a ring of them, or as many as there are runs, as the
-//! flow's mode says. It then waits for its start event and begins.
+//! A run waits in line until it may have a run state: one at a time, a ring of them, or as many as there are runs, as
+//! the flow's mode says. It then waits for its start event and begins.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::processor::{breaks_promise, without_promise};
 use crate::profile::{Measured, Profile};
 use crate::sync::lock;
 
-use super::block::{Block, Running};
 use super::executor::Announced;
 use super::interpolate::interpolate;
+use super::run_state::{RunState, Running};
 use super::{Graph, Inner, LaunchError};
 
 /// How a graph is launched.
@@ -29,7 +29,7 @@ pub struct Launch<'a> {
     pub args: &'a [u8],
     /// The higher one goes first.
     pub priority: i32,
-    /// Who is told how the run went, and its operations if that is asked for.
+    /// What the run is reported to, and its operations if that is asked for.
     pub profile: Option<&'a Profile>,
 }
 
@@ -62,12 +62,12 @@ pub(super) struct Launches {
     begun: u64,
     in_flight: u32,
     line: VecDeque<Waiting>,
-    /// Whether somebody begins runs in line, and will look at the line again.
+    /// Whether a thread begins runs in line, and will look at the line again.
     serving: bool,
-    /// Clean blocks of a graph without a ring.
-    free: Vec<Arc<Block>>,
-    blocks: u32,
-    /// By place in the ring: whether the block is clean.
+    /// Clean run states of a graph without a ring.
+    free: Vec<Arc<RunState>>,
+    states: u32,
+    /// By place in the ring: whether the run state is clean.
     clean: Vec<bool>,
     destroyed: Option<Event>,
 }
@@ -81,53 +81,53 @@ impl Launches {
             line: VecDeque::new(),
             serving: false,
             free: Vec::new(),
-            blocks: 0,
+            states: 0,
             clean: vec![true; ring],
             destroyed: None,
         }
     }
 
-    /// A block for the next run to begin, if it may.
-    fn take_block(&mut self, graph: &Inner) -> Option<Arc<Block>> {
-        let block = match graph.flow.mode() {
+    /// A run state for the next run to begin, if it may.
+    fn take_block(&mut self, graph: &Inner) -> Option<Arc<RunState>> {
+        let state = match graph.flow.mode() {
             Mode::Pipelined { .. } => {
                 let n = self.clean.len();
                 let place = (self.begun % n as u64) as usize;
-                // The run arrives at gates of the block after its own, so that one must be clean as well.
+                // The run arrives at gates of the run state after its own, so that one must be clean as well.
                 if !self.clean[place] || !self.clean[(place + 1) % n] {
                     return None;
                 }
                 self.clean[place] = false;
-                let block = Arc::clone(&graph.ring[place]);
-                // What a remote step that was skipped had to tell others is missing for good.
+                let state = Arc::clone(&graph.ring[place]);
+                // What a remote step that was skipped had to send to others is missing for good.
                 if self.in_flight == 0 && !graph.remote {
-                    block.forget_poison();
+                    state.forget_poison();
                 }
-                block
+                state
             }
             mode => {
                 if self.in_flight > 0 && mode != Mode::Concurrent {
                     return None;
                 }
-                let new = || Arc::new(Block::new(&graph.flow, &graph.arrivals, self.blocks, false));
-                let block = self.free.pop().unwrap_or_else(new);
-                self.blocks = self.blocks.max(block.place + 1);
-                block
+                let new = || Arc::new(RunState::new(&graph.flow, &graph.arrivals, self.states, false));
+                let state = self.free.pop().unwrap_or_else(new);
+                self.states = self.states.max(state.place + 1);
+                state
             }
         };
         self.begun += 1;
         self.in_flight += 1;
-        Some(block)
+        Some(state)
     }
 
-    /// The first run in line, with a block, if it may begin.
-    fn next_in_line(&mut self, graph: &Inner) -> Option<(Arc<Block>, Waiting)> {
+    /// The first run in line, with a run state, if it may begin.
+    fn next_in_line(&mut self, graph: &Inner) -> Option<(Arc<RunState>, Waiting)> {
         let waiting = self.line.pop_front()?;
-        let Some(block) = self.take_block(graph) else {
+        let Some(state) = self.take_block(graph) else {
             self.line.push_front(waiting);
             return None;
         };
-        Some((block, waiting))
+        Some((state, waiting))
     }
 }
 
@@ -162,20 +162,20 @@ impl Graph {
             self.inner.events.subscribe(start, move |_| Inner::enter_line(&graph, waiting));
             return Ok(run);
         }
-        let block = if launches.line.is_empty() { launches.take_block(graph) } else { None };
-        match block {
+        let state = if launches.line.is_empty() { launches.take_block(graph) } else { None };
+        match state {
             None => launches.line.push_back(later(measured)),
-            Some(block) => {
+            Some(state) => {
                 drop(launches);
-                block.measure(measured);
-                Inner::begin(graph, &block, &run, &launch);
+                state.measure(measured);
+                Inner::begin(graph, &state, &run, &launch);
             }
         }
         Ok(run)
     }
 
-    /// Lets the graph be launched no more, from now on; the event triggers when all of its runs are complete and `after`
-    /// has triggered.
+    /// Lets the graph be launched no more, from now on; the event triggers when all of its runs are complete and
+    /// `after` has triggered.
     pub fn destroy(&self, after: Event) -> Result<Event, LaunchError> {
         let mut launches = lock(&self.inner.launches);
         if launches.destroyed.is_some() {
@@ -208,7 +208,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Somebody asks about `run`.
+    /// A profile was requested for `run`.
     fn measure(&self, profile: &Profile, run: &Run) -> Arc<Measured> {
         let name = format!("run {} of {}", run.number, self.flow.name());
         Arc::new(Measured::new(profile, self.home.own.clock, &name))
@@ -226,82 +226,82 @@ impl Inner {
         if launches.serving {
             return;
         }
-        while let Some((block, waiting)) = launches.next_in_line(graph) {
+        while let Some((state, waiting)) = launches.next_in_line(graph) {
             launches.serving = true;
             drop(launches);
             let Waiting { run, start, inputs, args, priority, measured } = waiting;
             let launch = Launch { start, inputs: &inputs, args: &args, priority, profile: None };
-            block.measure(measured);
-            Inner::begin(graph, &block, &run, &launch);
+            state.measure(measured);
+            Inner::begin(graph, &state, &run, &launch);
             launches = lock(&graph.launches);
             launches.serving = false;
         }
     }
 
-    /// Gives `block` to `run`, which begins when its start event triggers.
-    fn begin(graph: &Arc<Inner>, block: &Arc<Block>, run: &Run, launch: &Launch<'_>) {
-        block.claim(run.number, run.finish, launch.priority, &run.posts);
+    /// Gives `state` to `run`, which begins when its start event triggers.
+    fn begin(graph: &Arc<Inner>, state: &Arc<RunState>, run: &Run, launch: &Launch<'_>) {
+        state.claim(run.number, run.finish, launch.priority, &run.posts);
         if !graph.flow.args().is_empty() {
-            // SAFETY: this thread has claimed the block, and its run starts below.
-            unsafe { block.set_args(|args| interpolate(args, &graph.flow, launch.args)) };
+            // SAFETY: this thread has claimed the run state, and its run starts below.
+            unsafe { state.set_args(|args| interpolate(args, &graph.flow, launch.args)) };
         }
         for input in 0..graph.flow.n_inputs() {
             let event = launch.inputs.get(input as usize).copied().unwrap_or(Event::NONE);
-            graph.when(event, block, input + 1);
+            graph.when(event, state, input + 1);
         }
-        graph.when(launch.start, block, 0);
+        graph.when(launch.start, state, 0);
     }
 
     /// Delivers input number `what - 1`, or the start if it is zero, when `event` triggers.
-    fn when(self: &Arc<Inner>, event: Event, block: &Arc<Block>, what: u32) {
+    fn when(self: &Arc<Inner>, event: Event, state: &Arc<RunState>, what: u32) {
         match self.events.outcome(event) {
-            Some(outcome) => Inner::deliver(self, block, what, &outcome),
+            Some(outcome) => Inner::deliver(self, state, what, &outcome),
             None => {
-                let (graph, block) = (Arc::clone(self), Arc::clone(block));
-                self.events.subscribe(event, move |outcome| Inner::deliver(&graph, &block, what, outcome));
+                let (graph, state) = (Arc::clone(self), Arc::clone(state));
+                self.events.subscribe(event, move |outcome| Inner::deliver(&graph, &state, what, outcome));
             }
         }
     }
 
-    fn deliver(graph: &Arc<Inner>, block: &Arc<Block>, what: u32, outcome: &Outcome) {
+    fn deliver(graph: &Arc<Inner>, state: &Arc<RunState>, what: u32, outcome: &Outcome) {
         let segments = match what {
             0 => graph.flow.roots(),
             input => graph.flow.inputs().of(input - 1),
         };
         if let Err(fault) = outcome {
-            graph.keep(block, fault);
-            segments.iter().for_each(|&segment| block.poison(segment));
+            graph.keep(state, fault);
+            segments.iter().for_each(|&segment| state.poison(segment));
         }
-        let start = (what == 0).then(|| block.run());
+        let start = (what == 0).then(|| state.run());
         if let (Some(Running { measured: Some(measured), .. }), Ok(())) = (&start, outcome) {
             measured.started(None);
         }
-        Inner::outside(graph, block, |release| segments.iter().for_each(|&segment| release.arrive(segment)));
+        Inner::outside(graph, state, |release| segments.iter().for_each(|&segment| release.arrive(segment)));
         if let Some(Running { priority, .. }) = start {
             for &place in &graph.members {
-                let run = Announced { graph: Arc::clone(graph), block: Arc::clone(block), place, priority };
+                let run = Announced { graph: Arc::clone(graph), state: Arc::clone(state), place, priority };
                 graph.processors[place as usize].announce(run);
             }
         }
-        Inner::part_done(graph, block);
+        Inner::part_done(graph, state);
     }
 
-    /// Ends the run of `block`, which has no work left, and begins those that waited for that.
-    pub(super) fn finish(graph: Arc<Inner>, block: Arc<Block>) {
-        let (Running { finish, measured, .. }, outcome) = (block.run(), block.outcome());
-        graph.give_lanes_back(&block);
+    /// Ends the run of `state`, which has no work left, and begins those that waited for that.
+    pub(super) fn finish(graph: Arc<Inner>, state: Arc<RunState>) {
+        let (Running { finish, measured, .. }, outcome) = (state.run(), state.outcome());
+        graph.give_lanes_back(&state);
         if let Some(measured) = measured {
-            block.forget_measured();
+            state.forget_measured();
             measured.completed(&outcome);
         }
-        block.reset(&graph.n_post);
+        state.reset(&graph.n_post);
         let mut launches = lock(&graph.launches);
         launches.in_flight -= 1;
-        match launches.clean.get_mut(block.place as usize) {
+        match launches.clean.get_mut(state.place as usize) {
             Some(clean) => *clean = true,
-            None => launches.free.push(block),
+            None => launches.free.push(state),
         }
-        // Told under the lock: who finds the graph idle finds all of its runs ended.
+        // Under the lock: a thread that finds the graph idle finds all of its runs ended.
         graph.mark(finish, &outcome);
         if launches.in_flight == 0 && launches.launched == launches.begun {
             launches.destroyed.iter().for_each(|&destroyed| graph.mark(destroyed, &Ok(())));

@@ -1,12 +1,11 @@
 //! Graphs: flows bound to processors and functions, replayed run after run.
 //!
-//! A [`Graph`] is made once and launched often. Launching creates no events but the finish event and those of the posts,
-//! builds nothing and, once as many runs have been in flight as will be, allocates nothing: what changes in a run lies in
-//! a [`block::Block`], used again and again. Within a run, operations release each other directly: the last arrival at a
-//! gate puts the segment behind it into its processor's queue, or on the stack of the worker that arrived.
-//! `README.md` in this directory tells the whole protocol and why it neither loses nor repeats anything.
+//! A [`Graph`] is made once and launched often. Launching creates no events but the finish event and those of the
+//! posts, builds nothing and, once as many runs have been in flight as will be, allocates nothing: what changes in a
+//! run lies in a [`run_state::RunState`], used again and again. Within a run, operations release each other directly:
+//! the last arrival at a gate puts the segment behind it into its processor's queue, or on the stack of the worker that
+//! arrived. `README.md` in this directory describes the whole protocol and why it neither loses nor repeats anything.
 
-mod block;
 mod call;
 mod device;
 mod error;
@@ -20,6 +19,7 @@ mod queue;
 mod release;
 mod remote;
 mod run;
+mod run_state;
 mod serial;
 mod stepper;
 
@@ -35,13 +35,13 @@ use std::sync::{Arc, OnceLock};
 
 use crate::event::{Event, Events};
 use crate::fault::{Fault, Outcome};
-use crate::flow::{DIRECT, Flow, Lists, Mode, Regime, Segment};
+use crate::flow::{DIRECT, Flow, Lists, Mode, Segment, TaskKind};
 use crate::processor::{Context, Processor, keep_promise, without_promise};
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
-use block::Block;
 use launch::Launches;
 use release::Release;
+use run_state::RunState;
 
 std::thread_local! {
     /// Empty lists to use again, as many as were in use at a time.
@@ -62,7 +62,7 @@ pub(crate) struct Inner {
     flow: Flow,
     functions: Vec<Function>,
     processors: Vec<Arc<Processor>>,
-    /// Where direct operations that nobody's worker releases say they run.
+    /// The processor that direct operations report if no worker releases them.
     home: Arc<Processor>,
     events: Arc<Events>,
     /// By processor: whether it runs its segments in the order of their numbers.
@@ -72,25 +72,25 @@ pub(crate) struct Inner {
     /// By segment: how to arrive at its gate.
     manner: Vec<Manner>,
     /// By segment: what its last step promises.
-    tails: Vec<Regime>,
+    tails: Vec<TaskKind>,
     /// By step: what follows it.
     follows: Vec<Follows>,
     /// Whether it has remote steps.
     remote: bool,
-    /// Whether all its other steps are leaves.
-    leaves: bool,
+    /// Whether all its other steps are non-blocking.
+    nonblocking: bool,
     /// By post: how many steps it has.
     n_post: Vec<u32>,
     /// Processors that have segments.
     members: Vec<u32>,
-    /// The blocks of a pipelined graph, run after run.
-    ring: Vec<Arc<Block>>,
+    /// The run states of a pipelined graph, run after run.
+    ring: Vec<Arc<RunState>>,
     launches: Mutex<Launches>,
     on_fault: OnceLock<OnFault>,
 }
 
-/// Called with the number of the run and the fault of an operation when the fault arises, on the thread on which it does:
-/// to be quick.
+/// Called with the number of the run and the fault of an operation when the fault arises, on the thread on which it
+/// does: to be quick.
 pub(crate) type OnFault = Box<dyn Fn(u64, &Fault) + Send + Sync>;
 
 impl Graph {
@@ -105,11 +105,11 @@ impl Graph {
         let segments = flow.segments();
         let serial = serial::processors(&flow);
         let arrivals = serial::arrivals(&flow, &serial);
-        let tail = |segment: &Segment| flow.steps()[segment.end as usize - 1].regime;
+        let tail = |segment: &Segment| flow.steps()[segment.end as usize - 1].kind;
         let ring = match flow.mode() {
             Mode::Pipelined { depth } => {
-                let block = |place| Arc::new(Block::new(&flow, &arrivals, place, place == 0));
-                (0..=depth).map(block).collect()
+                let state = |place| Arc::new(RunState::new(&flow, &arrivals, place, place == 0));
+                (0..=depth).map(state).collect()
             }
             _ => Vec::new(),
         };
@@ -120,8 +120,11 @@ impl Graph {
             arrivals,
             tails: segments.iter().map(tail).collect(),
             follows: Follows::of(&flow),
-            remote: flow.steps().iter().any(|step| step.regime == Regime::Remote),
-            leaves: flow.steps().iter().all(|step| matches!(step.regime, Regime::Leaf | Regime::Remote)),
+            remote: flow.steps().iter().any(|step| step.kind == TaskKind::Remote),
+            nonblocking: flow
+                .steps()
+                .iter()
+                .all(|step| matches!(step.kind, TaskKind::NonBlocking | TaskKind::Remote)),
             n_post: (0..flow.n_posts()).map(count).collect(),
             members: (0..flow.processors()).filter(|&processor| !flow.owned(processor).is_empty()).collect(),
             launches: Mutex::new(Launches::new(ring.len())),
@@ -141,10 +144,10 @@ impl Graph {
         &self.inner.flow
     }
 
-    /// Calls `told` with every fault that arises from now on. A run ends later, and not at all if a remote operation of it is
-    /// never complete. Only the first listener counts.
-    pub(crate) fn on_fault(&self, told: OnFault) {
-        let _ = self.inner.on_fault.set(told);
+    /// Calls `listener` with every fault that arises from now on. A run ends later, and not at all if a remote
+    /// operation of it is never complete. Only the first listener counts.
+    pub(crate) fn on_fault(&self, listener: OnFault) {
+        let _ = self.inner.on_fault.set(listener);
     }
 }
 
@@ -184,7 +187,7 @@ impl Follows {
 enum Manner {
     /// On several threads at the same time.
     Shared,
-    /// All from the worker that holds the processor's baton.
+    /// All from the worker that holds the processor's worker core.
     Private,
     /// There is one.
     Only,
@@ -220,8 +223,7 @@ fn check(flow: &Flow, functions: &[Function], processors: &[Arc<Processor>]) -> 
     }
     for segment in flow.segments().iter().filter(|segment| segment.processor != DIRECT) {
         let step = &flow.steps()[segment.end as usize - 1];
-        if device::is_on_device(step.regime) && processors[segment.processor as usize].device.get().is_none()
-        {
+        if device::is_on_device(step.kind) && processors[segment.processor as usize].device.get().is_none() {
             let (operation, processor) = (flow.label(step.op).into(), segment.processor);
             return Err(GraphError::NoDevice { flow: flow.name().into(), operation, processor });
         }
@@ -243,24 +245,24 @@ impl Inner {
         (segment.first, segment.end)
     }
 
-    /// What the last step of a segment promises; those before it are leaves.
-    fn tail(&self, segment: u32) -> Regime {
+    /// What the last step of a segment promises; those before it are non-blocking.
+    fn tail(&self, segment: u32) -> TaskKind {
         self.tails[segment as usize]
     }
 
     /// Puts a segment into its processor's queue; the caller wakes the processor.
-    fn push(&self, block: &Block, processor: u32, segment: u32) {
+    fn push(&self, state: &RunState, processor: u32, segment: u32) {
         let owned = self.flow.owned(processor);
-        block.tails[processor as usize].push(&block.slots[owned.start as usize..owned.end as usize], segment);
+        state.tails[processor as usize].push(&state.slots[owned.start as usize..owned.end as usize], segment);
     }
 
-    /// The block of the next run, in a pipelined graph.
-    fn next(&self, block: &Block) -> Option<&Arc<Block>> {
+    /// The run state of the next run, in a pipelined graph.
+    fn next(&self, state: &RunState) -> Option<&Arc<RunState>> {
         let n = self.ring.len();
-        (n > 0).then(|| &self.ring[(block.place as usize + 1) % n])
+        (n > 0).then(|| &self.ring[(state.place as usize + 1) % n])
     }
 
-    /// Tells an event, whose waiters may be anybody's.
+    /// Triggers an event, whose waiters may be code of users.
     fn tell(&self, event: Event, outcome: Outcome) {
         without_promise(|| {
             self.events.complete(event, outcome).expect("events of a run are triggered by it alone");
@@ -268,9 +270,9 @@ impl Inner {
     }
 
     /// Releases what follows something that happened outside a processor's cursor, direct segments included.
-    fn outside(graph: &Arc<Inner>, block: &Arc<Block>, what: impl FnOnce(&mut Release<'_>)) {
+    fn outside(graph: &Arc<Inner>, state: &Arc<RunState>, what: impl FnOnce(&mut Release<'_>)) {
         let mut direct = LISTS.with_borrow_mut(Vec::pop).unwrap_or_default();
-        let mut release = Release::new(graph, block, None, &mut direct);
+        let mut release = Release::new(graph, state, None, &mut direct);
         what(&mut release);
         release.wake();
         let mut done = 0;
@@ -284,24 +286,24 @@ impl Inner {
         if direct.capacity() > 0 {
             LISTS.with_borrow_mut(|lists| lists.push(direct));
         }
-        if done > 0 && block.complete(done) {
-            Inner::finish(Arc::clone(graph), Arc::clone(block));
+        if done > 0 && state.complete(done) {
+            Inner::finish(Arc::clone(graph), Arc::clone(state));
         }
     }
 
     /// One unit of work is complete.
-    fn part_done(graph: &Arc<Inner>, block: &Arc<Block>) {
-        if block.complete(1) {
-            Inner::finish(Arc::clone(graph), Arc::clone(block));
+    fn part_done(graph: &Arc<Inner>, state: &Arc<RunState>) {
+        if state.complete(1) {
+            Inner::finish(Arc::clone(graph), Arc::clone(state));
         }
     }
 
-    /// A general step is complete.
-    fn done(graph: &Arc<Inner>, block: &Arc<Block>, step: u32, poisoned: bool) {
-        Inner::outside(graph, block, |release| {
+    /// A blocking step is complete.
+    fn done(graph: &Arc<Inner>, state: &Arc<RunState>, step: u32, poisoned: bool) {
+        Inner::outside(graph, state, |release| {
             release.early(step, poisoned);
             release.complete(step, poisoned);
         });
-        Inner::part_done(graph, block);
+        Inner::part_done(graph, state);
     }
 }

@@ -1,8 +1,9 @@
 //! The segments of a run that are ready on one processor, in the order in which they became so.
 //!
-//! A queue has one slot for each segment of its processor and each segment enters at most once a run, so it neither wraps
-//! nor overflows, and no slot is written twice. Producers draw a slot from `tail` and store the segment there; the
-//! consumer, whoever holds the processor's baton, reads slot after slot and finds the next one empty until it is stored.
+//! A queue has one slot for each segment of its processor and each segment enters at most once a run, so it neither
+//! wraps nor overflows, and no slot is written twice. Producers draw a slot from `tail` and store the segment there;
+//! the consumer, the thread that holds the processor's worker core, reads slot after slot and finds the next one empty
+//! until it is stored.
 
 use crate::sync::{AtomicU32, Ordering};
 
@@ -20,7 +21,7 @@ impl Tail {
         Tail(AtomicU32::new(0))
     }
 
-    /// Starts over, while nobody pushes.
+    /// Starts over, while no thread pushes.
     pub(crate) fn reset(&self) {
         // Relaxed: published with the run.
         self.0.store(0, Ordering::Relaxed);
@@ -46,7 +47,7 @@ impl Slot {
         Slot(AtomicU32::new(EMPTY))
     }
 
-    /// Empties the slot, while nobody pushes or reads.
+    /// Empties the slot, while no thread pushes or reads.
     pub(crate) fn reset(&self) {
         // Relaxed: published with the run.
         self.0.store(EMPTY, Ordering::Relaxed);

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use crate::fault::Fault;
 use crate::sync::{Ordering, fence};
 
-use super::block::Block;
 use super::gate::Arrival;
+use super::run_state::RunState;
 use super::{DIRECT, Inner, Manner};
 
 /// Passes on the successors of operations of one run.
 pub(super) struct Release<'a> {
     pub(super) graph: &'a Arc<Inner>,
-    pub(super) block: &'a Arc<Block>,
-    /// The processor whose baton the caller holds, and its stack of ready segments; none outside.
+    pub(super) state: &'a Arc<RunState>,
+    /// The processor whose worker core the caller holds, and its stack of ready segments; none outside.
     pub(super) own: Option<(u32, &'a mut Vec<u32>)>,
     /// Direct segments of this run that the caller has yet to do.
     pub(super) direct: &'a mut Vec<u32>,
@@ -24,18 +24,18 @@ pub(super) struct Release<'a> {
 impl<'a> Release<'a> {
     pub(super) fn new(
         graph: &'a Arc<Inner>,
-        block: &'a Arc<Block>,
+        state: &'a Arc<RunState>,
         own: Option<(u32, &'a mut Vec<u32>)>,
         direct: &'a mut Vec<u32>,
     ) -> Self {
-        Release { graph, block, own, direct, given: 0 }
+        Release { graph, state, own, direct, given: 0 }
     }
 
     /// The body of `step` has returned or been skipped; `poisoned` if its effects are not there.
     pub(super) fn early(&mut self, step: u32, poisoned: bool) {
         let graph = self.graph;
         if poisoned {
-            graph.flow.early().of(step).iter().for_each(|&segment| self.block.poison(segment));
+            graph.flow.early().of(step).iter().for_each(|&segment| self.state.poison(segment));
         }
         graph.arrivals.of(step).iter().for_each(|&segment| self.arrive(segment));
         self.wake();
@@ -48,7 +48,7 @@ impl<'a> Release<'a> {
         self.carry(flow.carried().of(step), poisoned);
         self.wake();
         for &post in flow.posts().of(step) {
-            if let Some((event, outcome)) = self.block.arrive_at_post(post, poisoned) {
+            if let Some((event, outcome)) = self.state.arrive_at_post(post, poisoned) {
                 self.graph.tell(event, outcome);
             }
         }
@@ -57,7 +57,7 @@ impl<'a> Release<'a> {
     fn arrive_all(&mut self, segments: &[u32], poisoned: bool) {
         for &segment in segments {
             if poisoned {
-                self.block.poison(segment);
+                self.state.poison(segment);
             }
             self.arrive(segment);
         }
@@ -65,7 +65,7 @@ impl<'a> Release<'a> {
 
     /// One arrival at `segment`.
     pub(super) fn arrive(&mut self, segment: u32) {
-        let gate = &self.block.gates[segment as usize];
+        let gate = &self.state.gates[segment as usize];
         let arrival = match self.graph.manner[segment as usize] {
             Manner::Only => gate.arrive_only(),
             Manner::Private if self.own.is_some() => gate.arrive_alone(),
@@ -84,7 +84,7 @@ impl<'a> Release<'a> {
             _ if self.graph.serial[processor as usize] => self.note(processor),
             Some((own, stack)) if *own == processor => stack.push(segment),
             _ => {
-                self.graph.push(self.block, processor, segment);
+                self.graph.push(self.state, processor, segment);
                 self.note(processor);
             }
         }
@@ -92,9 +92,9 @@ impl<'a> Release<'a> {
 
     /// Arrivals at gates of the next run.
     fn carry(&mut self, segments: &[u32], poisoned: bool) {
-        let Some(next) = self.graph.next(self.block).filter(|_| !segments.is_empty()) else { return };
+        let Some(next) = self.graph.next(self.state).filter(|_| !segments.is_empty()) else { return };
         if poisoned {
-            let fault = self.block.outcome().err();
+            let fault = self.state.outcome().err();
             next.keep(
                 &fault.unwrap_or_else(|| Fault::refused(self.graph.flow.name(), "the run before failed")),
             );
@@ -110,7 +110,7 @@ impl<'a> Release<'a> {
         }
     }
 
-    fn pass_on_next(&mut self, next: &'a Arc<Block>, segment: u32) {
+    fn pass_on_next(&mut self, next: &'a Arc<RunState>, segment: u32) {
         let processor = self.graph.flow.segments()[segment as usize].processor;
         if processor == DIRECT {
             return Inner::outside(self.graph, next, |release| release.direct.push(segment));

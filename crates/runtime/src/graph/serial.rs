@@ -1,11 +1,11 @@
-//! Processors that need no queue: those whose segments are leaves that follow each other anyway.
+//! Processors that need no queue: those whose segments are non-blocking and follow each other anyway.
 //!
-//! If the last step of each segment of a processor has an early edge to the next segment, the processor can only run them
-//! one after the other, as they are laid out. Then its cursor does: arrivals from the processor itself are left out of
-//! the gates, nothing is queued, and the worker looks at the gate of its next segment alone. For a segment with one
-//! predecessor elsewhere, one store on one cache line is all that passes between two processors.
+//! If the last step of each segment of a processor has an early edge to the next segment, the processor can only run
+//! them one after the other, as they are laid out. Then its cursor does: arrivals from the processor itself are left
+//! out of the gates, nothing is queued, and the worker looks at the gate of its next segment alone. For a segment with
+//! one predecessor elsewhere, one store on one cache line is all that passes between two processors.
 
-use crate::flow::{DIRECT, Flow, Lists, Regime};
+use crate::flow::{DIRECT, Flow, Lists, TaskKind};
 
 /// By processor: whether it runs its segments in the order in which they are laid out.
 pub(super) fn processors(flow: &Flow) -> Vec<bool> {
@@ -16,11 +16,11 @@ fn is_serial(flow: &Flow, processor: u32) -> bool {
     let (segments, steps) = (flow.segments(), flow.steps());
     flow.owned(processor).all(|number| {
         let segment = &segments[number as usize];
-        let leaves = steps[segment.first as usize..segment.end as usize]
+        let nonblocking = steps[segment.first as usize..segment.end as usize]
             .iter()
-            .all(|step| step.regime == Regime::Leaf);
+            .all(|step| step.kind == TaskKind::NonBlocking);
         let last = number + 1 == flow.owned(processor).end;
-        leaves && (last || flow.early().of(segment.end - 1).contains(&(number + 1)))
+        nonblocking && (last || flow.early().of(segment.end - 1).contains(&(number + 1)))
     })
 }
 

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::fault::{Fault, Outcome};
-use crate::flow::{Flow, Mode, OpId, Regime, Segment};
+use crate::flow::{Flow, Mode, OpId, Segment, TaskKind};
 
 use super::gate::{Arrival, Gate};
 use super::interpolate::interpolate;
@@ -57,7 +57,7 @@ pub struct Stepper<'a> {
     begun: u64,
     line: VecDeque<Waiting>,
     /// Runs that have begun and not ended; in a pipelined flow also the next one, at whose gates they arrive.
-    runs: BTreeMap<u64, Run>,
+    runs: BTreeMap<u64, SteppedRun>,
     /// What may come next, but for effects that wait for tokens.
     ready: Vec<Action>,
     ended: BTreeMap<u64, Ended>,
@@ -69,7 +69,7 @@ struct Waiting {
     args: Vec<u8>,
 }
 
-struct Run {
+struct SteppedRun {
     gates: Vec<Gate>,
     poisoned: Vec<bool>,
     /// By step: what became of it, once it is complete.
@@ -211,16 +211,16 @@ impl<'a> Stepper<'a> {
         let Some(Waiting { number, args }) = self.line.remove(place) else { return };
         let drained = self.begun as usize == self.ended.len();
         let flow = self.flow;
-        let run = self.runs.entry(number).or_insert_with(|| Run::new(flow, number == 0));
-        // What a remote operation was to tell others is missing for good.
-        let forgets = flow.steps().iter().all(|step| step.regime != Regime::Remote);
+        let run = self.runs.entry(number).or_insert_with(|| SteppedRun::new(flow, number == 0));
+        // What a remote operation was to send to others is missing for good.
+        let forgets = flow.steps().iter().all(|step| step.kind != TaskKind::Remote);
         if drained && forgets {
             run.poisoned.fill(false);
             run.fault = None;
         }
         interpolate(&mut run.args, flow, &args);
         if let Mode::Pipelined { .. } = flow.mode() {
-            self.runs.entry(number + 1).or_insert_with(|| Run::new(flow, false));
+            self.runs.entry(number + 1).or_insert_with(|| SteppedRun::new(flow, false));
         }
         self.begun += 1;
         self.ready.push(Action::Start(number));
@@ -247,7 +247,7 @@ impl<'a> Stepper<'a> {
     }
 
     fn body(&mut self, run: u64, step: u32, segment: u32, poisoned: bool) {
-        let late = self.flow.steps()[step as usize].regime > Regime::Leaf;
+        let late = self.flow.steps()[step as usize].kind > TaskKind::NonBlocking;
         let poisoned = if late { poisoned } else { self.visit(run, step, poisoned) };
         self.arrive_all(run, run, self.flow.early().of(step), poisoned);
         if step + 1 < self.flow.segments()[segment as usize].end {
@@ -310,11 +310,11 @@ impl<'a> Stepper<'a> {
     }
 }
 
-impl Run {
-    fn new(flow: &Flow, first: bool) -> Run {
+impl SteppedRun {
+    fn new(flow: &Flow, first: bool) -> SteppedRun {
         let segments = flow.segments();
         let gate = |segment: &Segment| Gate::new(segment.fan_in + if first { 0 } else { segment.carried_in });
-        Run {
+        SteppedRun {
             gates: segments.iter().map(gate).collect(),
             poisoned: vec![false; segments.len()],
             complete: vec![None; flow.steps().len()],

@@ -20,7 +20,7 @@ impl Attached {
 
     /// Whether more work may be issued.
     pub(crate) fn has_credit(&self) -> bool {
-        // Relaxed: the processor alone counts up; who counts down wakes it, through a fence.
+        // Relaxed: the processor alone counts up; a thread that counts down wakes it, through a fence.
         self.unfired.load(Ordering::Relaxed) < self.credits
     }
 

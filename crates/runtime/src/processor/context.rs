@@ -81,7 +81,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The device and the lane that the effects of an ordered operation go to.
+    /// The device and the lane that the effects of a stream-ordered operation go to.
     pub fn lane(&self) -> Option<(&'a dyn Device, Lane)> {
         match self.means {
             Means::Lane(device, lane) => Some((device, lane)),

@@ -1,8 +1,8 @@
 //! Where a task is in its life, and its priority, in one word.
 //!
-//! A task goes from waiting to ready to running to completed or failed, or leaves the first two as cancelled. A change of
-//! priority leaves the old entry in the queue and adds one: an entry counts only if its priority is still the task's, and
-//! only for whoever starts the task, so that it runs once.
+//! A task goes from waiting to ready to running to completed or failed, or leaves the first two as cancelled. A change
+//! of priority leaves the old entry in the queue and adds one: an entry counts only if its priority is still the
+//! task's, and only for the thread that starts the task, so that it runs once.
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -19,7 +19,7 @@ pub enum Status {
     Completed,
     /// It ran and failed, or an event failed that it attached.
     Failed,
-    /// It never ran: somebody cancelled it, or what it comes after failed.
+    /// It never ran: it was cancelled, or what it comes after failed.
     Cancelled,
 }
 
@@ -47,7 +47,7 @@ impl Life {
     }
 
     pub(super) fn status(&self) -> Status {
-        // Acquire pairs with the store in `end`: who sees that a task is complete sees what it did.
+        // Acquire pairs with the store in `end`: a thread that sees that a task is complete sees what it did.
         unpack(self.0.load(Ordering::Acquire)).0
     }
 
@@ -61,7 +61,7 @@ impl Life {
     /// Whether an entry of `priority` is to run the task now.
     pub(super) fn start(&self, priority: i32) -> bool {
         let (ready, running) = (pack(Status::Ready, priority), pack(Status::Running, priority));
-        // Relaxed: it only decides who goes on; what the body reads is published by the queue it came through.
+        // Relaxed: it only decides which thread goes on; what the body reads is published by the queue it came through.
         self.0.compare_exchange(ready, running, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 

@@ -1,4 +1,4 @@
-//! Where a worker waits to be handed the baton.
+//! Where a worker waits to be handed the worker core.
 //!
 //! What the giver did before happens before what the receiver does after. A mailbox that is closed still hands out what
 //! is in it, then nothing.
@@ -7,7 +7,7 @@ use crate::sync::{Condvar, Mutex, lock, sleep};
 
 pub(super) struct Mailbox<T> {
     mail: Mutex<Mail<T>>,
-    bell: Condvar,
+    condvar: Condvar,
 }
 
 struct Mail<T> {
@@ -17,19 +17,19 @@ struct Mail<T> {
 
 impl<T> Mailbox<T> {
     pub(super) fn new() -> Mailbox<T> {
-        Mailbox { mail: Mutex::new(Mail { item: None, closed: false }), bell: Condvar::new() }
+        Mailbox { mail: Mutex::new(Mail { item: None, closed: false }), condvar: Condvar::new() }
     }
 
     /// Hands over `item`; the owner has taken the one before.
     pub(super) fn give(&self, item: T) {
         lock(&self.mail).item = Some(item);
-        self.bell.notify_one();
+        self.condvar.notify_one();
     }
 
     /// Lets the owner wait no longer.
     pub(super) fn close(&self) {
         lock(&self.mail).closed = true;
-        self.bell.notify_one();
+        self.condvar.notify_one();
     }
 
     /// Waits for an item; nothing if there is none and the mailbox is closed.
@@ -42,7 +42,7 @@ impl<T> Mailbox<T> {
             if mail.closed {
                 return None;
             }
-            mail = sleep(&self.bell, mail);
+            mail = sleep(&self.condvar, mail);
         }
     }
 }
@@ -58,14 +58,14 @@ mod models {
     use super::*;
 
     fn write(data: &UnsafeCell<u32>) {
-        // SAFETY: loom checks that nobody else has access.
+        // SAFETY: loom checks that no other thread has access.
         data.with_mut(|data| unsafe { *data += 1 });
     }
 
-    /// Two workers hand one baton to and fro, and each writes to what it guards; the second is then closed. A baton that
-    /// gets lost is a deadlock, two that hold it are a race; loom tells of both.
+    /// Two workers hand one worker core to and fro, and each writes to what it guards; the second is then closed. A
+    /// worker core that gets lost is a deadlock, two that hold it are a race; loom reports both.
     #[test]
-    fn whoever_has_the_baton_is_alone_and_it_never_gets_lost() {
+    fn the_holder_of_the_worker_core_is_alone_and_it_never_gets_lost() {
         loom::model(|| {
             let boxes = Arc::new([Mailbox::<()>::new(), Mailbox::<()>::new()]);
             let data = Arc::new(UnsafeCell::new(0));
@@ -80,16 +80,16 @@ mod models {
             });
             write(&data);
             boxes[1].give(());
-            boxes[0].receive().expect("nobody closes the first");
+            boxes[0].receive().expect("the first is not closed");
             write(&data);
             boxes[1].close();
             second.join().expect("the second does not panic");
-            // SAFETY: loom checks that nobody writes.
+            // SAFETY: loom checks that no other thread writes.
             assert_eq!(data.with(|data| unsafe { *data }), 3);
         });
     }
 
-    /// Who goes on with the baton before it has come finds the other one at work.
+    /// A worker that goes on before it has received the worker core finds the other one at work.
     #[test]
     fn without_the_mailbox_two_are_at_work() {
         let model = || {

@@ -1,41 +1,41 @@
 //! Processors: each runs one task at a time, the most urgent first.
 //!
-//! A processor is served by one worker thread at a time, the one that holds its *baton*. A task that waits hands the
-//! baton to another worker, so the processor goes on; when what it waited for has happened, it is queued like a task that
-//! is ready, and whoever takes it from the queue hands the baton back (see `worker`). While a processor has nothing to do,
-//! a thread outside may take the baton, too (see `guest`). Work comes from three places: the
-//! processor's own queue, those of its groups, and the runs of graphs (see `graph`), which it knows only as
+//! A processor is served by one worker thread at a time, the one that holds its *worker core*. A task that waits hands
+//! the worker core to another worker, so the processor goes on; when what it waited for has happened, it is queued like
+//! a task that is ready, and the worker that takes it from the queue hands the worker core back (see `worker`). While a
+//! processor has nothing to do, a thread outside may take the worker core, too (see `helper`). Work comes from three
+//! places: the processor's own queue, those of its groups, and the runs of graphs (see `graph`), which it knows only as
 //! [`Executor`].
 
 mod attached;
-mod baton;
 mod context;
 mod group;
-mod guest;
+mod helper;
+mod idle_monitor;
 mod life;
-mod lull;
 mod mailbox;
 mod queue;
 mod ready;
-mod seat;
 mod sleep;
 mod task;
+mod thread_state;
 mod worker;
+mod worker_core;
 
 pub use context::Context;
 pub use group::{Group, GroupError};
 pub use life::Status;
-pub use seat::without_promise;
 pub use task::{Options, Task, panic_message};
+pub use thread_state::without_promise;
 
 pub(crate) use attached::Attached;
-pub(crate) use baton::Baton;
 pub(crate) use context::{Extra, Means};
-pub(crate) use guest::Guest;
-pub(crate) use lull::Lull;
-pub(crate) use seat::{
-    breaks_promise, broken_promise, is_outside, keep_promise, serves_one_of, wait, with_baton,
+pub(crate) use helper::HelperThread;
+pub(crate) use idle_monitor::IdleMonitor;
+pub(crate) use thread_state::{
+    breaks_promise, broken_promise, is_outside, keep_promise, serves_one_of, wait, with_core,
 };
+pub(crate) use worker_core::WorkerCore;
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -69,8 +69,8 @@ pub(crate) struct Processor {
     sleep: Arc<Sleep>,
     /// Whether a thread outside would rather serve it than wake its worker again.
     asked_for: AtomicBool,
-    /// Who wants to know when it has nothing to do; set once.
-    lull: OnceLock<Arc<Lull>>,
+    /// Notified when it has nothing to do; set once.
+    idle_monitor: OnceLock<Arc<IdleMonitor>>,
     /// How often a worker looks for work again before it sleeps.
     polls: u32,
     closed: AtomicBool,
@@ -95,7 +95,7 @@ impl Processor {
             inboxed: AtomicUsize::new(0),
             sleep,
             asked_for: AtomicBool::new(false),
-            lull: OnceLock::new(),
+            idle_monitor: OnceLock::new(),
             polls,
             closed: AtomicBool::new(false),
             idle: Mutex::default(),
@@ -144,7 +144,7 @@ impl Processor {
         self.sleep.wake();
     }
 
-    /// A worker to hand the baton to, a new one if none is idle.
+    /// A worker to hand the worker core to, a new one if none is idle.
     fn idle_worker(self: &Arc<Self>) -> io::Result<Arc<Worker>> {
         if let Some(worker) = lock(&self.idle).pop() {
             return Ok(worker);
@@ -155,7 +155,7 @@ impl Processor {
         Ok(worker)
     }
 
-    /// Ends the processor once it has run what is ready. Tasks that wait then are told that they do so in vain.
+    /// Ends the processor once it has run what is ready. Tasks that still wait then fail.
     pub(crate) fn close(&self) {
         // Relaxed: the sleeper is woken through a fence; one that is awake sees it in time.
         self.closed.store(true, Ordering::Relaxed);
@@ -166,21 +166,22 @@ impl Processor {
     pub(crate) fn join(&self) {
         loop {
             let Some(thread) = lock(&self.threads).pop() else { return };
-            // A worker does not panic, so there is nothing to hear of.
+            // A worker does not panic, so there is nothing to report.
             let _ = thread.join();
         }
     }
 
-    /// Stops serving its queues. Not if one of them has work that nobody else serves.
+    /// Stops serving its queues. Not if one of them has work that no other processor serves.
     fn leave_queues(&self) -> bool {
         let mut groups = lock(&self.groups);
         while groups.pop_if(|group| group.leave()).is_some() {}
-        // Release as in `change_groups`: the baton forgets what has been left.
+        // Release as in `change_groups`: the worker core forgets what has been left.
         self.changes.fetch_add(1, Ordering::Release);
         groups.is_empty() && self.own.ready.leave()
     }
 
-    /// Ends all workers. Tasks that wait hear of it at once, and again whenever they wait: there is no baton any more.
+    /// Ends all workers. Tasks that wait hear of it at once, and again whenever they wait: there is no worker core any
+    /// more.
     fn end(&self) {
         lock(&self.idle).clear();
         for worker in lock(&self.workers).drain(..) {

@@ -14,7 +14,7 @@ use super::Processor;
 use super::ready::{Item, Ready};
 use super::sleep::Sleep;
 
-/// A queue, as those see it who add to it. When the last of them has gone, its processors forget it once it is empty.
+/// The producers' side of a queue. When the last producer is gone, its processors forget the queue once it is empty.
 pub(crate) struct Queue {
     pub(super) ready: Arc<Ready>,
     sleeps: Vec<Arc<Sleep>>,
@@ -51,7 +51,7 @@ impl Queue {
         std::ptr::eq(self.events.as_ptr(), Arc::as_ptr(events))
     }
 
-    /// Queues an item and wakes whoever may take it. If all of them have closed, a task is told.
+    /// Queues an item and wakes the processors that may take it. If all of them have closed, a task is withdrawn.
     pub(super) fn push(&self, priority: i32, item: Item) {
         match self.ready.push(priority, item) {
             Ok(()) => {

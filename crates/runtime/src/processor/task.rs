@@ -1,7 +1,7 @@
 //! Tasks: bodies that run once on a processor, after an event, with a finish event of their own.
 //!
 //! A task is one allocation, shared by its handle and its entries in queues; the body lies at its end. Its finish event
-//! is triggered by whoever brings it to its end: the worker that ran it, or whoever withdrew it before.
+//! is triggered by the thread that ends it: the worker that ran it, or the thread that withdrew it before.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::sync::{Mutex, lock};
 use super::life::{Life, Reprioritized, Status};
 use super::queue::Queue;
 use super::ready::Item;
-use super::seat::{self, contain};
+use super::thread_state::{self, contain};
 use super::{Context, Processor};
 
 /// How a task is spawned.
@@ -26,7 +26,7 @@ pub struct Options<'a> {
     pub after: Event,
     /// The higher one goes first.
     pub priority: i32,
-    /// Who is told how it went.
+    /// What it is reported to.
     pub profile: Option<&'a Profile>,
 }
 
@@ -39,7 +39,7 @@ pub struct Task {
 
 pub(super) struct Record<B: ?Sized = dyn Body> {
     finish: Event,
-    /// Empty if nobody has given it one.
+    /// Empty if it was spawned without one.
     name: Box<str>,
     life: Life,
     measured: Option<Arc<Measured>>,
@@ -48,10 +48,10 @@ pub(super) struct Record<B: ?Sized = dyn Body> {
 
 /// A body that is called at most once.
 pub(super) trait Body: Send + Sync {
-    /// Calls it. The one who has started the task does.
+    /// Calls it, on the thread that has started the task.
     fn call(&self, context: &Context<'_>);
 
-    /// Drops it. The one who has withdrawn the task does.
+    /// Drops it, on the thread that has withdrawn the task.
     fn discard(&self);
 }
 
@@ -100,7 +100,7 @@ impl Task {
         body: impl FnOnce(&Context<'_>) + Send + 'static,
     ) -> Task {
         let task = Task::new(queue, events, options, body);
-        if seat::breaks_promise() {
+        if thread_state::breaks_promise() {
             let why = Cause::BrokenPromise("spawned by a task that promised not to".into());
             task.record.withdraw(queue, Fault::new(task.record.name(), why));
             return task;
@@ -159,7 +159,7 @@ impl Record {
     pub(super) fn withdraw(&self, queue: &Queue, fault: Fault) -> bool {
         let withdrawn = self.life.withdraw();
         if withdrawn {
-            // Without a table of events there is nobody to tell.
+            // Without a table of events there are no waiters.
             if let Some(events) = queue.events.upgrade() {
                 self.complete(&events, Err(fault));
             }
@@ -178,7 +178,7 @@ impl Record {
         let context = Context::of_task(processor, &name);
         let call = || catch_unwind(AssertUnwindSafe(|| self.body.call(&context)));
         let returned = match &self.measured {
-            Some(measured) => seat::measuring(measured, call),
+            Some(measured) => thread_state::measuring(measured, call),
             None => call(),
         };
         self.measure(Measured::ended);

@@ -1,10 +1,10 @@
-//! The threads of a processor and the baton that makes one of them serve it.
+//! The threads of a processor and the worker core that makes one of them serve it.
 //!
-//! The baton is always in one of three places: in the hands of a worker that looks for work or runs a leaf; on the *seat*
-//! of a worker's thread while that runs a body which may wait; in the mailbox of a worker that is about to wake. A body
-//! that waits takes it from its seat, leaves the worker's name with the event, passes the baton on, and sleeps until
-//! somebody puts it in the mailbox. A worker whose baton is elsewhere stays for the next wait: a processor has as many
-//! threads as tasks have waited on it at the same time, and one.
+//! The worker core is always in one of three places: held by a worker that looks for work or runs a non-blocking task;
+//! in the thread-local state of a worker while that runs a body which may wait; in the mailbox of a worker that is
+//! about to wake. A body that waits takes it from the thread-local state, subscribes the worker to the event, passes
+//! the worker core on, and sleeps until another worker puts it in the mailbox. A worker without the worker core stays
+//! for the next wait: a processor has one thread more than tasks have ever waited on it at the same time.
 
 use std::io;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use crate::fault::{Fault, Outcome};
 use crate::graph::Executor;
 use crate::sync::{Ordering, lock};
 
-use super::baton::{Baton, Choice};
 use super::mailbox::Mailbox;
 use super::ready::Item;
-use super::seat::{as_worker, with_baton};
+use super::thread_state::{as_worker, with_core};
+use super::worker_core::{Choice, WorkerCore};
 use super::{BUDGET, Processor};
 
 /// A thread that can serve a processor.
 pub(crate) struct Worker {
     processor: Arc<Processor>,
-    pub(super) mailbox: Mailbox<Box<Baton>>,
+    pub(super) mailbox: Mailbox<Box<WorkerCore>>,
 }
 
 impl Worker {
-    /// Starts a worker that waits for the baton.
+    /// Starts a worker that waits for the worker core.
     pub(super) fn start(processor: &Arc<Processor>) -> io::Result<(Arc<Worker>, JoinHandle<()>)> {
         let worker = Arc::new(Worker { processor: Arc::clone(processor), mailbox: Mailbox::new() });
         let thread = std::thread::Builder::new().name(format!("processor {}", processor.number)).spawn({
@@ -43,7 +43,7 @@ impl Worker {
         Arc::ptr_eq(&self.processor, processor)
     }
 
-    /// What a task is told that waits on a processor which has closed.
+    /// The fault of a task that waits on a processor which has closed.
     pub(super) fn closed() -> Fault {
         Fault::refused("a task that waits", "its processor has been shut down")
     }
@@ -51,63 +51,64 @@ impl Worker {
     fn work(self: &Arc<Self>) {
         // Room from the start: nothing is allocated once a program runs.
         prepare_thread();
-        while let Some(baton) = self.mailbox.receive() {
-            self.serve(baton);
+        while let Some(core) = self.mailbox.receive() {
+            self.serve(core);
         }
     }
 
-    /// Serves the processor until the baton goes to another worker or the processor closes.
-    fn serve(self: &Arc<Self>, mut baton: Box<Baton>) {
+    /// Serves the processor until the worker core goes to another worker or the processor closes.
+    fn serve(self: &Arc<Self>, mut core: Box<WorkerCore>) {
         let processor = &*self.processor;
         loop {
-            baton.refresh(processor);
-            let next = match baton.choose(processor) {
-                Some(Choice::Graph) => Executor::run(baton, processor, BUDGET),
+            core.refresh(processor);
+            let next = match core.choose(processor) {
+                Some(Choice::Graph) => Executor::run(core, processor, BUDGET),
                 Some(Choice::Item(priority, Item::Task(task))) => {
-                    with_baton(baton, priority, || task.run(priority, processor))
+                    with_core(core, priority, || task.run(priority, processor))
                 }
                 Some(Choice::Item(_, Item::Resume(worker))) => {
                     lock(&processor.idle).push(Arc::clone(self));
-                    return worker.mailbox.give(baton);
+                    return worker.mailbox.give(core);
                 }
                 // Relaxed: a hint; `close` wakes through a fence.
                 None if processor.closed.load(Ordering::Relaxed) => {
                     if processor.leave_queues() {
                         return processor.end();
                     }
-                    Some(baton)
+                    Some(core)
                 }
-                None => Some(baton.pause(processor)),
+                None => Some(core.pause(processor)),
             };
             let Some(next) = next else { return };
-            baton = next;
+            core = next;
         }
     }
 
-    /// Gives the processor away until `event` has triggered. The baton comes back unless the processor has closed.
+    /// Gives the processor away until `event` has triggered. The worker core comes back unless the processor has
+    /// closed.
     pub(super) fn block(
         self: &Arc<Self>,
-        baton: Box<Baton>,
+        core: Box<WorkerCore>,
         priority: i32,
         events: &Events,
         event: Event,
-    ) -> (Option<Box<Baton>>, Outcome) {
+    ) -> (Option<Box<WorkerCore>>, Outcome) {
         let next = match self.processor.idle_worker() {
             Ok(next) => next,
-            Err(error) => return (Some(baton), Err(no_thread(error))),
+            Err(error) => return (Some(core), Err(no_thread(error))),
         };
         let subscription =
             events.notify(event, Arc::clone(self) as Arc<dyn Notify>, u64::from(priority as u32));
-        next.mailbox.give(baton);
-        let baton = self.mailbox.receive();
-        let outcome = match &baton {
+        next.mailbox.give(core);
+        let core = self.mailbox.receive();
+        let outcome = match &core {
             Some(_) => events.outcome(event).expect("the event has woken the task"),
             None => Err(Worker::closed()),
         };
-        if let (None, Some(subscription)) = (&baton, subscription) {
+        if let (None, Some(subscription)) = (&core, subscription) {
             events.unsubscribe(subscription);
         }
-        (baton, outcome)
+        (core, outcome)
     }
 }
 

@@ -20,15 +20,15 @@ where
     K: Kernels + Send + Sync + 'static,
 {
     let (count, processors) = processors(&memory.program);
-    let runtime = Runtime::new(Config { polls, patience: 0, ..Config::new(count, count as usize) });
+    let runtime = Runtime::new(Config { polls, wait_polls: 0, ..Config::new(count, count as usize) });
     let (flow, functions) = (flow::of_program(&memory.program, DEPTH), vec![execute(memory), start(memory)]);
     let graph = runtime.graph(flow, functions, &processors).expect("a program's flow calls two functions");
     warm_up(&runtime);
     (runtime, graph)
 }
 
-/// How many processors the lanes of a program need, and which one each has. Lanes of messages need none, since whoever
-/// releases a message starts it.
+/// How many processors the lanes of a program need, and which one each has. Lanes of messages need none, since the
+/// thread that releases a message starts it.
 fn processors(program: &Program) -> (u32, Vec<ProcessorId>) {
     let needs_none = |lane: &Lane| {
         let operations = program.operations_of(lane);
@@ -46,7 +46,7 @@ fn processors(program: &Program) -> (u32, Vec<ProcessorId>) {
     (count, processors)
 }
 
-/// The processors of lanes that only move bytes, whose work may be done by whoever waits for it.
+/// The processors of lanes that only move bytes, whose work may be done by the thread that waits for it.
 pub(super) fn movers(program: &Program) -> Vec<ProcessorId> {
     let is_mover =
         |lane: &Lane| program.operations_of(lane).iter().all(|operation| moves(program, operation));
@@ -83,7 +83,7 @@ fn start<K: Kernels + Send + Sync + 'static>(memory: &Arc<Memory<K>>) -> Functio
     let memory = Arc::clone(memory);
     Box::new(move |context: &Context<'_>| {
         let completion = context.completion().expect("messages are remote operations");
-        // SAFETY: as in `execute`, and what follows the operation starts when its completion is told.
+        // SAFETY: as in `execute`, and what follows the operation starts when its completion is reported.
         unsafe { memory.start(operation(context), memory.replayed(context.run()), completion) };
     })
 }

@@ -1,8 +1,8 @@
 //! The failure of a part on a network: known as soon as the fault arises, not when its run ends.
 //!
-//! A run ends when all of its operations have. One that waits for a message of another rank may never end once an operation
-//! has failed here: the other rank waits for what that operation was to send. So the fault is kept beside the runs, where
-//! threads that wait for one find it, and is handed to a listener at once.
+//! A run ends when all of its operations have. One that waits for a message of another rank may never end once an
+//! operation has failed here: the other rank waits for what that operation was to send. So the fault is kept beside the
+//! runs, where threads that wait for one find it, and is handed to a listener at once.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ struct Inner {
 }
 
 impl FailureCell {
-    /// Keeps the first failure and tells the listener of it, if there is one.
+    /// Keeps the first failure and calls the listener, if there is one.
     pub(super) fn fail(&self, run: u64, fault: &Fault) {
         let mut inner = lock(&self.inner);
         if inner.failure.is_some() {
@@ -106,7 +106,7 @@ mod models {
 
     /// What the threads of a rank share: a run with two units of work, an operation that fails and a message that never
     /// arrives, because another rank waits for what the operation was to send.
-    struct Rank {
+    struct TestRank {
         cell: FailureCell,
         units: AtomicUsize,
         woken: Notify,
@@ -114,11 +114,11 @@ mod models {
     }
 
     /// A worker fails while a listener is set and another thread waits until `is_decided`, looking again after every
-    /// wake-up. Loom finds a deadlock if that thread is never told.
-    fn model(is_decided: fn(&Rank) -> bool) {
+    /// wake-up. Loom finds a deadlock if that thread is never notified.
+    fn model(is_decided: fn(&TestRank) -> bool) {
         loom::model(move || {
             let (cell, units, told) = (FailureCell::default(), AtomicUsize::new(2), AtomicUsize::new(0));
-            let rank = Arc::new(Rank { cell, units, woken: Notify::new(), told });
+            let rank = Arc::new(TestRank { cell, units, woken: Notify::new(), told });
             let [worker, watchdog] = [Arc::clone(&rank), Arc::clone(&rank)];
             let worker = spawn(move || {
                 worker.cell.fail(0, &Fault::refused("model", "on purpose"));
@@ -143,7 +143,7 @@ mod models {
         model(|rank| rank.cell.of(0).is_some() || rank.units.load(Ordering::Acquire) == 0);
     }
 
-    /// As it was before: a fault was told with the end of its run, which waits for the message.
+    /// As it was before: a fault was reported with the end of its run, which waits for the message.
     #[test]
     fn a_thread_that_waits_for_the_end_of_the_run_is_never_told() {
         assert!(catch_unwind(|| model(|rank| rank.units.load(Ordering::Acquire) == 0)).is_err());

@@ -1,4 +1,4 @@
-//! A run of a program through the immediate door: one task for each operation, one event for each task.
+//! A run of a program in the immediate mode: one task for each operation, one event for each task.
 //!
 //! It is the reference that a replay must equal, and a way to look at one operation at a time.
 
@@ -10,8 +10,8 @@ use crate::runtime::{ProcessorId, Runtime};
 
 use super::memory::{Kernels, Memory};
 
-/// Spawns all operations of `run`, each after its lane's one before and after what it waits for; the run's finish event.
-/// Only one run may be in flight.
+/// Spawns all operations of `run`, each after its lane's one before and after what it waits for; the run's finish
+/// event. Only one run may be in flight.
 pub(super) fn spawn<K>(runtime: &Runtime, memory: &Arc<Memory<K>>, run: u64) -> Event
 where
     K: Kernels + Send + Sync + 'static,

@@ -1,14 +1,14 @@
 //! What the operations of a program share, and how one is executed.
 //!
 //! An operation builds its slices on the stack and calls its kernel: no allocation, no lookup. Movements, feeds and
-//! fetches the runtime executes itself (see `transfer`), and messages it starts (see `messages`): they touch their bytes
-//! until they are complete.
+//! fetches the runtime executes itself (see `transfer`), and messages it starts (see `messages`): they touch their
+//! bytes until they are complete.
 //!
 //! Why accesses are sound, whatever the program: there is none that its verifier has not accepted. Inside an operation,
-//! written slices overlap nothing else of it. Between operations of a lane, they run one after the other. Between lanes,
-//! lane orders, waits and carried waits put of two operations that touch the same bytes, one of them writing, one before
-//! the other, whichever runs they belong to. Arguments are only read during a run, and every byte of the results has one
-//! fetch that writes it.
+//! written slices overlap nothing else of it. Between operations of a lane, they run one after the other. Between
+//! lanes, lane orders, waits and carried waits put of two operations that touch the same bytes, one of them writing,
+//! one before the other, whichever runs they belong to. Arguments are only read during a run, and every byte of the
+//! results has one fetch that writes it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -20,13 +20,13 @@ use phalanx_program::{FEED, FETCH, MAX_SLICES, Program, RECEIVE, Slice};
 
 use crate::Arena;
 use crate::graph::Completion;
-use crate::ports::Block;
+use crate::ports::PortBlock;
 use crate::sync::{Mutex, lock};
 use crate::transfer::{self, Operands};
 
 use super::messages::Messages;
+use super::throttle::MovementThrottle;
 use super::watch::Progress;
-use super::wired::Wired;
 
 /// What a kernel gets for one operation.
 pub struct Args<'a> {
@@ -49,8 +49,8 @@ pub trait Kernels {
     fn execute(&self, kernel: usize, args: Args<'_>);
 }
 
-/// Runs around every operation: it is given the operation's position in the program and the number of the run, and must call
-/// the closure. All lanes call it at the same time.
+/// Runs around every operation: it is given the operation's position in the program and the number of the run, and must
+/// call the closure. All lanes call it at the same time.
 pub type Observer = Arc<dyn Fn(usize, u64, &mut dyn FnMut()) + Send + Sync>;
 
 /// A program's memory and kernels.
@@ -66,10 +66,10 @@ pub(super) struct Memory<K> {
     kernels_of: Vec<u32>,
     /// By operation: its lane.
     lanes: Vec<u32>,
-    wired: OnceLock<Arc<Wired>>,
-    /// For each of the program's kernels, who executes it.
+    throttle: OnceLock<Arc<MovementThrottle>>,
+    /// For each of the program's kernels, what executes it.
     executors: Vec<Executor>,
-    passages: Vec<Passage>,
+    io_slots: Vec<IoSlot>,
     /// Runs so far that were not replayed, which the graph does not count.
     elsewhere: AtomicU64,
     observed: AtomicBool,
@@ -77,12 +77,12 @@ pub(super) struct Memory<K> {
 }
 
 /// What goes in and out of one run.
-struct Passage {
-    arguments: Block,
-    results: Block,
+struct IoSlot {
+    arguments: PortBlock,
+    results: PortBlock,
 }
 
-/// Who executes an operation.
+/// What executes an operation.
 #[derive(Clone, Copy)]
 enum Executor {
     Kernels,
@@ -103,12 +103,12 @@ impl Executor {
 }
 
 impl<K> Memory<K> {
-    pub(super) fn new(program: Program, kernels: Vec<K>, passages: usize) -> Memory<K> {
+    pub(super) fn new(program: Program, kernels: Vec<K>, io_slots: usize) -> Memory<K> {
         assert_eq!(kernels.len(), program.homes().count(), "every device has its kernels");
         let program = Arc::new(program);
-        let passage = || Passage {
-            arguments: Block::new(&program.arguments()),
-            results: Block::new(&program.results()),
+        let io_slot = || IoSlot {
+            arguments: PortBlock::new(&program.arguments()),
+            results: PortBlock::new(&program.results()),
         };
         Memory {
             progress: Arc::new(Progress::new(&program)),
@@ -122,13 +122,13 @@ impl<K> Memory<K> {
                     Some(*homes - 1)
                 })
                 .collect(),
-            wired: OnceLock::new(),
+            throttle: OnceLock::new(),
             lanes: (0..)
                 .zip(program.lanes())
                 .flat_map(|(number, lane)| program.operations_of(lane).iter().map(move |_| number))
                 .collect(),
             executors: program.kernels().iter().map(|name| Executor::of(name)).collect(),
-            passages: (0..passages).map(|_| passage()).collect(),
+            io_slots: (0..io_slots).map(|_| io_slot()).collect(),
             elsewhere: AtomicU64::new(0),
             observed: AtomicBool::new(false),
             observer: Mutex::new(None),
@@ -137,9 +137,9 @@ impl<K> Memory<K> {
     }
 
     /// Holds movements back to a link from now on, while no run is in flight. Only the first link counts.
-    pub(super) fn hold_back(&self, link: Link) {
-        let wired = self.wired.get_or_init(|| Arc::new(Wired::new(&self.program, link)));
-        self.messages.iter().for_each(|messages| messages.hold_back(wired));
+    pub(super) fn throttle(&self, link: Link) {
+        let throttle = self.throttle.get_or_init(|| Arc::new(MovementThrottle::new(&self.program, link)));
+        self.messages.iter().for_each(|messages| messages.throttle(throttle));
     }
 
     /// Sets up the messages of a part, together with the other ranks.
@@ -155,7 +155,7 @@ impl<K> Memory<K> {
         self.messages.as_ref()
     }
 
-    /// A run goes through another door than the replay; no other one is in flight that does not.
+    /// A run goes in another mode than the replay; no other one is in flight that does not.
     pub(super) fn not_replayed(&self) {
         // Relaxed, here and below: no replayed run is in flight, and later ones are launched after this.
         self.elsewhere.fetch_add(1, Relaxed);
@@ -167,58 +167,58 @@ impl<K> Memory<K> {
         run + self.elsewhere.load(Relaxed)
     }
 
-    fn passage(&self, run: u64) -> &Passage {
-        &self.passages[run as usize % self.passages.len()]
+    fn io_slot(&self, run: u64) -> &IoSlot {
+        &self.io_slots[run as usize % self.io_slots.len()]
     }
 
-    /// Puts the arguments of `run` into its passage.
+    /// Puts the arguments of `run` into its I/O slot.
     ///
     /// # Safety
-    /// No run with this passage is in flight.
-    pub(super) unsafe fn set_arguments(&self, run: u64, arguments: &Block) {
-        // SAFETY: nobody else touches the passage, by the caller's promise.
-        unsafe { self.passage(run).arguments.copy_from(arguments) };
+    /// No run with this I/O slot is in flight.
+    pub(super) unsafe fn set_arguments(&self, run: u64, arguments: &PortBlock) {
+        // SAFETY: nothing else touches the I/O slot, by the caller's promise.
+        unsafe { self.io_slot(run).arguments.copy_from(arguments) };
     }
 
     /// A result of `run`, if it is one.
     ///
     /// # Safety
-    /// As long as the result lives, no run with this passage is in flight.
+    /// As long as the result lives, no run with this I/O slot is in flight.
     pub(super) unsafe fn result(&self, run: u64, port: usize) -> Option<&[u8]> {
-        self.passage(run).results.get(port)
+        self.io_slot(run).results.get(port)
     }
 
     /// Replaces a result of `run`, if it is one.
     ///
     /// # Safety
-    /// No run with this passage is in flight, and nobody reads the result meanwhile.
+    /// No run with this I/O slot is in flight, and nothing reads the result meanwhile.
     pub(super) unsafe fn set_result(&self, run: u64, port: usize, bytes: &[u8]) {
-        // SAFETY: nobody else touches the passage, by the caller's promise.
-        unsafe { self.passage(run).results.set(port, bytes) };
+        // SAFETY: nothing else touches the I/O slot, by the caller's promise.
+        unsafe { self.io_slot(run).results.set(port, bytes) };
     }
 
     /// Bytes of an arena, to be written.
     ///
     /// # Safety
-    /// As long as the result lives, no run is in flight and nobody else touches these bytes.
+    /// As long as the result lives, no run is in flight and nothing else touches these bytes.
     #[allow(clippy::mut_from_ref, reason = "exclusive by the caller's promise")]
     pub(super) unsafe fn part(&self, slice: Slice) -> &mut [u8] {
-        // SAFETY: nobody else holds these bytes, by the caller's promise.
+        // SAFETY: nothing else holds these bytes, by the caller's promise.
         unsafe { self.arenas[slice.lane as usize].part(slice) }
     }
 
     /// The slices that an operation writes, as they are now.
     ///
     /// # Safety
-    /// As long as the result lives, nobody writes to them.
+    /// As long as the result lives, nothing writes to them.
     pub(super) unsafe fn written(&self, operation: usize) -> Vec<&[u8]> {
         let writes = &self.program.operations()[operation].writes;
-        // SAFETY: nobody writes there, by the caller's promise.
+        // SAFETY: nothing writes there, by the caller's promise.
         let bytes = |slice: &Slice| unsafe { self.arenas[slice.lane as usize].shared(*slice) };
         self.program.slices(writes).iter().map(bytes).collect()
     }
 
-    /// Lets `observer` run around every operation, or nobody, while no run is in flight.
+    /// Lets `observer`, if there is one, run around every operation; while no run is in flight.
     pub(super) fn observe(&self, observer: Option<Observer>) {
         // Relaxed: runs are launched after this.
         self.observed.store(observer.is_some(), Relaxed);
@@ -238,7 +238,7 @@ impl<K: Kernels> Memory<K> {
         self.progress.complete(self.lanes[operation] as usize, operation, run);
     }
 
-    /// Starts the messages of an operation, which is complete when the network tells `completion`.
+    /// Starts the messages of an operation, which is complete when the network reports `completion`.
     ///
     /// # Safety
     /// As for `execute`, until then.
@@ -247,8 +247,8 @@ impl<K: Kernels> Memory<K> {
         let mut completion = Some(completion);
         self.observe_one(operation, run, || {
             if let Some(completion) = completion.take() {
-                // SAFETY: verified: no other operation that may run meanwhile touches these bytes, if one of the two writes
-                // them (see the head); and the caller's promise.
+                // SAFETY: verified: no other operation that may run meanwhile touches these bytes, if one of the two
+                // writes them (see the head); and the caller's promise.
                 unsafe { messages.start(operation, run, completion) };
             }
         });
@@ -274,8 +274,8 @@ impl<K: Kernels> Memory<K> {
     unsafe fn execute_unobserved(&self, operation: usize, run: u64) {
         let program = &self.program;
         let lane = self.lanes[operation] as usize;
-        if let Some(wired) = self.wired.get() {
-            wired.hold(operation);
+        if let Some(throttle) = self.throttle.get() {
+            throttle.delay(operation);
         }
         let operation = &program.operations()[operation];
         let (reads, writes) = (program.slices(&operation.reads), program.slices(&operation.writes));
@@ -283,13 +283,13 @@ impl<K: Kernels> Memory<K> {
         let operands = match self.executors[operation.kernel as usize] {
             Executor::Kernels => None,
             Executor::Receive => Some((from, to)),
-            Executor::Feed => Some((self.passage(run).arguments.slices(), to)),
-            Executor::Fetch => Some((from, self.passage(run).results.slices())),
+            Executor::Feed => Some((self.io_slot(run).arguments.slices(), to)),
+            Executor::Fetch => Some((from, self.io_slot(run).results.slices())),
         };
         if let Some((from, to)) = operands {
-            // SAFETY: verified: reads and writes do not overlap, and whatever else touches these bytes is ordered before
-            // or after, if one of the two writes (see the head). Nobody writes arguments during a run, and no other fetch
-            // touches the results that this one does.
+            // SAFETY: verified: reads and writes do not overlap, and whatever else touches these bytes is ordered
+            // before or after, if one of the two writes (see the head). Nothing writes arguments during a run, and no
+            // other fetch touches the results that this one does.
             let mut operands = unsafe { Operands::new(from, to) };
             return transfer::execute(program.words(operation), &mut operands);
         }
@@ -299,13 +299,13 @@ impl<K: Kernels> Memory<K> {
             words: program.words(operation),
             reads: ArrayVec::new(),
             writes: ArrayVec::new(),
-            // SAFETY: verified: scratch overlaps no other slice of the operation, and whatever else touches these bytes is
-            // ordered before or after (see the head).
+            // SAFETY: verified: scratch overlaps no other slice of the operation, and whatever else touches these bytes
+            // is ordered before or after (see the head).
             scratch: unsafe { arena.part(operation.scratch) },
         };
         for &slice in reads {
-            // SAFETY: verified: it overlaps nothing that the operation writes; whatever else writes there is ordered before
-            // or after (see the head).
+            // SAFETY: verified: it overlaps nothing that the operation writes; whatever else writes there is ordered
+            // before or after (see the head).
             args.reads.push(unsafe { arena.shared(slice) });
         }
         for &slice in writes {

@@ -1,12 +1,13 @@
 //! Messages between the ranks of a job, for the operations that send and those that take in what arrives.
 //!
-//! Every such operation is a batch of transfers, set up once. Starting it leaves its completion in the batch's place and
-//! returns; when the batch is complete, the network's thread takes the completion from there and tells it. An operation
-//! runs again only after it was complete in the run before, so the place is empty then, and nothing is allocated.
+//! Every such operation is a batch of transfers, set up once. Starting it leaves its completion in the batch's place
+//! and returns; when the batch is complete, the network's thread takes the completion from there and reports it. An
+//! operation runs again only after it was complete in the run before, so the place is empty then, and nothing is
+//! allocated.
 //!
 //! Why nothing is freed too early: transfers end before arenas do. They are dropped when no run is in flight, and so no
-//! batch, and when no thread is in `start`. After an error of the network a batch may be under way for ever: then neither
-//! is freed.
+//! batch, and when no thread is in `start`. After an error of the network a batch may be under way forever: then
+//! neither is freed.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, PoisonError};
@@ -19,8 +20,8 @@ use crate::fault::{Fault, Outcome};
 use crate::graph::Completion;
 use crate::sync::{Mutex, RwLock, lock};
 
+use super::throttle::MovementThrottle;
 use super::watch::Progress;
-use super::wired::Wired;
 
 /// Whether an operation is a batch of messages.
 pub(super) fn is_message(program: &Program, operation: &Operation) -> bool {
@@ -31,7 +32,7 @@ pub(super) fn is_message(program: &Program, operation: &Operation) -> bool {
 pub(super) struct Messages {
     /// None when they have ended.
     connected: RwLock<Option<Connected>>,
-    places: Arc<Places>,
+    places: Arc<PendingBatches>,
     /// By operation: its batch, if it is one.
     batches: Vec<Option<usize>>,
 }
@@ -42,18 +43,18 @@ struct Connected {
     _network: Arc<dyn Network>,
 }
 
-/// What the network's thread needs to tell the end of a batch.
-struct Places {
+/// What the network's thread needs to report the end of a batch.
+struct PendingBatches {
     program: Arc<Program>,
     progress: Arc<Progress>,
-    batches: Vec<Place>,
-    wired: OnceLock<Arc<Wired>>,
+    batches: Vec<PendingBatch>,
+    throttle: OnceLock<Arc<MovementThrottle>>,
     /// Whether the network has failed on a batch.
     torn: AtomicBool,
 }
 
 /// An operation, and while its batch is under way its run and what completes it.
-struct Place {
+struct PendingBatch {
     lane: usize,
     operation: usize,
     under_way: Mutex<Option<(u64, Completion)>>,
@@ -77,15 +78,16 @@ impl Messages {
                 batches.push(is_message(program, operation).then_some(places.len()));
                 if is_message(program, operation) {
                     messages.push(batch(program, operation, arenas));
-                    places.push(Place { lane, operation: number, under_way: Mutex::new(None) });
+                    places.push(PendingBatch { lane, operation: number, under_way: Mutex::new(None) });
                 }
             }
         }
         let (program, progress) = (Arc::clone(program), Arc::clone(progress));
         let torn = AtomicBool::new(false);
-        let places = Arc::new(Places { program, progress, batches: places, wired: OnceLock::new(), torn });
+        let places =
+            Arc::new(PendingBatches { program, progress, batches: places, throttle: OnceLock::new(), torn });
         let told = Arc::clone(&places);
-        let done: Done = Arc::new(move |batch, result| Places::complete(&told, batch, result));
+        let done: Done = Arc::new(move |batch, result| PendingBatches::complete(&told, batch, result));
         // SAFETY: the memory lives long enough, by the caller's promise.
         let transfers = unsafe { network.connect(messages, done) }?;
         let connected = Connected { transfers, _network: Arc::clone(network) };
@@ -93,29 +95,29 @@ impl Messages {
     }
 
     /// Holds what arrives back from now on, while no run is in flight.
-    pub(super) fn hold_back(&self, wired: &Arc<Wired>) {
-        self.places.wired.get_or_init(|| Arc::clone(wired));
+    pub(super) fn throttle(&self, throttle: &Arc<MovementThrottle>) {
+        self.places.throttle.get_or_init(|| Arc::clone(throttle));
     }
 
     /// Starts the messages of an operation.
     ///
     /// # Safety
-    /// The operation sends or takes in what arrives. Until its completion is told, nobody writes what it reads and nobody
-    /// else touches what it writes.
+    /// The operation sends or takes in what arrives. Until its completion is reported, nothing writes what it reads and
+    /// nothing else touches what it writes.
     pub(super) unsafe fn start(&self, operation: usize, run: u64, completion: Completion) {
         let batch = self.batches[operation].expect("the flow starts operations that are messages");
         let before = lock(&self.places.batches[batch].under_way).replace((run, completion));
         debug_assert!(before.is_none(), "an operation follows itself in the run before");
         let connected = self.connected.read().unwrap_or_else(PoisonError::into_inner);
         let Connected { transfers, .. } = connected.as_ref().expect("messages end after all runs");
-        // SAFETY: the batch is not under way, since its operation was complete in the run before; the rest is the caller's
-        // promise.
+        // SAFETY: the batch is not under way, since its operation was complete in the run before; the rest is the
+        // caller's promise.
         unsafe { transfers.start(batch) };
     }
 
-    /// Whether the network has failed: then somebody may still write into the arenas.
+    /// Whether the network has failed: then a transfer may still write into the arenas.
     pub(super) fn is_torn(&self) -> bool {
-        // Relaxed: set before the failure was told to the run, whose end the caller has seen.
+        // Relaxed: set before the failure was reported to the run, whose end the caller has seen.
         self.places.torn.load(Relaxed)
     }
 
@@ -126,20 +128,20 @@ impl Messages {
     }
 }
 
-impl Places {
+impl PendingBatches {
     /// A batch is complete, or never will be.
-    fn complete(places: &Arc<Places>, batch: usize, result: Result<(), NetError>) {
-        match places.wired.get().filter(|_| result.is_ok()) {
+    fn complete(places: &Arc<PendingBatches>, batch: usize, result: Result<(), NetError>) {
+        match places.throttle.get().filter(|_| result.is_ok()) {
             None => places.tell(batch, result),
-            Some(wired) => {
+            Some(throttle) => {
                 let told = Arc::clone(places);
-                wired.hold_then(places.batches[batch].operation, move || told.tell(batch, result));
+                throttle.delay_then(places.batches[batch].operation, move || told.tell(batch, result));
             }
         }
     }
 
     fn tell(&self, batch: usize, result: Result<(), NetError>) {
-        let Place { lane, operation, under_way } = &self.batches[batch];
+        let PendingBatch { lane, operation, under_way } = &self.batches[batch];
         // Messages of one batch may fail one by one.
         let Some((run, completion)) = lock(under_way).take() else { return };
         completion.done(match result {
@@ -151,7 +153,7 @@ impl Places {
         });
     }
 
-    /// What is told of an operation whose messages failed.
+    /// The fault of an operation whose messages failed.
     fn failed(&self, operation: usize, error: &NetError) -> Outcome {
         // Relaxed: see `is_torn`.
         self.torn.store(true, Relaxed);

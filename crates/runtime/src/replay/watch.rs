@@ -1,8 +1,8 @@
 //! Where the lanes of a program stand and whether one has failed, for observers on other threads.
 //!
-//! A lane's worker stores one number when an operation is complete, and nothing orders it: it costs no more than that. All
-//! else follows from the program when an observer looks. What it sees is the picture of a moment, and while much goes on a
-//! blurred one; of lanes that are stuck it is exact.
+//! A lane's worker stores one number when an operation is complete, and nothing orders it: it costs no more than that.
+//! All else follows from the program when an observer looks. What it sees is the picture of a moment, and while much
+//! goes on a blurred one; of lanes that are stuck it is exact.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -85,8 +85,8 @@ impl Watch {
         self.progress.launched.load(Relaxed)
     }
 
-    /// Calls `listener` once, as soon as a part on a network fails, or now if it has; on the thread on which the fault arises,
-    /// so it must be quick. The last listener counts.
+    /// Calls `listener` once, as soon as a part on a network fails, or now if it has; on the thread on which the fault
+    /// arises, so it must be quick. The last listener counts.
     pub fn on_failure(&self, listener: impl FnOnce(&Failure) + Send + 'static) {
         self.progress.failure.listen(Box::new(listener));
     }

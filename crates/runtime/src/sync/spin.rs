@@ -16,7 +16,7 @@ pub(crate) struct Mutex<T: ?Sized> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached only by the one who has set `locked`.
+// SAFETY: the value is reached only by the thread that has set `locked`.
 unsafe impl<T: Send + ?Sized> Sync for Mutex<T> {}
 // SAFETY: it owns its value.
 unsafe impl<T: Send + ?Sized> Send for Mutex<T> {}
@@ -66,7 +66,7 @@ impl<T: ?Sized> Drop for MutexGuard<'_, T> {
     }
 }
 
-/// A bell counts how often it was rung; who sleeps waits for the count to change.
+/// Counts notifications; a thread that sleeps waits for the count to change.
 #[derive(Default)]
 pub(crate) struct Condvar(AtomicU32);
 
@@ -86,11 +86,11 @@ impl Condvar {
 
     pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         let mutex = guard.0;
-        // Relaxed: read under the lock, before which or after which the bell is rung.
-        let rung = self.0.load(Relaxed);
+        // Relaxed: read under the lock, before which or after which the notification comes.
+        let notified = self.0.load(Relaxed);
         drop(guard);
-        // Acquire pairs with the ringing.
-        while self.0.load(Acquire) == rung {
+        // Acquire pairs with `notify_one`.
+        while self.0.load(Acquire) == notified {
             yield_now();
         }
         mutex.lock()

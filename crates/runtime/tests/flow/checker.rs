@@ -2,7 +2,7 @@
 //! operations, so that a set of them is one word.
 
 use phalanx_ir::Id;
-use phalanx_runtime::flow::{DIRECT, Flow, Mode, Regime, Segment, Step};
+use phalanx_runtime::flow::{DIRECT, Flow, Mode, Segment, Step, TaskKind};
 
 use crate::declared::Declared;
 
@@ -70,7 +70,7 @@ impl<'a> View<'a> {
         View { declared, flow, edges, carried, reach }
     }
 
-    fn regime(&self, op: usize) -> Regime {
+    fn kind(&self, op: usize) -> TaskKind {
         self.declared.ops[op].1
     }
 
@@ -114,7 +114,7 @@ impl<'a> View<'a> {
                 assert_eq!(segment.processor, processor);
                 for step in self.steps_of(segment) {
                     let at = step.op.index();
-                    assert_eq!(declared.ops[at], ((processor != DIRECT).then_some(processor), step.regime));
+                    assert_eq!(declared.ops[at], ((processor != DIRECT).then_some(processor), step.kind));
                     assert_eq!(step.function, at as u32 % 7);
                     let args = &flow.args()[step.args.0 as usize..step.args.1 as usize];
                     assert_eq!(args, vec![at as u8; at % 5]);
@@ -147,11 +147,11 @@ impl<'a> View<'a> {
     fn check_kinds(&self) {
         for &(from, to, kind) in &self.edges {
             let on_host = self.declared.waits_on_host(from, to);
-            let expected: &[Kind] = match (self.regime(from), on_host) {
-                (Regime::Leaf, _) => &[Kind::Early, Kind::Inside],
-                (Regime::General, _) => &[Kind::Early],
-                (Regime::Ordered, false) => &[Kind::Token],
-                (Regime::Ordered | Regime::Opaque | Regime::Remote, _) => &[Kind::Late],
+            let expected: &[Kind] = match (self.kind(from), on_host) {
+                (TaskKind::NonBlocking, _) => &[Kind::Early, Kind::Inside],
+                (TaskKind::Blocking, _) => &[Kind::Early],
+                (TaskKind::StreamOrdered, false) => &[Kind::Token],
+                (TaskKind::StreamOrdered | TaskKind::Async | TaskKind::Remote, _) => &[Kind::Late],
             };
             assert!(expected.contains(&kind), "{from} -> {to} is {kind:?} in {:?}", self.declared);
         }
@@ -172,7 +172,7 @@ impl<'a> View<'a> {
             for pair in self.steps_of(segment).windows(2) {
                 let (before, at) = (pair[0].op.index(), pair[1].op.index());
                 assert!(self.declared.fuse);
-                assert_eq!(self.regime(before), Regime::Leaf);
+                assert_eq!(self.kind(before), TaskKind::NonBlocking);
                 assert_ne!(segment.processor, DIRECT);
                 let entering = self.declared.edges.iter().filter(|edge| edge.1 == at);
                 entering.for_each(|edge| assert!(self.reaches(edge.0, before)));
@@ -210,10 +210,11 @@ impl<'a> View<'a> {
             let carried: Vec<_> = self.carried.iter().filter(|edge| edge.1 == head).collect();
             assert_eq!(segment.carried_in as usize, carried.len());
             let near = |from: usize| self.declared.ops[from].0 == Some(segment.processor);
-            let by_worker = |from: usize, kind| kind == Kind::Token || self.regime(from) == Regime::Leaf;
+            let by_worker =
+                |from: usize, kind| kind == Kind::Token || self.kind(from) == TaskKind::NonBlocking;
             let private = segment.processor != DIRECT
                 && entering.iter().all(|&&(from, _, kind)| near(from) && by_worker(from, kind))
-                && carried.iter().all(|&&(from, _)| near(from) && self.regime(from) == Regime::Leaf);
+                && carried.iter().all(|&&(from, _)| near(from) && self.kind(from) == TaskKind::NonBlocking);
             assert_eq!(segment.private, private, "segment of t{head} in {:?}", self.declared);
         }
         assert_eq!(self.flow.roots(), roots);

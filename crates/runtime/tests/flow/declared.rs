@@ -1,7 +1,7 @@
 //! A flow as plain data, so that the same one can be built, checked and run.
 
 use phalanx_ir::Id;
-use phalanx_runtime::flow::{Builder, Direct, Flow, InputId, Mode, OpId, Regime, Task};
+use phalanx_runtime::flow::{Builder, Direct, Flow, InputId, Mode, OpId, Task, TaskKind};
 
 /// Numbers from a seed (xorshift).
 pub struct Rng(u64);
@@ -32,8 +32,8 @@ pub struct Declared {
     pub mode: Mode,
     pub fuse: bool,
     pub reduce: bool,
-    /// Processor, none for direct ones, and regime.
-    pub ops: Vec<(Option<u32>, Regime)>,
+    /// Processor, none for direct ones, and kind.
+    pub ops: Vec<(Option<u32>, TaskKind)>,
     pub edges: Vec<(usize, usize)>,
     pub carried: Vec<(usize, usize)>,
     pub n_inputs: usize,
@@ -43,13 +43,13 @@ pub struct Declared {
 }
 
 impl Declared {
-    /// Leaves on one processor with default switches.
-    pub fn leaves(n: usize, edges: &[(usize, usize)]) -> Declared {
+    /// Non-blocking tasks on one processor with default switches.
+    pub fn nonblocking(n: usize, edges: &[(usize, usize)]) -> Declared {
         Declared {
             processors: 1,
             fuse: true,
             reduce: true,
-            ops: vec![(Some(0), Regime::Leaf); n],
+            ops: vec![(Some(0), TaskKind::NonBlocking); n],
             edges: edges.to_vec(),
             ..Declared::default()
         }
@@ -58,12 +58,12 @@ impl Declared {
     pub fn builder(&self) -> Builder {
         let mut builder = Builder::new("declared", self.processors);
         builder.mode(self.mode).fuse(self.fuse).reduce(self.reduce);
-        for (at, &(processor, regime)) in self.ops.iter().enumerate() {
+        for (at, &(processor, kind)) in self.ops.iter().enumerate() {
             let (name, args) = (format!("t{at}"), vec![at as u8; at % 5]);
             let (name, args, function) = (name.as_str(), args.as_slice(), at as u32 % 7);
             match processor {
-                Some(processor) => builder.task(Task { processor, function, regime, name, args }),
-                None if regime == Regime::Remote => builder.remote(Direct { function, name, args }),
+                Some(processor) => builder.task(Task { processor, function, kind, name, args }),
+                None if kind == TaskKind::Remote => builder.remote(Direct { function, name, args }),
                 None => builder.direct(Direct { function, name, args }),
             };
         }
@@ -83,7 +83,8 @@ impl Declared {
 
     /// Whether the start of `to` waits for the effects of `from`, or else only its device work does.
     pub fn waits_on_host(&self, from: usize, to: usize) -> bool {
-        let both_ordered = self.ops[from].1 == Regime::Ordered && self.ops[to].1 == Regime::Ordered;
+        let both_ordered =
+            self.ops[from].1 == TaskKind::StreamOrdered && self.ops[to].1 == TaskKind::StreamOrdered;
         !(both_ordered && self.ops[from].0 == self.ops[to].0)
     }
 }
@@ -107,13 +108,13 @@ pub fn random(rng: &mut Rng, recipe: Recipe) -> Declared {
     let Recipe { n, processors, density, pipelined } = recipe;
     let in_order = rng.chance(40);
     let order = if in_order { (0..n).collect() } else { shuffled(rng, n) };
-    let only_leaves = rng.chance(30);
+    let only_nonblocking = rng.chance(30);
     let mut declared = Declared {
         processors,
         mode: if pipelined { Mode::Pipelined { depth: 1 + rng.below(3) as u32 } } else { Mode::Concurrent },
         fuse: rng.chance(75),
         reduce: rng.chance(75),
-        ops: (0..n).map(|_| random_op(rng, processors, only_leaves)).collect(),
+        ops: (0..n).map(|_| random_op(rng, processors, only_nonblocking)).collect(),
         n_inputs: rng.below(3),
         ..Declared::default()
     };
@@ -152,13 +153,19 @@ fn shuffled(rng: &mut Rng, n: usize) -> Vec<usize> {
     order
 }
 
-fn random_op(rng: &mut Rng, processors: u32, only_leaves: bool) -> (Option<u32>, Regime) {
-    let regimes =
-        [Regime::General, Regime::Leaf, Regime::Leaf, Regime::Opaque, Regime::Ordered, Regime::Ordered];
+fn random_op(rng: &mut Rng, processors: u32, only_nonblocking: bool) -> (Option<u32>, TaskKind) {
+    let kinds = [
+        TaskKind::Blocking,
+        TaskKind::NonBlocking,
+        TaskKind::NonBlocking,
+        TaskKind::Async,
+        TaskKind::StreamOrdered,
+        TaskKind::StreamOrdered,
+    ];
     let processor = rng.below(processors as usize) as u32;
-    match (only_leaves, rng.chance(15)) {
-        (_, true) => (None, if rng.chance(50) { Regime::Leaf } else { Regime::Remote }),
-        (true, false) => (Some(processor), Regime::Leaf),
-        (false, false) => (Some(processor), regimes[rng.below(regimes.len())]),
+    match (only_nonblocking, rng.chance(15)) {
+        (_, true) => (None, if rng.chance(50) { TaskKind::NonBlocking } else { TaskKind::Remote }),
+        (true, false) => (Some(processor), TaskKind::NonBlocking),
+        (false, false) => (Some(processor), kinds[rng.below(kinds.len())]),
     }
 }

@@ -1,7 +1,7 @@
 //! Every refusal, with its full message.
 
 use phalanx_ir::Id;
-use phalanx_runtime::flow::{Builder, Direct, InputId, Mode, OpId, Patch, Regime, Task};
+use phalanx_runtime::flow::{Builder, Direct, InputId, Mode, OpId, Patch, Task, TaskKind};
 
 use crate::declared::op;
 
@@ -87,7 +87,7 @@ fn a_processor_must_be_there() {
 #[test]
 fn a_remote_operation_has_no_processor() {
     let (mut builder, _) = named(&["a"]);
-    builder.task(Task { processor: 1, regime: Regime::Remote, name: "b", ..Task::default() });
+    builder.task(Task { processor: 1, kind: TaskKind::Remote, name: "b", ..Task::default() });
     builder.remote(Direct { name: "nowhere", ..Direct::default() });
     let message = "op1 `b` is Remote and on processor 1, where no thread waits for it; add it with `remote`";
     assert_eq!(messages(builder), [message]);

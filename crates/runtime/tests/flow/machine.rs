@@ -1,10 +1,11 @@
 //! Runs a flow as an executor would, in a random order, and watches that every declared order is kept.
 //!
 //! It counts arrivals and nothing else; whatever could happen next is equally likely to. Device work of ordered steps
-//! waits for the tokens in the flow's lists, that of opaque and remote steps for nothing, and general tasks may complete late.
+//! waits for the tokens in the flow's lists, that of opaque and remote steps for nothing, and general tasks may
+//! complete late.
 
 use phalanx_ir::Id;
-use phalanx_runtime::flow::{Flow, Mode, Regime};
+use phalanx_runtime::flow::{Flow, Mode, TaskKind};
 
 use crate::declared::{Declared, Rng};
 
@@ -161,15 +162,15 @@ impl<'a> Machine<'a> {
         let op = self.op(step);
         self.check_start(run, op);
         self.runs[run].state[op] = State::Returned;
-        let regime = self.flow.steps()[step as usize].regime;
-        match regime {
-            Regime::General if rng.chance(50) => self.next.push(Next::Effects { run, step }),
-            Regime::General => self.complete(run, step),
-            Regime::Leaf => {
+        let kind = self.flow.steps()[step as usize].kind;
+        match kind {
+            TaskKind::Blocking if rng.chance(50) => self.next.push(Next::Effects { run, step }),
+            TaskKind::Blocking => self.complete(run, step),
+            TaskKind::NonBlocking => {
                 self.release_early(run, step);
                 self.complete(run, step);
             }
-            Regime::Opaque | Regime::Ordered | Regime::Remote => {
+            TaskKind::Async | TaskKind::StreamOrdered | TaskKind::Remote => {
                 self.release_early(run, step);
                 self.next.push(Next::Effects { run, step });
             }
@@ -205,7 +206,7 @@ impl<'a> Machine<'a> {
         }
         self.runs[run].state[op] = State::Complete;
         // What a general task has attached holds back its early list too.
-        if self.flow.steps()[step as usize].regime == Regime::General {
+        if self.flow.steps()[step as usize].kind == TaskKind::Blocking {
             self.release_early(run, step);
         }
         self.runs[run].incomplete -= 1;

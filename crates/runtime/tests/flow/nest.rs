@@ -1,18 +1,20 @@
 //! A nested flow is copied in, and its parts are found again.
 
-use phalanx_runtime::flow::{Builder, Direct, Flow, Interpolation, Mode, Nested, OpId, Patch, Regime, Task};
+use phalanx_runtime::flow::{
+    Builder, Direct, Flow, Interpolation, Mode, Nested, OpId, Patch, Task, TaskKind,
+};
 
 use crate::declared::{Declared, op};
 use crate::machine::execute;
 
-fn leaf(builder: &mut Builder, name: &str) -> OpId {
-    builder.task(Task { regime: Regime::Leaf, name, args: &[1; 8], ..Task::default() })
+fn nonblocking(builder: &mut Builder, name: &str) -> OpId {
+    builder.task(Task { kind: TaskKind::NonBlocking, name, args: &[1; 8], ..Task::default() })
 }
 
 /// Two operations in order and one beside them, with everything that a flow can have.
 fn inner() -> Builder {
     let mut inner = Builder::new("inner", 1);
-    let (a, b) = (leaf(&mut inner, "a"), leaf(&mut inner, "b"));
+    let (a, b) = (nonblocking(&mut inner, "a"), nonblocking(&mut inner, "b"));
     inner.direct(Direct { name: "c", ..Direct::default() });
     inner.edge(a, b);
     inner.mode(Mode::Pipelined { depth: 1 });
@@ -28,11 +30,11 @@ fn inner() -> Builder {
 fn nested() -> (Flow, Nested, [OpId; 2]) {
     let mut outer = Builder::new("outer", 1);
     outer.mode(Mode::Pipelined { depth: 2 }).run_args(32);
-    let first = leaf(&mut outer, "first");
+    let first = nonblocking(&mut outer, "first");
     outer.input("unused");
     outer.post("early", &[first]);
     let nested = outer.nest(&inner(), 16);
-    let last = leaf(&mut outer, "last");
+    let last = nonblocking(&mut outer, "last");
     nested.roots().iter().for_each(|&root| outer.edge(first, root));
     nested.sinks().iter().for_each(|&sink| outer.edge(sink, last));
     (outer.finish().expect("both flows are sound"), nested, [first, last])
@@ -72,9 +74,9 @@ fn everything_is_copied_and_shifted() {
 #[test]
 fn a_nested_flow_runs_between_what_it_is_ordered_between() {
     let (flow, ..) = nested();
-    let leaves = |n| vec![(Some(0), Regime::Leaf); n];
-    let mut declared = Declared::leaves(0, &[(0, 1), (0, 3), (1, 2), (2, 4), (3, 4)]);
-    declared.ops = [leaves(3), vec![(None, Regime::Leaf)], leaves(1)].concat();
+    let nonblocking = |n| vec![(Some(0), TaskKind::NonBlocking); n];
+    let mut declared = Declared::nonblocking(0, &[(0, 1), (0, 3), (1, 2), (2, 4), (3, 4)]);
+    declared.ops = [nonblocking(3), vec![(None, TaskKind::NonBlocking)], nonblocking(1)].concat();
     declared.mode = Mode::Pipelined { depth: 2 };
     declared.carried = vec![(2, 1)];
     declared.n_inputs = 2;
@@ -106,7 +108,7 @@ fn errors_inside_are_errors_outside() {
     // The wrong id of the inner flow would be a right one after shifting.
     let nested = outer.nest(&inner, 8);
     for _ in 0..10 {
-        leaf(&mut outer, "more");
+        nonblocking(&mut outer, "more");
     }
     outer.edge(nested.op(op(4)), op(0));
     let errors: Vec<String> = outer.finish().unwrap_err().iter().map(ToString::to_string).collect();

@@ -1,7 +1,7 @@
 //! The flow of a program that is a part of a job.
 
 use phalanx_program::{Placement, Program};
-use phalanx_runtime::flow::{Id, Regime, of_program};
+use phalanx_runtime::flow::{Id, TaskKind, of_program};
 
 /// Two devices. The second one copies columns of a tile of the first, and sums a tile of its own with one of the first.
 const COPY_AND_SUM: &str = "program @pair {
@@ -20,10 +20,9 @@ fn messages_are_remote_operations_of_the_flow() {
     let whole: Program = COPY_AND_SUM.parse().unwrap();
     let part = whole.slice(&Placement { ranks: 2, of_device: vec![0, 1] }, 1).unwrap();
     let flow = of_program(&part, 2);
-    let steps: Vec<_> =
-        flow.steps().iter().map(|step| (step.op.index(), step.function, step.regime)).collect();
-    let (leaf, remote) = (Regime::Leaf, Regime::Remote);
-    assert_eq!(steps, [(0, 0, leaf), (1, 0, leaf), (2, 0, leaf), (3, 1, remote)]);
+    let steps: Vec<_> = flow.steps().iter().map(|step| (step.op.index(), step.function, step.kind)).collect();
+    let (nonblocking, remote) = (TaskKind::NonBlocking, TaskKind::Remote);
+    assert_eq!(steps, [(0, 0, nonblocking), (1, 0, nonblocking), (2, 0, nonblocking), (3, 1, remote)]);
     assert_eq!((flow.processors(), flow.owned(1)), (2, 2..2), "the in-lane has nothing for a worker to do");
     let arrival = flow.owned(2).start;
     assert_eq!(flow.late().of(3), [1], "what is left of the receive starts when all has arrived");

@@ -1,6 +1,6 @@
 //! What flows look like: segments, edges that are left, order across runs, arguments.
 
-use phalanx_runtime::flow::{Builder, DIRECT, Flow, Interpolation, Mode, Patch, Regime, Task};
+use phalanx_runtime::flow::{Builder, DIRECT, Flow, Interpolation, Mode, Patch, Task, TaskKind};
 
 use crate::checker::check;
 use crate::declared::{Declared, op};
@@ -12,7 +12,7 @@ fn checked(declared: &Declared) -> Flow {
 }
 
 fn chain(n: usize) -> Declared {
-    Declared::leaves(n, &(1..n).map(|at| (at - 1, at)).collect::<Vec<_>>())
+    Declared::nonblocking(n, &(1..n).map(|at| (at - 1, at)).collect::<Vec<_>>())
 }
 
 fn lengths(flow: &Flow) -> Vec<u32> {
@@ -49,11 +49,11 @@ fn without_fusing_every_operation_is_a_segment() {
 }
 
 #[test]
-fn only_leaves_of_the_same_processor_are_followed() {
+fn only_nonblocking_tasks_of_the_same_processor_are_followed() {
     let mut declared = chain(8);
     declared.processors = 2;
-    declared.ops[2].1 = Regime::General;
-    declared.ops[4].1 = Regime::Opaque;
+    declared.ops[2].1 = TaskKind::Blocking;
+    declared.ops[4].1 = TaskKind::Async;
     declared.ops[6].0 = Some(1);
     declared.ops[7].0 = None;
     let flow = checked(&declared);
@@ -65,8 +65,8 @@ fn only_leaves_of_the_same_processor_are_followed() {
 }
 
 #[test]
-fn a_leaf_has_one_follower_and_frees_others_at_once() {
-    let declared = Declared::leaves(4, &[(0, 1), (0, 2), (1, 3)]);
+fn a_nonblocking_task_has_one_follower_and_frees_others_at_once() {
+    let declared = Declared::nonblocking(4, &[(0, 1), (0, 2), (1, 3)]);
     let flow = checked(&declared);
     assert_eq!(lengths(&flow), [3, 1]);
     // The first step releases the second segment while its own segment goes on.
@@ -90,7 +90,7 @@ fn inputs_and_carried_edges_start_a_segment() {
 fn shortcuts_of_a_chain_are_dropped() {
     let n = 60;
     let pairs: Vec<_> = (0..n).flat_map(|to| (to.max(8) - 8..to).map(move |from| (from, to))).collect();
-    let mut declared = Declared { fuse: false, ..Declared::leaves(n, &pairs) };
+    let mut declared = Declared { fuse: false, ..Declared::nonblocking(n, &pairs) };
     assert_eq!(edges(&checked(&declared)), n - 1);
     declared.reduce = false;
     assert_eq!(edges(&checked(&declared)), pairs.len());
@@ -108,19 +108,20 @@ fn declaring_an_edge_twice_changes_nothing() {
 }
 
 /// An ordered producer, something between, and a reader that waits for the producer's effects.
-fn producer_to_reader(middle: Regime) -> Flow {
-    let mut declared = Declared::leaves(3, &[(0, 1), (1, 2), (0, 2)]);
-    declared.ops = [Regime::Ordered, middle, Regime::Leaf].map(|regime| (Some(0), regime)).to_vec();
+fn producer_to_reader(middle: TaskKind) -> Flow {
+    let mut declared = Declared::nonblocking(3, &[(0, 1), (1, 2), (0, 2)]);
+    declared.ops =
+        [TaskKind::StreamOrdered, middle, TaskKind::NonBlocking].map(|kind| (Some(0), kind)).to_vec();
     checked(&declared)
 }
 
 #[test]
 fn a_token_does_not_replace_waiting_for_effects() {
-    let flow = producer_to_reader(Regime::Ordered);
+    let flow = producer_to_reader(TaskKind::StreamOrdered);
     assert_eq!(flow.early().of(0), [1]);
     assert_eq!(flow.tokens().of(1), [0]);
     assert_eq!(flow.late().of(0), [2]);
-    let flow = producer_to_reader(Regime::Opaque);
+    let flow = producer_to_reader(TaskKind::Async);
     assert_eq!(flow.late().of(0), [1]);
     assert_eq!(flow.tokens().items(), []);
 }
@@ -128,7 +129,7 @@ fn a_token_does_not_replace_waiting_for_effects() {
 #[test]
 fn tokens_are_for_ordered_tasks_of_one_processor() {
     let mut declared = Declared { processors: 2, ..chain(4) };
-    declared.ops = [Some(0), Some(0), Some(1), Some(1)].map(|at| (at, Regime::Ordered)).to_vec();
+    declared.ops = [Some(0), Some(0), Some(1), Some(1)].map(|at| (at, TaskKind::StreamOrdered)).to_vec();
     let flow = checked(&declared);
     assert_eq!([0, 1, 2, 3].map(|step| flow.tokens().of(step).to_vec()), [vec![], vec![0], vec![], vec![2]]);
     assert_eq!(flow.late().of(1), [2]);
@@ -141,7 +142,7 @@ fn carried_in(declared: &Declared) -> Vec<u32> {
 
 #[test]
 fn segments_of_a_pipeline_follow_themselves() {
-    let mut declared = Declared::leaves(4, &[(0, 1), (2, 3)]);
+    let mut declared = Declared::nonblocking(4, &[(0, 1), (2, 3)]);
     declared.mode = Mode::Pipelined { depth: 2 };
     declared.ops[3].0 = None;
     assert_eq!(carried_in(&declared), [1, 1, 1]);
@@ -155,21 +156,21 @@ fn a_closed_chain_of_segments_needs_one_carried_edge() {
     declared.mode = Mode::Pipelined { depth: 2 };
     declared.carried = vec![(4, 0)];
     assert_eq!(carried_in(&declared), [1, 0, 0, 0, 0]);
-    declared.ops[2].1 = Regime::Opaque;
+    declared.ops[2].1 = TaskKind::Async;
     assert_eq!(carried_in(&declared), [1, 0, 0, 0, 0]);
     // Not closed at the very end, not a chain, or held together by a token only.
     assert_eq!(carried_in(&Declared { carried: vec![(3, 0)], ..declared.clone() }), [2, 1, 1, 1, 1]);
     let gap = declared.edges.iter().copied().filter(|edge| edge.0 != 2).collect();
     assert_eq!(carried_in(&Declared { edges: gap, ..declared.clone() }).iter().sum::<u32>(), 6);
-    declared.ops[1].1 = Regime::Ordered;
-    declared.ops[2].1 = Regime::Ordered;
+    declared.ops[1].1 = TaskKind::StreamOrdered;
+    declared.ops[2].1 = TaskKind::StreamOrdered;
     assert_eq!(carried_in(&declared), [2, 1, 1, 1, 1]);
 }
 
 #[test]
 fn a_chain_that_leaves_a_segment_early_does_not_order_its_end() {
     // Segments 0 1 and 2; the carried edge comes after 2, which does not wait for 1.
-    let mut declared = Declared::leaves(3, &[(0, 1), (0, 2)]);
+    let mut declared = Declared::nonblocking(3, &[(0, 1), (0, 2)]);
     declared.mode = Mode::Pipelined { depth: 2 };
     declared.carried = vec![(2, 0)];
     assert_eq!(carried_in(&declared), [2, 1]);
@@ -180,21 +181,21 @@ fn a_private_segment_hears_only_its_own_worker() {
     let mut declared = Declared { fuse: false, ..chain(2) };
     let private = |declared: &Declared| checked(declared).segments()[1].private;
     assert!(private(&declared));
-    declared.ops = vec![(Some(0), Regime::Ordered); 2];
+    declared.ops = vec![(Some(0), TaskKind::StreamOrdered); 2];
     assert!(private(&declared), "a token's successor is released by the worker");
     declared.mode = Mode::Pipelined { depth: 2 };
     assert!(!private(&declared), "its own effects of the run before complete elsewhere");
-    declared.ops = vec![(Some(0), Regime::Leaf); 2];
+    declared.ops = vec![(Some(0), TaskKind::NonBlocking); 2];
     assert!(private(&declared));
-    declared.ops[0].1 = Regime::General;
-    assert!(!private(&declared), "what a general task attaches completes elsewhere");
+    declared.ops[0].1 = TaskKind::Blocking;
+    assert!(!private(&declared), "what a blocking task attaches completes elsewhere");
 }
 
 #[test]
 fn a_remote_operation_stands_alone_and_frees_its_successors_late() {
     // A lane's chain with a remote operation in its middle, closed from each run to the next.
     let mut declared = Declared { mode: Mode::Pipelined { depth: 2 }, ..chain(5) };
-    declared.ops[2] = (None, Regime::Remote);
+    declared.ops[2] = (None, TaskKind::Remote);
     declared.carried.push((4, 0));
     let flow = checked(&declared);
     // 0 1 | 3 4 on the processor, 2 on none.
@@ -214,7 +215,12 @@ fn arguments_lie_in_the_order_of_steps() {
     let mut builder = Builder::new("args", 2);
     let bytes: [&[u8]; 3] = [&[1; 3], &[], &[2; 2048]];
     for (at, args) in bytes.into_iter().enumerate() {
-        builder.task(Task { processor: 1 - at as u32 / 2, regime: Regime::Leaf, args, ..Task::default() });
+        builder.task(Task {
+            processor: 1 - at as u32 / 2,
+            kind: TaskKind::NonBlocking,
+            args,
+            ..Task::default()
+        });
     }
     builder.run_args(2048);
     builder.interpolate(op(0), 1, 3..5, Patch::Overwrite);

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use phalanx_ir::Id;
-use phalanx_runtime::flow::{Builder, Mode, Patch, Regime, Task};
+use phalanx_runtime::flow::{Builder, Mode, Patch, Task, TaskKind};
 use phalanx_runtime::{Function, Launch};
 
 use crate::dag::Random;
@@ -22,19 +22,19 @@ impl Given {
         function(move |context| {
             let op = context.op().expect("it runs in a graph").index();
             let entry = (context.run(), op, context.args().to_vec());
-            given.0.lock().expect("nobody panics with it").push(entry);
+            given.0.lock().expect("no thread panics with it").push(entry);
         })
     }
 
     fn sorted(&self) -> Vec<Entry> {
-        let mut given = self.0.lock().expect("nobody panics with it").clone();
+        let mut given = self.0.lock().expect("no thread panics with it").clone();
         given.sort();
         given
     }
 }
 
 fn task(processor: u32, args: &[u8]) -> Task<'_> {
-    Task { processor, regime: Regime::Leaf, name: "task", args, ..Task::default() }
+    Task { processor, kind: TaskKind::NonBlocking, name: "task", args, ..Task::default() }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-use phalanx_runtime::flow::{Builder, Mode, Patch, Regime, Task};
+use phalanx_runtime::flow::{Builder, Mode, Patch, Task, TaskKind};
 use phalanx_runtime::{Context, Event, Function, Launch, LaunchError, Options, Runtime};
 
 use crate::{Count, bind, function, runtime};
@@ -49,7 +49,7 @@ const DECLARED: i64 = 1000;
 fn flow() -> Builder {
     let declared = DECLARED.to_ne_bytes();
     let add = |builder: &mut Builder, processor, function, name| {
-        builder.task(Task { processor, function, regime: Regime::Leaf, name, args: &declared })
+        builder.task(Task { processor, function, kind: TaskKind::NonBlocking, name, args: &declared })
     };
     let mut inner = Builder::new("inner", 2);
     let arrive = add(&mut inner, 1, 3, "arrive");

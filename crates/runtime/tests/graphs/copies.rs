@@ -6,7 +6,7 @@ use phalanx_ir::Id;
 use phalanx_runtime::flow::Builder;
 
 use crate::dag::Random;
-use crate::{bind, function, leaf, replay, runtime};
+use crate::{bind, function, nonblocking, replay, runtime};
 
 const LINKS: usize = 16;
 
@@ -14,10 +14,10 @@ fn check_chain(bytes: usize, replays: u64) {
     let runtime = runtime(2);
     let buffers: Arc<[Mutex<Vec<u8>>]> = (0..=LINKS).map(|_| Mutex::new(vec![0; bytes])).collect();
     let mut builder = Builder::new("copies", 2);
-    let ops: Vec<_> = (0..LINKS).map(|link| leaf(&mut builder, link as u32 % 2, 0)).collect();
+    let ops: Vec<_> = (0..LINKS).map(|link| nonblocking(&mut builder, link as u32 % 2, 0)).collect();
     ops.windows(2).for_each(|pair| builder.edge(pair[0], pair[1]));
     let shared = Arc::clone(&buffers);
-    // Nobody ever waits for a lock that the graph orders.
+    // No thread ever waits for a lock that the graph orders.
     let copy = function(move |context| {
         let link = context.op().expect("it runs in a graph").index();
         let from = shared[link].try_lock().expect("the copy before is complete");
@@ -26,12 +26,12 @@ fn check_chain(bytes: usize, replays: u64) {
     let graph = bind(&runtime, builder.finish().expect("a chain"), vec![copy]);
     let mut random = Random(bytes as u64);
     for round in 0..replays {
-        let mut first = buffers[0].lock().expect("nobody panics with it");
+        let mut first = buffers[0].lock().expect("no thread panics with it");
         first.iter_mut().step_by(61).for_each(|byte| *byte = random.next() as u8);
         let expected = first.clone();
         drop(first);
         assert_eq!(replay(&runtime, &graph), Ok(()));
-        let last = buffers[LINKS].lock().expect("nobody panics with it");
+        let last = buffers[LINKS].lock().expect("no thread panics with it");
         assert!(*last == expected, "round {round} with {bytes} bytes");
     }
 }

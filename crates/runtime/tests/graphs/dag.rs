@@ -1,7 +1,7 @@
 //! Random graphs of operations, and what can be reached in them.
 
 use phalanx_ir::Id;
-use phalanx_runtime::flow::{Builder, Direct, Flow, Mode, OpId, Regime, Task};
+use phalanx_runtime::flow::{Builder, Direct, Flow, Mode, OpId, Task, TaskKind};
 
 /// A generator of numbers that a seed determines (splitmix).
 pub struct Random(pub u64);
@@ -49,32 +49,46 @@ pub struct Dag {
 }
 
 impl Dag {
-    /// Leaves mostly, some tasks that may wait, some direct ones, on random processors.
+    /// Non-blocking tasks mostly, some tasks that may wait, some direct ones, on random processors.
     pub fn new(recipe: Recipe, random: &mut Random) -> Dag {
-        use Regime::{General, Leaf};
-        Dag::of(recipe, random, &[General, Leaf, Leaf, Leaf, Leaf, Leaf, Leaf, Leaf])
+        use TaskKind::{Blocking, NonBlocking};
+        Dag::of(
+            recipe,
+            random,
+            &[
+                Blocking,
+                NonBlocking,
+                NonBlocking,
+                NonBlocking,
+                NonBlocking,
+                NonBlocking,
+                NonBlocking,
+                NonBlocking,
+            ],
+        )
     }
 
-    /// Direct operations and operations of the given regimes, on random processors unless they are remote. Some graphs have
-    /// a spine instead: only leaves and direct operations, each leaf after the one before it on its processor.
-    pub fn of(recipe: Recipe, random: &mut Random, regimes: &[Regime]) -> Dag {
+    /// Direct operations and operations of the given kinds, on random processors unless they are remote. Some graphs
+    /// have a spine instead: only non-blocking and direct operations, each non-blocking task after the one before it on
+    /// its processor.
+    pub fn of(recipe: Recipe, random: &mut Random, kinds: &[TaskKind]) -> Dag {
         let Recipe { ops: n, density, processors, mode } = recipe;
         let mut builder = Builder::new("dag", processors);
         builder.mode(mode).fuse(random.chance(80)).reduce(random.chance(80));
         let spine = random.chance(30);
-        let regimes = if spine { &[Regime::Leaf; 3] } else { regimes };
+        let kinds = if spine { &[TaskKind::NonBlocking; 3] } else { kinds };
         let mut last = vec![None; processors as usize];
         let (mut ops, mut before) = (Vec::new(), Vec::new());
         for op in 0..n {
             let processor = random.below(processors as usize);
             let mut edges = random.subset(op, density);
-            match regimes.get(random.below(regimes.len() + 1)) {
+            match kinds.get(random.below(kinds.len() + 1)) {
                 None => ops.push(builder.direct(Direct { name: "direct", ..Direct::default() })),
-                Some(Regime::Remote) => {
+                Some(TaskKind::Remote) => {
                     ops.push(builder.remote(Direct { name: "remote", ..Direct::default() }))
                 }
-                Some(&regime) => {
-                    let task = Task { processor: processor as u32, regime, name: "task", ..Task::default() };
+                Some(&kind) => {
+                    let task = Task { processor: processor as u32, kind, name: "task", ..Task::default() };
                     ops.push(builder.task(task));
                     edges.extend(last[processor].replace(op).filter(|_| spine));
                 }

@@ -3,7 +3,7 @@
 use phalanx_runtime::flow::{Builder, Direct, Mode};
 use phalanx_runtime::{Event, GraphError, Launch, LaunchError, ProcessorId};
 
-use crate::{Count, bind, function, launch, launch_with, leaf, replay, runtime};
+use crate::{Count, bind, function, launch, launch_with, nonblocking, replay, runtime};
 
 const MODES: [Mode; 4] = [Mode::Ordered, Mode::Serializable, Mode::Concurrent, Mode::Pipelined { depth: 2 }];
 
@@ -29,9 +29,9 @@ fn a_processor_with_one_operation_takes_part() {
     let runtime = runtime(3);
     let (many, one) = (Count::default(), Count::default());
     let mut builder = Builder::new("lonely", 3);
-    let first = leaf(&mut builder, 0, 0);
-    let middle = leaf(&mut builder, 2, 1);
-    let last = leaf(&mut builder, 0, 0);
+    let first = nonblocking(&mut builder, 0, 0);
+    let middle = nonblocking(&mut builder, 2, 1);
+    let last = nonblocking(&mut builder, 0, 0);
     builder.edge(first, middle);
     builder.edge(middle, last);
     let graph = bind(&runtime, builder.finish().expect("a chain"), vec![many.body(), one.body()]);
@@ -41,7 +41,7 @@ fn a_processor_with_one_operation_takes_part() {
     assert_eq!((many.get(), one.get()), (200, 100));
 }
 
-/// A graph that whoever launches or finishes it runs on the spot.
+/// A graph that the thread that launches or finishes it runs on the spot.
 fn direct_pair(mode: Mode) -> Builder {
     let mut builder = Builder::new("direct", 1);
     builder.mode(mode);
@@ -98,8 +98,8 @@ fn destroying_waits_for_all_runs_and_admits_no_more() {
         let mut builder = Builder::new("doomed", 2);
         builder.mode(mode);
         let gate = builder.input("gate");
-        let first = leaf(&mut builder, 0, 0);
-        let second = leaf(&mut builder, 1, 0);
+        let first = nonblocking(&mut builder, 0, 0);
+        let second = nonblocking(&mut builder, 1, 0);
         builder.edge(first, second);
         builder.gate(gate, second);
         let graph = bind(&runtime, builder.finish().expect("a chain"), vec![count.body()]);
@@ -127,8 +127,8 @@ fn a_launch_that_races_the_end_runs_before_it_or_is_refused() {
         let count = Count::default();
         let mut builder = Builder::new("raced", 2);
         builder.mode(MODES[round % MODES.len()]);
-        let first = leaf(&mut builder, 0, 0);
-        let second = leaf(&mut builder, 1, 0);
+        let first = nonblocking(&mut builder, 0, 0);
+        let second = nonblocking(&mut builder, 1, 0);
         builder.edge(first, second);
         let graph = bind(&runtime, builder.finish().expect("a chain"), vec![count.body()]);
         let launches = || (0..50).map_while(|_| graph.launch(Launch::default()).ok()).collect::<Vec<_>>();
@@ -153,8 +153,8 @@ fn a_graph_may_go_while_it_runs() {
     let count = Count::default();
     for _ in 0..200 {
         let mut builder = Builder::new("dropped", 2);
-        let first = leaf(&mut builder, 0, 0);
-        let second = leaf(&mut builder, 1, 0);
+        let first = nonblocking(&mut builder, 0, 0);
+        let second = nonblocking(&mut builder, 1, 0);
         builder.edge(first, second);
         let graph = bind(&runtime, builder.finish().expect("a chain"), vec![count.body()]);
         let finish = launch(&graph).finish;
@@ -169,7 +169,7 @@ fn launches_that_do_not_fit_are_refused_and_leave_no_trace() {
     let runtime = runtime(1);
     let mut builder = Builder::new("strict", 1);
     builder.run_args(8).mode(Mode::OneShot);
-    leaf(&mut builder, 0, 0);
+    nonblocking(&mut builder, 0, 0);
     let graph = bind(&runtime, builder.finish().expect("one operation"), vec![function(|_| {})]);
     let short = graph.launch(Launch { args: &[0; 4], ..Launch::default() }).expect_err("four bytes of eight");
     assert_eq!(short.to_string(), "graph strict takes 8 bytes of arguments, not 4");
@@ -189,7 +189,7 @@ fn flows_that_do_not_fit_are_refused() {
     let runtime = runtime(1);
     let flow = || {
         let mut builder = Builder::new("wide", 2);
-        leaf(&mut builder, 1, 3);
+        nonblocking(&mut builder, 1, 3);
         builder.finish().expect("one operation")
     };
     let only: Vec<_> = runtime.processors().collect();
@@ -201,7 +201,7 @@ fn flows_that_do_not_fit_are_refused() {
     assert_eq!(error.to_string(), message);
     let twice = [only[0], only[0]];
     let error = runtime.graph(flow(), vec![function(|_| {})], &twice).err().expect("there is no function 3");
-    let message = "leaf of flow wide calls function 3, but the table has 1; add it to the table";
+    let message = "nonblocking of flow wide calls function 3, but the table has 1; add it to the table";
     assert_eq!(error.to_string(), message);
 }
 
@@ -212,7 +212,7 @@ fn destroying_also_waits_for_its_precondition() {
         bind(&runtime, Builder::new("idle", 1).finish().expect("nothing is wrong with nothing"), vec![]);
     let permission = runtime.events().user();
     let destroyed = graph.destroy(permission.event()).expect("it was not destroyed before");
-    assert_eq!(runtime.events().outcome(destroyed), None, "nobody has permitted it");
+    assert_eq!(runtime.events().outcome(destroyed), None, "it was not permitted");
     assert_eq!(graph.launch(Launch::default()).err(), Some(LaunchError::Destroyed("idle".into())));
     runtime.events().trigger(permission).expect("it is triggered here alone");
     assert_eq!(runtime.wait(destroyed), Ok(()));

@@ -3,7 +3,7 @@
 use phalanx_runtime::flow::Builder;
 use phalanx_runtime::{Event, Launch};
 
-use crate::{Count, bind, launch, launch_with, leaf, runtime};
+use crate::{Count, bind, launch, launch_with, nonblocking, runtime};
 
 #[test]
 fn inputs_come_late_never_were_or_are_none() {
@@ -11,7 +11,7 @@ fn inputs_come_late_never_were_or_are_none() {
     let count = Count::default();
     let mut builder = Builder::new("inputs", 2);
     let inputs = ["first", "second"].map(|name| builder.input(name));
-    let ops = [leaf(&mut builder, 0, 0), leaf(&mut builder, 1, 0)];
+    let ops = [nonblocking(&mut builder, 0, 0), nonblocking(&mut builder, 1, 0)];
     builder.gate(inputs[0], ops[0]);
     builder.gate(inputs[1], ops[1]);
     builder.post("the second's", &[ops[1]]);
@@ -39,7 +39,7 @@ fn one_input_may_gate_many_and_many_one() {
     let count = Count::default();
     let mut builder = Builder::new("gates", 4);
     let inputs = [0; 6].map(|_| builder.input("input"));
-    let all: Vec<_> = (0..4).map(|place| leaf(&mut builder, place, 0)).collect();
+    let all: Vec<_> = (0..4).map(|place| nonblocking(&mut builder, place, 0)).collect();
     for input in inputs {
         all.iter().for_each(|&op| builder.gate(input, op));
     }
@@ -63,8 +63,8 @@ fn nothing_runs_before_the_start_even_if_all_inputs_are_there() {
     let count = Count::default();
     let mut builder = Builder::new("start", 2);
     let input = builder.input("input");
-    let first = leaf(&mut builder, 0, 0);
-    let second = leaf(&mut builder, 1, 0);
+    let first = nonblocking(&mut builder, 0, 0);
+    let second = nonblocking(&mut builder, 1, 0);
     builder.edge(first, second);
     builder.gate(input, second);
     let graph = bind(&runtime, builder.finish().expect("a chain"), vec![count.body()]);

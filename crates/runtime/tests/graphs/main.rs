@@ -22,7 +22,7 @@ mod stepper;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use phalanx_runtime::flow::{Builder, Flow, OpId, Regime, Task};
+use phalanx_runtime::flow::{Builder, Flow, OpId, Task, TaskKind};
 use phalanx_runtime::{Config, Context, Event, Function, Graph, Launch, Outcome, Run, Runtime};
 
 /// A runtime whose processors sleep at once when they have nothing to do, so that every wake-up counts.
@@ -36,14 +36,20 @@ fn bind(runtime: &Runtime, flow: Flow, functions: Vec<Function>) -> Graph {
     runtime.graph(flow, functions, &processors).expect("the flow fits the runtime")
 }
 
-/// Adds a leaf that calls `function`.
-fn leaf(builder: &mut Builder, processor: u32, function: u32) -> OpId {
-    builder.task(Task { processor, function, regime: Regime::Leaf, name: "leaf", ..Task::default() })
+/// Adds a non-blocking task that calls `function`.
+fn nonblocking(builder: &mut Builder, processor: u32, function: u32) -> OpId {
+    builder.task(Task {
+        processor,
+        function,
+        kind: TaskKind::NonBlocking,
+        name: "nonblocking",
+        ..Task::default()
+    })
 }
 
 /// Adds a task that may wait.
-fn general(builder: &mut Builder, processor: u32, function: u32) -> OpId {
-    builder.task(Task { processor, function, name: "general", ..Task::default() })
+fn blocking(builder: &mut Builder, processor: u32, function: u32) -> OpId {
+    builder.task(Task { processor, function, name: "blocking", ..Task::default() })
 }
 
 fn function(body: impl Fn(&Context<'_>) + Send + Sync + 'static) -> Function {

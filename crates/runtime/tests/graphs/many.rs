@@ -1,4 +1,4 @@
-//! Many runs at a time, graphs beside ordinary tasks, more threads than cores: nobody starves, no wake-up is lost.
+//! Many runs at a time, graphs beside ordinary tasks, more threads than cores: no task starves, no wake-up is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -7,7 +7,7 @@ use phalanx_runtime::flow::{Builder, Mode};
 use phalanx_runtime::{Graph, Options, ProcessorId, Runtime, UserEvent};
 
 use crate::dag::Random;
-use crate::{Count, bind, function, launch, leaf, replay, runtime};
+use crate::{Count, bind, function, launch, nonblocking, replay, runtime};
 
 const PROCESSORS: u32 = 2;
 const GRAPHS: u64 = 8;
@@ -17,13 +17,13 @@ const OPS: u64 = 400;
 /// Bodies of graphs so far, by processor.
 type Bodies = Arc<[AtomicU64; PROCESSORS as usize]>;
 
-/// A random graph of leaves whose bodies count.
+/// A random graph of non-blocking tasks whose bodies count.
 fn graph(runtime: &Runtime, bodies: &Bodies, seed: u64) -> Graph {
     let random = &mut Random(seed);
     let mut builder = Builder::new("counts", PROCESSORS);
     builder.mode(if seed.is_multiple_of(2) { Mode::Concurrent } else { Mode::Ordered });
     let ops: Vec<_> =
-        (0..OPS).map(|_| leaf(&mut builder, random.below(PROCESSORS as usize) as u32, 0)).collect();
+        (0..OPS).map(|_| nonblocking(&mut builder, random.below(PROCESSORS as usize) as u32, 0)).collect();
     for to in 1..ops.len() {
         random.subset(to, 1).into_iter().for_each(|from| builder.edge(ops[from], ops[to]));
     }
@@ -104,7 +104,7 @@ fn a_busy_task_on_one_processor_holds_up_nobody_else() {
     let mut builder = Builder::new("crossing", 3);
     let mut last = Vec::new();
     for _ in 0..6 {
-        let layer: Vec<_> = (0..3).map(|place| leaf(&mut builder, place, 0)).collect();
+        let layer: Vec<_> = (0..3).map(|place| nonblocking(&mut builder, place, 0)).collect();
         for &from in &last {
             layer.iter().for_each(|&to| builder.edge(from, to));
         }
@@ -127,7 +127,7 @@ fn several_threads_launch_one_graph() {
         let count = Count::default();
         let mut builder = Builder::new("shared", PROCESSORS);
         builder.mode(mode);
-        let ops = [0, 1, 0].map(|place| leaf(&mut builder, place, 0));
+        let ops = [0, 1, 0].map(|place| nonblocking(&mut builder, place, 0));
         builder.edge(ops[0], ops[1]);
         builder.edge(ops[1], ops[2]);
         let graph = bind(&runtime, builder.finish().expect("a chain"), vec![count.body()]);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use phalanx_runtime::flow::{Builder, Mode};
 use phalanx_runtime::{Function, Launch};
 
-use crate::{bind, function, launch, launch_with, leaf, runtime};
+use crate::{bind, function, launch, launch_with, nonblocking, runtime};
 
 /// The runs in the order in which they did something.
 #[derive(Clone, Default)]
@@ -14,11 +14,11 @@ struct Log(Arc<Mutex<Vec<u64>>>);
 impl Log {
     fn body(&self) -> Function {
         let log = self.clone();
-        function(move |context| log.0.lock().expect("nobody panics with it").push(context.run()))
+        function(move |context| log.0.lock().expect("no thread panics with it").push(context.run()))
     }
 
     fn get(&self) -> Vec<u64> {
-        self.0.lock().expect("nobody panics with it").clone()
+        self.0.lock().expect("no thread panics with it").clone()
     }
 }
 
@@ -27,7 +27,7 @@ fn gated(mode: Mode) -> Builder {
     let mut builder = Builder::new("gated", 1);
     builder.mode(mode);
     let gate = builder.input("gate");
-    let op = leaf(&mut builder, 0, 0);
+    let op = nonblocking(&mut builder, 0, 0);
     builder.gate(gate, op);
     builder
 }
@@ -84,8 +84,8 @@ fn concurrent_runs_may_wait_for_each_other() {
     let mut builder = Builder::new("mutual", 2);
     builder.mode(Mode::Concurrent);
     let other = builder.input("the other has said hello");
-    let hello = leaf(&mut builder, 0, 0);
-    let goodbye = leaf(&mut builder, 1, 0);
+    let hello = nonblocking(&mut builder, 0, 0);
+    let goodbye = nonblocking(&mut builder, 1, 0);
     builder.edge(hello, goodbye);
     builder.gate(other, goodbye);
     builder.post("hello", &[hello]);

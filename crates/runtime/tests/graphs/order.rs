@@ -8,7 +8,7 @@ use phalanx_runtime::flow::{Builder, Direct, Mode, OpId};
 use phalanx_runtime::{Event, Function, Graph, Launch, Runtime};
 
 use crate::dag::{Dag, Random, Recipe};
-use crate::{Count, bind, function, launch, leaf, replay, runtime};
+use crate::{Count, bind, function, launch, nonblocking, replay, runtime};
 
 /// A body for all operations of a graph that checks its predecessors, and how often each has run.
 ///
@@ -89,9 +89,9 @@ fn a_way_round_a_chain_holds_up_its_end() {
         for mode in [Mode::Ordered, Mode::Pipelined { depth: 2 }] {
             let mut builder = Builder::new("round", 2);
             builder.mode(mode);
-            let chain = [0; 3].map(|_| leaf(&mut builder, 0, 0));
+            let chain = [0; 3].map(|_| nonblocking(&mut builder, 0, 0));
             let beside = match round {
-                Some(place) => leaf(&mut builder, place, 0),
+                Some(place) => nonblocking(&mut builder, place, 0),
                 None => builder.direct(Direct { name: "beside", ..Direct::default() }),
             };
             let edges = [(chain[0], chain[1]), (chain[1], chain[2]), (chain[0], beside), (beside, chain[2])];
@@ -125,7 +125,7 @@ fn layers(mode: Mode) -> Layers {
     let mut last: Vec<OpId> = Vec::new();
     for layer in 0..4_u64 {
         let value = move |run: u64| 1 + 2 * run + layer / 2;
-        let ops = [0, 1].map(|place: u32| leaf(&mut builder, place, functions.len() as u32 + place));
+        let ops = [0, 1].map(|place: u32| nonblocking(&mut builder, place, functions.len() as u32 + place));
         for place in 0..2 {
             let (cells, wrong, reads) = (Arc::clone(&cells), wrong.clone(), reads.clone());
             functions.push(function(move |context| {

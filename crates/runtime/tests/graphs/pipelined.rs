@@ -6,7 +6,7 @@ use phalanx_ir::Id;
 use phalanx_runtime::flow::{Builder, Mode, OpId};
 use phalanx_runtime::{Function, Launch};
 
-use crate::{bind, function, launch, launch_with, leaf, runtime};
+use crate::{bind, function, launch, launch_with, nonblocking, runtime};
 
 /// What ran, as (operation, run), in order.
 #[derive(Clone, Default)]
@@ -17,16 +17,16 @@ impl Log {
         let log = self.clone();
         function(move |context| {
             let op = context.op().expect("it runs in a graph").index();
-            log.0.lock().expect("nobody panics with it").push((op, context.run()));
+            log.0.lock().expect("no thread panics with it").push((op, context.run()));
         })
     }
 
     fn has(&self, op: OpId, run: u64) -> bool {
-        self.0.lock().expect("nobody panics with it").contains(&(op.index(), run))
+        self.0.lock().expect("no thread panics with it").contains(&(op.index(), run))
     }
 
     fn place(&self, op: OpId, run: u64) -> usize {
-        let log = self.0.lock().expect("nobody panics with it");
+        let log = self.0.lock().expect("no thread panics with it");
         log.iter().position(|&at| at == (op.index(), run)).expect("it has run")
     }
 }
@@ -36,8 +36,8 @@ fn head_and_tail(depth: u32) -> (Builder, OpId, OpId) {
     let mut builder = Builder::new("pipeline", 2);
     builder.mode(Mode::Pipelined { depth });
     let gate = builder.input("gate");
-    let head = leaf(&mut builder, 0, 0);
-    let tail = leaf(&mut builder, 1, 0);
+    let head = nonblocking(&mut builder, 0, 0);
+    let tail = nonblocking(&mut builder, 1, 0);
     builder.edge(head, tail);
     builder.gate(gate, tail);
     builder.post("head", &[head]);
@@ -55,7 +55,7 @@ fn a_run_overtakes_the_tail_of_the_one_before() {
     // It would never happen if runs did not overlap: the first one's tail has to wait for us.
     assert_eq!(runtime.wait(runs[1].posts[0]), Ok(()));
     assert!(!log.has(tail, 0));
-    // Gates that open in reverse order let nobody overtake on the tail.
+    // Gates that open in reverse order let no run overtake on the tail.
     for gate in gates.into_iter().rev() {
         runtime.events().trigger(gate).expect("it is triggered once");
     }
@@ -91,7 +91,7 @@ fn a_carried_edge_holds_back_the_next_run() {
         assert_eq!(runtime.wait(run.finish), Ok(()));
     }
     let expected: Vec<_> = (0..1000).flat_map(|run| [(head.index(), run), (tail.index(), run)]).collect();
-    assert_eq!(*log.0.lock().expect("nobody panics with it"), expected);
+    assert_eq!(*log.0.lock().expect("no thread panics with it"), expected);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use phalanx_runtime::flow::{Builder, Flow, Mode};
 use phalanx_runtime::{Cause, Event, Function, Launch, Runtime};
 
 use crate::dag::{Dag, Random, Recipe, carried};
-use crate::{Count, bind, function, launch, leaf, replay, runtime};
+use crate::{Count, bind, function, launch, nonblocking, replay, runtime};
 
 /// Operations that fail, and those whose bodies were called, both as (run, operation).
 #[derive(Clone, Default)]
@@ -27,7 +27,7 @@ impl Ledger {
         let ledger = self.clone();
         function(move |context| {
             let at = (context.run(), context.op().expect("it runs in a graph").index());
-            assert!(ledger.called.lock().expect("nobody panics with it").insert(at), "{at:?} runs twice");
+            assert!(ledger.called.lock().expect("no thread panics with it").insert(at), "{at:?} runs twice");
             if ledger.fails.contains(&at) {
                 match at.1 % 2 {
                     0 => context.fail("on purpose"),
@@ -38,7 +38,7 @@ impl Ledger {
     }
 
     fn called(&self, run: u64, n: usize) -> Vec<bool> {
-        let called = self.called.lock().expect("nobody panics with it");
+        let called = self.called.lock().expect("no thread panics with it");
         (0..n).map(|op| called.contains(&(run, op))).collect()
     }
 }
@@ -101,14 +101,14 @@ fn a_failure_skips_exactly_its_descendants() {
 fn a_fault_names_the_operation_and_says_its_words() {
     let runtime = runtime(1);
     let mut builder = Builder::new("flow", 1);
-    let first = leaf(&mut builder, 0, 0);
-    let second = leaf(&mut builder, 0, 1);
+    let first = nonblocking(&mut builder, 0, 0);
+    let second = nonblocking(&mut builder, 0, 1);
     builder.edge(first, second);
     let after = Count::default();
     let fails = function(|context| context.fail("the disk is full"));
     let graph = bind(&runtime, builder.finish().expect("a chain"), vec![fails, after.body()]);
     let fault = replay(&runtime, &graph).expect_err("it fails");
-    assert_eq!(fault.operation(), "leaf (op0 of flow)");
+    assert_eq!(fault.operation(), "nonblocking (op0 of flow)");
     assert_eq!(fault.cause(), &Cause::Failed("the disk is full".into()));
     assert_eq!(after.get(), 0);
 }
@@ -199,8 +199,8 @@ fn a_poisoned_start_skips_everything_once() {
 fn a_task_that_completes_later_may_fail_later() {
     let runtime = runtime(1);
     let mut builder = Builder::new("late", 1);
-    let first = crate::general(&mut builder, 0, 0);
-    let second = leaf(&mut builder, 0, 1);
+    let first = crate::blocking(&mut builder, 0, 0);
+    let second = nonblocking(&mut builder, 0, 1);
     builder.edge(first, second);
     let (event, after) = (runtime.events().user(), Count::default());
     let body = function(move |context| context.finish_after(event.event()));

@@ -1,11 +1,12 @@
-//! What bodies promise: general ones may wait and launch, leaves that do so nevertheless are told, and nobody hangs.
+//! What bodies promise: blocking ones may wait and launch, non-blocking ones that do so nevertheless get a fault, and
+//! nothing hangs.
 
 use std::sync::{Arc, OnceLock};
 
 use phalanx_runtime::flow::Builder;
 use phalanx_runtime::{Cause, Function, Graph, LaunchError, Options};
 
-use crate::{Count, bind, function, general, launch, leaf, replay, runtime};
+use crate::{Count, bind, blocking, function, launch, nonblocking, replay, runtime};
 
 #[test]
 fn a_general_task_waits_for_an_ordinary_one_on_its_own_processor() {
@@ -13,8 +14,8 @@ fn a_general_task_waits_for_an_ordinary_one_on_its_own_processor() {
     let only = runtime.processors().next().expect("there is one");
     let after = Count::default();
     let mut builder = Builder::new("waits", 1);
-    let waits = general(&mut builder, 0, 0);
-    let follows = leaf(&mut builder, 0, 1);
+    let waits = blocking(&mut builder, 0, 0);
+    let follows = nonblocking(&mut builder, 0, 1);
     builder.edge(waits, follows);
     let weak = runtime.clone();
     let body = function(move |context| {
@@ -35,9 +36,9 @@ fn a_task_launches_a_graph_on_its_only_processor_and_waits_a_thousand_times() {
     let only = runtime.processors().next().expect("there is one");
     let count = Count::default();
     let mut builder = Builder::new("inner", 1);
-    let first = leaf(&mut builder, 0, 0);
-    let second = general(&mut builder, 0, 0);
-    let third = leaf(&mut builder, 0, 0);
+    let first = nonblocking(&mut builder, 0, 0);
+    let second = blocking(&mut builder, 0, 0);
+    let third = nonblocking(&mut builder, 0, 0);
     builder.edge(first, second);
     builder.edge(second, third);
     let graph = bind(&runtime, builder.finish().expect("a chain"), vec![count.body()]);
@@ -55,10 +56,10 @@ fn a_general_task_of_a_graph_launches_another_and_waits() {
     let runtime = runtime(1);
     let count = Count::default();
     let mut builder = Builder::new("inner", 1);
-    leaf(&mut builder, 0, 0);
+    nonblocking(&mut builder, 0, 0);
     let inner = bind(&runtime, builder.finish().expect("one operation"), vec![count.body()]);
     let mut builder = Builder::new("outer", 1);
-    general(&mut builder, 0, 0);
+    blocking(&mut builder, 0, 0);
     let body = function(move |context| assert_eq!(context.wait(launch(&inner).finish), Ok(())));
     let outer = bind(&runtime, builder.finish().expect("one operation"), vec![body]);
     for _ in 0..200 {
@@ -67,26 +68,27 @@ fn a_general_task_of_a_graph_launches_another_and_waits() {
     assert_eq!(count.get(), 200);
 }
 
-/// Replays a leaf with the given body, between leaves that behave; the fault, and how many of the others ran.
+/// Replays a non-blocking task with the given body, between non-blocking tasks that behave; the fault, and how many of
+/// the others ran.
 fn misbehaves(body: impl Fn(&phalanx_runtime::Runtime) -> Function) {
     let runtime = runtime(1);
     let (before, after, aside) = (Count::default(), Count::default(), Count::default());
     let mut builder = Builder::new("flow", 1);
-    let first = leaf(&mut builder, 0, 0);
-    let second = leaf(&mut builder, 0, 1);
-    let third = leaf(&mut builder, 0, 2);
+    let first = nonblocking(&mut builder, 0, 0);
+    let second = nonblocking(&mut builder, 0, 1);
+    let third = nonblocking(&mut builder, 0, 2);
     builder.edge(first, second);
     builder.edge(second, third);
-    leaf(&mut builder, 0, 3);
+    nonblocking(&mut builder, 0, 3);
     let functions = vec![before.body(), body(&runtime), after.body(), aside.body()];
     let graph = bind(&runtime, builder.finish().expect("a chain and one more"), functions);
     let mut builder = Builder::new("other", 1);
-    leaf(&mut builder, 0, 0);
+    nonblocking(&mut builder, 0, 0);
     let others = Count::default();
     let other = bind(&runtime, builder.finish().expect("one operation"), vec![others.body()]);
     for round in 1..=20 {
         let fault = replay(&runtime, &graph).expect_err("its second operation breaks its promise");
-        assert_eq!(fault.operation(), "leaf (op1 of flow)");
+        assert_eq!(fault.operation(), "nonblocking (op1 of flow)");
         assert!(matches!(fault.cause(), Cause::BrokenPromise(_)), "{fault}");
         assert_eq!((before.get(), after.get(), aside.get()), (round, 0, round));
         assert_eq!(replay(&runtime, &other), Ok(()));
@@ -95,7 +97,7 @@ fn misbehaves(body: impl Fn(&phalanx_runtime::Runtime) -> Function) {
 }
 
 #[test]
-fn a_leaf_that_waits_is_told_and_named() {
+fn a_nonblocking_task_that_waits_is_told_and_named() {
     misbehaves(|runtime| {
         let never = runtime.events().user().event();
         function(move |context| {
@@ -106,7 +108,7 @@ fn a_leaf_that_waits_is_told_and_named() {
 }
 
 #[test]
-fn a_leaf_that_completes_later_is_told_and_named() {
+fn a_nonblocking_task_that_completes_later_is_told_and_named() {
     misbehaves(|runtime| {
         let never = runtime.events().user().event();
         function(move |context| context.finish_after(never))
@@ -114,7 +116,7 @@ fn a_leaf_that_completes_later_is_told_and_named() {
 }
 
 #[test]
-fn a_leaf_that_spawns_is_told_and_named() {
+fn a_nonblocking_task_that_spawns_is_told_and_named() {
     misbehaves(|runtime| {
         let (runtime, spawned) = (runtime.clone(), Count::default());
         let only = runtime.processors().next().expect("there is one");
@@ -131,7 +133,7 @@ fn a_leaf_that_spawns_is_told_and_named() {
 }
 
 #[test]
-fn a_leaf_that_launches_is_told_and_named() {
+fn a_nonblocking_task_that_launches_is_told_and_named() {
     misbehaves(|runtime| {
         let inner: OnceLock<Graph> = OnceLock::new();
         let runtime = runtime.clone();
@@ -145,12 +147,12 @@ fn a_leaf_that_launches_is_told_and_named() {
 }
 
 #[test]
-fn a_leaf_may_look_at_what_has_happened() {
+fn a_nonblocking_task_may_look_at_what_has_happened() {
     let runtime = runtime(1);
     let done = runtime.events().user();
     runtime.events().trigger(done).expect("it is triggered once");
     let mut builder = Builder::new("looks", 1);
-    leaf(&mut builder, 0, 0);
+    nonblocking(&mut builder, 0, 0);
     let body = function(move |context| assert_eq!(context.wait(done.event()), Ok(())));
     let graph = bind(&runtime, builder.finish().expect("one operation"), vec![body]);
     assert_eq!(replay(&runtime, &graph), Ok(()));

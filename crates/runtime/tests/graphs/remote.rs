@@ -1,4 +1,4 @@
-//! Remote operations: complete when they are told so, by anybody, at any time, and never before.
+//! Remote operations: complete when their completion is reported, by any thread, at any time, and never before.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use phalanx_ir::Id;
-use phalanx_runtime::flow::{Builder, Direct, Flow, Mode, OpId, Patch, Regime};
+use phalanx_runtime::flow::{Builder, Direct, Flow, Mode, OpId, Patch, TaskKind};
 use phalanx_runtime::{Cause, Completion, Context, Fault, Function, Launch, Runtime};
 
 use crate::dag::{Dag, Random, Recipe};
-use crate::{Count, bind, function, launch, leaf, replay, runtime};
+use crate::{Count, bind, function, launch, nonblocking, replay, runtime};
 
 /// What the thread that tells is given to do.
 type Tell = Box<dyn FnOnce() + Send>;
 
-/// A thread that tells completions, of those it has in an order of its own. It ends when nobody can give it more.
+/// A thread that reports completions, those it has in an order of its own. It ends when it can get no more.
 #[derive(Clone)]
 struct Teller(Sender<Tell>);
 
@@ -45,8 +45,8 @@ fn remote(builder: &mut Builder, function: u32) -> OpId {
     builder.remote(Direct { function, name: "remote", ..Direct::default() })
 }
 
-/// A body for leaves and remote operations: it looks at its predecessors, and its effects are a count. Those of a remote
-/// one come on its own thread or on the teller's.
+/// A body for non-blocking and remote operations: it looks at its predecessors, and its effects are a count. Those of a
+/// remote one come on its own thread or on the teller's.
 fn checker(before: Vec<Vec<usize>>, wrong: &Count, teller: &Teller) -> (Function, Arc<[AtomicU64]>) {
     let done: Arc<[AtomicU64]> = before.iter().map(|_| AtomicU64::new(0)).collect();
     let (seen, wrong, teller) = (Arc::clone(&done), wrong.clone(), teller.clone());
@@ -80,8 +80,12 @@ fn checker(before: Vec<Vec<usize>>, wrong: &Count, teller: &Teller) -> (Function
 }
 
 fn check_replays(runtime: &Runtime, recipe: Recipe, seed: u64, runs: u64) {
-    use Regime::{General, Leaf, Remote};
-    let dag = Dag::of(recipe, &mut Random(seed), &[General, Leaf, Leaf, Leaf, Remote, Remote, Remote]);
+    use TaskKind::{Blocking, NonBlocking, Remote};
+    let dag = Dag::of(
+        recipe,
+        &mut Random(seed),
+        &[Blocking, NonBlocking, NonBlocking, NonBlocking, Remote, Remote, Remote],
+    );
     let (wrong, teller) = (Count::default(), Teller::new(seed));
     let (body, done) = checker(dag.before.clone(), &wrong, &teller);
     let graph = bind(runtime, dag.flow(), vec![body]);
@@ -126,7 +130,7 @@ fn failing(fails: Vec<usize>, called: &Called, teller: &Teller) -> Function {
     let (called, teller) = (Arc::clone(called), teller.clone());
     function(move |context| {
         let (run, op) = (context.run(), context.op().expect("it runs in a graph").index());
-        assert!(called.lock().expect("nobody panics with it").insert((run, op)), "{op} runs twice");
+        assert!(called.lock().expect("no thread panics with it").insert((run, op)), "{op} runs twice");
         if run == 0 && fails.contains(&op) {
             return fail(context, op, &teller);
         }
@@ -137,9 +141,9 @@ fn failing(fails: Vec<usize>, called: &Called, teller: &Teller) -> Function {
 }
 
 fn check_failures(runtime: &Runtime, recipe: Recipe, seed: u64) {
-    use Regime::{Leaf, Remote};
+    use TaskKind::{NonBlocking, Remote};
     let random = &mut Random(seed);
-    let mut dag = Dag::of(recipe, random, &[Leaf, Leaf, Remote, Remote]);
+    let mut dag = Dag::of(recipe, random, &[NonBlocking, NonBlocking, Remote, Remote]);
     let n = dag.ops.len();
     (0..n).for_each(|op| {
         dag.builder.post("post", &[dag.ops[op]]);
@@ -152,7 +156,7 @@ fn check_failures(runtime: &Runtime, recipe: Recipe, seed: u64) {
     assert_eq!(runtime.wait(run.finish).is_err(), !fails.is_empty(), "seed {seed}");
     for op in 0..n {
         let skipped = dag.before[op].iter().any(|&before| bad[before]);
-        let body = called.lock().expect("nobody panics with it").contains(&(0, op));
+        let body = called.lock().expect("no thread panics with it").contains(&(0, op));
         assert_eq!(body, !skipped, "op {op} seed {seed}");
         assert_eq!(runtime.wait(run.posts[op]).is_err(), bad[op], "post of op {op} seed {seed}");
     }
@@ -168,12 +172,12 @@ fn a_failure_takes_along_exactly_what_follows() {
     }
 }
 
-/// A leaf, a remote operation, and one more of each.
+/// A non-blocking task, a remote operation, and one more of each.
 fn pipeline() -> (Flow, [OpId; 4]) {
     let mut builder = Builder::new("pipeline", 1);
     builder.mode(Mode::Pipelined { depth: 2 });
     let ops = [0, 1, 2, 3].map(|link| match link % 2 {
-        0 => leaf(&mut builder, 0, 0),
+        0 => nonblocking(&mut builder, 0, 0),
         _ => remote(&mut builder, 0),
     });
     ops.windows(2).for_each(|pair| builder.edge(pair[0], pair[1]));
@@ -190,7 +194,7 @@ fn a_pipeline_in_which_a_message_was_skipped_never_recovers() {
     for run in 1..10 {
         assert_eq!(replay(&runtime, &graph), Err(first.clone()), "run {run}, when none is in flight");
     }
-    let called = called.lock().expect("nobody panics with it");
+    let called = called.lock().expect("no thread panics with it");
     for run in 0..10 {
         let bodies: Vec<_> = ops.iter().map(|op| called.contains(&(run, op.index()))).collect();
         assert_eq!(bodies, [true, true, run == 0, false], "run {run}");
@@ -236,7 +240,7 @@ fn the_fault_of_a_remote_operation_says_what_happened() {
 fn a_body_that_fails_after_it_gave_its_completion_away_fails_the_run_alone() {
     let runtime = runtime(1);
     let mut builder = Builder::new("flow", 1);
-    let (first, after) = (remote(&mut builder, 0), leaf(&mut builder, 0, 1));
+    let (first, after) = (remote(&mut builder, 0), nonblocking(&mut builder, 0, 1));
     builder.edge(first, after);
     let count = Count::default();
     let body = function(|context| {
@@ -255,7 +259,7 @@ fn a_body_may_look_at_its_arguments_after_it_is_complete() {
     let runtime = runtime(1);
     let mut builder = Builder::new("args", 1);
     builder.run_args(8);
-    let first = leaf(&mut builder, 0, 0);
+    let first = nonblocking(&mut builder, 0, 0);
     let told = builder.remote(Direct { function: 1, name: "told", args: &[0; 8] });
     builder.interpolate(told, 0, 0..8, Patch::Overwrite);
     builder.edge(first, told);
@@ -265,7 +269,7 @@ fn a_body_may_look_at_its_arguments_after_it_is_complete() {
         let completion = context.completion().expect("it is remote");
         thread::spawn(|| completion.done(Ok(()))).join().expect("telling does not panic");
         let value = u64::from_ne_bytes(context.args().try_into().expect("eight bytes"));
-        list.lock().expect("nobody panics with it").push((value, runs.get()));
+        list.lock().expect("no thread panics with it").push((value, runs.get()));
     });
     let graph = bind(&runtime, builder.finish().expect("a chain"), vec![started.body(), body]);
     let launch = |run: u64| {
@@ -274,7 +278,7 @@ fn a_body_may_look_at_its_arguments_after_it_is_complete() {
     let runs: Vec<_> = (0..50).map(launch).collect();
     runs.iter().for_each(|run| assert_eq!(runtime.wait(run.finish), Ok(())));
     let expected: Vec<_> = (0..50).map(|run| (run, run + 1)).collect();
-    assert_eq!(*seen.lock().expect("nobody panics with it"), expected, "own arguments, and runs so far");
+    assert_eq!(*seen.lock().expect("no thread panics with it"), expected, "own arguments, and runs so far");
 }
 
 #[test]

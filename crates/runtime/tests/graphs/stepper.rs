@@ -4,11 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
 use phalanx_ir::Id;
-use phalanx_runtime::flow::{Builder, Flow, Mode, Patch, Regime, Task};
+use phalanx_runtime::flow::{Builder, Flow, Mode, Patch, Task, TaskKind};
 use phalanx_runtime::{Fault, LaunchError, Stepper, Visit};
 
 use crate::dag::{Dag, Random, Recipe};
-use crate::{general, leaf};
+use crate::{blocking, nonblocking};
 
 const MODES: [Mode; 5] = [
     Mode::Ordered,
@@ -46,9 +46,9 @@ fn places(visits: &[(u64, usize)], n: usize) -> Vec<Vec<usize>> {
 }
 
 fn check_order(recipe: Recipe, seed: u64) {
-    use Regime::{General, Leaf, Opaque, Ordered, Remote};
-    let regimes = [General, Leaf, Leaf, Opaque, Ordered, Ordered, Remote];
-    let dag = Dag::of(recipe, &mut Random(seed), &regimes);
+    use TaskKind::{Async, Blocking, NonBlocking, Remote, StreamOrdered};
+    let kinds = [Blocking, NonBlocking, NonBlocking, Async, StreamOrdered, StreamOrdered, Remote];
+    let dag = Dag::of(recipe, &mut Random(seed), &kinds);
     let visits = visits(&dag.flow(), seed);
     let places = places(&visits, dag.ops.len());
     for (run, places) in places.iter().enumerate() {
@@ -91,8 +91,8 @@ fn every_order_keeps_what_was_declared() {
 fn pair(mode: Mode) -> Flow {
     let mut builder = Builder::new("pair", 1);
     builder.mode(mode);
-    leaf(&mut builder, 0, 0);
-    general(&mut builder, 0, 0);
+    nonblocking(&mut builder, 0, 0);
+    blocking(&mut builder, 0, 0);
     builder.finish().expect("two operations")
 }
 
@@ -202,7 +202,7 @@ fn operations_get_the_arguments_of_their_run() {
 fn what_does_not_fit_is_refused() {
     let flow = pair(Mode::OneShot);
     let missing = Stepper::new(&flow, vec![], 0).err().expect("there is no function");
-    let message = "leaf of flow pair calls function 0, but the table has 0; add it to the table";
+    let message = "nonblocking of flow pair calls function 0, but the table has 0; add it to the table";
     assert_eq!(missing.to_string(), message);
     let mut stepper = Stepper::new(&flow, vec![Box::new(|_| Ok(()))], 0).expect("one function is enough");
     let args = LaunchError::Args { graph: "pair".into(), need: 0, given: 1 };

@@ -127,7 +127,7 @@ fn a_part_needs_its_network() {
     let three = parts(&ring(3, 2), &in_turn(3, 3));
     let part = three[0].clone();
     let alone = catch_unwind(AssertUnwindSafe(|| Replay::new(part, vec![Mix], 0)));
-    assert!(alone.is_err(), "there is nobody to talk to");
+    assert!(alone.is_err(), "there is no rank to talk to");
     let found = job(three[..2].to_vec(), |rank| {
         let error = Replay::on_network(rank.part.clone(), vec![Mix], 0, &rank.network).err();
         error.expect("rank 2 is missing").to_string()

@@ -145,7 +145,7 @@ fn messages_are_held_back_to_the_link() {
     let start = std::time::Instant::now();
     let found = job(parts(&ring(devices, rounds), &in_turn(devices, 2)), |rank| {
         let mut replay = rank.replay(|_| programs::Mix);
-        replay.hold_back("2ms,1GB".parse().expect("a link"));
+        replay.throttle("2ms,1GB".parse().expect("a link"));
         (0..runs).for_each(|_| assert_eq!(replay.run(), Ok(())));
         replay.watch().completed()
     });

@@ -80,8 +80,8 @@ const SUM: u64 = 2 * BYTES;
 const INPUT: u64 = 3 * BYTES;
 const LANDING: u64 = 4 * BYTES;
 
-/// The words of a movement for device `to`: from every device some columns, to a place of that device's own, and the sum
-/// of all matrices.
+/// The words of a movement for device `to`: from every device some columns, to a place of that device's own, and the
+/// sum of all matrices.
 fn exchange_words(devices: u32, to: u32) -> Vec<u64> {
     let extents = &[ROWS, COLS];
     let mut words = Vec::new();
@@ -99,8 +99,8 @@ fn exchange_words(devices: u32, to: u32) -> Vec<u64> {
     words
 }
 
-/// In every round each device blends its matrix with what it got, then gets columns of all others and the sum of all. With
-/// `beside`, movements have lanes of their own.
+/// In every round each device blends its matrix with what it got, then gets columns of all others and the sum of all.
+/// With `beside`, movements have lanes of their own.
 pub fn exchange(devices: u32, rounds: u32, beside: bool) -> Program {
     let slice = |lane, offset| Slice { lane, offset, bytes: BYTES };
     let row = TensorType::f32([ROWS * COLS]);

@@ -1,4 +1,4 @@
-//! Somebody who watches sees where every lane stands, messages included.
+//! A watching thread sees how far every lane is, messages included.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -19,11 +19,11 @@ struct Halting {
 
 impl Kernels for Halting {
     fn execute(&self, kernel: usize, args: Args<'_>) {
-        let mut calls = self.calls.lock().expect("nobody panics with it");
+        let mut calls = self.calls.lock().expect("no thread panics with it");
         *calls += 1;
         if *calls == self.call {
-            self.halts.send(()).expect("somebody waits for it");
-            self.goes_on.lock().expect("nobody panics with it").recv().expect("somebody answers");
+            self.halts.send(()).expect("the test waits for it");
+            self.goes_on.lock().expect("no thread panics with it").recv().expect("the test answers");
         }
         Mix.execute(kernel, args);
     }
@@ -47,8 +47,8 @@ pub fn until(program: &Program, watch: &Watch, expected: &[Standing]) {
     }
 }
 
-/// Where rank 0 of a ring of two stands whose other device halts in round 1 of `run`: its own message and the other's of
-/// that round are under way, and those of round 0 are complete.
+/// Where rank 0 of a ring of two stands whose other device halts in round 1 of `run`: its own message and the other's
+/// of that round are under way, and those of round 0 are complete.
 pub fn waiting(run: u64) -> [Standing; 7] {
     [
         is("receive", 3, run, false),
@@ -90,7 +90,7 @@ fn lanes_that_wait_for_a_halted_one_are_seen_where_they_are() {
         1 => {
             let (watch_of, kernels) = others_side.lock().expect("free").take().expect("one rank halts");
             let mut replay = rank.replay(|_| kernels.lock().expect("free").take().expect("one device"));
-            watch_of.send(replay.watch()).expect("somebody watches");
+            watch_of.send(replay.watch()).expect("the test watches");
             (0..3).for_each(|_| assert_eq!(replay.run(), Ok(())));
         }
         _ => {

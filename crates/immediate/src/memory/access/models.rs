@@ -1,4 +1,5 @@
-//! Models of the door: writers inside are alone, see each other's bytes, and whoever is refused sees who is in the way.
+//! Models of the occupant word: writers inside are alone, see each other's bytes, and a user that is refused sees which
+//! one is in the way.
 
 use std::panic::catch_unwind;
 
@@ -28,12 +29,12 @@ unsafe impl Send for Cell {}
 
 impl Cell {
     fn add(&self) {
-        // SAFETY: loom checks that nobody else has access.
+        // SAFETY: loom checks that no other thread has access.
         self.0.with_mut(|cell| unsafe { *cell += 1 });
     }
 
     fn get(&self) -> u32 {
-        // SAFETY: loom checks that nobody writes.
+        // SAFETY: loom checks that no other thread writes.
         self.0.with(|cell| unsafe { *cell })
     }
 }
@@ -53,7 +54,7 @@ impl Instance {
         }
     }
 
-    /// Prepares, enters, writes and leaves; what leaving owes. One who is in the way has prepared.
+    /// Prepares, enters, writes and leaves; what leaving owes. A user that is in the way has prepared.
     fn use_bytes(&self, number: usize, protocol: Protocol) -> Result<Owed, Refusal> {
         let user = &self.users[number];
         self.prepared[number].add();
@@ -74,7 +75,7 @@ impl Instance {
     }
 }
 
-/// Two write at the same time; who is refused finds the other one prepared.
+/// Two users write at the same time; the one that is refused finds the other one prepared.
 fn two_write(protocol: Protocol) {
     let instance = Arc::new(Instance::new());
     let other = spawn({
@@ -89,14 +90,14 @@ fn two_write(protocol: Protocol) {
     assert_eq!(instance.bytes.get() as usize, inside);
 }
 
-/// One writes while another one closes: the bytes are owed once, when nobody is inside.
+/// One writes while another one closes: the bytes are owed once, when no user is inside.
 fn one_closes(protocol: Protocol) {
     let instance = Arc::new(Instance::new());
     let other = spawn({
         let instance = Arc::clone(&instance);
         move || instance.use_bytes(1, protocol)
     });
-    let mut list = instance.access.everybody(protocol);
+    let mut list = instance.access.list_all(protocol);
     list.phase = Phase::Closed;
     let empty = list.inside.is_empty();
     drop(list);

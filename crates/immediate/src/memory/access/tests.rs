@@ -30,7 +30,7 @@ fn enter(access: &Access, user: &User) -> Result<usize, Refusal> {
 }
 
 fn is_free(access: &Access) -> bool {
-    access.door.load(Ordering::Relaxed) == FREE
+    access.occupant.load(Ordering::Relaxed) == FREE
 }
 
 #[test]
@@ -111,5 +111,5 @@ fn one_alone_inside_gives_the_bytes_of_a_closed_instance_back() {
     let reader = user(Actor::Host, AccessMode::Read, bytes(0..8));
     assert_eq!(enter(&access, &reader), Ok(0));
     assert_eq!((access.close(), access.leave(&reader)), (Owed::Nothing, Owed::Bytes));
-    assert_eq!(Access::ready().close(), Owed::Bytes, "nobody was inside");
+    assert_eq!(Access::ready().close(), Owed::Bytes, "no user was inside");
 }

@@ -13,31 +13,31 @@ impl Seed {
 }
 
 impl Allocator {
-    /// The invariants of the file's head, from the seats alone.
+    /// The invariants of the file's head, from the placements alone.
     fn check(&self, capacity: u64) {
         let mut free = Holes::all(capacity);
-        for seat in self.live.values() {
-            assert!(free.contains(&seat.range), "live seats overlap: {self:?}");
-            free.take(&seat.range);
+        for placement in self.live.values() {
+            assert!(free.contains(&placement.range), "live placements overlap: {self:?}");
+            free.take(&placement.range);
         }
         assert_eq!(free, self.current);
-        assert!(self.pending.is_sorted_by_key(|(_, seat)| seat.asked));
-        for (place, (key, seat)) in self.pending.iter().enumerate() {
-            assert!(seat.range.end <= capacity && seat.range.start.is_multiple_of(seat.align));
+        assert!(self.pending.is_sorted_by_key(|(_, placement)| placement.asked));
+        for (place, (key, placement)) in self.pending.iter().enumerate() {
+            assert!(placement.range.end <= capacity && placement.range.start.is_multiple_of(placement.align));
             let before = self.pending[..place].iter().map(|(_, other)| other);
-            let in_the_way = self.live.values().chain(before).filter(|other| other.overlaps(seat));
+            let in_the_way = self.live.values().chain(before).filter(|other| other.overlaps(placement));
             let mut count = 0;
             for other in in_the_way {
                 count += 1;
-                assert!(other.goes_before(seat.asked), "{key} waits for what may wait for it: {self:?}");
+                assert!(other.goes_before(placement.asked), "{key} waits for what may wait for it: {self:?}");
             }
             assert_ne!(count, 0, "{key} waits for nothing: {self:?}");
         }
     }
 }
 
-/// Random requests, releases in random order, cancellations: nobody who was accepted is let down unless a release was
-/// cancelled, and everybody has come about when all releases have.
+/// Random requests, releases in random order, cancellations: no accepted request fails unless a release was cancelled,
+/// and all of them have placements when all releases have happened.
 #[test]
 fn accepted_requests_come_about_whatever_the_order_of_releases() {
     let mut verdicts = BTreeMap::<&str, u32>::new();

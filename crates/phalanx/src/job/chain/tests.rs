@@ -1,6 +1,7 @@
 use super::*;
 
-/// Rank 0 makes two tiles, sends them and goes on; rank 1 works on both. The sends share a lane, and so do the arrivals.
+/// Rank 0 makes two tiles, sends them and goes on; rank 1 works on both. The sends share a lane, and so do the
+/// arrivals.
 const PAIR: [&str; 2] = [
     "program @pair {
   part 0 of 2 of 000000000000000000000000000000ab
@@ -53,18 +54,19 @@ fn parse(texts: &[&str]) -> Vec<Program> {
     texts.iter().map(|text| text.parse().unwrap_or_else(|error| panic!("{error}"))).collect()
 }
 
-/// How far a rank is: runs launched, and for each lane its run, what is done there, and whether the next one has been started.
-fn at(launched: u64, lanes: &[(u64, u32, bool)]) -> Option<Standing> {
-    let at = |&(run, done, running): &(u64, u32, bool)| At { run, done, running };
-    Some(Standing { launched, seconds: 60, lanes: lanes.iter().map(at).collect() })
+/// How far a rank is: runs launched, and for each lane its run, what is done there, and whether the next one has been
+/// started.
+fn at(launched: u64, lanes: &[(u64, u32, bool)]) -> Option<ProgressReport> {
+    let at = |&(run, done, running): &(u64, u32, bool)| LaneProgress { run, done, running };
+    Some(ProgressReport { launched, seconds: 60, lanes: lanes.iter().map(at).collect() })
 }
 
-fn printed(parts: &[Program], standings: &[Option<Standing>], from: u32) -> Vec<String> {
-    chain(parts, standings, from).iter().map(Link::to_string).collect()
+fn printed(parts: &[Program], reports: &[Option<ProgressReport>], from: u32) -> Vec<String> {
+    chain(parts, reports, from).iter().map(Link::to_string).collect()
 }
 
 /// Rank 1 of the pair, which waits for its first message of a run.
-fn waiting(run: u64) -> Option<Standing> {
+fn waiting(run: u64) -> Option<ProgressReport> {
     at(run + 1, &[(run, 0, false), (run, 0, true)])
 }
 
@@ -168,9 +170,9 @@ fn of_several_messages_the_missing_one_counts() {
     let sent = at(1, &[(0, 0, false), (1, 0, false), (1, 0, false)]);
     let computes = at(1, &[(0, 0, true), (0, 0, false)]);
     let sends = at(1, &[(1, 0, false), (0, 0, true)]);
-    let ends = |zero: &Option<Standing>, one: &Option<Standing>| {
-        let standings = [zero.clone(), one.clone(), at(1, &[(0, 0, false), (0, 0, true)])];
-        printed(&parts, &standings, 2).split_off(2)
+    let ends = |zero: &Option<ProgressReport>, one: &Option<ProgressReport>| {
+        let reports = [zero.clone(), one.clone(), at(1, &[(0, 0, false), (0, 0, true)])];
+        printed(&parts, &reports, 2).split_off(2)
     };
     let of_rank_1 = [
         "rank 1, device 1: send of z of step 1 waits for",
@@ -193,7 +195,7 @@ fn a_lane_without_operations_holds_nobody_up() {
 fn the_chain_of_a_rank_with_work_left_tells_most() {
     let parts = parse(&TRIO);
     let still =
-        |seconds, standing: Option<Standing>| standing.map(|standing| Standing { seconds, ..standing });
+        |seconds, report: Option<ProgressReport>| report.map(|report| ProgressReport { seconds, ..report });
     let idle = at(1, &[(0, 0, false), (1, 0, false), (1, 0, false)]);
     let works = at(1, &[(0, 0, true), (0, 0, false)]);
     let ended = at(1, &[(1, 0, false), (1, 0, false)]);
@@ -204,7 +206,7 @@ fn the_chain_of_a_rank_with_work_left_tells_most() {
         ([still(90, idle.clone()), ended.clone(), None], 2),
         ([idle, still(61, ended.clone()), ended], 1),
     ];
-    for (standings, expected) in cases {
-        assert_eq!(held_up(&parts, &standings), expected, "{standings:?}");
+    for (reports, expected) in cases {
+        assert_eq!(held_up(&parts, &reports), expected, "{reports:?}");
     }
 }

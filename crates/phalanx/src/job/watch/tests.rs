@@ -30,13 +30,13 @@ impl Kernels for Gated {
         if let Some(gate) = &self.0 {
             let (comes, goes_on) = &*gate.lock().unwrap();
             comes.send(()).unwrap();
-            // Nobody lets it go on if the test has failed: then it ends, too.
+            // Nothing lets it go on if the test has failed: then it ends, too.
             let _ = goes_on.recv();
         }
     }
 }
 
-/// The watch of a program that nobody runs.
+/// The watch of a program that does not run.
 fn idle_watch() -> Watch {
     Replay::new(WHOLE.parse().unwrap(), vec![Gated(None), Gated(None)], 0).watch()
 }
@@ -72,8 +72,8 @@ fn an_operation_that_blocks_real_runs_is_named() {
             thread::yield_now();
         }
         let still = |rank: u32| Duration::from_millis(61_900 + 3000 * u64::from(rank));
-        let standings = watches.iter().map(|(&rank, watch)| (rank, standing(watch, still(rank)))).collect();
-        let text = explain(&watched(watches[&0].clone()), 0, 2, standings);
+        let reports = watches.iter().map(|(&rank, watch)| (rank, report(watch, still(rank)))).collect();
+        let text = explain(&watched(watches[&0].clone()), 0, 2, reports);
         go_on.send(()).unwrap();
         let expected = format!(
             "{HEAD}
@@ -90,31 +90,34 @@ fn an_operation_that_blocks_real_runs_is_named() {
 /// Rank 0 has ended its step and waits for rank 1 to end its own, so it stands still for longer.
 #[test]
 fn a_rank_that_has_ended_its_step_is_not_blamed() {
-    let ended = At { run: 1, done: 0, running: false };
-    let lanes = vec![At { run: 0, done: 1, running: true }, ended];
-    let standings = [
-        (0, Standing { launched: 1, seconds: 65, lanes: vec![ended; 2] }),
-        (1, Standing { launched: 1, seconds: 60, lanes }),
+    let ended = LaneProgress { run: 1, done: 0, running: false };
+    let lanes = vec![LaneProgress { run: 0, done: 1, running: true }, ended];
+    let reports = [
+        (0, ProgressReport { launched: 1, seconds: 65, lanes: vec![ended; 2] }),
+        (1, ProgressReport { launched: 1, seconds: 60, lanes }),
     ];
     let expected = format!(
         "{HEAD}
   rank 1, device 1: use of c of step 1 is being executed
   it stands at rank 1 (high, process 8), where nothing moves since 60 s"
     );
-    assert_eq!(explain(&watched(idle_watch()), 0, 2, BTreeMap::from(standings)), expected);
+    assert_eq!(explain(&watched(idle_watch()), 0, 2, BTreeMap::from(reports)), expected);
 }
 
 #[test]
 fn of_a_rank_that_says_nothing_no_more_is_known_than_its_name() {
-    let lanes = vec![At { run: 1, done: 0, running: false }, At { run: 0, done: 0, running: true }];
-    let standings = BTreeMap::from([(0, Standing { launched: 2, seconds: 60, lanes })]);
+    let lanes = vec![
+        LaneProgress { run: 1, done: 0, running: false },
+        LaneProgress { run: 0, done: 0, running: true },
+    ];
+    let reports = BTreeMap::from([(0, ProgressReport { launched: 2, seconds: 60, lanes })]);
     let expected = format!(
         "{HEAD}
   rank 0, device 0: send of b of step 1 waits for
   rank 1 does not answer: it is stopped, dead or cut off
   it stands at rank 1 (high, process 8)"
     );
-    assert_eq!(explain(&watched(idle_watch()), 0, 2, standings), expected);
+    assert_eq!(explain(&watched(idle_watch()), 0, 2, reports), expected);
 }
 
 #[test]

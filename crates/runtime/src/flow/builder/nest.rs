@@ -1,7 +1,7 @@
 //! A flow inside another one: copied in, so that it costs nothing at run time.
 //!
-//! The copy has no gate of its own: its operations start as soon as their own predecessors allow. Who wants it to start
-//! or end as one orders its roots and sinks. Mode, processors and switches are those of the flow around it.
+//! The copy has no gate of its own: its operations start as soon as their own predecessors allow. To make it start or
+//! end as one, order its roots and sinks. Mode, processors and switches are those of the flow around it.
 
 use phalanx_program::Id;
 
@@ -11,16 +11,16 @@ use crate::flow::{InputId, OpId, PostId};
 /// Where the parts of a nested flow are in the flow around it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nested {
-    ops: Block,
-    inputs: Block,
-    posts: Block,
+    ops: IdRange,
+    inputs: IdRange,
+    posts: IdRange,
     roots: Vec<OpId>,
     sinks: Vec<OpId>,
 }
 
 impl Nested {
-    /// The operation that `inner` has become. An id that is not of the nested flow gives one of no flow, whose use is an
-    /// error; the same holds for inputs and posts.
+    /// The operation that `inner` has become. An id that is not of the nested flow gives one of no flow, whose use is
+    /// an error; the same holds for inputs and posts.
     pub fn op(&self, inner: OpId) -> OpId {
         self.ops.shift(inner)
     }
@@ -48,24 +48,24 @@ impl Nested {
 
 /// Things of the nested flow that follow those the flow around it had before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Block {
+struct IdRange {
     start: usize,
     len: usize,
 }
 
-impl Block {
+impl IdRange {
     fn shift<I: Id>(self, inner: I) -> I {
         id_at(if inner.index() < self.len { self.start + inner.index() } else { usize::MAX })
     }
 }
 
 impl Builder {
-    /// Copies a flow into this one. Its names get its own name in front, as in `inner/name`; the first byte of its run's
-    /// arguments is byte `args_at` of this one's.
+    /// Copies a flow into this one. Its names get its own name in front, as in `inner/name`; the first byte of its
+    /// run's arguments is byte `args_at` of this one's.
     pub fn nest(&mut self, inner: &Builder, args_at: u32) -> Nested {
-        let ops = Block { start: self.ops.len(), len: inner.ops.len() };
-        let inputs = Block { start: self.inputs.len(), len: inner.inputs.len() };
-        let posts = Block { start: self.posts.len(), len: inner.posts.len() };
+        let ops = IdRange { start: self.ops.len(), len: inner.ops.len() };
+        let inputs = IdRange { start: self.inputs.len(), len: inner.inputs.len() };
+        let posts = IdRange { start: self.posts.len(), len: inner.posts.len() };
         self.nest_ops(inner);
         let prefixed = |name: &String| format!("{}/{name}", inner.name);
         self.inputs.extend(inner.inputs.iter().map(prefixed));
@@ -97,7 +97,7 @@ impl Builder {
     }
 
     /// Operations that no edge enters and those that none leaves, as they are called around.
-    fn ends(&self, ops: Block) -> (Vec<OpId>, Vec<OpId>) {
+    fn ends(&self, ops: IdRange) -> (Vec<OpId>, Vec<OpId>) {
         let (mut entered, mut left) = (vec![false; self.ops.len()], vec![false; self.ops.len()]);
         for &(from, to) in &self.edges {
             left[from.index()] = true;

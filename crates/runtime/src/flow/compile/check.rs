@@ -1,7 +1,7 @@
 //! What the builder cannot check call by call, because it may still change: sizes, mode, arguments, processors.
 
 use crate::flow::builder::{Builder, Insert};
-use crate::flow::{FlowError, Mode, OpId, Patch, Regime};
+use crate::flow::{FlowError, Mode, OpId, Patch, TaskKind};
 
 /// That everything can be numbered; nothing else may be looked at before that holds.
 pub(super) fn sizes(builder: &Builder, limit: u64) -> Result<(), Vec<FlowError>> {
@@ -54,7 +54,7 @@ fn processors(builder: &Builder, errors: &mut Vec<FlowError>) {
         if processor >= builder.processors {
             let (flow, processors) = (builder.name.clone(), builder.processors);
             errors.push(FlowError::Processor { op: name(), processor, flow, processors });
-        } else if op.regime == Regime::Remote {
+        } else if op.kind == TaskKind::Remote {
             errors.push(FlowError::Remote { op: name(), processor });
         }
     }

@@ -1,11 +1,12 @@
 //! Joins operations to chains that need one gate.
 //!
-//! An operation follows another in its chain if that is its only predecessor, a leaf of the same processor, and nothing
-//! from outside the run's edges holds it back. Then it is ready exactly when the other returns, and only one can follow.
+//! An operation follows another in its chain if that is its only predecessor, a non-blocking one of the same processor,
+//! and nothing from outside the run's edges holds it back. Then it is ready exactly when the other returns, and only
+//! one can follow.
 
 use super::NONE;
 use crate::flow::builder::Builder;
-use crate::flow::{Lists, Regime};
+use crate::flow::{Lists, TaskKind};
 
 /// The most operations of a chain, so that a processor can look at other work now and then.
 const LONGEST: u32 = 64;
@@ -54,5 +55,5 @@ fn held_back(builder: &Builder) -> Vec<bool> {
 
 fn may_follow(builder: &Builder, leader: u32, op: u32) -> bool {
     let (leader, op) = (&builder.ops[leader as usize], &builder.ops[op as usize]);
-    leader.regime == Regime::Leaf && leader.processor.is_some() && leader.processor == op.processor
+    leader.kind == TaskKind::NonBlocking && leader.processor.is_some() && leader.processor == op.processor
 }

@@ -1,20 +1,21 @@
 //! Drops edges that the order of processors implies, however far apart they lead.
 //!
-//! A processor whose operations each follow the one before, as they are defined, is a *line*. Who waits for an operation of
-//! a line has waited for all earlier ones, and what one operation of a line has waited for, the later ones need not wait
-//! for again. So an operation keeps at most one edge from every line, and none from its own but that of the one before it.
+//! A processor whose operations each follow the one before, as they are defined, is a *line*. An operation that waits
+//! for one of a line has waited for all earlier ones, and what one operation of a line has waited for, the later ones
+//! need not wait for again. So an operation keeps at most one edge from every line, and none from its own but that of
+//! the one before it.
 //!
-//! As in `reduce`, each edge is implied by edges between operations nearer together in the order. Lines consist of tasks
-//! whose effects are complete when they return.
+//! As in `reduce`, each edge is implied by edges between operations nearer together in the order. Lines consist of
+//! tasks whose effects are complete when they return.
 
 use super::NONE;
 use crate::flow::builder::Op;
-use crate::flow::{Lists, Regime};
+use crate::flow::{Lists, TaskKind};
 
-/// The most lines that are told apart, so that what each knows of each fits a few megabytes.
+/// The most lines that are distinguished, so that what each knows of each fits a few megabytes.
 const MOST: usize = 1024;
 
-/// Drops what lines imply from `predecessors`; those that were declared tell what the lines are.
+/// Drops what lines imply from `predecessors`; those that were declared determine the lines.
 pub(super) fn reduce(ops: &[Op], declared: &Lists, predecessors: Lists) -> Lists {
     let lines = Lines::find(ops, declared);
     if lines.count == 0 {
@@ -44,7 +45,7 @@ impl Lines {
             }
             let before = last[at].replace(number);
             let follows = before.is_none_or(|before| declared.of(number).contains(&before));
-            broken[at] |= !follows || !matches!(op.regime, Regime::Leaf | Regime::General);
+            broken[at] |= !follows || !matches!(op.kind, TaskKind::NonBlocking | TaskKind::Blocking);
             spots[number as usize] = (processor, before.map_or(0, |before| spots[before as usize].1 + 1));
         }
         // Lines get numbers of their own, ascending with their processors.

@@ -59,7 +59,7 @@ fn on_a_circle(successors: &Lists, owed: &[u32]) -> u32 {
     }
     let mut seen = vec![false; owed.len()];
     let mut op =
-        (0..owed.len() as u32).find(stuck).expect("an order that is not complete leaves somebody stuck");
+        (0..owed.len() as u32).find(stuck).expect("an order that is not complete leaves an operation stuck");
     while !seen[op as usize] {
         seen[op as usize] = true;
         op = stuck_before[op as usize];

@@ -9,7 +9,7 @@ use super::{Class, NONE};
 use crate::flow::Lists;
 use crate::flow::builder::Op;
 
-/// The most predecessors of predecessors that are looked at for one operation. This keeps the pass linear; whoever
+/// The most predecessors of predecessors that are looked at for one operation. This keeps the pass linear; a flow that
 /// declares every pair of a long chain keeps some edges too many.
 const LOOKED_AT: usize = 64;
 

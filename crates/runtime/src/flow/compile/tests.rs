@@ -1,7 +1,7 @@
 //! The work of compiling, counted, and limits that no machine reaches.
 
 use crate::flow::builder::{Builder, Task};
-use crate::flow::{OpId, Regime};
+use crate::flow::{OpId, TaskKind};
 
 use super::{check, declared, order, reduce};
 
@@ -9,7 +9,7 @@ use super::{check, declared, order, reduce};
 fn flow(n: u32, before: impl Fn(u32) -> Vec<u32>) -> Builder {
     let mut builder = Builder::new("work", 1);
     for to in 0..n {
-        builder.task(Task { regime: Regime::Leaf, ..Task::default() });
+        builder.task(Task { kind: TaskKind::NonBlocking, ..Task::default() });
         before(to).into_iter().for_each(|from| builder.edge(OpId(from), OpId(to)));
     }
     builder
@@ -55,7 +55,7 @@ fn processors_in_a_fixed_order_wait_only_for_each_other() {
     let mut last = [None; 2];
     for to in 0..100 * WIDTH {
         let processor = to % WIDTH / 4;
-        builder.task(Task { processor, regime: Regime::Leaf, ..Task::default() });
+        builder.task(Task { processor, kind: TaskKind::NonBlocking, ..Task::default() });
         let before = last[processor as usize].replace(to);
         let reads = (WIDTH - 1..=WIDTH + 1).filter_map(|back| to.checked_sub(back));
         let reads = reads.filter(|read| read / WIDTH + 1 == to / WIDTH);

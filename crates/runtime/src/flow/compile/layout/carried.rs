@@ -3,7 +3,7 @@
 use super::Places;
 use crate::flow::builder::Builder;
 use crate::flow::compile::Class;
-use crate::flow::{DIRECT, Lists, Mode, Regime};
+use crate::flow::{DIRECT, Lists, Mode, TaskKind};
 
 /// By step: segments of the next run to arrive at, which are counted there. An operation that a carried edge enters
 /// heads its segment.
@@ -22,8 +22,9 @@ pub(super) fn arrivals(builder: &Builder, predecessors: &Lists, places: &mut Pla
         for &segment in carried.of(at as u32) {
             let segment = &mut places.segments[segment as usize];
             segment.carried_in += 1;
-            // Only a leaf is complete while its worker still holds it.
-            segment.private &= source.regime == Regime::Leaf && source.processor == Some(segment.processor);
+            // Only a non-blocking operation is complete while its worker still holds it.
+            segment.private &=
+                source.kind == TaskKind::NonBlocking && source.processor == Some(segment.processor);
         }
     }
     carried

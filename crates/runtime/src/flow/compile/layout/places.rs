@@ -5,7 +5,7 @@ use crate::flow::compile::NONE;
 use crate::flow::compile::fuse::Chains;
 use crate::flow::{DIRECT, Lists, OpId, Segment, Step};
 
-/// Steps and segments, whose arrivals are not counted yet, and who is where.
+/// Steps and segments, whose arrivals are not counted yet, and where each operation is.
 pub(super) struct Places {
     pub steps: Vec<Step>,
     pub segments: Vec<Segment>,
@@ -48,7 +48,7 @@ impl Places {
             let args = (byte, byte + (op.args.1 - op.args.0) as u32);
             self.step_of[at as usize] = self.steps.len() as u32;
             self.segment_of[at as usize] = self.segments.len() as u32;
-            self.steps.push(Step { op: OpId(at), function: op.function, regime: op.regime, args });
+            self.steps.push(Step { op: OpId(at), function: op.function, kind: op.kind, args });
             byte = args.1;
             at = chains.next[at as usize];
         }

@@ -3,9 +3,9 @@
 use super::Places;
 use crate::flow::builder::{Builder, Op};
 use crate::flow::compile::Class;
-use crate::flow::{Lists, Regime};
+use crate::flow::{Lists, TaskKind};
 
-/// Who releases whom within a run. The fields become those of the flow.
+/// Which step releases which segments within a run. The fields become those of the flow.
 pub(super) struct Within {
     pub roots: Vec<u32>,
     pub early: Lists,
@@ -45,8 +45,8 @@ pub(super) fn arrivals(builder: &Builder, predecessors: &Lists, places: &mut Pla
     Within { roots, early: group(early), late: group(late), tokens: group(tokens) }
 }
 
-/// Whether the worker that ran `source` is sure to be the one that arrives. What a general task attaches may complete on
-/// any thread, and so may what is released late.
+/// Whether the worker that ran `source` is sure to be the one that arrives. What a blocking task attaches may complete
+/// on any thread, and so may what is released late.
 fn released_by_worker(source: &Op, class: Class) -> bool {
-    class == Class::Token || source.regime == Regime::Leaf
+    class == Class::Token || source.kind == TaskKind::NonBlocking
 }

@@ -1,4 +1,4 @@
-//! Holding transfers back to a link, by the clock.
+//! Throttling transfers to a link, by the clock.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
@@ -8,20 +8,20 @@ use phalanx_link::{Link, Part, Traffic};
 
 use crate::timer::Timer;
 
-/// The links between devices of this process. A laptop with a wire is as slow as the network it is told to be.
+/// The links between devices of this process. Transfers through it take as long as they would over the given link.
 #[derive(Debug)]
-pub struct Wire {
+pub struct Throttle {
     start: Instant,
     traffic: Mutex<Traffic>,
     /// Makes the calls of transfers that no thread sleeps for; there is none before the first of them.
     timer: OnceLock<Timer>,
 }
 
-impl Wire {
+impl Throttle {
     /// Every one of `devices` devices has such a link.
-    pub fn new(link: Link, devices: usize) -> Wire {
+    pub fn new(link: Link, devices: usize) -> Throttle {
         let traffic = Mutex::new(Traffic::new(link, devices));
-        Wire { start: Instant::now(), traffic, timer: OnceLock::new() }
+        Throttle { start: Instant::now(), traffic, timer: OnceLock::new() }
     }
 
     /// The link.
@@ -30,7 +30,7 @@ impl Wire {
     }
 
     /// Starts a transfer to device `to` now and returns when it would be complete; the thread sleeps meanwhile.
-    pub fn hold(&self, to: u32, parts: &[Part]) {
+    pub fn delay(&self, to: u32, parts: &[Part]) {
         let due = self.due(to, parts);
         // Parking may end early.
         while let Some(left) = due.checked_sub(self.start.elapsed()).filter(|left| *left > Duration::ZERO) {
@@ -38,9 +38,9 @@ impl Wire {
         }
     }
 
-    /// Starts a transfer to device `to` now and calls `then` when it would be complete, on a thread of the wire's; `then`
-    /// must be quick.
-    pub fn hold_then(&self, to: u32, parts: &[Part], then: impl FnOnce() + Send + 'static) {
+    /// Starts a transfer to device `to` now and calls `then` when it would be complete, on a thread of the throttle's
+    /// own; `then` must be quick.
+    pub fn delay_then(&self, to: u32, parts: &[Part], then: impl FnOnce() + Send + 'static) {
         let due = self.start + self.due(to, parts);
         self.timer.get_or_init(Timer::new).at(due, Box::new(then));
     }
@@ -57,32 +57,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn transfers_are_held_back_at_least_as_long_as_the_link_takes() {
-        let wire = Wire::new("2ms,1GB".parse().unwrap(), 3);
+    fn transfers_are_delayed_at_least_as_long_as_the_link_takes() {
+        let throttle = Throttle::new("2ms,1GB".parse().unwrap(), 3);
         let start = Instant::now();
         thread::scope(|scope| {
             // Both come from device 0, so the second waits for the first.
             for to in [1, 2] {
-                let wire = &wire;
-                scope.spawn(move || wire.hold(to, &[Part { from: 0, bytes: 3_000_000 }]));
+                let throttle = &throttle;
+                scope.spawn(move || throttle.delay(to, &[Part { from: 0, bytes: 3_000_000 }]));
             }
         });
         assert!(start.elapsed() >= Duration::from_millis(8));
-        wire.hold(1, &[]);
+        throttle.delay(1, &[]);
     }
 
     #[test]
-    fn calls_are_made_when_their_transfers_are_due_and_before_the_wire_is_forgotten() {
-        let wire = Wire::new("1ms,1GB".parse().unwrap(), 3);
+    fn calls_are_made_when_their_transfers_are_due_and_before_the_throttle_is_dropped() {
+        let throttle = Throttle::new("1ms,1GB".parse().unwrap(), 3);
         let (start, (told, tells)) = (Instant::now(), std::sync::mpsc::channel());
         // The second one takes longer and the third comes from elsewhere, with no bytes to wait for.
         for (number, (from, bytes)) in [(0, 2_000_000), (0, 6_000_000), (1, 0)].into_iter().enumerate() {
             let told = told.clone();
-            wire.hold_then(2, &[Part { from, bytes }], move || {
+            throttle.delay_then(2, &[Part { from, bytes }], move || {
                 told.send((number, start.elapsed())).unwrap();
             });
         }
-        drop((wire, told));
+        drop((throttle, told));
         let calls: Vec<(usize, Duration)> = tells.iter().collect();
         let [third, first, second] = calls[..] else { panic!("{calls:?}") };
         assert_eq!([third.0, first.0, second.0], [2, 0, 1]);

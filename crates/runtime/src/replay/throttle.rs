@@ -1,47 +1,47 @@
-//! What the movements of a program send over links that hold them back.
+//! What the movements of a program send over links that throttle them.
 //!
-//! A receive is held back by what it reads from other devices of this process, an arrival by what it gets from those of
-//! others. A rank knows of no transfers but those to its own devices: what a device elsewhere sends to third ones does not
-//! hold it up.
+//! A receive is delayed by what it reads from other devices of this process, an arrival by what it gets from those of
+//! others. A rank knows of no transfers but those to its own devices: what a device elsewhere sends to third ones does
+//! not delay it.
 
 use std::collections::BTreeMap;
 
 use phalanx_link::{Link, Part};
-use phalanx_net::Wire;
+use phalanx_net::Throttle;
 use phalanx_program::{ARRIVE, Operation, Program, RECEIVE};
 
 use crate::transfer;
 
 /// Links, and what every movement sends over them.
-pub(super) struct Wired {
-    wire: Wire,
+pub(super) struct MovementThrottle {
+    throttle: Throttle,
     /// By operation: its device, and the bytes that come there from each device.
     movements: Vec<(u32, Vec<Part>)>,
 }
 
-impl Wired {
-    pub(super) fn new(program: &Program, link: Link) -> Wired {
+impl MovementThrottle {
+    pub(super) fn new(program: &Program, link: Link) -> MovementThrottle {
         let of_lane =
             |lane| program.operations_of(lane).iter().map(move |op| (lane.device, parts(program, op)));
         let movements: Vec<_> = program.lanes().iter().flat_map(of_lane).collect();
         let from = |(to, parts): &(u32, Vec<Part>)| parts.iter().map(|part| part.from).max().max(Some(*to));
         let devices = movements.iter().filter_map(from).max().map_or(0, |last| last as usize + 1);
-        Wired { wire: Wire::new(link, devices), movements }
+        MovementThrottle { throttle: Throttle::new(link, devices), movements }
     }
 
     /// Sleeps as long as the movement of an operation takes.
-    pub(super) fn hold(&self, operation: usize) {
+    pub(super) fn delay(&self, operation: usize) {
         let (to, parts) = &self.movements[operation];
         if !parts.is_empty() {
-            self.wire.hold(*to, parts);
+            self.throttle.delay(*to, parts);
         }
     }
 
     /// Calls `then` when as much time has passed as the movement of an operation takes; at once if it is none.
-    pub(super) fn hold_then(&self, operation: usize, then: impl FnOnce() + Send + 'static) {
+    pub(super) fn delay_then(&self, operation: usize, then: impl FnOnce() + Send + 'static) {
         match &self.movements[operation] {
             (_, parts) if parts.is_empty() => then(),
-            (to, parts) => self.wire.hold_then(*to, parts, then),
+            (to, parts) => self.throttle.delay_then(*to, parts, then),
         }
     }
 }

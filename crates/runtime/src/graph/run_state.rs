@@ -1,12 +1,13 @@
 //! What changes during one run of a graph: everything else is frozen in the flow.
 //!
-//! A block is *clean* (all gates closed, all queues empty) or belongs to one run. It is used again and again. Whoever
-//! touches a block of a run holds a part of its `work`: a segment or a completion that is not complete, an input that has
-//! not been delivered, or the start. So when `work` is zero nobody does, and the one who made it zero cleans the block.
+//! A run state is *clean* (all gates closed, all queues empty) or belongs to one run. It is used again and again.
+//! A thread that touches the state of a run holds a part of its `work`: a segment or a completion that is not complete,
+//! an input that has not been delivered, or the start. So when `work` is zero no thread touches it, and the thread that
+//! made it zero cleans the run state.
 //!
-//! In a pipelined flow, operations of the run before arrive at gates of a block that is clean: its run has not started
-//! yet, or not even been launched. They cannot open a gate, since every segment also waits for the start of its own run or
-//! for a segment that does.
+//! In a pipelined flow, operations of the run before arrive at gates of a run state that is clean: its run has not
+//! started yet, or not even been launched. They cannot open a gate, since every segment also waits for the start of its
+//! own run or for a segment that does.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use crate::device::{Device, Lane, Token};
 use crate::event::Event;
 use crate::fault::{Fault, Outcome};
-use crate::flow::{Flow, Lists, Regime};
+use crate::flow::{Flow, Lists, TaskKind};
 use crate::profile::Measured;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 
@@ -23,7 +24,7 @@ use super::gate::Gate;
 use super::queue::{Slot, Tail};
 use super::serial;
 
-pub(crate) struct Block {
+pub(crate) struct RunState {
     /// Its place in a pipelined graph's ring.
     pub(super) place: u32,
     pub(super) gates: Box<[Gate]>,
@@ -43,15 +44,15 @@ pub(crate) struct Block {
     /// By processor: the lane that the run has there.
     lanes: Box<[Mutex<Option<Lane>>]>,
     number: AtomicU64,
-    /// Whether somebody is told of each operation of the run.
+    /// Whether each operation of the run is reported to a profile.
     observed: AtomicBool,
     run: Mutex<Running>,
     args: UnsafeCell<Box<[u8]>>,
 }
 
-// SAFETY: `args` is written only by the one who starts a run on a clean block (`set_args`) and read only by operations of
-// that run, which the start precedes. Everything else is `Sync` by itself.
-unsafe impl Sync for Block {}
+// SAFETY: `args` is written only by the thread that starts a run on a clean run state (`set_args`) and read only by
+// operations of that run, which the start precedes. Everything else is `Sync` by itself.
+unsafe impl Sync for RunState {}
 
 /// On a cache line of its own: all processors change it at their end of a run.
 #[repr(align(128))]
@@ -63,7 +64,7 @@ struct Post {
     event: Mutex<Event>,
 }
 
-/// The run that a block belongs to.
+/// The run that a run state belongs to.
 #[derive(Clone, Default)]
 pub(super) struct Running {
     pub(super) finish: Event,
@@ -72,16 +73,17 @@ pub(super) struct Running {
     fault: Option<Fault>,
 }
 
-impl Block {
-    /// A clean block for the run `first`, which no run precedes, or for any other. Steps arrive where `arrivals` says.
-    pub(super) fn new(flow: &Flow, arrivals: &Lists, place: u32, first: bool) -> Block {
+impl RunState {
+    /// A clean run state for the run `first`, which no run precedes, or for any other. Steps arrive where `arrivals`
+    /// says.
+    pub(super) fn new(flow: &Flow, arrivals: &Lists, place: u32, first: bool) -> RunState {
         let segments = flow.segments();
         let carried = |segment: usize| segments[segment].carried_in;
         let counts = serial::counts(flow, arrivals);
         let owed: Box<[u32]> = (0..).zip(counts).map(|(segment, in_run)| in_run + carried(segment)).collect();
         let n_post = |post: u32| flow.posts().items().iter().filter(|&&other| other == post).count() as u32;
-        let on_device = flow.steps().iter().any(|step| is_on_device(step.regime));
-        Block {
+        let on_device = flow.steps().iter().any(|step| is_on_device(step.kind));
+        RunState {
             place,
             gates: (0..)
                 .zip(&owed)
@@ -110,14 +112,14 @@ impl Block {
         }
     }
 
-    /// Makes the block clean, when its run has no work left.
+    /// Makes the run state clean, when its run has no work left.
     pub(super) fn reset(&self, n_post: &[u32]) {
         for (gate, &owed) in self.gates.iter().zip(&self.owed) {
             gate.reset(owed);
         }
         self.slots.iter().for_each(Slot::reset);
         self.tails.iter().for_each(Tail::reset);
-        // Relaxed, here and below: who uses the block next learns of it through the lock that hands it out.
+        // Relaxed, here and below: the next user of the run state gets it through the lock that hands it out.
         self.work.0.store(self.units, Ordering::Relaxed);
         for (post, &owed) in self.posts.iter().zip(n_post) {
             post.owed.store(owed, Ordering::Relaxed);
@@ -128,14 +130,14 @@ impl Block {
 
     /// Forgets poison that a run left behind for its successor.
     pub(super) fn forget_poison(&self) {
-        // Relaxed: nobody else touches the block; see `reset`.
+        // Relaxed: no other thread touches the run state; see `reset`.
         if self.poisoned.swap(false, Ordering::Relaxed) {
             self.poison.iter().for_each(|segment| segment.store(false, Ordering::Relaxed));
             lock(&self.run).fault = None;
         }
     }
 
-    /// Takes the block for a run. `posts` are the events of its posts.
+    /// Takes the run state for a run. `posts` are the events of its posts.
     pub(super) fn claim(&self, number: u64, finish: Event, priority: i32, posts: &[Event]) {
         let mut run = lock(&self.run);
         // Relaxed: see `number`.
@@ -153,7 +155,7 @@ impl Block {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// Lets whoever asked be told of the run; before it starts.
+    /// Sets the profile that the run is reported to; before it starts.
     pub(super) fn measure(&self, measured: Option<Arc<Measured>>) {
         let Some(measured) = measured else { return };
         // Relaxed: see `observer`.
@@ -161,14 +163,14 @@ impl Block {
         lock(&self.run).measured = Some(measured);
     }
 
-    /// Lets nobody be told any more, when the run has no work left.
+    /// Removes the profile, when the run has no work left.
     pub(super) fn forget_measured(&self) {
-        // Relaxed: nobody else touches the block; see `reset`.
+        // Relaxed: no other thread touches the run state; see `reset`.
         self.observed.store(false, Ordering::Relaxed);
         lock(&self.run).measured = None;
     }
 
-    /// Who is told of each operation of the run.
+    /// The profile that each operation of the run is reported to.
     #[inline]
     pub(super) fn observer(&self) -> Option<Arc<Measured>> {
         // Relaxed: set before the start of the run, which every operation follows.
@@ -176,7 +178,7 @@ impl Block {
         if observed { self.run().measured } else { None }
     }
 
-    /// The run's finish event and priority, and who is told of it.
+    /// The run's finish event and priority, and its profile.
     pub(super) fn run(&self) -> Running {
         lock(&self.run).clone()
     }
@@ -184,16 +186,16 @@ impl Block {
     /// Lets `write` set the operations' arguments.
     ///
     /// # Safety
-    /// The block is claimed by the caller and its run has not started.
+    /// The run state is claimed by the caller and its run has not started.
     pub(super) unsafe fn set_args(&self, write: impl FnOnce(&mut [u8])) {
-        // SAFETY: by the caller's promise nobody else touches the block.
+        // SAFETY: by the caller's promise no other thread touches the run state.
         write(unsafe { &mut *self.args.get() });
     }
 
     /// Arguments of an operation.
     ///
     /// # Safety
-    /// The caller runs an operation of the block's run.
+    /// The caller runs an operation of the run state's run.
     pub(super) unsafe fn args(&self, (first, end): (u32, u32)) -> &[u8] {
         // SAFETY: written before the start of the run, which the operation follows, and not before its end again.
         let args = unsafe { &*self.args.get() };
@@ -225,7 +227,7 @@ impl Block {
         lock(&self.run).fault.clone().map_or(Ok(()), Err)
     }
 
-    /// One step of `post` is complete, or `poisoned`. If it was the last: the post's event and what to tell it.
+    /// One step of `post` is complete, or `poisoned`. If it was the last: the post's event and its outcome.
     pub(super) fn arrive_at_post(&self, post: u32, poisoned: bool) -> Option<(Event, Outcome)> {
         let post = &self.posts[post as usize];
         if poisoned {
@@ -262,16 +264,17 @@ impl Block {
         lock(&self.lanes[processor as usize]).take()
     }
 
-    /// `units` of work are complete. Whether none is left: then the block is the caller's to clean.
+    /// `units` of work are complete. Whether none is left: then the run state is the caller's to clean.
     #[must_use]
     pub(super) fn complete(&self, units: u32) -> bool {
-        // AcqRel, pairs with itself: the last one sees all that the run wrote, and that nobody touches the block.
+        // AcqRel, pairs with itself: the last one sees all that the run wrote, and that no other thread touches the run
+        // state.
         self.work.0.fetch_sub(units, Ordering::AcqRel) == units
     }
 }
 
 /// Segments, completions of remote steps, inputs and the start.
 fn units(flow: &Flow) -> u32 {
-    let remote = flow.steps().iter().filter(|step| step.regime == Regime::Remote).count();
+    let remote = flow.steps().iter().filter(|step| step.kind == TaskKind::Remote).count();
     (flow.segments().len() + remote) as u32 + flow.n_inputs() + 1
 }

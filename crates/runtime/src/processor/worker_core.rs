@@ -6,14 +6,15 @@ use crate::graph::Executor;
 use crate::sync::{Ordering, lock, spin_loop};
 
 use super::Processor;
-use super::ready::{Item, Lane, Rank, Ready};
+use super::ready::{Fifo, Item, Ready, Urgency};
 
-/// What a processor remembers between two pieces of work. There is one for each processor; whoever holds it serves.
+/// What a processor remembers between two pieces of work. There is one for each processor; the thread that holds it
+/// serves the processor.
 #[derive(Default)]
-pub(crate) struct Baton {
+pub(crate) struct WorkerCore {
     pub(crate) executor: Executor,
-    /// Items taken from the processor's own queue, all of one rank.
-    batch: Lane,
+    /// Items taken from the processor's own queue, all of one urgency.
+    batch: Fifo,
     /// The queues of the processor's groups, as of change number `seen`.
     groups: Vec<Arc<Ready>>,
     seen: usize,
@@ -21,13 +22,13 @@ pub(crate) struct Baton {
     graph_was_last: bool,
     /// Whether there was an item since the last pause.
     was_busy: bool,
-    /// How often in a row looking again was in vain, at most [`MOST_DOUBT`]; each time halves the next look.
-    doubt: u32,
+    /// How often in a row polling found nothing, at most [`MAX_BACKOFF`]; each time halves the next spin.
+    backoff: u32,
 }
 
 /// Leaves an eighth, longer than it takes to wake a thread: two processors that wake each other get to see each other's
 /// work without sleeping again.
-const MOST_DOUBT: u32 = 3;
+const MAX_BACKOFF: u32 = 3;
 
 /// What to do next.
 pub(super) enum Choice {
@@ -44,7 +45,7 @@ enum Source {
     Group(usize),
 }
 
-impl Baton {
+impl WorkerCore {
     /// Takes in what has changed for the processor from outside.
     pub(super) fn refresh(&mut self, processor: &Processor) {
         if processor.has_mail() {
@@ -68,8 +69,8 @@ impl Baton {
         loop {
             let queued = self.most_urgent(processor);
             let takes_graph = match (self.executor.peek(), queued) {
-                (Some(graph), Some((rank, _))) => {
-                    graph > rank.priority || graph == rank.priority && !self.graph_was_last
+                (Some(graph), Some((urgency, _))) => {
+                    graph > urgency.priority || graph == urgency.priority && !self.graph_was_last
                 }
                 (graph, _) => graph.is_some(),
             };
@@ -77,7 +78,7 @@ impl Baton {
             if takes_graph {
                 return Some(Choice::Graph);
             }
-            // Somebody else may have taken the group's: then there is another look.
+            // Another processor may have taken the group's item: then look again.
             if let Some((priority, item)) = self.pop(processor, queued?.1) {
                 self.was_busy = true;
                 return Some(Choice::Item(priority, item));
@@ -85,18 +86,19 @@ impl Baton {
         }
     }
 
-    fn most_urgent(&self, processor: &Processor) -> Option<(Rank, Source)> {
+    fn most_urgent(&self, processor: &Processor) -> Option<(Urgency, Source)> {
         let groups =
             self.groups.iter().enumerate().map(|(index, group)| (group.peek(), Source::Group(index)));
         let mut most = None;
-        for (rank, source) in [(self.batch.peek(), Source::Batch), (processor.own.ready.peek(), Source::Own)]
-            .into_iter()
-            .chain(groups)
+        for (urgency, source) in
+            [(self.batch.peek(), Source::Batch), (processor.own.ready.peek(), Source::Own)]
+                .into_iter()
+                .chain(groups)
         {
-            if let Some(rank) = rank
-                && most.is_none_or(|(other, _)| rank > other)
+            if let Some(urgency) = urgency
+                && most.is_none_or(|(other, _)| urgency > other)
             {
-                most = Some((rank, source));
+                most = Some((urgency, source));
             }
         }
         most
@@ -105,7 +107,7 @@ impl Baton {
     fn pop(&mut self, processor: &Processor, source: Source) -> Option<(i32, Item)> {
         match source {
             Source::Batch => self.batch.pop(),
-            // A lane at a time, so that those who add and the one who takes seldom meet at the lock.
+            // A whole FIFO at a time, so that producers and the consumer seldom meet at the lock.
             Source::Own if self.batch.peek().is_none() => {
                 processor.own.ready.take(&mut self.batch);
                 self.batch.pop()
@@ -115,34 +117,34 @@ impl Baton {
         }
     }
 
-    /// Looks for work again for a while if there was some lately, then sleeps until there is. The while is shorter after
-    /// looks in vain: work may be far away, or wait for the very core that is used to look for it.
-    pub(super) fn pause(mut self: Box<Self>, processor: &Processor) -> Box<Baton> {
+    /// Polls for work for a while if there was some lately, then sleeps until there is. It spins for less after polls
+    /// that found nothing: work may be far away, or wait for the very CPU core that polls for it.
+    pub(super) fn pause(mut self: Box<Self>, processor: &Processor) -> Box<WorkerCore> {
         let was_busy = std::mem::take(&mut self.was_busy) | self.executor.was_busy();
         // Not between two segments of a run. Relaxed: a hint.
         let asked_for = self.executor.is_idle() && processor.asked_for.swap(false, Ordering::Relaxed);
         if was_busy && !asked_for {
-            for _ in 0..processor.polls >> self.doubt {
+            for _ in 0..processor.polls >> self.backoff {
                 if self.has_work(processor) {
-                    self.doubt = self.doubt.saturating_sub(1);
+                    self.backoff = self.backoff.saturating_sub(1);
                     return self;
                 }
                 spin_loop();
             }
-            self.doubt = MOST_DOUBT.min(self.doubt + 1);
+            self.backoff = MAX_BACKOFF.min(self.backoff + 1);
         }
-        let sleep = || processor.sleep.sleep_unless(self, |baton| baton.has_work(processor));
-        match processor.lull.get() {
-            Some(lull) => lull.during(sleep),
+        let sleep = || processor.sleep.sleep_unless(self, |core| core.has_work(processor));
+        match processor.idle_monitor.get() {
+            Some(idle_monitor) => idle_monitor.during(sleep),
             None => sleep(),
         }
     }
 
-    /// Whether there is, or may be, work that only a worker can do. Graphs of leaves are none, even if they are ready now
-    /// and were not a moment ago.
+    /// Whether there is, or may be, work that only a worker can do. Graphs of non-blocking tasks are none, even if they
+    /// are ready now and were not a moment ago.
     pub(super) fn needs_worker(&self, processor: &Processor) -> bool {
-        // Relaxed: a hint; who closes a processor wakes it.
-        !self.executor.has_only_leaves()
+        // Relaxed: a hint; closing a processor wakes it.
+        !self.executor.has_only_nonblocking()
             || self.most_urgent(processor).is_some()
             || processor.closed.load(Ordering::Relaxed)
     }

@@ -7,8 +7,8 @@
 use std::io::{BufRead, Write};
 
 /// One stream of a job: standard output or standard error.
-pub struct Sieve<F> {
-    /// Told of every error.
+pub struct LogFilter<F> {
+    /// Called for every error.
     on_error: F,
     /// The errors that have passed, each with the indented lines that follow it.
     errors: Vec<String>,
@@ -16,13 +16,13 @@ pub struct Sieve<F> {
     is_in_error: bool,
     /// The launcher's remarks.
     held: Vec<String>,
-    /// Lines whose meaning only the next ones tell: an open banner of Open MPI, or the empty line before one of MPICH.
+    /// Lines whose meaning depends on the next ones: an open banner of Open MPI, or the empty line before one of MPICH.
     open: Vec<String>,
 }
 
 /// What a stream has left at its end.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Rest {
+pub struct StreamEnd {
     /// Why ranks say that they failed.
     pub errors: Vec<String>,
     /// The launcher's remarks.
@@ -63,16 +63,16 @@ const EDGE: usize = 74;
 /// Lines after which an edge was not that of a banner.
 const LONGEST_BANNER: usize = 40;
 
-impl<F: FnMut()> Sieve<F> {
-    /// A sieve that calls `on_error` when a rank says why it fails.
-    pub fn new(on_error: F) -> Sieve<F> {
-        Sieve { on_error, errors: Vec::new(), is_in_error: false, held: Vec::new(), open: Vec::new() }
+impl<F: FnMut()> LogFilter<F> {
+    /// A filter that calls `on_error` when a rank says why it fails.
+    pub fn new(on_error: F) -> LogFilter<F> {
+        LogFilter { on_error, errors: Vec::new(), is_in_error: false, held: Vec::new(), open: Vec::new() }
     }
 
     /// Lets a stream through until it ends.
     ///
-    /// A reader that has gone does not stop the job: what nobody reads is dropped.
-    pub fn pass(mut self, mut from: impl BufRead, to: &mut impl Write) -> Rest {
+    /// A closed pipe does not stop the job: output without a reader is dropped.
+    pub fn pass(mut self, mut from: impl BufRead, to: &mut impl Write) -> StreamEnd {
         let mut bytes = Vec::new();
         while from.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
             self.line(String::from_utf8_lossy(&bytes).into_owned(), to);
@@ -83,7 +83,7 @@ impl<F: FnMut()> Sieve<F> {
             self.judge(line, to);
         }
         _ = to.flush();
-        Rest { errors: self.errors, held: self.held }
+        StreamEnd { errors: self.errors, held: self.held }
     }
 
     fn line(&mut self, line: String, to: &mut impl Write) {
