@@ -50,12 +50,7 @@ impl EventCount {
 
     /// Ends the sleep of one thread that sleeps, or is about to.
     pub(crate) fn notify_one(&self) {
-        // Release: see `epoch`.
-        self.notified.fetch_add(1, Release);
-        // Pairs with the fence in `wait`; see the head.
-        fence(SeqCst);
-        // Relaxed: ordered by the fence.
-        if self.resting.load(Relaxed) > 0 {
+        if self.count(|| fence(SeqCst)) {
             // The lock makes sure that a thread that has seen no notification waits on the condition variable already.
             let _lock = lock(&self.lock);
             self.condvar.notify_one();
@@ -65,14 +60,30 @@ impl EventCount {
     /// Sleeps until notified, at most for `longest`; not at all if there was a notification since `noted`.
     pub(crate) fn wait(&self, noted: Epoch, longest: Duration) {
         let guard = lock(&self.lock);
-        // Relaxed, here and below: a hint that the fence orders before the look at the epoch.
-        self.resting.fetch_add(1, Relaxed);
-        // Pairs with the fence in `notify_one`; see the head.
-        fence(SeqCst);
-        if self.epoch() == noted {
+        if self.is_unchanged(noted, || fence(SeqCst)) {
             drop(self.condvar.wait_timeout(guard, longest));
         }
+        // Relaxed: a thread that still sees it resting notifies once too often.
         self.resting.fetch_sub(1, Relaxed);
+    }
+
+    /// Counts a notification; whether a thread rests.
+    fn count(&self, fence: impl Fn()) -> bool {
+        // Release: see `epoch`.
+        self.notified.fetch_add(1, Release);
+        // Pairs with the fence in `is_unchanged`; see the head.
+        fence();
+        // Relaxed: ordered by the fence.
+        self.resting.load(Relaxed) > 0
+    }
+
+    /// Rests from now on; whether there was no notification since `noted`.
+    fn is_unchanged(&self, noted: Epoch, fence: impl Fn()) -> bool {
+        // Relaxed: ordered by the fence.
+        self.resting.fetch_add(1, Relaxed);
+        // Pairs with the fence in `count`; see the head.
+        fence();
+        self.epoch() == noted
     }
 }
 
@@ -92,8 +103,9 @@ mod models {
 
     /// A worker publishes a fault and notifies; a driver that finds none sleeps. Loom has no time, so a sleep that a
     /// notification does not end is a deadlock.
-    fn hears_of_the_fault(rest: fn(&EventCount, Epoch)) {
-        loom::model(move || {
+    #[test]
+    fn a_driver_that_rests_hears_of_a_fault() {
+        loom::model(|| {
             let (sleepers, failed) = (Arc::new(EventCount::new()), Arc::new(AtomicBool::new(false)));
             let worker = spawn({
                 let (sleepers, failed) = (Arc::clone(&sleepers), Arc::clone(&failed));
@@ -108,27 +120,39 @@ mod models {
                 if failed.load(Relaxed) {
                     break;
                 }
-                rest(&sleepers, noted);
+                sleepers.wait(noted, Duration::MAX);
             }
             worker.join().expect("the worker does not panic");
         });
     }
 
-    #[test]
-    fn a_driver_that_rests_hears_of_a_fault() {
-        hears_of_the_fault(|sleepers, noted| sleepers.wait(noted, Duration::MAX));
+    /// Whether loom finds an order in which the driver is about to sleep and the worker does not wake it. A driver that does
+    /// not `count` sleeps whatever was notified.
+    fn loses_a_notification(worker_fence: fn(), driver_fence: fn(), counts: bool) -> bool {
+        let model = move || {
+            let (sleepers, failed) = (Arc::new(EventCount::new()), Arc::new(AtomicBool::new(false)));
+            let worker = spawn({
+                let (sleepers, failed) = (Arc::clone(&sleepers), Arc::clone(&failed));
+                move || {
+                    failed.store(true, Relaxed);
+                    sleepers.count(worker_fence)
+                }
+            });
+            let noted = sleepers.epoch();
+            let sleeps = !failed.load(Relaxed) && (sleepers.is_unchanged(noted, driver_fence) || !counts);
+            let wakes = worker.join().expect("the worker does not panic");
+            assert!(!sleeps || wakes, "a notification is lost");
+        };
+        catch_unwind(|| loom::model(model)).is_err()
     }
 
-    /// Without counting, a notification between the driver's last poll and its sleep is lost.
+    /// As it was before notifications were counted, one between the driver's last poll and its sleep was lost.
     #[test]
-    fn without_counting_notifications_one_is_lost() {
-        let uncounted = |sleepers: &EventCount, _| {
-            let guard = lock(&sleepers.lock);
-            sleepers.resting.fetch_add(1, Relaxed);
-            fence(SeqCst);
-            drop(sleepers.condvar.wait_timeout(guard, Duration::MAX));
-            sleepers.resting.fetch_sub(1, Relaxed);
-        };
-        assert!(catch_unwind(|| hears_of_the_fault(uncounted)).is_err());
+    fn without_counting_or_without_a_fence_a_notification_is_lost() {
+        let fenced = || fence(SeqCst);
+        assert!(!loses_a_notification(fenced, fenced, true));
+        assert!(loses_a_notification(fenced, fenced, false));
+        assert!(loses_a_notification(|| {}, fenced, true));
+        assert!(loses_a_notification(fenced, || {}, true));
     }
 }
