@@ -175,7 +175,8 @@ fn vague_words(text: &str) -> Vec<(usize, &'static str)> {
 fn comment(line: &str) -> &str {
     let is_outside = |at: &usize| {
         let before = &line[..*at];
-        before.matches('"').count() % 2 == 0 && before.chars().next_back().is_none_or(char::is_whitespace)
+        before.matches('"').count().is_multiple_of(2)
+            && before.chars().next_back().is_none_or(char::is_whitespace)
     };
     let start = line.match_indices("//").map(|(at, _)| at).find(is_outside);
     start.map_or("", |at| &line[at..])
