@@ -2,9 +2,7 @@
 
 use phalanx::ir::graph::{BuildError, Builder, Graph, ValueId};
 use phalanx::ir::{Activation, Binary, DType, Init, TensorType, Unary};
-use phalanx::ops::Layers;
-use phalanx::pipeline::Settings;
-use phalanx::{Feed, Goal, Optimizer, PlanChoice, Trainer};
+use phalanx::{Feed, Goal, Optimizer, PlanChoice, Trainer, ops::Layers, pipeline::Settings};
 
 const BATCH: usize = 64;
 const WIDTH: usize = 32;

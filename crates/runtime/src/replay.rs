@@ -2,7 +2,7 @@
 //!
 //! A program is a flow (`flow::of_program`): lanes are processors, operations are non-blocking tasks. Runs are
 //! pipelined: an operation starts when its own predecessors are complete, those in the run before included. Each run
-//! has a *I/O slot*: its arguments, which the host writes before the launch, and its results, which the host reads
+//! has an *I/O slot*: its arguments, which the host writes before the launch, and its results, which the host reads
 //! after the end. There is one I/O slot more than runs that can be in flight, for the run whose results the host still
 //! reads.
 //!
