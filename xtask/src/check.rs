@@ -7,8 +7,8 @@ use crate::{cargo, loom, root, run_with, tidy, works};
 /// A stage by its name, and what it does.
 type Stage = (&'static str, fn() -> Result<(), String>);
 
-/// In the order in which failures are found fastest.
-const STAGES: [Stage; 9] = [
+/// In the order in which failures are found fastest. Examples are doc tests (`crates/phalanx/src/documents.rs`).
+const STAGES: [Stage; 8] = [
     ("tidy", || tidy::tidy(&root())),
     ("format", || cargo(&["fmt", "--all", "--check"])),
     ("lints", || cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])),
@@ -17,7 +17,6 @@ const STAGES: [Stage; 9] = [
     ("doc tests", || {
         cargo(&["test", "--workspace", "--doc", "--quiet", "--no-fail-fast", "--profile", "checked"])
     }),
-    ("examples", examples),
     ("benchmarks", benchmarks),
     ("loom models", loom),
 ];
@@ -61,7 +60,7 @@ fn documentation() -> Result<(), String> {
     run_with("cargo", &args, &[("RUSTDOCFLAGS", "-D warnings")])
 }
 
-/// All tests and examples. With nextest, tests of different programs run side by side and the slow ones are named.
+/// All tests. With nextest, tests of different programs run side by side and the slow ones are named.
 fn tests() -> Result<(), String> {
     let all = ["--workspace", "--no-fail-fast", "--cargo-profile", "checked"];
     if works("cargo", &["nextest", "--version"]) {
@@ -78,18 +77,6 @@ fn tests() -> Result<(), String> {
         "--bins",
         "--tests",
     ])
-}
-
-/// Runs every file of `examples/`.
-fn examples() -> Result<(), String> {
-    let entries = std::fs::read_dir(root().join("examples")).map_err(|error| format!("examples: {error}"))?;
-    let mut names: Vec<_> =
-        entries.flatten().filter_map(|entry| entry.path().file_stem()?.to_str().map(String::from)).collect();
-    names.sort();
-    for name in &names {
-        cargo(&["run", "--quiet", "--profile", "checked", "--package", "phalanx", "--example", name])?;
-    }
-    Ok(())
 }
 
 /// Workspaces of their own, which nothing else builds.
