@@ -48,12 +48,13 @@ fn a_loss_that_is_no_number_ends_the_job() {
 #[test]
 fn a_rank_that_is_killed_ends_the_job() {
     for launcher in Launcher::installed() {
-        // It is the launcher that sees this end; MPICH's names no rank.
-        let words = match launcher {
-            Launcher::OpenMpi => "process rank 1 with",
-            Launcher::Mpich => "EXIT CODE: 9",
+        // It is the launcher that sees this end. With MPICH the library of the other rank may abort its own process first,
+        // when it finds its peer gone in the middle of a message, and the launcher then names that one.
+        let words: &[&str] = match launcher {
+            Launcher::OpenMpi => &["process rank 1 with", "signal 9"],
+            Launcher::Mpich => &["BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES", "(signal "],
         };
-        launcher.run(2, &train(&["--drill", "kill@1:3"])).fails(&[words, "signal 9"]);
+        launcher.run(2, &train(&["--drill", "kill@1:3"])).fails(words);
     }
 }
 
