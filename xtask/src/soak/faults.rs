@@ -72,12 +72,19 @@ struct Row {
 /// `--faults N` runs of each kind under each launcher; `--jobs J` of them at a time, one if absent.
 pub fn faults(args: &[&str], runs: u64) -> Result<(), String> {
     let jobs = number(args, "--jobs")?.unwrap_or(1).max(1) as usize;
+    if runs == 0 {
+        return Err("--faults takes the number of runs of each kind, at least 1".into());
+    }
+    let missing: Vec<_> = LAUNCHERS.iter().filter(|(name, _)| !works(name, &["--version"])).collect();
+    if let Some((name, _)) = missing.first() {
+        return Err(format!("{name} is not installed: `cargo xtask test` installs it"));
+    }
     cargo(&["build", "--release", "--quiet", "--package", "phalanx-cli"])?;
     let dir = root().join("target/soak-faults");
     fs::create_dir_all(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
     let mut table = String::from("launcher        fault      runs  wrong  over 15 s  longest\n");
     let mut bad = 0;
-    for (launcher, flags) in LAUNCHERS.iter().filter(|(launcher, _)| works(launcher, &["--version"])) {
+    for (launcher, flags) in LAUNCHERS {
         for kind in &KINDS {
             let mut row = Row::default();
             for busy in [false, true] {
