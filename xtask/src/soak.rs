@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::bench::option;
-use crate::{cargo, root};
+use crate::{cargo, root, run_with};
 use attempt::Attempt;
 use case::Tally;
 
@@ -35,9 +35,15 @@ struct Training {
     times: [Option<Duration>; 2],
 }
 
-/// With `--faults N`, jobs that fail in every way (`faults`). Else kills `--kills N` runs, 500 if absent; `--seed S`
-/// repeats what a line of the report names, `--case K` one case of it.
+/// With `--tests`, all random cases of tests, of which `check` tries a tenth (`phalanx_testkit::cases`). With `--faults N`, jobs that fail in every way (`faults`). Else kills
+/// `--kills N` runs, 500 if absent; `--seed S` repeats what a line of the report names, `--case K` one case of it.
 pub fn soak(args: &[&str]) -> Result<(), String> {
+    if args == ["--tests"] {
+        let tests =
+            ["test", "--workspace", "--exclude", "phalanx-cli", "--exclude", "phalanx-net", "--tests"];
+        let how = ["--no-fail-fast", "--quiet", "--profile", "checked"];
+        return run_with("cargo", &[&tests[..], &how].concat(), &[("PHALANX_SOAK", "1")]);
+    }
     if let Some(runs) = number(args, "--faults")? {
         return faults::faults(args, runs);
     }
@@ -74,12 +80,9 @@ impl Training {
     /// Runs to the end without a kill, in one process and on two ranks.
     fn new() -> Result<Training, String> {
         let dir = root().join("target/soak");
-        let made = match std::fs::remove_dir_all(&dir) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-            _ => std::fs::create_dir_all(&dir),
-        };
         let data = dir.join("data.txt");
-        made.and_then(|()| std::fs::write(&data, "all work and no play makes jack a dull boy. ".repeat(40)))
+        empty(&dir)
+            .and_then(|()| std::fs::write(&data, "all work and no play makes jack a dull boy. ".repeat(40)))
             .map_err(|error| format!("cannot write {}: {error}", data.display()))?;
         let mut training = Training { dir, data, weights: String::new(), times: [None; 2] };
         let (alone, weights) = training.whole("alone", 1)?;
@@ -108,6 +111,14 @@ impl Training {
             .weights()
             .map(|weights| (start.elapsed(), weights))
             .ok_or_else(|| format!("`{}` did not end well:\n{}", attempt.line(self, &dir), ended.stderr))
+    }
+}
+
+/// Makes a directory and removes what an earlier soak has left in it.
+fn empty(dir: &Path) -> std::io::Result<()> {
+    match std::fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => std::fs::create_dir_all(dir),
     }
 }
 

@@ -30,10 +30,17 @@ const LOOPS: usize = 2;
 /// A kind of fault and how a job must end that has it.
 struct Kind {
     drill: &'static str,
-    /// What its output must say.
+    /// What its output must say; nothing where the launcher reports.
     words: &'static [&'static str],
     /// How many lines begin with `error: `; none where the launcher reports.
     errors: Option<usize>,
+}
+
+impl Kind {
+    /// What the output of a job under a launcher must say.
+    fn words(&self, launcher: &Launcher) -> &'static [&'static str] {
+        if self.words.is_empty() { launcher.killed } else { self.words }
+    }
 }
 
 const KINDS: [Kind; 7] = [
@@ -47,14 +54,31 @@ const KINDS: [Kind; 7] = [
     },
     Kind { drill: "stop@1:3", words: &["rank 1 does not answer", "it stands at rank 1 ("], errors: Some(1) },
     Kind { drill: "stop@0:3", words: &["rank 0 does not answer", "it stands at rank 0 ("], errors: Some(1) },
-    // The launcher reports it; with MPICH it may be the other rank that its library has aborted first.
-    Kind { drill: "kill@1:3", words: &["signal "], errors: None },
+    // The launcher reports it, in its own words.
+    Kind { drill: "kill@1:3", words: &[], errors: None },
 ];
 
-/// Launchers with what they need to start more ranks than there are cores.
-const LAUNCHERS: [(&str, &[&str]); 2] = [
-    ("mpirun.openmpi", &["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]),
-    ("mpiexec.mpich", &[]),
+struct Launcher {
+    name: &'static str,
+    /// What it needs to start more ranks than there are cores.
+    flags: &'static [&'static str],
+    /// What it says when rank 1 is killed.
+    killed: &'static [&'static str],
+}
+
+const LAUNCHERS: [Launcher; 2] = [
+    Launcher {
+        name: "mpirun.openmpi",
+        flags: &["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"],
+        killed: &["process rank 1 with", "signal 9"],
+    },
+    // The other rank's library may abort its own process first, when it finds its peer gone in the middle of a message,
+    // and the launcher then names that one.
+    Launcher {
+        name: "mpiexec.mpich",
+        flags: &[],
+        killed: &["BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES", "(signal "],
+    },
 ];
 
 const TRAIN: &str = "train --steps 1000 --plan dp --devices 2 --stall-seconds 3 \
@@ -75,26 +99,27 @@ pub fn faults(args: &[&str], runs: u64) -> Result<(), String> {
     if runs == 0 {
         return Err("--faults takes the number of runs of each kind, at least 1".into());
     }
-    let missing: Vec<_> = LAUNCHERS.iter().filter(|(name, _)| !works(name, &["--version"])).collect();
-    if let Some((name, _)) = missing.first() {
-        return Err(format!("{name} is not installed: `cargo xtask test` installs it"));
+    let missing: Vec<_> = LAUNCHERS.iter().filter(|launcher| !works(launcher.name, &["--version"])).collect();
+    if let Some(launcher) = missing.first() {
+        return Err(format!("{} is not installed: `cargo xtask test` installs it", launcher.name));
     }
     cargo(&["build", "--release", "--quiet", "--package", "phalanx-cli"])?;
     let dir = root().join("target/soak-faults");
-    fs::create_dir_all(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
+    super::empty(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
     let mut table = String::from("launcher        fault      runs  wrong  over 15 s  longest\n");
     let mut bad = 0;
-    for (launcher, flags) in LAUNCHERS {
+    for launcher in &LAUNCHERS {
         for kind in &KINDS {
             let mut row = Row::default();
             for busy in [false, true] {
                 let half = if busy { runs / 2 } else { runs.div_ceil(2) } as usize;
-                beside_loops(busy, || soak(&dir, launcher, flags, kind, (half, jobs), &mut row));
+                beside_loops(busy, || soak(&dir, launcher, kind, (half, jobs), &mut row));
             }
             let Row { runs, wrong, late, longest } = row;
             bad += wrong + late;
             let line = format!(
-                "{launcher:15} {:9} {runs:5}  {wrong:5}  {late:9}  {:6.1} s",
+                "{:15} {:9} {runs:5}  {wrong:5}  {late:9}  {:6.1} s",
+                launcher.name,
                 kind.drill,
                 longest.as_secs_f64()
             );
@@ -128,21 +153,14 @@ fn beside_loops(busy: bool, work: impl FnOnce()) {
 }
 
 /// Runs `count` jobs of a kind, some at a time.
-fn soak(
-    dir: &Path,
-    launcher: &str,
-    flags: &[&str],
-    kind: &Kind,
-    (count, jobs): (usize, usize),
-    row: &mut Row,
-) {
+fn soak(dir: &Path, launcher: &Launcher, kind: &Kind, (count, jobs): (usize, usize), row: &mut Row) {
     let (next, (tell, told)) = (AtomicUsize::new(0), mpsc::channel());
     thread::scope(|scope| {
         for _ in 0..jobs {
             let (tell, next) = (tell.clone(), &next);
             scope.spawn(move || {
                 while next.fetch_add(1, Relaxed) < count {
-                    tell.send(job(launcher, flags, kind)).unwrap_or_default();
+                    tell.send(job(launcher, kind)).unwrap_or_default();
                 }
             });
         }
@@ -153,7 +171,8 @@ fn soak(
             row.late += usize::from(took > SOON);
             row.longest = row.longest.max(took);
             if !is_right || took > SOON {
-                let name = format!("{launcher}-{}-{}.txt", kind.drill.replace(['@', ':'], "-"), row.runs);
+                let drill = kind.drill.replace(['@', ':'], "-");
+                let name = format!("{}-{drill}-{}.txt", launcher.name, row.runs);
                 let _ = fs::write(dir.join(name), format!("{took:?}\n{text}"));
             }
         }
@@ -161,10 +180,10 @@ fn soak(
 }
 
 /// How long a job took, what it printed, and whether that is what the kind of its fault asks for.
-fn job(launcher: &str, flags: &[&str], kind: &Kind) -> (Duration, String, bool) {
+fn job(launcher: &Launcher, kind: &Kind) -> (Duration, String, bool) {
     let start = Instant::now();
-    let mut command = Command::new(launcher);
-    command.args(flags).args(["-n", "2"]).arg(root().join("target/release/phalanx"));
+    let mut command = Command::new(launcher.name);
+    command.args(launcher.flags).args(["-n", "2"]).arg(root().join("target/release/phalanx"));
     command.args(TRAIN.split_whitespace()).arg(kind.drill).env_remove("RUST_BACKTRACE");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = match command.spawn() {
@@ -194,7 +213,7 @@ fn job(launcher: &str, flags: &[&str], kind: &Kind) -> (Duration, String, bool) 
     let failed = matches!(&status, Ok(Ok(status)) if !status.success());
     let errors = text.lines().filter(|line| line.starts_with("error: ")).count();
     let is_right = failed
-        && kind.words.iter().all(|word| text.contains(word))
+        && kind.words(launcher).iter().all(|word| text.contains(word))
         && kind.errors.is_none_or(|wanted| errors == wanted);
     (took, text, is_right)
 }
