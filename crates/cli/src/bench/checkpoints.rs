@@ -76,30 +76,72 @@ pub fn run(args: &CheckpointsArgs) -> Result<(), Failure> {
     let scratch = Scratch::new(&args.dir)?;
     let writing = checkpoint_writing(&config, &scratch.0, args.rounds)?;
     if !args.json {
-        print_writing(&writing)?;
+        output::line(writing_text(&writing))?;
     }
     let training = checkpointed_training(&config, &scratch.0, args.every, args.rounds)?;
     match args.json {
         true => output::json(&json!({ "every": args.every, "training": training, "writing": writing })),
-        false => {
-            output::line(format!("tokens/s of training, a checkpoint every {} steps", args.every))?;
-            print("with", "without", &training)
+        false => output::line(training_text(args.every, &training)),
+    }
+}
+
+fn writing_text(Writing { bytes, mb_per_s }: &Writing) -> String {
+    let size = output::bytes(*bytes);
+    format!("MB/s of writing a checkpoint of {size}\n{}", rows(["checkpoint", "plain file"], mb_per_s))
+}
+
+fn training_text(every: u64, training: &Beside) -> String {
+    let rows = rows(["with", "without"], training);
+    format!("tokens/s of training, a checkpoint every {every} steps\n{rows}")
+}
+
+fn rows([name, reference_name]: [&str; 2], beside: &Beside) -> String {
+    let row = |name: &str, rates: &[f64]| {
+        let rates: String = rates.iter().map(|rate| format!("{rate:8.0}")).collect();
+        format!("  {name:12}{rates}\n")
+    };
+    let (median, best) = (beside.median_ratio, beside.best_ratio);
+    row(name, &beside.rates)
+        + &row(reference_name, &beside.reference)
+        + &format!("  ratio of a round {median:.3} (median), of the bests {best:.3}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn beside() -> Beside {
+        Beside {
+            rates: vec![990.0, 1980.4],
+            reference: vec![1000.0, 2000.0],
+            median_ratio: 0.9901,
+            best_ratio: 0.9902,
         }
     }
-}
 
-fn print_writing(Writing { bytes, mb_per_s }: &Writing) -> Result<(), Failure> {
-    output::line(format!("MB/s of writing a checkpoint of {}", output::bytes(*bytes)))?;
-    print("checkpoint", "plain file", mb_per_s)
-}
-
-fn print(name: &str, reference_name: &str, beside: &Beside) -> Result<(), Failure> {
-    for (name, rates) in [(name, &beside.rates), (reference_name, &beside.reference)] {
-        let rates: Vec<_> = rates.iter().map(|rate| format!("{rate:8.0}")).collect();
-        output::line(format!("  {name:12}{}", rates.join("")))?;
+    #[test]
+    fn people_get_the_rates_of_every_round_and_two_ratios() {
+        let writing = Writing { bytes: 3 << 20, mb_per_s: beside() };
+        let expected = "\
+MB/s of writing a checkpoint of 3.0 MiB
+  checkpoint       990    1980
+  plain file      1000    2000
+  ratio of a round 0.990 (median), of the bests 0.990";
+        assert_eq!(writing_text(&writing), expected);
+        let expected = "\
+tokens/s of training, a checkpoint every 20 steps
+  with             990    1980
+  without         1000    2000
+  ratio of a round 0.990 (median), of the bests 0.990";
+        assert_eq!(training_text(20, &beside()), expected);
     }
-    output::line(format!(
-        "  ratio of a round {:.3} (median), of the bests {:.3}",
-        beside.median_ratio, beside.best_ratio
-    ))
+
+    #[test]
+    fn programs_get_the_bytes_beside_the_rates() {
+        let expected = json!({
+            "bytes": 5, "rates": [990.0, 1980.4], "reference": [1000.0, 2000.0],
+            "median_ratio": 0.9901, "best_ratio": 0.9902,
+        });
+        assert_eq!(json!(Writing { bytes: 5, mb_per_s: beside() }), expected);
+    }
 }

@@ -60,39 +60,85 @@ impl From<CopiesError> for Failure {
 pub fn run(args: &CopiesArgs) -> Result<(), Failure> {
     let bench = CopiesBench { rounds: args.rounds };
     if !args.json {
-        let head = format!("{:12}{:>12}{:>14}{:>14}", "copy", "bytes", "us", "reference us");
-        output::line(format!("{head}{:>10}{:>10}{:>8}", "GB/s", "reference", "share"))?;
+        output::line(head())?;
     }
     for shape in CopyShape::ALL {
         for bytes in copy_sizes(args.largest) {
             progress(format!("{} {}", shape.name(), output::bytes(bytes as u64)));
             let result = bench.copy(shape, bytes)?;
-            if args.json { output::json(&result) } else { print_copy(&result) }?;
+            if args.json { output::json(&result) } else { output::line(copy_row(&result)) }?;
         }
     }
     for bytes in REPLAYED_SIZES.into_iter().filter(|&bytes| bytes <= args.largest) {
         progress(format!("replayed {}", output::bytes(bytes as u64)));
         let result = bench.replayed(bytes)?;
-        if args.json { output::json(&json!({ "replayed": result })) } else { print_replayed(&result) }?;
+        match args.json {
+            true => output::json(&json!({ "replayed": result }))?,
+            false => output::line(replayed_row(&result))?,
+        }
     }
     Ok(())
 }
 
-/// Tells who waits what is measured now. Nobody may be reading.
+/// Prints the name of the current measurement; standard error may be closed.
 fn progress(what: String) {
     let _ = writeln!(std::io::stderr(), "{what}");
 }
 
-fn print_copy(result: &CopyResult) -> Result<(), Failure> {
+fn head() -> String {
+    let times = format!("{:12}{:>12}{:>14}{:>14}", "copy", "bytes", "us", "reference us");
+    format!("{times}{:>10}{:>10}{:>8}", "GB/s", "reference", "share")
+}
+
+fn copy_row(result: &CopyResult) -> String {
     let &CopyResult { shape, bytes, ns, reference_ns, gb_per_s, reference_gb_per_s, share } = result;
     let (bytes, us, reference_us) = (output::bytes(bytes as u64), ns / 1e3, reference_ns / 1e3);
     let times = format!("{:12}{bytes:>12}{us:>14.3}{reference_us:>14.3}", shape.name());
-    output::line(format!("{times}{gb_per_s:>10.1}{reference_gb_per_s:>10.1}{share:>8.2}"))
+    format!("{times}{gb_per_s:>10.1}{reference_gb_per_s:>10.1}{share:>8.2}")
 }
 
-fn print_replayed(result: &ReplayedCopies) -> Result<(), Failure> {
+fn replayed_row(result: &ReplayedCopies) -> String {
     let &ReplayedCopies { bytes, copies, us, reference_us, over_us } = result;
     let (bytes, copies) = (output::bytes(bytes as u64), format!("chain of {copies}"));
     let times = format!("{copies:12}{bytes:>12}{us:>14.3}{reference_us:>14.3}");
-    output::line(format!("{times}   {over_us:.3} us a copy over memcpy"))
+    format!("{times}   {over_us:.3} us a copy over memcpy")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COPY: CopyResult = CopyResult {
+        shape: CopyShape::Transposed,
+        bytes: 65536,
+        ns: 8192.0,
+        reference_ns: 4096.0,
+        gb_per_s: 8.0,
+        reference_gb_per_s: 16.0,
+        share: 0.5,
+    };
+
+    const REPLAYED: ReplayedCopies =
+        ReplayedCopies { bytes: 16384, copies: 64, us: 1.25, reference_us: 1.0, over_us: 0.25 };
+
+    #[test]
+    fn people_get_columns() {
+        let expected = "\
+copy               bytes            us  reference us      GB/s reference   share
+transposed      64.0 KiB         8.192         4.096       8.0      16.0    0.50
+chain of 64     16.0 KiB         1.250         1.000   0.250 us a copy over memcpy";
+        assert_eq!([head(), copy_row(&COPY), replayed_row(&REPLAYED)].join("\n"), expected);
+    }
+
+    #[test]
+    fn programs_get_every_number() {
+        let copy = json!({
+            "shape": "transposed", "bytes": 65536, "ns": 8192.0, "reference_ns": 4096.0,
+            "gb_per_s": 8.0, "reference_gb_per_s": 16.0, "share": 0.5,
+        });
+        assert_eq!(json!(COPY), copy);
+        let replayed =
+            json!({ "bytes": 16384, "copies": 64, "us": 1.25, "reference_us": 1.0, "over_us": 0.25 });
+        assert_eq!(json!(REPLAYED), replayed);
+    }
 }

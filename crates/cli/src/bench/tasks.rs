@@ -129,7 +129,7 @@ fn point(args: &TasksArgs, patterns: &[Pattern], benches: &[TasksBench]) -> Resu
 fn graphs(args: &TasksArgs, patterns: &[Pattern], benches: &[TasksBench]) -> Result<(), Failure> {
     let iteration_seconds = tasks::calibrate();
     if !args.json {
-        print_head(args, iteration_seconds)?;
+        output::line(head(args.steps, args.repeat, iteration_seconds))?;
     }
     for bench in benches {
         for &pattern in patterns {
@@ -137,8 +137,8 @@ fn graphs(args: &TasksArgs, patterns: &[Pattern], benches: &[TasksBench]) -> Res
                 let shape = Shape { pattern, width, steps: args.steps };
                 let result = bench.graph(shape, iteration_seconds)?;
                 match args.json {
-                    true => print_json(bench, shape, &result)?,
-                    false => print_graph(bench, shape, &result)?,
+                    true => output::json(&graph_json(bench, shape, &result))?,
+                    false => output::line(graph_row(bench, shape, &result))?,
                 }
             }
         }
@@ -147,26 +147,26 @@ fn graphs(args: &TasksArgs, patterns: &[Pattern], benches: &[TasksBench]) -> Res
         let parts = bench.parts()?;
         match args.json {
             true => output::json(&json!({ "processors": bench.processors, "parts": parts }))?,
-            false => print_parts(bench, &parts)?,
+            false => output::line(parts_text(bench, &parts))?,
         }
     }
     Ok(())
 }
 
-fn print_head(args: &TasksArgs, iteration_seconds: f64) -> Result<(), Failure> {
-    output::line(format!(
+fn head(steps: usize, repeat: usize, iteration_seconds: f64) -> String {
+    let about = format!(
         "{}, {:.2} ns an iteration; medians of up to {} (best in brackets), METG in us",
-        output::count(args.steps, "step"),
+        output::count(steps, "step"),
         iteration_seconds * 1e9,
-        output::count(args.repeat, "run")
-    ))?;
+        output::count(repeat, "run")
+    );
     let [half, most] = tasks::SHARES.map(|share| format!("METG({:.0} %)", 100.0 * share));
     let mode = format!("{:>20}{half:>12}{most:>12}", "ns per empty task");
-    output::line(format!("{:34}{:>44}{:>44}", "", "replayed", "spawned one by one"))?;
-    output::line(format!("{:16}{:>6}{:>12}{mode}{mode}", "pattern", "width", "processors"))
+    let modes = format!("{:34}{:>44}{:>44}", "", "replayed", "spawned one by one");
+    format!("{about}\n{modes}\n{:16}{:>6}{:>12}{mode}{mode}", "pattern", "width", "processors")
 }
 
-fn print_graph(bench: &TasksBench, shape: Shape, result: &GraphResult) -> Result<(), Failure> {
+fn graph_row(bench: &TasksBench, shape: Shape, result: &GraphResult) -> String {
     let metg = |us: Option<f64>| us.map_or("-".into(), |us| format!("{us:.3}"));
     let mode = |cost: &ModeCost| {
         let (half, most) = (metg(cost.metg50_us), metg(cost.metg75_us));
@@ -174,41 +174,36 @@ fn print_graph(bench: &TasksBench, shape: Shape, result: &GraphResult) -> Result
     };
     let (replay, immediate) = (mode(&result.replay), mode(&result.immediate));
     let (pattern, width, processors) = (shape.pattern.name(), shape.width, bench.processors);
-    output::line(format!("{pattern:16}{width:>6}{processors:>12}{replay}{immediate}"))
+    format!("{pattern:16}{width:>6}{processors:>12}{replay}{immediate}")
 }
 
-fn print_json(bench: &TasksBench, shape: Shape, result: &GraphResult) -> Result<(), Failure> {
-    output::json(&json!({
+fn graph_json(bench: &TasksBench, shape: Shape, result: &GraphResult) -> serde_json::Value {
+    json!({
         "pattern": shape.pattern.name(), "width": shape.width, "steps": shape.steps,
         "processors": bench.processors, "replay": result.replay, "immediate": result.immediate,
-    }))
+    })
 }
 
 fn spread(Spread { median, best }: Spread) -> String {
     format!("{median:.1} ({best:.1})")
 }
 
-fn print_parts(bench: &TasksBench, parts: &Parts) -> Result<(), Failure> {
-    output::line(format!("\non {}:", output::count(bench.processors as usize, "processor")))?;
-    for (text, part, unit) in [
+fn parts_text(bench: &TasksBench, parts: &Parts) -> String {
+    let rows = [
         ("a task of a chain of 1024 replayed in a row", parts.chain_ns, "ns"),
         ("the same, chains fused", parts.fused_chain_ns, "ns"),
         ("launch of an empty graph until its end", parts.empty_graph_us, "us"),
         ("launch of a graph of one task until its end", parts.one_task_graph_us, "us"),
         ("a spawned task that waits for nothing", parts.spawn_ns, "ns"),
         ("an event: create, trigger, look", parts.event_ns, "ns"),
-    ] {
-        output::line(format!("{text:46}{:>20} {unit}", spread(part)))?;
-    }
-    Ok(())
+    ];
+    let rows = rows.map(|(text, part, unit)| format!("\n{text:46}{:>20} {unit}", spread(part)));
+    format!("\non {}:{}", output::count(bench.processors as usize, "processor"), rows.concat())
 }
 
 fn compile(args: &TasksArgs) -> Result<(), Failure> {
     if !args.json {
-        output::line(format!(
-            "{:10}{:>12}{:>12}{:>22}{:>18}",
-            "flow", "operations", "segments", "ms (best)", "ns an operation"
-        ))?;
+        output::line(flow_head())?;
     }
     for flow in FlowKind::ALL {
         for &operations in &args.operations {
@@ -217,13 +212,21 @@ fn compile(args: &TasksArgs) -> Result<(), Failure> {
                 output::json(&result)?;
                 continue;
             }
-            let FlowResult { segments, ms: Spread { median, best }, ns_per_operation, .. } = result;
-            let ms = format!("{median:.3} ({best:.3})");
-            output::line(format!(
-                "{:10}{operations:>12}{segments:>12}{ms:>22}{ns_per_operation:>18.1}",
-                flow.name()
-            ))?;
+            output::line(flow_row(&result))?;
         }
     }
     Ok(())
 }
+
+fn flow_head() -> String {
+    format!("{:10}{:>12}{:>12}{:>22}{:>18}", "flow", "operations", "segments", "ms (best)", "ns an operation")
+}
+
+fn flow_row(result: &FlowResult) -> String {
+    let &FlowResult { flow, operations, segments, ms: Spread { median, best }, ns_per_operation } = result;
+    let ms = format!("{median:.3} ({best:.3})");
+    format!("{:10}{operations:>12}{segments:>12}{ms:>22}{ns_per_operation:>18.1}", flow.name())
+}
+
+#[cfg(test)]
+mod tests;
