@@ -21,7 +21,8 @@ cargo xtask COMMAND
   tsan          the runtime's tests of threads under ThreadSanitizer (x86-64 Linux); not part of `check`
   fuzz          random bytes for every parser of a user's file (x86-64 Linux) [TARGET ...] [--seconds N]; not part of `check`
   soak          training runs killed and resumed, again and again [--kills N] [--seed S] [--case K]; or jobs of two ranks
-                that fail in every way, N of each kind [--faults N] [--jobs J]; not part of `check`
+                that fail in every way, N of each kind [--faults N] [--jobs J]; or all random cases of the tests, ten
+                times those of `check` [--tests]; not part of `check`
   tidy          rules about crates and files only
   bless         rewrite the expected texts of file tests, then show what changed with git diff
   bench train   `phalanx bench train` beside PyTorch, in alternating rounds [--threads N] [--rounds N] [--wide]
@@ -86,10 +87,9 @@ fn tsan() -> Result<(), String> {
     let target = "x86_64-unknown-linux-gnu";
     let packages = ["--package", "phalanx-runtime", "--package", "phalanx-immediate"];
     let mut args = [&["test", "--quiet"][..], &packages, &["--target", target]].concat();
-    for test in ["graphs", "lanes", "tasks", "turns", "device_graphs"] {
-        args.extend(["--test", test]);
-    }
-    args.extend(["--", "--test-threads", "1"]);
+    args.extend(["--test", "main", "--test", "graphs", "--", "--test-threads", "1"]);
+    // The modules of `main`, and all of `graphs`.
+    args.extend(["lanes::", "tasks::", "turns::", "device_graphs::", "graphs::"]);
     let suppressions = root().join("xtask/tsan.suppressions");
     let options = format!("history_size=4 suppressions={}", suppressions.display());
     let flags = "--cfg tsan -Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer";
@@ -103,11 +103,15 @@ fn tsan() -> Result<(), String> {
 }
 
 fn bless() -> Result<(), String> {
-    let files =
-        ["test", "--quiet", "--package", "phalanx-ir", "--package", "phalanx-lower", "--test", "files"];
+    let levels = ["ir", "lower", "schedule"].map(|name| format!("--package=phalanx-{name}"));
+    let levels: Vec<&str> = levels.iter().map(String::as_str).collect();
+    let files = [&["test", "--quiet"][..], &levels, &["--test", "main", "files::"]].concat();
     run_with("cargo", &files, &[("PHALANX_BLESS", "1")])?;
-    let gallery = ["test", "--quiet", "--package", "phalanx", "--test", "malformed"];
-    run_with("cargo", &gallery, &[("PHALANX_BLESS", "1")])
+    for (package, test, filter) in [("phalanx-program", "files", ""), ("phalanx", "main", "malformed::")] {
+        let args = ["test", "--quiet", "--package", package, "--test", test, filter];
+        run_with("cargo", &args, &[("PHALANX_BLESS", "1")])?;
+    }
+    Ok(())
 }
 
 fn cargo(args: &[&str]) -> Result<(), String> {

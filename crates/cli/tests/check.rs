@@ -1,8 +1,6 @@
 //! `--check kernels` on `train` and `step`.
 
-mod common;
-
-use common::{Dir, SMALL, error, json_lines, stdout};
+use crate::common::{Dir, SMALL, error, json_lines, stdout};
 
 #[test]
 fn checked_steps_have_the_same_weights() {

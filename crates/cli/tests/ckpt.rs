@@ -2,11 +2,9 @@
 //! runs part.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::path::Path;
 
-use common::{Dir, SMALL, error, json_lines, run, stdout};
+use crate::common::{Dir, SMALL, error, json_lines, run, stdout};
 use serde_json::Value;
 
 /// Runs four steps with a checkpoint after every second one in `name`, and whatever else `extra` asks for.

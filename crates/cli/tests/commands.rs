@@ -1,9 +1,7 @@
 //! The other commands: step, explain, doctor, generate, bench.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Dir, SMALL, batch, error, json_lines, run, stdout};
+use crate::common::{Dir, SMALL, batch, error, json_lines, run, stdout};
 
 /// A small trained model.
 fn trained(dir: &Dir) -> String {

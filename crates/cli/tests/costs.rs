@@ -1,9 +1,7 @@
 //! `costs`: what is measured, kept, shown and merged. Times are not judged.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Dir, SMALL, error, json_lines, phalanx, stdout};
+use crate::common::{Dir, SMALL, error, json_lines, phalanx, stdout};
 
 /// Measures the small model into `file` and tells how many times were taken.
 fn measure(file: &str, plan: &[&str]) -> u64 {

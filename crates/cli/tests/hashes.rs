@@ -1,11 +1,9 @@
 //! `phalanx train --hash-every` and what `phalanx diff` makes of it.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{Dir, SMALL, error, json_lines, run, stdout};
+use crate::common::{Dir, SMALL, error, json_lines, run, stdout};
 use serde_json::Value;
 
 /// Six steps with a log in `name` unless `extra` says otherwise; the lines of the log. The learning rate still rises after

@@ -1,12 +1,10 @@
 //! `phalanx launch`: with the launchers that are installed, and with scripts that stand for one.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use common::{Dir, SMALL, error, phalanx, run, script, stdout};
+use crate::common::{Dir, SMALL, error, phalanx, run, script, stdout};
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 

@@ -1,9 +1,7 @@
 //! `plan overlap`, `train --trace` and `--memory`: what they print and write. Times are not judged.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Dir, SMALL, error, json_lines, stdout};
+use crate::common::{Dir, SMALL, error, json_lines, stdout};
 use serde_json::Value;
 
 const LINK: [&str; 6] = ["--plan", "dp2", "--link", "50us,1Gbit", "--costs", "modelled"];

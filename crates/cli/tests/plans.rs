@@ -1,9 +1,7 @@
 //! Plans from the command line: train, step, explain, opt, plan.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Dir, SMALL, batch, error, json_lines, stdout};
+use crate::common::{Dir, SMALL, batch, error, json_lines, stdout};
 
 /// A model and batch small enough for milliseconds, cut finely enough for every plan below.
 const MODEL: &[&str] =

@@ -1,9 +1,7 @@
 //! `profile`: the table, the JSON and what is refused. Times are not judged.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{SMALL, error, json_lines, stdout};
+use crate::common::{SMALL, error, json_lines, stdout};
 
 const QUICK: &[&str] = &["profile", "--steps", "2", "--warmup", "1", "--cores-per-device", "1"];
 

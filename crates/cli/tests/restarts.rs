@@ -1,9 +1,7 @@
 //! `phalanx launch --max-restarts` with scripts that stand for a launcher: what is started again, and what is refused.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Dir, SMALL, error, phalanx, script};
+use crate::common::{Dir, SMALL, error, phalanx, script};
 
 /// What the script notes of each start, one a line.
 fn starts(dir: &Dir) -> Vec<String> {

@@ -1,13 +1,11 @@
 //! `phalanx train --checkpoint`: killed at any moment, the run goes on where it was, with the same bits.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use common::{Dir, error, phalanx, run};
+use crate::common::{Dir, error, phalanx, run};
 use serde_json::Value;
 
 /// What is trained.

@@ -1,12 +1,10 @@
 //! `phalanx schedule`: cases in, answers out.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::io::Write;
 use std::process::{Output, Stdio};
 
-use common::{Dir, error, json_lines, phalanx, stdout};
+use crate::common::{Dir, error, json_lines, phalanx, stdout};
 use serde_json::Value;
 
 const LIST: &str = r#"{"id": "list", "type": "schedule", "unknown": 1, "graph_inputs": [], "graph_outputs": [], "nodes": [

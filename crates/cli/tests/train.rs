@@ -1,12 +1,10 @@
 //! `phalanx train`: the lines it prints, that they are the same every time, and how it stops.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use common::{Dir, SMALL, error, json_lines, phalanx, run, stdout};
+use crate::common::{Dir, SMALL, error, json_lines, phalanx, run, stdout};
 use serde_json::Value;
 
 fn train(extra: &[&str]) -> Vec<Value> {

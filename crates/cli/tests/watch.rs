@@ -1,13 +1,8 @@
 //! What `phalanx train` shows while it runs and why it stops: logs, evaluations, a loss low enough, a loss no more.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-#[allow(dead_code)]
-#[path = "ranks/mpi.rs"]
-mod mpi;
-
-use common::{Dir, SMALL, error, json_lines, stdout};
-use mpi::Launcher;
+use crate::common::{Dir, SMALL, error, json_lines, stdout};
+use crate::mpi::Launcher;
 use serde_json::Value;
 
 fn train<'a>(extra: &[&'a str]) -> Vec<&'a str> {

@@ -1,19 +1,14 @@
 //! Barriers: generations, sums, alterations that wait, poison.
 
-#[path = "../../runtime/tests/plain/mod.rs"]
-mod plain;
-#[path = "../../runtime/tests/random/mod.rs"]
-mod random;
-
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 
+use crate::plain::Plain;
 use phalanx_immediate::{Arrival, Barrier, BarrierError, Barriers, NoResult};
 use phalanx_runtime::{Cause, Event, Events, Fault, UserEvent};
-use plain::Plain;
-use random::Random;
+use phalanx_testkit::Rng;
 
 fn table() -> (Arc<Events>, Arc<Barriers>) {
     let events = Arc::new(Events::default());
@@ -86,7 +81,7 @@ fn sums_of_all_generations_are_right_and_readable_by_a_late_reader() {
     let last = barriers.event(ahead(barrier, GENERATIONS - 1)).unwrap();
     let work = &|worker: usize| {
         let mut order: Vec<_> = (0..GENERATIONS).collect();
-        Random(worker as u64).shuffle(&mut order);
+        Rng::new(worker as u64).shuffle(&mut order);
         for generation in order {
             let value = (generation * 10 + worker) as i64;
             barriers.arrive(ahead(barrier, generation), of(value)).unwrap();
@@ -173,7 +168,7 @@ fn altered_twice(
 
 #[test]
 fn alterations_and_arrivals_in_any_order_never_trigger_early_and_never_hang() {
-    let mut random = Random(11);
+    let mut random = Rng::new(11);
     for _ in 0..300 {
         let (events, barriers) = table();
         let ([first, _], gates) = altered_twice(&events, &barriers).unwrap();
@@ -199,7 +194,7 @@ fn alterations_and_arrivals_from_several_threads_never_hang() {
     for round in 0..100 {
         let (events, barriers) = table();
         let ([first, second], mut gates) = altered_twice(&events, &barriers).unwrap();
-        Random(round).shuffle(&mut gates);
+        Rng::new(round).shuffle(&mut gates);
         thread::scope(|scope| {
             for part in gates.chunks(4) {
                 let events = &events;

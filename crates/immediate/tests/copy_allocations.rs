@@ -3,35 +3,13 @@
 //! A binary of its own, and one test: the allocator counts for the whole process.
 #![allow(clippy::unwrap_used)]
 
-use std::alloc::{GlobalAlloc, Layout as Block, System};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use phalanx_immediate::{CopyKind, Element, Instance, Layout, Memories, Rect, SharedPlan};
 use phalanx_runtime::flow::{Builder, Task, TaskKind};
 use phalanx_runtime::{Config, Event, Function, Graph, Launch, Runtime};
-
-/// The system's allocator, counted.
-struct Counting;
-
-/// Relaxed everywhere: a counter that orders nothing, read when the processors have nothing to do.
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, block: Block) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(block) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, block: Block) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(memory, block) }
-    }
-}
+use phalanx_testkit::allocations::{self, Counting};
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static ALLOCATOR: Counting = Counting;
 
 const LINKS: usize = 16;
 
@@ -94,9 +72,9 @@ fn chains_of_copies_arrive_and_allocate_nothing() {
     for bytes in [256, 16 << 10, 1 << 20] {
         let mut chain = Chain::new(bytes);
         (0..100).for_each(|round| chain.replay(round));
-        let before = ALLOCATIONS.load(Relaxed);
+        let before = allocations::count();
         (100..1100).for_each(|round| chain.replay(round));
-        assert_eq!(ALLOCATIONS.load(Relaxed) - before, 0, "allocations of 1000 replays with {bytes} bytes");
+        assert_eq!(allocations::count() - before, 0, "allocations of 1000 replays with {bytes} bytes");
         assert!(before > 0, "the allocator counts");
     }
 }

@@ -1,18 +1,13 @@
 //! Reservations: exclusion, sharing, fairness, poison.
 
-#[path = "../../runtime/tests/plain/mod.rs"]
-mod plain;
-#[path = "../../runtime/tests/random/mod.rs"]
-mod random;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
+use crate::plain::Plain;
 use phalanx_immediate::{Mode, NotHeld, Reservation};
 use phalanx_runtime::{Event, Events};
-use plain::Plain;
-use random::Random;
+use phalanx_testkit::Rng;
 
 const READ: Mode = Mode::Shared(1);
 
@@ -38,7 +33,7 @@ fn a_plain_counter_under_an_exclusive_reservation_is_exact() {
             scope.spawn(move || {
                 let mut chains = [Event::NONE; CHAINS];
                 let mut links: Vec<_> = (0..2000).map(|link| link % CHAINS).collect();
-                Random(seed).shuffle(&mut links);
+                Rng::new(seed).shuffle(&mut links);
                 for chain in links {
                     let chain = &mut chains[chain];
                     let finish = events.user();

@@ -1,8 +1,6 @@
 //! Greedy passes and orders for memory against plain versions of themselves, and what is repaired in them.
 #![allow(clippy::unwrap_used)]
 
-mod random;
-
 use std::collections::BTreeSet;
 
 use phalanx_inductor::mode::Mode;
@@ -12,8 +10,9 @@ use phalanx_inductor::model::{
     sink_waits, visualize_overlap,
 };
 use phalanx_ir::Id;
+use phalanx_testkit::cases;
 
-const SEEDS: std::ops::Range<u64> = 0..1000;
+const SEEDS: u64 = 1000;
 
 fn before(graph: &Graph, node: NodeId) -> BTreeSet<NodeId> {
     let node = &graph.nodes[node];
@@ -72,8 +71,8 @@ fn plain(graph: &Graph, order: &[NodeId], [raises, sinks, overlaps]: [bool; 3]) 
 #[test]
 fn passes_are_those_of_the_plain_routine_from_any_order() {
     let mut moved = 0;
-    for seed in SEEDS {
-        let graph = random::list(seed, 40).0;
+    for seed in 0..cases(SEEDS) {
+        let graph = crate::random::list(seed, 40).0;
         let initial = graph.order();
         // A valid order other than the initial one.
         for order in [initial.clone(), breadth_first(&graph, &initial)] {
@@ -181,8 +180,8 @@ fn plain_depth(graph: &Graph, order: &[NodeId]) -> Vec<NodeId> {
 #[test]
 fn orders_for_memory_are_those_of_the_plain_versions_and_the_best_is_chosen() {
     let mut chosen = BTreeSet::new();
-    for seed in SEEDS {
-        let graph = random::list(seed, 40).0;
+    for seed in 0..cases(SEEDS) {
+        let graph = crate::random::list(seed, 40).0;
         let order = graph.order();
         assert_eq!(breadth_first(&graph, &order), plain_breadth(&graph, &order), "{seed}");
         assert_eq!(depth_first(&graph, &order), plain_depth(&graph, &order), "{seed}");

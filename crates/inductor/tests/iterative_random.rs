@@ -1,13 +1,11 @@
 //! The iterative passes on ten thousand random lists.
 #![allow(clippy::unwrap_used)]
 
-mod naive;
-mod random;
-
 use phalanx_inductor::cases::Config;
 use phalanx_inductor::mode::Mode;
 use phalanx_inductor::model::{Graph, NodeId, Pass, simple_overlap};
 use phalanx_ir::Id;
+use phalanx_testkit::cases;
 
 /// Process group and leaf of all collectives in an order, group by group.
 fn collectives(graph: &Graph, order: &[NodeId]) -> Vec<(u32, usize)> {
@@ -34,8 +32,8 @@ fn assert_within(graph: &Graph, (before, order): (&[NodeId], &[NodeId]), budget:
 
 #[test]
 fn repaired_passes_keep_order_and_budget_and_know_their_memory() {
-    for seed in 0..10_000 {
-        let (graph, config) = random::list(seed, 40);
+    for seed in 0..cases(10_000) {
+        let (graph, config) = crate::random::list(seed, 40);
         let mut order = graph.order();
         for pass in [Pass::Reorder, Pass::Sink, Pass::Reorder] {
             let what = format!("{seed} {pass:?}");
@@ -61,20 +59,20 @@ fn repaired_passes_keep_order_and_budget_and_know_their_memory() {
 
 #[test]
 fn faithful_passes_are_those_that_look_at_everything_again() {
-    for seed in 0..3000 {
-        let (graph, config) = random::list(seed, 40);
+    for seed in 0..cases(3000) {
+        let (graph, config) = crate::random::list(seed, 40);
         let mut order = graph.order();
         let raised = Pass::Reorder.run(&graph, order.clone(), &config, Mode::Reference);
-        assert_eq!(raised, naive::reorder(&graph, &order, &config), "{seed}");
+        assert_eq!(raised, crate::naive::reorder(&graph, &order, &config), "{seed}");
         for order in [order.clone(), raised.order.clone()] {
             for (mode, newer) in [(Mode::Reference, false), (Mode::Newer, true)] {
                 let sunk = Pass::Sink.run(&graph, order.clone(), &config, mode);
-                assert_eq!(sunk, naive::sink(&graph, &order, &config, newer), "{seed} {mode:?}");
+                assert_eq!(sunk, crate::naive::sink(&graph, &order, &config, newer), "{seed} {mode:?}");
             }
         }
         order = Pass::Sink.run(&graph, raised.order, &config, Mode::Reference).order;
         let again = Pass::Reorder.run(&graph, order.clone(), &config, Mode::Reference);
-        assert_eq!(again, naive::reorder(&graph, &order, &config), "{seed} again");
+        assert_eq!(again, crate::naive::reorder(&graph, &order, &config), "{seed} again");
     }
 }
 
@@ -82,8 +80,8 @@ fn faithful_passes_are_those_that_look_at_everything_again() {
 #[test]
 fn exposures_kept_move_by_move_are_those_of_the_order_reached() {
     let mut n_met = 0;
-    for seed in 0..3000 {
-        let (graph, config) = random::list(seed, 40);
+    for seed in 0..cases(3000) {
+        let (graph, config) = crate::random::list(seed, 40);
         let config = Config {
             reorder_iterative_debug_limit_to_reorder: Some(1),
             sink_waits_iterative_debug_limit_to_sink: Some(1),
@@ -100,5 +98,5 @@ fn exposures_kept_move_by_move_are_those_of_the_order_reached() {
             }
         }
     }
-    assert!(n_met > 500, "{n_met}");
+    assert!(n_met > cases(500), "{n_met}");
 }

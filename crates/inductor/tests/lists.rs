@@ -1,9 +1,7 @@
 //! The passes against results of the reference, in both of its versions.
 #![allow(clippy::unwrap_used)]
 
-mod golden;
-
-use golden::{answered, cases, compare};
+use crate::golden::{answered, cases, compare};
 use phalanx_inductor::mode::Mode;
 use serde_json::Value;
 

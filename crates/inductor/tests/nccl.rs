@@ -1,9 +1,7 @@
 //! The cost models against results of the reference.
 #![allow(clippy::unwrap_used)]
 
-mod golden;
-
-use golden::{answered, cases, compare};
+use crate::golden::{answered, cases, compare};
 use phalanx_inductor::mode::Mode;
 use phalanx_inductor::nccl::{Gpu, Machine, Op, Traffic, milliseconds, saturation_bytes};
 use serde_json::{Map, Value};

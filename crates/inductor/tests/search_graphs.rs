@@ -1,13 +1,11 @@
 //! The search on graphs of values, against the orders of the reference's graph-level scheduler.
 #![allow(clippy::unwrap_used)]
 
-mod search_cases;
-
 use std::collections::BTreeMap;
 
+use crate::search_cases::graphs::{Case, graphs};
+use crate::search_cases::lists::ROUNDING;
 use phalanx_inductor::fx::{self, Kind, Value};
-use search_cases::graphs::{Case, graphs};
-use search_cases::lists::ROUNDING;
 use serde_json::json;
 
 /// The nodes that a node reads, inputs left out.

@@ -1,9 +1,7 @@
 //! The search on lists of one device, against the orders of the reference's passes.
 
-mod search_cases;
-
+use crate::search_cases::lists::{Case, ROUNDING, lists};
 use phalanx_inductor::search::{Fakes, Found, improve, improve_freely};
-use search_cases::lists::{Case, ROUNDING, lists};
 
 /// The order is what it says it is and stays within `limit`; nothing beats the bound.
 fn check(case: &Case, found: &Found, limit: i64) {

@@ -1,11 +1,8 @@
 //! The parallel rules of all operators on random operands: what is legal is sound, what is not is explained, and the tasks
 //! together compute what the whole operator computes.
 
-#[path = "rules/cases.rs"]
 mod cases;
-#[path = "rules/layer.rs"]
-mod layer;
-#[path = "rules/meaning.rs"]
+pub mod layer;
 mod meaning;
 
 use std::collections::BTreeSet;

@@ -4,10 +4,7 @@
 //! before an operator that is not linear in them, a bias is added after the reduction, copies pass through operators
 //! that keep them, and a task has a site instead of a machine view.
 
-#[path = "rules/layer.rs"]
-mod layer;
-
-use layer::{Legal, layer as rule_of, mended, repaired};
+use crate::rules::layer::{Legal, layer as rule_of, mended, repaired};
 use phalanx_ir::graph::LayerId;
 use phalanx_ir::parallel::{Coord, ParallelGraph, ParallelType, place};
 use phalanx_ir::tasks::{BufferId, Rect, TaskGraph, TaskId};

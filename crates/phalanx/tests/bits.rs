@@ -3,50 +3,45 @@
 use phalanx::ir::graph::Graph;
 use phalanx::models::{Gpt2Config, LlamaConfig, MlpConfig, MlpLoss, ModelConfig};
 use phalanx::pipeline::Settings;
-use phalanx::{Feed, Goal, Leaves, Optimizer, Plan, PortKind, Rule, Session, Trainer};
-use phalanx_ir::{Activation, Op};
-use phalanx_testkit::Rng;
+use phalanx::{Goal, Leaves, Optimizer, Plan, PortKind, Rule, Session, Trainer};
+use phalanx_ir::Activation;
+use phalanx_testkit::zoo;
+
+use crate::training::feed;
 
 const BATCH: usize = 8;
 const TIME: usize = 17;
 const VOCAB: usize = 31;
 const STEPS: usize = 5;
+/// Labels of every model here.
+const CLASSES: usize = 5;
 
 fn gpt2(dropout: f32) -> Graph {
     let config = Gpt2Config {
-        layers: 2,
         heads: 3,
         width: 36,
         hidden: 100,
         vocab: VOCAB,
         context: TIME + 2,
         dropout,
-        tied: true,
-        eps: 1e-5,
-        activation: Activation::GeluTanh,
+        ..zoo::GPT2
     };
-    ModelConfig::Gpt2(config).training_graph(BATCH, TIME).expect("the sizes are legal")
+    config.training_graph(BATCH, TIME).expect("the sizes are legal")
 }
 
 fn llama(dropout: f32) -> Graph {
     let config = LlamaConfig {
-        layers: 2,
         heads: 6,
-        kv_heads: 2,
         head_dim: 6,
         width: 40,
         hidden: 90,
         vocab: VOCAB,
         context: TIME,
         dropout,
-        tied: false,
-        eps: 1e-5,
-        rope_base: 10_000.0,
-        activation: Activation::Silu,
         attention_bias: true,
-        mlp_bias: false,
+        ..zoo::LLAMA
     };
-    ModelConfig::Llama(config).training_graph(BATCH, TIME).expect("the sizes are legal")
+    zoo::llama(BATCH, config)
 }
 
 fn mlp(loss: MlpLoss) -> Graph {
@@ -77,28 +72,6 @@ fn settings(optimizer: Optimizer, cores: usize, microbatches: usize) -> Settings
     }
 }
 
-/// Feeds the same random batch of a step to any session of a model.
-fn feed(session: &mut Session, model: &Graph, step: usize) {
-    let mut rng = Rng::new(step as u64);
-    for input in model.leaves(|op| matches!(op, Op::Input)) {
-        let (name, ty) = (&model.values()[input].name, model.ty(input));
-        let n = ty.shape.elements();
-        let fed = match ty.dtype.is_float() {
-            true => {
-                let values: Vec<f32> = (0..n).map(|_| rng.uniform(-1.0, 1.0) as f32).collect();
-                session.feed(name, Feed::F32(&values))
-            }
-            false => {
-                // Five classes suit every model here; some labels are ignored.
-                let labels = name != "tokens";
-                let mut draw = || if labels && rng.once_in(7) { -100 } else { rng.below(5) as i64 };
-                session.feed(name, Feed::I64(&(0..n).map(|_| draw()).collect::<Vec<_>>()))
-            }
-        };
-        fed.expect("the batch can be fed");
-    }
-}
-
 /// All that a run leaves behind, as bits.
 #[derive(PartialEq)]
 struct Trace {
@@ -122,7 +95,7 @@ fn run(model: &Graph, settings: &Settings) -> Trace {
     let mut trainer = Trainer::with_settings(model, settings).expect("the model compiles");
     let mut trace = Trace { losses: Vec::new(), tensors: Vec::new() };
     for step in 0..STEPS {
-        feed(trainer.session_mut(), model, step);
+        feed(trainer.session_mut(), model, CLASSES, step);
         let report = trainer.run(3e-3).expect("the step runs");
         assert!(report.loss.is_finite());
         trace.losses.push([report.loss.to_bits(), report.gradient_norm.unwrap_or(0.0).to_bits()]);
@@ -243,7 +216,7 @@ fn an_immediate_rerun_gives_the_same() {
     for model in [gpt2(0.1), llama(0.1), mlp(MlpLoss::Mse)] {
         let settings = Settings { cores: 2, seed: 3, ..Settings::new(Goal::Gradients) };
         let mut session = Session::new(&model, &settings).expect("the model compiles");
-        feed(&mut session, &model, 0);
+        feed(&mut session, &model, CLASSES, 0);
         let mut traces = [Vec::new(), Vec::new()];
         for trace in &mut traces {
             session.run().expect("the run completes");

@@ -4,51 +4,21 @@ use std::collections::BTreeSet;
 
 use phalanx::PlanChoice;
 use phalanx::internals::costs::{Book, Machine, Signature};
-use phalanx::ir::Activation;
 use phalanx::ir::graph::Graph;
 use phalanx::ir::tasks::{TaskGraph, TaskOp};
-use phalanx::models::{Gpt2Config, LlamaConfig, ModelConfig};
+use phalanx::models::{Gpt2Config, LlamaConfig};
 use phalanx::pipeline::{self, Settings};
 use phalanx::{Goal, Optimizer};
+use phalanx_testkit::zoo;
 
 const BATCH: usize = 8;
-const TIME: usize = 16;
 
 fn gpt2() -> Graph {
-    let config = Gpt2Config {
-        layers: 2,
-        heads: 4,
-        width: 32,
-        hidden: 128,
-        vocab: 64,
-        context: TIME,
-        dropout: 0.1,
-        tied: true,
-        eps: 1e-5,
-        activation: Activation::GeluTanh,
-    };
-    ModelConfig::Gpt2(config).training_graph(BATCH, TIME).expect("the sizes are legal")
+    zoo::gpt2(BATCH, Gpt2Config { vocab: 64, ..zoo::GPT2 })
 }
 
 fn llama() -> Graph {
-    let config = LlamaConfig {
-        layers: 2,
-        heads: 4,
-        kv_heads: 2,
-        head_dim: 8,
-        width: 32,
-        hidden: 64,
-        vocab: 64,
-        context: TIME,
-        dropout: 0.0,
-        tied: false,
-        eps: 1e-5,
-        rope_base: 10_000.0,
-        activation: Activation::Silu,
-        attention_bias: false,
-        mlp_bias: false,
-    };
-    ModelConfig::Llama(config).training_graph(BATCH, TIME).expect("the sizes are legal")
+    zoo::llama(BATCH, LlamaConfig { hidden: 64, vocab: 64, dropout: 0.0, ..zoo::LLAMA })
 }
 
 fn tasks(model: &Graph, plan: &str, seed: u64) -> TaskGraph {

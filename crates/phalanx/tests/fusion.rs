@@ -7,66 +7,38 @@ use phalanx::ir::graph::{Builder, Graph, ValueId};
 use phalanx::ir::{Activation, Binary, Init, Op, Reduce, TensorType, Unary};
 use phalanx::models::{Gpt2Config, LlamaConfig, MlpConfig, MlpLoss, ModelConfig};
 use phalanx::pipeline::{Fusion, Settings, lay_out};
-use phalanx::{Feed, Flavor, Goal, Leaves, Optimizer, PlanChoice, Recompute, Session};
+use phalanx::{Feed, Flavor, Goal, Recompute, Session};
 use phalanx_ir::tasks::{Task, TaskGraph, TaskOp};
 use phalanx_ops::{Dropout, Layers, ReduceOp};
 use phalanx_testkit::generate::{is_smooth, random_inputs};
-use phalanx_testkit::{Rng, Tensor, differences, eval};
+use phalanx_testkit::{Rng, Tensor, cases, differences, eval, zoo};
+
+use crate::training::{self, Answer, ONE, PlanCase};
 
 const BATCH: usize = 8;
-const TIME: usize = 16;
-const VOCAB: usize = 32;
+/// Labels of every model here.
+const CLASSES: usize = 4;
 const LAYERS: usize = 2;
 const STEPS: usize = 3;
 
-/// Plans with their devices and microbatches.
-const PLANS: &[(&str, usize, usize)] = &[
-    ("one", 1, 1),
-    ("one", 1, 2),
-    ("dp", 2, 1),
-    ("tp", 2, 1),
-    ("fsdp", 2, 1),
-    ("fsdp", 2, 2),
-    ("sp", 2, 1),
-    ("pp", 2, 2),
-    ("fsdp2-tp2", 4, 1),
+const PLANS: &[PlanCase] = &[
+    ("one", 1, Some(1)),
+    ("one", 1, Some(2)),
+    ("dp", 2, Some(1)),
+    ("tp", 2, Some(1)),
+    ("fsdp", 2, Some(1)),
+    ("fsdp", 2, Some(2)),
+    ("sp", 2, Some(1)),
+    ("pp", 2, Some(2)),
+    ("fsdp2-tp2", 4, Some(1)),
 ];
 
 fn gpt2(dropout: f32) -> Graph {
-    let config = Gpt2Config {
-        layers: LAYERS,
-        heads: 4,
-        width: 32,
-        hidden: 128,
-        vocab: VOCAB,
-        context: TIME,
-        dropout,
-        tied: true,
-        eps: 1e-5,
-        activation: Activation::GeluTanh,
-    };
-    ModelConfig::Gpt2(config).training_graph(BATCH, TIME).expect("the sizes are legal")
+    zoo::gpt2(BATCH, Gpt2Config { layers: LAYERS, dropout, ..zoo::GPT2 })
 }
 
 fn llama(dropout: f32) -> Graph {
-    let config = LlamaConfig {
-        layers: LAYERS,
-        heads: 4,
-        kv_heads: 2,
-        head_dim: 8,
-        width: 32,
-        hidden: 96,
-        vocab: VOCAB,
-        context: TIME,
-        dropout,
-        tied: false,
-        eps: 1e-5,
-        rope_base: 10_000.0,
-        activation: Activation::Silu,
-        attention_bias: false,
-        mlp_bias: true,
-    };
-    ModelConfig::Llama(config).training_graph(BATCH, TIME).expect("the sizes are legal")
+    zoo::llama(BATCH, LlamaConfig { layers: LAYERS, dropout, mlp_bias: true, ..zoo::LLAMA })
 }
 
 fn mlp(activation: Activation) -> Graph {
@@ -101,49 +73,18 @@ fn gated_mlp() -> Graph {
     graph
 }
 
-fn settings(model: &Graph, (plan, devices, microbatches): (&str, usize, usize), fusion: Fusion) -> Settings {
-    let (plan, devices) = (Some(plan.to_string()), Some(devices));
-    let plan = PlanChoice { plan, devices, microbatches: Some(microbatches) }.resolve(model);
-    let goal = Goal::Train(Optimizer { clip: Some(0.5), ..Optimizer::adamw(0.1) });
-    Settings {
-        plan: plan.expect("the plan suits the model"),
-        leaves: Leaves { batch: 8, feature: 8, sequence: 8 },
-        cores: 1,
-        seed: 5,
-        fusion,
-        ..Settings::new(goal)
-    }
+fn settings(model: &Graph, plan: PlanCase, fusion: Fusion) -> Settings {
+    Settings { fusion, ..training::settings(model, plan) }
 }
 
-/// The loss of every step and the hash of the weights after the last.
-fn run(model: &Graph, settings: &Settings) -> (Vec<u32>, u128) {
-    let mut session = Session::with_kernels(model, settings, Flavor::Fast).expect("the model compiles");
-    let mut losses = Vec::new();
-    for step in 0..STEPS {
-        let mut rng = Rng::new(step as u64);
-        for input in model.leaves(|op| matches!(op, Op::Input)) {
-            let (name, ty) = (&model.values()[input].name, model.ty(input));
-            let n = ty.shape.elements();
-            let fed = match ty.dtype.is_float() {
-                true => {
-                    let values: Vec<f32> = (0..n).map(|_| rng.uniform(-1.0, 1.0) as f32).collect();
-                    session.feed(name, Feed::F32(&values))
-                }
-                false => session.feed(name, &(0..n).map(|_| rng.below(8) as i64).collect::<Vec<_>>()),
-            };
-            fed.expect("the batch can be fed");
-        }
-        let hyper = [3e-3, 0.1, 0.05, step as f32, 0.0, 0.0, 0.0, 0.0];
-        session.feed(HYPER, &hyper).expect("the scalars can be fed");
-        session.run().expect("the step runs");
-        losses.push(session.read("loss").expect("the loss is an output")[0].to_bits());
-    }
-    (losses, session.weights_hash().expect("the weights can be read"))
+fn run(model: &Graph, settings: &Settings) -> Answer {
+    let session = Session::with_kernels(model, settings, Flavor::Fast).expect("the model compiles");
+    training::run(session, model, CLASSES, STEPS)
 }
 
 /// Trains joined on every plan, kept and computed again, against apart on one device.
-fn assert_same_bits(model: &Graph, plans: &[(&str, usize, usize)]) {
-    let apart = run(model, &settings(model, ("one", 1, 1), Fusion::Off));
+fn assert_same_bits(model: &Graph, plans: &[PlanCase]) {
+    let apart = run(model, &settings(model, ONE, Fusion::Off));
     assert_ne!(apart.0[0], apart.0[STEPS - 1], "something is trained");
     for &plan in plans {
         let joined = settings(model, plan, Fusion::Auto);
@@ -165,11 +106,12 @@ fn llama_has_the_same_bits_on_every_plan() {
 
 #[test]
 fn perceptrons_have_the_same_bits() {
-    let plans = [("one", 1, 1), ("one", 1, 2), ("dp", 2, 1), ("fsdp", 2, 1)];
+    let plans = [ONE, ("one", 1, Some(2)), ("dp", 2, Some(1)), ("fsdp", 2, Some(1))];
     for activation in [Activation::Sigmoid, Activation::Tanh, Activation::Relu, Activation::GeluErf] {
         assert_same_bits(&mlp(activation), &plans);
     }
-    assert_same_bits(&gated_mlp(), &[("one", 1, 1), ("one", 1, 4), ("dp", 2, 1), ("dp", 2, 2), ("dp", 4, 1)]);
+    let [two, four] = [("dp", 2, Some(1)), ("dp", 4, Some(1))];
+    assert_same_bits(&gated_mlp(), &[ONE, ("one", 1, Some(4)), two, ("dp", 2, Some(2)), four]);
 }
 
 /// The tasks of a model and its gradients on one device.
@@ -340,14 +282,14 @@ fn results_of(
 #[test]
 fn random_graphs_are_the_same_joined_apart_and_exact() {
     let (mut checked, mut dropped, mut before, mut after) = (0, 0, 0, 0);
-    for seed in 0..300 {
+    for seed in 0..cases(300) {
         let graph = random_elementwise(seed, 0.0);
         let inputs = random_inputs(&graph, seed);
         if !is_smooth(&graph, &inputs) {
             continue;
         }
         let joined = results(&graph, &inputs);
-        dropped += usize::from(results(&random_elementwise(seed, 0.25), &inputs) != joined);
+        dropped += u64::from(results(&random_elementwise(seed, 0.25), &inputs) != joined);
         let mut exact = differences::gradients(&graph, &inputs, DISTANCE);
         let loss = eval::evaluate(&graph, &inputs)[&graph.outputs()[0]].clone();
         exact = exact.into_iter().map(|(name, tensor)| (format!("{name}.grad"), tensor)).collect();
@@ -361,6 +303,9 @@ fn random_graphs_are_the_same_joined_apart_and_exact() {
         let count = |fusion| tasks(&graph, fusion).tasks.len();
         (checked, before, after) = (checked + 1, before + count(Fusion::Off), after + count(Fusion::Auto));
     }
-    assert!(checked >= 50 && 2 * after < before, "{checked} graphs, {before} tasks apart, {after} joined");
+    assert!(
+        checked >= cases(50) && 2 * after < before,
+        "{checked} graphs, {before} tasks apart, {after} joined"
+    );
     assert!(10 * dropped > 9 * checked, "elements that count are dropped in {dropped} of {checked} graphs");
 }

@@ -8,7 +8,7 @@ use phalanx::ir::{Activation, Binary, DType, Op, Unary};
 use phalanx::pipeline::Settings;
 use phalanx::{Feed, Flavor, Goal, Leaves, Plan, Session};
 use phalanx_testkit::generate::{random_graph, random_inputs};
-use phalanx_testkit::{Tensor, differences, eval};
+use phalanx_testkit::{Tensor, cases, differences, eval};
 
 /// Distance of finite differences. Their error is about its square (1e-10) and 2⁻⁵³ / 1e-5 (1e-11) of the loss.
 const STEP: f64 = 1e-5;
@@ -379,12 +379,13 @@ fn a_loss_may_be_a_parameter() {
     }
 }
 
+/// Models of a whole soak.
 const SEEDS: u64 = 320;
 
 #[test]
 fn random_models() {
     let (mut worst, mut trained) = (0.0_f64, 0);
-    for seed in 0..SEEDS {
+    for seed in 0..cases(SEEDS) {
         let mut graph = random_graph(seed);
         if seed % 2 == 1 {
             graph = with_all_outputs(&graph);
@@ -399,7 +400,7 @@ fn random_models() {
             worst = worst.max(case.check(&settings, flavor));
         }
     }
-    assert!(trained > SEEDS * 9 / 10, "almost all models have a parameter: {trained}");
+    assert!(trained > cases(SEEDS) * 8 / 10, "almost all models have a parameter: {trained}");
     assert!(worst > 0.0, "single precision is not exact");
 }
 
@@ -407,7 +408,7 @@ fn random_models() {
 #[test]
 fn random_models_in_microbatches() {
     let mut legal = 0;
-    for seed in 0..SEEDS {
+    for seed in 0..cases(SEEDS) {
         let graph = random_graph(seed);
         for microbatches in [2, 3, 5] {
             let plan = Plan { microbatches, ..Plan::default() };
@@ -419,7 +420,7 @@ fn random_models_in_microbatches() {
             }
         }
     }
-    assert!(legal > SEEDS / 8, "{legal} of {SEEDS} can be cut");
+    assert!(legal > cases(SEEDS) / 8, "{legal} can be cut");
 }
 
 /// The model that also returns every float it computes, so that nothing can be fused away.

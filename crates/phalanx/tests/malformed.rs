@@ -4,7 +4,6 @@
 //! `ok` for one that is to be accepted. With `PHALANX_BLESS=1` in the environment messages are rewritten instead of compared.
 //! The inputs are also what fuzzing starts from, and what it finds ends here.
 
-#[path = "malformed/formats.rs"]
 mod formats;
 
 use std::fs;

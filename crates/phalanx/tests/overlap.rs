@@ -4,7 +4,9 @@ use phalanx::internals::overlap::Overview;
 use phalanx::ir::graph::Graph;
 use phalanx::models::ModelConfig;
 use phalanx::pipeline::{self, CompileError, Overlap, Settings};
-use phalanx::{ExecutionMode, Goal, Leaves, Optimizer, PlanChoice, Program, Recompute, Trainer};
+use phalanx::{ExecutionMode, Program, Recompute, Trainer};
+
+use crate::training::{ONE, PlanCase, in_flight, settings};
 
 const BATCH: usize = 8;
 const TIME: usize = 16;
@@ -14,32 +16,7 @@ fn model() -> Graph {
     config.training_graph(BATCH, TIME).expect("the sizes are legal")
 }
 
-fn settings(model: &Graph, plan: &str, devices: usize, microbatches: Option<usize>) -> Settings {
-    let choice = PlanChoice { plan: Some(plan.into()), devices: Some(devices), microbatches };
-    let plan = choice.resolve(model).expect("the plan suits the model");
-    let leaves = Leaves { batch: 8, feature: 8, sequence: 8 };
-    let optimizer = Optimizer { clip: Some(0.5), ..Optimizer::adamw(0.1) };
-    Settings { plan, leaves, cores: 1, seed: 5, ..Settings::new(Goal::Train(optimizer)) }
-}
-
-/// The hash of the weights after some steps, two of them in flight.
-fn hash(model: &Graph, settings: &Settings) -> u128 {
-    let mut trainer = Trainer::with_settings(model, settings).expect("the model compiles");
-    let tokens: Vec<i64> = (0..(BATCH * TIME) as i64).map(|i| i * 7 % 256).collect();
-    let mut before = None;
-    for step in 0..4 {
-        let targets: Vec<i64> = (0..(BATCH * TIME) as i64).map(|i| (i * 11 + step) % 256).collect();
-        trainer.session_mut().feed("tokens", &tokens).expect("the port is there");
-        trainer.session_mut().feed("targets", &targets).expect("the port is there");
-        let run = trainer.launch(3e-3).expect("the step is launched");
-        if let Some(before) = before.replace(run) {
-            trainer.wait(before).expect("the step runs");
-        }
-    }
-    trainer.session().weights_hash().expect("the weights can be read")
-}
-
-const PLANS: [(&str, usize, Option<usize>); 9] = [
+const PLANS: [PlanCase; 9] = [
     ("dp", 2, None),
     ("dp", 4, Some(2)),
     ("fsdp", 4, None),
@@ -59,18 +36,18 @@ fn link() -> phalanx::Link {
 #[test]
 fn overlap_changes_no_bits() {
     let model = model();
-    let one = hash(&model, &settings(&model, "one", 1, None));
-    for (number, (plan, devices, microbatches)) in PLANS.into_iter().enumerate() {
-        let base = settings(&model, plan, devices, microbatches);
+    let one = in_flight(&model, &settings(&model, ONE));
+    for (number, plan) in PLANS.into_iter().enumerate() {
+        let base = settings(&model, plan);
         let on = Settings { overlap: Overlap::On, ..base.clone() };
-        assert_eq!(hash(&model, &on), one, "{plan} on {devices} devices, beside computing");
+        assert_eq!(in_flight(&model, &on), one, "{plan:?}, beside computing");
         // Every plan, and every third of these.
         let other = match number % 3 {
             0 => Settings { link: Some(link()), ..base },
             1 => Settings { execution: ExecutionMode::Stepped(3), ..on },
             _ => Settings { link: Some(link()), recompute: Recompute::Full, ..base },
         };
-        assert_eq!(hash(&model, &other), one, "{plan} on {devices} devices, case {number}");
+        assert_eq!(in_flight(&model, &other), one, "{plan:?}, case {number}");
     }
 }
 
@@ -94,17 +71,17 @@ fn touched(program: &Program) -> Vec<u64> {
 #[test]
 fn the_high_water_mark_is_the_predicted_peak() {
     let model = model();
-    for (plan, devices, microbatches) in PLANS {
+    for plan in PLANS {
         for overlap in [Overlap::Off, Overlap::On] {
-            let settings = Settings { overlap, ..settings(&model, plan, devices, microbatches) };
+            let settings = Settings { overlap, ..settings(&model, plan) };
             let layout = pipeline::lay_out(&model, &settings, |_, _| ()).expect("the model compiles");
             let program = pipeline::freeze(&layout, &settings).expect("the program is sound");
             let predicted: Vec<u64> = layout.schedule.devices().iter().map(|lane| lane.peak).collect();
             let touched: Vec<u64> = touched(&program).iter().map(|end| end.next_multiple_of(64)).collect();
-            assert_eq!(touched, predicted, "{plan}");
+            assert_eq!(touched, predicted, "{plan:?}");
             let trainer = Trainer::with_settings(&model, &settings).expect("the model compiles");
             let arenas: Vec<u64> = trainer.session().device_bytes().iter().map(|&b| b as u64).collect();
-            assert_eq!(arenas, predicted, "{plan}");
+            assert_eq!(arenas, predicted, "{plan:?}");
         }
     }
 }
@@ -113,13 +90,10 @@ fn the_high_water_mark_is_the_predicted_peak() {
 #[test]
 fn arenas_are_packed_within_three_percent() {
     let mut worst = (0.0_f64, String::new());
-    let mut pack = |family: &str,
-                    size: &str,
-                    plan: (&str, usize, Option<usize>),
-                    change: &dyn Fn(&mut Settings)| {
+    let mut pack = |family: &str, size: &str, plan: PlanCase, change: &dyn Fn(&mut Settings)| {
         let config = ModelConfig::preset(family, size).expect("the preset exists");
         let model = config.training_graph(BATCH, 64).expect("the sizes are legal");
-        let mut settings = settings(&model, plan.0, plan.1, plan.2);
+        let mut settings = settings(&model, plan);
         change(&mut settings);
         let layout = pipeline::lay_out(&model, &settings, |_, _| ()).expect("the model compiles");
         for lane in layout.schedule.devices() {
@@ -131,14 +105,14 @@ fn arenas_are_packed_within_three_percent() {
         }
     };
     for family in ["gpt2", "llama"] {
-        for plan in [("one", 1, None)].into_iter().chain(PLANS.into_iter().filter(|plan| plan.0 != "sp")) {
+        for plan in [ONE].into_iter().chain(PLANS.into_iter().filter(|plan| plan.0 != "sp")) {
             pack(family, "nano", plan, &|_| ());
             pack(family, "nano", plan, &|settings| settings.recompute = Recompute::Full);
         }
         for plan in [("dp", 2, None), ("fsdp", 4, None)] {
             pack(family, "nano", plan, &|settings| settings.link = Some(link()));
         }
-        pack(family, "tiny", ("one", 1, None), &|_| ());
+        pack(family, "tiny", ONE, &|_| ());
         pack(family, "tiny", ("fsdp", 2, None), &|settings| settings.recompute = Recompute::Full);
     }
     assert!(worst.0 > 0.0 && worst.0 <= 1.03, "{worst:?}");
@@ -147,7 +121,7 @@ fn arenas_are_packed_within_three_percent() {
 #[test]
 fn what_does_not_fit_is_refused_with_the_tensors_to_blame() {
     let model = model();
-    let base = settings(&model, "fsdp", 2, None);
+    let base = settings(&model, ("fsdp", 2, None));
     let peak = |settings: &Settings| {
         pipeline::lay_out(&model, settings, |_, _| ()).map(|layout| layout.schedule.peak())
     };
@@ -175,7 +149,7 @@ fn what_does_not_fit_is_refused_with_the_tensors_to_blame() {
 fn overlap_is_predicted_to_pay() {
     let model = model();
     for (plan, devices, microbatches) in [PLANS[0], PLANS[2], PLANS[3], PLANS[8]] {
-        let settings = Settings { link: Some(link()), ..settings(&model, plan, devices, microbatches) };
+        let settings = Settings { link: Some(link()), ..settings(&model, (plan, devices, microbatches)) };
         let overview = Overview::new(&model, &settings).expect("the model compiles");
         let (before, after) = overview.totals();
         assert!(after.step <= before.step && after.exposed <= before.exposed, "{plan}: {before:?} {after:?}");

@@ -1,108 +1,29 @@
 //! One answer: the bits of a trained model depend on no plan, number of devices or cores.
 
 use phalanx::ir::graph::Graph;
-use phalanx::models::{Gpt2Config, LlamaConfig, ModelConfig};
+use phalanx::models::ModelConfig;
 use phalanx::pipeline::{self, Settings};
-use phalanx::{ExecutionMode, Feed, Goal, Leaves, Optimizer, PlanChoice, Trainer};
-use phalanx_ir::Activation;
+use phalanx::{ExecutionMode, Trainer};
 use phalanx_ir::tasks::{Role, TaskOp};
-use phalanx_testkit::Rng;
 
-const BATCH: usize = 16;
-const TIME: usize = 64;
-const VOCAB: usize = 256;
-const STEPS: usize = 10;
+use crate::training::{Answer, ONE, PLANS, VOCAB, gpt2, in_flight, llama, settings, train};
 
-/// All plans whose bits must be those of one device, with their devices.
-const PLANS: &[(&str, usize)] = &[
-    ("dp", 2),
-    ("dp", 4),
-    ("dp", 8),
-    ("fsdp", 2),
-    ("fsdp", 4),
-    ("fsdp", 8),
-    ("zero1", 4),
-    ("tp", 2),
-    ("tp", 4),
-    ("tp", 8),
-    ("sp", 4),
-    ("pp", 2),
-    ("pp", 4),
-    ("dp2-tp2", 4),
-    ("fsdp2-tp2", 4),
-    ("dp2-pp2", 4),
-    ("tp2-pp2", 4),
-    ("fsdp2-tp2-pp2", 8),
-    ("dp2-sp2-pp2", 8),
-];
+const STEPS: usize = 4;
 
-fn gpt2() -> Graph {
-    let config = Gpt2Config {
-        layers: 4,
-        heads: 8,
-        width: 128,
-        hidden: 512,
-        vocab: VOCAB,
-        context: TIME,
-        dropout: 0.1,
-        tied: true,
-        eps: 1e-5,
-        activation: Activation::GeluTanh,
-    };
-    ModelConfig::Gpt2(config).training_graph(BATCH, TIME).expect("the sizes are legal")
-}
-
-fn llama() -> Graph {
-    let config = LlamaConfig {
-        layers: 4,
-        heads: 8,
-        kv_heads: 8,
-        head_dim: 16,
-        width: 128,
-        hidden: 256,
-        vocab: VOCAB,
-        context: TIME,
-        dropout: 0.1,
-        tied: false,
-        eps: 1e-5,
-        rope_base: 10_000.0,
-        activation: Activation::Silu,
-        attention_bias: false,
-        mlp_bias: false,
-    };
-    ModelConfig::Llama(config).training_graph(BATCH, TIME).expect("the sizes are legal")
-}
-
-fn settings(model: &Graph, plan: &str, devices: usize, cores: usize) -> Settings {
-    let choice = PlanChoice { plan: Some(plan.into()), devices: Some(devices), microbatches: None };
-    let plan = choice.resolve(model).expect("the plan suits the model");
-    let leaves = Leaves { batch: 8, feature: 8, sequence: 8 };
-    let optimizer = Optimizer { clip: Some(0.5), ..Optimizer::adamw(0.1) };
-    Settings { plan, leaves, cores, seed: 5, ..Settings::new(Goal::Train(optimizer)) }
-}
-
-/// The loss of every step and the hash of the weights after the last.
-fn run(model: &Graph, settings: &Settings) -> (Vec<u32>, u128) {
-    let mut trainer = Trainer::with_settings(model, settings).expect("the model compiles");
-    let mut losses = Vec::new();
-    for step in 0..STEPS {
-        let mut rng = Rng::new(step as u64);
-        let mut draw = || (0..BATCH * TIME).map(|_| rng.below(VOCAB) as i64).collect::<Vec<_>>();
-        let (tokens, targets) = (draw(), draw());
-        let feeds = [("tokens", Feed::I64(&tokens)), ("targets", Feed::I64(&targets))];
-        losses.push(trainer.step(&feeds, 3e-3).expect("the step runs").loss.to_bits());
-    }
-    (losses, trainer.session().weights_hash().expect("the weights can be read"))
+fn run(model: &Graph, settings: &Settings) -> Answer {
+    let trainer = Trainer::with_settings(model, settings).expect("the model compiles");
+    train(trainer, model, VOCAB, STEPS)
 }
 
 fn assert_one_answer(model: &Graph) {
-    let one = run(model, &settings(model, "one", 1, 1));
+    let one = run(model, &settings(model, ONE));
     assert!(one.0.iter().any(|&loss| loss != one.0[0]), "something is trained");
-    for &(plan, devices) in PLANS {
-        assert_eq!(run(model, &settings(model, plan, devices, 1)), one, "{plan} on {devices} devices");
+    for &plan in PLANS {
+        assert_eq!(run(model, &settings(model, plan)), one, "{plan:?}");
     }
-    for (plan, devices) in [("one", 1), ("dp2-tp2", 4)] {
-        assert_eq!(run(model, &settings(model, plan, devices, 2)), one, "{plan} on devices of 2 cores");
+    for plan in [ONE, ("dp2-tp2", 4, None)] {
+        let settings = Settings { cores: 2, ..settings(model, plan) };
+        assert_eq!(run(model, &settings), one, "{plan:?} on devices of 2 cores");
     }
 }
 
@@ -119,26 +40,11 @@ fn every_plan_gives_llama_the_same_bits() {
 /// Two steps in flight, in every execution mode of the runtime: replayed, task by task, and stepped through in random
 /// orders.
 #[test]
-fn every_door_gives_the_same_bits() {
+fn every_execution_mode_gives_the_same_bits() {
     let config = ModelConfig::preset("gpt2", "nano").expect("the preset exists").with_dropout(0.1);
     let model = config.training_graph(8, 16).expect("the sizes are legal");
-    let tokens: Vec<i64> = (0..8 * 16).map(|i| i * 7 % 256).collect();
-    let hash = |settings: Settings| {
-        let mut trainer = Trainer::with_settings(&model, &settings).expect("the model compiles");
-        let mut before = None;
-        for step in 0..4 {
-            let targets: Vec<i64> = (0..8 * 16).map(|i| (i * 11 + step) % 256).collect();
-            trainer.session_mut().feed("tokens", &tokens).expect("the port is there");
-            trainer.session_mut().feed("targets", &targets).expect("the port is there");
-            let run = trainer.launch(3e-3).expect("the step is launched");
-            if let Some(before) = before.replace(run) {
-                trainer.wait(before).expect("the step runs");
-            }
-        }
-        trainer.session().weights_hash().expect("the weights can be read")
-    };
-    let one = hash(settings(&model, "one", 1, 1));
-    for (plan, devices) in [("one", 1), ("dp2-tp2", 4), ("fsdp", 4), ("tp2-pp2", 4)] {
+    let one = in_flight(&model, &settings(&model, ONE));
+    for plan in [ONE, ("dp2-tp2", 4, None), ("fsdp", 4, None), ("tp2-pp2", 4, None)] {
         for execution in [
             ExecutionMode::Replay,
             ExecutionMode::Immediate,
@@ -146,8 +52,8 @@ fn every_door_gives_the_same_bits() {
             ExecutionMode::Stepped(2),
             ExecutionMode::Stepped(3),
         ] {
-            let settings = Settings { execution, ..settings(&model, plan, devices, 1) };
-            assert_eq!(hash(settings), one, "{plan} on {devices} devices through {execution:?}");
+            let settings = Settings { execution, ..settings(&model, plan) };
+            assert_eq!(in_flight(&model, &settings), one, "{plan:?} through {execution:?}");
         }
     }
 }
@@ -156,12 +62,12 @@ fn every_door_gives_the_same_bits() {
 #[test]
 fn arenas_are_as_large_as_the_plan_says() {
     let model = gpt2();
-    for (plan, devices) in [("fsdp", 4), ("tp2-pp2", 4)] {
-        let settings = settings(&model, plan, devices, 1);
+    for plan in [("fsdp", 4, None), ("tp2-pp2", 4, None)] {
+        let settings = settings(&model, plan);
         let layout = pipeline::lay_out(&model, &settings, |_, _| ()).expect("the model compiles");
         let trainer = Trainer::with_settings(&model, &settings).expect("the model compiles");
         let predicted: Vec<usize> = layout.schedule.lanes.iter().map(|lane| lane.peak as usize).collect();
-        assert_eq!(trainer.session().device_bytes(), predicted, "{plan}");
+        assert_eq!(trainer.session().device_bytes(), predicted, "{plan:?}");
     }
 }
 
@@ -170,8 +76,8 @@ fn arenas_are_as_large_as_the_plan_says() {
 #[test]
 fn fully_sharded_training_holds_a_quarter_and_one_gathered_layer() {
     let model = gpt2();
-    let layout =
-        pipeline::lay_out(&model, &settings(&model, "fsdp", 4, 1), |_, _| ()).expect("the model compiles");
+    let layout = pipeline::lay_out(&model, &settings(&model, ("fsdp", 4, None)), |_, _| ())
+        .expect("the model compiles");
     let names: Vec<String> = model
         .leaves(|op| matches!(op, phalanx_ir::Op::Param(_)))
         .map(|param| model.values()[param].name.clone())

@@ -1,10 +1,7 @@
 //! One answer: random models under random plans, and on random parallel graphs, give the bits of one device or an error.
 
-#[path = "random_plans/case.rs"]
 mod case;
-#[path = "random_plans/mutate.rs"]
 mod mutate;
-#[path = "random_plans/plans.rs"]
 mod plans;
 
 use std::collections::BTreeMap;
@@ -17,10 +14,10 @@ use phalanx::pipeline;
 use phalanx::pipeline::CompileError;
 use phalanx::plan::PlanError;
 use phalanx::{Error, Session};
-use phalanx_testkit::Rng;
+use phalanx_testkit::{Rng, cases};
 use plans::random_plan;
 
-/// Models; each is run under several plans.
+/// Models of a whole soak; each is run under several plans.
 const MODELS: u64 = 2000;
 const PLANS: u64 = 4;
 
@@ -87,7 +84,7 @@ impl Failures {
 #[test]
 fn random_plans_give_the_bits_of_one_device() {
     let failures = Failures::default();
-    let counts = on_two_threads(MODELS, |seed, counts| {
+    let counts = on_two_threads(cases(MODELS), |seed, counts| {
         let case = Case::new(seed);
         for turn in 0..PLANS {
             let plan = random_plan(&case.model, seed * PLANS + turn);
@@ -111,7 +108,7 @@ fn random_plans_give_the_bits_of_one_device() {
     });
     failures.assert_none(&counts);
     println!("random plans: {counts:?}");
-    assert!(counts["same"] >= 2000, "too few plans could be compared: {counts:?}");
+    assert!(counts["same"] as u64 >= cases(2000), "too few plans could be compared: {counts:?}");
     assert!(counts["unaligned"] > 0 && counts["microbatches"] > 0 && counts["indivisible"] > 0, "{counts:?}");
 }
 
@@ -134,7 +131,7 @@ fn is_refusal(error: &Error) -> bool {
 #[test]
 fn random_degrees_are_refused_or_give_the_bits_of_one_device() {
     let failures = Failures::default();
-    let counts = on_two_threads(MUTATED_MODELS, |seed, counts| {
+    let counts = on_two_threads(cases(MUTATED_MODELS), |seed, counts| {
         let case = Case::new(seed);
         let plan = random_plan(&case.model, seed);
         let settings = case.settings(plan);
@@ -177,6 +174,7 @@ fn random_degrees_are_refused_or_give_the_bits_of_one_device() {
     });
     failures.assert_none(&counts);
     println!("random degrees: {counts:?}");
-    assert!(counts.values().sum::<usize>() >= 1000, "too few cases: {counts:?}");
-    assert!(counts["same"] >= 200 && counts["refused by the verifier"] >= 200, "{counts:?}");
+    assert!(counts.values().sum::<usize>() as u64 >= cases(1000), "too few cases: {counts:?}");
+    let least = cases(200) as usize;
+    assert!(counts["same"] >= least && counts["refused by the verifier"] >= least, "{counts:?}");
 }

@@ -2,56 +2,15 @@
 //!
 //! A binary of its own, and one test: the allocator counts for the whole process.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use phalanx::ir::graph::Graph;
 use phalanx::models::ModelConfig;
 use phalanx::pipeline::{Settings, compile_observed};
 use phalanx::{Feed, Goal, Optimizer, Plan, Trainer};
 use phalanx_schedule::Schedule;
-
-/// The system's allocator, counted.
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // Relaxed: a counter that orders nothing; it is read after the threads of a step have been joined by the step.
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // Relaxed: as in `alloc`.
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc_zeroed`.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        // Relaxed: as in `alloc`.
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `realloc`.
-        unsafe { System.realloc(memory, layout, bytes) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
+use phalanx_testkit::allocations::{self, Counting};
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
-
-/// Relaxed: see `alloc`.
-fn allocations() -> u64 {
-    ALLOCATIONS.load(Ordering::Relaxed)
-}
+static ALLOCATOR: Counting = Counting;
 
 const BATCH: usize = 4;
 const TIME: usize = 32;
@@ -88,9 +47,9 @@ fn a_step_allocates_nothing(family: &str, cores: usize, microbatches: usize) {
     let mut counts = [0; 3];
     let mut losses = [0.0; 3];
     for (count, loss) in counts.iter_mut().zip(&mut losses) {
-        let before = allocations();
+        let before = allocations::count();
         *loss = trainer.step(&feeds, 1e-3).expect("the step runs").loss;
-        *count = allocations() - before;
+        *count = allocations::count() - before;
     }
     assert_eq!(counts, [0; 3], "allocations of {family} on {cores} cores, {microbatches} microbatches");
     assert!(losses[2] < losses[0], "the steps train: {losses:?}");
@@ -132,9 +91,9 @@ fn the_arena_is_tight(family: &str, microbatches: usize) {
 
 #[test]
 fn a_replayed_step_allocates_nothing_and_fits_its_arena() {
-    let before = allocations();
+    let before = allocations::count();
     drop(std::hint::black_box(vec![1u8; 100]));
-    assert!(allocations() > before, "the allocator counts");
+    assert!(allocations::count() > before, "the allocator counts");
     for family in ["gpt2", "llama"] {
         for (cores, microbatches) in [(1, 1), (2, 1), (2, 2)] {
             a_step_allocates_nothing(family, cores, microbatches);

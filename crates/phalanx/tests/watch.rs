@@ -1,13 +1,9 @@
 //! Numbers one can watch: event files, losses on held-back data, hashes, and where numbers stop being finite.
 #![allow(clippy::unwrap_used)]
 
-#[path = "watch/evaluation.rs"]
 mod evaluation;
-#[path = "watch/events.rs"]
 mod events;
-#[path = "watch/hashes.rs"]
 mod hashes;
-#[path = "watch/nan.rs"]
 mod nan;
 
 use std::sync::Arc;

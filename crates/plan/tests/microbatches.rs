@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use phalanx_ir::graph::Graph;
 use phalanx_ir::parallel::ParallelGraph;
 use phalanx_plan::{MicrobatchError, Plan, PlanError, parallelize};
-use phalanx_testkit::Tensor;
 use phalanx_testkit::eval::evaluate;
 use phalanx_testkit::generate::{random_graph, random_inputs};
+use phalanx_testkit::{Tensor, cases};
 
 /// The evaluator is exact to 1e-12 or so; a mean over the batch multiplies by a reciprocal in single precision.
 const TOLERANCE: f64 = 1e-6;
@@ -82,7 +82,7 @@ fn one_microbatch_is_the_model_itself() {
 #[test]
 fn random_models_keep_their_outputs() {
     let (mut legal, mut refused) = (0, 0);
-    for seed in 0..600 {
+    for seed in 0..cases(600) {
         let graph = random_graph(seed);
         for microbatches in [2, 3, 5, 7] {
             match cut(&graph, microbatches) {
@@ -96,7 +96,7 @@ fn random_models_keep_their_outputs() {
             }
         }
     }
-    assert!(legal > 100 && refused > 100, "{legal} legal, {refused} refused");
+    assert!(legal > cases(100) && refused > cases(100), "{legal} legal, {refused} refused");
 }
 
 /// Models whose batch of six can be cut, one for each way of going along it.

@@ -6,6 +6,7 @@ use phalanx_ir::Op;
 use phalanx_ir::graph::{Builder, Graph, ValueId};
 use phalanx_ir::parallel::{ParallelGraph, place};
 use phalanx_plan::{Mesh, Pipeline, Plan, PlanError, Rule, parallelize};
+use phalanx_testkit::cases;
 use phalanx_testkit::eval::evaluate;
 use phalanx_testkit::generate::{random_graph, random_inputs};
 
@@ -136,7 +137,7 @@ fn assert_minimal(parallel: &ParallelGraph) {
 #[test]
 fn random_plans_are_legal_local_and_equal() {
     let (mut legal, mut conversions, mut refused) = (0, 0, 0);
-    for seed in 0..3000 {
+    for seed in 0..cases(3000) {
         let graph = random_graph(seed % 600);
         let plan = random_plan(&graph, seed);
         let parallel = match parallelize(&graph, &plan) {
@@ -157,14 +158,14 @@ fn random_plans_are_legal_local_and_equal() {
             assert_local(&parallel);
         }
         assert_minimal(&parallel);
-        if seed < 1000 {
+        if seed < cases(1000) {
             assert_equal(&graph, &parallel, seed);
         }
         legal += 1;
         conversions += parallel.layers().iter().filter(|(_, layer)| layer.op.is_parallel()).count();
     }
     assert!(
-        legal > 2000 && conversions > 5000,
+        legal > cases(2000) && conversions > cases(5000) as usize,
         "{legal} legal with {conversions} conversions, {refused} refused"
     );
 }

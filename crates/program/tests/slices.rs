@@ -10,6 +10,7 @@ mod machine;
 mod whole;
 
 use phalanx_program::{Certificate, Placement, Program};
+use phalanx_testkit::cases;
 
 use machine::execute;
 use whole::{kept, random_whole};
@@ -74,7 +75,7 @@ fn check_meaning(whole: &Program, placement: &Placement, parts: &[Program], rand
 fn parts_in_any_order_mean_what_the_whole_means() {
     let mut random = Random(1);
     let (mut messages, mut results) = (0, 0);
-    for _ in 0..400 {
+    for _ in 0..cases(400) {
         let devices = 2 + random.below(4) as u32;
         let count = 4 + random.below(40);
         let whole = random_whole(&mut random, devices, count);
@@ -92,5 +93,8 @@ fn parts_in_any_order_mean_what_the_whole_means() {
         assert_eq!(certificate.to_string().parse().as_ref(), Ok(&certificate));
         results += check_meaning(&whole, &placement, &parts, &mut random);
     }
-    assert!(messages > 5000 && results > 100_000, "{messages} messages, {results} bytes of results");
+    assert!(
+        messages > cases(5000) as usize && results > cases(100_000) as usize,
+        "{messages} messages, {results} bytes of results"
+    );
 }

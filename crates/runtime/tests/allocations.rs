@@ -2,44 +2,15 @@
 //!
 //! A binary of its own, and one test: the allocator counts for the whole process.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use phalanx_ir::TensorType;
 use phalanx_program::{
     Builder, Draft, Port, PortKind, PortTile, Program, RECEIVE, Slice, Wait, feeds, fetches,
 };
 use phalanx_runtime::{Args, Kernels, Piece, Replay, Tile};
-
-/// The system's allocator, counted.
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // Relaxed: a counter that orders nothing; it is read after the lanes of a run have left it.
-        ALLOCATIONS.fetch_add(1, Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        // Relaxed: as in `alloc`.
-        ALLOCATIONS.fetch_add(1, Relaxed);
-        // SAFETY: the caller keeps the contract of `realloc`.
-        unsafe { System.realloc(memory, layout, bytes) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
+use phalanx_testkit::allocations::{self, Counting};
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static ALLOCATOR: Counting = Counting;
 
 const LANES: u32 = 4;
 const ROUNDS: u32 = 50;
@@ -113,16 +84,16 @@ fn runs_and_writes_allocate_nothing() {
         let zeros = vec![0; 64 * LANES as usize];
         // The first run may meet threads that are still starting, which allocate.
         replay.run().expect("it completes");
-        let before = ALLOCATIONS.load(Relaxed);
+        let before = allocations::count();
         for _ in 0..100 {
             replay.write("x", &zeros).expect("the port is there");
             replay.write("again", &zeros).expect("the port is there");
             replay.run().expect("it completes");
             assert_eq!(replay.read("result").expect("the port is there").len(), zeros.len());
         }
-        assert_eq!(ALLOCATIONS.load(Relaxed) - before, 0, "allocations of 100 runs with {spins} spins");
+        assert_eq!(allocations::count() - before, 0, "allocations of 100 runs with {spins} spins");
         let sums = replay.read("sum").expect("the port is there");
-        assert!(ALLOCATIONS.load(Relaxed) > before, "gathering allocates, and the allocator counts");
+        assert!(allocations::count() > before, "gathering allocates, and the allocator counts");
         let expected = (ROUNDS * LANES) as f32;
         assert_eq!(sums, replay.read("result").expect("the port is there"));
         assert!(sums.as_chunks().0.iter().all(|&value| f32::from_ne_bytes(value) == expected));

@@ -1,27 +1,24 @@
 //! Events: generations, waiters, merges, cascades, faults.
 
-mod plain;
-mod random;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use crate::plain::Plain;
 use phalanx_runtime::{AlreadyTriggered, Cause, Event, Events, Fault, Outcome, UserEvent};
-use plain::Plain;
-use random::Random;
+use phalanx_testkit::Rng;
 
-fn table() -> Arc<Events> {
+pub fn table() -> Arc<Events> {
     Arc::new(Events::default())
 }
 
-fn users(events: &Events, count: usize) -> Vec<UserEvent> {
+pub fn users(events: &Events, count: usize) -> Vec<UserEvent> {
     (0..count).map(|_| events.user()).collect()
 }
 
-fn handles(users: &[UserEvent]) -> Vec<Event> {
+pub fn handles(users: &[UserEvent]) -> Vec<Event> {
     users.iter().map(|user| user.event()).collect()
 }
 
@@ -141,7 +138,7 @@ fn a_merge_of_one_pending_event_is_that_event() {
 
 #[test]
 fn a_merge_triggers_with_its_last_input_in_any_order() {
-    let (events, mut random) = (table(), Random(5));
+    let (events, mut random) = (table(), Rng::new(5));
     for count in [2, 3, 8, 100, 5000] {
         let mut inputs = users(&events, count);
         let merged = events.merge(&handles(&inputs));

@@ -2,48 +2,14 @@
 //!
 //! A binary of its own, and one test: the allocator counts for the whole process.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use phalanx_runtime::flow::{Builder, Direct, Flow, Mode, OpId, Task, TaskKind};
 use phalanx_runtime::{Completion, Config, Context, Event, Function, Graph, Launch, Runtime};
-
-/// The system's allocator, counted.
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-static BYTES: AtomicI64 = AtomicI64::new(0);
-
-/// Relaxed: counters that order nothing; they are read when the processors have nothing to do.
-fn note(allocations: u64, bytes: i64) {
-    ALLOCATIONS.fetch_add(allocations, Relaxed);
-    BYTES.fetch_add(bytes, Relaxed);
-}
-
-// SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(1, layout.size() as i64);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        note(1, bytes as i64 - layout.size() as i64);
-        // SAFETY: the caller keeps the contract of `realloc`.
-        unsafe { System.realloc(memory, layout, bytes) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        note(0, -(layout.size() as i64));
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
+use phalanx_testkit::allocations::{self, Counting};
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static ALLOCATOR: Counting = Counting;
 
 /// A body that does nothing, on a processor or wherever it is released.
 fn add(builder: &mut Builder, processor: Option<u32>) -> OpId {
@@ -142,9 +108,9 @@ fn growth(runtime: &Runtime, flow: Flow, times: u64, ahead: usize) -> (u64, i64)
     // Kept for ever: a worker may be the last to let go of a graph, and free it while the next one is measured.
     let graph = std::mem::ManuallyDrop::new(bind(runtime, flow));
     replay(runtime, &graph, 2000, ahead);
-    let before = (ALLOCATIONS.load(Relaxed), BYTES.load(Relaxed));
+    let before = (allocations::count(), allocations::bytes());
     replay(runtime, &graph, times, ahead);
-    (ALLOCATIONS.load(Relaxed) - before.0, BYTES.load(Relaxed) - before.1)
+    (allocations::count() - before.0, allocations::bytes() - before.1)
 }
 
 #[test]
@@ -170,6 +136,6 @@ fn replays_allocate_nothing() {
         assert_eq!(grown, (0, 0), "allocations and bytes of a million replays");
     }
     let graph = bind(&runtime, chain(4, &[Some(0)]));
-    assert!(ALLOCATIONS.load(Relaxed) > 0, "the allocator counts");
+    assert!(allocations::count() > 0, "the allocator counts");
     assert_eq!(runtime.wait(launch(&graph)), Ok(()));
 }

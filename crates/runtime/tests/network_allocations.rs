@@ -5,8 +5,6 @@
 #[path = "network/programs.rs"]
 mod programs;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
@@ -14,38 +12,12 @@ use phalanx_net::Network;
 use phalanx_net::local::Local;
 use phalanx_program::{Placement, Program};
 use phalanx_runtime::Replay;
+use phalanx_testkit::allocations::{self, Counting};
 
 use programs::{Blend, Mix, exchange, ring};
 
-/// The system's allocator, counted.
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // Relaxed: a counter that orders nothing; it is read after the ranks have met.
-        ALLOCATIONS.fetch_add(1, Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        // Relaxed: as in `alloc`.
-        ALLOCATIONS.fetch_add(1, Relaxed);
-        // SAFETY: the caller keeps the contract of `realloc`.
-        unsafe { System.realloc(memory, layout, bytes) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static ALLOCATOR: Counting = Counting;
 
 /// Runs with one more in flight.
 fn runs<K: phalanx_runtime::Kernels + Send + Sync + 'static>(replay: &mut Replay<K>, count: u64) {
@@ -69,11 +41,11 @@ fn growth<K: phalanx_runtime::Kernels + Send + Sync + 'static>(whole: &Program, 
         // Which thread completes what changes from run to run, and each has lists of its own to warm up.
         runs(&mut replay, 2000);
         meeting.wait();
-        let before = ALLOCATIONS.load(Relaxed);
+        let before = allocations::count();
         meeting.wait();
         runs(&mut replay, 200);
         meeting.wait();
-        let after = ALLOCATIONS.load(Relaxed);
+        let after = allocations::count();
         meeting.wait();
         after - before
     };
@@ -88,5 +60,5 @@ fn growth<K: phalanx_runtime::Kernels + Send + Sync + 'static>(whole: &Program, 
 fn runs_of_parts_allocate_nothing() {
     assert_eq!(growth(&ring(3, 4), || Mix), 0, "a ring");
     assert_eq!(growth(&exchange(3, 2, true), || Blend), 0, "an exchange");
-    assert!(ALLOCATIONS.load(Relaxed) > 0, "the allocator counts");
+    assert!(allocations::count() > 0, "the allocator counts");
 }

@@ -1,30 +1,16 @@
 //! Waiting for events: blocked threads and completion queues.
 
-mod random;
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use phalanx_runtime::{Cause, CompletionQueue, Event, Events, Fault, Full, UserEvent};
-use random::Random;
+use phalanx_runtime::{Cause, CompletionQueue, Event, Fault, Full, UserEvent};
+use phalanx_testkit::Rng;
+use phalanx_testkit::allocations::{self, Counting};
+
+use crate::events::{handles, table, users};
 
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(600);
-
-fn table() -> Arc<Events> {
-    Arc::new(Events::default())
-}
-
-fn users(events: &Events, count: usize) -> Vec<UserEvent> {
-    (0..count).map(|_| events.user()).collect()
-}
-
-fn handles(users: &[UserEvent]) -> Vec<Event> {
-    users.iter().map(|user| user.event()).collect()
-}
 
 #[test]
 fn a_timed_wait_ends_without_an_outcome_and_with_one_later() {
@@ -73,13 +59,13 @@ fn waiting_and_triggering_allocate_nothing_once_lists_have_grown() {
     let (ping, pong) = (users(&events, 299), users(&events, 299));
     let take_turns = |mine: &[UserEvent], theirs: &[UserEvent]| {
         run_a_waiter(events.user());
-        let before = ALLOCATIONS.get();
+        let before = allocations::of_this_thread();
         for (&mine, &theirs) in mine.iter().zip(theirs) {
             events.trigger(mine).unwrap();
             assert_eq!(events.wait(theirs.event()), Ok(()));
             assert_eq!(events.wait_timeout(theirs.event(), LONG), Some(Ok(())));
         }
-        ALLOCATIONS.get() - before
+        allocations::of_this_thread() - before
     };
     let allocations = thread::scope(|scope| {
         let other = scope.spawn(|| take_turns(&pong, &ping));
@@ -95,7 +81,7 @@ fn a_completion_queue_gives_events_in_the_order_of_their_triggers() {
     let mut inputs = users(&events, 100);
     inputs.iter().for_each(|user| queue.add(user.event()).unwrap());
     assert_eq!(queue.pop(10), []);
-    Random(3).shuffle(&mut inputs);
+    Rng::new(3).shuffle(&mut inputs);
     inputs.iter().for_each(|&user| events.trigger(user).unwrap());
     let mut popped = queue.pop(30);
     assert_eq!(popped.len(), 30);
@@ -186,26 +172,5 @@ fn a_consumer_gets_every_event_of_several_producers_once() {
     assert_eq!(popped, expected);
 }
 
-/// The system's allocator; every thread counts what it allocates.
-struct Counting;
-
-std::thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is passed on to the system's allocator unchanged; growing goes through `alloc`.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static ALLOCATOR: Counting = Counting;

@@ -1,16 +1,14 @@
 //! Schedules of random task graphs on several devices mean what the task graph says, whatever the lanes' relative speed,
 //! and every way to break one is noticed.
 
-mod generate;
-
-use generate::{Maker, SEEDS, device, each, each_in, errors, made_in, plain, random_tasks, workspace};
+use crate::generate::{Maker, SEEDS, device, each, each_in, errors, made_in, plain, random_tasks, workspace};
 use phalanx_ir::Id;
 use phalanx_ir::tasks::{BufferId, Role, TaskError, TaskGraph, TaskId, TaskOp};
 use phalanx_schedule::search::Effort;
 use phalanx_schedule::{
     ALIGNMENT, Costs, LaneKind, Owner, Place, Schedule, ScheduleError, Style, schedule, schedule_by_search,
 };
-use phalanx_testkit::Rng;
+use phalanx_testkit::{Rng, cases};
 
 const DEVICES: usize = 4;
 
@@ -173,7 +171,7 @@ fn no_wait_can_be_spared_in(style: Style) {
 #[test]
 fn orders_found_by_search_are_sound() {
     let link = "2us,1GB".parse().ok();
-    for seed in 0..SEEDS / 6 {
+    for seed in 0..cases(SEEDS / 6) {
         let (tasks, mut rng) = (&random_tasks(seed, DEVICES), Rng::new(seed));
         let costs = Costs::modelled(tasks, link);
         for memory in [None, Some(4096)] {
@@ -408,7 +406,7 @@ fn mutate(tasks: &TaskGraph, made: &mut Schedule, rng: &mut Rng) {
 #[test]
 fn what_the_verifier_accepts_runs_right_however_it_was_changed() {
     let (mut accepted, mut wrong) = (0, 0);
-    for seed in 0..10 * SEEDS {
+    for seed in 0..cases(10 * SEEDS) {
         let mut rng = Rng::new(seed);
         let tasks = random_tasks(seed, 1 + rng.below(5));
         let mut made = schedule(&tasks, workspace);
@@ -424,7 +422,7 @@ fn what_the_verifier_accepts_runs_right_however_it_was_changed() {
         }
     }
     // The test means something only if both happen often.
-    assert!(accepted > SEEDS && wrong > SEEDS, "{accepted} accepted, {wrong} wrong runs");
+    assert!(accepted > cases(SEEDS) && wrong > cases(SEEDS), "{accepted} accepted, {wrong} wrong runs");
 }
 
 #[test]

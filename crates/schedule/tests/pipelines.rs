@@ -1,8 +1,6 @@
 //! Pipelines run one forward, one backward; other graphs run microbatch after microbatch.
 
-mod generate;
-
-use generate::{Maker, device, plain};
+use crate::generate::{Maker, device, plain};
 use phalanx_ir::Unary;
 use phalanx_ir::tasks::{BufferId, Role, TaskGraph, TaskOp};
 use phalanx_schedule::{Schedule, schedule};

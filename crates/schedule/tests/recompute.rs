@@ -1,17 +1,13 @@
 //! Computing activations again changes no meaning, saves memory, and is done no more than needed.
 
-mod generate;
-mod meaning;
-mod training;
-
-use generate::{SEEDS, device, workspace};
-use meaning::meaning;
+use crate::generate::{SEEDS, device, workspace};
+use crate::meaning::meaning;
+use crate::training::random_training;
 use phalanx_ir::tasks::{BufferId, Role, TaskGraph, TaskId, TaskOp};
 use phalanx_ir::{Id, Unary};
 use phalanx_schedule::recompute::{Choice, DoesNotFit, Peak, apply, auto, candidates, full};
 use phalanx_schedule::schedule;
 use phalanx_testkit::Rng;
-use training::random_training;
 
 fn choice(numbers: &[usize]) -> Choice {
     numbers.iter().map(|&number| BufferId::from_index(number)).collect()
@@ -197,7 +193,7 @@ fn what_was_sent_in_the_forward_pass_is_what_arrives() {
 
 #[test]
 fn graphs_without_gradients_stay_as_they_are() {
-    let graph = generate::random_tasks(7, 2);
+    let graph = crate::generate::random_tasks(7, 2);
     let all: Choice = graph.buffers.ids().collect();
     assert_eq!(
         (apply(&graph, &all), full(&graph), candidates(&graph)),
@@ -207,8 +203,8 @@ fn graphs_without_gradients_stay_as_they_are() {
 
 /// Blocks of two tensors that gradients read on each of two stages; the gradient goes the other way.
 fn pipeline(blocks: usize) -> TaskGraph {
-    let mut maker = generate::Maker::new("pipeline");
-    let plain = generate::plain;
+    let mut maker = crate::generate::Maker::new("pipeline");
+    let plain = crate::generate::plain;
     let gradient = || TaskOp::UnaryGrad { kind: Unary::Exp, accumulate: false };
     let mut stages: Vec<Vec<[BufferId; 3]>> = Vec::new();
     let weights = [0, 1].map(|on| maker.buffer(on, Role::Param, 64));
@@ -267,16 +263,17 @@ fn full_keeps_what_enters_the_blocks() {
 /// A residual stream to which two devices add a function of the sum of what each computes.
 #[test]
 fn full_does_not_keep_one_tensor_to_compute_another_like_it() {
-    let mut maker = generate::Maker::new("sums");
+    let mut maker = crate::generate::Maker::new("sums");
     let weights = [0, 1].map(|on| maker.buffer(on, Role::Param, 64));
     let mut streams = [0, 1].map(|on| maker.buffer(on, Role::Input, 64));
     let mut blocks = Vec::new();
     for _ in 0..8 {
-        let wide = [0, 1].map(|on| maker.compute(on, generate::plain(), &[streams[on], weights[on]], 640));
+        let wide =
+            [0, 1].map(|on| maker.compute(on, crate::generate::plain(), &[streams[on], weights[on]], 640));
         let sums = maker.all_reduce(&[(0, vec![wide[0]]), (1, vec![wide[1]])], 64);
-        let added = [0, 1].map(|on| maker.compute(on, generate::plain(), &[sums[on]], 64));
+        let added = [0, 1].map(|on| maker.compute(on, crate::generate::plain(), &[sums[on]], 64));
         blocks.push([streams, wide, added]);
-        streams = [0, 1].map(|on| maker.compute(on, generate::plain(), &[streams[on], added[on]], 64));
+        streams = [0, 1].map(|on| maker.compute(on, crate::generate::plain(), &[streams[on], added[on]], 64));
     }
     let mut gradients = streams;
     for block in blocks.into_iter().rev() {
@@ -310,7 +307,8 @@ fn a_device_that_waits_for_gradients_does_not_compute_again_yet() {
     let lane = &made.lanes[0];
     let is_receive = |&task: &TaskId| matches!(again.tasks[task].op, TaskOp::Receive { .. });
     let arrival = lane.order.iter().position(is_receive).expect("a gradient arrives");
-    let before = lane.order[..arrival].iter().filter(|&&task| again.tasks[task].op == generate::plain());
+    let before =
+        lane.order[..arrival].iter().filter(|&&task| again.tasks[task].op == crate::generate::plain());
     assert_eq!(before.count(), 9, "three tasks a block, once");
     assert!(again.tasks.len() > graph.tasks.len());
 }

@@ -1,8 +1,6 @@
 //! Schedules of random task graphs on one device are sound, and every way to break one is noticed.
 
-mod generate;
-
-use generate::{Maker, SEEDS, each, errors, plain, workspace};
+use crate::generate::{Maker, SEEDS, each, errors, plain, workspace};
 use phalanx_ir::Id;
 use phalanx_ir::tasks::{Role, TaskGraph, TaskId};
 use phalanx_schedule::{ALIGNMENT, Owner, Place, Schedule, ScheduleError, schedule};

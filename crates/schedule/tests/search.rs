@@ -1,15 +1,13 @@
 //! The search on random problems, small enough to try every order, and on training steps of many devices.
 
-mod steps;
-
 use std::collections::BTreeMap;
 
+use crate::steps::{ACTIVATION, Step, WEIGHTS, data_parallel, fully_sharded};
 use phalanx_ir::{Id, IdVec};
 use phalanx_schedule::search::{
     Buffer, BufferId, Job, JobId, Lane, LaneId, LaneKind, LimitedBy, Problem, ProblemError, Solution,
 };
 use phalanx_testkit::Rng;
-use steps::{ACTIVATION, Step, WEIGHTS, data_parallel, fully_sharded};
 
 fn job(number: usize) -> JobId {
     JobId::from_index(number)

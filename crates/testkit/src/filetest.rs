@@ -24,6 +24,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use case::Case;
+pub use level::Level;
+use level::Reader;
 
 /// A pass on texts: parses, transforms and prints; an error is given as text.
 pub type Pass = fn(&str) -> Result<String, String>;
@@ -87,8 +89,16 @@ impl fmt::Display for FileFailure {
 
 /// Runs all `*.ir` files of a folder, in the order of their names, and gives the number of cases.
 pub fn run(folder: &Path, passes: &[(&str, Pass)]) -> Result<usize, Vec<FileFailure>> {
+    run_with(folder, passes, Reader::by_keyword)
+}
+
+fn run_with(
+    folder: &Path,
+    passes: &[(&str, Pass)],
+    reader: fn(&str) -> Reader,
+) -> Result<usize, Vec<FileFailure>> {
     let bless = std::env::var_os("PHALANX_BLESS").is_some_and(|value| value == "1");
-    let mut run = Run { passes, bless, n_cases: 0, failures: Vec::new() };
+    let mut run = Run { passes, reader, bless, n_cases: 0, failures: Vec::new() };
     match files(folder) {
         Ok(files) => files.iter().for_each(|path| run.file(path)),
         Err(error) => run.fail(folder, 1, Failure::File(error.to_string())),
@@ -104,7 +114,19 @@ pub fn run(folder: &Path, passes: &[(&str, Pass)]) -> Result<usize, Vec<FileFail
 /// # Panics
 /// If a case fails or there is none.
 pub fn check(folder: &Path, passes: &[(&str, Pass)]) {
-    if let Err(failures) = run(folder, passes) {
+    report(run(folder, passes));
+}
+
+/// As [`check`], on texts of a level that is not one of `ir`.
+///
+/// # Panics
+/// If a case fails or there is none.
+pub fn check_level<L: Level>(folder: &Path, passes: &[(&str, Pass)]) {
+    report(run_with(folder, passes, |_| Reader::of::<L>()));
+}
+
+fn report(outcome: Result<usize, Vec<FileFailure>>) {
+    if let Err(failures) = outcome {
         let list: Vec<_> = failures.iter().map(FileFailure::to_string).collect();
         panic!("{} file tests failed\n{}", failures.len(), list.join("\n"));
     }
@@ -125,6 +147,8 @@ fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
 /// What is known while files are run.
 struct Run<'a> {
     passes: &'a [(&'a str, Pass)],
+    /// How a text is read.
+    reader: fn(&str) -> Reader,
     bless: bool,
     n_cases: usize,
     failures: Vec<FileFailure>,
@@ -147,7 +171,7 @@ impl Run<'_> {
         }
         self.n_cases += cases.len();
         for case in &mut cases {
-            for (line, failure) in case.run(self.passes, self.bless) {
+            for (line, failure) in case.run(self.passes, (self.reader)(&case.text), self.bless) {
                 self.fail(path, line, failure);
             }
         }
@@ -163,20 +187,20 @@ impl Run<'_> {
 
 impl Case {
     /// Runs every command; with `bless`, the expected text becomes what comes out.
-    fn run(&mut self, passes: &[(&str, Pass)], bless: bool) -> Vec<(usize, Failure)> {
+    fn run(&mut self, passes: &[(&str, Pass)], reader: Reader, bless: bool) -> Vec<(usize, Failure)> {
         let mut failures = Vec::new();
         for (line, command) in self.commands.clone() {
             let words: Vec<_> = command.split_whitespace().collect();
             let found = match words[..] {
                 ["verify"] => {
-                    failures.extend(self.verify());
+                    failures.extend(self.verify(reader));
                     continue;
                 }
                 ["equal"] => {
                     failures.extend(level::equal(&self.text, &self.expected).err().map(|f| (line, f)));
                     continue;
                 }
-                ["print"] => level::print(&self.text),
+                ["print"] => (reader.print)(&self.text),
                 ["pass", name] => run_pass(name, &self.text, passes).map_err(|failure| (line, failure)),
                 _ => Err((line, Failure::Command(command))),
             };
@@ -193,8 +217,8 @@ impl Case {
     }
 
     /// Compares expected and found errors, line by line.
-    fn verify(&self) -> Vec<(usize, Failure)> {
-        let found = level::errors(&self.text);
+    fn verify(&self, reader: Reader) -> Vec<(usize, Failure)> {
+        let found = (reader.errors)(&self.text);
         let missing = self.errors.iter().filter(|error| !found.contains(error));
         let unexpected = found.iter().filter(|error| !self.errors.contains(error));
         let missing = missing.map(|(line, text)| (*line, Failure::MissingError(text.clone())));

@@ -29,6 +29,16 @@ impl Rng {
         self.below(times) == 0
     }
 
+    /// True `percent` times in a hundred.
+    pub fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    /// Some of the numbers below `bound`, each with the same chance in percent.
+    pub fn subset(&mut self, bound: usize, percent: usize) -> Vec<usize> {
+        (0..bound).filter(|_| self.chance(percent)).collect()
+    }
+
     /// A number between `low` and `high`.
     pub fn uniform(&mut self, low: f64, high: f64) -> f64 {
         let unit = (self.bits() >> 11) as f64 / (1u64 << 53) as f64;

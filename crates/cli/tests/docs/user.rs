@@ -12,7 +12,7 @@ use super::page::Block;
 use super::root;
 
 /// Seconds after which a block counts as hanging.
-const LIMIT: &str = "300";
+const LIMIT: &str = "900";
 
 /// What stands for `phalanx` in the path: the real one, with other flags where the page's comment says so.
 const STAND_IN: &str = r#"#!/bin/bash

@@ -58,9 +58,10 @@ fn a_rank_that_hangs_is_restarted_but_not_a_run_that_diverges() {
     let expected = expected();
     for launcher in Launcher::installed().into_iter().take(1) {
         let dir = Dir::new("elastic_hang");
-        let plan = ["--plan", "fsdp", "--devices", "2", "--stall-seconds", "1", "--drill"];
+        let plan = ["--plan", "fsdp", "--devices", "2", "--drill"];
         let flags = ["--max-restarts", "1"];
-        let ended = launch(launcher, &dir, &flags, &[&plan[..], &["hang@1:3"]].concat());
+        let ended =
+            launch(launcher, &dir, &flags, &[&plan[..], &["hang@1:3", "--stall-seconds", "3"]].concat());
         assert_eq!(ended.json()["summary"]["weights_hash"], expected);
         let told = "restart 1 of 1: the job stood still at rank 1; going on after step 2 on 2 ranks\n";
         assert!(ended.stderr.contains(told), "{}", ended.stderr);

@@ -4,12 +4,13 @@ use std::sync::{Arc, Mutex};
 
 use phalanx_immediate::Software;
 use phalanx_runtime::{Device, Lane, Outcome, Token};
+use phalanx_testkit::{Rng, cases};
 
 use crate::stepped;
 
 #[test]
 fn a_lane_in_use_is_never_leased_twice() {
-    let mut random = Random(11);
+    let mut random = Rng::new(11);
     let device = stepped(2, 11);
     let mut leased: Vec<Lane> = Vec::new();
     for _ in 0..2000 {
@@ -38,7 +39,7 @@ fn a_lane_given_back_too_early_is_leased_again_when_it_is_done() {
 /// A device under random use, and for all that happens on it what must have happened before, as bits of works.
 struct Usage {
     device: Arc<Software>,
-    random: Random,
+    random: Rng,
     leased: Vec<Lane>,
     /// What is known to be done when a lane has come to its end.
     known: Vec<u128>,
@@ -63,7 +64,7 @@ impl Seen {
 
 impl Usage {
     fn new(n_queues: u32, seed: u64) -> Usage {
-        let (device, random) = (stepped(n_queues, seed), Random(seed));
+        let (device, random) = (stepped(n_queues, seed), Rng::new(seed));
         let (leased, known, tokens) = (Vec::new(), Vec::new(), Vec::new());
         Usage { device, random, leased, known, tokens, n_works: 0, seen: Arc::default() }
     }
@@ -153,20 +154,10 @@ impl Usage {
 #[test]
 fn lanes_that_share_queues_never_get_stuck() {
     for n_queues in 0..=4 {
-        for seed in 0..4000 {
+        for seed in 0..cases(4000) {
             let mut usage = Usage::new(n_queues, seed);
             (0..100).for_each(|_| usage.act());
             usage.finish();
         }
-    }
-}
-
-/// Numbers from a seed: a linear congruence whose high bits are used.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (self.0 >> 33) as usize % bound
     }
 }

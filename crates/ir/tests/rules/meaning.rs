@@ -5,7 +5,7 @@ use phalanx_ir::{Op, Shape, TensorType};
 use phalanx_ops::{Concat, Split};
 use phalanx_testkit::{Rng, Tensor, eval};
 
-use crate::layer::Legal;
+use super::layer::Legal;
 
 /// Whether a task needs nothing but its tiles: neither their place in the tensor nor the other tasks. A dropout mask
 /// is left out because the naive evaluator draws none.

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use phalanx::internals::timeline::{MemoryCurve, Report, html};
 use serde_json::Value;
 
-use crate::example::{self, HOSTILE};
+use super::example::{self, HOSTILE};
 
 /// What a Chromium may be called.
 const BROWSERS: [&str; 5] =

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use phalanx::internals::timeline::{Report, Timeline, trace};
 use serde_json::Value;
 
-use crate::example::{self, HOSTILE};
+use super::example::{self, HOSTILE};
 
 /// A process and one of its threads.
 type Thread = (u64, u64);

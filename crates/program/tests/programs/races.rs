@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use phalanx_program::{Builder, Draft, Program, ProgramError, RECEIVE, Slice, Wait};
+use phalanx_testkit::cases;
 
 /// An operation of a lane.
 #[derive(Clone)]
@@ -220,7 +221,7 @@ fn races(ops: &[Op]) -> BTreeSet<(String, String)> {
 fn random_programs_race_exactly_if_some_pair_is_unordered() {
     let mut random = Random(7);
     let (mut sound, mut racy) = (0, 0);
-    for case in 0..6000 {
+    for case in 0..cases(6000) {
         let homes = 2 + random.below(4) as u32;
         let beside = random.below(2) as u32 * random.below(2 * u64::from(homes) + 1) as u32;
         let ops = random_ops(&mut random, homes, beside);
@@ -233,7 +234,7 @@ fn random_programs_race_exactly_if_some_pair_is_unordered() {
         }
         if expected.is_empty() { sound += 1 } else { racy += 1 }
     }
-    assert!(sound > 1500 && racy > 1500, "{sound} sound, {racy} racy");
+    assert!(sound > cases(1500) && racy > cases(1500), "{sound} sound, {racy} racy");
 }
 
 /// In each round every lane writes its tile, then fetches those of the next three lanes and works on the sum.

@@ -2,28 +2,7 @@
 
 use phalanx_ir::Id;
 use phalanx_runtime::flow::{Builder, Direct, Flow, InputId, Mode, OpId, Task, TaskKind};
-
-/// Numbers from a seed (xorshift).
-pub struct Rng(u64);
-
-impl Rng {
-    pub fn new(seed: u64) -> Rng {
-        Rng((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// Below `end`.
-    pub fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((self.0 >> 11) % end as u64) as usize
-    }
-
-    /// True in `percent` of all cases.
-    pub fn chance(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-}
+use phalanx_testkit::Rng;
 
 /// What a builder is told.
 #[derive(Clone, Debug, Default)]

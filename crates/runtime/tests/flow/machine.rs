@@ -7,7 +7,9 @@
 use phalanx_ir::Id;
 use phalanx_runtime::flow::{Flow, Mode, TaskKind};
 
-use crate::declared::{Declared, Rng};
+use phalanx_testkit::Rng;
+
+use crate::declared::Declared;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
 enum State {

@@ -82,7 +82,7 @@ fn a_nested_flow_runs_between_what_it_is_ordered_between() {
     declared.n_inputs = 2;
     declared.gates = vec![(1, 2)];
     for seed in 0..100 {
-        execute(&declared, &flow, &mut crate::declared::Rng::new(seed), 4);
+        execute(&declared, &flow, &mut phalanx_testkit::Rng::new(seed), 4);
     }
 }
 

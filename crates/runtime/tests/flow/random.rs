@@ -1,12 +1,14 @@
 //! Random flows: the compiled one orders what was declared, no more and no less.
 
+use phalanx_testkit::{Rng, cases};
+
 use crate::checker::check;
-use crate::declared::{Recipe, Rng, random};
+use crate::declared::{Recipe, random};
 use crate::machine::execute;
 
 #[test]
 fn compiled_order_is_declared_order() {
-    for seed in 0..6000 {
+    for seed in 0..cases(6000) {
         let mut rng = Rng::new(seed);
         let recipe = Recipe {
             n: 1 + rng.below(60),
@@ -21,7 +23,7 @@ fn compiled_order_is_declared_order() {
 
 #[test]
 fn every_schedule_keeps_every_declared_order() {
-    for seed in 0..1000 {
+    for seed in 0..cases(1000) {
         let mut rng = Rng::new(1_000_000 + seed);
         let recipe = Recipe {
             n: 1 + rng.below(60),

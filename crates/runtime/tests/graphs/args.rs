@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use phalanx_ir::Id;
 use phalanx_runtime::flow::{Builder, Mode, Patch, Task, TaskKind};
 use phalanx_runtime::{Function, Launch};
+use phalanx_testkit::Rng;
 
-use crate::dag::Random;
 use crate::{bind, function, runtime};
 
 /// What an operation was given: run, operation, bytes.
@@ -76,7 +76,7 @@ fn runs_in_flight_keep_their_own_arguments() {
     let runtime = runtime(2);
     for mode in [Mode::Ordered, Mode::Serializable, Mode::Concurrent, Mode::Pipelined { depth: 3 }] {
         let given = Given::default();
-        let random = &mut Random(11);
+        let random = &mut Rng::new(11);
         let mut builder = Builder::new("sizes", 2);
         builder.mode(mode).run_args(2048);
         // Overlapping bytes of all sizes, each somewhere in an operation's own.
@@ -92,7 +92,7 @@ fn runs_in_flight_keep_their_own_arguments() {
         let start = runtime.events().user();
         let (mut runs, mut expected, mut buffer) = (Vec::new(), Vec::new(), vec![0; 2048]);
         for run in 0..20 {
-            buffer.iter_mut().for_each(|byte| *byte = random.next() as u8);
+            buffer.iter_mut().for_each(|byte| *byte = random.bits() as u8);
             let launch = Launch { start: start.event(), args: &buffer, ..Launch::default() };
             runs.push(graph.launch(launch).expect("it takes launches").finish);
             for (op, at, from) in &patches {

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use phalanx_ir::Id;
 use phalanx_runtime::flow::Builder;
+use phalanx_testkit::Rng;
 
-use crate::dag::Random;
 use crate::{bind, function, nonblocking, replay, runtime};
 
 const LINKS: usize = 16;
@@ -24,10 +24,10 @@ fn check_chain(bytes: usize, replays: u64) {
         shared[link + 1].try_lock().expect("the copy behind has not begun").copy_from_slice(&from);
     });
     let graph = bind(&runtime, builder.finish().expect("a chain"), vec![copy]);
-    let mut random = Random(bytes as u64);
+    let mut random = Rng::new(bytes as u64);
     for round in 0..replays {
         let mut first = buffers[0].lock().expect("no thread panics with it");
-        first.iter_mut().step_by(61).for_each(|byte| *byte = random.next() as u8);
+        first.iter_mut().step_by(61).for_each(|byte| *byte = random.bits() as u8);
         let expected = first.clone();
         drop(first);
         assert_eq!(replay(&runtime, &graph), Ok(()));

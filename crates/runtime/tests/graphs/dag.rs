@@ -2,33 +2,7 @@
 
 use phalanx_ir::Id;
 use phalanx_runtime::flow::{Builder, Direct, Flow, Mode, OpId, Task, TaskKind};
-
-/// A generator of numbers that a seed determines (splitmix).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    /// True `percent` times in a hundred.
-    pub fn chance(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-
-    /// Any of `n` things, each with the given chance.
-    pub fn subset(&mut self, n: usize, percent: usize) -> Vec<usize> {
-        (0..n).filter(|_| self.chance(percent)).collect()
-    }
-}
+use phalanx_testkit::Rng;
 
 /// What a random graph looks like.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +24,7 @@ pub struct Dag {
 
 impl Dag {
     /// Non-blocking tasks mostly, some tasks that may wait, some direct ones, on random processors.
-    pub fn new(recipe: Recipe, random: &mut Random) -> Dag {
+    pub fn new(recipe: Recipe, random: &mut Rng) -> Dag {
         use TaskKind::{Blocking, NonBlocking};
         Dag::of(
             recipe,
@@ -71,7 +45,7 @@ impl Dag {
     /// Direct operations and operations of the given kinds, on random processors unless they are remote. Some graphs
     /// have a spine instead: only non-blocking and direct operations, each non-blocking task after the one before it on
     /// its processor.
-    pub fn of(recipe: Recipe, random: &mut Random, kinds: &[TaskKind]) -> Dag {
+    pub fn of(recipe: Recipe, random: &mut Rng, kinds: &[TaskKind]) -> Dag {
         let Recipe { ops: n, density, processors, mode } = recipe;
         let mut builder = Builder::new("dag", processors);
         builder.mode(mode).fuse(random.chance(80)).reduce(random.chance(80));

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use phalanx_runtime::flow::{Builder, Mode};
 use phalanx_runtime::{Graph, Options, ProcessorId, Runtime, UserEvent};
+use phalanx_testkit::Rng;
 
-use crate::dag::Random;
 use crate::{Count, bind, function, launch, nonblocking, replay, runtime};
 
 const PROCESSORS: u32 = 2;
@@ -19,7 +19,7 @@ type Bodies = Arc<[AtomicU64; PROCESSORS as usize]>;
 
 /// A random graph of non-blocking tasks whose bodies count.
 fn graph(runtime: &Runtime, bodies: &Bodies, seed: u64) -> Graph {
-    let random = &mut Random(seed);
+    let random = &mut Rng::new(seed);
     let mut builder = Builder::new("counts", PROCESSORS);
     builder.mode(if seed.is_multiple_of(2) { Mode::Concurrent } else { Mode::Ordered });
     let ops: Vec<_> =

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use phalanx_ir::Id;
 use phalanx_runtime::flow::{Builder, Direct, Mode, OpId};
 use phalanx_runtime::{Event, Function, Graph, Launch, Runtime};
+use phalanx_testkit::Rng;
 
-use crate::dag::{Dag, Random, Recipe};
+use crate::dag::{Dag, Recipe};
 use crate::{Count, bind, function, launch, nonblocking, replay, runtime};
 
 /// A body for all operations of a graph that checks its predecessors, and how often each has run.
@@ -27,7 +28,7 @@ fn checker(before: Vec<Vec<usize>>, wrong: &Count) -> (Function, Arc<[AtomicU64]
 }
 
 fn check_replays(runtime: &Runtime, recipe: Recipe, seed: u64, runs: u64) {
-    let dag = Dag::new(recipe, &mut Random(seed));
+    let dag = Dag::new(recipe, &mut Rng::new(seed));
     let wrong = Count::default();
     let (body, done) = checker(dag.before.clone(), &wrong);
     let graph = bind(runtime, dag.flow(), vec![body]);
@@ -68,7 +69,7 @@ fn large_random_graphs_run_every_operation_once_after_its_predecessors() {
 #[test]
 fn several_processors_of_a_flow_may_be_one_of_the_runtime() {
     let runtime = runtime(1);
-    let dag = Dag::new(Recipe { ops: 60, density: 10, processors: 4, mode: Mode::Ordered }, &mut Random(5));
+    let dag = Dag::new(Recipe { ops: 60, density: 10, processors: 4, mode: Mode::Ordered }, &mut Rng::new(5));
     let wrong = Count::default();
     let (body, done) = checker(dag.before.clone(), &wrong);
     let only = runtime.processors().next().expect("there is one");

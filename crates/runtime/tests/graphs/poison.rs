@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 use phalanx_ir::Id;
 use phalanx_runtime::flow::{Builder, Flow, Mode};
 use phalanx_runtime::{Cause, Event, Function, Launch, Runtime};
+use phalanx_testkit::Rng;
 
-use crate::dag::{Dag, Random, Recipe, carried};
+use crate::dag::{Dag, Recipe, carried};
 use crate::{Count, bind, function, launch, nonblocking, replay, runtime};
 
 /// Operations that fail, and those whose bodies were called, both as (run, operation).
@@ -52,7 +53,7 @@ fn expected(dag: &Dag, poisoned: &[usize], fails: &[usize]) -> (Vec<bool>, Vec<b
 }
 
 fn check_failures(runtime: &Runtime, recipe: Recipe, seed: u64) {
-    let random = &mut Random(seed);
+    let random = &mut Rng::new(seed);
     let mut dag = Dag::new(recipe, random);
     let n = dag.ops.len();
     let gated = random.subset(n, 20);
@@ -142,7 +143,7 @@ fn unrolled(
 const DEPTH: u64 = 3;
 
 fn check_pipeline(runtime: &Runtime, processors: u32, seed: u64) {
-    let random = &mut Random(seed);
+    let random = &mut Rng::new(seed);
     let mode = Mode::Pipelined { depth: DEPTH as u32 };
     let dag = Dag::new(Recipe { ops: 40, density: 6, processors, mode }, random);
     let (n, flow) = (dag.ops.len(), dag.flow());
@@ -177,7 +178,7 @@ fn a_poisoned_start_skips_everything_once() {
     let runtime = runtime(2);
     let modes = [Mode::Ordered, Mode::Serializable, Mode::Concurrent, Mode::Pipelined { depth: 2 }];
     for mode in modes {
-        let mut dag = Dag::new(Recipe { ops: 30, density: 8, processors: 2, mode }, &mut Random(3));
+        let mut dag = Dag::new(Recipe { ops: 30, density: 8, processors: 2, mode }, &mut Rng::new(3));
         dag.builder.post("post", &[dag.ops[0]]);
         let ledger = Ledger::default();
         let graph = bind(&runtime, dag.flow(), vec![ledger.body()]);

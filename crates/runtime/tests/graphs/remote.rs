@@ -9,8 +9,9 @@ use std::thread;
 use phalanx_ir::Id;
 use phalanx_runtime::flow::{Builder, Direct, Flow, Mode, OpId, Patch, TaskKind};
 use phalanx_runtime::{Cause, Completion, Context, Fault, Function, Launch, Runtime};
+use phalanx_testkit::Rng;
 
-use crate::dag::{Dag, Random, Recipe};
+use crate::dag::{Dag, Recipe};
 use crate::{Count, bind, function, launch, nonblocking, replay, runtime};
 
 /// What the thread that tells is given to do.
@@ -24,7 +25,7 @@ impl Teller {
     fn new(seed: u64) -> Teller {
         let (given, takes) = channel::<Tell>();
         thread::spawn(move || {
-            let (random, mut waiting) = (&mut Random(seed), Vec::new());
+            let (random, mut waiting) = (&mut Rng::new(seed), Vec::new());
             while let Ok(tell) = takes.recv() {
                 waiting.push(tell);
                 while !waiting.is_empty() {
@@ -83,7 +84,7 @@ fn check_replays(runtime: &Runtime, recipe: Recipe, seed: u64, runs: u64) {
     use TaskKind::{Blocking, NonBlocking, Remote};
     let dag = Dag::of(
         recipe,
-        &mut Random(seed),
+        &mut Rng::new(seed),
         &[Blocking, NonBlocking, NonBlocking, NonBlocking, Remote, Remote, Remote],
     );
     let (wrong, teller) = (Count::default(), Teller::new(seed));
@@ -142,7 +143,7 @@ fn failing(fails: Vec<usize>, called: &Called, teller: &Teller) -> Function {
 
 fn check_failures(runtime: &Runtime, recipe: Recipe, seed: u64) {
     use TaskKind::{NonBlocking, Remote};
-    let random = &mut Random(seed);
+    let random = &mut Rng::new(seed);
     let mut dag = Dag::of(recipe, random, &[NonBlocking, NonBlocking, Remote, Remote]);
     let n = dag.ops.len();
     (0..n).for_each(|op| {

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use phalanx_ir::Id;
 use phalanx_runtime::flow::{Builder, Flow, Mode, Patch, Task, TaskKind};
 use phalanx_runtime::{Fault, LaunchError, Stepper, Visit};
+use phalanx_testkit::Rng;
 
-use crate::dag::{Dag, Random, Recipe};
+use crate::dag::{Dag, Recipe};
 use crate::{blocking, nonblocking};
 
 const MODES: [Mode; 5] = [
@@ -48,7 +49,7 @@ fn places(visits: &[(u64, usize)], n: usize) -> Vec<Vec<usize>> {
 fn check_order(recipe: Recipe, seed: u64) {
     use TaskKind::{Async, Blocking, NonBlocking, Remote, StreamOrdered};
     let kinds = [Blocking, NonBlocking, NonBlocking, Async, StreamOrdered, StreamOrdered, Remote];
-    let dag = Dag::of(recipe, &mut Random(seed), &kinds);
+    let dag = Dag::of(recipe, &mut Rng::new(seed), &kinds);
     let visits = visits(&dag.flow(), seed);
     let places = places(&visits, dag.ops.len());
     for (run, places) in places.iter().enumerate() {
@@ -125,7 +126,7 @@ fn runs_overlap_as_far_as_the_mode_lets_them() {
 #[test]
 fn a_failure_skips_exactly_what_follows() {
     for seed in 0..300 {
-        let random = &mut Random(seed);
+        let random = &mut Rng::new(seed);
         let mut dag = Dag::new(Recipe { ops: 30, density: 6, processors: 3, mode: Mode::Ordered }, random);
         (0..30).for_each(|op| {
             dag.builder.post("post", &[dag.ops[op]]);

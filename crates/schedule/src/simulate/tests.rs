@@ -61,13 +61,3 @@ fn runs_overlap_as_far_as_carried_waits_and_depth_allow() {
     lines[0].steps[0].carried = vec![at(1, 0)];
     assert_eq!(finish(&lines, 2), [20, 40, 60], "the next run waits for the last step");
 }
-
-#[test]
-#[should_panic(expected = "circle")]
-fn a_circle_is_found() {
-    let lines = [
-        Line { device: 0, steps: vec![work(1, &[at(1, 0)])] },
-        Line { device: 1, steps: vec![work(1, &[at(0, 0)])] },
-    ];
-    simulate(&lines, None, ONCE);
-}

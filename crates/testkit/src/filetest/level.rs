@@ -14,23 +14,38 @@ use crate::{Tensor, eval::evaluate, generate::random_inputs};
 /// An error with the line it is on.
 type Located = (usize, String);
 
-/// The errors of parsing, or if there are none, of verifying.
-pub(super) fn errors(text: &str) -> Vec<Located> {
-    match keyword(text) {
-        "parallel" => load::<ParallelGraph>(text).err().unwrap_or_default(),
-        "wide" => load::<WideGraph>(text).err().unwrap_or_default(),
-        "tasks" => load::<TaskGraph>(text).err().unwrap_or_default(),
-        _ => load::<Graph>(text).err().unwrap_or_default(),
-    }
+/// A level with a text form.
+pub trait Level: Display + PartialEq + Sized {
+    /// Reads what `Display` prints, unverified.
+    fn parse(text: &str) -> Result<Self, ParseError>;
+
+    /// The broken invariants: the start of the line each is on, and its text.
+    fn broken(&self) -> Vec<(String, String)>;
 }
 
-/// The text as it is printed.
-pub(super) fn print(text: &str) -> Result<String, (usize, Failure)> {
-    match keyword(text) {
-        "parallel" => print_level::<ParallelGraph>(text),
-        "wide" => print_level::<WideGraph>(text),
-        "tasks" => print_level::<TaskGraph>(text),
-        _ => print_level::<Graph>(text),
+/// What the commands `verify` and `print` do with a text.
+#[derive(Clone, Copy)]
+pub(super) struct Reader {
+    /// The errors of parsing, or if there are none, of verifying.
+    pub errors: fn(&str) -> Vec<Located>,
+    /// The text as it is printed.
+    pub print: fn(&str) -> Result<String, (usize, Failure)>,
+}
+
+impl Reader {
+    /// Reads texts of one level.
+    pub fn of<L: Level>() -> Reader {
+        Reader { errors: |text| load::<L>(text).err().unwrap_or_default(), print: print_level::<L> }
+    }
+
+    /// Reads texts of the level of `ir` that their first word names.
+    pub fn by_keyword(text: &str) -> Reader {
+        match keyword(text) {
+            "parallel" => Reader::of::<ParallelGraph>(),
+            "wide" => Reader::of::<WideGraph>(),
+            "tasks" => Reader::of::<TaskGraph>(),
+            _ => Reader::of::<Graph>(),
+        }
     }
 }
 
@@ -56,13 +71,6 @@ fn is_close(a: &Tensor, b: &Tensor) -> bool {
 
 fn keyword(text: &str) -> &str {
     text.split_whitespace().next().unwrap_or_default()
-}
-
-/// What the levels have in common.
-trait Level: Display + PartialEq + Sized {
-    fn parse(text: &str) -> Result<Self, ParseError>;
-    /// The broken invariants: the start of the line each is on, and its text.
-    fn broken(&self) -> Vec<(String, String)>;
 }
 
 impl Level for Graph {

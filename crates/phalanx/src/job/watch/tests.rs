@@ -5,6 +5,7 @@ use phalanx_net::Network;
 use phalanx_net::local::Local;
 use phalanx_program::Placement;
 use phalanx_runtime::{Args, Kernels, Replay};
+use phalanx_testkit::programs::ECHO;
 
 use super::*;
 
@@ -133,16 +134,6 @@ fn a_watchdog_says_nothing_while_it_is_not_active_and_another_may_follow() {
     }
 }
 
-/// Device 1 asks, device 0 answers, device 1 takes the answer in: that message is under way from the start.
-const ECHO: &str = "program @echo {
-  lane dev0 arena 128
-    run receive [0, 1, 64, 0, 0, 0, 0] 1/0+64 -> 0+64 scratch 0+0 of \"question\" after 1/0
-    run use [] 0+64 -> 64+64 scratch 0+0 of \"answer\" carried 1/1
-  lane dev1 arena 128
-    run make [] -> 0+64 scratch 0+0 of \"ask\" carried 0/0
-    run receive [0, 1, 64, 0, 0, 0, 0] 0/64+64 -> 64+64 scratch 0+0 of \"reply\" after 0/1
-}";
-
 /// Panics if it makes something of nothing.
 struct Fails;
 
@@ -172,7 +163,7 @@ fn a_fault_is_heard_on_all_ranks_although_its_run_never_ends() {
                 }
                 let failure = heard.failure().map(|(rank, why, _)| (rank, why.to_string()));
                 drop(heard);
-                let why = "rank 1: make of ask (op0 of echo): failed: nothing to ask";
+                let why = "rank 1: mix of ask (op0 of echo): failed: nothing to ask";
                 assert_eq!(failure, Some((1, why.to_string())));
                 if network.rank() == 1 {
                     let fault = replay.wait(run).unwrap_err();

@@ -1,0 +1,24 @@
+//! The command. Jobs of many processes (`ranks`) and the commands of the book (`docs`) have binaries of their own.
+
+mod common;
+#[allow(dead_code, reason = "`ranks` uses all of it")]
+#[path = "ranks/mpi.rs"]
+mod mpi;
+
+mod bench_checkpoints;
+mod bench_copies;
+mod bench_tasks;
+mod check;
+mod ckpt;
+mod commands;
+mod costs;
+mod hashes;
+mod launch;
+mod overlap;
+mod plans;
+mod profile;
+mod restarts;
+mod resume;
+mod schedule;
+mod train;
+mod watch;

@@ -1,0 +1,4 @@
+//! The passes: file tests and scenarios.
+
+mod files;
+mod scenarios;

@@ -1,0 +1,24 @@
+//! Whole programs: gradients, bits, plans, checkpoints, parity with PyTorch. One binary, because each would link
+//! everything; `replay`, whose allocator counts for the whole process, has one of its own.
+
+mod training;
+
+mod bits;
+mod check;
+mod ckpt;
+mod costs;
+mod fuse_loss;
+mod fusion;
+mod golden;
+mod gradients;
+mod malformed;
+mod movements;
+mod operators;
+mod overlap;
+mod parity;
+mod plans;
+mod random_plans;
+mod ranks;
+mod recompute;
+mod report;
+mod watch;

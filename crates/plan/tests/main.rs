@@ -1,0 +1,6 @@
+//! Plans, presets and microbatches.
+
+mod microbatches;
+mod plans;
+mod presets;
+mod random;

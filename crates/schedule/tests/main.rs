@@ -1,0 +1,12 @@
+//! Schedules of written, random and trained steps.
+
+mod generate;
+mod meaning;
+mod steps;
+mod training;
+
+mod devices;
+mod pipelines;
+mod recompute;
+mod schedules;
+mod search;
