@@ -6,6 +6,7 @@ mod steps;
 mod training;
 
 mod devices;
+mod files;
 mod pipelines;
 mod recompute;
 mod schedules;
