@@ -149,7 +149,7 @@ fn a_failing_disk_is_a_warning_that_names_file_and_call() {
 
 #[test]
 fn mistakes_are_named() {
-    let training = Training::new("mistakes");
+    let training = Training::new("resume_mistakes");
     let taken = training.dir.path("taken");
     summary(&training.save("taken", &[]));
     let file = training.dir.write("file", "");
