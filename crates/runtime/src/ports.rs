@@ -6,11 +6,10 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use phalanx_program::rect::{PerDim, Tile};
+use phalanx_program::rect::{PerDim, Tile, copy_tile};
 use phalanx_program::{Field, Port, PortTile, Program, Record, Slice};
 
 use crate::Arena;
-use crate::rect::copy;
 use crate::transfer::Slices;
 
 /// Why the host cannot reach a tensor.
@@ -153,7 +152,7 @@ pub(crate) fn read<'a>(port: &Port, arenas: &'a [Arena]) -> Cow<'a, [u8]> {
     // Backwards, so that of mirrored tiles the first one stays.
     for tile in port.tiles.iter().rev() {
         let rect = rect(tile);
-        copy(port.ty.dtype.bytes(), rect, (rect, bytes(tile)), (whole, &mut all));
+        copy_tile(port.ty.dtype.bytes(), rect, (rect, bytes(tile)), (whole, &mut all));
     }
     Cow::Owned(all)
 }
@@ -173,7 +172,7 @@ pub(crate) fn write<'a>(port: &Port, bytes: &[u8], part: impl Fn(Slice) -> &'a m
     let whole = Tile { origin: &origin, extents: port.ty.shape.dims() };
     for tile in &port.tiles {
         let target = part(tile.slice);
-        copy(port.ty.dtype.bytes(), rect(tile), (whole, bytes), (rect(tile), target));
+        copy_tile(port.ty.dtype.bytes(), rect(tile), (whole, bytes), (rect(tile), target));
     }
 }
 

@@ -82,9 +82,9 @@ pub enum CertificateError {
         /// What it waits for.
         before: String,
     },
-    /// A turn of nobody.
+    /// A turn of a lane that has no such operations.
     #[error("turn {turn} posts {count} operations of lane {lane} of rank {rank}, which has {left} left")]
-    Nobody {
+    NoTurn {
         /// Which turn.
         turn: usize,
         /// How many operations it posts.

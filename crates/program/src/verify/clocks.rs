@@ -1,7 +1,7 @@
 //! What each lane knows of the others: how many of their operations are complete before its next one starts.
 //!
 //! A lane's knowledge changes only when it waits. Then it takes over what the other lane knew at the operation waited
-//! for, so knowledge is closed: who knows an operation knows all that the operation knew. Records are shared between a
+//! for, so knowledge is closed: a lane that knows an operation knows all that the operation knew. Records are shared between a
 //! lane and its operations that others wait for, copied when the lane learns more, and dropped after their last use.
 //!
 //! Two runs are looked at, one after the other; counts go on in the second.

@@ -166,11 +166,16 @@ pub enum ProgramError {
         /// How many there are.
         ranks: u32,
     },
-    /// Words that say nothing, where they must be known.
-    #[error("{what}: its words are no pieces between its {reads} read and {writes} written slices")]
-    Words {
+    /// A piece that is not where its operation may read and write.
+    #[error(
+        "{what}: piece {piece} leaves the {reads} read and {writes} written slices, overlaps itself or sums parts of \
+         floats"
+    )]
+    Piece {
         /// The operation.
         what: String,
+        /// Which of its pieces, from 0.
+        piece: usize,
         /// How many slices it reads.
         reads: usize,
         /// How many slices it writes.

@@ -51,7 +51,7 @@ fn parts(program: &Program, operation: &Operation) -> Vec<Part> {
     let mut bytes = BTreeMap::new();
     match program.kernel(operation) {
         RECEIVE => {
-            for part in transfer::parts(program.words(operation), program.slices(&operation.reads)) {
+            for part in transfer::parts(program.pieces(operation), program.slices(&operation.reads)) {
                 *bytes.entry(program.lanes()[part.from as usize].device).or_default() += part.bytes;
             }
         }

@@ -13,7 +13,7 @@ const WHOLE: &str = "program @pair {
   lane dev0 arena 64
     run make [] -> 0+64 scratch 0+0 of \"a\" carried 1/0
   lane dev1 arena 128
-    run receive [0, 1, 64, 0, 0, 0, 0] 0/0+64 -> 0+64 scratch 0+0 of \"b\" after 0/0
+    run receive [0 at 0 = 0 at 0 run 64] 0/0+64 -> 0+64 scratch 0+0 of \"b\" after 0/0
     run use [] 0+64 -> 64+64 scratch 0+0 of \"c\"
 }";
 
@@ -136,11 +136,11 @@ fn a_watchdog_says_nothing_while_it_is_not_active_and_another_may_follow() {
 /// Device 1 asks, device 0 answers, device 1 takes the answer in: that message is under way from the start.
 const ECHO: &str = "program @echo {
   lane dev0 arena 128
-    run receive [0, 1, 64, 0, 0, 0, 0] 1/0+64 -> 0+64 scratch 0+0 of \"question\" after 1/0
+    run receive [0 at 0 = 0 at 0 run 64] 1/0+64 -> 0+64 scratch 0+0 of \"question\" after 1/0
     run use [] 0+64 -> 64+64 scratch 0+0 of \"answer\" carried 1/1
   lane dev1 arena 128
     run make [] -> 0+64 scratch 0+0 of \"ask\" carried 0/0
-    run receive [0, 1, 64, 0, 0, 0, 0] 0/64+64 -> 64+64 scratch 0+0 of \"reply\" after 0/1
+    run receive [0 at 0 = 0 at 0 run 64] 0/64+64 -> 64+64 scratch 0+0 of \"reply\" after 0/1
 }";
 
 /// Panics if it makes something of nothing.
