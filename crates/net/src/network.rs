@@ -12,28 +12,17 @@ use phalanx_strided::{Nest, Place, Runs};
 
 /// Why ranks cannot talk.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are named by the messages")]
 pub enum NetError {
     /// There is no library to talk with.
     #[error("{0}")]
     Library(String),
     /// The library refuses a call.
     #[error("rank {rank}: {call} failed: {why}")]
-    Call {
-        /// The rank that called.
-        rank: u32,
-        /// Which function.
-        call: &'static str,
-        /// What it says.
-        why: String,
-    },
+    Call { rank: u32, call: &'static str, why: String },
     /// Ranks do not fit together.
     #[error("rank {rank}: {problem}")]
-    Mismatch {
-        /// The rank that noticed.
-        rank: u32,
-        /// What is wrong.
-        problem: String,
-    },
+    Mismatch { rank: u32, problem: String },
 }
 
 /// Bytes in memory, in the order of the runs. The memory belongs to the code that made the region.

@@ -1,6 +1,6 @@
 //! Where a rectangle lies in row-major tiles, and copying it from one tile to another. Allocates nothing.
 
-use phalanx_strided::{Nest, Place, Strides};
+use phalanx_strided::{Nest, Place};
 
 /// A row-major tile, or a rectangle in one, in the coordinates of its tensor.
 #[derive(Clone, Copy, Debug)]
@@ -10,9 +10,6 @@ pub struct Tile<'a> {
     /// Its extents.
     pub extents: &'a [usize],
 }
-
-/// One number for each dimension.
-pub type PerDim = Strides;
 
 /// The place of `rect`, of elements of `element` bytes, in `tile`, which covers it.
 pub fn place(element: usize, rect: Tile<'_>, tile: Tile<'_>) -> Place {
