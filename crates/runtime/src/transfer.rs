@@ -3,9 +3,6 @@
 //! They move [`Piece`]s. A copy is one of `phalanx_strided`. A sum is made a chunk at a time on the stack, with one chunk
 //! for each level of its tree.
 
-use std::collections::BTreeMap;
-
-use phalanx_link::Part;
 use phalanx_program::{MAX_PARTS, Piece, Slice};
 use phalanx_strided::walk;
 
@@ -59,15 +56,6 @@ pub(crate) unsafe fn execute(pieces: &[Piece], operands: &mut Operands<'_>) {
             _ => sum(piece, operands),
         }
     }
-}
-
-/// How many bytes the pieces bring from each arena, by its lane, ascending.
-pub(crate) fn parts(pieces: &[Piece], reads: &[Slice]) -> Vec<Part> {
-    let mut bytes = BTreeMap::new();
-    for (piece, &read) in pieces.iter().flat_map(|piece| piece.reads.iter().map(move |read| (piece, read))) {
-        *bytes.entry(reads[read as usize].lane).or_default() += piece.bytes();
-    }
-    bytes.into_iter().map(|(from, bytes)| Part { from, bytes }).collect()
 }
 
 /// # Safety

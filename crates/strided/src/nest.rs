@@ -134,7 +134,7 @@ impl<P> Nest<P> {
         Place { start, strides: (0..self.extents.len()).map(|dim| self.run * inner(dim)).collect() }
     }
 
-    /// The runs at one of its places, as long as they are there.
+    /// The runs of one operand, joined where they touch there.
     pub fn runs(&self, place: &Place) -> Runs {
         Nest::in_order(self.run, &self.extents, [place.clone()])
     }
