@@ -37,9 +37,8 @@ impl PingPong {
         let mut memory = [vec![1; bytes], vec![1; bytes]];
         let peer = 1 - network.rank().min(1);
         let [sent, received] = memory.each_mut().map(|place| place.as_mut_ptr());
-        let message = |way, start| {
-            vec![Message { way, peer, tag: 0, region: Region { start, run: bytes, grid: Vec::new() } }]
-        };
+        let message =
+            |way, start| vec![Message { way, peer, tag: 0, region: Region::new(start, bytes, &[]) }];
         let batches = match network.rank() {
             0 | 1 => vec![message(Way::Send, sent), message(Way::Receive, received)],
             _ => Vec::new(),

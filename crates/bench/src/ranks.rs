@@ -196,7 +196,7 @@ impl Plan {
     fn receive(
         &mut self,
         lane: u32,
-        words: &[u64],
+        pieces: Vec<Piece>,
         [reads, writes]: [&[Slice]; 2],
         scratch: u64,
         waits: &[Wait],
@@ -206,7 +206,7 @@ impl Plan {
         self.builder.operation(Draft {
             kernel,
             label,
-            words,
+            pieces,
             reads,
             writes,
             scratch,
@@ -215,15 +215,11 @@ impl Plan {
         });
     }
 
-    /// The words of writing one block of each of so many ranks, in their order.
-    fn gather(&self, ranks: usize) -> Vec<u64> {
-        let mut words = Vec::new();
+    /// The pieces of writing one block of each of so many ranks, in their order.
+    fn gather(&self, ranks: usize) -> Vec<Piece> {
         let block = Tile { origin: &ORIGIN, extents: &[self.block] };
-        for index in 0..ranks as u32 {
-            Piece { element: 4, rect: block, target: (index, block), parts: &[(index, block)] }
-                .encode(&mut words);
-        }
-        words
+        let piece = |index| Piece::new(4, block, (index, block), &[(index, block)]);
+        (0..ranks as u32).map(piece).collect()
     }
 
     /// The blocks that `ranks` have in a region, each block where its rank is in the order of all.
@@ -238,15 +234,14 @@ impl Plan {
         ranks.iter().map(block).collect()
     }
 
-    /// The words of summing a lane's block, and the bytes in which parts wait.
-    fn sum(&self, lane: u32) -> (Vec<u64>, u64) {
-        let mut words = Vec::new();
+    /// The pieces of summing a lane's block, and the bytes in which parts wait.
+    fn sum(&self, lane: u32) -> (Vec<Piece>, u64) {
         let whole = Tile { origin: &ORIGIN, extents: &[self.elements] };
         let parts: Vec<_> = (0..self.ranks).map(|rank| (rank, whole)).collect();
         let block = Tile { origin: &[lane as usize * self.block], extents: &[self.block] };
-        Piece { element: 4, rect: block, target: (0, block), parts: &parts }.encode(&mut words);
-        let scratch = landing_bytes(&words, |rank| rank != lane);
-        (words, scratch)
+        let pieces = vec![Piece::new(4, block, (0, block), &parts)];
+        let scratch = landing_bytes(&pieces, |rank| rank != lane);
+        (pieces, scratch)
     }
 }
 
@@ -254,16 +249,16 @@ impl Plan {
 fn all_reduce(ranks: u32, elements: usize) -> Builder {
     let mut plan = Plan::new("all_reduce", ranks, elements);
     for lane in 0..ranks {
-        let (words, scratch) = plan.sum(lane);
+        let (pieces, scratch) = plan.sum(lane);
         let arena = plan.slice(lane, SCRATCH, 0, 0).offset + scratch;
         plan.builder.lane(lane, arena);
         let all: Vec<Slice> = (0..ranks).map(|rank| plan.slice(rank, X, 0, elements)).collect();
         let own = plan.blocks(lane, Y, &[lane]);
-        plan.receive(lane, &words, [&all, &own], scratch, &[]);
+        plan.receive(lane, pieces, [&all, &own], scratch, &[]);
         let others: Vec<u32> = (0..ranks).filter(|&other| other != lane).collect();
         let waits: Vec<Wait> = others.iter().map(|&lane| Wait { lane, position: 0 }).collect();
         let (from, to) = (plan.own_blocks(Y, &others), plan.blocks(lane, Y, &others));
-        plan.receive(lane, &plan.gather(others.len()), [&from, &to], 0, &waits);
+        plan.receive(lane, plan.gather(others.len()), [&from, &to], 0, &waits);
     }
     plan.builder
 }
@@ -277,7 +272,7 @@ fn all_to_all(ranks: u32, elements: usize) -> Builder {
         let own = lane as usize * plan.block;
         let from: Vec<Slice> = all.iter().map(|&rank| plan.slice(rank, X, own, plan.block)).collect();
         let to = plan.blocks(lane, Y, &all);
-        plan.receive(lane, &plan.gather(all.len()), [&from, &to], 0, &[]);
+        plan.receive(lane, plan.gather(all.len()), [&from, &to], 0, &[]);
     }
     plan.builder
 }

@@ -62,12 +62,7 @@ fn through_transfers(mpi: &Mpi, bytes: usize, rounds: usize) -> Result<f64, NetE
     let peer = 1 - mpi.rank();
     let (mut sent, mut received) = (vec![1u8; bytes], vec![0u8; bytes]);
     let message = |way, buffer: &mut Vec<u8>| {
-        vec![Message {
-            way,
-            peer,
-            tag: 0,
-            region: Region { start: buffer.as_mut_ptr(), run: bytes, grid: vec![] },
-        }]
+        vec![Message { way, peer, tag: 0, region: Region::new(buffer.as_mut_ptr(), bytes, &[]) }]
     };
     let batches = vec![message(Way::Receive, &mut received), message(Way::Send, &mut sent)];
     let complete: Arc<[AtomicUsize; 2]> = Arc::default();

@@ -13,6 +13,6 @@ mod throttle;
 mod timer;
 
 pub use network::{
-    Advance, AlertCallback, Done, DriverWork, MAX_DIMS, Message, NetError, Network, Region, Transfers, Way,
+    Advance, AlertCallback, Done, DriverWork, Message, NetError, Network, Region, Transfers, Way,
 };
 pub use throttle::Throttle;

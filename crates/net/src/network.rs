@@ -8,46 +8,30 @@
 
 use std::sync::Arc;
 
-/// Dimensions of a [`Region`].
-pub const MAX_DIMS: usize = 6;
+use phalanx_strided::{Nest, Place, Runs};
 
 /// Why ranks cannot talk.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are named by the messages")]
 pub enum NetError {
     /// There is no library to talk with.
     #[error("{0}")]
     Library(String),
     /// The library refuses a call.
     #[error("rank {rank}: {call} failed: {why}")]
-    Call {
-        /// The rank that called.
-        rank: u32,
-        /// Which function.
-        call: &'static str,
-        /// What it says.
-        why: String,
-    },
+    Call { rank: u32, call: &'static str, why: String },
     /// Ranks do not fit together.
     #[error("rank {rank}: {problem}")]
-    Mismatch {
-        /// The rank that noticed.
-        rank: u32,
-        /// What is wrong.
-        problem: String,
-    },
+    Mismatch { rank: u32, problem: String },
 }
 
-/// Bytes in memory: runs of contiguous bytes in a grid, in row-major order. The memory belongs to the code that made
-/// the region.
+/// Bytes in memory, in the order of the runs. The memory belongs to the code that made the region.
 #[derive(Clone, Debug)]
 pub struct Region {
-    /// The first byte of the first run.
-    pub start: *mut u8,
-    /// Bytes of a run.
-    pub run: usize,
-    /// How many runs along each dimension and how many bytes from one to the next, outermost first; at most
-    /// [`MAX_DIMS`].
-    pub grid: Vec<(usize, usize)>,
+    /// What the places of the runs are relative to.
+    pub base: *mut u8,
+    /// Where the bytes lie.
+    pub runs: Runs,
 }
 
 // SAFETY: a region is an address and sizes; code that follows the address answers for it.
@@ -56,9 +40,21 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
+    /// Runs of `run` bytes from `base` on, of which `grid` says how many there are along each dimension and how many
+    /// bytes from one to the next, outermost first.
+    pub fn new(base: *mut u8, run: usize, grid: &[(usize, usize)]) -> Region {
+        let (extents, strides): (Vec<usize>, _) = grid.iter().copied().unzip();
+        Region { base, runs: Nest::in_order(run, &extents, [Place { start: 0, strides }]) }
+    }
+
     /// All bytes it has.
     pub fn bytes(&self) -> usize {
-        self.run * self.grid.iter().map(|(count, _)| count).product::<usize>()
+        self.runs.bytes()
+    }
+
+    /// The first byte of the first run.
+    pub fn start(&self) -> *mut u8 {
+        self.base.wrapping_add(self.runs.places[0].start)
     }
 }
 

@@ -71,11 +71,11 @@ impl CpuDevice {
 
 impl Kernels for CpuDevice {
     fn execute(&self, kernel: usize, args: Args<'_>) {
-        let Args { blocks, words, reads, writes, scratch } = args;
+        let Args { blocks, params, reads, writes, scratch } = args;
         let Bound { kernel, run } = self.kernels[kernel].expect("the runtime moves bytes itself");
-        let launch = kernel.launch(words, blocks, scratch, &self.team);
+        let launch = kernel.launch(params, blocks, scratch, &self.team);
         let launch = launch.expect("emit plans every launch for this many cores");
-        let mut call = Call { params: words, reads, writes, launch };
+        let mut call = Call { params, reads, writes, launch };
         let Some(checker) = &self.checker else { return run(&mut call) };
         // A kernel that panicked leaves nothing behind: every check begins with fresh copies.
         let mut checker = checker.lock().unwrap_or_else(PoisonError::into_inner);

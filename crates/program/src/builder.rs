@@ -3,9 +3,14 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use phalanx_ir::IdVec;
+
 use crate::carry::carry;
 use crate::slice::settle;
-use crate::{Blocks, Lane, Operation, PartOf, Port, Program, ProgramError, Slice, Wait};
+use crate::{
+    ARRIVE, Blocks, FEED, FETCH, Lane, MessageEnd, Operation, PartOf, Payload, Piece, Port, Program,
+    ProgramError, RECEIVE, SEND, Slice, Wait,
+};
 
 /// Collects a program, lane after lane.
 pub struct Builder {
@@ -15,7 +20,7 @@ pub struct Builder {
 }
 
 /// An operation about to be added.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Draft<'a> {
     /// The kernel's name.
     pub kernel: &'a str,
@@ -23,8 +28,12 @@ pub struct Draft<'a> {
     pub label: &'a str,
     /// How many blocks it runs on.
     pub blocks: Blocks,
-    /// Parameter words.
-    pub words: &'a [u64],
+    /// The kernel's parameters.
+    pub params: &'a [u64],
+    /// What it moves, if it receives, feeds or fetches.
+    pub pieces: Vec<Piece>,
+    /// What it moves, if it sends or takes in what arrives.
+    pub messages: Vec<MessageEnd>,
     /// Slices only read.
     pub reads: &'a [Slice],
     /// Slices written.
@@ -46,7 +55,9 @@ impl Builder {
             lanes: Vec::new(),
             operations: Vec::new(),
             slices: Vec::new(),
-            words: Vec::new(),
+            params: Vec::new(),
+            movements: IdVec::new(),
+            ends: IdVec::new(),
             waits: Vec::new(),
             carried: Vec::new(),
             ports: Vec::new(),
@@ -88,11 +99,12 @@ impl Builder {
     /// Adds an operation to the lane started last, after the ones before.
     pub fn operation(&mut self, draft: Draft<'_>) {
         let program = &mut self.program;
+        let payload = payload(program, draft.kernel, draft.params, draft.pieces, draft.messages);
         let operation = Operation {
             kernel: intern(&mut self.kernels, &mut program.kernels, draft.kernel),
             label: intern(&mut self.labels, &mut program.labels, draft.label),
             blocks: draft.blocks,
-            words: append(&mut program.words, draft.words),
+            payload,
             reads: append(&mut program.slices, draft.reads),
             writes: append(&mut program.slices, draft.writes),
             scratch: draft.scratch,
@@ -124,6 +136,27 @@ impl Builder {
         self.program.verify()?;
         Ok(self.program)
     }
+}
+
+/// Stores what an operation of `kernel` does.
+fn payload(
+    program: &mut Program,
+    kernel: &str,
+    params: &[u64],
+    pieces: Vec<Piece>,
+    messages: Vec<MessageEnd>,
+) -> Payload {
+    let given = [!params.is_empty(), !pieces.is_empty(), !messages.is_empty()];
+    let (payload, others) = match kernel {
+        RECEIVE | FEED | FETCH => (Payload::Movement(program.movements.push(pieces)), [given[0], given[2]]),
+        SEND | ARRIVE => (Payload::Messages(program.ends.push(messages)), [given[0], given[1]]),
+        _ => (Payload::Params(append(&mut program.params, params)), [given[1], given[2]]),
+    };
+    assert!(
+        !others.contains(&true),
+        "`{kernel}` has parameters, pieces or message ends that are not its kind"
+    );
+    payload
 }
 
 fn intern(known: &mut HashMap<String, u32>, names: &mut Vec<String>, name: &str) -> u32 {

@@ -75,16 +75,16 @@ pub struct HostTransfer {
     kernel: &'static str,
     /// The tiles on its lane.
     pub(crate) tiles: Vec<Slice>,
-    words: Vec<u64>,
+    pieces: Vec<Piece>,
 }
 
 impl HostTransfer {
     /// Whether `operation` is this one.
     pub(crate) fn is(&self, program: &Program, operation: &Operation) -> bool {
-        let Draft { kernel, words, reads, writes, .. } = self.draft();
         let slices = (program.slices(&operation.reads), program.slices(&operation.writes));
-        let same = (program.kernel(operation), program.words(operation)) == (kernel, words);
-        same && slices == (reads, writes) && operation.scratch.bytes == 0
+        let is_same =
+            (program.kernel(operation), program.pieces(operation)) == (self.kernel, &self.pieces[..]);
+        is_same && slices == self.slices() && operation.scratch.bytes == 0
     }
 
     /// Its kernel and its label.
@@ -95,12 +95,13 @@ impl HostTransfer {
     /// The operation, as it is added to its lane.
     pub fn draft(&self) -> Draft<'_> {
         let scratch = Slice { lane: self.tiles[0].lane, ..Slice::default() };
-        let (kernel, label) = self.names();
-        let draft = Draft { kernel, label, words: &self.words, scratch, ..Draft::default() };
-        match kernel {
-            FEED => Draft { writes: &self.tiles, ..draft },
-            _ => Draft { reads: &self.tiles, ..draft },
-        }
+        let ((kernel, label), (reads, writes)) = (self.names(), self.slices());
+        Draft { kernel, label, pieces: self.pieces.clone(), reads, writes, scratch, ..Draft::default() }
+    }
+
+    /// What it reads and writes.
+    fn slices(&self) -> (&[Slice], &[Slice]) {
+        if self.kernel == FEED { (&[], &self.tiles) } else { (&self.tiles, &[]) }
     }
 }
 
@@ -134,13 +135,13 @@ fn push(lanes: &mut [Option<HostTransfer>], kernel: &'static str, port: &Port, t
     let transfer = lanes[tile.slice.lane as usize].get_or_insert_with(|| HostTransfer {
         kernel,
         tiles: Vec::new(),
-        words: Vec::new(),
+        pieces: Vec::new(),
     });
     let origin = vec![0; port.ty.shape.rank()];
     let whole = (field, Tile { origin: &origin, extents: port.ty.shape.dims() });
     let rect = Tile { origin: &tile.origin, extents: tile.ty.shape.dims() };
     let part = (transfer.tiles.len() as u32, rect);
     let (target, source) = if kernel == FEED { (part, whole) } else { (whole, part) };
-    Piece { element: port.ty.dtype.bytes(), rect, target, parts: &[source] }.encode(&mut transfer.words);
+    transfer.pieces.push(Piece::new(port.ty.dtype.bytes(), rect, target, &[source]));
     transfer.tiles.push(tile.slice);
 }

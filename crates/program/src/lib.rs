@@ -35,6 +35,7 @@ pub use certificate::{Certificate, CertificateError};
 pub use host::{Field, HostTransfer, Record, feeds, fetches};
 pub use message::MessageEnd;
 pub use phalanx_ir::{Id, MAX_RANK, id};
+pub use phalanx_strided::{Nest, Place, Runs};
 pub use piece::{MAX_PARTS, Piece, traffic};
 pub use placement::Placement;
 pub use slice::{IN_LANES, OUT_LANES, SEGMENT, landing_bytes};
@@ -44,7 +45,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::Range;
 
-use phalanx_ir::TensorType;
+use phalanx_ir::{IdVec, TensorType};
 
 /// Arenas and slices start on multiples of this many bytes.
 pub const ALIGNMENT: u64 = 64;
@@ -67,8 +68,8 @@ pub const SEND: &str = "send";
 /// The kernel that takes bytes of other ranks into a lane's arena.
 pub const ARRIVE: &str = "arrive";
 
-/// The kernels that the runtime executes itself. They have any number of slices. The words of [`SEND`] and [`ARRIVE`] are
-/// [`MessageEnd`]s, those of the others [`Piece`]s.
+/// The kernels that the runtime executes itself. They have any number of slices. [`SEND`] and [`ARRIVE`] have
+/// [`MessageEnd`]s, the others [`Piece`]s.
 pub const TRANSFERS: [&str; 5] = [RECEIVE, FEED, FETCH, SEND, ARRIVE];
 
 /// The most bytes of an output that is part of the results.
@@ -128,7 +129,25 @@ impl Default for Blocks {
     }
 }
 
-/// One kernel execution: ranges of the program's flat arrays.
+id! {
+    /// What an operation of the kernels [`RECEIVE`], [`FEED`] and [`FETCH`] moves.
+    pub struct MovementId("m");
+    /// The message ends of an operation of the kernels [`SEND`] and [`ARRIVE`].
+    pub struct EndsId("e");
+}
+
+/// What an operation does, beside its slices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// The parameters of a kernel; see [`Program::params`].
+    Params(Range<u32>),
+    /// Pieces; see [`Program::pieces`].
+    Movement(MovementId),
+    /// Ends of messages; see [`Program::messages`].
+    Messages(EndsId),
+}
+
+/// One kernel execution: ranges and entries of the program's tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
     /// Position in [`Program::kernels`].
@@ -137,8 +156,8 @@ pub struct Operation {
     pub label: u32,
     /// How many blocks it runs on.
     pub blocks: Blocks,
-    /// Parameter words.
-    pub words: Range<u32>,
+    /// What it does.
+    pub payload: Payload,
     /// Slices only read.
     pub reads: Range<u32>,
     /// Slices written.
@@ -220,7 +239,9 @@ pub struct Program {
     pub(crate) lanes: Vec<Lane>,
     pub(crate) operations: Vec<Operation>,
     pub(crate) slices: Vec<Slice>,
-    pub(crate) words: Vec<u64>,
+    pub(crate) params: Vec<u64>,
+    pub(crate) movements: IdVec<MovementId, Vec<Piece>>,
+    pub(crate) ends: IdVec<EndsId, Vec<MessageEnd>>,
     pub(crate) waits: Vec<Wait>,
     pub(crate) carried: Vec<Wait>,
     pub(crate) ports: Vec<Port>,
@@ -295,9 +316,28 @@ impl Program {
         }
     }
 
-    /// An operation's parameter words.
-    pub fn words(&self, operation: &Operation) -> &[u64] {
-        &self.words[as_usize(&operation.words)]
+    /// The parameters of an operation's kernel; none if the runtime executes it itself.
+    pub fn params(&self, operation: &Operation) -> &[u64] {
+        match &operation.payload {
+            Payload::Params(range) => &self.params[as_usize(range)],
+            _ => &[],
+        }
+    }
+
+    /// The pieces of an operation that receives, feeds or fetches; none of any other.
+    pub fn pieces(&self, operation: &Operation) -> &[Piece] {
+        match operation.payload {
+            Payload::Movement(movement) => &self.movements[movement],
+            _ => &[],
+        }
+    }
+
+    /// The message ends of an operation that sends or takes in what arrives; none of any other.
+    pub fn messages(&self, operation: &Operation) -> &[MessageEnd] {
+        match operation.payload {
+            Payload::Messages(ends) => &self.ends[ends],
+            _ => &[],
+        }
     }
 
     /// The position in [`Program::operations`] of an operation that is there.

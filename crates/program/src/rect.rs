@@ -1,8 +1,6 @@
-//! Where a rectangle lies in row-major tiles, and its longest contiguous runs. Allocates nothing.
+//! Where a rectangle lies in row-major tiles, and copying it from one tile to another. Allocates nothing.
 
-use arrayvec::ArrayVec;
-
-use crate::MAX_RANK;
+use phalanx_strided::{Nest, Place};
 
 /// A row-major tile, or a rectangle in one, in the coordinates of its tensor.
 #[derive(Clone, Copy, Debug)]
@@ -13,80 +11,44 @@ pub struct Tile<'a> {
     pub extents: &'a [usize],
 }
 
-/// One number for each dimension.
-pub type PerDim = ArrayVec<usize, MAX_RANK>;
-
-/// Where a rectangle lies in a tile: its first element, and how far the next one along each dimension is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Elements before its first one.
-    pub start: usize,
-    /// Elements from one to the next along each dimension.
-    pub strides: PerDim,
+/// The place of `rect`, of elements of `element` bytes, in `tile`, which covers it.
+pub fn place(element: usize, rect: Tile<'_>, tile: Tile<'_>) -> Place {
+    let mut place = Place { start: 0, strides: tile.extents.iter().map(|_| 0).collect() };
+    let mut stride = element;
+    for dim in (0..tile.extents.len()).rev() {
+        let (first, origin) = (rect.origin[dim], tile.origin[dim]);
+        let is_inside = first >= origin && first + rect.extents[dim] <= origin + tile.extents[dim];
+        assert!(is_inside, "dimension {dim} of {rect:?} is outside {tile:?}");
+        place.strides[dim] = stride;
+        place.start += (first - origin) * stride;
+        stride *= tile.extents[dim];
+    }
+    place
 }
 
-impl Place {
-    /// The place of `rect` in `tile`, which covers it.
-    pub fn new(rect: Tile<'_>, tile: Tile<'_>) -> Place {
-        let mut place = Place { start: 0, strides: tile.extents.iter().map(|_| 0).collect() };
-        let mut stride = 1;
-        for dim in (0..tile.extents.len()).rev() {
-            let (first, origin) = (rect.origin[dim], tile.origin[dim]);
-            let inside = first >= origin && first + rect.extents[dim] <= origin + tile.extents[dim];
-            assert!(inside, "dimension {dim} of {rect:?} is outside {tile:?}");
-            place.strides[dim] = stride;
-            place.start += (first - origin) * stride;
-            stride *= tile.extents[dim];
-        }
-        place
-    }
-}
-
-/// Joins dimensions that lie densely in every place. Returns the elements of a contiguous run; `extents` and the strides
-/// keep the dimensions outside it.
-pub fn collapse(extents: &mut PerDim, places: &mut [Place]) -> usize {
-    for dim in (0..extents.len()).rev() {
-        if extents[dim] == 1 {
-            extents.remove(dim);
-            for place in places.iter_mut() {
-                place.strides.remove(dim);
-            }
-        }
-    }
-    for dim in (1..extents.len()).rev() {
-        let inner = extents[dim];
-        if places.iter().all(|place| place.strides[dim - 1] == place.strides[dim] * inner) {
-            extents.remove(dim);
-            extents[dim - 1] *= inner;
-            for place in places.iter_mut() {
-                place.strides.remove(dim - 1);
-            }
-        }
-    }
-    match places.iter().all(|place| place.strides.last() == Some(&1)) {
-        true => {
-            for place in places.iter_mut() {
-                place.strides.pop();
-            }
-            extents.pop().expect("a stride has an extent")
-        }
-        false => 1,
-    }
+/// Copies `rect`, of elements of `element` bytes, from one tile to another.
+pub fn copy_tile(
+    element: usize,
+    rect: Tile<'_>,
+    (from, source): (Tile<'_>, &[u8]),
+    (to, target): (Tile<'_>, &mut [u8]),
+) {
+    let places = [place(element, rect, to), place(element, rect, from)];
+    phalanx_strided::copy_slices(&Nest::new(element, rect.extents, places), target, source);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Elements of a run, the extents around it, start and strides of each place.
+    /// Bytes of a run, the extents around it, start and strides of each place.
     type Layout = (usize, Vec<usize>, Vec<(usize, Vec<usize>)>);
 
     fn layout(rect: [&[usize]; 2], tiles: &[[&[usize]; 2]]) -> Layout {
         let rect = Tile { origin: rect[0], extents: rect[1] };
-        let mut places: Vec<_> =
-            tiles.iter().map(|[origin, extents]| Place::new(rect, Tile { origin, extents })).collect();
-        let mut extents: PerDim = rect.extents.iter().copied().collect();
-        let run = collapse(&mut extents, &mut places);
+        let places: Vec<_> =
+            tiles.iter().map(|[origin, extents]| place(1, rect, Tile { origin, extents })).collect();
+        let Nest { run, extents, places } = Nest::new(1, rect.extents, places);
         let places = places.into_iter().map(|place| (place.start, place.strides.to_vec())).collect();
         (run, extents.to_vec(), places)
     }
@@ -104,5 +66,18 @@ mod tests {
         let column: [&[usize]; 2] = [&[0, 0, 5], &[4, 6, 1]];
         assert_eq!(layout(column, &[whole, column]), (1, vec![24], vec![(5, vec![8]), (0, vec![1])]));
         assert_eq!(layout([&[], &[]], &[[&[], &[]]]), (1, vec![], vec![(0, vec![])]), "a scalar");
+    }
+
+    #[test]
+    fn a_rectangle_is_copied_and_nothing_else() {
+        let rect = Tile { origin: &[1, 2], extents: &[2, 2] };
+        let (from, to) =
+            (Tile { origin: &[0, 0], extents: &[3, 4] }, Tile { origin: &[1, 1], extents: &[2, 3] });
+        let source: Vec<u8> = (0..24).collect();
+        let mut target = [99; 12];
+        copy_tile(2, rect, (from, &source), (to, &mut target));
+        assert_eq!(target, [99, 99, 12, 13, 14, 15, 99, 99, 20, 21, 22, 23]);
+        let empty = Tile { origin: &[1, 2], extents: &[0, 2] };
+        copy_tile(2, empty, (from, &source), (to, &mut target[..0]));
     }
 }

@@ -8,16 +8,19 @@
 //!   lane dev0 arena 192
 //!     run linear on 2 [4, 1, 2] 0+32, 64+8 -> 128+16 scratch 0+0 of "y" carried 1/0
 //!   lane dev1 arena 192
-//!     run receive [0, 16] 0/128+16 -> 128+16 scratch 0+0 of "y" after 0/0
+//!     run receive [0 at 0 = 0 at 0 run 16] 0/128+16 -> 128+16 scratch 0+0 of "y" after 0/0
 //!   lane dev1 beside 1
-//!     run receive [0, 16] 0/144+16 -> 144+16 scratch 0+0 of "z" after 0/0
+//!     run receive [0 at 0 = 0 at 0 run 16] 0/144+16 -> 144+16 scratch 0+0 of "z" after 0/0
 //! }
 //! ```
 //!
 //! A part of a program says so in its first line: `part 1 of 4 of` the whole one's fingerprint.
 //!
-//! An operation on several blocks says how many: `run linear on 2 [...]`. A slice is `offset+bytes`, with `lane/` before it if it is not in the operation's own arena; a wait is `lane/position`, of the
+//! An operation on several blocks says how many: `run linear on 2 [...]`. What stands in brackets is in `payload`. A slice
+//! is `offset+bytes`, with `lane/` before it if it is not in the operation's own arena; a wait is `lane/position`, of the
 //! run before if it is `carried`.
+
+mod payload;
 
 use std::fmt;
 use std::str::FromStr;
@@ -86,7 +89,7 @@ impl Program {
             write!(f, "on {} ", operation.blocks.get())?;
         }
         write!(f, "[")?;
-        print_list(f, self.words(operation), |f, word| write!(f, "{word}"))?;
+        self.print_payload(f, operation)?;
         write!(f, "] ")?;
         let (reads, writes) = (self.slices(&operation.reads), self.slices(&operation.writes));
         print_list(f, reads, slice)?;
@@ -206,9 +209,8 @@ fn parse_lane(builder: &mut Builder, line: &mut Cursor<'_>) -> Result<u32, Parse
 fn parse_operation(builder: &mut Builder, line: &mut Cursor<'_>, home: u32) -> Result<(), ParseError> {
     let kernel = line.word()?;
     let blocks = if line.eat("on ") { parse_blocks(line)? } else { Blocks::ONE };
-    line.expect("[")?;
-    let words = if line.peek("]") { Vec::new() } else { line.list(|c| c.parse("a parameter word"))? };
-    line.expect("]")?;
+    let mut params = Vec::new();
+    let draft = payload::parse_payload(line, kernel, &mut params)?;
     let slice = |line: &mut Cursor<'_>| parse_slice(line, home);
     let reads = if line.peek("->") { Vec::new() } else { line.list(slice)? };
     line.expect("->")?;
@@ -219,16 +221,8 @@ fn parse_operation(builder: &mut Builder, line: &mut Cursor<'_>, home: u32) -> R
     let label = line.quoted()?;
     let mut waits = |word| if line.eat(word) { line.list(parse_wait) } else { Ok(Vec::new()) };
     let (waits, carried) = (waits("after ")?, waits("carried ")?);
-    builder.operation(Draft {
-        kernel,
-        label,
-        blocks,
-        words: &words,
-        reads: &reads,
-        writes: &writes,
-        scratch,
-        waits: &waits,
-    });
+    let (reads, writes, waits) = (&reads[..], &writes[..], &waits[..]);
+    builder.operation(Draft { label, blocks, reads, writes, scratch, waits, ..draft });
     builder.carry(&carried);
     Ok(())
 }

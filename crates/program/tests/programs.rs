@@ -46,7 +46,7 @@ fn sample_ports() -> [Port; 4] {
     ]
 }
 
-/// Three kernels on four tensors, one used twice, with and without operands, words and working memory. The fetch is left
+/// Three kernels on four tensors, one used twice, with and without operands, parameters and working memory. The fetch is left
 /// to `sound`, so that more can be added.
 fn sample() -> Builder {
     let mut builder = one_lane("sample", 512);
@@ -62,7 +62,7 @@ fn sample() -> Builder {
         kernel: "mul",
         label: "layer one",
         blocks: Blocks::new(2).expect("two blocks are some"),
-        words: &[4, u64::MAX],
+        params: &[4, u64::MAX],
         reads: &[slice(0, 16), slice(64, 16)],
         writes: &[slice(192, 16)],
         ..Draft::default()
@@ -70,7 +70,7 @@ fn sample() -> Builder {
     builder.operation(Draft {
         kernel: "fill",
         label: "layer one",
-        words: &[7],
+        params: &[7],
         writes: &[slice(128, 16)],
         scratch: slice(320, 100),
         ..Draft::default()
@@ -78,7 +78,7 @@ fn sample() -> Builder {
     builder.operation(Draft {
         kernel: "move",
         label: "end",
-        words: &[1, 2, 3],
+        params: &[1, 2, 3],
         reads: &[slice(256, 16)],
         writes: &[slice(448, 8), slice(64, 16)],
         ..Draft::default()
@@ -92,7 +92,7 @@ fn sound() -> Program {
     builder.finish().expect("the sample is sound")
 }
 
-/// An operation without words and waits.
+/// An operation without parameters and waits.
 fn plain<'a>(reads: &'a [Slice], writes: &'a [Slice], scratch: Slice) -> Draft<'a> {
     Draft { kernel: "k", label: "l", reads, writes, scratch, ..Draft::default() }
 }
@@ -110,11 +110,11 @@ fn what_was_built_can_be_read() {
     assert_eq!((first.kernel, third.kernel), (1, 1), "one kernel, used twice");
     assert_eq!(program.label(second), "layer one");
     assert_eq!(program.label(third), "layer one");
-    assert_eq!(program.words(second), [4, u64::MAX]);
+    assert_eq!(program.params(second), [4, u64::MAX]);
     assert_eq!(program.slices(&second.reads), [slice(0, 16), slice(64, 16)]);
     assert_eq!(program.slices(&last.writes), [slice(448, 8), slice(64, 16)]);
     assert_eq!(third.scratch, slice(320, 100));
-    assert!(program.words(first).is_empty() && program.slices(&first.reads).is_empty());
+    assert!(program.params(first).is_empty() && program.slices(&first.reads).is_empty());
     assert_eq!(program.ports().len(), 4);
     assert_eq!(program.operations_of(&program.lanes()[0]).len(), 6);
 }
@@ -129,12 +129,12 @@ fn the_text_parses_to_the_same_program() {
         "program @sample {\n  input \"x\" f32[4]\n    tile f32[4] at [0] in 0/0\n  param \"w\" f32[4]\n    \
          tile f32[4] at [0] in 0/64\n  state \"m\" f32[4]\n    tile f32[4] at [0] in 0/128\n  \
          output \"y\" f32[4]\n    tile f32[4] at [0] in 0/192\n  lane dev0 arena 512\n    \
-         run feed [0, 1, 16, 0, 0, 0, 0] -> 0+16 scratch 0+0 of \"arguments\"\n    \
+         run feed [0 at 0 = 0 at 0 run 16] -> 0+16 scratch 0+0 of \"arguments\"\n    \
          run fill [] -> 256+16 scratch 0+0 of \"start\"\n    \
          run mul on 2 [4, 18446744073709551615] 0+16, 64+16 -> 192+16 scratch 0+0 of \"layer one\"\n    \
          run fill [7] -> 128+16 scratch 320+100 of \"layer one\"\n    \
          run move [1, 2, 3] 256+16 -> 448+8, 64+16 scratch 0+0 of \"end\"\n    \
-         run fetch [0, 1, 16, 0, 0, 0, 0] 192+16 -> scratch 0+0 of \"results\"\n}"
+         run fetch [0 at 0 = 0 at 0 run 16] 192+16 -> scratch 0+0 of \"results\"\n}"
     );
     for empty in [Builder::new("empty"), one_lane("idle", 0)] {
         let empty = empty.finish().expect("nothing is sound");

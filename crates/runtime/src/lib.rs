@@ -32,7 +32,6 @@ mod graph;
 mod ports;
 mod processor;
 mod profile;
-mod rect;
 mod replay;
 mod runtime;
 pub mod sync;
@@ -47,10 +46,8 @@ pub use graph::{Completion, Effect, Function, Graph, GraphError, Launch, LaunchE
 pub use ports::PortError;
 pub use processor::{Context, Group, GroupError, Options, Status, Task};
 pub use profile::{Clock, Profile, Report, Span};
-pub use rect::{Tile, copy as copy_tile};
 pub use replay::{Args, ExecutionMode, Failure, Kernels, LaneState, Observer, Replay, Watch};
 pub use runtime::{Config, ProcessorId, Runtime};
-pub use transfer::{MAX_PARTS, Piece};
 
 /// What a crate that adds operations to this runtime is made of, besides [`sync`]. Users of the runtime need none of
 /// it.

@@ -6,50 +6,29 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use phalanx_program::rect::{PerDim, Tile};
+use phalanx_program::rect::{Tile, copy_tile};
 use phalanx_program::{Field, Port, PortTile, Program, Record, Slice};
+use phalanx_strided::Strides;
 
 use crate::Arena;
-use crate::rect::copy;
 use crate::transfer::Slices;
 
 /// Why the host cannot reach a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are named by the messages")]
 pub enum PortError {
     /// There is no such port.
     #[error("program `{program}` has no tensor `{name}`; it has {known}")]
-    Unknown {
-        /// The program.
-        program: String,
-        /// The name asked for.
-        name: String,
-        /// Names it has.
-        known: String,
-    },
+    Unknown { program: String, name: String, known: String },
     /// The host brings another number of bytes.
     #[error("`{name}` is {ty} of {need} bytes; {found} were given")]
-    Size {
-        /// The port.
-        name: String,
-        /// Its type.
-        ty: String,
-        /// Its bytes.
-        need: usize,
-        /// The bytes given.
-        found: usize,
-    },
+    Size { name: String, ty: String, need: usize, found: usize },
     /// A run has failed and may never end, so its memory cannot be touched.
     #[error("the tensors of a run that failed cannot be reached any more: {fault}")]
-    Failed {
-        /// Why it failed.
-        fault: String,
-    },
+    Failed { fault: String },
     /// The host would fill tiles that every run fills.
     #[error("`{name}` is an input, whose tiles every run fills with its arguments: write the whole tensor")]
-    Fed {
-        /// The port.
-        name: String,
-    },
+    Fed { name: String },
 }
 
 impl PortError {
@@ -153,7 +132,7 @@ pub(crate) fn read<'a>(port: &Port, arenas: &'a [Arena]) -> Cow<'a, [u8]> {
     // Backwards, so that of mirrored tiles the first one stays.
     for tile in port.tiles.iter().rev() {
         let rect = rect(tile);
-        copy(port.ty.dtype.bytes(), rect, (rect, bytes(tile)), (whole, &mut all));
+        copy_tile(port.ty.dtype.bytes(), rect, (rect, bytes(tile)), (whole, &mut all));
     }
     Cow::Owned(all)
 }
@@ -173,7 +152,7 @@ pub(crate) fn write<'a>(port: &Port, bytes: &[u8], part: impl Fn(Slice) -> &'a m
     let whole = Tile { origin: &origin, extents: port.ty.shape.dims() };
     for tile in &port.tiles {
         let target = part(tile.slice);
-        copy(port.ty.dtype.bytes(), rect(tile), (whole, bytes), (rect(tile), target));
+        copy_tile(port.ty.dtype.bytes(), rect(tile), (whole, bytes), (rect(tile), target));
     }
 }
 
@@ -182,6 +161,6 @@ fn rect(tile: &PortTile) -> Tile<'_> {
 }
 
 /// The coordinates of a tensor's first element.
-fn origin(port: &Port) -> PerDim {
+fn origin(port: &Port) -> Strides {
     port.ty.shape.dims().iter().map(|_| 0).collect()
 }

@@ -1,17 +1,12 @@
 //! Movements, feeds and fetches: the operations that the runtime executes itself, since they reach beyond one arena.
 //!
-//! Their words are [`Piece`]s. A sum is made a chunk at a time on the stack, with one chunk for each level of its tree.
-//!
-//! Words cannot reach beyond the slices that the program's verifier has seen: slices are indexed and runs are cut from
-//! them with checks, so wrong words make wrong values or a panic, nothing worse.
+//! They move [`Piece`]s. A copy is one of `phalanx_strided`. A sum is made a chunk at a time on the stack, with one chunk
+//! for each level of its tree.
 
-use phalanx_link::Part;
-use phalanx_program::rect::PerDim;
-pub use phalanx_program::{MAX_PARTS, Piece};
-use phalanx_program::{MAX_RANK, Slice};
+use phalanx_program::{MAX_PARTS, Piece, Slice};
+use phalanx_strided::walk;
 
 use crate::Arena;
-use crate::rect::walk;
 
 /// The slices that an operation moves bytes between.
 pub(crate) struct Operands<'a> {
@@ -25,22 +20,22 @@ pub(crate) type Slices<'a> = (&'a [Arena], &'a [Slice]);
 impl<'a> Operands<'a> {
     /// # Safety
     /// As long as the result lives, nothing writes the bytes of `reads`, nothing else touches those of `writes` that
-    /// the words name, and the two do not overlap.
+    /// pieces name, and the two do not overlap.
     pub(crate) unsafe fn new(reads: Slices<'a>, writes: Slices<'a>) -> Self {
         Operands { reads, writes }
     }
 
-    fn read(&self, index: usize) -> &'a [u8] {
+    fn read(&self, index: u32) -> &'a [u8] {
         let (blocks, slices) = self.reads;
-        let slice = slices[index];
+        let slice = slices[index as usize];
         // SAFETY: nothing writes it, by the promise of `new`.
         unsafe { blocks[slice.lane as usize].shared(slice) }
     }
 
     /// A run of `bytes` bytes, from byte `start` of a written slice on. No more: other lanes fetch into the rest.
-    fn write(&mut self, index: usize, start: usize, bytes: usize) -> &mut [u8] {
+    fn write(&mut self, index: u32, start: usize, bytes: usize) -> &mut [u8] {
         let (blocks, slices) = self.writes;
-        let slice = slices[index];
+        let slice = slices[index as usize];
         let run = Slice { offset: slice.offset + start as u64, bytes: bytes as u64, ..slice };
         assert!(run.end() <= slice.end(), "{run} is outside {slice}");
         // SAFETY: nothing else touches it, by the promise of `new`, and `&mut self` makes this the only one of ours.
@@ -48,115 +43,65 @@ impl<'a> Operands<'a> {
     }
 }
 
-/// Moves the pieces that `words` describe.
-pub(crate) fn execute(words: &[u64], operands: &mut Operands<'_>) {
-    let mut rest = words;
-    while let Some((piece, after)) = Frozen::take(rest) {
-        match piece.parts {
-            1 => piece.copy(operands),
-            2 => piece.add(operands),
-            _ => piece.sum(operands),
+/// Moves pieces.
+///
+/// # Safety
+/// They lie inside the operands' slices, and runs of a target do not overlap: the program's verifier has seen that.
+pub(crate) unsafe fn execute(pieces: &[Piece], operands: &mut Operands<'_>) {
+    for piece in pieces {
+        match piece.reads[..] {
+            // SAFETY: the caller's promise.
+            [read] => unsafe { copy(piece, read, operands) },
+            [left, right] => add(piece, [left, right], operands),
+            _ => sum(piece, operands),
         }
-        rest = after;
     }
 }
 
-/// How many bytes the pieces bring from each arena, by its lane, ascending.
-pub(crate) fn parts(words: &[u64], reads: &[Slice]) -> Vec<Part> {
-    let mut bytes = std::collections::BTreeMap::new();
-    let mut rest = words;
-    while let Some((piece, after)) = Frozen::take(rest) {
-        let size = (piece.extents.iter().product::<usize>() * piece.run) as u64;
-        let rank = piece.extents.len();
-        for part in piece.places[rank + 1..].chunks(rank + 2) {
-            *bytes.entry(reads[part[0] as usize].lane).or_default() += size;
+/// # Safety
+/// As for [`execute`].
+unsafe fn copy(piece: &Piece, read: u32, operands: &mut Operands<'_>) {
+    let from = operands.read(read).as_ptr();
+    let (blocks, slices) = operands.writes;
+    let slice = slices[piece.write as usize];
+    let to = blocks[slice.lane as usize].address(slice);
+    // SAFETY: the piece lies inside both slices, by the caller's promise, and by that of `Operands::new` these do not
+    // overlap and no other thread interferes.
+    unsafe { phalanx_strided::copy(&piece.nest, to, from) };
+}
+
+/// A sum of two parts: the tree has one node.
+fn add(piece: &Piece, reads: [u32; 2], operands: &mut Operands<'_>) {
+    let [left, right] = reads.map(|read| operands.read(read));
+    let (run, places) = (piece.nest.run, &piece.nest.places);
+    walk(&piece.nest.extents, |index| {
+        let [left, right] = [(left, &places[1]), (right, &places[2])]
+            .map(|(bytes, place)| bytes[place.at(index)..][..run].as_chunks::<4>().0);
+        let target = operands.write(piece.write, places[0].at(index), run);
+        for ((to, left), right) in target.as_chunks_mut().0.iter_mut().zip(left).zip(right) {
+            *to = (f32::from_ne_bytes(*left) + f32::from_ne_bytes(*right)).to_ne_bytes();
         }
-        rest = after;
-    }
-    bytes.into_iter().map(|(from, bytes)| Part { from, bytes }).collect()
+    });
 }
 
-/// A piece as it stands in the words.
-struct Frozen<'a> {
-    write: usize,
-    parts: usize,
-    run: usize,
-    extents: PerDim,
-    /// The place of the target, then the read and place of each part.
-    places: &'a [u64],
-}
-
-impl<'a> Frozen<'a> {
-    /// The first piece and the words after it; nothing if there are none.
-    fn take(words: &'a [u64]) -> Option<(Frozen<'a>, &'a [u64])> {
-        let (&head, rest) = words.split_first_chunk()?;
-        let [write, parts, run, rank] = head.map(|word| word as usize);
-        assert!(rank <= MAX_RANK, "the words are those of `Piece::encode`");
-        let (extents, rest) = rest.split_at(rank);
-        let (places, rest) = rest.split_at(rank + 1 + parts * (rank + 2));
-        let extents = extents.iter().map(|&extent| extent as usize).collect();
-        Some((Frozen { write, parts, run, extents, places }, rest))
-    }
-
-    /// Where the run at `index` starts in the target.
-    fn target_at(&self, index: &[usize]) -> usize {
-        offset(&self.places[..=index.len()], index)
-    }
-
-    /// Which slice part number `part` is read from, and where in it the run at `index` starts.
-    fn part_at(&self, part: usize, index: &[usize]) -> (usize, usize) {
-        let width = index.len() + 2;
-        let first = index.len() + 1 + part * width;
-        let part = &self.places[first..first + width];
-        (part[0] as usize, offset(&part[1..], index))
-    }
-
-    fn copy(&self, operands: &mut Operands<'_>) {
-        walk(&self.extents, |index| {
-            let (read, from) = self.part_at(0, index);
-            let source = &operands.read(read)[from..from + self.run];
-            let to = self.target_at(index);
-            operands.write(self.write, to, self.run).copy_from_slice(source);
-        });
-    }
-
-    /// A sum of two parts: the tree has one node.
-    fn add(&self, operands: &mut Operands<'_>) {
-        walk(&self.extents, |index| {
-            let part = |part| {
-                let (read, from) = self.part_at(part, index);
-                operands.read(read)[from..from + self.run].as_chunks::<4>().0
+fn sum(piece: &Piece, operands: &mut Operands<'_>) {
+    let (run, places) = (piece.nest.run, &piece.nest.places);
+    let mut tree = Tree { levels: [[0.0; CHUNK]; LEVELS] };
+    walk(&piece.nest.extents, |index| {
+        let to = places[0].at(index);
+        for start in (0..run).step_by(4 * CHUNK) {
+            let bytes = (run - start).min(4 * CHUNK);
+            let part = |part: usize| {
+                let from = places[1 + part].at(index) + start;
+                &operands.read(piece.reads[part])[from..from + bytes]
             };
-            let (left, right) = (part(0), part(1));
-            let target = operands.write(self.write, self.target_at(index), self.run);
-            for ((to, left), right) in target.as_chunks_mut().0.iter_mut().zip(left).zip(right) {
-                *to = (f32::from_ne_bytes(*left) + f32::from_ne_bytes(*right)).to_ne_bytes();
+            let sum = tree.sum(bytes / 4, piece.reads.len(), part);
+            let target = operands.write(piece.write, to + start, bytes);
+            for (bytes, value) in target.as_chunks_mut().0.iter_mut().zip(sum) {
+                *bytes = value.to_ne_bytes();
             }
-        });
-    }
-
-    fn sum(&self, operands: &mut Operands<'_>) {
-        let mut tree = Tree { levels: [[0.0; CHUNK]; LEVELS] };
-        walk(&self.extents, |index| {
-            let to = self.target_at(index);
-            for start in (0..self.run).step_by(4 * CHUNK) {
-                let bytes = (self.run - start).min(4 * CHUNK);
-                let part = |part| {
-                    let (read, from) = self.part_at(part, index);
-                    &operands.read(read)[from + start..from + start + bytes]
-                };
-                let sum = tree.sum(bytes / 4, self.parts, part);
-                let target = operands.write(self.write, to + start, bytes);
-                for (bytes, value) in target.as_chunks_mut().0.iter_mut().zip(sum) {
-                    *bytes = value.to_ne_bytes();
-                }
-            }
-        });
-    }
-}
-
-fn offset(place: &[u64], index: &[usize]) -> usize {
-    index.iter().zip(&place[1..]).fold(place[0] as usize, |sum, (i, &stride)| sum + i * stride as usize)
+        }
+    });
 }
 
 /// Elements summed at a time: 1 KiB for each level.

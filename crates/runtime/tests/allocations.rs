@@ -3,10 +3,11 @@
 //! A binary of its own, and one test: the allocator counts for the whole process.
 
 use phalanx_ir::TensorType;
+use phalanx_program::rect::Tile;
 use phalanx_program::{
-    Builder, Draft, Port, PortKind, PortTile, Program, RECEIVE, Slice, Wait, feeds, fetches,
+    Builder, Draft, Piece, Port, PortKind, PortTile, Program, RECEIVE, Slice, Wait, feeds, fetches,
 };
-use phalanx_runtime::{Args, Kernels, Piece, Replay, Tile};
+use phalanx_runtime::{Args, Kernels, Replay};
 use phalanx_testkit::allocations::{self, Counting};
 
 #[global_allocator]
@@ -38,8 +39,7 @@ fn program() -> Program {
     ports.into_iter().for_each(|port| builder.port(port));
     let tile = Tile { origin: &[0, 0], extents: &[1, 16] };
     let parts: Vec<_> = (0..LANES).map(|read| (read, tile)).collect();
-    let mut words = Vec::new();
-    Piece { element: 4, rect: tile, target: (0, tile), parts: &parts }.encode(&mut words);
+    let pieces = vec![Piece::new(4, tile, (0, tile), &parts)];
     let reads: Vec<_> = (0..LANES).map(|lane| slice(lane, 0)).collect();
     for lane in 0..LANES {
         builder.lane(lane, 128);
@@ -54,7 +54,7 @@ fn program() -> Program {
             builder.operation(Draft { kernel: "one", writes, scratch, waits: &waits, ..Draft::default() });
             builder.operation(Draft {
                 kernel: RECEIVE,
-                words: &words,
+                pieces: pieces.clone(),
                 reads: &reads,
                 writes: &[slice(lane, 64)],
                 scratch,

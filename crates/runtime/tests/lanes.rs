@@ -4,22 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use phalanx_ir::{DType, TensorType};
+use phalanx_program::rect::Tile;
 use phalanx_program::{
-    Builder, Draft, Port, PortKind, PortTile, Program, RECEIVE, Slice, Wait, feeds, fetches,
+    Builder, Draft, Piece, Port, PortKind, PortTile, Program, RECEIVE, Slice, Wait, feeds, fetches,
 };
-use phalanx_runtime::{Args, ExecutionMode, Kernels, Piece, Replay, Tile};
+use phalanx_runtime::{Args, ExecutionMode, Kernels, Replay};
 
 fn slice(lane: u32, offset: u64) -> Slice {
     Slice { lane, offset, bytes: 64 }
 }
 
-/// The words of a movement that sums reads 0 to `parts` of 64 bytes into the only write.
-fn whole_tile(parts: u32) -> Vec<u64> {
+/// The pieces of a movement that sums reads 0 to `parts` of 64 bytes into the only write.
+fn whole_tile(parts: u32) -> Vec<Piece> {
     let tile = Tile { origin: &[0], extents: &[16] };
     let parts: Vec<_> = (0..parts).map(|read| (read, tile)).collect();
-    let mut words = Vec::new();
-    Piece { element: 4, rect: tile, target: (0, tile), parts: &parts }.encode(&mut words);
-    words
+    vec![Piece::new(4, tile, (0, tile), &parts)]
 }
 
 /// A tensor of 64 bytes a lane, at `offset` in each.
@@ -50,19 +49,19 @@ fn ring(lanes: u32, rounds: u32) -> Program {
             let draft = Draft { label: "", scratch, ..Draft::default() };
             builder.operation(Draft {
                 kernel: "mix",
-                words: &[u64::from(lane * rounds + round)],
+                params: &[u64::from(lane * rounds + round)],
                 reads: &[slice(lane, 64)],
                 writes: &[slice(lane, 0)],
                 waits: fetched.as_slice(),
-                ..draft
+                ..draft.clone()
             });
             builder.operation(Draft {
                 kernel: RECEIVE,
-                words: &whole_tile(1),
+                pieces: whole_tile(1),
                 reads: &[slice(before, 0)],
                 writes: &[slice(lane, 64)],
                 waits: &[Wait { lane: before, position: 2 * round }],
-                ..draft
+                ..draft.clone()
             });
         }
     }
@@ -78,7 +77,7 @@ fn mixed(own: u64, got: u64, word: u64) -> u64 {
 
 impl Kernels for Mix {
     fn execute(&self, _kernel: usize, mut args: Args<'_>) {
-        let word = args.words[0];
+        let word = args.params[0];
         for _ in 0..(word * 7919 % 13) * 40 {
             std::hint::spin_loop();
         }
@@ -174,7 +173,7 @@ fn all_reduce(lanes: u32) -> Program {
         builder.operation(Draft { kernel: "double", writes: &[slice(lane, 0)], scratch, ..Draft::default() });
         builder.operation(Draft {
             kernel: RECEIVE,
-            words: &whole_tile(lanes),
+            pieces: whole_tile(lanes),
             reads: &reads,
             writes: &[slice(lane, 64)],
             scratch,
@@ -386,7 +385,7 @@ fn passing(lanes: u32) -> Program {
         let before = (lane + lanes - 1) % lanes;
         builder.operation(Draft {
             kernel: RECEIVE,
-            words: &whole_tile(1),
+            pieces: whole_tile(1),
             reads: &[slice(before, 0)],
             writes: &[slice(lane, 64)],
             scratch: Slice { lane, ..Slice::default() },

@@ -25,7 +25,7 @@ impl Kernels for Recorder {
         let writes = args.writes.iter().map(|slice| slice.len()).collect();
         self.calls.lock().expect("no kernel panics").push((
             kernel,
-            args.words.to_vec(),
+            args.params.to_vec(),
             reads,
             writes,
             args.scratch.len(),
@@ -34,7 +34,7 @@ impl Kernels for Recorder {
             1 => args.writes[0].copy_from_slice(args.reads[0]),
             2 => {
                 args.scratch.fill(0xff);
-                let add = |(to, from): (&mut u8, &u8)| *to = from.wrapping_add(args.words[0] as u8);
+                let add = |(to, from): (&mut u8, &u8)| *to = from.wrapping_add(args.params[0] as u8);
                 args.writes[0].iter_mut().zip(args.reads[0]).for_each(add);
             }
             _ => args.writes[0][0] += 1,
@@ -54,14 +54,14 @@ fn port(name: &str, kind: PortKind, offset: u64) -> Port {
 }
 
 /// Adds an operation on eight bytes.
-fn add(builder: &mut Builder, kernel: &str, words: &[u64], read: Option<u64>, write: u64) {
+fn add(builder: &mut Builder, kernel: &str, params: &[u64], read: Option<u64>, write: u64) {
     let reads: Vec<_> = read.map(|offset| slice(offset, 8)).into_iter().collect();
-    let scratch = if words.len() > 1 { slice(320, 100) } else { slice(0, 0) };
+    let scratch = if params.len() > 1 { slice(320, 100) } else { slice(0, 0) };
     let writes = &[slice(write, 8)];
     builder.operation(Draft {
         kernel,
         label: "",
-        words,
+        params,
         reads: &reads,
         writes,
         scratch,

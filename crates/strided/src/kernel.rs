@@ -7,7 +7,7 @@
 use arrayvec::ArrayVec;
 
 use super::MAX_LOOPS;
-use super::nest::Nest;
+use super::nest::{Nest, Place};
 use super::transpose;
 #[cfg(target_arch = "x86_64")]
 use super::{abreast, streamed};
@@ -143,7 +143,10 @@ impl Body for Same {
 ///
 /// # Safety
 /// Every run of the nest is readable at `from` and writable at `to`, and no two overlap.
-pub unsafe fn copy(nest: &Nest, to: *mut u8, from: *const u8) {
+pub unsafe fn copy<P: AsRef<[Place]>>(nest: &Nest<P>, to: *mut u8, from: *const u8) {
+    if nest.bytes() == 0 {
+        return;
+    }
     let axes = axes(nest);
     let (to, from) = start(nest, to, from);
     // SAFETY: the caller's promise, for all arms.
@@ -153,6 +156,16 @@ pub unsafe fn copy(nest: &Nest, to: *mut u8, from: *const u8) {
             None => copy_runs(nest.run, &axes, to, from),
         }
     }
+}
+
+/// The same between slices, in which all runs must lie.
+pub fn copy_slices(nest: &Nest<[Place; 2]>, to: &mut [u8], from: &[u8]) {
+    for (place, bytes) in nest.places.iter().zip([to.len(), from.len()]) {
+        let is_inside = nest.bytes() == 0 || nest.end(place).is_some_and(|end| end <= bytes);
+        assert!(is_inside, "{nest:?} lies outside of {bytes} bytes");
+    }
+    // SAFETY: all runs lie inside the slices, of which the one to be written overlaps nothing.
+    unsafe { copy(nest, to.as_mut_ptr(), from.as_ptr()) };
 }
 
 /// Writes the bytes of `stamp`, again and again, into the runs of `nest`, which has one place.
@@ -278,14 +291,15 @@ impl Axis {
 }
 
 /// The loops of destination and source; a nest without source stands still there.
-fn axes(nest: &Nest) -> Axes {
-    let from = |dim: usize| nest.places.get(1).map_or(0, |place| place.strides[dim]);
-    let axis = |(dim, &extent)| Axis { extent, to: nest.places[0].strides[dim], from: from(dim) };
+fn axes<P: AsRef<[Place]>>(nest: &Nest<P>) -> Axes {
+    let places = nest.places.as_ref();
+    let from = |dim: usize| places.get(1).map_or(0, |place| place.strides[dim]);
+    let axis = |(dim, &extent)| Axis { extent, to: places[0].strides[dim], from: from(dim) };
     nest.extents.iter().enumerate().map(axis).collect()
 }
 
 /// The first run on both sides.
-fn start(nest: &Nest, to: *mut u8, from: *const u8) -> (*mut u8, *const u8) {
-    let skip = |place: usize| nest.places.get(place).map_or(0, |place| place.start);
+fn start<P: AsRef<[Place]>>(nest: &Nest<P>, to: *mut u8, from: *const u8) -> (*mut u8, *const u8) {
+    let skip = |place: usize| nest.places.as_ref().get(place).map_or(0, |place| place.start);
     (to.wrapping_add(skip(0)), from.wrapping_add(skip(1)))
 }

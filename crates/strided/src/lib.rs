@@ -1,8 +1,9 @@
 //! Copies, fills and ordered reductions of bytes that lie in strides: the loops, and the fastest way over them.
 //!
 //! A [`Nest`] is worked out once from extents and strides and knows no address; [`copy`], [`fill`] and [`reduce`] run
-//! it on addresses that the caller answers for. All of the crate moves bytes by address, so unsafe code is in every
-//! file but `nest`.
+//! it on addresses that the caller answers for, [`copy_slices`] between slices. It is the only code that collapses
+//! dimensions and the only strided copy: of transfers, ports and checkpoints, messages between threads, and deferred
+//! copies. All of the crate moves bytes by address, so unsafe code is in every file but `nest`.
 
 #[cfg(target_arch = "x86_64")]
 mod abreast;
@@ -19,8 +20,8 @@ mod transpose;
 
 use std::fmt;
 
-pub use kernel::{copy, fill};
-pub use nest::{Nest, Place, Strides};
+pub use kernel::{copy, copy_slices, fill};
+pub use nest::{Nest, Place, Runs, Strides, walk};
 pub use reduce::{Addresses, reduce};
 
 /// The most loops of a nest.

@@ -85,10 +85,7 @@ unsafe fn rows<const N: usize>(nest: &Nest, start: Initial, at: &Addresses, op: 
     };
     let mut index: ArrayVec<usize, MAX_LOOPS> = extents.iter().map(|_| 0).collect();
     loop {
-        let address = |(at, place): (&*mut u8, &Place)| {
-            let steps = index.iter().zip(&place.strides);
-            at.wrapping_add(steps.fold(place.start, |sum, (step, stride)| sum + step * stride))
-        };
+        let address = |(at, place): (&*mut u8, &Place)| at.wrapping_add(place.at(&index));
         let run: Addresses = at.iter().zip(&nest.places).map(address).collect();
         // SAFETY: one of the runs that the caller speaks of, or a row of them.
         unsafe {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{Job, copy, lock};
-use crate::{Done, MAX_DIMS, Message, NetError, Transfers, Way};
+use crate::{Done, Message, NetError, Transfers, Way};
 
 /// Ends that wait, by sender, receiver and tag.
 pub(super) type Posted = HashMap<(u32, u32, u32), End>;
@@ -160,11 +160,9 @@ fn transfer(send: &End, receive: &End) {
 /// Whether such messages are distinguishable and make sense.
 pub(super) fn check(rank: u32, size: u32, batches: &[Vec<Message>]) -> Result<(), NetError> {
     let mut seen = HashSet::new();
-    for Message { way, peer, tag, region } in batches.iter().flatten() {
+    for Message { way, peer, tag, .. } in batches.iter().flatten() {
         let problem = if *peer >= size {
             format!("message {tag} has rank {peer} at its other end, of {size}")
-        } else if region.grid.len() > MAX_DIMS {
-            format!("message {tag} has {} dimensions; the most is {MAX_DIMS}", region.grid.len())
         } else if !seen.insert((*way == Way::Send, *peer, *tag)) {
             format!("two messages with rank {peer} have tag {tag}, the same way")
         } else {

@@ -8,7 +8,7 @@ use super::active::{Active, Owner};
 use super::layout::MpiLayout;
 use super::library::Library;
 use super::state::{NetEvent, Outcome};
-use crate::{Done, MAX_DIMS, Message, NetError, Way};
+use crate::{Done, Message, NetError, Way};
 
 /// The longest message that is sent anew each time: a library may send what fits its queues on the spot then, but not
 /// through a persistent request, which takes 0.08 us longer with Open MPI. For longer ones the copy counts.
@@ -156,7 +156,7 @@ impl Batch {
             // SAFETY: the caller's duty.
             let layout = unsafe { MpiLayout::new(library, region) }?;
             let (count, datatype) = (layout.count, layout.datatype);
-            let (start, peer, tag) = (region.start.cast(), *peer as c_int, *tag as c_int);
+            let (start, peer, tag) = (region.start().cast(), *peer as c_int, *tag as c_int);
             let mut request = 0;
             // SAFETY: the caller's duty.
             unsafe {
@@ -174,12 +174,13 @@ impl Batch {
 impl Message {
     /// Whether it is sent anew each time.
     fn is_short(&self) -> bool {
-        self.way == Way::Send && self.region.grid.is_empty() && self.region.run <= SHORT
+        self.way == Way::Send && self.region.runs.extents.is_empty() && self.region.bytes() <= SHORT
     }
 
     /// Sends it, if it is short; the request.
     unsafe fn send(&self, library: &Library, comm: Handle) -> Result<Handle, NetError> {
-        let (start, count, byte) = (self.region.start.cast(), self.region.run as c_int, library.abi.byte);
+        let (start, count, byte) =
+            (self.region.start().cast(), self.region.bytes() as c_int, library.abi.byte);
         let mut request = 0;
         // SAFETY: the caller's duty.
         unsafe {
@@ -192,15 +193,12 @@ impl Message {
 /// Whether messages can be set up in a job of `size` ranks whose library has tags up to `largest_tag`.
 pub(crate) fn check(batches: &[Vec<Message>], size: u32, largest_tag: u32) -> Result<(), String> {
     let mut seen = BTreeSet::new();
-    for Message { way, peer, tag, region } in batches.iter().flatten() {
+    for Message { way, peer, tag, .. } in batches.iter().flatten() {
         if *peer >= size {
             return Err(format!("a message has peer {peer}, and the job has {size} ranks"));
         }
         if *tag > largest_tag {
             return Err(format!("a message has tag {tag}, and the library's largest is {largest_tag}"));
-        }
-        if region.grid.len() > MAX_DIMS {
-            return Err(format!("a region has {} dimensions, and {MAX_DIMS} is the most", region.grid.len()));
         }
         if !seen.insert((*way == Way::Send, *peer, *tag)) {
             return Err(format!("two messages have peer {peer} and tag {tag} and go the same way"));
@@ -271,7 +269,7 @@ mod tests {
     use crate::Region;
 
     fn message(way: Way, peer: u32, tag: u32, run: usize) -> Message {
-        Message { way, peer, tag, region: Region { start: std::ptr::null_mut(), run, grid: vec![] } }
+        Message { way, peer, tag, region: Region::new(std::ptr::null_mut(), run, &[]) }
     }
 
     #[test]

@@ -5,6 +5,8 @@
 
 use std::ffi::c_int;
 
+use phalanx_strided::Runs;
+
 use super::abi::{Handle, Handles};
 use super::library::Library;
 use crate::{NetError, Region};
@@ -27,13 +29,14 @@ impl<'a> MpiLayout<'a> {
     /// # Safety
     /// No other thread is in the library.
     pub(crate) unsafe fn new(library: &'a Library, region: &Region) -> Result<MpiLayout<'a>, NetError> {
-        let (run, grid) = simplify(region);
-        if grid.is_empty() && run <= BLOCK {
+        let Runs { run, extents, places: [place] } = &region.runs;
+        let run = *run;
+        if extents.is_empty() && run <= BLOCK {
             return Ok(MpiLayout { library, count: run as c_int, datatype: library.abi.byte });
         }
         // SAFETY: the caller's duty.
         let mut layout = unsafe { MpiLayout::contiguous(library, run) }?;
-        for &(count, stride) in grid.iter().rev() {
+        for (&count, &stride) in extents.iter().zip(&place.strides).rev() {
             // SAFETY: the caller's duty.
             unsafe { layout.repeat(count, stride) }?;
         }
@@ -84,42 +87,5 @@ impl Drop for MpiLayout<'_> {
             // SAFETY: a layout lives within one call of the thread that is in the library; it made this datatype.
             let _ = unsafe { self.library.type_free(&mut self.datatype) };
         }
-    }
-}
-
-/// The same bytes in the same order with the fewest dimensions: the longest run, and a grid of them.
-fn simplify(region: &Region) -> (usize, Vec<(usize, usize)>) {
-    if region.bytes() == 0 {
-        return (0, Vec::new());
-    }
-    let mut run = region.run;
-    let mut grid: Vec<(usize, usize)> = Vec::new();
-    // From the innermost on: the grid is built the wrong way round.
-    for &(count, stride) in region.grid.iter().rev().filter(|(count, _)| *count > 1) {
-        match grid.last_mut() {
-            None if stride == run => run *= count,
-            Some((inner, step)) if stride == *inner * *step => *inner *= count,
-            _ => grid.push((count, stride)),
-        }
-    }
-    grid.reverse();
-    (run, grid)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dimensions_that_continue_each_other_are_one() {
-        let simple = |run, grid: &[(usize, usize)]| {
-            simplify(&Region { start: std::ptr::null_mut(), run, grid: grid.into() })
-        };
-        assert_eq!(simple(4, &[]), (4, vec![]));
-        assert_eq!(simple(4, &[(3, 8), (2, 4)]), (24, vec![]), "rows that touch");
-        assert_eq!(simple(4, &[(3, 9), (2, 4)]), (8, vec![(3, 9)]), "rows apart");
-        assert_eq!(simple(4, &[(5, 64), (3, 16), (1, 7)]), (4, vec![(5, 64), (3, 16)]));
-        assert_eq!(simple(4, &[(4, 48), (3, 16)]), (4, vec![(12, 16)]), "one stride goes on");
-        assert_eq!(simple(4, &[(2, 8), (0, 16)]), (0, vec![]));
     }
 }

@@ -49,7 +49,7 @@ fn neighbors(mpi: &Mpi) -> (u32, u32) {
 fn message(way: Way, peer: u32, tag: u32, bytes: &mut [u8], grid: &[(usize, usize)], run: usize) -> Message {
     let reach: usize = grid.iter().map(|(count, stride)| (count - 1) * stride).sum();
     assert!(reach + run <= bytes.len(), "the region ends inside its memory");
-    Message { way, peer, tag, region: Region { start: bytes.as_mut_ptr(), run, grid: grid.into() } }
+    Message { way, peer, tag, region: Region::new(bytes.as_mut_ptr(), run, grid) }
 }
 
 fn whole(way: Way, peer: u32, tag: u32, bytes: &mut [u8]) -> Message {

@@ -9,9 +9,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use phalanx_mapping::Mapping;
-use phalanx_program::rect::Tile;
+use phalanx_program::rect::{Tile, copy_tile};
 use phalanx_program::{Port, PortTile};
-use phalanx_runtime::copy_tile;
 use safetensors::tensor::Metadata;
 use safetensors::{SafeTensorError, SafeTensors};
 use xxhash_rust::xxh3::xxh3_128;

@@ -24,7 +24,7 @@ pub use machine::Machine;
 pub use measure::{Fallback, Measured};
 pub use signature::Signature;
 pub use transfer::LinkTable;
-pub use work::Work;
+pub use work::{Work, movement_work};
 
 use std::collections::BTreeMap;
 use std::ops::Index;

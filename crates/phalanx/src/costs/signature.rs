@@ -38,12 +38,13 @@ impl Signature {
         Some(Signature { kernel: kernel.to_string(), words: anywhere(kernel, words), reads, writes, cores })
     }
 
-    /// The signature of an operation of a program on devices of `cores` cores; its words are as they are.
+    /// The signature of an operation of a program on devices of `cores` cores; its words are as they are, and a movement
+    /// has none.
     pub fn of_operation(program: &Program, operation: &Operation, cores: usize) -> Signature {
         let bytes = |range| program.slices(range).iter().map(|slice| slice.bytes).collect();
         Signature {
             kernel: program.kernel(operation).to_string(),
-            words: program.words(operation).to_vec(),
+            words: program.params(operation).to_vec(),
             reads: bytes(&operation.reads),
             writes: bytes(&operation.writes),
             cores,

@@ -180,16 +180,20 @@ impl Transfer {
         builder.lane(0, bytes * parts as u64);
         let words = FillParams { n: elements, value: 0.5 }.to_words();
         for &source in &sources {
-            builder.operation(Draft { kernel: "fill", words: &words, writes: &[source], ..Draft::default() });
+            builder.operation(Draft {
+                kernel: "fill",
+                params: &words,
+                writes: &[source],
+                ..Draft::default()
+            });
         }
         let tile = Tile { origin: &[0], extents: &[elements] };
         let tiles: Vec<_> = (0..parts as u32).map(|part| (part, tile)).collect();
-        let mut words = Vec::new();
-        Piece { element: size_of::<f32>(), rect: tile, target: (0, tile), parts: &tiles }.encode(&mut words);
+        let pieces = vec![Piece::new(size_of::<f32>(), tile, (0, tile), &tiles)];
         let lane = builder.lane(1, bytes);
         builder.operation(Draft {
             kernel: RECEIVE,
-            words: &words,
+            pieces,
             reads: &sources,
             writes: &[Slice { lane, offset: 0, bytes }],
             scratch: Slice { lane, offset: 0, bytes: 0 },

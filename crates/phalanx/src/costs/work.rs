@@ -11,29 +11,27 @@ mod tests;
 use phalanx_kernels::call::Sizes;
 pub use phalanx_kernels::call::Work;
 use phalanx_kernels::table;
-use phalanx_program::{FEED, FETCH, RECEIVE, traffic};
+use phalanx_program::{Piece, traffic};
 
 use super::Signature;
+
+/// What a movement does.
+pub fn movement_work(pieces: &[Piece]) -> Work {
+    let (read, written) = traffic(pieces);
+    // Each further part of a sum is one addition of 32-bit floats.
+    let added = read.saturating_sub(written) / 4;
+    Work { flops: added as f64, bytes: read as f64 + written as f64 }
+}
 
 impl Signature {
     /// What the kernel does.
     pub fn work(&self) -> Work {
-        match self.kernel.as_str() {
-            RECEIVE | FEED | FETCH => {
-                let (read, written) = traffic(&self.words);
-                // Each further part of a sum is one addition of 32-bit floats.
-                let added = read.saturating_sub(written) / 4;
-                Work { flops: added as f64, bytes: read as f64 + written as f64 }
-            }
-            name => {
-                let work = table::find(name).and_then(|kernel| kernel.work);
-                if let Some(work) = work {
-                    return work(&Sizes { words: &self.words, reads: &self.reads, writes: &self.writes });
-                }
-                let added_to = self.is(self.accumulate()) * self.result(0);
-                Work { flops: self.flops() + added_to, bytes: self.bytes() }
-            }
+        let work = table::find(&self.kernel).and_then(|kernel| kernel.work);
+        if let Some(work) = work {
+            return work(&Sizes { words: &self.words, reads: &self.reads, writes: &self.writes });
         }
+        let added_to = self.is(self.accumulate()) * self.result(0);
+        Work { flops: self.flops() + added_to, bytes: self.bytes() }
     }
 
     /// Whether its time is that of matrix products.

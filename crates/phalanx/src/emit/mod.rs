@@ -134,7 +134,11 @@ impl Emitter<'_> {
         let mut feed = after_feed.then_some(Wait { lane: home, position: 0 });
         for &id in lane.order.iter().filter(|&&id| !vanishes(self.tasks, self.schedule, id)) {
             let task = &self.tasks.tasks[id];
-            let choice = self.choose(id, task)?;
+            let choice = select(self.tasks, id)?;
+            let pieces = match task.op {
+                TaskOp::Receive { .. } => movement::pieces(self.tasks, task)?,
+                _ => Vec::new(),
+            };
             let is_send = matches!(task.op, TaskOp::Send { .. });
             let slices = |buffers: &[BufferId], into: &mut Vec<Slice>| {
                 into.clear();
@@ -160,21 +164,16 @@ impl Emitter<'_> {
                 kernel,
                 label: &task.layer,
                 blocks,
-                words: &words,
+                params: &words,
+                pieces,
                 reads,
                 writes,
                 scratch,
                 waits,
+                ..Draft::default()
             });
         }
         Ok(())
-    }
-
-    fn choose<'a>(&'a self, id: TaskId, task: &'a Task) -> Result<Choice<'a>, EmitError> {
-        match task.op {
-            TaskOp::Receive { .. } => Ok(Choice::movement(task, movement::words(self.tasks, task)?)),
-            _ => select(self.tasks, id),
-        }
     }
 
     fn plan(&self, task: &Task, choice: &Choice<'_>) -> Result<Planned, LaunchError> {

@@ -1,4 +1,4 @@
-//! The words of movements: which rectangles of which tiles make up the written ones.
+//! The pieces of movements: which rectangles of which tiles make up the written ones.
 
 use phalanx_ir::Id;
 use phalanx_ir::tasks::{BufferId, Rect, Task, TaskGraph};
@@ -7,12 +7,12 @@ use phalanx_program::{Piece, Placement, landing_bytes};
 
 use super::EmitError;
 
-/// The words of a receiving task.
-pub fn words(tasks: &TaskGraph, task: &Task) -> Result<Vec<u64>, EmitError> {
+/// The pieces of a receiving task.
+pub fn pieces(tasks: &TaskGraph, task: &Task) -> Result<Vec<Piece>, EmitError> {
     let rects: Vec<Rect> = task.reads.iter().map(|&read| tasks.buffers[read].rect()).collect();
     let mut slots: Vec<_> = task.reads.iter().copied().zip(0..).collect();
     slots.sort_unstable();
-    let (sources, mut words) = (tasks.sources(&task.reads), Vec::new());
+    let (sources, mut moved) = (tasks.sources(&task.reads), Vec::new());
     for (slot, &write) in task.writes.iter().enumerate() {
         let buffer = &tasks.buffers[write];
         let target = buffer.rect();
@@ -27,10 +27,10 @@ pub fn words(tasks: &TaskGraph, task: &Task) -> Result<Vec<u64>, EmitError> {
             };
             let parts: Vec<(u32, Tile<'_>)> = piece.sources.iter().map(part).collect();
             let (element, rect) = (buffer.ty.dtype.bytes(), tile(&piece.rect));
-            Piece { element, rect, target: (slot as u32, tile(&target)), parts: &parts }.encode(&mut words);
+            moved.push(Piece::new(element, rect, (slot as u32, tile(&target)), &parts));
         }
     }
-    Ok(words)
+    Ok(moved)
 }
 
 /// Bytes in which parts of sums from other processes wait until they are summed.
@@ -41,8 +41,8 @@ pub fn landing(tasks: &TaskGraph, task: &Task, placement: &Placement) -> u64 {
     let rank = |buffer: BufferId| placement.rank_of(tasks.buffers[buffer].device.index() as u32);
     let own = placement.rank_of(task.device.index() as u32);
     // What cannot be moved is told when the program is emitted.
-    let words = words(tasks, task).unwrap_or_default();
-    landing_bytes(&words, |read| rank(task.reads[read as usize]) != own)
+    let pieces = pieces(tasks, task).unwrap_or_default();
+    landing_bytes(&pieces, |read| rank(task.reads[read as usize]) != own)
 }
 
 fn tile(rect: &Rect) -> Tile<'_> {

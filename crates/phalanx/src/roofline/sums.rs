@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_program::{Lane, Operation, Program, TRANSFERS};
+use phalanx_program::{Lane, Operation, Payload, Program, TRANSFERS};
 
 use super::{By, LaneTime, Limit, Peaks, Roofline, Row};
-use crate::costs::{Signature, Work};
+use crate::costs::{Signature, Work, movement_work};
 
 /// Below this share of its time a kernel's roofline does not explain it.
 const EXPLAINED: f64 = 0.1;
@@ -77,7 +77,11 @@ impl Times<'_> {
                     format!("{} {label}{sizes}", signature.kernel)
                 }
             };
-            sums.entry(name).or_default().add(seconds, signature.work(), peaks);
+            let work = match operation.payload {
+                Payload::Movement(_) => movement_work(self.program.pieces(operation)),
+                _ => signature.work(),
+            };
+            sums.entry(name).or_default().add(seconds, work, peaks);
         }
         sums
     }

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use phalanx_program::rect::Tile;
+use phalanx_program::rect::{Tile, copy_tile};
 use phalanx_program::{Port, PortTile};
-use phalanx_runtime::{PortError, Replay, copy_tile};
+use phalanx_runtime::{PortError, Replay};
 
 use super::Share;
 use crate::Error;

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 
 use super::CertificateError;
-use crate::message::MessageEnd;
-use crate::{ARRIVE, Operation, Program, SEND, Wait};
+use crate::{ARRIVE, MessageEnd, Operation, Program, SEND, Wait};
 
 /// Parts whose messages have two ends.
 pub(super) struct Job<'a> {
@@ -31,11 +30,11 @@ pub(super) struct JobLane {
     pub end: u32,
 }
 
-/// One end of a message: the operation, and what its words say.
-struct End {
+/// One end of a message, and its operation.
+struct End<'a> {
     op: u32,
     device: u32,
-    end: MessageEnd,
+    end: &'a MessageEnd,
 }
 
 impl<'a> Job<'a> {
@@ -86,20 +85,20 @@ impl<'a> Job<'a> {
     }
 
     /// All ends in operations of a kernel, with the rank they are on.
-    fn ends(&self, kernel: &'static str) -> impl Iterator<Item = (u32, End)> {
+    fn ends(&self, kernel: &'static str) -> impl Iterator<Item = (u32, End<'a>)> {
         (0..self.lane_of.len() as u32).flat_map(move |op| {
             let lane = &self.lanes[self.lane_of[op as usize] as usize];
             let (part, operation) = (&self.parts[lane.rank as usize], self.operation(op));
-            let ends = if part.kernel(operation) == kernel { part.messages(operation) } else { Vec::new() };
+            let ends = if part.kernel(operation) == kernel { part.messages(operation) } else { &[] };
             let device = part.lanes()[lane.number as usize].device;
-            ends.into_iter().map(move |end| (lane.rank, End { op, device, end }))
+            ends.iter().map(move |end| (lane.rank, End { op, device, end }))
         })
     }
 
     /// Finds the partners of all operations; messages that have none or do not fit.
     fn connect(&mut self) -> Vec<CertificateError> {
         let sends = self.ends(SEND).map(|(rank, send)| ((rank, send.end.peer, send.end.tag), send));
-        let mut sends: HashMap<(u32, u32, u32), End> = sends.collect();
+        let mut sends: HashMap<(u32, u32, u32), End<'_>> = sends.collect();
         let (mut pairs, mut errors) = (Vec::new(), Vec::new());
         for (rank, arrival) in self.ends(ARRIVE) {
             match sends.remove(&(arrival.end.peer, rank, arrival.end.tag)) {
@@ -108,7 +107,7 @@ impl<'a> Job<'a> {
                 None => errors.push(self.unmatched(&arrival, "from")),
             }
         }
-        let mut left: Vec<End> = sends.into_values().collect();
+        let mut left: Vec<End<'_>> = sends.into_values().collect();
         left.sort_unstable_by_key(|send| (send.op, send.end.tag));
         errors.extend(left.iter().map(|send| self.unmatched(send, "to")));
         pairs.sort_unstable();
@@ -120,12 +119,12 @@ impl<'a> Job<'a> {
         errors
     }
 
-    fn unmatched(&self, End { op, end, .. }: &End, way: &'static str) -> CertificateError {
+    fn unmatched(&self, End { op, end, .. }: &End<'_>, way: &'static str) -> CertificateError {
         CertificateError::Unmatched { what: self.what(*op), tag: end.tag, way, peer: end.peer }
     }
 
-    fn mismatch(&self, send: &End, arrival: &End) -> CertificateError {
-        let bytes = |end: &End| format!("{} bytes of dev{}", end.end.bytes(), end.device);
+    fn mismatch(&self, send: &End<'_>, arrival: &End<'_>) -> CertificateError {
+        let bytes = |end: &End<'_>| format!("{} bytes of dev{}", end.end.bytes(), end.device);
         CertificateError::Mismatch {
             tag: send.end.tag,
             send: self.what(send.op),
@@ -138,7 +137,7 @@ impl<'a> Job<'a> {
     }
 }
 
-fn fit(send: &End, arrival: &End) -> bool {
+fn fit(send: &End<'_>, arrival: &End<'_>) -> bool {
     let devices = send.end.device == arrival.device && arrival.end.device == send.device;
     devices && send.end.bytes() == arrival.end.bytes()
 }

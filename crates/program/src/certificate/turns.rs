@@ -41,7 +41,7 @@ pub(super) fn follow(job: &Job<'_>, turns: &[Turn]) -> Result<(), CertificateErr
         let known = job.lane(rank, lane);
         let left = known.map_or(0, |lane| job.lanes[lane as usize].end - run.next[lane as usize]);
         let Some(known) = known.filter(|_| count <= left) else {
-            return Err(CertificateError::Nobody { turn, count, lane, rank, left });
+            return Err(CertificateError::NoTurn { turn, count, lane, rank, left });
         };
         for _ in 0..count {
             let op = run.next[known as usize];
@@ -103,7 +103,7 @@ impl<'a> Run<'a> {
         let mut seen = vec![None; self.job.lanes.len()];
         while seen[lane as usize].is_none() {
             seen[lane as usize] = Some(path.len());
-            let head = self.head(lane).expect("who waits is not posted");
+            let head = self.head(lane).expect("a lane that waits has an operation that is not posted");
             let before = self.holds_back(head).expect("a lane stops only where something holds it back");
             path.extend([head, before]);
             // If it is posted, it is not complete because a partner is not posted.

@@ -3,14 +3,12 @@
 //! Each transit is a message, with a tag that no other one between the same ranks has. A group has one arrival and, for
 //! each device that it comes from, one send.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use super::Slicer;
 use super::part::{Part, Step};
-use super::receive::{Group, Runs};
-use crate::message::MessageEnd;
-use crate::{ARRIVE, Blocks, Operation, SEND, Slice, Wait};
+use super::receive::Group;
+use crate::{ARRIVE, Draft, MessageEnd, Operation, Runs, SEND, Slice, Wait};
 
 impl<'a> Slicer<'a> {
     /// Adds the messages of a group of the receive `at`; `landing` is where parts of sums land.
@@ -58,12 +56,12 @@ struct Ends<'a> {
     slices: Vec<Slice>,
     /// By first byte and size of a slice: its number.
     known: HashMap<(u64, u64), u32>,
-    words: Vec<u64>,
+    ends: Vec<MessageEnd>,
 }
 
 impl<'a> Ends<'a> {
     fn new(kernel: &'static str, label: &'a str, home: u32) -> Self {
-        Ends { kernel, label, home, slices: Vec::new(), known: HashMap::new(), words: Vec::new() }
+        Ends { kernel, label, home, slices: Vec::new(), known: HashMap::new(), ends: Vec::new() }
     }
 
     /// Adds an end in a slice.
@@ -72,18 +70,16 @@ impl<'a> Ends<'a> {
             self.slices.push(slice);
             self.slices.len() as u32 - 1
         });
-        let Runs { start, run, grid } = runs;
-        let (start, run, grid) = (*start, *run, grid.clone());
-        MessageEnd { peer, tag, device, slice: number, start, run, grid }.encode(&mut self.words);
+        self.ends.push(MessageEnd { peer, tag, device, slice: number, runs: runs.clone() });
     }
 
     /// Adds the operation to its part, if that is wanted.
     fn add_to(self, part: Option<&mut Part<'a>>) {
         let Some(part) = part else { return };
-        let Ends { kernel, label, home, slices, words, .. } = self;
+        let Ends { kernel, label, home, slices, ends, .. } = self;
         let (reads, writes) = if kernel == SEND { (slices, Vec::new()) } else { (Vec::new(), slices) };
+        let draft = Draft { kernel, label, messages: ends, ..Draft::default() };
         let scratch = Slice { lane: home, ..Slice::default() };
-        let (blocks, words, waits) = (Blocks::ONE, Cow::Owned(words), Vec::new());
-        part.push_beside(home, Step { kernel, label, blocks, words, reads, writes, scratch, waits });
+        part.push_beside(home, Step { draft, reads, writes, scratch, waits: Vec::new() });
     }
 }

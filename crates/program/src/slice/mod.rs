@@ -23,11 +23,10 @@ mod waits;
 pub use receive::{SEGMENT, landing_bytes};
 pub(crate) use waits::settle;
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::verify::walk;
-use crate::{FEED, FETCH, Lane, Operation, PartOf, Placement, Port, PortTile, Program, ProgramError};
+use crate::{Draft, FEED, FETCH, Lane, Operation, PartOf, Placement, Port, PortTile, Program, ProgramError};
 use crate::{RECEIVE, Slice, Wait};
 use part::{Part, Step};
 use receive::{Group, split};
@@ -106,6 +105,7 @@ impl<'a> Slicer<'a> {
         }
         let mut step = self.step(at, operation);
         if let Some(part) = &mut self.parts[rank as usize] {
+            step.draft.pieces = whole.pieces(operation).to_vec();
             if [FEED, FETCH].contains(&kernel) {
                 step = Step { waits: step.waits, ..part.take_host(lane, kernel) };
             }
@@ -119,10 +119,13 @@ impl<'a> Slicer<'a> {
         let whole = self.whole;
         let here = |slices: &[Slice]| slices.iter().map(|&slice| self.here(slice)).collect();
         Step {
-            kernel: whole.kernel(operation),
-            label: whole.label(operation),
-            blocks: operation.blocks,
-            words: Cow::Borrowed(whole.words(operation)),
+            draft: Draft {
+                kernel: whole.kernel(operation),
+                label: whole.label(operation),
+                blocks: operation.blocks,
+                params: whole.params(operation),
+                ..Draft::default()
+            },
             reads: here(whole.slices(&operation.reads)),
             writes: here(whole.slices(&operation.writes)),
             scratch: self.here(operation.scratch),
@@ -153,7 +156,8 @@ impl<'a> Slicer<'a> {
         for group in groups {
             let landing = self.landing(operation, &group);
             self.messages(at, operation, &group, landing);
-            let mut step = Step { words: Cow::Owned(group.words), ..left.clone() };
+            let mut step = left.clone();
+            step.draft.pieces = group.pieces;
             step.reads.extend(landing);
             if let Some(part) = &mut self.parts[rank as usize] {
                 self.done[self.whole.index_of(at)] = part.push(self.local[at.lane as usize], step);
@@ -168,17 +172,14 @@ impl<'a> Slicer<'a> {
     fn groups(&self, at: Wait, operation: &Operation) -> Result<Vec<Group>, ProgramError> {
         let whole = self.whole;
         let rank = self.ranks[at.lane as usize];
-        let (reads, writes) = (whole.slices(&operation.reads), whole.slices(&operation.writes));
+        let reads = whole.slices(&operation.reads);
         let mut numbers = 0..;
         let mut number = |slice: &Slice| match self.ranks[slice.lane as usize] == rank {
             true => numbers.next(),
             false => None,
         };
         let local: Vec<Option<u32>> = reads.iter().map(&mut number).collect();
-        let Some(groups) = split(whole.words(operation), &local, reads, writes) else {
-            let (reads, writes) = (reads.len(), writes.len());
-            return Err(ProgramError::Words { what: whole.what(at), reads, writes });
-        };
+        let groups = split(whole.pieces(operation), &local);
         let (need, have) = (groups.last().map_or(0, |group| group.landing.end), operation.scratch.bytes);
         match need > have {
             true => Err(ProgramError::Landing { what: whole.what(at), need, have }),
@@ -214,7 +215,7 @@ fn new_part<'a>(whole: &'a Program, rank: u32, ranks: &[u32], local: &[u32]) -> 
     Part::new(lanes, ports.collect())
 }
 
-/// All operations, level by level. A fetch that nobody waits for comes at the end: a part may fetch more tiles than the
+/// All operations, level by level. A fetch that no operation waits for comes at the end: a part may fetch more tiles than the
 /// whole does there, and of these, too, what they are at the end of the run.
 fn order(program: &Program) -> Vec<Wait> {
     let mut levels = vec![0; program.operations.len()];

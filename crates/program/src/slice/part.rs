@@ -1,19 +1,16 @@
 //! One rank's part while it is put together, operation by operation, in the order of the whole.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::host::{HostTransfer, feeds, fetches};
-use crate::{Blocks, Builder, Draft, FETCH, IN_LANES, Lane, OUT_LANES, PartOf, Port, Program, ProgramError};
+use crate::{Builder, Draft, FETCH, IN_LANES, Lane, OUT_LANES, PartOf, Port, Program, ProgramError};
 use crate::{SEND, Slice, Wait};
 
 /// An operation of a part. Slices and waits name the part's own lanes.
 #[derive(Clone, Debug)]
 pub(super) struct Step<'a> {
-    pub kernel: &'a str,
-    pub label: &'a str,
-    pub blocks: Blocks,
-    pub words: Cow<'a, [u64]>,
+    /// All but what follows.
+    pub draft: Draft<'a>,
     pub reads: Vec<Slice>,
     pub writes: Vec<Slice>,
     pub scratch: Slice,
@@ -62,10 +59,10 @@ impl<'a> Part<'a> {
 
     /// Adds a [`SEND`] or an [`ARRIVE`](crate::ARRIVE) beside a home lane, on the lanes for its like in turn.
     pub fn push_beside(&mut self, home: u32, step: Step<'a>) {
-        let count = self.counts.entry((home, step.kernel)).or_default();
-        let number = *count % if step.kernel == SEND { OUT_LANES } else { IN_LANES };
+        let count = self.counts.entry((home, step.draft.kernel)).or_default();
+        let number = *count % if step.draft.kernel == SEND { OUT_LANES } else { IN_LANES };
         *count += 1;
-        let lane = *self.guests.entry((home, step.kernel, number)).or_insert_with(|| {
+        let lane = *self.guests.entry((home, step.draft.kernel, number)).or_insert_with(|| {
             let device = self.lanes[home as usize].device;
             self.lanes.push(PartLane { device, home, arena: 0, steps: Vec::new() });
             self.lanes.len() as u32 - 1
@@ -89,12 +86,14 @@ impl<'a> Part<'a> {
         let mut builder = Builder::new(name);
         builder.part(part);
         self.ports.into_iter().for_each(|port| builder.port(port));
-        for (number, lane) in (0..).zip(&self.lanes) {
+        for (number, lane) in (0..).zip(self.lanes) {
             match lane.home == number {
                 true => builder.lane(lane.device, lane.arena),
                 false => builder.transfer_lane(lane.device, lane.home),
             };
-            lane.steps.iter().for_each(|step| builder.operation(step.draft()));
+            for Step { draft, reads, writes, scratch, waits } in lane.steps {
+                builder.operation(Draft { reads: &reads, writes: &writes, scratch, waits: &waits, ..draft });
+            }
         }
         builder.settle(&self.order);
         builder.finish()
@@ -103,22 +102,9 @@ impl<'a> Part<'a> {
 
 impl<'a> Step<'a> {
     fn of(transfer: &HostTransfer) -> Step<'a> {
-        let Draft { blocks, words, reads, writes, scratch, .. } = transfer.draft();
+        let Draft { pieces, reads, writes, scratch, .. } = transfer.draft();
         let (kernel, label) = transfer.names();
-        Step {
-            kernel,
-            label,
-            blocks,
-            words: Cow::Owned(words.to_vec()),
-            reads: reads.to_vec(),
-            writes: writes.to_vec(),
-            scratch,
-            waits: Vec::new(),
-        }
-    }
-
-    fn draft(&self) -> Draft<'_> {
-        let Step { kernel, label, blocks, words, reads, writes, scratch, waits } = self;
-        Draft { kernel, label, blocks: *blocks, words, reads, writes, scratch: *scratch, waits }
+        let draft = Draft { kernel, label, pieces, ..Draft::default() };
+        Step { draft, reads: reads.to_vec(), writes: writes.to_vec(), scratch, waits: Vec::new() }
     }
 }

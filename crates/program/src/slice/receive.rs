@@ -10,8 +10,7 @@
 
 use std::ops::Range;
 
-use crate::piece::{RawPiece, RawPlace};
-use crate::{ALIGNMENT, Slice};
+use crate::{ALIGNMENT, Piece, Runs};
 
 /// Bytes that land for one group. A sum that needs more is cut if its rows allow.
 pub const SEGMENT: u64 = 1 << 20;
@@ -19,8 +18,8 @@ pub const SEGMENT: u64 = 1 << 20;
 /// Pieces that wait for the same arrival.
 #[derive(Debug, Default)]
 pub(super) struct Group {
-    /// The words of what is left. The last read slice is the one where this group lands.
-    pub words: Vec<u64>,
+    /// What is left. The last read slice is the one where this group lands.
+    pub pieces: Vec<Piece>,
     pub transits: Vec<Transit>,
     /// Where it lands in the receive's working memory.
     pub landing: Range<u64>,
@@ -37,46 +36,29 @@ pub(super) struct Transit {
     pub to: Runs,
 }
 
-/// Places of bytes in a slice, as in a message end.
-#[derive(Debug)]
-pub(super) struct Runs {
-    pub start: u64,
-    pub run: u64,
-    pub grid: Vec<(u64, u64)>,
-}
-
-/// Splits a receive between slices. `local` numbers those that it reads on this rank, from 0, and has nothing for the
-/// others. Nothing if its words are no pieces between these slices.
-pub(super) fn split(
-    words: &[u64],
-    local: &[Option<u32>],
-    reads: &[Slice],
-    writes: &[Slice],
-) -> Option<Vec<Group>> {
+/// Splits a receive. `local` numbers the slices that it reads on this rank, from 0, and has nothing for the others.
+pub(super) fn split(pieces: &[Piece], local: &[Option<u32>]) -> Vec<Group> {
     let mut receive = Split {
         local,
         landing: local.iter().flatten().count() as u32,
         landed: 0,
         groups: vec![Group::default()],
     };
-    for piece in RawPiece::decode(words)? {
-        match piece.parts.len() {
-            _ if piece.bytes() == 0 => {}
-            _ if !piece.fits(reads, writes) => return None,
+    for piece in pieces.iter().filter(|piece| piece.bytes() > 0) {
+        match piece.reads.len() {
             1 => receive.copy(piece),
-            _ => receive.sum(&piece),
+            _ => receive.sum(piece),
         }
     }
-    Some(receive.groups)
+    receive.groups
 }
 
-/// How many bytes of other ranks land in the working memory of a receive with these words; `is_remote` tells which of its
-/// read slices are theirs. Words that are no pieces need none.
-pub fn landing_bytes(words: &[u64], is_remote: impl Fn(u32) -> bool) -> u64 {
-    let pieces = RawPiece::decode(words).unwrap_or_default();
-    let sums = pieces.iter().filter(|piece| piece.parts.len() > 1);
-    let landed = |piece: &RawPiece| {
-        let remote = piece.parts.iter().filter(|&&(read, _)| is_remote(read)).count() as u64;
+/// How many bytes of other ranks land in the working memory of a receive with these pieces; `is_remote` tells which of
+/// its read slices are theirs.
+pub fn landing_bytes(pieces: &[Piece], is_remote: impl Fn(u32) -> bool) -> u64 {
+    let sums = pieces.iter().filter(|piece| piece.reads.len() > 1);
+    let landed = |piece: &Piece| {
+        let remote = piece.reads.iter().filter(|&&read| is_remote(read)).count() as u64;
         remote.saturating_mul(padded(piece.bytes()))
     };
     sums.map(landed).fold(0, u64::saturating_add)
@@ -92,28 +74,24 @@ struct Split<'a> {
 }
 
 impl Split<'_> {
-    fn copy(&mut self, mut piece: RawPiece) {
-        let (read, place) = &mut piece.parts[0];
-        let group = &mut self.groups[0];
-        match self.local[*read as usize] {
-            Some(local) => {
-                *read = local;
-                piece.encode(&mut group.words);
-            }
+    fn copy(&mut self, piece: &Piece) {
+        let (group, read) = (&mut self.groups[0], piece.reads[0]);
+        match self.local[read as usize] {
+            Some(local) => group.pieces.push(Piece { reads: vec![local], ..piece.clone() }),
             None => group.transits.push(Transit {
-                read: *read,
-                from: Runs::new(piece.run, &piece.extents, place),
+                read,
+                from: piece.nest.runs(&piece.nest.places[1]),
                 write: Some(piece.write),
-                to: Runs::new(piece.run, &piece.extents, &piece.target),
+                to: piece.nest.runs(piece.target()),
             }),
         }
     }
 
-    fn sum(&mut self, piece: &RawPiece) {
-        let is_remote = |&&(read, _): &&(u32, RawPlace)| self.local[read as usize].is_none();
-        let remote = piece.parts.iter().filter(is_remote).count() as u64;
+    fn sum(&mut self, piece: &Piece) {
+        let is_remote = |&&read: &&u32| self.local[read as usize].is_none();
+        let remote = piece.reads.iter().filter(is_remote).count() as u64;
         if remote == 0 {
-            return self.add(0, piece);
+            return self.add(0, piece.clone());
         }
         for cut in cuts(piece, SEGMENT / remote) {
             let last = self.groups.last().expect("there is a first group").landing.clone();
@@ -121,84 +99,53 @@ impl Split<'_> {
             if !last.is_empty() && last.end - last.start + lands > SEGMENT {
                 self.groups.push(Group { landing: self.landed..self.landed, ..Group::default() });
             }
-            self.add(self.groups.len() - 1, &cut);
+            self.add(self.groups.len() - 1, cut);
         }
     }
 
     /// Adds a sum to a group, of which the remote parts land.
-    fn add(&mut self, group: usize, piece: &RawPiece) {
+    fn add(&mut self, group: usize, mut piece: Piece) {
         let group = &mut self.groups[group];
-        let mut left = piece.clone();
-        for (read, place) in &mut left.parts {
-            match self.local[*read as usize] {
-                Some(local) => *read = local,
-                None => {
-                    let landed = dense(piece, self.landed - group.landing.start);
-                    group.transits.push(Transit {
-                        read: *read,
-                        from: Runs::new(piece.run, &piece.extents, place),
-                        write: None,
-                        to: Runs::new(piece.run, &piece.extents, &landed),
-                    });
-                    (*read, *place) = (self.landing, landed);
-                    self.landed += padded(piece.bytes());
-                    group.landing.end = self.landed;
-                }
+        for part in 0..piece.reads.len() {
+            let read = piece.reads[part];
+            piece.reads[part] = self.local[read as usize].unwrap_or(self.landing);
+            if self.local[read as usize].is_none() {
+                let landed = piece.nest.dense((self.landed - group.landing.start) as usize);
+                let from = std::mem::replace(&mut piece.nest.places[1 + part], landed.clone());
+                let [from, to] = [from, landed].map(|place| piece.nest.runs(&place));
+                group.transits.push(Transit { read, from, write: None, to });
+                self.landed += padded(piece.bytes());
+                group.landing.end = self.landed;
             }
         }
-        left.encode(&mut group.words);
-    }
-}
-
-impl Runs {
-    /// The runs of a piece in one place, joined where they touch.
-    fn new(run: u64, extents: &[u64], place: &RawPlace) -> Runs {
-        let mut runs = Runs { start: place.start, run, grid: Vec::new() };
-        let dims = extents.iter().copied().zip(place.strides.iter().copied());
-        for (count, stride) in dims.rev().filter(|&(count, _)| count != 1) {
-            match runs.grid.last_mut() {
-                None if stride == runs.run => runs.run *= count,
-                Some((inner, step)) if Some(stride) == step.checked_mul(*inner) => *inner *= count,
-                _ => runs.grid.push((count, stride)),
-            }
-        }
-        runs.grid.reverse();
-        runs
+        group.pieces.push(piece);
     }
 }
 
 /// The pieces that a sum is cut into, so that a part has about `limit` bytes in each. Each starts on an aligned byte if
 /// they lie one after the other.
-fn cuts(piece: &RawPiece, limit: u64) -> Vec<RawPiece> {
-    let (rows, row) = match piece.extents.first() {
-        Some(&rows) => (rows, piece.bytes() / rows),
-        None => (piece.run, 1),
+fn cuts(piece: &Piece, limit: u64) -> Vec<Piece> {
+    let (rows, row) = match piece.nest.extents.first() {
+        Some(&rows) => (rows as u64, piece.bytes() / rows as u64),
+        None => (piece.bytes(), 1),
     };
     let aligned = ALIGNMENT >> row.trailing_zeros().min(ALIGNMENT.trailing_zeros());
     let step = (limit / row.max(1) / aligned).max(1) * aligned;
     let starts = (0..rows).step_by(usize::try_from(step).unwrap_or(usize::MAX));
-    starts.map(|first| cut(piece, first, step.min(rows - first))).collect()
+    starts.map(|first| cut(piece, first as usize, step.min(rows - first) as usize)).collect()
 }
 
-/// So many rows of a piece, from `first` on; bytes if it is a single run.
-fn cut(piece: &RawPiece, first: u64, count: u64) -> RawPiece {
+/// This many rows of a piece, from `first` on; bytes if it is a single run.
+fn cut(piece: &Piece, first: usize, count: usize) -> Piece {
     let mut cut = piece.clone();
-    match cut.extents.first_mut() {
+    match cut.nest.extents.first_mut() {
         Some(rows) => *rows = count,
-        None => cut.run = count,
+        None => cut.nest.run = count,
     }
-    for place in [&mut cut.target].into_iter().chain(cut.parts.iter_mut().map(|(_, place)| place)) {
-        let stride = place.strides.first().copied().unwrap_or(1);
-        place.start += stride * first;
+    for place in &mut cut.nest.places {
+        place.start += first * place.strides.first().copied().unwrap_or(1);
     }
     cut
-}
-
-/// Where the runs of a piece lie if they follow each other, from `start` on.
-fn dense(piece: &RawPiece, start: u64) -> RawPlace {
-    let inner = |dim: usize| piece.extents[dim + 1..].iter().product::<u64>();
-    let strides = (0..piece.extents.len()).map(|dim| piece.run * inner(dim)).collect();
-    RawPlace { start, strides }
 }
 
 fn padded(bytes: u64) -> u64 {

@@ -1,10 +1,10 @@
-//! The bytes of one arena that lanes other than its own touch: who wrote and read them last.
+//! The bytes of one arena that lanes other than its own touch: which operations wrote and read them last.
 //!
 //! The starts and ends of all that *guests* touch cut the arena into *cells*. What a guest touches is a row of whole
 //! cells, so a use by the home lane that meets a cell at all meets every guest of that cell: nothing finer has to be
 //! told apart. Writers come in the order of their lane, so of each lane that writes the last writer of a cell is the
 //! greatest one, and so is the last home reader: a tree over the cells for each such lane answers for any row in
-//! logarithmic time. Reads of guests, who may be of any lane, are found by another tree, which tells how far those
+//! logarithmic time. Reads of guests, which may be of any lane, are found by another tree, which tells how far those
 //! that start in a cell reach; each is given out once to each lane that writes.
 
 use std::collections::BinaryHeap;

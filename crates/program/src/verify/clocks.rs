@@ -1,7 +1,7 @@
 //! What each lane knows of the others: how many of their operations are complete before its next one starts.
 //!
 //! A lane's knowledge changes only when it waits. Then it takes over what the other lane knew at the operation waited
-//! for, so knowledge is closed: who knows an operation knows all that the operation knew. Records are shared between a
+//! for, so knowledge is closed: a lane that knows an operation knows all that the operation knew. Records are shared between a
 //! lane and its operations that others wait for, copied when the lane learns more, and dropped after their last use.
 //!
 //! Two runs are looked at, one after the other; counts go on in the second.
@@ -31,18 +31,27 @@ pub(crate) struct Clocks<'a> {
 impl<'a> Clocks<'a> {
     /// Before the first run: nothing is known.
     pub fn new(program: &'a Program) -> Self {
-        let lanes = program.lanes.len();
-        let mut clocks = Clocks {
-            program,
-            lanes: vec![Known::from(vec![0; lanes]); lanes],
-            kept: vec![None; program.operations.len()],
-            waiters: vec![0; program.operations.len()],
-            carried: HashMap::new(),
-            before: vec![0; lanes],
-        };
+        let mut clocks = Clocks::expecting(program, 0);
         clocks.expect_waits(&program.waits);
         clocks.expect_waits(&program.carried);
         clocks
+    }
+
+    /// The same for one run, in which operations may wait for others than the program says.
+    pub fn of_any_waits(program: &'a Program) -> Self {
+        Clocks::expecting(program, u32::MAX)
+    }
+
+    fn expecting(program: &'a Program, waiters: u32) -> Self {
+        let lanes = program.lanes.len();
+        Clocks {
+            program,
+            lanes: vec![Known::from(vec![0; lanes]); lanes],
+            kept: vec![None; program.operations.len()],
+            waiters: vec![waiters; program.operations.len()],
+            carried: HashMap::new(),
+            before: vec![0; lanes],
+        }
     }
 
     fn expect_waits(&mut self, waits: &[Wait]) {
@@ -118,6 +127,12 @@ impl<'a> Clocks<'a> {
     /// Whether `other` of the first run is complete before the next operation of `lane` starts.
     pub fn knew(&self, lane: u32, other: Wait) -> bool {
         self.lanes[lane as usize][other.lane as usize] > other.position
+    }
+
+    /// Whether `other` of this run was complete when `at`, whose knowledge is kept, started.
+    pub fn knew_at(&self, at: Wait, other: Wait) -> bool {
+        let known = self.kept[self.program.index_of(at)].as_ref();
+        known.is_some_and(|known| known[other.lane as usize] >= self.count(other))
     }
 
     /// How many operations of its lane are complete when `at` is.

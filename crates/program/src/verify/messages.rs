@@ -22,12 +22,9 @@ impl Check<'_> {
         if !others.is_empty() || operation.scratch.bytes > 0 {
             return Some("a send only reads and an arrival only writes, both without working memory".into());
         }
-        let Some(ends) = MessageEnd::decode(program.words(operation)) else {
-            return Some(format!("its {} words are no list of message ends", operation.words.len()));
-        };
         let device = program.lanes[at.lane as usize].device;
-        for end in ends {
-            let MessageEnd { peer, tag, slice, .. } = end;
+        for end in program.messages(operation) {
+            let &MessageEnd { peer, tag, slice, .. } = end;
             if peer >= part.ranks || peer == part.rank {
                 return Some(format!("rank {peer} is not another one of {} ranks", part.ranks));
             }
@@ -37,7 +34,7 @@ impl Check<'_> {
             let Some(bytes) = slices.get(slice as usize).map(|slice| slice.bytes) else {
                 return Some(format!("message {tag} names slice {slice} of {}", slices.len()));
             };
-            if end.reach().is_none_or(|reach| reach > bytes) {
+            if end.runs.end(&end.runs.places[0]).is_none_or(|end| end as u64 > bytes) {
                 return Some(format!(
                     "message {tag} with rank {peer} is empty, overlaps itself or leaves its slice of {bytes} bytes"
                 ));

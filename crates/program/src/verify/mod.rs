@@ -15,15 +15,18 @@
 //! 9. a lane that has tiles of inputs starts with a [`FEED`], one from which results come ends with a [`FETCH`], and no
 //!    other operation is one: a feed reads nothing and writes exactly these tiles, a fetch reads exactly its tiles and
 //!    writes nothing, and their pieces are these tiles, each once;
-//! 10. only a part of a program has [`SEND`]s and [`ARRIVE`]s. A send only reads, an arrival only writes; their words are
-//!     message ends with other ranks of the job, inside the slices they name, whose runs do not overlap; and of those that
+//! 10. the pieces of a [`RECEIVE`] lie inside the slices they name, and neither the runs of a target nor those of a part
+//!     overlap each other; sums are of whole 32-bit floats;
+//! 11. only a part of a program has [`SEND`]s and [`ARRIVE`]s. A send only reads, an arrival only writes; their message
+//!     ends are with other ranks of the job and inside the slices they name, their runs do not overlap, and of those that
 //!     go the same way between the same ranks no two have the same tag.
 //!
 //! The tiles of a part's ports need not cover the tensor.
 //!
 //! There is no program without this check, so a runtime may rely on it. With points 2, 3, 6 and 7 lanes may run on
 //! threads of their own, and start a run before others have ended the one before: bytes that an operation writes are
-//! touched by no other one at the same time. With 8 and 9 no byte of a run's results is written twice.
+//! touched by no other one at the same time. With 8 and 9 no byte of a run's results is written twice, and with 9 and 10
+//! pieces may be moved by address.
 
 mod cells;
 mod clocks;
@@ -44,8 +47,8 @@ use std::collections::{BTreeSet, HashSet};
 use crate::cover::{are_apart, covers, spans};
 use crate::host::{HostTransfer, feeds, fetches};
 use crate::{
-    ALIGNMENT, ARRIVE, FEED, FETCH, MAX_RANK, MAX_SLICES, Operation, Port, PortTile, Program, RECEIVE, SEND,
-    Slice, TRANSFERS, Wait,
+    ALIGNMENT, ARRIVE, FEED, FETCH, MAX_RANK, MAX_SLICES, Operation, Piece, Port, PortTile, Program, RECEIVE,
+    SEND, Slice, TRANSFERS, Wait,
 };
 use overtakes::Overtakes;
 use races::Races;
@@ -159,6 +162,11 @@ impl<'a> Check<'a> {
         }
         if [SEND, ARRIVE].contains(&program.kernel(operation)) {
             self.messages(at, operation);
+        }
+        let is_outside = |piece: &Piece| receives && !piece.fits(reads, writes);
+        if let Some(piece) = program.pieces(operation).iter().position(is_outside) {
+            let (what, reads, writes) = (self.what(at), reads.len(), writes.len());
+            self.errors.push(ProgramError::Piece { what, piece, reads, writes });
         }
         order.clear();
         let range = |slice: &Slice, written| (slice.offset, slice.end(), written);

@@ -9,7 +9,7 @@ use crate::{Program, Wait};
 /// how many of each lane did.
 pub(crate) fn walk(program: &Program, mut visit: impl FnMut(Wait)) -> Vec<u32> {
     let mut done = vec![0; program.lanes.len()];
-    // Who waits until how many operations of a lane are done, nearest first.
+    // By lane: how many of its operations must be done, and the lane that waits for that, nearest first.
     let mut waiting: Vec<BinaryHeap<Reverse<(u32, usize)>>> = vec![BinaryHeap::new(); done.len()];
     let mut ready: Vec<usize> = (0..done.len()).collect();
     while let Some(lane) = ready.pop() {

@@ -43,7 +43,6 @@ fn exchange() -> Builder {
         builder.operation(Draft {
             kernel: RECEIVE,
             label: "b",
-            words: &[1],
             reads: &[at(0, 64), at(1, 64)],
             writes: &[at(lane, 128)],
             scratch,
@@ -64,9 +63,9 @@ fn lanes_print_with_their_waits_and_foreign_slices_and_parse_back() {
          tile f32[2, 4] at [2, 0] in 1/0\n  param \"m\" f32[4, 4]\n    tile f32[4, 4] at [0, 0] in 0/192\n    \
          tile f32[4, 4] at [0, 0] in 1/192\n  lane dev10 arena 256\n    \
          run work [] 0+64 -> 64+64 scratch 0+0 of \"a\" carried 1/1\n    \
-         run receive [1] 64+64, 1/64+64 -> 128+64 scratch 0+0 of \"b\" after 1/0\n  lane dev11 arena 256\n    \
+         run receive [] 64+64, 1/64+64 -> 128+64 scratch 0+0 of \"b\" after 1/0\n  lane dev11 arena 256\n    \
          run work [] 0+64 -> 64+64 scratch 0+0 of \"a\" carried 0/1\n    \
-         run receive [1] 0/64+64, 64+64 -> 128+64 scratch 0+0 of \"b\" after 0/0\n}"
+         run receive [] 0/64+64, 64+64 -> 128+64 scratch 0+0 of \"b\" after 0/0\n}"
     );
     let parsed: Program = text.parse().expect("a printed program parses");
     assert_eq!((&parsed, parsed.hash()), (&program, program.hash()));

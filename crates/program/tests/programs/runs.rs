@@ -46,7 +46,7 @@ fn what_a_run_writes_at_its_end_is_read_by_the_next() {
     let update = Op { waits: vec![wait(1, 0)], ..writes(0, 0) };
     let ops = [op(0, "work"), update, receives(1, at(0, 0), &[])];
     assert_eq!(finished(2, &ops), [vec![], vec![], vec![wait(0, 1)]]);
-    // Who waits for anything of lane 0 in its own run is after all of the run before.
+    // A lane that waits for anything of lane 0 in its own run is after all of the run before.
     let waits = receives(1, at(0, 0), &[wait(0, 0)]);
     assert_eq!(finished(2, &[ops[0].clone(), ops[1].clone(), waits]), [[], [], []]);
 }

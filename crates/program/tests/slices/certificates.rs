@@ -13,8 +13,8 @@ const PAIR: [&str; 2] = [
     run work [] -> 0+64 scratch 0+0 of \"a\" carried 1/0
     run work [] -> 64+64 scratch 0+0 of \"b\" carried 1/1
   lane dev0 beside 0
-    run send [1, 0, 1, 0, 0, 64, 0] 0+64 -> scratch 0+0 of \"x\" after 0/0
-    run send [1, 1, 1, 0, 0, 64, 0] 64+64 -> scratch 0+0 of \"y\" after 0/1
+    run send [tag 0 rank 1 dev1 in 0 at 0 run 64] 0+64 -> scratch 0+0 of \"x\" after 0/0
+    run send [tag 1 rank 1 dev1 in 0 at 0 run 64] 64+64 -> scratch 0+0 of \"y\" after 0/1
 }",
     "program @pair {
   part 1 of 2 of 000000000000000000000000000000ab
@@ -22,8 +22,8 @@ const PAIR: [&str; 2] = [
     run work [] 0+64 -> 128+64 scratch 0+0 of \"c\" after 1/0
     run work [] 64+64 -> 192+64 scratch 0+0 of \"d\" after 1/1
   lane dev1 beside 0
-    run arrive [0, 0, 0, 0, 0, 64, 0] -> 0+64 scratch 0+0 of \"x\" carried 0/0
-    run arrive [0, 1, 0, 0, 0, 64, 0] -> 64+64 scratch 0+0 of \"y\" carried 0/1
+    run arrive [tag 0 rank 0 dev0 in 0 at 0 run 64] -> 0+64 scratch 0+0 of \"x\" carried 0/0
+    run arrive [tag 1 rank 0 dev0 in 0 at 0 run 64] -> 64+64 scratch 0+0 of \"y\" carried 0/1
 }",
 ];
 
@@ -67,42 +67,50 @@ fn every_change_of_the_pair_is_refused() {
         (1, " after 1/1", "", "nothing orders the two: one must wait for the other".into()),
         (1, " carried 0/0", "", "(arrive of x) may overtake operation 0 of lane 0".into()),
         // Tags, sizes, devices, ranks.
-        (1, "[0, 0, 0,", "[0, 2, 0,", "(arrive of x): message 2 from rank 0 has no end there".into()),
-        (1, "[0, 1, 0,", "[0, 0, 0,", "(arrive of y): tag 0 is used twice with rank 0".into()),
+        (1, "[tag 0", "[tag 2", "(arrive of x): message 2 from rank 0 has no end there".into()),
+        (1, "[tag 1", "[tag 0", "(arrive of y): tag 0 is used twice with rank 0".into()),
+        (0, "run 64] 0+64", "run 60] 0+64", mismatch("60 bytes of dev0", 1, "64 bytes of dev1 from dev0")),
         (
             0,
-            "[1, 0, 1, 0, 0, 64, 0]",
-            "[1, 0, 1, 0, 0, 60, 0]",
-            mismatch("60 bytes of dev0", 1, "64 bytes of dev1 from dev0"),
-        ),
-        (
-            0,
-            "[1, 0, 1, 0, 0, 64, 0]",
-            "[1, 0, 2, 0, 0, 64, 0]",
+            "[tag 0 rank 1 dev1",
+            "[tag 0 rank 1 dev2",
             mismatch("64 bytes of dev0", 2, "64 bytes of dev1 from dev0"),
         ),
-        (0, "[1, 0, 1,", "[2, 0, 1,", "rank 2 is not another one of 2 ranks".into()),
-        (0, "[1, 0, 1,", "[0, 0, 1,", "rank 0 is not another one of 2 ranks".into()),
-        (0, "[1, 0, 1,", "[1, 0, 0,", "message 0 with rank 1 is with its own device dev0".into()),
-        // Places and words.
+        (0, "rank 1 dev1", "rank 2 dev1", "rank 2 is not another one of 2 ranks".into()),
+        (0, "rank 1 dev1", "rank 0 dev1", "rank 0 is not another one of 2 ranks".into()),
+        (0, "rank 1 dev1", "rank 1 dev0", "message 0 with rank 1 is with its own device dev0".into()),
+        // Places.
         (
             0,
-            "0, 0, 64, 0] 0+64",
-            "0, 4, 64, 0] 0+64",
+            "at 0 run 64] 0+64",
+            "at 4 run 64] 0+64",
             "overlaps itself or leaves its slice of 64 bytes".into(),
         ),
         (
             0,
-            "0, 0, 64, 0] 0+64",
-            "0, 0, 8, 1, 2, 4] 0+64",
+            "at 0 run 64] 0+64",
+            "at 0/4 run 8 x 2] 0+64",
             "overlaps itself or leaves its slice of 64 bytes".into(),
         ),
-        (0, "0, 0, 64, 0] 0+64", "1, 0, 64, 0] 0+64", "message 0 names slice 1 of 1".into()),
-        (0, "0, 0, 64, 0] 0+64", "0, 0, 64] 0+64", "its 6 words are no list of message ends".into()),
+        (0, "in 0 at 0 run 64] 0+64", "in 1 at 0 run 64] 0+64", "message 0 names slice 1 of 1".into()),
+        (
+            0,
+            "at 0 run 64] 0+64",
+            "at 0/4 run 64] 0+64",
+            "a place has 1 strides for 0 dimensions of runs".into(),
+        ),
+        (0, "at 0 run 64] 0+64", "at 0 64] 0+64", "expected `run` before `64] 0+64".into()),
+        (0, "at 0 run 64] 0+64", "at 0/x run 64] 0+64", "`0/x` is not a place like 64/16/4".into()),
+        (0, "at 0 run 64] 0+64", "at 0/1/1/1/1/1/1/1 run 64] 0+64", "and at most 6 strides".into()),
         (0, "0+64 -> scratch", "0+64 -> 128+64 scratch", "a send only reads".into()),
         (0, "64+64 -> scratch 0+0", "64+64 -> scratch 128+64", "a send only reads".into()),
         (1, "-> 0+64", "128+64 -> 0+64", "an arrival only writes".into()),
-        (0, "run send [1, 0", "run work [1, 0", "may run nothing but `receive`, `send` and `arrive`".into()),
+        (
+            0,
+            "run send [tag 0 rank 1 dev1 in 0 at 0 run 64]",
+            "run work [1, 0]",
+            "may run nothing but `receive`, `send` and `arrive`".into(),
+        ),
         // Parts.
         (0, "part 0 of 2", "part 0 of 3", "number 0 of 2 parts is part 0 of 3 of `pair`".into()),
         (1, "part 1 of 2", "part 2 of 2", "there is no part 2 of 2: parts are counted from 0".into()),
@@ -121,11 +129,8 @@ fn every_change_of_the_pair_is_refused() {
         let error = check(&texts).expect_err("refused");
         assert!(error.contains(&expected), "{from} to {to}: {error}");
     }
-    let twice = PAIR.map(|text| {
-        text.replace("dev1", "dev0")
-            .replace(", 1, 0, 0, 64", ", 7, 0, 0, 64")
-            .replace(", 0, 0, 0, 64", ", 7, 0, 0, 64")
-    });
+    let twice = PAIR
+        .map(|text| text.replace("dev0 in", "dev7 in").replace("dev1 in", "dev7 in").replace("dev1", "dev0"));
     assert_eq!(check(&twice).unwrap_err(), "device dev0 is on rank 0 and on rank 1: it must be on one");
     let reversed = [PAIR[1], PAIR[0]].map(String::from);
     assert!(check(&reversed).unwrap_err().contains("number 0 of 2 parts is part 1 of 2 of `pair`"));
@@ -165,8 +170,11 @@ fn ranks_that_all_send_first_are_refused_with_the_circle() {
     let ring = |sends_first: &[bool]| {
         let parts = (0..).zip(sends_first).map(|(rank, sends_first)| {
             let (to, from) = ((rank + 1) % 3, (rank + 2) % 3);
-            let send = format!("run send [{to}, 0, {to}, 0, 0, 64, 0] 0+64 -> scratch 0+0 of \"s\"");
-            let arrive = format!("run arrive [{from}, 0, {from}, 0, 0, 64, 0] -> 64+64 scratch 0+0 of \"a\"");
+            let send =
+                format!("run send [tag 0 rank {to} dev{to} in 0 at 0 run 64] 0+64 -> scratch 0+0 of \"s\"");
+            let arrive = format!(
+                "run arrive [tag 0 rank {from} dev{from} in 0 at 0 run 64] -> 64+64 scratch 0+0 of \"a\""
+            );
             let (one, other) = if *sends_first { (send, arrive) } else { (arrive, send) };
             let text = format!(
                 "program @ring {{\npart {rank} of 3 of 0\nlane dev{rank} arena 128\n{one}\n{other}\n}}"
@@ -216,7 +224,7 @@ fn a_certificate_is_text_that_is_checked() {
         (", 1/0+1\n", ", 1/0+2\n", "turn 5 posts 2 operations of lane 0 of rank 1, which has 1 left"),
         ("0/0+2", "2/0+2", "turn 0 posts 2 operations of lane 0 of rank 2, which has 0 left"),
         ("0/0+2", "0/0-2", "`0/0-2` is not a turn like 0/3+12"),
-        ("[1, 0, 1, 0, 0, 64, 0]", "[1, 0, 1, 0, 0, 60, 0]", "not a sound certificate: message 0"),
+        ("run 64] 0+64", "run 60] 0+64", "not a sound certificate: message 0"),
         (" after 0/1\n}", "\n}", "line 15: not a sound program: "),
         ("certificate @pair", "certificate @paar", "must be the parts of `paar`"),
         ("program @pair {\n  part 1", "something {\n  part 1", "line 16: "),

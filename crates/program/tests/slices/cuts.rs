@@ -17,7 +17,7 @@ const COPY_AND_SUM: &str = "program @pair {
     run work [] -> 0+64 scratch 0+0 of \"c\" after 1/1
   lane dev1 arena 512
     run work [] -> 0+64 scratch 0+0 of \"d\"
-    run receive [0, 1, 8, 1, 4, 0, 16, 0, 8, 16, 1, 2, 64, 0, 0, 1, 0, 2, 0] 0/0+64, 0/64+64, 0+64 -> 64+64, 128+64 scratch 256+64 of \"e\" after 0/1
+    run receive [0 at 0/16 = 0 at 8/16 run 8 x 4, 1 at 0 = 1 at 0 + 2 at 0 run 64] 0/0+64, 0/64+64, 0+64 -> 64+64, 128+64 scratch 256+64 of \"e\" after 0/1
     run work [] 64+64, 128+64 -> 0+64 scratch 0+0 of \"f\"
 }";
 
@@ -29,14 +29,14 @@ const PARTS: [&str; 2] = [
     run work [] -> 64+64 scratch 0+0 of \"b\"
     run work [] -> 0+64 scratch 0+0 of \"c\" after 1/0
   lane dev0 beside 0
-    run send [1, 0, 1, 0, 8, 8, 1, 4, 16, 1, 1, 1, 1, 0, 64, 0] 0+64, 64+64 -> scratch 0+0 of \"e\" after 0/1
+    run send [tag 0 rank 1 dev1 in 0 at 8/16 run 8 x 4, tag 1 rank 1 dev1 in 1 at 0 run 64] 0+64, 64+64 -> scratch 0+0 of \"e\" after 0/1
 }",
     "  lane dev1 arena 512
     run work [] -> 0+64 scratch 0+0 of \"d\"
-    run receive [1, 2, 64, 0, 0, 1, 0, 0, 0] 0+64, 256+64 -> 64+64, 128+64 scratch 0+0 of \"e\" after 1/0
+    run receive [1 at 0 = 1 at 0 + 0 at 0 run 64] 0+64, 256+64 -> 64+64, 128+64 scratch 0+0 of \"e\" after 1/0
     run work [] 64+64, 128+64 -> 0+64 scratch 0+0 of \"f\"
   lane dev1 beside 0
-    run arrive [0, 0, 0, 0, 0, 8, 1, 4, 16, 0, 1, 0, 1, 0, 64, 0] -> 64+64, 256+64 scratch 0+0 of \"e\" carried 0/2
+    run arrive [tag 0 rank 0 dev0 in 0 at 0/16 run 8 x 4, tag 1 rank 0 dev0 in 1 at 0 run 64] -> 64+64, 256+64 scratch 0+0 of \"e\" carried 0/2
 }",
 ];
 
@@ -86,16 +86,19 @@ fn what_cannot_be_cut_is_refused() {
             "{what}: 64 bytes of other ranks land in its working memory, which has 63; reserve `landing_bytes` of it"
         )]
     );
-    let words = format!("{what}: its words are no pieces between its 3 read and 2 written slices");
     for (from, to) in [
-        ("[0, 1, 8, 1, 4,", "[0, 1, 8, 1, 4, 0,"),
-        ("[0, 1, 8, 1, 4,", "[2, 1, 8, 1, 4,"),
-        ("[0, 1, 8, 1, 4,", "[0, 1, 8, 1, 5,"),
-        ("1, 0, 2, 0]", "1, 0, 3, 0]"),
-        ("1, 0, 2, 0]", "1, 8, 2, 0]"),
+        ("[0 at 0/16", "[2 at 0/16"),
+        ("run 8 x 4", "run 8 x 5"),
+        ("0 at 8/16 run 8", "0 at 8/4 run 8"),
+        ("2 at 0 run 64", "3 at 0 run 64"),
+        ("2 at 0 run 64", "2 at 8 run 64"),
+        ("2 at 0 run 64", "2 at 0 run 62"),
     ] {
-        assert_eq!(errors(&parse(from, to), 2, &[0, 1]), [words.as_str()], "{to}");
-        assert!(parse(from, to).parts(&Placement { ranks: 1, of_device: vec![0, 0] }).is_ok(), "{to}");
+        let error = COPY_AND_SUM.replacen(from, to, 1).parse::<Program>().expect_err("it lies elsewhere");
+        let piece = usize::from(from.starts_with('2'));
+        let problem =
+            format!("{what}: piece {piece} leaves the 3 read and 2 written slices, overlaps itself or");
+        assert!(error.message.contains(&problem), "{to}: {error}");
     }
     let part = whole.slice(&two_ranks(), 1).unwrap();
     let none = "there is no part 1 of 2 of `pair`: only a whole program has parts, one for each rank";
@@ -110,18 +113,17 @@ fn large_sum(devices: usize, tile: [usize; 2], rect: [usize; 2]) -> Program {
     let rect = Tile { origin: &corner, extents: &rect };
     let tile = Tile { origin: &origin, extents: &tile };
     let parts: Vec<_> = (0..devices as u32).map(|read| (read, tile)).collect();
-    let mut words = Vec::new();
-    Piece { element: 4, rect, target: (0, tile), parts: &parts }.encode(&mut words);
+    let pieces = vec![Piece::new(4, rect, (0, tile), &parts)];
     let bytes = (tile.extents.iter().product::<usize>() * 4) as u64;
     let place = |lane: u32, number: u64| Slice { lane, offset: number * bytes.next_multiple_of(64), bytes };
-    let landing = Slice { bytes: landing_bytes(&words, |read| read > 0), ..place(0, 2) };
+    let landing = Slice { bytes: landing_bytes(&pieces, |read| read > 0), ..place(0, 2) };
     let mut whole = Builder::new("sum");
     for lane in 0..devices as u32 {
         whole.lane(lane, landing.end());
         let scratch = Slice { lane, ..Slice::default() };
         whole.operation(Draft {
             kernel: "mix",
-            words: &[5],
+            params: &[5],
             writes: &[place(lane, 0)],
             scratch,
             ..Draft::default()
@@ -129,7 +131,7 @@ fn large_sum(devices: usize, tile: [usize; 2], rect: [usize; 2]) -> Program {
         if lane == 0 {
             whole.operation(Draft {
                 kernel: RECEIVE,
-                words: &words,
+                pieces: pieces.clone(),
                 reads: &(0..devices as u32).map(|lane| place(lane, 0)).collect::<Vec<_>>(),
                 writes: &[place(0, 1)],
                 scratch: landing,
@@ -175,10 +177,8 @@ fn a_large_sum_is_cut_into_segments_that_land_one_after_the_other() {
         assert_eq!(of_kernel(&parts[0], RECEIVE).count(), groups);
         assert_eq!(parts[0].lanes().len(), 1 + groups.min(IN_LANES as usize));
         for part in &parts[1..] {
-            let sent: u64 = of_kernel(part, SEND)
-                .flat_map(|send| part.messages(send))
-                .map(|end: MessageEnd| end.bytes())
-                .sum();
+            let sent: u64 =
+                of_kernel(part, SEND).flat_map(|send| part.messages(send)).map(MessageEnd::bytes).sum();
             assert_eq!((of_kernel(part, SEND).count(), sent), (groups, (rect[0] * rect[1] * 4) as u64));
         }
         let mut random = Random(3);

@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_program::{ARRIVE, FEED, FETCH, MessageEnd, Operation, Program, RECEIVE, SEND, Slice, Wait};
+use phalanx_program::{ARRIVE, FEED, FETCH, MessageEnd, Nest, Operation, Piece, Place, Program};
+use phalanx_program::{RECEIVE, SEND, Slice, Wait};
 
 use crate::Random;
 
@@ -106,7 +107,7 @@ impl<'a> Machine<'a> {
         let program = &self.parts[part];
         let (operation, run) = self.next(part, lane).expect("the lane can go");
         match (program.kernel(operation), &self.posted[part][lane]) {
-            (SEND | ARRIVE, None) => self.posted[part][lane] = Some(program.messages(operation)),
+            (SEND | ARRIVE, None) => self.posted[part][lane] = Some(program.messages(operation).to_vec()),
             (SEND | ARRIVE, Some(left)) => {
                 let able: Vec<_> =
                     left.iter().filter(|end| self.other_end(part, lane, end).is_some()).collect();
@@ -154,12 +155,8 @@ impl<'a> Machine<'a> {
         let (operation, _) = self.next(part, lane).expect("posted");
         let range = if program.kernel(operation) == SEND { &operation.reads } else { &operation.writes };
         let slice = program.slices(range)[end.slice as usize];
-        let mut starts = vec![slice.offset + end.start];
-        for &(count, stride) in &end.grid {
-            starts = starts.iter().flat_map(|start| (0..count).map(move |at| start + at * stride)).collect();
-        }
-        let runs = starts.into_iter().flat_map(|start| start..start + end.run);
-        runs.map(|at| (slice.lane as usize, at as usize)).collect()
+        let bytes = bytes_of(&end.runs, &end.runs.places[0]);
+        bytes.into_iter().map(|at| (slice.lane as usize, slice.offset as usize + at)).collect()
     }
 
     fn bytes(&self, part: usize, slice: Slice) -> Vec<u8> {
@@ -174,7 +171,7 @@ impl<'a> Machine<'a> {
         let slices = program.slices(&operation.writes);
         let mut writes: Vec<Vec<u8>> = slices.iter().map(|&slice| self.bytes(part, slice)).collect();
         match program.kernel(operation) {
-            RECEIVE => move_pieces(program.words(operation), &reads, &mut writes),
+            RECEIVE => move_pieces(program.pieces(operation), &reads, &mut writes),
             FEED => {
                 reads = program
                     .arguments()
@@ -182,11 +179,11 @@ impl<'a> Machine<'a> {
                     .iter()
                     .map(|field| argument(program, field.port, run))
                     .collect();
-                move_pieces(program.words(operation), &reads, &mut writes);
+                move_pieces(program.pieces(operation), &reads, &mut writes);
             }
             FETCH => return self.fetch(part, operation, run, &reads),
-            "fill" => writes.iter_mut().for_each(|write| write.fill(program.words(operation)[0] as u8)),
-            _ => mix(program.words(operation)[0] as u32, &reads, &mut writes),
+            "fill" => writes.iter_mut().for_each(|write| write.fill(program.params(operation)[0] as u8)),
+            _ => mix(program.params(operation)[0] as u32, &reads, &mut writes),
         }
         for (&slice, bytes) in slices.iter().zip(&writes) {
             self.arenas[part][slice.lane as usize][slice.offset as usize..slice.end() as usize]
@@ -207,8 +204,8 @@ impl<'a> Machine<'a> {
             |mark: u8| fields.iter().map(|field| vec![mark; field.bytes as usize]).collect::<Vec<_>>();
         // Bytes that are the same whatever was there before are those that were written.
         let (mut one, mut other) = (blank(0), blank(255));
-        move_pieces(program.words(operation), reads, &mut one);
-        move_pieces(program.words(operation), reads, &mut other);
+        move_pieces(program.pieces(operation), reads, &mut one);
+        move_pieces(program.pieces(operation), reads, &mut other);
         for (field, (one, other)) in fields.iter().zip(one.iter().zip(&other)) {
             let name = &program.ports()[field.port].name;
             for at in (0..one.len()).filter(|&at| one[at] == other[at]) {
@@ -241,33 +238,27 @@ fn mix(salt: u32, reads: &[Vec<u8>], writes: &mut [Vec<u8>]) {
 }
 
 /// What a receive does, but with sums that tell the order of their parts.
-fn move_pieces(mut words: &[u64], reads: &[Vec<u8>], writes: &mut [Vec<u8>]) {
-    let take = |words: &mut &[u64], count: usize| {
-        let (taken, rest) = words.split_at(count);
-        *words = rest;
-        taken.iter().map(|&word| word as usize).collect::<Vec<_>>()
-    };
-    while !words.is_empty() {
-        let head = take(&mut words, 4);
-        let (write, parts, run, rank) = (head[0], head[1], head[2], head[3]);
-        let extents = take(&mut words, rank);
-        let target = take(&mut words, rank + 1);
-        let parts: Vec<_> = (0..parts).map(|_| take(&mut words, rank + 2)).collect();
-        for number in 0..extents.iter().product::<usize>() {
-            let (mut rest, mut index) = (number, vec![0; rank]);
-            for dim in (0..rank).rev() {
-                (index[dim], rest) = (rest % extents[dim], rest / extents[dim]);
-            }
-            let at =
-                |place: &[usize]| place[0] + index.iter().zip(&place[1..]).map(|(i, s)| i * s).sum::<usize>();
-            for byte in 0..run {
-                let part = |part: &Vec<usize>| reads[part[0]][at(&part[1..]) + byte];
-                let value = match &parts[..] {
-                    [one] => part(one),
-                    _ => parts.iter().fold(0, |sum: u8, one| sum.rotate_left(3).wrapping_add(part(one))),
-                };
-                writes[write][at(&target) + byte] = value;
-            }
+fn move_pieces(pieces: &[Piece], reads: &[Vec<u8>], writes: &mut [Vec<u8>]) {
+    for piece in pieces {
+        let parts: Vec<_> = piece
+            .parts()
+            .map(|(read, place)| (&reads[read as usize], bytes_of(&piece.nest, place)))
+            .collect();
+        for (byte, to) in bytes_of(&piece.nest, piece.target()).into_iter().enumerate() {
+            let part = |(read, places): &(&Vec<u8>, Vec<usize>)| read[places[byte]];
+            writes[piece.write as usize][to] = match &parts[..] {
+                [one] => part(one),
+                _ => parts.iter().fold(0, |sum: u8, one| sum.rotate_left(3).wrapping_add(part(one))),
+            };
         }
     }
+}
+
+/// Where every byte of the runs lies, in order.
+fn bytes_of<P>(nest: &Nest<P>, place: &Place) -> Vec<usize> {
+    let mut starts = vec![place.start];
+    for (&count, &stride) in nest.extents.iter().zip(&place.strides) {
+        starts = starts.iter().flat_map(|start| (0..count).map(move |at| start + at * stride)).collect();
+    }
+    starts.into_iter().flat_map(|start| start..start + nest.run).collect()
 }

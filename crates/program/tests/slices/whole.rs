@@ -33,7 +33,8 @@ struct Op {
     lane: u32,
     kernel: &'static str,
     label: String,
-    words: Vec<u64>,
+    params: Vec<u64>,
+    pieces: Vec<Piece>,
     reads: Vec<Slice>,
     writes: Vec<Slice>,
     scratch: Slice,
@@ -75,7 +76,7 @@ pub fn random_whole(random: &mut Random, devices: u32, count: u64) -> Program {
             lane,
             kernel: "feed",
             label: "arguments".into(),
-            words: draft.words.to_vec(),
+            pieces: draft.pieces.clone(),
             writes: draft.writes.to_vec(),
             scratch: draft.scratch,
             ..Op::default()
@@ -94,7 +95,7 @@ pub fn random_whole(random: &mut Random, devices: u32, count: u64) -> Program {
             lane,
             kernel: "fetch",
             label: "results".into(),
-            words: draft.words.to_vec(),
+            pieces: draft.pieces.clone(),
             reads: draft.reads.to_vec(),
             scratch: draft.scratch,
             ..Op::default()
@@ -138,10 +139,21 @@ fn build(ops: &[Op], devices: u32, beside: &[bool], ports: Vec<Port>) -> Program
             false => builder.transfer_lane(home, home),
         };
         for op in ops.iter().filter(|op| op.lane == lane) {
-            let Op { kernel, label, words, reads, writes, scratch, waits, .. } = op;
-            let blocks = Blocks::new(1 + words.len() as u32 % 3).expect("one to three");
-            let scratch = *scratch;
-            builder.operation(Draft { kernel, label, blocks, words, reads, writes, scratch, waits });
+            let Op { kernel, label, params, pieces, reads, writes, scratch, waits, .. } = op;
+            let blocks = Blocks::new(1 + (params.len() + pieces.len()) as u32 % 3).expect("one to three");
+            let (pieces, messages, scratch) = (pieces.clone(), Vec::new(), *scratch);
+            builder.operation(Draft {
+                kernel,
+                label,
+                blocks,
+                params,
+                pieces,
+                messages,
+                reads,
+                writes,
+                scratch,
+                waits,
+            });
         }
     }
     builder.finish().expect("everything that clashes is ordered")
@@ -200,7 +212,7 @@ impl Whole<'_> {
         let is_guest = lane >= self.devices;
         let op = match self.below(5) {
             kind if kind >= 3 || is_guest => self.receive(op, home, target)?,
-            0 => Op { kernel: "fill", words: vec![number], writes: vec![slice(home, target)], ..op },
+            0 => Op { kernel: "fill", params: vec![number], writes: vec![slice(home, target)], ..op },
             _ => self.mixing(op, home, target, number)?,
         };
         for tile in KEPT..TILES.len() {
@@ -217,7 +229,7 @@ impl Whole<'_> {
         reads.retain(|&tile| tile != target && self.valid[home as usize][tile]);
         self.valid[home as usize][target].then(|| Op {
             kernel: "mix",
-            words: vec![number],
+            params: vec![number],
             reads: reads.iter().map(|&tile| slice(home, tile)).collect(),
             writes: vec![slice(home, target)],
             ..op
@@ -229,22 +241,22 @@ impl Whole<'_> {
         if !self.valid[home as usize][target] {
             return None;
         }
-        let (mut reads, mut words) = (Vec::new(), Vec::new());
+        let (mut reads, mut pieces) = (Vec::new(), Vec::new());
         let extents = TILES[target].0;
         let rows = self.below(extents[0]) + 1;
         for (first, end) in [(0, rows), (rows, extents[0])] {
             if first < end {
-                self.piece(home, target, [first, end], &mut reads, &mut words);
+                self.piece(home, target, [first, end], &mut reads, &mut pieces);
             }
         }
-        let need = landing_bytes(&words, |_| true);
+        let need = landing_bytes(&pieces, |_| true);
         let offset = SCRATCHES[self.below(SCRATCHES.len())];
         let scratch = Slice { lane: home, offset, bytes: need };
         let writes = vec![slice(home, target)];
         let overlaps = reads.iter().chain(&writes).any(|slice| meet(slice, &scratch));
         (!overlaps && scratch.end() <= ARENA).then_some(Op {
             kernel: RECEIVE,
-            words,
+            pieces,
             reads,
             writes,
             scratch,
@@ -259,7 +271,7 @@ impl Whole<'_> {
         target: usize,
         rows: [usize; 2],
         reads: &mut Vec<Slice>,
-        words: &mut Vec<u64>,
+        pieces: &mut Vec<Piece>,
     ) {
         let columns = TILES[target].0[1];
         let first = self.below(columns);
@@ -289,7 +301,7 @@ impl Whole<'_> {
             sources.iter().map(|(read, origin, extents)| (*read, tile(&origin[..], &extents[..]))).collect();
         if !parts.is_empty() {
             let target = (0, tile(&[100, 100], &TILES[target].0));
-            Piece { element: 4, rect: tile(&origin, &extents), target, parts: &parts }.encode(words);
+            pieces.push(Piece::new(4, tile(&origin, &extents), target, &parts));
         }
     }
 }

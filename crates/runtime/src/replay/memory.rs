@@ -32,8 +32,8 @@ use super::watch::Progress;
 pub struct Args<'a> {
     /// How many blocks it runs on.
     pub blocks: u32,
-    /// Parameter words.
-    pub words: &'a [u64],
+    /// The kernel's parameters.
+    pub params: &'a [u64],
     /// Slices only read.
     pub reads: ArrayVec<&'a [u8], MAX_SLICES>,
     /// Slices written.
@@ -291,12 +291,13 @@ impl<K: Kernels> Memory<K> {
             // before or after, if one of the two writes (see the head). Nothing writes arguments during a run, and no
             // other fetch touches the results that this one does.
             let mut operands = unsafe { Operands::new(from, to) };
-            return transfer::execute(program.words(operation), &mut operands);
+            // SAFETY: verified: the pieces of a receive lie in its slices, and a feed or fetch is that of the ports.
+            return unsafe { transfer::execute(program.pieces(operation), &mut operands) };
         }
         let arena = &self.arenas[lane];
         let mut args = Args {
             blocks: operation.blocks.get(),
-            words: program.words(operation),
+            params: program.params(operation),
             reads: ArrayVec::new(),
             writes: ArrayVec::new(),
             // SAFETY: verified: scratch overlaps no other slice of the operation, and whatever else touches these bytes

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, PoisonError};
 
 use phalanx_net::{Done, Message, NetError, Network, Region, Transfers, Way};
-use phalanx_program::{ARRIVE, MessageEnd, Operation, Program, SEND, Slice};
+use phalanx_program::{ARRIVE, MessageEnd, Operation, Program, SEND};
 
 use crate::Arena;
 use crate::fault::{Fault, Outcome};
@@ -176,12 +176,10 @@ fn batch(program: &Program, operation: &Operation, arenas: &[Arena]) -> Vec<Mess
         SEND => (Way::Send, program.slices(&operation.reads)),
         _ => (Way::Receive, program.slices(&operation.writes)),
     };
-    let message = |end: MessageEnd| {
+    let message = |end: &MessageEnd| {
         let slice = slices[end.slice as usize];
-        let from = Slice { offset: slice.offset + end.start, bytes: slice.bytes - end.start, ..slice };
-        let start = arenas[slice.lane as usize].address(from);
-        let grid = end.grid.iter().map(|&(count, stride)| (count as usize, stride as usize)).collect();
-        Message { way, peer: end.peer, tag: end.tag, region: Region { start, run: end.run as usize, grid } }
+        let (base, runs) = (arenas[slice.lane as usize].address(slice), end.runs.clone());
+        Message { way, peer: end.peer, tag: end.tag, region: Region { base, runs } }
     };
-    program.messages(operation).into_iter().map(message).collect()
+    program.messages(operation).iter().map(message).collect()
 }

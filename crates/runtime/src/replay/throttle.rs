@@ -10,8 +10,6 @@ use phalanx_link::{Link, Part};
 use phalanx_net::Throttle;
 use phalanx_program::{ARRIVE, Operation, Program, RECEIVE};
 
-use crate::transfer;
-
 /// Links, and what every movement sends over them.
 pub(super) struct MovementThrottle {
     throttle: Throttle,
@@ -51,8 +49,12 @@ fn parts(program: &Program, operation: &Operation) -> Vec<Part> {
     let mut bytes = BTreeMap::new();
     match program.kernel(operation) {
         RECEIVE => {
-            for part in transfer::parts(program.words(operation), program.slices(&operation.reads)) {
-                *bytes.entry(program.lanes()[part.from as usize].device).or_default() += part.bytes;
+            let reads = program.slices(&operation.reads);
+            for piece in program.pieces(operation) {
+                for &read in &piece.reads {
+                    let lane = &program.lanes()[reads[read as usize].lane as usize];
+                    *bytes.entry(lane.device).or_default() += piece.bytes();
+                }
             }
         }
         ARRIVE => {

@@ -101,12 +101,11 @@ fn check(rng: &mut Rng, rank: usize, parts: usize, element: usize) {
     let before = arenas[0].get(slices[0]).to_vec();
     let sources: Vec<_> =
         tiles[1..].iter().enumerate().map(|(read, tile)| (read as u32, tile.tile())).collect();
-    let piece = Piece { element, rect: rect.tile(), target: (0, tiles[0].tile()), parts: &sources };
-    let mut words = Vec::new();
-    piece.encode(&mut words);
+    let piece = Piece::new(element, rect.tile(), (0, tiles[0].tile()), &sources);
     // SAFETY: the arenas are this test's, each tile has its own, and nothing else is borrowed.
     let mut operands = unsafe { Operands::new((&arenas, &slices[1..]), (&arenas, &slices[..1])) };
-    execute(&words, &mut operands);
+    // SAFETY: the tiles fill their slices.
+    unsafe { execute(&[piece], &mut operands) };
 
     let mut expected = before;
     walk(&rect.extents, |index| {
@@ -152,11 +151,12 @@ fn long_runs_are_summed_in_chunks() {
         let (arenas, slices) =
             arenas(&tiles, 4, |bytes| (0..bytes / 4).flat_map(|_| rng.float().to_ne_bytes()).collect());
         let sources: Vec<_> = (0..parts).map(|read| (read as u32, rect.tile())).collect();
-        let mut words = Vec::new();
-        Piece { element: 4, rect: rect.tile(), target: (0, rect.tile()), parts: &sources }.encode(&mut words);
-        assert_eq!(words.len(), 5 + 2 * parts, "one run, no dimensions");
+        let piece = Piece::new(4, rect.tile(), (0, rect.tile()), &sources);
+        assert_eq!((piece.nest.run, piece.nest.extents.len()), (4 * len, 0), "one run, no dimensions");
         // SAFETY: as above.
-        execute(&words, &mut unsafe { Operands::new((&arenas, &slices[1..]), (&arenas, &slices[..1])) });
+        let mut operands = unsafe { Operands::new((&arenas, &slices[1..]), (&arenas, &slices[..1])) };
+        // SAFETY: as above.
+        unsafe { execute(&[piece], &mut operands) };
         let float = |lane: usize, i: usize| {
             let bytes = &arenas[lane].get(slices[lane])[4 * i..4 * i + 4];
             f32::from_ne_bytes(bytes.try_into().expect("four bytes"))
@@ -187,21 +187,20 @@ fn several_pieces_make_several_tiles() {
     });
     let half = |start| Owned { origin: vec![start], extents: vec![2] };
     let (low, high, whole) = (half(0), half(2), &tiles[0]);
-    let mut words = Vec::new();
-    let piece = |rect: &Owned, parts: &[(u32, Tile<'_>)], words: &mut Vec<u64>| {
-        Piece { element: 1, rect: rect.tile(), target: (0, whole.tile()), parts }.encode(words);
+    let piece = |write, target: &Owned, rect: &Owned, read, part: &Owned| {
+        Piece::new(1, rect.tile(), (write, target.tile()), &[(read, part.tile())])
     };
-    piece(&low, &[(2, low.tile())], &mut words);
-    piece(&high, &[(1, high.tile())], &mut words);
-    Piece { element: 1, rect: low.tile(), target: (1, low.tile()), parts: &[(0, whole.tile())] }
-        .encode(&mut words);
+    let pieces =
+        [piece(0, whole, &low, 2, &low), piece(0, whole, &high, 1, &high), piece(1, &low, &low, 0, whole)];
     let target = Slice { lane: 2, ..slices[2] };
     let spare = Arena::new(128);
     let arenas: Vec<Arena> = arenas.into_iter().chain([spare]).collect();
     let reads = [slices[1], slices[3], target];
     let writes = [slices[0], Slice { lane: 4, offset: 64, bytes: 2 }];
     // SAFETY: as above.
-    execute(&words, &mut unsafe { Operands::new((&arenas, &reads), (&arenas, &writes)) });
+    let mut operands = unsafe { Operands::new((&arenas, &reads), (&arenas, &writes)) };
+    // SAFETY: as above.
+    unsafe { execute(&pieces, &mut operands) };
     assert_eq!(arenas[0].get(writes[0]), [9, 10, 11, 12]);
     assert_eq!(arenas[4].get(writes[1]), [5, 6]);
 }

@@ -11,7 +11,7 @@ const COPY_AND_SUM: &str = "program @pair {
     run work [] -> 0+64 scratch 0+0 of \"c\" after 1/1
   lane dev1 arena 512
     run work [] -> 0+64 scratch 0+0 of \"d\"
-    run receive [0, 1, 8, 1, 4, 0, 16, 0, 8, 16, 1, 2, 64, 0, 0, 1, 0, 2, 0] 0/0+64, 0/64+64, 0+64 -> 64+64, 128+64 scratch 256+64 of \"e\" after 0/1
+    run receive [0 at 0/16 = 0 at 8/16 run 8 x 4, 1 at 0 = 1 at 0 + 2 at 0 run 64] 0/0+64, 0/64+64, 0+64 -> 64+64, 128+64 scratch 256+64 of \"e\" after 0/1
     run work [] 64+64, 128+64 -> 0+64 scratch 0+0 of \"f\"
 }";
 

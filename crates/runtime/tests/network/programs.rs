@@ -1,10 +1,11 @@
 //! Whole programs that can be cut anywhere, and their kernels.
 
 use phalanx_ir::{DType, TensorType};
+use phalanx_program::rect::Tile;
 use phalanx_program::{
-    Builder, Draft, Port, PortKind, PortTile, Program, RECEIVE, Slice, Wait, feeds, fetches,
+    Builder, Draft, Piece, Port, PortKind, PortTile, Program, RECEIVE, Slice, Wait, feeds, fetches,
 };
-use phalanx_runtime::{Args, Kernels, Piece, Tile};
+use phalanx_runtime::{Args, Kernels};
 
 /// A tensor with one row for each device, at `offset` in each.
 fn rows(name: &str, kind: PortKind, devices: u32, offset: u64, ty: &TensorType) -> Port {
@@ -21,8 +22,7 @@ fn rows(name: &str, kind: PortKind, devices: u32, offset: u64, ty: &TensorType) 
 pub fn ring(devices: u32, rounds: u32) -> Program {
     let slice = |lane, offset| Slice { lane, offset, bytes: 64 };
     let tile = Tile { origin: &[0], extents: &[16] };
-    let mut words = Vec::new();
-    Piece { element: 4, rect: tile, target: (0, tile), parts: &[(0, tile)] }.encode(&mut words);
+    let pieces = vec![Piece::new(4, tile, (0, tile), &[(0, tile)])];
     let mut builder = Builder::new("ring");
     builder.port(rows("own", PortKind::State, devices, 0, &TensorType::new(DType::I64, [8])));
     for lane in 0..devices {
@@ -34,20 +34,20 @@ pub fn ring(devices: u32, rounds: u32) -> Program {
             builder.operation(Draft {
                 kernel: "mix",
                 label: "own",
-                words: &[u64::from(lane * rounds + round)],
+                params: &[u64::from(lane * rounds + round)],
                 reads: &[slice(lane, 64)],
                 writes: &[slice(lane, 0)],
                 waits: fetched.as_slice(),
-                ..draft
+                ..draft.clone()
             });
             builder.operation(Draft {
                 kernel: RECEIVE,
                 label: "neighbour",
-                words: &words,
+                pieces: pieces.clone(),
                 reads: &[slice(before, 0)],
                 writes: &[slice(lane, 64)],
                 waits: &[Wait { lane: before, position: 2 * round }],
-                ..draft
+                ..draft.clone()
             });
         }
     }
@@ -62,7 +62,7 @@ impl Kernels for Mix {
         let got = args.reads[0].as_chunks().0;
         for (own, &got) in args.writes[0].as_chunks_mut().0.iter_mut().zip(got) {
             let mixed = u64::from_ne_bytes(*own).wrapping_mul(6364136223846793005);
-            let mixed = mixed.wrapping_add(u64::from_ne_bytes(got) ^ args.words[0]).rotate_left(17);
+            let mixed = mixed.wrapping_add(u64::from_ne_bytes(got) ^ args.params[0]).rotate_left(17);
             *own = mixed.to_ne_bytes();
         }
     }
@@ -80,23 +80,22 @@ const SUM: u64 = 2 * BYTES;
 const INPUT: u64 = 3 * BYTES;
 const LANDING: u64 = 4 * BYTES;
 
-/// The words of a movement for device `to`: from every device some columns, to a place of that device's own, and the
+/// The pieces of a movement for device `to`: from every device some columns, to a place of that device's own, and the
 /// sum of all matrices.
-fn exchange_words(devices: u32, to: u32) -> Vec<u64> {
+fn exchange_pieces(devices: u32, to: u32) -> Vec<Piece> {
     let extents = &[ROWS, COLS];
-    let mut words = Vec::new();
+    let mut pieces = Vec::new();
     for from in 0..devices {
         // Columns that the receiver's number chooses there become columns that the sender's chooses here.
         let [target, source] = [from, to].map(|device| [0, COLS - 4 * device as usize]);
         let rect = Tile { origin: &[0, COLS], extents: &[ROWS, 4] };
         let part = (from, Tile { origin: &source, extents });
-        Piece { element: 4, rect, target: (0, Tile { origin: &target, extents }), parts: &[part] }
-            .encode(&mut words);
+        pieces.push(Piece::new(4, rect, (0, Tile { origin: &target, extents }), &[part]));
     }
     let all = Tile { origin: &[0, 0], extents };
     let parts: Vec<_> = (0..devices).map(|from| (from, all)).collect();
-    Piece { element: 4, rect: all, target: (1, all), parts: &parts }.encode(&mut words);
-    words
+    pieces.push(Piece::new(4, all, (1, all), &parts));
+    pieces
 }
 
 /// In every round each device blends its matrix with what it got, then gets columns of all others and the sum of all.
@@ -125,7 +124,7 @@ pub fn exchange(devices: u32, rounds: u32, beside: bool) -> Program {
         builder.operation(Draft {
             kernel: "blend",
             label: "own",
-            words: &[u64::from(round)],
+            params: &[u64::from(round)],
             reads: &[EXCHANGED, SUM, INPUT].map(|offset| slice(lane, offset)),
             writes: &[slice(lane, OWN)],
             scratch: Slice { lane, ..Slice::default() },
@@ -138,7 +137,7 @@ pub fn exchange(devices: u32, rounds: u32, beside: bool) -> Program {
         builder.operation(Draft {
             kernel: RECEIVE,
             label: "all",
-            words: &exchange_words(devices, lane),
+            pieces: exchange_pieces(devices, lane),
             reads: &reads,
             writes: &[slice(lane, EXCHANGED), slice(lane, SUM)],
             scratch: Slice { lane, offset: LANDING, bytes: BYTES * u64::from(devices) },
@@ -178,7 +177,7 @@ impl Kernels for Blend {
         for (at, own) in args.writes[0].as_chunks_mut().0.iter_mut().enumerate() {
             let old = f32::from_ne_bytes(*own);
             let new = 0.3 * old + 0.7 * float(got, at) + 0.1 * float(sum, at) + float(input, at);
-            *own = (new + args.words[0] as f32).sin().to_ne_bytes();
+            *own = (new + args.params[0] as f32).sin().to_ne_bytes();
         }
     }
 }

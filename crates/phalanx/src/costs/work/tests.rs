@@ -14,7 +14,6 @@ use phalanx_kernels::rms_norm::RmsNormGrad;
 use phalanx_kernels::rotary::Rotary;
 use phalanx_kernels::softmax::SoftmaxGradParams;
 use phalanx_kernels::unary::{Activation, UnaryGradParams, UnaryKind, UnaryParams};
-use phalanx_program::Piece;
 use phalanx_program::rect::Tile;
 
 use super::*;
@@ -99,14 +98,12 @@ fn of_a_table_only_what_is_looked_up_is_read() {
 fn movements_count_their_pieces() {
     let (rect, tile) = ([0], [5]);
     let all = Tile { origin: &rect, extents: &tile };
-    let words = |parts: &[(u32, Tile<'_>)]| {
-        let mut words = Vec::new();
-        Piece { element: 4, rect: all, target: (0, all), parts }.encode(&mut words);
-        words
+    let work = |parts: &[(u32, Tile<'_>)]| {
+        let Work { flops, bytes } = movement_work(&[Piece::new(4, all, (0, all), parts)]);
+        (flops, bytes)
     };
-    assert_eq!(work(RECEIVE, words(&[(0, all)]), &[50], &[50]), (0, 40), "a copy of five floats");
-    let sum = words(&[(0, all), (1, all), (2, all)]);
-    assert_eq!(work(RECEIVE, sum, &[5, 5, 5], &[5]), (10, 80));
+    assert_eq!(work(&[(0, all)]), (0.0, 40.0), "a copy of five floats");
+    assert_eq!(work(&[(0, all), (1, all), (2, all)]), (10.0, 80.0));
 }
 
 #[test]

@@ -10,8 +10,8 @@ const PAIR: [&str; 2] = [
     run work [] -> 64+64 scratch 0+0 of \"b\" carried 1/1
     run work [] -> 128+64 scratch 0+0 of \"e\"
   lane dev0 beside 0
-    run send [1, 0, 1, 0, 0, 64, 0] 0+64 -> scratch 0+0 of \"x\" after 0/0
-    run send [1, 1, 1, 0, 0, 64, 0] 64+64 -> scratch 0+0 of \"y\" after 0/1
+    run send [tag 0 rank 1 dev1 in 0 at 0 run 64] 0+64 -> scratch 0+0 of \"x\" after 0/0
+    run send [tag 1 rank 1 dev1 in 0 at 0 run 64] 64+64 -> scratch 0+0 of \"y\" after 0/1
 }",
     "program @pair {
   part 1 of 2 of 000000000000000000000000000000ab
@@ -19,8 +19,8 @@ const PAIR: [&str; 2] = [
     run work [] 0+64 -> 128+64 scratch 0+0 of \"c\" after 1/0
     run work [] 64+64 -> 192+64 scratch 0+0 of \"d\" after 1/1
   lane dev1 beside 0
-    run arrive [0, 0, 0, 0, 0, 64, 0] -> 0+64 scratch 0+0 of \"x\" carried 0/0
-    run arrive [0, 1, 0, 0, 0, 64, 0] -> 64+64 scratch 0+0 of \"y\" carried 0/1
+    run arrive [tag 0 rank 0 dev0 in 0 at 0 run 64] -> 0+64 scratch 0+0 of \"x\" carried 0/0
+    run arrive [tag 1 rank 0 dev0 in 0 at 0 run 64] -> 64+64 scratch 0+0 of \"y\" carried 0/1
 }",
 ];
 
@@ -32,21 +32,21 @@ const TRIO: [&str; 3] = [
   lane dev0 arena 64
     run work [] -> 0+64 scratch 0+0 of \"a\" carried 2/0
   lane dev0 beside 1
-    run send [2, 0, 2, 0, 0, 64, 0] 0+64 -> scratch 0+0 of \"z\" after 1/0
+    run send [tag 0 rank 2 dev2 in 0 at 0 run 64] 0+64 -> scratch 0+0 of \"z\" after 1/0
 }",
     "program @trio {
   part 1 of 3 of 000000000000000000000000000000ab
   lane dev1 arena 64
     run work [] -> 0+64 scratch 0+0 of \"b\" carried 1/0
   lane dev1 beside 0
-    run send [2, 0, 2, 0, 0, 64, 0] 0+64 -> scratch 0+0 of \"z\" after 0/0
+    run send [tag 0 rank 2 dev2 in 0 at 0 run 64] 0+64 -> scratch 0+0 of \"z\" after 0/0
 }",
     "program @trio {
   part 2 of 3 of 000000000000000000000000000000ab
   lane dev2 arena 128
     run work [] 0+128 -> scratch 0+0 of \"c\" after 1/0
   lane dev2 beside 0
-    run arrive [0, 0, 0, 0, 0, 64, 0, 1, 0, 1, 0, 64, 64, 0] -> 0+128 scratch 0+0 of \"z\" carried 0/0
+    run arrive [tag 0 rank 0 dev0 in 0 at 0 run 64, tag 0 rank 1 dev1 in 0 at 64 run 64] -> 0+128 scratch 0+0 of \"z\" carried 0/0
 }",
 ];
 

@@ -14,7 +14,7 @@ const WHOLE: &str = "program @pair {
   lane dev0 arena 64
     run make [] -> 0+64 scratch 0+0 of \"a\" carried 1/0
   lane dev1 arena 128
-    run receive [0, 1, 64, 0, 0, 0, 0] 0/0+64 -> 0+64 scratch 0+0 of \"b\" after 0/0
+    run receive [0 at 0 = 0 at 0 run 64] 0/0+64 -> 0+64 scratch 0+0 of \"b\" after 0/0
     run use [] 0+64 -> 64+64 scratch 0+0 of \"c\"
 }";
 
