@@ -7,8 +7,9 @@ use phalanx::generate::{Request, generate};
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::flags::{Cores, Options};
+use crate::output;
 use crate::step::rate;
-use crate::{flags, output};
 
 /// Write text with a trained model.
 ///
@@ -40,9 +41,8 @@ pub struct Args {
     /// A tokenizer.json; the one in the directory if absent, bytes if there is none
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
-    /// Cores to use; 0 for all
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    cores: usize,
+    #[command(flatten)]
+    cores: Options<Cores>,
     /// Print one line of JSON at the end
     #[arg(long)]
     json: bool,
@@ -57,9 +57,9 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
         tokens: args.tokens,
         temperature: args.temperature,
         seed: args.seed,
-        cores: flags::cores(args.cores)?,
+        cores: args.cores.count()?,
     };
-    // A reader who has left is noticed at the end: text is short.
+    // A closed pipe is noticed at the end: text is short.
     let mut printed = Ok(());
     let outcome = generate(&request, |piece| {
         if !args.json && printed.is_ok() {

@@ -23,6 +23,7 @@ mod layout;
 mod memory;
 mod overlap;
 mod parity;
+mod pin;
 mod roofline;
 mod session;
 mod timeline;
@@ -53,6 +54,7 @@ pub use phalanx_program::{Certificate, PortKind, Program};
 pub use phalanx_runtime::ExecutionMode;
 pub use phalanx_schedule::Schedule;
 pub use phalanx_schedule::recompute::Recompute;
+pub use pin::Pin;
 pub use session::{Feed, Profile, Session};
 pub use trainer::{LearningRate, Step, Trainer};
 

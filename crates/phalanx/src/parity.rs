@@ -20,19 +20,7 @@ pub struct Request {
     pub hf: PathBuf,
     /// A safetensors file with `tokens` and `targets`, i64 `[batch, time]`.
     pub batch: PathBuf,
-    /// How many steps.
-    pub steps: u64,
-    /// The constant learning rate.
-    pub lr: f32,
-    /// Decay of the first moment.
-    pub beta1: f32,
-    /// Decay of the second moment.
-    pub beta2: f32,
-    /// Added to the root of the second moment.
-    pub eps: f32,
-    /// Decoupled weight decay of every parameter.
-    pub weight_decay: f32,
-    /// Where the steps run: plan, devices, cores, leaves, microbatches.
+    /// How many steps and where they run. The model, dropout, clipping and the schedule of the learning rate play no part.
     pub config: TrainConfig,
 }
 
@@ -103,19 +91,20 @@ pub fn run(request: &Request, job: Option<&Job>) -> Result<Outcome, Error> {
     let weights = hf::read_weights(&request.hf, &stored)?;
     let batch = read_batch(&request.batch)?;
     let graph = model.training_graph(batch.rows, batch.time)?;
-    let Request { beta1, beta2, eps, .. } = *request;
+    let config = &request.config;
+    let TrainConfig { beta1, beta2, eps, steps, lr, .. } = *config;
     let optimizer = Optimizer {
         rule: Rule::Adam { beta1, beta2, eps, decoupled: true },
-        decay: request.weight_decay,
+        decay: config.weight_decay,
         decays: Decays::All,
         clip: None,
         keep_gradients: true,
     };
-    let (config, goal) = (&request.config, Goal::Train(optimizer));
+    let goal = Goal::Train(optimizer);
     let mut trainer = match job {
         None => Trainer::with_settings(&graph, &Settings { goal, ..config.settings(&graph)? })?,
         Some(job) => {
-            let (settings, _) = job.settings(config, &graph, &mut |_, _, _| ())?;
+            let (settings, _) = config.settings_in_job(job, &graph, &mut |_, _, _| ())?;
             job.trainer(&graph, &Settings { goal, ..settings })?.0
         }
     };
@@ -125,8 +114,8 @@ pub fn run(request: &Request, job: Option<&Job>) -> Result<Outcome, Error> {
     let feeds = [("tokens", Feed::I64(&batch.tokens)), ("targets", Feed::I64(&batch.targets))];
     let mut losses = Vec::new();
     let mut tensors = Vec::new();
-    for step in 0..request.steps {
-        losses.push(trainer.step(&feeds, request.lr)?.loss);
+    for step in 0..steps {
+        losses.push(trainer.step(&feeds, lr)?.loss);
         if step == 0 {
             tensors = collect(&trainer, &stored, "grad", |name| format!("{name}.grad"))?;
         }

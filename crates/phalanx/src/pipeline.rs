@@ -22,11 +22,11 @@ use phalanx_schedule::{Costs, Lane, Schedule, ScheduleError, Style, schedule_in}
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::Pin;
 use crate::costs::Book;
 use crate::device::Check;
 pub use crate::emit::EmitError;
 use crate::emit::{Machine, emit, workspaces};
-use crate::job::Pin;
 use crate::layout::Layout;
 use crate::memory::{OverBudget, Snapshots};
 
@@ -338,7 +338,7 @@ fn best_buckets(parallel: &ParallelGraph, settings: &Settings) -> Result<BucketS
 }
 
 /// What ranks can expect of each other if nothing is said. Even between processes of one host a message takes a millisecond while
-/// all cores compute, until somebody looks for it; a schedule for a slower network hides a faster one as well.
+/// all cores compute, until a thread polls for it; a schedule for a slower network hides a faster one as well.
 const BETWEEN_RANKS: Link = Link { latency: Duration::from_millis(1), bytes_per_second: 1e9 };
 
 /// Tasks up to which several sizes of buckets are tried; with more, the first of them is taken.

@@ -20,23 +20,21 @@ use phalanx::train::{Run, TrainConfig};
 
 /// A model that trains in milliseconds.
 fn small() -> TrainConfig {
-    TrainConfig {
-        layers: Some(2),
-        heads: Some(2),
-        width: Some(16),
-        context: Some(16),
-        batch: 8,
-        steps: 6,
-        warmup: 2,
-        cores: 1,
-        costs: Some("modelled".into()),
-        ..TrainConfig::default()
-    }
+    TrainConfig::default()
+        .layers(Some(2))
+        .heads(Some(2))
+        .width(Some(16))
+        .context(Some(16))
+        .batch(8)
+        .steps(6)
+        .warmup(2)
+        .cores(1)
+        .costs(Some("modelled".into()))
 }
 
 /// The same on so many devices.
 fn on(plan: &str, devices: usize, config: TrainConfig) -> TrainConfig {
-    TrainConfig { plan: Some(plan.into()), devices: Some(devices), ..config }
+    config.plan(Some(plan.into())).devices(Some(devices))
 }
 
 /// A run to its end.

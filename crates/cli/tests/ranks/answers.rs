@@ -40,7 +40,7 @@ const STEP: &[&str] = &[
     "64",
     "--context",
     "32",
-    "--leaves-feature",
+    "--blocks-feature",
     "8",
     "--batch",
     "16",

@@ -84,7 +84,7 @@ fn sized(dir: &Path, model: &ModelConfig, config: TrainConfig) -> Result<TrainCo
     let mut problem = None;
     for size in iter::once(config.size.clone()).chain(SIZES.map(String::from)) {
         config.size = size;
-        let built = config.model(model.vocab().unwrap_or_default()).map_err(Error::from)?;
+        let built = config.build_model(model.vocab().unwrap_or_default()).map_err(Error::from)?;
         match differences("model", &json(model)?, &json(&built)?).into_iter().next() {
             None => return Ok(config),
             Some(difference) => problem = problem.or(Some(difference)),

@@ -17,10 +17,8 @@ mod arrivals;
 mod chain;
 mod connect;
 mod drill;
-mod elastic;
 mod hello;
 mod launcher;
-mod pin;
 pub mod shared;
 mod step;
 mod topology;
@@ -32,10 +30,8 @@ pub use arrivals::{Arrival, Waiting};
 pub use chain::{LaneProgress, Link, ProgressReport, Why, chain};
 pub use connect::{Connection, LIBRARY, MISSING, connect};
 pub use drill::{Drill, DrillError, DrillKind, FaultTrigger, StepDrill, When};
-pub use elastic::{Elastic, ElasticError, Smaller};
-pub use hello::{FREE_FIELDS, Hello, compare};
+pub use hello::{Hello, RankOptions, compare};
 pub use launcher::{Launched, Launcher};
-pub use pin::Pin;
 pub use step::{Agreed, Verdict};
 pub(crate) use topology::deal_devices;
 pub use topology::{Host, Topology};
@@ -49,7 +45,6 @@ use phalanx_program::{Certificate, Program};
 
 use crate::emit::EmitError;
 use crate::pipeline::{CompileError, Settings, compile, first};
-use crate::train::TrainConfig;
 use crate::{Error, Trainer};
 
 /// Why ranks cannot work together.
@@ -220,41 +215,12 @@ pub struct Job {
 }
 
 impl Job {
-    /// Meets the other ranks and compares binaries and configurations.
-    pub fn start(connection: &Connection, config: &TrainConfig) -> Result<Job, JobError> {
+    /// Meets the other ranks and compares binaries and options.
+    pub fn start(connection: &Connection, options: RankOptions) -> Result<Job, JobError> {
         let Connection { network, alerts, say, .. } = connection;
-        let hellos = Hello::of_this_process(network.rank(), config)?.exchange(&**network)?;
+        let hellos = Hello::of_this_process(network.rank(), options)?.exchange(&**network)?;
         compare(&hellos)?;
         Ok(Job { network: Arc::clone(network), alerts: Arc::clone(alerts), say: Arc::clone(say), hellos })
-    }
-
-    /// How all ranks compile `model`, and which part of it each has. Plan, seed and times of kernels are those of rank
-    /// 0; `progress` is called there with the kernels that are measured.
-    pub fn settings(
-        &self,
-        config: &TrainConfig,
-        model: &Graph,
-        progress: &mut dyn FnMut(usize, usize, &str),
-    ) -> Result<(Settings, Topology), Error> {
-        let network = &*self.network;
-        let plan = shared::plan(network, || Ok(config.settings(model)?.plan))?;
-        let devices = plan.mesh.devices();
-        let topology = Topology::new(&self.hellos, network.rank(), devices, config.devices_per_rank)?;
-        let config = TrainConfig {
-            seed: shared::seed(network, config.seed)?,
-            cores_per_device: topology.cores_per_device,
-            ..config.clone()
-        };
-        // The rest does not depend on plan and costs, whose files other ranks may not have.
-        let rest = TrainConfig { plan: None, devices: None, costs: None, ..config.clone() };
-        let placement = topology.placement.clone();
-        let mut settings = Settings { plan, placement, ..rest.settings(model)? };
-        settings.book = shared::costs(network, || {
-            let mut settings = settings.clone();
-            config.measure(model, &mut settings, progress)?;
-            Ok(settings.book)
-        })?;
-        Ok((settings, topology))
     }
 
     /// Compiles `model` and takes this rank's part; rank 0 also proves that all parts together cannot deadlock.

@@ -2,7 +2,7 @@
 //!
 //! All of it depends on losses alone, which all ranks of a job know, so they come to the same without asking each other.
 
-use super::checkpoints::Saver;
+use super::checkpoints::Checkpointer;
 use super::{AHEAD, Run};
 use crate::Error;
 
@@ -18,7 +18,7 @@ impl Run {
     /// need the weights as they are then.
     pub(super) fn launchable(&self, done: u64) -> u64 {
         let evaluation = self.evaluation.as_ref().map_or(u64::MAX, |evaluation| evaluation.next(done));
-        let checkpoint = self.saver.as_ref().map_or(u64::MAX, Saver::due);
+        let checkpoint = self.checkpointer.as_ref().map_or(u64::MAX, Checkpointer::due);
         let hash = self.config.hash_every.and_then(|every| (done + 1).checked_next_multiple_of(every));
         self.steps.min(evaluation).min(hash.unwrap_or(u64::MAX)).min(checkpoint)
     }
@@ -76,7 +76,7 @@ impl Run {
     /// Checks that a step is finite; if not, the run is over, and what it has learned last is worth nothing.
     fn check_finite(&mut self, step: u64, loss: f32) -> Result<(), Error> {
         let origin = match &self.guard {
-            Some(guard) => guard.look(self.trainer.session_mut(), loss)?,
+            Some(guard) => guard.inspect(self.trainer.session_mut(), loss)?,
             None => None,
         };
         if origin.is_some() || !loss.is_finite() {

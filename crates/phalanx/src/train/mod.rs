@@ -4,13 +4,17 @@ mod after;
 mod checkpoints;
 mod config;
 mod drills;
+mod elastic;
 mod eval;
 pub mod nan;
+mod options;
 mod ranks;
 mod resume;
 
-pub use config::{Bits, ConfigError, Debug, OptimizerKind, TrainConfig};
+pub use config::{Bits, ConfigError, Debug, MOST_CORES, OPTIONS, OptimizerKind, TrainConfig};
+pub use elastic::{Elastic, ElasticError, SmallerJob};
 pub use nan::Origin;
+pub use options::{Group, OptionSpec};
 pub use resume::Notice;
 pub(crate) use resume::{differences, json};
 
@@ -28,12 +32,12 @@ use crate::models::ModelConfig;
 use crate::overlap::Overview;
 use crate::pipeline::Settings;
 use crate::{Error, LearningRate, Profile, StateHashes, Trainer, hf, timeline};
-use checkpoints::Saver;
+use checkpoints::Checkpointer;
 use drills::FaultInjection;
 use eval::Evaluation;
 use nan::Guard;
 use ranks::Ranks;
-use resume::{Found, Past};
+use resume::{EarlierProgress, ResumePoint};
 
 /// One finished step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -119,10 +123,10 @@ pub struct Run {
     diverged: Option<(u64, f32)>,
     /// The loss at which the run has stopped.
     stopped_at_loss: Option<f32>,
-    /// What was done before, in the run that this one resumes.
-    past: Past,
+    /// What was done by the run that this one resumes.
+    earlier: EarlierProgress,
     /// Writes checkpoints, if that is asked for.
-    saver: Option<Saver>,
+    checkpointer: Option<Checkpointer>,
     fault_injection: FaultInjection,
     notices: Vec<Notice>,
 }
@@ -136,13 +140,13 @@ impl Run {
         Run::with_progress(config, &mut |_, _, _| ())
     }
 
-    /// The same; `progress` is told of kernels that are measured first: how many are done, of how many, and which is next.
+    /// The same; `progress` is called with kernels that are measured first: how many are done, of how many, and which is next.
     pub fn with_progress(
         config: TrainConfig,
         progress: &mut dyn FnMut(usize, usize, &str),
     ) -> Result<Self, Error> {
         let (data, model, graph) = prepare(&config)?;
-        let found = Found::new(&config, None)?;
+        let point = ResumePoint::new(&config, None)?;
         let settings = config.measured_settings(&graph, progress)?;
         // A job of one rank, as far as the configuration is concerned.
         deal_devices(settings.plan.mesh.devices(), 1, config.devices_per_rank)?;
@@ -150,7 +154,7 @@ impl Run {
         let evaluation = Evaluation::new(&config, &model, &settings, None, trainer.session())?;
         let guard = config.debug.map(|Debug::Nan| Guard::new(graph, settings.clone()));
         let run = Run::assemble(config, model, data, settings, trainer, None)?;
-        Run { evaluation, guard, ..run }.begin(found)
+        Run { evaluation, guard, ..run }.begin(point)
     }
 
     /// One rank of a job; all ranks make the same calls. Plan, seed and times of kernels are those of rank 0.
@@ -161,18 +165,20 @@ impl Run {
     ) -> Result<Self, Error> {
         if config.debug.is_some() && job.network.size() > 1 {
             let wanted = "it steps through all devices in one process: leave out the launcher, or debug";
-            return Err(ConfigError::Field { field: "debug", value: "nan".into(), wanted }.into());
+            return Err(
+                ConfigError::Field { field: "debug", value: "nan".into(), wanted: wanted.into() }.into()
+            );
         }
         let (data, model, graph) = prepare(&config)?;
-        let found = Found::new(&config, Some(&*job.network))?;
-        let (settings, topology) = job.settings(&config, &graph, progress)?;
+        let point = ResumePoint::new(&config, Some(&*job.network))?;
+        let (settings, topology) = config.settings_in_job(job, &graph, progress)?;
         config.pin.apply(topology.own_cores());
         let (trainer, certificate) = job.trainer(&graph, &settings)?;
         let evaluation = Evaluation::new(&config, &model, &settings, Some(job), trainer.session())?;
         let between = evaluation.as_ref().map(|evaluation| &evaluation.session);
         let ranks = Ranks::new(&config, job, topology, certificate, trainer.session(), between);
         let run = Run::assemble(config, model, data, settings, trainer, Some(ranks))?;
-        Run { evaluation, ..run }.begin(found)
+        Run { evaluation, ..run }.begin(point)
     }
 
     fn assemble(
@@ -207,16 +213,16 @@ impl Run {
             hashes: None,
             diverged: None,
             stopped_at_loss: None,
-            past: Past::default(),
-            saver: None,
+            earlier: EarlierProgress::default(),
+            checkpointer: None,
             fault_injection,
             notices: Vec::new(),
         })
     }
 
-    /// Takes up from a checkpoint, if one was found, and gets ready to write more.
-    fn begin(mut self, found: Found) -> Result<Self, Error> {
-        self.take_up(found)?;
+    /// Continues from a checkpoint, if there is one, and prepares to write more.
+    fn begin(mut self, point: ResumePoint) -> Result<Self, Error> {
+        self.continue_from(point)?;
         self.prepare_to_save()?;
         Ok(self)
     }
@@ -273,10 +279,10 @@ impl Run {
 
     /// Steps done so far, also by the runs that this one resumes.
     fn done(&self) -> u64 {
-        self.past.steps + self.losses.len() as u64
+        self.earlier.steps + self.losses.len() as u64
     }
 
-    /// What is to be told to people since the last time somebody asked.
+    /// The messages since the last call.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)
     }
@@ -285,7 +291,7 @@ impl Run {
     /// the same one.
     pub fn stop(&mut self) {
         match &mut self.ranks {
-            None => self.steps = self.trainer.steps().max(self.past.steps + 1).min(self.steps),
+            None => self.steps = self.trainer.steps().max(self.earlier.steps + 1).min(self.steps),
             Some(ranks) => ranks.ask_to_stop(),
         }
     }
@@ -305,7 +311,7 @@ impl Run {
         self.check_sound()?;
         let start = Instant::now();
         let step = self.done();
-        self.ranks.iter().for_each(|ranks| ranks.step_begins(self.past.steps));
+        self.ranks.iter().for_each(|ranks| ranks.step_begins(self.earlier.steps));
         while self.in_flight.len() < self.ahead() && self.trainer.steps() < self.launchable(step) {
             self.launch()?;
         }
@@ -335,7 +341,7 @@ impl Run {
 
     /// What all ranks have to say about a step; this process alone, if there are no others.
     fn agree(&mut self) -> Result<Agreed, Error> {
-        let verdict = self.saver.as_ref().map(Saver::verdict).unwrap_or_default();
+        let verdict = self.checkpointer.as_ref().map(Checkpointer::verdict).unwrap_or_default();
         match &mut self.ranks {
             Some(ranks) => ranks.step_ends(verdict),
             None => Ok(Agreed::of(&[verdict])),
@@ -344,7 +350,7 @@ impl Run {
 
     fn launch(&mut self) -> Result<(), Error> {
         let step = self.trainer.steps();
-        self.fault_injection.step(step + 1, self.past.steps, self.trainer.session_mut())?;
+        self.fault_injection.step(step + 1, self.earlier.steps, self.trainer.session_mut())?;
         let context = self.tokens.len() / self.config.batch;
         self.data.batch(step, self.config.batch, context, &mut self.tokens, &mut self.targets);
         let session = self.trainer.session_mut();
@@ -389,7 +395,7 @@ impl Run {
     pub fn summary(&self) -> Result<Summary, Error> {
         let session = self.trainer.session();
         let last = &self.losses[self.losses.len() - self.losses.len().div_ceil(10)..];
-        let snapshot_bytes = self.saver.as_ref().map_or(0, Saver::snapshot_bytes);
+        let snapshot_bytes = self.checkpointer.as_ref().map_or(0, Checkpointer::snapshot_bytes);
         let by_kernel = self.profile.by_kernel(session.part());
         let all: f64 = by_kernel.iter().map(|(_, seconds)| seconds).sum();
         let matmul: f64 =
@@ -397,7 +403,7 @@ impl Run {
         Ok(Summary {
             steps: self.done(),
             loss: match last {
-                [] => self.past.loss.unwrap_or_default(),
+                [] => self.earlier.loss.unwrap_or_default(),
                 last => last.iter().sum::<f32>() / last.len() as f32,
             },
             entropy: self.data.entropy(),

@@ -1,7 +1,7 @@
-//! Where a run takes up: the newest checkpoint that is whole, if it is to be resumed.
+//! Where a run continues: at the newest checkpoint that is whole, if it is to be resumed.
 //!
-//! All ranks of a job come to the same conclusion: rank 0 lists the checkpoints, every rank looks at some of the files, and
-//! each hears what the others have found.
+//! All ranks of a job come to the same conclusion: rank 0 lists the checkpoints, every rank checks some of the files, and
+//! all ranks exchange their results.
 
 use std::fmt;
 use std::path::Path;
@@ -9,42 +9,17 @@ use std::path::Path;
 use phalanx_net::Network;
 use serde_json::Value;
 
-use super::{Run, TrainConfig};
+use super::{OPTIONS, OptionSpec, Run, TrainConfig};
 use crate::Error;
 use crate::ckpt::{Checkpoint, Checkpoints, CkptError, SaveError, name_of};
 use crate::job::{JobError, shared};
 
-/// Fields of a configuration on which the bits of the coming steps depend, besides those of the model.
-const BITS: [&str; 21] = [
-    "dropout",
-    "steps",
-    "batch",
-    "optimizer",
-    "lr",
-    "lr_floor",
-    "warmup",
-    "beta1",
-    "beta2",
-    "eps",
-    "momentum",
-    "nesterov",
-    "weight_decay",
-    "clip",
-    "seed",
-    "bits",
-    "leaves_batch",
-    "leaves_feature",
-    "leaves_sequence",
-    "data",
-    "tokenizer",
-];
-
-/// Something that people should know about a run that goes on.
+/// A message about a run that goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// It is as it should be.
+    /// Information: the run is as the user asked for it.
     Note(String),
-    /// It is not.
+    /// A problem that a user should look at; the run goes on.
     Warning(String),
 }
 
@@ -57,9 +32,9 @@ impl fmt::Display for Notice {
     }
 }
 
-/// What a run has done before this process began.
+/// What was done of a run before this process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Past {
+pub struct EarlierProgress {
     /// Steps.
     pub steps: u64,
     /// Tokens seen in them.
@@ -68,26 +43,26 @@ pub struct Past {
     pub loss: Option<f32>,
 }
 
-/// The checkpoint to take up from, if there is one, and what is to be said about it.
+/// The checkpoint that a run continues from, if there is one, and messages about it.
 #[derive(Default)]
-pub struct Found {
+pub struct ResumePoint {
     checkpoint: Option<Checkpoint>,
     notices: Vec<Notice>,
 }
 
-impl Found {
-    /// Looks for a checkpoint, as the configuration wants it. A new run must not find any.
-    pub fn new(config: &TrainConfig, network: Option<&dyn Network>) -> Result<Found, Error> {
-        let Some(dir) = &config.checkpoint else { return Ok(Found::default()) };
+impl ResumePoint {
+    /// Looks for a checkpoint if the run is to be resumed. A directory with checkpoints is an error for a new run.
+    pub fn new(config: &TrainConfig, network: Option<&dyn Network>) -> Result<ResumePoint, Error> {
+        let Some(dir) = &config.checkpoint else { return Ok(ResumePoint::default()) };
         let checkpoints = Checkpoints::open(dir);
         let steps = list(&checkpoints, network)?;
         match (config.resume, steps.last()) {
             (true, Some(_)) => newest_whole(&checkpoints, dir, &steps, network),
             (true, None) => {
                 let text = format!("{} has no checkpoint to resume: starting from scratch", dir.display());
-                Ok(Found { checkpoint: None, notices: vec![Notice::Note(text)] })
+                Ok(ResumePoint { checkpoint: None, notices: vec![Notice::Note(text)] })
             }
-            (false, None) => Ok(Found::default()),
+            (false, None) => Ok(ResumePoint::default()),
             (false, Some(&step)) => Err(CkptError::Present { dir: dir.clone(), step }.into()),
         }
     }
@@ -110,7 +85,7 @@ fn newest_whole(
     dir: &Path,
     steps: &[u64],
     network: Option<&dyn Network>,
-) -> Result<Found, Error> {
+) -> Result<ResumePoint, Error> {
     let (rank, ranks) = network.map_or((0, 1), |network| (network.rank(), network.size()));
     let mut problems = Vec::new();
     for &step in steps.iter().rev() {
@@ -124,7 +99,7 @@ fn newest_whole(
                 let damaged =
                     |problem: String| Notice::Warning(format!("{problem}; the checkpoint before it is used"));
                 let notices = problems.into_iter().map(damaged).collect();
-                return Ok(Found { checkpoint: Some(checkpoint), notices });
+                return Ok(ResumePoint { checkpoint: Some(checkpoint), notices });
             }
             (problem, _) => {
                 problems.extend(problem.map(|problem| format!("{} is damaged: {problem}", name_of(step))))
@@ -138,14 +113,14 @@ fn newest_whole(
 fn first_problem(network: Option<&dyn Network>, mine: Option<String>) -> Result<Option<String>, JobError> {
     let Some(network) = network else { return Ok(mine) };
     let all = network.all_gather(mine.unwrap_or_default().as_bytes())?;
-    let told = (0..).zip(all).find(|(_, text): &(u32, Vec<u8>)| !text.is_empty());
-    Ok(told.map(|(rank, text)| format!("rank {rank}: {}", String::from_utf8_lossy(&text))))
+    let found = (0..).zip(all).find(|(_, text): &(u32, Vec<u8>)| !text.is_empty());
+    Ok(found.map(|(rank, text)| format!("rank {rank}: {}", String::from_utf8_lossy(&text))))
 }
 
 impl Run {
-    /// Takes up from what was found.
-    pub(super) fn take_up(&mut self, found: Found) -> Result<(), Error> {
-        let Found { checkpoint, notices } = found;
+    /// Restores the state of a checkpoint, if there is one.
+    pub(super) fn continue_from(&mut self, point: ResumePoint) -> Result<(), Error> {
+        let ResumePoint { checkpoint, notices } = point;
         self.notices = notices;
         let Some(checkpoint) = checkpoint else { return Ok(()) };
         let before = &checkpoint.manifest().run;
@@ -153,7 +128,7 @@ impl Run {
         check_model(path, &before.model, &json(&self.model)?)?;
         checkpoint.restore(self.trainer.session_mut())?;
         self.trainer.continue_after(before.step);
-        self.past = Past { steps: before.step, tokens: before.tokens, loss: Some(before.loss) };
+        self.earlier = EarlierProgress { steps: before.step, tokens: before.tokens, loss: Some(before.loss) };
         let changed = changes(&before.config, &json(&self.config)?);
         let changed = match changed.as_slice() {
             [] => String::new(),
@@ -181,11 +156,18 @@ fn check_model(path: &Path, found: &Value, wanted: &Value) -> Result<(), CkptErr
     })
 }
 
-/// The fields that change the bits, with both values.
+/// The options that change the bits, with both values.
 fn changes(before: &Value, now: &Value) -> Vec<String> {
-    let of = |config: &Value, field: &str| config.get(field).cloned().unwrap_or_default();
-    let changed = BITS.iter().filter(|field| of(before, field) != of(now, field));
-    changed.map(|field| format!("{field} is {} (was {})", of(now, field), of(before, field))).collect()
+    let value = |config: &Value, option: &OptionSpec| {
+        let former = || config.get(option.alias?);
+        config.get(option.name).or_else(former).cloned().unwrap_or_default()
+    };
+    let changed =
+        OPTIONS.iter().filter(|option| option.affects_bits() && value(before, option) != value(now, option));
+    let describe = |option: &OptionSpec| {
+        format!("{} is {} (was {})", option.name, value(now, option), value(before, option))
+    };
+    changed.map(describe).collect()
 }
 
 /// Where two values differ: the path, and both sides as text.
