@@ -22,7 +22,7 @@ pub enum Failure {
     Run(String),
     /// Something broke while it ran, an operation or the connection to another rank, that may hold the next time.
     Broken(String),
-    /// Nobody reads the output any more: not an error.
+    /// The reader of the output has closed it: not an error.
     ClosedPipe,
 }
 

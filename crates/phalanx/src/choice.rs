@@ -16,7 +16,7 @@ pub enum ChoiceError {
         /// How many devices.
         devices: usize,
     },
-    /// A preset without sizes, for nobody knows how many devices.
+    /// A preset without sizes, for an unknown number of devices.
     #[error(
         "the plan `{plan}` takes as many devices as there are: say how many with --devices, or in its name as in `{plan}2`"
     )]

@@ -78,7 +78,7 @@ pub fn run(args: &CopiesArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tells who waits what is measured now. Nobody may be reading.
+/// Prints the name of the current measurement. Standard error may be closed.
 fn progress(what: String) {
     let _ = writeln!(std::io::stderr(), "{what}");
 }

@@ -120,7 +120,7 @@ impl Writer {
     }
 
     /// Keeps other runs from the directory: they would remove what this one has not finished. Where the file system has no
-    /// locks nobody is kept from it. A process that dies, in whatever way, gives its claim up.
+    /// locks no process is kept from it. A process that dies, in whatever way, gives its claim up.
     fn claim(&self) -> Result<(), SaveError> {
         let Ok(dir) = File::open(&self.dir) else { return Ok(()) };
         if self.claim.get().is_none() && matches!(dir.try_lock(), Err(TryLockError::WouldBlock)) {
