@@ -196,7 +196,8 @@ mod tests {
             "crates/phalanx/src/lib.rs",
             "xtask/src/main.rs",
         ];
-        let exempt = ["crates/ir/src/lib.rs", "crates/phalanx/src/emit/mod.rs", "crates/net/tests/mpi/main.rs"];
+        let exempt =
+            ["crates/ir/src/lib.rs", "crates/phalanx/src/emit/mod.rs", "crates/net/tests/mpi/main.rs"];
         assert!(plain.iter().all(|name| is_plain(name)) && !exempt.iter().any(|name| is_plain(name)));
     }
 }

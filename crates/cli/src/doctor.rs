@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use phalanx::Flavor;
-use phalanx::internals::golden::{self, Case, GoldenError, Outcome};
 use phalanx::internals::kernels::isa::Isa;
 use phalanx::internals::roofline::fma_peak;
+use phalanx_bench::golden::{self, Case, GoldenError, Outcome};
 use serde_json::json;
 
 use crate::failure::Failure;

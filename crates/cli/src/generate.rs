@@ -50,15 +50,12 @@ pub struct Args {
 
 /// Writes the text.
 pub fn run(args: Args) -> Result<ExitCode, Failure> {
-    let request = Request {
-        hf: args.hf,
-        tokenizer: args.tokenizer,
-        prompt: args.prompt,
-        tokens: args.tokens,
-        temperature: args.temperature,
-        seed: args.seed,
-        cores: args.cores.count()?,
-    };
+    let request = Request::new(args.hf, args.prompt)
+        .tokenizer(args.tokenizer)
+        .tokens(args.tokens)
+        .temperature(args.temperature)
+        .seed(args.seed)
+        .cores(args.cores.count()?);
     // A closed pipe is noticed at the end: text is short.
     let mut printed = Ok(());
     let outcome = generate(&request, |piece| {

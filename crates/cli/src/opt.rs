@@ -50,7 +50,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
         goal: match args.goal.as_str() {
             "infer" => Goal::Infer,
             "gradients" => Goal::Gradients,
-            _ => Goal::Train(Optimizer { clip: Some(1.0), ..Optimizer::adamw(0.1) }),
+            _ => Goal::Train(Optimizer::adamw(0.1).clip(Some(1.0))),
         },
         leaves: config.leaves(),
         seed: config.seed,

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use phalanx::internals::parity::{self, Request};
 use phalanx::job::Connection;
 use phalanx::train::TrainConfig;
+use phalanx_bench::parity::{self, Request};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -104,7 +104,7 @@ fn from_weights(
     let request = Request { hf: hf.to_path_buf(), batch: batch.into(), config };
     let outcome = parity::run(&request, job.as_ref())?;
     if job.is_none_or(|job| job.network.rank() == 0) {
-        parity::write(out, outcome.tensors).map_err(|error| Failure::Run(error.to_string()))?;
+        parity::write(out, outcome.tensors)?;
     }
     Ok((outcome.losses, format!("{:032x}", outcome.weights_hash)))
 }

@@ -89,7 +89,9 @@ fn mistakes_in_a_file_are_named() {
     let dir = Dir::new("mistakes");
     let typo = error(&["train", &dir.write("typo.toml", "stepz = 3\n")], 2);
     assert!(
-        typo.contains("typo.toml") && typo.contains("line 1") && typo.contains("no option `stepz`: did you mean `steps`?"),
+        typo.contains("typo.toml")
+            && typo.contains("line 1")
+            && typo.contains("no option `stepz`: did you mean `steps`?"),
         "{typo}"
     );
     let kind = error(&["train", &dir.write("kind.toml", "steps = \"many\"\n")], 2);

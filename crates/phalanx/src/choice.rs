@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use phalanx_ir::graph::Graph;
 use phalanx_plan::{PRESETS, Plan, PlanError, preset};
 
+use crate::setters::with_setters;
+
 /// Why there is no plan.
 #[derive(Debug, thiserror::Error)]
 pub enum ChoiceError {
@@ -60,15 +62,17 @@ pub enum ChoiceError {
     },
 }
 
-/// What a user says about the plan.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PlanChoice {
-    /// A preset such as `dp2-tp2`, or a file.
-    pub plan: Option<String>,
-    /// How many devices; what the plan says if absent.
-    pub devices: Option<usize>,
-    /// Parts into which the batch is cut, if not what the plan says.
-    pub microbatches: Option<usize>,
+with_setters! {
+    /// What a user says about the plan. Fields are also set by the methods of the same names.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct PlanChoice {
+        /// A preset such as `dp2-tp2`, or a file.
+        pub plan: Option<String>,
+        /// How many devices; what the plan says if absent.
+        pub devices: Option<usize>,
+        /// Parts into which the batch is cut, if not what the plan says.
+        pub microbatches: Option<usize>,
+    }
 }
 
 impl PlanChoice {

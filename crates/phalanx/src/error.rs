@@ -7,7 +7,6 @@ use phalanx_runtime::{Fault, PortError};
 use crate::bounds::BoundsError;
 use crate::ckpt::{CkptError, SaveError};
 use crate::data::DataError;
-use crate::golden::GoldenError;
 use crate::hf;
 use crate::models::ModelError;
 use crate::pipeline::CompileError;
@@ -46,9 +45,6 @@ pub enum Error {
     /// A Hugging Face directory cannot be written.
     #[error(transparent)]
     HfWrite(#[from] hf::WriteError),
-    /// A batch cannot be read or a result not written.
-    #[error(transparent)]
-    File(#[from] crate::parity::FileError),
     /// A training configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -73,9 +69,6 @@ pub enum Error {
         /// Ranks of the job.
         ranks: u32,
     },
-    /// A file of operator cases cannot be read.
-    #[error(transparent)]
-    Golden(#[from] GoldenError),
     /// No text can be written.
     #[error(transparent)]
     Generate(#[from] crate::generate::GenerateError),

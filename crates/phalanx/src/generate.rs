@@ -7,28 +7,39 @@ use phalanx_kernels::random;
 
 use crate::data::{Tokenizer, TokenizerError};
 use crate::pipeline::Settings;
+use crate::setters::with_setters;
 use crate::{Error, Goal, Session, hf};
 
 /// The stream of random numbers that sampling draws from.
 const STREAM: u64 = 0x7E47;
 
-/// What to write.
-#[derive(Clone, Debug)]
-pub struct Request {
-    /// A Hugging Face directory.
-    pub hf: PathBuf,
-    /// A tokenizer.json; the one in the directory if absent, bytes if there is none.
-    pub tokenizer: Option<PathBuf>,
-    /// How the text begins.
-    pub prompt: String,
-    /// How many tokens to add.
-    pub tokens: usize,
-    /// 0 takes the likeliest token every time; 1 draws from the model's distribution.
-    pub temperature: f32,
-    /// Seed of the draws.
-    pub seed: u64,
-    /// Cores to use.
-    pub cores: usize,
+with_setters! {
+    /// What to write.
+    #[derive(Clone, Debug)]
+    pub struct Request {
+        /// A Hugging Face directory.
+        pub hf: PathBuf,
+        /// A tokenizer.json; the one in the directory if absent, bytes if there is none.
+        pub tokenizer: Option<PathBuf>,
+        /// How the text begins.
+        pub prompt: String,
+        /// How many tokens to add.
+        pub tokens: usize,
+        /// 0 takes the likeliest token every time; 1 draws from the model's distribution.
+        pub temperature: f32,
+        /// Seed of the draws.
+        pub seed: u64,
+        /// Cores to use.
+        pub cores: usize,
+    }
+}
+
+impl Request {
+    /// Adds 100 tokens to `prompt`, the likeliest ones, with the model in the directory `hf`, on all cores.
+    pub fn new(hf: PathBuf, prompt: String) -> Request {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Request { hf, tokenizer: None, prompt, tokens: 100, temperature: 0.0, seed: 0, cores }
+    }
 }
 
 /// What was written.

@@ -151,7 +151,7 @@ impl Check {
 
     /// Loss and gradients of a run, by name.
     fn run(&self, plan: &Plan, cores: usize, flavor: Flavor) -> Result<BTreeMap<String, Vec<f32>>, Error> {
-        let settings = Settings { cores, plan: plan.clone(), ..Settings::new(Goal::Gradients) };
+        let settings = Settings::new(Goal::Gradients).cores(cores).plan(plan.clone());
         let mut session = Session::with_kernels(&self.graph, &settings, flavor)?;
         for leaf in self.graph.leaves(Op::is_leaf) {
             let name = &self.graph.values()[leaf].name;

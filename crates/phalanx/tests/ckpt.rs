@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
+use phalanx::Pin;
 use phalanx::ckpt::{
     Checkpoint, Checkpoints, CkptError, Disk, Fault, FaultKind, Faulty, RunState, Storage, Writer, name_of,
     write,
 };
 use phalanx::internals::net::local::Local;
-use phalanx::Pin;
 use phalanx::job::{Connection, Job};
 use phalanx::models::MlpConfig;
 use phalanx::pipeline::CompileError;
@@ -157,11 +157,8 @@ fn a_session_of_another_model_is_refused() {
     assert!(error.contains("5") && error.contains("6") && error.contains("f32["), "{error}");
     assert_eq!(tensors(wider.session()), before, "nothing was changed");
     let sgd = MlpConfig::regression([2, 5, 1]).training_graph(4).expect("the sizes are legal");
-    let mut sgd = Trainer::new(
-        &sgd,
-        Optimizer { rule: phalanx::Rule::Sgd { momentum: 0.0, nesterov: false }, ..Optimizer::adam() },
-    )
-    .expect("the model compiles");
+    let mut sgd = Trainer::new(&sgd, Optimizer::new(phalanx::Rule::Sgd { momentum: 0.0, nesterov: false }))
+        .expect("the model compiles");
     let error = checkpoint.restore(sgd.session_mut()).unwrap_err().to_string();
     assert!(error.contains("state f32") && error.contains("absent in this run"), "{error}");
     assert!(matches!(checkpoint.tensor("none"), Err(CkptError::NoTensor { .. })));
@@ -233,7 +230,8 @@ fn on_ranks(config: &TrainConfig, ranks: u32, count: usize) -> Vec<(Vec<u32>, St
         let rank = |local: Local| {
             scope.spawn(move || {
                 let connection = Connection::new(Arc::new(local), Arc::new(|_| ()));
-                let job = Job::start(&connection, config.rank_options().unwrap()).expect("the ranks fit together");
+                let job =
+                    Job::start(&connection, config.rank_options().unwrap()).expect("the ranks fit together");
                 let mut run = Run::in_job(config.clone(), &job, &mut |_, _, _| ()).expect("it starts");
                 let (losses, hash) = steps(&mut run, count);
                 (losses, hash, run.take_notices())

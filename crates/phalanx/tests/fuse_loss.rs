@@ -55,15 +55,14 @@ const ONE: Plan = ("one", 1, 1);
 
 fn settings(model: &Graph, (plan, devices, microbatches): Plan, fusion: Fusion) -> Settings {
     let (plan, devices) = (Some(plan.to_string()), Some(devices));
-    let plan = PlanChoice { plan, devices, microbatches: Some(microbatches) }.resolve(model);
-    Settings {
-        plan: plan.expect("the plan suits the model"),
-        leaves: Leaves { batch: 8, feature: 2, sequence: 8 },
-        cores: 2,
-        seed: 5,
-        fusion,
-        ..Settings::new(Goal::Train(Optimizer::adamw(0.1)))
-    }
+    let plan =
+        PlanChoice::default().plan(plan).devices(devices).microbatches(Some(microbatches)).resolve(model);
+    Settings::new(Goal::Train(Optimizer::adamw(0.1)))
+        .plan(plan.expect("the plan suits the model"))
+        .leaves(Leaves { batch: 8, feature: 2, sequence: 8 })
+        .cores(2)
+        .seed(5)
+        .fusion(fusion)
 }
 
 /// The loss of every step and the hash of the weights after the last; some labels do not count.

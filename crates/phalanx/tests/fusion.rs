@@ -103,16 +103,15 @@ fn gated_mlp() -> Graph {
 
 fn settings(model: &Graph, (plan, devices, microbatches): (&str, usize, usize), fusion: Fusion) -> Settings {
     let (plan, devices) = (Some(plan.to_string()), Some(devices));
-    let plan = PlanChoice { plan, devices, microbatches: Some(microbatches) }.resolve(model);
-    let goal = Goal::Train(Optimizer { clip: Some(0.5), ..Optimizer::adamw(0.1) });
-    Settings {
-        plan: plan.expect("the plan suits the model"),
-        leaves: Leaves { batch: 8, feature: 8, sequence: 8 },
-        cores: 1,
-        seed: 5,
-        fusion,
-        ..Settings::new(goal)
-    }
+    let plan =
+        PlanChoice::default().plan(plan).devices(devices).microbatches(Some(microbatches)).resolve(model);
+    let goal = Goal::Train(Optimizer::adamw(0.1).clip(Some(0.5)));
+    Settings::new(goal)
+        .plan(plan.expect("the plan suits the model"))
+        .leaves(Leaves { batch: 8, feature: 8, sequence: 8 })
+        .cores(1)
+        .seed(5)
+        .fusion(fusion)
 }
 
 /// The loss of every step and the hash of the weights after the last.
@@ -148,7 +147,7 @@ fn assert_same_bits(model: &Graph, plans: &[(&str, usize, usize)]) {
     for &plan in plans {
         let joined = settings(model, plan, Fusion::Auto);
         assert_eq!(run(model, &joined), apart, "{plan:?}");
-        let again = Settings { recompute: Recompute::Full, ..joined };
+        let again = joined.recompute(Recompute::Full);
         assert_eq!(run(model, &again), apart, "{plan:?}, computed again");
     }
 }
@@ -174,7 +173,7 @@ fn perceptrons_have_the_same_bits() {
 
 /// The tasks of a model and its gradients on one device.
 fn tasks(model: &Graph, fusion: Fusion) -> TaskGraph {
-    let settings = Settings { cores: 1, fusion, ..Settings::new(Goal::Gradients) };
+    let settings = Settings::new(Goal::Gradients).cores(1).fusion(fusion);
     lay_out(model, &settings, |_, _| ()).expect("the model compiles").tasks
 }
 
@@ -325,7 +324,7 @@ fn results_of(
     inputs: &BTreeMap<String, Tensor>,
     fusion: Fusion,
 ) -> BTreeMap<String, Vec<f32>> {
-    let settings = Settings { cores: 1, fusion, ..Settings::new(Goal::Gradients) };
+    let settings = Settings::new(Goal::Gradients).cores(1).fusion(fusion);
     let mut session = Session::with_kernels(graph, &settings, Flavor::Fast).expect("the model compiles");
     for (name, tensor) in inputs {
         let data: Vec<f32> = tensor.data.iter().map(|&x| x as f32).collect();

@@ -15,11 +15,12 @@ fn model() -> Graph {
 }
 
 fn settings(model: &Graph, plan: &str, devices: usize, microbatches: Option<usize>) -> Settings {
-    let choice = PlanChoice { plan: Some(plan.into()), devices: Some(devices), microbatches };
+    let choice =
+        PlanChoice::default().plan(Some(plan.into())).devices(Some(devices)).microbatches(microbatches);
     let plan = choice.resolve(model).expect("the plan suits the model");
     let leaves = Leaves { batch: 8, feature: 8, sequence: 8 };
-    let optimizer = Optimizer { clip: Some(0.5), ..Optimizer::adamw(0.1) };
-    Settings { plan, leaves, cores: 1, seed: 5, ..Settings::new(Goal::Train(optimizer)) }
+    let optimizer = Optimizer::adamw(0.1).clip(Some(0.5));
+    Settings::new(Goal::Train(optimizer)).plan(plan).leaves(leaves).cores(1).seed(5)
 }
 
 /// The hash of the weights after some steps, two of them in flight.
@@ -62,13 +63,13 @@ fn overlap_changes_no_bits() {
     let one = hash(&model, &settings(&model, "one", 1, None));
     for (number, (plan, devices, microbatches)) in PLANS.into_iter().enumerate() {
         let base = settings(&model, plan, devices, microbatches);
-        let on = Settings { overlap: Overlap::On, ..base.clone() };
+        let on = base.clone().overlap(Overlap::On);
         assert_eq!(hash(&model, &on), one, "{plan} on {devices} devices, beside computing");
         // Every plan, and every third of these.
         let other = match number % 3 {
-            0 => Settings { link: Some(link()), ..base },
-            1 => Settings { execution: ExecutionMode::Stepped(3), ..on },
-            _ => Settings { link: Some(link()), recompute: Recompute::Full, ..base },
+            0 => base.link(Some(link())),
+            1 => on.execution(ExecutionMode::Stepped(3)),
+            _ => base.link(Some(link())).recompute(Recompute::Full),
         };
         assert_eq!(hash(&model, &other), one, "{plan} on {devices} devices, case {number}");
     }
@@ -96,7 +97,7 @@ fn the_high_water_mark_is_the_predicted_peak() {
     let model = model();
     for (plan, devices, microbatches) in PLANS {
         for overlap in [Overlap::Off, Overlap::On] {
-            let settings = Settings { overlap, ..settings(&model, plan, devices, microbatches) };
+            let settings = settings(&model, plan, devices, microbatches).overlap(overlap);
             let layout = pipeline::lay_out(&model, &settings, |_, _| ()).expect("the model compiles");
             let program = pipeline::freeze(&layout, &settings).expect("the program is sound");
             let predicted: Vec<u64> = layout.schedule.devices().iter().map(|lane| lane.peak).collect();
@@ -151,16 +152,16 @@ fn what_does_not_fit_is_refused_with_the_tensors_to_blame() {
     let peak = |settings: &Settings| {
         pipeline::lay_out(&model, settings, |_, _| ()).map(|layout| layout.schedule.peak())
     };
-    let none = Settings { recompute: Recompute::None, ..base.clone() };
-    let full = Settings { recompute: Recompute::Full, ..base.clone() };
+    let none = base.clone().recompute(Recompute::None);
+    let full = base.clone().recompute(Recompute::Full);
     let (most, least) = (peak(&none).expect("it compiles"), peak(&full).expect("it compiles"));
     assert!(least < most, "{least} {most}");
     // Between the two, as little is computed again as suffices.
     let budget = (most + least) / 2;
-    let some = peak(&Settings { memory: Some(budget), ..base.clone() }).expect("it fits");
+    let some = peak(&base.clone().memory(Some(budget))).expect("it fits");
     assert!(some <= budget, "{some} {budget}");
     for (settings, need) in [(none, most), (base, least)] {
-        let error = peak(&Settings { memory: Some(least / 2), ..settings }).expect_err("it does not fit");
+        let error = peak(&settings.memory(Some(least / 2))).expect_err("it does not fit");
         let CompileError::OverBudget(over) = error else { panic!("{error}") };
         assert_eq!((over.need, over.budget), (need, least / 2));
         assert!(over.alive.is_sorted_by(|a, b| a.2 >= b.2) && over.alive.len() > 3);
@@ -175,7 +176,7 @@ fn what_does_not_fit_is_refused_with_the_tensors_to_blame() {
 fn overlap_is_predicted_to_pay() {
     let model = model();
     for (plan, devices, microbatches) in [PLANS[0], PLANS[2], PLANS[3], PLANS[8]] {
-        let settings = Settings { link: Some(link()), ..settings(&model, plan, devices, microbatches) };
+        let settings = settings(&model, plan, devices, microbatches).link(Some(link()));
         let overview = Overview::new(&model, &settings).expect("the model compiles");
         let (before, after) = overview.totals();
         assert!(after.step <= before.step && after.exposed <= before.exposed, "{plan}: {before:?} {after:?}");

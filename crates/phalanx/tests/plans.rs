@@ -74,11 +74,11 @@ fn llama() -> Graph {
 }
 
 fn settings(model: &Graph, plan: &str, devices: usize, cores: usize) -> Settings {
-    let choice = PlanChoice { plan: Some(plan.into()), devices: Some(devices), microbatches: None };
+    let choice = PlanChoice::default().plan(Some(plan.into())).devices(Some(devices));
     let plan = choice.resolve(model).expect("the plan suits the model");
     let leaves = Leaves { batch: 8, feature: 8, sequence: 8 };
-    let optimizer = Optimizer { clip: Some(0.5), ..Optimizer::adamw(0.1) };
-    Settings { plan, leaves, cores, seed: 5, ..Settings::new(Goal::Train(optimizer)) }
+    let optimizer = Optimizer::adamw(0.1).clip(Some(0.5));
+    Settings::new(Goal::Train(optimizer)).plan(plan).leaves(leaves).cores(cores).seed(5)
 }
 
 /// The loss of every step and the hash of the weights after the last.
@@ -146,7 +146,7 @@ fn every_door_gives_the_same_bits() {
             ExecutionMode::Stepped(2),
             ExecutionMode::Stepped(3),
         ] {
-            let settings = Settings { execution, ..settings(&model, plan, devices, 1) };
+            let settings = settings(&model, plan, devices, 1).execution(execution);
             assert_eq!(hash(settings), one, "{plan} on {devices} devices through {execution:?}");
         }
     }

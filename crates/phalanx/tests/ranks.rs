@@ -78,11 +78,11 @@ fn llama() -> Graph {
 }
 
 fn settings(model: &Graph, plan: &str, devices: usize) -> Settings {
-    let choice = PlanChoice { plan: Some(plan.into()), devices: Some(devices), microbatches: None };
+    let choice = PlanChoice::default().plan(Some(plan.into())).devices(Some(devices));
     let plan = choice.resolve(model).expect("the plan suits the model");
     let leaves = Leaves { batch: 8, feature: 8, sequence: 8 };
-    let optimizer = Optimizer { clip: Some(0.5), ..Optimizer::adamw(0.1) };
-    Settings { plan, leaves, cores: 1, seed: 5, ..Settings::new(Goal::Train(optimizer)) }
+    let optimizer = Optimizer::adamw(0.1).clip(Some(0.5));
+    Settings::new(Goal::Train(optimizer)).plan(plan).leaves(leaves).cores(1).seed(5)
 }
 
 /// The loss of every step and the hash of the weights after the last.
@@ -102,7 +102,7 @@ fn train(mut trainer: Trainer) -> (Vec<u32>, u128) {
 fn train_on_ranks(model: &Graph, settings: &Settings, ranks: u32) -> Vec<(Vec<u32>, u128)> {
     let devices = settings.plan.mesh.devices();
     let of_device = (0..devices).map(|device| (device * ranks as usize / devices) as u32).collect();
-    let settings = Settings { placement: Placement { ranks, of_device }, ..settings.clone() };
+    let settings = settings.clone().placement(Placement { ranks, of_device });
     let program = compile(model, &settings).expect("the model compiles");
     let parts = program.parts(&settings.placement).expect("the program can be sliced");
     let certificate = Certificate::new(&parts).expect("the ranks cannot deadlock");
@@ -149,8 +149,8 @@ fn neither_lanes_of_their_own_nor_a_link_change_the_bits() {
     let model = gpt2();
     let one = train(Trainer::with_settings(&model, &settings(&model, "one", 1)).expect("the model compiles"));
     for (plan, devices) in [("fsdp", 4), ("dp2-tp2", 4)] {
-        let off = Settings { overlap: Overlap::Off, ..settings(&model, plan, devices) };
-        let link = Settings { link: "50us,10Gbit".parse().ok(), ..settings(&model, plan, devices) };
+        let off = settings(&model, plan, devices).overlap(Overlap::Off);
+        let link = settings(&model, plan, devices).link("50us,10Gbit".parse().ok());
         for settings in [off, link] {
             assert_eq!(train_on_ranks(&model, &settings, 2), [one.clone(), one.clone()], "{plan}");
         }

@@ -77,16 +77,15 @@ fn mlp() -> Graph {
 
 fn settings(model: &Graph, (plan, devices, microbatches): (&str, usize, usize)) -> Settings {
     let (plan, devices) = (Some(plan.to_string()), Some(devices));
-    let plan = PlanChoice { plan, devices, microbatches: Some(microbatches) }.resolve(model);
-    let goal = Goal::Train(Optimizer { clip: Some(0.5), ..Optimizer::adamw(0.1) });
-    Settings {
-        plan: plan.expect("the plan suits the model"),
-        leaves: Leaves { batch: 8, feature: 8, sequence: 8 },
-        cores: 1,
-        seed: 5,
-        recompute: Recompute::None,
-        ..Settings::new(goal)
-    }
+    let plan =
+        PlanChoice::default().plan(plan).devices(devices).microbatches(Some(microbatches)).resolve(model);
+    let goal = Goal::Train(Optimizer::adamw(0.1).clip(Some(0.5)));
+    Settings::new(goal)
+        .plan(plan.expect("the plan suits the model"))
+        .leaves(Leaves { batch: 8, feature: 8, sequence: 8 })
+        .cores(1)
+        .seed(5)
+        .recompute(Recompute::None)
 }
 
 /// The model laid out anew, with a choice computed again.
@@ -184,7 +183,7 @@ fn less_memory_is_needed() {
         for &case in PLANS {
             let settings = settings(&model, case);
             let peak = |recompute| {
-                let settings = Settings { recompute, ..settings.clone() };
+                let settings = settings.clone().recompute(recompute);
                 lay_out(&model, &settings, |_, _| ()).expect("the model compiles").schedule.peak()
             };
             let (kept, again) = (peak(Recompute::None), peak(Recompute::Full));

@@ -53,7 +53,7 @@ fn on_ranks<T: Send>(ranks: u32, config: &TrainConfig, work: impl Fn(Run) -> T +
         let rank = |local: Local| {
             let (network, config): (Arc<dyn Network>, _) = (Arc::new(local), config.clone());
             scope.spawn(move || {
-                let hello = Hello::of_this_process(network.rank(), &config).unwrap();
+                let hello = Hello::of_this_process(network.rank(), config.rank_options().unwrap()).unwrap();
                 let hellos = hello.exchange(&*network).unwrap();
                 let alerts = Alerts::listen(&network);
                 let job = Job { network, alerts, say: Arc::new(|text| panic!("{text}")), hellos };

@@ -12,7 +12,6 @@ use std::sync::LazyLock;
 use phalanx::ckpt::{Checkpoint, Manifest, RunState};
 use phalanx::data::{Dataset, Tokenizer};
 use phalanx::internals::costs::Book;
-use phalanx::internals::{golden, parity};
 use phalanx::ir::graph::Graph;
 use phalanx::ir::parallel::ParallelGraph;
 use phalanx::ir::tasks::TaskGraph;
@@ -23,6 +22,7 @@ use phalanx::models::ModelConfig;
 use phalanx::plan;
 use phalanx::train::TrainConfig;
 use phalanx::{Certificate, Flavor, Link, Plan, PlanChoice, Program, Schedule, hf};
+use phalanx_bench::{golden, parity};
 use phalanx_inductor::cases::{Keys, answer};
 use phalanx_inductor::mode::Mode;
 
@@ -207,7 +207,7 @@ pub fn drill(bytes: &[u8]) -> Result<(), String> {
 
 /// The name of a preset (`--plan NAME`), and what it makes of a small model.
 pub fn preset(bytes: &[u8]) -> Result<(), String> {
-    let choice = PlanChoice { plan: Some(utf8(bytes)?.into()), ..PlanChoice::default() };
+    let choice = PlanChoice::default().plan(Some(utf8(bytes)?.into()));
     let plan = choice.resolve(&SMALL).map_err(message)?;
     plan::parallelize(&SMALL, &plan).map(drop).map_err(message)
 }

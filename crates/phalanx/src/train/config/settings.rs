@@ -22,11 +22,10 @@ impl TrainConfig {
 
     /// How `model` is compiled.
     pub fn settings(&self, model: &Graph) -> Result<Settings, Error> {
-        let choice = PlanChoice {
-            plan: self.plan.clone(),
-            devices: self.devices,
-            microbatches: (self.accumulate > 1).then_some(self.accumulate),
-        };
+        let choice = PlanChoice::default()
+            .plan(self.plan.clone())
+            .devices(self.devices)
+            .microbatches((self.accumulate > 1).then_some(self.accumulate));
         let plan = choice.resolve(model)?;
         let mut settings = Settings {
             leaves: self.leaves(),
@@ -149,7 +148,7 @@ impl TrainConfig {
             OptimizerKind::Sgd => Rule::Sgd { momentum, nesterov },
         };
         let clip = (self.clip > 0.0).then_some(self.clip);
-        Optimizer { rule, decay: self.weight_decay, decays: Decays::Matrices, clip, keep_gradients: false }
+        Optimizer::new(rule).decay(self.weight_decay).decays(Decays::Matrices).clip(clip)
     }
 }
 

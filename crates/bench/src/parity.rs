@@ -3,15 +3,12 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use phalanx_mapping::Mapping;
+use phalanx::hf::Stored;
+use phalanx::job::Job;
+use phalanx::train::TrainConfig;
+use phalanx::{Decays, Error, Feed, Goal, Optimizer, Rule, Trainer, hf};
 use safetensors::tensor::View;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
-
-use crate::hf::Stored;
-use crate::job::Job;
-use crate::pipeline::Settings;
-use crate::train::TrainConfig;
-use crate::{Decays, Error, Feed, Goal, Optimizer, Rule, Trainer, hf};
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -45,9 +42,9 @@ pub struct Tensor {
     pub data: Vec<f32>,
 }
 
-/// Why a batch cannot be read or a result not written.
+/// Why steps cannot be compared.
 #[derive(Debug, thiserror::Error)]
-pub enum FileError {
+pub enum ParityError {
     /// The system refuses.
     #[error("cannot read {}: {source}", path.display())]
     Read {
@@ -82,38 +79,39 @@ pub enum FileError {
         /// What is there.
         found: String,
     },
+    /// The model cannot be read, compiled or run.
+    #[error(transparent)]
+    Failed(#[from] Error),
 }
 
 /// Runs the steps, alone or as a rank of a job. Dropout is off.
-pub fn run(request: &Request, job: Option<&Job>) -> Result<Outcome, Error> {
+pub fn run(request: &Request, job: Option<&Job>) -> Result<Outcome, ParityError> {
+    let batch = read_batch(&request.batch)?;
+    Ok(train(request, &batch, job)?)
+}
+
+fn train(request: &Request, batch: &Batch, job: Option<&Job>) -> Result<Outcome, Error> {
     let model = hf::read_config(&request.hf)?.with_dropout(0.0);
     let stored = hf::tensors(&model)?;
     let weights = hf::read_weights(&request.hf, &stored)?;
-    let batch = read_batch(&request.batch)?;
     let graph = model.training_graph(batch.rows, batch.time)?;
     let config = &request.config;
     let TrainConfig { beta1, beta2, eps, steps, lr, .. } = *config;
-    let optimizer = Optimizer {
-        rule: Rule::Adam { beta1, beta2, eps, decoupled: true },
-        decay: config.weight_decay,
-        decays: Decays::All,
-        clip: None,
-        keep_gradients: true,
-    };
+    let rule = Rule::Adam { beta1, beta2, eps, decoupled: true };
+    let optimizer = Optimizer::new(rule).decay(config.weight_decay).decays(Decays::All).keep_gradients(true);
     let goal = Goal::Train(optimizer);
     let mut trainer = match job {
-        None => Trainer::with_settings(&graph, &Settings { goal, ..config.settings(&graph)? })?,
+        None => Trainer::with_settings(&graph, &config.settings(&graph)?.goal(goal))?,
         Some(job) => {
             let (settings, _) = config.settings_in_job(job, &graph, &mut |_, _, _| ())?;
-            job.trainer(&graph, &Settings { goal, ..settings })?.0
+            job.trainer(&graph, &settings.goal(goal))?.0
         }
     };
     for (name, values) in &weights {
         trainer.session_mut().feed(name, values)?;
     }
     let feeds = [("tokens", Feed::I64(&batch.tokens)), ("targets", Feed::I64(&batch.targets))];
-    let mut losses = Vec::new();
-    let mut tensors = Vec::new();
+    let (mut losses, mut tensors) = (Vec::new(), Vec::new());
     for step in 0..steps {
         losses.push(trainer.step(&feeds, lr)?.loss);
         if step == 0 {
@@ -158,15 +156,15 @@ pub struct Batch {
 }
 
 /// Reads `tokens` and `targets` of a safetensors file.
-pub fn read_batch(path: &Path) -> Result<Batch, FileError> {
-    let bytes = Mapping::open(path).map_err(|source| FileError::Read { path: path.into(), source })?;
-    let file =
-        SafeTensors::deserialize(&bytes).map_err(|source| FileError::Format { path: path.into(), source })?;
+pub fn read_batch(path: &Path) -> Result<Batch, ParityError> {
+    let bytes = std::fs::read(path).map_err(|source| ParityError::Read { path: path.into(), source })?;
+    let file = SafeTensors::deserialize(&bytes)
+        .map_err(|source| ParityError::Format { path: path.into(), source })?;
     let (shape, tokens) = integers(&file, path, "tokens")?;
     let (other, targets) = integers(&file, path, "targets")?;
     match *shape {
         [rows, time] if shape == other => Ok(Batch { rows, time, tokens, targets }),
-        _ => Err(FileError::Tensor {
+        _ => Err(ParityError::Tensor {
             path: path.into(),
             name: "targets",
             found: format!("is {other:?}, tokens {shape:?}"),
@@ -178,8 +176,8 @@ fn integers(
     file: &SafeTensors<'_>,
     path: &Path,
     name: &'static str,
-) -> Result<(Vec<usize>, Vec<i64>), FileError> {
-    let wrong = |found: String| FileError::Tensor { path: path.into(), name, found };
+) -> Result<(Vec<usize>, Vec<i64>), ParityError> {
+    let wrong = |found: String| ParityError::Tensor { path: path.into(), name, found };
     let tensor = file.tensor(name).map_err(|_| wrong("is missing".into()))?;
     if tensor.dtype() != Dtype::I64 {
         return Err(wrong(format!("is {:?} {:?}", tensor.dtype(), tensor.shape())));
@@ -189,9 +187,9 @@ fn integers(
 }
 
 /// Writes tensors as a safetensors file.
-pub fn write(path: &Path, tensors: Vec<(String, Tensor)>) -> Result<(), FileError> {
+pub fn write(path: &Path, tensors: Vec<(String, Tensor)>) -> Result<(), ParityError> {
     safetensors::serialize_to_file(tensors, None, path)
-        .map_err(|source| FileError::Write { path: path.into(), source })
+        .map_err(|source| ParityError::Write { path: path.into(), source })
 }
 
 impl View for Tensor {

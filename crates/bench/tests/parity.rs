@@ -4,8 +4,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
-use phalanx::internals::parity::{Outcome, Request, Tensor, run, write};
 use phalanx::train::TrainConfig;
+use phalanx_bench::parity::{Outcome, Request, Tensor, run, write};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 
