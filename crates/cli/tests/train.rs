@@ -77,6 +77,43 @@ fn flags_win_over_the_file_and_the_file_over_the_defaults() {
 }
 
 #[test]
+fn the_last_of_equal_flags_counts_and_a_switch_may_be_repeated() {
+    assert_eq!(train(&["--steps", "9", "--steps", "2", "--nesterov", "--nesterov"]).len(), 3);
+}
+
+#[test]
+fn former_names_of_flags_are_understood() {
+    let hash = |flag: &str| train(&[flag, "1"])[6]["summary"]["weights_hash"].clone();
+    assert_eq!(hash("--leaves-batch"), hash("--blocks-batch"));
+    assert_ne!(hash("--leaves-batch"), train(&[])[6]["summary"]["weights_hash"]);
+    let dir = Dir::new("former");
+    let config = dir.write("run.toml", "leaves_batch = 1\n");
+    assert_eq!(train(&[&config])[6]["summary"]["weights_hash"], hash("--blocks-batch"));
+}
+
+#[test]
+fn help_has_groups_defaults_and_no_former_names() {
+    let help = stdout(&["train", "--help"]);
+    let line = |flag: &str| {
+        let from = help.find(&format!("{flag} <")).unwrap_or_else(|| panic!("{flag} in {help}"));
+        help[from..].split("\n      --").next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(line("--batch"), "--batch <N> Sequences in a step [default: 16]");
+    assert_eq!(
+        line("--eps"),
+        "--eps <F> Added to the root of the second moment (adam, adamw) [default: 1e-8]"
+    );
+    let rules = "--optimizer <RULE> Update rule [default: adamw] [possible values: adamw, adam, sgd]";
+    assert_eq!(line("--optimizer"), rules);
+    for group in ["Model:", "Step:", "Devices:", "Run:", "Watching:", "Checkpoints:", "Ranks (", "Debugging:"]
+    {
+        assert!(help.contains(&format!("\n{group}")), "{group} in {help}");
+    }
+    assert!(!help.contains("--leaves"), "{help}");
+    assert!(stdout(&["step", "--help"]).contains("[default: 128]"), "`step` has another model");
+}
+
+#[test]
 fn text_of_the_user_is_trained_on() {
     let dir = Dir::new("text");
     let text = dir.write("a.txt", "all work and no play ".repeat(40));

@@ -341,7 +341,7 @@ fn a_resumed_run_says_which_settings_are_new() {
     steps(&mut Run::new(config(&dir, None)).expect("it starts"), 2);
     let mut run = Run::new(config(&dir, None).lr(0.5).seed(9).cores(1)).expect("it starts");
     let note = run.take_notices().remove(0).to_string();
-    assert!(note.ends_with("; other than before: lr is 0.5 (was 0.003), seed is 9 (was 0)"), "{note}");
+    assert!(note.ends_with("; other than before: seed is 9 (was 0), lr is 0.5 (was 0.003)"), "{note}");
 }
 
 #[test]

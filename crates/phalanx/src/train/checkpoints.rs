@@ -223,8 +223,12 @@ impl Interval {
 impl Run {
     /// Prepares to save, if that is asked for. Rank 0 prepares the directory for all.
     pub(super) fn prepare_to_save(&mut self) -> Result<(), Error> {
-        self.checkpointer =
-            Checkpointer::new(&self.config, &self.settings, self.trainer.session(), self.earlier.steps)?;
+        self.checkpointer = Checkpointer::new(
+            &self.config,
+            &self.settings,
+            self.trainer.session(),
+            self.progress.earlier.steps,
+        )?;
         let Some(checkpointer) = &self.checkpointer else { return Ok(()) };
         match &self.ranks {
             None => checkpointer.prepare()?,
@@ -241,7 +245,7 @@ impl Run {
         if agreed.written {
             self.settle_checkpoint()?;
         }
-        let (done, launched, is_done) = (self.done(), self.trainer.steps(), self.is_done());
+        let (done, launched, is_done) = (self.progress.done(), self.trainer.steps(), self.is_done());
         let Some(checkpointer) = &mut self.checkpointer else { return Ok(()) };
         if agreed.save {
             checkpointer.due = checkpointer.due.min(launched);
@@ -279,11 +283,11 @@ impl Run {
     fn state(&self) -> Result<Option<RunState>, Error> {
         let Some(checkpointer) = &self.checkpointer else { return Ok(None) };
         Ok(Some(RunState {
-            step: self.done(),
-            tokens: self.earlier.tokens + (self.losses.len() * self.tokens.len()) as u64,
-            loss: self.losses.last().copied().or(self.earlier.loss).unwrap_or_default(),
+            step: self.progress.done(),
+            tokens: self.progress.earlier.tokens + (self.losses().len() * self.tokens.len()) as u64,
+            loss: self.progress.last_loss(),
             seed: self.settings.seed,
-            learning_rate: self.rate,
+            learning_rate: self.config.learning_rate(),
             model: json(&self.model)?,
             config: json(&self.config)?,
             plan: checkpointer.plan.clone(),

@@ -228,3 +228,6 @@ train_options! {
         check: Check = Check::None, "WHAT";
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ use std::path::Path;
 use phalanx_net::Network;
 use serde_json::Value;
 
+use super::progress::EarlierProgress;
 use super::{OPTIONS, OptionSpec, Run, TrainConfig};
 use crate::Error;
 use crate::ckpt::{Checkpoint, Checkpoints, CkptError, SaveError, name_of};
@@ -30,17 +31,6 @@ impl fmt::Display for Notice {
             Notice::Warning(text) => write!(f, "warning: {text}"),
         }
     }
-}
-
-/// What was done of a run before this process began.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct EarlierProgress {
-    /// Steps.
-    pub steps: u64,
-    /// Tokens seen in them.
-    pub tokens: u64,
-    /// The loss of the last one.
-    pub loss: Option<f32>,
 }
 
 /// The checkpoint that a run continues from, if there is one, and messages about it.
@@ -128,7 +118,8 @@ impl Run {
         check_model(path, &before.model, &json(&self.model)?)?;
         checkpoint.restore(self.trainer.session_mut())?;
         self.trainer.continue_after(before.step);
-        self.earlier = EarlierProgress { steps: before.step, tokens: before.tokens, loss: Some(before.loss) };
+        self.progress.earlier =
+            EarlierProgress { steps: before.step, tokens: before.tokens, loss: Some(before.loss) };
         let changed = changes(&before.config, &json(&self.config)?);
         let changed = match changed.as_slice() {
             [] => String::new(),
@@ -185,5 +176,19 @@ pub(crate) fn differences(path: &str, found: &Value, wanted: &Value) -> Vec<(Str
         }
         _ if found == wanted => Vec::new(),
         _ => vec![(path.into(), found.to_string(), wanted.to_string())],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn changes_are_of_options_that_affect_bits_also_under_former_names() {
+        let before = json!({ "leaves_batch": 8, "blocks_feature": 2, "lr": 0.003, "cores": 1 });
+        let now = json!({ "blocks_batch": 4, "blocks_feature": 2, "lr": 0.003, "cores": 2 });
+        assert_eq!(changes(&before, &now), ["blocks_batch is 4 (was 8)"]);
     }
 }
