@@ -44,41 +44,20 @@ pub struct Tensor {
 
 /// Why steps cannot be compared.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum ParityError {
     /// The system refuses.
     #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// Not a safetensors file.
     #[error("{} is not a safetensors file: {source}; save `tokens` and `targets` as one", path.display())]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: SafeTensorError,
-    },
+    Format { path: PathBuf, source: SafeTensorError },
     /// The result cannot be written.
     #[error("cannot write {}: {source}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: SafeTensorError,
-    },
+    Write { path: PathBuf, source: SafeTensorError },
     /// A tensor is missing or has another type.
     #[error("{}: `{name}` {found}; i64 [batch, time] is needed, the same for tokens and targets", path.display())]
-    Tensor {
-        /// The file.
-        path: PathBuf,
-        /// The tensor.
-        name: &'static str,
-        /// What is there.
-        found: String,
-    },
+    Tensor { path: PathBuf, name: &'static str, found: String },
     /// The model cannot be read, compiled or run.
     #[error(transparent)]
     Failed(#[from] Error),

@@ -57,38 +57,23 @@ pub struct Outcome {
 
 /// Why no text can be written.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum GenerateError {
     /// The model is not a language model.
     #[error("a model of family `{family}` writes no text; use gpt2 or llama")]
-    Family {
-        /// The family.
-        family: &'static str,
-    },
+    Family { family: &'static str },
     /// There is nothing to continue.
     #[error("the prompt has no tokens; give at least one character")]
     EmptyPrompt,
     /// The tokens are not bytes and nothing says what they are.
     #[error("the model knows {vocab} tokens but {} has no tokenizer.json and bytes are only 256; pass a tokenizer", hf.display())]
-    NoTokenizer {
-        /// The model's tokens.
-        vocab: usize,
-        /// The directory.
-        hf: PathBuf,
-    },
+    NoTokenizer { vocab: usize, hf: PathBuf },
     /// A token of the prompt is none of the model's.
     #[error("the prompt has token {token} but the model knows 0 to {}; pass the tokenizer it was trained with", vocab - 1)]
-    Vocabulary {
-        /// The token.
-        token: i64,
-        /// The model's tokens.
-        vocab: usize,
-    },
+    Vocabulary { token: i64, vocab: usize },
     /// The temperature is not one.
     #[error("the temperature is {temperature}; it must be a number not below 0")]
-    Temperature {
-        /// What was given.
-        temperature: f32,
-    },
+    Temperature { temperature: f32 },
     /// The tokenizer refuses.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),

@@ -23,23 +23,14 @@ pub const TOLERANCE: f64 = 2e-5;
 
 /// Why a case cannot be read or run.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum GoldenError {
     /// A line is not a case.
     #[error("line {line}: not an operator case: {source}")]
-    Line {
-        /// The line, from 1.
-        line: usize,
-        /// What the parser says.
-        source: serde_json::Error,
-    },
+    Line { line: usize, source: serde_json::Error },
     /// A case contradicts itself.
     #[error("case `{id}`: {message}")]
-    Case {
-        /// The case.
-        id: String,
-        /// What is wrong.
-        message: String,
-    },
+    Case { id: String, message: String },
     /// Its operator does not fit the operands.
     #[error(transparent)]
     Build(#[from] BuildError),

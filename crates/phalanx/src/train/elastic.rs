@@ -17,35 +17,25 @@ use crate::pipeline::{Settings, compile};
 
 /// Why a job cannot go on with fewer ranks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum ElasticError {
     /// The plan is a file.
     #[error(
         "the plan {plan} is a file for one number of devices, and fewer ranks have fewer: take a preset such as dp"
     )]
-    File {
-        /// The file.
-        plan: String,
-    },
+    File { plan: String },
     /// No part of the preset may shrink.
     #[error(
         "the plan `{plan}` has a size for every part and none that cuts the batch, so it cannot shrink with the ranks: \
          take one with a part that can, as in `dp-{plan}`"
     )]
-    Fixed {
-        /// The preset.
-        plan: String,
-    },
+    Fixed { plan: String },
     /// Ranks have different numbers of devices.
     #[error(
         "{devices} devices are not the same number on each of {ranks} ranks, and it is unclear how many are lost with one: \
          take a multiple of {ranks}"
     )]
-    Uneven {
-        /// Devices of the plan.
-        devices: usize,
-        /// Ranks of the job.
-        ranks: u32,
-    },
+    Uneven { devices: usize, ranks: u32 },
 }
 
 /// A job that can lose ranks.

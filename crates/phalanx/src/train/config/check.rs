@@ -12,42 +12,23 @@ use crate::train::options::{Mark, nearest};
 
 /// Why a configuration is wrong.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// The file is wrong.
     #[error("{}: {source}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        source: Box<ConfigError>,
-    },
+    File { path: PathBuf, source: Box<ConfigError> },
     /// A line of the file is wrong.
     #[error("line {line}: {source}")]
-    Line {
-        /// The line, from 1.
-        line: usize,
-        /// What is wrong.
-        source: Box<ConfigError>,
-    },
+    Line { line: usize, source: Box<ConfigError> },
     /// The file is not TOML.
     #[error(transparent)]
     Parse(#[from] toml::de::Error),
     /// There is no such option.
     #[error("there is no option `{key}`: {hint}")]
-    Unknown {
-        /// What stands in its place.
-        key: String,
-        /// What could be meant.
-        hint: String,
-    },
+    Unknown { key: String, hint: String },
     /// No such model or size.
     #[error(transparent)]
     Preset(#[from] PresetError),
@@ -59,14 +40,7 @@ pub enum ConfigError {
     Drill(#[from] DrillError),
     /// An option has a value it cannot have.
     #[error("`{field}` is {value}; {wanted}")]
-    Field {
-        /// The option.
-        field: &'static str,
-        /// Its value.
-        value: String,
-        /// What it can be.
-        wanted: String,
-    },
+    Field { field: &'static str, value: String, wanted: String },
 }
 
 impl ConfigError {
