@@ -9,8 +9,7 @@ use phalanx::ir::{
 };
 use phalanx::kernels::{Call, Kernel, call, table};
 use phalanx::ops::Layers;
-use phalanx::pipeline::Settings;
-use phalanx::{Feed, Goal, Optimizer, Trainer, ir, plan, testing};
+use phalanx::{Feed, Goal, Optimizer, Settings, Trainer, ir, plan, testing};
 
 /// max(x, 0) + slope · min(x, 0).
 struct LeakyRelu {}
@@ -124,7 +123,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let shard = [(dim, vec!["tp".to_string()])].into();
         plan.rules.push(plan::Rule { pattern: pattern.into(), shard, ..plan::Rule::default() });
     }
-    let settings = Settings { plan, ..Settings::new(Goal::Train(Optimizer::adam())) };
+    let settings = Settings::new(Goal::Train(Optimizer::adam())).plan(plan);
     let mut trainer = Trainer::with_settings(&model, &settings)?;
     let x: Vec<f32> = (0..64 * 8).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
     let y: Vec<f32> = x.chunks(8).map(|row| row.iter().map(|x| x.abs()).sum::<f32>() / 4.0).collect();

@@ -3,13 +3,7 @@
 use phalanx::train::{Run, TrainConfig};
 
 fn main() -> Result<(), phalanx::Error> {
-    let config = TrainConfig {
-        layers: Some(2),
-        width: Some(64),
-        context: Some(32),
-        steps: 60,
-        ..TrainConfig::default()
-    };
+    let config = TrainConfig::default().layers(Some(2)).width(Some(64)).context(Some(32)).steps(60);
     let mut run = Run::new(config)?;
     while !run.is_done() {
         let report = run.step()?;

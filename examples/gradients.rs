@@ -1,8 +1,7 @@
 //! Computes gradients without training, and compares one of them with a finite difference.
 
 use phalanx::models::MlpConfig;
-use phalanx::pipeline::Settings;
-use phalanx::{Goal, Session};
+use phalanx::{Goal, Session, Settings};
 
 fn main() -> Result<(), phalanx::Error> {
     let model = MlpConfig::regression([1, 8, 1]).training_graph(16)?;

@@ -1,8 +1,7 @@
 //! Trains a model and then asks it: the weights go from the trained step to a step that only computes outputs.
 
 use phalanx::models::MlpConfig;
-use phalanx::pipeline::Settings;
-use phalanx::{Feed, Goal, Optimizer, Session, Trainer};
+use phalanx::{Feed, Goal, Optimizer, Session, Settings, Trainer};
 
 fn main() -> Result<(), phalanx::Error> {
     let config = MlpConfig::regression([1, 32, 1]);

@@ -2,7 +2,7 @@
 
 use phalanx::ir::graph::{BuildError, Builder, Graph, ValueId};
 use phalanx::ir::{Activation, Binary, DType, Init, TensorType, Unary};
-use phalanx::{Feed, Goal, Optimizer, PlanChoice, Trainer, ops::Layers, pipeline::Settings};
+use phalanx::{Feed, Goal, Optimizer, PlanChoice, Settings, Trainer, ops::Layers};
 
 const BATCH: usize = 64;
 const WIDTH: usize = 32;
@@ -43,10 +43,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let points: Vec<f32> = (0..BATCH).flat_map(point).collect();
     for (plan, devices) in [("one", 1), ("dp", 2), ("fsdp", 2)] {
-        let choice = PlanChoice { plan: Some(plan.into()), devices: Some(devices), microbatches: None };
-        let mut settings = Settings::new(Goal::Train(Optimizer::adamw(0.01)));
-        settings.plan = choice.resolve(&model)?;
-        settings.cores = 1;
+        let choice = PlanChoice::default().plan(Some(plan.into())).devices(Some(devices));
+        let settings = Settings::new(Goal::Train(Optimizer::adamw(0.01)));
+        let settings = settings.plan(choice.resolve(&model)?).cores(1);
         let mut trainer = Trainer::with_settings(&model, &settings)?;
         let mut loss = f32::NAN;
         for _ in 0..200 {

@@ -1,8 +1,7 @@
 //! Tensor parallelism for any model: a plan cuts the hidden features over two devices, and the weights stay the same.
 
 use phalanx::models::MlpConfig;
-use phalanx::pipeline::Settings;
-use phalanx::{Feed, Goal, Optimizer, Plan, Trainer};
+use phalanx::{Feed, Goal, Optimizer, Plan, Settings, Trainer};
 
 /// Layer 0 computes half of the hidden features on each device; layer 1 takes them as they are and sums.
 const PLAN: &str = r#"

@@ -4,22 +4,16 @@ use phalanx::train::{Run, TrainConfig};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let dir = std::env::temp_dir().join(format!("phalanx-resume-{}", std::process::id()));
-    let config = TrainConfig {
-        layers: Some(1),
-        width: Some(32),
-        heads: Some(2),
-        context: Some(16),
-        steps: 10,
-        ..TrainConfig::default()
-    };
+    let config =
+        TrainConfig::default().layers(Some(1)).width(Some(32)).heads(Some(2)).context(Some(16)).steps(10);
     let whole = finish(Run::new(config.clone())?)?;
 
-    let saved = TrainConfig { checkpoint: Some(dir.clone()), every: Some(5), ..config };
+    let saved = config.checkpoint(Some(dir.clone())).every(Some(5));
     let mut half = Run::new(saved.clone())?;
     while half.step()?.step < 5 {}
     half.stop();
     finish(half)?;
-    let resumed = finish(Run::new(TrainConfig { resume: true, ..saved })?)?;
+    let resumed = finish(Run::new(saved.resume(true))?)?;
 
     println!("in one run   {whole}\nin two runs  {resumed}");
     assert_eq!(whole, resumed);

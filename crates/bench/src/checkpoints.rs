@@ -64,9 +64,9 @@ pub fn checkpointed_training(
     rounds: usize,
 ) -> Result<Beside, Error> {
     // A block ends long before the run does: the end of a run waits for its last checkpoint.
-    let without = TrainConfig { steps: every.saturating_mul(2), ..config.clone() };
+    let without = config.clone().steps(every.saturating_mul(2));
     let checkpoint = dir.join("training");
-    let with = TrainConfig { checkpoint: Some(checkpoint.clone()), every: Some(every), ..without.clone() };
+    let with = without.clone().checkpoint(Some(checkpoint.clone())).every(Some(every));
     let saving = || -> Result<f64, Error> {
         let rate = block(&with, every)?;
         remove(&checkpoint)?;

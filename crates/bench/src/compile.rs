@@ -61,15 +61,12 @@ pub fn compile(bench: &CompileBench) -> Result<CompileResult, Error> {
         activation: phalanx_ir::Activation::GeluTanh,
     };
     let model = ModelConfig::Gpt2(config).training_graph(bench.devices.max(64), 128)?;
-    let choice =
-        PlanChoice { plan: Some(bench.plan.clone()), devices: Some(bench.devices), microbatches: None };
-    let optimizer = Optimizer { clip: Some(1.0), ..Optimizer::adamw(0.1) };
-    let settings = Settings {
-        leaves: Leaves { batch: 256, feature: 8, sequence: 8 },
-        cores: 1,
-        plan: choice.resolve(&model)?,
-        ..Settings::new(Goal::Train(optimizer))
-    };
+    let choice = PlanChoice::default().plan(Some(bench.plan.clone())).devices(Some(bench.devices));
+    let optimizer = Optimizer::adamw(0.1).clip(Some(1.0));
+    let settings = Settings::new(Goal::Train(optimizer))
+        .leaves(Leaves { batch: 256, feature: 8, sequence: 8 })
+        .cores(1)
+        .plan(choice.resolve(&model)?);
     let (mut stages, mut last, start) = (Vec::new(), Instant::now(), Instant::now());
     let mut note = |stage| {
         stages.push((stage, last.elapsed().as_secs_f64()));

@@ -1,6 +1,7 @@
 //! Measurements: the machine's peak, our matrix product against OpenBLAS, whole training steps, checkpoints against
 //! plain files, the compiler, graphs of small tasks, copies against `memcpy`, launches of kernels, hidden communication
-//! against what is predicted, and transfers between ranks.
+//! against what is predicted, and transfers between ranks. Comparisons with PyTorch: operator cases with recorded
+//! results, and a few steps from given weights.
 //!
 //! Everything is measured in this process with the wall clock; on a machine with other load, best times say more than
 //! means. No part of a product crate is here, and no product crate uses this one.
@@ -11,8 +12,10 @@ mod checkpoints;
 mod compile;
 mod copies;
 mod gemm;
+pub mod golden;
 mod launches;
 mod overlap;
+pub mod parity;
 pub mod peer;
 mod ping_pong;
 mod pipes;

@@ -35,7 +35,7 @@ pub fn overlap(
     let mut results = [Overlap::Off, Overlap::On].map(|mode| (mode, Vec::new(), None));
     for _ in 0..rounds.max(1) {
         for (mode, seconds, last) in &mut results {
-            let run = train(&TrainConfig { overlap: *mode, ..config.clone() }, progress)?;
+            let run = train(&config.clone().overlap(*mode), progress)?;
             let summary = run.summary()?;
             seconds.push(1e3 * summary.seconds / summary.steps as f64);
             *last = Some((run.overview()?, summary.weights_hash));

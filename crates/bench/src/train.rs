@@ -103,10 +103,9 @@ pub fn train(bench: &TrainBench) -> Result<TrainResult, Error> {
     let model = bench.model()?;
     let graph = model.training_graph(bench.batch, bench.context)?;
     let rule = Rule::Adam { beta1: 0.9, beta2: 0.95, eps: 1e-8, decoupled: true };
-    let optimizer =
-        Optimizer { rule, decay: 0.1, decays: Decays::Matrices, clip: None, keep_gradients: false };
+    let optimizer = Optimizer::new(rule).decay(0.1).decays(Decays::Matrices);
     let (cores, fusion) = (bench.cores, bench.fusion);
-    let settings = Settings { cores, fusion, ..Settings::new(Goal::Train(optimizer)) };
+    let settings = Settings::new(Goal::Train(optimizer)).cores(cores).fusion(fusion);
     let mut trainer = Trainer::with_settings(&graph, &settings)?;
     let peak_before = fma_peak(bench.cores);
     for step in 0..bench.warmup_steps {

@@ -10,17 +10,17 @@ mod tasks;
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use phalanx::Pin;
 use phalanx::internals::roofline::fma_peak;
-use phalanx::job::Pin;
-use phalanx::pipeline::Fusion;
 use phalanx_bench::peer::{OPEN_BLAS, OpenBlas};
 use phalanx_bench::{self as bench, COMPILE_SIZES, CompileBench, CompileResult, Exchange};
 use phalanx_bench::{GemmBench, GemmResult, TrainBench, TrainResult};
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::flags::{Cores, FusedTraining, Options};
+use crate::output;
 use crate::step::at_least_one;
-use crate::{flags, output};
 use checkpoints::CheckpointsArgs;
 use copies::CopiesArgs;
 use launches::LaunchesArgs;
@@ -72,9 +72,8 @@ pub struct CompileArgs {
 #[derive(clap::Args)]
 #[command(allow_negative_numbers = true, after_help = "Example:\n  phalanx bench gemm --cores 1")]
 pub struct GemmArgs {
-    /// Cores to use; 0 for all
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    cores: usize,
+    #[command(flatten)]
+    cores: Options<Cores>,
     /// How often each product is timed
     #[arg(long, value_name = "N", default_value = "20", value_parser = at_least_one)]
     rounds: usize,
@@ -113,18 +112,14 @@ pub struct TrainArgs {
     /// Tokens the model knows
     #[arg(long, value_name = "N", default_value = "256", value_parser = at_least_one)]
     vocab: usize,
-    /// Cores to use; 0 for all
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    cores: usize,
     /// Steps to time
     #[arg(long, value_name = "N", default_value = "20", value_parser = at_least_one)]
     steps: usize,
     /// Steps before those
     #[arg(long, value_name = "N", default_value_t = 3)]
     warmup_steps: usize,
-    /// Whether element-wise tasks are joined: auto or off
-    #[arg(long, value_name = "MODE", value_parser = flags::fusion(), default_value = "auto")]
-    fusion: Fusion,
+    #[command(flatten)]
+    options: Options<FusedTraining>,
     /// Defaults of the wide model: 12 layers, 12 heads, width 768, batch 4
     #[arg(long)]
     wide: bool,
@@ -181,6 +176,7 @@ fn compile(args: &CompileArgs) -> Result<(), Failure> {
 }
 
 fn train(args: &TrainArgs) -> Result<(), Failure> {
+    let config = args.options.config(None)?;
     let [layers, heads, width, batch] = if args.wide { [12, 12, 768, 4] } else { [6, 6, 384, 8] };
     let result = bench::train(&TrainBench {
         layers: args.layers.unwrap_or(layers),
@@ -189,10 +185,10 @@ fn train(args: &TrainArgs) -> Result<(), Failure> {
         context: args.context,
         batch: args.batch.unwrap_or(batch),
         vocab: args.vocab,
-        cores: flags::cores(args.cores)?,
+        cores: config.core_count(),
         steps: args.steps,
         warmup_steps: args.warmup_steps,
-        fusion: args.fusion,
+        fusion: config.fusion,
     })?;
     if args.json { output::json(&result) } else { print_train(&result) }
 }
@@ -220,7 +216,7 @@ fn print_train(result: &TrainResult) -> Result<(), Failure> {
 }
 
 fn gemm(args: &GemmArgs) -> Result<(), Failure> {
-    let cores = flags::cores(args.cores)?;
+    let cores = args.cores.count()?;
     // Before the team starts its threads: see `OpenBlas::open`.
     let blas = match OpenBlas::open(args.blas.as_deref().unwrap_or(OPEN_BLAS), cores) {
         Ok(blas) => Some(blas),

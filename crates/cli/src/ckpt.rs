@@ -9,7 +9,7 @@ use phalanx::Error;
 use phalanx::ckpt::{self, Checkpoint, Checkpoints, CkptError, ImportError, Manifest};
 
 use crate::failure::Failure;
-use crate::flags::{self, StepFlags};
+use crate::flags::{Optimizer, Options};
 use crate::{output, train};
 
 /// List, show and check checkpoints, and exchange weights with Hugging Face directories.
@@ -64,7 +64,7 @@ pub struct ImportArgs {
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
     #[command(flatten)]
-    step: StepFlags,
+    options: Options<Optimizer>,
 }
 
 /// Does what is asked for.
@@ -120,8 +120,7 @@ fn export(args: &ExportArgs) -> Result<(), Failure> {
 }
 
 fn import(args: ImportArgs) -> Result<(), Failure> {
-    let mut config = flags::read(args.config.as_ref())?;
-    args.step.apply(&mut config);
+    let config = args.options.config(args.config.as_ref())?;
     let config = ckpt::import(&args.hf, &args.checkpoint, config).map_err(|error| match error {
         ImportError::Failed(error) => Failure::from(error),
         ImportError::Model { .. } => Failure::Input(error.to_string()),

@@ -6,13 +6,14 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use phalanx::Flavor;
-use phalanx::internals::golden::{self, Case, GoldenError, Outcome};
 use phalanx::internals::kernels::isa::Isa;
 use phalanx::internals::roofline::fma_peak;
+use phalanx_bench::golden::{self, Case, GoldenError, Outcome};
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::{flags, output};
+use crate::flags::{Cores, Options};
+use crate::output;
 
 /// Check every operator of this machine against recorded results.
 ///
@@ -34,9 +35,8 @@ pub struct Args {
     /// Instruction set of the fast kernels; the best of this machine if absent
     #[arg(long)]
     isa: Option<IsaName>,
-    /// Cores to use; 0 for all
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    cores: usize,
+    #[command(flatten)]
+    cores: Options<Cores>,
     /// Print lines of JSON: machine, failures, summary
     #[arg(long)]
     json: bool,
@@ -67,7 +67,7 @@ enum Verdict {
 /// Runs the cases.
 pub fn run(args: Args) -> Result<ExitCode, Failure> {
     select(args.isa)?;
-    let cores = flags::cores(args.cores)?;
+    let cores = args.cores.count()?;
     let cases = cases(args.ops.as_deref())?;
     if let (true, Some(path)) = (cases.is_empty(), &args.ops) {
         return Err(Failure::Input(format!("{} has no cases: give one JSON object a line", path.display())));

@@ -10,7 +10,7 @@ use phalanx::{Program, hf};
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::flags::{self, ModelFlags, PlanFlags, StepFlags};
+use crate::flags::{CompiledStep, Options};
 use crate::output;
 
 /// Print what becomes of a model at any stage of the compiler.
@@ -40,11 +40,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 256)]
     vocab: usize,
     #[command(flatten)]
-    model: ModelFlags,
-    #[command(flatten)]
-    step: StepFlags,
-    #[command(flatten)]
-    plan: PlanFlags,
+    options: Options<CompiledStep>,
     /// Print JSON: a line a stage, or the text of one as a string
     #[arg(long)]
     json: bool,
@@ -78,10 +74,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     if let Some(after) = &args.after {
         check_stage(after)?;
     }
-    let mut config = flags::read(args.config.as_ref())?;
-    args.model.apply(&mut config);
-    args.step.apply(&mut config);
-    args.plan.apply(&mut config)?;
+    let config = args.options.config(args.config.as_ref())?;
     let model = model(&args, &config)?;
     let graph =
         model.training_graph(config.batch, config.context_of(&model)).map_err(phalanx::Error::from)?;
@@ -110,15 +103,15 @@ fn check_stage(after: &str) -> Result<(), Failure> {
 
 fn model(args: &Args, config: &TrainConfig) -> Result<ModelConfig, Failure> {
     let Some(dir) = &args.hf else {
-        return config.model(args.vocab).map_err(|error| phalanx::Error::from(error).into());
+        return config.build_model(args.vocab).map_err(|error| phalanx::Error::from(error).into());
     };
-    if args.model.has_size() {
+    if args.options.sizes_model() {
         let dir = dir.display();
         return Err(Failure::Input(format!(
             "--hf {dir} gives the model; of its flags only --context may be set too"
         )));
     }
-    config.model(args.vocab).map_err(phalanx::Error::from)?;
+    config.build_model(args.vocab).map_err(phalanx::Error::from)?;
     Ok(hf::read_config(dir).map_err(phalanx::Error::from)?)
 }
 

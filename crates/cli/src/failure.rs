@@ -7,8 +7,8 @@ use clap::error::ErrorKind;
 use phalanx::Error;
 use phalanx::internals::costs::BookError;
 use phalanx::internals::net::NetError;
-use phalanx::internals::parity::FileError;
 use phalanx::job::JobError;
+use phalanx_bench::parity::ParityError;
 
 /// The exit code of a run that broke off.
 pub const BROKEN: u8 = phalanx::job::FAILED as u8;
@@ -22,7 +22,7 @@ pub enum Failure {
     Run(String),
     /// Something broke while it ran, an operation or the connection to another rank, that may hold the next time.
     Broken(String),
-    /// Nobody reads the output any more: not an error.
+    /// The reader of the output has closed it: not an error.
     ClosedPipe,
 }
 
@@ -56,7 +56,6 @@ impl From<Error> for Failure {
             Error::Diverged { .. }
             | Error::NotFinite { .. }
             | Error::HfWrite(_)
-            | Error::File(FileError::Write { .. })
             | Error::Save(_)
             | Error::Costs(BookError::Write { .. })
             | Error::Job(JobError::Net(NetError::Mismatch { .. }))
@@ -70,19 +69,27 @@ impl From<Error> for Failure {
             | Error::Data(_)
             | Error::HfConfig(_)
             | Error::HfWeights(_)
-            | Error::File(_)
             | Error::Config(_)
             | Error::Plan(_)
             | Error::Costs(_)
             | Error::Ckpt(_)
             | Error::Job(_)
             | Error::ExecutionMode { .. }
-            | Error::Golden(_)
             | Error::Generate(_)
             | Error::Memory { .. }
             | Error::NotTraining { .. }
             | Error::NoStep { .. }
             | Error::EvaluationMemory { .. } => Failure::Input(message),
+        }
+    }
+}
+
+impl From<ParityError> for Failure {
+    fn from(error: ParityError) -> Self {
+        match error {
+            ParityError::Failed(error) => error.into(),
+            ParityError::Write { .. } => Failure::Run(error.to_string()),
+            _ => Failure::Input(error.to_string()),
         }
     }
 }

@@ -7,8 +7,9 @@ use phalanx::generate::{Request, generate};
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::flags::{Cores, Options};
+use crate::output;
 use crate::step::rate;
-use crate::{flags, output};
 
 /// Write text with a trained model.
 ///
@@ -40,9 +41,8 @@ pub struct Args {
     /// A tokenizer.json; the one in the directory if absent, bytes if there is none
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
-    /// Cores to use; 0 for all
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    cores: usize,
+    #[command(flatten)]
+    cores: Options<Cores>,
     /// Print one line of JSON at the end
     #[arg(long)]
     json: bool,
@@ -50,16 +50,13 @@ pub struct Args {
 
 /// Writes the text.
 pub fn run(args: Args) -> Result<ExitCode, Failure> {
-    let request = Request {
-        hf: args.hf,
-        tokenizer: args.tokenizer,
-        prompt: args.prompt,
-        tokens: args.tokens,
-        temperature: args.temperature,
-        seed: args.seed,
-        cores: flags::cores(args.cores)?,
-    };
-    // A reader who has left is noticed at the end: text is short.
+    let request = Request::new(args.hf, args.prompt)
+        .tokenizer(args.tokenizer)
+        .tokens(args.tokens)
+        .temperature(args.temperature)
+        .seed(args.seed)
+        .cores(args.cores.count()?);
+    // A closed pipe is noticed at the end: text is short.
     let mut printed = Ok(());
     let outcome = generate(&request, |piece| {
         if !args.json && printed.is_ok() {

@@ -1,12 +1,12 @@
-//! This process as one of several: who started it, how it speaks, and how it ends.
+//! This process as one of several: how it was started, what it prints, and how it ends.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use phalanx::job::{Connection, Drill, Job, StepDrill, When, connect};
-use phalanx::train::{Run, TrainConfig};
+use phalanx::train::{Group, Run, TrainConfig};
 
 use crate::failure::Failure;
 use crate::{costs, output};
@@ -26,7 +26,7 @@ pub fn run(
     leave_panics_of_kernels_to_us();
     match command(Some(&connection)) {
         Ok(code) => Ok(code),
-        // A reader that has seen enough is no failure, but the others still write to nobody.
+        // A closed pipe is no failure: the other ranks print nothing.
         Err(failure) => match failure.parts() {
             None => Ok(ExitCode::SUCCESS),
             Some((message, code)) => connection.fail(&message, i32::from(code)),
@@ -38,7 +38,7 @@ pub fn run(
 pub fn join(config: &mut TrainConfig, connection: Option<&Connection>) -> Result<Option<Job>, Failure> {
     let Some(connection) = connection else { return Ok(None) };
     *config = config.clone().for_ranks(connection.network.size());
-    Ok(Some(Job::start(connection, config).map_err(phalanx::Error::from)?))
+    Ok(Some(Job::start(connection, config.rank_options()?).map_err(phalanx::Error::from)?))
 }
 
 /// Compiles the model, alone or together with the other ranks.
@@ -55,7 +55,7 @@ pub fn start(mut config: TrainConfig, connection: Option<&Connection>) -> Result
 /// Leaves out a drill that is over, because the job was started again, and refuses one for a rank that is not there.
 fn check_drill(config: &mut TrainConfig, ranks: u32) -> Result<(), Failure> {
     let is_restart = std::env::var_os(ATTEMPT).is_some();
-    match config.drill().map_err(phalanx::Error::from)? {
+    match config.parse_drill().map_err(phalanx::Error::from)? {
         // A rank that fails after every start does so as long as it takes part.
         Some(Drill::Step(StepDrill { rank, when: When::Each(_), .. })) if is_restart && rank < ranks => {
             Ok(())
@@ -71,16 +71,27 @@ fn check_drill(config: &mut TrainConfig, ranks: u32) -> Result<(), Failure> {
     }
 }
 
-/// Writes the proof that ranks cannot deadlock, if it is asked for.
-pub fn write_certificate(run: &Run, path: Option<&Path>) -> Result<(), Failure> {
-    let Some(path) = path else { return Ok(()) };
-    if run.topology().is_none() {
-        let why = "--certificate is about several ranks: start them with `phalanx launch -n R -- ...`";
-        return Err(Failure::Input(why.into()));
+/// Where the proof that ranks cannot deadlock goes.
+#[derive(clap::Args)]
+#[command(next_help_heading = Group::Ranks.heading())]
+pub struct CertificateFlag {
+    /// Write the proof that the ranks cannot deadlock; `phalanx verify` checks it
+    #[arg(long, value_name = "FILE")]
+    pub certificate: Option<PathBuf>,
+}
+
+impl CertificateFlag {
+    /// Writes the proof, if it is asked for.
+    pub fn write(&self, run: &Run) -> Result<(), Failure> {
+        let Some(path) = &self.certificate else { return Ok(()) };
+        if run.topology().is_none() {
+            let why = "--certificate is about several ranks: start them with `phalanx launch -n R -- ...`";
+            return Err(Failure::Input(why.into()));
+        }
+        let Some(certificate) = run.certificate() else { return Ok(()) };
+        std::fs::write(path, certificate.to_string())
+            .map_err(|error| Failure::Run(format!("cannot write {}: {error}", path.display())))
     }
-    let Some(certificate) = run.certificate() else { return Ok(()) };
-    std::fs::write(path, certificate.to_string())
-        .map_err(|error| Failure::Run(format!("cannot write {}: {error}", path.display())))
 }
 
 /// Says where the devices of a job are.
@@ -89,7 +100,7 @@ pub fn describe(run: &Run, connection: Option<&Connection>) -> Result<(), Failur
     output::line(topology.describe(run.config().pin, &connection.network.carrier()).trim_end())
 }
 
-/// An operation that panics is told as the failure of its rank, once; its trace is for those who ask for traces.
+/// An operation that panics is reported as the failure of its rank, once; its trace is printed if traces are asked for.
 fn leave_panics_of_kernels_to_us() {
     if std::env::var_os("RUST_BACKTRACE").is_some() {
         return;

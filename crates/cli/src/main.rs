@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 mod bench;
-mod checkpoints;
 mod ckpt;
 mod costs;
 mod diff;
@@ -41,6 +40,7 @@ use failure::Failure;
     name = "phalanx",
     version,
     max_term_width = 100,
+    args_override_self = true,
     after_help = "\
 Start here:
   phalanx train                      train a small GPT on embedded text, about a minute

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use phalanx::internals::lower::{BucketSizes, EXPAND_PASSES, Options, PASSES, Stage};
-use phalanx::pipeline::DEFAULT_LEAVES;
-use phalanx::{Goal, Leaves, Optimizer};
+use phalanx::internals::lower::{BucketSizes, EXPAND_PASSES, Options as LowerOptions, PASSES, Stage};
+use phalanx::{Goal, Optimizer};
 
 use crate::failure::Failure;
+use crate::flags::{Blocks, Options};
 use crate::output;
 
 /// Run compiler passes on a text file and print the result.
@@ -29,18 +29,8 @@ pub struct Args {
     /// What the step is for
     #[arg(long, value_name = "GOAL", default_value = "train", value_parser = ["train", "gradients", "infer"])]
     goal: String,
-    /// Leaves of the trees that sum over rows
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_LEAVES.batch)]
-    leaves_batch: usize,
-    /// Leaves of the trees that sum over features
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_LEAVES.feature)]
-    leaves_feature: usize,
-    /// Leaves of the trees that sum over time inside the batch
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_LEAVES.sequence)]
-    leaves_sequence: usize,
-    /// Seed of dropout
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
+    #[command(flatten)]
+    blocks: Options<Blocks>,
     /// Allow cuts that change the bits
     #[arg(long)]
     free_bits: bool,
@@ -54,19 +44,16 @@ enum Level {
 
 /// Reads, runs the passes and prints.
 pub fn run(args: Args) -> Result<ExitCode, Failure> {
-    let options = Options {
+    let config = args.blocks.config(None)?;
+    let options = LowerOptions {
         buckets: BucketSizes::default(),
         goal: match args.goal.as_str() {
             "infer" => Goal::Infer,
             "gradients" => Goal::Gradients,
-            _ => Goal::Train(Optimizer { clip: Some(1.0), ..Optimizer::adamw(0.1) }),
+            _ => Goal::Train(Optimizer::adamw(0.1).clip(Some(1.0))),
         },
-        leaves: Leaves {
-            batch: args.leaves_batch,
-            feature: args.leaves_feature,
-            sequence: args.leaves_sequence,
-        },
-        seed: args.seed,
+        leaves: config.leaves(),
+        seed: config.seed,
         free_bits: args.free_bits,
         fuse: true,
     };
@@ -110,7 +97,7 @@ fn read(path: &PathBuf) -> Result<Level, Failure> {
     Ok(Level::Lowered(level))
 }
 
-fn pass(level: Level, name: &str, options: &Options) -> Result<Level, Failure> {
+fn pass(level: Level, name: &str, options: &LowerOptions) -> Result<Level, Failure> {
     let failed = |error: phalanx::internals::lower::LowerError| Failure::Input(format!("{name}: {error}"));
     let misfit = || {
         Failure::Input(format!(

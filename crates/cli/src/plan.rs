@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::costs;
 use crate::failure::Failure;
-use crate::flags::{self, CostFlags, ModelFlags, PlanFlags, StepFlags};
+use crate::flags::{Options, PlannedStep};
 use crate::output;
 use crate::overlap::{self, Drawings};
 
@@ -88,26 +88,16 @@ pub struct What {
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub vocab: usize,
     #[command(flatten)]
-    model: ModelFlags,
-    #[command(flatten)]
-    step: StepFlags,
-    #[command(flatten)]
-    plan: PlanFlags,
-    #[command(flatten)]
-    costs: CostFlags,
+    options: Options<PlannedStep>,
 }
 
 impl What {
     /// The model's graph, and how it is compiled.
     pub fn read(&self) -> Result<(phalanx::ir::graph::Graph, pipeline::Settings), Failure> {
-        let mut config = flags::read(self.config.as_ref())?;
-        self.model.apply(&mut config);
-        self.step.apply(&mut config);
-        self.plan.apply(&mut config)?;
-        let model: ModelConfig = config.model(self.vocab).map_err(phalanx::Error::from)?;
+        let config = self.options.config(self.config.as_ref())?;
+        let model: ModelConfig = config.build_model(self.vocab).map_err(phalanx::Error::from)?;
         let graph =
             model.training_graph(config.batch, config.context_of(&model)).map_err(phalanx::Error::from)?;
-        self.costs.apply(&mut config);
         let settings = costs::with_bar(|progress| config.measured_settings(&graph, progress))?;
         Ok((graph, settings))
     }

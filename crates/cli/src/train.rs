@@ -4,14 +4,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use phalanx::Check;
 use phalanx::job::Connection;
 use phalanx::train::{Report, Run, Summary, TrainConfig};
 use serde::Serialize;
 
-use crate::checkpoints::{self, CheckpointFlags};
 use crate::failure::Failure;
-use crate::flags::{self, CostFlags, ModelFlags, PlanFlags, RankFlags, RunFlags, StepFlags, WatchFlags};
+use crate::flags::{AllOptions, Options};
+use crate::job::CertificateFlag;
 use crate::log::Log;
 use crate::overlap::Drawings;
 use crate::{job, output, plot, stop};
@@ -41,31 +40,9 @@ pub struct Args {
     /// Configuration file
     config: Option<PathBuf>,
     #[command(flatten)]
-    model: ModelFlags,
+    options: Options<AllOptions>,
     #[command(flatten)]
-    step: StepFlags,
-    #[command(flatten)]
-    plan: PlanFlags,
-    #[command(flatten)]
-    costs: CostFlags,
-    #[command(flatten)]
-    run: RunFlags,
-    #[command(flatten)]
-    watch: WatchFlags,
-    #[command(flatten)]
-    checkpoints: CheckpointFlags,
-    #[command(flatten)]
-    ranks: RankFlags,
-    /// Run every operation through the runtime's immediate mode: the same bits, slower, for comparison and debugging
-    #[arg(long)]
-    immediate: bool,
-    /// Run every operation on one thread, in a random order that the plan allows: the same bits, or the compiler is wrong
-    #[arg(long, value_name = "SEED", conflicts_with = "immediate")]
-    stepped: Option<u64>,
-    /// Check while it runs that no kernel reads or writes what it must not; the first that does is named and ends the
-    /// run. The same bits, about 6 times slower
-    #[arg(long, value_name = "WHAT", value_parser = flags::checks())]
-    check: Option<Check>,
+    certificate: CertificateFlag,
     #[command(flatten)]
     drawings: Drawings,
     /// Print one line of JSON a step and a last one with the summary
@@ -94,19 +71,7 @@ struct LastLine<'a> {
 impl Args {
     /// The configuration: flags win over the file.
     pub fn config(&self) -> Result<TrainConfig, Failure> {
-        let mut config = flags::read(self.config.as_ref())?;
-        self.model.apply(&mut config);
-        self.run.apply(&mut config);
-        self.watch.apply(&mut config);
-        self.step.apply(&mut config);
-        self.plan.apply(&mut config)?;
-        config.immediate |= self.immediate;
-        config.stepped = self.stepped.or(config.stepped);
-        config.check = self.check.unwrap_or(config.check);
-        self.costs.apply(&mut config);
-        self.ranks.apply(&mut config);
-        self.checkpoints.apply(&mut config);
-        Ok(config)
+        self.options.config(self.config.as_ref())
     }
 
     /// Whether a program reads what is printed.
@@ -135,7 +100,7 @@ fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> R
     args.drawings.check()?;
     let mut run = job::start(config, connection)?;
     stop::listen()?;
-    job::write_certificate(&run, args.ranks.certificate())?;
+    args.certificate.write(&run)?;
     let json = args.json;
     if rank == 0 && !json {
         output::line(opening(&run))?;
@@ -143,7 +108,7 @@ fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> R
         watched(&run).into_iter().try_for_each(output::line)?;
     }
     let audience = if rank > 0 {
-        Audience::Nobody
+        Audience::None
     } else if json {
         Audience::Program
     } else {
@@ -164,13 +129,15 @@ fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> R
     finish(&run, audience, &mut log)
 }
 
-/// Who reads standard output.
+/// What standard output is made for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Audience {
+    /// People: a progress bar and a summary.
     People,
+    /// Programs: lines of JSON.
     Program,
-    /// It is not the first rank.
-    Nobody,
+    /// Nothing is printed: this is not the first rank.
+    None,
 }
 
 fn opening(run: &Run) -> String {
@@ -178,7 +145,7 @@ fn opening(run: &Run) -> String {
     let (parameters, steps) =
         (output::grouped(model.parameters()), output::count(config.steps as usize, "step"));
     let (batch, context, cores) =
-        (config.batch, config.context_of(model), output::count(config.cores(), "core"));
+        (config.batch, config.context_of(model), output::count(config.core_count(), "core"));
     let (family, data) = (model.family(), run.data().name());
     format!("{family}, {parameters} parameters, on {data}: {steps} of {batch} x {context} tokens, {cores}")
 }
@@ -205,7 +172,7 @@ fn watched(run: &Run) -> Vec<String> {
 fn steps(run: &mut Run, audience: Audience, log: &mut Log) -> Result<(), Failure> {
     let bar = if audience == Audience::People { bar(run) } else { ProgressBar::hidden() };
     let rank = run.trainer().session().rank();
-    checkpoints::tell(run, rank, &bar);
+    print_notices(run, rank, &bar);
     let mut step = || {
         if run.is_done() {
             return Ok(true);
@@ -214,14 +181,14 @@ fn steps(run: &mut Run, audience: Audience, log: &mut Log) -> Result<(), Failure
             run.stop();
         }
         let stepped = run.step();
-        checkpoints::tell(run, rank, &bar);
+        print_notices(run, rank, &bar);
         let report = stepped?;
         bar.set_position(report.step);
         log.step(run, &report)?;
         match audience {
             Audience::Program => output::json(&report)?,
             Audience::People => bar.set_message(message(run, &report)),
-            Audience::Nobody => {}
+            Audience::None => {}
         }
         Ok(run.is_done())
     };
@@ -234,6 +201,14 @@ fn steps(run: &mut Run, audience: Audience, log: &mut Log) -> Result<(), Failure
     };
     bar.finish_and_clear();
     result
+}
+
+/// Prints the messages of a run beside its progress; only the first rank of a job does.
+fn print_notices(run: &mut Run, rank: u32, bar: &ProgressBar) {
+    let notices = run.take_notices();
+    if rank == 0 && !notices.is_empty() {
+        bar.suspend(|| notices.iter().for_each(|notice| eprintln!("{notice}")));
+    }
 }
 
 fn bar(run: &Run) -> ProgressBar {
@@ -292,7 +267,7 @@ fn finish(run: &Run, audience: Audience, log: &mut Log) -> Result<ExitCode, Fail
     match audience {
         Audience::Program => output::json(&line)?,
         Audience::People => print(run, &ending)?,
-        Audience::Nobody => {}
+        Audience::None => {}
     }
     Ok(if ending.interrupted { ExitCode::from(stop::STOPPED) } else { ExitCode::SUCCESS })
 }

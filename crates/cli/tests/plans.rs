@@ -58,7 +58,7 @@ fn a_plan_that_does_not_fit_is_refused_with_the_remedy() {
         (&["--plan", "/nonexistent.toml"], &["/nonexistent.toml"]),
         (&["--plan", &broken], &["nothing"]),
         (&["--plan", "dp", "--devices", "3"], &["8", "3"]),
-        (&["--plan", "tp4", "--leaves-feature", "2"], &["--leaves-feature 4", "--bits free"]),
+        (&["--plan", "tp4", "--blocks-feature", "2"], &["--blocks-feature 4", "--bits free"]),
         (&["--plan", "dp2", "--devices", "0"], &["--devices"]),
         (&["--plan", "dp"], &["`dp`", "--devices"]),
         (&["--plan", &empty], &["empty.toml", "empty"]),
@@ -67,7 +67,7 @@ fn a_plan_that_does_not_fit_is_refused_with_the_remedy() {
         let message = error(&[&["step"], MODEL, plan].concat(), 2);
         assert!(parts.iter().all(|part| message.contains(part)), "{plan:?}: {message}");
     }
-    let free = ["--plan", "tp4", "--leaves-feature", "2", "--bits", "free"];
+    let free = ["--plan", "tp4", "--blocks-feature", "2", "--bits", "free"];
     assert_eq!(hash(&[&["step"], MODEL].concat(), &free).len(), 32);
 }
 
@@ -114,11 +114,11 @@ fn plan_show_accounts_for_every_device() {
 #[test]
 fn opt_runs_passes_on_what_explain_prints() {
     let dir = Dir::new("plan-opt");
-    let plan = ["--plan", "tp", "--devices", "2", "--leaves-feature", "2"];
+    let plan = ["--plan", "tp", "--devices", "2", "--blocks-feature", "2"];
     let explain = |after: &str| stdout(&[&["explain", "--after", after], &plan[..], SMALL].concat());
     let parallel = dir.write("p.ir", explain("parallelize"));
     let passes = "expand-passes,insert-loss";
-    let opt = stdout(&["opt", &parallel, "--pass", passes, "--leaves-feature", "2"]);
+    let opt = stdout(&["opt", &parallel, "--pass", passes, "--blocks-feature", "2"]);
     assert_eq!(opt, explain("insert-loss"));
     let copies = dir.write("c.ir", explain("insert-copies"));
     let opt = stdout(&["opt", &copies, "--pass", "expand-shards,fuse-movements,split-movements"]);

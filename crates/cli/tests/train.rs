@@ -51,7 +51,7 @@ fn every_optimizer_and_model_trains() {
     for extra in [
         &["--optimizer", "sgd", "--nesterov", "--clip", "0"][..],
         &["--optimizer", "adam", "--dropout", "0.1"],
-        &["--model", "llama", "--kv-heads", "1", "--leaves-feature", "4"],
+        &["--model", "llama", "--kv-heads", "1", "--blocks-feature", "4"],
     ] {
         assert_eq!(train(extra).len(), 7, "{extra:?}");
     }
@@ -75,6 +75,43 @@ fn flags_win_over_the_file_and_the_file_over_the_defaults() {
 }
 
 #[test]
+fn the_last_of_equal_flags_counts_and_a_switch_may_be_repeated() {
+    assert_eq!(train(&["--steps", "9", "--steps", "2", "--nesterov", "--nesterov"]).len(), 3);
+}
+
+#[test]
+fn former_names_of_flags_are_understood() {
+    let hash = |flag: &str| train(&[flag, "1"])[6]["summary"]["weights_hash"].clone();
+    assert_eq!(hash("--leaves-batch"), hash("--blocks-batch"));
+    assert_ne!(hash("--leaves-batch"), train(&[])[6]["summary"]["weights_hash"]);
+    let dir = Dir::new("former");
+    let config = dir.write("run.toml", "leaves_batch = 1\n");
+    assert_eq!(train(&[&config])[6]["summary"]["weights_hash"], hash("--blocks-batch"));
+}
+
+#[test]
+fn help_has_groups_defaults_and_no_former_names() {
+    let help = stdout(&["train", "--help"]);
+    let line = |flag: &str| {
+        let from = help.find(&format!("{flag} <")).unwrap_or_else(|| panic!("{flag} in {help}"));
+        help[from..].split("\n      --").next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(line("--batch"), "--batch <N> Sequences in a step [default: 16]");
+    assert_eq!(
+        line("--eps"),
+        "--eps <F> Added to the root of the second moment (adam, adamw) [default: 1e-8]"
+    );
+    let rules = "--optimizer <RULE> Update rule [default: adamw] [possible values: adamw, adam, sgd]";
+    assert_eq!(line("--optimizer"), rules);
+    for group in ["Model:", "Step:", "Devices:", "Run:", "Watching:", "Checkpoints:", "Ranks (", "Debugging:"]
+    {
+        assert!(help.contains(&format!("\n{group}")), "{group} in {help}");
+    }
+    assert!(!help.contains("--leaves"), "{help}");
+    assert!(stdout(&["step", "--help"]).contains("[default: 128]"), "`step` has another model");
+}
+
+#[test]
 fn text_of_the_user_is_trained_on() {
     let dir = Dir::new("text");
     let text = dir.write("a.txt", "all work and no play ".repeat(40));
@@ -87,11 +124,13 @@ fn mistakes_in_a_file_are_named() {
     let dir = Dir::new("mistakes");
     let typo = error(&["train", &dir.write("typo.toml", "stepz = 3\n")], 2);
     assert!(
-        typo.contains("typo.toml") && typo.contains("line 1") && typo.contains("unknown field `stepz`"),
+        typo.contains("typo.toml")
+            && typo.contains("line 1")
+            && typo.contains("no option `stepz`: did you mean `steps`?"),
         "{typo}"
     );
     let kind = error(&["train", &dir.write("kind.toml", "steps = \"many\"\n")], 2);
-    assert!(kind.contains("string \"many\", expected u64"), "{kind}");
+    assert!(kind.contains("line 1: `steps` is \"many\"; it must be a whole number, at least 1"), "{kind}");
     let gone = error(&["train", &dir.path("gone.toml")], 2);
     assert!(gone.contains("gone.toml") && gone.contains("No such file"), "{gone}");
 }
@@ -100,14 +139,14 @@ fn mistakes_in_a_file_are_named() {
 fn mistakes_in_flags_are_named() {
     for (args, parts) in [
         (&["--steps", "many"][..], &["--steps", "many"][..]),
-        (&["--steps", "0"], &["`steps` is 0", "at least 1"]),
+        (&["--steps", "0"], &["'0'", "--steps", "at least 1"]),
         (&["--stepz", "3"], &["--stepz", "--steps"]),
-        (&["--batch", "0"], &["`batch` is 0"]),
+        (&["--batch", "0"], &["'0'", "--batch", "at least 1"]),
         (&["--batch", "3", "--accumulate", "2"], &["3", "2"]),
         (&["--heads", "3", "--width", "16"], &["16", "3", "heads"]),
         (&["--batch", "99999999"], &["bytes of memory", "smaller"]),
         (&["--kv-heads", "2"], &["kv_heads", "2", "llama"]),
-        (&["--lr-floor", "-3"], &["lr_floor", "-3"]),
+        (&["--lr-floor", "-3"], &["lr-floor", "-3"]),
         (&["--tokenizer", "t.json"], &["tokenizer", "t.json", "data"]),
         (&["--seed", "-1"], &["--seed", "-1"]),
         (&["--layers", "0"], &["layers"]),
@@ -118,12 +157,13 @@ fn mistakes_in_flags_are_named() {
         (&["--size", "vast"], &["vast", "nano, tiny"]),
         (&["--dropout", "1.5"], &["dropout", "1.5"]),
         (&["--lr", "-1"], &["lr", "-1"]),
-        (&["--lr", "nan"], &["lr", "NaN"]),
+        (&["--lr", "nan"], &["lr", "nan"]),
         (&["--clip", "-2"], &["clip", "-2"]),
-        (&["--weight-decay", "inf"], &["weight_decay", "inf"]),
+        (&["--weight-decay", "inf"], &["weight-decay", "inf"]),
         (&["--optimizer", "lion"], &["lion", "adamw, adam, sgd"]),
         (&["--cores", "100000"], &["cores", "100000", "1024"]),
-        (&["--leaves-batch", "3"], &["leaves_batch", "3", "power of two"]),
+        (&["--blocks-batch", "3"], &["blocks-batch", "3", "power of two"]),
+        (&["--bits", "strickt"], &["strickt", "strict, free", "similar", "'strict'"]),
         (&["--data", "/nonexistent.txt"], &["/nonexistent.txt", "text file"]),
         (&["--save", "/proc/nonexistent"], &["/proc/nonexistent", "--save"]),
     ] {

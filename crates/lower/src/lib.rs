@@ -73,7 +73,7 @@ pub enum LowerError {
     },
     /// A cut that does not follow the leaves of a sum.
     #[error(
-        "layer `{layer}` sums over {what} in {leaves} leaves, which the plan cuts {degree} ways: the bits would depend on \
+        "layer `{layer}` sums over {what} in {leaves} blocks, which the plan cuts {degree} ways: the bits would depend on \
          the plan. {}, or allow other bits with --bits free", remedy(what, *degree)
     )]
     Unaligned {
@@ -99,9 +99,9 @@ pub enum LowerError {
 /// What to do about a cut off the leaves.
 fn remedy(what: &str, degree: usize) -> String {
     let flag = match what {
-        "the batch" => "--leaves-batch",
-        "features" => "--leaves-feature",
-        "time" => "--leaves-sequence",
+        "the batch" => "--blocks-batch",
+        "features" => "--blocks-feature",
+        "time" => "--blocks-sequence",
         _ => return "Cut another dimension".into(),
     };
     format!("Try {flag} {}, cut another dimension", degree.next_power_of_two())

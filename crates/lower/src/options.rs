@@ -13,6 +13,7 @@ pub enum Goal {
 
 /// How parameters follow their gradients. The learning rate is fed with every step.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Optimizer {
     /// The rule.
     pub rule: Rule,
@@ -26,7 +27,7 @@ pub struct Optimizer {
     pub keep_gradients: bool,
 }
 
-/// The usual optimizers, with no decay and no clipping; fields can be set afterwards.
+/// The usual optimizers, with no decay and no clipping; the methods set what is to be different.
 impl Optimizer {
     /// An optimizer with this rule.
     pub fn new(rule: Rule) -> Self {
@@ -46,7 +47,31 @@ impl Optimizer {
     /// AdamW with the usual constants and this weight decay.
     pub fn adamw(decay: f32) -> Self {
         let rule = Rule::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, decoupled: true };
-        Optimizer { decay, ..Optimizer::new(rule) }
+        Optimizer::new(rule).decay(decay)
+    }
+
+    /// Weight decay.
+    #[must_use]
+    pub fn decay(self, decay: f32) -> Self {
+        Optimizer { decay, ..self }
+    }
+
+    /// Which parameters decay.
+    #[must_use]
+    pub fn decays(self, decays: Decays) -> Self {
+        Optimizer { decays, ..self }
+    }
+
+    /// The largest gradient norm let through; `None` for no clipping.
+    #[must_use]
+    pub fn clip(self, clip: Option<f32>) -> Self {
+        Optimizer { clip, ..self }
+    }
+
+    /// Gradients stay readable after the step.
+    #[must_use]
+    pub fn keep_gradients(self, keep_gradients: bool) -> Self {
+        Optimizer { keep_gradients, ..self }
     }
 }
 

@@ -23,12 +23,12 @@ fn options(goal: Goal) -> Options {
 }
 
 fn adamw() -> Goal {
-    Goal::Train(Optimizer { clip: Some(1.0), decays: Decays::Matrices, ..Optimizer::adamw(0.1) })
+    Goal::Train(Optimizer::adamw(0.1).clip(Some(1.0)).decays(Decays::Matrices))
 }
 
 fn sgd() -> Goal {
     let rule = Rule::Sgd { momentum: 0.9, nesterov: true };
-    Goal::Train(Optimizer { decay: 0.1, keep_gradients: true, ..Optimizer::new(rule) })
+    Goal::Train(Optimizer::new(rule).decay(0.1).keep_gradients(true))
 }
 
 /// The text after `expand-passes`; the passes after it must succeed too.

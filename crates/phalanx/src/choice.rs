@@ -5,70 +5,49 @@ use std::path::{Path, PathBuf};
 use phalanx_ir::graph::Graph;
 use phalanx_plan::{PRESETS, Plan, PlanError, preset};
 
+use crate::setters::with_setters;
+
 /// Why there is no plan.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum ChoiceError {
     /// Several devices and nothing to do for them.
     #[error(
         "`devices` is {devices} but no plan says what they do: choose one with --plan, such as --plan dp"
     )]
-    NoPlan {
-        /// How many devices.
-        devices: usize,
-    },
-    /// A preset without sizes, for nobody knows how many devices.
+    NoPlan { devices: usize },
+    /// A preset without sizes, for an unknown number of devices.
     #[error(
         "the plan `{plan}` takes as many devices as there are: say how many with --devices, or in its name as in `{plan}2`"
     )]
-    HowMany {
-        /// The preset.
-        plan: String,
-    },
+    HowMany { plan: String },
     /// The file is empty.
     #[error("the plan {} is empty: see `phalanx plan write --plan dp2` for what a plan looks like", path.display())]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
     /// The file cannot be read.
     #[error("cannot read the plan {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// The plan is for another number of devices.
     #[error(
         "the plan `{plan}` is for {wanted} devices, not {devices}: set --devices {wanted} or change its mesh"
     )]
-    Devices {
-        /// The plan.
-        plan: String,
-        /// Its devices.
-        wanted: usize,
-        /// The devices asked for.
-        devices: usize,
-    },
+    Devices { plan: String, wanted: usize, devices: usize },
     /// The plan does not suit the model, or is not a plan.
     #[error("plan `{plan}`: {source}")]
-    Plan {
-        /// The plan.
-        plan: String,
-        /// What is wrong.
-        source: Box<PlanError>,
-    },
+    Plan { plan: String, source: Box<PlanError> },
 }
 
-/// What a user says about the plan.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PlanChoice {
-    /// A preset such as `dp2-tp2`, or a file.
-    pub plan: Option<String>,
-    /// How many devices; what the plan says if absent.
-    pub devices: Option<usize>,
-    /// Parts into which the batch is cut, if not what the plan says.
-    pub microbatches: Option<usize>,
+with_setters! {
+    /// What a user says about the plan. Fields are also set by the methods of the same names.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct PlanChoice {
+        /// A preset such as `dp2-tp2`, or a file.
+        pub plan: Option<String>,
+        /// How many devices; what the plan says if absent.
+        pub devices: Option<usize>,
+        /// Parts into which the batch is cut, if not what the plan says.
+        pub microbatches: Option<usize>,
+    }
 }
 
 impl PlanChoice {

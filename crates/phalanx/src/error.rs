@@ -7,7 +7,6 @@ use phalanx_runtime::{Fault, PortError};
 use crate::bounds::BoundsError;
 use crate::ckpt::{CkptError, SaveError};
 use crate::data::DataError;
-use crate::golden::GoldenError;
 use crate::hf;
 use crate::models::ModelError;
 use crate::pipeline::CompileError;
@@ -15,6 +14,7 @@ use crate::train::{ConfigError, Origin};
 
 /// Anything that can go wrong between a model and its trained weights.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum Error {
     /// A layer does not fit its operands.
     #[error(transparent)]
@@ -46,9 +46,6 @@ pub enum Error {
     /// A Hugging Face directory cannot be written.
     #[error(transparent)]
     HfWrite(#[from] hf::WriteError),
-    /// A batch cannot be read or a result not written.
-    #[error(transparent)]
-    File(#[from] crate::parity::FileError),
     /// A training configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -69,13 +66,7 @@ pub enum Error {
     Job(#[from] crate::job::JobError),
     /// A job has one execution mode only.
     #[error("{ranks} ranks replay their parts: leave out --immediate and --stepped")]
-    ExecutionMode {
-        /// Ranks of the job.
-        ranks: u32,
-    },
-    /// A file of operator cases cannot be read.
-    #[error(transparent)]
-    Golden(#[from] GoldenError),
+    ExecutionMode { ranks: u32 },
     /// No text can be written.
     #[error(transparent)]
     Generate(#[from] crate::generate::GenerateError),
@@ -83,42 +74,24 @@ pub enum Error {
     #[error(
         "a step needs {need} bytes of memory but {have} are free; use a smaller model, batch or context, or cut the batch into more parts"
     )]
-    Memory {
-        /// Bytes of the arena.
-        need: u64,
-        /// Bytes to be had.
-        have: u64,
-    },
+    Memory { need: u64, have: u64 },
     /// A trainer was asked for with another goal.
     #[error("a trainer needs the goal Train(optimizer), not {goal}; use a Session for other goals")]
-    NotTraining {
-        /// The goal.
-        goal: String,
-    },
+    NotTraining { goal: String },
     /// There is no step left.
     #[error("all {steps} steps are done; ask for more with --steps")]
-    NoStep {
-        /// Steps asked for.
-        steps: u64,
-    },
+    NoStep { steps: u64 },
     /// The loss is no longer a number.
     #[error(
         "the loss is {loss} at step {step}: the run has diverged, and {}; lower the learning rate or clip gradients, or see \
          with --debug nan where it begins",
         last_good(*step)
     )]
-    Diverged {
-        /// The loss.
-        loss: f32,
-        /// The step.
-        step: u64,
-    },
+    Diverged { loss: f32, step: u64 },
     /// The same, or worse to come, and where it begins is known.
     #[error("step {step}, with a loss of {loss}, is not finite: {origin}; {}", last_good(*step))]
     NotFinite {
-        /// The loss.
         loss: f32,
-        /// The step.
         step: u64,
         /// The first number that is not finite.
         origin: Box<Origin>,
@@ -129,13 +102,10 @@ pub enum Error {
          leave out --eval-every"
     )]
     EvaluationMemory {
-        /// The device.
         device: u32,
-        /// Bytes of its arena for evaluating.
         need: u64,
         /// Bytes of its arena for a step.
         step: u64,
-        /// Bytes it may have.
         budget: u64,
     },
 }

@@ -7,28 +7,39 @@ use phalanx_kernels::random;
 
 use crate::data::{Tokenizer, TokenizerError};
 use crate::pipeline::Settings;
+use crate::setters::with_setters;
 use crate::{Error, Goal, Session, hf};
 
 /// The stream of random numbers that sampling draws from.
 const STREAM: u64 = 0x7E47;
 
-/// What to write.
-#[derive(Clone, Debug)]
-pub struct Request {
-    /// A Hugging Face directory.
-    pub hf: PathBuf,
-    /// A tokenizer.json; the one in the directory if absent, bytes if there is none.
-    pub tokenizer: Option<PathBuf>,
-    /// How the text begins.
-    pub prompt: String,
-    /// How many tokens to add.
-    pub tokens: usize,
-    /// 0 takes the likeliest token every time; 1 draws from the model's distribution.
-    pub temperature: f32,
-    /// Seed of the draws.
-    pub seed: u64,
-    /// Cores to use.
-    pub cores: usize,
+with_setters! {
+    /// What to write.
+    #[derive(Clone, Debug)]
+    pub struct Request {
+        /// A Hugging Face directory.
+        pub hf: PathBuf,
+        /// A tokenizer.json; the one in the directory if absent, bytes if there is none.
+        pub tokenizer: Option<PathBuf>,
+        /// How the text begins.
+        pub prompt: String,
+        /// How many tokens to add.
+        pub tokens: usize,
+        /// 0 takes the likeliest token every time; 1 draws from the model's distribution.
+        pub temperature: f32,
+        /// Seed of the draws.
+        pub seed: u64,
+        /// Cores to use.
+        pub cores: usize,
+    }
+}
+
+impl Request {
+    /// Adds 100 tokens to `prompt`, the likeliest ones, with the model in the directory `hf`, on all cores.
+    pub fn new(hf: PathBuf, prompt: String) -> Request {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Request { hf, tokenizer: None, prompt, tokens: 100, temperature: 0.0, seed: 0, cores }
+    }
 }
 
 /// What was written.
@@ -46,38 +57,23 @@ pub struct Outcome {
 
 /// Why no text can be written.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum GenerateError {
     /// The model is not a language model.
     #[error("a model of family `{family}` writes no text; use gpt2 or llama")]
-    Family {
-        /// The family.
-        family: &'static str,
-    },
+    Family { family: &'static str },
     /// There is nothing to continue.
     #[error("the prompt has no tokens; give at least one character")]
     EmptyPrompt,
     /// The tokens are not bytes and nothing says what they are.
     #[error("the model knows {vocab} tokens but {} has no tokenizer.json and bytes are only 256; pass a tokenizer", hf.display())]
-    NoTokenizer {
-        /// The model's tokens.
-        vocab: usize,
-        /// The directory.
-        hf: PathBuf,
-    },
+    NoTokenizer { vocab: usize, hf: PathBuf },
     /// A token of the prompt is none of the model's.
     #[error("the prompt has token {token} but the model knows 0 to {}; pass the tokenizer it was trained with", vocab - 1)]
-    Vocabulary {
-        /// The token.
-        token: i64,
-        /// The model's tokens.
-        vocab: usize,
-    },
+    Vocabulary { token: i64, vocab: usize },
     /// The temperature is not one.
     #[error("the temperature is {temperature}; it must be a number not below 0")]
-    Temperature {
-        /// What was given.
-        temperature: f32,
-    },
+    Temperature { temperature: f32 },
     /// The tokenizer refuses.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),

@@ -1,7 +1,7 @@
 //! Hashes of what a run has learned: one of every weight and optimizer state, and one over all.
 //!
 //! The hash of a tensor is a sum over its elements, each mixed with its place in the whole tensor. So it depends on no
-//! plan, device, rank or core: whoever has a rectangle sums over that, and the sums of rectangles that cover the tensor
+//! plan, device, rank or core: the holder of a rectangle sums over it, and the sums of rectangles that cover the tensor
 //! once add up to its hash. A change of one element always changes it; it does not withstand an adversary.
 
 use std::collections::BTreeMap;

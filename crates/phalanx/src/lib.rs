@@ -17,14 +17,14 @@ mod device;
 mod documents;
 mod emit;
 mod error;
-mod golden;
 mod hashes;
 mod layout;
 mod memory;
 mod overlap;
-mod parity;
+mod pin;
 mod roofline;
 mod session;
+mod setters;
 mod timeline;
 mod trainer;
 mod watch;
@@ -53,6 +53,8 @@ pub use phalanx_program::{Certificate, PortKind, Program};
 pub use phalanx_runtime::ExecutionMode;
 pub use phalanx_schedule::Schedule;
 pub use phalanx_schedule::recompute::Recompute;
+pub use pin::Pin;
+pub use pipeline::{CompileError, Fusion, Overlap, Settings};
 pub use session::{Feed, Profile, Session};
 pub use trainer::{LearningRate, Step, Trainer};
 
@@ -61,7 +63,7 @@ pub mod kernels {
     pub use phalanx_kernels::{Call, Kernel, call, table};
 }
 
-/// What tools and tests need beyond the rest: reports of steps and runs, operator cases, kernel times, and the crates below.
+/// What tools and tests need beyond the rest: reports of steps and runs, kernel times, and the crates below.
 /// It may change with every version.
 pub mod internals {
     pub use crate::session::polls;
@@ -75,10 +77,6 @@ pub mod internals {
     pub mod costs {
         pub use crate::costs::*;
     }
-    /// Operator cases with recorded results.
-    pub mod golden {
-        pub use crate::golden::*;
-    }
     /// How a model lies on devices, for people.
     pub mod layout {
         pub use crate::layout::*;
@@ -86,10 +84,6 @@ pub mod internals {
     /// What becomes of transfers in a step, for people.
     pub mod overlap {
         pub use crate::overlap::*;
-    }
-    /// One step beside another framework.
-    pub mod parity {
-        pub use crate::parity::*;
     }
     /// Where the time of a step goes, and what the machine could do.
     pub mod roofline {

@@ -22,54 +22,64 @@ use phalanx_schedule::{Costs, Lane, Schedule, ScheduleError, Style, schedule_in}
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::Pin;
 use crate::costs::Book;
 use crate::device::Check;
 pub use crate::emit::EmitError;
 use crate::emit::{Machine, emit, workspaces};
-use crate::job::Pin;
 use crate::layout::Layout;
 use crate::memory::{OverBudget, Snapshots};
+use crate::setters::with_setters;
 
-/// Everything besides the model that a program depends on.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
-    /// What the step is for.
-    pub goal: Goal,
-    /// How the model is laid out.
-    pub plan: Plan,
-    /// How sums that a plan may split are cut.
-    pub leaves: Leaves,
-    /// Seed of dropout.
-    pub seed: u64,
-    /// Cores of each device.
-    pub cores: usize,
-    /// Whether each core's thread stays on it.
-    pub pin: Pin,
-    /// Which process has which device.
-    pub placement: Placement,
-    /// Plans that cut a sum off its leaves are allowed; the bits then depend on the plan.
-    pub free_bits: bool,
-    /// How runs are executed: the same bits, for comparison and debugging.
-    pub execution: ExecutionMode,
-    /// The link to which transfers between devices are held back; none: devices share memory.
-    pub link: Option<Link>,
-    /// Whether transfers run beside computing.
-    pub overlap: Overlap,
-    /// The most bytes a device may need; none for any number.
-    pub memory: Option<u64>,
-    /// Whether a copy of weights and optimizer state is kept beside them, which takes of the `memory`.
-    pub snapshot: bool,
-    /// Which activations are computed again instead of kept.
-    pub recompute: Recompute,
-    /// Whether tasks are joined.
-    pub fusion: Fusion,
-    /// Measured times of kernels; none: they are estimated.
-    pub book: Option<Arc<Book>>,
-    /// What is checked while it runs.
-    pub check: Check,
-    /// How often the program will be run, so that looking for a better schedule takes no longer than it can save; none: it
-    /// is looked for with all effort.
-    pub runs: Option<u64>,
+with_setters! {
+    /// Everything besides the model that a program depends on. Fields are also set by the methods of the same names.
+    ///
+    /// ```
+    /// use phalanx::{Goal, Optimizer, Plan, Settings};
+    ///
+    /// let settings = Settings::new(Goal::Train(Optimizer::adamw(0.1))).cores(1).seed(7);
+    /// assert_eq!((settings.cores, settings.plan), (1, Plan::default()));
+    /// ```
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Settings {
+        /// What the step is for.
+        pub goal: Goal,
+        /// How the model is laid out.
+        pub plan: Plan,
+        /// Into how many reduction blocks sums that a plan may split are cut.
+        pub leaves: Leaves,
+        /// Seed of dropout.
+        pub seed: u64,
+        /// Cores of each device.
+        pub cores: usize,
+        /// Whether each core's thread stays on it.
+        pub pin: Pin,
+        /// Which process has which device.
+        pub placement: Placement,
+        /// Whether plans may cut a sum inside of its reduction blocks; the bits then depend on the plan.
+        pub free_bits: bool,
+        /// How runs are executed: the same bits, for comparison and debugging.
+        pub execution: ExecutionMode,
+        /// The link to which transfers between devices are held back; none: devices share memory.
+        pub link: Option<Link>,
+        /// Whether transfers run beside computing.
+        pub overlap: Overlap,
+        /// The most bytes a device may need; none for any number.
+        pub memory: Option<u64>,
+        /// Whether a copy of weights and optimizer state is kept beside them, which takes of the `memory`.
+        pub snapshot: bool,
+        /// Which activations are computed again instead of kept.
+        pub recompute: Recompute,
+        /// Whether tasks are joined.
+        pub fusion: Fusion,
+        /// Measured times of kernels; none: they are estimated.
+        pub book: Option<Arc<Book>>,
+        /// What is checked while it runs.
+        pub check: Check,
+        /// How often the program will be run, so that looking for a better schedule takes no longer than it can save; none: it
+        /// is looked for with all effort.
+        pub runs: Option<u64>,
+    }
 }
 
 /// Whether what a device receives has a lane of its own, so that it computes meanwhile.
@@ -338,7 +348,7 @@ fn best_buckets(parallel: &ParallelGraph, settings: &Settings) -> Result<BucketS
 }
 
 /// What ranks can expect of each other if nothing is said. Even between processes of one host a message takes a millisecond while
-/// all cores compute, until somebody looks for it; a schedule for a slower network hides a faster one as well.
+/// all cores compute, until a thread polls for it; a schedule for a slower network hides a faster one as well.
 const BETWEEN_RANKS: Link = Link { latency: Duration::from_millis(1), bytes_per_second: 1e9 };
 
 /// Tasks up to which several sizes of buckets are tried; with more, the first of them is taken.

@@ -24,50 +24,25 @@ const LOSS: &str = "loss";
 
 /// What is wrong with an operator.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum CheckError {
     /// It cannot be built, compiled or run.
     #[error(transparent)]
     Run(#[from] Error),
     /// Nothing can be learned from it: no operand or no result is a float.
     #[error("`{op}` has no operand and result of floats")]
-    Nothing {
-        /// The operator.
-        op: String,
-    },
+    Nothing { op: String },
     /// A value differs from the one in double precision.
     #[error("`{op}` on {setting}: {tensor}[{element}] is {found}, expected {expected}")]
-    Value {
-        /// The operator.
-        op: String,
-        /// Kernels, cores and cut.
-        setting: String,
-        /// The tensor.
-        tensor: String,
-        /// Which element.
-        element: usize,
-        /// What was computed.
-        found: f64,
-        /// What its meaning is.
-        expected: f64,
-    },
+    Value { op: String, setting: String, tensor: String, element: usize, found: f64, expected: f64 },
     /// The bits depend on cores or cuts.
     #[error("`{op}` on {setting}: {tensor} has other bits than on one core of one device")]
-    Bits {
-        /// The operator.
-        op: String,
-        /// Cores and cut.
-        setting: String,
-        /// The tensor.
-        tensor: String,
-    },
+    Bits { op: String, setting: String, tensor: String },
     /// Its cuts say that a dimension must be whole, but its rule takes it cut, or the other way round.
     #[error("`{op}`: operand {slot} cut along dimension {dim} is {found} by its cuts")]
     Cut {
-        /// The operator.
         op: String,
-        /// The operand.
         slot: usize,
-        /// The dimension.
         dim: usize,
         /// `legal` or `illegal`, against what was expected.
         found: &'static str,
@@ -151,7 +126,7 @@ impl Check {
 
     /// Loss and gradients of a run, by name.
     fn run(&self, plan: &Plan, cores: usize, flavor: Flavor) -> Result<BTreeMap<String, Vec<f32>>, Error> {
-        let settings = Settings { cores, plan: plan.clone(), ..Settings::new(Goal::Gradients) };
+        let settings = Settings::new(Goal::Gradients).cores(cores).plan(plan.clone());
         let mut session = Session::with_kernels(&self.graph, &settings, flavor)?;
         for leaf in self.graph.leaves(Op::is_leaf) {
             let name = &self.graph.values()[leaf].name;

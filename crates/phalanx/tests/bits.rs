@@ -52,24 +52,18 @@ fn mlp(loss: MlpLoss) -> Graph {
 
 /// AdamW with everything that a step can have.
 fn adamw() -> Optimizer {
-    Optimizer { clip: Some(0.5), ..Optimizer::adamw(0.1) }
+    Optimizer::adamw(0.1).clip(Some(0.5))
 }
 
 fn nesterov() -> Optimizer {
-    Optimizer { decay: 0.01, ..Optimizer::new(Rule::Sgd { momentum: 0.9, nesterov: true }) }
+    Optimizer::new(Rule::Sgd { momentum: 0.9, nesterov: true }).decay(0.01)
 }
 
 /// Settings of one run; eight leaves over the batch.
 fn settings(optimizer: Optimizer, cores: usize, microbatches: usize) -> Settings {
-    let goal = Goal::Train(Optimizer { keep_gradients: true, ..optimizer });
+    let goal = Goal::Train(optimizer.keep_gradients(true));
     let leaves = Leaves { batch: 8, feature: 1, sequence: 8 };
-    Settings {
-        cores,
-        leaves,
-        seed: 11,
-        plan: Plan { microbatches, ..Plan::default() },
-        ..Settings::new(goal)
-    }
+    Settings::new(goal).cores(cores).leaves(leaves).seed(11).plan(Plan { microbatches, ..Plan::default() })
 }
 
 /// All that a run leaves behind, as bits.
@@ -146,7 +140,7 @@ fn cores_do_not_change_llama() {
 #[test]
 fn cores_do_not_change_other_optimizers() {
     assert_cores_do_not_matter(&gpt2(0.0), &nesterov());
-    assert_cores_do_not_matter(&llama(0.0), &Optimizer { decay: 0.01, ..Optimizer::adam() });
+    assert_cores_do_not_matter(&llama(0.0), &Optimizer::adam().decay(0.01));
     assert_cores_do_not_matter(&mlp(MlpLoss::CrossEntropy), &Optimizer::sgd(0.0));
 }
 
@@ -200,7 +194,7 @@ fn microbatches_do_not_change_sums_inside_a_row() {
 #[test]
 fn leaves_change_roundings_only() {
     let model = llama(0.1);
-    let run_with = |leaves| run(&model, &Settings { leaves, ..settings(adamw(), 2, 1) });
+    let run_with = |leaves| run(&model, &settings(adamw(), 2, 1).leaves(leaves));
     let plain = run_with(Leaves { batch: 1, feature: 1, sequence: 1 });
     for (batch, feature) in [(2, 1), (8, 1), (4, 2), (8, 4)] {
         let cut = run_with(Leaves { batch, feature, sequence: batch });
@@ -214,7 +208,7 @@ fn leaves_change_roundings_only() {
 #[test]
 fn an_immediate_rerun_gives_the_same() {
     for model in [gpt2(0.1), llama(0.1), mlp(MlpLoss::Mse)] {
-        let settings = Settings { cores: 2, seed: 3, ..Settings::new(Goal::Gradients) };
+        let settings = Settings::new(Goal::Gradients).cores(2).seed(3);
         let mut session = Session::new(&model, &settings).expect("the model compiles");
         feed(&mut session, &model, CLASSES, 0);
         let mut traces = [Vec::new(), Vec::new()];

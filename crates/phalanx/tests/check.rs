@@ -5,22 +5,20 @@ use phalanx::train::{Run, TrainConfig};
 
 /// The hash of all weights after two steps of a model large enough for several blocks.
 fn weights(model: &str, devices: usize, check: Check) -> String {
-    let config = TrainConfig {
-        model: model.into(),
-        layers: Some(1),
-        heads: Some(2),
-        width: Some(64),
-        context: Some(64),
-        dropout: 0.1,
-        batch: 8,
-        accumulate: 2,
-        steps: 2,
-        plan: (devices > 1).then(|| "fsdp".into()),
-        devices: Some(devices),
-        cores_per_device: 2,
-        check,
-        ..TrainConfig::default()
-    };
+    let config = TrainConfig::default()
+        .model(model.into())
+        .layers(Some(1))
+        .heads(Some(2))
+        .width(Some(64))
+        .context(Some(64))
+        .dropout(0.1)
+        .batch(8)
+        .accumulate(2)
+        .steps(2)
+        .plan((devices > 1).then(|| "fsdp".into()))
+        .devices(Some(devices))
+        .cores_per_device(2)
+        .check(check);
     let mut run = Run::new(config).expect("the configuration is legal");
     while !run.is_done() {
         run.step().expect("no kernel has a fault");

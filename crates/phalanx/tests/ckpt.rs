@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
+use phalanx::Pin;
 use phalanx::ckpt::{
     Checkpoint, Checkpoints, CkptError, Disk, Fault, FaultKind, Faulty, RunState, Storage, Writer, name_of,
     write,
 };
 use phalanx::internals::net::local::Local;
-use phalanx::job::{Connection, Job, Pin};
+use phalanx::job::{Connection, Job};
 use phalanx::models::MlpConfig;
 use phalanx::pipeline::CompileError;
 use phalanx::train::{Notice, Run, TrainConfig};
@@ -156,11 +157,8 @@ fn a_session_of_another_model_is_refused() {
     assert!(error.contains("5") && error.contains("6") && error.contains("f32["), "{error}");
     assert_eq!(tensors(wider.session()), before, "nothing was changed");
     let sgd = MlpConfig::regression([2, 5, 1]).training_graph(4).expect("the sizes are legal");
-    let mut sgd = Trainer::new(
-        &sgd,
-        Optimizer { rule: phalanx::Rule::Sgd { momentum: 0.0, nesterov: false }, ..Optimizer::adam() },
-    )
-    .expect("the model compiles");
+    let mut sgd = Trainer::new(&sgd, Optimizer::new(phalanx::Rule::Sgd { momentum: 0.0, nesterov: false }))
+        .expect("the model compiles");
     let error = checkpoint.restore(sgd.session_mut()).unwrap_err().to_string();
     assert!(error.contains("state f32") && error.contains("absent in this run"), "{error}");
     assert!(matches!(checkpoint.tensor("none"), Err(CkptError::NoTensor { .. })));
@@ -171,25 +169,23 @@ fn config(dir: &Dir, plan: Option<&str>) -> TrainConfig {
     let data = dir.0.join("data.txt");
     std::fs::write(&data, "all work and no play makes jack a dull boy. ".repeat(40))
         .expect("it can be written");
-    TrainConfig {
-        layers: Some(2),
-        heads: Some(4),
-        width: Some(32),
-        context: Some(16),
-        batch: 8,
-        dropout: 0.1,
-        steps: 8,
-        warmup: 3,
-        leaves_feature: 8,
-        cores_per_device: 1,
-        pin: Pin::Off,
-        data: Some(data),
-        plan: plan.map(Into::into),
-        checkpoint: Some(dir.0.join("checkpoints")),
-        every: Some(2),
-        resume: true,
-        ..TrainConfig::default()
-    }
+    TrainConfig::default()
+        .layers(Some(2))
+        .heads(Some(4))
+        .width(Some(32))
+        .context(Some(16))
+        .batch(8)
+        .dropout(0.1)
+        .steps(8)
+        .warmup(3)
+        .blocks_feature(8)
+        .cores_per_device(1)
+        .pin(Pin::Off)
+        .data(Some(data))
+        .plan(plan.map(Into::into))
+        .checkpoint(Some(dir.0.join("checkpoints")))
+        .every(Some(2))
+        .resume(true)
 }
 
 /// Does so many steps: losses and the hash of the weights.
@@ -200,7 +196,7 @@ fn steps(run: &mut Run, count: usize) -> (Vec<u32>, String) {
 
 /// What a run without checkpoints comes to.
 fn uninterrupted(dir: &Dir) -> (Vec<u32>, String) {
-    let plain = TrainConfig { checkpoint: None, every: None, resume: false, ..config(dir, None) };
+    let plain = config(dir, None).checkpoint(None).every(None).resume(false);
     steps(&mut Run::new(plain).expect("it starts"), 8)
 }
 
@@ -234,7 +230,8 @@ fn on_ranks(config: &TrainConfig, ranks: u32, count: usize) -> Vec<(Vec<u32>, St
         let rank = |local: Local| {
             scope.spawn(move || {
                 let connection = Connection::new(Arc::new(local), Arc::new(|_| ()));
-                let job = Job::start(&connection, config).expect("the ranks fit together");
+                let job =
+                    Job::start(&connection, config.rank_options().unwrap()).expect("the ranks fit together");
                 let mut run = Run::in_job(config.clone(), &job, &mut |_, _, _| ()).expect("it starts");
                 let (losses, hash) = steps(&mut run, count);
                 (losses, hash, run.take_notices())
@@ -251,7 +248,7 @@ fn ranks_write_together_and_any_number_of_them_reads() {
     let expected = uninterrupted(&dir);
     let mut losses = Vec::new();
     for (plan, ranks) in [("fsdp4", 4), ("dp2", 2)] {
-        let config = TrainConfig { sync_checkpoints: true, ..config(&dir, Some(plan)) };
+        let config = config(&dir, Some(plan)).sync_checkpoints(true);
         let found = on_ranks(&config, ranks, 2);
         assert!(found.iter().all(|rank| rank.0 == found[0].0 && rank.1 == found[0].1), "{plan}");
         losses.extend(&found[0].0);
@@ -271,11 +268,7 @@ fn ranks_write_together_and_any_number_of_them_reads() {
 #[test]
 fn all_ranks_hear_of_a_file_that_cannot_be_written() {
     let dir = Dir::new("ranks_fail");
-    let config = TrainConfig {
-        sync_checkpoints: true,
-        drill: Some("sync@save:5".into()),
-        ..config(&dir, Some("dp2"))
-    };
+    let config = config(&dir, Some("dp2")).sync_checkpoints(true).drill(Some("sync@save:5".into()));
     for (_, _, notices) in on_ranks(&config, 2, 2) {
         let warning = notices.last().expect("there is a warning").to_string();
         assert!(
@@ -328,10 +321,10 @@ fn nothing_usable_is_an_error_and_nothing_at_all_is_not() {
     assert!(note.ends_with("has no checkpoint to resume: starting from scratch"), "{note}");
     steps(&mut run, 2);
     drop(run);
-    let fresh = TrainConfig { resume: false, ..config(&dir, None) };
+    let fresh = config(&dir, None).resume(false);
     let error = Run::new(fresh).err().expect("it would mix two runs").to_string();
     assert!(error.contains("the last one of step 2") && error.contains("--resume"), "{error}");
-    let other = TrainConfig { width: Some(64), ..config(&dir, None) };
+    let other = config(&dir, None).width(Some(64));
     let error = Run::new(other).err().expect("the model is another one").to_string();
     assert!(error.contains(" is 128 in the checkpoint, but 256 in this run"), "{error}");
     std::fs::remove_file(dir.0.join("checkpoints").join(name_of(2)).join("rank-0000.safetensors")).unwrap();
@@ -346,10 +339,9 @@ fn nothing_usable_is_an_error_and_nothing_at_all_is_not() {
 fn a_resumed_run_says_which_settings_are_new() {
     let dir = Dir::new("changed");
     steps(&mut Run::new(config(&dir, None)).expect("it starts"), 2);
-    let mut run =
-        Run::new(TrainConfig { lr: 0.5, seed: 9, cores: 1, ..config(&dir, None) }).expect("it starts");
+    let mut run = Run::new(config(&dir, None).lr(0.5).seed(9).cores(1)).expect("it starts");
     let note = run.take_notices().remove(0).to_string();
-    assert!(note.ends_with("; other than before: lr is 0.5 (was 0.003), seed is 9 (was 0)"), "{note}");
+    assert!(note.ends_with("; other than before: seed is 9 (was 0), lr is 0.5 (was 0.003)"), "{note}");
 }
 
 #[test]
@@ -357,7 +349,7 @@ fn a_checkpoint_that_fails_is_a_warning_unless_the_run_is_strict() {
     let dir = Dir::new("strict");
     let expected = uninterrupted(&dir);
     // The calls 5 to 22 write the first checkpoint.
-    let drill = TrainConfig { drill: Some("enospc@save:9".into()), ..config(&dir, None) };
+    let drill = config(&dir, None).drill(Some("enospc@save:9".into()));
     let mut run = Run::new(drill.clone()).expect("it starts");
     assert_eq!(steps(&mut run, 8), expected, "training goes on");
     let notices: Vec<String> = run.take_notices().iter().map(ToString::to_string).collect();
@@ -367,7 +359,7 @@ fn a_checkpoint_that_fails_is_a_warning_unless_the_run_is_strict() {
     }
     assert_eq!(Checkpoints::open(dir.0.join("checkpoints")).list().expect("it can be read"), [4, 6, 8]);
     let strict = Dir::new("strict_run");
-    let drill = TrainConfig { strict: true, ..TrainConfig { drill: drill.drill, ..config(&strict, None) } };
+    let drill = config(&strict, None).drill(drill.drill).strict(true);
     let mut run = Run::new(drill).expect("it starts");
     let error = (0..8).find_map(|_| run.step().err()).expect("the run ends");
     assert!(matches!(error, Error::Save(_)), "{error}");
@@ -376,7 +368,7 @@ fn a_checkpoint_that_fails_is_a_warning_unless_the_run_is_strict() {
 #[test]
 fn a_run_that_diverges_leaves_the_last_good_checkpoint() {
     let dir = Dir::new("diverges");
-    let drill = TrainConfig { drill: Some("nan@0:5".into()), every: Some(1), ..config(&dir, None) };
+    let drill = config(&dir, None).drill(Some("nan@0:5".into())).every(Some(1));
     let mut run = Run::new(drill).expect("it starts");
     let error = (0..8).find_map(|_| run.step().err()).expect("the run ends");
     assert!(matches!(error, Error::Diverged { step: 5, .. }), "{error}");
@@ -388,24 +380,19 @@ fn a_run_that_diverges_leaves_the_last_good_checkpoint() {
 #[test]
 fn snapshots_count_as_memory() {
     let dir = Dir::new("memory");
-    let plain = TrainConfig {
-        checkpoint: None,
-        every: None,
-        resume: false,
-        recompute: phalanx::Recompute::None,
-        ..config(&dir, None)
-    };
+    let plain =
+        config(&dir, None).checkpoint(None).every(None).resume(false).recompute(phalanx::Recompute::None);
     let peak = Run::new(plain.clone()).expect("it starts").summary().expect("there is a summary").peak_bytes;
-    let limited = TrainConfig { memory: Some(format!("{peak}B")), ..plain };
+    let limited = plain.memory(Some(format!("{peak}B")));
     Run::new(limited.clone()).expect("it fits to the byte");
-    let saving = TrainConfig { checkpoint: config(&dir, None).checkpoint, every: Some(2), ..limited };
+    let saving = limited.checkpoint(config(&dir, None).checkpoint).every(Some(2));
     let Err(Error::Compile(CompileError::OverBudget(over))) = Run::new(saving.clone()) else {
         panic!("there is no room for a snapshot")
     };
     assert_eq!(over.alive[0].1, "snapshot");
     let snapshot = over.alive[0].2 as usize;
     assert_eq!(over.need as usize, peak + snapshot);
-    let enough = TrainConfig { memory: Some(format!("{}B", peak + snapshot)), ..saving };
+    let enough = saving.memory(Some(format!("{}B", peak + snapshot)));
     let summary = Run::new(enough).expect("it fits to the byte").summary().expect("there is a summary");
     assert_eq!((summary.peak_bytes, summary.snapshot_bytes), (peak + snapshot, snapshot));
 }

@@ -22,10 +22,10 @@ fn llama() -> Graph {
 }
 
 fn tasks(model: &Graph, plan: &str, seed: u64) -> TaskGraph {
-    let choice = PlanChoice { plan: Some(plan.into()), devices: None, microbatches: None };
+    let choice = PlanChoice::default().plan(Some(plan.into()));
     let plan = choice.resolve(model).expect("the plan suits the model");
-    let optimizer = Optimizer { clip: Some(0.5), ..Optimizer::adamw(0.1) };
-    let settings = Settings { plan, seed, ..Settings::new(Goal::Train(optimizer)) };
+    let optimizer = Optimizer::adamw(0.1).clip(Some(0.5));
+    let settings = Settings::new(Goal::Train(optimizer)).plan(plan).seed(seed);
     pipeline::lay_out(model, &settings, |_, _| ()).expect("the model compiles").tasks
 }
 

@@ -23,7 +23,7 @@ fn gpt2(vocab: usize, time: usize) -> Graph {
 /// The settings of other tests, on devices of two cores, with two leaves of sums over features.
 fn settings(model: &Graph, plan: PlanCase, fusion: Fusion) -> Settings {
     let leaves = Leaves { batch: 8, feature: 2, sequence: 8 };
-    Settings { leaves, cores: 2, fusion, ..training::settings(model, plan) }
+    training::settings(model, plan).leaves(leaves).cores(2).fusion(fusion)
 }
 
 fn train(model: &Graph, settings: &Settings) -> Answer {

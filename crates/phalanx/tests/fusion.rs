@@ -74,7 +74,7 @@ fn gated_mlp() -> Graph {
 }
 
 fn settings(model: &Graph, plan: PlanCase, fusion: Fusion) -> Settings {
-    Settings { fusion, ..training::settings(model, plan) }
+    training::settings(model, plan).fusion(fusion)
 }
 
 fn run(model: &Graph, settings: &Settings) -> Answer {
@@ -89,7 +89,7 @@ fn assert_same_bits(model: &Graph, plans: &[PlanCase]) {
     for &plan in plans {
         let joined = settings(model, plan, Fusion::Auto);
         assert_eq!(run(model, &joined), apart, "{plan:?}");
-        let again = Settings { recompute: Recompute::Full, ..joined };
+        let again = joined.recompute(Recompute::Full);
         assert_eq!(run(model, &again), apart, "{plan:?}, computed again");
     }
 }
@@ -116,7 +116,7 @@ fn perceptrons_have_the_same_bits() {
 
 /// The tasks of a model and its gradients on one device.
 fn tasks(model: &Graph, fusion: Fusion) -> TaskGraph {
-    let settings = Settings { cores: 1, fusion, ..Settings::new(Goal::Gradients) };
+    let settings = Settings::new(Goal::Gradients).cores(1).fusion(fusion);
     lay_out(model, &settings, |_, _| ()).expect("the model compiles").tasks
 }
 
@@ -267,7 +267,7 @@ fn results_of(
     inputs: &BTreeMap<String, Tensor>,
     fusion: Fusion,
 ) -> BTreeMap<String, Vec<f32>> {
-    let settings = Settings { cores: 1, fusion, ..Settings::new(Goal::Gradients) };
+    let settings = Settings::new(Goal::Gradients).cores(1).fusion(fusion);
     let mut session = Session::with_kernels(graph, &settings, Flavor::Fast).expect("the model compiles");
     for (name, tensor) in inputs {
         let data: Vec<f32> = tensor.data.iter().map(|&x| x as f32).collect();

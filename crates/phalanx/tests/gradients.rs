@@ -99,7 +99,7 @@ fn error_of(found: &[f32], expected: &Tensor) -> f64 {
 }
 
 fn settings(goal: Goal, cores: usize) -> Settings {
-    Settings { cores, ..Settings::new(goal) }
+    Settings::new(goal).cores(cores)
 }
 
 /// A model from the text of its layers: what the last one computes, `%y`, is weighted and summed to the loss.
@@ -396,7 +396,7 @@ fn random_models() {
         let case = Case::new(format!("seed {seed}"), graph, seed);
         let leaves = Leaves { batch: 1 << (seed % 4), feature: 1 << (seed % 3), sequence: 1 << (seed % 4) };
         for flavor in FLAVORS {
-            let settings = Settings { leaves, ..settings(goal.clone(), 1 + seed as usize % 3) };
+            let settings = settings(goal.clone(), 1 + seed as usize % 3).leaves(leaves);
             worst = worst.max(case.check(&settings, flavor));
         }
     }
@@ -412,7 +412,7 @@ fn random_models_in_microbatches() {
         let graph = random_graph(seed);
         for microbatches in [2, 3, 5] {
             let plan = Plan { microbatches, ..Plan::default() };
-            let settings = Settings { plan, ..settings(Goal::Gradients, 2) };
+            let settings = settings(Goal::Gradients, 2).plan(plan);
             if phalanx::pipeline::compile(&graph, &settings).is_ok() {
                 Case::new(format!("seed {seed}, {microbatches} microbatches"), graph.clone(), seed)
                     .check(&settings, Flavor::Fast);
@@ -443,7 +443,7 @@ fn dropout_session(n: usize, flavor: Flavor, seed: u64) -> Session {
     let graph = weighted(&format!(
         "%x = param init=ones f32[{n}]\n%d = dropout rate=0.3 %x : f32[{n}]\n%y = dropout rate=0 %d : f32[{n}]"
     ));
-    let settings = Settings { seed, ..settings(Goal::Gradients, 2) };
+    let settings = settings(Goal::Gradients, 2).seed(seed);
     let mut session = Session::with_kernels(&graph, &settings, flavor).expect("the model compiles");
     session.feed("given", &vec![1.0; n]).expect("the input is fed");
     session

@@ -9,7 +9,7 @@ use phalanx::{Goal, Optimizer, Plan, PortKind, Session};
 
 fn settings(goal: Goal) -> Settings {
     // Three parts of a sum are no leaves of it: the bits of some scenarios depend on the cut, their numbers do not.
-    Settings { cores: 1, free_bits: true, ..Settings::new(goal) }
+    Settings::new(goal).cores(1).free_bits(true)
 }
 
 fn model(text: &str) -> Graph {
@@ -247,8 +247,8 @@ fn two_layers_on_two_devices_train_like_on_one() {
     let parallel =
         ParallelGraph::parse(TWO_LAYERS, phalanx_ops::operators()).expect("the text is a parallel graph");
     let model = sequential(&parallel);
-    let optimizer = Optimizer { decay: 0.001, ..Optimizer::sgd(0.9) };
-    let settings = Settings { free_bits: false, ..settings(Goal::Train(optimizer)) };
+    let optimizer = Optimizer::sgd(0.9).decay(0.001);
+    let settings = settings(Goal::Train(optimizer)).free_bits(false);
     let mut one = Session::new(&model, &settings).expect("the model compiles");
     let mut two = Session::on_devices(&model, &parallel, &settings).expect("the parallel graph compiles");
     assert_eq!((one.program().lanes().len(), two.program().lanes().len()), (1, 2));
@@ -306,7 +306,7 @@ fn losses_give_the_same_gradients_when_the_batch_is_cut() {
         let mut gradients = Vec::new();
         for plan in [Plan::default(), cut] {
             let devices = plan.mesh.devices();
-            let settings = Settings { plan, free_bits: false, ..settings(Goal::Gradients) };
+            let settings = settings(Goal::Gradients).plan(plan).free_bits(false);
             let mut session = Session::new(&model, &settings).expect("the model compiles");
             assert_eq!(session.program().lanes().len(), devices);
             feed(&mut session, "p", &p);
@@ -347,7 +347,7 @@ fn weights_start_the_same_however_they_lie() {
     let cut = "[mesh]\na = 2\nb = 2\n[[rule]]\nmatch = \"[wvn]\"\nshard = { 0 = \"a\", 1 = \"b\" }\n";
     let stored = "[mesh]\na = 2\nb = 2\n[[rule]]\nmatch = \"[wvn]\"\nstore = { 0 = \"a\", 1 = \"b\" }\n";
     let start = |plan: Plan, seed: u64| {
-        let settings = Settings { plan, seed, ..settings(Goal::Train(Optimizer::adam())) };
+        let settings = settings(Goal::Train(Optimizer::adam())).plan(plan).seed(seed);
         Session::new(&model, &settings).expect("the model compiles")
     };
     let one = start(Plan::default(), 1);

@@ -39,13 +39,13 @@ fn overlap_changes_no_bits() {
     let one = in_flight(&model, &settings(&model, ONE));
     for (number, plan) in PLANS.into_iter().enumerate() {
         let base = settings(&model, plan);
-        let on = Settings { overlap: Overlap::On, ..base.clone() };
+        let on = base.clone().overlap(Overlap::On);
         assert_eq!(in_flight(&model, &on), one, "{plan:?}, beside computing");
         // Every plan, and every third of these.
         let other = match number % 3 {
-            0 => Settings { link: Some(link()), ..base },
-            1 => Settings { execution: ExecutionMode::Stepped(3), ..on },
-            _ => Settings { link: Some(link()), recompute: Recompute::Full, ..base },
+            0 => base.link(Some(link())),
+            1 => on.execution(ExecutionMode::Stepped(3)),
+            _ => base.link(Some(link())).recompute(Recompute::Full),
         };
         assert_eq!(in_flight(&model, &other), one, "{plan:?}, case {number}");
     }
@@ -73,7 +73,7 @@ fn the_high_water_mark_is_the_predicted_peak() {
     let model = model();
     for plan in PLANS {
         for overlap in [Overlap::Off, Overlap::On] {
-            let settings = Settings { overlap, ..settings(&model, plan) };
+            let settings = settings(&model, plan).overlap(overlap);
             let layout = pipeline::lay_out(&model, &settings, |_, _| ()).expect("the model compiles");
             let program = pipeline::freeze(&layout, &settings).expect("the program is sound");
             let predicted: Vec<u64> = layout.schedule.devices().iter().map(|lane| lane.peak).collect();
@@ -125,16 +125,16 @@ fn what_does_not_fit_is_refused_with_the_tensors_to_blame() {
     let peak = |settings: &Settings| {
         pipeline::lay_out(&model, settings, |_, _| ()).map(|layout| layout.schedule.peak())
     };
-    let none = Settings { recompute: Recompute::None, ..base.clone() };
-    let full = Settings { recompute: Recompute::Full, ..base.clone() };
+    let none = base.clone().recompute(Recompute::None);
+    let full = base.clone().recompute(Recompute::Full);
     let (most, least) = (peak(&none).expect("it compiles"), peak(&full).expect("it compiles"));
     assert!(least < most, "{least} {most}");
     // Between the two, as little is computed again as suffices.
     let budget = (most + least) / 2;
-    let some = peak(&Settings { memory: Some(budget), ..base.clone() }).expect("it fits");
+    let some = peak(&base.clone().memory(Some(budget))).expect("it fits");
     assert!(some <= budget, "{some} {budget}");
     for (settings, need) in [(none, most), (base, least)] {
-        let error = peak(&Settings { memory: Some(least / 2), ..settings }).expect_err("it does not fit");
+        let error = peak(&settings.memory(Some(least / 2))).expect_err("it does not fit");
         let CompileError::OverBudget(over) = error else { panic!("{error}") };
         assert_eq!((over.need, over.budget), (need, least / 2));
         assert!(over.alive.is_sorted_by(|a, b| a.2 >= b.2) && over.alive.len() > 3);
@@ -149,7 +149,7 @@ fn what_does_not_fit_is_refused_with_the_tensors_to_blame() {
 fn overlap_is_predicted_to_pay() {
     let model = model();
     for (plan, devices, microbatches) in [PLANS[0], PLANS[2], PLANS[3], PLANS[8]] {
-        let settings = Settings { link: Some(link()), ..settings(&model, (plan, devices, microbatches)) };
+        let settings = settings(&model, (plan, devices, microbatches)).link(Some(link()));
         let overview = Overview::new(&model, &settings).expect("the model compiles");
         let (before, after) = overview.totals();
         assert!(after.step <= before.step && after.exposed <= before.exposed, "{plan}: {before:?} {after:?}");

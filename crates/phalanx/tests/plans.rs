@@ -22,7 +22,7 @@ fn assert_one_answer(model: &Graph) {
         assert_eq!(run(model, &settings(model, plan)), one, "{plan:?}");
     }
     for plan in [ONE, ("dp2-tp2", 4, None)] {
-        let settings = Settings { cores: 2, ..settings(model, plan) };
+        let settings = settings(model, plan).cores(2);
         assert_eq!(run(model, &settings), one, "{plan:?} on devices of 2 cores");
     }
 }
@@ -52,7 +52,7 @@ fn every_execution_mode_gives_the_same_bits() {
             ExecutionMode::Stepped(2),
             ExecutionMode::Stepped(3),
         ] {
-            let settings = Settings { execution, ..settings(&model, plan) };
+            let settings = settings(&model, plan).execution(execution);
             assert_eq!(in_flight(&model, &settings), one, "{plan:?} through {execution:?}");
         }
     }

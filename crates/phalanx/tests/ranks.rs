@@ -23,7 +23,7 @@ fn alone(model: &Graph) -> Answer {
 fn train_on_ranks(model: &Graph, settings: &Settings, ranks: u32) -> Vec<Answer> {
     let devices = settings.plan.mesh.devices();
     let of_device = (0..devices).map(|device| (device * ranks as usize / devices) as u32).collect();
-    let settings = Settings { placement: Placement { ranks, of_device }, ..settings.clone() };
+    let settings = settings.clone().placement(Placement { ranks, of_device });
     let program = compile(model, &settings).expect("the model compiles");
     let parts = program.parts(&settings.placement).expect("the program can be sliced");
     let certificate = Certificate::new(&parts).expect("the ranks cannot deadlock");
@@ -69,8 +69,8 @@ fn neither_lanes_of_their_own_nor_a_link_change_the_bits() {
     let model = gpt2();
     let one = alone(&model);
     for plan in [("fsdp", 4, None), ("dp2-tp2", 4, None)] {
-        let off = Settings { overlap: Overlap::Off, ..settings(&model, plan) };
-        let link = Settings { link: "50us,10Gbit".parse().ok(), ..settings(&model, plan) };
+        let off = settings(&model, plan).overlap(Overlap::Off);
+        let link = settings(&model, plan).link("50us).10Gbit".parse().ok()(10Gbit".parse().ok());
         for settings in [off, link] {
             assert_eq!(train_on_ranks(&model, &settings, 2), [one.clone(), one.clone()], "{plan:?}");
         }

@@ -47,7 +47,7 @@ fn mlp() -> Graph {
 }
 
 fn settings(model: &Graph, plan: PlanCase) -> Settings {
-    Settings { recompute: Recompute::None, ..training::settings(model, plan) }
+    training::settings(model, plan).recompute(Recompute::None)
 }
 
 /// The model laid out anew, with a choice computed again.
@@ -119,7 +119,7 @@ fn less_memory_is_needed() {
         for &case in PLANS {
             let settings = settings(&model, case);
             let peak = |recompute| {
-                let settings = Settings { recompute, ..settings.clone() };
+                let settings = settings.clone().recompute(recompute);
                 lay_out(&model, &settings, |_, _| ()).expect("the model compiles").schedule.peak()
             };
             let (kept, again) = (peak(Recompute::None), peak(Recompute::Full));

@@ -21,8 +21,8 @@ fn model(family: &str, batch: usize, time: usize) -> Graph {
 }
 
 fn settings(cores: usize, microbatches: usize) -> Settings {
-    let goal = Goal::Train(Optimizer { clip: Some(1.0), ..Optimizer::adamw(0.1) });
-    Settings { cores, plan: Plan { microbatches, ..Plan::default() }, ..Settings::new(goal) }
+    let goal = Goal::Train(Optimizer::adamw(0.1).clip(Some(1.0)));
+    Settings::new(goal).cores(cores).plan(Plan { microbatches, ..Plan::default() })
 }
 
 /// The schedule that the pipeline makes on the way.

@@ -64,7 +64,7 @@ pub const ONE: PlanCase = ("one", 1, None);
 /// A trained model under a plan, on devices of one core; clipped gradients, eight leaves of every sum.
 pub fn settings(model: &Graph, (plan, devices, microbatches): PlanCase) -> Settings {
     let choice = PlanChoice { plan: Some(plan.into()), devices: Some(devices), microbatches };
-    let optimizer = Optimizer { clip: Some(0.5), ..Optimizer::adamw(0.1) };
+    let optimizer = Optimizer::adamw(0.1).clip(Some(0.5));
     Settings {
         plan: choice.resolve(model).expect("the plan suits the model"),
         leaves: Leaves { batch: 8, feature: 8, sequence: 8 },

@@ -16,23 +16,21 @@ use phalanx::train::{Run, TrainConfig};
 
 /// A model that trains in milliseconds.
 fn small() -> TrainConfig {
-    TrainConfig {
-        layers: Some(2),
-        heads: Some(2),
-        width: Some(16),
-        context: Some(16),
-        batch: 8,
-        steps: 6,
-        warmup: 2,
-        cores: 1,
-        costs: Some("modelled".into()),
-        ..TrainConfig::default()
-    }
+    TrainConfig::default()
+        .layers(Some(2))
+        .heads(Some(2))
+        .width(Some(16))
+        .context(Some(16))
+        .batch(8)
+        .steps(6)
+        .warmup(2)
+        .cores(1)
+        .costs(Some("modelled".into()))
 }
 
 /// The same on so many devices.
 fn on(plan: &str, devices: usize, config: TrainConfig) -> TrainConfig {
-    TrainConfig { plan: Some(plan.into()), devices: Some(devices), ..config }
+    config.plan(Some(plan.into())).devices(Some(devices))
 }
 
 /// A run to its end.
@@ -51,7 +49,7 @@ fn on_ranks<T: Send>(ranks: u32, config: &TrainConfig, work: impl Fn(Run) -> T +
         let rank = |local: Local| {
             let (network, config): (Arc<dyn Network>, _) = (Arc::new(local), config.clone());
             scope.spawn(move || {
-                let hello = Hello::of_this_process(network.rank(), &config).unwrap();
+                let hello = Hello::of_this_process(network.rank(), config.rank_options().unwrap()).unwrap();
                 let hellos = hello.exchange(&*network).unwrap();
                 let alerts = Alerts::listen(&network);
                 let job = Job { network, alerts, say: Arc::new(|text| panic!("{text}")), hellos };

@@ -27,6 +27,7 @@ pub enum LaunchMode {
 
 /// Why a graph of tasks was not measured.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum TasksError {
     /// The graph is no flow.
     #[error("{}", .0.iter().map(FlowError::to_string).collect::<Vec<_>>().join("; "))]
@@ -42,12 +43,7 @@ pub enum TasksError {
     Fault(#[from] Fault),
     /// A task was left out.
     #[error("task {task} of {tasks} did not run, yet the run has ended: the executor is at fault")]
-    LeftOut {
-        /// The first such task.
-        task: usize,
-        /// How many there are.
-        tasks: usize,
-    },
+    LeftOut { task: usize, tasks: usize },
 }
 
 impl From<Vec<FlowError>> for TasksError {

@@ -3,12 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use phalanx::train::TrainConfig;
 use phalanx_bench::{Beside, Writing, checkpoint_writing, checkpointed_training};
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::flags::{ModelFlags, PlanFlags, StepFlags};
+use crate::flags::{Options, SavedTraining};
 use crate::output;
 use crate::step::at_least_one;
 
@@ -23,11 +22,7 @@ use crate::step::at_least_one;
 )]
 pub struct CheckpointsArgs {
     #[command(flatten)]
-    model: ModelFlags,
-    #[command(flatten)]
-    step: StepFlags,
-    #[command(flatten)]
-    plan: PlanFlags,
+    options: Options<SavedTraining>,
     /// Steps between two checkpoints
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..1 << 32))]
     every: u64,
@@ -62,17 +57,7 @@ impl Drop for Scratch {
 
 /// Runs the measurement.
 pub fn run(args: &CheckpointsArgs) -> Result<(), Failure> {
-    let mut config = TrainConfig {
-        layers: Some(6),
-        heads: Some(6),
-        width: Some(384),
-        context: Some(256),
-        batch: 8,
-        ..TrainConfig::default()
-    };
-    args.model.apply(&mut config);
-    args.step.apply(&mut config);
-    args.plan.apply(&mut config)?;
+    let config = args.options.config(None)?;
     let scratch = Scratch::new(&args.dir)?;
     let writing = checkpoint_writing(&config, &scratch.0, args.rounds)?;
     if !args.json {

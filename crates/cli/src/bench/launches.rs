@@ -3,19 +3,19 @@
 use phalanx_bench as bench;
 
 use crate::failure::Failure;
+use crate::flags::{Cores, Options};
+use crate::output;
 use crate::step::at_least_one;
-use crate::{flags, output};
 
 /// Time empty launches of a kernel's blocks, and tiles handed over between two cores.
 ///
 /// A launch is timed hot: the next one starts when the last has ended. A tile is a cache line that one half of a block
-/// passes to the other through a ring in the workspace. The best round is the one in which nobody else had the cores.
+/// passes to the other through a ring in the workspace. The best round is the one in which no other process had the cores.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  phalanx bench launches --cores 2 --json")]
 pub struct LaunchesArgs {
-    /// The most cores of a launch; 0 for all
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    cores: usize,
+    #[command(flatten)]
+    cores: Options<Cores>,
     /// How often each is timed
     #[arg(long, value_name = "N", default_value = "41", value_parser = at_least_one)]
     rounds: usize,
@@ -26,7 +26,7 @@ pub struct LaunchesArgs {
 
 /// Runs the measurement.
 pub fn run(args: &LaunchesArgs) -> Result<(), Failure> {
-    let cores = flags::cores(args.cores)?;
+    let cores = args.cores.count()?;
     if !args.json {
         output::line(format!("{:44}{:>10}{:>12}", "", "best ns", "median ns"))?;
     }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::costs;
 use crate::failure::Failure;
-use crate::flags::{self, CostFlags, ModelFlags, PlanFlags, StepFlags};
+use crate::flags::{Options, PlannedStep};
 use crate::output;
 use crate::step::at_least_one;
 
@@ -26,13 +26,7 @@ pub struct OverlapArgs {
     /// Configuration file, as for train
     config: Option<PathBuf>,
     #[command(flatten)]
-    model: ModelFlags,
-    #[command(flatten)]
-    step: StepFlags,
-    #[command(flatten)]
-    plan: PlanFlags,
-    #[command(flatten)]
-    costs: CostFlags,
+    options: Options<PlannedStep>,
     /// Steps of a round
     #[arg(long, value_name = "N", default_value = "20", value_parser = at_least_one)]
     steps: usize,
@@ -46,11 +40,7 @@ pub struct OverlapArgs {
 
 /// Runs the measurement.
 pub fn run(args: &OverlapArgs) -> Result<(), Failure> {
-    let mut config = flags::read(args.config.as_ref())?;
-    args.model.apply(&mut config);
-    args.step.apply(&mut config);
-    args.plan.apply(&mut config)?;
-    args.costs.apply(&mut config);
+    let mut config = args.options.config(args.config.as_ref())?;
     config.steps = args.steps as u64;
     config.link.get_or_insert_with(|| "1ms,1Gbit".into());
     if config.plan.is_none() {

@@ -1,11 +1,11 @@
 //! `phalanx bench tasks`: what a task costs our executor, and how short it may be.
 
+use phalanx::train::MOST_CORES;
 use phalanx_bench::tasks::{self, FlowKind, FlowResult, ModeCost, Parts, Pattern, Shape, Spread, TasksBench};
 use phalanx_bench::tasks::{GraphResult, TasksError};
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::flags::MOST_CORES;
 use crate::output;
 use crate::step::at_least_one;
 

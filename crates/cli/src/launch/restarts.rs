@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use phalanx::ckpt::Checkpoints;
-use phalanx::job::Elastic;
+use phalanx::train::Elastic;
 use serde::Serialize;
 
 use super::exit_reason::ExitReason;

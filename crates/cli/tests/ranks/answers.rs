@@ -27,7 +27,7 @@ const PLANS: &[(&str, &str)] = &[
 ];
 
 /// A step whose sums all plans can cut: four layers for four stages, eight heads for eight devices.
-const STEP: &str = "step --json --steps 2 --layers 4 --heads 8 --width 32 --context 16 --batch 16 --leaves-feature 8 \
+const STEP: &str = "step --json --steps 2 --layers 4 --heads 8 --width 32 --context 16 --batch 16 --blocks-feature 8 \
                     --cores-per-device 1";
 
 fn step<'a>(extra: &[&'a str]) -> Vec<&'a str> {

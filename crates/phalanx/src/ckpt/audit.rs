@@ -6,6 +6,7 @@ use super::{Checkpoint, CkptError};
 
 /// What is wrong with a checkpoint.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum AuditError {
     /// A file is damaged, or lacks a part.
     #[error(transparent)]
@@ -15,13 +16,9 @@ pub enum AuditError {
         "{}: the parts of tensor `{tensor}` hold {found} elements, it has {need}: some are there twice", path.display()
     )]
     Twice {
-        /// The checkpoint.
         path: PathBuf,
-        /// The tensor.
         tensor: String,
-        /// Elements of all parts.
         found: usize,
-        /// Elements of the tensor.
         need: usize,
     },
 }

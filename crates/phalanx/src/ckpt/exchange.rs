@@ -14,6 +14,7 @@ use crate::{Error, Trainer, hf};
 
 /// Why a Hugging Face directory becomes no checkpoint.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum ImportError {
     /// It cannot be read, compiled or written.
     #[error(transparent)]
@@ -23,16 +24,7 @@ pub enum ImportError {
         "{}: `{what}` is {found}, but `train` would build {wanted}, whatever its flags: such a model cannot be trained",
         path.display()
     )]
-    Model {
-        /// The directory.
-        path: PathBuf,
-        /// What differs first.
-        what: String,
-        /// In the directory.
-        found: String,
-        /// In a run.
-        wanted: String,
-    },
+    Model { path: PathBuf, what: String, found: String, wanted: String },
 }
 
 /// Writes the weights of a checkpoint whose files are whole as a Hugging Face directory; the configuration of its run.
@@ -84,7 +76,7 @@ fn sized(dir: &Path, model: &ModelConfig, config: TrainConfig) -> Result<TrainCo
     let mut problem = None;
     for size in iter::once(config.size.clone()).chain(SIZES.map(String::from)) {
         config.size = size;
-        let built = config.model(model.vocab().unwrap_or_default()).map_err(Error::from)?;
+        let built = config.build_model(model.vocab().unwrap_or_default()).map_err(Error::from)?;
         match differences("model", &json(model)?, &json(&built)?).into_iter().next() {
             None => return Ok(config),
             Some(difference) => problem = problem.or(Some(difference)),

@@ -1,6 +1,6 @@
 //! What a checkpoint says about itself: `manifest.json`.
 //!
-//! A manifest that has been read keeps the rules of `manifest/check.rs`, so that nobody who follows it reads outside a file
+//! A manifest that has been read keeps the rules of `manifest/check.rs`, so that no reader that follows it reads outside a file
 //! or allocates more than the files hold. Whether the files are as told is not looked at here.
 
 mod check;

@@ -22,88 +22,38 @@ use crate::{Error, Session};
 
 /// Why a checkpoint cannot be read.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum CkptError {
     /// A file or directory cannot be read.
     #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// The manifest is wrong.
     #[error("{} is no manifest: {source}", path.display())]
-    Manifest {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: Box<ManifestError>,
-    },
+    Manifest { path: PathBuf, source: Box<ManifestError> },
     /// A file has another length.
     #[error("{} has {found} bytes, the manifest says {expected}", path.display())]
-    Length {
-        /// The file.
-        path: PathBuf,
-        /// Its length.
-        found: u64,
-        /// That in the manifest.
-        expected: u64,
-    },
+    Length { path: PathBuf, found: u64, expected: u64 },
     /// A file has other bytes.
     #[error("{} has the checksum {found}, the manifest says {expected}", path.display())]
-    Checksum {
-        /// The file.
-        path: PathBuf,
-        /// Its checksum.
-        found: String,
-        /// That in the manifest.
-        expected: String,
-    },
+    Checksum { path: PathBuf, found: String, expected: String },
     /// A file is not in the safetensors format.
     #[error("{} is not a safetensors file: {source}", path.display())]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: SafeTensorError,
-    },
+    Format { path: PathBuf, source: SafeTensorError },
     /// A file lacks a part of a tensor.
     #[error("{} has no `{key}` of {extents:?}", path.display())]
-    Part {
-        /// The file.
-        path: PathBuf,
-        /// What the part is called.
-        key: String,
-        /// Its extents.
-        extents: Vec<usize>,
-    },
+    Part { path: PathBuf, key: String, extents: Vec<usize> },
     /// There is no such tensor.
     #[error("{} has no tensor `{name}`", path.display())]
-    NoTensor {
-        /// The checkpoint.
-        path: PathBuf,
-        /// The name.
-        name: String,
-    },
+    NoTensor { path: PathBuf, name: String },
     /// It belongs to another model.
     #[error(
         "{} does not fit: {what} is {found} in the checkpoint, but {wanted} in this run; resume with the model that was \
          trained, or choose another directory with --checkpoint", path.display()
     )]
-    Mismatch {
-        /// The checkpoint.
-        path: PathBuf,
-        /// What differs first.
-        what: String,
-        /// In the checkpoint.
-        found: String,
-        /// In this run.
-        wanted: String,
-    },
+    Mismatch { path: PathBuf, what: String, found: String, wanted: String },
     /// No checkpoint can be used.
     #[error("no checkpoint in {} is usable: {}", dir.display(), problems.join("; "))]
     Unusable {
-        /// Where they are.
         dir: PathBuf,
         /// What is wrong with each, newest first.
         problems: Vec<String>,
@@ -116,12 +66,7 @@ pub enum CkptError {
         "{} has checkpoints, the last one of step {step}: continue that run with --resume, or choose another directory \
          with --checkpoint", dir.display()
     )]
-    Present {
-        /// Where they are.
-        dir: PathBuf,
-        /// The newest.
-        step: u64,
-    },
+    Present { dir: PathBuf, step: u64 },
 }
 
 /// A directory of checkpoints.

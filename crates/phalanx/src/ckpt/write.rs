@@ -28,33 +28,17 @@ const CHUNK: usize = 4 << 20;
 
 /// Why a checkpoint cannot be written.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum SaveError {
     /// The file system refuses a call.
     #[error("cannot {call} {}: {source}", path.display())]
-    Storage {
-        /// What was to be done.
-        call: &'static str,
-        /// With what.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    Storage { call: &'static str, path: PathBuf, source: io::Error },
     /// Another run has the directory.
     #[error("another run writes its checkpoints below {}: wait for its end, or give this one a directory of its own", dir.display())]
-    Claimed {
-        /// The directory.
-        dir: PathBuf,
-    },
+    Claimed { dir: PathBuf },
     /// A tensor has diverged.
     #[error("tensor `{tensor}` has the value {value} in its part at {origin:?}")]
-    NotFinite {
-        /// The tensor.
-        tensor: String,
-        /// The part's first element.
-        origin: Vec<usize>,
-        /// The value.
-        value: f32,
-    },
+    NotFinite { tensor: String, origin: Vec<usize>, value: f32 },
     /// Tensors cannot be laid out in a file: a bug.
     #[error("the tensors make no file: {0}; this is a defect, please report it")]
     Layout(safetensors::SafeTensorError),
@@ -63,12 +47,7 @@ pub enum SaveError {
     Manifest(#[from] ManifestError),
     /// Another rank cannot write its file, or the first one cannot commit.
     #[error("rank {rank}: {problem}")]
-    Rank {
-        /// The rank.
-        rank: u32,
-        /// Why.
-        problem: String,
-    },
+    Rank { rank: u32, problem: String },
     /// A thread that writes has panicked: a bug.
     #[error("a thread that writes has panicked; this is a defect, please report it")]
     Panicked,
@@ -120,7 +99,7 @@ impl Writer {
     }
 
     /// Keeps other runs from the directory: they would remove what this one has not finished. Where the file system has no
-    /// locks nobody is kept from it. A process that dies, in whatever way, gives its claim up.
+    /// locks no process is kept from it. A process that dies, in whatever way, gives its claim up.
     fn claim(&self) -> Result<(), SaveError> {
         let Ok(dir) = File::open(&self.dir) else { return Ok(()) };
         if self.claim.get().is_none() && matches!(dir.try_lock(), Err(TryLockError::WouldBlock)) {

@@ -28,14 +28,14 @@ pub struct Dataset {
     corpus: Corpus,
     tokenizer: Tokenizer,
     cut: Cut,
-    held: Held,
+    held: HeldBack,
     seed: u64,
     entropy: Option<f64>,
 }
 
 /// What is kept from training.
 #[derive(Debug)]
-enum Held {
+enum HeldBack {
     Nothing,
     /// This share of the windows, the last ones.
     Last(f64),
@@ -63,7 +63,7 @@ impl Dataset {
             corpus: Corpus::from_bytes(grammar::text(seed, grammar::SIZE)),
             tokenizer: Tokenizer::Bytes,
             cut: Cut::From(i64::from(grammar::END)),
-            held: Held::Nothing,
+            held: HeldBack::Nothing,
             seed,
             entropy: Some(grammar::entropy().per_byte()),
         }
@@ -88,7 +88,7 @@ impl Dataset {
 
     fn new(path: &Path, corpus: Corpus, tokenizer: Tokenizer, seed: u64) -> Dataset {
         let name = path.display().to_string();
-        Dataset { name, corpus, tokenizer, cut: Cut::Even, held: Held::Nothing, seed, entropy: None }
+        Dataset { name, corpus, tokenizer, cut: Cut::Even, held: HeldBack::Nothing, seed, entropy: None }
     }
 
     /// Keeps a share of the windows, above 0 and below 1, from training, for [`Dataset::held_batch`]. Of files these are
@@ -96,10 +96,10 @@ impl Dataset {
     /// as many as the share says.
     pub fn hold_back(&mut self, share: f64) {
         self.held = match self.cut {
-            Cut::Even => Held::Last(share),
+            Cut::Even => HeldBack::Last(share),
             Cut::From(_) => {
                 let size = (grammar::SIZE as f64 * share) as usize;
-                Held::Apart(Corpus::from_bytes(grammar::text(order::mix(!self.seed), size)))
+                HeldBack::Apart(Corpus::from_bytes(grammar::text(order::mix(!self.seed), size)))
             }
         };
     }
@@ -128,20 +128,20 @@ impl Dataset {
     pub fn windows(&self, context: usize) -> usize {
         let all = windows_of(&self.corpus, context);
         match self.held {
-            Held::Nothing | Held::Apart(_) => all,
-            Held::Last(_) => (all - self.held_windows(context)).max(1),
+            HeldBack::Nothing | HeldBack::Apart(_) => all,
+            HeldBack::Last(_) => (all - self.held_windows(context)).max(1),
         }
     }
 
     /// How many windows are held back.
     pub fn held_windows(&self, context: usize) -> usize {
         match &self.held {
-            Held::Nothing => 0,
-            Held::Last(share) => {
+            HeldBack::Nothing => 0,
+            HeldBack::Last(share) => {
                 let all = windows_of(&self.corpus, context);
                 ((all as f64 * share).ceil() as usize).clamp(1, all)
             }
-            Held::Apart(corpus) => windows_of(corpus, context),
+            HeldBack::Apart(corpus) => windows_of(corpus, context),
         }
     }
 
@@ -155,7 +155,7 @@ impl Dataset {
         let (name, tokens) = (self.name.clone(), self.tokens());
         match self.held {
             _ if tokens <= context => Err(DataError::TooShort { name, tokens, context }),
-            Held::Last(share) if self.held_windows(context) == windows_of(&self.corpus, context) => {
+            HeldBack::Last(share) if self.held_windows(context) == windows_of(&self.corpus, context) => {
                 let windows = windows_of(&self.corpus, context);
                 Err(DataError::AllHeld { name, windows, share })
             }
@@ -192,9 +192,9 @@ impl Dataset {
         targets: &mut [i64],
     ) {
         let (corpus, first) = match &self.held {
-            Held::Nothing => return,
-            Held::Last(_) => (&self.corpus, self.windows(context)),
-            Held::Apart(corpus) => (corpus, 0),
+            HeldBack::Nothing => return,
+            HeldBack::Last(_) => (&self.corpus, self.windows(context)),
+            HeldBack::Apart(corpus) => (corpus, 0),
         };
         let windows = self.held_windows(context) as u64;
         for (number, (tokens, targets)) in samples(number, batch, context, tokens, targets) {

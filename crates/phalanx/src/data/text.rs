@@ -11,51 +11,25 @@ use super::tokenizer::TokenizerError;
 
 /// Why there is no data to train on.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum DataError {
     /// A file or directory cannot be read.
     #[error("cannot read {}: {source}; give a text file or a directory of text files", path.display())]
-    Read {
-        /// The file or directory.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// There is no text at all.
     #[error("{} has no text; give a file with at least context + 1 tokens", path.display())]
-    Empty {
-        /// The file or directory.
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
     /// A file is not UTF-8.
     #[error("{} is not UTF-8 at byte {offset}; convert it, e.g. with iconv -t utf-8", path.display())]
-    NotUtf8 {
-        /// The file.
-        path: PathBuf,
-        /// The first wrong byte.
-        offset: usize,
-    },
+    NotUtf8 { path: PathBuf, offset: usize },
     /// The text does not fill one window.
     #[error("{name} has {tokens} tokens but a context of {context} needs {}; add text or use a shorter context", context + 1)]
-    TooShort {
-        /// The corpus.
-        name: String,
-        /// Its tokens.
-        tokens: usize,
-        /// Tokens a sample.
-        context: usize,
-    },
+    TooShort { name: String, tokens: usize, context: usize },
     /// Nothing would remain to train on.
     #[error(
         "a share of {share} held back leaves nothing of {name} to train on, whose text is cut into {windows}; add text, use a shorter context or evaluate nothing"
     )]
-    AllHeld {
-        /// The corpus.
-        name: String,
-        /// Its windows.
-        windows: usize,
-        /// The share that is held back.
-        share: f64,
-    },
+    AllHeld { name: String, windows: usize, share: f64 },
     /// The tokenizer does not work.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),

@@ -10,39 +10,20 @@ const CHUNK: usize = 4 << 20;
 
 /// Why a tokenizer does not work.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum TokenizerError {
     /// The file is missing or not a tokenizer.
     #[error("cannot load the tokenizer {}: {reason}; give a tokenizer.json", path.display())]
-    Load {
-        /// The file.
-        path: PathBuf,
-        /// What the library says.
-        reason: String,
-    },
+    Load { path: PathBuf, reason: String },
     /// Text has no tokens under this tokenizer.
     #[error("the tokenizer cannot encode `{text}`: {reason}")]
-    Encode {
-        /// How the text begins.
-        text: String,
-        /// What the library says.
-        reason: String,
-    },
+    Encode { text: String, reason: String },
     /// Tokens have no text under this tokenizer.
     #[error("the tokenizer cannot decode {count} tokens: {reason}")]
-    Decode {
-        /// How many tokens there are.
-        count: usize,
-        /// What the library says.
-        reason: String,
-    },
+    Decode { count: usize, reason: String },
     /// Something is no token at all.
     #[error("{token} is not a token; tokens are 0 to {}", vocab.saturating_sub(1))]
-    NotAToken {
-        /// The number given.
-        token: i64,
-        /// One more than the largest token.
-        vocab: usize,
-    },
+    NotAToken { token: i64, vocab: usize },
 }
 
 /// Turns text into tokens and back.

@@ -16,61 +16,26 @@ use super::keys::Keys;
 
 /// Why a configuration cannot be read.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read {}: {source}; give a directory saved by transformers", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// The file is not JSON.
     #[error("{} is not JSON: {source}", path.display())]
-    Json {
-        /// The file.
-        path: PathBuf,
-        /// Where it goes wrong.
-        source: serde_json::Error,
-    },
+    Json { path: PathBuf, source: serde_json::Error },
     /// The file is JSON but not an object.
     #[error("{} holds no JSON object; it should be a transformers config", path.display())]
-    NotAnObject {
-        /// The file.
-        path: PathBuf,
-    },
+    NotAnObject { path: PathBuf },
     /// A size is absent.
     #[error("{}: `{key}` is missing; add it", path.display())]
-    Missing {
-        /// The file.
-        path: PathBuf,
-        /// The absent key.
-        key: &'static str,
-    },
+    Missing { path: PathBuf, key: &'static str },
     /// A value has the wrong type.
     #[error("{}: `{key}` is {value}; it must be {wanted}", path.display())]
-    Type {
-        /// The file.
-        path: PathBuf,
-        /// The key.
-        key: &'static str,
-        /// Its value.
-        value: String,
-        /// The type it must have.
-        wanted: &'static str,
-    },
+    Type { path: PathBuf, key: &'static str, value: String, wanted: &'static str },
     /// A value asks for something that cannot be built.
     #[error("{}: `{key}` is {value}; supported: {supported}", path.display())]
-    Unsupported {
-        /// The file.
-        path: PathBuf,
-        /// The key.
-        key: &'static str,
-        /// Its value.
-        value: String,
-        /// What could stand there.
-        supported: String,
-    },
+    Unsupported { path: PathBuf, key: &'static str, value: String, supported: String },
 }
 
 /// Activations by the names of transformers; the first name of each is the one written.

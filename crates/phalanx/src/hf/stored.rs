@@ -108,7 +108,7 @@ impl Stored {
     }
 
     /// The elements of the tensor, from those of each parameter in the order of [`Self::parts`].
-    pub(crate) fn join<'a>(&self, parts: &[&'a [f32]]) -> Cow<'a, [f32]> {
+    pub fn join<'a>(&self, parts: &[&'a [f32]]) -> Cow<'a, [f32]> {
         assert_eq!(parts.len(), self.parts.len(), "all parts of `{}` are at hand", self.name);
         if let [whole] = parts {
             return Cow::Borrowed(whole);

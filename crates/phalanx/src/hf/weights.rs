@@ -18,56 +18,29 @@ use super::{Mismatch, Stored};
 
 /// Why weights cannot be read.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum WeightsError {
     /// The directory holds no weights.
     #[error(
         "{} has neither model.safetensors nor model.safetensors.index.json; save the model with transformers' \
          save_pretrained", dir.display()
     )]
-    NoWeights {
-        /// The directory.
-        dir: PathBuf,
-    },
+    NoWeights { dir: PathBuf },
     /// A file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// A file is not in the safetensors format.
     #[error("{} is not a safetensors file: {source}; download it again", path.display())]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: SafeTensorError,
-    },
+    Format { path: PathBuf, source: SafeTensorError },
     /// The list of shards cannot be understood.
     #[error("{} is not a list of shards: {source}; download it again", path.display())]
-    Index {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
+    Index { path: PathBuf, source: serde_json::Error },
     /// A shard would lie outside the directory.
     #[error("{} names the shard `{shard}`; a shard is a file in the same directory", path.display())]
-    Shard {
-        /// The list of shards.
-        path: PathBuf,
-        /// The name in it.
-        shard: String,
-    },
+    Shard { path: PathBuf, shard: String },
     /// The tensors do not fit the model.
     #[error("the weights in {} do not fit the model: {mismatch}; check config.json", dir.display())]
-    Mismatch {
-        /// The directory.
-        dir: PathBuf,
-        /// What does not fit.
-        mismatch: Box<Mismatch>,
-    },
+    Mismatch { dir: PathBuf, mismatch: Box<Mismatch> },
 }
 
 /// Reads the tensors `wanted` from a model directory and gives the parameters they consist of, by name; see

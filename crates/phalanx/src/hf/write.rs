@@ -18,40 +18,23 @@ use super::{Mismatch, Stored, config, tensors};
 
 /// Why a model cannot be written.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum WriteError {
     /// Transformers has no such family.
     #[error("a model of family `{family}` has no transformers form; supported: gpt2, llama")]
-    Family {
-        /// The family.
-        family: &'static str,
-    },
+    Family { family: &'static str },
     /// The configuration gives no model.
     #[error(transparent)]
     Model(#[from] ModelError),
     /// The weights do not belong to the configuration.
     #[error("the weights do not fit the {family} model to be written: {mismatch}")]
-    Mismatch {
-        /// The family.
-        family: &'static str,
-        /// What does not fit.
-        mismatch: Box<Mismatch>,
-    },
+    Mismatch { family: &'static str, mismatch: Box<Mismatch> },
     /// A file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
     /// The weights cannot be laid out.
     #[error("cannot write {}: {source}", path.display())]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// What the format forbids.
-        source: SafeTensorError,
-    },
+    Format { path: PathBuf, source: SafeTensorError },
 }
 
 /// Writes `config.json` and `model.safetensors` into `dir`, which is made if need be. `weights` are the model's

@@ -3,12 +3,12 @@
 //! A hello is small and the same text for the same process. [`compare`] is a pure function of all hellos, so every rank
 //! comes to the same result. It does not look at what rank 0 decides for all, nor at what each may have its own way.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read};
 
 use serde::{Deserialize, Serialize};
-use toml::{Table, Value};
+use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
 
 use phalanx_kernels::spmd::pin::allowed_cores;
@@ -16,11 +16,17 @@ use phalanx_net::Network;
 
 use super::JobError;
 use crate::costs::Machine;
-use crate::train::TrainConfig;
 
-/// Fields of a configuration that ranks need not have in common: what rank 0 decides for all, files that each writes
-/// for itself, and how many cores each uses.
-pub const FREE_FIELDS: [&str; 7] = ["plan", "costs", "seed", "save", "log_dir", "cores", "cores_per_device"];
+/// The options of a rank that others must know.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankOptions {
+    /// How many cores it uses; 0 for all.
+    pub cores: usize,
+    /// How many cores each of its devices uses; 0 for an even share.
+    pub cores_per_device: usize,
+    /// The options on which all ranks must agree, by name; null for one that is not set.
+    pub shared: BTreeMap<String, Value>,
+}
 
 /// One rank's account of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,22 +45,15 @@ pub struct Hello {
     pub process: u32,
     /// The cores it may use, ascending.
     pub cores: Vec<usize>,
-    /// How many of them it is configured to use; 0 for all.
-    pub cores_wanted: usize,
-    /// How many each of its devices is configured to use; 0 for an even share.
-    pub cores_per_device: usize,
-    /// The configuration, in TOML.
-    pub configuration: String,
+    /// How it is configured.
+    pub options: RankOptions,
 }
 
 impl Hello {
     /// What this process, which is rank `rank`, has to say.
-    pub fn of_this_process(rank: u32, config: &TrainConfig) -> Result<Hello, JobError> {
+    pub fn of_this_process(rank: u32, options: RankOptions) -> Result<Hello, JobError> {
         let Machine { isa, version, .. } = Machine::this();
         let binary = fingerprint().map_err(|source| JobError::Executable { rank, source })?;
-        // TOML has no numbers above 63 bits, and the seed is free.
-        let configuration = toml::to_string(&TrainConfig { seed: 0, ..config.clone() })
-            .map_err(|error| JobError::Configuration { rank, problem: error.to_string() })?;
         let cores = allowed_cores();
         Ok(Hello {
             version,
@@ -64,9 +63,7 @@ impl Hello {
             host_cores: host_cores().unwrap_or(cores.len()),
             process: std::process::id(),
             cores,
-            cores_wanted: config.cores,
-            cores_per_device: config.cores_per_device,
-            configuration,
+            options,
         })
     }
 
@@ -111,22 +108,19 @@ fn compare_with(first: &Hello, rank: u32, other: &Hello) -> Result<(), JobError>
             isa_of_first: first.isa.clone(),
         });
     }
-    let (of_first, of_other) = (fields(first, 0)?, fields(other, rank)?);
+    let (of_first, of_other) = (&first.options.shared, &other.options.shared);
     let names: BTreeSet<&String> = of_first.keys().chain(of_other.keys()).collect();
-    let compared = names.into_iter().filter(|name| !FREE_FIELDS.contains(&name.as_str()));
-    for field in compared {
+    for field in names {
         let (ours, theirs) = (of_first.get(field), of_other.get(field));
         if ours != theirs {
-            let text = |value: Option<&Value>| value.map_or("not set".into(), Value::to_string);
+            let is_set = |value: &&Value| !value.is_null();
+            let text =
+                |value: Option<&Value>| value.filter(is_set).map_or("not set".into(), Value::to_string);
             let (value, value_of_first) = (text(theirs), text(ours));
             return Err(JobError::Field { field: field.clone(), rank, host, value, value_of_first });
         }
     }
     Ok(())
-}
-
-fn fields(hello: &Hello, rank: u32) -> Result<Table, JobError> {
-    hello.configuration.parse().map_err(|_| JobError::Garbled { rank, what: "configuration" })
 }
 
 /// A fingerprint of the running executable.
@@ -164,24 +158,29 @@ fn count(list: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
-    fn hello(edit: impl FnOnce(&mut TrainConfig)) -> Hello {
-        let mut config = TrainConfig::default();
-        edit(&mut config);
-        Hello { host: "a".into(), ..Hello::of_this_process(0, &config).unwrap() }
+    fn hello(shared: &[(&str, Value)]) -> Hello {
+        let usual =
+            [("batch", json!(16)), ("layers", Value::Null), ("lr", json!(0.003)), ("size", json!("nano"))];
+        let shared =
+            usual.iter().chain(shared).map(|(name, value)| (name.to_string(), value.clone())).collect();
+        let options = RankOptions { shared, ..RankOptions::default() };
+        Hello { host: "a".into(), ..Hello::of_this_process(0, options).unwrap() }
     }
 
     fn difference(other: Hello) -> String {
-        let same = hello(|_| ());
+        let same = hello(&[]);
         let hellos = [same.clone(), same, Hello { host: "b".into(), ..other }];
         compare(&hellos).unwrap_err().to_string()
     }
 
     #[test]
     fn a_process_knows_itself() {
-        let one = hello(|_| ());
-        assert_eq!(one, hello(|_| ()));
+        let one = hello(&[]);
+        assert_eq!(one, hello(&[]));
         assert_eq!(one.process, std::process::id());
         assert!(!one.cores.is_empty() && one.host_cores >= one.cores.len(), "{one:?}");
         let bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap();
@@ -190,10 +189,10 @@ mod tests {
 
     #[test]
     fn another_binary_is_named() {
-        let one = hello(|_| ());
+        let one = hello(&[]);
         let binary = format!("version {} (build {})", one.version, one.binary);
         assert_eq!(
-            difference(Hello { binary: "00ff".into(), ..hello(|_| ()) }),
+            difference(Hello { binary: "00ff".into(), ..hello(&[]) }),
             format!(
                 "rank 2 on b runs version {} (build 00ff), but rank 0 on a runs {binary}: \
                  install the same build on every host",
@@ -204,9 +203,9 @@ mod tests {
 
     #[test]
     fn another_instruction_set_is_named() {
-        let isa = hello(|_| ()).isa;
+        let isa = hello(&[]).isa;
         assert_eq!(
-            difference(Hello { isa: "abacus".into(), ..hello(|_| ()) }),
+            difference(Hello { isa: "abacus".into(), ..hello(&[]) }),
             format!(
                 "rank 2 on b computes with abacus, but rank 0 on a with {isa}: the bits are promised for one \
                  instruction set; take hosts of one kind"
@@ -219,25 +218,17 @@ mod tests {
         let of = |field, value, first| {
             format!("`{field}` is {value} on rank 2 (b), but {first} on rank 0: give all ranks the same")
         };
-        assert_eq!(difference(hello(|config| config.batch = 7)), of("batch", "7", "16"));
-        assert_eq!(
-            difference(hello(|config| config.size = "tiny".into())),
-            of("size", "\"tiny\"", "\"nano\"")
-        );
-        assert_eq!(difference(hello(|config| config.layers = Some(3))), of("layers", "3", "not set"));
-        assert_eq!(difference(hello(|config| config.lr = 0.5)), of("lr", "0.5", "0.003"));
+        assert_eq!(difference(hello(&[("batch", json!(7))])), of("batch", "7", "16"));
+        assert_eq!(difference(hello(&[("size", json!("tiny"))])), of("size", "\"tiny\"", "\"nano\""));
+        assert_eq!(difference(hello(&[("layers", json!(3))])), of("layers", "3", "not set"));
+        assert_eq!(difference(hello(&[("lr", json!(0.5))])), of("lr", "0.5", "0.003"));
     }
 
     #[test]
-    fn what_each_rank_may_have_its_own_way_is_not_compared() {
-        let free = hello(|config| {
-            config.plan = Some("dp2".into());
-            config.costs = Some("costs.json".into());
-            config.seed = u64::MAX;
-            config.save = Some("out".into());
-            (config.cores, config.cores_per_device) = (3, 2);
-        });
-        compare(&[hello(|_| ()), Hello { process: 1, cores: vec![9], ..free }]).unwrap();
+    fn cores_and_process_are_not_compared() {
+        let one = hello(&[]);
+        let options = RankOptions { cores: 3, cores_per_device: 2, ..one.options.clone() };
+        compare(&[one.clone(), Hello { process: 1, cores: vec![9], options, ..one }]).unwrap();
         compare(&[]).unwrap();
     }
 

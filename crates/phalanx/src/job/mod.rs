@@ -17,10 +17,8 @@ mod arrivals;
 mod chain;
 mod connect;
 mod drill;
-mod elastic;
 mod hello;
 mod launcher;
-mod pin;
 pub mod shared;
 mod step;
 mod topology;
@@ -32,10 +30,8 @@ pub use arrivals::{Arrival, Waiting};
 pub use chain::{LaneProgress, Link, ProgressReport, Why, chain};
 pub use connect::{Connection, LIBRARY, MISSING, connect};
 pub use drill::{Drill, DrillError, DrillKind, FaultTrigger, StepDrill, When};
-pub use elastic::{Elastic, ElasticError, Smaller};
-pub use hello::{FREE_FIELDS, Hello, compare};
+pub use hello::{Hello, RankOptions, compare};
 pub use launcher::{Launched, Launcher};
-pub use pin::Pin;
 pub use step::{Agreed, Verdict};
 pub(crate) use topology::deal_devices;
 pub use topology::{Host, Topology};
@@ -49,11 +45,11 @@ use phalanx_program::{Certificate, Program};
 
 use crate::emit::EmitError;
 use crate::pipeline::{CompileError, Settings, compile, first};
-use crate::train::TrainConfig;
 use crate::{Error, Trainer};
 
 /// Why ranks cannot work together.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum JobError {
     /// The network fails.
     #[error(transparent)]
@@ -62,99 +58,44 @@ pub enum JobError {
     #[error(
         "rank {rank}: cannot read its own executable, which is to be compared with that of others: {source}"
     )]
-    Executable {
-        /// The rank.
-        rank: u32,
-        /// Why not.
-        source: std::io::Error,
-    },
+    Executable { rank: u32, source: std::io::Error },
     /// A configuration cannot be written down.
     #[error("rank {rank}: the configuration cannot be compared with that of others: {problem}")]
-    Configuration {
-        /// The rank.
-        rank: u32,
-        /// Why not.
-        problem: String,
-    },
+    Configuration { rank: u32, problem: String },
     /// What a rank sent is not understood.
     #[error("rank {rank} sends a {what} that cannot be read: install the same build on every host")]
-    Garbled {
-        /// The rank that sent it.
-        rank: u32,
-        /// What it should be.
-        what: &'static str,
-    },
+    Garbled { rank: u32, what: &'static str },
     /// A rank runs another program.
     #[error(
         "rank {rank} on {host} runs {binary}, but rank 0 on {host_of_first} runs {binary_of_first}: \
          install the same build on every host"
     )]
-    Binary {
-        /// The rank.
-        rank: u32,
-        /// Where it runs.
-        host: String,
-        /// Its version and fingerprint.
-        binary: String,
-        /// Where rank 0 runs.
-        host_of_first: String,
-        /// Version and fingerprint of rank 0.
-        binary_of_first: String,
-    },
+    Binary { rank: u32, host: String, binary: String, host_of_first: String, binary_of_first: String },
     /// A rank computes with other instructions.
     #[error(
         "rank {rank} on {host} computes with {isa}, but rank 0 on {host_of_first} with {isa_of_first}: the bits are \
          promised for one instruction set; take hosts of one kind"
     )]
-    Isa {
-        /// The rank.
-        rank: u32,
-        /// Where it runs.
-        host: String,
-        /// Its instruction set.
-        isa: String,
-        /// Where rank 0 runs.
-        host_of_first: String,
-        /// The instruction set of rank 0.
-        isa_of_first: String,
-    },
+    Isa { rank: u32, host: String, isa: String, host_of_first: String, isa_of_first: String },
     /// A rank is configured in another way.
     #[error(
         "`{field}` is {value} on rank {rank} ({host}), but {value_of_first} on rank 0: give all ranks the same"
     )]
-    Field {
-        /// The field.
-        field: String,
-        /// The rank.
-        rank: u32,
-        /// Where it runs.
-        host: String,
-        /// The field's value there.
-        value: String,
-        /// The field's value on rank 0.
-        value_of_first: String,
-    },
+    Field { field: String, rank: u32, host: String, value: String, value_of_first: String },
     /// Rank 0 cannot decide.
     #[error("rank 0 has no {what}: {problem}")]
-    First {
-        /// What it should have.
-        what: &'static str,
-        /// Why not.
-        problem: String,
-    },
+    First { what: &'static str, problem: String },
     /// A rank has compiled another program.
     #[error(
         "rank {rank} compiled another program than rank 0: line {line} is\n  {text}\nbut on rank 0\n  {text_of_first}\n\
          this is a defect; please report it"
     )]
     Program {
-        /// The rank.
         rank: u32,
         /// The first line that differs, from 1.
         line: usize,
         /// The line there, or what surrounds the difference.
         text: String,
-        /// The same of rank 0.
         text_of_first: String,
     },
     /// The launcher and the message library do not know each other.
@@ -162,16 +103,7 @@ pub enum JobError {
         "rank {rank}: the launcher says {told} ranks, {carrier} says {found}: the launcher is of another MPI; take its own, \
          or name the library with {LIBRARY}"
     )]
-    Library {
-        /// The rank.
-        rank: u32,
-        /// Ranks that the library knows of.
-        found: u32,
-        /// Ranks that the launcher started.
-        told: u32,
-        /// The library.
-        carrier: String,
-    },
+    Library { rank: u32, found: u32, told: u32, carrier: String },
     /// The parts of all ranks could deadlock: a bug.
     #[error("the ranks could deadlock: {0}; this is a defect, please report it")]
     Certificate(String),
@@ -180,31 +112,13 @@ pub enum JobError {
         "the plan has {devices} devices for {ranks} ranks, and rank {devices} would have none: start at most {devices} \
          ranks, or take a plan of {ranks} devices"
     )]
-    TooManyRanks {
-        /// Devices of the plan.
-        devices: usize,
-        /// Ranks of the job.
-        ranks: usize,
-    },
+    TooManyRanks { devices: usize, ranks: usize },
     /// The devices do not fit on the ranks as asked.
     #[error(
         "{ranks} ranks with {per_rank} devices each are not {devices} devices, and rank {rank} would have {left}: \
          start {wanted} ranks, or leave out --devices-per-rank"
     )]
-    DevicesPerRank {
-        /// Devices of the plan.
-        devices: usize,
-        /// Ranks of the job.
-        ranks: usize,
-        /// Devices each is to have.
-        per_rank: usize,
-        /// The last rank.
-        rank: usize,
-        /// The devices that remain for it.
-        left: usize,
-        /// How many ranks it takes.
-        wanted: usize,
-    },
+    DevicesPerRank { devices: usize, ranks: usize, per_rank: usize, rank: usize, left: usize, wanted: usize },
 }
 
 /// A job whose ranks fit together.
@@ -220,41 +134,12 @@ pub struct Job {
 }
 
 impl Job {
-    /// Meets the other ranks and compares binaries and configurations.
-    pub fn start(connection: &Connection, config: &TrainConfig) -> Result<Job, JobError> {
+    /// Meets the other ranks and compares binaries and options.
+    pub fn start(connection: &Connection, options: RankOptions) -> Result<Job, JobError> {
         let Connection { network, alerts, say, .. } = connection;
-        let hellos = Hello::of_this_process(network.rank(), config)?.exchange(&**network)?;
+        let hellos = Hello::of_this_process(network.rank(), options)?.exchange(&**network)?;
         compare(&hellos)?;
         Ok(Job { network: Arc::clone(network), alerts: Arc::clone(alerts), say: Arc::clone(say), hellos })
-    }
-
-    /// How all ranks compile `model`, and which part of it each has. Plan, seed and times of kernels are those of rank
-    /// 0; `progress` is called there with the kernels that are measured.
-    pub fn settings(
-        &self,
-        config: &TrainConfig,
-        model: &Graph,
-        progress: &mut dyn FnMut(usize, usize, &str),
-    ) -> Result<(Settings, Topology), Error> {
-        let network = &*self.network;
-        let plan = shared::plan(network, || Ok(config.settings(model)?.plan))?;
-        let devices = plan.mesh.devices();
-        let topology = Topology::new(&self.hellos, network.rank(), devices, config.devices_per_rank)?;
-        let config = TrainConfig {
-            seed: shared::seed(network, config.seed)?,
-            cores_per_device: topology.cores_per_device,
-            ..config.clone()
-        };
-        // The rest does not depend on plan and costs, whose files other ranks may not have.
-        let rest = TrainConfig { plan: None, devices: None, costs: None, ..config.clone() };
-        let placement = topology.placement.clone();
-        let mut settings = Settings { plan, placement, ..rest.settings(model)? };
-        settings.book = shared::costs(network, || {
-            let mut settings = settings.clone();
-            config.measure(model, &mut settings, progress)?;
-            Ok(settings.book)
-        })?;
-        Ok((settings, topology))
     }
 
     /// Compiles `model` and takes this rank's part; rank 0 also proves that all parts together cannot deadlock.

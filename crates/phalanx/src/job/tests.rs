@@ -1,9 +1,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use phalanx_models::ModelConfig;
 use phalanx_net::local::Local;
-use phalanx_program::Placement;
 
 use super::*;
 use crate::costs::{Book, Machine, Signature};
@@ -112,34 +110,13 @@ fn verdicts_come_together() {
 }
 
 #[test]
-fn ranks_with_different_configurations_do_not_start() {
+fn ranks_with_different_options_do_not_start() {
     let errors = ranks(2, |local| {
-        let config = TrainConfig { batch: 8 + local.rank() as usize, ..TrainConfig::default() };
-        Job::start(&Connection::new(Arc::new(local), Arc::new(|_| ())), &config).err().unwrap().to_string()
+        let shared = [("batch".to_string(), (8 + local.rank()).into())].into();
+        let options = RankOptions { shared, ..RankOptions::default() };
+        Job::start(&Connection::new(Arc::new(local), Arc::new(|_| ())), options).err().unwrap().to_string()
     });
-    let host = Hello::of_this_process(0, &TrainConfig::default()).unwrap().host;
+    let host = Hello::of_this_process(0, RankOptions::default()).unwrap().host;
     let expected = format!("`batch` is 9 on rank 1 ({host}), but 8 on rank 0: give all ranks the same");
     assert_eq!(errors, [expected.clone(), expected]);
-}
-
-/// Rank 1 has neither the plan of rank 0 nor its seed, and gets the same settings and program.
-#[test]
-fn ranks_of_a_job_compile_one_program() {
-    let model = ModelConfig::preset("gpt2", "nano").unwrap().with_vocab(256).with_context(8);
-    let graph = model.training_graph(4, 8).unwrap();
-    let results = ranks(2, |local| {
-        let config = match local.rank() {
-            0 => TrainConfig { plan: Some("dp2".into()), seed: 5, ..TrainConfig::default() },
-            _ => TrainConfig { plan: Some("no/such/file.toml".into()), ..TrainConfig::default() },
-        };
-        let job = Job::start(&Connection::new(Arc::new(local), Arc::new(|_| ())), &config).unwrap();
-        let (settings, topology) = job.settings(&config, &graph, &mut |_, _, _| ()).unwrap();
-        let program = crate::pipeline::compile(&graph, &settings).unwrap();
-        same_program(&*job.network, &program).unwrap();
-        (settings, topology.placement)
-    });
-    assert_eq!(results[0], results[1]);
-    let (settings, placement) = &results[0];
-    assert_eq!((settings.seed, settings.plan.mesh.devices()), (5, 2));
-    assert_eq!(placement, &Placement { ranks: 2, of_device: vec![0, 1] });
 }

@@ -83,7 +83,7 @@ impl Topology {
     /// The least that any rank can or wants to give its devices.
     fn choose_cores_per_device(&mut self, hellos: &[Hello]) {
         let devices: Vec<usize> = (0..).zip(hellos).map(|(rank, _)| self.devices_of(rank).count()).collect();
-        let of_rank = |rank: usize| match hellos[rank].cores_per_device {
+        let of_rank = |rank: usize| match hellos[rank].options.cores_per_device {
             0 => (self.cores[rank].len() / devices[rank]).max(1),
             told => told,
         };
@@ -162,7 +162,7 @@ fn deal_cores(hellos: &[Hello], host: &Host, notes: &mut Vec<String>) -> Vec<(u3
                 true => index % cores.len()..index % cores.len() + 1,
                 false => part(cores.len(), ranks.len(), index),
             };
-            let wanted = match hello(rank).cores_wanted {
+            let wanted = match hello(rank).options.cores {
                 0 => own.len(),
                 wanted => wanted.min(own.len()),
             };

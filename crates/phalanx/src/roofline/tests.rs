@@ -17,7 +17,7 @@ fn program() -> Program {
     };
     let model = phalanx_models::Gpt2Config { layers: 1, vocab: 32, context: 8, ..tiny };
     let graph = ModelConfig::Gpt2(model).training_graph(8, 8).expect("the sizes are legal");
-    let choice = PlanChoice { plan: Some("dp2".into()), devices: None, microbatches: None };
+    let choice = PlanChoice::default().plan(Some("dp2".into()));
     let plan = choice.resolve(&graph).expect("the plan suits the model");
     let link: Link = "50us,1Gbit".parse().expect("a link");
     let goal = Goal::Train(Optimizer::adamw(0.1));

@@ -68,7 +68,7 @@ mod tests {
         let lanes = vec![
             lane(0, &[(Send, 0, 4, 7), (Receive, 9, 12, 7), (Wait, 4, 9, 7)]),
             lane(1, &[(Send, 0, 8, 7), (Receive, 9, 12, 7)]),
-            // Sends after all have received, so nobody waited for it; and takes part in nothing else.
+            // Sends after all have received, so no device waited for it; and takes part in nothing else.
             lane(2, &[(Send, 13, 20, 7), (Receive, 0, 5, 8)]),
         ];
         let timeline = Timeline { name: "measured".to_string(), lanes };

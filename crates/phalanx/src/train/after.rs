@@ -2,8 +2,9 @@
 //!
 //! All of it depends on losses alone, which all ranks of a job know, so they come to the same without asking each other.
 
-use super::checkpoints::Saver;
-use super::{AHEAD, Run};
+use super::Run;
+use super::checkpoints::Checkpointer;
+use super::progress::AHEAD;
 use crate::Error;
 
 impl Run {
@@ -18,15 +19,15 @@ impl Run {
     /// need the weights as they are then.
     pub(super) fn launchable(&self, done: u64) -> u64 {
         let evaluation = self.evaluation.as_ref().map_or(u64::MAX, |evaluation| evaluation.next(done));
-        let checkpoint = self.saver.as_ref().map_or(u64::MAX, Saver::due);
+        let checkpoint = self.checkpointer.as_ref().map_or(u64::MAX, Checkpointer::due);
         let hash = self.config.hash_every.and_then(|every| (done + 1).checked_next_multiple_of(every));
-        self.steps.min(evaluation).min(hash.unwrap_or(u64::MAX)).min(checkpoint)
+        self.progress.steps.min(evaluation).min(hash.unwrap_or(u64::MAX)).min(checkpoint)
     }
 
     /// Looks at a step that has ended: whether it is sound, what an evaluation says, whether that is enough.
     pub(super) fn examine(&mut self, step: u64, loss: f32) -> Result<Option<f32>, Error> {
         self.check_finite(step, loss)?;
-        self.losses.push(loss);
+        self.progress.losses.push(loss);
         let eval_loss = self.evaluate(step)?;
         self.stop_at(if self.evaluation.is_some() { eval_loss } else { Some(loss) });
         Ok(eval_loss)
@@ -43,9 +44,9 @@ impl Run {
             Some(ranks) => ranks.between_steps(work)?,
         };
         if !loss.is_finite() {
-            self.diverged = Some((steps, loss));
+            self.progress.diverged = Some((steps, loss));
         }
-        self.check_sound()?;
+        self.progress.check_sound()?;
         Ok(Some(loss))
     }
 
@@ -68,31 +69,23 @@ impl Run {
         if let (Some(loss), Some(wanted)) = (loss, self.config.stop_at_loss)
             && loss <= wanted
         {
-            self.steps = self.trainer.steps();
-            self.stopped_at_loss = Some(wanted);
+            self.progress.steps = self.trainer.steps();
+            self.progress.stopped_at_loss = Some(wanted);
         }
     }
 
     /// Checks that a step is finite; if not, the run is over, and what it has learned last is worth nothing.
     fn check_finite(&mut self, step: u64, loss: f32) -> Result<(), Error> {
         let origin = match &self.guard {
-            Some(guard) => guard.look(self.trainer.session_mut(), loss)?,
+            Some(guard) => guard.inspect(self.trainer.session_mut(), loss)?,
             None => None,
         };
         if origin.is_some() || !loss.is_finite() {
-            self.diverged = Some((step, loss));
+            self.progress.diverged = Some((step, loss));
         }
         match origin {
             Some(origin) => Err(Error::NotFinite { loss, step, origin: Box::new(origin) }),
-            None => self.check_sound(),
-        }
-    }
-
-    /// Checks that the run has not diverged.
-    pub(super) fn check_sound(&self) -> Result<(), Error> {
-        match self.diverged {
-            Some((step, loss)) => Err(Error::Diverged { loss, step }),
-            None => Ok(()),
+            None => self.progress.check_sound(),
         }
     }
 }

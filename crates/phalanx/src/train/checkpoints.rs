@@ -24,15 +24,15 @@ const USUAL: Duration = Duration::from_secs(600);
 
 /// How often a run saves.
 #[derive(Clone, Copy)]
-enum Rhythm {
+enum Interval {
     Steps(u64),
     Time(Duration),
 }
 
 /// Saves a run.
-pub struct Saver {
+pub struct Checkpointer {
     writer: Writer,
-    rhythm: Rhythm,
+    interval: Interval,
     is_strict: bool,
     waits: bool,
     rank: u32,
@@ -56,27 +56,27 @@ struct Writing {
     is_alone: bool,
 }
 
-impl Saver {
+impl Checkpointer {
     /// What a run that has done `steps` steps needs, if it is to save. Allocates the memory for snapshots.
     pub fn new(
         config: &TrainConfig,
         settings: &Settings,
         session: &Session,
         steps: u64,
-    ) -> Result<Option<Saver>, Error> {
+    ) -> Result<Option<Checkpointer>, Error> {
         let Some(dir) = &config.checkpoint else { return Ok(None) };
-        let storage: Arc<dyn Storage> = match config.drill()? {
+        let storage: Arc<dyn Storage> = match config.parse_drill()? {
             Some(Drill::Save(fault)) => Arc::new(Faulty::new(Some(fault))),
             _ => Arc::new(Disk),
         };
-        let rhythm = match (config.every, config.every_minutes) {
-            (Some(steps), _) => Rhythm::Steps(steps),
-            (None, Some(minutes)) => Rhythm::Time(Duration::from_secs_f64(60.0 * minutes)),
-            (None, None) => Rhythm::Time(USUAL),
+        let interval = match (config.every, config.every_minutes) {
+            (Some(steps), _) => Interval::Steps(steps),
+            (None, Some(minutes)) => Interval::Time(Duration::from_secs_f64(60.0 * minutes)),
+            (None, None) => Interval::Time(USUAL),
         };
-        Ok(Some(Saver {
+        Ok(Some(Checkpointer {
             writer: Writer::new(storage, dir, config.keep),
-            rhythm,
+            interval,
             is_strict: config.strict,
             waits: config.sync_checkpoints,
             rank: session.rank(),
@@ -85,7 +85,7 @@ impl Saver {
             program: format!("{:032x}", session.program().hash()),
             snapshot: Some(Snapshot::of(session)?),
             writing: None,
-            due: rhythm.next(steps),
+            due: interval.next(steps),
             last: (steps, Instant::now()),
         }))
     }
@@ -106,10 +106,10 @@ impl Saver {
 
     /// What this rank has to say after a step.
     pub fn verdict(&self) -> Verdict {
-        let is_time = match self.rhythm {
+        let is_time = match self.interval {
             // The clock of one rank counts.
-            Rhythm::Time(most) => self.rank == 0 && self.last.1.elapsed() >= most,
-            Rhythm::Steps(_) => false,
+            Interval::Time(most) => self.rank == 0 && self.last.1.elapsed() >= most,
+            Interval::Steps(_) => false,
         };
         let written = self.writing.as_ref().is_some_and(|writing| writing.thread.is_finished());
         Verdict { stop: false, save: is_time, written }
@@ -139,7 +139,7 @@ impl Saver {
             SaveError::Storage { call: "start a thread for", path: self.writer.dir().into(), source }
         })?;
         self.writing = Some(Writing { manifest, thread, is_alone });
-        (self.due, self.last) = (self.rhythm.next(step), (step, Instant::now()));
+        (self.due, self.last) = (self.interval.next(step), (step, Instant::now()));
         Ok(())
     }
 
@@ -200,35 +200,40 @@ impl Saver {
     }
 }
 
-impl Drop for Saver {
+impl Drop for Checkpointer {
     /// What was begun alone is committed, however the run ends.
     fn drop(&mut self) {
         if let Some(writing) = self.writing.take().filter(|writing| writing.is_alone) {
-            // Whether it worked is told to nobody: the run has failed for another reason.
+            // Its result is not reported: the run has failed for another reason.
             let _ = writing.thread.join();
         }
     }
 }
 
-impl Rhythm {
+impl Interval {
     /// The steps after which a checkpoint is due, as far as steps decide.
     fn next(self, steps: u64) -> u64 {
         match self {
-            Rhythm::Steps(every) => (steps / every + 1).saturating_mul(every),
-            Rhythm::Time(_) => u64::MAX,
+            Interval::Steps(every) => (steps / every + 1).saturating_mul(every),
+            Interval::Time(_) => u64::MAX,
         }
     }
 }
 
 impl Run {
-    /// Gets ready to save, if that is asked for. Rank 0 prepares the directory for all.
+    /// Prepares to save, if that is asked for. Rank 0 prepares the directory for all.
     pub(super) fn prepare_to_save(&mut self) -> Result<(), Error> {
-        self.saver = Saver::new(&self.config, &self.settings, self.trainer.session(), self.past.steps)?;
-        let Some(saver) = &self.saver else { return Ok(()) };
+        self.checkpointer = Checkpointer::new(
+            &self.config,
+            &self.settings,
+            self.trainer.session(),
+            self.progress.earlier.steps,
+        )?;
+        let Some(checkpointer) = &self.checkpointer else { return Ok(()) };
         match &self.ranks {
-            None => saver.prepare()?,
+            None => checkpointer.prepare()?,
             Some(ranks) => {
-                let prepare = || Ok(saver.prepare().map(|()| String::new())?);
+                let prepare = || Ok(checkpointer.prepare().map(|()| String::new())?);
                 shared::of_first(&*ranks.network, "directory for checkpoints", prepare)?;
             }
         }
@@ -240,32 +245,32 @@ impl Run {
         if agreed.written {
             self.settle_checkpoint()?;
         }
-        let (done, launched, is_done) = (self.done(), self.trainer.steps(), self.is_done());
-        let Some(saver) = &mut self.saver else { return Ok(()) };
+        let (done, launched, is_done) = (self.progress.done(), self.trainer.steps(), self.is_done());
+        let Some(checkpointer) = &mut self.checkpointer else { return Ok(()) };
         if agreed.save {
-            saver.due = saver.due.min(launched);
+            checkpointer.due = checkpointer.due.min(launched);
         }
-        if done != saver.due && !is_done || done == saver.last.0 {
+        if done != checkpointer.due && !is_done || done == checkpointer.last.0 {
             return Ok(());
         }
-        let waits = saver.waits || is_done;
+        let waits = checkpointer.waits || is_done;
         self.settle_checkpoint()?;
         let run = self.state()?;
-        if let (Some(saver), Some(run)) = (&mut self.saver, run) {
-            saver.start(self.trainer.session_mut(), run, self.ranks.is_none())?;
+        if let (Some(checkpointer), Some(run)) = (&mut self.checkpointer, run) {
+            checkpointer.start(self.trainer.session_mut(), run, self.ranks.is_none())?;
         }
         if waits { self.settle_checkpoint() } else { Ok(()) }
     }
 
     /// Waits for the checkpoint on its way. That it failed ends a strict run, and is a warning else.
     pub(super) fn settle_checkpoint(&mut self) -> Result<(), Error> {
-        let Some(saver) = &mut self.saver else { return Ok(()) };
-        let Some(writing) = saver.writing.take() else { return Ok(()) };
+        let Some(checkpointer) = &mut self.checkpointer else { return Ok(()) };
+        let Some(writing) = checkpointer.writing.take() else { return Ok(()) };
         let name = name_of(writing.manifest.run.step);
         let network = self.ranks.as_ref().map(|ranks| &*ranks.network);
-        match saver.finish(writing, network)? {
+        match checkpointer.finish(writing, network)? {
             Ok(()) => Ok(()),
-            Err(error) if saver.is_strict => Err(error.into()),
+            Err(error) if checkpointer.is_strict => Err(error.into()),
             Err(error) => {
                 let text = format!("{name} is not saved: {error}; training goes on");
                 self.notices.push(Notice::Warning(text));
@@ -276,17 +281,17 @@ impl Run {
 
     /// Everything besides tensors that the next step depends on, if the run is to save.
     fn state(&self) -> Result<Option<RunState>, Error> {
-        let Some(saver) = &self.saver else { return Ok(None) };
+        let Some(checkpointer) = &self.checkpointer else { return Ok(None) };
         Ok(Some(RunState {
-            step: self.done(),
-            tokens: self.past.tokens + (self.losses.len() * self.tokens.len()) as u64,
-            loss: self.losses.last().copied().or(self.past.loss).unwrap_or_default(),
+            step: self.progress.done(),
+            tokens: self.progress.earlier.tokens + (self.losses().len() * self.tokens.len()) as u64,
+            loss: self.progress.last_loss(),
             seed: self.settings.seed,
-            learning_rate: self.rate,
+            learning_rate: self.config.learning_rate(),
             model: json(&self.model)?,
             config: json(&self.config)?,
-            plan: saver.plan.clone(),
-            program: saver.program.clone(),
+            plan: checkpointer.plan.clone(),
+            program: checkpointer.program.clone(),
         }))
     }
 }

@@ -15,14 +15,14 @@ pub struct FaultInjection {
 impl FaultInjection {
     /// The part of rank `rank`.
     pub fn new(config: &TrainConfig, rank: u32) -> Result<FaultInjection, Error> {
-        let drill = match config.drill()? {
+        let drill = match config.parse_drill()? {
             Some(Drill::Step(drill)) if drill.rank == rank => Some(drill),
             _ => None,
         };
         Ok(FaultInjection { drill, trigger: FaultTrigger::default() })
     }
 
-    /// What every operation has to look at, if this process is to fail.
+    /// What every operation checks, if this process is to fail.
     pub fn trigger(&self) -> Option<FaultTrigger> {
         self.drill.map(|_| self.trigger.clone())
     }

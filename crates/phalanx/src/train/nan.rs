@@ -3,7 +3,7 @@
 //! A step that ends with a loss, a weight or an optimizer state that is not finite is done again from a copy of what it
 //! began with, on one thread, one operation at a time, looking at every float that each writes. The bits are those of the
 //! step itself, so the same numbers come up. All that an operation reads was written by one before it: the first that
-//! writes something not finite has made it from finite numbers, unless a tensor had it from the start, which is told
+//! writes something not finite has made it from finite numbers, unless a tensor had it from the start, which is reported
 //! instead.
 
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::{Error, Session};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Origin {
     /// The step began with it.
-    Given {
+    Input {
         /// `weight`, `optimizer state` or `input`.
         kind: &'static str,
         /// The tensor.
@@ -32,7 +32,7 @@ pub enum Origin {
         value: f32,
     },
     /// An operation made it from finite ones.
-    Made {
+    Operation {
         /// What is computed.
         operation: &'static str,
         /// The layer of the model that it belongs to.
@@ -51,10 +51,10 @@ pub enum Origin {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::Given { kind, tensor, element, value } => {
+            Origin::Input { kind, tensor, element, value } => {
                 write!(f, "element {element:?} of the {kind} `{tensor}` is {value} before the step")
             }
-            Origin::Made { operation, layer, device, tensor, element, value } => write!(
+            Origin::Operation { operation, layer, device, tensor, element, value } => write!(
                 f,
                 "operation {operation} of layer `{layer}` on dev{device} writes {value} to element {element:?} of `{tensor}`"
             ),
@@ -81,9 +81,9 @@ impl Guard {
         session.visit_state(|_, _, bytes| self.kept.extend_from_slice(bytes))
     }
 
-    /// Looks at what a step with this loss has left, while its inputs are still those fed last. If not all of it is
-    /// finite, the state is what it was before the step, and the result is why.
-    pub fn look(&self, session: &mut Session, loss: f32) -> Result<Option<Origin>, Error> {
+    /// Inspects the state after a step with this loss, while the session's inputs are still those of that step. If not all
+    /// of it is finite, restores the state before the step and returns the first number that is not.
+    pub fn inspect(&self, session: &mut Session, loss: f32) -> Result<Option<Origin>, Error> {
         let mut finite = loss.is_finite();
         session.visit_state(|port, _, bytes| finite = finite && first_bad(port.ty.dtype, bytes).is_none())?;
         if finite {
@@ -105,10 +105,10 @@ impl Guard {
     }
 }
 
-/// Runs `session`, which was compiled from `model` with `settings` and has all devices in this process, once on what was
-/// fed last, and tells the first number that is not finite, if there is one.
+/// Runs `session`, which was compiled from `model` with `settings` and has all devices in this process, once on the inputs
+/// fed last, and returns the first number that is not finite, if there is one.
 pub fn find(model: &Graph, settings: &Settings, session: &mut Session) -> Result<Option<Origin>, Error> {
-    if let Some(origin) = given(session)? {
+    if let Some(origin) = first_in_inputs(session)? {
         return Ok(Some(origin));
     }
     let layout = lay_out(model, settings, |_, _| ())?;
@@ -122,10 +122,10 @@ pub fn find(model: &Graph, settings: &Settings, session: &mut Session) -> Result
     Ok(made)
 }
 
-/// What of the step's inputs, weights and states is not finite.
-fn given(session: &Session) -> Result<Option<Origin>, Error> {
-    let is_given = |port: &&Port| port.kind != PortKind::Output && port.ty.dtype == DType::F32;
-    for port in session.program().ports().iter().filter(is_given) {
+/// The first number of the step's inputs, weights and states that is not finite.
+fn first_in_inputs(session: &Session) -> Result<Option<Origin>, Error> {
+    let is_float_input = |port: &&Port| port.kind != PortKind::Output && port.ty.dtype == DType::F32;
+    for port in session.program().ports().iter().filter(is_float_input) {
         let kind = match port.kind {
             PortKind::Param => "weight",
             PortKind::State => "optimizer state",
@@ -134,7 +134,7 @@ fn given(session: &Session) -> Result<Option<Origin>, Error> {
         if let Some((index, value)) = first_bad(DType::F32, bytemuck::cast_slice(&session.read(&port.name)?))
         {
             let element = coordinates(index, port.ty.shape.dims());
-            return Ok(Some(Origin::Given { kind, tensor: port.name.clone(), element, value }));
+            return Ok(Some(Origin::Input { kind, tensor: port.name.clone(), element, value }));
         }
     }
     Ok(None)
@@ -154,7 +154,7 @@ fn first_made(tasks: &TaskGraph, id: TaskId, writes: &[&[u8]]) -> Option<Origin>
     if let Some(tile) = &buffer.tile {
         element.iter_mut().zip(&tile.origin).for_each(|(at, origin)| *at += origin);
     }
-    Some(Origin::Made {
+    Some(Origin::Operation {
         operation: task.op.to_text().0,
         layer: task.layer.to_string(),
         device: phalanx_ir::Id::index(task.device) as u32,

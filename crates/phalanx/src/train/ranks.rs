@@ -1,4 +1,4 @@
-//! What a training run has to do with the other ranks of its job.
+//! A training run as one rank of a job.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,9 +6,52 @@ use std::time::Duration;
 use phalanx_net::Network;
 use phalanx_program::Certificate;
 
-use super::TrainConfig;
-use crate::job::{Agreed, Job, Topology, Verdict, Watchdog, Watched};
+use phalanx_ir::graph::Graph;
+
+use super::resume::json;
+use super::{OPTIONS, TrainConfig};
+use crate::job::{Agreed, Job, RankOptions, Topology, Verdict, Watchdog, Watched, shared};
+use crate::pipeline::Settings;
 use crate::{Error, Session};
+
+impl TrainConfig {
+    /// What the other ranks of a job must know about this configuration.
+    pub fn rank_options(&self) -> Result<RankOptions, Error> {
+        let all = json(self)?;
+        let shared = OPTIONS.iter().filter(|option| option.is_same_on_all_ranks());
+        let shared = shared.map(|option| (option.name.to_string(), all[option.name].clone())).collect();
+        Ok(RankOptions { cores: self.cores, cores_per_device: self.cores_per_device, shared })
+    }
+
+    /// How all ranks of a job compile `model`, and which part of it each has. Plan, seed and times of kernels are those
+    /// of rank 0; `progress` is called there with the kernels that are measured.
+    pub fn settings_in_job(
+        &self,
+        job: &Job,
+        model: &Graph,
+        progress: &mut dyn FnMut(usize, usize, &str),
+    ) -> Result<(Settings, Topology), Error> {
+        let network = &*job.network;
+        let plan = shared::plan(network, || Ok(self.settings(model)?.plan))?;
+        let devices = plan.mesh.devices();
+        let topology = Topology::new(&job.hellos, network.rank(), devices, self.devices_per_rank)?;
+        let config = TrainConfig {
+            seed: shared::seed(network, self.seed)?,
+            cores_per_device: topology.cores_per_device,
+            ..self.clone()
+        };
+        // The rest does not depend on plan and costs, whose files other ranks may not have.
+        let rest = TrainConfig { plan: None, devices: None, costs: None, ..config.clone() };
+        let placement = topology.placement.clone();
+        let mut settings = Settings { plan, placement, ..rest.settings(model)? };
+        settings.book = shared::costs(network, || {
+            let mut settings = settings.clone();
+            config.measure(model, &mut settings, progress)?;
+            Ok(settings.book)
+        })?;
+        Ok((settings, topology))
+    }
+}
 
 /// One rank's part in a run.
 pub struct Ranks {
@@ -73,3 +116,6 @@ impl Ranks {
         Ok(agreed)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
-//! Where a run takes up: the newest checkpoint that is whole, if it is to be resumed.
+//! Where a run continues: at the newest checkpoint that is whole, if it is to be resumed.
 //!
-//! All ranks of a job come to the same conclusion: rank 0 lists the checkpoints, every rank looks at some of the files, and
-//! each hears what the others have found.
+//! All ranks of a job come to the same conclusion: rank 0 lists the checkpoints, every rank checks some of the files, and
+//! all ranks exchange their results.
 
 use std::fmt;
 use std::path::Path;
@@ -9,42 +9,18 @@ use std::path::Path;
 use phalanx_net::Network;
 use serde_json::Value;
 
-use super::{Run, TrainConfig};
+use super::progress::EarlierProgress;
+use super::{OPTIONS, OptionSpec, Run, TrainConfig};
 use crate::Error;
 use crate::ckpt::{Checkpoint, Checkpoints, CkptError, SaveError, name_of};
 use crate::job::{JobError, shared};
 
-/// Fields of a configuration on which the bits of the coming steps depend, besides those of the model.
-const BITS: [&str; 21] = [
-    "dropout",
-    "steps",
-    "batch",
-    "optimizer",
-    "lr",
-    "lr_floor",
-    "warmup",
-    "beta1",
-    "beta2",
-    "eps",
-    "momentum",
-    "nesterov",
-    "weight_decay",
-    "clip",
-    "seed",
-    "bits",
-    "leaves_batch",
-    "leaves_feature",
-    "leaves_sequence",
-    "data",
-    "tokenizer",
-];
-
-/// Something that people should know about a run that goes on.
+/// A message about a run that goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// It is as it should be.
+    /// Information: the run is as the user asked for it.
     Note(String),
-    /// It is not.
+    /// A problem that a user should look at; the run goes on.
     Warning(String),
 }
 
@@ -57,37 +33,26 @@ impl fmt::Display for Notice {
     }
 }
 
-/// What a run has done before this process began.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Past {
-    /// Steps.
-    pub steps: u64,
-    /// Tokens seen in them.
-    pub tokens: u64,
-    /// The loss of the last one.
-    pub loss: Option<f32>,
-}
-
-/// The checkpoint to take up from, if there is one, and what is to be said about it.
+/// The checkpoint that a run continues from, if there is one, and messages about it.
 #[derive(Default)]
-pub struct Found {
+pub struct ResumePoint {
     checkpoint: Option<Checkpoint>,
     notices: Vec<Notice>,
 }
 
-impl Found {
-    /// Looks for a checkpoint, as the configuration wants it. A new run must not find any.
-    pub fn new(config: &TrainConfig, network: Option<&dyn Network>) -> Result<Found, Error> {
-        let Some(dir) = &config.checkpoint else { return Ok(Found::default()) };
+impl ResumePoint {
+    /// Looks for a checkpoint if the run is to be resumed. A directory with checkpoints is an error for a new run.
+    pub fn new(config: &TrainConfig, network: Option<&dyn Network>) -> Result<ResumePoint, Error> {
+        let Some(dir) = &config.checkpoint else { return Ok(ResumePoint::default()) };
         let checkpoints = Checkpoints::open(dir);
         let steps = list(&checkpoints, network)?;
         match (config.resume, steps.last()) {
             (true, Some(_)) => newest_whole(&checkpoints, dir, &steps, network),
             (true, None) => {
                 let text = format!("{} has no checkpoint to resume: starting from scratch", dir.display());
-                Ok(Found { checkpoint: None, notices: vec![Notice::Note(text)] })
+                Ok(ResumePoint { checkpoint: None, notices: vec![Notice::Note(text)] })
             }
-            (false, None) => Ok(Found::default()),
+            (false, None) => Ok(ResumePoint::default()),
             (false, Some(&step)) => Err(CkptError::Present { dir: dir.clone(), step }.into()),
         }
     }
@@ -110,7 +75,7 @@ fn newest_whole(
     dir: &Path,
     steps: &[u64],
     network: Option<&dyn Network>,
-) -> Result<Found, Error> {
+) -> Result<ResumePoint, Error> {
     let (rank, ranks) = network.map_or((0, 1), |network| (network.rank(), network.size()));
     let mut problems = Vec::new();
     for &step in steps.iter().rev() {
@@ -124,7 +89,7 @@ fn newest_whole(
                 let damaged =
                     |problem: String| Notice::Warning(format!("{problem}; the checkpoint before it is used"));
                 let notices = problems.into_iter().map(damaged).collect();
-                return Ok(Found { checkpoint: Some(checkpoint), notices });
+                return Ok(ResumePoint { checkpoint: Some(checkpoint), notices });
             }
             (problem, _) => {
                 problems.extend(problem.map(|problem| format!("{} is damaged: {problem}", name_of(step))))
@@ -138,14 +103,14 @@ fn newest_whole(
 fn first_problem(network: Option<&dyn Network>, mine: Option<String>) -> Result<Option<String>, JobError> {
     let Some(network) = network else { return Ok(mine) };
     let all = network.all_gather(mine.unwrap_or_default().as_bytes())?;
-    let told = (0..).zip(all).find(|(_, text): &(u32, Vec<u8>)| !text.is_empty());
-    Ok(told.map(|(rank, text)| format!("rank {rank}: {}", String::from_utf8_lossy(&text))))
+    let found = (0..).zip(all).find(|(_, text): &(u32, Vec<u8>)| !text.is_empty());
+    Ok(found.map(|(rank, text)| format!("rank {rank}: {}", String::from_utf8_lossy(&text))))
 }
 
 impl Run {
-    /// Takes up from what was found.
-    pub(super) fn take_up(&mut self, found: Found) -> Result<(), Error> {
-        let Found { checkpoint, notices } = found;
+    /// Restores the state of a checkpoint, if there is one.
+    pub(super) fn continue_from(&mut self, point: ResumePoint) -> Result<(), Error> {
+        let ResumePoint { checkpoint, notices } = point;
         self.notices = notices;
         let Some(checkpoint) = checkpoint else { return Ok(()) };
         let before = &checkpoint.manifest().run;
@@ -153,7 +118,8 @@ impl Run {
         check_model(path, &before.model, &json(&self.model)?)?;
         checkpoint.restore(self.trainer.session_mut())?;
         self.trainer.continue_after(before.step);
-        self.past = Past { steps: before.step, tokens: before.tokens, loss: Some(before.loss) };
+        self.progress.earlier =
+            EarlierProgress { steps: before.step, tokens: before.tokens, loss: Some(before.loss) };
         let changed = changes(&before.config, &json(&self.config)?);
         let changed = match changed.as_slice() {
             [] => String::new(),
@@ -181,11 +147,18 @@ fn check_model(path: &Path, found: &Value, wanted: &Value) -> Result<(), CkptErr
     })
 }
 
-/// The fields that change the bits, with both values.
+/// The options that change the bits, with both values.
 fn changes(before: &Value, now: &Value) -> Vec<String> {
-    let of = |config: &Value, field: &str| config.get(field).cloned().unwrap_or_default();
-    let changed = BITS.iter().filter(|field| of(before, field) != of(now, field));
-    changed.map(|field| format!("{field} is {} (was {})", of(now, field), of(before, field))).collect()
+    let value = |config: &Value, option: &OptionSpec| {
+        let former = || config.get(option.alias?);
+        config.get(option.name).or_else(former).cloned().unwrap_or_default()
+    };
+    let changed =
+        OPTIONS.iter().filter(|option| option.affects_bits() && value(before, option) != value(now, option));
+    let describe = |option: &OptionSpec| {
+        format!("{} is {} (was {})", option.name, value(now, option), value(before, option))
+    };
+    changed.map(describe).collect()
 }
 
 /// Where two values differ: the path, and both sides as text.
@@ -203,5 +176,19 @@ pub(crate) fn differences(path: &str, found: &Value, wanted: &Value) -> Vec<(Str
         }
         _ if found == wanted => Vec::new(),
         _ => vec![(path.into(), found.to_string(), wanted.to_string())],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn changes_are_of_options_that_affect_bits_also_under_former_names() {
+        let before = json!({ "leaves_batch": 8, "blocks_feature": 2, "lr": 0.003, "cores": 1 });
+        let now = json!({ "blocks_batch": 4, "blocks_feature": 2, "lr": 0.003, "cores": 2 });
+        assert_eq!(changes(&before, &now), ["blocks_batch is 4 (was 8)"]);
     }
 }

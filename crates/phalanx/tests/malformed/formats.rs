@@ -12,7 +12,6 @@ use std::sync::LazyLock;
 use phalanx::ckpt::{Checkpoint, Manifest, RunState};
 use phalanx::data::{Dataset, Tokenizer};
 use phalanx::internals::costs::Book;
-use phalanx::internals::{golden, parity};
 use phalanx::ir::graph::Graph;
 use phalanx::ir::parallel::ParallelGraph;
 use phalanx::ir::tasks::TaskGraph;
@@ -23,6 +22,7 @@ use phalanx::models::ModelConfig;
 use phalanx::plan;
 use phalanx::train::TrainConfig;
 use phalanx::{Certificate, Flavor, Link, Plan, PlanChoice, Program, Schedule, hf};
+use phalanx_bench::{golden, parity};
 use phalanx_inductor::cases::{Keys, answer};
 use phalanx_inductor::mode::Mode;
 
@@ -103,10 +103,10 @@ pub fn plan(bytes: &[u8]) -> Result<(), String> {
 pub fn train_config(bytes: &[u8]) -> Result<(), String> {
     let path = place("train", "run.toml", bytes);
     let config = TrainConfig::read(&path).map_err(message)?;
-    let model = config.model(256).map_err(message)?;
+    let model = config.build_model(256).map_err(message)?;
     let graph = model.training_graph(config.batch, config.context_of(&model)).map_err(message)?;
     // The files that it names are formats of their own.
-    let config = TrainConfig { costs: None, ..config };
+    let config = config.costs(None);
     config.settings(&graph).map(drop).map_err(message)
 }
 
@@ -196,7 +196,7 @@ pub fn link(bytes: &[u8]) -> Result<(), String> {
 
 /// `--memory`.
 pub fn memory(bytes: &[u8]) -> Result<(), String> {
-    let config = TrainConfig { memory: Some(utf8(bytes)?.into()), ..TrainConfig::default() };
+    let config = TrainConfig::default().memory(Some(utf8(bytes)?.into()));
     config.settings(&SMALL).map(drop).map_err(message)
 }
 
@@ -207,7 +207,7 @@ pub fn drill(bytes: &[u8]) -> Result<(), String> {
 
 /// The name of a preset (`--plan NAME`), and what it makes of a small model.
 pub fn preset(bytes: &[u8]) -> Result<(), String> {
-    let choice = PlanChoice { plan: Some(utf8(bytes)?.into()), ..PlanChoice::default() };
+    let choice = PlanChoice::default().plan(Some(utf8(bytes)?.into()));
     let plan = choice.resolve(&SMALL).map_err(message)?;
     plan::parallelize(&SMALL, &plan).map(drop).map_err(message)
 }
@@ -237,9 +237,13 @@ static SMALL: LazyLock<Graph> = LazyLock::new(|| TINY.training_graph(4, 4).expec
 
 static TINY: LazyLock<ModelConfig> = LazyLock::new(|| {
     let (layers, heads, width, context) = (Some(2), Some(2), Some(8), Some(4));
-    let config =
-        TrainConfig { model: "llama".into(), layers, heads, width, context, ..TrainConfig::default() };
-    config.model(8).expect("the sizes fit")
+    let config = TrainConfig::default()
+        .model("llama".into())
+        .layers(layers)
+        .heads(heads)
+        .width(width)
+        .context(context);
+    config.build_model(8).expect("the sizes fit")
 });
 
 /// What a text stands for, if it prints as a text that stands for the same. Debug output is compared: NaN is no NaN's equal.

@@ -49,7 +49,7 @@ impl Case {
     }
 
     pub fn settings(&self, plan: Plan) -> Settings {
-        Settings { plan, leaves: LEAVES, cores: 1, seed: 3, ..Settings::new(self.goal.clone()) }
+        Settings::new(self.goal.clone()).plan(plan).leaves(LEAVES).cores(1).seed(3)
     }
 
     /// Feeds and runs a session of the model; all outputs and gradients.

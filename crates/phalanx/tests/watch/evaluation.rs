@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use phalanx::Pin;
 use phalanx::PortKind;
-use phalanx::job::Pin;
 use phalanx::train::{Report, Run, TrainConfig};
 use phalanx_testkit::Tensor;
 use phalanx_testkit::eval::evaluate;
@@ -12,7 +12,7 @@ use super::{on, on_ranks, small, trained};
 
 /// The small model, evaluated after every second step.
 fn evaluated() -> TrainConfig {
-    TrainConfig { eval_every: Some(2), eval_batches: 2, ..small() }
+    small().eval_every(Some(2)).eval_batches(2)
 }
 
 /// All steps of a run.
@@ -50,8 +50,8 @@ fn naive(run: &Run) -> f64 {
 
 #[test]
 fn the_loss_is_that_of_the_weights_after_the_step_on_held_batches() {
-    for extra in [evaluated(), TrainConfig { dropout: 0.1, model: "llama".into(), ..evaluated() }] {
-        let mut run = Run::new(TrainConfig { steps: 40, ..extra }).unwrap();
+    for extra in [evaluated(), evaluated().dropout(0.1).model("llama".into())] {
+        let mut run = Run::new(extra.steps(40)).unwrap();
         for step in 1..=4 {
             let report = run.step().unwrap();
             assert_eq!(report.eval_loss.is_some(), step % 2 == 0);
@@ -79,8 +79,8 @@ fn every_plan_and_cut_of_the_batch_evaluates_to_the_same_bits() {
     let one = reports(Run::new(evaluated()).unwrap());
     let plans = [("dp", 2), ("fsdp", 4), ("zero1", 2), ("tp", 2), ("sp", 2), ("pp", 2), ("dp2-tp2", 4)];
     let configs = plans.map(|(plan, devices)| on(plan, devices, evaluated()));
-    let cut = TrainConfig { accumulate: 2, ..on("dp", 2, evaluated()) };
-    let held_back = TrainConfig { link: Some("10us,10Gbit".into()), ..on("fsdp", 2, evaluated()) };
+    let cut = on("dp", 2, evaluated()).accumulate(2);
+    let held_back = on("fsdp", 2, evaluated()).link(Some("10us,10Gbit".into()));
     for config in configs.into_iter().chain([cut, held_back]) {
         let what = format!("{:?} {}", config.plan, config.accumulate);
         assert_eq!(reports(Run::new(config).unwrap()), one, "{what}");
@@ -91,7 +91,7 @@ fn every_plan_and_cut_of_the_batch_evaluates_to_the_same_bits() {
 fn ranks_evaluate_to_the_same_bits_and_stop_after_the_same_step() {
     let one = reports(Run::new(evaluated()).unwrap());
     let last = one[3].eval_loss.unwrap();
-    let config = TrainConfig { stop_at_loss: Some(last), pin: Pin::Off, ..on("fsdp2-tp2", 4, evaluated()) };
+    let config = on("fsdp2-tp2", 4, evaluated()).stop_at_loss(Some(last)).pin(Pin::Off);
     for reports in on_ranks(2, &config, reports) {
         assert_eq!(reports, one[..4]);
     }
@@ -102,12 +102,12 @@ fn a_run_stops_after_the_first_step_whose_loss_is_low_enough() {
     let all = trained(small());
     let wanted = all.losses()[3];
     let first = all.losses().iter().position(|&loss| loss <= wanted).unwrap() + 1;
-    let run = trained(TrainConfig { stop_at_loss: Some(wanted), ..small() });
+    let run = trained(small().stop_at_loss(Some(wanted)));
     assert_eq!(run.losses(), &all.losses()[..first]);
     assert_eq!(run.trainer().steps(), first as u64, "no step beyond it is begun");
     let summary = run.summary().unwrap();
     assert_eq!((summary.steps, summary.stopped_at_loss), (first as u64, Some(wanted)));
-    let missed = trained(TrainConfig { stop_at_loss: Some(0.0), ..small() }).summary().unwrap();
+    let missed = trained(small().stop_at_loss(Some(0.0))).summary().unwrap();
     assert_eq!((missed.steps, missed.stopped_at_loss), (6, None));
 }
 
@@ -115,8 +115,8 @@ fn a_run_stops_after_the_first_step_whose_loss_is_low_enough() {
 fn memory_that_holds_a_step_but_no_evaluation_is_told() {
     let peak = trained(small()).summary().unwrap().peak_bytes;
     let memory = Some(format!("{}B", peak + 100));
-    trained(TrainConfig { memory: memory.clone(), ..small() });
-    let error = Run::new(TrainConfig { memory, ..evaluated() }).err().unwrap().to_string();
+    trained(small().memory(memory.clone()));
+    let error = Run::new(evaluated().memory(memory)).err().unwrap().to_string();
     for part in ["dev0 needs ", "bytes to evaluate", &format!("the {peak} of a step"), "--eval-every"] {
         assert!(error.contains(part), "`{part}` in {error}");
     }

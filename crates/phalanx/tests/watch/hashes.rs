@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use phalanx::Pin;
 use phalanx::internals::program::{Port, PortTile};
-use phalanx::job::Pin;
 use phalanx::models::MlpConfig;
 use phalanx::pipeline::Overlap;
 use phalanx::train::{Run, TrainConfig};
@@ -12,7 +12,7 @@ use phalanx::{Feed, Optimizer, Session, StateHashes, Trainer};
 use super::{on, on_ranks, small, trained};
 
 fn hashed() -> TrainConfig {
-    TrainConfig { hash_every: Some(2), dropout: 0.1, ..small() }
+    small().hash_every(Some(2)).dropout(0.1)
 }
 
 /// The hashes after every step.
@@ -37,7 +37,7 @@ fn hashes_are_the_same_for_every_plan_and_any_number_of_ranks() {
         let config = on(plan, devices, hashed());
         assert_eq!(hashes(Run::new(config.clone()).unwrap()), one, "{plan}");
         // A search for the best schedule on every rank would take most of the time.
-        let config = TrainConfig { pin: Pin::Off, overlap: Overlap::Off, ..config };
+        let config = config.pin(Pin::Off).overlap(Overlap::Off);
         for found in on_ranks(2, &config, hashes) {
             assert_eq!(found, one, "{plan} on 2 ranks");
         }
@@ -46,7 +46,7 @@ fn hashes_are_the_same_for_every_plan_and_any_number_of_ranks() {
 
 #[test]
 fn hashes_cover_weights_and_states_and_change_no_loss() {
-    let run = trained(TrainConfig { dropout: 0.0, ..hashed() });
+    let run = trained(hashed().dropout(0.0));
     assert_eq!(run.losses(), trained(small()).losses());
     let names: BTreeSet<&str> = run.hashes().unwrap().hashes.keys().map(String::as_str).collect();
     let weight = "transformer.wte.weight";
@@ -54,7 +54,7 @@ fn hashes_cover_weights_and_states_and_change_no_loss() {
     assert_eq!(states, 3, "the weight and two moments of Adam: {names:?}");
     assert!(!names.contains("tokens"));
     // After a step that is not to be hashed there is nothing to tell.
-    assert!(trained(TrainConfig { hash_every: Some(4), ..small() }).hashes().is_none());
+    assert!(trained(small().hash_every(Some(4))).hashes().is_none());
 }
 
 /// The tensors whose hashes differ.

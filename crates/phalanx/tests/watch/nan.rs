@@ -25,7 +25,7 @@ struct Step {
 
 impl Step {
     fn new(config: TrainConfig) -> Step {
-        let model = config.model(256).unwrap();
+        let model = config.build_model(256).unwrap();
         let graph = model.training_graph(config.batch, 16).unwrap();
         let mut session = Session::new(&graph, &config.settings(&graph).unwrap()).unwrap();
         let tokens: Vec<i64> = (0..config.batch * 16).map(|index| (index * 7 % 50) as i64).collect();
@@ -80,8 +80,8 @@ fn nothing_is_found_in_a_sound_step() {
     let plans =
         [("dp", 1), ("dp", 2), ("fsdp", 2), ("zero1", 2), ("tp", 2), ("sp", 2), ("pp", 2), ("dp2-tp2", 4)];
     for (plan, devices) in plans {
-        let dropout = TrainConfig { dropout: 0.1, accumulate: 2, ..small() };
-        let llama = TrainConfig { model: "llama".into(), recompute: phalanx::Recompute::Full, ..small() };
+        let dropout = small().dropout(0.1).accumulate(2);
+        let llama = small().model("llama".into()).recompute(phalanx::Recompute::Full);
         for config in [dropout, llama] {
             assert_eq!(Step::new(on(plan, devices, config)).find(), None, "{plan} on {devices}");
         }
@@ -94,7 +94,7 @@ fn the_operation_that_overflows_is_named_with_element_and_value() {
         let mut step = Step::new(on(plan, devices, small()));
         step.plant([5, 7], 3e38);
         let (layer, at) = step.expected();
-        let Some(Origin::Made { operation, layer: found, device, tensor, element, value }) = step.find()
+        let Some(Origin::Operation { operation, layer: found, device, tensor, element, value }) = step.find()
         else {
             panic!("{plan}: nothing is made");
         };
@@ -115,7 +115,7 @@ fn the_operation_that_overflows_is_named_with_element_and_value() {
 fn a_weight_that_is_not_finite_is_named_as_such() {
     let mut step = Step::new(on("tp", 2, small()));
     step.plant([3, 9], f32::NAN);
-    let Some(Origin::Given { kind, tensor, element, value }) = step.find() else { panic!("it is given") };
+    let Some(Origin::Input { kind, tensor, element, value }) = step.find() else { panic!("it is given") };
     assert_eq!((kind, tensor.as_str(), &element[..]), ("weight", WEIGHT, &[3, 9][..]));
     assert!(value.is_nan());
 }
@@ -123,15 +123,9 @@ fn a_weight_that_is_not_finite_is_named_as_such() {
 #[test]
 fn a_run_that_diverges_tells_the_step_and_saves_nothing() {
     let dir = std::env::temp_dir().join(format!("phalanx-diverged-{}", std::process::id()));
-    let wild = TrainConfig {
-        lr: 1e30,
-        warmup: 0,
-        clip: 0.0,
-        optimizer: phalanx::train::OptimizerKind::Sgd,
-        ..small()
-    };
+    let wild = small().lr(1e30).warmup(0).clip(0.0).optimizer(phalanx::train::OptimizerKind::Sgd);
     for debug in [None, Some(Debug::Nan)] {
-        let mut run = Run::new(TrainConfig { debug, ..wild.clone() }).unwrap();
+        let mut run = Run::new(wild.clone().debug(debug)).unwrap();
         let error = std::iter::repeat_with(|| run.step()).find_map(Result::err).unwrap();
         let done = run.losses().len() as u64;
         match (&error, debug) {
@@ -141,7 +135,7 @@ fn a_run_that_diverges_tells_the_step_and_saves_nothing() {
             }
             (Error::NotFinite { step, origin, .. }, Some(_)) => {
                 assert_eq!(*step, done + 1);
-                assert!(matches!(**origin, Origin::Made { .. }), "{origin}");
+                assert!(matches!(**origin, Origin::Operation { .. }), "{origin}");
                 let weights = run.trainer().session().weights().unwrap();
                 assert!(
                     weights.values().flatten().all(|it| it.is_finite()),

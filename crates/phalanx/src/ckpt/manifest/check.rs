@@ -13,6 +13,7 @@ const DIGITS: usize = 32;
 
 /// Why a text is no manifest.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum ManifestError {
     /// It is not JSON of this form.
     #[error("{}", located(.0))]
@@ -22,129 +23,50 @@ pub enum ManifestError {
     Json(#[from] serde_json::Error),
     /// Another version of Phalanx wrote it.
     #[error("`format` is {found}, this build reads {FORMAT}: take the version that wrote it")]
-    Format {
-        /// The version of the format.
-        found: u32,
-    },
+    Format { found: u32 },
     /// A number is not finite.
     #[error("`{field}` is {value}: it must be a finite number")]
-    Number {
-        /// Where.
-        field: &'static str,
-        /// The number.
-        value: f32,
-    },
+    Number { field: &'static str, value: f32 },
     /// A file is not in the checkpoint's directory.
     #[error("`files[{file}].name` is {name:?}: it must be the plain name of a file beside the manifest")]
-    File {
-        /// Which file.
-        file: usize,
-        /// Its name.
-        name: String,
-    },
+    File { file: usize, name: String },
     /// Files or tensors have the same name.
     #[error("`{list}[{second}].name` is `{name}`, and so is `{list}[{first}].name`: names must differ")]
-    Twice {
-        /// Files or tensors.
-        list: &'static str,
-        /// The first of them.
-        first: usize,
-        /// The other one.
-        second: usize,
-        /// The name.
-        name: String,
-    },
+    Twice { list: &'static str, first: usize, second: usize, name: String },
     /// A checksum is none.
     #[error("`files[{file}].xxh3` is {found:?}: it must be {DIGITS} hexadecimal digits in lower case")]
-    Checksum {
-        /// Which file.
-        file: usize,
-        /// Its checksum.
-        found: String,
-    },
+    Checksum { file: usize, found: String },
     /// A tensor cannot exist.
     #[error(
         "`tensors[{tensor}]`, `{name}`, is {dtype}{shape:?}: it must have a known element type, at most {} extents and less \
          than 2^63 bytes",
         phalanx_ir::MAX_RANK
     )]
-    Tensor {
-        /// Which tensor.
-        tensor: usize,
-        /// Its name.
-        name: String,
-        /// Its element type.
-        dtype: String,
-        /// Its extents.
-        shape: Vec<usize>,
-    },
+    Tensor { tensor: usize, name: String, dtype: String, shape: Vec<usize> },
     /// A part is in a file that is not listed.
     #[error(
         "`tensors[{tensor}].parts[{part}].file` is {file}: it must be below {files}, the number of files"
     )]
-    NoFile {
-        /// Which tensor.
-        tensor: usize,
-        /// Which of its parts.
-        part: usize,
-        /// The part's file.
-        file: usize,
-        /// How many files there are.
-        files: usize,
-    },
+    NoFile { tensor: usize, part: usize, file: usize, files: usize },
     /// A part is not inside its tensor.
     #[error(
         "`tensors[{tensor}].parts[{part}]` is {extents:?} at {origin:?}: it must lie in the tensor, which is {shape:?}"
     )]
-    Outside {
-        /// Which tensor.
-        tensor: usize,
-        /// Which of its parts.
-        part: usize,
-        /// Extents of the part.
-        extents: Vec<usize>,
-        /// Its first element.
-        origin: Vec<usize>,
-        /// Extents of the tensor.
-        shape: Vec<usize>,
-    },
+    Outside { tensor: usize, part: usize, extents: Vec<usize>, origin: Vec<usize>, shape: Vec<usize> },
     /// Two parts have elements in common, or are the same.
     #[error(
         "`tensors[{tensor}].parts[{second}]` is {:?} at {:?} and overlaps `parts[{first}]`, {:?} at {:?}: every element must \
          be in one part", parts[1].shape, parts[1].origin, parts[0].shape, parts[0].origin
     )]
-    Overlap {
-        /// Which tensor.
-        tensor: usize,
-        /// Which of its parts.
-        first: usize,
-        /// Which other one.
-        second: usize,
-        /// Both parts.
-        parts: Box<[Part; 2]>,
-    },
+    Overlap { tensor: usize, first: usize, second: usize, parts: Box<[Part; 2]> },
     /// Parts are missing.
     #[error(
         "`tensors[{tensor}].parts` hold {found} elements, the tensor has {need}: every element must be in one part"
     )]
-    Hole {
-        /// Which tensor.
-        tensor: usize,
-        /// Elements in parts.
-        found: usize,
-        /// Elements of the tensor.
-        need: usize,
-    },
+    Hole { tensor: usize, found: usize, need: usize },
     /// A file is smaller than what should be in it.
     #[error("`files[{file}].bytes` is {bytes}: it must be at least the {need} bytes of the parts in it")]
-    TooSmall {
-        /// Which file.
-        file: usize,
-        /// Its length.
-        bytes: u64,
-        /// Bytes of its parts.
-        need: u64,
-    },
+    TooSmall { file: usize, bytes: u64, need: u64 },
 }
 
 /// An error after the field that it is about; no field is as deep as garbage can be.

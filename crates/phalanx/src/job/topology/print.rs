@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{Host, Topology, count};
-use crate::job::Pin;
+use crate::Pin;
 
 impl Topology {
     /// What is where; `carrier` is what connects the ranks.

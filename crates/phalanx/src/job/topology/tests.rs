@@ -1,5 +1,6 @@
 use super::*;
-use crate::job::Pin;
+use crate::Pin;
+use crate::job::RankOptions;
 
 /// A rank on a host of 8 cores that may use some of them.
 fn hello(host: &str, cores: impl IntoIterator<Item = usize>) -> Hello {
@@ -11,9 +12,7 @@ fn hello(host: &str, cores: impl IntoIterator<Item = usize>) -> Hello {
         host_cores: 8,
         process: 1,
         cores: cores.into_iter().collect(),
-        cores_wanted: 0,
-        cores_per_device: 0,
-        configuration: String::new(),
+        options: RankOptions::default(),
     }
 }
 
@@ -137,12 +136,14 @@ fn devices_of_a_rank_have_cores_of_their_own_if_there_are_enough() {
 
 #[test]
 fn what_ranks_are_told_is_kept() {
-    let few = Hello { cores_wanted: 3, ..hello("a", 0..8) };
-    let narrow = Hello { cores_per_device: 2, ..hello("b", 0..8) };
+    let few = Hello { options: RankOptions { cores: 3, ..RankOptions::default() }, ..hello("a", 0..8) };
+    let narrow =
+        Hello { options: RankOptions { cores_per_device: 2, ..RankOptions::default() }, ..hello("b", 0..8) };
     let topology = topology(&[few, narrow.clone()], 2);
     assert_eq!(topology.cores[0], [0, 1, 2]);
     assert_eq!(topology.cores_per_device, 2);
-    let wide = Hello { cores_per_device: 16, ..hello("a", 0..8) };
+    let wide =
+        Hello { options: RankOptions { cores_per_device: 16, ..RankOptions::default() }, ..hello("a", 0..8) };
     let wide = self::topology(&[wide], 1);
     assert_eq!(wide.cores_per_device, 16);
     assert_eq!(wide.notes, ["rank 0 has 1 device of 16 cores on 8 cores: they take turns"]);

@@ -1,108 +1,114 @@
-//! Which values the fields of a configuration can have.
+//! What is wrong with a configuration, and setting options by name.
 
-use super::{ConfigError, TrainConfig};
-use crate::job::Drill;
+use std::fmt::Display;
+use std::path::PathBuf;
+
+use phalanx_link::LinkError;
+
+use super::{OPTIONS, OptionSpec, TrainConfig};
+use crate::job::{Drill, DrillError};
+use crate::models::PresetError;
+use crate::train::options::{Mark, nearest};
+
+/// Why a configuration is wrong.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    /// The file is wrong.
+    #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: Box<ConfigError> },
+    /// A line of the file is wrong.
+    #[error("line {line}: {source}")]
+    Line { line: usize, source: Box<ConfigError> },
+    /// The file is not TOML.
+    #[error(transparent)]
+    Parse(#[from] toml::de::Error),
+    /// There is no such option.
+    #[error("there is no option `{key}`: {hint}")]
+    Unknown { key: String, hint: String },
+    /// No such model or size.
+    #[error(transparent)]
+    Preset(#[from] PresetError),
+    /// The option `link` is no link.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The option `drill` is no drill.
+    #[error(transparent)]
+    Drill(#[from] DrillError),
+    /// An option has a value it cannot have.
+    #[error("`{field}` is {value}; {wanted}")]
+    Field { field: &'static str, value: String, wanted: String },
+}
+
+impl ConfigError {
+    /// The error of a name that no option has.
+    pub(super) fn unknown(key: &str) -> ConfigError {
+        let names: Vec<&str> = OPTIONS.iter().map(|option| option.name).collect();
+        let hint = match nearest(key, &names) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("use one of {}", names.join(", ")),
+        };
+        ConfigError::Unknown { key: key.into(), hint }
+    }
+}
 
 impl TrainConfig {
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
-        let counts = [("batch", self.batch), ("accumulate", self.accumulate), ("steps", self.steps as usize)];
-        for (field, value) in counts {
-            if value == 0 {
-                return self.field(field, &value, "it must be at least 1");
-            }
+    /// The value of the option of this name as a user writes it, if it is set.
+    pub fn value(&self, name: &str) -> Option<String> {
+        let mut values = OPTIONS.iter().zip(self.values());
+        values.find(|(option, _)| option.name == name).and_then(|(_, (value, _))| value)
+    }
+
+    /// Sets the option of this name to a value as a user writes it. An option that it excludes gets its default.
+    pub fn set(&mut self, name: &str, text: &str) -> Result<(), ConfigError> {
+        let option = OptionSpec::find(name).ok_or_else(|| ConfigError::unknown(name))?;
+        if !self.assign(option.name, Some(text)) {
+            return Err(option.misread(text));
         }
-        let leaves = [
-            ("leaves_batch", self.leaves_batch),
-            ("leaves_feature", self.leaves_feature),
-            ("leaves_sequence", self.leaves_sequence),
-        ];
-        for (field, leaves) in leaves {
-            if !leaves.is_power_of_two() || leaves > 1024 {
-                return self.field(field, &leaves, "it must be a power of two up to 1024");
-            }
+        let keeps_rule =
+            OPTIONS.iter().zip(self.values()).all(|(other, (_, keeps))| keeps || other.name != option.name);
+        if !keeps_rule {
+            return self.field(option.name, &text, &format!("it must be {}", option.rule));
         }
-        if self.stall_seconds == 0 {
-            return self.field("stall_seconds", &0, "it must be at least 1");
-        }
-        self.drill()?;
-        self.check_checkpoints()?;
-        if !(0.0..1.0).contains(&self.dropout) {
-            return self.field("dropout", &self.dropout, "it must be at least 0 and below 1");
-        }
-        let rates =
-            [("lr", self.lr), ("weight_decay", self.weight_decay), ("clip", self.clip), ("eps", self.eps)];
-        for (field, value) in rates {
-            if !value.is_finite() || value < 0.0 {
-                return self.field(field, &value, "it must be a number not below 0");
-            }
-        }
-        if !(0.0..=1.0).contains(&self.lr_floor) {
-            return self.field("lr_floor", &self.lr_floor, "it must be at least 0 and at most 1");
-        }
-        if let (Some(tokenizer), None) = (&self.tokenizer, &self.data) {
-            return self.field(
-                "tokenizer",
-                &tokenizer.display(),
-                "it needs `data`: the embedded text is bytes",
-            );
-        }
-        self.check_watching()?;
-        for (field, value) in [("beta1", self.beta1), ("beta2", self.beta2), ("momentum", self.momentum)] {
-            if !(0.0..1.0).contains(&value) {
-                return self.field(field, &value, "it must be at least 0 and below 1");
-            }
+        if let Some(other) = option.excludes() {
+            self.assign(other, None);
         }
         Ok(())
     }
 
-    fn check_watching(&self) -> Result<(), ConfigError> {
-        let counts = [
-            ("eval_every", self.eval_every),
-            ("eval_batches", Some(self.eval_batches)),
-            ("hash_every", self.hash_every),
-        ];
-        if let Some((field, _)) = counts.into_iter().find(|(_, count)| *count == Some(0)) {
-            return self.field(field, &0, "it must be at least 1");
-        }
-        if self.eval_share.is_nan() || self.eval_share <= 0.0 || self.eval_share >= 1.0 {
-            return self.field("eval_share", &self.eval_share, "it must be above 0 and below 1");
-        }
-        match self.stop_at_loss.filter(|loss| !loss.is_finite()) {
-            Some(loss) => self.field("stop_at_loss", &loss, "it must be a number"),
-            None => Ok(()),
-        }
-    }
-
-    fn check_checkpoints(&self) -> Result<(), ConfigError> {
-        if self.resume && self.checkpoint.is_none() {
-            return self.field("resume", &true, "it needs `checkpoint`: the directory to resume from");
-        }
-        if let (None, Some(Drill::Save(_)), Some(text)) = (&self.checkpoint, self.drill()?, &self.drill) {
-            return self.field("drill", text, "it needs `checkpoint`: nothing is saved without");
-        }
-        if self.checkpoint.is_none() {
-            let asked = [
-                ("every", self.every.map(|every| every.to_string())),
-                ("every_minutes", self.every_minutes.map(|minutes| minutes.to_string())),
-                ("strict", self.strict.then(|| "true".into())),
-                ("sync_checkpoints", self.sync_checkpoints.then(|| "true".into())),
-            ];
-            if let Some((field, value)) = asked.into_iter().find_map(|(field, value)| Some((field, value?))) {
-                return self.field(field, &value, "it needs `checkpoint`: the directory to write to");
+    /// Checks every option by itself and with those that it needs or excludes.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let (values, defaults) = (self.values(), TrainConfig::default().values());
+        let is_set = |name: &str| {
+            let mut all = OPTIONS.iter().zip(values.iter().zip(&defaults));
+            all.any(|(option, (value, default))| option.name == name && value != default)
+        };
+        for (option, (value, keeps_rule)) in OPTIONS.iter().zip(&values) {
+            let wrong = |wanted: String| match value {
+                Some(value) => self.field(option.name, value, &wanted),
+                None => Ok(()),
+            };
+            if !keeps_rule {
+                wrong(format!("it must be {}", option.rule))?;
+            }
+            for mark in option.marks.iter().filter(|_| is_set(option.name)) {
+                match mark {
+                    Mark::Needs(other) if !is_set(other) => {
+                        wrong(format!("it needs `{other}`, which is not set"))?
+                    }
+                    Mark::Excludes(other) if is_set(other) => {
+                        wrong(format!("it goes without `{other}`: take one of them out"))?
+                    }
+                    _ => {}
+                }
             }
         }
-        if self.every == Some(0) {
-            return self.field("every", &0, "it must be at least 1");
-        }
-        if self.keep == 0 {
-            return self.field("keep", &0, "it must be at least 1");
-        }
-        match (self.every, self.every_minutes) {
-            (Some(_), Some(minutes)) => {
-                self.field("every_minutes", &minutes, "it goes without `every`: take one of them out")
-            }
-            (None, Some(minutes)) if !(0.0..1e6).contains(&minutes) => {
-                self.field("every_minutes", &minutes, "it must be at least 0 and below a million")
+        match (self.parse_drill()?, &self.checkpoint, &self.drill) {
+            (Some(Drill::Save(_)), None, Some(text)) => {
+                self.field("drill", text, "it needs `checkpoint`: nothing is saved without")
             }
             _ => Ok(()),
         }
@@ -111,9 +117,9 @@ impl TrainConfig {
     pub(super) fn field<T>(
         &self,
         field: &'static str,
-        value: &dyn std::fmt::Display,
-        wanted: &'static str,
+        value: &dyn Display,
+        wanted: &str,
     ) -> Result<T, ConfigError> {
-        Err(ConfigError::Field { field, value: value.to_string(), wanted })
+        Err(ConfigError::Field { field, value: value.to_string(), wanted: wanted.into() })
     }
 }

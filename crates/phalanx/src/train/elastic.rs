@@ -4,48 +4,38 @@
 //! left. The part of it that shrinks is the one without size, which takes what the others leave, as `dp` in `dp-tp2`;
 //! if all have sizes, it is the first one that cuts the batch, since a model cut otherwise may need all its cuts to fit
 //! into memory. A file is a plan for one number of devices. Whether a smaller job works is found out by compiling it:
-//! the batch, the model and the leaves of its sums decide which numbers of devices do. When a job loses ranks is
+//! the batch, the model and the reduction blocks of its sums decide which numbers of devices do. When a job loses ranks is
 //! decided elsewhere.
 
 use phalanx_program::Placement;
 
-use super::topology::deal_devices;
+use super::{TrainConfig, prepare};
 use crate::Error;
 use crate::choice::{PlanChoice, sizes};
+use crate::job::deal_devices;
 use crate::pipeline::{Settings, compile};
-use crate::train::{TrainConfig, prepare};
 
 /// Why a job cannot go on with fewer ranks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum ElasticError {
     /// The plan is a file.
     #[error(
         "the plan {plan} is a file for one number of devices, and fewer ranks have fewer: take a preset such as dp"
     )]
-    File {
-        /// The file.
-        plan: String,
-    },
+    File { plan: String },
     /// No part of the preset may shrink.
     #[error(
         "the plan `{plan}` has a size for every part and none that cuts the batch, so it cannot shrink with the ranks: \
          take one with a part that can, as in `dp-{plan}`"
     )]
-    Fixed {
-        /// The preset.
-        plan: String,
-    },
+    Fixed { plan: String },
     /// Ranks have different numbers of devices.
     #[error(
         "{devices} devices are not the same number on each of {ranks} ranks, and it is unclear how many are lost with one: \
          take a multiple of {ranks}"
     )]
-    Uneven {
-        /// Devices of the plan.
-        devices: usize,
-        /// Ranks of the job.
-        ranks: u32,
-    },
+    Uneven { devices: usize, ranks: u32 },
 }
 
 /// A job that can lose ranks.
@@ -59,7 +49,7 @@ pub struct Elastic {
 
 /// What fewer ranks run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Smaller {
+pub struct SmallerJob {
     /// How many there are.
     pub ranks: u32,
     /// A preset.
@@ -88,21 +78,21 @@ impl Elastic {
     }
 
     /// The first of these numbers of ranks on which the job compiles, if there is one.
-    pub fn first_fit(&self, numbers: impl IntoIterator<Item = u32>) -> Result<Option<Smaller>, Error> {
+    pub fn first_fit(&self, numbers: impl IntoIterator<Item = u32>) -> Result<Option<SmallerJob>, Error> {
         let (_, _, graph) = prepare(&self.config)?;
         let smaller = |ranks| {
             let devices = self.devices_per_rank * ranks as usize;
-            Smaller { ranks, plan: self.plan.clone(), devices }
+            SmallerJob { ranks, plan: self.plan.clone(), devices }
         };
-        let compiles = |smaller: &Smaller| {
+        let compiles = |smaller: &SmallerJob| {
             let settings = self.settings(&graph, smaller);
             settings.is_ok_and(|settings| compile(&graph, &settings).is_ok())
         };
         Ok(numbers.into_iter().map(smaller).find(compiles))
     }
 
-    fn settings(&self, graph: &phalanx_ir::graph::Graph, smaller: &Smaller) -> Result<Settings, Error> {
-        let &Smaller { ranks, ref plan, devices } = smaller;
+    fn settings(&self, graph: &phalanx_ir::graph::Graph, smaller: &SmallerJob) -> Result<Settings, Error> {
+        let &SmallerJob { ranks, ref plan, devices } = smaller;
         let config = TrainConfig { plan: Some(plan.clone()), devices: Some(devices), ..self.config.clone() };
         let placement = Placement { ranks, of_device: deal_devices(devices, ranks as usize, None)? };
         Ok(Settings { placement, ..config.settings(graph)? })
@@ -142,7 +132,7 @@ mod tests {
 
     fn first_fit(config: &TrainConfig, ranks: u32) -> Option<(u32, String, usize)> {
         let fit = Elastic::new(config, ranks).unwrap().first_fit((1..ranks).rev()).unwrap();
-        fit.map(|Smaller { ranks, plan, devices }| (ranks, plan, devices))
+        fit.map(|SmallerJob { ranks, plan, devices }| (ranks, plan, devices))
     }
 
     #[test]

@@ -9,10 +9,9 @@ use phalanx_ops::{
 use serde::de::DeserializeOwned;
 
 use super::{Case, GoldenError};
-use crate::Error;
 
 /// The model, or `None` if its operator does not exist here.
-pub fn graph(case: &Case) -> Result<Option<Graph>, Error> {
+pub fn graph(case: &Case) -> Result<Option<Graph>, GoldenError> {
     let mut maker = Maker { case, model: Builder::new("case") };
     for (slot, tensor) in &case.inputs {
         let dtype = if tensor.dtype == "i64" { DType::I64 } else { DType::F32 };
@@ -29,29 +28,29 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    fn attr<T: DeserializeOwned>(&self, key: &str) -> Result<T, Error> {
+    fn attr<T: DeserializeOwned>(&self, key: &str) -> Result<T, GoldenError> {
         let value = self.case.attrs.get(key).cloned().unwrap_or_default();
         serde_json::from_value(value).map_err(|error| self.wrong(format!("attribute `{key}`: {error}")))
     }
 
-    fn wrong(&self, message: String) -> Error {
-        GoldenError::Case { id: self.case.id.clone(), message }.into()
+    fn wrong(&self, message: String) -> GoldenError {
+        GoldenError::Case { id: self.case.id.clone(), message }
     }
 
-    fn slot(&self, name: &str) -> Result<ValueId, Error> {
+    fn slot(&self, name: &str) -> Result<ValueId, GoldenError> {
         self.model.find(name).ok_or_else(|| self.wrong(format!("operand `{name}` is missing")))
     }
 
-    fn slots(&self, names: &[&str]) -> Result<Vec<ValueId>, Error> {
+    fn slots(&self, names: &[&str]) -> Result<Vec<ValueId>, GoldenError> {
         names.iter().map(|name| self.slot(name)).collect()
     }
 
-    fn one(&mut self, op: Op, operands: &[ValueId]) -> Result<ValueId, Error> {
+    fn one(&mut self, op: Op, operands: &[ValueId]) -> Result<ValueId, GoldenError> {
         Ok(self.model.add_one("y", op, operands)?)
     }
 
     /// The operator's results in the order of the case's output slots.
-    fn operator(&mut self) -> Result<Option<Vec<ValueId>>, Error> {
+    fn operator(&mut self) -> Result<Option<Vec<ValueId>>, GoldenError> {
         let result = match self.case.op.as_str() {
             "linear" => self.linear()?,
             "matmul" => {
@@ -67,7 +66,7 @@ impl Maker<'_> {
             }
             "element_scalar" => {
                 let (kind, scalar): (String, f32) = (self.attr("kind")?, self.attr("scalar")?);
-                let unary = Unary::from_parts(&format!("{kind}_scalar"), || Ok::<_, Error>(scalar));
+                let unary = Unary::from_parts(&format!("{kind}_scalar"), || Ok::<_, GoldenError>(scalar));
                 let Some(unary) = unary else { return Ok(None) };
                 let x = self.slot("input")?;
                 self.one(Op::from(UnaryOp(unary?)), &[x])?
@@ -142,12 +141,12 @@ impl Maker<'_> {
         Ok(Some(vec![result]))
     }
 
-    fn simple(&mut self, op: Op, names: &[&str]) -> Result<ValueId, Error> {
+    fn simple(&mut self, op: Op, names: &[&str]) -> Result<ValueId, GoldenError> {
         let operands = self.slots(names)?;
         self.one(op, &operands)
     }
 
-    fn linear(&mut self) -> Result<ValueId, Error> {
+    fn linear(&mut self) -> Result<ValueId, GoldenError> {
         let name: String = self.attr("activation")?;
         let activation: Activation =
             name.parse().map_err(|()| self.wrong(format!("activation `{name}` is unknown")))?;
@@ -157,18 +156,18 @@ impl Maker<'_> {
     }
 
     /// Swaps the time and head dimensions: cases use [batch, heads, time, dim].
-    fn swap(&mut self, x: ValueId) -> Result<ValueId, Error> {
+    fn swap(&mut self, x: ValueId) -> Result<ValueId, GoldenError> {
         self.one(Op::from(Transpose { perm: vec![0, 2, 1, 3] }), &[x])
     }
 
-    fn rotary(&mut self) -> Result<ValueId, Error> {
+    fn rotary(&mut self) -> Result<ValueId, GoldenError> {
         let x = self.slot("input")?;
         let x = self.swap(x)?;
         let y = self.one(Op::from(Rotary { base: self.attr("base")? }), &[x])?;
         self.swap(y)
     }
 
-    fn attention(&mut self) -> Result<ValueId, Error> {
+    fn attention(&mut self) -> Result<ValueId, GoldenError> {
         let mut operands = self.slots(&["query", "key", "value"])?;
         for operand in &mut operands {
             *operand = self.swap(*operand)?;
@@ -180,7 +179,7 @@ impl Maker<'_> {
         self.swap(y)
     }
 
-    fn flat(&mut self) -> Result<ValueId, Error> {
+    fn flat(&mut self) -> Result<ValueId, GoldenError> {
         let (start, end): (usize, usize) = (self.attr("start")?, self.attr("end")?);
         let x = self.slot("input")?;
         let dims = self.model.shape(x).dims();
@@ -194,7 +193,7 @@ impl Maker<'_> {
     }
 
     /// Ends the model: loss = Σ outputs · given gradients.
-    fn finish(mut self, results: Vec<ValueId>) -> Result<Graph, Error> {
+    fn finish(mut self, results: Vec<ValueId>) -> Result<Graph, GoldenError> {
         if results.len() != self.case.outputs.len() {
             let (found, wanted) = (results.len(), self.case.outputs.len());
             return Err(self.wrong(format!("{wanted} outputs expected, the operator gives {found}")));

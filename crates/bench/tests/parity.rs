@@ -4,8 +4,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
-use phalanx::internals::parity::{Outcome, Request, Tensor, run, write};
 use phalanx::train::TrainConfig;
+use phalanx_bench::parity::{Outcome, Request, Tensor, run, write};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 
@@ -38,9 +38,9 @@ impl Recorded {
 
     fn request(&self, accumulate: usize, cores: usize) -> Request {
         let (hf, batch) = (self.0.clone(), self.0.join("batch.safetensors"));
-        let (lr, weight_decay, beta1, beta2, eps) = (1e-3, 0.1, 0.9, 0.95, 1e-8);
-        let config = TrainConfig { accumulate, cores, ..TrainConfig::default() };
-        Request { hf, batch, steps: 5, lr, beta1, beta2, eps, weight_decay, config }
+        let config =
+            TrainConfig::default().accumulate(accumulate).cores(cores).steps(5).lr(1e-3).weight_decay(0.1);
+        Request { hf, batch, config: config.beta1(0.9).beta2(0.95).eps(1e-8) }
     }
 
     /// The recorded tensors, all of 32-bit floats.
@@ -123,7 +123,9 @@ fn neither_cores_nor_accumulation_change_a_bit() {
 #[test]
 fn what_is_written_reads_back() {
     let recorded = Recorded::unpack("gpt2", "write");
-    let outcome = run(&Request { steps: 1, ..recorded.request(1, 1) }, None).expect("the model runs");
+    let mut request = recorded.request(1, 1);
+    request.config.steps = 1;
+    let outcome = run(&request, None).expect("the model runs");
     let path = recorded.0.join("out.safetensors");
     write(&path, outcome.tensors.clone()).expect("the file can be written");
     let read = tensors(&path);

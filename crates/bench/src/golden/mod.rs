@@ -10,36 +10,33 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use phalanx_ir::Shape;
+use phalanx_ir::graph::BuildError;
 use serde::Deserialize;
 
-use crate::pipeline::Settings;
-use crate::{Error, Feed, Flavor, Goal, Session};
+use phalanx::{Error, Feed, Flavor, Goal, Session, Settings};
 
-/// Cases that come with the library.
+/// Cases that come with this crate.
 const BUILT_IN: &[u8] = include_bytes!("../../golden/ops.jsonl.gz");
 
 /// The largest error let through, relative to numbers above one.
 pub const TOLERANCE: f64 = 2e-5;
 
-/// Why a file of cases cannot be read.
+/// Why a case cannot be read or run.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum GoldenError {
     /// A line is not a case.
     #[error("line {line}: not an operator case: {source}")]
-    Line {
-        /// The line, from 1.
-        line: usize,
-        /// What the parser says.
-        source: serde_json::Error,
-    },
+    Line { line: usize, source: serde_json::Error },
     /// A case contradicts itself.
     #[error("case `{id}`: {message}")]
-    Case {
-        /// The case.
-        id: String,
-        /// What is wrong.
-        message: String,
-    },
+    Case { id: String, message: String },
+    /// Its operator does not fit the operands.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// It does not compile or run.
+    #[error(transparent)]
+    Failed(#[from] Error),
 }
 
 /// A tensor of a case.
@@ -96,7 +93,7 @@ pub fn read_cases(text: &str) -> Result<Vec<Case>, GoldenError> {
         .collect()
 }
 
-/// The cases that come with the library.
+/// The cases that come with this crate.
 pub fn built_in() -> Vec<Case> {
     let mut text = String::new();
     flate2::read::GzDecoder::new(BUILT_IN).read_to_string(&mut text).expect("the embedded cases decompress");
@@ -121,9 +118,9 @@ impl Case {
     }
 
     /// Compiles and runs the case with this version of the kernels.
-    pub fn run(&self, flavor: Flavor, cores: usize) -> Result<Outcome, Error> {
+    pub fn run(&self, flavor: Flavor, cores: usize) -> Result<Outcome, GoldenError> {
         let Some(graph) = build::graph(self)? else { return Ok(Outcome::Unsupported) };
-        let settings = Settings { cores, ..Settings::new(Goal::Gradients) };
+        let settings = Settings::new(Goal::Gradients).cores(cores);
         let mut session = Session::with_kernels(&graph, &settings, flavor)?;
         for (slot, tensor) in &self.inputs {
             feed(&mut session, slot, tensor)?;

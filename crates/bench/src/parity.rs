@@ -3,15 +3,12 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use phalanx_mapping::Mapping;
+use phalanx::hf::Stored;
+use phalanx::job::Job;
+use phalanx::train::TrainConfig;
+use phalanx::{Decays, Error, Feed, Goal, Optimizer, Rule, Trainer, hf};
 use safetensors::tensor::View;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
-
-use crate::hf::Stored;
-use crate::job::Job;
-use crate::pipeline::Settings;
-use crate::train::TrainConfig;
-use crate::{Decays, Error, Feed, Goal, Optimizer, Rule, Trainer, hf};
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -20,19 +17,7 @@ pub struct Request {
     pub hf: PathBuf,
     /// A safetensors file with `tokens` and `targets`, i64 `[batch, time]`.
     pub batch: PathBuf,
-    /// How many steps.
-    pub steps: u64,
-    /// The constant learning rate.
-    pub lr: f32,
-    /// Decay of the first moment.
-    pub beta1: f32,
-    /// Decay of the second moment.
-    pub beta2: f32,
-    /// Added to the root of the second moment.
-    pub eps: f32,
-    /// Decoupled weight decay of every parameter.
-    pub weight_decay: f32,
-    /// Where the steps run: plan, devices, cores, leaves, microbatches.
+    /// How many steps and where they run. The model, dropout, clipping and the schedule of the learning rate play no part.
     pub config: TrainConfig,
 }
 
@@ -57,76 +42,57 @@ pub struct Tensor {
     pub data: Vec<f32>,
 }
 
-/// Why a batch cannot be read or a result not written.
+/// Why steps cannot be compared.
 #[derive(Debug, thiserror::Error)]
-pub enum FileError {
+#[allow(missing_docs)]
+pub enum ParityError {
     /// The system refuses.
     #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// Not a safetensors file.
     #[error("{} is not a safetensors file: {source}; save `tokens` and `targets` as one", path.display())]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: SafeTensorError,
-    },
+    Format { path: PathBuf, source: SafeTensorError },
     /// The result cannot be written.
     #[error("cannot write {}: {source}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: SafeTensorError,
-    },
+    Write { path: PathBuf, source: SafeTensorError },
     /// A tensor is missing or has another type.
     #[error("{}: `{name}` {found}; i64 [batch, time] is needed, the same for tokens and targets", path.display())]
-    Tensor {
-        /// The file.
-        path: PathBuf,
-        /// The tensor.
-        name: &'static str,
-        /// What is there.
-        found: String,
-    },
+    Tensor { path: PathBuf, name: &'static str, found: String },
+    /// The model cannot be read, compiled or run.
+    #[error(transparent)]
+    Failed(#[from] Error),
 }
 
 /// Runs the steps, alone or as a rank of a job. Dropout is off.
-pub fn run(request: &Request, job: Option<&Job>) -> Result<Outcome, Error> {
+pub fn run(request: &Request, job: Option<&Job>) -> Result<Outcome, ParityError> {
+    let batch = read_batch(&request.batch)?;
+    Ok(train(request, &batch, job)?)
+}
+
+fn train(request: &Request, batch: &Batch, job: Option<&Job>) -> Result<Outcome, Error> {
     let model = hf::read_config(&request.hf)?.with_dropout(0.0);
     let stored = hf::tensors(&model)?;
     let weights = hf::read_weights(&request.hf, &stored)?;
-    let batch = read_batch(&request.batch)?;
     let graph = model.training_graph(batch.rows, batch.time)?;
-    let Request { beta1, beta2, eps, .. } = *request;
-    let optimizer = Optimizer {
-        rule: Rule::Adam { beta1, beta2, eps, decoupled: true },
-        decay: request.weight_decay,
-        decays: Decays::All,
-        clip: None,
-        keep_gradients: true,
-    };
-    let (config, goal) = (&request.config, Goal::Train(optimizer));
+    let config = &request.config;
+    let TrainConfig { beta1, beta2, eps, steps, lr, .. } = *config;
+    let rule = Rule::Adam { beta1, beta2, eps, decoupled: true };
+    let optimizer = Optimizer::new(rule).decay(config.weight_decay).decays(Decays::All).keep_gradients(true);
+    let goal = Goal::Train(optimizer);
     let mut trainer = match job {
-        None => Trainer::with_settings(&graph, &Settings { goal, ..config.settings(&graph)? })?,
+        None => Trainer::with_settings(&graph, &config.settings(&graph)?.goal(goal))?,
         Some(job) => {
-            let (settings, _) = job.settings(config, &graph, &mut |_, _, _| ())?;
-            job.trainer(&graph, &Settings { goal, ..settings })?.0
+            let (settings, _) = config.settings_in_job(job, &graph, &mut |_, _, _| ())?;
+            job.trainer(&graph, &settings.goal(goal))?.0
         }
     };
     for (name, values) in &weights {
         trainer.session_mut().feed(name, values)?;
     }
     let feeds = [("tokens", Feed::I64(&batch.tokens)), ("targets", Feed::I64(&batch.targets))];
-    let mut losses = Vec::new();
-    let mut tensors = Vec::new();
-    for step in 0..request.steps {
-        losses.push(trainer.step(&feeds, request.lr)?.loss);
+    let (mut losses, mut tensors) = (Vec::new(), Vec::new());
+    for step in 0..steps {
+        losses.push(trainer.step(&feeds, lr)?.loss);
         if step == 0 {
             tensors = collect(&trainer, &stored, "grad", |name| format!("{name}.grad"))?;
         }
@@ -169,15 +135,15 @@ pub struct Batch {
 }
 
 /// Reads `tokens` and `targets` of a safetensors file.
-pub fn read_batch(path: &Path) -> Result<Batch, FileError> {
-    let bytes = Mapping::open(path).map_err(|source| FileError::Read { path: path.into(), source })?;
-    let file =
-        SafeTensors::deserialize(&bytes).map_err(|source| FileError::Format { path: path.into(), source })?;
+pub fn read_batch(path: &Path) -> Result<Batch, ParityError> {
+    let bytes = std::fs::read(path).map_err(|source| ParityError::Read { path: path.into(), source })?;
+    let file = SafeTensors::deserialize(&bytes)
+        .map_err(|source| ParityError::Format { path: path.into(), source })?;
     let (shape, tokens) = integers(&file, path, "tokens")?;
     let (other, targets) = integers(&file, path, "targets")?;
     match *shape {
         [rows, time] if shape == other => Ok(Batch { rows, time, tokens, targets }),
-        _ => Err(FileError::Tensor {
+        _ => Err(ParityError::Tensor {
             path: path.into(),
             name: "targets",
             found: format!("is {other:?}, tokens {shape:?}"),
@@ -189,8 +155,8 @@ fn integers(
     file: &SafeTensors<'_>,
     path: &Path,
     name: &'static str,
-) -> Result<(Vec<usize>, Vec<i64>), FileError> {
-    let wrong = |found: String| FileError::Tensor { path: path.into(), name, found };
+) -> Result<(Vec<usize>, Vec<i64>), ParityError> {
+    let wrong = |found: String| ParityError::Tensor { path: path.into(), name, found };
     let tensor = file.tensor(name).map_err(|_| wrong("is missing".into()))?;
     if tensor.dtype() != Dtype::I64 {
         return Err(wrong(format!("is {:?} {:?}", tensor.dtype(), tensor.shape())));
@@ -200,9 +166,9 @@ fn integers(
 }
 
 /// Writes tensors as a safetensors file.
-pub fn write(path: &Path, tensors: Vec<(String, Tensor)>) -> Result<(), FileError> {
+pub fn write(path: &Path, tensors: Vec<(String, Tensor)>) -> Result<(), ParityError> {
     safetensors::serialize_to_file(tensors, None, path)
-        .map_err(|source| FileError::Write { path: path.into(), source })
+        .map_err(|source| ParityError::Write { path: path.into(), source })
 }
 
 impl View for Tensor {

@@ -1,7 +1,7 @@
-//! Every operator case that comes with the library, on the reference and on the fast kernels.
+//! Every operator case that comes with this crate, on the reference and on the fast kernels.
 
 use phalanx::Flavor;
-use phalanx::internals::golden::{Outcome, built_in};
+use phalanx_bench::golden::{Outcome, built_in};
 
 /// Operators of the case format that the graph level does not have.
 const ABSENT: [&str; 5] = ["batch_norm", "conv2d", "dense_cross_entropy", "multi_head_attention", "pool2d"];

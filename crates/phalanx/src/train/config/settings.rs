@@ -1,0 +1,171 @@
+//! How the model of a configuration is compiled: plan, memory, times of kernels, optimizer.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use phalanx_ir::graph::Graph;
+use phalanx_link::Link;
+use phalanx_runtime::ExecutionMode;
+
+use super::{Bits, ConfigError, OptimizerKind, TrainConfig};
+use crate::choice::PlanChoice;
+use crate::costs::Book;
+use crate::job::Drill;
+use crate::pipeline::Settings;
+use crate::{Decays, Error, Goal, LearningRate, Leaves, Optimizer, Rule};
+
+impl TrainConfig {
+    /// How sums are cut.
+    pub fn leaves(&self) -> Leaves {
+        Leaves { batch: self.blocks_batch, feature: self.blocks_feature, sequence: self.blocks_sequence }
+    }
+
+    /// How `model` is compiled.
+    pub fn settings(&self, model: &Graph) -> Result<Settings, Error> {
+        let choice = PlanChoice::default()
+            .plan(self.plan.clone())
+            .devices(self.devices)
+            .microbatches((self.accumulate > 1).then_some(self.accumulate));
+        let plan = choice.resolve(model)?;
+        let mut settings = Settings {
+            leaves: self.leaves(),
+            seed: self.seed,
+            cores: self.device_cores(plan.mesh.devices()),
+            free_bits: self.bits == Bits::Free,
+            execution: self.execution(),
+            link: self.parse_link()?,
+            overlap: self.overlap,
+            memory: self.parse_memory()?,
+            recompute: self.recompute,
+            snapshot: self.checkpoint.is_some(),
+            fusion: self.fusion,
+            pin: self.pin,
+            check: self.check,
+            runs: Some(self.steps),
+            plan,
+            ..Settings::new(Goal::Train(self.build_optimizer()))
+        };
+        if let Some(path) = self.costs_file().filter(|path| settings.needs_costs() && path.exists()) {
+            settings.book = Some(Arc::new(Book::read(path)?));
+        }
+        Ok(settings)
+    }
+
+    /// The same, with times of kernels from the file `costs`, where they are of use: what it lacks is measured and added.
+    /// `progress` is told how many kernels are done, of how many, and which is next.
+    pub fn measured_settings(
+        &self,
+        model: &Graph,
+        progress: &mut dyn FnMut(usize, usize, &str),
+    ) -> Result<Settings, Error> {
+        let mut settings = self.settings(model)?;
+        self.measure(model, &mut settings, progress)?;
+        Ok(settings)
+    }
+
+    /// Gives `settings` the times of kernels from the file `costs`, where they are of use.
+    pub(crate) fn measure(
+        &self,
+        model: &Graph,
+        settings: &mut Settings,
+        progress: &mut dyn FnMut(usize, usize, &str),
+    ) -> Result<(), Error> {
+        match self.costs_file().filter(|_| settings.needs_costs()) {
+            Some(path) => settings.measure(model, path, progress),
+            None => Ok(()),
+        }
+    }
+
+    /// What fails on purpose.
+    pub fn parse_drill(&self) -> Result<Option<Drill>, ConfigError> {
+        Ok(self.drill.as_deref().map(str::parse).transpose()?)
+    }
+
+    /// What a job of so many ranks takes where nothing is said: data parallel, a device on each rank.
+    pub fn for_ranks(mut self, ranks: u32) -> TrainConfig {
+        let devices = self.devices_per_rank.unwrap_or(1).saturating_mul(ranks as usize);
+        if ranks > 1 && self.devices.is_none() {
+            let plan = self.plan.get_or_insert_with(|| "dp".into());
+            if PlanChoice::needs_devices(plan) {
+                self.devices = Some(devices);
+            }
+        }
+        self
+    }
+
+    fn costs_file(&self) -> Option<&Path> {
+        self.costs.as_deref().filter(|path| *path != Path::new("modelled"))
+    }
+
+    fn parse_link(&self) -> Result<Option<Link>, ConfigError> {
+        self.link.as_deref().map(str::parse).transpose().map_err(ConfigError::Link)
+    }
+
+    fn parse_memory(&self) -> Result<Option<u64>, ConfigError> {
+        let Some(text) = &self.memory else { return Ok(None) };
+        match bytes(text) {
+            Some(bytes) => Ok(Some(bytes)),
+            None => self.field("memory", text, "it must be a size above 0 like 512MiB, 2GiB or 1.5GB"),
+        }
+    }
+
+    fn execution(&self) -> ExecutionMode {
+        match self.stepped {
+            Some(seed) => ExecutionMode::Stepped(seed),
+            None if self.immediate => ExecutionMode::Immediate,
+            None => ExecutionMode::Replay,
+        }
+    }
+
+    /// Cores of each of so many devices.
+    pub fn device_cores(&self, devices: usize) -> usize {
+        match self.cores_per_device {
+            0 => (self.core_count() / devices.max(1)).max(1),
+            cores => cores,
+        }
+    }
+
+    /// The cores to use.
+    pub fn core_count(&self) -> usize {
+        match self.cores {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            cores => cores,
+        }
+    }
+
+    /// The learning rate over the run.
+    pub fn learning_rate(&self) -> LearningRate {
+        let (peak, floor) = (self.lr, self.lr * self.lr_floor);
+        LearningRate { peak, floor, warmup: self.warmup, steps: self.steps }
+    }
+
+    /// The optimizer.
+    fn build_optimizer(&self) -> Optimizer {
+        let Self { beta1, beta2, eps, momentum, nesterov, .. } = *self;
+        let rule = match self.optimizer {
+            OptimizerKind::AdamW => Rule::Adam { beta1, beta2, eps, decoupled: true },
+            OptimizerKind::Adam => Rule::Adam { beta1, beta2, eps, decoupled: false },
+            OptimizerKind::Sgd => Rule::Sgd { momentum, nesterov },
+        };
+        let clip = (self.clip > 0.0).then_some(self.clip);
+        Optimizer::new(rule).decay(self.weight_decay).decays(Decays::Matrices).clip(clip)
+    }
+}
+
+/// A size like `2GiB`.
+fn bytes(text: &str) -> Option<u64> {
+    const UNITS: [(&str, f64); 7] = [
+        ("B", 1.0),
+        ("KiB", 1024.0),
+        ("MiB", 1_048_576.0),
+        ("GiB", 1_073_741_824.0),
+        ("KB", 1e3),
+        ("MB", 1e6),
+        ("GB", 1e9),
+    ];
+    let at = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = text.split_at(at);
+    let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit)?;
+    let bytes = number.trim().parse::<f64>().ok()? * factor;
+    (1.0..1e18).contains(&bytes).then_some(bytes as u64)
+}
