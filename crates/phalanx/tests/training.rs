@@ -63,15 +63,13 @@ pub const ONE: PlanCase = ("one", 1, None);
 
 /// A trained model under a plan, on devices of one core; clipped gradients, eight leaves of every sum.
 pub fn settings(model: &Graph, (plan, devices, microbatches): PlanCase) -> Settings {
-    let choice = PlanChoice { plan: Some(plan.into()), devices: Some(devices), microbatches };
-    let optimizer = Optimizer::adamw(0.1).clip(Some(0.5));
-    Settings {
-        plan: choice.resolve(model).expect("the plan suits the model"),
-        leaves: Leaves { batch: 8, feature: 8, sequence: 8 },
-        cores: 1,
-        seed: 5,
-        ..Settings::new(Goal::Train(optimizer))
-    }
+    let choice =
+        PlanChoice::default().plan(Some(plan.into())).devices(Some(devices)).microbatches(microbatches);
+    Settings::new(Goal::Train(Optimizer::adamw(0.1).clip(Some(0.5))))
+        .plan(choice.resolve(model).expect("the plan suits the model"))
+        .leaves(Leaves { batch: 8, feature: 8, sequence: 8 })
+        .cores(1)
+        .seed(5)
 }
 
 /// The loss of every step, and the hash of the weights after the last.
