@@ -3,7 +3,9 @@
 //! A collective starts when both lanes have come to it, as in [`Graph::simulate`]; bytes are those of [`Graph::memory`].
 
 use phalanx_ir::{Id, IdVec};
-use phalanx_schedule::search::{Buffer, Job, JobId, Lane, LaneId, LaneKind, Problem, Solution, Verdict};
+use phalanx_schedule::search::{
+    JobId, JobVerdict, LaneId, LaneKind, Problem, SearchBuffer, SearchJob, SearchLane, Solution,
+};
 
 use crate::model::{BufId, Graph, Kind, LeafId, NodeId};
 
@@ -32,7 +34,7 @@ pub struct Found {
     /// Whether it keeps the dependencies that only order.
     pub fakes: Fakes,
     /// What became of every collective, in order; the job's number is that of the leaf.
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Vec<JobVerdict>,
 }
 
 /// The best order found for a list with at most `limit` bytes alive, starting from `seeds`, of which those that are no
@@ -90,8 +92,8 @@ fn solve(graph: &Graph, limit: Option<i64>, seeds: &[Vec<NodeId>], fakes: Fakes)
 /// The problem of ordering the nodes of `graph` with at most `limit` bytes alive.
 fn problem(graph: &Graph, limit: Option<i64>, fakes: Fakes) -> Problem {
     let mut problem = Problem { limits: vec![limit], issued_in_order: true, ..Problem::default() };
-    let compute = problem.lanes.push(Lane { device: 0, kind: LaneKind::Compute });
-    let transfer = problem.lanes.push(Lane { device: 0, kind: LaneKind::Transfer });
+    let compute = problem.lanes.push(SearchLane { device: 0, kind: LaneKind::Compute });
+    let transfer = problem.lanes.push(SearchLane { device: 0, kind: LaneKind::Transfers });
     let definers = definers(graph);
     for leaf in graph.leaves.ids() {
         problem.jobs.push(job(graph, &definers, leaf, [compute, transfer], fakes));
@@ -99,7 +101,7 @@ fn problem(graph: &Graph, limit: Option<i64>, fakes: Fakes) -> Problem {
     for (id, buf) in graph.bufs.iter() {
         let users =
             buf.users.iter().flat_map(|&node| graph.nodes[node].leaves.clone()).map(JobId::from_index);
-        problem.buffers.push(Buffer {
+        problem.buffers.push(SearchBuffer {
             device: 0,
             alloc: buf.alloc as i64,
             free: buf.free as i64,
@@ -129,12 +131,12 @@ fn job(
     id: LeafId,
     lanes: [LaneId; 2],
     fakes: Fakes,
-) -> Job {
+) -> SearchJob {
     let leaf = &graph.leaves[id];
     let fakes: &[BufId] = if fakes == Fakes::Kept { &leaf.fakes } else { &[] };
     // A new name for a storage comes behind the storage, whether or not its definer reads it.
     let renamed = leaf.outputs.iter().filter_map(|&buf| graph.bufs[buf].renames);
-    Job {
+    SearchJob {
         lane: lanes[usize::from(leaf.kind.is_collective())],
         cost: leaf.cost,
         unit: Some(leaf.node.index() as u32),

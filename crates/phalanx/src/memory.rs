@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use phalanx_ir::parallel::DeviceId;
 use phalanx_ir::tasks::{Buffer, Role, TaskGraph};
 use phalanx_schedule::live::curves;
-use phalanx_schedule::simulate::{Runs, simulate};
+use phalanx_schedule::simulate::{SimRuns, simulate};
 use phalanx_schedule::{Costs, Lane, Owner, Schedule, overlap};
 
 use crate::Error;
@@ -101,7 +101,7 @@ impl OverBudget {
 fn alive(tasks: &TaskGraph, schedule: &Schedule, device: usize) -> Vec<(String, &'static str, u64)> {
     let costs = Costs::modelled(tasks, None);
     let lines = overlap::lines(tasks, &costs, schedule);
-    let run = simulate(&lines, None, Runs { count: 1, depth: 1 }).remove(0);
+    let run = simulate(&lines, None, SimRuns { count: 1, depth: 1 }).remove(0);
     let curve = curves(tasks, schedule, &run).swap_remove(device);
     curve.alive.into_iter().map(|(owner, bytes)| describe(tasks, owner, bytes)).collect()
 }

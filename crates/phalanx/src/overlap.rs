@@ -6,7 +6,7 @@ use phalanx_ir::tasks::{TaskGraph, TaskId, TaskOp};
 use phalanx_program::{Program, Wait};
 use phalanx_schedule::live::curves;
 use phalanx_schedule::overlap::{self, Candidate, Choice, end};
-use phalanx_schedule::simulate::{At, Line, Run, Runs, Step, simulate};
+use phalanx_schedule::simulate::{SimLane, SimRun, SimRuns, SimStep, StepAt, simulate};
 use phalanx_schedule::verdict::{Verdict, verdicts};
 use phalanx_schedule::{Costs, LaneKind};
 
@@ -28,7 +28,7 @@ pub struct Overview {
 }
 
 /// Runs that may be in flight, and how many are simulated to see how long one takes when others follow.
-const STEADY: Runs = Runs { count: 6, depth: 2 };
+const STEADY: SimRuns = SimRuns { count: 6, depth: 2 };
 
 impl Overview {
     /// Compiles a model and weighs its schedules.
@@ -79,19 +79,23 @@ impl Overview {
 
     fn transfer(&self, verdict: &Verdict) -> TransferRow {
         let tasks = &self.tasks;
+        let receives = &verdict.transfer;
         let mut reads: Vec<_> =
-            verdict.receives.iter().flat_map(|&task| tasks.tasks[task].reads.iter().copied()).collect();
+            receives.iter().flat_map(|&task| tasks.tasks[task].reads.iter().copied()).collect();
         reads.sort_unstable();
         reads.dedup();
         let writes: Vec<_> =
-            verdict.receives.iter().flat_map(|&task| tasks.tasks[task].writes.iter().copied()).collect();
+            receives.iter().flat_map(|&task| tasks.tasks[task].writes.iter().copied()).collect();
+        let TaskOp::Receive { movement } = tasks.tasks[receives[0]].op else {
+            unreachable!("a movement is judged by its receives")
+        };
         TransferRow {
-            movement: verdict.movement as u32,
+            movement: movement as u32,
             kind: phalanx_lower::movement_kind(tasks, &reads, &writes).to_string(),
-            layer: tasks.tasks[verdict.receives[0]].layer.to_string(),
-            bytes: verdict.receives.iter().map(|&task| self.bytes(task)).sum(),
-            devices: verdict.receives.len() as u32,
-            time: verdict.time,
+            layer: tasks.tasks[receives[0]].layer.to_string(),
+            bytes: receives.iter().map(|&task| self.bytes(task)).sum(),
+            devices: receives.len() as u32,
+            time: verdict.end - verdict.start,
             hidden: verdict.hidden,
             moves: verdict.moves,
             limit: verdict.limit.name().into(),
@@ -205,13 +209,13 @@ fn totals(candidate: &Candidate) -> timeline::Totals {
 /// How long a step takes when steps follow each other.
 fn steady(tasks: &TaskGraph, costs: &Costs, candidate: &Candidate, program: &Program) -> u64 {
     let lines = lines(tasks, costs, candidate, program);
-    let runs: Vec<Run> = simulate(&lines, costs.link, STEADY);
+    let runs: Vec<SimRun> = simulate(&lines, costs.link, STEADY);
     let (first, last) = (end(&runs[1]), end(&runs[STEADY.count - 1]));
     (last - first) / (STEADY.count as u64 - 2)
 }
 
 /// A program as lanes to be simulated: its waits, also those carried from run to run.
-fn lines(tasks: &TaskGraph, costs: &Costs, candidate: &Candidate, program: &Program) -> Vec<Line> {
+fn lines(tasks: &TaskGraph, costs: &Costs, candidate: &Candidate, program: &Program) -> Vec<SimLane> {
     let schedule = &candidate.schedule;
     let by_task = overlap::lines(tasks, costs, schedule);
     let mut parts = vec![Vec::new(); tasks.tasks.len()];
@@ -220,16 +224,16 @@ fn lines(tasks: &TaskGraph, costs: &Costs, candidate: &Candidate, program: &Prog
             parts[task.index()] = step.parts;
         }
     }
-    let at = |waits: &[Wait]| waits.iter().map(|w| At { lane: w.lane, position: w.position }).collect();
+    let at = |waits: &[Wait]| waits.iter().map(|w| StepAt { lane: w.lane, position: w.position }).collect();
     let mut lines = Vec::new();
     for (lane, origins) in program.lanes().iter().zip(origins(tasks, schedule)) {
-        let steps = program.operations_of(lane).iter().zip(origins).map(|(operation, origin)| Step {
+        let steps = program.operations_of(lane).iter().zip(origins).map(|(operation, origin)| SimStep {
             cost: origin.map_or(0, |task| costs.tasks[task]),
             parts: origin.map_or_else(Vec::new, |task| std::mem::take(&mut parts[task.index()])),
             waits: at(program.waits(operation)),
             carried: at(program.carried(operation)),
         });
-        lines.push(Line { device: lane.home, steps: steps.collect() });
+        lines.push(SimLane { device: lane.home, steps: steps.collect() });
     }
     lines
 }

@@ -10,7 +10,7 @@ use phalanx_ir::tasks::{TaskGraph, TaskId, TaskOp};
 use crate::cost::Parts;
 use crate::index::Index;
 use crate::search::Effort;
-use crate::simulate::{At, Line, Run, Runs, Span, Step, simulate};
+use crate::simulate::{SimLane, SimRun, SimRuns, SimSpan, SimStep, StepAt, simulate};
 use crate::{Costs, Schedule, Style, schedule_by_search, schedule_in};
 
 /// What a schedule of a step comes to.
@@ -36,7 +36,7 @@ pub struct Candidate {
     /// The schedule.
     pub schedule: Schedule,
     /// The simulated step, by lane and place.
-    pub run: Run,
+    pub run: SimRun,
     /// What it comes to.
     pub totals: Totals,
 }
@@ -124,7 +124,7 @@ pub fn choose(
 ) -> Choice {
     let judge = |style, schedule: Schedule| {
         let lines = lines(tasks, costs, &schedule);
-        let run = simulate(&lines, costs.link, Runs { count: 1, depth: 1 }).remove(0);
+        let run = simulate(&lines, costs.link, SimRuns { count: 1, depth: 1 }).remove(0);
         let totals = totals(tasks, costs, &schedule, &lines, &run);
         Candidate { style, schedule, run, totals }
     };
@@ -172,29 +172,29 @@ impl Totals {
 }
 
 /// A schedule as lanes to be simulated.
-pub fn lines(tasks: &TaskGraph, costs: &Costs, schedule: &Schedule) -> Vec<Line> {
+pub fn lines(tasks: &TaskGraph, costs: &Costs, schedule: &Schedule) -> Vec<SimLane> {
     let index = Index::new(tasks, schedule.overlaps());
     let parts = Parts::new(tasks, costs.link, |buffer| index.home(buffer));
-    let mut places = vec![At { lane: 0, position: 0 }; tasks.tasks.len()];
+    let mut places = vec![StepAt { lane: 0, position: 0 }; tasks.tasks.len()];
     for (lane, order) in (0..).zip(schedule.lanes.iter().map(|lane| &lane.order)) {
         for (position, task) in (0..).zip(order) {
-            places[task.index()] = At { lane, position };
+            places[task.index()] = StepAt { lane, position };
         }
     }
-    let step = |&task: &TaskId| Step {
+    let step = |&task: &TaskId| SimStep {
         cost: costs.tasks[task],
         parts: parts.of(task).to_vec(),
         waits: schedule.waits[task].iter().map(|other| places[other.index()]).collect(),
         carried: Vec::new(),
     };
-    let line = |(number, order): (usize, &Vec<TaskId>)| Line {
+    let line = |(number, order): (usize, &Vec<TaskId>)| SimLane {
         device: index.arena(number) as u32,
         steps: order.iter().map(step).collect(),
     };
     schedule.lanes.iter().map(|lane| &lane.order).enumerate().map(line).collect()
 }
 
-fn totals(tasks: &TaskGraph, costs: &Costs, schedule: &Schedule, lines: &[Line], run: &Run) -> Totals {
+fn totals(tasks: &TaskGraph, costs: &Costs, schedule: &Schedule, lines: &[SimLane], run: &SimRun) -> Totals {
     let devices = schedule.devices().len();
     let mut busy: Vec<Vec<(u64, u64)>> = vec![Vec::new(); devices];
     let mut transfers = busy.clone();
@@ -219,7 +219,7 @@ fn totals(tasks: &TaskGraph, costs: &Costs, schedule: &Schedule, lines: &[Line],
 }
 
 /// When the last lane is done.
-pub fn end(run: &[Vec<Span>]) -> u64 {
+pub fn end(run: &[Vec<SimSpan>]) -> u64 {
     run.iter().flatten().map(|span| span.end).max().unwrap_or(0)
 }
 
@@ -252,7 +252,7 @@ fn uncovered(spans: &mut [(u64, u64)], covers: &mut [(u64, u64)]) -> u64 {
 }
 
 /// The longest chain of dependencies, each transfer by itself; the busiest device; the busiest direction of a link.
-fn bound(tasks: &TaskGraph, costs: &Costs, schedule: &Schedule, lines: &[Line], compute: u64) -> u64 {
+fn bound(tasks: &TaskGraph, costs: &Costs, schedule: &Schedule, lines: &[SimLane], compute: u64) -> u64 {
     let Some(link) = costs.link else { return compute };
     let nanoseconds = |bytes: u64| link.occupancy(bytes).as_nanos() as u64;
     let mut transfers = vec![0; tasks.tasks.len()];

@@ -14,7 +14,9 @@ use super::memory::{Memory, Storages};
 use super::simulate::simulate;
 use super::{Outcome, run};
 use crate::mode::Mode;
-use phalanx_schedule::search::{Buffer, BufferId, Job, JobId, Lane, LaneId, LaneKind, Problem};
+use phalanx_schedule::search::{
+    JobId, LaneId, LaneKind, Problem, SearchBuffer, SearchBufferId, SearchJob, SearchLane,
+};
 
 /// What was found for a graph.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -114,7 +116,7 @@ fn is_legal(case: &Case, graph: &Graph, order: &[usize]) -> bool {
 fn problem(case: &Case, graph: &Graph, storages: &Storages, limit: Option<u64>) -> Problem {
     let limits = vec![limit.map(|bytes| bytes.min(i64::MAX as u64) as i64)];
     let mut problem = Problem { limits, issued_in_order: true, ..Problem::default() };
-    let compute = problem.lanes.push(Lane { device: 0, kind: LaneKind::Compute });
+    let compute = problem.lanes.push(SearchLane { device: 0, kind: LaneKind::Compute });
     let mut groups: BTreeMap<Option<i64>, LaneId> = BTreeMap::new();
     for (index, node) in case.nodes.iter().enumerate() {
         let id = NodeId::from_index(graph.n_inputs + index);
@@ -122,11 +124,13 @@ fn problem(case: &Case, graph: &Graph, storages: &Storages, limit: Option<u64>) 
         problem.jobs.push(match node.kind {
             // The device waits before it starts a collective only if another node makes it wait.
             Kind::Collective => {
-                let fresh = || problem.lanes.push(Lane { device: 0, kind: LaneKind::Transfer });
+                let fresh = || problem.lanes.push(SearchLane { device: 0, kind: LaneKind::Transfers });
                 let lane = *groups.entry(node.pg).or_insert_with(fresh);
-                Job { behind: reads, ..Job::new(lane, node.runtime_ns) }
+                SearchJob { behind: reads, ..SearchJob::new(lane, node.runtime_ns) }
             }
-            Kind::Compute | Kind::Wait => Job { after: reads, ..Job::new(compute, node.runtime_ns) },
+            Kind::Compute | Kind::Wait => {
+                SearchJob { after: reads, ..SearchJob::new(compute, node.runtime_ns) }
+            }
         });
     }
     problem.buffers = buffers(case, graph, storages);
@@ -134,10 +138,10 @@ fn problem(case: &Case, graph: &Graph, storages: &Storages, limit: Option<u64>) 
 }
 
 /// Every storage, with the nodes that make and read it.
-fn buffers(case: &Case, graph: &Graph, storages: &Storages) -> IdVec<BufferId, Buffer> {
+fn buffers(case: &Case, graph: &Graph, storages: &Storages) -> IdVec<SearchBufferId, SearchBuffer> {
     let buffer = |node: NodeId| {
         let alloc = case.graph_inputs.get(node.index()).map_or(storages.made(node), |input| input.size);
-        Buffer {
+        SearchBuffer {
             device: 0,
             alloc: alloc as i64,
             free: storages.freed(node).unwrap_or(0) as i64,
@@ -146,7 +150,7 @@ fn buffers(case: &Case, graph: &Graph, storages: &Storages) -> IdVec<BufferId, B
             touched_by: graph.case_index(node).map(job_of).into_iter().collect(),
         }
     };
-    let mut buffers: IdVec<NodeId, Buffer> = graph.roles.ids().map(buffer).collect();
+    let mut buffers: IdVec<NodeId, SearchBuffer> = graph.roles.ids().map(buffer).collect();
     for node in graph.roles.ids() {
         for &storage in storages.reads(node) {
             buffers[storage].touched_by.extend(graph.case_index(node).map(job_of));

@@ -8,8 +8,8 @@
 use phalanx_ir::Id;
 
 use super::instance::{Instance, UnitId};
-use super::problem::BufferId;
-use super::rows::Rows;
+use super::problem::SearchBufferId;
+use crate::rows::Rows;
 
 /// Far below every number of bytes, and far from overflow.
 const GONE: i64 = i64::MIN / 4;
@@ -20,7 +20,7 @@ pub(super) struct Headroom<'a> {
     /// By device: at most this many bytes; at least what the rail needs.
     limits: Vec<i64>,
     /// By unit: the buffers that it touches, each with the unit's place among those of the rail that touch the device.
-    touches: Rows<(BufferId, u32)>,
+    touches: Rows<(SearchBufferId, u32)>,
     /// By buffer: the places of the units that touch it, ascending.
     touched_at: Rows<u32>,
     /// By buffer: how many units that touch it are left.
@@ -97,7 +97,7 @@ impl<'a> Headroom<'a> {
     }
 
     /// Whether no unit that touches the buffer was taken and settled.
-    fn is_fresh(&self, id: BufferId) -> bool {
+    fn is_fresh(&self, id: SearchBufferId) -> bool {
         self.left[id.index()] as usize == self.touched_at.row(id.index()).len()
             && !self.instance.problem.buffers[id].from_start
     }
@@ -144,7 +144,7 @@ impl<'a> Headroom<'a> {
 }
 
 /// By unit: the buffers that it touches with its place on their device; by device: how many units touch it.
-fn places(instance: &Instance<'_>, rail: &[UnitId]) -> (Vec<Vec<(BufferId, u32)>>, Vec<usize>) {
+fn places(instance: &Instance<'_>, rail: &[UnitId]) -> (Vec<Vec<(SearchBufferId, u32)>>, Vec<usize>) {
     let mut touches = vec![Vec::new(); instance.len()];
     let mut counts = vec![0_usize; instance.start.len()];
     let mut last = vec![None; instance.start.len()];
@@ -234,21 +234,21 @@ impl Levels {
 mod tests {
     use super::*;
     use crate::search::simulate::Simulator;
-    use crate::search::{Buffer, Job, JobId, Lane, LaneKind, Problem};
+    use crate::search::{JobId, LaneKind, Problem, SearchBuffer, SearchJob, SearchLane};
     use phalanx_testkit::Rng;
 
     /// Jobs of two devices without dependencies; buffers touched by up to four of them.
     fn random(rng: &mut Rng) -> Problem {
         let mut problem = Problem { limits: vec![Some(150), Some(220)], ..Problem::default() };
-        let lanes = [0, 1].map(|device| problem.lanes.push(Lane { device, kind: LaneKind::Compute }));
+        let lanes = [0, 1].map(|device| problem.lanes.push(SearchLane { device, kind: LaneKind::Compute }));
         for job in 0..12 {
-            problem.jobs.push(Job::new(lanes[job % 2], 1.0));
+            problem.jobs.push(SearchJob::new(lanes[job % 2], 1.0));
         }
         for _ in 0..14 {
             let touched_by = (0..1 + rng.below(4)).map(|_| JobId::from_index(rng.below(12))).collect();
             let (alloc, free) = (rng.below(50) as i64, rng.below(50) as i64);
             let (from_start, to_end) = (rng.once_in(5), rng.once_in(5));
-            problem.buffers.push(Buffer {
+            problem.buffers.push(SearchBuffer {
                 device: rng.below(2),
                 alloc,
                 free,

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use phalanx_ir::Id;
 
 use super::instance::{Instance, UnitId};
-use super::problem::BufferId;
+use super::problem::SearchBufferId;
 
 /// How many ready units are compared for each place.
 const COMPARED: usize = 64;
@@ -65,7 +65,7 @@ impl Lean<'_> {
             let is_first =
                 touches[..at].iter().all(|&other| self.instance.problem.buffers[other].device != device);
             if is_first {
-                let on_device = |id: &&BufferId| self.instance.problem.buffers[**id].device == device;
+                let on_device = |id: &&SearchBufferId| self.instance.problem.buffers[**id].device == device;
                 let added: i64 = touches[at..].iter().filter(on_device).map(|&id| self.added(id)).sum();
                 above += (self.live[device] + added - self.top[device]).max(0);
             }
@@ -73,13 +73,13 @@ impl Lean<'_> {
         (above, stay)
     }
 
-    fn added(&self, id: BufferId) -> i64 {
+    fn added(&self, id: SearchBufferId) -> i64 {
         let buffer = &self.instance.problem.buffers[id];
         let is_first = self.left[id.index()] == self.instance.touched_by.row(id.index()).len();
         if is_first && !buffer.from_start { buffer.alloc } else { 0 }
     }
 
-    fn freed(&self, id: BufferId) -> i64 {
+    fn freed(&self, id: SearchBufferId) -> i64 {
         let buffer = &self.instance.problem.buffers[id];
         if self.left[id.index()] == 1 && !buffer.to_end { buffer.free } else { 0 }
     }

@@ -4,27 +4,20 @@
 
 use phalanx_ir::IdVec;
 
+use crate::LaneKind;
+
 phalanx_ir::id! {
     /// A job: one thing that one lane does.
     pub struct JobId("j");
     /// A lane: it does one job at a time, in the order found.
     pub struct LaneId("lane");
     /// Bytes of one device.
-    pub struct BufferId("b");
-}
-
-/// What a lane does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LaneKind {
-    /// Computes.
-    Compute,
-    /// Moves bytes beside what is computed.
-    Transfer,
+    pub struct SearchBufferId("b");
 }
 
 /// A lane of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lane {
+pub struct SearchLane {
     /// The number of its device; there are no more devices than lanes.
     pub device: usize,
     /// What it does; a device has at most one lane that computes.
@@ -33,7 +26,7 @@ pub struct Lane {
 
 /// One thing that one lane does.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Job {
+pub struct SearchJob {
     /// Who does it.
     pub lane: LaneId,
     /// Nanoseconds.
@@ -48,16 +41,16 @@ pub struct Job {
     pub blocks: bool,
 }
 
-impl Job {
+impl SearchJob {
     /// A job that waits for nothing.
     pub fn new(lane: LaneId, cost: f64) -> Self {
-        Job { lane, cost, unit: None, after: Vec::new(), behind: Vec::new(), blocks: false }
+        SearchJob { lane, cost, unit: None, after: Vec::new(), behind: Vec::new(), blocks: false }
     }
 }
 
 /// Bytes that are alive from the first job that touches them to the last.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Buffer {
+pub struct SearchBuffer {
     /// The number of its device.
     pub device: usize,
     /// Bytes added with the first job that touches it.
@@ -76,11 +69,11 @@ pub struct Buffer {
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Problem {
     /// The lanes.
-    pub lanes: IdVec<LaneId, Lane>,
+    pub lanes: IdVec<LaneId, SearchLane>,
     /// The jobs; where nothing else decides, the order follows their numbers.
-    pub jobs: IdVec<JobId, Job>,
+    pub jobs: IdVec<JobId, SearchJob>,
     /// The bytes.
-    pub buffers: IdVec<BufferId, Buffer>,
+    pub buffers: IdVec<SearchBufferId, SearchBuffer>,
     /// By device: the most bytes it may hold; none for a device that is not listed.
     pub limits: Vec<Option<i64>>,
     /// Whether a transfer starts only when the lane that computes on its device has come to it in the order. If not, it
@@ -174,7 +167,7 @@ pub enum ProblemError {
     )]
     Bytes {
         /// The buffer.
-        buffer: BufferId,
+        buffer: SearchBufferId,
         /// What it adds.
         alloc: i64,
         /// What it releases.
