@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use phalanx::internals::lower::{BucketSizes, EXPAND_PASSES, Options, PASSES, Stage};
+use phalanx::internals::lower::{BucketSizes, EXPAND_PASSES, LowerOptions, PASSES, Stage};
 use phalanx::pipeline::DEFAULT_LEAVES;
 use phalanx::{Goal, Leaves, Optimizer};
 
@@ -12,7 +12,7 @@ use crate::output;
 
 /// Run compiler passes on a text file and print the result.
 ///
-/// The file holds a parallel graph, a wide graph or a task graph, as `explain --after` prints them; the passes must suit it.
+/// The file holds a parallel graph, a sharded graph or a task graph, as `explain --after` prints them; the passes must suit it.
 /// It is verified first, and the result after every pass.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -54,7 +54,7 @@ enum Level {
 
 /// Reads, runs the passes and prints.
 pub fn run(args: Args) -> Result<ExitCode, Failure> {
-    let options = Options {
+    let options = LowerOptions {
         buckets: BucketSizes::default(),
         goal: match args.goal.as_str() {
             "infer" => Goal::Infer,
@@ -97,12 +97,12 @@ fn read(path: &PathBuf) -> Result<Level, Failure> {
             graph.verify().map_err(|errors| wrong(errors[0].to_string()))?;
             return Ok(Level::Parallel(graph));
         }
-        Some("wide") => Stage::Wide(text.parse().map_err(parse_error)?),
+        Some("sharded" | "wide") => Stage::Sharded(text.parse().map_err(parse_error)?),
         Some("tasks") => Stage::Tasks(text.parse().map_err(parse_error)?),
         found => {
             let found = found.unwrap_or("nothing");
             return Err(wrong(format!(
-                "it starts with `{found}`; a parallel, wide or tasks graph is needed"
+                "it starts with `{found}`; a parallel, sharded or tasks graph is needed"
             )));
         }
     };
@@ -110,7 +110,7 @@ fn read(path: &PathBuf) -> Result<Level, Failure> {
     Ok(Level::Lowered(level))
 }
 
-fn pass(level: Level, name: &str, options: &Options) -> Result<Level, Failure> {
+fn pass(level: Level, name: &str, options: &LowerOptions) -> Result<Level, Failure> {
     let failed = |error: phalanx::internals::lower::LowerError| Failure::Input(format!("{name}: {error}"));
     let misfit = || {
         Failure::Input(format!(

@@ -11,7 +11,7 @@ use crate::hf::Stored;
 use crate::job::Job;
 use crate::pipeline::Settings;
 use crate::train::TrainConfig;
-use crate::{Decays, Error, Feed, Goal, Optimizer, Rule, Trainer, hf};
+use crate::{Decays, Error, Feed, Goal, Optimizer, Trainer, UpdateRule, hf};
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -105,7 +105,7 @@ pub fn run(request: &Request, job: Option<&Job>) -> Result<Outcome, Error> {
     let graph = model.training_graph(batch.rows, batch.time)?;
     let Request { beta1, beta2, eps, .. } = *request;
     let optimizer = Optimizer {
-        rule: Rule::Adam { beta1, beta2, eps, decoupled: true },
+        rule: UpdateRule::Adam { beta1, beta2, eps, decoupled: true },
         decay: request.weight_decay,
         decays: Decays::All,
         clip: None,

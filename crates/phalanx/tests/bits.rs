@@ -3,7 +3,7 @@
 use phalanx::ir::graph::Graph;
 use phalanx::models::{Gpt2Config, LlamaConfig, MlpConfig, MlpLoss, ModelConfig};
 use phalanx::pipeline::Settings;
-use phalanx::{Feed, Goal, Leaves, Optimizer, Plan, PortKind, Rule, Session, Trainer};
+use phalanx::{Feed, Goal, Leaves, Optimizer, Plan, PortKind, Session, Trainer, UpdateRule};
 use phalanx_ir::{Activation, Op};
 use phalanx_testkit::Rng;
 
@@ -61,7 +61,7 @@ fn adamw() -> Optimizer {
 }
 
 fn nesterov() -> Optimizer {
-    Optimizer { decay: 0.01, ..Optimizer::new(Rule::Sgd { momentum: 0.9, nesterov: true }) }
+    Optimizer { decay: 0.01, ..Optimizer::new(UpdateRule::Sgd { momentum: 0.9, nesterov: true }) }
 }
 
 /// Settings of one run; eight leaves over the batch.

@@ -158,7 +158,7 @@ fn a_session_of_another_model_is_refused() {
     let sgd = MlpConfig::regression([2, 5, 1]).training_graph(4).expect("the sizes are legal");
     let mut sgd = Trainer::new(
         &sgd,
-        Optimizer { rule: phalanx::Rule::Sgd { momentum: 0.0, nesterov: false }, ..Optimizer::adam() },
+        Optimizer { rule: phalanx::UpdateRule::Sgd { momentum: 0.0, nesterov: false }, ..Optimizer::adam() },
     )
     .expect("the model compiles");
     let error = checkpoint.restore(sgd.session_mut()).unwrap_err().to_string();

@@ -7,7 +7,7 @@ use phalanx::models::{Gpt2Config, LlamaConfig, MlpConfig, MlpLoss, ModelConfig};
 use phalanx::pipeline::{Settings, freeze, lay_out, schedule_tasks};
 use phalanx::{Feed, Flavor, Goal, Leaves, Optimizer, PlanChoice, Recompute, Session};
 use phalanx_ir::{Activation, Op};
-use phalanx_schedule::recompute::{Choice, Peak, apply, auto, candidates, full};
+use phalanx_schedule::recompute::{Peak, RecomputeChoice, apply, auto, candidates, full};
 use phalanx_testkit::Rng;
 
 const BATCH: usize = 8;
@@ -90,7 +90,7 @@ fn settings(model: &Graph, (plan, devices, microbatches): (&str, usize, usize)) 
 }
 
 /// The model laid out anew, with a choice computed again.
-fn recomputed(layout: &Layout, choice: &Choice, settings: &Settings) -> Layout {
+fn recomputed(layout: &Layout, choice: &RecomputeChoice, settings: &Settings) -> Layout {
     let tasks = apply(&layout.tasks, choice);
     tasks.verify().unwrap_or_else(|errors| panic!("{errors:?}"));
     schedule_tasks(layout.parallel.clone(), tasks, settings).expect("the schedule is sound")

@@ -5,7 +5,7 @@
 //! the same binary with the same configuration. Rank 0 decides what only one can decide ([`shared`]): plan, seed and
 //! measured times. Every rank compiles the whole program by itself, and [`same_program`] checks that it came out alike.
 //! From hellos and plan follows the [`Topology`]: which devices and cores each rank has. While steps run, ranks
-//! exchange a [`Verdict`] each.
+//! exchange a [`StepVote`] each.
 //!
 //! Everything here is replicated: from the same hellos all ranks conclude the same, so errors are the same on all of
 //! them and no rank waits for one that has given up. What a rank does not survive is reported by others: see
@@ -36,7 +36,7 @@ pub use elastic::{Elastic, ElasticError, Smaller};
 pub use hello::{FREE_FIELDS, Hello, compare};
 pub use launcher::{Launched, Launcher};
 pub use pin::Pin;
-pub use step::{Agreed, Verdict};
+pub use step::{Agreed, StepVote};
 pub(crate) use topology::deal_devices;
 pub use topology::{Host, Topology};
 pub use watch::{FAILED, STALLED, Say, Watchdog, Watched};

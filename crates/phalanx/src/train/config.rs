@@ -16,7 +16,7 @@ use crate::costs::Book;
 use crate::job::{Drill, DrillError, Pin};
 use crate::models::{ModelConfig, PresetError};
 use crate::pipeline::{DEFAULT_LEAVES, Fusion, Overlap, Settings};
-use crate::{Check, Decays, Error, Goal, LearningRate, Leaves, Optimizer, Recompute, Rule};
+use crate::{Check, Decays, Error, Goal, LearningRate, Leaves, Optimizer, Recompute, UpdateRule};
 
 /// Why a configuration is wrong.
 #[derive(Debug, thiserror::Error)]
@@ -512,9 +512,9 @@ impl TrainConfig {
     pub fn optimizer(&self) -> Result<Optimizer, ConfigError> {
         let Self { beta1, beta2, eps, momentum, nesterov, .. } = *self;
         let rule = match self.optimizer {
-            OptimizerKind::AdamW => Rule::Adam { beta1, beta2, eps, decoupled: true },
-            OptimizerKind::Adam => Rule::Adam { beta1, beta2, eps, decoupled: false },
-            OptimizerKind::Sgd => Rule::Sgd { momentum, nesterov },
+            OptimizerKind::AdamW => UpdateRule::Adam { beta1, beta2, eps, decoupled: true },
+            OptimizerKind::Adam => UpdateRule::Adam { beta1, beta2, eps, decoupled: false },
+            OptimizerKind::Sgd => UpdateRule::Sgd { momentum, nesterov },
         };
         let clip = (self.clip > 0.0).then_some(self.clip);
         Ok(Optimizer {

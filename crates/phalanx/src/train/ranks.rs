@@ -7,7 +7,7 @@ use phalanx_net::Network;
 use phalanx_program::Certificate;
 
 use super::TrainConfig;
-use crate::job::{Agreed, Job, Topology, Verdict, Watchdog, Watched};
+use crate::job::{Agreed, Job, StepVote, Topology, Watchdog, Watched};
 use crate::{Error, Session};
 
 /// One rank's part in a run.
@@ -67,8 +67,8 @@ impl Ranks {
     }
 
     /// Meets the others at the end of a step.
-    pub fn step_ends(&mut self, verdict: Verdict) -> Result<Agreed, Error> {
-        let agreed = Verdict { stop: self.stop, ..verdict }.exchange(&*self.network)?;
+    pub fn step_ends(&mut self, verdict: StepVote) -> Result<Agreed, Error> {
+        let agreed = StepVote { stop: self.stop, ..verdict }.exchange(&*self.network)?;
         self.watchdog.set_active(false);
         Ok(agreed)
     }

@@ -21,7 +21,7 @@ use std::collections::BinaryHeap;
 use phalanx_ir::tasks::{TaskGraph, TaskId};
 use phalanx_ir::{Id, IdVec};
 
-use crate::Costs;
+use crate::TaskCosts;
 use crate::cost::Parts;
 use crate::index::Index;
 use crate::lanes::{Countdown, LaneClocks, Links};
@@ -46,7 +46,7 @@ pub(crate) struct Given<'a> {
     pub tasks: &'a TaskGraph,
     pub index: &'a Index,
     pub predecessors: &'a IdVec<TaskId, Vec<TaskId>>,
-    pub costs: &'a Costs,
+    pub costs: &'a TaskCosts,
     pub parts: &'a Parts,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn order(given: &Given<'_>, prefetch: Option<u32>) -> Order {
     let &Given { tasks, index, predecessors, .. } = given;
     let pipeline = Pipeline::find(tasks, index, predecessors);
     let queues = Queues::new(tasks, index, predecessors, pipeline);
-    let transfers = Transfers::new(tasks, index, |task| queues.round(task), prefetch);
+    let transfers = Transfers::new(tasks, index, |task| queues.microbatch(task), prefetch);
     let mut simulation = Simulation::new(given, queues, transfers);
     simulation.run();
     simulation.order
@@ -71,7 +71,7 @@ pub(crate) fn first_backward(tasks: &TaskGraph) -> Option<TaskId> {
 struct Simulation<'a> {
     tasks: &'a TaskGraph,
     index: &'a Index,
-    costs: &'a Costs,
+    costs: &'a TaskCosts,
     parts: &'a Parts,
     clocks: LaneClocks<u64>,
     links: Links,

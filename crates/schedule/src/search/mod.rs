@@ -22,12 +22,12 @@
 //! ```
 
 mod bound;
+mod budget;
 mod grant;
-mod headroom;
 mod instance;
-mod lean;
 mod list;
 mod local;
+mod low_memory;
 mod portfolio;
 mod problem;
 mod simulate;

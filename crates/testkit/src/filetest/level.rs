@@ -4,9 +4,9 @@ use std::fmt::Display;
 
 use phalanx_ir::graph::{Graph, VerifyError};
 use phalanx_ir::parallel::ParallelGraph;
+use phalanx_ir::sharded::{ShardedError, ShardedGraph};
 use phalanx_ir::tasks::{TaskError, TaskGraph};
 use phalanx_ir::text::ParseError;
-use phalanx_ir::wide::{WideError, WideGraph};
 
 use super::Failure;
 use crate::{Tensor, eval::evaluate, generate::random_inputs};
@@ -18,7 +18,7 @@ type Located = (usize, String);
 pub(super) fn errors(text: &str) -> Vec<Located> {
     match keyword(text) {
         "parallel" => load::<ParallelGraph>(text).err().unwrap_or_default(),
-        "wide" => load::<WideGraph>(text).err().unwrap_or_default(),
+        "sharded" => load::<ShardedGraph>(text).err().unwrap_or_default(),
         "tasks" => load::<TaskGraph>(text).err().unwrap_or_default(),
         _ => load::<Graph>(text).err().unwrap_or_default(),
     }
@@ -28,7 +28,7 @@ pub(super) fn errors(text: &str) -> Vec<Located> {
 pub(super) fn print(text: &str) -> Result<String, (usize, Failure)> {
     match keyword(text) {
         "parallel" => print_level::<ParallelGraph>(text),
-        "wide" => print_level::<WideGraph>(text),
+        "sharded" => print_level::<ShardedGraph>(text),
         "tasks" => print_level::<TaskGraph>(text),
         _ => print_level::<Graph>(text),
     }
@@ -102,19 +102,19 @@ impl Level for TaskGraph {
     }
 }
 
-impl Level for WideGraph {
+impl Level for ShardedGraph {
     fn parse(text: &str) -> Result<Self, ParseError> {
         text.parse()
     }
     fn broken(&self) -> Vec<(String, String)> {
-        let start = |error: &WideError| match error {
-            WideError::Buffer { buffer, .. } | WideError::Missing { buffer } => buffer.to_string(),
-            WideError::Grid { task, .. }
-            | WideError::Unwritten { task, .. }
-            | WideError::Written { task, .. }
-            | WideError::Chain { task, .. }
-            | WideError::Move { task, .. }
-            | WideError::Sides { task, .. } => task.to_string(),
+        let start = |error: &ShardedError| match error {
+            ShardedError::Buffer { buffer, .. } | ShardedError::Missing { buffer } => buffer.to_string(),
+            ShardedError::Grid { task, .. }
+            | ShardedError::Unwritten { task, .. }
+            | ShardedError::Written { task, .. }
+            | ShardedError::Chain { task, .. }
+            | ShardedError::Move { task, .. }
+            | ShardedError::Sides { task, .. } => task.to_string(),
         };
         self.verify().err().iter().flatten().map(|error| (start(error), error.to_string())).collect()
     }
