@@ -1,9 +1,9 @@
 //! Adds an operator and its kernels from outside: a leaky ReLU whose slope for negative numbers is learned, one for each
 //! column. Its gradient sums over rows. It is checked as the built-in ones are, then trained on four devices.
 
+use phalanx::ir::sharded::Operand;
 use phalanx::ir::tasks::TaskOp;
 use phalanx::ir::text::Attrs;
-use phalanx::ir::wide::Operand;
 use phalanx::ir::{
     Cuts, LayerTasks, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType, attributes, names,
 };
@@ -121,7 +121,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     plan.mesh.axes.push(("tp".into(), 2));
     for (pattern, dim) in [("widen", 0), ("slopes", 0), ("narrow", 1)] {
         let shard = [(dim, vec!["tp".to_string()])].into();
-        plan.rules.push(plan::Rule { pattern: pattern.into(), shard, ..plan::Rule::default() });
+        plan.rules.push(plan::PlanRule { pattern: pattern.into(), shard, ..plan::PlanRule::default() });
     }
     let settings = Settings::new(Goal::Train(Optimizer::adam())).plan(plan);
     let mut trainer = Trainer::with_settings(&model, &settings)?;

@@ -76,7 +76,7 @@ fn train(request: &Request, batch: &Batch, job: Option<&Job>) -> Result<Outcome,
     let graph = model.training_graph(batch.rows, batch.time)?;
     let config = &request.config;
     let TrainConfig { beta1, beta2, eps, steps, lr, .. } = *config;
-    let rule = Rule::Adam { beta1, beta2, eps, decoupled: true };
+    let rule = UpdateRule::Adam { beta1, beta2, eps, decoupled: true };
     let optimizer = Optimizer::new(rule).decay(config.weight_decay).decays(Decays::All).keep_gradients(true);
     let goal = Goal::Train(optimizer);
     let mut trainer = match job {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use phalanx::internals::roofline::{fma_peak, random_tokens};
 use phalanx::pipeline::{Fusion, Settings};
-use phalanx::{Decays, Error, Goal, Optimizer, Profile, Rule, Trainer};
+use phalanx::{Decays, Error, Goal, Optimizer, Profile, Trainer, UpdateRule};
 use phalanx_models::{Gpt2Config, ModelConfig};
 use serde::Serialize;
 
@@ -102,7 +102,7 @@ impl TrainBench {
 pub fn train(bench: &TrainBench) -> Result<TrainResult, Error> {
     let model = bench.model()?;
     let graph = model.training_graph(bench.batch, bench.context)?;
-    let rule = Rule::Adam { beta1: 0.9, beta2: 0.95, eps: 1e-8, decoupled: true };
+    let rule = UpdateRule::Adam { beta1: 0.9, beta2: 0.95, eps: 1e-8, decoupled: true };
     let optimizer = Optimizer::new(rule).decay(0.1).decays(Decays::Matrices);
     let (cores, fusion) = (bench.cores, bench.fusion);
     let settings = Settings::new(Goal::Train(optimizer)).cores(cores).fusion(fusion);

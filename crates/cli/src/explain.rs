@@ -59,7 +59,7 @@ impl Stage {
         let lines = self.text.lines().skip(1);
         let is = |line: &str, start: &str| line.trim_start().starts_with(start);
         match level {
-            "wide" | "tasks" => {
+            "sharded" | "tasks" => {
                 (level, lines.filter(|line| is(line, "t") && line.contains("->")).count(), "tasks")
             }
             "schedule" => (level, lines.filter(|line| is(line, "place ")).count(), "buffers"),

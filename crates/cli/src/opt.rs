@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use phalanx::internals::lower::{BucketSizes, EXPAND_PASSES, Options as LowerOptions, PASSES, Stage};
+use phalanx::internals::lower::{BucketSizes, EXPAND_PASSES, LowerOptions, PASSES, Stage};
 use phalanx::{Goal, Optimizer};
 
 use crate::failure::Failure;
@@ -12,7 +12,7 @@ use crate::output;
 
 /// Run compiler passes on a text file and print the result.
 ///
-/// The file holds a parallel graph, a wide graph or a task graph, as `explain --after` prints them; the passes must suit it.
+/// The file holds a parallel graph, a sharded graph or a task graph, as `explain --after` prints them; the passes must suit it.
 /// It is verified first, and the result after every pass.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -84,12 +84,12 @@ fn read(path: &PathBuf) -> Result<Level, Failure> {
             graph.verify().map_err(|errors| wrong(errors[0].to_string()))?;
             return Ok(Level::Parallel(graph));
         }
-        Some("wide") => Stage::Wide(text.parse().map_err(parse_error)?),
+        Some("sharded" | "wide") => Stage::Sharded(text.parse().map_err(parse_error)?),
         Some("tasks") => Stage::Tasks(text.parse().map_err(parse_error)?),
         found => {
             let found = found.unwrap_or("nothing");
             return Err(wrong(format!(
-                "it starts with `{found}`; a parallel, wide or tasks graph is needed"
+                "it starts with `{found}`; a parallel, sharded or tasks graph is needed"
             )));
         }
     };

@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use phalanx::internals::overlap::Overview;
-use phalanx::internals::timeline::{Report, Totals, TransferRow, html, trace};
+use phalanx::internals::timeline::{TimelineReport, Totals, TransferRow, html, trace};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -35,8 +35,8 @@ impl Drawings {
     }
 
     /// Writes those that are asked for.
-    pub fn write(&self, report: &Report) -> Result<(), Failure> {
-        let write = |path: &Path, write: fn(&Report, &mut BufWriter<File>) -> std::io::Result<()>| {
+    pub fn write(&self, report: &TimelineReport) -> Result<(), Failure> {
+        let write = |path: &Path, write: fn(&TimelineReport, &mut BufWriter<File>) -> std::io::Result<()>| {
             let file = File::create(path).map(BufWriter::new);
             let written = file.and_then(|mut file| {
                 write(report, &mut file)?;

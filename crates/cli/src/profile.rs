@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use phalanx::internals::roofline::{self, Bench, By, LaneTime, Limit, Roofline, Row};
+use phalanx::internals::roofline::{self, Bench, By, LaneTime, Roofline, RooflineLimit, Row};
 
 use crate::failure::Failure;
 use crate::output;
@@ -135,11 +135,11 @@ fn print_rows(roofline: &Roofline) -> Result<(), Failure> {
     output::line(format!("{:width$}  {ms:>9.3}  {:>7}  {launches:>8}  {gflops:>8.1}", "step", ""))
 }
 
-fn limit(limit: Limit) -> &'static str {
+fn limit(limit: RooflineLimit) -> &'static str {
     match limit {
-        Limit::Compute => "compute",
-        Limit::Memory => "memory",
-        Limit::Overhead => "overhead",
+        RooflineLimit::Compute => "compute",
+        RooflineLimit::Memory => "memory",
+        RooflineLimit::Overhead => "overhead",
     }
 }
 

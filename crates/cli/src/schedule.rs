@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use phalanx_inductor::cases::{CaseError, Keys, answer};
-use phalanx_inductor::mode::Mode;
+use phalanx_inductor::mode::PassMode;
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -45,9 +45,9 @@ pub struct Args {
 pub fn run(args: Args) -> Result<ExitCode, Failure> {
     let keys = Keys::named(&args.passes).map_err(|error| Failure::Input(format!("--passes: {error}")))?;
     let mode = match args.mode.as_str() {
-        "reference" => Mode::Reference,
-        "newer" => Mode::Newer,
-        _ => Mode::Fixed,
+        "reference" => PassMode::Reference,
+        "newer" => PassMode::Newer,
+        _ => PassMode::Fixed,
     };
     let lines = Mutex::new(Lines { input: open(args.file.as_deref())?, number: 0 });
     let printer = Mutex::new(Printer::default());

@@ -66,7 +66,7 @@ fn explain_prints_every_stage_as_text_that_parses() {
                 .map(|level| level.to_string()),
             "parallel" => phalanx::ir::parallel::ParallelGraph::parse(&text, phalanx::ops::operators())
                 .map(|level| level.to_string()),
-            "wide" => text.parse::<phalanx::ir::wide::WideGraph>().map(|level| level.to_string()),
+            "sharded" => text.parse::<phalanx::ir::sharded::ShardedGraph>().map(|level| level.to_string()),
             "tasks" => text.parse::<phalanx::ir::tasks::TaskGraph>().map(|level| level.to_string()),
             "program" => text.parse::<phalanx::Program>().map(|level| level.to_string()),
             "schedule" => text.parse::<phalanx::Schedule>().map(|level| level.to_string()),

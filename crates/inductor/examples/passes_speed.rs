@@ -9,40 +9,41 @@
 
 use std::time::Instant;
 
-use phalanx_inductor::cases::Config;
-use phalanx_inductor::mode::Mode;
+use phalanx_inductor::cases::ListConfig;
+use phalanx_inductor::mode::PassMode;
 use phalanx_inductor::model::{
-    Graph, GraphError, InputSpec, Iterative, Kind, NodeSpec, OutputSpec, Pass, Spec, simple_overlap,
+    InputSpec, Iterative, IterativePass, LaunchGraph, LaunchGraphError, LaunchKind, NodeSpec, OutputSpec,
+    Spec, simple_overlap,
 };
 
 /// Nodes of a layer, forward and backward.
 const PER_LAYER: usize = 20;
 
-fn main() -> Result<(), GraphError> {
+fn main() -> Result<(), LaunchGraphError> {
     println!("{:>7} {:<9} {:<18} {:>10} {:>12} {:>8}", "nodes", "mode", "pass", "ms", "steps", "ns/step");
     for n_nodes in [1_000, 5_000, 20_000, 100_000] {
         let graph = step(n_nodes / PER_LAYER)?;
-        for mode in [Mode::Reference, Mode::Fixed] {
+        for mode in [PassMode::Reference, PassMode::Fixed] {
             measure(&graph, mode);
         }
     }
     Ok(())
 }
 
-fn measure(graph: &Graph, mode: Mode) {
-    let by_memory = Config {
+fn measure(graph: &LaunchGraph, mode: PassMode) {
+    let by_memory = ListConfig {
         reorder_iterative_peak_memory_budget: 20.0,
         sink_iterative_peak_memory_budget: 20.0,
         sink_waits_iterative_swap_with_collectives: true,
-        ..Config::default()
+        ..ListConfig::default()
     };
-    let by_time = Config {
+    let by_time = ListConfig {
         reorder_iterative_use_runtime_estimations: true,
         sink_iterative_use_runtime_estimations: true,
         ..by_memory
     };
     for (name, config) in [("by time", by_time), ("by memory", by_memory)] {
-        for pass in [Pass::Reorder, Pass::Sink] {
+        for pass in [IterativePass::Reorder, IterativePass::Sink] {
             row(graph, mode, &format!("{pass:?} {name}").to_lowercase(), || {
                 pass.run(graph, graph.order(), &config, mode)
             });
@@ -54,7 +55,7 @@ fn measure(graph: &Graph, mode: Mode) {
     });
 }
 
-fn row(graph: &Graph, mode: Mode, pass: &str, run: impl Fn() -> Iterative) {
+fn row(graph: &LaunchGraph, mode: PassMode, pass: &str, run: impl Fn() -> Iterative) {
     let timed = || {
         let start = Instant::now();
         let found = run();
@@ -71,7 +72,7 @@ fn row(graph: &Graph, mode: Mode, pass: &str, run: impl Fn() -> Iterative) {
 }
 
 /// A training step of `n_layers` layers with sharded weights.
-fn step(n_layers: usize) -> Result<Graph, GraphError> {
+fn step(n_layers: usize) -> Result<LaunchGraph, LaunchGraphError> {
     let inputs = ["data", "arg0"].map(|name| InputSpec { name: name.into(), size: 1 << 20, freeable: false });
     let mut spec = Spec { inputs: inputs.to_vec(), ..Spec::default() };
     let mut last = "data".to_string();
@@ -85,7 +86,7 @@ fn step(n_layers: usize) -> Result<Graph, GraphError> {
         let gradient = collective(&mut spec, &format!("r{layer}"), &last, 2 << 20);
         spec.outputs.push(gradient);
     }
-    Graph::build(&spec)
+    LaunchGraph::build(&spec)
 }
 
 fn gather(spec: &mut Spec, name: &str, bytes: u64) -> String {
@@ -95,8 +96,9 @@ fn gather(spec: &mut Spec, name: &str, bytes: u64) -> String {
 /// A collective with its wait right behind.
 fn collective(spec: &mut Spec, name: &str, input: &str, bytes: u64) -> String {
     let (started, done) = (name.to_string(), format!("{name}.done"));
-    let launch = node(&started, Kind::Collective, 5_000.0, &[input], output(&started, bytes, None));
-    let wait = node(&done, Kind::Wait, 0.0, &[input, &started], output(&done, 0, Some(started.clone())));
+    let launch = node(&started, LaunchKind::Collective, 5_000.0, &[input], output(&started, bytes, None));
+    let wait =
+        node(&done, LaunchKind::Wait, 0.0, &[input, &started], output(&done, 0, Some(started.clone())));
     spec.nodes.extend([launch, wait]);
     done
 }
@@ -106,7 +108,7 @@ fn chain(spec: &mut Spec, name: &str, inputs: &[&str], len: usize) -> String {
     for at in 0..len {
         let before = format!("{name}.{}", at.wrapping_sub(1));
         let (this, reads) = (format!("{name}.{at}"), if at == 0 { inputs } else { &[before.as_str()][..] });
-        spec.nodes.push(node(&this, Kind::Compute, 700.0, reads, output(&this, 1 << 20, None)));
+        spec.nodes.push(node(&this, LaunchKind::Compute, 700.0, reads, output(&this, 1 << 20, None)));
     }
     format!("{name}.{}", len - 1)
 }
@@ -115,7 +117,7 @@ fn output(name: &str, bytes: u64, renames: Option<String>) -> OutputSpec {
     OutputSpec { name: name.into(), alloc: bytes, free: bytes, renames }
 }
 
-fn node(name: &str, kind: Kind, cost: f64, reads: &[&str], output: OutputSpec) -> NodeSpec {
+fn node(name: &str, kind: LaunchKind, cost: f64, reads: &[&str], output: OutputSpec) -> NodeSpec {
     NodeSpec {
         name: name.into(),
         kind: Some(kind),

@@ -10,8 +10,8 @@ mod steps;
 use std::time::Instant;
 
 use phalanx_inductor::fx;
-use phalanx_inductor::model::{Graph, NodeId};
-use phalanx_inductor::search::{Fakes, Found, improve, improve_freely};
+use phalanx_inductor::model::{LaunchGraph, NodeId};
+use phalanx_inductor::search::{Fakes, ListFound, improve, improve_freely};
 use phalanx_schedule::search::Problem;
 use search_cases::lists::ROUNDING;
 use search_cases::{graphs, lists};
@@ -20,7 +20,7 @@ use steps::{Step, data_parallel, fully_sharded};
 /// How many of the cases that are farthest from their bounds are listed.
 const FAR: usize = 8;
 
-type Search = fn(&Graph, Option<i64>, &[Vec<NodeId>]) -> Found;
+type Search = fn(&LaunchGraph, Option<i64>, &[Vec<NodeId>]) -> ListFound;
 
 fn main() {
     let cases: Vec<lists::Case> = lists::lists().collect();
@@ -106,11 +106,11 @@ fn beside_recommended(case: &lists::Case) -> Line {
 }
 
 /// The reference has one order a graph; here the original one does not count.
-fn beside_reference(case: &graphs::Case) -> Line {
+fn beside_reference(case: &graphs::GraphCase) -> Line {
     Line { best: case.makespan, best_exposed: case.exposed, ..of_graph(case) }
 }
 
-fn of_graph(case: &graphs::Case) -> Line {
+fn of_graph(case: &graphs::GraphCase) -> Line {
     let found = fx::search(&case.graph).expect("the cases are sound");
     Line {
         id: case.id.clone(),

@@ -2,7 +2,7 @@
 
 /// Whether a pass keeps the reference's defects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Mode {
+pub enum PassMode {
     /// As the reference does, for comparison with its results.
     Reference,
     /// As the reference's later version does, which has repaired a few of them.

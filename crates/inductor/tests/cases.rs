@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use phalanx_inductor::cases::{Keys, answer};
-use phalanx_inductor::mode::Mode;
+use phalanx_inductor::mode::PassMode;
 use serde_json::{Value, json};
 
 fn list() -> Value {
@@ -19,7 +19,7 @@ fn list() -> Value {
 }
 
 fn error(case: &Value) -> String {
-    answer(&serde_json::to_vec(case).unwrap(), &Keys::default(), Mode::Fixed).unwrap_err().to_string()
+    answer(&serde_json::to_vec(case).unwrap(), &Keys::default(), PassMode::Fixed).unwrap_err().to_string()
 }
 
 /// The message for the list with one value replaced.
@@ -56,7 +56,7 @@ fn a_wrong_field_is_named_by_its_path() {
         let message = with(pointer, value);
         assert!(message.starts_with(parts[0]) && message.contains(parts[1]), "{pointer}: {message}");
     }
-    let answer = answer(&serde_json::to_vec(&list()).unwrap(), &Keys::default(), Mode::Fixed).unwrap();
+    let answer = answer(&serde_json::to_vec(&list()).unwrap(), &Keys::default(), PassMode::Fixed).unwrap();
     assert_eq!((&answer["id"], &answer["sink_waits"]["order"]), (&json!(7), &json!([0, 1])));
 }
 
@@ -88,7 +88,7 @@ fn other_kinds_name_their_fields_too() {
     for (line, part) in
         [(&b"{"[..], "the case: EOF"), (b"{} {}", "the case: trailing"), (b"\"\xff\"", "the case: ")]
     {
-        let message = answer(line, &Keys::default(), Mode::Fixed).unwrap_err().to_string();
+        let message = answer(line, &Keys::default(), PassMode::Fixed).unwrap_err().to_string();
         assert!(message.starts_with(part) && message.contains("(column "), "{message}");
     }
 }
@@ -98,7 +98,7 @@ fn only_named_keys_are_answered() {
     let keys = |names: &[&str]| Keys::named(&names.iter().map(|&name| name.into()).collect::<Vec<_>>());
     let found = |names: &[&str]| {
         let answer =
-            answer(&serde_json::to_vec(&list()).unwrap(), &keys(names).unwrap(), Mode::Fixed).unwrap();
+            answer(&serde_json::to_vec(&list()).unwrap(), &keys(names).unwrap(), PassMode::Fixed).unwrap();
         answer.as_object().unwrap().keys().cloned().collect::<Vec<_>>()
     };
     assert_eq!(

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use flate2::read::GzDecoder;
-use phalanx_inductor::fx::{self, Case, Kind, Outcome, Plan, Value};
-use phalanx_inductor::mode::Mode;
+use phalanx_inductor::fx::{self, FxCase, FxKind, FxOutcome, FxPlan, FxValue};
+use phalanx_inductor::mode::PassMode;
 use serde_json::Value as Json;
 
-fn recorded() -> Vec<(Case, Json)> {
+fn recorded() -> Vec<(FxCase, Json)> {
     let mut text = String::new();
     GzDecoder::new(&include_bytes!("data/fx_overlap.jsonl.gz")[..])
         .read_to_string(&mut text)
@@ -19,10 +19,10 @@ fn recorded() -> Vec<(Case, Json)> {
     text.lines().map(|line| parse(line).expect("a line is a case")).collect()
 }
 
-fn planned(case: &Case, mode: Mode) -> Plan {
+fn planned(case: &FxCase, mode: PassMode) -> FxPlan {
     match fx::run(case, mode).outcome {
-        Outcome::Planned(plan) => *plan,
-        Outcome::Failed { error } => panic!("{error}"),
+        FxOutcome::Planned(plan) => *plan,
+        FxOutcome::Failed { error } => panic!("{error}"),
     }
 }
 
@@ -52,7 +52,7 @@ fn every_result_equals_the_reference() {
     assert_eq!(cases.len(), 90);
     let mut differences = Vec::new();
     for (case, json) in cases {
-        let answer = serde_json::to_value(fx::run(&case, Mode::Reference)).unwrap();
+        let answer = serde_json::to_value(fx::run(&case, PassMode::Reference)).unwrap();
         let id = json["id"].as_str().unwrap();
         differences.extend(difference(id, &json["expected"], &answer));
     }
@@ -60,10 +60,10 @@ fn every_result_equals_the_reference() {
 }
 
 /// The nodes that a node reads, inputs left out.
-fn reads(case: &Case, node: usize) -> impl Iterator<Item = usize> {
+fn reads(case: &FxCase, node: usize) -> impl Iterator<Item = usize> {
     case.nodes[node].reads.iter().filter_map(|value| match value {
-        Value::Node(index) => Some(*index),
-        Value::Input(_) => None,
+        FxValue::Node(index) => Some(*index),
+        FxValue::Input(_) => None,
     })
 }
 
@@ -76,7 +76,7 @@ fn positions(order: &[usize]) -> Vec<usize> {
 #[test]
 fn repaired_orders_are_legal_and_hide_what_they_claim() {
     for (case, json) in recorded() {
-        let plan = planned(&case, Mode::Fixed);
+        let plan = planned(&case, PassMode::Fixed);
         assert_eq!(plan.order.len(), case.nodes.len(), "{}", json["id"]);
         let at = positions(&plan.order);
         for node in 0..case.nodes.len() {
@@ -84,7 +84,7 @@ fn repaired_orders_are_legal_and_hide_what_they_claim() {
         }
         for hidden in plan.collectives.iter().filter(|hidden| hidden.exposed_ns == 0.0) {
             let wait = (0..at.len()).find(|&node| {
-                case.nodes[node].kind == Kind::Wait && reads(&case, node).any(|read| read == hidden.node)
+                case.nodes[node].kind == FxKind::Wait && reads(&case, node).any(|read| read == hidden.node)
             });
             let (start, wait) = (at[hidden.node], at[wait.unwrap()]);
             let inside = hidden.hiding.iter().all(|&node| start < at[node] && at[node] < wait);
@@ -94,18 +94,18 @@ fn repaired_orders_are_legal_and_hide_what_they_claim() {
 }
 
 /// The time of an order on one device stream and one stream a process group.
-fn makespan(case: &Case, order: impl Iterator<Item = usize>) -> f64 {
+fn makespan(case: &FxCase, order: impl Iterator<Item = usize>) -> f64 {
     let mut groups = BTreeMap::new();
     let (mut device, mut ends) = (0.0f64, vec![0.0f64; case.nodes.len()]);
     for node in order {
         let entry = &case.nodes[node];
         let begin = match entry.kind {
-            Kind::Collective => device.max(*groups.get(&entry.pg).unwrap_or(&0.0)),
+            FxKind::Collective => device.max(*groups.get(&entry.pg).unwrap_or(&0.0)),
             _ => reads(case, node).map(|read| ends[read]).fold(device, f64::max),
         };
         ends[node] = begin + entry.runtime_ns;
         match entry.kind {
-            Kind::Collective => drop(groups.insert(entry.pg, ends[node])),
+            FxKind::Collective => drop(groups.insert(entry.pg, ends[node])),
             _ => device = ends[node],
         }
     }
@@ -115,8 +115,9 @@ fn makespan(case: &Case, order: impl Iterator<Item = usize>) -> f64 {
 #[test]
 fn repaired_times_are_those_of_the_simulation() {
     for (case, json) in recorded() {
-        let plan = planned(&case, Mode::Fixed);
-        let busy = case.nodes.iter().filter(|node| node.kind != Kind::Collective).map(|node| node.runtime_ns);
+        let plan = planned(&case, PassMode::Fixed);
+        let busy =
+            case.nodes.iter().filter(|node| node.kind != FxKind::Collective).map(|node| node.runtime_ns);
         let want = makespan(&case, plan.order.iter().copied());
         let close = |want: f64, have: f64| (want - have).abs() <= 1e-9 * makespan(&case, 0..case.nodes.len());
         assert!(close(want, plan.makespan_ns), "{}", json["id"]);
@@ -126,15 +127,15 @@ fn repaired_times_are_those_of_the_simulation() {
 }
 
 /// Whether the graph has no cycle after the collectives of each bucket, and their waits, became one.
-fn can_merge(case: &Case, buckets: &[Vec<usize>]) -> bool {
+fn can_merge(case: &FxCase, buckets: &[Vec<usize>]) -> bool {
     let mut merged: Vec<usize> = (0..case.nodes.len()).collect();
     for bucket in buckets {
         bucket.iter().for_each(|&start| merged[start] = bucket[0]);
     }
     for node in 0..case.nodes.len() {
-        if case.nodes[node].kind == Kind::Wait {
+        if case.nodes[node].kind == FxKind::Wait {
             let same = |&other: &usize| {
-                case.nodes[other].kind == Kind::Wait
+                case.nodes[other].kind == FxKind::Wait
                     && reads(case, other).eq(reads(case, node).map(|start| merged[start]))
             };
             merged[node] = (0..case.nodes.len()).find(same).expect("a collective of a bucket has a wait");
@@ -159,7 +160,7 @@ fn can_merge(case: &Case, buckets: &[Vec<usize>]) -> bool {
 fn repaired_buckets_merge_alike_collectives_without_a_cycle() {
     let mut n_buckets = 0;
     for (case, json) in recorded() {
-        let plan = planned(&case, Mode::Fixed);
+        let plan = planned(&case, PassMode::Fixed);
         n_buckets += plan.buckets.len();
         for bucket in &plan.buckets {
             let key = |&node: &usize| (case.nodes[node].op, case.nodes[node].pg);
@@ -174,6 +175,6 @@ fn repaired_buckets_merge_alike_collectives_without_a_cycle() {
 #[test]
 fn a_failed_merge_leaves_no_trace() {
     let (case, _) = recorded().into_iter().find(|(_, json)| json["id"] == "fx-public-0031").unwrap();
-    assert_eq!(planned(&case, Mode::Reference).buckets, [[5, 17]]);
-    assert_eq!(planned(&case, Mode::Fixed).buckets, Vec::<Vec<usize>>::new());
+    assert_eq!(planned(&case, PassMode::Reference).buckets, [[5, 17]]);
+    assert_eq!(planned(&case, PassMode::Fixed).buckets, Vec::<Vec<usize>>::new());
 }

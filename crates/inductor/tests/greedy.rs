@@ -3,29 +3,29 @@
 
 use std::collections::BTreeSet;
 
-use phalanx_inductor::mode::Mode;
+use phalanx_inductor::mode::PassMode;
 use phalanx_inductor::model::{
-    BufId, Graph, InputSpec, Kind, LeafId, Method, NodeId, NodeSpec, OutputSpec, Spec, breadth_first,
-    depth_first, least_peak_first, raise_comms, reorder_compute_for_overlap, reorder_for_peak_memory,
-    sink_waits, visualize_overlap,
+    BufId, InputSpec, LaunchGraph, LaunchKind, LeafId, Method, NodeId, NodeSpec, OutputSpec, Spec,
+    breadth_first, depth_first, least_peak_first, raise_comms, reorder_compute_for_overlap,
+    reorder_for_peak_memory, sink_waits, visualize_overlap,
 };
 use phalanx_ir::Id;
 use phalanx_testkit::cases;
 
 const SEEDS: u64 = 1000;
 
-fn before(graph: &Graph, node: NodeId) -> BTreeSet<NodeId> {
+fn before(graph: &LaunchGraph, node: NodeId) -> BTreeSet<NodeId> {
     let node = &graph.nodes[node];
     node.deps.iter().chain(&node.fakes).filter_map(|&buf| graph.bufs[buf].definer).collect()
 }
 
-fn ready(graph: &Graph, done: &[NodeId]) -> Vec<NodeId> {
+fn ready(graph: &LaunchGraph, done: &[NodeId]) -> Vec<NodeId> {
     let open = graph.nodes.ids().filter(|node| !done.contains(node));
     open.filter(|&node| before(graph, node).iter().all(|before| done.contains(before))).collect()
 }
 
 /// All leaves that a leaf needs.
-fn ancestors(graph: &Graph, leaf: LeafId, found: &mut BTreeSet<LeafId>) {
+fn ancestors(graph: &LaunchGraph, leaf: LeafId, found: &mut BTreeSet<LeafId>) {
     let defines =
         |buf: &BufId| graph.leaves.iter().find(|(_, leaf)| leaf.outputs.contains(buf)).map(|(id, _)| id);
     let leaf = &graph.leaves[leaf];
@@ -37,7 +37,7 @@ fn ancestors(graph: &Graph, leaf: LeafId, found: &mut BTreeSet<LeafId>) {
 }
 
 /// The routine as it is told: all ancestors of all collectives, all ready nodes looked at.
-fn plain(graph: &Graph, order: &[NodeId], [raises, sinks, overlaps]: [bool; 3]) -> Vec<NodeId> {
+fn plain(graph: &LaunchGraph, order: &[NodeId], [raises, sinks, overlaps]: [bool; 3]) -> Vec<NodeId> {
     let mut first = vec![usize::MAX; graph.nodes.len()];
     let comms = order.iter().filter(|&&node| graph.contains_collective(node));
     for (number, &node) in comms.enumerate().filter(|_| raises) {
@@ -76,7 +76,7 @@ fn passes_are_those_of_the_plain_routine_from_any_order() {
         let initial = graph.order();
         // A valid order other than the initial one.
         for order in [initial.clone(), breadth_first(&graph, &initial)] {
-            let mode = Mode::Reference;
+            let mode = PassMode::Reference;
             assert_eq!(
                 sink_waits(&graph, &order, mode),
                 plain(&graph, &order, [false, true, false]),
@@ -90,7 +90,7 @@ fn passes_are_those_of_the_plain_routine_from_any_order() {
             let overlapped = reorder_compute_for_overlap(&graph, &order, mode);
             assert_eq!(overlapped, plain(&graph, &order, [true; 3]), "{seed}");
             moved += usize::from(overlapped != order);
-            for mode in [Mode::Newer, Mode::Fixed] {
+            for mode in [PassMode::Newer, PassMode::Fixed] {
                 let order = reorder_compute_for_overlap(&graph, &order, mode);
                 assert!(graph.is_valid(&order, true), "{seed}");
             }
@@ -100,7 +100,7 @@ fn passes_are_those_of_the_plain_routine_from_any_order() {
 }
 
 /// The order that lifts memory least, as it is told.
-fn plain_least(graph: &Graph, order: &[NodeId], threshold: i64) -> Vec<NodeId> {
+fn plain_least(graph: &LaunchGraph, order: &[NodeId], threshold: i64) -> Vec<NodeId> {
     let position = |node: NodeId| order.iter().position(|&other| other == node);
     let size =
         |node: NodeId| graph.nodes[node].outputs.iter().map(|&buf| graph.bufs[buf].alloc as i64).sum::<i64>();
@@ -142,7 +142,7 @@ fn plain_least(graph: &Graph, order: &[NodeId], threshold: i64) -> Vec<NodeId> {
     }
 }
 
-fn plain_breadth(graph: &Graph, order: &[NodeId]) -> Vec<NodeId> {
+fn plain_breadth(graph: &LaunchGraph, order: &[NodeId]) -> Vec<NodeId> {
     let mut done: Vec<NodeId> = Vec::new();
     let at = |order: &[NodeId], node: &NodeId| order.iter().position(|other| other == node);
     loop {
@@ -156,8 +156,13 @@ fn plain_breadth(graph: &Graph, order: &[NodeId]) -> Vec<NodeId> {
     }
 }
 
-fn plain_depth(graph: &Graph, order: &[NodeId]) -> Vec<NodeId> {
-    fn visit(graph: &Graph, nodes: impl Iterator<Item = NodeId>, order: &[NodeId], done: &mut Vec<NodeId>) {
+fn plain_depth(graph: &LaunchGraph, order: &[NodeId]) -> Vec<NodeId> {
+    fn visit(
+        graph: &LaunchGraph,
+        nodes: impl Iterator<Item = NodeId>,
+        order: &[NodeId],
+        done: &mut Vec<NodeId>,
+    ) {
         let weight = |node: &NodeId| {
             let added = graph.nodes[*node].outputs.iter().map(|&buf| graph.bufs[buf].alloc);
             let used = graph.bufs.iter().filter(|(_, buf)| buf.users.contains(node)).map(|(_, buf)| buf.free);
@@ -189,7 +194,7 @@ fn orders_for_memory_are_those_of_the_plain_versions_and_the_best_is_chosen() {
             let least = least_peak_first(&graph, &order, threshold);
             assert_eq!(least, plain_least(&graph, &order, threshold as i64), "{seed} {threshold}");
         }
-        let best = reorder_for_peak_memory(&graph, &order, 0, Mode::Fixed);
+        let best = reorder_for_peak_memory(&graph, &order, 0, PassMode::Fixed);
         assert!(graph.is_valid(&best.order, true));
         assert_eq!(graph.memory(&best.order).peak, best.peak);
         let others = [least_peak_first(&graph, &order, 0), depth_first(&graph, &order), order];
@@ -200,7 +205,7 @@ fn orders_for_memory_are_those_of_the_plain_versions_and_the_best_is_chosen() {
     assert_eq!(chosen.len(), 4, "every method wins somewhere: {chosen:?}");
 }
 
-fn node(name: &str, kind: Kind, cost: f64, reads: &[&str]) -> NodeSpec {
+fn node(name: &str, kind: LaunchKind, cost: f64, reads: &[&str]) -> NodeSpec {
     let reads = reads.iter().map(|&read| read.into()).collect();
     let output = OutputSpec { name: format!("{name}_out"), alloc: 10, free: 10, renames: None };
     NodeSpec {
@@ -213,78 +218,85 @@ fn node(name: &str, kind: Kind, cost: f64, reads: &[&str]) -> NodeSpec {
     }
 }
 
-fn list(nodes: Vec<NodeSpec>) -> Graph {
-    Graph::build(&Spec { nodes, ..Spec::default() }).unwrap()
+fn list(nodes: Vec<NodeSpec>) -> LaunchGraph {
+    LaunchGraph::build(&Spec { nodes, ..Spec::default() }).unwrap()
 }
 
-fn names<'a>(graph: &'a Graph, order: &[NodeId]) -> Vec<&'a str> {
+fn names<'a>(graph: &'a LaunchGraph, order: &[NodeId]) -> Vec<&'a str> {
     order.iter().map(|&node| graph.nodes[node].name.as_str()).collect()
 }
 
 #[test]
 fn d24_compute_without_cost_is_not_put_behind_a_collective() {
     let graph = list(vec![
-        node("a", Kind::Compute, 0.0, &[]),
-        node("comm", Kind::Collective, 5.0, &[]),
-        node("wait", Kind::Wait, 0.0, &["comm_out"]),
-        node("next", Kind::Collective, 5.0, &["wait_out"]),
-        node("b", Kind::Compute, 9.0, &[]),
+        node("a", LaunchKind::Compute, 0.0, &[]),
+        node("comm", LaunchKind::Collective, 5.0, &[]),
+        node("wait", LaunchKind::Wait, 0.0, &["comm_out"]),
+        node("next", LaunchKind::Collective, 5.0, &["wait_out"]),
+        node("b", LaunchKind::Compute, 9.0, &[]),
     ]);
     let found = |mode| reorder_compute_for_overlap(&graph, &graph.order(), mode);
-    assert_eq!(names(&graph, &found(Mode::Reference)), ["comm", "a", "b", "wait", "next"]);
-    assert_eq!(names(&graph, &found(Mode::Fixed)), ["comm", "b", "wait", "next", "a"]);
+    assert_eq!(names(&graph, &found(PassMode::Reference)), ["comm", "a", "b", "wait", "next"]);
+    assert_eq!(names(&graph, &found(PassMode::Fixed)), ["comm", "b", "wait", "next", "a"]);
 }
 
 #[test]
 fn d8_a_blocking_collective_hides_nothing_even_inside_a_group() {
-    let member = node("comm", Kind::SyncCollective, 5.0, &[]);
+    let member = node("comm", LaunchKind::SyncCollective, 5.0, &[]);
     let group = NodeSpec { name: "group".into(), cost: 5.0, members: vec![member], ..NodeSpec::default() };
     let graph = list(vec![
         group,
-        node("next", Kind::Collective, 1.0, &["comm_out"]),
-        node("a", Kind::Compute, 9.0, &[]),
+        node("next", LaunchKind::Collective, 1.0, &["comm_out"]),
+        node("a", LaunchKind::Compute, 9.0, &[]),
     ]);
     let found = |mode| reorder_compute_for_overlap(&graph, &graph.order(), mode);
-    assert_eq!(names(&graph, &found(Mode::Reference)), ["group", "a", "next"]);
-    assert_eq!(names(&graph, &found(Mode::Fixed)), ["group", "next", "a"]);
+    assert_eq!(names(&graph, &found(PassMode::Reference)), ["group", "a", "next"]);
+    assert_eq!(names(&graph, &found(PassMode::Fixed)), ["group", "next", "a"]);
     let time = |mode| graph.simulate(&found(mode)).makespan;
-    assert!(time(Mode::Fixed) < time(Mode::Reference));
+    assert!(time(PassMode::Fixed) < time(PassMode::Reference));
 }
 
 #[test]
 fn only_the_member_that_a_collective_needs_draws_its_own_needs_along() {
-    let members = vec![node("x", Kind::Compute, 1.0, &[]), node("y", Kind::Compute, 1.0, &["far_out"])];
+    let members =
+        vec![node("x", LaunchKind::Compute, 1.0, &[]), node("y", LaunchKind::Compute, 1.0, &["far_out"])];
     let group = NodeSpec { name: "group".into(), cost: 2.0, members, ..NodeSpec::default() };
     let graph = list(vec![
-        node("other", Kind::Compute, 1.0, &[]),
-        node("far", Kind::Compute, 1.0, &[]),
+        node("other", LaunchKind::Compute, 1.0, &[]),
+        node("far", LaunchKind::Compute, 1.0, &[]),
         group,
-        node("comm", Kind::Collective, 1.0, &["x_out"]),
+        node("comm", LaunchKind::Collective, 1.0, &["x_out"]),
     ]);
     // `far` is no ancestor of the collective, although the group behind it must come first.
-    let raised = raise_comms(&graph, &graph.order(), Mode::Fixed);
+    let raised = raise_comms(&graph, &graph.order(), PassMode::Fixed);
     assert_eq!(names(&graph, &raised), ["other", "far", "group", "comm"]);
 }
 
 #[test]
 fn d17_the_older_estimate_forgets_outputs() {
-    let nodes = vec![node("a", Kind::Compute, 1.0, &[]), node("b", Kind::Compute, 1.0, &["a_out"])];
-    let graph = Graph::build(&Spec { nodes, outputs: vec!["b_out".into()], ..Spec::default() }).unwrap();
-    let peaks =
-        [Mode::Reference, Mode::Newer, Mode::Fixed].map(|mode| graph.older_peak(&graph.order(), mode));
+    let nodes =
+        vec![node("a", LaunchKind::Compute, 1.0, &[]), node("b", LaunchKind::Compute, 1.0, &["a_out"])];
+    let graph =
+        LaunchGraph::build(&Spec { nodes, outputs: vec!["b_out".into()], ..Spec::default() }).unwrap();
+    let peaks = [PassMode::Reference, PassMode::Newer, PassMode::Fixed]
+        .map(|mode| graph.older_peak(&graph.order(), mode));
     assert_eq!(peaks, [10, 20, 20]);
 }
 
 #[test]
 fn d19_storage_outlives_the_list_by_any_of_its_names() {
-    let mut wait = node("wait", Kind::Wait, 0.0, &["comm_out"]);
+    let mut wait = node("wait", LaunchKind::Wait, 0.0, &["comm_out"]);
     wait.outputs[0] = OutputSpec { name: "done".into(), alloc: 0, free: 0, renames: Some("comm_out".into()) };
     let input = InputSpec { name: "in".into(), size: 7, freeable: true };
-    let nodes =
-        vec![node("comm", Kind::Collective, 1.0, &["in"]), wait, node("last", Kind::Compute, 1.0, &[])];
+    let nodes = vec![
+        node("comm", LaunchKind::Collective, 1.0, &["in"]),
+        wait,
+        node("last", LaunchKind::Compute, 1.0, &[]),
+    ];
     let outputs = vec!["done".into()];
-    let mut graph = Graph::build(&Spec { inputs: vec![input], outputs, nodes, ..Spec::default() }).unwrap();
-    let after = |graph: &Graph| {
+    let mut graph =
+        LaunchGraph::build(&Spec { inputs: vec![input], outputs, nodes, ..Spec::default() }).unwrap();
+    let after = |graph: &LaunchGraph| {
         graph.memory(&graph.order()).steps.iter().map(|step| step.post_free).collect::<Vec<_>>()
     };
     assert_eq!(after(&graph), [10, 0, 0], "what the reference computes");
@@ -295,14 +307,14 @@ fn d19_storage_outlives_the_list_by_any_of_its_names() {
 #[test]
 fn d23_a_foreign_wait_ends_nothing() {
     let graph = list(vec![
-        node("long", Kind::Collective, 100.0, &[]),
-        node("short", Kind::Collective, 1.0, &[]),
-        node("wait", Kind::Wait, 0.0, &["long_out"]),
-        node("a", Kind::Compute, 30.0, &[]),
-        node("b", Kind::Compute, 5.0, &[]),
+        node("long", LaunchKind::Collective, 100.0, &[]),
+        node("short", LaunchKind::Collective, 1.0, &[]),
+        node("wait", LaunchKind::Wait, 0.0, &["long_out"]),
+        node("a", LaunchKind::Compute, 30.0, &[]),
+        node("b", LaunchKind::Compute, 5.0, &[]),
     ]);
-    let drawn = visualize_overlap(&graph, &graph.order(), Mode::Reference);
+    let drawn = visualize_overlap(&graph, &graph.order(), PassMode::Reference);
     assert_eq!((drawn.runtime, drawn.hidden), (136.0, vec![]));
-    let simulated = visualize_overlap(&graph, &graph.order(), Mode::Fixed);
+    let simulated = visualize_overlap(&graph, &graph.order(), PassMode::Fixed);
     assert_eq!((simulated.runtime, simulated.hidden), (135.0, vec![3]), "the short one runs beside `a`");
 }

@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader};
 
 use flate2::read::GzDecoder;
 use phalanx_inductor::cases::ListCase;
-use phalanx_inductor::mode::Mode;
-use phalanx_inductor::model::{Graph, Iterative, NodeId, Pass, simple_overlap};
+use phalanx_inductor::mode::PassMode;
+use phalanx_inductor::model::{Iterative, IterativePass, LaunchGraph, NodeId, simple_overlap};
 use phalanx_ir::Id;
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 struct Case {
     id: String,
     list: ListCase,
-    graph: Graph,
+    graph: LaunchGraph,
     expected: Value,
     newer: Value,
 }
@@ -31,7 +31,7 @@ fn cases() -> impl Iterator<Item = Case> {
 }
 
 impl Case {
-    fn run(&self, passes: &[Pass], mode: Mode) -> Iterative {
+    fn run(&self, passes: &[IterativePass], mode: PassMode) -> Iterative {
         let first = Iterative { order: self.graph.order(), stats: Vec::new(), drift: 0 };
         passes.iter().fold(first, |before, pass| pass.run(&self.graph, before.order, &self.list.config, mode))
     }
@@ -71,7 +71,7 @@ fn assert_close(found: &Value, expected: &Value, id: &str) {
 #[test]
 fn collectives_rise_as_in_the_reference() {
     for case in cases() {
-        let found = case.run(&[Pass::Reorder], Mode::Reference);
+        let found = case.run(&[IterativePass::Reorder], PassMode::Reference);
         case.assert_result(&found, &case.expected["reorder_communication_preserving_peak_memory"]);
     }
 }
@@ -80,23 +80,23 @@ fn collectives_rise_as_in_the_reference() {
 fn waits_sink_as_in_the_reference() {
     for case in cases() {
         let expected = &case.expected["sink_waits_iterative"];
-        case.assert_result(&case.run(&[Pass::Sink], Mode::Reference), expected);
+        case.assert_result(&case.run(&[IterativePass::Sink], PassMode::Reference), expected);
         let changed = case.newer["changed"].get("sink_waits_iterative");
-        case.assert_result(&case.run(&[Pass::Sink], Mode::Newer), changed.unwrap_or(expected));
+        case.assert_result(&case.run(&[IterativePass::Sink], PassMode::Newer), changed.unwrap_or(expected));
     }
 }
 
 #[test]
 fn passes_in_a_row_give_what_the_reference_gives() {
-    use Pass::{Reorder, Sink};
+    use IterativePass::{Reorder, Sink};
     for case in cases() {
         for (name, passes) in
             [("recommended", &[Reorder, Sink, Reorder][..]), ("sink_then_reorder", &[Sink, Reorder])]
         {
             let expected = &case.expected["pipelines"][name];
-            case.assert_order(&case.run(passes, Mode::Reference).order, expected);
+            case.assert_order(&case.run(passes, PassMode::Reference).order, expected);
             let changed = case.newer["changed"].get("pipelines").and_then(|changed| changed.get(name));
-            case.assert_order(&case.run(passes, Mode::Newer).order, changed.unwrap_or(expected));
+            case.assert_order(&case.run(passes, PassMode::Newer).order, changed.unwrap_or(expected));
         }
     }
 }
@@ -104,7 +104,7 @@ fn passes_in_a_row_give_what_the_reference_gives() {
 #[test]
 fn overlap_without_times_is_that_of_the_reference() {
     for case in cases() {
-        let found = simple_overlap(&case.graph, case.graph.order(), Mode::Newer);
+        let found = simple_overlap(&case.graph, case.graph.order(), PassMode::Newer);
         case.assert_order(&found, &case.newer["simple_overlap"]);
     }
 }
@@ -112,13 +112,13 @@ fn overlap_without_times_is_that_of_the_reference() {
 #[test]
 fn repaired_passes_keep_memory_collectives_and_dependencies_of_the_reference_lists() {
     for case in cases() {
-        for pass in [Pass::Reorder, Pass::Sink] {
-            let found = pass.run_checked(&case.graph, case.graph.order(), &case.list.config, Mode::Fixed);
+        for pass in [IterativePass::Reorder, IterativePass::Sink] {
+            let found = pass.run_checked(&case.graph, case.graph.order(), &case.list.config, PassMode::Fixed);
             let found = found.unwrap_or_else(|error| panic!("{}: {error}", case.id));
             assert!(case.graph.is_valid(&found.order, true), "{}", case.id);
             assert_eq!(found.drift, 0, "{}", case.id);
         }
-        let found = simple_overlap(&case.graph, case.graph.order(), Mode::Fixed);
+        let found = simple_overlap(&case.graph, case.graph.order(), PassMode::Fixed);
         assert!(case.graph.is_valid(&found, true), "{}", case.id);
     }
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::golden::{answered, cases, compare};
-use phalanx_inductor::mode::Mode;
+use phalanx_inductor::mode::PassMode;
 use serde_json::Value;
 
 const FILE: &[u8] = include_bytes!("data/lists.jsonl.gz");
@@ -31,7 +31,7 @@ fn keys(kind: &str) -> &'static [&'static str] {
 fn every_answer_is_that_of_the_reference() {
     let mut count = 0;
     for case in cases(FILE) {
-        let found = answered(&case, Mode::Reference);
+        let found = answered(&case, PassMode::Reference);
         let present = |key: &&str| found.get(key).is_some();
         assert!(keys(case["type"].as_str().unwrap()).iter().all(present), "{}", case["id"]);
         assert_eq!(found["id"], case["id"]);
@@ -57,7 +57,7 @@ fn every_answer_of_the_newer_version_is_that_of_its_reference() {
         let newer = case["expected_newer"].take();
         let mut expected = case["expected"].take();
         merge(&mut expected, newer.get("changed").unwrap_or(&Value::Object(Default::default())));
-        compare(&answered(&case, Mode::Newer), &expected, case["id"].as_str().unwrap());
+        compare(&answered(&case, PassMode::Newer), &expected, case["id"].as_str().unwrap());
     }
 }
 
@@ -65,7 +65,7 @@ fn every_answer_of_the_newer_version_is_that_of_its_reference() {
 fn repaired_passes_give_valid_orders_that_keep_the_order_of_collectives() {
     let passes = ["sink_waits", "raise_comms", "reorder_compute_for_overlap"];
     for case in cases(FILE).filter(|case| case["type"] == "schedule") {
-        let found = answered(&case, Mode::Fixed);
+        let found = answered(&case, PassMode::Fixed);
         for pass in passes {
             for flag in ["valid", "fake_deps_respected"] {
                 assert_eq!(found[pass][flag], true, "{} {pass} {flag}", case["id"]);

@@ -3,21 +3,21 @@
 
 use std::collections::BTreeMap;
 
-use crate::search_cases::graphs::{Case, graphs};
+use crate::search_cases::graphs::{GraphCase, graphs};
 use crate::search_cases::lists::ROUNDING;
-use phalanx_inductor::fx::{self, Kind, Value};
+use phalanx_inductor::fx::{self, FxKind, FxValue};
 use serde_json::json;
 
 /// The nodes that a node reads, inputs left out.
-fn reads(case: &fx::Case, node: usize) -> impl Iterator<Item = usize> {
+fn reads(case: &fx::FxCase, node: usize) -> impl Iterator<Item = usize> {
     case.nodes[node].reads.iter().filter_map(|value| match value {
-        Value::Node(index) => Some(*index),
-        Value::Input(_) => None,
+        FxValue::Node(index) => Some(*index),
+        FxValue::Input(_) => None,
     })
 }
 
 /// Whether every node is there once and behind all that it reads.
-fn is_valid(case: &fx::Case, order: &[usize]) -> bool {
+fn is_valid(case: &fx::FxCase, order: &[usize]) -> bool {
     let place: BTreeMap<usize, usize> = order.iter().enumerate().map(|(at, &node)| (node, at)).collect();
     let nodes = 0..case.nodes.len();
     order.len() == case.nodes.len()
@@ -26,12 +26,12 @@ fn is_valid(case: &fx::Case, order: &[usize]) -> bool {
 }
 
 /// The time of an order on one device stream and one stream a process group.
-fn makespan(case: &fx::Case, order: &[usize]) -> f64 {
+fn makespan(case: &fx::FxCase, order: &[usize]) -> f64 {
     let mut groups = BTreeMap::new();
     let (mut device, mut ends) = (0.0f64, vec![0.0f64; case.nodes.len()]);
     for &node in order {
         let entry = &case.nodes[node];
-        if entry.kind == Kind::Collective {
+        if entry.kind == FxKind::Collective {
             let group = groups.entry(entry.pg).or_insert(0.0f64);
             *group = group.max(device) + entry.runtime_ns;
             ends[node] = *group;
@@ -43,26 +43,26 @@ fn makespan(case: &fx::Case, order: &[usize]) -> f64 {
 }
 
 /// The most bytes alive: every storage from its node, or the start, to the last that reads it under any of its names.
-fn peak(case: &fx::Case, order: &[usize]) -> u64 {
-    let storage = |value: &Value| match value {
-        Value::Node(node) if case.nodes[*node].kind == Kind::Wait => case.nodes[*node].reads[0].clone(),
+fn peak(case: &fx::FxCase, order: &[usize]) -> u64 {
+    let storage = |value: &FxValue| match value {
+        FxValue::Node(node) if case.nodes[*node].kind == FxKind::Wait => case.nodes[*node].reads[0].clone(),
         _ => value.clone(),
     };
     let place = |node: usize| order.iter().position(|&other| other == node).unwrap();
     // Bytes that begin and end to live before each place.
     let mut changes = vec![[0_i64; 2]; order.len() + 1];
-    let inputs = case.graph_inputs.iter().map(|input| (Value::Input(input.name.clone()), input.size));
-    let made = (0..case.nodes.len()).filter(|&node| case.nodes[node].kind != Kind::Wait);
-    let made = made.map(|node| (Value::Node(node), case.nodes[node].size));
+    let inputs = case.graph_inputs.iter().map(|input| (FxValue::Input(input.name.clone()), input.size));
+    let made = (0..case.nodes.len()).filter(|&node| case.nodes[node].kind != FxKind::Wait);
+    let made = made.map(|node| (FxValue::Node(node), case.nodes[node].size));
     for (value, size) in inputs.chain(made) {
-        let begin = if let Value::Node(node) = value { place(node) } else { 0 };
+        let begin = if let FxValue::Node(node) = value { place(node) } else { 0 };
         let readers =
             (0..order.len()).filter(|&node| case.nodes[node].reads.iter().any(|read| storage(read) == value));
         let stays = case.graph_outputs.iter().any(|output| storage(output) == value)
             || case
                 .graph_inputs
                 .iter()
-                .any(|input| Value::Input(input.name.clone()) == value && !input.releasable);
+                .any(|input| FxValue::Input(input.name.clone()) == value && !input.releasable);
         changes[begin][0] += size as i64;
         if let (Some(last), false) = (readers.map(place).max(), stays) {
             changes[last + 1][1] += size as i64;
@@ -77,7 +77,7 @@ fn peak(case: &fx::Case, order: &[usize]) -> u64 {
 }
 
 /// The order is legal and is what it says it is; nothing beats the bound.
-fn check(case: &Case, found: &fx::Found) {
+fn check(case: &GraphCase, found: &fx::FxFound) {
     assert!(is_valid(&case.graph, &found.order), "{}", case.id);
     assert_eq!(found.makespan_ns, makespan(&case.graph, &found.order), "{}", case.id);
     assert_eq!(found.rescheduled_peak, peak(&case.graph, &found.order), "{}", case.id);
@@ -117,7 +117,7 @@ fn the_order_of_the_reference_is_matched_at_its_peak_without_seeds() {
 }
 
 /// Two collectives that read the same input run beside each other in two groups, one after the other in one.
-fn two_collectives(second_group: i64) -> fx::Case {
+fn two_collectives(second_group: i64) -> fx::FxCase {
     let collective = |pg: i64| {
         json!({"kind": "collective", "runtime_ns": 5.0, "reads": ["x"], "size": 64,
                "op": "all_reduce", "pg": pg, "latency_ns": 1.0})
@@ -150,7 +150,7 @@ fn seeds_that_are_no_orders_are_passed_over() {
     let found = fx::improve(&two_collectives(0), None, &seeds).unwrap();
     assert!(is_valid(&two_collectives(0), &found.order));
     assert_eq!(found.peak_limit, None);
-    let empty = fx::Case { nodes: Vec::new(), graph_outputs: Vec::new(), ..two_collectives(0) };
+    let empty = fx::FxCase { nodes: Vec::new(), graph_outputs: Vec::new(), ..two_collectives(0) };
     let found = fx::search(&empty).unwrap();
     assert_eq!((found.order.len(), found.makespan_ns, found.rescheduled_peak), (0, 0.0, 10));
 }

@@ -1,10 +1,10 @@
 //! The search on lists of one device, against the orders of the reference's passes.
 
 use crate::search_cases::lists::{Case, ROUNDING, lists};
-use phalanx_inductor::search::{Fakes, Found, improve, improve_freely};
+use phalanx_inductor::search::{Fakes, ListFound, improve, improve_freely};
 
 /// The order is what it says it is and stays within `limit`; nothing beats the bound.
-fn check(case: &Case, found: &Found, limit: i64) {
+fn check(case: &Case, found: &ListFound, limit: i64) {
     let times = case.graph.simulate(&found.order);
     assert!(case.graph.is_valid(&found.order, found.fakes == Fakes::Kept), "{}", case.id);
     assert_eq!(

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | model | [`graph::Graph`] | `models`, or a user's own code |
 //! | model on devices | [`parallel::ParallelGraph`] | `plan::parallelize` |
-//! | tasks on tiled tensors | [`wide::WideGraph`] | the first passes of `lower` |
+//! | tasks on tiled tensors | [`sharded::ShardedGraph`] | the first passes of `lower` |
 //! | tasks on tiles | [`tasks::TaskGraph`] | the last passes of `lower` |
 //!
 //! Each level has a builder (the only way to make one), a verifier, a printer and a parser; printing and parsing are
@@ -20,9 +20,9 @@ mod tensor;
 
 pub mod graph;
 pub mod parallel;
+pub mod sharded;
 pub mod tasks;
 pub mod text;
-pub mod wide;
 
 pub use dtype::DType;
 pub use id::{Id, IdVec};

@@ -267,7 +267,7 @@ impl<'a> Cursor<'a> {
 }
 
 /// What stands between `keyword @name {` and `}`.
-pub struct Block<'a> {
+pub struct TextBlock<'a> {
     /// The name after the keyword.
     pub name: String,
     /// The lines, without comments (`;`) and blank ones.
@@ -277,7 +277,7 @@ pub struct Block<'a> {
 }
 
 /// Takes a text apart that is one block.
-pub fn block<'a>(text: &'a str, keyword: &str) -> Result<Block<'a>, ParseError> {
+pub fn block<'a>(text: &'a str, keyword: &str) -> Result<TextBlock<'a>, ParseError> {
     let mut lines = text
         .lines()
         .enumerate()
@@ -296,7 +296,7 @@ pub fn block<'a>(text: &'a str, keyword: &str) -> Result<Block<'a>, ParseError> 
     }
     let mut lines: Vec<Cursor> = lines.map(|(number, line)| Cursor::new(line, number)).collect();
     match lines.pop() {
-        Some(end) if end.rest == "}" => Ok(Block { name, lines, end }),
+        Some(end) if end.rest == "}" => Ok(TextBlock { name, lines, end }),
         Some(last) => last.error("expected `}` as the last line"),
         None => head.error("the block is not closed by `}`"),
     }

@@ -25,5 +25,5 @@ fn task_graphs() {
 
 #[test]
 fn wide_graphs() {
-    check("wide");
+    check("sharded");
 }

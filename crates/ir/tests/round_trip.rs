@@ -74,7 +74,7 @@ fn every_op() -> Vec<Op> {
     ops.push(Op::from(Split { axis: 1, sizes: vec![2, 2], blocks: 2 }));
     ops.push(Op::from(Concat { axis: 1, blocks: 2 }));
     ops.push(Op::Repartition { dim: 1, degree: 2 });
-    ops.extend([false, true].map(|again| Op::Combine { dim: 1, degree: 2, again }));
+    ops.extend([false, true].map(|regather| Op::Combine { dim: 1, degree: 2, regather }));
     ops.extend([Op::Replicate { degree: 3 }, Op::Reduction { degree: 3 }]);
     for &kind in Reduce::ALL {
         ops.extend([false, true].map(|keep| Op::from(ReduceOp { kind, axes: vec![0, 2], keep })));

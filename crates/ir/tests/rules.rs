@@ -8,7 +8,7 @@ mod meaning;
 use std::collections::BTreeSet;
 
 use layer::{Legal, repaired};
-use phalanx_ir::parallel::{Axis, DeviceId, ParallelGraph, ParallelType, TileMap, place, tile_sites};
+use phalanx_ir::parallel::{Axis, DeviceId, ParallelGraph, ParallelType, TileMap, place, tile_groups};
 use phalanx_ir::{Activation, Binary, DType, Id, Op, Shape, TensorType};
 use phalanx_ops::{BinaryOp, CountLabels, CrossEntropy, Embedding, Linear, Matmul, Reshape};
 use phalanx_testkit::Rng;
@@ -57,13 +57,13 @@ fn check_slot(op: &Op, legal: &Legal, ty: &ParallelType, map: &TileMap, bijectio
         assert_eq!(used.len(), ty.tiles(), "{op:?}: each tile of {ty} has one task");
         assert!(count.iter().all(|&n| n == 1), "{op:?}: {map} names every axis");
     }
-    let sites = &legal.graph.layers()[legal.layer].label.sites;
-    let held = tile_sites(ty, map, &legal.rule.extents, sites);
+    let groups = &legal.graph.layers()[legal.layer].label.groups;
+    let held = tile_groups(ty, map, &legal.rule.extents, groups);
     assert_eq!(held.len(), ty.tiles());
-    for (tile, site) in held.iter().enumerate() {
+    for (tile, group) in held.iter().enumerate() {
         let tasks = used.iter().enumerate().filter(|(_, used)| **used == tile);
         let devices: Vec<_> = tasks.map(|(task, _)| DeviceId::from_index(task)).collect();
-        assert_eq!(site.devices(), devices, "{op:?}: tile {tile} of {ty} is where its tasks are");
+        assert_eq!(group.devices(), devices, "{op:?}: tile {tile} of {ty} is where its tasks are");
     }
 }
 

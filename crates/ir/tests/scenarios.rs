@@ -2,7 +2,7 @@
 //!
 //! Where the rules here differ on purpose from those the scenarios come from, the test says so: partial sums are reduced
 //! before an operator that is not linear in them, a bias is added after the reduction, copies pass through operators
-//! that keep them, and a task has a site instead of a machine view.
+//! that keep them, and a task has a group instead of a machine view.
 
 use crate::rules::layer::{Legal, layer as rule_of, mended, repaired};
 use phalanx_ir::graph::LayerId;
@@ -307,19 +307,19 @@ fn t17_places_in_a_grid() {
 
 #[test]
 fn t22_a_layer_has_a_site_for_every_task() {
-    // Ours: sites are listed in the order of the tasks, so no two tasks can claim one tile.
-    let graph = |sites: &str| {
+    // Ours: groups are listed in the order of the tasks, so no two tasks can claim one tile.
+    let graph = |groups: &str| {
         let text = format!(
-            "parallel @t {{\n%x = input f32[4/2] on dev0, dev1\n%y = exp %x : f32[4/2] on {sites}\nreturn %y\n}}"
+            "parallel @t {{\n%x = input f32[4/2] on dev0, dev1\n%y = exp %x : f32[4/2] on {groups}\nreturn %y\n}}"
         );
         ParallelGraph::parse(text, phalanx_ops::operators()).expect("the text is a graph")
     };
     assert_eq!(graph("dev3, dev[1-2]").verify(), Ok(()));
     let moved = graph("dev3, dev[1-2]");
-    let sites = moved.sites(moved.outputs()[0]).expect("the rule holds");
-    assert_eq!(sites.iter().map(ToString::to_string).collect::<Vec<_>>(), ["dev3", "dev[1-2]"]);
-    let errors = graph("dev0").verify().expect_err("one site is missing");
-    let wanted = "layer `y`: slot `placement` is 1 sites but the layer has 2 tasks; name one site a task";
+    let groups = moved.groups(moved.outputs()[0]).expect("the rule holds");
+    assert_eq!(groups.iter().map(ToString::to_string).collect::<Vec<_>>(), ["dev3", "dev[1-2]"]);
+    let errors = graph("dev0").verify().expect_err("one group is missing");
+    let wanted = "layer `y`: slot `placement` is 1 groups but the layer has 2 tasks; name one group a task";
     assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [wanted]);
     assert_eq!(ParallelGraph::parse(moved.to_string(), phalanx_ops::operators()), Ok(moved));
 }
@@ -334,7 +334,7 @@ fn t23_weights_of_a_batch_in_shards_are_copied() {
     let (after, outcome) = repaired(&op, &operands);
     assert_eq!(after, types(&["f32[8/4, 6]", "f32[2, 6] copy 4", "f32[2] copy 4"]));
     let Legal { graph, layer, .. } = outcome.expect("two chains of copies make it legal");
-    assert_eq!((layer, graph.layers()[layer].label.sites.len()), (LayerId::from_index(3), 4));
+    assert_eq!((layer, graph.layers()[layer].label.groups.len()), (LayerId::from_index(3), 4));
 }
 
 #[test]

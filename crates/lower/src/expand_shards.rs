@@ -1,33 +1,33 @@
-//! Makes one task for every place of a grid and device of its site, and one buffer for every tile and device.
+//! Makes one task for every place of a grid and device of its group, and one buffer for every tile and device.
 //!
-//! Needs: a wide graph in which every task has its operands on its own devices.
+//! Needs: a sharded graph in which every task has its operands on its own devices.
 //! Gives: the same values in tiles. A movement becomes one task for each set of tiles that depend on each other, with all
 //! its sides; a tile that is already where it should be is not moved: both names then mean the same buffer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use phalanx_ir::parallel::{Coord, DeviceId, ParallelType, Site, place};
+use phalanx_ir::parallel::{Coord, DeviceGroup, DeviceId, ParallelType, place};
+use phalanx_ir::sharded::{Operand, ShardedBuffer, ShardedGraph, ShardedTask};
 use phalanx_ir::tasks::{Buffer, BufferId, MoveKind, Role, Task, TaskGraph, TaskOp, Tile};
-use phalanx_ir::wide::{Operand, WideBuffer, WideGraph, WideTask};
 use phalanx_ir::{Id, IdVec};
 
-pub fn expand_shards(wide: &WideGraph) -> TaskGraph {
+pub fn expand_shards(sharded: &ShardedGraph) -> TaskGraph {
     let mut expander = Expander {
-        wide,
-        tasks: TaskGraph { name: wide.name.clone(), ..TaskGraph::default() },
-        tiles: wide.buffers.ids().map(|_| None).collect(),
-        moved: moved(wide),
+        sharded,
+        tasks: TaskGraph { name: sharded.name.clone(), ..TaskGraph::default() },
+        tiles: sharded.buffers.ids().map(|_| None).collect(),
+        moved: moved(sharded),
     };
-    let fed = wide.buffers.iter().filter(|(_, buffer)| buffer.role.is_fed() && buffer.view_of.is_none());
+    let fed = sharded.buffers.iter().filter(|(_, buffer)| buffer.role.is_fed() && buffer.view_of.is_none());
     fed.for_each(|(id, _)| expander.make(id));
-    for (_, task) in wide.tasks.iter() {
+    for (_, task) in sharded.tasks.iter() {
         match task.op {
             TaskOp::Move { .. } => expander.movement(task),
             _ => expander.grid(task),
         }
     }
-    for (name, buffer) in &wide.outputs {
+    for (name, buffer) in &sharded.outputs {
         expander.make(*buffer);
         let tiles = expander.tiles[*buffer].as_ref().expect("just made");
         expander.tasks.outputs.extend(tiles.ids.iter().map(|&id| (name.clone(), id)));
@@ -36,16 +36,16 @@ pub fn expand_shards(wide: &WideGraph) -> TaskGraph {
 }
 
 /// Whether a movement touches each buffer.
-fn moved(wide: &WideGraph) -> IdVec<BufferId, bool> {
-    let mut moved: IdVec<BufferId, bool> = wide.buffers.ids().map(|_| false).collect();
-    let movements = wide.tasks.iter().filter(|(_, task)| matches!(task.op, TaskOp::Move { .. }));
+fn moved(sharded: &ShardedGraph) -> IdVec<BufferId, bool> {
+    let mut moved: IdVec<BufferId, bool> = sharded.buffers.ids().map(|_| false).collect();
+    let movements = sharded.tasks.iter().filter(|(_, task)| matches!(task.op, TaskOp::Move { .. }));
     for (_, task) in movements {
         task.read_buffers().chain(task.written_buffers()).for_each(|buffer| moved[buffer] = true);
     }
     moved
 }
 
-/// The buffers of a tiled tensor: for every tile one for each device of its site.
+/// The buffers of a tiled tensor: for every tile one for each device of its group.
 struct Tiles {
     /// Its number in movements: what moves keeps its number.
     tensor: u32,
@@ -55,7 +55,7 @@ struct Tiles {
 }
 
 struct Expander<'a> {
-    wide: &'a WideGraph,
+    sharded: &'a ShardedGraph,
     tasks: TaskGraph,
     tiles: IdVec<BufferId, Option<Tiles>>,
     moved: IdVec<BufferId, bool>,
@@ -72,8 +72,9 @@ impl Expander<'_> {
     /// The buffer of tile `tile` on `device`.
     fn at(&self, buffer: BufferId, tile: usize, device: DeviceId) -> BufferId {
         let tiles = self.tiles[buffer].as_ref().expect("a buffer is written before it is read");
-        let site = &self.wide.buffers[buffer].sites[tile];
-        let position = site.devices().binary_search(&device).expect("operands were brought to their readers");
+        let group = &self.sharded.buffers[buffer].groups[tile];
+        let position =
+            group.devices().binary_search(&device).expect("operands were brought to their readers");
         tiles.ids[tiles.starts[tile] as usize + position]
     }
 
@@ -82,7 +83,7 @@ impl Expander<'_> {
         if self.tiles[id].is_some() {
             return;
         }
-        let buffer = &self.wide.buffers[id];
+        let buffer = &self.sharded.buffers[id];
         if let Some(of) = buffer.view_of {
             self.make(of);
         }
@@ -96,15 +97,15 @@ impl Expander<'_> {
         tensor: u32,
         there: impl Fn(&Self, &Coord, DeviceId) -> Option<BufferId>,
     ) -> Vec<Side> {
-        let WideBuffer { name, ty, sites, role, view_of } = &self.wide.buffers[id];
+        let ShardedBuffer { name, ty, groups, role, view_of } = &self.sharded.buffers[id];
         let (name, tile_ty): (Arc<str>, _) = (name.as_str().into(), ty.tile());
         let whole = ty.tiles() == 1 && !self.moved[id];
-        let mut tiles = Tiles { tensor, starts: Vec::with_capacity(sites.len()), ids: Vec::new() };
+        let mut tiles = Tiles { tensor, starts: Vec::with_capacity(groups.len()), ids: Vec::new() };
         let mut new = Vec::new();
-        for (index, site) in sites.iter().enumerate() {
+        for (index, group) in groups.iter().enumerate() {
             tiles.starts.push(tiles.ids.len() as u32);
             let coord = ty.coord(index);
-            for &device in site.devices() {
+            for &device in group.devices() {
                 if let Some(known) = there(self, &coord, device) {
                     tiles.ids.push(known);
                     continue;
@@ -121,32 +122,32 @@ impl Expander<'_> {
         new
     }
 
-    /// One task for every place of the grid and device of its site.
-    fn grid(&mut self, task: &WideTask) {
+    /// One task for every place of the grid and device of its group.
+    fn grid(&mut self, task: &ShardedTask) {
         task.written_buffers().chain(task.read_buffers()).for_each(|buffer| self.make(buffer));
         let layer: Arc<str> = task.layer.as_str().into();
-        for (index, site) in task.sites.iter().enumerate() {
+        for (index, group) in task.groups.iter().enumerate() {
             let place = place(&task.extents, index);
             let tile = |operand: &Operand| {
                 let coord = operand.map.coord(&task.extents, &place);
-                self.wide.buffers[operand.buffer].ty.index(&coord)
+                self.sharded.buffers[operand.buffer].ty.index(&coord)
             };
             let reads: Vec<_> = task.reads.iter().map(|operand| (operand.buffer, tile(operand))).collect();
             let writes: Vec<_> = task.writes.iter().map(|operand| (operand.buffer, tile(operand))).collect();
-            for &device in site.devices() {
+            for &device in group.devices() {
                 let on = |&(buffer, tile): &(BufferId, usize)| self.at(buffer, tile, device);
                 let (reads, writes) = (reads.iter().map(on).collect(), writes.iter().map(on).collect());
-                let (op, layer, microbatch) = (task.op.clone(), Arc::clone(&layer), task.round);
+                let (op, layer, microbatch) = (task.op.clone(), Arc::clone(&layer), task.microbatch);
                 self.tasks.tasks.push(Task { op, reads, writes, device, layer, microbatch });
             }
         }
     }
 
-    fn movement(&mut self, task: &WideTask) {
+    fn movement(&mut self, task: &ShardedTask) {
         let (from, to) = (task.reads[0].buffer, task.writes[0].buffer);
         self.make(from);
         let tensor = self.tiles[from].as_ref().expect("just made").tensor;
-        let (source, target) = (&self.wide.buffers[from], &self.wide.buffers[to]);
+        let (source, target) = (&self.sharded.buffers[from], &self.sharded.buffers[to]);
         let may_stay = source.ty.sum_degree() == target.ty.sum_degree()
             && source.ty.dims() == target.ty.dims()
             && target.role == Role::Temp;
@@ -154,29 +155,29 @@ impl Expander<'_> {
             if !may_stay {
                 return None;
             }
-            let copy = copies(&source.ty, &source.sites, coord).find(|(_, site)| site.contains(device))?.0;
+            let copy = copies(&source.ty, &source.groups, coord).find(|(_, group)| group.contains(device))?.0;
             Some(this.at(from, copy, device))
         });
-        let mut groups: BTreeMap<Vec<usize>, Vec<Side>> = BTreeMap::new();
+        let mut cells: BTreeMap<Vec<usize>, Vec<Side>> = BTreeMap::new();
         for side in sides {
-            groups.entry(group(&source.ty, &target.ty, &side.coord)).or_default().push(side);
+            cells.entry(cell_of(&source.ty, &target.ty, &side.coord)).or_default().push(side);
         }
         let layer: Arc<str> = task.layer.as_str().into();
-        for sides in groups.into_values() {
+        for sides in cells.into_values() {
             let mut reads: Vec<BufferId> =
                 sides.iter().flat_map(|side| self.sources(from, &target.ty, side)).collect();
             reads.sort_unstable();
             reads.dedup();
             let (writes, device) = (sides.iter().map(|side| side.buffer).collect(), sides[0].device);
             let op = TaskOp::Move { kind: MoveKind::Any };
-            let (layer, microbatch) = (Arc::clone(&layer), task.round);
+            let (layer, microbatch) = (Arc::clone(&layer), task.microbatch);
             self.tasks.tasks.push(Task { op, reads, writes, device, layer, microbatch });
         }
     }
 
     /// The tiles that one side is made of: of each partial sum and each block it meets, one copy.
     fn sources(&self, from: BufferId, target: &ParallelType, side: &Side) -> Vec<BufferId> {
-        let WideBuffer { ty, sites, .. } = &self.wide.buffers[from];
+        let ShardedBuffer { ty, groups, .. } = &self.sharded.buffers[from];
         let per_part = ty.sum_degree() / target.sum_degree();
         let mut blocks = vec![Vec::new()];
         for (dim, (source, target)) in ty.dims().iter().zip(target.dims()).enumerate() {
@@ -190,7 +191,7 @@ impl Expander<'_> {
         let tiles = parts.flat_map(|sum| blocks.iter().map(move |block| (sum, block.clone())));
         let source = |(sum, dims)| {
             let coord = Coord { sum, copy: 0, dims };
-            let near = copies(ty, sites, &coord).find(|(_, site)| site.contains(side.device));
+            let near = copies(ty, groups, &coord).find(|(_, group)| group.contains(side.device));
             let (tile, device) = match near {
                 Some((tile, _)) => (tile, side.device),
                 None => {
@@ -198,7 +199,7 @@ impl Expander<'_> {
                     let turn = side.device.index();
                     let coord = Coord { copy: turn % ty.copy_degree(), ..coord };
                     let tile = ty.index(&coord);
-                    let devices = sites[tile].devices();
+                    let devices = groups[tile].devices();
                     (tile, devices[turn / ty.copy_degree() % devices.len()])
                 }
             };
@@ -208,21 +209,21 @@ impl Expander<'_> {
     }
 }
 
-/// All copies of the tile at `coord`, whatever copy that names, with their sites.
+/// All copies of the tile at `coord`, whatever copy that names, with their groups.
 fn copies<'a>(
     ty: &'a ParallelType,
-    sites: &'a [Site],
+    groups: &'a [DeviceGroup],
     coord: &Coord,
-) -> impl Iterator<Item = (usize, &'a Site)> + use<'a> {
+) -> impl Iterator<Item = (usize, &'a DeviceGroup)> + use<'a> {
     let Coord { sum, dims, .. } = coord.clone();
     (0..ty.copy_degree()).map(move |copy| {
         let index = ty.index(&Coord { sum, copy, dims: dims.clone() });
-        (index, &sites[index])
+        (index, &groups[index])
     })
 }
 
 /// What tells the independent parts of a movement apart: the partial sum, and the block in the coarsest common tiling.
-fn group(source: &ParallelType, target: &ParallelType, coord: &Coord) -> Vec<usize> {
+fn cell_of(source: &ParallelType, target: &ParallelType, coord: &Coord) -> Vec<usize> {
     let dims = source.dims().iter().zip(target.dims()).zip(&coord.dims);
     let blocks = dims.map(|((source, target), &at)| at * gcd(source.degree, target.degree) / target.degree);
     std::iter::once(coord.sum).chain(blocks).collect()

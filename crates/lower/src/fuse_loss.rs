@@ -1,23 +1,23 @@
 //! Makes the last linear layer, its cross entropy and the gradient of that one task, so that no task writes the logits.
 //!
-//! Needs: a verified wide graph with the gradient of its loss.
+//! Needs: a verified sharded graph with the gradient of its loss.
 //! Gives: the same values, with one task for every cross entropy whose logits a linear layer computes for it and its
 //! gradient alone, on the same grid, from few enough features, unless the gradient of its losses depends on the losses themselves. What that
 //! gradient is computed from comes before the task. The bits stay: the task's kernel is made of the other three.
 
 use phalanx_ir::Activation;
 use phalanx_ir::parallel::place;
+use phalanx_ir::sharded::{Operand, ShardedGraph, ShardedTask};
 use phalanx_ir::tasks::{BufferId, Role, TaskId, TaskOp};
-use phalanx_ir::wide::{Operand, WideGraph, WideTask};
 
 use crate::rewrite::{Touches, rebuild};
-use crate::{LowerError, Options};
+use crate::{LowerError, LowerOptions};
 
-pub fn fuse_loss(mut wide: WideGraph, options: &Options) -> Result<WideGraph, LowerError> {
-    while let Some(head) = options.fuse.then(|| first_head(&wide)).flatten() {
-        wide = rebuild(&wide, head.fused(&wide));
+pub fn fuse_loss(mut sharded: ShardedGraph, options: &LowerOptions) -> Result<ShardedGraph, LowerError> {
+    while let Some(head) = options.fuse.then(|| first_head(&sharded)).flatten() {
+        sharded = rebuild(&sharded, head.fused(&sharded));
     }
-    Ok(wide)
+    Ok(sharded)
 }
 
 /// The most features of the layer. Its weight is packed again for every tile of rows, which beyond these costs more than
@@ -33,45 +33,46 @@ struct Head {
     before: Vec<TaskId>,
 }
 
-fn first_head(wide: &WideGraph) -> Option<Head> {
-    let touches = Touches::of(wide);
-    let is_loss = |id: &TaskId| matches!(wide.tasks[*id].op, TaskOp::CrossEntropy { .. });
-    wide.tasks.ids().filter(is_loss).find_map(|losses| head_of(wide, &touches, losses))
+fn first_head(sharded: &ShardedGraph) -> Option<Head> {
+    let touches = Touches::of(sharded);
+    let is_loss = |id: &TaskId| matches!(sharded.tasks[*id].op, TaskOp::CrossEntropy { .. });
+    sharded.tasks.ids().filter(is_loss).find_map(|losses| head_of(sharded, &touches, losses))
 }
 
 /// The head of which `losses` is the cross entropy.
-fn head_of(wide: &WideGraph, touches: &Touches, losses: TaskId) -> Option<Head> {
-    let task = &wide.tasks[losses];
-    let [logits, lse] = [&task.reads[0], &task.writes[1]].map(|operand| wide.root(operand.buffer));
+fn head_of(sharded: &ShardedGraph, touches: &Touches, losses: TaskId) -> Option<Head> {
+    let task = &sharded.tasks[losses];
+    let [logits, lse] = [&task.reads[0], &task.writes[1]].map(|operand| sharded.root(operand.buffer));
     let [product] = touches.writers[logits][..] else { return None };
     let [first, gradient] = touches.readers[logits][..] else { return None };
-    let hidden = [logits, lse].iter().all(|&buffer| is_hidden(wide, buffer));
+    let hidden = [logits, lse].iter().all(|&buffer| is_hidden(sharded, buffer));
     if first != losses || touches.readers[lse] != [gradient] || !hidden {
         return None;
     }
-    let steady =
-        |operand: &Operand| touches.writers[wide.root(operand.buffer)].iter().all(|&writer| writer < product);
-    let x = &wide.buffers[wide.tasks[product].reads[0].buffer].ty;
+    let steady = |operand: &Operand| {
+        touches.writers[sharded.root(operand.buffer)].iter().all(|&writer| writer < product)
+    };
+    let x = &sharded.buffers[sharded.tasks[product].reads[0].buffer].ty;
     let is_worth_it = x.tile().shape.last() <= WIDEST;
     if !is_worth_it
-        || !wide.tasks[product].reads.iter().all(steady)
-        || !fit(wide, [product, losses, gradient])
+        || !sharded.tasks[product].reads.iter().all(steady)
+        || !fit(sharded, [product, losses, gradient])
     {
         return None;
     }
-    let before = causes(wide, touches, wide.tasks[gradient].reads[3].buffer, losses)?;
+    let before = causes(sharded, touches, sharded.tasks[gradient].reads[3].buffer, losses)?;
     Some(Head { product, losses, gradient, before })
 }
 
 /// Whether only tasks see the bytes.
-fn is_hidden(wide: &WideGraph, root: BufferId) -> bool {
-    let outputs = wide.outputs.iter().map(|&(_, output)| wide.root(output));
-    wide.buffers[root].role == Role::Temp && !outputs.into_iter().any(|output| output == root)
+fn is_hidden(sharded: &ShardedGraph, root: BufferId) -> bool {
+    let outputs = sharded.outputs.iter().map(|&(_, output)| sharded.root(output));
+    sharded.buffers[root].role == Role::Temp && !outputs.into_iter().any(|output| output == root)
 }
 
 /// Whether the three tasks do what the one does, for the same tiles at the same places.
-fn fit(wide: &WideGraph, head: [TaskId; 3]) -> bool {
-    let [product, losses, gradient] = head.map(|id| &wide.tasks[id]);
+fn fit(sharded: &ShardedGraph, head: [TaskId; 3]) -> bool {
+    let [product, losses, gradient] = head.map(|id| &sharded.tasks[id]);
     let logits = &losses.reads[0];
     let is_plain = matches!(
         product.op,
@@ -89,16 +90,16 @@ fn fit(wide: &WideGraph, head: [TaskId; 3]) -> bool {
         && same_operands
         && same_grid(product, losses)
         && same_grid(gradient, losses)
-        && same_tiles(wide, losses, [&product.writes[0], logits])
+        && same_tiles(sharded, losses, [&product.writes[0], logits])
 }
 
-fn same_grid(a: &WideTask, b: &WideTask) -> bool {
-    a.extents == b.extents && a.sites == b.sites && a.round == b.round
+fn same_grid(a: &ShardedTask, b: &ShardedTask) -> bool {
+    a.extents == b.extents && a.groups == b.groups && a.microbatch == b.microbatch
 }
 
 /// Whether at every place of the grid both operands, which may show the same bytes in two shapes, name the same rows.
-fn same_tiles(wide: &WideGraph, task: &WideTask, operands: [&Operand; 2]) -> bool {
-    let types = operands.map(|operand| &wide.buffers[operand.buffer].ty);
+fn same_tiles(sharded: &ShardedGraph, task: &ShardedTask, operands: [&Operand; 2]) -> bool {
+    let types = operands.map(|operand| &sharded.buffers[operand.buffer].ty);
     let tile = |index: usize, side: usize| {
         types[side].index(&operands[side].map.coord(&task.extents, &place(&task.extents, index)))
     };
@@ -108,10 +109,15 @@ fn same_tiles(wide: &WideGraph, task: &WideTask, operands: [&Operand; 2]) -> boo
 
 /// The tasks behind `losses` that `buffer` follows from, in order; `None` if it follows from losses, those of another
 /// microbatch included.
-fn causes(wide: &WideGraph, touches: &Touches, buffer: BufferId, losses: TaskId) -> Option<Vec<TaskId>> {
+fn causes(
+    sharded: &ShardedGraph,
+    touches: &Touches,
+    buffer: BufferId,
+    losses: TaskId,
+) -> Option<Vec<TaskId>> {
     let (mut causes, mut open) = (Vec::new(), vec![buffer]);
     while let Some(buffer) = open.pop() {
-        let root = wide.root(buffer);
+        let root = sharded.root(buffer);
         let writer = match touches.writers[root][..] {
             // What nothing writes yet is fed by the host.
             [] => continue,
@@ -119,7 +125,7 @@ fn causes(wide: &WideGraph, touches: &Touches, buffer: BufferId, losses: TaskId)
             // Which of several values is read depends on the order.
             _ => return None,
         };
-        let task = &wide.tasks[writer];
+        let task = &sharded.tasks[writer];
         if matches!(task.op, TaskOp::CrossEntropy { .. } | TaskOp::ClassJoin { .. }) {
             return None;
         }
@@ -133,18 +139,18 @@ fn causes(wide: &WideGraph, touches: &Touches, buffer: BufferId, losses: TaskId)
 }
 
 impl Head {
-    /// All tasks of `wide`, with one instead of the three.
-    fn fused(&self, wide: &WideGraph) -> Vec<WideTask> {
+    /// All tasks of `sharded`, with one instead of the three.
+    fn fused(&self, sharded: &ShardedGraph) -> Vec<ShardedTask> {
         let gone = |id: &TaskId| [self.product, self.gradient].contains(id) || self.before.contains(id);
-        let mut tasks = Vec::with_capacity(wide.tasks.len());
-        for id in wide.tasks.ids().filter(|id| !gone(id)) {
-            let task = wide.tasks[id].clone();
+        let mut tasks = Vec::with_capacity(sharded.tasks.len());
+        for id in sharded.tasks.ids().filter(|id| !gone(id)) {
+            let task = sharded.tasks[id].clone();
             if id == self.losses {
                 // Work shared by all microbatches is due as soon as the first one needs it.
-                let due = |&id: &TaskId| wide.tasks[id].round.min(task.round);
-                let before = |id: &TaskId| WideTask { round: due(id), ..wide.tasks[*id].clone() };
+                let due = |&id: &TaskId| sharded.tasks[id].microbatch.min(task.microbatch);
+                let before = |id: &TaskId| ShardedTask { microbatch: due(id), ..sharded.tasks[*id].clone() };
                 tasks.extend(self.before.iter().map(before));
-                tasks.push(self.task(wide));
+                tasks.push(self.task(sharded));
             } else {
                 tasks.push(task);
             }
@@ -152,9 +158,9 @@ impl Head {
         tasks
     }
 
-    fn task(&self, wide: &WideGraph) -> WideTask {
+    fn task(&self, sharded: &ShardedGraph) -> ShardedTask {
         let [product, losses, gradient] =
-            [self.product, self.losses, self.gradient].map(|id| &wide.tasks[id]);
+            [self.product, self.losses, self.gradient].map(|id| &sharded.tasks[id]);
         let (
             &TaskOp::Linear { transposed, bias, leaves, .. },
             &TaskOp::CrossEntropy { ignore, leaves: class_leaves },
@@ -165,6 +171,6 @@ impl Head {
         let op = TaskOp::LinearCrossEntropy { transposed, bias, leaves, class_leaves, ignore };
         let reads = [&product.reads[..], &[losses.reads[1].clone(), gradient.reads[3].clone()]].concat();
         let writes = vec![gradient.writes[0].clone(), losses.writes[0].clone()];
-        WideTask { op, reads, writes, ..losses.clone() }
+        ShardedTask { op, reads, writes, ..losses.clone() }
     }
 }

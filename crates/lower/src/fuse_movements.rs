@@ -10,9 +10,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use phalanx_ir::parallel::DeviceId;
 use phalanx_ir::tasks::{BufferId, MoveKind, Role, Task, TaskGraph, TaskId, TaskOp};
 
-use crate::{BucketSizes, Options};
+use crate::{BucketSizes, LowerOptions};
 
-pub fn fuse_movements(mut tasks: TaskGraph, options: &Options) -> TaskGraph {
+pub fn fuse_movements(mut tasks: TaskGraph, options: &LowerOptions) -> TaskGraph {
     let list = std::mem::take(&mut tasks.tasks);
     let mut buckets = Buckets {
         graph: tasks,
@@ -59,7 +59,7 @@ pub fn movement_kind(graph: &TaskGraph, reads: &[BufferId], writes: &[BufferId])
     }
 }
 
-/// Kind, round, sources' devices, targets' devices.
+/// Kind, microbatch, sources' devices, targets' devices.
 type Key = (MoveKind, u32, Vec<DeviceId>, Vec<DeviceId>);
 
 /// Small movements that will be one, not placed yet.

@@ -1,40 +1,40 @@
 //! Lets the task that computes the last addend of a gradient sum add it in place.
 //!
-//! Needs: a verified wide graph.
+//! Needs: a verified sharded graph.
 //! Gives: the same values, with no `add(a, b)` where b is computed only for it by a task that can accumulate, and a is a
 //! temporary that a task computed and nobody reads after that task starts; neither is a parameter's gradient itself.
 //! The bits stay: the task computes a + b. What a movement wrote is left alone: its bytes may be those of its source.
 
+use phalanx_ir::sharded::{ShardedGraph, ShardedTask};
 use phalanx_ir::tasks::{BufferId, Role, TaskId, TaskOp};
-use phalanx_ir::wide::{WideGraph, WideTask};
 use phalanx_ir::{Binary, Id, IdVec};
 
 use crate::rewrite::{Touches, rebuild};
-use crate::{LowerError, Options};
+use crate::{LowerError, LowerOptions};
 
-pub fn fuse_sums(wide: WideGraph, _options: &Options) -> Result<WideGraph, LowerError> {
+pub fn fuse_sums(sharded: ShardedGraph, _options: &LowerOptions) -> Result<ShardedGraph, LowerError> {
     let mut sums = Sums {
-        touches: Touches::of(&wide),
-        list: wide.tasks.iter().map(|(_, task)| Some(task.clone())).collect(),
-        stands_for: wide.buffers.ids().map(|_| None).collect(),
-        gradient: wide.buffers.ids().map(|_| false).collect(),
-        wide,
+        touches: Touches::of(&sharded),
+        list: sharded.tasks.iter().map(|(_, task)| Some(task.clone())).collect(),
+        stands_for: sharded.buffers.ids().map(|_| None).collect(),
+        gradient: sharded.buffers.ids().map(|_| false).collect(),
+        sharded,
     };
-    for index in 0..sums.wide.gradients.len() {
-        let (_, gradient) = sums.wide.gradients[index];
-        let root = sums.wide.root(gradient);
+    for index in 0..sums.sharded.gradients.len() {
+        let (_, gradient) = sums.sharded.gradients[index];
+        let root = sums.sharded.root(gradient);
         sums.gradient[root] = true;
     }
-    for id in sums.wide.tasks.ids().collect::<Vec<_>>() {
+    for id in sums.sharded.tasks.ids().collect::<Vec<_>>() {
         sums.fuse(id);
     }
     Ok(sums.finish())
 }
 
 struct Sums {
-    wide: WideGraph,
+    sharded: ShardedGraph,
     touches: Touches,
-    list: Vec<Option<WideTask>>,
+    list: Vec<Option<ShardedTask>>,
     /// The buffer that now holds what this one held.
     stands_for: IdVec<BufferId, Option<BufferId>>,
     /// Whether the bytes are the gradient of a parameter, which updates will read.
@@ -51,7 +51,7 @@ impl Sums {
     }
 
     fn root(&self, buffer: BufferId) -> BufferId {
-        self.now(self.wide.root(buffer))
+        self.now(self.sharded.root(buffer))
     }
 
     fn fuse(&mut self, id: TaskId) -> Option<()> {
@@ -61,11 +61,11 @@ impl Sums {
         }
         let [a, b, sum] = [add.reads[0].buffer, add.reads[1].buffer, add.writes[0].buffer];
         let like = |x: BufferId, y: BufferId| {
-            let [x, y] = [x, y].map(|buffer| &self.wide.buffers[buffer]);
-            x.ty == y.ty && x.sites == y.sites
+            let [x, y] = [x, y].map(|buffer| &self.sharded.buffers[buffer]);
+            x.ty == y.ty && x.groups == y.groups
         };
         // Both addends own their bytes, so that the sum can take the first one's place.
-        let own = [a, b, sum].iter().all(|&buffer| self.wide.buffers[buffer].view_of.is_none());
+        let own = [a, b, sum].iter().all(|&buffer| self.sharded.buffers[buffer].view_of.is_none());
         if !own || !like(a, sum) || !like(b, sum) || self.gradient[a] || self.gradient[b] {
             return None;
         }
@@ -87,15 +87,16 @@ impl Sums {
         self.touches.readers[now].extend(readers);
         self.touches.writers[now].push(producer);
         self.gradient[now] |= self.gradient[sum];
-        if self.wide.buffers[sum].role != Role::Temp {
-            self.wide.buffers[now].role = self.wide.buffers[sum].role;
+        if self.sharded.buffers[sum].role != Role::Temp {
+            self.sharded.buffers[now].role = self.sharded.buffers[sum].role;
         }
         Some(())
     }
 
     /// The task that writes `buffer`, if it is a temporary that only `reader` reads.
     fn sole_producer(&self, buffer: BufferId, reader: TaskId) -> Option<TaskId> {
-        let alone = self.touches.readers[buffer] == [reader] && self.wide.buffers[buffer].role == Role::Temp;
+        let alone =
+            self.touches.readers[buffer] == [reader] && self.sharded.buffers[buffer].role == Role::Temp;
         match self.touches.writers[buffer][..] {
             [producer] if alone && self.stands_for[buffer].is_none() => Some(producer),
             _ => None,
@@ -108,24 +109,24 @@ impl Sums {
             let op = self.list[writer.index()].as_ref().map(|task| &task.op);
             writer < task && !matches!(op, Some(TaskOp::Move { .. }))
         };
-        let reads = self.list[task.index()].as_ref().into_iter().flat_map(WideTask::read_buffers);
-        self.wide.buffers[buffer].role == Role::Temp
+        let reads = self.list[task.index()].as_ref().into_iter().flat_map(ShardedTask::read_buffers);
+        self.sharded.buffers[buffer].role == Role::Temp
             && self.touches.writers[buffer].iter().all(computed)
             && self.touches.readers[buffer].iter().all(|&other| other < task || other == reader)
             && !reads.into_iter().any(|read| self.root(read) == buffer)
     }
 
-    fn finish(mut self) -> WideGraph {
-        let mut list: Vec<WideTask> = std::mem::take(&mut self.list).into_iter().flatten().collect();
+    fn finish(mut self) -> ShardedGraph {
+        let mut list: Vec<ShardedTask> = std::mem::take(&mut self.list).into_iter().flatten().collect();
         for operand in list.iter_mut().flat_map(|task| task.reads.iter_mut().chain(&mut task.writes)) {
             operand.buffer = self.now(operand.buffer);
         }
-        let mut wide = self.wide.clone();
-        wide.gradients.iter_mut().for_each(|(_, gradient)| *gradient = self.now(*gradient));
-        wide.outputs.iter_mut().for_each(|(_, output)| *output = self.now(*output));
-        for (_, buffer) in wide.buffers.iter_mut() {
+        let mut sharded = self.sharded.clone();
+        sharded.gradients.iter_mut().for_each(|(_, gradient)| *gradient = self.now(*gradient));
+        sharded.outputs.iter_mut().for_each(|(_, output)| *output = self.now(*output));
+        for (_, buffer) in sharded.buffers.iter_mut() {
             buffer.view_of = buffer.view_of.map(|of| self.now(of));
         }
-        rebuild(&wide, list)
+        rebuild(&sharded, list)
     }
 }

@@ -8,13 +8,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use phalanx_ir::parallel::{DeviceId, ParallelType, Site, TileMap};
+use phalanx_ir::parallel::{DeviceGroup, DeviceId, ParallelType, TileMap};
+use phalanx_ir::sharded::{Operand, ShardedBuffer, ShardedGraph, ShardedTask};
 use phalanx_ir::tasks::{BufferId, Role, TaskOp};
-use phalanx_ir::wide::{Operand, WideBuffer, WideGraph, WideTask};
 use phalanx_ir::{Binary, DType, Reduce, TensorType, leaves_of};
 
 use crate::expand_passes::{hyper, keep};
-use crate::{Decays, Goal, LowerError, Optimizer, Options, Rule};
+use crate::{Decays, Goal, LowerError, LowerOptions, Optimizer, UpdateRule};
 
 /// The name of the input `f32[8]` fed with every step: learning rate, 1 - beta1^t, 1 - beta2^t, the step's number as its
 /// lower 24 bits and the rest.
@@ -28,45 +28,45 @@ const OUTER_LEAVES: usize = 64;
 /// Leaves of the gradient norm along the innermost of several dimensions.
 const INNER_LEAVES: usize = 8;
 
-pub fn insert_updates(mut wide: WideGraph, options: &Options) -> Result<WideGraph, LowerError> {
+pub fn insert_updates(mut sharded: ShardedGraph, options: &LowerOptions) -> Result<ShardedGraph, LowerError> {
     let kept = match &options.goal {
-        Goal::Infer => return Ok(wide),
+        Goal::Infer => return Ok(sharded),
         Goal::Gradients => true,
         Goal::Train(optimizer) => optimizer.keep_gradients,
     };
-    let round = wide.tasks.iter().map(|(_, task)| task.round).max().unwrap_or(0);
-    let everywhere = everywhere(&wide);
-    let mut updates = Updates { wide: &mut wide, round, free_bits: options.free_bits, everywhere };
+    let microbatch = sharded.tasks.iter().map(|(_, task)| task.microbatch).max().unwrap_or(0);
+    let everywhere = everywhere(&sharded);
+    let mut updates = Updates { sharded: &mut sharded, microbatch, free_bits: options.free_bits, everywhere };
     updates.complete();
-    let gradients = updates.wide.gradients.clone();
+    let gradients = updates.sharded.gradients.clone();
     if let Goal::Train(optimizer) = &options.goal {
         let clip = optimizer.clip.map(|max_norm| updates.clip(&gradients, max_norm)).transpose()?;
         gradients.iter().for_each(|&(param, gradient)| updates.update(optimizer, param, gradient, clip));
     }
     if kept {
         for (param, gradient) in gradients {
-            let name = format!("{}.grad", wide.buffers[param].name);
-            keep(&mut wide, name, gradient);
+            let name = format!("{}.grad", sharded.buffers[param].name);
+            keep(&mut sharded, name, gradient);
         }
     }
-    Ok(wide)
+    Ok(sharded)
 }
 
 struct Updates<'a> {
-    wide: &'a mut WideGraph,
-    round: u32,
+    sharded: &'a mut ShardedGraph,
+    microbatch: u32,
     free_bits: bool,
     /// All devices.
-    everywhere: Site,
+    everywhere: DeviceGroup,
 }
 
 /// All devices of a graph.
-fn everywhere(wide: &WideGraph) -> Site {
+fn everywhere(sharded: &ShardedGraph) -> DeviceGroup {
     let mut devices: BTreeSet<DeviceId> = BTreeSet::new();
-    for site in wide.buffers.iter().flat_map(|(_, buffer)| buffer.sites.iter()) {
-        devices.extend(site.devices());
+    for group in sharded.buffers.iter().flat_map(|(_, buffer)| buffer.groups.iter()) {
+        devices.extend(group.devices());
     }
-    Site::new(devices)
+    DeviceGroup::new(devices)
 }
 
 /// The one tile of a tensor that is not cut.
@@ -77,44 +77,52 @@ fn whole(buffer: BufferId, rank: usize) -> Operand {
 impl Updates<'_> {
     /// Sums every gradient and lays it out like its parameter.
     fn complete(&mut self) {
-        for index in 0..self.wide.gradients.len() {
-            let (param, gradient) = self.wide.gradients[index];
-            let WideBuffer { name, ty, sites, .. } = self.wide.buffers[param].clone();
+        for index in 0..self.sharded.gradients.len() {
+            let (param, gradient) = self.sharded.gradients[index];
+            let ShardedBuffer { name, ty, groups, .. } = self.sharded.buffers[param].clone();
             let ty = ty.of(DType::F32);
-            let found = &self.wide.buffers[gradient];
-            if found.ty != ty || found.sites != sites {
-                let total = self.buffer(&format!("{name}.grad"), ty, sites, Role::Temp);
-                self.wide.push_move(gradient, total, &name, self.round);
-                self.wide.gradients[index].1 = total;
+            let found = &self.sharded.buffers[gradient];
+            if found.ty != ty || found.groups != groups {
+                let total = self.buffer(&format!("{name}.grad"), ty, groups, Role::Temp);
+                self.sharded.push_move(gradient, total, &name, self.microbatch);
+                self.sharded.gradients[index].1 = total;
             }
         }
     }
 
-    fn buffer(&mut self, name: &str, ty: ParallelType, sites: Arc<[Site]>, role: Role) -> BufferId {
-        self.wide.buffers.push(WideBuffer { name: name.to_string(), ty, sites, role, view_of: None })
+    fn buffer(&mut self, name: &str, ty: ParallelType, groups: Arc<[DeviceGroup]>, role: Role) -> BufferId {
+        self.sharded.buffers.push(ShardedBuffer { name: name.to_string(), ty, groups, role, view_of: None })
     }
 
     /// A task on one device.
     fn on_one(
         &mut self,
-        at: &Arc<[Site]>,
+        at: &Arc<[DeviceGroup]>,
         layer: &str,
         op: TaskOp,
         reads: Vec<Operand>,
         writes: Vec<Operand>,
     ) {
-        let (sites, layer, round) = (Arc::clone(at), layer.to_string(), self.round);
-        self.wide.tasks.push(WideTask { op, reads, writes, extents: Vec::new(), sites, layer, round });
+        let (groups, layer, microbatch) = (Arc::clone(at), layer.to_string(), self.microbatch);
+        self.sharded.tasks.push(ShardedTask {
+            op,
+            reads,
+            writes,
+            extents: Vec::new(),
+            groups,
+            layer,
+            microbatch,
+        });
     }
 
     /// The gradient norm over all parameters, summed in their order on one device, and the factor that clips it, on all.
     fn clip(&mut self, gradients: &[(BufferId, BufferId)], max_norm: f32) -> Result<BufferId, LowerError> {
-        let here: Arc<[Site]> = Arc::from([Site::one(self.everywhere.first())]);
+        let here: Arc<[DeviceGroup]> = Arc::from([DeviceGroup::one(self.everywhere.first())]);
         let scalar = ParallelType::whole(&TensorType::f32([1]));
         // All squares first: what moves of them is small, and can be one movement if nothing between needs it.
         let mut all = Vec::with_capacity(gradients.len());
         for &(param, gradient) in gradients {
-            let name = self.wide.buffers[param].name.clone();
+            let name = self.sharded.buffers[param].name.clone();
             all.push((self.squares(&name, gradient, &here)?, name));
         }
         let mut total: Option<BufferId> = None;
@@ -136,7 +144,7 @@ impl Updates<'_> {
         let total = total.expect("a trained graph has a parameter with a gradient");
         let ty = ParallelType::whole(&TensorType::f32([2]));
         let clip = self.buffer(CLIP, ty, Arc::clone(&here), Role::Temp);
-        keep(self.wide, CLIP.to_string(), clip);
+        keep(self.sharded, CLIP.to_string(), clip);
         self.on_one(&here, CLIP, TaskOp::ClipScale { max_norm }, vec![whole(total, 1)], vec![whole(clip, 1)]);
         Ok(clip)
     }
@@ -146,9 +154,9 @@ impl Updates<'_> {
         &mut self,
         name: &str,
         gradient: BufferId,
-        here: &Arc<[Site]>,
+        here: &Arc<[DeviceGroup]>,
     ) -> Result<BufferId, LowerError> {
-        let WideBuffer { ty, sites, .. } = self.wide.buffers[gradient].clone();
+        let ShardedBuffer { ty, groups, .. } = self.sharded.buffers[gradient].clone();
         let (extents, map) = ty.grid();
         let (dims, last) = (ty.dims(), ty.dims().len().saturating_sub(1));
         let leaves = |dim: usize, most| dims.get(dim).map_or(1, |dim| leaves_of(dim.size, most));
@@ -174,50 +182,50 @@ impl Updates<'_> {
         let [rows, columns] = if fits { [rows, columns] } else { [row_degree * inner, degree(last)] };
         let global = TensorType::f32([rows, columns]);
         let ty = matrix.tiling(&global, &extents).expect("the leaves are cut like the gradient");
-        let one: Arc<[Site]> = sites.iter().map(|site| Site::one(site.first())).collect();
+        let one: Arc<[DeviceGroup]> = groups.iter().map(|group| DeviceGroup::one(group.first())).collect();
         let parts = self.buffer(&format!("{name}.squares"), ty, Arc::clone(&one), Role::Temp);
         let op = TaskOp::SumSquares { row_leaves: rows / row_degree, col_leaves: columns / degree(last) };
         let (reads, writes) =
             (vec![Operand { buffer: gradient, map }], vec![Operand { buffer: parts, map: matrix }]);
-        let (layer, round) = (name.to_string(), self.round);
-        self.wide.tasks.push(WideTask { op, reads, writes, extents, sites: one, layer, round });
+        let (layer, microbatch) = (name.to_string(), self.microbatch);
+        self.sharded.tasks.push(ShardedTask { op, reads, writes, extents, groups: one, layer, microbatch });
         let all = self.buffer(
             &format!("{name}.squares"),
             ParallelType::whole(&global),
             Arc::clone(here),
             Role::Temp,
         );
-        self.wide.push_move(parts, all, name, self.round);
+        self.sharded.push_move(parts, all, name, self.microbatch);
         Ok(all)
     }
 
     fn update(&mut self, optimizer: &Optimizer, param: BufferId, gradient: BufferId, clip: Option<BufferId>) {
-        let WideBuffer { name, ty, sites, .. } = self.wide.buffers[param].clone();
+        let ShardedBuffer { name, ty, groups, .. } = self.sharded.buffers[param].clone();
         let decay = match optimizer.decays {
             Decays::Matrices if ty.dims().len() < 2 => 0.0,
             _ => optimizer.decay,
         };
-        let hyper = hyper(self.wide, || [&self.everywhere].into_iter());
+        let hyper = hyper(self.sharded, || [&self.everywhere].into_iter());
         let (extents, map) = ty.grid();
         let own = |buffer| Operand { buffer, map: map.clone() };
         let reads =
             [own(gradient), whole(hyper, 1)].into_iter().chain(clip.map(|clip| whole(clip, 1))).collect();
         let clip = clip.is_some();
         let (op, states): (_, &[&str]) = match optimizer.rule {
-            Rule::Adam { beta1, beta2, eps, decoupled } => {
+            UpdateRule::Adam { beta1, beta2, eps, decoupled } => {
                 (TaskOp::AdamW { beta1, beta2, eps, decay, decoupled, clip }, &["m", "v"])
             }
-            Rule::Sgd { momentum, nesterov } => {
+            UpdateRule::Sgd { momentum, nesterov } => {
                 let states: &[&str] = if momentum > 0.0 { &["velocity"] } else { &[] };
                 (TaskOp::Sgd { momentum, decay, nesterov, clip }, states)
             }
         };
         let mut writes = vec![own(param)];
         for state in states {
-            let state = self.buffer(&format!("{name}.{state}"), ty.clone(), Arc::clone(&sites), Role::State);
+            let state = self.buffer(&format!("{name}.{state}"), ty.clone(), Arc::clone(&groups), Role::State);
             writes.push(own(state));
         }
-        let round = self.round;
-        self.wide.tasks.push(WideTask { op, reads, writes, extents, sites, layer: name, round });
+        let microbatch = self.microbatch;
+        self.sharded.tasks.push(ShardedTask { op, reads, writes, extents, groups, layer: name, microbatch });
     }
 }

@@ -15,7 +15,7 @@
 //! | `fuse-movements` | movements named, small ones in buckets |
 //! | `split-movements` | movements as sends and receives |
 //!
-//! The passes up to `spread-sums` work on wide tasks, those from `expand-shards` on tasks of single tiles. Each takes the
+//! The passes up to `spread-sums` work on sharded tasks, those from `expand-shards` on tasks of single tiles. Each takes the
 //! graph of the one before and returns a new one.
 #![forbid(unsafe_code)]
 
@@ -36,64 +36,38 @@ mod spread_sums;
 
 pub use fuse_movements::movement_kind;
 pub use insert_updates::HYPER;
-pub use options::{BucketSizes, Decays, Goal, Leaves, Optimizer, Options, Rule};
+pub use options::{BucketSizes, Decays, Goal, Leaves, LowerOptions, Optimizer, UpdateRule};
 
 use std::fmt::Display;
 
 use phalanx_ir::graph::ValueId;
 use phalanx_ir::parallel::ParallelGraph;
+use phalanx_ir::sharded::ShardedGraph;
 use phalanx_ir::tasks::TaskGraph;
-use phalanx_ir::wide::WideGraph;
 use phalanx_ir::{Op, OpError};
 
 /// Why a graph cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are named by the messages")]
 pub enum LowerError {
     /// The first output is not a loss.
     #[error("`{output}` is {ty}; a trained graph returns a scalar f32[] loss first")]
-    NoLoss {
-        /// The first output.
-        output: String,
-        /// Its type.
-        ty: String,
-    },
+    NoLoss { output: String, ty: String },
     /// No parameter has a gradient.
     #[error("loss `{output}` depends on no parameter; nothing can be trained")]
-    NothingToTrain {
-        /// The loss.
-        output: String,
-    },
+    NothingToTrain { output: String },
     /// A layer breaks its parallel rule.
     #[error("layer `{layer}`: {error}")]
-    Rule {
-        /// The layer.
-        layer: String,
-        /// What is wrong.
-        error: OpError,
-    },
+    Rule { layer: String, error: OpError },
     /// A cut that does not follow the leaves of a sum.
     #[error(
         "layer `{layer}` sums over {what} in {leaves} blocks, which the plan cuts {degree} ways: the bits would depend on \
          the plan. {}, or allow other bits with --bits free", remedy(what, *degree)
     )]
-    Unaligned {
-        /// The layer.
-        layer: String,
-        /// What is summed.
-        what: String,
-        /// Leaves of the whole sum.
-        leaves: usize,
-        /// How many ways it is cut.
-        degree: usize,
-    },
+    Unaligned { layer: String, what: String, leaves: usize, degree: usize },
     /// A pass broke an invariant: a bug.
     #[error("after {pass}: {error}")]
-    Broken {
-        /// The pass.
-        pass: &'static str,
-        /// The first broken invariant.
-        error: String,
-    },
+    Broken { pass: &'static str, error: String },
 }
 
 /// What to do about a cut off the leaves.
@@ -109,12 +83,12 @@ fn remedy(what: &str, degree: usize) -> String {
 
 /// What a pass works on.
 pub enum PassRun {
-    /// Wide tasks.
-    Wide(fn(WideGraph, &Options) -> Result<WideGraph, LowerError>),
-    /// Wide tasks in, tasks out.
-    Expand(fn(&WideGraph) -> TaskGraph),
+    /// Sharded tasks.
+    Sharded(fn(ShardedGraph, &LowerOptions) -> Result<ShardedGraph, LowerError>),
+    /// Sharded tasks in, tasks out.
+    Expand(fn(&ShardedGraph) -> TaskGraph),
     /// Tasks.
-    Tasks(fn(TaskGraph, &Options) -> TaskGraph),
+    Tasks(fn(TaskGraph, &LowerOptions) -> TaskGraph),
 }
 
 /// A pass by name, for `explain`, `opt` and file tests.
@@ -127,14 +101,14 @@ pub struct Pass {
 
 /// The passes after `expand-passes`, in order.
 pub const PASSES: &[Pass] = &[
-    Pass { name: "insert-loss", run: PassRun::Wide(insert_loss::insert_loss) },
-    Pass { name: "fuse-loss", run: PassRun::Wide(fuse_loss::fuse_loss) },
-    Pass { name: "fuse-epilogues", run: PassRun::Wide(fuse_epilogues::fuse_epilogues) },
-    Pass { name: "fuse-sums", run: PassRun::Wide(fuse_sums::fuse_sums) },
-    Pass { name: "fuse-elementwise", run: PassRun::Wide(fuse_elementwise::fuse_elementwise) },
-    Pass { name: "insert-updates", run: PassRun::Wide(insert_updates::insert_updates) },
-    Pass { name: "insert-copies", run: PassRun::Wide(insert_copies::insert_copies) },
-    Pass { name: "spread-sums", run: PassRun::Wide(spread_sums::spread_sums) },
+    Pass { name: "insert-loss", run: PassRun::Sharded(insert_loss::insert_loss) },
+    Pass { name: "fuse-loss", run: PassRun::Sharded(fuse_loss::fuse_loss) },
+    Pass { name: "fuse-epilogues", run: PassRun::Sharded(fuse_epilogues::fuse_epilogues) },
+    Pass { name: "fuse-sums", run: PassRun::Sharded(fuse_sums::fuse_sums) },
+    Pass { name: "fuse-elementwise", run: PassRun::Sharded(fuse_elementwise::fuse_elementwise) },
+    Pass { name: "insert-updates", run: PassRun::Sharded(insert_updates::insert_updates) },
+    Pass { name: "insert-copies", run: PassRun::Sharded(insert_copies::insert_copies) },
+    Pass { name: "spread-sums", run: PassRun::Sharded(spread_sums::spread_sums) },
     Pass { name: "expand-shards", run: PassRun::Expand(expand_shards::expand_shards) },
     Pass { name: "fuse-movements", run: PassRun::Tasks(fuse_movements::fuse_movements) },
     Pass { name: "split-movements", run: PassRun::Tasks(split_movements::split_movements) },
@@ -146,22 +120,22 @@ pub const EXPAND_PASSES: &str = "expand-passes";
 /// A graph between two passes.
 pub enum Stage {
     /// Before `expand-shards`.
-    Wide(WideGraph),
+    Sharded(ShardedGraph),
     /// From `expand-shards` on.
     Tasks(TaskGraph),
 }
 
 impl Stage {
     /// The first pass.
-    pub fn start(graph: &ParallelGraph, options: &Options) -> Result<Stage, LowerError> {
-        expand_passes::expand_passes(graph, options).map(Stage::Wide)
+    pub fn start(graph: &ParallelGraph, options: &LowerOptions) -> Result<Stage, LowerError> {
+        expand_passes::expand_passes(graph, options).map(Stage::Sharded)
     }
 
     /// The graph after `pass`; `None` if the pass works on another level.
-    pub fn run(self, pass: &Pass, options: &Options) -> Option<Result<Stage, LowerError>> {
+    pub fn run(self, pass: &Pass, options: &LowerOptions) -> Option<Result<Stage, LowerError>> {
         Some(match (self, &pass.run) {
-            (Stage::Wide(wide), PassRun::Wide(run)) => run(wide, options).map(Stage::Wide),
-            (Stage::Wide(wide), PassRun::Expand(run)) => Ok(Stage::Tasks(run(&wide))),
+            (Stage::Sharded(sharded), PassRun::Sharded(run)) => run(sharded, options).map(Stage::Sharded),
+            (Stage::Sharded(sharded), PassRun::Expand(run)) => Ok(Stage::Tasks(run(&sharded))),
             (Stage::Tasks(tasks), PassRun::Tasks(run)) => Ok(Stage::Tasks(run(tasks, options))),
             _ => return None,
         })
@@ -170,7 +144,7 @@ impl Stage {
     /// The graph, to be printed.
     pub fn text(&self) -> &dyn Display {
         match self {
-            Stage::Wide(wide) => wide,
+            Stage::Sharded(sharded) => sharded,
             Stage::Tasks(tasks) => tasks,
         }
     }
@@ -178,7 +152,7 @@ impl Stage {
     /// Checks the graph's invariants.
     pub fn verify(&self, pass: &'static str) -> Result<(), LowerError> {
         let error = match self {
-            Stage::Wide(wide) => wide.verify().err().map(|errors| errors[0].to_string()),
+            Stage::Sharded(sharded) => sharded.verify().err().map(|errors| errors[0].to_string()),
             Stage::Tasks(tasks) => tasks.verify().err().map(|errors| errors[0].to_string()),
         };
         error.map_or(Ok(()), |error| Err(LowerError::Broken { pass, error }))
@@ -205,7 +179,7 @@ fn check_host_values(graph: &ParallelGraph) -> Result<(), LowerError> {
 /// Runs all passes; `observe` sees the graph after each.
 pub fn lower(
     graph: &ParallelGraph,
-    options: &Options,
+    options: &LowerOptions,
     mut observe: impl FnMut(&'static str, &dyn Display),
 ) -> Result<TaskGraph, LowerError> {
     check_host_values(graph)?;
@@ -221,6 +195,6 @@ pub fn lower(
     stage.verify("lowering")?;
     match stage {
         Stage::Tasks(tasks) => Ok(tasks),
-        Stage::Wide(_) => unreachable!("expand-shards is one of the passes"),
+        Stage::Sharded(_) => unreachable!("expand-shards is one of the passes"),
     }
 }

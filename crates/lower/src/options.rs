@@ -16,7 +16,7 @@ pub enum Goal {
 #[non_exhaustive]
 pub struct Optimizer {
     /// The rule.
-    pub rule: Rule,
+    pub rule: UpdateRule,
     /// Weight decay.
     pub decay: f32,
     /// Which parameters decay.
@@ -30,23 +30,23 @@ pub struct Optimizer {
 /// The usual optimizers, with no decay and no clipping; the methods set what is to be different.
 impl Optimizer {
     /// An optimizer with this rule.
-    pub fn new(rule: Rule) -> Self {
+    pub fn new(rule: UpdateRule) -> Self {
         Optimizer { rule, decay: 0.0, decays: Decays::All, clip: None, keep_gradients: false }
     }
 
     /// Stochastic gradient descent with momentum.
     pub fn sgd(momentum: f32) -> Self {
-        Optimizer::new(Rule::Sgd { momentum, nesterov: false })
+        Optimizer::new(UpdateRule::Sgd { momentum, nesterov: false })
     }
 
     /// Adam with the usual constants.
     pub fn adam() -> Self {
-        Optimizer::new(Rule::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, decoupled: false })
+        Optimizer::new(UpdateRule::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, decoupled: false })
     }
 
     /// AdamW with the usual constants and this weight decay.
     pub fn adamw(decay: f32) -> Self {
-        let rule = Rule::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, decoupled: true };
+        let rule = UpdateRule::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, decoupled: true };
         Optimizer::new(rule).decay(decay)
     }
 
@@ -86,7 +86,7 @@ pub enum Decays {
 
 /// An update rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Rule {
+pub enum UpdateRule {
     /// Stochastic gradient descent.
     Sgd {
         /// Decay of the velocity; zero for none.
@@ -120,7 +120,7 @@ pub struct Leaves {
 
 /// Everything the passes need to know besides the graph.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Options {
+pub struct LowerOptions {
     /// What the step is for.
     pub goal: Goal,
     /// How sums are cut.

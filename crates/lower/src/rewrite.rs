@@ -1,7 +1,7 @@
 //! What rewriting passes need: who touches a buffer, and a graph without what nobody mentions.
 
+use phalanx_ir::sharded::{ShardedGraph, ShardedTask};
 use phalanx_ir::tasks::{BufferId, TaskId};
-use phalanx_ir::wide::{WideGraph, WideTask};
 use phalanx_ir::{Id, IdVec};
 
 /// For every buffer that owns bytes, the tasks that read and write them, in order.
@@ -11,19 +11,19 @@ pub struct Touches {
 }
 
 impl Touches {
-    pub fn of(wide: &WideGraph) -> Touches {
-        let empty = || wide.buffers.ids().map(|_| Vec::new()).collect();
+    pub fn of(sharded: &ShardedGraph) -> Touches {
+        let empty = || sharded.buffers.ids().map(|_| Vec::new()).collect();
         let mut touches = Touches { readers: empty(), writers: empty() };
-        for (id, task) in wide.tasks.iter() {
-            task.read_buffers().for_each(|buffer| touches.readers[wide.root(buffer)].push(id));
-            task.written_buffers().for_each(|buffer| touches.writers[wide.root(buffer)].push(id));
+        for (id, task) in sharded.tasks.iter() {
+            task.read_buffers().for_each(|buffer| touches.readers[sharded.root(buffer)].push(id));
+            task.written_buffers().for_each(|buffer| touches.writers[sharded.root(buffer)].push(id));
         }
         touches
     }
 }
 
 /// The same graph with these tasks and without buffers that nothing mentions.
-pub fn rebuild(graph: &WideGraph, tasks: Vec<WideTask>) -> WideGraph {
+pub fn rebuild(graph: &ShardedGraph, tasks: Vec<ShardedTask>) -> ShardedGraph {
     let mut used = vec![false; graph.buffers.len()];
     let mut mark = |buffer: BufferId| {
         let mut next = Some(buffer);
@@ -39,7 +39,7 @@ pub fn rebuild(graph: &WideGraph, tasks: Vec<WideTask>) -> WideGraph {
     let kept = graph.buffers.iter().filter(|(_, buffer)| buffer.role.is_kept()).map(|(id, _)| id);
     kept.for_each(&mut mark);
 
-    let mut new = WideGraph { name: graph.name.clone(), ..WideGraph::default() };
+    let mut new = ShardedGraph { name: graph.name.clone(), ..ShardedGraph::default() };
     let mut renamed: Vec<Option<BufferId>> = vec![None; graph.buffers.len()];
     let rename = |renamed: &[Option<BufferId>], buffer: BufferId| {
         renamed[buffer.index()].expect("every mentioned buffer is kept")

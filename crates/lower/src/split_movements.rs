@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use phalanx_ir::parallel::DeviceId;
 use phalanx_ir::tasks::{BufferId, Task, TaskGraph, TaskOp};
 
-use crate::Options;
+use crate::LowerOptions;
 
-pub fn split_movements(mut tasks: TaskGraph, _: &Options) -> TaskGraph {
+pub fn split_movements(mut tasks: TaskGraph, _: &LowerOptions) -> TaskGraph {
     let list = std::mem::take(&mut tasks.tasks);
     let mut movements = 0;
     for task in list {

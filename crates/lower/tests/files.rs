@@ -6,13 +6,13 @@ use std::path::Path;
 
 use phalanx_ir::parallel::ParallelGraph;
 use phalanx_lower::{
-    BucketSizes, Decays, EXPAND_PASSES, Goal, Leaves, LowerError, Optimizer, Options, PASSES, Rule, Stage,
-    lower,
+    BucketSizes, Decays, EXPAND_PASSES, Goal, Leaves, LowerError, LowerOptions, Optimizer, PASSES, Stage,
+    UpdateRule, lower,
 };
 use phalanx_testkit::filetest;
 
-fn options(goal: Goal) -> Options {
-    Options {
+fn options(goal: Goal) -> LowerOptions {
+    LowerOptions {
         goal,
         leaves: Leaves { batch: 4, feature: 2, sequence: 2 },
         seed: 9,
@@ -27,7 +27,7 @@ fn adamw() -> Goal {
 }
 
 fn sgd() -> Goal {
-    let rule = Rule::Sgd { momentum: 0.9, nesterov: true };
+    let rule = UpdateRule::Sgd { momentum: 0.9, nesterov: true };
     Goal::Train(Optimizer::new(rule).decay(0.1).keep_gradients(true))
 }
 
@@ -47,8 +47,8 @@ fn expand(text: &str, goal: Goal) -> Result<String, String> {
 
 /// The text after the pass `name`, which gives a sound graph.
 fn run(text: &str, name: &str, goal: Goal) -> Result<String, String> {
-    let stage = match text.trim_start().starts_with("wide") {
-        true => Stage::Wide(text.parse().map_err(|error| format!("{error}"))?),
+    let stage = match text.trim_start().starts_with("sharded") {
+        true => Stage::Sharded(text.parse().map_err(|error| format!("{error}"))?),
         false => Stage::Tasks(text.parse().map_err(|error| format!("{error}"))?),
     };
     let pass = PASSES.iter().find(|pass| pass.name == name).ok_or("there is no such pass")?;
@@ -192,6 +192,6 @@ fn a_cut_off_the_leaves_is_refused_unless_other_bits_are_allowed() {
     };
     assert_eq!((what, leaves, degree), (w, l, d));
     let graph = ParallelGraph::parse(text, phalanx_ops::operators()).expect("the text is a parallel graph");
-    let free = Options { free_bits: true, ..options(Goal::Gradients) };
+    let free = LowerOptions { free_bits: true, ..options(Goal::Gradients) };
     assert!(lower(&graph, &free, |_, _| ()).is_ok());
 }

@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 
 use phalanx_ir::Id;
 use phalanx_ir::parallel::ParallelGraph;
+use phalanx_ir::sharded::{ShardedGraph, ShardedTask};
 use phalanx_ir::tasks::{BufferId, MoveKind, Role, Task, TaskGraph, TaskId, TaskOp};
-use phalanx_ir::wide::{WideGraph, WideTask};
-use phalanx_lower::{EXPAND_PASSES, Goal, Leaves, Optimizer, Options, PASSES, Stage};
+use phalanx_lower::{EXPAND_PASSES, Goal, Leaves, LowerOptions, Optimizer, PASSES, Stage};
 
-fn options(goal: Goal) -> Options {
+fn options(goal: Goal) -> LowerOptions {
     let leaves = Leaves { batch: 4, feature: 2, sequence: 2 };
-    Options { goal, leaves, seed: 9, free_bits: true, fuse: false, buckets: Default::default() }
+    LowerOptions { goal, leaves, seed: 9, free_bits: true, fuse: false, buckets: Default::default() }
 }
 
 /// The graph after the pass `last`, which started before the pass `first`.
@@ -30,16 +30,16 @@ fn run(mut stage: Stage, goal: Goal, first: &str, last: &str) -> Stage {
     stage
 }
 
-fn wide(stage: Stage) -> WideGraph {
+fn sharded(stage: Stage) -> ShardedGraph {
     match stage {
-        Stage::Wide(wide) => wide,
+        Stage::Sharded(sharded) => sharded,
         Stage::Tasks(_) => panic!("expand-shards has run"),
     }
 }
 
 fn tasks(stage: Stage) -> TaskGraph {
     match stage {
-        Stage::Wide(_) => panic!("expand-shards has not run"),
+        Stage::Sharded(_) => panic!("expand-shards has not run"),
         Stage::Tasks(tasks) => tasks,
     }
 }
@@ -56,13 +56,13 @@ fn tasks_after(text: &str, goal: Goal, last: &str) -> TaskGraph {
     tasks(run(start(text, goal.clone()), goal, "insert-loss", last))
 }
 
-fn expanded(text: &str) -> WideGraph {
-    wide(start(text, Goal::Gradients))
+fn expanded(text: &str) -> ShardedGraph {
+    sharded(start(text, Goal::Gradients))
 }
 
 /// Operator and layer of every task.
-fn names(wide: &WideGraph) -> Vec<String> {
-    wide.tasks.iter().map(|(_, task)| format!("{} {}", task.op.to_text().0, task.layer)).collect()
+fn names(sharded: &ShardedGraph) -> Vec<String> {
+    sharded.tasks.iter().map(|(_, task)| format!("{} {}", task.op.to_text().0, task.layer)).collect()
 }
 
 fn is_move(op: &TaskOp) -> bool {
@@ -87,8 +87,8 @@ fn route(name: &str, from: &[usize], to: &[usize]) -> (String, Vec<usize>, Vec<u
     (name.into(), from.to_vec(), to.to_vec())
 }
 
-fn names_of(wide: &WideGraph, buffers: impl Iterator<Item = BufferId>) -> Vec<String> {
-    buffers.map(|buffer| wide.buffers[buffer].name.clone()).collect()
+fn names_of(sharded: &ShardedGraph, buffers: impl Iterator<Item = BufferId>) -> Vec<String> {
+    buffers.map(|buffer| sharded.buffers[buffer].name.clone()).collect()
 }
 
 const CHAIN: &str = "parallel @t {
@@ -100,18 +100,18 @@ const CHAIN: &str = "parallel @t {
 
 #[test]
 fn t24_a_chain_has_forward_and_backward_tasks() {
-    let wide = expanded(CHAIN);
-    assert_eq!(names(&wide), ["unary y", "reduce l", "reduce_grad l", "unary_grad y"]);
-    let last = &wide.tasks[TaskId::from_index(3)];
-    assert_eq!(names_of(&wide, last.read_buffers()), ["w", "y.grad"]);
-    assert_eq!(names_of(&wide, last.written_buffers()), ["w.grad"]);
-    let infer = self::wide(start(CHAIN, Goal::Infer));
+    let sharded = expanded(CHAIN);
+    assert_eq!(names(&sharded), ["unary y", "reduce l", "reduce_grad l", "unary_grad y"]);
+    let last = &sharded.tasks[TaskId::from_index(3)];
+    assert_eq!(names_of(&sharded, last.read_buffers()), ["w", "y.grad"]);
+    assert_eq!(names_of(&sharded, last.written_buffers()), ["w.grad"]);
+    let infer = self::sharded(start(CHAIN, Goal::Infer));
     assert_eq!(names(&infer), ["unary y", "reduce l"]);
 }
 
 #[test]
 fn t25_a_value_in_three_slots_has_three_gradients_and_their_sum() {
-    let wide = expanded(
+    let sharded = expanded(
         "parallel @t {
   %x = param init=ones f32[2, 3, 2, 4] on dev0
   %y = attention causal=true scale=1 %x, %x, %x : f32[2, 3, 2, 4] on dev0
@@ -119,14 +119,14 @@ fn t25_a_value_in_three_slots_has_three_gradients_and_their_sum() {
   return %l
 }",
     );
-    let backward: Vec<&WideTask> = wide.tasks.iter().map(|(_, task)| task).skip(3).collect();
-    let [grad, first, second] = backward[..] else { panic!("{:?}", names(&wide)) };
+    let backward: Vec<&ShardedTask> = sharded.tasks.iter().map(|(_, task)| task).skip(3).collect();
+    let [grad, first, second] = backward[..] else { panic!("{:?}", names(&sharded)) };
     let [q, k, v] = grad.written_buffers().collect::<Vec<_>>()[..] else { panic!("one gradient a slot") };
     assert_eq!(BTreeSet::from([q, k, v]).len(), 3);
-    let reads = |task: &WideTask| task.read_buffers().collect::<Vec<_>>();
+    let reads = |task: &ShardedTask| task.read_buffers().collect::<Vec<_>>();
     let sum = first.written_buffers().collect::<Vec<_>>();
     assert_eq!((reads(first), reads(second)), (vec![q, k], vec![sum[0], v]), "in the order of the slots");
-    assert!(second.written_buffers().eq([wide.gradients[0].1]));
+    assert!(second.written_buffers().eq([sharded.gradients[0].1]));
 }
 
 const ALL_FOUR: &str = "parallel @t {
@@ -143,14 +143,14 @@ const ALL_FOUR: &str = "parallel @t {
 
 #[test]
 fn t26_movements_go_back_with_the_dual_tiling() {
-    let wide = expanded(ALL_FOUR);
-    let moves: Vec<_> = wide.tasks.iter().map(|(_, task)| task).filter(|task| is_move(&task.op)).collect();
+    let sharded = expanded(ALL_FOUR);
+    let moves: Vec<_> = sharded.tasks.iter().map(|(_, task)| task).filter(|task| is_move(&task.op)).collect();
     let tilings: Vec<_> = moves
         .iter()
         .map(|task| {
             assert_eq!((task.reads.len(), task.writes.len()), (1, 1), "grads only, no forward value");
             let [from, to] =
-                [task.reads[0].buffer, task.writes[0].buffer].map(|buffer| &wide.buffers[buffer]);
+                [task.reads[0].buffer, task.writes[0].buffer].map(|buffer| &sharded.buffers[buffer]);
             (from.name.as_str(), from.ty.to_string(), to.ty.to_string())
         })
         .collect();
@@ -171,12 +171,12 @@ fn t26_movements_go_back_with_the_dual_tiling() {
 #[test]
 fn t27_the_loss_starts_the_backward_tasks() {
     let before = names(&expanded(CHAIN));
-    let wide = wide(run(start(CHAIN, Goal::Gradients), Goal::Gradients, "insert-loss", "insert-loss"));
-    assert_eq!(names(&wide)[0], "fill l");
-    assert_eq!(names(&wide)[1..], before[..]);
-    let seed = &wide.tasks[TaskId::from_index(0)];
+    let sharded = sharded(run(start(CHAIN, Goal::Gradients), Goal::Gradients, "insert-loss", "insert-loss"));
+    assert_eq!(names(&sharded)[0], "fill l");
+    assert_eq!(names(&sharded)[1..], before[..]);
+    let seed = &sharded.tasks[TaskId::from_index(0)];
     assert_eq!(seed.op, TaskOp::Fill { value: 1.0 });
-    assert_eq!(names_of(&wide, seed.written_buffers()), ["l.grad"]);
+    assert_eq!(names_of(&sharded, seed.written_buffers()), ["l.grad"]);
 }
 
 #[test]
@@ -188,33 +188,33 @@ fn t28_updates_write_the_parameter_and_its_state() {
     ];
     for (optimizer, written) in cases {
         let goal = Goal::Train(optimizer);
-        let wide = wide(run(start(ALL_FOUR, goal.clone()), goal, "insert-loss", "insert-updates"));
-        let is_update = |task: &WideTask| matches!(task.op, TaskOp::Sgd { .. } | TaskOp::AdamW { .. });
+        let sharded = sharded(run(start(ALL_FOUR, goal.clone()), goal, "insert-loss", "insert-updates"));
+        let is_update = |task: &ShardedTask| matches!(task.op, TaskOp::Sgd { .. } | TaskOp::AdamW { .. });
         let updates: Vec<_> =
-            wide.tasks.iter().map(|(_, task)| task).filter(|task| is_update(task)).collect();
-        let [update] = updates[..] else { panic!("an input has no update: {:?}", names(&wide)) };
-        assert_eq!(names_of(&wide, update.written_buffers()), written);
-        let roles: Vec<_> = update.written_buffers().map(|buffer| wide.buffers[buffer].role).collect();
+            sharded.tasks.iter().map(|(_, task)| task).filter(|task| is_update(task)).collect();
+        let [update] = updates[..] else { panic!("an input has no update: {:?}", names(&sharded)) };
+        assert_eq!(names_of(&sharded, update.written_buffers()), written);
+        let roles: Vec<_> = update.written_buffers().map(|buffer| sharded.buffers[buffer].role).collect();
         assert!(
             roles.iter().enumerate().all(|(slot, &role)| role == [Role::Param, Role::State][slot.min(1)])
         );
-        assert_eq!(names_of(&wide, update.read_buffers()), ["w.grad", "hyper"]);
-        assert_eq!(update.reads[0].buffer, wide.gradients[0].1);
+        assert_eq!(names_of(&sharded, update.read_buffers()), ["w.grad", "hyper"]);
+        assert_eq!(update.reads[0].buffer, sharded.gradients[0].1);
     }
 }
 
-/// A task on two devices whose first operand lies on `sites`.
-fn two_tiles(sites: &str) -> TaskGraph {
+/// A task on two devices whose first operand lies on `groups`.
+fn two_tiles(groups: &str) -> TaskGraph {
     let text = format!(
-        "wide @t {{
-  b0 : f32[4/2] on {sites} input \"x\"
+        "sharded @t {{
+  b0 : f32[4/2] on {groups} input \"x\"
   b1 : f32[4/2] on dev0, dev1 input \"w\"
   b2 : f32[4/2] on dev0, dev1 output \"y\"
   t0 = binary kind=add b0{{- | - | 0}}, b1{{- | - | 0}} -> b2{{- | - | 0}} grid [2] on dev0, dev1 of \"y\"
   output b2 \"y\"
 }}"
     );
-    let stage = Stage::Wide(text.parse().unwrap_or_else(|error| panic!("{error}")));
+    let stage = Stage::Sharded(text.parse().unwrap_or_else(|error| panic!("{error}")));
     tasks(run(stage, Goal::Infer, "insert-copies", "expand-shards"))
 }
 
@@ -228,7 +228,7 @@ fn t29_only_tiles_that_are_elsewhere_are_copied() {
     assert_eq!(copied.tile.as_ref().map(|tile| tile.origin.clone()), Some(vec![2]), "the second tile");
     assert_eq!(one.tasks.len(), 3);
     let mirrored = two_tiles("dev[0-2], dev[1-3]");
-    assert_eq!(moves(&mirrored).len(), 0, "a site that holds more than is needed");
+    assert_eq!(moves(&mirrored).len(), 0, "a group that holds more than is needed");
 }
 
 /// Two layers on two devices; the second one's weight lies on `weight`.
@@ -258,7 +258,7 @@ fn t30_a_copy_there_and_its_gradient_back() {
 
 #[test]
 fn t31_every_place_of_a_grid_is_a_task_on_its_device() {
-    let text = "wide @t {
+    let text = "sharded @t {
   b0 : f32[4/2, 3] on dev0, dev2 input \"x\"
   b1 : f32[2/2, 3] on dev0, dev2 output \"a\"
   b2 : f32[2/2, 3] on dev0, dev2 output \"b\"
@@ -269,8 +269,8 @@ fn t31_every_place_of_a_grid_is_a_task_on_its_device() {
   output b2 \"b\"
   output b3 \"c\"
 }";
-    let wide: WideGraph = text.parse().unwrap_or_else(|error| panic!("{error}"));
-    let graph = tasks(run(Stage::Wide(wide), Goal::Infer, "expand-shards", "expand-shards"));
+    let sharded: ShardedGraph = text.parse().unwrap_or_else(|error| panic!("{error}"));
+    let graph = tasks(run(Stage::Sharded(sharded), Goal::Infer, "expand-shards", "expand-shards"));
     let compute: Vec<_> =
         graph.tasks.iter().map(|(_, task)| task).filter(|task| !is_move(&task.op)).collect();
     assert_eq!(compute.iter().map(|task| task.device.index()).collect::<Vec<_>>(), [0, 2]);
@@ -280,7 +280,7 @@ fn t31_every_place_of_a_grid_is_a_task_on_its_device() {
         assert_eq!(starts.collect::<Vec<_>>(), [2 * place, place, place]);
     }
     assert_eq!(routes(&graph), [route("c", &[0], &[1]), route("c", &[2], &[3])], "one movement a tile");
-    let other: WideGraph =
+    let other: ShardedGraph =
         text.replace("b3 : f32[2/2, 3]", "b3 : f32[2/2, 5]").parse().expect("the text is a graph");
     assert_eq!(other.verify().map_err(|errors| errors.len()), Err(1), "not the same tensor");
 }
@@ -376,15 +376,15 @@ fn t39_gradients_of_copies_are_added_in_order() {
     assert_eq!(tree(&order[0].iter().map(|&part| parts[part].clone()).collect::<Vec<_>>()), [2.0, 6.0]);
 }
 
-/// The movement that `degree` gives when `sums` partial sums are added onto `sites`.
-fn reduction(sums: usize, degree: usize, sites: &str) -> (TaskGraph, Vec<Vec<usize>>) {
+/// The movement that `degree` gives when `sums` partial sums are added onto `groups`.
+fn reduction(sums: usize, degree: usize, groups: &str) -> (TaskGraph, Vec<Vec<usize>>) {
     let all: Vec<_> = (0..sums).map(|device| format!("dev{device}")).collect();
     let (all, left) =
         (all.join(", "), if sums > degree { format!(" sum {}", sums / degree) } else { String::new() });
     let text = format!(
         "parallel @t {{
   %x = constant value=1 f32[2] sum {sums} on {all}
-  %y = reduction degree={degree} %x : f32[2]{left} on {sites}
+  %y = reduction degree={degree} %x : f32[2]{left} on {groups}
   return %y
 }}"
     );
@@ -406,14 +406,14 @@ fn t40_partial_sums_are_added_in_order() {
 
 #[test]
 fn t40_the_gradient_of_a_sum_goes_to_every_part() {
-    let wide = expanded(ALL_FOUR);
-    let seed = wide.buffers.iter().find(|(_, buffer)| buffer.name == "s.grad").map(|(_, buffer)| buffer);
+    let sharded = expanded(ALL_FOUR);
+    let seed = sharded.buffers.iter().find(|(_, buffer)| buffer.name == "s.grad").map(|(_, buffer)| buffer);
     assert_eq!(seed.map(|buffer| buffer.ty.to_string()).as_deref(), Some("f32[] copy 2"));
 }
 
 #[test]
 fn t45_the_gradient_of_a_shared_value_is_one_sum() {
-    let wide = expanded(
+    let sharded = expanded(
         "parallel @t {
   %x = param init=ones f32[3] on dev0
   %t = relu %x : f32[3] on dev0
@@ -423,8 +423,8 @@ fn t45_the_gradient_of_a_shared_value_is_one_sum() {
   return %l
 }",
     );
-    assert_eq!(names(&wide)[4..], ["reduce_grad l", "unary_grad d", "binary t", "unary_grad t"]);
-    let task = |index: usize| &wide.tasks[TaskId::from_index(index)];
+    assert_eq!(names(&sharded)[4..], ["reduce_grad l", "unary_grad d", "binary t", "unary_grad t"]);
+    let task = |index: usize| &sharded.tasks[TaskId::from_index(index)];
     let (upstream, scaled) = (task(4).writes[0].buffer, task(5).writes[0].buffer);
     assert!(task(6).read_buffers().eq([upstream, scaled]), "in the order of the backward walk");
     assert_eq!(task(7).reads[1].buffer, task(6).writes[0].buffer);

@@ -4,81 +4,38 @@ use phalanx_ir::graph::BuildError;
 
 /// Why a configuration gives no graph.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are named by the messages")]
 pub enum ModelError {
     /// A size is zero.
     #[error("{model}: `{field}` is 0; set it to at least 1")]
-    Zero {
-        /// The model family.
-        model: &'static str,
-        /// The size.
-        field: &'static str,
-    },
+    Zero { model: &'static str, field: &'static str },
     /// A size is no multiple of another.
     #[error("{model}: `{field}` {value} is not a multiple of `{divisor}` {by}; {fix}")]
     NotDivisible {
-        /// The model family.
         model: &'static str,
-        /// The size to be divided.
         field: &'static str,
-        /// Its value.
         value: usize,
-        /// The size to divide by.
         divisor: &'static str,
-        /// Its value.
         by: usize,
-        /// A change that would make it legal.
         fix: String,
     },
     /// A head cannot be cut in halves.
     #[error("{model}: `{field}` {value} is odd but rotary positions pair its halves; set it to {} or {}", value - 1, value + 1)]
-    Odd {
-        /// The model family.
-        model: &'static str,
-        /// The size.
-        field: &'static str,
-        /// Its value.
-        value: usize,
-    },
+    Odd { model: &'static str, field: &'static str, value: usize },
     /// The batch is longer than the model can see.
     #[error(
         "{model}: `time` {time} exceeds `context` {context}; use at most {context} tokens or a larger context"
     )]
-    TooLong {
-        /// The model family.
-        model: &'static str,
-        /// Tokens a sequence.
-        time: usize,
-        /// The most the model sees.
-        context: usize,
-    },
+    TooLong { model: &'static str, time: usize, context: usize },
     /// A tensor would be larger than any machine holds.
     #[error("{model}: a tensor of {sizes} elements is too large; make one of these sizes smaller")]
-    TooLarge {
-        /// The model family.
-        model: &'static str,
-        /// The sizes that are multiplied.
-        sizes: String,
-    },
+    TooLarge { model: &'static str, sizes: String },
     /// The model would have more blocks than anybody trains.
     #[error("{model}: `layers` is {layers}; use at most {MOST_LAYERS}")]
-    TooDeep {
-        /// The model family.
-        model: &'static str,
-        /// Its blocks.
-        layers: usize,
-    },
+    TooDeep { model: &'static str, layers: usize },
     /// A real-valued setting is outside its range.
     #[error("{model}: `{field}` is {value}; use a value {range}")]
-    Range {
-        /// The model family.
-        model: &'static str,
-        /// The setting.
-        field: &'static str,
-        /// Its value.
-        value: f32,
-        /// Where it must lie.
-        range: &'static str,
-    },
+    Range { model: &'static str, field: &'static str, value: f32, range: &'static str },
     /// A layer cannot be built.
     #[error(transparent)]
     Build(Box<BuildError>),

@@ -12,19 +12,14 @@ pub const SIZES: [&str; 6] = ["nano", "tiny", "small", "medium", "large", "xl"];
 
 /// Why there is no such preset.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are named by the messages")]
 pub enum PresetError {
     /// No family has this name.
     #[error("model `{family}` is unknown; use one of {}", FAMILIES.join(", "))]
-    Family {
-        /// The name given.
-        family: String,
-    },
+    Family { family: String },
     /// No size has this name.
     #[error("size `{size}` is unknown; use one of {}", SIZES.join(", "))]
-    Size {
-        /// The name given.
-        size: String,
-    },
+    Size { size: String },
 }
 
 impl ModelConfig {

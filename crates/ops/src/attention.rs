@@ -1,8 +1,8 @@
 //! Scaled-dot-product attention on `[batch, time, heads, dim]`; keys and values may have fewer heads.
 
 use phalanx_ir::parallel::TileMap;
+use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
-use phalanx_ir::wide::Operand;
 use phalanx_ir::{
     Cuts, LayerTasks, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType, attributes,
 };

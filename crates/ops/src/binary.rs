@@ -1,8 +1,8 @@
 //! An element-wise function of two tensors, stretched to a common shape.
 
+use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
 use phalanx_ir::text::Attrs;
-use phalanx_ir::wide::Operand;
 use phalanx_ir::{
     Binary, Cuts, LayerTasks, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType, Unary,
 };

@@ -1,7 +1,7 @@
 //! Stretched to a larger shape.
 
+use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
-use phalanx_ir::wide::Operand;
 use phalanx_ir::{
     Cuts, LayerTasks, MAX_RANK, Op, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes, each,
 };

@@ -1,7 +1,7 @@
 //! Another element type.
 
+use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
-use phalanx_ir::wide::Operand;
 use phalanx_ir::{
     Cuts, DType, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes,
 };

@@ -1,6 +1,6 @@
 //! Joined along one axis: the inverse of a split.
 
-use phalanx_ir::wide::Operand;
+use phalanx_ir::sharded::Operand;
 use phalanx_ir::{
     Cuts, LayerTasks, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType, attributes,
 };

@@ -4,8 +4,8 @@
 //! their pick of the label's logit; each then knows the row's loss, with the bits of one device.
 
 use phalanx_ir::parallel::{ParallelType, TileMap};
+use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
-use phalanx_ir::wide::Operand;
 use phalanx_ir::{
     Cuts, IndexBound, LayerTasks, OpError, Operands, Operator, Reduce, Shape, Slots, Tensor, TensorType,
     attributes, each,

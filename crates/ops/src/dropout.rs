@@ -1,7 +1,7 @@
 //! Elements zeroed at random, the others scaled up; counter-based on the element's index.
 
+use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
-use phalanx_ir::wide::Operand;
 use phalanx_ir::{Cuts, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes};
 
 /// See the head of the file.

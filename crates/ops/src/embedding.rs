@@ -1,7 +1,7 @@
 //! Rows of a table chosen by index; with `bag`, rows chosen by the innermost index dimension are summed.
 
+use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
-use phalanx_ir::wide::Operand;
 use phalanx_ir::{
     Cuts, IndexBound, LayerTasks, MAX_RANK, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType,
     attributes, each,

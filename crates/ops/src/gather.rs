@@ -1,8 +1,8 @@
 //! Elements chosen by an index along one axis: `y[i, j, k] = x[i, index[i, j, k], k]` for axis 1. The index may be smaller
 //! than x along the other axes, and of any extent along this one.
 
+use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
-use phalanx_ir::wide::Operand;
 use phalanx_ir::{
     Cuts, IndexBound, LayerTasks, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType, attributes,
 };

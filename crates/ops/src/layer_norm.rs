@@ -1,8 +1,8 @@
 //! Layer normalization over the innermost dimensions, optionally scaled and shifted.
 
+use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
 use phalanx_ir::text::Attrs;
-use phalanx_ir::wide::Operand;
 use phalanx_ir::{
     Cuts, LayerTasks, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType, attributes,
 };

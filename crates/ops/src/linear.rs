@@ -1,7 +1,7 @@
 //! x · weight (+ bias), then an activation. The weight is `[out, in]`, or `[in, out]` if `transposed`.
 
+use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
-use phalanx_ir::wide::Operand;
 use phalanx_ir::{
     Activation, Apart, Binary, Cuts, LayerTasks, OpError, Operands, Operator, Part, Shape, Slots, Tensor,
     TensorType, Unary, attributes, each,

@@ -1,7 +1,7 @@
 //! Matrix product of the two innermost dimensions, batched over the others; either operand may be stored transposed.
 
+use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
-use phalanx_ir::wide::Operand;
 use phalanx_ir::{
     Cuts, LayerTasks, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType, attributes, each,
 };

@@ -1,7 +1,7 @@
 //! Elements joined along some axes.
 
+use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
-use phalanx_ir::wide::Operand;
 use phalanx_ir::{
     Apart, Cuts, LayerTasks, OpError, Operands, Operator, Part, Reduce, Shape, Tensor, TensorType, Unary,
     attributes,

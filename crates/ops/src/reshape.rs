@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use phalanx_ir::wide::Operand;
+use phalanx_ir::sharded::Operand;
 use phalanx_ir::{
     Cuts, LayerTasks, MAX_RANK, Op, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes,
 };

@@ -2,8 +2,8 @@
 //! every block.
 
 use phalanx_ir::parallel::ParallelType;
+use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
-use phalanx_ir::wide::Operand;
 use phalanx_ir::{
     Cuts, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes, each,
 };

@@ -1,8 +1,8 @@
 //! The largest elements of each innermost row, in descending order, and where they stand. Of equal ones the first comes
 //! first.
 
+use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
-use phalanx_ir::wide::Operand;
 use phalanx_ir::{
     Cuts, DType, LayerTasks, Op, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes,
 };

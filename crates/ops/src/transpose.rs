@@ -1,7 +1,7 @@
 //! Dimensions reordered.
 
+use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
-use phalanx_ir::wide::Operand;
 use phalanx_ir::{
     Cuts, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes, each,
 };

@@ -2,9 +2,9 @@
 
 use std::f64::consts::{FRAC_2_SQRT_PI, PI, SQRT_2};
 
+use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
 use phalanx_ir::text::Attrs;
-use phalanx_ir::wide::Operand;
 use phalanx_ir::{
     Activation, Cuts, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType, Unary,
 };

@@ -6,8 +6,8 @@ use phalanx_ir::graph::ValueId;
 use phalanx_ir::parallel::{DeviceId, ParallelGraph};
 use phalanx_ir::tasks::{BufferId, MoveKind, Role, TaskGraph, TaskOp};
 use phalanx_ir::{Id, Op, OpError};
-use phalanx_schedule::overlap::Choice;
-use phalanx_schedule::{Lane, LaneKind, Schedule};
+use phalanx_schedule::overlap::ScheduleChoice;
+use phalanx_schedule::{LaneKind, Schedule, ScheduledLane};
 use serde::Serialize;
 
 /// A step laid out on devices and in time, before it is frozen.
@@ -19,7 +19,7 @@ pub struct Layout {
     /// Their order and memory.
     pub schedule: Schedule,
     /// Where transfers may run beside computing: what the schedule was chosen from.
-    pub choice: Option<Box<Choice>>,
+    pub choice: Option<Box<ScheduleChoice>>,
 }
 
 /// A tensor and where its parts lie.
@@ -99,9 +99,9 @@ impl Layout {
         let ty = self.parallel.ty(value);
         let extents = ty.tile().shape.dims().to_vec();
         let mut parts = Vec::new();
-        for (tile, site) in self.parallel.sites(value)?.iter().enumerate() {
+        for (tile, group) in self.parallel.groups(value)?.iter().enumerate() {
             let coord = ty.coord(tile);
-            parts.extend(site.devices().iter().map(|device| Part {
+            parts.extend(group.devices().iter().map(|device| Part {
                 device: device.index(),
                 origin: ty.origin(&coord),
                 extents: extents.clone(),
@@ -165,7 +165,7 @@ impl Layout {
                 _ => {}
             }
         }
-        let row = |lane: &Lane| {
+        let row = |lane: &ScheduledLane| {
             let beside = self.schedule.position_of(lane.device, LaneKind::Transfers);
             let beside = beside.map_or(&[][..], |beside| &self.schedule.lanes[beside].order);
             let tasks = lane.order.iter().chain(beside).map(|&task| &self.tasks.tasks[task]);

@@ -45,7 +45,7 @@ pub use hashes::StateHashes;
 pub use memory::OverBudget;
 pub use phalanx_ir as ir;
 pub use phalanx_link::{Link, LinkError};
-pub use phalanx_lower::{Decays, Goal, Leaves, Optimizer, Rule};
+pub use phalanx_lower::{Decays, Goal, Leaves, Optimizer, UpdateRule};
 pub use phalanx_models as models;
 pub use phalanx_ops as ops;
 pub use phalanx_plan::{self as plan, Plan};

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use phalanx_ir::parallel::DeviceId;
 use phalanx_ir::tasks::{Buffer, Role, TaskGraph};
 use phalanx_schedule::live::curves;
-use phalanx_schedule::simulate::{Runs, simulate};
-use phalanx_schedule::{Costs, Lane, Owner, Schedule, overlap};
+use phalanx_schedule::simulate::{SimRuns, simulate};
+use phalanx_schedule::{Owner, Schedule, ScheduledLane, TaskCosts, overlap};
 
 use crate::Error;
 
@@ -82,7 +82,7 @@ impl OverBudget {
         budget: Option<u64>,
         snapshots: &Snapshots,
     ) -> Result<(), Box<OverBudget>> {
-        let need = |lane: &Lane| lane.peak + snapshots.of(lane.device);
+        let need = |lane: &ScheduledLane| lane.peak + snapshots.of(lane.device);
         let fullest = schedule.devices().iter().enumerate().max_by_key(|(_, lane)| need(lane));
         match (budget, fullest) {
             (Some(budget), Some((at, lane))) if need(lane) > budget => {
@@ -99,9 +99,9 @@ impl OverBudget {
 
 /// What is alive at the fullest moment of a device.
 fn alive(tasks: &TaskGraph, schedule: &Schedule, device: usize) -> Vec<(String, &'static str, u64)> {
-    let costs = Costs::modelled(tasks, None);
+    let costs = TaskCosts::modelled(tasks, None);
     let lines = overlap::lines(tasks, &costs, schedule);
-    let run = simulate(&lines, None, Runs { count: 1, depth: 1 }).remove(0);
+    let run = simulate(&lines, None, SimRuns { count: 1, depth: 1 }).remove(0);
     let curve = curves(tasks, schedule, &run).swap_remove(device);
     curve.alive.into_iter().map(|(owner, bytes)| describe(tasks, owner, bytes)).collect()
 }

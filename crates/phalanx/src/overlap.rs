@@ -5,20 +5,23 @@ use phalanx_ir::graph::Graph;
 use phalanx_ir::tasks::{TaskGraph, TaskId, TaskOp};
 use phalanx_program::{Program, Wait};
 use phalanx_schedule::live::curves;
-use phalanx_schedule::overlap::{self, Candidate, Choice, end};
-use phalanx_schedule::simulate::{At, Line, Run, Runs, Step, simulate};
+use phalanx_schedule::overlap::{self, Candidate, ScheduleChoice, end};
+use phalanx_schedule::simulate::{SimLane, SimRun, SimRuns, SimStep, StepAt, simulate};
 use phalanx_schedule::verdict::{Verdict, verdicts};
-use phalanx_schedule::{Costs, LaneKind};
+use phalanx_schedule::{LaneKind, TaskCosts};
 
 use crate::emit::{emit, origins};
 use crate::memory::describe;
 use crate::pipeline::{CompileError, Settings, choose, lay_out};
-use crate::timeline::{self, Alive, MemoryCurve, Report, Span, SpanKind, Timeline, TransferRow};
+use crate::timeline::{
+    self, Alive, MemoryCurve, SpanKind, Timeline, TimelineLane, TimelineLaneKind, TimelineReport,
+    TimelineSpan, TransferRow,
+};
 
 /// Everything about a step and its communication.
 pub struct Overview {
     tasks: TaskGraph,
-    choice: Choice,
+    choice: ScheduleChoice,
     /// Verdicts on the chosen schedule.
     verdicts: Vec<Verdict>,
     memory: Option<u64>,
@@ -28,16 +31,16 @@ pub struct Overview {
 }
 
 /// Runs that may be in flight, and how many are simulated to see how long one takes when others follow.
-const STEADY: Runs = Runs { count: 6, depth: 2 };
+const STEADY: SimRuns = SimRuns { count: 6, depth: 2 };
 
 impl Overview {
     /// Compiles a model and weighs its schedules.
     pub fn new(model: &Graph, settings: &Settings) -> Result<Overview, CompileError> {
         let mut layout = lay_out(model, settings, |_, _| ())?;
-        let choice = layout
-            .choice
-            .take()
-            .map_or_else(|| Choice { best: None, ..choose(&layout.tasks, settings) }, |choice| *choice);
+        let choice = layout.choice.take().map_or_else(
+            || ScheduleChoice { best: None, ..choose(&layout.tasks, settings) },
+            |choice| *choice,
+        );
         let costs = settings.costs(&layout.tasks);
         let step = |candidate: &Candidate| -> Result<u64, CompileError> {
             let program = emit(&layout.tasks, &candidate.schedule, settings.machine())?;
@@ -79,19 +82,23 @@ impl Overview {
 
     fn transfer(&self, verdict: &Verdict) -> TransferRow {
         let tasks = &self.tasks;
+        let receives = &verdict.transfer;
         let mut reads: Vec<_> =
-            verdict.receives.iter().flat_map(|&task| tasks.tasks[task].reads.iter().copied()).collect();
+            receives.iter().flat_map(|&task| tasks.tasks[task].reads.iter().copied()).collect();
         reads.sort_unstable();
         reads.dedup();
         let writes: Vec<_> =
-            verdict.receives.iter().flat_map(|&task| tasks.tasks[task].writes.iter().copied()).collect();
+            receives.iter().flat_map(|&task| tasks.tasks[task].writes.iter().copied()).collect();
+        let TaskOp::Receive { movement } = tasks.tasks[receives[0]].op else {
+            unreachable!("a movement is judged by its receives")
+        };
         TransferRow {
-            movement: verdict.movement as u32,
+            movement: movement as u32,
             kind: phalanx_lower::movement_kind(tasks, &reads, &writes).to_string(),
-            layer: tasks.tasks[verdict.receives[0]].layer.to_string(),
-            bytes: verdict.receives.iter().map(|&task| self.bytes(task)).sum(),
-            devices: verdict.receives.len() as u32,
-            time: verdict.time,
+            layer: tasks.tasks[receives[0]].layer.to_string(),
+            bytes: receives.iter().map(|&task| self.bytes(task)).sum(),
+            devices: receives.len() as u32,
+            time: verdict.end - verdict.start,
             hidden: verdict.hidden,
             moves: verdict.moves,
             limit: verdict.limit.name().into(),
@@ -115,11 +122,11 @@ impl Overview {
     }
 
     /// All of it, with a run that was measured operation by operation, if there is one.
-    pub fn report(&self, title: &str, measured: Option<&[(u64, u64)]>) -> Report {
+    pub fn report(&self, title: &str, measured: Option<&[(u64, u64)]>) -> TimelineReport {
         let mut timelines = vec![self.predicted()];
         timelines.extend(measured.map(|spans| self.measured(spans)));
         let (before, after) = self.totals();
-        Report {
+        TimelineReport {
             title: title.into(),
             subtitle: self.subtitle.clone(),
             timelines,
@@ -134,7 +141,7 @@ impl Overview {
         let Candidate { schedule, run, .. } = self.choice.chosen();
         let lanes = schedule.lanes.iter().zip(run).map(|(lane, spans)| {
             let spans = lane.order.iter().zip(spans).filter(|(_, span)| span.end > span.start);
-            timeline::Lane {
+            TimelineLane {
                 device: lane.device.index() as u32,
                 kind: kind(lane.kind),
                 spans: spans.map(|(&task, span)| self.span(task, (span.start, span.end))).collect(),
@@ -151,12 +158,12 @@ impl Overview {
             let own = origins.into_iter().zip(spans.by_ref());
             let (device, kind) = (lane.device.index() as u32, kind(lane.kind));
             let spans = own.filter_map(|(task, &span)| Some(self.span(task?, span))).collect();
-            timeline::Lane { device, kind, spans }
+            TimelineLane { device, kind, spans }
         });
         Timeline { name: "measured".into(), lanes: lanes.collect() }
     }
 
-    fn span(&self, id: TaskId, (start, end): (u64, u64)) -> Span {
+    fn span(&self, id: TaskId, (start, end): (u64, u64)) -> TimelineSpan {
         let task = &self.tasks.tasks[id];
         let (kind, movement) = match task.op {
             TaskOp::Send { movement } => (SpanKind::Send, Some(movement as u32)),
@@ -165,53 +172,54 @@ impl Overview {
         };
         let bytes = if kind == SpanKind::Receive { self.bytes(id) } else { 0 };
         let name = format!("{} {}", task.op.to_text().0, task.layer);
-        Span { name, layer: task.layer.to_string(), kind, start, end, bytes, movement }
+        TimelineSpan { name, layer: task.layer.to_string(), kind, start, end, bytes, movement }
     }
 
     fn memory(&self) -> Vec<MemoryCurve> {
         let Candidate { schedule, run, .. } = self.choice.chosen();
         let curves = curves(&self.tasks, schedule, run);
-        let curve = |(lane, curve): (&phalanx_schedule::Lane, phalanx_schedule::live::Curve)| MemoryCurve {
-            device: lane.device.index() as u32,
-            points: curve.points,
-            peak: curve.peak,
-            peak_at: curve.peak_at,
-            budget: self.memory,
-            alive: curve
-                .alive
-                .into_iter()
-                .map(|(owner, bytes)| {
-                    let (name, role, bytes) = describe(&self.tasks, owner, bytes);
-                    Alive { name, bytes, role: role.into() }
-                })
-                .collect(),
-        };
+        let curve =
+            |(lane, curve): (&phalanx_schedule::ScheduledLane, phalanx_schedule::live::Curve)| MemoryCurve {
+                device: lane.device.index() as u32,
+                points: curve.points,
+                peak: curve.peak,
+                peak_at: curve.peak_at,
+                budget: self.memory,
+                alive: curve
+                    .alive
+                    .into_iter()
+                    .map(|(owner, bytes)| {
+                        let (name, role, bytes) = describe(&self.tasks, owner, bytes);
+                        Alive { name, bytes, role: role.into() }
+                    })
+                    .collect(),
+            };
         schedule.devices().iter().zip(curves).map(curve).collect()
     }
 }
 
-fn kind(kind: LaneKind) -> timeline::LaneKind {
+fn kind(kind: LaneKind) -> TimelineLaneKind {
     match kind {
-        LaneKind::Compute => timeline::LaneKind::Compute,
-        LaneKind::Transfers => timeline::LaneKind::Transfers,
+        LaneKind::Compute => TimelineLaneKind::Compute,
+        LaneKind::Transfers => TimelineLaneKind::Transfers,
     }
 }
 
 fn totals(candidate: &Candidate) -> timeline::Totals {
-    let overlap::Totals { step, exposed, compute, bound, peak } = candidate.totals;
+    let overlap::ScheduleTotals { step, exposed, compute, bound, peak } = candidate.totals;
     timeline::Totals { step, exposed, compute, lower_bound: bound, peak }
 }
 
 /// How long a step takes when steps follow each other.
-fn steady(tasks: &TaskGraph, costs: &Costs, candidate: &Candidate, program: &Program) -> u64 {
+fn steady(tasks: &TaskGraph, costs: &TaskCosts, candidate: &Candidate, program: &Program) -> u64 {
     let lines = lines(tasks, costs, candidate, program);
-    let runs: Vec<Run> = simulate(&lines, costs.link, STEADY);
+    let runs: Vec<SimRun> = simulate(&lines, costs.link, STEADY);
     let (first, last) = (end(&runs[1]), end(&runs[STEADY.count - 1]));
     (last - first) / (STEADY.count as u64 - 2)
 }
 
 /// A program as lanes to be simulated: its waits, also those carried from run to run.
-fn lines(tasks: &TaskGraph, costs: &Costs, candidate: &Candidate, program: &Program) -> Vec<Line> {
+fn lines(tasks: &TaskGraph, costs: &TaskCosts, candidate: &Candidate, program: &Program) -> Vec<SimLane> {
     let schedule = &candidate.schedule;
     let by_task = overlap::lines(tasks, costs, schedule);
     let mut parts = vec![Vec::new(); tasks.tasks.len()];
@@ -220,16 +228,16 @@ fn lines(tasks: &TaskGraph, costs: &Costs, candidate: &Candidate, program: &Prog
             parts[task.index()] = step.parts;
         }
     }
-    let at = |waits: &[Wait]| waits.iter().map(|w| At { lane: w.lane, position: w.position }).collect();
+    let at = |waits: &[Wait]| waits.iter().map(|w| StepAt { lane: w.lane, position: w.position }).collect();
     let mut lines = Vec::new();
     for (lane, origins) in program.lanes().iter().zip(origins(tasks, schedule)) {
-        let steps = program.operations_of(lane).iter().zip(origins).map(|(operation, origin)| Step {
+        let steps = program.operations_of(lane).iter().zip(origins).map(|(operation, origin)| SimStep {
             cost: origin.map_or(0, |task| costs.tasks[task]),
             parts: origin.map_or_else(Vec::new, |task| std::mem::take(&mut parts[task.index()])),
             waits: at(program.waits(operation)),
             carried: at(program.carried(operation)),
         });
-        lines.push(Line { device: lane.home, steps: steps.collect() });
+        lines.push(SimLane { device: lane.home, steps: steps.collect() });
     }
     lines
 }

@@ -12,13 +12,13 @@ use phalanx_ir::graph::{Graph, VerifyError};
 use phalanx_ir::parallel::ParallelGraph;
 use phalanx_ir::tasks::TaskGraph;
 use phalanx_link::Link;
-use phalanx_lower::{BucketSizes, Goal, Leaves, LowerError, Options, lower};
+use phalanx_lower::{BucketSizes, Goal, Leaves, LowerError, LowerOptions, lower};
 use phalanx_plan::{Plan, PlanError, parallelize};
 use phalanx_program::{Placement, Program};
 use phalanx_runtime::ExecutionMode;
-use phalanx_schedule::overlap::{self, Choice, Limits, Search, Totals};
+use phalanx_schedule::overlap::{self, Limits, ScheduleChoice, ScheduleTotals, Search};
 use phalanx_schedule::recompute::{self, Peak, Recompute};
-use phalanx_schedule::{Costs, Lane, Schedule, ScheduleError, Style, schedule_in};
+use phalanx_schedule::{Schedule, ScheduleError, ScheduledLane, Style, TaskCosts, schedule_in};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -136,12 +136,12 @@ impl Settings {
 
 impl Settings {
     /// What tasks and transfers are taken to cost.
-    pub fn costs(&self, tasks: &TaskGraph) -> Costs {
+    pub fn costs(&self, tasks: &TaskGraph) -> TaskCosts {
         match &self.book {
             Some(book) => {
-                Costs { tasks: book.costs(tasks, self.cores).into_tasks(), link: self.expected_link() }
+                TaskCosts { tasks: book.costs(tasks, self.cores).into_tasks(), link: self.expected_link() }
             }
-            None => Costs::modelled(tasks, self.expected_link()),
+            None => TaskCosts::modelled(tasks, self.expected_link()),
         }
     }
 
@@ -278,7 +278,7 @@ fn recomputed(tasks: TaskGraph, settings: &Settings) -> TaskGraph {
                     true => choose(tasks, settings).into_chosen().schedule,
                     false => plain_schedule(tasks, settings),
                 };
-                let peak = |lane: &Lane| Peak { device: lane.device, bytes: lane.peak, budget };
+                let peak = |lane: &ScheduledLane| Peak { device: lane.device, bytes: lane.peak, budget };
                 schedule.devices().iter().map(peak).collect()
             };
             let fitted = recompute::auto(&tasks, &|task| costs.tasks[task], &mut peaks);
@@ -311,20 +311,20 @@ fn plain_schedule(tasks: &TaskGraph, settings: &Settings) -> Schedule {
 }
 
 /// The best schedule of a task graph, and the one without overlap.
-pub fn choose(tasks: &TaskGraph, settings: &Settings) -> Choice {
+pub fn choose(tasks: &TaskGraph, settings: &Settings) -> ScheduleChoice {
     choose_with(tasks, settings, settings.runs.map_or(Search::Full, |runs| Search::For { runs }))
 }
 
-fn choose_with(tasks: &TaskGraph, settings: &Settings, search: Search) -> Choice {
+fn choose_with(tasks: &TaskGraph, settings: &Settings, search: Search) -> ScheduleChoice {
     let costs = settings.costs(tasks);
     let workspaces = workspaces(tasks, settings.machine());
     overlap::choose(tasks, &costs, Limits { memory: settings.memory, search }, |task| workspaces[task])
 }
 
-fn lower_options(settings: &Settings, buckets: BucketSizes) -> Options {
+fn lower_options(settings: &Settings, buckets: BucketSizes) -> LowerOptions {
     let &Settings { leaves, seed, free_bits, .. } = settings;
     let fuse = settings.fusion == Fusion::Auto;
-    Options { goal: settings.goal.clone(), leaves, seed, free_bits, fuse, buckets }
+    LowerOptions { goal: settings.goal.clone(), leaves, seed, free_bits, fuse, buckets }
 }
 
 /// Into how large movements small ones are joined: what gives the best schedule, where transfers are scheduled at all.
@@ -332,7 +332,7 @@ fn best_buckets(parallel: &ParallelGraph, settings: &Settings) -> Result<BucketS
     let Some(link) = settings.expected_link().filter(|_| settings.overlaps()) else {
         return Ok(BucketSizes::default());
     };
-    let mut best: Option<(BucketSizes, Totals)> = None;
+    let mut best: Option<(BucketSizes, ScheduleTotals)> = None;
     for buckets in bucket_sizes(link) {
         let tasks = lower(parallel, &lower_options(settings, buckets), |_, _| ())?;
         if tasks.tasks.len() > FEW {

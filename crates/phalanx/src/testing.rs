@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use phalanx_ir::graph::{Builder, Graph};
-use phalanx_ir::parallel::{DeviceId, ParallelBuilder, ParallelType, Placement, Site};
+use phalanx_ir::parallel::{DeviceGroup, DeviceId, LayerPlacement, ParallelBuilder, ParallelType};
 use phalanx_ir::{Binary, DType, Id, Init, Op, Reduce, Shape, Tensor, TensorType};
 use phalanx_lower::LowerError;
 use phalanx_ops::{Layers, ReduceOp};
-use phalanx_plan::{Plan, Rule};
+use phalanx_plan::{Plan, PlanRule};
 
 use crate::pipeline::{CompileError, Settings};
 use crate::{Error, Feed, Flavor, Goal, Session};
@@ -79,7 +79,7 @@ pub fn check_operator(op: impl Into<Op>, operands: &[TensorType]) -> Result<(), 
 /// A plan that cuts one operand in halves.
 fn cut(slot: usize, dim: usize) -> Plan {
     let shard = [(dim, vec!["half".to_string()])].into();
-    let rules = vec![Rule { pattern: format!("x{slot}"), shard, ..Rule::default() }];
+    let rules = vec![PlanRule { pattern: format!("x{slot}"), shard, ..PlanRule::default() }];
     let mesh = phalanx_plan::Mesh { axes: vec![("half".into(), 2)] };
     Plan { name: "cut".into(), mesh, rules, ..Plan::default() }
 }
@@ -247,8 +247,9 @@ impl Check {
 
     fn is_legal(&self, operands: &[ParallelType], results: &[TensorType]) -> bool {
         let on = |tiles: usize| {
-            let sites: Vec<_> = (0..tiles).map(|device| Site::new([DeviceId::from_index(device)])).collect();
-            Placement::on(sites)
+            let groups: Vec<_> =
+                (0..tiles).map(|device| DeviceGroup::new([DeviceId::from_index(device)])).collect();
+            LayerPlacement::on(groups)
         };
         let mut builder = ParallelBuilder::new("check");
         let leaf = |(slot, ty): (usize, &ParallelType)| {

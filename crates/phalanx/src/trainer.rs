@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use phalanx_ir::graph::Graph;
-use phalanx_lower::{Goal, HYPER, Optimizer, Rule};
+use phalanx_lower::{Goal, HYPER, Optimizer, UpdateRule};
 
 use phalanx_net::Network;
 use phalanx_program::Program;
@@ -25,7 +25,7 @@ pub struct Step {
 /// A model being trained.
 pub struct Trainer {
     session: Session,
-    rule: Rule,
+    rule: UpdateRule,
     clips: bool,
     loss: String,
     /// Steps launched so far.
@@ -125,8 +125,8 @@ impl Trainer {
         let step = self.launched + 1;
         let correction = |beta: f32| (1.0 - f64::from(beta).powf(step as f64)) as f32;
         let (first, second) = match self.rule {
-            Rule::Adam { beta1, beta2, .. } => (correction(beta1), correction(beta2)),
-            Rule::Sgd { .. } => (1.0, 1.0),
+            UpdateRule::Adam { beta1, beta2, .. } => (correction(beta1), correction(beta2)),
+            UpdateRule::Sgd { .. } => (1.0, 1.0),
         };
         let [low, high] = [self.launched & 0xff_ffff, self.launched >> 24].map(|half| half as f32);
         [learning_rate, first, second, low, high, 0.0, 0.0, 0.0]

@@ -3,7 +3,7 @@
 use phalanx::ir::graph::Graph;
 use phalanx::models::{Gpt2Config, LlamaConfig, MlpConfig, MlpLoss, ModelConfig};
 use phalanx::pipeline::Settings;
-use phalanx::{Goal, Leaves, Optimizer, Plan, PortKind, Rule, Session, Trainer};
+use phalanx::{Goal, Leaves, Optimizer, Plan, PortKind, UpdateRule, Session, Trainer};
 use phalanx_ir::Activation;
 use phalanx_testkit::zoo;
 
@@ -56,7 +56,7 @@ fn adamw() -> Optimizer {
 }
 
 fn nesterov() -> Optimizer {
-    Optimizer::new(Rule::Sgd { momentum: 0.9, nesterov: true }).decay(0.01)
+    Optimizer::new(UpdateRule::Sgd { momentum: 0.9, nesterov: true }).decay(0.01)
 }
 
 /// Settings of one run; eight leaves over the batch.

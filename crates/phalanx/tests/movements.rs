@@ -19,7 +19,7 @@ fn model(text: &str) -> Graph {
     model
 }
 
-/// The model that a parallel graph's text is about: without degrees, sites and parallel operators.
+/// The model that a parallel graph's text is about: without degrees, groups and parallel operators.
 fn sequential(parallel: &ParallelGraph) -> Graph {
     let mut builder = phalanx::ir::graph::Builder::new(parallel.name());
     let mut values = Vec::new();

@@ -1,7 +1,7 @@
 //! What an operator's author is handed, on ours and on wrong ones.
 
+use phalanx::ir::sharded::Operand;
 use phalanx::ir::tasks::TaskOp;
-use phalanx::ir::wide::Operand;
 use phalanx::ir::{
     Activation, Cuts, DType, LayerTasks, Op, OpError, Operands, Operator, Reduce, Shape, Tensor, TensorType,
     Unary, attributes,

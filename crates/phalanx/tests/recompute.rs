@@ -6,7 +6,7 @@ use phalanx::models::{Gpt2Config, LlamaConfig, MlpConfig, MlpLoss, ModelConfig};
 use phalanx::pipeline::{Settings, freeze, lay_out, schedule_tasks};
 use phalanx::{Flavor, Recompute, Session};
 use phalanx_ir::Activation;
-use phalanx_schedule::recompute::{Choice, Peak, apply, auto, candidates, full};
+use phalanx_schedule::recompute::{RecomputeChoice, Peak, apply, auto, candidates, full};
 use phalanx_testkit::{Rng, zoo};
 
 use crate::training::{self, Answer, ONE, PlanCase};
@@ -51,7 +51,7 @@ fn settings(model: &Graph, plan: PlanCase) -> Settings {
 }
 
 /// The model laid out anew, with a choice computed again.
-fn recomputed(layout: &Layout, choice: &Choice, settings: &Settings) -> Layout {
+fn recomputed(layout: &Layout, choice: &RecomputeChoice, settings: &Settings) -> Layout {
     let tasks = apply(&layout.tasks, choice);
     tasks.verify().unwrap_or_else(|errors| panic!("{errors:?}"));
     schedule_tasks(layout.parallel.clone(), tasks, settings).expect("the schedule is sound")

@@ -45,7 +45,7 @@ pub enum PlanError {
     /// Two rules disagree.
     #[error(
         "two rules disagree about `{tensor}`: {about} is {first} and {second}; make the patterns exclude each other or the \
-         answers equal"
+         values equal"
     )]
     Conflict { tensor: String, about: String, first: Said, second: Said },
     /// One axis is to cut a tensor in two places.
@@ -96,7 +96,7 @@ pub enum PlanError {
 /// What a rule says; prints as ``dp=2 by `tokens` ``.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
-    /// The answer.
+    /// Its value.
     pub what: Box<str>,
     /// The rule's pattern.
     pub rule: Box<str>,

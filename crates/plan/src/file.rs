@@ -10,7 +10,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::PlanError;
-use crate::plan::{Mesh, Pipeline, Plan, Rule};
+use crate::plan::{Mesh, Pipeline, Plan, PlanRule};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,8 +35,9 @@ struct FileRule {
     shard: BTreeMap<String, Axes>,
     #[serde(default)]
     store: BTreeMap<String, Axes>,
-    #[serde(default = "yes")]
-    again: bool,
+    // The name was `again` up to version 0.1.
+    #[serde(default = "yes", alias = "again")]
+    regather: bool,
 }
 
 #[derive(Deserialize)]
@@ -76,7 +77,7 @@ impl Plan {
         let mut axes: Vec<_> = file.mesh.into_iter().collect();
         axes.sort_by_key(|(_, size)| size.span().start);
         let axes = axes.into_iter().map(|(name, size)| (name, size.into_inner())).collect();
-        let rules: Result<Vec<Rule>, _> = file.rules.into_iter().map(rule).collect();
+        let rules: Result<Vec<PlanRule>, _> = file.rules.into_iter().map(rule).collect();
         let pipeline = file.pipeline.map(|FilePipeline { axis, stages }| Pipeline { axis, stages });
         let (name, microbatches) = (file.name, file.microbatches);
         Ok(Plan { name, mesh: Mesh { axes }, microbatches, rules: rules?, pipeline })
@@ -108,10 +109,10 @@ impl Plan {
     }
 }
 
-fn rule(rule: FileRule) -> Result<Rule, PlanError> {
-    let FileRule { pattern, shard, store, again } = rule;
+fn rule(rule: FileRule) -> Result<PlanRule, PlanError> {
+    let FileRule { pattern, shard, store, regather } = rule;
     let (shard, store) = (dims(&pattern, shard)?, dims(&pattern, store)?);
-    Ok(Rule { pattern, shard, store, again })
+    Ok(PlanRule { pattern, shard, store, regather })
 }
 
 fn dims(pattern: &str, axes: BTreeMap<String, Axes>) -> Result<BTreeMap<usize, Vec<String>>, PlanError> {
@@ -128,7 +129,7 @@ fn dims(pattern: &str, axes: BTreeMap<String, Axes>) -> Result<BTreeMap<usize, V
     axes.into_iter().map(dim).collect()
 }
 
-fn write_rule(text: &mut String, rule: &Rule) -> std::fmt::Result {
+fn write_rule(text: &mut String, rule: &PlanRule) -> std::fmt::Result {
     writeln!(text, "\n[[rule]]\nmatch = {}", quoted(&rule.pattern))?;
     for (word, dims) in [("shard", &rule.shard), ("store", &rule.store)] {
         let dim = |(dim, axes): (&usize, &Vec<String>)| match axes.as_slice() {
@@ -139,8 +140,8 @@ fn write_rule(text: &mut String, rule: &Rule) -> std::fmt::Result {
             writeln!(text, "{word} = {{ {} }}", dims.iter().map(dim).collect::<Vec<_>>().join(", "))?;
         }
     }
-    if !rule.store.is_empty() || !rule.again {
-        writeln!(text, "again = {}", rule.again)?;
+    if !rule.store.is_empty() || !rule.regather {
+        writeln!(text, "regather = {}", rule.regather)?;
     }
     Ok(())
 }

@@ -14,30 +14,17 @@ use phalanx_ops::{Concat, Layers, Split};
 
 /// Why a batch cannot be cut.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are named by the messages")]
 pub enum MicrobatchError {
     /// An input's batch is not divisible.
     #[error(
         "input `{input}` is {ty}; its batch cannot be cut into {microbatches}{}: use a divisor of the batch",
         if *blocks == 1 { String::new() } else { format!(" parts of each of {blocks} blocks") }
     )]
-    Indivisible {
-        /// The input.
-        input: String,
-        /// Its type.
-        ty: String,
-        /// How many parts were asked for.
-        microbatches: usize,
-        /// Into how many blocks the plan cuts the batch.
-        blocks: usize,
-    },
+    Indivisible { input: String, ty: String, microbatches: usize, blocks: usize },
     /// A layer mixes rows of the batch.
     #[error("layer `{layer}` ({op}) mixes rows of the batch, so the batch cannot be cut into microbatches")]
-    Mixes {
-        /// The layer.
-        layer: String,
-        /// Its operator.
-        op: String,
-    },
+    Mixes { layer: String, op: String },
     /// The unrolled layer does not build: a bug.
     #[error(transparent)]
     Build(#[from] BuildError),
@@ -68,7 +55,7 @@ pub(crate) struct Origin {
     /// The model's values that the results are, or are parts of; none for what is in between.
     pub(crate) values: Vec<ValueId>,
     /// The microbatch with which it is due.
-    pub(crate) round: u32,
+    pub(crate) due: u32,
     /// It works on its microbatch alone.
     pub(crate) is_part: bool,
     /// It is an addend of a total: what devices have of it need not be added before the total is.
@@ -80,7 +67,7 @@ pub(crate) fn whole_batch(model: &Graph) -> Unrolled {
     let origin = |(id, layer): (LayerId, &Layer<()>)| Origin {
         layer: Some(id),
         values: layer.results.clone(),
-        round: 0,
+        due: 0,
         is_part: false,
         is_addend: false,
     };
@@ -236,10 +223,10 @@ impl Unroll<'_> {
             Fate::Shared(shared) if self.builder.find(&value.name) == Some(shared) => Ok(shared),
             // One of several results, which the builder names after their layer.
             Fate::Shared(shared) => {
-                let round = self.tag_of(shared);
+                let due = self.tag_of(shared);
                 let named = self.builder.unary(&value.name, Unary::Identity, shared)?;
                 self.layer = Some(value.layer);
-                self.tag(round, &[output]);
+                self.tag(due, &[output]);
                 Ok(named)
             }
             Fate::Parts(parts) => {
@@ -261,14 +248,14 @@ impl Unroll<'_> {
     }
 
     /// Notes the origin of the layer just added.
-    fn tag(&mut self, round: u32, values: &[ValueId]) -> &mut Origin {
+    fn tag(&mut self, due: u32, values: &[ValueId]) -> &mut Origin {
         let (layer, values) = (self.layer, values.to_vec());
-        let id = self.origins.push(Origin { layer, values, round, is_part: false, is_addend: false });
+        let id = self.origins.push(Origin { layer, values, due, is_part: false, is_addend: false });
         &mut self.origins[id]
     }
 
     fn tag_of(&self, value: ValueId) -> u32 {
-        self.origins[self.builder.layer_of(value)].round
+        self.origins[self.builder.layer_of(value)].due
     }
 
     /// How a layer with operands cut along the batch behaves along it.

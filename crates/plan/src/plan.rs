@@ -12,7 +12,7 @@ pub struct Plan {
     /// Into how many parts the batch is cut, worked on one after the other.
     pub microbatches: usize,
     /// How tensors are cut. All rules that match a tensor count; they must not disagree.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<PlanRule>,
     /// Which layers are on which devices, if not all on all.
     pub pipeline: Option<Pipeline>,
 }
@@ -40,7 +40,7 @@ impl Mesh {
 
 /// How the tensors whose names match a pattern are cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct PlanRule {
     /// `*` is any text, `?` one character, `[0-9]` one of a set. Names of microbatches' parts are matched without `.mb<m>`.
     pub pattern: String,
     /// For each dimension the axes that cut it, outermost first. Dimensions left out stay as they come.
@@ -48,12 +48,12 @@ pub struct Rule {
     /// Parameters only: axes by which it is cut further while nobody uses it.
     pub store: BTreeMap<usize, Vec<String>>,
     /// What `store` cuts is joined anew in the backward pass, instead of being kept.
-    pub again: bool,
+    pub regather: bool,
 }
 
-impl Default for Rule {
+impl Default for PlanRule {
     fn default() -> Self {
-        Rule { pattern: "*".into(), shard: BTreeMap::new(), store: BTreeMap::new(), again: true }
+        PlanRule { pattern: "*".into(), shard: BTreeMap::new(), store: BTreeMap::new(), regather: true }
     }
 }
 

@@ -1,11 +1,11 @@
 //! Presets: short names for the usual plans.
 //!
-//! A name such as `fsdp2-tp2-pp2` is parsed into parts with sizes; each part adds to the answer for every tensor (`answers`),
-//! and equal answers of repeated layers become one rule with a pattern (`compress`). Data parallel presets look at shapes
+//! A name such as `fsdp2-tp2-pp2` is parsed into parts with sizes; each part adds to the spec for every tensor (`specs`),
+//! and equal specs of repeated layers become one rule with a pattern (`compress`). Data parallel presets look at shapes
 //! only; tensor, sequence and pipeline presets know the names of the model zoo (`zoo`) and refuse others.
 
-mod answers;
 mod compress;
+mod specs;
 mod zoo;
 
 use phalanx_ir::Op;
@@ -13,7 +13,7 @@ use phalanx_ir::graph::Graph;
 
 use crate::PlanError;
 use crate::plan::{Mesh, Plan};
-use answers::Answers;
+use specs::Specs;
 
 /// Names of all presets, each with one line about it. `one` stands alone; the others can be joined, as in `dp2-tp4`.
 pub const PRESETS: &[(&str, &str)] = &[
@@ -51,20 +51,20 @@ const AXES: &[(&str, &[&str])] =
 pub fn preset(name: &str, devices: usize, model: &Graph) -> Result<Plan, PlanError> {
     let parts = Parts::parse(name, devices)?;
     let mut plan = Plan { name: name.into(), mesh: parts.mesh(), ..Plan::default() };
-    let mut answers = Answers::new(model);
+    let mut specs = Specs::new(model);
     if let Some((axis, part, size)) = parts.on("tp") {
-        zoo::cut_features(model, &mut answers, axis, size)?;
+        zoo::cut_features(model, &mut specs, axis, size)?;
         if part == "sp" {
-            zoo::cut_sequence(model, &mut answers, axis, size)?;
+            zoo::cut_sequence(model, &mut specs, axis, size)?;
         }
     }
     for axis in ["dp", "fsdp"].into_iter().filter(|axis| parts.on(axis).is_some()) {
-        answers.cut_batch(axis);
+        specs.cut_batch(axis);
     }
     if let Some((axis, part, size)) = parts.on("fsdp") {
-        answers.store_parameters(axis, size, part == "fsdp");
+        specs.store_parameters(axis, size, part == "fsdp");
     }
-    plan.rules = compress::rules(model, answers);
+    plan.rules = compress::rules(model, specs);
     if let Some((axis, _, stages)) = parts.on("pp") {
         plan.pipeline = Some(zoo::pipeline(model, axis, stages)?);
         plan.microbatches = microbatches(model, &parts, 2 * stages);

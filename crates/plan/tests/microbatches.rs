@@ -60,9 +60,9 @@ fn assert_labelled(parallel: &ParallelGraph) {
         // A layer with several results appends a number to each name.
         let number = name.rsplit_once(".mb").and_then(|(_, part)| part.split('.').next());
         let part = number.and_then(|part| part.parse::<u32>().ok());
-        assert_eq!(layer.label.part.map(|part| part.index), part, "{name}");
+        assert_eq!(layer.label.microbatch.map(|part| part.index), part, "{name}");
         if let Some(part) = part {
-            assert_eq!(layer.label.round, part, "{name}");
+            assert_eq!(layer.label.due, part, "{name}");
         }
     }
 }
@@ -74,7 +74,10 @@ fn one_microbatch_is_the_model_itself() {
         let parallel = cut(&graph, 1).expect("a whole batch is always legal");
         assert_eq!(without_devices(&parallel), graph);
         assert!(
-            parallel.layers().iter().all(|(_, layer)| layer.label.round == 0 && layer.label.part.is_none())
+            parallel
+                .layers()
+                .iter()
+                .all(|(_, layer)| layer.label.due == 0 && layer.label.microbatch.is_none())
         );
     }
 }
@@ -144,10 +147,10 @@ fn unrolled_layers_are_named_and_outputs_joined() {
         "parallel @two {
   %x = input f32[4, 3] on dev0
   %x.mb.0, %x.mb.1 = split axis=0 sizes=[2, 2] %x : f32[2, 3], f32[2, 3] on dev0
-  %e.mb0 = exp %x.mb.0 : f32[2, 3] on dev0 part 0 of 2 in 1
-  %e.mb1 = exp %x.mb.1 : f32[2, 3] on dev0 at 1 part 1 of 2 in 1
-  %y.mb0 = reduce kind=sum axes=[0] %e.mb0 : f32[3] on dev0 part 0 of 2 in 1
-  %y.mb1 = reduce kind=sum axes=[0] %e.mb1 : f32[3] on dev0 at 1 part 1 of 2 in 1
+  %e.mb0 = exp %x.mb.0 : f32[2, 3] on dev0 microbatch 0 of 2 in 1
+  %e.mb1 = exp %x.mb.1 : f32[2, 3] on dev0 at 1 microbatch 1 of 2 in 1
+  %y.mb0 = reduce kind=sum axes=[0] %e.mb0 : f32[3] on dev0 microbatch 0 of 2 in 1
+  %y.mb1 = reduce kind=sum axes=[0] %e.mb1 : f32[3] on dev0 at 1 microbatch 1 of 2 in 1
   %y = add %y.mb0, %y.mb1 : f32[3] on dev0 at 1
   %e = concat axis=0 %e.mb0, %e.mb1 : f32[4, 3] on dev0 at 1
   return %e, %y

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use phalanx_ir::graph::Graph;
-use phalanx_plan::{Mesh, Pipeline, Plan, PlanError, Rule, parallelize};
+use phalanx_plan::{Mesh, Pipeline, Plan, PlanError, PlanRule, parallelize};
 
 const MLP: &str = "graph @mlp {
   %x = input f32[4, 6]
@@ -36,17 +36,17 @@ fn plans_are_what_they_are_written_as() {
     let dims = |dims: &[(usize, &[&str])]| -> BTreeMap<usize, Vec<String>> {
         dims.iter().map(|(dim, axes)| (*dim, axes.iter().map(|axis| axis.to_string()).collect())).collect()
     };
-    let stored = Rule {
+    let stored = PlanRule {
         pattern: "*.weight".into(),
         shard: dims(&[(1, &["z"])]),
         store: dims(&[(0, &["a b"]), (2, &["z", "m"])]),
-        again: false,
+        regather: false,
     };
     let plan = Plan {
         name: "a \"name\"".into(),
         mesh: Mesh { axes: vec![("z".into(), 2), ("a b".into(), 3), ("m".into(), 1)] },
         microbatches: 4,
-        rules: vec![stored, Rule { shard: dims(&[(0, &[])]), ..Rule::default() }],
+        rules: vec![stored, PlanRule { shard: dims(&[(0, &[])]), ..PlanRule::default() }],
         pipeline: Some(Pipeline {
             axis: "m".into(),
             stages: vec![vec!["h.[0-3].*".into(), "x".into()], vec![]],
@@ -71,7 +71,7 @@ stages = [
 match = \"*.weight\"
 shard = { 1 = \"z\" }
 store = { 0 = \"a b\", 2 = [\"z\", \"m\"] }
-again = false
+regather = false
 
 [[rule]]
 match = \"*\"
@@ -91,7 +91,7 @@ fn what_is_no_plan_is_refused_with_its_line() {
     assert!(unknown.contains("line 2") && unknown.contains("unknown field `mesh_`"), "{unknown}");
     let unknown = error("[[rule]]\nmatch = \"x\"\nsplit = 3\n");
     assert!(
-        unknown.contains("line 3") && unknown.contains("`match`, `shard`, `store`, `again`"),
+        unknown.contains("line 3") && unknown.contains("`match`, `shard`, `store`, `regather`"),
         "{unknown}"
     );
     assert!(error("[mesh]\ndp = -1").contains("line 2"));
@@ -139,12 +139,12 @@ const WRONG: &[(&str, &str)] = &[
     (
         "match = \"x\"\nshard = { 0 = \"dp\" }\n[[rule]]\nmatch = \"?\"\nshard = { 0 = [] }",
         "two rules disagree about `x`: shard of dim 0 is dp=2 by `x` and whole by `?`; make the patterns exclude each other \
-         or the answers equal",
+         or the values equal",
     ),
     (
         "match = \"up.weight\"\nstore = { 0 = \"dp\" }\n[[rule]]\nmatch = \"*.weight\"\nstore = { 1 = \"one\" }\nagain = false",
-        "two rules disagree about `up.weight`: again is true by `up.weight` and false by `*.weight`; make the patterns \
-         exclude each other or the answers equal",
+        "two rules disagree about `up.weight`: regather is true by `up.weight` and false by `*.weight`; make the patterns \
+         exclude each other or the values equal",
     ),
     ("match = \"[x\"\nshard = {}", "pattern `[x` has a set without end or content; write sets as [0-9]"),
 ];
@@ -240,14 +240,14 @@ fn fully_sharded_written_out() {
   %y = input i64[4/2] on dev0, dev1
   %up.weight = param init=ones f32[8/2, 6] on dev0, dev1
   %up.bias = param init=zeros f32[8/2] on dev0, dev1
-  %up.weight.whole = combine dim=0 degree=2 again=true %up.weight : f32[8, 6] on dev[0-1]
+  %up.weight.whole = combine dim=0 degree=2 regather=true %up.weight : f32[8, 6] on dev[0-1]
   %up.weight.copies = replicate degree=2 %up.weight.whole : f32[8, 6] copy 2 on dev0, dev1
   %up.bias.whole = combine dim=0 degree=2 %up.bias : f32[8] on dev[0-1]
   %up.bias.copies = replicate degree=2 %up.bias.whole : f32[8] copy 2 on dev0, dev1
   %up = linear activation=relu %x, %up.weight.copies, %up.bias.copies : f32[4/2, 8] on dev0, dev1
   %down.weight = param init=ones f32[2/2, 8] on dev0, dev1
   %down.bias = param init=zeros f32[2/2] on dev0, dev1
-  %down.weight.whole = combine dim=0 degree=2 again=true %down.weight : f32[2, 8] on dev[0-1]
+  %down.weight.whole = combine dim=0 degree=2 regather=true %down.weight : f32[2, 8] on dev[0-1]
   %down.weight.copies = replicate degree=2 %down.weight.whole : f32[2, 8] copy 2 on dev0, dev1
   %down.bias.whole = combine dim=0 degree=2 %down.bias : f32[2] on dev[0-1]
   %down.bias.copies = replicate degree=2 %down.bias.whole : f32[2] copy 2 on dev0, dev1
@@ -303,14 +303,14 @@ fn a_pipeline_written_out() {
   %y.mb.0, %y.mb.1 = split axis=0 sizes=[2, 2] %y : i64[2], i64[2] on dev[0-1]
   %up.weight = param init=ones f32[8, 6] on dev0
   %up.bias = param init=zeros f32[8] on dev0
-  %up.mb0 = linear activation=relu %x.mb.0, %up.weight, %up.bias : f32[2, 8] on dev0 part 0 of 2 in 1
-  %up.mb1 = linear activation=relu %x.mb.1, %up.weight, %up.bias : f32[2, 8] on dev0 at 1 part 1 of 2 in 1
+  %up.mb0 = linear activation=relu %x.mb.0, %up.weight, %up.bias : f32[2, 8] on dev0 microbatch 0 of 2 in 1
+  %up.mb1 = linear activation=relu %x.mb.1, %up.weight, %up.bias : f32[2, 8] on dev0 at 1 microbatch 1 of 2 in 1
   %down.weight = param init=ones f32[2, 8] on dev1
   %down.bias = param init=zeros f32[2] on dev1
-  %down.mb0 = linear activation=tanh %up.mb0, %down.weight, %down.bias : f32[2, 2] on dev1 part 0 of 2 in 1
-  %down.mb1 = linear activation=tanh %up.mb1, %down.weight, %down.bias : f32[2, 2] on dev1 at 1 part 1 of 2 in 1
-  %loss.sum.mb0 = cross_entropy ignore=-100 %down.mb0, %y.mb.0 : f32[] on dev1 part 0 of 2 in 1
-  %loss.sum.mb1 = cross_entropy ignore=-100 %down.mb1, %y.mb.1 : f32[] on dev1 at 1 part 1 of 2 in 1
+  %down.mb0 = linear activation=tanh %up.mb0, %down.weight, %down.bias : f32[2, 2] on dev1 microbatch 0 of 2 in 1
+  %down.mb1 = linear activation=tanh %up.mb1, %down.weight, %down.bias : f32[2, 2] on dev1 at 1 microbatch 1 of 2 in 1
+  %loss.sum.mb0 = cross_entropy ignore=-100 %down.mb0, %y.mb.0 : f32[] on dev1 microbatch 0 of 2 in 1
+  %loss.sum.mb1 = cross_entropy ignore=-100 %down.mb1, %y.mb.1 : f32[] on dev1 at 1 microbatch 1 of 2 in 1
   %loss.sum = add %loss.sum.mb0, %loss.sum.mb1 : f32[] on dev1 at 1
   %loss.count = count_labels ignore=-100 %y : f32[] on dev1
   %loss = div %loss.sum, %loss.count : f32[] on dev1 at 1

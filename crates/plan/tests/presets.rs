@@ -61,16 +61,16 @@ fn assert_local(parallel: &ParallelGraph, stage_of: impl Fn(LayerId) -> usize) {
     {
         let rule = parallel.rule(id).expect("the graph is verified");
         for (&operand, map) in layer.operands.iter().zip(&rule.operands) {
-            let sites = parallel.sites(operand).expect("the graph is verified");
-            for (task, site) in layer.label.sites.iter().enumerate() {
+            let groups = parallel.groups(operand).expect("the graph is verified");
+            for (task, group) in layer.label.groups.iter().enumerate() {
                 let tile = parallel.ty(operand).index(&map.coord(&rule.extents, &place(&rule.extents, task)));
                 let same_stage = stage_of(id) == stage_of(parallel.values()[operand].layer);
                 assert!(
-                    sites[tile].covers(site) || !same_stage,
-                    "{}: {site} wants {} of {}",
+                    groups[tile].covers(group) || !same_stage,
+                    "{}: {group} wants {} of {}",
                     parallel.layer_name(id),
                     parallel.values()[operand].name,
-                    sites[tile]
+                    groups[tile]
                 );
             }
         }
@@ -110,14 +110,14 @@ fn every_preset_is_legal_and_local() {
             let used = parallel
                 .layers()
                 .iter()
-                .flat_map(|(_, layer)| layer.label.sites.iter())
-                .flat_map(|site| site.devices());
+                .flat_map(|(_, layer)| layer.label.groups.iter())
+                .flat_map(|group| group.devices());
             let last = used.map(|device| device.index()).max();
             assert_eq!(last, Some(devices - 1), "{name}");
             let stages = plan.pipeline.map_or(1, |pipeline| pipeline.stages.len());
             // The pipeline is the outermost axis: a stage is a run of devices.
             let stage_of =
-                |layer: LayerId| parallel.layers()[layer].label.sites[0].first().index() * stages / devices;
+                |layer: LayerId| parallel.layers()[layer].label.groups[0].first().index() * stages / devices;
             assert_local(&parallel, stage_of);
         }
     }
@@ -161,23 +161,25 @@ fn data_parallel_copies_parameters_and_sums_the_loss() {
     let expected = [("reduction".to_string(), 2), ("replicate".into(), parameters + 1)];
     assert_eq!(counts(&parallel), BTreeMap::from(expected));
     for (_, layer) in parallel.layers().iter() {
-        let whole = matches!(layer.op, Op::Param(_)) && layer.label.sites.len() == 1;
+        let whole = matches!(layer.op, Op::Param(_)) && layer.label.groups.len() == 1;
         assert!(!matches!(layer.op, Op::Param(_)) || whole);
     }
 }
 
 #[test]
 fn sharded_parameters_are_joined_for_each_use() {
-    for (name, again) in [("fsdp4", true), ("zero14", false)] {
+    for (name, regather) in [("fsdp4", true), ("zero14", false)] {
         for model in models() {
             let (_, parallel) = applied(&model, name, 4);
             let parameters: Vec<_> = parallel.leaves(|op| matches!(op, Op::Param(_))).collect();
             assert!(parameters.iter().all(|&parameter| parallel.ty(parameter).tiles() == 4));
             let tied = usize::from(model.find("lm_head.weight").is_none());
-            let joins =
-                count(&parallel, |_, op| matches!(op, Op::Combine { again: found, .. } if *found == again));
+            let joins = count(
+                &parallel,
+                |_, op| matches!(op, Op::Combine { regather: found, .. } if *found == regather),
+            );
             // What is joined anew is joined for each use; what is kept is joined once.
-            assert_eq!(joins, parameters.len() + if again { tied } else { 0 });
+            assert_eq!(joins, parameters.len() + if regather { tied } else { 0 });
             assert_eq!(counts(&parallel)["replicate"], parameters.len() + tied);
         }
     }
@@ -222,9 +224,9 @@ fn pipelines_deal_blocks_evenly_and_cut_the_batch() {
         assert_eq!(plan.microbatches, 4);
         let devices = |name: &str| {
             let layer = parallel.values()[parallel.find(name).unwrap_or_else(|| panic!("no {name}"))].layer;
-            let sites: Vec<_> =
-                parallel.layers()[layer].label.sites.iter().map(|site| site.to_string()).collect();
-            sites.join(" ")
+            let groups: Vec<_> =
+                parallel.layers()[layer].label.groups.iter().map(|group| group.to_string()).collect();
+            groups.join(" ")
         };
         assert_eq!(devices(&format!("{block}.1.mb3")), "dev0 dev1");
         assert_eq!(devices(&format!("{block}.2.mb0")), "dev2 dev3");
@@ -263,7 +265,7 @@ fn microbatches_keep_each_device_its_rows() {
     assert_eq!(parallel.ty(split.results[0]).to_string(), "i64[4/2, 64]");
     let block =
         parallel.values()[parallel.find("transformer.h.0.mb2").expect("a block of a microbatch")].layer;
-    let part = parallel.layers()[block].label.part.expect("it works on a part");
+    let part = parallel.layers()[block].label.microbatch.expect("it works on a part");
     assert_eq!((part.index, part.count, part.blocks), (2, 4, 2));
 }
 
@@ -362,11 +364,11 @@ fn large_models_are_laid_out_quickly_and_alike() {
     let model = config.training_graph(128, 64).expect("the sizes are legal");
     let (plan, parallel) = applied(&model, "dp4-fsdp2-tp8-pp8", 512);
     assert_eq!(plan.microbatches, 16);
-    // Lists of sites are shared: as many as there are layouts and stages, not as there are layers.
+    // Lists of groups are shared: as many as there are layouts and stages, not as there are layers.
     let lists: std::collections::BTreeSet<_> = parallel
         .layers()
         .iter()
-        .map(|(_, layer)| std::sync::Arc::as_ptr(&layer.label.sites).cast::<u8>() as usize)
+        .map(|(_, layer)| std::sync::Arc::as_ptr(&layer.label.groups).cast::<u8>() as usize)
         .collect();
     assert!(
         lists.len() < 100 && parallel.layers().len() > 20_000,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use phalanx_ir::Op;
 use phalanx_ir::graph::{Builder, Graph, ValueId};
 use phalanx_ir::parallel::{ParallelGraph, place};
-use phalanx_plan::{Mesh, Pipeline, Plan, PlanError, Rule, parallelize};
+use phalanx_plan::{Mesh, Pipeline, Plan, PlanError, PlanRule, parallelize};
 use phalanx_testkit::cases;
 use phalanx_testkit::eval::evaluate;
 use phalanx_testkit::generate::{random_graph, random_inputs};
@@ -32,7 +32,8 @@ fn random_plan(graph: &Graph, seed: u64) -> Plan {
         .collect();
     let mut plan = Plan { mesh: Mesh { axes: axes.clone() }, ..Plan::default() };
     for (value, tensor) in graph.values().iter() {
-        let mut rule = Rule { pattern: tensor.name.clone(), again: choice.below(2) == 0, ..Rule::default() };
+        let mut rule =
+            PlanRule { pattern: tensor.name.clone(), regather: choice.below(2) == 0, ..PlanRule::default() };
         let is_param = matches!(graph.op_of(value), Op::Param(_));
         let sparse = if graph.op_of(value).is_leaf() { 1 } else { 6 };
         for (dim, &extent) in graph.ty(value).shape.dims().iter().enumerate() {
@@ -103,10 +104,10 @@ fn assert_local(parallel: &ParallelGraph) {
     {
         let rule = parallel.rule(id).expect("the graph is verified");
         for (&operand, map) in layer.operands.iter().zip(&rule.operands) {
-            let sites = parallel.sites(operand).expect("the graph is verified");
-            for (task, site) in layer.label.sites.iter().enumerate() {
+            let groups = parallel.groups(operand).expect("the graph is verified");
+            for (task, group) in layer.label.groups.iter().enumerate() {
                 let tile = parallel.ty(operand).index(&map.coord(&rule.extents, &place(&rule.extents, task)));
-                assert!(sites[tile].covers(site), "{}\n{parallel}", parallel.layer_name(id));
+                assert!(groups[tile].covers(group), "{}\n{parallel}", parallel.layer_name(id));
             }
         }
     }

@@ -25,7 +25,7 @@ mod payload;
 use std::fmt;
 use std::str::FromStr;
 
-use phalanx_ir::text::{Block, Cursor, ParseError, block};
+use phalanx_ir::text::{Cursor, ParseError, TextBlock, block};
 
 use crate::{
     Blocks, Builder, Draft, Lane, Operation, PartOf, Port, PortKind, PortTile, Program, Slice, Wait,
@@ -127,7 +127,7 @@ impl FromStr for Program {
 
     /// Parses and verifies what `Display` prints.
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let Block { name, lines, end } = block(text, "program")?;
+        let TextBlock { name, lines, end } = block(text, "program")?;
         let mut builder = Builder::new(&name);
         let mut port: Option<Port> = None;
         let mut home = None;

@@ -6,17 +6,17 @@ use phalanx_link::{Link, Part};
 
 /// What a step's tasks take, in nanoseconds, and what the bytes that change devices travel on.
 #[derive(Clone, Debug)]
-pub struct Costs {
+pub struct TaskCosts {
     /// The work of each task on its device; of a `receive`, copying and adding what has arrived.
     pub tasks: IdVec<TaskId, u64>,
     /// The link of every device; none if devices share memory, so that bytes are there at once.
     pub link: Option<Link>,
 }
 
-impl Costs {
+impl TaskCosts {
     /// Estimates from operators and sizes alone.
-    pub fn modelled(tasks: &TaskGraph, link: Option<Link>) -> Costs {
-        Costs { tasks: tasks.tasks.ids().map(|task| modelled(tasks, task)).collect(), link }
+    pub fn modelled(tasks: &TaskGraph, link: Option<Link>) -> TaskCosts {
+        TaskCosts { tasks: tasks.tasks.ids().map(|task| modelled(tasks, task)).collect(), link }
     }
 }
 

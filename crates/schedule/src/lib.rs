@@ -13,10 +13,12 @@ mod arena;
 mod clocks;
 mod cost;
 mod index;
+mod lanes;
 pub mod live;
 mod order;
 pub mod overlap;
 pub mod recompute;
+mod rows;
 pub mod search;
 pub mod simulate;
 mod text;
@@ -24,7 +26,7 @@ pub mod verdict;
 mod verify;
 mod waits;
 
-pub use cost::{Costs, modelled};
+pub use cost::{TaskCosts, modelled};
 pub use verify::ScheduleError;
 
 use std::fmt;
@@ -43,21 +45,21 @@ pub const ALIGNMENT: u64 = 64;
 
 /// A range of an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ArenaRange {
     /// The first byte.
     pub offset: u64,
     /// How many bytes.
     pub bytes: u64,
 }
 
-impl Place {
+impl ArenaRange {
     /// The byte after the last one.
     pub fn end(self) -> u64 {
         self.offset.saturating_add(self.bytes)
     }
 
     /// Whether the two share a byte.
-    pub fn overlaps(self, other: Place) -> bool {
+    pub fn overlaps(self, other: ArenaRange) -> bool {
         self.offset < other.end() && other.offset < self.end()
     }
 }
@@ -91,7 +93,7 @@ pub enum LaneKind {
 
 /// What one device does in a step one after the other, and the size of its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lane {
+pub struct ScheduledLane {
     /// Whose lane.
     pub device: DeviceId,
     /// What for.
@@ -110,14 +112,14 @@ pub struct Schedule {
     /// The model's name.
     pub name: String,
     /// One for each device that has tasks or buffers, ascending; then those of transfers, ascending.
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<ScheduledLane>,
     /// The tasks of other lanes that must be complete before a task starts, ascending; none is implied by the others
     /// and the lane orders.
     pub waits: IdVec<TaskId, Vec<TaskId>>,
     /// Where each buffer that owns bytes lies in its device's arena; views have none.
-    pub buffers: IdVec<BufferId, Option<Place>>,
+    pub buffers: IdVec<BufferId, Option<ArenaRange>>,
     /// Where each task's workspace lies, if it has one.
-    pub workspaces: IdVec<TaskId, Option<Place>>,
+    pub workspaces: IdVec<TaskId, Option<ArenaRange>>,
 }
 
 /// How transfers are scheduled.
@@ -132,13 +134,13 @@ pub struct Style {
 /// Orders the tasks by rough costs and lays out the arenas; `workspace` tells how many bytes a task needs besides its
 /// buffers.
 pub fn schedule(tasks: &TaskGraph, workspace: impl Fn(TaskId) -> u64) -> Schedule {
-    schedule_in(tasks, &Costs::modelled(tasks, None), Style::default(), workspace)
+    schedule_in(tasks, &TaskCosts::modelled(tasks, None), Style::default(), workspace)
 }
 
 /// The same, by given costs and in a given style.
 pub fn schedule_in(
     tasks: &TaskGraph,
-    costs: &Costs,
+    costs: &TaskCosts,
     style: Style,
     workspace: impl Fn(TaskId) -> u64,
 ) -> Schedule {
@@ -150,7 +152,7 @@ pub fn schedule_in(
 /// be; none if the graph is too much for the search.
 pub fn schedule_by_search(
     tasks: &TaskGraph,
-    costs: &Costs,
+    costs: &TaskCosts,
     memory: Option<u64>,
     effort: Effort,
     workspace: impl Fn(TaskId) -> u64,
@@ -162,7 +164,7 @@ pub fn schedule_by_search(
 /// Lays out the memory of an order of the tasks.
 fn laid_out(
     tasks: &TaskGraph,
-    costs: &Costs,
+    costs: &TaskCosts,
     overlap: bool,
     workspace: impl Fn(TaskId) -> u64,
     order: impl FnOnce(&Given<'_>) -> Option<Order>,
@@ -177,7 +179,7 @@ fn laid_out(
         name: tasks.name.clone(),
         lanes: index
             .lanes()
-            .map(|(device, kind)| Lane { device, kind, order: Vec::new(), peak: 0, live: 0 })
+            .map(|(device, kind)| ScheduledLane { device, kind, order: Vec::new(), peak: 0, live: 0 })
             .collect(),
         waits: waits::waits(tasks, &index, &order, predecessors, (&lives, &layouts)),
         buffers: tasks.buffers.ids().map(|_| None).collect(),
@@ -185,7 +187,7 @@ fn laid_out(
     };
     for (lane, (lives, layout)) in lives.iter().zip(&layouts).enumerate() {
         for ((&owner, span), &offset) in lives.owners.iter().zip(&lives.spans).zip(&layout.offsets) {
-            let place = Some(Place { offset, bytes: span.bytes });
+            let place = Some(ArenaRange { offset, bytes: span.bytes });
             match owner {
                 Owner::Buffer(buffer) => schedule.buffers[buffer] = place,
                 Owner::Workspace(task) => schedule.workspaces[task] = place,
@@ -203,7 +205,7 @@ fn laid_out(
 /// The most bytes of buffers alive at once on each device, devices ascending: less work than a schedule.
 pub(crate) fn live_bytes(tasks: &TaskGraph) -> Vec<u64> {
     let (index, predecessors) = (Index::new(tasks, false), tasks.predecessors());
-    let costs = Costs::modelled(tasks, None);
+    let costs = TaskCosts::modelled(tasks, None);
     let parts = Parts::new(tasks, None, |buffer| index.home(buffer));
     let given = Given { tasks, index: &index, predecessors: &predecessors, costs: &costs, parts: &parts };
     let lives = arena::lives(tasks, &index, &order::order(&given, None), 0, |_| 0);
@@ -212,7 +214,7 @@ pub(crate) fn live_bytes(tasks: &TaskGraph) -> Vec<u64> {
 
 impl Schedule {
     /// Where the bytes of `buffer` lie in its device's arena, views included.
-    pub fn place(&self, tasks: &TaskGraph, buffer: BufferId) -> Place {
+    pub fn place(&self, tasks: &TaskGraph, buffer: BufferId) -> ArenaRange {
         self.buffers[tasks.root(buffer)].expect("a verified schedule places every buffer that owns bytes")
     }
 
@@ -222,12 +224,12 @@ impl Schedule {
     }
 
     /// The lane in which `device` computes, if it has one.
-    pub fn lane_of(&self, device: DeviceId) -> Option<&Lane> {
+    pub fn lane_of(&self, device: DeviceId) -> Option<&ScheduledLane> {
         Some(&self.lanes[self.position_of(device, LaneKind::Compute)?])
     }
 
     /// The lanes that compute, one for each device.
-    pub fn devices(&self) -> &[Lane] {
+    pub fn devices(&self) -> &[ScheduledLane] {
         &self.lanes[..self.lanes.partition_point(|lane| lane.kind == LaneKind::Compute)]
     }
 

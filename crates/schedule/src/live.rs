@@ -6,7 +6,7 @@ use phalanx_ir::Id;
 use phalanx_ir::tasks::TaskGraph;
 
 use crate::index::Index;
-use crate::simulate::Run;
+use crate::simulate::SimRun;
 use crate::{Owner, Schedule};
 
 /// The bytes alive on one device over a step.
@@ -31,7 +31,7 @@ struct Life {
 }
 
 /// The curves of all devices, in the order of [`Schedule::devices`].
-pub fn curves(tasks: &TaskGraph, schedule: &Schedule, run: &Run) -> Vec<Curve> {
+pub fn curves(tasks: &TaskGraph, schedule: &Schedule, run: &SimRun) -> Vec<Curve> {
     let index = Index::new(tasks, schedule.overlaps());
     let mut lives: Vec<Vec<Life>> = schedule.devices().iter().map(|_| Vec::new()).collect();
     let mut used: Vec<Option<(u64, u64)>> = vec![None; tasks.buffers.len()];

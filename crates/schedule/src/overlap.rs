@@ -10,12 +10,12 @@ use phalanx_ir::tasks::{TaskGraph, TaskId, TaskOp};
 use crate::cost::Parts;
 use crate::index::Index;
 use crate::search::Effort;
-use crate::simulate::{At, Line, Run, Runs, Span, Step, simulate};
-use crate::{Costs, Schedule, Style, schedule_by_search, schedule_in};
+use crate::simulate::{SimLane, SimRun, SimRuns, SimSpan, SimStep, StepAt, simulate};
+use crate::{Schedule, Style, TaskCosts, schedule_by_search, schedule_in};
 
 /// What a schedule of a step comes to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct ScheduleTotals {
     /// Nanoseconds until all lanes are done.
     pub step: u64,
     /// Nanoseconds in which the device that waits most computes nothing while a transfer to it is under way.
@@ -36,21 +36,21 @@ pub struct Candidate {
     /// The schedule.
     pub schedule: Schedule,
     /// The simulated step, by lane and place.
-    pub run: Run,
+    pub run: SimRun,
     /// What it comes to.
-    pub totals: Totals,
+    pub totals: ScheduleTotals,
 }
 
 /// The schedule chosen, and the one without overlap.
 #[derive(Clone, Debug)]
-pub struct Choice {
+pub struct ScheduleChoice {
     /// Every device does one thing at a time.
     pub plain: Candidate,
     /// The best one; none if the plain one is.
     pub best: Option<Candidate>,
 }
 
-impl Choice {
+impl ScheduleChoice {
     /// The one to use.
     pub fn chosen(&self) -> &Candidate {
         self.best.as_ref().unwrap_or(&self.plain)
@@ -103,7 +103,7 @@ pub enum Search {
 
 impl Search {
     /// The effort that improving on a schedule is worth, if any.
-    fn effort(self, best: &Totals) -> Option<Effort> {
+    fn effort(self, best: &ScheduleTotals) -> Option<Effort> {
         match self {
             Search::Off => None,
             Search::Full => Some(Effort::default()),
@@ -118,13 +118,13 @@ impl Search {
 /// Chooses among schedules that keep the limit of memory; if none does, the smallest.
 pub fn choose(
     tasks: &TaskGraph,
-    costs: &Costs,
+    costs: &TaskCosts,
     Limits { memory, search }: Limits,
     workspace: impl Fn(TaskId) -> u64,
-) -> Choice {
+) -> ScheduleChoice {
     let judge = |style, schedule: Schedule| {
         let lines = lines(tasks, costs, &schedule);
-        let run = simulate(&lines, costs.link, Runs { count: 1, depth: 1 }).remove(0);
+        let run = simulate(&lines, costs.link, SimRuns { count: 1, depth: 1 }).remove(0);
         let totals = totals(tasks, costs, &schedule, &lines, &run);
         Candidate { style, schedule, run, totals }
     };
@@ -152,17 +152,19 @@ pub fn choose(
         best = best.filter(|best| !found.totals.is_better(&best.totals, memory)).or(Some(found));
     }
     let best = best.filter(|best| best.totals.is_better(&plain.totals, memory));
-    Choice { plain, best }
+    ScheduleChoice { plain, best }
 }
 
-impl Totals {
+impl ScheduleTotals {
     /// Whether a schedule that comes to this is to be preferred to one that comes to `other`, with so much memory.
-    pub fn is_better(&self, other: &Totals, memory: Option<u64>) -> bool {
-        let fits = |totals: &Totals| memory.is_none_or(|memory| totals.peak <= memory);
+    pub fn is_better(&self, other: &ScheduleTotals, memory: Option<u64>) -> bool {
+        let fits = |totals: &ScheduleTotals| memory.is_none_or(|memory| totals.peak <= memory);
         let smaller = (self.peak, self.step) < (other.peak, other.step);
         match (fits(self), fits(other)) {
             (true, true) => {
-                let slower = |a: &Totals, b: &Totals| a.step as f64 > b.step as f64 * (1.0 + TOLERANCE);
+                let slower = |a: &ScheduleTotals, b: &ScheduleTotals| {
+                    a.step as f64 > b.step as f64 * (1.0 + TOLERANCE)
+                };
                 slower(other, self) || !slower(self, other) && smaller
             }
             (false, false) => smaller,
@@ -172,29 +174,35 @@ impl Totals {
 }
 
 /// A schedule as lanes to be simulated.
-pub fn lines(tasks: &TaskGraph, costs: &Costs, schedule: &Schedule) -> Vec<Line> {
+pub fn lines(tasks: &TaskGraph, costs: &TaskCosts, schedule: &Schedule) -> Vec<SimLane> {
     let index = Index::new(tasks, schedule.overlaps());
     let parts = Parts::new(tasks, costs.link, |buffer| index.home(buffer));
-    let mut places = vec![At { lane: 0, position: 0 }; tasks.tasks.len()];
+    let mut places = vec![StepAt { lane: 0, position: 0 }; tasks.tasks.len()];
     for (lane, order) in (0..).zip(schedule.lanes.iter().map(|lane| &lane.order)) {
         for (position, task) in (0..).zip(order) {
-            places[task.index()] = At { lane, position };
+            places[task.index()] = StepAt { lane, position };
         }
     }
-    let step = |&task: &TaskId| Step {
+    let step = |&task: &TaskId| SimStep {
         cost: costs.tasks[task],
         parts: parts.of(task).to_vec(),
         waits: schedule.waits[task].iter().map(|other| places[other.index()]).collect(),
         carried: Vec::new(),
     };
-    let line = |(number, order): (usize, &Vec<TaskId>)| Line {
+    let line = |(number, order): (usize, &Vec<TaskId>)| SimLane {
         device: index.arena(number) as u32,
         steps: order.iter().map(step).collect(),
     };
     schedule.lanes.iter().map(|lane| &lane.order).enumerate().map(line).collect()
 }
 
-fn totals(tasks: &TaskGraph, costs: &Costs, schedule: &Schedule, lines: &[Line], run: &Run) -> Totals {
+fn totals(
+    tasks: &TaskGraph,
+    costs: &TaskCosts,
+    schedule: &Schedule,
+    lines: &[SimLane],
+    run: &SimRun,
+) -> ScheduleTotals {
     let devices = schedule.devices().len();
     let mut busy: Vec<Vec<(u64, u64)>> = vec![Vec::new(); devices];
     let mut transfers = busy.clone();
@@ -209,7 +217,7 @@ fn totals(tasks: &TaskGraph, costs: &Costs, schedule: &Schedule, lines: &[Line],
     }
     let compute = busy.iter().map(|spans| spans.iter().map(|(start, end)| end - start).sum()).max();
     let exposed = busy.iter_mut().zip(&mut transfers).map(|(busy, transfers)| uncovered(transfers, busy));
-    Totals {
+    ScheduleTotals {
         step: end(run),
         exposed: exposed.max().unwrap_or(0),
         compute: compute.unwrap_or(0),
@@ -219,7 +227,7 @@ fn totals(tasks: &TaskGraph, costs: &Costs, schedule: &Schedule, lines: &[Line],
 }
 
 /// When the last lane is done.
-pub fn end(run: &[Vec<Span>]) -> u64 {
+pub fn end(run: &[Vec<SimSpan>]) -> u64 {
     run.iter().flatten().map(|span| span.end).max().unwrap_or(0)
 }
 
@@ -252,7 +260,7 @@ fn uncovered(spans: &mut [(u64, u64)], covers: &mut [(u64, u64)]) -> u64 {
 }
 
 /// The longest chain of dependencies, each transfer by itself; the busiest device; the busiest direction of a link.
-fn bound(tasks: &TaskGraph, costs: &Costs, schedule: &Schedule, lines: &[Line], compute: u64) -> u64 {
+fn bound(tasks: &TaskGraph, costs: &TaskCosts, schedule: &Schedule, lines: &[SimLane], compute: u64) -> u64 {
     let Some(link) = costs.link else { return compute };
     let nanoseconds = |bytes: u64| link.occupancy(bytes).as_nanos() as u64;
     let mut transfers = vec![0; tasks.tasks.len()];

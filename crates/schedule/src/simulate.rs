@@ -5,13 +5,16 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::time::Duration;
 
-use phalanx_link::{Link, Part, Traffic};
+use phalanx_link::{Link, Part};
+
+pub use crate::lanes::SimSpan;
+use crate::lanes::{Countdown, LaneClocks, Links, later};
+use crate::rows::Rows;
 
 /// A step of a lane: its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct At {
+pub struct StepAt {
     /// The lane.
     pub lane: u32,
     /// The place in the lane.
@@ -20,43 +23,32 @@ pub struct At {
 
 /// Something a lane does.
 #[derive(Clone, Debug, Default)]
-pub struct Step {
+pub struct SimStep {
     /// Nanoseconds of work.
     pub cost: u64,
     /// What must arrive from other devices before the work.
     pub parts: Vec<Part>,
     /// What must be complete before, in the same run.
-    pub waits: Vec<At>,
+    pub waits: Vec<StepAt>,
     /// What must be complete before, in the run before.
-    pub carried: Vec<At>,
+    pub carried: Vec<StepAt>,
 }
 
 /// One lane.
 #[derive(Clone, Debug, Default)]
-pub struct Line {
+pub struct SimLane {
     /// The device, by which parts name it.
     pub device: u32,
     /// What it does, in order.
-    pub steps: Vec<Step>,
-}
-
-/// When something happens, in nanoseconds from the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Span {
-    /// It starts, or starts to travel.
-    pub start: u64,
-    /// It has arrived, and its work begins.
-    pub arrival: u64,
-    /// It is complete.
-    pub end: u64,
+    pub steps: Vec<SimStep>,
 }
 
 /// The spans of a run, by lane and place.
-pub type Run = Vec<Vec<Span>>;
+pub type SimRun = Vec<Vec<SimSpan>>;
 
 /// What simultaneous runs are limited by.
 #[derive(Clone, Copy, Debug)]
-pub struct Runs {
+pub struct SimRuns {
     /// How many follow each other.
     pub count: usize,
     /// How many may be under way.
@@ -67,88 +59,63 @@ pub struct Runs {
 ///
 /// # Panics
 /// If lanes wait for each other in a circle.
-pub fn simulate(lines: &[Line], link: Option<Link>, runs: Runs) -> Vec<Run> {
+pub fn simulate(lines: &[SimLane], link: Option<Link>, runs: SimRuns) -> Vec<SimRun> {
     let mut simulation = Simulation::new(lines, link, runs);
     (0..runs.depth.min(runs.count)).for_each(|run| simulation.launch(run, 0));
+    // Ends are known at the start, so steps are taken in the order of their starts, as contention requires.
     while let Some(Reverse((time, node))) = simulation.ready.pop() {
-        simulation.start(time, node);
-        while let Some(&Reverse((end, _))) = simulation.running.peek()
-            && simulation.ready.peek().is_none_or(|Reverse((time, _))| end <= *time)
-        {
-            simulation.complete();
-        }
+        simulation.run(time, node);
     }
-    assert!(simulation.left.iter().all(|&left| left == 0), "lanes do not wait in a circle");
+    assert!(simulation.left.iter().all(|&(left, _)| left == 0), "lanes do not wait in a circle");
     simulation.spans
 }
 
 struct Simulation<'a> {
-    lines: &'a [Line],
-    runs: Runs,
-    traffic: Option<Traffic>,
+    lines: &'a [SimLane],
+    runs: SimRuns,
+    clocks: LaneClocks<u64>,
+    links: Links,
     /// Where each lane begins among the steps of a run, and their number.
     starts: Vec<u32>,
     /// For each step those that wait for it: the step, and whether in the next run.
-    waiters: Vec<Vec<(u32, bool)>>,
-    /// By run and step: what it still waits for.
-    owed: Vec<u32>,
-    /// By run: steps that are not complete.
-    left: Vec<u32>,
+    waiters: Rows<(u32, bool)>,
+    /// By run and step.
+    countdown: Countdown,
+    /// By run: steps that have not run, and the end of those that have.
+    left: Vec<(u32, u64)>,
     ready: BinaryHeap<Reverse<(u64, u32)>>,
-    running: BinaryHeap<Reverse<(u64, u32)>>,
-    spans: Vec<Run>,
+    spans: Vec<SimRun>,
 }
 
 impl<'a> Simulation<'a> {
-    fn new(lines: &'a [Line], link: Option<Link>, runs: Runs) -> Self {
+    fn new(lines: &'a [SimLane], link: Option<Link>, runs: SimRuns) -> Self {
         let mut starts = vec![0];
         for line in lines {
             starts.push(starts[starts.len() - 1] + line.steps.len() as u32);
         }
         let steps = starts[lines.len()];
         let devices = lines.iter().map(|line| line.device as usize + 1).max().unwrap_or(0);
-        let empty: Run = lines.iter().map(|line| vec![Span::default(); line.steps.len()]).collect();
-        let mut simulation = Simulation {
-            lines,
-            runs,
-            traffic: link.map(|link| Traffic::new(link, devices)),
-            waiters: vec![Vec::new(); steps as usize],
-            starts,
-            owed: vec![1; steps as usize * runs.count],
-            left: vec![steps; runs.count],
-            ready: BinaryHeap::new(),
-            running: BinaryHeap::new(),
-            spans: vec![empty; runs.count],
-        };
-        simulation.connect();
-        simulation
-    }
-
-    /// Every step waits for its launch, its lane, and what it says.
-    fn connect(&mut self) {
-        let steps = self.starts[self.lines.len()];
-        for (lane, line) in (0..).zip(self.lines) {
-            for (position, step) in (0..).zip(&line.steps) {
-                let me = self.number(At { lane, position });
-                let own = match position {
-                    0 => (At { lane, position: line.steps.len() as u32 - 1 }, true),
-                    _ => (At { lane, position: position - 1 }, false),
-                };
-                let waits = step.waits.iter().map(|&at| (at, false));
-                let carried = step.carried.iter().map(|&at| (at, true));
-                for (at, is_carried) in waits.chain(carried).chain([own]) {
-                    let other = self.number(at);
-                    self.waiters[other as usize].push((me, is_carried));
-                    for run in usize::from(is_carried)..self.runs.count {
-                        self.owed[run * steps as usize + me as usize] += 1;
-                    }
-                }
+        let empty: SimRun = lines.iter().map(|line| vec![SimSpan::default(); line.steps.len()]).collect();
+        let waits = waits(lines, &starts);
+        // Every step waits for the launch of its run, too.
+        let mut owed = vec![1; steps as usize * runs.count];
+        for &(_, (waiter, is_carried)) in &waits {
+            for run in usize::from(is_carried)..runs.count {
+                owed[run * steps as usize + waiter as usize] += 1;
             }
         }
-    }
-
-    fn number(&self, at: At) -> u32 {
-        self.starts[at.lane as usize] + at.position
+        Simulation {
+            lines,
+            runs,
+            clocks: LaneClocks::new(lines.len()),
+            links: Links::new(link, devices),
+            waiters: Rows::group(steps as usize, waits.iter().copied()),
+            starts,
+            countdown: Countdown::new(owed),
+            left: vec![(steps, 0); runs.count],
+            ready: BinaryHeap::new(),
+            spans: vec![empty; runs.count],
+        }
     }
 
     fn steps(&self) -> u32 {
@@ -159,17 +126,12 @@ impl<'a> Simulation<'a> {
     fn launch(&mut self, run: usize, time: u64) {
         let steps = self.steps();
         (0..steps).for_each(|step| self.arrive(run as u32 * steps + step, time));
-        if steps == 0 {
-            self.left[run] = 0;
-        }
     }
 
-    /// Something that `node` waits for is complete.
+    /// Something that `node` waits for ends at `time`.
     fn arrive(&mut self, node: u32, time: u64) {
-        let owed = &mut self.owed[node as usize];
-        *owed -= 1;
-        if *owed == 0 {
-            self.ready.push(Reverse((time, node)));
+        if let Some(ready) = self.countdown.arrive(node as usize, time) {
+            self.ready.push(Reverse((ready, node)));
         }
     }
 
@@ -179,37 +141,50 @@ impl<'a> Simulation<'a> {
         (run as usize, lane, (step - self.starts[lane]) as usize)
     }
 
-    fn start(&mut self, time: u64, node: u32) {
+    fn run(&mut self, time: u64, node: u32) {
         let (run, lane, position) = self.place(node);
         let line = &self.lines[lane];
         let step = &line.steps[position];
-        let arrival = match &mut self.traffic {
-            Some(traffic) if !step.parts.is_empty() => {
-                traffic.transfer(Duration::from_nanos(time), line.device, &step.parts).as_nanos() as u64
-            }
-            _ => time,
-        };
-        let end = arrival + step.cost;
-        self.spans[run][lane][position] = Span { start: time, arrival, end };
-        self.running.push(Reverse((end, node)));
-    }
-
-    fn complete(&mut self) {
-        let Some(Reverse((end, node))) = self.running.pop() else { return };
-        let (run, step) = ((node / self.steps()) as usize, node % self.steps());
-        for at in 0..self.waiters[step as usize].len() {
-            let (waiter, is_carried) = self.waiters[step as usize][at];
+        let arrival = |start| self.links.arrival(start, line.device, &step.parts);
+        let span = self.clocks.run(lane, time, step.cost, arrival);
+        self.spans[run][lane][position] = span;
+        let number = (node % self.steps()) as usize;
+        for at in 0..self.waiters.row(number).len() {
+            let (waiter, is_carried) = self.waiters.row(number)[at];
             let run = run + usize::from(is_carried);
             if run < self.runs.count {
-                self.arrive(run as u32 * self.steps() + waiter, end);
+                self.arrive(run as u32 * self.steps() + waiter, span.end);
             }
         }
-        self.left[run] -= 1;
+        let (left, end) = &mut self.left[run];
+        (*left, *end) = (*left - 1, later(*end, span.end));
+        let (left, end) = (*left, *end);
         let next = run + self.runs.depth;
-        if self.left[run] == 0 && next < self.runs.count {
+        if left == 0 && next < self.runs.count {
             self.launch(next, end);
         }
     }
+}
+
+/// What steps wait for: the other step, the one that waits, and whether it waits in the next run. Besides what it says, a
+/// step waits for the one before it in its lane.
+fn waits(lines: &[SimLane], starts: &[u32]) -> Vec<(usize, (u32, bool))> {
+    let number = |at: StepAt| starts[at.lane as usize] + at.position;
+    let mut pairs = Vec::new();
+    for (lane, line) in (0..).zip(lines) {
+        for (position, step) in (0..).zip(&line.steps) {
+            let own = match position {
+                0 => (StepAt { lane, position: line.steps.len() as u32 - 1 }, true),
+                _ => (StepAt { lane, position: position - 1 }, false),
+            };
+            let waits = step.waits.iter().map(|&at| (at, false));
+            let carried = step.carried.iter().map(|&at| (at, true));
+            let waiter = number(StepAt { lane, position });
+            let pair = |(at, is_carried)| (number(at) as usize, (waiter, is_carried));
+            pairs.extend(waits.chain(carried).chain([own]).map(pair));
+        }
+    }
+    pairs
 }
 
 #[cfg(test)]

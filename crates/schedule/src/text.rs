@@ -19,10 +19,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use phalanx_ir::tasks::TaskId;
-use phalanx_ir::text::{Block, Cursor, ParseError, block};
+use phalanx_ir::text::{Cursor, ParseError, TextBlock, block};
 use phalanx_ir::{Id, IdVec};
 
-use crate::{Lane, LaneKind, Place, Schedule};
+use crate::{ArenaRange, LaneKind, Schedule, ScheduledLane};
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -38,7 +38,7 @@ impl fmt::Display for Schedule {
                 writeln!(f, "  run {task}{}", After(self.waits.get(task).map_or(&[], |waits| waits)))?;
             }
         }
-        let mut line = |what: &str, id: &dyn fmt::Display, place: &Option<Place>| match place {
+        let mut line = |what: &str, id: &dyn fmt::Display, place: &Option<ArenaRange>| match place {
             Some(place) => writeln!(f, "  {what} {id} at {} bytes {}", place.offset, place.bytes),
             None => writeln!(f, "  {what} {id} nowhere"),
         };
@@ -63,7 +63,7 @@ impl FromStr for Schedule {
 
     /// Parses what `Display` prints; the result is not verified.
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let Block { name, lines, .. } = block(text, "schedule")?;
+        let TextBlock { name, lines, .. } = block(text, "schedule")?;
         let mut schedule = Schedule {
             name,
             lanes: Vec::new(),
@@ -98,15 +98,15 @@ fn parse_line(schedule: &mut Schedule, line: &mut Cursor<'_>, most_tasks: usize)
     if line.at_end() { Ok(()) } else { line.error("text is left over at the end") }
 }
 
-fn parse_lane(line: &mut Cursor<'_>) -> Result<Lane, ParseError> {
+fn parse_lane(line: &mut Cursor<'_>) -> Result<ScheduledLane, ParseError> {
     let (device, order) = (id(line, "dev")?, Vec::new());
     if line.eat("transfers") {
-        return Ok(Lane { device, kind: LaneKind::Transfers, order, peak: 0, live: 0 });
+        return Ok(ScheduledLane { device, kind: LaneKind::Transfers, order, peak: 0, live: 0 });
     }
     line.expect("peak")?;
     let peak = line.parse("a size")?;
     line.expect("live")?;
-    Ok(Lane { device, kind: LaneKind::Compute, order, peak, live: line.parse("a size")? })
+    Ok(ScheduledLane { device, kind: LaneKind::Compute, order, peak, live: line.parse("a size")? })
 }
 
 fn parse_run(schedule: &mut Schedule, line: &mut Cursor<'_>, most_tasks: usize) -> Result<(), ParseError> {
@@ -130,7 +130,7 @@ fn parse_run(schedule: &mut Schedule, line: &mut Cursor<'_>, most_tasks: usize) 
 }
 
 fn place<I: Id>(
-    table: &mut IdVec<I, Option<Place>>,
+    table: &mut IdVec<I, Option<ArenaRange>>,
     line: &mut Cursor<'_>,
     prefix: &str,
 ) -> Result<(), ParseError> {
@@ -141,7 +141,7 @@ fn place<I: Id>(
             line.expect("at")?;
             let offset = line.parse("an offset")?;
             line.expect("bytes")?;
-            Some(Place { offset, bytes: line.parse("a size")? })
+            Some(ArenaRange { offset, bytes: line.parse("a size")? })
         }
     };
     if table.push(place) != id {

@@ -16,18 +16,18 @@ use phalanx_ir::{Id, IdVec};
 
 use crate::index::Index;
 use crate::overlap::Candidate;
-use crate::simulate::Span;
+use crate::simulate::SimSpan;
 
-/// What keeps a movement from being hidden.
+/// What keeps a transfer from being hidden better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// It starts when what it moves is there.
+    /// It starts as soon as the data that it moves are there, or an earlier start would end nothing sooner.
     DataDependency,
-    /// It waits for bytes.
+    /// It waits for bytes that others hold.
     Memory,
-    /// It waits for its turn.
+    /// It waits for the turn of another transfer.
     Order,
-    /// Its device gets other bytes until it starts.
+    /// Other transfers keep its lane or link busy until it starts.
     Bandwidth,
     /// It is hidden.
     NothingLeft,
@@ -46,22 +46,31 @@ impl Limit {
     }
 }
 
-/// The verdict on one movement.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// Its number.
-    pub movement: usize,
-    /// Its receives, in the order of the task graph.
-    pub receives: Vec<TaskId>,
-    /// Nanoseconds it takes.
-    pub time: u64,
-    /// How many of them its device computes.
-    pub hidden: u64,
-    /// How many tasks of its device start after it that came before it in the order of the task graph; those the other
-    /// way round count as less.
+/// The verdict on a transfer `S`, with times in nanoseconds of type `T`: the receives of a movement of a step, or a job of
+/// a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict<S = Vec<TaskId>, T = u64> {
+    /// What is judged; the receives of a movement are in the order of the task graph.
+    pub transfer: S,
+    /// When it starts.
+    pub start: T,
+    /// When it is complete.
+    pub end: T,
+    /// For how much of that time its device computes.
+    pub hidden: T,
+    /// How many places earlier, or if negative later, it is than in the order that it was given in: for a movement the
+    /// tasks of its device that it has passed, less those that have passed it.
     pub moves: i64,
     /// What keeps the rest from being hidden.
     pub limit: Limit,
+}
+
+impl<S> Verdict<S, f64> {
+    /// The share of its time, from 0 to 1, in which its device computes; 1 if it takes no time.
+    pub fn hidden_share(&self) -> f64 {
+        let time = self.end - self.start;
+        if time <= 0.0 { 1.0 } else { self.hidden / time }
+    }
 }
 
 /// A share above which a movement counts as hidden, and below which a delay counts as none.
@@ -76,13 +85,13 @@ pub fn verdicts(tasks: &TaskGraph, candidate: &Candidate) -> Vec<Verdict> {
         }
     }
     let judge = Judge::new(tasks, candidate);
-    movements.into_iter().map(|(movement, receives)| judge.verdict(movement, receives)).collect()
+    movements.into_values().map(|receives| judge.verdict(receives)).collect()
 }
 
 struct Judge {
     predecessors: IdVec<TaskId, Vec<TaskId>>,
     index: Index,
-    spans: Vec<Span>,
+    spans: Vec<SimSpan>,
     /// By device: what it computes, in order of time.
     busy: Vec<Busy>,
     /// For every task the one before it in its lane.
@@ -99,7 +108,7 @@ struct Busy {
 }
 
 impl Busy {
-    fn push(&mut self, task: TaskId, span: Span) {
+    fn push(&mut self, task: TaskId, span: SimSpan) {
         let before = self.sums.last().copied().unwrap_or(0);
         let last = self.spans.last().map_or(0, |(start, end)| end - start);
         self.sums.push(before + last);
@@ -121,7 +130,7 @@ impl Judge {
     fn new(tasks: &TaskGraph, candidate: &Candidate) -> Judge {
         let schedule = &candidate.schedule;
         let index = Index::new(tasks, schedule.overlaps());
-        let mut spans = vec![Span::default(); tasks.tasks.len()];
+        let mut spans = vec![SimSpan::default(); tasks.tasks.len()];
         let mut busy: Vec<Busy> = schedule.devices().iter().map(|_| Busy::default()).collect();
         let mut before = vec![None; tasks.tasks.len()];
         for (number, (lane, run)) in schedule.lanes.iter().zip(&candidate.run).enumerate() {
@@ -138,7 +147,7 @@ impl Judge {
         Judge { predecessors: tasks.predecessors(), index, spans, busy, before }
     }
 
-    fn verdict(&self, movement: usize, receives: Vec<TaskId>) -> Verdict {
+    fn verdict(&self, receives: Vec<TaskId>) -> Verdict {
         let exposed = |&task: &TaskId| {
             let (time, hidden) = self.hidden(task);
             time - hidden
@@ -150,7 +159,8 @@ impl Judge {
             true => Limit::NothingLeft,
             false => self.limit(worst),
         };
-        Verdict { movement, receives, time, hidden, moves: self.moves(worst), limit }
+        let SimSpan { start, end, .. } = self.spans[worst.index()];
+        Verdict { transfer: receives, start, end, hidden, moves: self.moves(worst), limit }
     }
 
     /// How long a receive takes, and how much of that its device computes.

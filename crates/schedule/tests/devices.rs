@@ -6,7 +6,8 @@ use phalanx_ir::Id;
 use phalanx_ir::tasks::{BufferId, Role, TaskError, TaskGraph, TaskId, TaskOp};
 use phalanx_schedule::search::Effort;
 use phalanx_schedule::{
-    ALIGNMENT, Costs, LaneKind, Owner, Place, Schedule, ScheduleError, Style, schedule, schedule_by_search,
+    ALIGNMENT, ArenaRange, LaneKind, Owner, Schedule, ScheduleError, Style, TaskCosts, schedule,
+    schedule_by_search,
 };
 use phalanx_testkit::{Rng, cases};
 
@@ -21,7 +22,8 @@ fn run_at_random(tasks: &TaskGraph, made: &Schedule, rng: &mut Rng) -> Result<()
     let mut arenas: Vec<Vec<Line>> =
         made.lanes.iter().map(|lane| vec![None; (lane.peak / ALIGNMENT) as usize + 1]).collect();
     let lane_of = |device| made.lanes.iter().position(|lane| lane.device == device).expect("a lane");
-    let lines = |place: Place| (place.offset / ALIGNMENT) as usize..place.end().div_ceil(ALIGNMENT) as usize;
+    let lines =
+        |place: ArenaRange| (place.offset / ALIGNMENT) as usize..place.end().div_ceil(ALIGNMENT) as usize;
     let home = |root: BufferId| (lane_of(tasks.buffers[root].device), lines(made.place(tasks, root)));
     let fed = || tasks.buffers.iter().filter(|(_, b)| b.view_of.is_none() && b.role.is_fed());
     for (id, _) in fed() {
@@ -173,7 +175,7 @@ fn orders_found_by_search_are_sound() {
     let link = "2us,1GB".parse().ok();
     for seed in 0..cases(SEEDS / 6) {
         let (tasks, mut rng) = (&random_tasks(seed, DEVICES), Rng::new(seed));
-        let costs = Costs::modelled(tasks, link);
+        let costs = TaskCosts::modelled(tasks, link);
         for memory in [None, Some(4096)] {
             let made = schedule_by_search(tasks, &costs, memory, Effort::default(), workspace)
                 .expect("the graph is small");
@@ -306,7 +308,7 @@ fn shrunk_and_moved_buffers_are_noticed() {
         let root = tasks.root(receive.writes[0]);
         let place = made.buffers[root].expect("a touched buffer is placed");
         let mut shrunk = made.clone();
-        shrunk.buffers[root] = Some(Place { bytes: place.bytes - ALIGNMENT, ..place });
+        shrunk.buffers[root] = Some(ArenaRange { bytes: place.bytes - ALIGNMENT, ..place });
         let found = errors(&shrunk, tasks);
         assert!(matches!(found[..], [ScheduleError::Place { buffer, .. }] if buffer == root), "{found:?}");
         // What the device has sent and not computed anew is alive while others fetch it: nothing may lie there.
@@ -322,7 +324,7 @@ fn shrunk_and_moved_buffers_are_noticed() {
         if target.offset + bytes > made.lane_of(tasks.buffers[read].device).expect("a lane").peak {
             return false;
         }
-        moved.buffers[read] = Some(Place { offset: target.offset, bytes });
+        moved.buffers[read] = Some(ArenaRange { offset: target.offset, bytes });
         let named = |error: &ScheduleError| match error {
             ScheduleError::Overlap { a, b } => [*a, *b].contains(&Owner::Buffer(read)),
             _ => false,

@@ -5,11 +5,11 @@ use crate::meaning::meaning;
 use crate::training::random_training;
 use phalanx_ir::tasks::{BufferId, Role, TaskGraph, TaskId, TaskOp};
 use phalanx_ir::{Id, Unary};
-use phalanx_schedule::recompute::{Choice, DoesNotFit, Peak, apply, auto, candidates, full};
+use phalanx_schedule::recompute::{OverBudget, Peak, RecomputeChoice, apply, auto, candidates, full};
 use phalanx_schedule::schedule;
 use phalanx_testkit::Rng;
 
-fn choice(numbers: &[usize]) -> Choice {
+fn choice(numbers: &[usize]) -> RecomputeChoice {
     numbers.iter().map(|&number| BufferId::from_index(number)).collect()
 }
 
@@ -27,7 +27,7 @@ fn lines(graph: &TaskGraph) -> Vec<String> {
 }
 
 /// Applies and checks: the new graph is sound, can be scheduled and means the same.
-fn apply_checked(graph: &TaskGraph, choice: &Choice) -> TaskGraph {
+fn apply_checked(graph: &TaskGraph, choice: &RecomputeChoice) -> TaskGraph {
     let again = apply(graph, choice);
     again.verify().unwrap_or_else(|errors| panic!("{errors:?}\n{graph}\n{again}"));
     let count = graph.buffers.len();
@@ -44,8 +44,8 @@ fn random_choices_keep_the_meaning() {
         let devices = 1 + seed as usize % 3;
         let graph = random_training(seed, devices);
         let mut rng = Rng::new(seed);
-        let all: Choice = graph.buffers.ids().collect();
-        let some: Choice = graph.buffers.ids().filter(|_| rng.once_in(2)).collect();
+        let all: RecomputeChoice = graph.buffers.ids().collect();
+        let some: RecomputeChoice = graph.buffers.ids().filter(|_| rng.once_in(2)).collect();
         for choice in [all, some, full(&graph)] {
             let again = apply_checked(&graph, &choice);
             repeated[devices - 1] += again.tasks.len() - graph.tasks.len();
@@ -59,8 +59,9 @@ fn random_choices_keep_the_meaning() {
 fn candidates_are_what_is_repeated_if_chosen() {
     for seed in 0..SEEDS {
         let graph = random_training(seed, 2);
-        let all: Choice = graph.buffers.ids().collect();
-        let known: Choice = candidates(&graph).into_iter().flat_map(|candidate| candidate.buffers).collect();
+        let all: RecomputeChoice = graph.buffers.ids().collect();
+        let known: RecomputeChoice =
+            candidates(&graph).into_iter().flat_map(|candidate| candidate.buffers).collect();
         assert_eq!(apply(&graph, &all), apply(&graph, &known));
     }
 }
@@ -194,10 +195,10 @@ fn what_was_sent_in_the_forward_pass_is_what_arrives() {
 #[test]
 fn graphs_without_gradients_stay_as_they_are() {
     let graph = crate::generate::random_tasks(7, 2);
-    let all: Choice = graph.buffers.ids().collect();
+    let all: RecomputeChoice = graph.buffers.ids().collect();
     assert_eq!(
         (apply(&graph, &all), full(&graph), candidates(&graph)),
-        (graph, Choice::default(), Vec::new())
+        (graph, RecomputeChoice::default(), Vec::new())
     );
 }
 
@@ -357,7 +358,7 @@ fn auto_leaves_devices_alone_that_have_enough() {
 fn auto_says_what_is_needed_at_best() {
     let graph = pipeline(4);
     let mut fits = |graph: &TaskGraph| against(graph, [u64::MAX, 4096]);
-    let error: DoesNotFit = auto(&graph, &|_| 1, &mut fits).expect_err("no choice needs so little");
+    let error: OverBudget = auto(&graph, &|_| 1, &mut fits).expect_err("no choice needs so little");
     let need = peaks(&apply(&graph, &full(&graph)))[1];
     assert_eq!(
         error.to_string(),

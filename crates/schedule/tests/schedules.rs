@@ -3,7 +3,7 @@
 use crate::generate::{Maker, SEEDS, each, errors, plain, workspace};
 use phalanx_ir::Id;
 use phalanx_ir::tasks::{Role, TaskGraph, TaskId};
-use phalanx_schedule::{ALIGNMENT, Owner, Place, Schedule, ScheduleError, schedule};
+use phalanx_schedule::{ALIGNMENT, ArenaRange, Owner, Schedule, ScheduleError, schedule};
 use phalanx_testkit::Rng;
 
 #[test]
@@ -86,7 +86,7 @@ fn dropped_doubled_and_unknown_tasks_are_noticed() {
 }
 
 /// Breaks the place of a touched buffer and expects exactly that to be reported.
-fn assert_place_is_checked(name: &str, break_place: impl Fn(Place, u64) -> Option<Place>) {
+fn assert_place_is_checked(name: &str, break_place: impl Fn(ArenaRange, u64) -> Option<ArenaRange>) {
     each(1, |tasks, mut made, rng| {
         let id = rng.below(tasks.tasks.len());
         let touched = tasks.tasks[TaskId::from_index(id)].writes[0];
@@ -104,11 +104,11 @@ fn assert_place_is_checked(name: &str, break_place: impl Fn(Place, u64) -> Optio
 
 #[test]
 fn wrong_places_are_noticed() {
-    assert_place_is_checked("too small", |place, _| Some(Place { bytes: 3, ..place }));
+    assert_place_is_checked("too small", |place, _| Some(ArenaRange { bytes: 3, ..place }));
     assert_place_is_checked("missing", |_, _| None);
-    assert_place_is_checked("unaligned", |place, _| Some(Place { offset: place.offset + 8, ..place }));
-    assert_place_is_checked("outside", |place, peak| Some(Place { offset: peak, ..place }));
-    assert_place_is_checked("far outside", |place, _| Some(Place { offset: u64::MAX - 63, ..place }));
+    assert_place_is_checked("unaligned", |place, _| Some(ArenaRange { offset: place.offset + 8, ..place }));
+    assert_place_is_checked("outside", |place, peak| Some(ArenaRange { offset: peak, ..place }));
+    assert_place_is_checked("far outside", |place, _| Some(ArenaRange { offset: u64::MAX - 63, ..place }));
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_place_on_a_live_neighbour_is_noticed() {
         let (small, large) = (roots[0], roots[1]);
         let target = made.buffers[large].expect("a touched buffer is placed");
         let place = made.buffers[small].expect("a touched buffer is placed");
-        made.buffers[small] = Some(Place { offset: target.offset, ..place });
+        made.buffers[small] = Some(ArenaRange { offset: target.offset, ..place });
         let pair = [Owner::Buffer(small), Owner::Buffer(large)];
         // A third owner that took over the bytes in between may be met first, so one of the pair must be named.
         let names_one = |error: &ScheduleError| match error {
@@ -151,11 +151,13 @@ fn workspaces_are_checked_too() {
         let (task, place) = rng.choose(&with);
         let written = made.place(tasks, tasks.tasks[task].writes[0]);
         let mut onto = made.clone();
-        onto.workspaces[task] = Some(Place { offset: written.offset, bytes: 64 });
+        onto.workspaces[task] = Some(ArenaRange { offset: written.offset, bytes: 64 });
         let name = format!("the workspace of {task}");
         let named = |error: &ScheduleError| error.to_string().contains(&name);
         assert!(errors(&onto, tasks).iter().any(named), "{name} lies on a live buffer");
-        for broken in [Place { offset: made.peak(), ..place }, Place { offset: place.offset + 1, ..place }] {
+        for broken in
+            [ArenaRange { offset: made.peak(), ..place }, ArenaRange { offset: place.offset + 1, ..place }]
+        {
             let mut moved = made.clone();
             moved.workspaces[task] = Some(broken);
             assert!(errors(&moved, tasks).iter().any(named), "{name} is at {broken:?} of {}", made.peak());

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use crate::steps::{ACTIVATION, Step, WEIGHTS, data_parallel, fully_sharded};
 use phalanx_ir::{Id, IdVec};
 use phalanx_schedule::search::{
-    Buffer, BufferId, Job, JobId, Lane, LaneId, LaneKind, LimitedBy, Problem, ProblemError, Solution,
+    JobId, LaneId, LaneKind, Problem, ProblemError, SearchBuffer, SearchBufferId, SearchJob, SearchLane,
+    Solution,
 };
+use phalanx_schedule::verdict::Limit;
 use phalanx_testkit::Rng;
 
 fn job(number: usize) -> JobId {
@@ -21,8 +23,8 @@ fn lane(number: usize) -> LaneId {
 fn lanes(devices: usize) -> Problem {
     let mut problem = Problem::default();
     for device in 0..devices {
-        problem.lanes.push(Lane { device, kind: LaneKind::Compute });
-        problem.lanes.push(Lane { device, kind: LaneKind::Transfer });
+        problem.lanes.push(SearchLane { device, kind: LaneKind::Compute });
+        problem.lanes.push(SearchLane { device, kind: LaneKind::Transfers });
     }
     problem
 }
@@ -31,7 +33,7 @@ fn lanes(devices: usize) -> Problem {
 fn random(rng: &mut Rng, devices: usize, jobs: usize) -> Problem {
     let mut problem = Problem { issued_in_order: rng.once_in(2), ..lanes(devices) };
     for number in 0..jobs {
-        let mut next = Job::new(lane(rng.below(2 * devices)), rng.below(10) as f64);
+        let mut next = SearchJob::new(lane(rng.below(2 * devices)), rng.below(10) as f64);
         for _ in 0..rng.below(3).min(number) {
             next.after.push(job(rng.below(number)));
         }
@@ -44,12 +46,20 @@ fn random(rng: &mut Rng, devices: usize, jobs: usize) -> Problem {
     for number in 0..jobs {
         let device = problem.jobs[job(number)].lane.index() / 2;
         let bytes = rng.below(100) as i64;
-        let reads = |other: &Job| other.after.contains(&job(number)) && other.lane.index() / 2 == device;
+        let reads =
+            |other: &SearchJob| other.after.contains(&job(number)) && other.lane.index() / 2 == device;
         let readers = problem.jobs.iter().filter(|(_, other)| reads(other)).map(|(id, _)| id);
         let touched_by = [job(number)].into_iter().chain(readers).collect();
         let to_end = rng.once_in(6);
         let from_start = rng.once_in(10);
-        problem.buffers.push(Buffer { device, alloc: bytes, free: bytes, from_start, to_end, touched_by });
+        problem.buffers.push(SearchBuffer {
+            device,
+            alloc: bytes,
+            free: bytes,
+            from_start,
+            to_end,
+            touched_by,
+        });
     }
     problem
 }
@@ -57,7 +67,7 @@ fn random(rng: &mut Rng, devices: usize, jobs: usize) -> Problem {
 /// The most bytes of each device if buffers live from the first to the last job of `order` that touches them.
 fn peaks(problem: &Problem, order: &[JobId]) -> Vec<i64> {
     let at: BTreeMap<JobId, usize> = order.iter().enumerate().map(|(at, &job)| (job, at)).collect();
-    let life = |buffer: &Buffer| {
+    let life = |buffer: &SearchBuffer| {
         let places = buffer.touched_by.iter().map(|job| at[job]);
         let first = if buffer.from_start { 0 } else { places.clone().min().unwrap_or(usize::MAX) };
         let last = if buffer.to_end { usize::MAX } else { places.max().unwrap_or(0) };
@@ -239,7 +249,7 @@ fn a_tight_limit_is_kept_at_a_price() {
             assert!(peaks_in_time(&problem, &solution).iter().all(|&peak| peak <= limit));
             assert!(solution.makespan <= last, "more memory takes no longer");
             last = solution.makespan;
-            let short = solution.verdicts.iter().filter(|verdict| verdict.limited_by == LimitedBy::Memory);
+            let short = solution.verdicts.iter().filter(|verdict| verdict.limit == Limit::Memory);
             assert_eq!(short.count() > 0, layers == 2);
         }
         assert!(last <= 1.1 * fully_sharded(step).solve(&[]).unwrap().makespan);
@@ -249,75 +259,76 @@ fn a_tight_limit_is_kept_at_a_price() {
 #[test]
 fn verdicts_say_what_limits_a_transfer() {
     let mut problem = Problem { issued_in_order: true, ..lanes(1) };
-    let first = problem.jobs.push(Job::new(lane(0), 4.0));
-    let sum = problem.jobs.push(Job { after: vec![first], ..Job::new(lane(1), 8.0) });
-    let hidden = problem.jobs.push(Job::new(lane(1), 3.0));
-    problem.jobs.push(Job { after: vec![sum, hidden], ..Job::new(lane(0), 1.0) });
+    let first = problem.jobs.push(SearchJob::new(lane(0), 4.0));
+    let sum = problem.jobs.push(SearchJob { after: vec![first], ..SearchJob::new(lane(1), 8.0) });
+    let hidden = problem.jobs.push(SearchJob::new(lane(1), 3.0));
+    problem.jobs.push(SearchJob { after: vec![sum, hidden], ..SearchJob::new(lane(0), 1.0) });
     let solution = problem.solve(&[]).unwrap();
     assert_eq!(solution.order, [hidden, first, sum, job(3)]);
     assert_eq!((solution.makespan, solution.lower_bound), (13.0, 13.0));
     let [beside, exposed] = solution.verdicts[..] else { panic!("two transfers") };
-    assert_eq!((beside.job, beside.hidden, beside.earlier), (hidden, 1.0, 2));
-    assert_eq!(beside.limited_by, LimitedBy::NothingLeft);
-    assert_eq!((exposed.start, exposed.end, exposed.hidden), (4.0, 12.0, 0.0));
-    assert_eq!(exposed.limited_by, LimitedBy::DataDependency);
+    assert_eq!((beside.transfer, beside.hidden_share(), beside.moves), (hidden, 1.0, 2));
+    assert_eq!(beside.limit, Limit::NothingLeft);
+    assert_eq!((exposed.start, exposed.end, exposed.hidden_share()), (4.0, 12.0, 0.0));
+    assert_eq!(exposed.limit, Limit::DataDependency);
 
     problem.jobs[hidden].after.push(first);
     let solution = problem.solve(&[]).unwrap();
-    assert!(solution.verdicts.iter().all(|verdict| verdict.limited_by == LimitedBy::Bandwidth));
+    assert!(solution.verdicts.iter().all(|verdict| verdict.limit == Limit::Bandwidth));
 }
 
 #[test]
 fn a_transfer_behind_another_is_limited_by_order() {
     let mut problem = lanes(1);
-    let long = problem.jobs.push(Job::new(lane(1), 10.0));
-    let short = problem.jobs.push(Job { behind: vec![long], ..Job::new(lane(1), 2.0) });
-    let user = problem.jobs.push(Job { after: vec![short], ..Job::new(lane(0), 5.0) });
-    problem.jobs.push(Job { after: vec![user], ..Job::new(lane(1), 1.0) });
+    let long = problem.jobs.push(SearchJob::new(lane(1), 10.0));
+    let short = problem.jobs.push(SearchJob { behind: vec![long], ..SearchJob::new(lane(1), 2.0) });
+    let user = problem.jobs.push(SearchJob { after: vec![short], ..SearchJob::new(lane(0), 5.0) });
+    problem.jobs.push(SearchJob { after: vec![user], ..SearchJob::new(lane(1), 1.0) });
     let solution = problem.solve(&[]).unwrap();
-    let factors: Vec<LimitedBy> = solution.verdicts.iter().map(|verdict| verdict.limited_by).collect();
-    assert_eq!(factors, [LimitedBy::DataDependency, LimitedBy::Order, LimitedBy::DataDependency]);
+    let factors: Vec<Limit> = solution.verdicts.iter().map(|verdict| verdict.limit).collect();
+    assert_eq!(factors, [Limit::DataDependency, Limit::Order, Limit::DataDependency]);
 }
 
 #[test]
 fn what_cannot_be_solved_is_named() {
     let error_of = |problem: &Problem| problem.solve(&[]).unwrap_err();
     let mut problem = lanes(1);
-    problem.jobs.push(Job { after: vec![job(1)], ..Job::new(lane(0), 1.0) });
-    problem.jobs.push(Job { behind: vec![job(0)], ..Job::new(lane(1), 1.0) });
+    problem.jobs.push(SearchJob { after: vec![job(1)], ..SearchJob::new(lane(0), 1.0) });
+    problem.jobs.push(SearchJob { behind: vec![job(0)], ..SearchJob::new(lane(1), 1.0) });
     assert!(matches!(error_of(&problem), ProblemError::Cycle { .. }));
 
     let mut problem = lanes(1);
     let unit = Some(3);
-    problem.jobs.push(Job { unit, ..Job::new(lane(1), 1.0) });
-    problem.jobs.push(Job { after: vec![job(0)], ..Job::new(lane(0), 1.0) });
-    problem.jobs.push(Job { unit, after: vec![job(1)], ..Job::new(lane(1), 1.0) });
+    problem.jobs.push(SearchJob { unit, ..SearchJob::new(lane(1), 1.0) });
+    problem.jobs.push(SearchJob { after: vec![job(0)], ..SearchJob::new(lane(0), 1.0) });
+    problem.jobs.push(SearchJob { unit, after: vec![job(1)], ..SearchJob::new(lane(1), 1.0) });
     assert!(matches!(error_of(&problem), ProblemError::Cycle { .. }));
 
     let mut problem = lanes(1);
-    problem.jobs.push(Job::new(lane(5), 1.0));
+    problem.jobs.push(SearchJob::new(lane(5), 1.0));
     let error = ProblemError::UnknownLane { job: job(0), lane: lane(5), lanes: 2 };
     assert_eq!(error_of(&problem), error);
-    problem.jobs[job(0)] = Job::new(lane(0), f64::NAN);
+    problem.jobs[job(0)] = SearchJob::new(lane(0), f64::NAN);
     assert!(matches!(error_of(&problem), ProblemError::Cost { .. }));
-    problem.jobs[job(0)] = Job::new(lane(0), 1.0);
-    problem.buffers.push(Buffer { touched_by: vec![job(9)], ..Buffer::default() });
-    let error = ProblemError::UnknownJob { by: BufferId::from_index(0).to_string(), job: job(9), jobs: 1 };
-    assert_eq!(error_of(&problem), error);
-    problem.buffers = [Buffer { device: 1, ..Buffer::default() }].into_iter().collect();
+    problem.jobs[job(0)] = SearchJob::new(lane(0), 1.0);
+    problem.buffers.push(SearchBuffer { touched_by: vec![job(9)], ..SearchBuffer::default() });
     let error =
-        ProblemError::UnknownDevice { by: BufferId::from_index(0).to_string(), device: 1, devices: 1 };
+        ProblemError::UnknownJob { by: SearchBufferId::from_index(0).to_string(), job: job(9), jobs: 1 };
     assert_eq!(error_of(&problem), error);
-    problem.buffers = [Buffer { alloc: -1, ..Buffer::default() }].into_iter().collect();
+    problem.buffers = [SearchBuffer { device: 1, ..SearchBuffer::default() }].into_iter().collect();
+    let error =
+        ProblemError::UnknownDevice { by: SearchBufferId::from_index(0).to_string(), device: 1, devices: 1 };
+    assert_eq!(error_of(&problem), error);
+    problem.buffers = [SearchBuffer { alloc: -1, ..SearchBuffer::default() }].into_iter().collect();
     assert_eq!(
         error_of(&problem),
-        ProblemError::Bytes { buffer: BufferId::from_index(0), alloc: -1, free: 0 }
+        ProblemError::Bytes { buffer: SearchBufferId::from_index(0), alloc: -1, free: 0 }
     );
     problem.buffers = IdVec::new();
     let seeds = [vec![job(0)], vec![job(0), job(0)]];
     assert_eq!(problem.solve(&seeds).unwrap_err(), ProblemError::Seed { seed: 1, jobs: 1 });
     assert_eq!(problem.solve(&seeds[..1]).unwrap().makespan, 1.0);
-    problem.lanes.push(Lane { device: 0, kind: LaneKind::Compute });
+    problem.lanes.push(SearchLane { device: 0, kind: LaneKind::Compute });
     assert!(matches!(error_of(&problem), ProblemError::TwoCompute { .. }));
     assert_eq!(Problem::default().solve(&[]).unwrap().order, []);
 }

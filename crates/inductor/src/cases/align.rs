@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{Answer, CaseError, Keys, collect, parse};
-use crate::mode::Mode;
+use crate::mode::PassMode;
 use crate::model::{AlignError, align};
 
 #[derive(Deserialize)]
@@ -18,7 +18,7 @@ pub(super) fn keys() -> Vec<&'static str> {
     vec!["aligned_runtime_ns"]
 }
 
-pub(super) fn answer(line: &[u8], keys: &Keys, mode: Mode) -> Result<Answer, CaseError> {
+pub(super) fn answer(line: &[u8], keys: &Keys, mode: PassMode) -> Result<Answer, CaseError> {
     let case: AlignCase = parse(line)?;
     let aligned = align(&case.rank_runtimes_ns, &case.mm_like, case.rank, mode)
         .map_err(|error| CaseError::Align { path: path(&error), error })?;

@@ -3,8 +3,8 @@
 use serde::Deserialize;
 
 use super::{Answer, CaseError, Keys, collect, parse};
-use crate::mode::Mode;
-use crate::nccl::{Gpu, Machine, Op, Traffic, milliseconds, saturation_bytes};
+use crate::mode::PassMode;
+use crate::nccl::{Gpu, NcclMachine, NcclOp, NcclTraffic, milliseconds, saturation_bytes};
 
 #[derive(Deserialize)]
 struct CostCase {
@@ -56,24 +56,24 @@ pub(super) fn keys() -> Vec<&'static str> {
     vec!["ms", SATURATION]
 }
 
-pub(super) fn answer(line: &[u8], keys: &Keys, mode: Mode) -> Result<Answer, CaseError> {
+pub(super) fn answer(line: &[u8], keys: &Keys, mode: PassMode) -> Result<Answer, CaseError> {
     let case: CostCase = parse(line)?;
     case.check()?;
     let (version, mode) = match (case.version, mode) {
-        (Some(Version::Older), _) | (None, Mode::Reference) => ("2.11", Mode::Reference),
-        (Some(Version::Newer), _) | (None, _) => ("2.15", Mode::Newer),
+        (Some(Version::Older), _) | (None, PassMode::Reference) => ("2.11", PassMode::Reference),
+        (Some(Version::Newer), _) | (None, _) => ("2.15", PassMode::Newer),
     };
     let unknown = || CaseError::Collective { name: case.collective.clone(), version };
-    let op = Op::of(&case.collective).ok_or_else(unknown)?;
-    let machine = Machine {
+    let op = NcclOp::of(&case.collective).ok_or_else(unknown)?;
+    let machine = NcclMachine {
         intra_bandwidth: case.intra_node_bw,
         inter_bandwidth: case.inter_node_bw,
-        ..Machine::new(case.gpu.into())
+        ..NcclMachine::new(case.gpu.into())
     };
-    let traffic = Traffic { op, ranks: case.group_size, bytes: case.bytes };
+    let traffic = NcclTraffic { op, ranks: case.group_size, bytes: case.bytes };
     let time = milliseconds(&machine, &traffic, mode).ok_or_else(unknown)?;
     let saturation = match mode {
-        Mode::Reference => None,
+        PassMode::Reference => None,
         _ => saturation_bytes(&machine, op, case.group_size, 0.9),
     };
     let saturation = saturation.map(|bytes| (SATURATION, bytes.into()));

@@ -1,52 +1,30 @@
 //! What is wrong with a case, and where.
 
 use crate::fx;
-use crate::model::{AlignError, FsdpError, GraphError};
+use crate::model::{AlignError, FsdpError, LaunchGraphError};
 
 /// Why a case has no answer. Every message begins with the path of the field in the case's object.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are named by the messages")]
 pub enum CaseError {
     /// It is no JSON, or a field is missing or of a wrong type.
     #[error("{path}: {problem} (column {column})")]
-    Json {
-        /// The field, or the object that lacks it.
-        path: String,
-        /// What is wrong with it.
-        problem: String,
-        /// Where the line is wrong.
-        column: usize,
-    },
+    Json { path: String, problem: String, column: usize },
     /// Nothing says what kind of case it is.
     #[error("type: {found}; it must be one of {known}, or `collective` and `bytes` must be there")]
-    Kind {
-        /// What there is instead.
-        found: String,
-        /// The kinds.
-        known: String,
-    },
+    Kind { found: String, known: String },
     /// The list is no graph.
     #[error("{path}: {error}")]
-    List {
-        /// The field.
-        path: String,
-        /// What is wrong with it.
-        error: GraphError,
-    },
+    List { path: String, error: LaunchGraphError },
     /// The values are no graph.
     #[error(transparent)]
-    Values(#[from] fx::CaseError),
+    Values(#[from] fx::FxCaseError),
     /// Estimates cannot be aligned.
     #[error("{path}: {error}")]
-    Align {
-        /// The field.
-        path: String,
-        /// What is wrong with it.
-        error: AlignError,
-    },
+    Align { path: String, error: AlignError },
     /// A traced step has no blocks.
     #[error("nodes: {error}")]
     Fsdp {
-        /// What is wrong with them.
         #[from]
         error: FsdpError,
     },
@@ -55,22 +33,10 @@ pub enum CaseError {
         "collective: `{name}` has no cost in the model of {version}; known are all_reduce, all_gather, reduce_scatter \
          and all_to_all, in 2.15 also isend, irecv and batch_p2p"
     )]
-    Collective {
-        /// The collective.
-        name: String,
-        /// The model.
-        version: &'static str,
-    },
+    Collective { name: String, version: &'static str },
     /// A number out of its range.
     #[error("{path}: {value} is out of range; it must be {needed}")]
-    Range {
-        /// The field.
-        path: &'static str,
-        /// Its value.
-        value: f64,
-        /// What it must be.
-        needed: &'static str,
-    },
+    Range { path: &'static str, value: f64, needed: &'static str },
 }
 
 impl From<serde_path_to_error::Error<serde_json::Error>> for CaseError {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, CaseError, Keys, parse};
 use crate::fx;
-use crate::mode::Mode;
+use crate::mode::PassMode;
 
 pub(super) fn keys() -> Vec<&'static str> {
     vec![
@@ -24,8 +24,8 @@ pub(super) fn keys() -> Vec<&'static str> {
     ]
 }
 
-pub(super) fn answer(line: &[u8], keys: &Keys, mode: Mode) -> Result<Answer, CaseError> {
-    let case: fx::Case = parse(line)?;
+pub(super) fn answer(line: &[u8], keys: &Keys, mode: PassMode) -> Result<Answer, CaseError> {
+    let case: fx::FxCase = parse(line)?;
     case.check()?;
     let Value::Object(mut answer) = json!(fx::run(&case, mode)) else {
         unreachable!("an answer is an object with texts as keys");

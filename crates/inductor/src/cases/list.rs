@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::CaseError;
-use crate::model::{Graph, GraphError, InputSpec, Kind, NodeSpec, OutputSpec, Spec};
+use crate::model::{InputSpec, LaunchGraph, LaunchGraphError, LaunchKind, NodeSpec, OutputSpec, Spec};
 
 /// A list and the knobs of the iterative passes.
 #[derive(Clone, Debug, Deserialize)]
@@ -19,7 +19,7 @@ pub struct ListCase {
     pub global_ordering: bool,
     /// The knobs.
     #[serde(default)]
-    pub config: Config,
+    pub config: ListConfig,
 }
 
 /// An input.
@@ -93,7 +93,7 @@ struct OutputJson {
 /// The knobs of the iterative passes, by their original names.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(default)]
-pub struct Config {
+pub struct ListConfig {
     /// Stop after that many collectives.
     pub reorder_iterative_debug_limit_to_reorder: Option<usize>,
     /// Stop after that many waits.
@@ -124,9 +124,9 @@ pub struct Config {
     pub sink_waits_iterative_swap_with_collectives: bool,
 }
 
-impl Default for Config {
+impl Default for ListConfig {
     fn default() -> Self {
-        Config {
+        ListConfig {
             reorder_iterative_debug_limit_to_reorder: None,
             sink_waits_iterative_debug_limit_to_sink: None,
             reorder_iterative_use_runtime_estimations: false,
@@ -147,13 +147,13 @@ impl Default for Config {
 
 impl ListCase {
     /// The list as a graph.
-    pub fn graph(&self) -> Result<Graph, GraphError> {
+    pub fn graph(&self) -> Result<LaunchGraph, LaunchGraphError> {
         let input = |input: &InputJson| InputSpec {
             name: input.name.clone(),
             size: input.size,
             freeable: input.freeable,
         };
-        Graph::build(&Spec {
+        LaunchGraph::build(&Spec {
             inputs: self.graph_inputs.iter().map(input).collect(),
             outputs: self.graph_outputs.clone(),
             nodes: self.nodes.iter().map(NodeJson::spec).collect(),
@@ -165,28 +165,28 @@ impl ListCase {
 /// Where a list is wrong.
 impl ListCase {
     /// The list as a graph, or the path of what is wrong.
-    pub(super) fn checked_graph(&self) -> Result<Graph, CaseError> {
+    pub(super) fn checked_graph(&self) -> Result<LaunchGraph, CaseError> {
         self.graph().map_err(|error| CaseError::List { path: self.path(&error), error })
     }
 
-    fn path(&self, error: &GraphError) -> String {
+    fn path(&self, error: &LaunchGraphError) -> String {
         let path = match error {
-            GraphError::Twice { name, .. } => self.definitions(name).nth(1),
-            GraphError::Unknown { by, name, .. } => {
+            LaunchGraphError::Twice { name, .. } => self.definitions(name).nth(1),
+            LaunchGraphError::Unknown { by, name, .. } => {
                 let outputs = self.graph_outputs.iter().position(|output| output == name);
                 let by =
                     self.leaves().find_map(|(at, node)| Some(format!("{at}.{}", node.use_of(by, name)?)));
                 by.or_else(|| outputs.map(|at| format!("graph_outputs[{at}]")))
             }
-            GraphError::Cost { node: name, .. } => {
+            LaunchGraphError::Cost { node: name, .. } => {
                 let is_wrong = |node: &NodeJson| &node.name == name && node.runtime_ns < 0.0;
                 self.leaves().find(|(_, node)| is_wrong(node)).map(|(at, _)| format!("{at}.runtime_ns"))
             }
-            GraphError::Group { node: name, .. } => {
+            LaunchGraphError::Group { node: name, .. } => {
                 let group = self.leaves().find(|(_, node)| &node.name == name);
                 group.map(|(at, _)| format!("{at}.members"))
             }
-            GraphError::Total { .. } => None,
+            LaunchGraphError::Total { .. } => None,
         };
         path.unwrap_or("nodes".into())
     }
@@ -228,10 +228,10 @@ impl NodeJson {
 
     fn spec(&self) -> NodeSpec {
         let kind = match self.kind {
-            KindJson::Compute => Some(Kind::Compute),
-            KindJson::Collective if self.sync => Some(Kind::SyncCollective),
-            KindJson::Collective => Some(Kind::Collective),
-            KindJson::Wait => Some(Kind::Wait),
+            KindJson::Compute => Some(LaunchKind::Compute),
+            KindJson::Collective if self.sync => Some(LaunchKind::SyncCollective),
+            KindJson::Collective => Some(LaunchKind::Collective),
+            KindJson::Wait => Some(LaunchKind::Wait),
             KindJson::Group => None,
         };
         NodeSpec {

@@ -13,7 +13,7 @@ mod list;
 mod schedule;
 
 pub use error::CaseError;
-pub use list::{Config, FsdpOp, ListCase};
+pub use list::{FsdpOp, ListCase, ListConfig};
 
 use std::collections::BTreeSet;
 
@@ -21,37 +21,37 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Map, Value};
 
-use crate::mode::Mode;
+use crate::mode::PassMode;
 
 /// Keys with their values.
 type Answer = Map<String, Value>;
 
 /// A kind of case.
-struct Kind {
+struct CaseKind {
     /// Its `type`.
     name: &'static str,
     /// The one pass that answers it.
     pass: Option<&'static str>,
     /// What its answers have.
     keys: fn() -> Vec<&'static str>,
-    answer: fn(&[u8], &Keys, Mode) -> Result<Answer, CaseError>,
+    answer: fn(&[u8], &Keys, PassMode) -> Result<Answer, CaseError>,
 }
 
-const KINDS: &[Kind] = &[
-    Kind { name: "schedule", pass: None, keys: schedule::keys, answer: schedule::answer },
-    Kind { name: "align", pass: None, keys: align::keys, answer: align::answer },
-    Kind {
+const KINDS: &[CaseKind] = &[
+    CaseKind { name: "schedule", pass: None, keys: schedule::keys, answer: schedule::answer },
+    CaseKind { name: "align", pass: None, keys: align::keys, answer: align::answer },
+    CaseKind {
         name: "fsdp_ordering",
         pass: Some("enforce_comm_ordering_for_fsdp"),
         keys: fsdp::keys,
         answer: fsdp::answer,
     },
-    Kind { name: "fx_overlap", pass: None, keys: fx::keys, answer: fx::answer },
+    CaseKind { name: "fx_overlap", pass: None, keys: fx::keys, answer: fx::answer },
     COST,
 ];
 
 /// The kind of cases that have no `type`.
-const COST: Kind = Kind { name: "nccl_cost", pass: None, keys: cost::keys, answer: cost::answer };
+const COST: CaseKind = CaseKind { name: "nccl_cost", pass: None, keys: cost::keys, answer: cost::answer };
 
 /// Keys that are answered only if they are named.
 const ON_REQUEST: &[&str] = &["reorder_for_peak_memory"];
@@ -108,7 +108,7 @@ struct Head {
 }
 
 /// What the passes make of a case: an object with the case's `id`, if it has one, and its keys.
-pub fn answer(line: &[u8], keys: &Keys, mode: Mode) -> Result<Value, CaseError> {
+pub fn answer(line: &[u8], keys: &Keys, mode: PassMode) -> Result<Value, CaseError> {
     // An unfinished case ends where its line does, not on a line behind it.
     let line = line.trim_ascii_end();
     let head: Head = parse(line)?;

@@ -3,12 +3,12 @@
 use phalanx_ir::Id;
 use serde_json::{Map, Value, json};
 
-use super::{Answer, CaseError, Config, Keys, ListCase, parse};
-use crate::mode::Mode;
-use crate::model::{self, Graph, Iterative, NodeId};
+use super::{Answer, CaseError, Keys, ListCase, ListConfig, parse};
+use crate::mode::PassMode;
+use crate::model::{self, Iterative, LaunchGraph, NodeId};
 use crate::search::improve_freely;
 
-type Entry = (&'static str, fn(&Graph, &Config, Mode) -> Value);
+type Entry = (&'static str, fn(&LaunchGraph, &ListConfig, PassMode) -> Value);
 
 /// Every key and how it is answered.
 const ANSWERS: &[Entry] = &[
@@ -45,10 +45,10 @@ pub(super) fn keys() -> Vec<&'static str> {
     ANSWERS.iter().map(|&(key, _)| key).collect()
 }
 
-pub(super) fn answer(line: &[u8], keys: &Keys, mode: Mode) -> Result<Answer, CaseError> {
+pub(super) fn answer(line: &[u8], keys: &Keys, mode: PassMode) -> Result<Answer, CaseError> {
     let case: ListCase = parse(line)?;
     let mut graph = case.checked_graph()?;
-    if mode == Mode::Fixed {
+    if mode == PassMode::Fixed {
         graph.resolve_outputs();
     }
     let wanted = ANSWERS.iter().filter(|(key, _)| keys.has(key));
@@ -56,12 +56,12 @@ pub(super) fn answer(line: &[u8], keys: &Keys, mode: Mode) -> Result<Answer, Cas
 }
 
 /// Several passes in a row.
-fn pipelines(graph: &Graph, config: &Config, mode: Mode) -> Value {
+fn pipelines(graph: &LaunchGraph, config: &ListConfig, mode: PassMode) -> Value {
     let named = in_a_row(graph, config, mode).map(|(name, order)| (name.to_string(), outcome(graph, &order)));
     Value::Object(named.into_iter().collect())
 }
 
-fn in_a_row(graph: &Graph, config: &Config, mode: Mode) -> [(&'static str, Vec<NodeId>); 3] {
+fn in_a_row(graph: &LaunchGraph, config: &ListConfig, mode: PassMode) -> [(&'static str, Vec<NodeId>); 3] {
     let reorder =
         |order| model::reorder_communication_preserving_peak_memory(graph, order, config, mode).order;
     let sink = |order| model::sink_waits_iterative(graph, order, config, mode).order;
@@ -74,13 +74,13 @@ fn in_a_row(graph: &Graph, config: &Config, mode: Mode) -> [(&'static str, Vec<N
 }
 
 /// Our own order, with no more bytes than the best one that the reference's passes find.
-fn search(graph: &Graph, config: &Config) -> Value {
-    let reference = orders(graph, config, Mode::Reference);
+fn search(graph: &LaunchGraph, config: &ListConfig) -> Value {
+    let reference = orders(graph, config, PassMode::Reference);
     let makespan = |order: &Vec<NodeId>| graph.simulate(order).makespan;
     let shortest = reference.iter().map(makespan).fold(f64::INFINITY, f64::min);
     let best = reference.iter().filter(|order| makespan(order) <= shortest);
     let limit = best.map(|order| graph.memory(order).peak).min();
-    let seeds = [reference.clone(), orders(graph, config, Mode::Fixed)].concat();
+    let seeds = [reference.clone(), orders(graph, config, PassMode::Fixed)].concat();
     let found = improve_freely(graph, limit, &seeds);
     let mut value = outcome(graph, &found.order);
     value["peak_limit"] = json!(limit);
@@ -89,7 +89,7 @@ fn search(graph: &Graph, config: &Config) -> Value {
 }
 
 /// What every pass makes of a list.
-fn orders(graph: &Graph, config: &Config, mode: Mode) -> Vec<Vec<NodeId>> {
+fn orders(graph: &LaunchGraph, config: &ListConfig, mode: PassMode) -> Vec<Vec<NodeId>> {
     let initial = graph.order();
     let mut orders = vec![
         model::sink_waits(graph, &initial, mode),
@@ -105,14 +105,14 @@ fn orders(graph: &Graph, config: &Config, mode: Mode) -> Vec<Vec<NodeId>> {
 }
 
 /// What an iterative pass gives, with what it did to each node.
-fn iterative(graph: &Graph, result: Iterative) -> Value {
+fn iterative(graph: &LaunchGraph, result: Iterative) -> Value {
     let mut value = outcome(graph, &result.order);
     value["stats"] = json!(result.stats);
     value["tracking_drift_nodes"] = result.drift.into();
     value
 }
 
-fn memory(graph: &Graph, _: &Config, mode: Mode) -> Value {
+fn memory(graph: &LaunchGraph, _: &ListConfig, mode: PassMode) -> Value {
     let order = graph.order();
     let memory = graph.memory(&order);
     let steps: Vec<_> = memory.steps.iter().map(|step| [step.post_alloc, step.post_free]).collect();
@@ -123,7 +123,7 @@ fn memory(graph: &Graph, _: &Config, mode: Mode) -> Value {
     })
 }
 
-fn links(graph: &Graph) -> Value {
+fn links(graph: &LaunchGraph) -> Value {
     let links = graph.collective_links().into_iter().map(|(leaf, buf, by)| {
         json!([leaf.index(), graph.bufs[buf].name, by.map(|by| &graph.bufs[by].name)])
     });
@@ -131,7 +131,7 @@ fn links(graph: &Graph) -> Value {
 }
 
 /// What can be said of an order: its times and its peak, and what it keeps.
-fn outcome(graph: &Graph, order: &[NodeId]) -> Value {
+fn outcome(graph: &LaunchGraph, order: &[NodeId]) -> Value {
     let mut outcome = times(graph, order);
     let comms = |order: &[NodeId]| -> Vec<NodeId> {
         order.iter().copied().filter(|&node| graph.contains_collective(node)).collect()
@@ -144,7 +144,7 @@ fn outcome(graph: &Graph, order: &[NodeId]) -> Value {
     Value::Object(outcome)
 }
 
-fn times(graph: &Graph, order: &[NodeId]) -> Map<String, Value> {
+fn times(graph: &LaunchGraph, order: &[NodeId]) -> Map<String, Value> {
     let times = graph.simulate(order);
     Map::from_iter([
         ("makespan_ns".into(), times.makespan.into()),

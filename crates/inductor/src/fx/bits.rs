@@ -2,7 +2,7 @@
 
 use phalanx_ir::Id;
 
-use super::graph::NodeId;
+use super::graph::FxNodeId;
 
 /// A set of nodes.
 #[derive(Clone)]
@@ -15,11 +15,11 @@ impl NodeSet {
         NodeSet { words: vec![0; n_nodes.div_ceil(64)] }
     }
 
-    pub(super) fn insert(&mut self, node: NodeId) {
+    pub(super) fn insert(&mut self, node: FxNodeId) {
         self.words[node.index() / 64] |= 1 << (node.index() % 64);
     }
 
-    pub(super) fn contains(&self, node: NodeId) -> bool {
+    pub(super) fn contains(&self, node: FxNodeId) -> bool {
         self.words[node.index() / 64] >> (node.index() % 64) & 1 == 1
     }
 
@@ -30,12 +30,12 @@ impl NodeSet {
     }
 
     /// The members that `other` lacks, in ascending order.
-    pub(super) fn difference(&self, other: &NodeSet) -> Vec<NodeId> {
+    pub(super) fn difference(&self, other: &NodeSet) -> Vec<FxNodeId> {
         let mut nodes = Vec::new();
         for (at, (word, without)) in self.words.iter().zip(&other.words).enumerate() {
             let mut left = word & !without;
             while left != 0 {
-                nodes.push(NodeId::from_index(at * 64 + left.trailing_zeros() as usize));
+                nodes.push(FxNodeId::from_index(at * 64 + left.trailing_zeros() as usize));
                 left &= left - 1;
             }
         }

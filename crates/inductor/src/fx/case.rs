@@ -1,6 +1,6 @@
 //! The format of a case: a value graph with costs, and the scheduler's parameters.
 //!
-//! Parsing takes any numbers; [`Case::check`] says whether they describe a graph that can be scheduled. Nodes are
+//! Parsing takes any numbers; [`FxCase::check`] says whether they describe a graph that can be scheduled. Nodes are
 //! listed in an order that respects their reads, so a checked case has no cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,15 +9,15 @@ use serde::Deserialize;
 
 /// One graph to schedule. Unknown keys are ignored.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct Case {
+pub struct FxCase {
     /// Limits and choices of the scheduler.
     pub params: Params,
     /// What the graph is given.
     pub graph_inputs: Vec<Input>,
     /// The values that the graph returns.
-    pub graph_outputs: Vec<Value>,
+    pub graph_outputs: Vec<FxValue>,
     /// Operations, each making one value, in their original order.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<FxNode>,
 }
 
 /// Limits and choices of the scheduler; an absent limit does not bind.
@@ -59,7 +59,7 @@ pub struct Input {
 /// A reference to a value.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
-pub enum Value {
+pub enum FxValue {
     /// What the node of this index makes.
     Node(usize),
     /// The graph input of this name.
@@ -69,7 +69,7 @@ pub enum Value {
 /// What a node does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum FxKind {
     /// Computes on the device.
     Compute,
     /// Starts a collective.
@@ -81,7 +81,7 @@ pub enum Kind {
 /// What a collective does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Op {
+pub enum FxOp {
     /// Every rank gets the parts of all.
     AllGather,
     /// Every rank gets the sum of one part.
@@ -94,17 +94,17 @@ pub enum Op {
 
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct Node {
+pub struct FxNode {
     /// What it does.
-    pub kind: Kind,
+    pub kind: FxKind,
     /// How long it takes.
     pub runtime_ns: f64,
     /// Its arguments.
-    pub reads: Vec<Value>,
+    pub reads: Vec<FxValue>,
     /// Bytes of the value it makes.
     pub size: u64,
     /// Of a collective: what it does.
-    pub op: Option<Op>,
+    pub op: Option<FxOp>,
     /// Of a collective: its process group.
     pub pg: Option<i64>,
     /// Of a collective: how long an empty message takes.
@@ -122,139 +122,95 @@ const MAX_TIME: f64 = 1e300;
 
 /// Why a case cannot be scheduled.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum CaseError {
+#[allow(missing_docs, reason = "the fields are named by the messages")]
+pub enum FxCaseError {
     /// Two inputs share a name.
     #[error("`graph_inputs`: {name:?} is there twice; give every input a name of its own")]
-    DuplicateInput {
-        /// The name.
-        name: String,
-    },
+    DuplicateInput { name: String },
     /// A name without an input.
     #[error("node {node}: `reads` has the input {name:?}, which `graph_inputs` does not list")]
-    UnknownInput {
-        /// Who reads it.
-        node: usize,
-        /// What it reads.
-        name: String,
-    },
+    UnknownInput { node: usize, name: String },
     /// A value of a later node, of the node itself or of none.
     #[error(
         "node {node}: `reads` has value {value}, but only the values 0 to {node} (excluded) exist before it"
     )]
-    LaterValue {
-        /// Who reads it.
-        node: usize,
-        /// What it reads.
-        value: usize,
-    },
+    LaterValue { node: usize, value: usize },
     /// The graph returns something that does not exist.
     #[error("`graph_outputs` has {value:?}, which is neither a graph input nor one of the {n_nodes} nodes")]
-    UnknownOutput {
-        /// What it returns.
-        value: Value,
-        /// How many nodes there are.
-        n_nodes: usize,
-    },
+    UnknownOutput { value: FxValue, n_nodes: usize },
     /// A wait must read exactly one collective.
     #[error("node {node}: `reads` of a wait has to be one collective, but is {reads:?}")]
-    NotACollective {
-        /// The wait.
-        node: usize,
-        /// What it reads instead.
-        reads: Vec<Value>,
-    },
+    NotACollective { node: usize, reads: Vec<FxValue> },
     /// A collective must say what it is.
     #[error("node {node}: a collective needs `{field}`")]
-    MissingField {
-        /// The collective.
-        node: usize,
-        /// What it lacks.
-        field: &'static str,
-    },
+    MissingField { node: usize, field: &'static str },
     /// A time that is negative, infinite or no number.
     #[error("node {node}: `{field}` is {value}, but a time is finite and not negative")]
-    BadTime {
-        /// Whose time.
-        node: usize,
-        /// Which time.
-        field: &'static str,
-        /// What it is.
-        value: f64,
-    },
+    BadTime { node: usize, field: &'static str, value: f64 },
     /// Times whose sum is no number.
     #[error("`nodes`: all `runtime_ns` together are more than {MAX_TIME:e}")]
     TooLong,
     /// A parameter that is negative, infinite or no number.
     #[error("`params`: `{field}` is {value}, but has to be finite and not negative")]
-    BadParam {
-        /// Which parameter.
-        field: &'static str,
-        /// What it is.
-        value: f64,
-    },
+    BadParam { field: &'static str, value: f64 },
     /// The values are too large for exact sums.
     #[error(
         "node {node}: `size` brings the graph's values and messages to {bytes} bytes; the limit is {MAX_BYTES}"
     )]
-    TooLarge {
-        /// The node at which the sum passes the limit.
-        node: usize,
-        /// The sum so far.
-        bytes: u64,
-    },
+    TooLarge { node: usize, bytes: u64 },
 }
 
-impl Case {
+impl FxCase {
     /// Whether the case describes a graph that can be scheduled: the first thing wrong with it, if there is one.
-    pub fn check(&self) -> Result<(), CaseError> {
+    pub fn check(&self) -> Result<(), FxCaseError> {
         self.params.check()?;
         let mut inputs = BTreeSet::new();
         for input in &self.graph_inputs {
             if !inputs.insert(input.name.as_str()) {
-                return Err(CaseError::DuplicateInput { name: input.name.clone() });
+                return Err(FxCaseError::DuplicateInput { name: input.name.clone() });
             }
         }
         for (node, entry) in self.nodes.iter().enumerate() {
             entry.check_reads(node, &inputs)?;
             entry.check_fields(node)?;
-            if entry.kind == Kind::Wait && !self.is_collective(&entry.reads) {
-                return Err(CaseError::NotACollective { node, reads: entry.reads.clone() });
+            if entry.kind == FxKind::Wait && !self.is_collective(&entry.reads) {
+                return Err(FxCaseError::NotACollective { node, reads: entry.reads.clone() });
             }
         }
         for value in &self.graph_outputs {
             let known = match value {
-                Value::Node(index) => *index < self.nodes.len(),
-                Value::Input(name) => inputs.contains(name.as_str()),
+                FxValue::Node(index) => *index < self.nodes.len(),
+                FxValue::Input(name) => inputs.contains(name.as_str()),
             };
             if !known {
-                return Err(CaseError::UnknownOutput { value: value.clone(), n_nodes: self.nodes.len() });
+                return Err(FxCaseError::UnknownOutput { value: value.clone(), n_nodes: self.nodes.len() });
             }
         }
         if self.nodes.iter().map(|node| node.runtime_ns).sum::<f64>() > MAX_TIME {
-            return Err(CaseError::TooLong);
+            return Err(FxCaseError::TooLong);
         }
         self.check_bytes()
     }
 
-    fn is_collective(&self, reads: &[Value]) -> bool {
-        matches!(reads, [Value::Node(start)] if self.nodes[*start].kind == Kind::Collective)
+    fn is_collective(&self, reads: &[FxValue]) -> bool {
+        matches!(reads, [FxValue::Node(start)] if self.nodes[*start].kind == FxKind::Collective)
     }
 
-    fn check_bytes(&self) -> Result<(), CaseError> {
+    fn check_bytes(&self) -> Result<(), FxCaseError> {
         let sizes = self.graph_inputs.iter().map(|input| (input.name.as_str(), input.size));
         let sizes: BTreeMap<&str, u64> = sizes.collect();
         let mut bytes = sizes.values().fold(0u64, |sum, &size| sum.saturating_add(size));
         for (node, entry) in self.nodes.iter().enumerate() {
             bytes = bytes.saturating_add(entry.size);
-            if entry.kind == Kind::Collective {
+            if entry.kind == FxKind::Collective {
                 let sent = entry.reads.iter().map(|value| match value {
-                    Value::Node(index) => self.nodes[*index].size,
-                    Value::Input(name) => sizes[name.as_str()],
+                    FxValue::Node(index) => self.nodes[*index].size,
+                    FxValue::Input(name) => sizes[name.as_str()],
                 });
                 bytes = sent.fold(bytes.saturating_add(entry.size), u64::saturating_add);
             }
             if bytes > MAX_BYTES {
-                return Err(CaseError::TooLarge { node, bytes });
+                return Err(FxCaseError::TooLarge { node, bytes });
             }
         }
         Ok(())
@@ -262,28 +218,28 @@ impl Case {
 }
 
 impl Params {
-    fn check(&self) -> Result<(), CaseError> {
+    fn check(&self) -> Result<(), FxCaseError> {
         let ratio = self.max_memory_increase_ratio.unwrap_or(0.0);
         for (field, value) in
             [("compute_overlap_multipler", self.overlap_multiplier), ("max_memory_increase_ratio", ratio)]
         {
             if !is_amount(value) {
-                return Err(CaseError::BadParam { field, value });
+                return Err(FxCaseError::BadParam { field, value });
             }
         }
         Ok(())
     }
 }
 
-impl Node {
-    fn check_reads(&self, node: usize, inputs: &BTreeSet<&str>) -> Result<(), CaseError> {
+impl FxNode {
+    fn check_reads(&self, node: usize, inputs: &BTreeSet<&str>) -> Result<(), FxCaseError> {
         for value in &self.reads {
             match value {
-                Value::Node(value) if *value >= node => {
-                    return Err(CaseError::LaterValue { node, value: *value });
+                FxValue::Node(value) if *value >= node => {
+                    return Err(FxCaseError::LaterValue { node, value: *value });
                 }
-                Value::Input(name) if !inputs.contains(name.as_str()) => {
-                    return Err(CaseError::UnknownInput { node, name: name.clone() });
+                FxValue::Input(name) if !inputs.contains(name.as_str()) => {
+                    return Err(FxCaseError::UnknownInput { node, name: name.clone() });
                 }
                 _ => {}
             }
@@ -291,18 +247,18 @@ impl Node {
         Ok(())
     }
 
-    fn check_fields(&self, node: usize) -> Result<(), CaseError> {
+    fn check_fields(&self, node: usize) -> Result<(), FxCaseError> {
         let times = [("runtime_ns", self.runtime_ns), ("latency_ns", self.latency_ns.unwrap_or(0.0))];
         if let Some(&(field, value)) = times.iter().find(|(_, value)| !is_amount(*value)) {
-            return Err(CaseError::BadTime { node, field, value });
+            return Err(FxCaseError::BadTime { node, field, value });
         }
-        if self.kind != Kind::Collective {
+        if self.kind != FxKind::Collective {
             return Ok(());
         }
         let given =
             [("op", self.op.is_some()), ("pg", self.pg.is_some()), ("latency_ns", self.latency_ns.is_some())];
         match given.iter().find(|(_, given)| !given) {
-            Some(&(field, _)) => Err(CaseError::MissingField { node, field }),
+            Some(&(field, _)) => Err(FxCaseError::MissingField { node, field }),
             None => Ok(()),
         }
     }

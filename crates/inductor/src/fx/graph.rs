@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use phalanx_ir::{Id, IdVec};
 
 use super::bits::NodeSet;
-use super::case::{Case, Kind, Node, Op, Value};
+use super::case::{FxCase, FxKind, FxNode, FxOp, FxValue};
 
 phalanx_ir::id! {
     /// A node in the original order: inputs, the case's nodes, the output.
-    pub struct NodeId("n");
+    pub struct FxNodeId("n");
     /// A collective that some node waits for, in the order of the first waits.
     pub struct CollectiveId("c");
     /// A process group, in the order of the collectives.
@@ -37,14 +37,14 @@ pub(super) enum Role {
 }
 
 /// What collectives must share to be merged.
-pub(super) type BucketKey = (Op, GroupId);
+pub(super) type BucketKey = (FxOp, GroupId);
 
 /// A collective that can be hidden.
 pub(super) struct Collective {
-    pub(super) start: NodeId,
+    pub(super) start: FxNodeId,
     /// The first of its waits.
-    pub(super) wait: NodeId,
-    pub(super) op: Op,
+    pub(super) wait: FxNodeId,
+    pub(super) op: FxOp,
     pub(super) group: GroupId,
     /// What it sends and receives.
     pub(super) bytes: u64,
@@ -56,40 +56,40 @@ pub(super) struct Collective {
 impl Collective {
     /// What it can be merged with, if with anything.
     pub(super) fn key(&self) -> Option<BucketKey> {
-        (self.op != Op::AllToAll).then_some((self.op, self.group))
+        (self.op != FxOp::AllToAll).then_some((self.op, self.group))
     }
 }
 
 /// A case as the scheduler sees it.
 pub(super) struct Graph {
     pub(super) n_inputs: usize,
-    pub(super) roles: IdVec<NodeId, Role>,
+    pub(super) roles: IdVec<FxNodeId, Role>,
     /// What a node reads, without repetition, in the order of its arguments.
-    pub(super) reads: IdVec<NodeId, Vec<NodeId>>,
-    pub(super) users: IdVec<NodeId, Vec<NodeId>>,
+    pub(super) reads: IdVec<FxNodeId, Vec<FxNodeId>>,
+    pub(super) users: IdVec<FxNodeId, Vec<FxNodeId>>,
     /// Milliseconds.
-    pub(super) times: IdVec<NodeId, f64>,
+    pub(super) times: IdVec<FxNodeId, f64>,
     pub(super) collectives: IdVec<CollectiveId, Collective>,
     pub(super) n_groups: usize,
     /// Everything a node depends on.
-    pub(super) ancestors: IdVec<NodeId, NodeSet>,
+    pub(super) ancestors: IdVec<FxNodeId, NodeSet>,
     /// The smallest compute index that a node leads to; none: it is off the compute path.
-    pub(super) blocks: IdVec<NodeId, Option<usize>>,
+    pub(super) blocks: IdVec<FxNodeId, Option<usize>>,
     /// Whether a node leads to, or is, a reduce-scatter.
-    pub(super) blocks_scatter: IdVec<NodeId, bool>,
+    pub(super) blocks_scatter: IdVec<FxNodeId, bool>,
 }
 
 impl Graph {
     /// The graph of a checked case.
-    pub(super) fn new(case: &Case) -> Self {
+    pub(super) fn new(case: &FxCase) -> Self {
         let reads = reads(case);
-        let mut users: IdVec<NodeId, Vec<NodeId>> = reads.ids().map(|_| Vec::new()).collect();
+        let mut users: IdVec<FxNodeId, Vec<FxNodeId>> = reads.ids().map(|_| Vec::new()).collect();
         for (node, values) in reads.iter() {
             values.iter().for_each(|&value| users[value].push(node));
         }
         let (roles, collectives, n_groups) = roles(case, &reads);
         let indices = compute_indices(&roles);
-        let scatters = per_node(case, None, |node| (node.op == Some(Op::ReduceScatter)).then_some(0));
+        let scatters = per_node(case, None, |node| (node.op == Some(FxOp::ReduceScatter)).then_some(0));
         let scatters = nearest(&users, |node| scatters[node]);
         Graph {
             n_inputs: case.graph_inputs.len(),
@@ -110,17 +110,17 @@ impl Graph {
     }
 
     /// The index in the case of a node that is neither an input nor the output.
-    pub(super) fn case_index(&self, node: NodeId) -> Option<usize> {
+    pub(super) fn case_index(&self, node: FxNodeId) -> Option<usize> {
         let index = node.index().checked_sub(self.n_inputs)?;
         (index + 1 < self.n_nodes() - self.n_inputs).then_some(index)
     }
 
-    pub(super) fn is_input(&self, node: NodeId) -> bool {
+    pub(super) fn is_input(&self, node: FxNodeId) -> bool {
         node.index() < self.n_inputs
     }
 
     /// The collective that a node starts or waits for.
-    pub(super) fn collective_of(&self, node: NodeId) -> Option<CollectiveId> {
+    pub(super) fn collective_of(&self, node: FxNodeId) -> Option<CollectiveId> {
         match self.roles[node] {
             Role::Start(collective) | Role::Wait(collective) => Some(collective),
             _ => None,
@@ -128,7 +128,7 @@ impl Graph {
     }
 
     /// The collective that a node starts.
-    pub(super) fn started(&self, node: NodeId) -> Option<CollectiveId> {
+    pub(super) fn started(&self, node: FxNodeId) -> Option<CollectiveId> {
         match self.roles[node] {
             Role::Start(collective) => Some(collective),
             _ => None,
@@ -136,18 +136,18 @@ impl Graph {
     }
 
     /// Whether one of the two depends on the other.
-    pub(super) fn related(&self, one: NodeId, other: NodeId) -> bool {
+    pub(super) fn related(&self, one: FxNodeId, other: FxNodeId) -> bool {
         self.ancestors[one].contains(other) || self.ancestors[other].contains(one)
     }
 }
 
 /// Every node's ancestors over `edges`, which agree with `order`.
-pub(super) fn closure<I: Iterator<Item = NodeId>>(
+pub(super) fn closure<I: Iterator<Item = FxNodeId>>(
     n_nodes: usize,
-    order: impl Iterator<Item = NodeId>,
-    edges: impl Fn(NodeId) -> I,
-) -> IdVec<NodeId, NodeSet> {
-    let mut ancestors: IdVec<NodeId, NodeSet> = (0..n_nodes).map(|_| NodeSet::new(n_nodes)).collect();
+    order: impl Iterator<Item = FxNodeId>,
+    edges: impl Fn(FxNodeId) -> I,
+) -> IdVec<FxNodeId, NodeSet> {
+    let mut ancestors: IdVec<FxNodeId, NodeSet> = (0..n_nodes).map(|_| NodeSet::new(n_nodes)).collect();
     for node in order {
         let mut set = NodeSet::new(n_nodes);
         for parent in edges(node) {
@@ -160,23 +160,23 @@ pub(super) fn closure<I: Iterator<Item = NodeId>>(
 }
 
 /// Something about every node of the case; inputs and output have `border`.
-fn per_node<T: Clone>(case: &Case, border: T, of: impl Fn(&Node) -> T) -> IdVec<NodeId, T> {
+fn per_node<T: Clone>(case: &FxCase, border: T, of: impl Fn(&FxNode) -> T) -> IdVec<FxNodeId, T> {
     let inputs = case.graph_inputs.iter().map(|_| border.clone());
     inputs.chain(case.nodes.iter().map(of)).chain([border.clone()]).collect()
 }
 
 /// The place of every compute node among the compute nodes.
-fn compute_indices(roles: &IdVec<NodeId, Role>) -> IdVec<NodeId, Option<usize>> {
+fn compute_indices(roles: &IdVec<FxNodeId, Role>) -> IdVec<FxNodeId, Option<usize>> {
     let mut next = 0..;
     roles.iter().map(|(_, &role)| if role == Role::Gemm { next.next() } else { None }).collect()
 }
 
 /// The smallest index among a node and everything that depends on it.
 fn nearest(
-    users: &IdVec<NodeId, Vec<NodeId>>,
-    index: impl Fn(NodeId) -> Option<usize>,
-) -> IdVec<NodeId, Option<usize>> {
-    let mut nearest: IdVec<NodeId, Option<usize>> = users.ids().map(index).collect();
+    users: &IdVec<FxNodeId, Vec<FxNodeId>>,
+    index: impl Fn(FxNodeId) -> Option<usize>,
+) -> IdVec<FxNodeId, Option<usize>> {
+    let mut nearest: IdVec<FxNodeId, Option<usize>> = users.ids().map(index).collect();
     for node in users.ids().rev() {
         let later = users[node].iter().filter_map(|&user| nearest[user]);
         nearest[node] = nearest[node].into_iter().chain(later).min();
@@ -184,16 +184,16 @@ fn nearest(
     nearest
 }
 
-fn reads(case: &Case) -> IdVec<NodeId, Vec<NodeId>> {
+fn reads(case: &FxCase) -> IdVec<FxNodeId, Vec<FxNodeId>> {
     let n_inputs = case.graph_inputs.len();
     let names: BTreeMap<&str, usize> =
         case.graph_inputs.iter().enumerate().map(|(at, input)| (input.name.as_str(), at)).collect();
-    let distinct = |values: &[Value]| {
+    let distinct = |values: &[FxValue]| {
         let mut nodes = Vec::with_capacity(values.len());
         for value in values {
-            let node = NodeId::from_index(match value {
-                Value::Node(index) => n_inputs + index,
-                Value::Input(name) => names[name.as_str()],
+            let node = FxNodeId::from_index(match value {
+                FxValue::Node(index) => n_inputs + index,
+                FxValue::Input(name) => names[name.as_str()],
             });
             if !nodes.contains(&node) {
                 nodes.push(node);
@@ -208,20 +208,20 @@ fn reads(case: &Case) -> IdVec<NodeId, Vec<NodeId>> {
 
 /// What every node is, with the collectives in the order of their first waits and the number of their groups.
 fn roles(
-    case: &Case,
-    reads: &IdVec<NodeId, Vec<NodeId>>,
-) -> (IdVec<NodeId, Role>, IdVec<CollectiveId, Collective>, usize) {
+    case: &FxCase,
+    reads: &IdVec<FxNodeId, Vec<FxNodeId>>,
+) -> (IdVec<FxNodeId, Role>, IdVec<CollectiveId, Collective>, usize) {
     let n_inputs = case.graph_inputs.len();
-    let mut roles: IdVec<NodeId, Role> = reads.ids().map(|_| Role::Border).collect();
+    let mut roles: IdVec<FxNodeId, Role> = reads.ids().map(|_| Role::Border).collect();
     let mut collectives = IdVec::new();
     let mut groups = BTreeMap::new();
     for (at, node) in case.nodes.iter().enumerate() {
-        let id = NodeId::from_index(n_inputs + at);
+        let id = FxNodeId::from_index(n_inputs + at);
         roles[id] = match node.kind {
-            Kind::Compute if node.gemm_like => Role::Gemm,
-            Kind::Compute => Role::Compute,
-            Kind::Collective => Role::Unwaited,
-            Kind::Wait => {
+            FxKind::Compute if node.gemm_like => Role::Gemm,
+            FxKind::Compute => Role::Compute,
+            FxKind::Collective => Role::Unwaited,
+            FxKind::Wait => {
                 let start = reads[id][0];
                 if roles[start] == Role::Unwaited {
                     let next = GroupId::from_index(groups.len());
@@ -239,13 +239,18 @@ fn roles(
     (roles, collectives, groups.len())
 }
 
-fn collective(case: &Case, sends: &[NodeId], (start, wait): (NodeId, NodeId), group: GroupId) -> Collective {
+fn collective(
+    case: &FxCase,
+    sends: &[FxNodeId],
+    (start, wait): (FxNodeId, FxNodeId),
+    group: GroupId,
+) -> Collective {
     let n_inputs = case.graph_inputs.len();
-    let size = |node: NodeId| match node.index().checked_sub(n_inputs) {
+    let size = |node: FxNodeId| match node.index().checked_sub(n_inputs) {
         Some(at) => case.nodes[at].size,
         None => case.graph_inputs[node.index()].size,
     };
-    let Node { op, runtime_ns, latency_ns, .. } = case.nodes[start.index() - n_inputs];
+    let FxNode { op, runtime_ns, latency_ns, .. } = case.nodes[start.index() - n_inputs];
     let op = op.expect("a checked collective has an op");
     let sum = sends.iter().map(|&node| size(node)).sum::<u64>() + size(start);
     Collective {
@@ -254,7 +259,7 @@ fn collective(case: &Case, sends: &[NodeId], (start, wait): (NodeId, NodeId), gr
         op,
         group,
         // An all-reduce works in place: input and output are the same bytes.
-        bytes: if op == Op::AllReduce { sum / 2 } else { sum },
+        bytes: if op == FxOp::AllReduce { sum / 2 } else { sum },
         time: runtime_ns / 1e6,
         latency: latency_ns.expect("a checked collective has a latency") / 1e6,
     }

@@ -5,38 +5,38 @@
 
 use phalanx_ir::{Id, IdVec};
 
-use super::case::{Case, Params};
-use super::graph::{Graph, NodeId, Role};
-use crate::mode::Mode;
+use super::case::{FxCase, Params};
+use super::graph::{FxNodeId, Graph, Role};
+use crate::mode::PassMode;
 
 /// Which storages a node makes and reads.
 pub(super) struct Storages {
     /// Bytes that a node allocates.
-    made: IdVec<NodeId, u64>,
+    made: IdVec<FxNodeId, u64>,
     /// Bytes freed once all readers of a storage have run.
-    freed: IdVec<NodeId, u64>,
+    freed: IdVec<FxNodeId, u64>,
     /// The storages that a node reads, without repetition, named by the nodes that made them.
-    reads: IdVec<NodeId, Vec<NodeId>>,
-    n_readers: IdVec<NodeId, usize>,
+    reads: IdVec<FxNodeId, Vec<FxNodeId>>,
+    n_readers: IdVec<FxNodeId, usize>,
     inputs: u64,
 }
 
 impl Storages {
-    pub(super) fn new(case: &Case, graph: &Graph) -> Self {
+    pub(super) fn new(case: &FxCase, graph: &Graph) -> Self {
         let sizes = case.graph_inputs.iter().map(|input| (0, if input.releasable { input.size } else { 0 }));
         let sizes = sizes.chain(case.nodes.iter().map(|node| (node.size, node.size))).chain([(0, 0)]);
         let (mut made, freed): (Vec<u64>, Vec<u64>) = sizes.unzip();
-        let owner = |node: NodeId| match graph.roles[node] {
+        let owner = |node: FxNodeId| match graph.roles[node] {
             Role::Wait(collective) => graph.collectives[collective].start,
             _ => node,
         };
-        let mut n_readers: IdVec<NodeId, usize> = graph.roles.ids().map(|_| 0).collect();
+        let mut n_readers: IdVec<FxNodeId, usize> = graph.roles.ids().map(|_| 0).collect();
         let mut reads = IdVec::new();
         for (node, values) in graph.reads.iter() {
             if owner(node) != node {
                 made[node.index()] = 0;
             }
-            let mut storages: Vec<NodeId> = values.iter().map(|&value| owner(value)).collect();
+            let mut storages: Vec<FxNodeId> = values.iter().map(|&value| owner(value)).collect();
             storages.sort_unstable();
             storages.dedup();
             storages.iter().for_each(|&storage| n_readers[storage] += 1);
@@ -48,19 +48,19 @@ impl Storages {
     }
 
     /// Bytes that a node allocates; 0 for an input, which is there from the start.
-    pub(super) fn made(&self, node: NodeId) -> u64 {
+    pub(super) fn made(&self, node: FxNodeId) -> u64 {
         self.made[node]
     }
 
     /// Bytes freed once all readers of the storage of a node have run; none: it has no readers, or the output is one.
-    pub(super) fn freed(&self, node: NodeId) -> Option<u64> {
-        let output = NodeId::from_index(self.reads.len() - 1);
+    pub(super) fn freed(&self, node: FxNodeId) -> Option<u64> {
+        let output = FxNodeId::from_index(self.reads.len() - 1);
         let is_released = self.n_readers[node] > 0 && !self.reads[output].contains(&node);
         is_released.then_some(self.freed[node])
     }
 
     /// The storages that a node reads, without repetition, named by the nodes that made them.
-    pub(super) fn reads(&self, node: NodeId) -> &[NodeId] {
+    pub(super) fn reads(&self, node: FxNodeId) -> &[FxNodeId] {
         &self.reads[node]
     }
 }
@@ -68,8 +68,8 @@ impl Storages {
 /// The memory of a growing schedule.
 pub(super) struct Memory<'a> {
     storages: &'a Storages,
-    readers_left: IdVec<NodeId, usize>,
-    output: NodeId,
+    readers_left: IdVec<FxNodeId, usize>,
+    output: FxNodeId,
     /// Bytes alive after the last step.
     pub(super) level: u64,
     /// The most bytes alive during a step, its releases not yet done.
@@ -78,13 +78,14 @@ pub(super) struct Memory<'a> {
 
 impl<'a> Memory<'a> {
     pub(super) fn new(storages: &'a Storages) -> Self {
-        let readers_left: IdVec<NodeId, usize> = storages.n_readers.iter().map(|(_, &count)| count).collect();
-        let output = NodeId::from_index(readers_left.len() - 1);
+        let readers_left: IdVec<FxNodeId, usize> =
+            storages.n_readers.iter().map(|(_, &count)| count).collect();
+        let output = FxNodeId::from_index(readers_left.len() - 1);
         Memory { storages, readers_left, output, level: storages.inputs, peak: storages.inputs }
     }
 
     /// Runs `node` and gives the bytes alive before its releases.
-    pub(super) fn step(&mut self, node: NodeId) -> u64 {
+    pub(super) fn step(&mut self, node: FxNodeId) -> u64 {
         // The output reads what the graph returns and never runs, so that these values stay.
         if node == self.output {
             return self.level;
@@ -112,7 +113,7 @@ pub(super) struct Baseline {
 }
 
 impl Baseline {
-    pub(super) fn new(graph: &Graph, storages: &Storages, params: &Params, mode: Mode) -> Self {
+    pub(super) fn new(graph: &Graph, storages: &Storages, params: &Params, mode: PassMode) -> Self {
         let mut memory = Memory::new(storages);
         let (mut peak, mut since, mut at_compute) = (memory.level, memory.level, Vec::new());
         for (node, &role) in graph.roles.iter() {
@@ -120,8 +121,8 @@ impl Baseline {
             // Defect E6: the reference takes levels after releases here but compares them with a new peak that is
             // taken before. The repaired mode takes all levels before releases.
             let level = match mode {
-                Mode::Reference | Mode::Newer => memory.level,
-                Mode::Fixed => allocated,
+                PassMode::Reference | PassMode::Newer => memory.level,
+                PassMode::Fixed => allocated,
             };
             peak = peak.max(level);
             since = since.max(level);

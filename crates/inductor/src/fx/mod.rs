@@ -1,9 +1,9 @@
 //! The reference's graph-level overlap scheduler: which order hides communication behind computation, and which
 //! collectives then become one.
 //!
-//! [`run`] schedules the graph of a [`Case`] and reports order, hidden times, memory, buckets and a simulated run. In
-//! [`Mode::Reference`] every decision equals the reference's, its defects E1, E2, E5, E6 and E7 included; in
-//! [`Mode::Fixed`] these are repaired. A comment at each place names the defect. The graph is not rewritten.
+//! [`run`] schedules the graph of a [`FxCase`] and reports order, hidden times, memory, buckets and a simulated run. In
+//! [`PassMode::Reference`] every decision equals the reference's, its defects E1, E2, E5, E6 and E7 included; in
+//! [`PassMode::Fixed`] these are repaired. A comment at each place names the defect. The graph is not rewritten.
 //! [`search`] finds an order of our own.
 
 mod bits;
@@ -19,34 +19,34 @@ mod schedule;
 mod search;
 mod simulate;
 
-pub use case::{Case, CaseError, Input, Kind, Node, Op, Params, Value};
-pub use search::{Found, improve, search};
+pub use case::{FxCase, FxCaseError, FxKind, FxNode, FxOp, FxValue, Input, Params};
+pub use search::{FxFound, improve, search};
 
 use phalanx_ir::Id;
 use serde::{Serialize, Serializer};
 
-use crate::mode::Mode;
+use crate::mode::PassMode;
 use bucket::Bucketer;
-use graph::{CollectiveId, Graph, NodeId};
+use graph::{CollectiveId, FxNodeId, Graph};
 use memory::{Baseline, Storages};
 use schedule::{Schedule, Scheduler};
 
 /// What came out for a case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Answer {
+pub struct FxAnswer {
     /// The case's nodes in the order of the scheduler; empty if the case is malformed.
     pub scheduled: Vec<usize>,
     /// The rest, or why there is none.
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: FxOutcome,
 }
 
 /// What follows from a schedule.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Outcome {
+pub enum FxOutcome {
     /// The schedule meets its own constraints.
-    Planned(Box<Plan>),
+    Planned(Box<FxPlan>),
     /// There is no plan.
     Failed {
         /// Why.
@@ -57,18 +57,19 @@ pub enum Outcome {
 
 /// Why a case has no plan.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are named by the messages")]
 pub enum RunError {
-    /// The constraints that are to keep collectives hidden have a cycle; only in [`Mode::Reference`].
+    /// The constraints that are to keep collectives hidden have a cycle; only in [`PassMode::Reference`].
     #[error("cyclic_extra_deps")]
     CyclicExtraDeps,
     /// The case cannot be scheduled.
     #[error(transparent)]
-    Malformed(#[from] CaseError),
+    Malformed(#[from] FxCaseError),
 }
 
 /// An order with what it hides and costs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Plan {
+pub struct FxPlan {
     /// The schedule sorted stably under the constraints that keep collectives hidden.
     pub order: Vec<usize>,
     /// Every collective that is waited for, in the order of the first waits.
@@ -77,7 +78,7 @@ pub struct Plan {
     pub wasted_compute_ns: f64,
     /// The memory of both orders; absent if memory is not limited.
     #[serde(flatten)]
-    pub peaks: Option<Peaks>,
+    pub peaks: Option<FxPeaks>,
     /// Collectives to merge, in the order of their discovery.
     pub buckets: Vec<Vec<usize>>,
     /// The simulated time of the order.
@@ -103,7 +104,7 @@ pub struct Hidden {
 
 /// Most bytes alive at once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Peaks {
+pub struct FxPeaks {
     /// In the original order.
     pub original_peak: u64,
     /// What the schedule tried to stay below.
@@ -134,10 +135,10 @@ pub struct Peaks {
 /// assert_eq!(fx::run(&case, Mode::Fixed).scheduled, [1, 0, 2, 3]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn run(case: &Case, mode: Mode) -> Answer {
+pub fn run(case: &FxCase, mode: PassMode) -> FxAnswer {
     if let Err(error) = case.check() {
-        let outcome = Outcome::Failed { error: error.into() };
-        return Answer { scheduled: Vec::new(), outcome };
+        let outcome = FxOutcome::Failed { error: error.into() };
+        return FxAnswer { scheduled: Vec::new(), outcome };
     }
     let graph = Graph::new(case);
     let storages = Storages::new(case, &graph);
@@ -145,20 +146,20 @@ pub fn run(case: &Case, mode: Mode) -> Answer {
     let schedule = Scheduler::new(&graph, &case.params, (&storages, &baseline), mode).run();
     let scheduled = case_indices(&graph, &schedule.order);
     if !order::is_consistent(&graph, &schedule) {
-        let outcome = Outcome::Failed { error: RunError::CyclicExtraDeps };
-        return Answer { scheduled, outcome };
+        let outcome = FxOutcome::Failed { error: RunError::CyclicExtraDeps };
+        return FxAnswer { scheduled, outcome };
     }
     let buckets = Bucketer::new(&graph, &case.params, &schedule, mode).find();
-    let outcome = Outcome::Planned(Box::new(plan(case, &graph, (&baseline, &schedule), &buckets)));
-    Answer { scheduled, outcome }
+    let outcome = FxOutcome::Planned(Box::new(plan(case, &graph, (&baseline, &schedule), &buckets)));
+    FxAnswer { scheduled, outcome }
 }
 
 fn plan(
-    case: &Case,
+    case: &FxCase,
     graph: &Graph,
     (baseline, schedule): (&Baseline, &Schedule),
     buckets: &[Vec<CollectiveId>],
-) -> Plan {
+) -> FxPlan {
     let start = |&id: &CollectiveId| graph.collectives[id].start.index() - graph.n_inputs;
     let after = simulate::simulate(case, graph, schedule.order.iter().copied());
     let collectives = schedule.overlaps.iter().map(|(id, overlap)| Hidden {
@@ -167,11 +168,11 @@ fn plan(
         exposed_ns: overlap.exposed * 1e6,
         hiding: case_indices(graph, &overlap.hiding),
     });
-    Plan {
+    FxPlan {
         order: case_indices(graph, &schedule.order),
         collectives: collectives.collect(),
         wasted_compute_ns: schedule.wasted * 1e6,
-        peaks: baseline.allowed.map(|allowed_peak| Peaks {
+        peaks: baseline.allowed.map(|allowed_peak| FxPeaks {
             original_peak: baseline.peak,
             allowed_peak,
             rescheduled_peak: schedule.peak,
@@ -184,7 +185,7 @@ fn plan(
 }
 
 /// The case's indices of nodes, without inputs and output.
-fn case_indices(graph: &Graph, nodes: &[NodeId]) -> Vec<usize> {
+fn case_indices(graph: &Graph, nodes: &[FxNodeId]) -> Vec<usize> {
     nodes.iter().filter_map(|&node| graph.case_index(node)).collect()
 }
 

@@ -2,13 +2,13 @@
 
 use phalanx_ir::IdVec;
 
-use super::graph::{Graph, NodeId};
+use super::graph::{FxNodeId, Graph};
 use super::schedule::Schedule;
 
 /// For every node what must come before it so that fully hidden collectives stay hidden: the start before each hiding
 /// node, each hiding node before the wait.
-pub(super) fn hiding_edges(graph: &Graph, schedule: &Schedule) -> IdVec<NodeId, Vec<NodeId>> {
-    let mut before: IdVec<NodeId, Vec<NodeId>> = graph.roles.ids().map(|_| Vec::new()).collect();
+pub(super) fn hiding_edges(graph: &Graph, schedule: &Schedule) -> IdVec<FxNodeId, Vec<FxNodeId>> {
+    let mut before: IdVec<FxNodeId, Vec<FxNodeId>> = graph.roles.ids().map(|_| Vec::new()).collect();
     let hidden = schedule.overlaps.iter().filter(|(_, overlap)| !overlap.is_exposed());
     for (id, overlap) in hidden {
         let collective = &graph.collectives[id];
@@ -27,7 +27,7 @@ pub(super) fn hiding_edges(graph: &Graph, schedule: &Schedule) -> IdVec<NodeId, 
 /// with the chain, because both its ends are on it.
 pub(super) fn is_consistent(graph: &Graph, schedule: &Schedule) -> bool {
     let before = hiding_edges(graph, schedule);
-    let mut seen: IdVec<NodeId, bool> = before.ids().map(|_| false).collect();
+    let mut seen: IdVec<FxNodeId, bool> = before.ids().map(|_| false).collect();
     schedule.order.iter().all(|&node| {
         seen[node] = true;
         before[node].iter().all(|&earlier| seen[earlier])

@@ -7,9 +7,9 @@ use std::cmp::Reverse;
 
 use phalanx_ir::IdVec;
 
-use super::graph::{CollectiveId, GroupId, NodeId, Role};
+use super::graph::{CollectiveId, FxNodeId, GroupId, Role};
 use super::schedule::Scheduler;
-use crate::mode::Mode;
+use crate::mode::PassMode;
 
 /// The time of a window that is left for each group.
 struct Budget {
@@ -42,7 +42,7 @@ enum Urgency {
 impl Scheduler<'_> {
     /// Hides collectives behind `node`, which takes `available` milliseconds; `excluded` is the group that `node`
     /// waits for.
-    pub(super) fn window(&mut self, node: NodeId, available: f64, excluded: Option<GroupId>) {
+    pub(super) fn window(&mut self, node: FxNodeId, available: f64, excluded: Option<GroupId>) {
         let left = (0..self.graph.n_groups).map(|_| available).collect();
         let mut budget = Budget { left, excluded };
         for at in 0..self.in_flight.len() {
@@ -59,7 +59,7 @@ impl Scheduler<'_> {
     }
 
     /// Spends what the window has for a collective on it.
-    fn hide(&mut self, id: CollectiveId, node: NodeId, budget: &mut Budget) {
+    fn hide(&mut self, id: CollectiveId, node: FxNodeId, budget: &mut Budget) {
         let left = &mut budget.left[self.graph.collectives[id].group];
         let overlap = &mut self.overlaps[id];
         let hidden = left.min(overlap.exposed);
@@ -68,7 +68,7 @@ impl Scheduler<'_> {
         *left -= hidden;
     }
 
-    fn prefetch(&mut self, node: NodeId, budget: &mut Budget) {
+    fn prefetch(&mut self, node: FxNodeId, budget: &mut Budget) {
         for id in self.candidates(budget) {
             let collective = &self.graph.collectives[id];
             if budget.of(collective.group) > 0.0 && self.prepare(id, node) {
@@ -80,7 +80,7 @@ impl Scheduler<'_> {
     }
 
     /// Makes room for a collective and runs what it needs; whether it can start now.
-    fn prepare(&mut self, id: CollectiveId, node: NodeId) -> bool {
+    fn prepare(&mut self, id: CollectiveId, node: FxNodeId) -> bool {
         let start = self.graph.collectives[id].start;
         if self.scheduled.contains(start)
             || self.graph.related(node, start)
@@ -119,7 +119,7 @@ impl Scheduler<'_> {
         sorted
     }
 
-    fn urgency(&self, start: NodeId) -> Urgency {
+    fn urgency(&self, start: FxNodeId) -> Urgency {
         match self.graph.blocks[start] {
             Some(index) if index == self.compute_index + 1 => Urgency::NextCompute,
             Some(_) => Urgency::OnPath,
@@ -163,7 +163,7 @@ impl Scheduler<'_> {
     }
 
     /// Waits for the oldest collectives, if that exposes nothing, until there is room for one more.
-    fn make_room(&mut self, id: CollectiveId, node: NodeId) -> bool {
+    fn make_room(&mut self, id: CollectiveId, node: FxNodeId) -> bool {
         let bytes = self.graph.collectives[id].bytes;
         while self.in_flight_bytes.saturating_add(bytes) > self.max_in_flight() {
             let Some(oldest) = self.oldest_in_flight() else { return false };
@@ -176,21 +176,21 @@ impl Scheduler<'_> {
     }
 
     /// Whether `id` counts as hidden by a node that is not yet scheduled.
-    fn counts_on(&self, id: CollectiveId, node: NodeId) -> bool {
+    fn counts_on(&self, id: CollectiveId, node: FxNodeId) -> bool {
         let hiding = &self.overlaps[id].hiding;
         match self.mode {
-            Mode::Reference | Mode::Newer => hiding.contains(&node),
-            Mode::Fixed => self.windows.iter().any(|window| hiding.contains(window)),
+            PassMode::Reference | PassMode::Newer => hiding.contains(&node),
+            PassMode::Fixed => self.windows.iter().any(|window| hiding.contains(window)),
         }
     }
 
     /// What must run before `start`, in the original order; none if some of it must not run now.
-    fn path(&self, start: NodeId, node: NodeId) -> Option<Vec<NodeId>> {
+    fn path(&self, start: FxNodeId, node: FxNodeId) -> Option<Vec<FxNodeId>> {
         let path = self.graph.ancestors[start].difference(&self.scheduled);
         path.iter().all(|&step| self.may_run_early(step, node)).then_some(path)
     }
 
-    fn may_run_early(&self, step: NodeId, node: NodeId) -> bool {
+    fn may_run_early(&self, step: FxNodeId, node: FxNodeId) -> bool {
         match self.graph.roles[step] {
             Role::Border => true,
             // A node whose window is open comes after all that the window starts.
@@ -202,8 +202,8 @@ impl Scheduler<'_> {
                 // look at them, so one that counts on this very window can end before it and the constraints that it
                 // writes down have a cycle. The repaired mode looks at all of them and at all open windows.
                 let forced = match self.mode {
-                    Mode::Reference | Mode::Newer => Vec::new(),
-                    Mode::Fixed => self.forced_by(id),
+                    PassMode::Reference | PassMode::Newer => Vec::new(),
+                    PassMode::Fixed => self.forced_by(id),
                 };
                 !self.overlaps[id].is_exposed()
                     && !self.counts_on(id, node)
@@ -213,7 +213,7 @@ impl Scheduler<'_> {
     }
 
     /// Schedules what is left of a path; its waits may schedule parts of it.
-    fn schedule_path(&mut self, path: Vec<NodeId>) {
+    fn schedule_path(&mut self, path: Vec<FxNodeId>) {
         for step in path {
             match self.graph.roles[step] {
                 _ if self.scheduled.contains(step) => {}

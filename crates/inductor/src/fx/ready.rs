@@ -8,27 +8,27 @@ use std::collections::BTreeMap;
 use phalanx_ir::IdVec;
 
 use super::bits::NodeSet;
-use super::graph::{BucketKey, CollectiveId, Graph, NodeId, Role};
+use super::graph::{BucketKey, CollectiveId, FxNodeId, Graph, Role};
 use super::heap::Heap;
 use super::schedule::Overlap;
-use crate::mode::Mode;
+use crate::mode::PassMode;
 
 /// The ready nodes.
 pub(super) struct Ready {
     /// By blocked compute index, priority and original order.
-    on_path: Heap<(usize, i8, NodeId)>,
+    on_path: Heap<(usize, i8, FxNodeId)>,
     /// What leads to a reduce-scatter first, then by original order.
-    off_path: Heap<(bool, NodeId)>,
+    off_path: Heap<(bool, FxNodeId)>,
     /// Bytes of all off-path collectives that ever became ready; those taken or started early still count.
     collected: BTreeMap<BucketKey, u64>,
     /// The furthest node that was taken from the compute path.
-    furthest: Option<NodeId>,
+    furthest: Option<FxNodeId>,
 }
 
 /// What the choice depends on besides the ready nodes.
 pub(super) struct Situation<'a> {
     pub(super) graph: &'a Graph,
-    pub(super) mode: Mode,
+    pub(super) mode: PassMode,
     /// How many bytes a batch off the path may have; none: there are no batches.
     pub(super) batch_bytes: Option<u64>,
     pub(super) above_allowed_peak: bool,
@@ -46,7 +46,7 @@ impl Ready {
     }
 
     /// Adds a node; the lowest `priority` comes first among nodes that block the same compute node.
-    pub(super) fn push(&mut self, graph: &Graph, node: NodeId, priority: i8) {
+    pub(super) fn push(&mut self, graph: &Graph, node: FxNodeId, priority: i8) {
         if let Some(index) = graph.blocks[node] {
             self.on_path.push((index, priority, node));
             return;
@@ -60,7 +60,7 @@ impl Ready {
     }
 
     /// Takes what comes next: one node, or collectives to start one after the other. Some may be scheduled already.
-    pub(super) fn take(&mut self, now: &Situation) -> Vec<NodeId> {
+    pub(super) fn take(&mut self, now: &Situation) -> Vec<FxNodeId> {
         if let Some(&(_, node)) = self.off_path.peek()
             && self.off_path_is_due(now, node)
         {
@@ -76,7 +76,7 @@ impl Ready {
         vec![node]
     }
 
-    fn off_path_is_due(&self, now: &Situation, node: NodeId) -> bool {
+    fn off_path_is_due(&self, now: &Situation, node: FxNodeId) -> bool {
         if self.on_path.is_empty() || now.scheduled.contains(node) {
             return true;
         }
@@ -91,16 +91,16 @@ impl Ready {
     }
 
     /// Takes the ready collectives that fit into a batch with `first`, which counts even if it is scheduled already.
-    fn take_batch(&mut self, now: &Situation, first: NodeId) -> Vec<NodeId> {
+    fn take_batch(&mut self, now: &Situation, first: FxNodeId) -> Vec<FxNodeId> {
         let Some(cap) = now.batch_bytes else { return Vec::new() };
         let collective = |node| now.graph.started(node).map(|id| &now.graph.collectives[id]);
         let Some((key, mut bytes)) = collective(first).and_then(|c| Some((c.key()?, c.bytes))) else {
             return Vec::new();
         };
-        let mut ready: Vec<NodeId> = self.off_path.entries().iter().map(|&(_, node)| node).collect();
+        let mut ready: Vec<FxNodeId> = self.off_path.entries().iter().map(|&(_, node)| node).collect();
         // Defect E7: the reference scans the heap's array, so that its layout decides what fits under the cap. The
         // repaired mode scans in the original order.
-        if now.mode == Mode::Fixed {
+        if now.mode == PassMode::Fixed {
             ready.sort_unstable();
         }
         ready.retain(|&node| {

@@ -7,18 +7,18 @@
 use phalanx_ir::IdVec;
 
 use super::bits::NodeSet;
-use super::case::{Op, Params};
-use super::graph::{CollectiveId, Graph, NodeId, Role};
+use super::case::{FxOp, Params};
+use super::graph::{CollectiveId, FxNodeId, Graph, Role};
 use super::memory::{Baseline, Memory, Storages};
 use super::ready::{Ready, Situation};
-use crate::mode::Mode;
+use crate::mode::PassMode;
 
 /// How far a collective is hidden.
 pub(super) struct Overlap {
     /// Milliseconds that nothing hides.
     pub(super) exposed: f64,
     /// Who hides it, in the order of the schedule.
-    pub(super) hiding: Vec<NodeId>,
+    pub(super) hiding: Vec<FxNodeId>,
 }
 
 impl Overlap {
@@ -29,7 +29,7 @@ impl Overlap {
 
 /// A finished schedule.
 pub(super) struct Schedule {
-    pub(super) order: Vec<NodeId>,
+    pub(super) order: Vec<FxNodeId>,
     pub(super) overlaps: IdVec<CollectiveId, Overlap>,
     /// Milliseconds of windows that no group could use.
     pub(super) wasted: f64,
@@ -41,12 +41,12 @@ pub(super) struct Scheduler<'a> {
     pub(super) graph: &'a Graph,
     pub(super) params: &'a Params,
     pub(super) baseline: &'a Baseline,
-    pub(super) mode: Mode,
+    pub(super) mode: PassMode,
     pub(super) memory: Memory<'a>,
     ready: Ready,
-    reads_left: IdVec<NodeId, usize>,
+    reads_left: IdVec<FxNodeId, usize>,
     pub(super) scheduled: NodeSet,
-    order: Vec<NodeId>,
+    order: Vec<FxNodeId>,
     pub(super) overlaps: IdVec<CollectiveId, Overlap>,
     /// Started and not yet waited for, in the order of the starts.
     pub(super) in_flight: Vec<CollectiveId>,
@@ -54,7 +54,7 @@ pub(super) struct Scheduler<'a> {
     /// Whether the wait of a collective is being handled.
     pub(super) waiting: IdVec<CollectiveId, bool>,
     /// The nodes whose windows are being filled, outermost first.
-    pub(super) windows: Vec<NodeId>,
+    pub(super) windows: Vec<FxNodeId>,
     /// How many compute nodes are scheduled.
     pub(super) compute_index: usize,
     /// Bytes of collectives started early, for each compute index they span.
@@ -67,7 +67,7 @@ impl<'a> Scheduler<'a> {
         graph: &'a Graph,
         params: &'a Params,
         (storages, baseline): (&'a Storages, &'a Baseline),
-        mode: Mode,
+        mode: PassMode,
     ) -> Self {
         let overlaps = graph.collectives.iter();
         let overlaps = overlaps.map(|(_, c)| Overlap { exposed: c.time, hiding: Vec::new() });
@@ -127,7 +127,7 @@ impl<'a> Scheduler<'a> {
         self.in_flight.iter().copied().find(|&collective| !self.waiting[collective])
     }
 
-    fn take_ready(&mut self) -> Vec<NodeId> {
+    fn take_ready(&mut self) -> Vec<FxNodeId> {
         self.ready.take(&Situation {
             graph: self.graph,
             mode: self.mode,
@@ -138,7 +138,7 @@ impl<'a> Scheduler<'a> {
         })
     }
 
-    fn handle(&mut self, node: NodeId) {
+    fn handle(&mut self, node: FxNodeId) {
         match self.graph.roles[node] {
             Role::Start(collective) => self.start(collective),
             Role::Wait(collective) => self.handle_wait(node, collective),
@@ -147,7 +147,7 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    fn compute(&mut self, node: NodeId) {
+    fn compute(&mut self, node: FxNodeId) {
         let available = self.graph.times[node] * self.params.overlap_multiplier;
         if available > 0.0 {
             self.window(node, available, None);
@@ -175,8 +175,8 @@ impl<'a> Scheduler<'a> {
         // Defect E5: the reference compares group, reduction and element type only, which a reduce-scatter and an
         // all-reduce can share although they never merge. The repaired mode compares the kind as well.
         let alike = match self.mode {
-            Mode::Reference | Mode::Newer => (op == Op::AllGather) == (other_op == Op::AllGather),
-            Mode::Fixed => op == other_op,
+            PassMode::Reference | PassMode::Newer => (op == FxOp::AllGather) == (other_op == FxOp::AllGather),
+            PassMode::Fixed => op == other_op,
         };
         alike && group == other_group
     }
@@ -187,7 +187,7 @@ impl<'a> Scheduler<'a> {
     }
 
     /// Schedules `node`, which waits for `id`, and before it the waits that the order of the group demands.
-    pub(super) fn handle_wait(&mut self, node: NodeId, id: CollectiveId) {
+    pub(super) fn handle_wait(&mut self, node: FxNodeId, id: CollectiveId) {
         let collective = &self.graph.collectives[id];
         if !self.in_flight.contains(&id) {
             self.schedule(node);
@@ -220,7 +220,7 @@ impl<'a> Scheduler<'a> {
     }
 
     /// Appends `node` to the schedule; nodes that only lacked it become ready.
-    pub(super) fn schedule(&mut self, node: NodeId) {
+    pub(super) fn schedule(&mut self, node: FxNodeId) {
         self.emit(node);
         for &user in &self.graph.users[node] {
             self.reads_left[user] -= 1;
@@ -230,13 +230,13 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    fn emit(&mut self, node: NodeId) {
+    fn emit(&mut self, node: FxNodeId) {
         self.scheduled.insert(node);
         self.order.push(node);
         self.memory.step(node);
     }
 
-    fn push_ready(&mut self, node: NodeId) {
+    fn push_ready(&mut self, node: FxNodeId) {
         let priority = match self.graph.roles[node] {
             Role::Wait(collective) => i8::from(self.overlaps[collective].is_exposed()),
             _ => -i8::from(self.feeds_collective(node)),
@@ -246,7 +246,7 @@ impl<'a> Scheduler<'a> {
 
     /// Whether a chain of cheap nodes, each the only user of the one before and reading nothing else, leads from
     /// `node` to a collective that is not scheduled.
-    fn feeds_collective(&self, mut node: NodeId) -> bool {
+    fn feeds_collective(&self, mut node: FxNodeId) -> bool {
         loop {
             let &[user] = self.graph.users[node].as_slice() else { return false };
             if self.graph.reads[user].len() != 1 {

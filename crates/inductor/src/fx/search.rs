@@ -8,17 +8,19 @@ use std::collections::BTreeMap;
 use phalanx_ir::{Id, IdVec};
 use serde::Serialize;
 
-use super::case::{Case, CaseError, Kind};
-use super::graph::{Graph, NodeId};
+use super::case::{FxCase, FxCaseError, FxKind};
+use super::graph::{FxNodeId, Graph};
 use super::memory::{Memory, Storages};
 use super::simulate::simulate;
-use super::{Outcome, run};
-use crate::mode::Mode;
-use phalanx_schedule::search::{Buffer, BufferId, Job, JobId, Lane, LaneId, LaneKind, Problem};
+use super::{FxOutcome, run};
+use crate::mode::PassMode;
+use phalanx_schedule::search::{
+    JobId, LaneId, LaneKind, Problem, SearchBuffer, SearchBufferId, SearchJob, SearchLane,
+};
 
 /// What was found for a graph.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Found {
+pub struct FxFound {
     /// The case's nodes.
     pub order: Vec<usize>,
     /// The simulated time of the order.
@@ -35,11 +37,11 @@ pub struct Found {
 
 /// The best order found with no more bytes alive than in the faster of two orders: the original one and that of the
 /// reference, if it has one. It is never slower than these.
-pub fn search(case: &Case) -> Result<Found, CaseError> {
+pub fn search(case: &FxCase) -> Result<FxFound, FxCaseError> {
     case.check()?;
     let graph = Graph::new(case);
     let storages = Storages::new(case, &graph);
-    let [reference, repaired] = [Mode::Reference, Mode::Fixed].map(|mode| planned(case, mode));
+    let [reference, repaired] = [PassMode::Reference, PassMode::Fixed].map(|mode| planned(case, mode));
     let original = (0..case.nodes.len()).collect();
     let given: Vec<Vec<usize>> = reference.into_iter().chain([original]).collect();
     let price = |order: &Vec<usize>| (makespan(case, &graph, order), peak(&graph, &storages, order));
@@ -50,7 +52,7 @@ pub fn search(case: &Case) -> Result<Found, CaseError> {
 
 /// The best order found with at most `limit` bytes alive, starting from `seeds`, of which those that are no legal orders
 /// are passed over.
-pub fn improve(case: &Case, limit: Option<u64>, seeds: &[Vec<usize>]) -> Result<Found, CaseError> {
+pub fn improve(case: &FxCase, limit: Option<u64>, seeds: &[Vec<usize>]) -> Result<FxFound, FxCaseError> {
     case.check()?;
     let graph = Graph::new(case);
     let storages = Storages::new(case, &graph);
@@ -61,7 +63,7 @@ pub fn improve(case: &Case, limit: Option<u64>, seeds: &[Vec<usize>]) -> Result<
     let solution = problem.solve(&seeds).expect("a checked case is a sound problem with legal seeds");
     let order: Vec<usize> = solution.order.iter().map(|job| job.index()).collect();
     let times = simulate(case, &graph, nodes(&graph, &order));
-    Ok(Found {
+    Ok(FxFound {
         makespan_ns: times.makespan,
         exposed_sim_ns: times.exposed,
         rescheduled_peak: peak(&graph, &storages, &order),
@@ -72,22 +74,22 @@ pub fn improve(case: &Case, limit: Option<u64>, seeds: &[Vec<usize>]) -> Result<
 }
 
 /// The order of the graph-level scheduler, if it has one.
-fn planned(case: &Case, mode: Mode) -> Option<Vec<usize>> {
+fn planned(case: &FxCase, mode: PassMode) -> Option<Vec<usize>> {
     match run(case, mode).outcome {
-        Outcome::Planned(plan) => Some(plan.order),
-        Outcome::Failed { .. } => None,
+        FxOutcome::Planned(plan) => Some(plan.order),
+        FxOutcome::Failed { .. } => None,
     }
 }
 
-fn nodes(graph: &Graph, order: &[usize]) -> impl Iterator<Item = NodeId> {
-    order.iter().map(|&index| NodeId::from_index(graph.n_inputs + index))
+fn nodes(graph: &Graph, order: &[usize]) -> impl Iterator<Item = FxNodeId> {
+    order.iter().map(|&index| FxNodeId::from_index(graph.n_inputs + index))
 }
 
 fn job_of(node: usize) -> JobId {
     JobId::from_index(node)
 }
 
-fn makespan(case: &Case, graph: &Graph, order: &[usize]) -> f64 {
+fn makespan(case: &FxCase, graph: &Graph, order: &[usize]) -> f64 {
     simulate(case, graph, nodes(graph, order)).makespan
 }
 
@@ -100,8 +102,8 @@ fn peak(graph: &Graph, storages: &Storages, order: &[usize]) -> u64 {
 }
 
 /// Whether every node is there once and behind all that it reads.
-fn is_legal(case: &Case, graph: &Graph, order: &[usize]) -> bool {
-    let mut seen: IdVec<NodeId, bool> = graph.roles.ids().map(|node| graph.is_input(node)).collect();
+fn is_legal(case: &FxCase, graph: &Graph, order: &[usize]) -> bool {
+    let mut seen: IdVec<FxNodeId, bool> = graph.roles.ids().map(|node| graph.is_input(node)).collect();
     order.len() == case.nodes.len()
         && order.iter().all(|&node| node < case.nodes.len())
         && nodes(graph, order).all(|node| {
@@ -111,22 +113,24 @@ fn is_legal(case: &Case, graph: &Graph, order: &[usize]) -> bool {
 }
 
 /// The problem of ordering the case's nodes with at most `limit` bytes alive; jobs are numbered as the nodes are.
-fn problem(case: &Case, graph: &Graph, storages: &Storages, limit: Option<u64>) -> Problem {
+fn problem(case: &FxCase, graph: &Graph, storages: &Storages, limit: Option<u64>) -> Problem {
     let limits = vec![limit.map(|bytes| bytes.min(i64::MAX as u64) as i64)];
     let mut problem = Problem { limits, issued_in_order: true, ..Problem::default() };
-    let compute = problem.lanes.push(Lane { device: 0, kind: LaneKind::Compute });
+    let compute = problem.lanes.push(SearchLane { device: 0, kind: LaneKind::Compute });
     let mut groups: BTreeMap<Option<i64>, LaneId> = BTreeMap::new();
     for (index, node) in case.nodes.iter().enumerate() {
-        let id = NodeId::from_index(graph.n_inputs + index);
+        let id = FxNodeId::from_index(graph.n_inputs + index);
         let reads = graph.reads[id].iter().filter_map(|&value| graph.case_index(value)).map(job_of).collect();
         problem.jobs.push(match node.kind {
             // The device waits before it starts a collective only if another node makes it wait.
-            Kind::Collective => {
-                let fresh = || problem.lanes.push(Lane { device: 0, kind: LaneKind::Transfer });
+            FxKind::Collective => {
+                let fresh = || problem.lanes.push(SearchLane { device: 0, kind: LaneKind::Transfers });
                 let lane = *groups.entry(node.pg).or_insert_with(fresh);
-                Job { behind: reads, ..Job::new(lane, node.runtime_ns) }
+                SearchJob { behind: reads, ..SearchJob::new(lane, node.runtime_ns) }
             }
-            Kind::Compute | Kind::Wait => Job { after: reads, ..Job::new(compute, node.runtime_ns) },
+            FxKind::Compute | FxKind::Wait => {
+                SearchJob { after: reads, ..SearchJob::new(compute, node.runtime_ns) }
+            }
         });
     }
     problem.buffers = buffers(case, graph, storages);
@@ -134,10 +138,10 @@ fn problem(case: &Case, graph: &Graph, storages: &Storages, limit: Option<u64>) 
 }
 
 /// Every storage, with the nodes that make and read it.
-fn buffers(case: &Case, graph: &Graph, storages: &Storages) -> IdVec<BufferId, Buffer> {
-    let buffer = |node: NodeId| {
+fn buffers(case: &FxCase, graph: &Graph, storages: &Storages) -> IdVec<SearchBufferId, SearchBuffer> {
+    let buffer = |node: FxNodeId| {
         let alloc = case.graph_inputs.get(node.index()).map_or(storages.made(node), |input| input.size);
-        Buffer {
+        SearchBuffer {
             device: 0,
             alloc: alloc as i64,
             free: storages.freed(node).unwrap_or(0) as i64,
@@ -146,7 +150,7 @@ fn buffers(case: &Case, graph: &Graph, storages: &Storages) -> IdVec<BufferId, B
             touched_by: graph.case_index(node).map(job_of).into_iter().collect(),
         }
     };
-    let mut buffers: IdVec<NodeId, Buffer> = graph.roles.ids().map(buffer).collect();
+    let mut buffers: IdVec<FxNodeId, SearchBuffer> = graph.roles.ids().map(buffer).collect();
     for node in graph.roles.ids() {
         for &storage in storages.reads(node) {
             buffers[storage].touched_by.extend(graph.case_index(node).map(job_of));

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use phalanx_ir::IdVec;
 
-use super::case::{Case, Kind};
-use super::graph::{Graph, NodeId};
+use super::case::{FxCase, FxKind};
+use super::graph::{FxNodeId, Graph};
 
 /// Nanoseconds of a simulated order.
 pub(super) struct Times {
@@ -19,13 +19,13 @@ pub(super) struct Times {
 }
 
 /// Runs `order`, which respects all reads.
-pub(super) fn simulate(case: &Case, graph: &Graph, order: impl IntoIterator<Item = NodeId>) -> Times {
+pub(super) fn simulate(case: &FxCase, graph: &Graph, order: impl IntoIterator<Item = FxNodeId>) -> Times {
     let mut groups = BTreeMap::new();
-    let mut ready: IdVec<NodeId, f64> = graph.roles.ids().map(|_| 0.0).collect();
+    let mut ready: IdVec<FxNodeId, f64> = graph.roles.ids().map(|_| 0.0).collect();
     let (mut device, mut busy) = (0.0f64, 0.0);
     for id in order {
         let Some(node) = graph.case_index(id).map(|index| &case.nodes[index]) else { continue };
-        if node.kind == Kind::Collective {
+        if node.kind == FxKind::Collective {
             let group = groups.entry(node.pg).or_insert(0.0f64);
             *group = group.max(device) + node.runtime_ns;
             ready[id] = *group;

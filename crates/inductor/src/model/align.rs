@@ -1,41 +1,23 @@
 //! One estimate for all ranks: where ranks measure for themselves, they would order collectives differently and wait for
 //! each other forever.
 
-use crate::mode::Mode;
+use crate::mode::PassMode;
 
 /// Why estimates cannot be aligned.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are named by the messages")]
 pub enum AlignError {
     /// This rank's estimates are not among those given.
     #[error("rank {rank} is not among the {ranks} ranks that give estimates")]
-    Rank {
-        /// This rank.
-        rank: usize,
-        /// How many there are.
-        ranks: usize,
-    },
+    Rank { rank: usize, ranks: usize },
     /// The ranks do not have the same nodes.
     #[error(
         "rank {rank} gives {found} estimates where {needed} are needed; all ranks must have the same nodes"
     )]
-    Ragged {
-        /// A rank.
-        rank: usize,
-        /// How many it gives.
-        found: usize,
-        /// How many nodes there are.
-        needed: usize,
-    },
+    Ragged { rank: usize, found: usize, needed: usize },
     /// An estimate that is none.
     #[error("rank {rank} estimates {value} ns for node {node}; it must be a number of at least 0")]
-    Time {
-        /// The rank.
-        rank: usize,
-        /// The node.
-        node: usize,
-        /// The estimate.
-        value: f64,
-    },
+    Time { rank: usize, node: usize, value: f64 },
 }
 
 /// The estimates that rank `rank` goes on with. `runtimes` has a list for every rank, `mm_like` says which nodes are
@@ -48,7 +30,7 @@ pub fn align(
     runtimes: &[Vec<f64>],
     mm_like: &[bool],
     rank: usize,
-    mode: Mode,
+    mode: PassMode,
 ) -> Result<Vec<f64>, AlignError> {
     let own = runtimes.get(rank).ok_or(AlignError::Rank { rank, ranks: runtimes.len() })?;
     for (rank, row) in runtimes.iter().enumerate() {
@@ -60,14 +42,14 @@ pub fn align(
     let needed = mm_like.len();
     if let Some(rank) = runtimes.iter().position(|row| row.len() != needed) {
         return match mode {
-            Mode::Newer => Ok(own.clone()),
+            PassMode::Newer => Ok(own.clone()),
             _ => Err(AlignError::Ragged { rank, found: runtimes[rank].len(), needed }),
         };
     }
     let aligned = own.iter().zip(mm_like).enumerate().map(|(node, (&value, &is_mm))| match mode {
-        Mode::Reference if !is_mm => value,
-        Mode::Reference | Mode::Newer => f64::from(lower_median(runtimes, node) as f32),
-        Mode::Fixed => lower_median(runtimes, node),
+        PassMode::Reference if !is_mm => value,
+        PassMode::Reference | PassMode::Newer => f64::from(lower_median(runtimes, node) as f32),
+        PassMode::Fixed => lower_median(runtimes, node),
     });
     Ok(aligned.collect())
 }
@@ -93,12 +75,12 @@ mod tests {
     fn only_repaired_alignment_is_exact_and_covers_all_nodes() {
         let aligned = |mode| align(&rows(), &[true, false], 0, mode).unwrap();
         assert_eq!(
-            aligned(Mode::Reference),
+            aligned(PassMode::Reference),
             [f64::from(0.2_f32), 4.0],
             "D9: rounded, and one node is left out"
         );
-        assert_eq!(aligned(Mode::Newer), [f64::from(0.2_f32), 2.0]);
-        assert_eq!(aligned(Mode::Fixed), [0.2, 2.0]);
+        assert_eq!(aligned(PassMode::Newer), [f64::from(0.2_f32), 2.0]);
+        assert_eq!(aligned(PassMode::Fixed), [0.2, 2.0]);
     }
 
     #[test]
@@ -107,16 +89,19 @@ mod tests {
         rows[2].pop();
         let aligned = |mode| align(&rows, &[true, false], 1, mode);
         let ragged = AlignError::Ragged { rank: 2, found: 1, needed: 2 };
-        assert_eq!(aligned(Mode::Reference), Err(ragged.clone()));
-        assert_eq!(aligned(Mode::Fixed), Err(ragged));
-        assert_eq!(aligned(Mode::Newer), Ok(vec![0.3, 1.0]));
+        assert_eq!(aligned(PassMode::Reference), Err(ragged.clone()));
+        assert_eq!(aligned(PassMode::Fixed), Err(ragged));
+        assert_eq!(aligned(PassMode::Newer), Ok(vec![0.3, 1.0]));
     }
 
     #[test]
     fn a_rank_that_is_not_there_and_a_time_that_is_none_are_errors() {
-        assert_eq!(align(&rows(), &[true; 2], 4, Mode::Fixed), Err(AlignError::Rank { rank: 4, ranks: 4 }));
+        assert_eq!(
+            align(&rows(), &[true; 2], 4, PassMode::Fixed),
+            Err(AlignError::Rank { rank: 4, ranks: 4 })
+        );
         let rows = [vec![1.0, -2.0]];
         let time = AlignError::Time { rank: 0, node: 1, value: -2.0 };
-        assert_eq!(align(&rows, &[true; 2], 0, Mode::Fixed), Err(time));
+        assert_eq!(align(&rows, &[true; 2], 0, PassMode::Fixed), Err(time));
     }
 }

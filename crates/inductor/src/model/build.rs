@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use phalanx_ir::{Id, IdVec};
 
-use super::{Buf, BufId, Graph, Kind, Leaf, LeafId, Node, NodeId};
+use super::{Buf, BufId, LaunchGraph, LaunchKind, Leaf, LeafId, Node, NodeId};
 
 /// A list as it is written down.
 #[derive(Clone, Debug, Default)]
@@ -36,7 +36,7 @@ pub struct NodeSpec {
     /// Its name.
     pub name: String,
     /// What it does; none for a group.
-    pub kind: Option<Kind>,
+    pub kind: Option<LaunchKind>,
     /// Nanoseconds.
     pub cost: f64,
     /// The process group of a collective.
@@ -68,60 +68,34 @@ pub struct OutputSpec {
 
 /// What is wrong with a list.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum GraphError {
+#[allow(missing_docs, reason = "the fields are named by the messages")]
+pub enum LaunchGraphError {
     /// Two things have one name.
     #[error("`{name}` is defined twice, the second time by {by}; give it another name")]
-    Twice {
-        /// The name.
-        name: String,
-        /// Who defines it again.
-        by: String,
-    },
+    Twice { name: String, by: String },
     /// Somebody uses a name that nobody defines before.
     #[error(
         "{by} {field} `{name}`, which no input and no node before it defines; the list must be topological"
     )]
-    Unknown {
-        /// The user.
-        by: String,
-        /// How.
-        field: &'static str,
-        /// The name.
-        name: String,
-    },
+    Unknown { by: String, field: &'static str, name: String },
     /// A time that is none.
     #[error("{node} has runtime_ns {cost}; it must be a number of at least 0")]
-    Cost {
-        /// The node.
-        node: String,
-        /// The value.
-        cost: f64,
-    },
+    Cost { node: String, cost: f64 },
     /// A group without members, or a member with members.
     #[error("{node} is a group with {found}; it needs at least one member, and members are no groups")]
-    Group {
-        /// The node.
-        node: String,
-        /// What is wrong.
-        found: &'static str,
-    },
+    Group { node: String, found: &'static str },
     /// Sums that no number holds.
     #[error("all {what} together are more than {most:e}")]
-    Total {
-        /// What is added up.
-        what: &'static str,
-        /// The largest sum.
-        most: f64,
-    },
+    Total { what: &'static str, most: f64 },
 }
 
 /// Most nanoseconds and bytes of a list: sums of them, and what the passes multiply them by, are numbers.
 const MOST_TIME: f64 = 1e300;
 const MOST_BYTES: u128 = 1 << 58;
 
-impl Graph {
+impl LaunchGraph {
     /// Resolves all names of a list.
-    pub fn build(spec: &Spec) -> Result<Graph, GraphError> {
+    pub fn build(spec: &Spec) -> Result<LaunchGraph, LaunchGraphError> {
         check_totals(spec)?;
         let mut builder = Builder::default();
         for input in &spec.inputs {
@@ -190,29 +164,29 @@ fn insert<T: Ord>(sorted: &mut Vec<T>, value: T) {
 }
 
 struct Builder {
-    graph: Graph,
+    graph: LaunchGraph,
     /// What each name stands for; none for an input that is never released.
     names: HashMap<String, Option<BufId>>,
 }
 
 impl Default for Builder {
     fn default() -> Self {
-        let graph = Graph { nodes: IdVec::new(), leaves: IdVec::new(), bufs: IdVec::new() };
+        let graph = LaunchGraph { nodes: IdVec::new(), leaves: IdVec::new(), bufs: IdVec::new() };
         Builder { graph, names: HashMap::new() }
     }
 }
 
 impl Builder {
-    fn define(&mut self, name: &str, by: &str, buf: Option<Buf>) -> Result<Option<BufId>, GraphError> {
+    fn define(&mut self, name: &str, by: &str, buf: Option<Buf>) -> Result<Option<BufId>, LaunchGraphError> {
         if self.names.contains_key(name) {
-            return Err(GraphError::Twice { name: name.into(), by: by.into() });
+            return Err(LaunchGraphError::Twice { name: name.into(), by: by.into() });
         }
         let id = buf.map(|buf| self.graph.bufs.push(buf));
         self.names.insert(name.into(), id);
         Ok(id)
     }
 
-    fn input(&mut self, input: &InputSpec) -> Result<(), GraphError> {
+    fn input(&mut self, input: &InputSpec) -> Result<(), LaunchGraphError> {
         let &InputSpec { ref name, size, freeable } = input;
         let buf = freeable.then(|| Buf {
             name: name.clone(),
@@ -226,19 +200,19 @@ impl Builder {
         self.define(name, "an input", buf).map(drop)
     }
 
-    fn node(&mut self, spec: &NodeSpec) -> Result<(), GraphError> {
+    fn node(&mut self, spec: &NodeSpec) -> Result<(), LaunchGraphError> {
         let id = NodeId::from_index(self.graph.nodes.len());
         let first = self.graph.leaves.len();
         match spec.kind {
             Some(kind) => self.leaf(spec, kind, id)?,
             None if spec.members.is_empty() => {
-                return Err(GraphError::Group { node: spec.name.clone(), found: "no members" });
+                return Err(LaunchGraphError::Group { node: spec.name.clone(), found: "no members" });
             }
             None => {
                 for member in &spec.members {
                     let Some(kind) = member.kind else {
                         let node = spec.name.clone();
-                        return Err(GraphError::Group { node, found: "a group as member" });
+                        return Err(LaunchGraphError::Group { node, found: "a group as member" });
                     };
                     self.leaf(member, kind, id)?;
                 }
@@ -264,7 +238,7 @@ impl Builder {
         Ok(())
     }
 
-    fn leaf(&mut self, spec: &NodeSpec, kind: Kind, node: NodeId) -> Result<(), GraphError> {
+    fn leaf(&mut self, spec: &NodeSpec, kind: LaunchKind, node: NodeId) -> Result<(), LaunchGraphError> {
         check_cost(spec)?;
         let deps = self.find_all(&spec.name, "reads", &spec.reads)?;
         let fakes = self.find_all(&spec.name, "is ordered behind", &spec.fakes)?;
@@ -290,7 +264,12 @@ impl Builder {
         Ok(())
     }
 
-    fn find_all(&self, by: &str, field: &'static str, names: &[String]) -> Result<Vec<BufId>, GraphError> {
+    fn find_all(
+        &self,
+        by: &str,
+        field: &'static str,
+        names: &[String],
+    ) -> Result<Vec<BufId>, LaunchGraphError> {
         let found: Result<Vec<_>, _> = names.iter().map(|name| self.find(by, field, name)).collect();
         let mut bufs: Vec<BufId> = found?.into_iter().flatten().collect();
         bufs.sort_unstable();
@@ -299,29 +278,29 @@ impl Builder {
     }
 
     /// What a name stands for; nothing if it is an input that is never released.
-    fn find(&self, by: &str, field: &'static str, name: &str) -> Result<Option<BufId>, GraphError> {
+    fn find(&self, by: &str, field: &'static str, name: &str) -> Result<Option<BufId>, LaunchGraphError> {
         let found = self.names.get(name).copied();
-        found.ok_or_else(|| GraphError::Unknown { by: by.into(), field, name: name.into() })
+        found.ok_or_else(|| LaunchGraphError::Unknown { by: by.into(), field, name: name.into() })
     }
 }
 
-fn check_cost(spec: &NodeSpec) -> Result<(), GraphError> {
+fn check_cost(spec: &NodeSpec) -> Result<(), LaunchGraphError> {
     if spec.cost.is_finite() && spec.cost >= 0.0 {
         return Ok(());
     }
-    Err(GraphError::Cost { node: spec.name.clone(), cost: spec.cost })
+    Err(LaunchGraphError::Cost { node: spec.name.clone(), cost: spec.cost })
 }
 
-fn check_totals(spec: &Spec) -> Result<(), GraphError> {
+fn check_totals(spec: &Spec) -> Result<(), LaunchGraphError> {
     let leaves = || spec.nodes.iter().flat_map(|node| std::iter::once(node).chain(&node.members));
     let outputs =
         leaves().flat_map(|leaf| &leaf.outputs).map(|output| u128::from(output.alloc.max(output.free)));
     let inputs = spec.inputs.iter().map(|input| u128::from(input.size));
     if inputs.chain(outputs).sum::<u128>() > MOST_BYTES {
-        return Err(GraphError::Total { what: "sizes", most: MOST_BYTES as f64 });
+        return Err(LaunchGraphError::Total { what: "sizes", most: MOST_BYTES as f64 });
     }
     if leaves().map(|leaf| leaf.cost).sum::<f64>() > MOST_TIME {
-        return Err(GraphError::Total { what: "times", most: MOST_TIME });
+        return Err(LaunchGraphError::Total { what: "times", most: MOST_TIME });
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use phalanx_ir::Id;
 
-use super::{Graph, NodeId};
+use super::{LaunchGraph, NodeId};
 
 /// A list of things for every node, laid out in one array.
 pub(super) struct Lists<T> {
@@ -45,7 +45,7 @@ pub(super) struct Edges {
 
 impl Edges {
     /// The edges of a graph, those by order alone included.
-    pub fn new(graph: &Graph) -> Edges {
+    pub fn new(graph: &LaunchGraph) -> Edges {
         let mut pairs: Vec<(NodeId, NodeId)> = Vec::new();
         for (id, node) in graph.nodes.iter() {
             let first = pairs.len();
@@ -62,7 +62,7 @@ impl Edges {
     }
 
     /// By node, how many nodes must come before it.
-    pub fn unmet(&self, graph: &Graph) -> Vec<usize> {
+    pub fn unmet(&self, graph: &LaunchGraph) -> Vec<usize> {
         graph.nodes.ids().map(|node| self.before.of(node).len()).collect()
     }
 }

@@ -9,9 +9,9 @@ use phalanx_ir::IdVec;
 
 use super::facts::Facts;
 use super::list::List;
-use super::{Graph, NodeId};
-use crate::cases::Config;
-use crate::mode::Mode;
+use super::{LaunchGraph, NodeId};
+use crate::cases::ListConfig;
+use crate::mode::PassMode;
 
 /// The times of all nodes as the passes see them.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub(super) struct Times {
 
 impl Times {
     /// The costs of `graph` with the multipliers of `config`.
-    pub fn new(graph: &Graph, facts: &Facts, config: &Config) -> Times {
+    pub fn new(graph: &LaunchGraph, facts: &Facts, config: &ListConfig) -> Times {
         let time = |node: NodeId| {
             let multiplier = match facts.traits[node].has_collective() {
                 true => config.reorder_sink_runtime_estimations_comm_mult,
@@ -71,7 +71,7 @@ pub(super) struct Awaited {
 
 impl Awaited {
     /// For the nodes of `graph`.
-    pub fn new(graph: &Graph) -> Awaited {
+    pub fn new(graph: &LaunchGraph) -> Awaited {
         Awaited { scans: graph.nodes.ids().map(|_| 0).collect(), scan: 0 }
     }
 }
@@ -103,7 +103,7 @@ impl Look<'_> {
 
     /// The exposure of the collective that `wait` waits for.
     pub fn wait(&self, wait: NodeId, awaited: &mut Awaited) -> Exposure {
-        if self.facts.mode != Mode::Fixed {
+        if self.facts.mode != PassMode::Fixed {
             return self.backward(wait, awaited);
         }
         // D4: one rule for both ends.
@@ -121,7 +121,7 @@ impl Look<'_> {
         }
         // D3: the reference means to look at waits of later collectives, but never does. D25: for it all collectives
         // share one stream.
-        if facts.mode != Mode::Fixed {
+        if facts.mode != PassMode::Fixed {
             return traits.is_sync;
         }
         let is_later = |&other: &NodeId| {
@@ -136,7 +136,7 @@ impl Look<'_> {
     /// What `node` adds to a window. A blocking collective of another process group hides like compute.
     pub fn hiding_time(&self, node: NodeId) -> f64 {
         let traits = self.facts.traits[node];
-        if traits.is_async || (traits.is_sync && self.facts.mode != Mode::Fixed) {
+        if traits.is_async || (traits.is_sync && self.facts.mode != PassMode::Fixed) {
             return 0.0;
         }
         self.times.of[node]

@@ -2,8 +2,8 @@
 
 use phalanx_ir::{Id, IdVec};
 
-use super::{BufId, Graph, Kind, NodeId};
-use crate::mode::Mode;
+use super::{BufId, LaunchGraph, LaunchKind, NodeId};
+use crate::mode::PassMode;
 
 /// A row of values for each node, one after the other.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ impl<T> Rows<T> {
     }
 
     /// The rows that `fill` appends, node by node.
-    fn build(graph: &Graph, fill: impl Fn(NodeId, &mut Vec<T>)) -> Rows<T> {
+    fn build(graph: &LaunchGraph, fill: impl Fn(NodeId, &mut Vec<T>)) -> Rows<T> {
         let mut rows = Rows { starts: Vec::with_capacity(graph.nodes.len() + 1), values: Vec::new() };
         rows.starts.push(0);
         for node in graph.nodes.ids() {
@@ -51,15 +51,15 @@ impl Traits {
         self.is_async || self.is_sync
     }
 
-    fn new(graph: &Graph, node: NodeId, mode: Mode) -> Traits {
+    fn new(graph: &LaunchGraph, node: NodeId, mode: PassMode) -> Traits {
         let has = |kind| graph.members(node).any(|leaf| leaf.kind == kind);
         let (has_async, has_sync, has_wait) =
-            (has(Kind::Collective), has(Kind::SyncCollective), has(Kind::Wait));
+            (has(LaunchKind::Collective), has(LaunchKind::SyncCollective), has(LaunchKind::Wait));
         let is_group = graph.nodes[node].is_group;
         // D8: the reference takes a group with a blocking collective for one that goes on.
-        let is_async = has_async || (mode != Mode::Fixed && is_group && has_sync);
+        let is_async = has_async || (mode != PassMode::Fixed && is_group && has_sync);
         // D12: the reference protects waits, but not groups with a wait.
-        let is_guarded = has_wait && (mode == Mode::Fixed || !is_group);
+        let is_guarded = has_wait && (mode == PassMode::Fixed || !is_group);
         let has_gemm = graph.nodes[node].contains_gemm;
         Traits { is_async, is_sync: has_sync && !is_async, has_wait, is_guarded, has_gemm }
     }
@@ -69,7 +69,7 @@ impl Traits {
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     /// How the passes run.
-    pub mode: Mode,
+    pub mode: PassMode,
     /// By node.
     pub traits: IdVec<NodeId, Traits>,
     /// The nodes whose buffers a node depends on, ascending, each once.
@@ -87,7 +87,7 @@ pub(super) struct Facts {
 impl Facts {
     /// The facts of a graph that a pass starts with in `order`; with `fakes`, nodes stay behind what they are only
     /// ordered behind.
-    pub fn new(graph: &Graph, order: &[NodeId], mode: Mode, fakes: bool) -> Facts {
+    pub fn new(graph: &LaunchGraph, order: &[NodeId], mode: PassMode, fakes: bool) -> Facts {
         let definers = |bufs: &[BufId], row: &mut Vec<NodeId>| {
             row.extend(bufs.iter().filter_map(|&buf| graph.bufs[buf].definer));
         };
@@ -126,7 +126,7 @@ impl Facts {
 }
 
 /// By node, the buffers it is a user of.
-fn uses(graph: &Graph) -> Rows<BufId> {
+fn uses(graph: &LaunchGraph) -> Rows<BufId> {
     let mut starts = vec![0; graph.nodes.len() + 1];
     for (_, buf) in graph.bufs.iter() {
         buf.users.iter().for_each(|user| starts[user.index() + 1] += 1);

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use phalanx_ir::{Id, IdVec};
 
 use super::edges::{Edges, Lists};
-use super::{BufId, Graph, Kind, NodeId};
-use crate::mode::Mode;
+use super::{BufId, LaunchGraph, LaunchKind, NodeId};
+use crate::mode::PassMode;
 
 /// What a node does in a traced FSDP step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum FsdpRole {
     /// Copies shards into the buffer that is gathered.
     CopyIn,
     /// Gathers into a given buffer.
@@ -23,7 +23,7 @@ pub enum Role {
 
 /// An entry of a list with blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Block {
+pub enum FsdpBlock {
     /// A node by itself.
     Node(NodeId),
     /// Nodes that stay together.
@@ -32,15 +32,16 @@ pub enum Block {
 
 /// A list with blocks, and what keeps them in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blocks {
+pub struct FsdpBlocks {
     /// The list.
-    pub order: Vec<Block>,
+    pub order: Vec<FsdpBlock>,
     /// For a position of the list: a buffer that it is only ordered behind, and its own first buffer.
     pub links: Vec<(usize, BufId, Option<BufId>)>,
 }
 
 /// Why a step's collectives cannot be put into blocks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are named by the messages")]
 pub enum FsdpError {
     /// There is nothing to put into blocks.
     #[error("no all-gather behind an `all_gather_copy_in` and no `chunk_cat` is in the list")]
@@ -50,24 +51,13 @@ pub enum FsdpError {
         "the block of {node} meets {other}, which is in another block; the reference cannot use a layer twice, mode \
          fixed can"
     )]
-    Meets {
-        /// Whose block.
-        node: String,
-        /// What it meets.
-        other: String,
-    },
+    Meets { node: String, other: String },
     /// A block has no wait where one must be.
     #[error("the block of {node} has no wait behind its first node")]
-    NoWait {
-        /// Whose block.
-        node: String,
-    },
+    NoWait { node: String },
     /// A name that says nothing about the order of creation.
     #[error("node `{name}` must be named `op` and its number")]
-    Name {
-        /// The name.
-        name: String,
-    },
+    Name { name: String },
 }
 
 /// Puts the all-gathers and reduce-scatters of a list into blocks and orders each block behind the one before.
@@ -75,11 +65,11 @@ pub enum FsdpError {
 /// D22: the reference fails where a layer is used twice, and no pass needs the blocks. Repaired, the list stays as it is
 /// and every collective is ordered behind the one before it in its process group.
 pub fn enforce_comm_ordering_for_fsdp(
-    graph: &Graph,
-    roles: &IdVec<NodeId, Option<Role>>,
-    mode: Mode,
-) -> Result<Blocks, FsdpError> {
-    if mode == Mode::Fixed {
+    graph: &LaunchGraph,
+    roles: &IdVec<NodeId, Option<FsdpRole>>,
+    mode: PassMode,
+) -> Result<FsdpBlocks, FsdpError> {
+    if mode == PassMode::Fixed {
         return Ok(chain(graph));
     }
     let mut builder = Builder {
@@ -92,8 +82,8 @@ pub fn enforce_comm_ordering_for_fsdp(
     let (mut gathers, mut scatters) = (Vec::new(), Vec::new());
     for node in graph.nodes.ids() {
         match roles[node] {
-            Some(Role::AllGather) => gathers.extend(builder.gather(node)?),
-            Some(Role::ChunkCat) => scatters.push(builder.scatter(node)?),
+            Some(FsdpRole::AllGather) => gathers.extend(builder.gather(node)?),
+            Some(FsdpRole::ChunkCat) => scatters.push(builder.scatter(node)?),
             _ => {}
         }
     }
@@ -102,10 +92,10 @@ pub fn enforce_comm_ordering_for_fsdp(
     }
     let (order, positions) = builder.order();
     let links = [gathers, scatters].iter().flat_map(|pairs| builder.links(pairs, &positions)).collect();
-    Ok(Blocks { order, links })
+    Ok(FsdpBlocks { order, links })
 }
 
-fn chain(graph: &Graph) -> Blocks {
+fn chain(graph: &LaunchGraph) -> FsdpBlocks {
     let mut before: Vec<(u32, NodeId)> = Vec::new();
     let mut links = Vec::new();
     for node in graph.nodes.ids() {
@@ -120,15 +110,15 @@ fn chain(graph: &Graph) -> Blocks {
             }
         }
     }
-    Blocks { order: graph.nodes.ids().map(Block::Node).collect(), links }
+    FsdpBlocks { order: graph.nodes.ids().map(FsdpBlock::Node).collect(), links }
 }
 
 /// A block up to its wait, and the rest, by number.
 type Pair = [usize; 2];
 
 struct Builder<'a> {
-    graph: &'a Graph,
-    roles: &'a IdVec<NodeId, Option<Role>>,
+    graph: &'a LaunchGraph,
+    roles: &'a IdVec<NodeId, Option<FsdpRole>>,
     edges: Edges,
     groups: Vec<Vec<NodeId>>,
     group_of: Vec<Option<usize>>,
@@ -139,19 +129,21 @@ impl Builder<'_> {
     fn gather(&mut self, node: NodeId) -> Result<Option<Pair>, FsdpError> {
         let mut block = BTreeSet::from([node]);
         reach(&self.edges.before, node, &mut block, |_| true);
-        let is_free_copy =
-            |node: &NodeId| self.roles[*node] == Some(Role::CopyIn) && self.group_of[node.index()].is_none();
+        let is_free_copy = |node: &NodeId| {
+            self.roles[*node] == Some(FsdpRole::CopyIn) && self.group_of[node.index()].is_none()
+        };
         if !block.iter().any(is_free_copy) {
             return Ok(None);
         }
         self.check_free(node, &block)?;
         reach(&self.edges.after, node, &mut block, |user| {
-            let belongs = matches!(self.roles[user], Some(Role::AllGather | Role::CopyOut));
-            let waits = self.graph.members(user).any(|leaf| leaf.kind == Kind::Wait);
+            let belongs = matches!(self.roles[user], Some(FsdpRole::AllGather | FsdpRole::CopyOut));
+            let waits = self.graph.members(user).any(|leaf| leaf.kind == LaunchKind::Wait);
             self.group_of[user.index()].is_none() && (belongs || waits)
         });
         let mut block = self.sorted(block)?;
-        let copies = block.iter().enumerate().filter(|(_, node)| self.roles[**node] == Some(Role::CopyOut));
+        let copies =
+            block.iter().enumerate().filter(|(_, node)| self.roles[**node] == Some(FsdpRole::CopyOut));
         let end = copies.map(|(at, _)| at).nth(1).unwrap_or(block.len());
         block.truncate(end);
         self.split(node, block).map(Some)
@@ -185,7 +177,7 @@ impl Builder<'_> {
     }
 
     fn split(&mut self, node: NodeId, mut block: Vec<NodeId>) -> Result<Pair, FsdpError> {
-        let waits = |node: &NodeId| self.graph.members(*node).any(|leaf| leaf.kind == Kind::Wait);
+        let waits = |node: &NodeId| self.graph.members(*node).any(|leaf| leaf.kind == LaunchKind::Wait);
         let Some(wait) = block.iter().skip(1).position(waits) else {
             return Err(FsdpError::NoWait { node: self.graph.nodes[node].name.clone() });
         };
@@ -198,15 +190,15 @@ impl Builder<'_> {
     }
 
     /// The list with every group at the place of its first member, and the position of every group.
-    fn order(&self) -> (Vec<Block>, Vec<Option<usize>>) {
+    fn order(&self) -> (Vec<FsdpBlock>, Vec<Option<usize>>) {
         let mut positions = vec![None; self.groups.len()];
         let mut order = Vec::new();
         for node in self.graph.nodes.ids() {
             match self.group_of[node.index()] {
-                None => order.push(Block::Node(node)),
+                None => order.push(FsdpBlock::Node(node)),
                 Some(group) if positions[group].is_none() => {
                     positions[group] = Some(order.len());
-                    order.push(Block::Group(self.groups[group].clone()));
+                    order.push(FsdpBlock::Group(self.groups[group].clone()));
                 }
                 Some(_) => {}
             }

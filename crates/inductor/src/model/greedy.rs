@@ -10,21 +10,21 @@ use std::collections::BinaryHeap;
 use phalanx_ir::{Id, IdVec};
 
 use super::edges::Edges;
-use super::{BufId, Graph, Kind, LeafId, NodeId};
-use crate::mode::Mode;
+use super::{BufId, LaunchGraph, LaunchKind, LeafId, NodeId};
+use crate::mode::PassMode;
 
 /// Puts waits as late as possible.
-pub fn sink_waits(graph: &Graph, order: &[NodeId], mode: Mode) -> Vec<NodeId> {
+pub fn sink_waits(graph: &LaunchGraph, order: &[NodeId], mode: PassMode) -> Vec<NodeId> {
     schedule(graph, order, mode, Goals { raises: false, sinks: true, overlaps: false })
 }
 
 /// Puts collectives, and what they need, as early as possible.
-pub fn raise_comms(graph: &Graph, order: &[NodeId], mode: Mode) -> Vec<NodeId> {
+pub fn raise_comms(graph: &LaunchGraph, order: &[NodeId], mode: PassMode) -> Vec<NodeId> {
     schedule(graph, order, mode, Goals { raises: true, sinks: false, overlaps: false })
 }
 
 /// Does both, and puts compute behind every collective until its time is filled.
-pub fn reorder_compute_for_overlap(graph: &Graph, order: &[NodeId], mode: Mode) -> Vec<NodeId> {
+pub fn reorder_compute_for_overlap(graph: &LaunchGraph, order: &[NodeId], mode: PassMode) -> Vec<NodeId> {
     schedule(graph, order, mode, Goals { raises: true, sinks: true, overlaps: true })
 }
 
@@ -48,7 +48,7 @@ struct Score {
 
 const NONE: u32 = u32::MAX;
 
-fn schedule(graph: &Graph, order: &[NodeId], mode: Mode, goals: Goals) -> Vec<NodeId> {
+fn schedule(graph: &LaunchGraph, order: &[NodeId], mode: PassMode, goals: Goals) -> Vec<NodeId> {
     let edges = Edges::new(graph);
     let mut scheduler = Scheduler {
         graph,
@@ -73,7 +73,7 @@ fn schedule(graph: &Graph, order: &[NodeId], mode: Mode, goals: Goals) -> Vec<No
     scheduler.done
 }
 
-fn scores(graph: &Graph, order: &[NodeId], goals: Goals) -> IdVec<NodeId, Score> {
+fn scores(graph: &LaunchGraph, order: &[NodeId], goals: Goals) -> IdVec<NodeId, Score> {
     let mut scores: IdVec<NodeId, Score> =
         graph.nodes.ids().map(|_| Score { collective: NONE, waits: false, position: 0 }).collect();
     if goals.raises {
@@ -91,7 +91,7 @@ fn scores(graph: &Graph, order: &[NodeId], goals: Goals) -> IdVec<NodeId, Score>
 ///
 /// A group needs what its members need, but who needs one member does not need what the others need: the walk is over
 /// members. It visits each once, since whatever an earlier collective has reached has its number for good.
-fn mark_ancestors(graph: &Graph, order: &[NodeId], scores: &mut IdVec<NodeId, Score>) {
+fn mark_ancestors(graph: &LaunchGraph, order: &[NodeId], scores: &mut IdVec<NodeId, Score>) {
     let mut definers: IdVec<BufId, Option<LeafId>> = graph.bufs.ids().map(|_| None).collect();
     for (id, leaf) in graph.leaves.iter() {
         leaf.outputs.iter().for_each(|&buf| definers[buf] = Some(id));
@@ -118,9 +118,9 @@ fn mark_ancestors(graph: &Graph, order: &[NodeId], scores: &mut IdVec<NodeId, Sc
 }
 
 struct Scheduler<'a> {
-    graph: &'a Graph,
+    graph: &'a LaunchGraph,
     order: &'a [NodeId],
-    mode: Mode,
+    mode: PassMode,
     scores: IdVec<NodeId, Score>,
     edges: Edges,
     /// By node, how many that must come before it are not done.
@@ -141,7 +141,7 @@ impl Scheduler<'_> {
     /// Whether the node computes and nothing else. D24: compute without cost fills no time, yet the reference takes it
     /// as long as there is some.
     fn is_filler(&self, node: NodeId) -> bool {
-        let fills = self.mode != Mode::Fixed || self.graph.nodes[node].cost > 0.0;
+        let fills = self.mode != PassMode::Fixed || self.graph.nodes[node].cost > 0.0;
         fills && !self.graph.contains_collective(node) && !self.graph.contains_wait(node)
     }
 
@@ -149,8 +149,8 @@ impl Scheduler<'_> {
     /// beside compute, blocking ones too.
     fn is_hideable(&self, node: NodeId) -> bool {
         match self.mode {
-            Mode::Fixed => self.graph.members(node).any(|leaf| leaf.kind == Kind::Collective),
-            Mode::Reference | Mode::Newer => self.graph.contains_collective(node),
+            PassMode::Fixed => self.graph.members(node).any(|leaf| leaf.kind == LaunchKind::Collective),
+            PassMode::Reference | PassMode::Newer => self.graph.contains_collective(node),
         }
     }
 

@@ -2,11 +2,11 @@
 
 use phalanx_ir::{Id, IdVec};
 
-use super::{BufId, Graph, NodeId};
+use super::{BufId, LaunchGraph, NodeId};
 
 /// Bytes alive around one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Step {
+pub struct MemoryStep {
     /// While it runs: its inputs and its outputs.
     pub post_alloc: i64,
     /// After what it used last is released.
@@ -15,20 +15,20 @@ pub struct Step {
 
 /// The memory of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Memory {
+pub struct ListMemory {
     /// The most bytes alive at once.
     pub peak: i64,
     /// Bytes that are there before the first node.
     pub start: i64,
     /// By position.
-    pub steps: Vec<Step>,
+    pub steps: Vec<MemoryStep>,
     /// By node: bytes it adds and bytes released after it.
     pub flow: IdVec<NodeId, (i64, i64)>,
     /// By buffer: the node after which it is released, if it is.
     pub last_users: IdVec<BufId, Option<NodeId>>,
 }
 
-impl Graph {
+impl LaunchGraph {
     /// Lets storage outlive the list if any name of it does.
     ///
     /// D19: the reference looks at the first name only, and releases an output that is given by a later one. (D18, sizes
@@ -46,7 +46,7 @@ impl Graph {
     }
 
     /// The memory of `order`. Inputs are there before its first node.
-    pub fn memory(&self, order: &[NodeId]) -> Memory {
+    pub fn memory(&self, order: &[NodeId]) -> ListMemory {
         let mut at = vec![0; self.nodes.len()];
         for (position, node) in order.iter().enumerate() {
             at[node.index()] = position;
@@ -70,14 +70,14 @@ impl Graph {
             }
         }
         let mut memory =
-            Memory { peak: start, start, steps: Vec::with_capacity(order.len()), flow, last_users };
+            ListMemory { peak: start, start, steps: Vec::with_capacity(order.len()), flow, last_users };
         let mut live = start;
         for &node in order {
             let (alloc, free) = memory.flow[node];
             let post_alloc = live + alloc;
             live = post_alloc - free;
             memory.peak = memory.peak.max(post_alloc);
-            memory.steps.push(Step { post_alloc, post_free: live });
+            memory.steps.push(MemoryStep { post_alloc, post_free: live });
         }
         memory
     }

@@ -1,7 +1,7 @@
 //! One device's list of compute, collectives and waits: the model that the reference's overlap passes work on.
 //!
 //! A list's order is the order of launches. A collective runs beside what follows it until its wait. The passes permute
-//! the list; this level knows neither tensors nor kernels, only names, bytes and times. [`Graph::build`] is the only way
+//! the list; this level knows neither tensors nor kernels, only names, bytes and times. [`LaunchGraph::build`] is the only way
 //! to make one: every name resolves, the list is topological, times are finite and not negative.
 
 mod align;
@@ -20,18 +20,18 @@ mod simulate;
 mod visualize;
 
 pub use align::{AlignError, align};
-pub use build::{GraphError, InputSpec, NodeSpec, OutputSpec, Spec};
-pub use fsdp::{Block, Blocks, FsdpError, Role, enforce_comm_ordering_for_fsdp};
+pub use build::{InputSpec, LaunchGraphError, NodeSpec, OutputSpec, Spec};
+pub use fsdp::{FsdpBlock, FsdpBlocks, FsdpError, FsdpRole, enforce_comm_ordering_for_fsdp};
 pub use greedy::{raise_comms, reorder_compute_for_overlap, sink_waits};
 pub use iterative::{
-    DriftError, Iterative, Limit, Pass, Stat, reorder_communication_preserving_peak_memory,
+    DriftError, Iterative, IterativePass, Stat, StopReason, reorder_communication_preserving_peak_memory,
     sink_waits_iterative,
 };
-pub use memory::{Memory, Step};
+pub use memory::{ListMemory, MemoryStep};
 pub use peak::{Method, PeakOrder, breadth_first, depth_first, least_peak_first, reorder_for_peak_memory};
 pub use simple::simple_overlap;
 pub use simulate::Simulated;
-pub use visualize::{Overlap, visualize_overlap};
+pub use visualize::{DrawnOverlap, visualize_overlap};
 
 use std::ops::Range;
 
@@ -48,7 +48,7 @@ phalanx_ir::id! {
 
 /// What a leaf does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum LaunchKind {
     /// Computes.
     Compute,
     /// Starts a collective and goes on.
@@ -59,10 +59,10 @@ pub enum Kind {
     Wait,
 }
 
-impl Kind {
+impl LaunchKind {
     /// Whether it is a collective of either kind.
     pub fn is_collective(self) -> bool {
-        matches!(self, Kind::Collective | Kind::SyncCollective)
+        matches!(self, LaunchKind::Collective | LaunchKind::SyncCollective)
     }
 }
 
@@ -93,7 +93,7 @@ pub struct Leaf {
     /// Its name.
     pub name: String,
     /// What it does.
-    pub kind: Kind,
+    pub kind: LaunchKind,
     /// The process group of a collective.
     pub group: u32,
     /// How long it takes, in nanoseconds.
@@ -129,7 +129,7 @@ pub struct Buf {
 
 /// A list of nodes in their initial order, with what each needs and makes.
 #[derive(Clone, Debug)]
-pub struct Graph {
+pub struct LaunchGraph {
     /// The nodes; their ids are their positions in the initial order.
     pub nodes: IdVec<NodeId, Node>,
     /// All members of all nodes, in order.
@@ -138,7 +138,7 @@ pub struct Graph {
     pub bufs: IdVec<BufId, Buf>,
 }
 
-impl Graph {
+impl LaunchGraph {
     /// The members of a node.
     pub fn members(&self, node: NodeId) -> impl Iterator<Item = &Leaf> {
         self.nodes[node].leaves.clone().map(|leaf| &self.leaves[phalanx_ir::Id::from_index(leaf)])
@@ -151,7 +151,7 @@ impl Graph {
 
     /// Whether the node is or contains a wait.
     pub fn contains_wait(&self, node: NodeId) -> bool {
-        self.members(node).any(|leaf| leaf.kind == Kind::Wait)
+        self.members(node).any(|leaf| leaf.kind == LaunchKind::Wait)
     }
 
     /// The initial order.

@@ -6,12 +6,12 @@
 use super::facts::Facts;
 use super::iterative::{Tracked, Way};
 use super::list::List;
-use super::{Graph, NodeId};
-use crate::mode::Mode;
+use super::{LaunchGraph, NodeId};
+use crate::mode::PassMode;
 
 /// Moves collectives to the front and then waits to the back, as far as dependencies and the peak of `order` allow.
 /// `order` holds every node of `graph` once, each after what it depends on.
-pub fn simple_overlap(graph: &Graph, order: Vec<NodeId>, mode: Mode) -> Vec<NodeId> {
+pub fn simple_overlap(graph: &LaunchGraph, order: Vec<NodeId>, mode: PassMode) -> Vec<NodeId> {
     let facts = Facts::new(graph, &order, mode, true);
     let mut list = List::new(&order);
     let mut memory = Tracked::new(graph, &facts, &order, (Way::Up, 0.0));
@@ -53,5 +53,5 @@ fn passes_wait(facts: &Facts, node: NodeId, other: NodeId) -> bool {
 
 /// D14: in the reference a collective may pass one that blocks, and so may a group of wait and collective.
 fn breaks_order(facts: &Facts, node: NodeId, other: NodeId) -> bool {
-    facts.mode == Mode::Fixed && facts.share_stream(node, other)
+    facts.mode == PassMode::Fixed && facts.share_stream(node, other)
 }

@@ -2,7 +2,7 @@
 
 use phalanx_ir::Id;
 
-use super::{Graph, Kind, Leaf, NodeId};
+use super::{LaunchGraph, LaunchKind, Leaf, NodeId};
 
 /// What an order takes, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,7 +13,7 @@ pub struct Simulated {
     pub exposed: f64,
 }
 
-impl Graph {
+impl LaunchGraph {
     /// Simulates `order`. A collective starts when both streams have come to it; a node that computes or waits starts
     /// when what it reads is there.
     pub fn simulate(&self, order: &[NodeId]) -> Simulated {
@@ -39,26 +39,26 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    pub fn new(graph: &Graph) -> Streams {
+    pub fn new(graph: &LaunchGraph) -> Streams {
         Streams { compute: 0.0, communication: 0.0, ready: vec![0.0; graph.bufs.len()] }
     }
 
     /// Runs a leaf. Tells whether it is compute that starts while a collective runs.
     pub fn run(&mut self, leaf: &Leaf) -> bool {
         let start = match leaf.kind {
-            Kind::Collective | Kind::SyncCollective => self.compute.max(self.communication),
-            Kind::Compute | Kind::Wait => {
+            LaunchKind::Collective | LaunchKind::SyncCollective => self.compute.max(self.communication),
+            LaunchKind::Compute | LaunchKind::Wait => {
                 leaf.deps.iter().map(|buf| self.ready[buf.index()]).fold(self.compute, f64::max)
             }
         };
         // From when one is launched until the stream's end, collectives follow each other without a gap.
-        let is_hidden = leaf.kind == Kind::Compute && start < self.communication;
+        let is_hidden = leaf.kind == LaunchKind::Compute && start < self.communication;
         let end = start + leaf.cost;
         leaf.outputs.iter().for_each(|buf| self.ready[buf.index()] = end);
         if leaf.kind.is_collective() {
             self.communication = end;
         }
-        if leaf.kind != Kind::Collective {
+        if leaf.kind != LaunchKind::Collective {
             self.compute = end;
         }
         is_hidden

@@ -1,12 +1,12 @@
 //! Which compute a collective hides, step by step.
 
 use super::simulate::Streams;
-use super::{Graph, Kind, NodeId};
-use crate::mode::Mode;
+use super::{LaunchGraph, LaunchKind, NodeId};
+use crate::mode::PassMode;
 
 /// An order's time and what is hidden in it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Overlap {
+pub struct DrawnOverlap {
     /// How long the order takes, in nanoseconds.
     pub runtime: f64,
     /// Positions of compute that runs beside a collective.
@@ -16,15 +16,15 @@ pub struct Overlap {
 /// Estimates which compute of `order` is hidden.
 ///
 /// D23: the reference adds up every collective and all compute that is not between a collective and the next wait, of
-/// whatever collective; that is no schedule's length. Repaired, both are those of [`Graph::simulate`].
-pub fn visualize_overlap(graph: &Graph, order: &[NodeId], mode: Mode) -> Overlap {
+/// whatever collective; that is no schedule's length. Repaired, both are those of [`LaunchGraph::simulate`].
+pub fn visualize_overlap(graph: &LaunchGraph, order: &[NodeId], mode: PassMode) -> DrawnOverlap {
     match mode {
-        Mode::Reference | Mode::Newer => draw(graph, order),
-        Mode::Fixed => simulate(graph, order),
+        PassMode::Reference | PassMode::Newer => draw(graph, order),
+        PassMode::Fixed => simulate(graph, order),
     }
 }
 
-fn simulate(graph: &Graph, order: &[NodeId]) -> Overlap {
+fn simulate(graph: &LaunchGraph, order: &[NodeId]) -> DrawnOverlap {
     let mut streams = Streams::new(graph);
     let mut hidden = Vec::new();
     for (position, &node) in order.iter().enumerate() {
@@ -34,16 +34,16 @@ fn simulate(graph: &Graph, order: &[NodeId]) -> Overlap {
             hidden.push(position);
         }
     }
-    Overlap { runtime: streams.end(), hidden }
+    DrawnOverlap { runtime: streams.end(), hidden }
 }
 
-fn draw(graph: &Graph, order: &[NodeId]) -> Overlap {
-    let mut overlap = Overlap { runtime: 0.0, hidden: Vec::new() };
+fn draw(graph: &LaunchGraph, order: &[NodeId]) -> DrawnOverlap {
+    let mut overlap = DrawnOverlap { runtime: 0.0, hidden: Vec::new() };
     let mut is_running = false;
     for (position, &id) in order.iter().enumerate() {
         let node = &graph.nodes[id];
         // Only a node itself is a wait, and only one itself is seen as a running collective: groups are neither.
-        let waits = !node.is_group && graph.members(id).any(|leaf| leaf.kind == Kind::Wait);
+        let waits = !node.is_group && graph.members(id).any(|leaf| leaf.kind == LaunchKind::Wait);
         if graph.contains_collective(id) {
             overlap.runtime += node.cost;
             is_running = !node.is_group;

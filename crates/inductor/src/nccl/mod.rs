@@ -8,7 +8,7 @@ mod saturation;
 
 pub use saturation::saturation_bytes;
 
-use crate::mode::Mode;
+use crate::mode::PassMode;
 
 /// A generation of devices, as the tables know them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -26,7 +26,7 @@ pub enum Gpu {
 
 /// What a collective does, as far as its cost depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
+pub enum NcclOp {
     /// Everybody gets the sum.
     AllReduce,
     /// Everybody gets everything.
@@ -39,18 +39,18 @@ pub enum Op {
     PointToPoint,
 }
 
-impl Op {
+impl NcclOp {
     /// The operation that a kernel's name stands for.
-    pub fn of(kernel: &str) -> Option<Op> {
-        const WORDS: [(&str, Op); 8] = [
-            ("all_reduce", Op::AllReduce),
-            ("all_gather", Op::AllGather),
-            ("reduce_scatter", Op::ReduceScatter),
-            ("all_to_all", Op::AllToAll),
-            ("alltoall", Op::AllToAll),
-            ("isend", Op::PointToPoint),
-            ("irecv", Op::PointToPoint),
-            ("batch_p2p", Op::PointToPoint),
+    pub fn of(kernel: &str) -> Option<NcclOp> {
+        const WORDS: [(&str, NcclOp); 8] = [
+            ("all_reduce", NcclOp::AllReduce),
+            ("all_gather", NcclOp::AllGather),
+            ("reduce_scatter", NcclOp::ReduceScatter),
+            ("all_to_all", NcclOp::AllToAll),
+            ("alltoall", NcclOp::AllToAll),
+            ("isend", NcclOp::PointToPoint),
+            ("irecv", NcclOp::PointToPoint),
+            ("batch_p2p", NcclOp::PointToPoint),
         ];
         WORDS.iter().find(|(word, _)| kernel.contains(word)).map(|&(_, op)| op)
     }
@@ -58,16 +58,16 @@ impl Op {
     /// How many times bytes go from one member of a ring of `ranks` to the next.
     fn steps(self, ranks: u64) -> u64 {
         match self {
-            Op::AllReduce | Op::AllToAll => 2 * (ranks - 1),
-            Op::AllGather | Op::ReduceScatter => ranks - 1,
-            Op::PointToPoint => 1,
+            NcclOp::AllReduce | NcclOp::AllToAll => 2 * (ranks - 1),
+            NcclOp::AllGather | NcclOp::ReduceScatter => ranks - 1,
+            NcclOp::PointToPoint => 1,
         }
     }
 }
 
 /// Where a collective runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Machine {
+pub struct NcclMachine {
     /// The devices.
     pub gpu: Gpu,
     /// Devices in a node.
@@ -80,10 +80,10 @@ pub struct Machine {
     pub inter_bandwidth: Option<f64>,
 }
 
-impl Machine {
+impl NcclMachine {
     /// Nodes of eight devices with NVLink and default bandwidths.
-    pub fn new(gpu: Gpu) -> Machine {
-        Machine { gpu, per_node: 8, has_nvlink: true, intra_bandwidth: None, inter_bandwidth: None }
+    pub fn new(gpu: Gpu) -> NcclMachine {
+        NcclMachine { gpu, per_node: 8, has_nvlink: true, intra_bandwidth: None, inter_bandwidth: None }
     }
 
     /// How many nodes a group of `ranks` spans.
@@ -94,9 +94,9 @@ impl Machine {
 
 /// What moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Traffic {
+pub struct NcclTraffic {
     /// The operation.
-    pub op: Op,
+    pub op: NcclOp,
     /// Members of the process group.
     pub ranks: u64,
     /// Bytes, counted as the caller's level counts them.
@@ -105,13 +105,13 @@ pub struct Traffic {
 
 /// Milliseconds that the traffic takes; none if the model does not know the operation. A group of one takes none.
 ///
-/// [`Mode::Reference`] asks the older model, the others the newer one.
-pub fn milliseconds(machine: &Machine, traffic: &Traffic, mode: Mode) -> Option<f64> {
+/// [`PassMode::Reference`] asks the older model, the others the newer one.
+pub fn milliseconds(machine: &NcclMachine, traffic: &NcclTraffic, mode: PassMode) -> Option<f64> {
     match mode {
-        Mode::Reference if traffic.op == Op::PointToPoint => None,
+        PassMode::Reference if traffic.op == NcclOp::PointToPoint => None,
         _ if traffic.ranks <= 1 => Some(0.0),
-        Mode::Reference => Some(older::milliseconds(machine, traffic)),
-        Mode::Newer | Mode::Fixed => Some(newer::microseconds(machine, traffic) / 1e3),
+        PassMode::Reference => Some(older::milliseconds(machine, traffic)),
+        PassMode::Newer | PassMode::Fixed => Some(newer::microseconds(machine, traffic) / 1e3),
     }
 }
 

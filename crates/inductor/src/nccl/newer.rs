@@ -1,6 +1,6 @@
 //! The second model: the best of rings and trees with three protocols.
 
-use super::{Machine, Op, Traffic, column, most_low_latency};
+use super::{NcclMachine, NcclOp, NcclTraffic, column, most_low_latency};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Algorithm {
@@ -50,10 +50,10 @@ const TREE_CORRECTION: [[f64; 24]; 3] = [
 ];
 
 /// Microseconds of traffic among at least two ranks. A GB is 1e9 bytes.
-pub(super) fn microseconds(machine: &Machine, traffic: &Traffic) -> f64 {
+pub(super) fn microseconds(machine: &NcclMachine, traffic: &NcclTraffic) -> f64 {
     let shape = Shape { machine, traffic, nodes: machine.nodes(traffic.ranks) };
     let algorithms: &[Algorithm] = match traffic.op {
-        Op::AllReduce => &[Algorithm::Tree, Algorithm::Ring],
+        NcclOp::AllReduce => &[Algorithm::Tree, Algorithm::Ring],
         _ => &[Algorithm::Ring],
     };
     let protocols: &[Protocol] = match shape.nodes {
@@ -66,8 +66,8 @@ pub(super) fn microseconds(machine: &Machine, traffic: &Traffic) -> f64 {
 }
 
 struct Shape<'a> {
-    machine: &'a Machine,
-    traffic: &'a Traffic,
+    machine: &'a NcclMachine,
+    traffic: &'a NcclTraffic,
     nodes: u64,
 }
 
@@ -79,7 +79,7 @@ impl Shape<'_> {
 
     /// What a link carries, in GB/s.
     fn link(&self) -> f64 {
-        let &Machine { gpu, has_nvlink, intra_bandwidth, inter_bandwidth, .. } = self.machine;
+        let &NcclMachine { gpu, has_nvlink, intra_bandwidth, inter_bandwidth, .. } = self.machine;
         let (nodes, bytes) = (self.nodes as f64, self.traffic.bytes as f64);
         if self.nodes == 1 {
             let default = if has_nvlink { INTRA_BANDWIDTH[gpu as usize] } else { PCIE_BANDWIDTH };
@@ -136,7 +136,7 @@ impl Shape<'_> {
             }
             Algorithm::Ring => {
                 let between = match self.traffic.op {
-                    Op::AllReduce => 2 * (self.nodes - 1),
+                    NcclOp::AllReduce => 2 * (self.nodes - 1),
                     _ => self.nodes - 1,
                 };
                 let steps = self.traffic.op.steps(self.traffic.ranks) as f64;

@@ -1,6 +1,6 @@
 //! From which size on a collective makes good use of its links.
 
-use super::{Gpu, Machine, Op};
+use super::{Gpu, NcclMachine, NcclOp};
 
 /// A kind of link.
 struct Link {
@@ -31,8 +31,8 @@ const NVLINK: [Link; 4] = [
 
 /// The bytes from which on a collective among `ranks` reaches `efficiency`, a share below 1, of its links' bandwidth;
 /// none if the reference does not say. Among one rank nothing moves.
-pub fn saturation_bytes(machine: &Machine, op: Op, ranks: u64, efficiency: f64) -> Option<u64> {
-    if !matches!(op, Op::AllGather | Op::ReduceScatter | Op::AllReduce) {
+pub fn saturation_bytes(machine: &NcclMachine, op: NcclOp, ranks: u64, efficiency: f64) -> Option<u64> {
+    if !matches!(op, NcclOp::AllGather | NcclOp::ReduceScatter | NcclOp::AllReduce) {
         return None;
     }
     if ranks <= 1 {

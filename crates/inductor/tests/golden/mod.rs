@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 
 use flate2::read::GzDecoder;
 use phalanx_inductor::cases::{Keys, answer};
-use phalanx_inductor::mode::Mode;
+use phalanx_inductor::mode::PassMode;
 use serde_json::Value;
 
 /// The cases of a compressed file, one a line.
@@ -15,7 +15,7 @@ pub fn cases(file: &'static [u8]) -> impl Iterator<Item = Value> {
 }
 
 /// The answer to a case, all keys.
-pub fn answered(case: &Value, mode: Mode) -> Value {
+pub fn answered(case: &Value, mode: PassMode) -> Value {
     answer(&serde_json::to_vec(case).unwrap(), &Keys::default(), mode)
         .unwrap_or_else(|error| panic!("{error}"))
 }

@@ -1,12 +1,12 @@
 //! The two iterative passes of the reference as they are described: every window is looked at again after every move,
 //! every group is listed anew, and memory is a table of all nodes. The two long loops follow the description step by step.
 
-use phalanx_inductor::cases::Config;
-use phalanx_inductor::model::{BufId, Graph, Iterative, Kind, Limit, NodeId, Stat};
+use phalanx_inductor::cases::ListConfig;
+use phalanx_inductor::model::{BufId, Iterative, LaunchGraph, LaunchKind, NodeId, Stat, StopReason};
 use phalanx_ir::IdVec;
 
 /// The pass that moves collectives.
-pub fn reorder(graph: &Graph, order: &[NodeId], config: &Config) -> Iterative {
+pub fn reorder(graph: &LaunchGraph, order: &[NodeId], config: &ListConfig) -> Iterative {
     let mut naive = Naive::new(graph, order, config);
     let most = config.reorder_iterative_debug_limit_to_reorder.unwrap_or(usize::MAX);
     let visited = order.iter().take(order.len().saturating_sub(1)).filter(|&&node| is_async(graph, node));
@@ -15,7 +15,7 @@ pub fn reorder(graph: &Graph, order: &[NodeId], config: &Config) -> Iterative {
 }
 
 /// The pass that moves waits; `newer` as in the later version.
-pub fn sink(graph: &Graph, order: &[NodeId], config: &Config, newer: bool) -> Iterative {
+pub fn sink(graph: &LaunchGraph, order: &[NodeId], config: &ListConfig, newer: bool) -> Iterative {
     let mut naive = Naive::new(graph, order, config);
     let most = config.sink_waits_iterative_debug_limit_to_sink.unwrap_or(usize::MAX);
     let visited = order.iter().skip(1).rev().filter(|&&node| graph.contains_wait(node));
@@ -23,14 +23,14 @@ pub fn sink(graph: &Graph, order: &[NodeId], config: &Config, newer: bool) -> It
     naive.finish(stats)
 }
 
-fn is_async(graph: &Graph, node: NodeId) -> bool {
-    let is_sync = |leaf: &phalanx_inductor::model::Leaf| leaf.kind == Kind::SyncCollective;
+fn is_async(graph: &LaunchGraph, node: NodeId) -> bool {
+    let is_sync = |leaf: &phalanx_inductor::model::Leaf| leaf.kind == LaunchKind::SyncCollective;
     graph.contains_collective(node) && (graph.nodes[node].is_group || !graph.members(node).all(is_sync))
 }
 
 struct Naive<'a> {
-    graph: &'a Graph,
-    config: &'a Config,
+    graph: &'a LaunchGraph,
+    config: &'a ListConfig,
     order: Vec<NodeId>,
     peak: i64,
     table: IdVec<NodeId, (i64, i64)>,
@@ -40,7 +40,7 @@ struct Naive<'a> {
 }
 
 impl<'a> Naive<'a> {
-    fn new(graph: &'a Graph, order: &[NodeId], config: &'a Config) -> Self {
+    fn new(graph: &'a LaunchGraph, order: &[NodeId], config: &'a ListConfig) -> Self {
         let mut memory = graph.memory(order);
         memory.flow[order[0]].0 += memory.start;
         let mut table: IdVec<NodeId, (i64, i64)> = graph.nodes.ids().map(|_| (0, 0)).collect();
@@ -58,7 +58,7 @@ impl<'a> Naive<'a> {
 
     fn finish(self, stats: Vec<Stat>) -> Iterative {
         let steps = self.graph.memory(&self.order).steps;
-        let is_off = |&(&node, step): &(&NodeId, &phalanx_inductor::model::Step)| {
+        let is_off = |&(&node, step): &(&NodeId, &phalanx_inductor::model::MemoryStep)| {
             self.table[node] != (step.post_alloc, step.post_free)
         };
         let drift = self.order.iter().zip(&steps).filter(is_off).count();
@@ -123,19 +123,21 @@ impl<'a> Naive<'a> {
         let (mut group_waits, mut group_runtime) = (Vec::<(f64, f64)>::new(), 0.0);
         let mut group_peak = self.table[curr].0;
         stat.limit = loop {
-            let Some(candidate) = head.checked_sub(1).map(|at| self.order[at]) else { break Limit::None };
+            let Some(candidate) = head.checked_sub(1).map(|at| self.order[at]) else {
+                break StopReason::None;
+            };
             let extra = config.reorder_iterative_extra_comm_comp_overlap;
             if by_time && stat.final_exposed < -extra * stat.comm_time {
-                break Limit::Unexposed;
+                break StopReason::Unexposed;
             }
             if !config.reorder_iterative_unsafe_collectives_reorder && graph.contains_collective(candidate) {
-                break Limit::CollectiveOrdering;
+                break StopReason::CollectiveOrdering;
             }
             if self.order[head..=tail].iter().any(|&node| self.depends(node, candidate)) {
                 if is_async(graph, candidate) && !config.reorder_iterative_group_with_collectives
                     || graph.nodes[candidate].contains_gemm && !by_time
                 {
-                    break Limit::DataDependency;
+                    break StopReason::DataDependency;
                 }
                 if graph.contains_wait(candidate) {
                     group_waits.push(self.backward(candidate));
@@ -152,20 +154,20 @@ impl<'a> Naive<'a> {
                 let mut delta = change(stat.comm_time, stat.comp_time, -r);
                 delta = group_waits.iter().fold(delta, |delta, &(c, p)| delta + change(c, p, r));
                 if delta > 0.0 {
-                    break Limit::ExposesGroupWaits;
+                    break StopReason::ExposesGroupWaits;
                 }
                 group_waits.iter_mut().for_each(|wait| wait.1 -= r);
             }
             if by_time && is_async(graph, candidate) && group_runtime > 0.0 {
                 let (c, p) = self.forward(candidate);
                 if change(c, p, group_runtime) > 0.0 {
-                    break Limit::ExposesCandidateCollective;
+                    break StopReason::ExposesCandidateCollective;
                 }
             }
             let budget = config.reorder_iterative_peak_memory_budget;
             if let Err(peak) = self.swap_up((head, tail), group_peak, budget) {
                 stat.limit_peak = Some(peak);
-                break Limit::PeakMemory;
+                break StopReason::PeakMemory;
             }
             self.order[head - 1..=tail].rotate_left(1);
             (head, tail) = (head - 1, tail - 1);
@@ -182,16 +184,16 @@ impl<'a> Naive<'a> {
         let (mut group_collectives, mut group_runtime) = (Vec::<(f64, f64)>::new(), 0.0);
         let mut group_peak = self.table[curr].0;
         stat.limit = loop {
-            let Some(&candidate) = self.order.get(tail + 1) else { break Limit::None };
+            let Some(&candidate) = self.order.get(tail + 1) else { break StopReason::None };
             let extra = config.sink_iterative_extra_comm_comp_overlap;
             if by_time && stat.final_exposed < -extra * stat.comm_time {
-                break Limit::Unexposed;
+                break StopReason::Unexposed;
             }
             let group = &self.order[head..=tail];
             let dep = group.iter().any(|&node| self.depends(candidate, node));
             let has_collective = graph.contains_collective(candidate);
             if is_async(graph, candidate) && !config.sink_waits_iterative_swap_with_collectives {
-                break Limit::AsyncCollectiveAhead;
+                break StopReason::AsyncCollectiveAhead;
             }
             let both = has_collective && group.iter().any(|&node| graph.contains_collective(node));
             if dep || both {
@@ -206,17 +208,17 @@ impl<'a> Naive<'a> {
                     continue;
                 }
                 if dep {
-                    break Limit::DataDependency;
+                    break StopReason::DataDependency;
                 }
                 if !config.sink_waits_iterative_unsafe_collectives_reorder {
-                    break Limit::CollectiveOrdering;
+                    break StopReason::CollectiveOrdering;
                 }
             }
             let is_wait = !graph.nodes[candidate].is_group && graph.contains_wait(candidate);
             if by_time && is_wait {
                 let (c, p) = self.backward(candidate);
                 if change(c, p, group_runtime) > 0.0 {
-                    break Limit::ExposesCandidateWait;
+                    break StopReason::ExposesCandidateWait;
                 }
             }
             let r = self.times[candidate];
@@ -227,14 +229,14 @@ impl<'a> Naive<'a> {
                     false => losses.fold((stat.comm_time - stat.comp_time).max(0.0), |sum, loss| sum - loss),
                 };
                 if delta > 0.0 {
-                    break Limit::ExposesGroupCollectives;
+                    break StopReason::ExposesGroupCollectives;
                 }
                 group_collectives.iter_mut().for_each(|collective| collective.1 -= r);
             }
             let budget = config.sink_iterative_peak_memory_budget;
             if let Err(peak) = self.swap_down((head, tail), group_peak, budget) {
                 stat.limit_peak = Some(peak);
-                break Limit::PeakMemory;
+                break StopReason::PeakMemory;
             }
             self.order[head..=tail + 1].rotate_right(1);
             (head, tail) = (head + 1, tail + 1);
@@ -245,7 +247,7 @@ impl<'a> Naive<'a> {
 
     fn stat(node: NodeId, (comm_time, comp_time): (f64, f64)) -> Stat {
         let initial_exposed = comm_time - comp_time;
-        let (final_exposed, limit) = (initial_exposed, Limit::None);
+        let (final_exposed, limit) = (initial_exposed, StopReason::None);
         let (moves, grouped, limit_peak) = (0, 0, None);
         Stat { node, comm_time, comp_time, initial_exposed, final_exposed, moves, grouped, limit, limit_peak }
     }

@@ -1,12 +1,12 @@
 //! Random lists for the overlap passes, determined by a seed: groups, blocking collectives, new names for old bytes,
 //! results with parts, inputs that are released, orderings without data, times of 0, several process groups.
 
-use phalanx_inductor::cases::Config;
-use phalanx_inductor::model::{Graph, InputSpec, Kind, NodeSpec, OutputSpec, Spec};
+use phalanx_inductor::cases::ListConfig;
+use phalanx_inductor::model::{InputSpec, LaunchGraph, LaunchKind, NodeSpec, OutputSpec, Spec};
 use phalanx_testkit::Rng;
 
 /// A list of up to `most` nodes, with random knobs.
-pub fn list(seed: u64, most: usize) -> (Graph, Config) {
+pub fn list(seed: u64, most: usize) -> (LaunchGraph, ListConfig) {
     let mut rng = Rng::new(seed);
     let n_nodes = 1 + rng.below(most);
     let times = rng.below(3);
@@ -17,14 +17,14 @@ pub fn list(seed: u64, most: usize) -> (Graph, Config) {
     let outputs = maker.names.iter().filter(|_| maker.rng.once_in(8)).cloned().collect();
     let global_ordering = maker.rng.once_in(4);
     let spec = Spec { inputs, outputs, nodes, global_ordering };
-    let graph = Graph::build(&spec).expect("names are made before they are used");
+    let graph = LaunchGraph::build(&spec).expect("names are made before they are used");
     (graph, config(&mut maker.rng))
 }
 
-fn config(rng: &mut Rng) -> Config {
+fn config(rng: &mut Rng) -> ListConfig {
     let is_limited = rng.once_in(8);
     let mut limit = || is_limited.then(|| rng.below(5));
-    Config {
+    ListConfig {
         reorder_iterative_debug_limit_to_reorder: limit(),
         sink_waits_iterative_debug_limit_to_sink: limit(),
         reorder_iterative_use_runtime_estimations: rng.once_in(2),
@@ -92,7 +92,7 @@ impl Maker {
 
     fn collective(&mut self, leaf: &mut NodeSpec) {
         let is_sync = self.rng.once_in(4);
-        leaf.kind = Some(if is_sync { Kind::SyncCollective } else { Kind::Collective });
+        leaf.kind = Some(if is_sync { LaunchKind::SyncCollective } else { LaunchKind::Collective });
         leaf.group = self.rng.below(3) as u32;
         let (input, size) = (self.rng.choose(&self.names), self.size());
         leaf.reads.push(input.clone());
@@ -103,7 +103,7 @@ impl Maker {
     }
 
     fn wait(&mut self, leaf: &mut NodeSpec) {
-        leaf.kind = Some(Kind::Wait);
+        leaf.kind = Some(LaunchKind::Wait);
         leaf.cost = if self.rng.once_in(4) { leaf.cost } else { 0.0 };
         let at = self.rng.below(self.running.len());
         let (input, output) = self.running.swap_remove(at);
@@ -112,7 +112,7 @@ impl Maker {
     }
 
     fn compute(&mut self, leaf: &mut NodeSpec) {
-        leaf.kind = Some(Kind::Compute);
+        leaf.kind = Some(LaunchKind::Compute);
         leaf.reads = (0..self.rng.below(4)).map(|_| self.rng.choose(&self.names)).collect();
         for _ in 0..self.rng.below(3) {
             let size = self.size();
@@ -129,14 +129,14 @@ impl Maker {
 
     /// A result with parts.
     fn whole(&mut self, leaf: &mut NodeSpec) {
-        leaf.kind = Some(Kind::Compute);
+        leaf.kind = Some(LaunchKind::Compute);
         let sizes: Vec<u64> = (0..1 + self.rng.below(3)).map(|_| self.size()).collect();
         let name = self.output(leaf, sizes.iter().sum(), 0, None);
         self.parts.extend(sizes.into_iter().map(|size| (name.clone(), size)));
     }
 
     fn part(&mut self, leaf: &mut NodeSpec) {
-        leaf.kind = Some(Kind::Compute);
+        leaf.kind = Some(LaunchKind::Compute);
         let at = self.rng.below(self.parts.len());
         let (whole, size) = self.parts.swap_remove(at);
         leaf.reads.push(whole);

@@ -7,9 +7,9 @@ use phalanx_inductor::fx;
 use serde_json::Value;
 
 /// One graph.
-pub struct Case {
+pub struct GraphCase {
     pub id: String,
-    pub graph: fx::Case,
+    pub graph: fx::FxCase,
     /// The order of the reference.
     pub reference: Vec<usize>,
     /// What it takes.
@@ -21,12 +21,12 @@ pub struct Case {
     pub peak: Option<u64>,
 }
 
-impl Case {
-    fn new(case: &Value) -> Case {
+impl GraphCase {
+    fn new(case: &Value) -> GraphCase {
         let expected = &case["expected"];
         let time = |key: &str| expected[key].as_f64().unwrap();
         let order = expected["order"].as_array().unwrap().iter();
-        Case {
+        GraphCase {
             id: case["id"].as_str().unwrap().into(),
             graph: serde_json::from_value(case.clone()).unwrap(),
             reference: order.map(|node| node.as_u64().unwrap() as usize).collect(),
@@ -49,7 +49,7 @@ impl Case {
 }
 
 /// All graphs.
-pub fn graphs() -> impl Iterator<Item = Case> {
+pub fn graphs() -> impl Iterator<Item = GraphCase> {
     let lines = BufReader::new(GzDecoder::new(&include_bytes!("../data/fx_overlap.jsonl.gz")[..])).lines();
-    lines.map(|line| Case::new(&serde_json::from_str::<Value>(&line.unwrap()).unwrap()))
+    lines.map(|line| GraphCase::new(&serde_json::from_str::<Value>(&line.unwrap()).unwrap()))
 }

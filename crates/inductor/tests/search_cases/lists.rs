@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 
 use flate2::read::GzDecoder;
 use phalanx_inductor::cases::ListCase;
-use phalanx_inductor::model::{Graph, NodeId};
+use phalanx_inductor::model::{LaunchGraph, NodeId};
 use phalanx_ir::Id;
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ pub const ROUNDING: f64 = 1.0 + 1e-9;
 /// One list.
 pub struct Case {
     pub id: String,
-    pub graph: Graph,
+    pub graph: LaunchGraph,
     /// The initial order and those of the reference.
     pub references: Vec<Reference>,
     /// The order of the passes that the reference recommends.

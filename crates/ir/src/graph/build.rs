@@ -2,32 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use super::{Flow, Graph, Layer, LayerId, Value, ValueId};
+use super::{Graph, Layer, LayerGraph, LayerId, Value, ValueId};
 use crate::{Id, Init, Op, OpError, Shape, TensorType};
 
 /// Why a layer cannot be added.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are named by the messages")]
 pub enum BuildError {
     /// The operator does not take these operands.
     #[error("layer `{layer}` ({op}): {source}")]
-    Op {
-        /// The layer being added.
-        layer: String,
-        /// Its operator.
-        op: String,
-        /// What is wrong with which operand.
-        source: Box<OpError>,
-    },
+    Op { layer: String, op: String, source: Box<OpError> },
     /// A leaf has a type it cannot have.
     #[error("layer `{layer}`: {ty} {reason}")]
-    Leaf {
-        /// The layer being added.
-        layer: String,
-        /// Its type.
-        ty: TensorType,
-        /// Why not, and what to do.
-        reason: String,
-    },
+    Leaf { layer: String, ty: TensorType, reason: String },
 }
 
 /// Collects layers; [`Builder::finish`] gives the graph.
@@ -48,7 +35,7 @@ pub struct Builder {
 impl Builder {
     /// Starts an empty model.
     pub fn new(name: impl Into<String>) -> Self {
-        let graph = Flow {
+        let graph = LayerGraph {
             name: name.into(),
             layers: Default::default(),
             values: Default::default(),

@@ -1,6 +1,6 @@
 //! The model: layers that compute values from values, in an order in which every value exists before it is used.
 //!
-//! [`Flow`] is that structure with open labels; the model labels its values with [`TensorType`] and its layers with
+//! [`LayerGraph`] is that structure with open labels; the model labels its values with [`TensorType`] and its layers with
 //! nothing ([`Graph`]), the parallel level with tilings and placements. A layer is called by its first result.
 
 mod build;
@@ -46,7 +46,7 @@ pub struct Value<T> {
 
 /// Layers in topological order and the values between them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Flow<T, L> {
+pub struct LayerGraph<T, L> {
     pub(crate) name: String,
     pub(crate) layers: IdVec<LayerId, Layer<L>>,
     pub(crate) values: IdVec<ValueId, Value<T>>,
@@ -54,9 +54,9 @@ pub struct Flow<T, L> {
 }
 
 /// A model as for one device.
-pub type Graph = Flow<TensorType, ()>;
+pub type Graph = LayerGraph<TensorType, ()>;
 
-impl<T, L> Flow<T, L> {
+impl<T, L> LayerGraph<T, L> {
     /// The graph's name.
     pub fn name(&self) -> &str {
         &self.name

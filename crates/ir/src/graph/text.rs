@@ -12,8 +12,8 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use super::{Flow, Layer, LayerId, Value, ValueId};
-use crate::text::{Block, Cursor, ParseError, block};
+use super::{Layer, LayerGraph, LayerId, Value, ValueId};
+use crate::text::{Cursor, ParseError, TextBlock, block};
 use crate::{Id, Op, Operators, TensorType};
 
 /// Text of what a level adds to values (the type) and layers (placements).
@@ -44,20 +44,20 @@ impl Label for () {
     }
 }
 
-impl<T: Label, L: Label> fmt::Display for Flow<T, L> {
+impl<T: Label, L: Label> fmt::Display for LayerGraph<T, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         print_flow(self, f)
     }
 }
 
-impl<T: Label, L: Label> Flow<T, L> {
+impl<T: Label, L: Label> LayerGraph<T, L> {
     /// Parses what is printed; `operators` are those it may use. The result is not verified.
     pub fn parse(text: impl AsRef<str>, operators: &Operators) -> Result<Self, ParseError> {
         parse_flow(text.as_ref(), operators)
     }
 }
 
-fn print_flow<T: Label, L: Label>(flow: &Flow<T, L>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn print_flow<T: Label, L: Label>(flow: &LayerGraph<T, L>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let names = |values: &[ValueId]| {
         let names: Vec<_> = values.iter().map(|&value| format!("%{}", flow.values[value].name)).collect();
         names.join(", ")
@@ -84,13 +84,18 @@ fn print_flow<T: Label, L: Label>(flow: &Flow<T, L>, f: &mut fmt::Formatter<'_>)
     write!(f, "}}")
 }
 
-fn parse_flow<T: Label, L: Label>(text: &str, operators: &Operators) -> Result<Flow<T, L>, ParseError> {
-    let Block { name, mut lines, end } = block(text, L::KEYWORD)?;
+fn parse_flow<T: Label, L: Label>(text: &str, operators: &Operators) -> Result<LayerGraph<T, L>, ParseError> {
+    let TextBlock { name, mut lines, end } = block(text, L::KEYWORD)?;
     let Some(mut last) = lines.pop() else {
         return end.error("expected `return` before `}`");
     };
     let mut reader = Reader {
-        flow: Flow { name, layers: Default::default(), values: Default::default(), outputs: Vec::new() },
+        flow: LayerGraph {
+            name,
+            layers: Default::default(),
+            values: Default::default(),
+            outputs: Vec::new(),
+        },
         names: HashMap::new(),
         operators,
     };
@@ -106,7 +111,7 @@ fn parse_flow<T: Label, L: Label>(text: &str, operators: &Operators) -> Result<F
 }
 
 struct Reader<'a, T, L> {
-    flow: Flow<T, L>,
+    flow: LayerGraph<T, L>,
     names: HashMap<String, ValueId>,
     operators: &'a Operators,
 }

@@ -7,42 +7,25 @@
 
 use std::collections::BTreeSet;
 
-use super::{Flow, Graph, Layer, LayerId};
+use super::{Graph, Layer, LayerGraph, LayerId};
 use crate::{OpError, TensorType};
 
 /// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are named by the messages")]
 pub enum VerifyError {
     /// An operand is not defined before its use.
     #[error("layer `{layer}` uses a value that no earlier layer defines")]
-    UseBeforeDefinition {
-        /// The using layer.
-        layer: String,
-    },
+    UseBeforeDefinition { layer: String },
     /// A name is taken twice or cannot be written.
     #[error("`{name}` is not a unique name of letters, digits, `_`, `.`, `-`")]
-    Name {
-        /// The name.
-        name: String,
-    },
+    Name { name: String },
     /// Results do not match the shape rule.
     #[error("layer `{layer}` is written as {written} but its operator gives {inferred}")]
-    Type {
-        /// The layer.
-        layer: String,
-        /// The types in the graph.
-        written: String,
-        /// The types by the rule.
-        inferred: String,
-    },
+    Type { layer: String, written: String, inferred: String },
     /// The operator does not take the operands.
     #[error("layer `{layer}`: {source}")]
-    Op {
-        /// The layer.
-        layer: String,
-        /// What is wrong.
-        source: OpError,
-    },
+    Op { layer: String, source: OpError },
     /// An output is not a value of the graph, or there is none.
     #[error("the graph returns nothing it computes")]
     Outputs,
@@ -51,7 +34,7 @@ pub enum VerifyError {
 /// Checks a flow; `infer` gives the result types of a layer by this level's rules, for a
 /// leaf those it has if they are legal.
 pub fn verify_flow<T: PartialEq + ToString, L>(
-    flow: &Flow<T, L>,
+    flow: &LayerGraph<T, L>,
     infer: impl Fn(&Layer<L>, &[&T]) -> Result<Vec<T>, OpError>,
 ) -> Result<(), Vec<VerifyError>> {
     let mut errors = Vec::new();
@@ -84,7 +67,7 @@ fn is_name(name: &str) -> bool {
 }
 
 fn check_types<T: PartialEq + ToString, L>(
-    flow: &Flow<T, L>,
+    flow: &LayerGraph<T, L>,
     id: LayerId,
     infer: &impl Fn(&Layer<L>, &[&T]) -> Result<Vec<T>, OpError>,
     name: String,

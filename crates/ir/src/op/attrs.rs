@@ -206,9 +206,10 @@ impl Op {
             Op::Constant(value) => ("constant", attrs.with("value", value)),
             Op::Apply(operator) => (operator.name(), operator.attrs()),
             Op::Repartition { dim, degree } => ("repartition", attrs.with("dim", dim).with("degree", degree)),
-            Op::Combine { dim, degree, again } => {
-                ("combine", attrs.with("dim", dim).with("degree", degree).with_unless(false, "again", *again))
-            }
+            Op::Combine { dim, degree, regather } => (
+                "combine",
+                attrs.with("dim", dim).with("degree", degree).with_unless(false, "regather", *regather),
+            ),
             Op::Replicate { degree } => ("replicate", attrs.with("degree", degree)),
             Op::Reduction { degree } => ("reduction", attrs.with("degree", degree)),
         }
@@ -225,7 +226,8 @@ impl Op {
             "combine" => Op::Combine {
                 dim: a.take("dim")?,
                 degree: a.take("degree")?,
-                again: a.take_or("again", false)?,
+                // The name was `again` up to version 0.1.
+                regather: a.take_or("regather", false)? | a.take_or("again", false)?,
             },
             "replicate" => Op::Replicate { degree: a.take("degree")? },
             "reduction" => Op::Reduction { degree: a.take("degree")? },

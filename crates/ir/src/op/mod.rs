@@ -141,7 +141,7 @@ pub enum Op {
         /// How many blocks become one.
         degree: usize,
         /// Joined anew for the backward pass, so that the whole need not be kept.
-        again: bool,
+        regather: bool,
     },
     /// Makes copies.
     Replicate {

@@ -4,8 +4,8 @@ use std::any::Any;
 use std::collections::BTreeMap;
 
 use super::{Cuts, LayerTasks, Op, Operands};
+use crate::sharded::Operand;
 use crate::text::Attrs;
-use crate::wide::Operand;
 use crate::{OpError, Shape, Tensor, TensorType};
 
 /// An operator of a model: everything that the levels up to tasks know about it.

@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
-use crate::parallel::{Dim, ParallelType, Rule, TileMap};
+use crate::parallel::{Dim, ParallelType, TileMap, TilingRule};
+use crate::sharded::Operand;
 use crate::tasks::{BufferId, Mask, TaskOp};
 use crate::text::Attrs;
-use crate::wide::Operand;
 use crate::{Reduce, Shape, TensorType};
 
 /// The layer whose tasks are made.
@@ -18,7 +18,7 @@ pub trait LayerTasks {
     /// The layer's name.
     fn layer(&self) -> &str;
     /// Its grid of tasks, and what each uses.
-    fn rule(&self) -> Arc<Rule>;
+    fn rule(&self) -> Arc<TilingRule>;
     /// The name and type of operand `slot`.
     fn operand(&self, slot: usize) -> (&str, &ParallelType);
     /// The name and type of result `slot`.

@@ -4,34 +4,34 @@
 //! copy of each. A gradient has the opposite meaning on the two replica counts (gradient duality): as many additive
 //! parts as the value has copies, as many identical copies as the value has partial sums.
 //!
-//! A tile lies on a [`Site`]: one device, or several that all compute and hold the same. Unlike copies, which the tiling
-//! counts and whose gradients are additive parts, the devices of a site have the same gradient too.
+//! A tile lies on a [`DeviceGroup`]: one device, or several that all compute and hold the same. Unlike copies, which the tiling
+//! counts and whose gradients are additive parts, the devices of a group have the same gradient too.
 //!
 //! What holds for every parallel graph, on top of the invariants of a flow:
 //!
 //! 1. every degree divides its extent (checked when a [`ParallelType`] is made);
-//! 2. a layer names one site for each of its tasks, a leaf or parallel operator for each tile of its result;
-//! 3. result tilings are what the operators' parallel rules give ([`Rule`]);
+//! 2. a layer names one group for each of its tasks, a leaf or parallel operator for each tile of its result;
+//! 3. result tilings are what the operators' parallel rules give ([`TilingRule`]);
 //! 4. the four parallel operators change degrees and never values.
 
+mod device_group;
 mod rule;
 mod rules;
-mod site;
 mod tiling;
 
-pub use rule::{Axis, Rule, TileMap, place};
-pub(crate) use site::parse_device;
-pub use site::{DeviceId, Microbatch, Placement, Site};
+pub(crate) use device_group::parse_device;
+pub use device_group::{DeviceGroup, DeviceId, LayerPlacement, Microbatch};
+pub use rule::{Axis, TileMap, TilingRule, place};
 pub use tiling::{Coord, Dim, MAX_TILES, ParallelType};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::graph::{Flow, Graph, Layer, LayerId, Value, ValueId, VerifyError, verify_flow};
+use crate::graph::{Graph, Layer, LayerGraph, LayerId, Value, ValueId, VerifyError, verify_flow};
 use crate::{Op, OpError, Shape};
 
 /// A model on devices.
-pub type ParallelGraph = Flow<ParallelType, Placement>;
+pub type ParallelGraph = LayerGraph<ParallelType, LayerPlacement>;
 
 /// Adds layers to a parallel graph one after the other; nothing is checked before [`ParallelGraph::verify`].
 pub struct ParallelBuilder {
@@ -42,7 +42,7 @@ pub struct ParallelBuilder {
 impl ParallelBuilder {
     /// An empty graph.
     pub fn new(name: &str) -> Self {
-        let graph = Flow {
+        let graph = LayerGraph {
             name: name.to_string(),
             layers: Default::default(),
             values: Default::default(),
@@ -62,7 +62,7 @@ impl ParallelBuilder {
         op: Op,
         operands: &[ValueId],
         results: Vec<(String, ParallelType)>,
-        placement: Placement,
+        placement: LayerPlacement,
     ) -> Vec<ValueId> {
         let layer = crate::Id::from_index(self.graph.layers.len());
         let results: Vec<ValueId> = results
@@ -101,20 +101,21 @@ impl ParallelBuilder {
 }
 
 impl ParallelGraph {
-    /// The model with every tensor whole and every layer on `device`; `placement` tells each layer's round and part.
+    /// The model with every tensor whole and every layer on `device`; `placement` says with which microbatch each layer is due, and on
+    /// which it works.
     pub fn on_one_device(
         graph: &Graph,
         device: DeviceId,
         placement: impl Fn(LayerId) -> (u32, Option<Microbatch>),
     ) -> ParallelGraph {
-        let sites: Arc<[Site]> = Arc::from([Site::one(device)]);
+        let groups: Arc<[DeviceGroup]> = Arc::from([DeviceGroup::one(device)]);
         let layers = graph.layers.iter().map(|(id, layer)| {
-            let (round, part) = placement(id);
+            let (due, microbatch) = placement(id);
             Layer {
                 op: layer.op.clone(),
                 operands: layer.operands.clone(),
                 results: layer.results.clone(),
-                label: Placement { sites: Arc::clone(&sites), round, part },
+                label: LayerPlacement { groups: Arc::clone(&groups), due, microbatch },
             }
         });
         let values = graph.values.iter().map(|(_, value)| Value {
@@ -122,7 +123,7 @@ impl ParallelGraph {
             ty: ParallelType::whole(&value.ty),
             layer: value.layer,
         });
-        Flow {
+        LayerGraph {
             name: graph.name.clone(),
             layers: layers.collect(),
             values: values.collect(),
@@ -131,24 +132,24 @@ impl ParallelGraph {
     }
 
     /// The tasks of a layer: for a leaf or parallel operator one for each tile of its result.
-    pub fn rule(&self, layer: LayerId) -> Result<Rule, OpError> {
+    pub fn rule(&self, layer: LayerId) -> Result<TilingRule, OpError> {
         let layer = &self.layers[layer];
         let Some(operator) = layer.op.operator() else {
             let (extents, map) = self.ty(layer.results[0]).grid();
-            return Ok(Rule { extents, operands: Vec::new(), results: vec![map], exact: true });
+            return Ok(TilingRule { extents, operands: Vec::new(), results: vec![map], exact: true });
         };
         let operands: Vec<_> = layer.operands.iter().map(|&value| self.ty(value)).collect();
         let shapes: Vec<Shape> = layer.results.iter().map(|&value| self.ty(value).global().shape).collect();
         rules::rule(&layer.op, operator, &operands, &shapes)
     }
 
-    /// The site of every tile of a value: all devices on which its layer computes the tile.
-    pub fn sites(&self, value: ValueId) -> Result<Arc<[Site]>, OpError> {
+    /// The group of every tile of a value: all devices on which its layer computes the tile.
+    pub fn groups(&self, value: ValueId) -> Result<Arc<[DeviceGroup]>, OpError> {
         let id = self.values[value].layer;
         let layer = &self.layers[id];
         let rule = self.rule(id)?;
         let slot = layer.results.iter().position(|&result| result == value).unwrap_or(0);
-        Ok(tile_sites(self.ty(value), &rule.results[slot], &rule.extents, &layer.label.sites))
+        Ok(tile_groups(self.ty(value), &rule.results[slot], &rule.extents, &layer.label.groups))
     }
 
     /// Checks every invariant of this file's head; all broken ones are reported.
@@ -160,40 +161,45 @@ impl ParallelGraph {
     }
 }
 
-/// The site of every tile of a slot whose tasks run on `sites`.
-pub fn tile_sites(ty: &ParallelType, map: &TileMap, extents: &[usize], sites: &[Site]) -> Arc<[Site]> {
+/// The group of every tile of a slot whose tasks run on `groups`.
+pub fn tile_groups(
+    ty: &ParallelType,
+    map: &TileMap,
+    extents: &[usize],
+    groups: &[DeviceGroup],
+) -> Arc<[DeviceGroup]> {
     let mut devices: Vec<BTreeSet<DeviceId>> = vec![BTreeSet::new(); ty.tiles()];
-    let mut only: Vec<Option<&Site>> = vec![None; ty.tiles()];
-    for (task, site) in sites.iter().enumerate() {
+    let mut only: Vec<Option<&DeviceGroup>> = vec![None; ty.tiles()];
+    for (task, group) in groups.iter().enumerate() {
         let tile = ty.index(&map.coord(extents, &place(extents, task)));
-        only[tile] = if devices[tile].is_empty() { Some(site) } else { None };
-        devices[tile].extend(site.devices());
+        only[tile] = if devices[tile].is_empty() { Some(group) } else { None };
+        devices[tile].extend(group.devices());
     }
-    let site = |(only, devices): (Option<&Site>, BTreeSet<DeviceId>)| {
-        only.cloned().unwrap_or_else(|| Site::new(devices))
+    let group = |(only, devices): (Option<&DeviceGroup>, BTreeSet<DeviceId>)| {
+        only.cloned().unwrap_or_else(|| DeviceGroup::new(devices))
     };
-    only.into_iter().zip(devices).map(site).collect()
+    only.into_iter().zip(devices).map(group).collect()
 }
 
 /// The result types of a layer by its parallel rule; a leaf may have any tiling.
 fn infer(
-    layer: &Layer<Placement>,
+    layer: &Layer<LayerPlacement>,
     operands: &[&ParallelType],
     written: &[&ParallelType],
 ) -> Result<Vec<ParallelType>, OpError> {
     if layer.op.is_parallel() {
         let result = moved(&layer.op, operands)?;
-        return check_sites(layer, result.tiles()).map(|()| vec![result]);
+        return check_groups(layer, result.tiles()).map(|()| vec![result]);
     }
     let global = |types: &[&ParallelType]| types.iter().map(|ty| ty.global()).collect::<Vec<_>>();
     let results = layer.op.infer_or_keep(&global(operands), &global(written))?;
     let Some(operator) = layer.op.operator() else {
         let tiles = written.first().map_or(1, |ty| ty.tiles());
-        return check_sites(layer, tiles).map(|()| written.iter().take(1).map(|&ty| ty.clone()).collect());
+        return check_groups(layer, tiles).map(|()| written.iter().take(1).map(|&ty| ty.clone()).collect());
     };
     let shapes: Vec<_> = results.iter().map(|ty| ty.shape.clone()).collect();
     let rule = rules::rule(&layer.op, operator, operands, &shapes)?;
-    check_sites(layer, rule.tasks())?;
+    check_groups(layer, rule.tasks())?;
     let tiling = |(ty, map): (&crate::TensorType, &TileMap)| {
         map.tiling(ty, &rule.extents).ok_or_else(|| OpError {
             slot: "result".into(),
@@ -205,16 +211,16 @@ fn infer(
     results.iter().zip(&rule.results).map(tiling).collect()
 }
 
-fn check_sites(layer: &Layer<Placement>, tasks: usize) -> Result<(), OpError> {
-    let sites = &layer.label.sites;
-    if sites.len() == tasks && sites.iter().all(|site| !site.devices().is_empty()) {
+fn check_groups(layer: &Layer<LayerPlacement>, tasks: usize) -> Result<(), OpError> {
+    let groups = &layer.label.groups;
+    if groups.len() == tasks && groups.iter().all(|group| !group.devices().is_empty()) {
         return Ok(());
     }
     Err(OpError {
         slot: "placement".into(),
-        found: format!("{} sites", sites.len()),
+        found: format!("{} device groups", groups.len()),
         wanted: format!("the layer has {tasks} tasks"),
-        fix: "name one site a task".into(),
+        fix: "name one device group a task".into(),
     })
 }
 

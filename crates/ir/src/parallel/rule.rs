@@ -99,7 +99,7 @@ fn parse_digits(cursor: &mut Cursor<'_>) -> Result<Vec<Axis>, ParseError> {
 
 /// The tasks of a layer and what each uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct TilingRule {
     /// Extents of the grid of tasks; tasks are numbered with the last axis fastest.
     pub extents: Vec<usize>,
     /// For every operand the tile a task reads.
@@ -110,7 +110,7 @@ pub struct Rule {
     pub exact: bool,
 }
 
-impl Rule {
+impl TilingRule {
     /// How many tasks there are.
     pub fn tasks(&self) -> usize {
         self.extents.iter().fold(1, |tasks, &extent| tasks.saturating_mul(extent))
@@ -181,11 +181,16 @@ impl<'a> Grid<'a> {
     }
 
     /// Checks all operands and ends the rule.
-    pub fn finish(self, operands: Vec<TileMap>, results: Vec<TileMap>, exact: bool) -> Result<Rule, OpError> {
+    pub fn finish(
+        self,
+        operands: Vec<TileMap>,
+        results: Vec<TileMap>,
+        exact: bool,
+    ) -> Result<TilingRule, OpError> {
         for (slot, map) in operands.iter().enumerate() {
             self.check(slot, map)?;
         }
-        Ok(Rule { extents: self.extents, operands, results, exact })
+        Ok(TilingRule { extents: self.extents, operands, results, exact })
     }
 
     /// An error about operand `slot`.

@@ -3,7 +3,7 @@
 //! All follows from the reconstruction law and gradient duality at the head of `parallel`. Task axes are, outermost first:
 //! the partial sums that a linear operator passes on, contracted axes, copies of the whole result, the other axes.
 
-use super::rule::{Axis, Grid, Rule, TileMap};
+use super::rule::{Axis, Grid, TileMap, TilingRule};
 use super::tiling::ParallelType;
 use crate::{Cuts, Dims, Op, OpError, Operator, Shape};
 
@@ -13,7 +13,7 @@ pub(super) fn rule(
     operator: &dyn Operator,
     operands: &[&ParallelType],
     results: &[Shape],
-) -> Result<Rule, OpError> {
+) -> Result<TilingRule, OpError> {
     let shapes: Vec<Shape> = operands.iter().map(|ty| ty.global().shape).collect();
     let cuts = operator.cuts(&shapes.iter().collect::<Vec<_>>(), &results.iter().collect::<Vec<_>>());
     let degrees: Vec<usize> = (0..cuts.axes()).map(|axis| degree(&cuts, operands, axis)).collect();

@@ -14,7 +14,7 @@ use std::str::FromStr;
 
 use super::{Buffer, BufferId, Role, Task, TaskGraph, TaskId, TaskOp, Tile};
 use crate::parallel::parse_device;
-use crate::text::{Block, Cursor, ParseError, block};
+use crate::text::{Cursor, ParseError, TextBlock, block};
 use crate::{Id, Shape};
 
 const ROLES: [(Role, &str); 5] = [
@@ -87,7 +87,7 @@ impl FromStr for TaskGraph {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let Block { name, lines, .. } = block(text, "tasks")?;
+        let TextBlock { name, lines, .. } = block(text, "tasks")?;
         let mut graph = TaskGraph { name, ..TaskGraph::default() };
         for mut line in lines {
             parse_line(&mut graph, &mut line)?;

@@ -17,79 +17,32 @@ use crate::IdVec;
 
 /// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are named by the messages")]
 pub enum TaskError {
     /// A view does not fit what it shows.
     #[error("{view} shows {of} but differs from it in bytes or device")]
-    View {
-        /// The view.
-        view: BufferId,
-        /// What it shows.
-        of: BufferId,
-    },
+    View { view: BufferId, of: BufferId },
     /// A tile is nowhere in its tensor.
     #[error("{buffer} is a tile at a place that its tensor does not have")]
-    Tile {
-        /// The tile.
-        buffer: BufferId,
-    },
+    Tile { buffer: BufferId },
     /// A task reads bytes nobody wrote.
     #[error("{task} ({layer}) reads {buffer}, which nothing has written before it")]
-    Unwritten {
-        /// The task.
-        task: TaskId,
-        /// Its layer.
-        layer: String,
-        /// The buffer.
-        buffer: BufferId,
-    },
+    Unwritten { task: TaskId, layer: String, buffer: BufferId },
     /// A task touches another device's memory.
     #[error("{task} ({layer}) touches {buffer} on another device")]
-    Device {
-        /// The task.
-        task: TaskId,
-        /// Its layer.
-        layer: String,
-        /// The buffer.
-        buffer: BufferId,
-    },
+    Device { task: TaskId, layer: String, buffer: BufferId },
     /// A task writes what it must not.
     #[error("{task} ({layer}) writes {buffer}, which is {why}")]
-    Written {
-        /// The task.
-        task: TaskId,
-        /// Its layer.
-        layer: String,
-        /// The buffer.
-        buffer: BufferId,
-        /// Why it must not.
-        why: &'static str,
-    },
+    Written { task: TaskId, layer: String, buffer: BufferId, why: &'static str },
     /// A movement lacks a side.
     #[error("{task} ({layer}) moves {buffer}, but not all of it has a source, or it was not sent")]
-    Side {
-        /// The task.
-        task: TaskId,
-        /// Its layer.
-        layer: String,
-        /// The tile.
-        buffer: BufferId,
-    },
+    Side { task: TaskId, layer: String, buffer: BufferId },
     /// A chain contradicts itself.
     #[error("{task} ({layer}) is no chain: {why}")]
-    Chain {
-        /// The task.
-        task: TaskId,
-        /// Its layer.
-        layer: String,
-        /// What is wrong.
-        why: &'static str,
-    },
+    Chain { task: TaskId, layer: String, why: &'static str },
     /// An output is never written.
     #[error("{buffer} is to be read after the step but no task writes it")]
-    Missing {
-        /// The buffer.
-        buffer: BufferId,
-    },
+    Missing { buffer: BufferId },
 }
 
 impl TaskGraph {

@@ -1,20 +1,24 @@
 //! One layer on tiled operands: what its parallel rule makes of it, and what the rule's own advice leads to.
 
 use phalanx_ir::graph::{LayerId, VerifyError};
-use phalanx_ir::parallel::{DeviceId, ParallelBuilder, ParallelGraph, ParallelType, Placement, Rule, Site};
+use phalanx_ir::parallel::{
+    DeviceGroup, DeviceId, LayerPlacement, ParallelBuilder, ParallelGraph, ParallelType, TilingRule,
+};
 use phalanx_ir::{Id, Op, OpError};
 
 /// A layer that the verifier accepts.
 pub struct Legal {
     pub graph: ParallelGraph,
     pub layer: LayerId,
-    pub rule: Rule,
+    pub rule: TilingRule,
     pub results: Vec<ParallelType>,
 }
 
 /// The layer with results written as `results`, task number i on device i; its operands are inputs.
 fn graph(op: &Op, operands: &[ParallelType], results: &[ParallelType], tasks: usize) -> ParallelGraph {
-    let on = |n: usize| Placement::on((0..n).map(|i| Site::one(DeviceId::from_index(i))).collect::<Vec<_>>());
+    let on = |n: usize| {
+        LayerPlacement::on((0..n).map(|i| DeviceGroup::one(DeviceId::from_index(i))).collect::<Vec<_>>())
+    };
     let mut builder = ParallelBuilder::new("one");
     let leaf =
         |ty: &ParallelType| builder.add(Op::Input, &[], vec![("x".into(), ty.clone())], on(ty.tiles()))[0];
@@ -76,7 +80,7 @@ pub fn mended(fix: &str, from: &ParallelType) -> Option<ParallelType> {
     assert!(degree > 1, "`{fix}` changes something");
     let dim = number("dim=");
     let op = match (words[1], dim) {
-        ("combine", Some(dim)) => Op::Combine { dim, degree, again: false },
+        ("combine", Some(dim)) => Op::Combine { dim, degree, regather: false },
         ("repartition", Some(dim)) => Op::Repartition { dim, degree },
         ("replicate", None) => Op::Replicate { degree },
         ("reduction", None) => Op::Reduction { degree },

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use phalanx_ir::graph::ValueId;
-use phalanx_ir::parallel::{Dim, Microbatch, ParallelType, Rule, TileMap};
+use phalanx_ir::parallel::{Dim, Microbatch, ParallelType, TileMap, TilingRule};
+use phalanx_ir::sharded::{Operand, ShardedTask};
 use phalanx_ir::tasks::{BufferId, Mask, Role, TaskOp};
-use phalanx_ir::wide::{Operand, WideTask};
 use phalanx_ir::{LayerTasks, Op, RowLeaves, TensorType};
 
 use super::Expander;
@@ -58,16 +58,16 @@ impl Expander<'_> {
 
     fn leaf(&mut self, value: ValueId, role: Role) {
         let (name, ty) = (self.name(value).to_string(), self.graph.ty(value).clone());
-        let sites = self.label().sites.clone();
-        self.buffers[value] = Some(self.push_buffer(&name, ty, sites, role, None));
+        let groups = self.label().groups.clone();
+        self.buffers[value] = Some(self.push_buffer(&name, ty, groups, role, None));
     }
 
     fn movement(&mut self, result: ValueId) {
         let (name, ty) = (self.name(result).to_string(), self.graph.ty(result).clone());
-        let (sites, round) = (self.label().sites.clone(), self.label().round);
+        let (groups, microbatch) = (self.label().groups.clone(), self.label().due);
         let from = self.buf(self.graph.layers()[self.layer].operands[0]);
-        let buffer = self.push_buffer(&name, ty, sites, Role::Temp, None);
-        self.wide.push_move(from, buffer, &name, round);
+        let buffer = self.push_buffer(&name, ty, groups, Role::Temp, None);
+        self.sharded.push_move(from, buffer, &name, microbatch);
         self.buffers[result] = Some(buffer);
     }
 
@@ -76,9 +76,9 @@ impl Expander<'_> {
         let x = self.graph.layers()[self.layer].operands[0];
         if self.wanted[x] {
             self.check_blocks();
-            let dx = self.value_gradient(x, self.wide.buffers[dy].ty.sum_degree());
-            let (layer, round) = (self.graph.layer_name(self.layer).to_string(), self.label().round);
-            self.wide.push_move(dy, dx, &layer, round);
+            let dx = self.value_gradient(x, self.sharded.buffers[dy].ty.sum_degree());
+            let (layer, microbatch) = (self.graph.layer_name(self.layer).to_string(), self.label().due);
+            self.sharded.push_move(dy, dx, &layer, microbatch);
             self.give_value(x, dx);
         }
     }
@@ -89,7 +89,7 @@ impl LayerTasks for Expander<'_> {
         self.graph.layer_name(self.layer)
     }
 
-    fn rule(&self) -> Arc<Rule> {
+    fn rule(&self) -> Arc<TilingRule> {
         Arc::clone(&self.rule)
     }
 
@@ -104,7 +104,7 @@ impl LayerTasks for Expander<'_> {
     }
 
     fn buffer(&self, buffer: BufferId) -> &ParallelType {
-        &self.wide.buffers[buffer].ty
+        &self.sharded.buffers[buffer].ty
     }
 
     fn wants(&self, slot: usize) -> bool {
@@ -138,8 +138,8 @@ impl LayerTasks for Expander<'_> {
     }
 
     fn hyper(&mut self) -> Operand {
-        let buffer = super::hyper(&mut self.wide, || {
-            self.graph.layers().iter().flat_map(|(_, layer)| layer.label.sites.iter())
+        let buffer = super::hyper(&mut self.sharded, || {
+            self.graph.layers().iter().flat_map(|(_, layer)| layer.label.groups.iter())
         });
         Operand { buffer, map: TileMap { dims: vec![Vec::new()], ..TileMap::default() } }
     }
@@ -169,8 +169,8 @@ impl LayerTasks for Expander<'_> {
         let ty = map
             .tiling(global, &self.rule.extents)
             .expect("degrees of operands divide what follows from them");
-        let sites = self.sites_of(&ty, &map);
-        let buffer = self.push_buffer(name, ty, sites, Role::Temp, None);
+        let groups = self.groups_of(&ty, &map);
+        let buffer = self.push_buffer(name, ty, groups, Role::Temp, None);
         Operand { buffer, map }
     }
 
@@ -179,18 +179,19 @@ impl LayerTasks for Expander<'_> {
     }
 
     fn moved(&mut self, from: BufferId, map: TileMap) -> Operand {
-        let (name, global) = (self.wide.buffers[from].name.clone(), self.wide.buffers[from].ty.global());
+        let (name, global) =
+            (self.sharded.buffers[from].name.clone(), self.sharded.buffers[from].ty.global());
         let to = self.temp(&name, &global, map);
-        let (layer, round) = (self.graph.layer_name(self.layer).to_string(), self.label().round);
-        self.wide.push_move(from, to.buffer, &layer, round);
+        let (layer, microbatch) = (self.graph.layer_name(self.layer).to_string(), self.label().due);
+        self.sharded.push_move(from, to.buffer, &layer, microbatch);
         to
     }
 
     fn emit(&mut self, op: TaskOp, reads: Vec<Operand>, writes: Vec<Operand>) {
         let layer = self.graph.layer_name(self.layer).to_string();
-        let (extents, sites) = (self.rule.extents.clone(), Arc::clone(&self.label().sites));
-        let round = self.label().round;
-        self.wide.tasks.push(WideTask { op, reads, writes, extents, sites, layer, round });
+        let (extents, groups) = (self.rule.extents.clone(), Arc::clone(&self.label().groups));
+        let microbatch = self.label().due;
+        self.sharded.tasks.push(ShardedTask { op, reads, writes, extents, groups, layer, microbatch });
     }
 
     fn give(&mut self, slot: usize, buffer: BufferId) {
@@ -216,7 +217,7 @@ impl LayerTasks for Expander<'_> {
     /// The mask depends on the layer's name and the element's index in the batch.
     fn mask(&self, rate: f32) -> Mask {
         let name = self.graph.layer_name(self.layer);
-        let part = self.label().part;
+        let part = self.label().microbatch;
         let base = part.and_then(|part| name.strip_suffix(&format!(".mb{}", part.index))).unwrap_or(name);
         // A result that lies differently in the end has its layer's name only then.
         let base = base.strip_suffix(COMPUTED).unwrap_or(base);

@@ -24,13 +24,13 @@ impl Expander<'_> {
 
     /// How many microbatches the batch of the layer at hand is cut into.
     fn parts(&self) -> usize {
-        self.label().part.map_or(1, |part| part.count as usize)
+        self.label().microbatch.map_or(1, |part| part.count as usize)
     }
 
     /// How many ways a batch cut into `degree` tiles is cut, microbatches counted. The parts of a tile are neighbours only if
     /// the batch was cut into as many blocks before it was cut into microbatches; else the layer is reported.
     fn batch_cuts(&mut self, degree: usize) -> usize {
-        let blocks = self.label().part.filter(|part| part.count > 1).map(|part| part.blocks as usize);
+        let blocks = self.label().microbatch.filter(|part| part.count > 1).map(|part| part.blocks as usize);
         if blocks.is_some_and(|blocks| blocks != degree) {
             self.cut(1, 2, "microbatches that are not parts of its own tiles");
         }
@@ -93,19 +93,20 @@ impl Expander<'_> {
         let layer = &self.graph.layers()[layer];
         let from_one = |&value: &ValueId| {
             let producer = self.graph.values()[value].layer;
-            self.graph.layers()[producer].label.part.is_some() || self.adds_microbatches(producer)
+            self.graph.layers()[producer].label.microbatch.is_some() || self.adds_microbatches(producer)
         };
         layer.op.to_text().0 == Binary::Add.word()
-            && layer.label.part.is_none()
+            && layer.label.microbatch.is_none()
             && layer.operands.iter().all(from_one)
     }
 
     /// Reports the layer at hand unless all microbatches are in every one of the uses of its result: those that come by
     /// other ways are not added as a tree.
     pub(super) fn check_microbatches(&mut self, uses: &[Vec<Contribution>]) {
-        let is_short =
-            |parts: &Vec<Contribution>| parts[0].part.is_some_and(|part| parts.len() < part.count as usize);
-        if self.label().part.is_none() && uses.iter().any(is_short) {
+        let is_short = |parts: &Vec<Contribution>| {
+            parts[0].microbatch.is_some_and(|part| parts.len() < part.count as usize)
+        };
+        if self.label().microbatch.is_none() && uses.iter().any(is_short) {
             self.cut(1, 2, "only some of the microbatches");
         }
     }
@@ -115,9 +116,9 @@ impl Expander<'_> {
     pub(super) fn check_blocks(&mut self) {
         let of_all = |value: &ValueId| {
             let producer = self.graph.values()[*value].layer;
-            self.graph.layers()[producer].label.part.is_none()
+            self.graph.layers()[producer].label.microbatch.is_none()
         };
-        let is_cut = self.label().part.is_some_and(|part| part.count > 1 && part.blocks > 1);
+        let is_cut = self.label().microbatch.is_some_and(|part| part.count > 1 && part.blocks > 1);
         let layer = &self.graph.layers()[self.layer];
         if is_cut && matches!(layer.op, Op::Replicate { .. }) && of_all(&layer.operands[0]) {
             self.cut(1, 2, "the blocks of one microbatch");

@@ -19,12 +19,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use phalanx_ir::graph::{LayerId, ValueId};
-use phalanx_ir::parallel::{Microbatch, ParallelGraph, Rule, Site};
+use phalanx_ir::parallel::{DeviceGroup, Microbatch, ParallelGraph, TilingRule};
+use phalanx_ir::sharded::ShardedGraph;
 use phalanx_ir::tasks::{BufferId, Role};
-use phalanx_ir::wide::WideGraph;
 use phalanx_ir::{DType, Id, IdVec, Op, TensorType};
 
-use crate::{Goal, LowerError, Options};
+use crate::{Goal, LowerError, LowerOptions};
 
 pub(crate) use make::hyper;
 
@@ -32,9 +32,10 @@ pub(crate) use make::hyper;
 struct Contribution {
     buffer: BufferId,
     order: Order,
-    round: u32,
+    /// The microbatch with which it is due.
+    due: u32,
     /// Which microbatch it comes from, if from one.
-    part: Option<Microbatch>,
+    microbatch: Option<Microbatch>,
 }
 
 /// When the gradient of a use is added: that of a later layer first, of its first operand first. A parallel operator has the
@@ -44,10 +45,10 @@ type Order = (Reverse<LayerId>, usize);
 /// State of the walk.
 struct Expander<'a> {
     graph: &'a ParallelGraph,
-    options: &'a Options,
-    wide: WideGraph,
+    options: &'a LowerOptions,
+    sharded: ShardedGraph,
     /// The tasks of each layer.
-    rules: IdVec<LayerId, Arc<Rule>>,
+    rules: IdVec<LayerId, Arc<TilingRule>>,
     /// The buffer of each value computed so far.
     buffers: IdVec<ValueId, Option<BufferId>>,
     /// What the forward tasks of a layer keep for its backward tasks.
@@ -60,18 +61,18 @@ struct Expander<'a> {
     /// How many gradients the layer at hand gave so far.
     given: usize,
     /// Values joined anew for the backward tasks of a layer.
-    again: HashMap<(ValueId, LayerId), BufferId>,
-    /// Site lists known so far: equal ones are one.
-    sites: HashMap<make::SitesKey, Arc<[Site]>>,
+    regathered: HashMap<(ValueId, LayerId), BufferId>,
+    /// DeviceGroup lists known so far: equal ones are one.
+    groups: HashMap<make::GroupsKey, Arc<[DeviceGroup]>>,
     /// The first layer that gives other bits than the whole tensor would.
     unaligned: Option<LowerError>,
     /// The layer at hand and its tasks.
     layer: LayerId,
-    rule: Arc<Rule>,
+    rule: Arc<TilingRule>,
 }
 
 /// The pass; see the head of the file.
-pub fn expand_passes(graph: &ParallelGraph, options: &Options) -> Result<WideGraph, LowerError> {
+pub fn expand_passes(graph: &ParallelGraph, options: &LowerOptions) -> Result<ShardedGraph, LowerError> {
     let mut expander = Expander::new(graph, options)?;
     for layer in graph.layers().ids() {
         expander.enter(layer);
@@ -83,44 +84,45 @@ pub fn expand_passes(graph: &ParallelGraph, options: &Options) -> Result<WideGra
     if let Some(error) = expander.unaligned.filter(|_| !options.free_bits) {
         return Err(error);
     }
-    let mut wide = expander.wide;
+    let mut sharded = expander.sharded;
     for &output in graph.outputs() {
         if let Some(buffer) = expander.buffers[output] {
-            keep(&mut wide, graph.values()[output].name.clone(), buffer);
+            keep(&mut sharded, graph.values()[output].name.clone(), buffer);
         }
     }
-    Ok(wide)
+    Ok(sharded)
 }
 
 /// Lets the host read `buffer` after the step, under `name`.
-pub(crate) fn keep(wide: &mut WideGraph, name: String, buffer: BufferId) {
-    let root = wide.root(buffer);
-    if wide.buffers[root].role == Role::Temp {
-        wide.buffers[root].role = Role::Output;
+pub(crate) fn keep(sharded: &mut ShardedGraph, name: String, buffer: BufferId) {
+    let root = sharded.root(buffer);
+    if sharded.buffers[root].role == Role::Temp {
+        sharded.buffers[root].role = Role::Output;
     }
-    wide.outputs.push((name, buffer));
+    sharded.outputs.push((name, buffer));
 }
 
 impl<'a> Expander<'a> {
-    fn new(graph: &'a ParallelGraph, options: &'a Options) -> Result<Self, LowerError> {
+    fn new(graph: &'a ParallelGraph, options: &'a LowerOptions) -> Result<Self, LowerError> {
         let rule = |layer| {
             let name = || graph.layer_name(layer).to_string();
             graph.rule(layer).map(Arc::new).map_err(|error| LowerError::Rule { layer: name(), error })
         };
-        let rules: IdVec<LayerId, Arc<Rule>> = graph.layers().ids().map(rule).collect::<Result<_, _>>()?;
+        let rules: IdVec<LayerId, Arc<TilingRule>> =
+            graph.layers().ids().map(rule).collect::<Result<_, _>>()?;
         let first = LayerId::from_index(0);
         Ok(Expander {
             graph,
             options,
-            wide: WideGraph { name: graph.name().to_string(), ..WideGraph::default() },
+            sharded: ShardedGraph { name: graph.name().to_string(), ..ShardedGraph::default() },
             buffers: graph.values().ids().map(|_| None).collect(),
             saved: graph.layers().ids().map(|_| Vec::new()).collect(),
             wanted: wanted(graph, options.goal != Goal::Infer),
             contributions: BTreeMap::new(),
             first_use: BTreeMap::new(),
             given: 0,
-            again: HashMap::new(),
-            sites: HashMap::new(),
+            regathered: HashMap::new(),
+            groups: HashMap::new(),
             unaligned: None,
             layer: first,
             rule: Arc::clone(&rules[first]),
@@ -146,7 +148,7 @@ impl<'a> Expander<'a> {
         }
         self.enter(self.graph.values()[loss].layer);
         let seed = self.value_gradient(loss, 1);
-        self.wide.loss = self.buffers[loss];
+        self.sharded.loss = self.buffers[loss];
         self.give_value(loss, seed);
         for layer in self.graph.layers().ids().rev() {
             self.enter(layer);
@@ -155,7 +157,7 @@ impl<'a> Expander<'a> {
         for param in self.graph.leaves(|op| matches!(op, Op::Param(_))).collect::<Vec<_>>() {
             self.enter(self.graph.values()[param].layer);
             if let Some(gradient) = self.gradient(param) {
-                self.wide.gradients.push((self.buf(param), gradient));
+                self.sharded.gradients.push((self.buf(param), gradient));
             }
         }
         Ok(())
@@ -165,14 +167,19 @@ impl<'a> Expander<'a> {
     fn give_value(&mut self, value: ValueId, buffer: BufferId) {
         if self.wanted[value] {
             let label = &self.graph.layers()[self.layer].label;
-            let (round, part) = (label.round, label.part);
-            let ty = self.wide.buffers[buffer].ty.clone();
+            let (due, microbatch) = (label.due, label.microbatch);
+            let ty = self.sharded.buffers[buffer].ty.clone();
             let buffer = match ty.global().shape == self.graph.ty(value).global().shape {
                 true => buffer,
                 false => self.view_of(buffer, self.graph.ty(value).dual()),
             };
             let order = self.order();
-            self.contributions.entry(value).or_default().push(Contribution { buffer, order, round, part });
+            self.contributions.entry(value).or_default().push(Contribution {
+                buffer,
+                order,
+                due,
+                microbatch,
+            });
         }
     }
 
@@ -209,10 +216,10 @@ impl<'a> Expander<'a> {
     }
 
     fn add(&mut self, value: ValueId, left: Contribution, right: Contribution) -> Contribution {
-        let (round, order) = (left.round.max(right.round), left.order);
-        let [left, right] = self.alike(value, [left.buffer, right.buffer], round);
-        let buffer = self.sum(value, left, right, round);
-        Contribution { buffer, order, round, part: None }
+        let (due, order) = (left.due.max(right.due), left.order);
+        let [left, right] = self.alike(value, [left.buffer, right.buffer], due);
+        let buffer = self.sum(value, left, right, due);
+        Contribution { buffer, order, due, microbatch: None }
     }
 }
 
@@ -238,7 +245,7 @@ fn by_use(contributions: Vec<Contribution>) -> Vec<Vec<Contribution>> {
     let mut by_parts: Vec<usize> = Vec::new();
     let mut uses: Vec<Vec<Contribution>> = Vec::new();
     for contribution in contributions {
-        let Some(part) = contribution.part else {
+        let Some(part) = contribution.microbatch else {
             uses.push(vec![contribution]);
             continue;
         };
@@ -251,7 +258,7 @@ fn by_use(contributions: Vec<Contribution>) -> Vec<Vec<Contribution>> {
         *turn += 1;
     }
     for parts in &mut uses {
-        parts.sort_by_key(|contribution| contribution.part.map(|part| part.index));
+        parts.sort_by_key(|contribution| contribution.microbatch.map(|part| part.index));
     }
     uses
 }

@@ -7,16 +7,16 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use phalanx_ir::sharded::{ShardedGraph, ShardedTask};
 use phalanx_ir::tasks::{BufferId, MAX_CHAIN, TaskId};
-use phalanx_ir::wide::{WideGraph, WideTask};
 use phalanx_ir::{Id, IdVec};
 
-use super::links::{Link, by_task, bytes, kept, links};
+use super::links::{ChainLink, by_task, bytes, kept, links};
 use crate::rewrite::Touches;
 
 /// Links that run together.
 #[derive(Clone)]
-pub struct Group {
+pub struct ChainGroup {
     /// Positions in the list of links, ascending.
     pub links: Vec<usize>,
     /// What they read of others.
@@ -29,10 +29,10 @@ pub struct Group {
 
 /// All links of a graph, each in one group.
 pub struct Groups<'a> {
-    wide: &'a WideGraph,
+    sharded: &'a ShardedGraph,
     touches: Touches,
     /// The links, in order.
-    pub links: Vec<Link>,
+    pub links: Vec<ChainLink>,
     by_task: IdVec<TaskId, Option<usize>>,
     kept: IdVec<BufferId, bool>,
     /// The first task of the backward pass.
@@ -41,13 +41,13 @@ pub struct Groups<'a> {
     others: Vec<usize>,
     /// The group of each link.
     group_of: Vec<usize>,
-    groups: Vec<Option<Group>>,
+    groups: Vec<Option<ChainGroup>>,
 }
 
 impl<'a> Groups<'a> {
     /// The groups that spare most.
-    pub fn of(wide: &'a WideGraph) -> Self {
-        let mut groups = Groups::alone(wide);
+    pub fn of(sharded: &'a ShardedGraph) -> Self {
+        let mut groups = Groups::alone(sharded);
         for [left, right] in groups.edges() {
             groups.join(groups.group_of[left], groups.group_of[right]);
         }
@@ -55,33 +55,33 @@ impl<'a> Groups<'a> {
     }
 
     /// All groups, by their first links.
-    pub fn iter(&self) -> impl Iterator<Item = &Group> {
+    pub fn iter(&self) -> impl Iterator<Item = &ChainGroup> {
         self.groups.iter().flatten()
     }
 
     /// Every link by itself.
-    fn alone(wide: &'a WideGraph) -> Self {
-        let touches = Touches::of(wide);
-        let links = links(wide, &touches);
-        let by_task = by_task(wide, &links);
-        let is_gradient = |(_, task): (TaskId, &WideTask)| task.op.is_gradient();
+    fn alone(sharded: &'a ShardedGraph) -> Self {
+        let touches = Touches::of(sharded);
+        let links = links(sharded, &touches);
+        let by_task = by_task(sharded, &links);
+        let is_gradient = |(_, task): (TaskId, &ShardedTask)| task.op.is_gradient();
         let count = |others: &mut usize, (_, link): (TaskId, &Option<usize>)| {
             *others += usize::from(link.is_none());
             Some(*others)
         };
-        let group = |(index, link): (usize, &Link)| {
+        let group = |(index, link): (usize, &ChainLink)| {
             let mut reads = link.reads.clone();
             reads.sort_unstable();
             reads.dedup();
-            Some(Group { links: vec![index], reads, writes: vec![link.write], place: link.task })
+            Some(ChainGroup { links: vec![index], reads, writes: vec![link.write], place: link.task })
         };
         Groups {
-            kept: kept(wide),
-            backward: wide.tasks.iter().position(is_gradient).unwrap_or(wide.tasks.len()),
+            kept: kept(sharded),
+            backward: sharded.tasks.iter().position(is_gradient).unwrap_or(sharded.tasks.len()),
             others: by_task.iter().scan(0, count).collect(),
             group_of: (0..links.len()).collect(),
             groups: links.iter().enumerate().map(group).collect(),
-            wide,
+            sharded,
             touches,
             links,
             by_task,
@@ -122,8 +122,8 @@ impl<'a> Groups<'a> {
     }
 
     /// Bytes that a group reads and writes.
-    fn cost(&self, group: &Group) -> u64 {
-        group.reads.iter().chain(&group.writes).map(|&buffer| bytes(self.wide, buffer)).sum()
+    fn cost(&self, group: &ChainGroup) -> u64 {
+        group.reads.iter().chain(&group.writes).map(|&buffer| bytes(self.sharded, buffer)).sum()
     }
 
     /// Makes one group of two if that spares bytes.
@@ -140,19 +140,19 @@ impl<'a> Groups<'a> {
     }
 
     /// Both groups as one, if they can run together.
-    fn joined(&self, one: &Group, other: &Group) -> Option<Group> {
-        let key = |group: &Group| {
+    fn joined(&self, one: &ChainGroup, other: &ChainGroup) -> Option<ChainGroup> {
+        let key = |group: &ChainGroup| {
             let link = &self.links[group.links[0]];
-            let result = &self.wide.buffers[link.write];
-            let round = self.wide.tasks[link.task].round;
-            (&result.ty, &result.sites, round, link.task.index() < self.backward)
+            let result = &self.sharded.buffers[link.write];
+            let microbatch = self.sharded.tasks[link.task].microbatch;
+            (&result.ty, &result.groups, microbatch, link.task.index() < self.backward)
         };
         if key(one) != key(other) {
             return None;
         }
         let mut links = [&one.links[..], &other.links].concat();
         links.sort_unstable();
-        let mut group = Group { links, reads: Vec::new(), writes: Vec::new(), place: one.place };
+        let mut group = ChainGroup { links, reads: Vec::new(), writes: Vec::new(), place: one.place };
         self.outline(&mut group)?;
         let random = group.links.iter().any(|&link| self.links[link].function.is_random());
         let reads = group.reads.len() + usize::from(random);
@@ -165,12 +165,12 @@ impl<'a> Groups<'a> {
     }
 
     /// Finds what the links of a group read and write of and for others.
-    fn outline(&self, group: &mut Group) -> Option<()> {
+    fn outline(&self, group: &mut ChainGroup) -> Option<()> {
         let written = |buffer: BufferId| group.links.iter().any(|&link| self.links[link].write == buffer);
         for link in group.links.iter().map(|&link| &self.links[link]) {
             for &read in link.reads.iter().filter(|&&read| !written(read)) {
                 // The same bytes in another shape are no longer there to be shown.
-                if written(self.wide.root(read)) {
+                if written(self.sharded.root(read)) {
                     return None;
                 }
                 if !group.reads.contains(&read) {
@@ -186,7 +186,7 @@ impl<'a> Groups<'a> {
         Some(())
     }
 
-    fn has(&self, group: &Group, task: TaskId) -> bool {
+    fn has(&self, group: &ChainGroup, task: TaskId) -> bool {
         self.by_task[task].is_some_and(|link| group.links.binary_search(&link).is_ok())
     }
 
@@ -197,10 +197,10 @@ impl<'a> Groups<'a> {
     }
 
     /// Whether at `place` a group finds what its links found, and others what they wrote.
-    fn can_run(&self, group: &Group, place: TaskId) -> bool {
+    fn can_run(&self, group: &ChainGroup, place: TaskId) -> bool {
         group.links.iter().map(|&link| &self.links[link]).all(|link| {
             let finds = |&read: &BufferId| {
-                let mut writers = self.touches.writers[self.wide.root(read)].iter();
+                let mut writers = self.touches.writers[self.sharded.root(read)].iter();
                 writers.all(|&writer| {
                     self.has(group, writer) || (writer < link.task) == (self.now(writer) < place)
                 })
@@ -212,20 +212,20 @@ impl<'a> Groups<'a> {
     }
 
     /// Whether no more tensors live longer than are spared, of links that now run on the other side of tasks that are none.
-    fn holds_no_more(&self, group: &Group) -> bool {
+    fn holds_no_more(&self, group: &ChainGroup) -> bool {
         let links = || group.links.iter().map(|&link| &self.links[link]);
-        let moved = |link: &Link| self.is_apart(link.task, group.place);
-        let dies = |link: &Link, read: BufferId| {
-            let root = self.wide.root(read);
+        let moved = |link: &ChainLink| self.is_apart(link.task, group.place);
+        let dies = |link: &ChainLink, read: BufferId| {
+            let root = self.sharded.root(read);
             !self.kept[root] && self.touches.readers[root].iter().all(|&reader| reader <= link.task)
         };
-        let held = |link: &Link| match link.task < group.place {
+        let held = |link: &ChainLink| match link.task < group.place {
             true => {
                 group.reads.iter().filter(|&&read| link.reads.contains(&read) && dies(link, read)).count()
             }
             false => usize::from(group.writes.contains(&link.write)),
         };
-        let spared = |link: &&Link| {
+        let spared = |link: &&ChainLink| {
             !group.writes.contains(&link.write)
                 && (moved(link) || links().any(|other| moved(other) && other.reads.contains(&link.write)))
         };

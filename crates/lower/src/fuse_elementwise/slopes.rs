@@ -1,16 +1,19 @@
 //! Lets the linear task that computes a gradient multiply it by the slope of the activation it goes through.
 
+use phalanx_ir::sharded::{Operand, ShardedGraph, ShardedTask};
 use phalanx_ir::tasks::{Role, TaskId, TaskOp};
-use phalanx_ir::wide::{Operand, WideGraph, WideTask};
 use phalanx_ir::{Activation, Id, Unary};
 
 use crate::rewrite::{Touches, rebuild};
 
-pub fn fuse(wide: &WideGraph) -> WideGraph {
-    let touches = Touches::of(wide);
-    let mut list: Vec<Option<WideTask>> = wide.tasks.iter().map(|(_, task)| Some(task.clone())).collect();
-    for (id, task) in wide.tasks.iter() {
-        let Some(Product { task: product, slope, points }) = product_of(wide, &touches, id) else { continue };
+pub fn fuse(sharded: &ShardedGraph) -> ShardedGraph {
+    let touches = Touches::of(sharded);
+    let mut list: Vec<Option<ShardedTask>> =
+        sharded.tasks.iter().map(|(_, task)| Some(task.clone())).collect();
+    for (id, task) in sharded.tasks.iter() {
+        let Some(Product { task: product, slope, points }) = product_of(sharded, &touches, id) else {
+            continue;
+        };
         let Some(fused) = &mut list[product.index()] else { continue };
         if let TaskOp::LinearGradInput { slope: field, .. } = &mut fused.op {
             *field = Some(slope);
@@ -19,7 +22,7 @@ pub fn fuse(wide: &WideGraph) -> WideGraph {
             list[id.index()] = None;
         }
     }
-    rebuild(wide, list.into_iter().flatten().collect())
+    rebuild(sharded, list.into_iter().flatten().collect())
 }
 
 /// A product that can take in the gradient of an activation.
@@ -31,23 +34,23 @@ struct Product {
 }
 
 /// The product whose result the gradient `id` of an activation alone reads.
-fn product_of(wide: &WideGraph, touches: &Touches, id: TaskId) -> Option<Product> {
-    let task = &wide.tasks[id];
+fn product_of(sharded: &ShardedGraph, touches: &Touches, id: TaskId) -> Option<Product> {
+    let task = &sharded.tasks[id];
     let TaskOp::UnaryGrad { kind: Unary::Act(slope), accumulate: false } = task.op else { return None };
     let ([points, dy], result) = (task.reads.first_chunk()?, &task.writes[0]);
-    let [product] = touches.writers[wide.root(dy.buffer)][..] else { return None };
-    let linear = &wide.tasks[product];
+    let [product] = touches.writers[sharded.root(dy.buffer)][..] else { return None };
+    let linear = &sharded.tasks[product];
     let plain = matches!(linear.op, TaskOp::LinearGradInput { slope: None, accumulate: false, .. });
-    let [between, after] = [dy, result].map(|operand| &wide.buffers[operand.buffer]);
-    let alone = touches.readers[wide.root(dy.buffer)] == [id]
-        && touches.writers[wide.root(result.buffer)] == [id]
+    let [between, after] = [dy, result].map(|operand| &sharded.buffers[operand.buffer]);
+    let alone = touches.readers[sharded.root(dy.buffer)] == [id]
+        && touches.writers[sharded.root(result.buffer)] == [id]
         && between.role == Role::Temp;
     let alike = linear.writes[0].buffer == dy.buffer
         && result.map == dy.map
-        && (&between.ty, &between.sites) == (&after.ty, &after.sites);
-    let exists = touches.writers[wide.root(points.buffer)].iter().all(|&writer| writer < product);
+        && (&between.ty, &between.groups) == (&after.ty, &after.groups);
+    let exists = touches.writers[sharded.root(points.buffer)].iter().all(|&writer| writer < product);
     // The points are those of the value, whose tiling is dual to its gradient's.
-    let dual = points.map == dy.map.dual() && wide.buffers[points.buffer].ty == between.ty.dual();
+    let dual = points.map == dy.map.dual() && sharded.buffers[points.buffer].ty == between.ty.dual();
     (plain && alone && alike && exists && dual).then(|| {
         let map = linear.writes[0].map.dual();
         Product { task: product, slope, points: Operand { buffer: points.buffer, map } }

@@ -23,7 +23,7 @@ use phalanx_kernels::table;
 use phalanx_program::{
     Blocks, Builder, Draft, HostTransfer, Placement, Program, RECEIVE, Slice, Wait, feeds, fetches,
 };
-use phalanx_schedule::{Lane, LaneKind, Schedule};
+use phalanx_schedule::{LaneKind, Schedule, ScheduledLane};
 
 pub(crate) use select::{Choice, select};
 
@@ -128,7 +128,7 @@ impl Emitter<'_> {
     }
 
     /// Adds the operations of a lane; `after_feed` tells that the first one waits for the feed of its home.
-    fn lane(&self, lane: &Lane, after_feed: bool, builder: &mut Builder) -> Result<(), EmitError> {
+    fn lane(&self, lane: &ScheduledLane, after_feed: bool, builder: &mut Builder) -> Result<(), EmitError> {
         let mut lists = Lists { known: vec![0; self.schedule.lanes.len()], ..Lists::default() };
         let home = lane_of(self.schedule, lane.device);
         let mut feed = after_feed.then_some(Wait { lane: home, position: 0 });

@@ -5,7 +5,7 @@
 //! the same binary with the same configuration. Rank 0 decides what only one can decide ([`shared`]): plan, seed and
 //! measured times. Every rank compiles the whole program by itself, and [`same_program`] checks that it came out alike.
 //! From hellos and plan follows the [`Topology`]: which devices and cores each rank has. While steps run, ranks
-//! exchange a [`Verdict`] each.
+//! exchange a [`StepVote`] each.
 //!
 //! Everything here is replicated: from the same hellos all ranks conclude the same, so errors are the same on all of
 //! them and no rank waits for one that has given up. What a rank does not survive is reported by others: see
@@ -32,7 +32,7 @@ pub use connect::{Connection, LIBRARY, MISSING, connect};
 pub use drill::{Drill, DrillError, DrillKind, FaultTrigger, StepDrill, When};
 pub use hello::{Hello, RankOptions, compare};
 pub use launcher::{Launched, Launcher};
-pub use step::{Agreed, Verdict};
+pub use step::{Agreed, StepVote};
 pub(crate) use topology::deal_devices;
 pub use topology::{Host, Topology};
 pub use watch::{FAILED, STALLED, Say, Watchdog, Watched};

@@ -8,7 +8,7 @@ use super::JobError;
 
 /// What one rank has to say about a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub struct StepVote {
     /// This rank was asked to stop.
     pub stop: bool,
     /// It is time for a checkpoint.
@@ -28,12 +28,12 @@ pub struct Agreed {
     pub written: bool,
 }
 
-impl Verdict {
+impl StepVote {
     /// Tells all ranks and hears what they say.
     pub fn exchange(self, network: &dyn Network) -> Result<Agreed, JobError> {
         let verdicts = (0..)
             .zip(network.all_gather(&[self.encode()])?)
-            .map(|(rank, bytes)| Verdict::decode(&bytes).ok_or(JobError::Garbled { rank, what: "verdict" }));
+            .map(|(rank, bytes)| StepVote::decode(&bytes).ok_or(JobError::Garbled { rank, what: "verdict" }));
         Ok(Agreed::of(&verdicts.collect::<Result<Vec<_>, _>>()?))
     }
 
@@ -42,16 +42,16 @@ impl Verdict {
         (0..).zip(flags).map(|(bit, flag)| u8::from(flag) << bit).sum()
     }
 
-    fn decode(bytes: &[u8]) -> Option<Verdict> {
+    fn decode(bytes: &[u8]) -> Option<StepVote> {
         let &[flags] = bytes else { return None };
         let [stop, save, written] = [0, 1, 2].map(|bit| flags >> bit & 1 == 1);
-        Some(Verdict { stop, save, written })
+        Some(StepVote { stop, save, written })
     }
 }
 
 impl Agreed {
     /// What follows from the verdicts of all ranks.
-    pub fn of(verdicts: &[Verdict]) -> Agreed {
+    pub fn of(verdicts: &[StepVote]) -> Agreed {
         Agreed {
             stop: verdicts.iter().any(|verdict| verdict.stop),
             save: verdicts.iter().any(|verdict| verdict.save),

@@ -98,11 +98,11 @@ fn all_ranks_are_told_why_rank_0_cannot_decide() {
 #[test]
 fn verdicts_come_together() {
     let [stop, save, written] =
-        [0, 1, 2].map(|flag| Verdict { stop: flag == 0, save: flag == 1, written: flag == 2 });
+        [0, 1, 2].map(|flag| StepVote { stop: flag == 0, save: flag == 1, written: flag == 2 });
     for (verdicts, expected) in [
         ([written, written], Agreed { stop: false, save: false, written: true }),
         ([stop, written], Agreed { stop: true, save: false, written: false }),
-        ([save, Verdict { written: true, ..stop }], Agreed { stop: true, save: true, written: false }),
+        ([save, StepVote { written: true, ..stop }], Agreed { stop: true, save: true, written: false }),
     ] {
         let agreed = ranks(2, |local| verdicts[local.rank() as usize].exchange(&local).unwrap());
         assert_eq!(agreed, [expected; 2], "{verdicts:?}");

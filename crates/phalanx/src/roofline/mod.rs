@@ -97,7 +97,7 @@ pub struct Row {
     /// The least time by the device's peaks as a share of the time taken; above one if operands were in a cache.
     pub roofline_share: f64,
     /// What that least time is.
-    pub bound_by: Limit,
+    pub bound_by: RooflineLimit,
     /// Milliseconds more than the least.
     pub lost_ms: f64,
 }
@@ -105,7 +105,7 @@ pub struct Row {
 /// What a kernel's time depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Limit {
+pub enum RooflineLimit {
     /// Its floating-point operations.
     Compute,
     /// Its bytes.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use phalanx_program::{Lane, Operation, Payload, Program, TRANSFERS};
 
-use super::{By, LaneTime, Limit, Peaks, Roofline, Row};
+use super::{By, LaneTime, RooflineLimit, Peaks, Roofline, Row};
 use crate::costs::{Signature, Work, movement_work};
 
 /// Below this share of its time a kernel's roofline does not explain it.
@@ -118,9 +118,9 @@ impl Sum {
         let Sum { seconds, launches, work, least: (compute, memory) } = self;
         let least = compute + memory;
         let bound_by = match () {
-            () if least < EXPLAINED * seconds => Limit::Overhead,
-            () if compute >= memory => Limit::Compute,
-            () => Limit::Memory,
+            () if least < EXPLAINED * seconds => RooflineLimit::Overhead,
+            () if compute >= memory => RooflineLimit::Compute,
+            () => RooflineLimit::Memory,
         };
         Row {
             name,
@@ -161,11 +161,14 @@ mod tests {
         let slow = row(&[(2e11, 1e9, 4.0)]);
         assert_eq!((slow.ms, slow.share, slow.launches), (4000.0, 0.4, 1));
         assert_eq!((slow.gflops, slow.gb_per_s), (50.0, 0.25));
-        assert_eq!((slow.roofline_share, slow.bound_by, slow.lost_ms), (0.5, Limit::Compute, 2000.0));
+        assert_eq!((slow.roofline_share, slow.bound_by, slow.lost_ms), (0.5, RooflineLimit::Compute, 2000.0));
         let cached = row(&[(1e9, 4e10, 2.0)]);
-        assert_eq!((cached.roofline_share, cached.bound_by, cached.lost_ms), (2.0, Limit::Memory, 0.0));
+        assert_eq!(
+            (cached.roofline_share, cached.bound_by, cached.lost_ms),
+            (2.0, RooflineLimit::Memory, 0.0)
+        );
         let mixed = row(&[(1e11, 0.0, 2.0), (0.0, 3e10, 4.0)]);
-        assert_eq!((mixed.launches, mixed.bound_by, mixed.lost_ms), (2, Limit::Memory, 2000.0));
-        assert_eq!(row(&[(1e10, 0.0, 1.5)]).bound_by, Limit::Overhead);
+        assert_eq!((mixed.launches, mixed.bound_by, mixed.lost_ms), (2, RooflineLimit::Memory, 2000.0));
+        assert_eq!(row(&[(1e10, 0.0, 1.5)]).bound_by, RooflineLimit::Overhead);
     }
 }

@@ -52,14 +52,14 @@ fn last_sender(timeline: &Timeline, senders: &[Place], receiver: Place) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::timeline::{Lane, LaneKind, Span};
+    use crate::timeline::{TimelineLane, TimelineLaneKind, TimelineSpan};
 
-    fn lane(device: u32, spans: &[(SpanKind, u64, u64, u32)]) -> Lane {
+    fn lane(device: u32, spans: &[(SpanKind, u64, u64, u32)]) -> TimelineLane {
         let span = |&(kind, start, end, movement)| {
             let (name, layer) = (String::new(), String::new());
-            Span { name, layer, kind, start, end, bytes: 8, movement: Some(movement) }
+            TimelineSpan { name, layer, kind, start, end, bytes: 8, movement: Some(movement) }
         };
-        Lane { device, kind: LaneKind::Transfers, spans: spans.iter().map(span).collect() }
+        TimelineLane { device, kind: TimelineLaneKind::Transfers, spans: spans.iter().map(span).collect() }
     }
 
     #[test]

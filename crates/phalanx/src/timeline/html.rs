@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::arrows::{Place, arrows};
 use super::rows::rows;
-use super::{Lane, MemoryCurve, Report, Span, Timeline, Totals, TransferRow};
+use super::{MemoryCurve, Timeline, TimelineLane, TimelineReport, TimelineSpan, Totals, TransferRow};
 
 /// The page with a name in double braces wherever something is to be filled in.
 const PAGE: &str = include_str!("report.html");
@@ -30,12 +30,12 @@ const SCRIPT: [&str; 7] = [
 /// Writes `report` to `out` as a page.
 ///
 /// ```
-/// let report = phalanx::internals::timeline::Report { title: "One step".to_string(), ..Default::default() };
+/// let report = phalanx::internals::timeline::TimelineReport { title: "One step".to_string(), ..Default::default() };
 /// let mut page = Vec::new();
 /// phalanx::internals::timeline::html::write(&report, &mut page)?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub fn write(report: &Report, mut out: impl Write) -> io::Result<()> {
+pub fn write(report: &TimelineReport, mut out: impl Write) -> io::Result<()> {
     // What is filled in is not looked at again, so braces in names stay as they are.
     let mut parts = PAGE.split("{{");
     out.write_all(parts.next().unwrap_or_default().as_bytes())?;
@@ -59,10 +59,10 @@ fn escape(text: &str) -> String {
 }
 
 /// The report as JSON for the inside of a script element. In JSON, `<` is only ever a part of a string.
-fn data(report: &Report) -> io::Result<String> {
+fn data(report: &TimelineReport) -> io::Result<String> {
     let mut words = Words::default();
     let timelines = report.timelines.iter().map(|timeline| timeline_data(timeline, &mut words)).collect();
-    let Report { title, subtitle, memory, transfers, before, after, .. } = report;
+    let TimelineReport { title, subtitle, memory, transfers, before, after, .. } = report;
     let page =
         PageData { title, subtitle, timelines, memory, transfers, before, after, words: words.by_number };
     Ok(serde_json::to_string(&page)?.replace('<', "\\u003c"))
@@ -125,14 +125,14 @@ impl<'a> Words<'a> {
 fn timeline_data<'a>(timeline: &'a Timeline, words: &mut Words<'a>) -> TimelineData<'a> {
     let mut data = TimelineData { name: &timeline.name, rows: Vec::new(), arrows: Vec::new() };
     let mut places: HashMap<Place, [usize; 2]> = HashMap::new();
-    let mut lanes: Vec<(usize, &Lane)> = timeline.lanes.iter().enumerate().collect();
+    let mut lanes: Vec<(usize, &TimelineLane)> = timeline.lanes.iter().enumerate().collect();
     lanes.sort_by_key(|(_, lane)| lane.device);
     for (lane_idx, lane) in lanes {
         for row in rows(&lane.spans) {
             for (position, &span_idx) in row.iter().enumerate() {
                 places.insert((lane_idx, span_idx), [data.rows.len(), position]);
             }
-            let spans: Vec<&Span> = row.iter().map(|&span_idx| &lane.spans[span_idx]).collect();
+            let spans: Vec<&TimelineSpan> = row.iter().map(|&span_idx| &lane.spans[span_idx]).collect();
             data.rows.push(row_data(lane, &spans, words));
         }
     }
@@ -143,7 +143,7 @@ fn timeline_data<'a>(timeline: &'a Timeline, words: &mut Words<'a>) -> TimelineD
     data
 }
 
-fn row_data<'a>(lane: &Lane, spans: &[&'a Span], words: &mut Words<'a>) -> RowData {
+fn row_data<'a>(lane: &TimelineLane, spans: &[&'a TimelineSpan], words: &mut Words<'a>) -> RowData {
     RowData {
         device: lane.device,
         kind: lane.kind.name(),

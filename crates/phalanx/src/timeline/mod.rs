@@ -12,7 +12,7 @@ use serde::Serialize;
 
 /// All that is known of a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Report {
+pub struct TimelineReport {
     /// The headline.
     pub title: String,
     /// Model, plan and links, in a line of text.
@@ -35,43 +35,43 @@ pub struct Timeline {
     /// What people call it: `predicted`, `measured`.
     pub name: String,
     /// Its lanes. They are shown by device, those of a device in this order.
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<TimelineLane>,
 }
 
 /// What one device does of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Lane {
+pub struct TimelineLane {
     /// The device's number.
     pub device: u32,
     /// What happens in it.
-    pub kind: LaneKind,
+    pub kind: TimelineLaneKind,
     /// In any order. Spans that overlap are shown in rows of their own.
-    pub spans: Vec<Span>,
+    pub spans: Vec<TimelineSpan>,
 }
 
 /// What happens in a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LaneKind {
+pub enum TimelineLaneKind {
     /// Kernels.
     Compute,
     /// Bytes that come from or go to other devices.
     Transfers,
 }
 
-impl LaneKind {
+impl TimelineLaneKind {
     /// What people call it.
     pub fn name(self) -> &'static str {
         match self {
-            LaneKind::Compute => "compute",
-            LaneKind::Transfers => "transfers",
+            TimelineLaneKind::Compute => "compute",
+            TimelineLaneKind::Transfers => "transfers",
         }
     }
 }
 
 /// Something that takes time. One that ends before it starts is shown as taking none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Span {
+pub struct TimelineSpan {
     /// The kernel and its layer.
     pub name: String,
     /// The layer of the model it belongs to; empty if it belongs to none.
@@ -88,7 +88,7 @@ pub struct Span {
     pub movement: Option<u32>,
 }
 
-impl Span {
+impl TimelineSpan {
     /// Nanoseconds from start to end.
     pub fn duration(&self) -> u64 {
         self.end.saturating_sub(self.start)

@@ -2,11 +2,11 @@
 //!
 //! Viewers draw a row as one line, and Perfetto drops what overlaps there without being nested.
 
-use super::Span;
+use super::TimelineSpan;
 
 /// The numbers of `spans` by row; within a row by start. As few rows as spans overlap at once, but at least one: a lane
 /// in which nothing happens is shown as well.
-pub(super) fn rows(spans: &[Span]) -> Vec<Vec<usize>> {
+pub(super) fn rows(spans: &[TimelineSpan]) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..spans.len()).collect();
     order.sort_by_key(|&idx| (spans[idx].start, spans[idx].duration()));
     let mut rows: Vec<(u64, Vec<usize>)> = vec![(0, Vec::new())];
@@ -28,9 +28,9 @@ mod tests {
     use super::*;
     use crate::timeline::SpanKind;
 
-    fn span((start, end): (u64, u64)) -> Span {
+    fn span((start, end): (u64, u64)) -> TimelineSpan {
         let (name, layer) = (String::new(), String::new());
-        Span { name, layer, kind: SpanKind::Compute, start, end, bytes: 0, movement: None }
+        TimelineSpan { name, layer, kind: SpanKind::Compute, start, end, bytes: 0, movement: None }
     }
 
     #[test]

@@ -14,18 +14,18 @@ use serde::Serialize;
 
 use super::arrows::{Place, arrows};
 use super::rows::rows;
-use super::{Lane, LaneKind, MemoryCurve, Report, Span, Timeline, Totals};
+use super::{MemoryCurve, Timeline, TimelineLane, TimelineLaneKind, TimelineReport, TimelineSpan, Totals};
 
 /// Writes `report` to `out`, one event a line.
 ///
 /// ```
-/// let report = phalanx::internals::timeline::Report { title: "One step".to_string(), ..Default::default() };
+/// let report = phalanx::internals::timeline::TimelineReport { title: "One step".to_string(), ..Default::default() };
 /// let mut trace = Vec::new();
 /// phalanx::internals::timeline::trace::write(&report, &mut trace)?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub fn write(report: &Report, out: impl Write) -> io::Result<()> {
-    let Report { title, subtitle, before, after, .. } = report;
+pub fn write(report: &TimelineReport, out: impl Write) -> io::Result<()> {
+    let TimelineReport { title, subtitle, before, after, .. } = report;
     let limits = report.transfers.iter().map(|row| (row.movement, row.limit.as_str())).collect();
     let mut trace = Trace { out, separator: "", numbers: 0, flows: 0, limits };
     let about = serde_json::to_string(&OtherData { title, subtitle, before, after })?;
@@ -137,7 +137,7 @@ impl<W: Write> Trace<'_, W> {
     fn lane<'e>(
         &mut self,
         pid: u32,
-        lane: &Lane,
+        lane: &TimelineLane,
         ends: impl Fn(usize) -> Option<&'e Vec<End>>,
     ) -> io::Result<()> {
         for (row_idx, row) in rows(&lane.spans).into_iter().enumerate() {
@@ -199,7 +199,7 @@ impl<W: Write> Trace<'_, W> {
         self.event(&Event::Metadata { name, pid, tid, args })
     }
 
-    fn span(&mut self, pid: u32, tid: u32, span: &Span) -> io::Result<()> {
+    fn span(&mut self, pid: u32, tid: u32, span: &TimelineSpan) -> io::Result<()> {
         let args = Details {
             layer: &span.layer,
             bytes: (span.bytes > 0).then_some(span.bytes),
@@ -235,7 +235,7 @@ impl<W: Write> Trace<'_, W> {
 }
 
 /// What the thread of a lane's row is called: rows after the first are numbered.
-fn row_name(kind: LaneKind, row_idx: usize) -> String {
+fn row_name(kind: TimelineLaneKind, row_idx: usize) -> String {
     match row_idx {
         0 => kind.name().to_string(),
         _ => format!("{} {}", kind.name(), row_idx + 1),

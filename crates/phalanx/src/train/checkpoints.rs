@@ -15,7 +15,7 @@ use super::resume::{Notice, json};
 use super::{Run, TrainConfig};
 use crate::ckpt::{self, CkptError, FORMAT, FileEntry, Manifest, RunState, SaveError, TensorEntry, name_of};
 use crate::ckpt::{Disk, Faulty, Snapshot, Storage, Writer};
-use crate::job::{Agreed, Drill, JobError, Verdict, shared};
+use crate::job::{Agreed, Drill, JobError, StepVote, shared};
 use crate::pipeline::Settings;
 use crate::{Error, Session};
 
@@ -105,14 +105,14 @@ impl Checkpointer {
     }
 
     /// What this rank has to say after a step.
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> StepVote {
         let is_time = match self.interval {
             // The clock of one rank counts.
             Interval::Time(most) => self.rank == 0 && self.last.1.elapsed() >= most,
             Interval::Steps(_) => false,
         };
         let written = self.writing.as_ref().is_some_and(|writing| writing.thread.is_finished());
-        Verdict { stop: false, save: is_time, written }
+        StepVote { stop: false, save: is_time, written }
     }
 
     /// Copies the state and lets a thread write it.

@@ -10,7 +10,7 @@ use phalanx_ir::graph::Graph;
 
 use super::resume::json;
 use super::{OPTIONS, TrainConfig};
-use crate::job::{Agreed, Job, RankOptions, Topology, Verdict, Watchdog, Watched, shared};
+use crate::job::{Agreed, Job, RankOptions, Topology, StepVote, Watchdog, Watched, shared};
 use crate::pipeline::Settings;
 use crate::{Error, Session};
 
@@ -110,8 +110,8 @@ impl Ranks {
     }
 
     /// Meets the others at the end of a step.
-    pub fn step_ends(&mut self, verdict: Verdict) -> Result<Agreed, Error> {
-        let agreed = Verdict { stop: self.stop, ..verdict }.exchange(&*self.network)?;
+    pub fn step_ends(&mut self, verdict: StepVote) -> Result<Agreed, Error> {
+        let agreed = StepVote { stop: self.stop, ..verdict }.exchange(&*self.network)?;
         self.watchdog.set_active(false);
         Ok(agreed)
     }

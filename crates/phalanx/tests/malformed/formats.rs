@@ -14,9 +14,9 @@ use phalanx::data::{Dataset, Tokenizer};
 use phalanx::internals::costs::Book;
 use phalanx::ir::graph::Graph;
 use phalanx::ir::parallel::ParallelGraph;
+use phalanx::ir::sharded::ShardedGraph;
 use phalanx::ir::tasks::TaskGraph;
 use phalanx::ir::text::ParseError;
-use phalanx::ir::wide::WideGraph;
 use phalanx::job::Drill;
 use phalanx::models::ModelConfig;
 use phalanx::plan;
@@ -24,7 +24,7 @@ use phalanx::train::TrainConfig;
 use phalanx::{Certificate, Flavor, Link, Plan, PlanChoice, Program, Schedule, hf};
 use phalanx_bench::{golden, parity};
 use phalanx_inductor::cases::{Keys, answer};
-use phalanx_inductor::mode::Mode;
+use phalanx_inductor::mode::PassMode;
 
 /// Reads a file's bytes; an error is the message.
 pub type Reader = fn(&[u8]) -> Result<(), String>;
@@ -33,7 +33,7 @@ pub type Reader = fn(&[u8]) -> Result<(), String>;
 pub const FORMATS: &[(&str, Reader)] = &[
     ("graph", graph),
     ("parallel", parallel),
-    ("wide", wide),
+    ("sharded", sharded),
     ("tasks", tasks),
     ("schedule", schedule),
     ("program", program),
@@ -67,8 +67,8 @@ pub fn parallel(bytes: &[u8]) -> Result<(), String> {
 }
 
 /// Tasks on tiled tensors (`phalanx opt`).
-pub fn wide(bytes: &[u8]) -> Result<(), String> {
-    printed(bytes, str::parse::<WideGraph>)?.verify().map_err(first)
+pub fn sharded(bytes: &[u8]) -> Result<(), String> {
+    printed(bytes, str::parse::<ShardedGraph>)?.verify().map_err(first)
 }
 
 /// Tasks on tiles (`phalanx opt`).
@@ -169,7 +169,7 @@ pub fn operator_cases(bytes: &[u8]) -> Result<(), String> {
 /// Lists for the overlap passes (`phalanx schedule FILE`).
 pub fn schedule_cases(bytes: &[u8]) -> Result<(), String> {
     for line in bytes.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
-        for mode in [Mode::Reference, Mode::Newer, Mode::Fixed] {
+        for mode in [PassMode::Reference, PassMode::Newer, PassMode::Fixed] {
             answer(line, &Keys::default(), mode).map_err(message)?;
         }
     }

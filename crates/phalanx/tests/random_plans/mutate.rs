@@ -1,13 +1,15 @@
-//! Parallel graphs that nobody planned: degrees, sums, copies, parallel operators and sites changed at random.
+//! Parallel graphs that nobody planned: degrees, sums, copies, parallel operators and groups changed at random.
 //!
 //! Parallel operators never change values, so whatever of this is legal still computes the model.
 
 use phalanx::ir::graph::{LayerId, ValueId};
-use phalanx::ir::parallel::{DeviceId, ParallelBuilder, ParallelGraph, ParallelType, Placement, Site};
+use phalanx::ir::parallel::{
+    DeviceGroup, DeviceId, LayerPlacement, ParallelBuilder, ParallelGraph, ParallelType,
+};
 use phalanx::ir::{Id, Op, OpError, TensorType};
 use phalanx_testkit::Rng;
 
-/// Devices that sites are drawn from.
+/// Devices that groups are drawn from.
 const DEVICES: usize = 6;
 /// More tiles than this are not worth a test's time.
 const MOST_TILES: usize = 48;
@@ -100,10 +102,10 @@ impl Mutation<'_> {
     fn parallel_op(&mut self, value: ValueId) -> Op {
         let (rank, degree) = (self.ty(value).dims().len(), self.rng.choose(&[2, 2, 2, 4, 3]));
         let dim = self.rng.below(rank.max(1));
-        let again = self.rng.once_in(2);
+        let regather = self.rng.once_in(2);
         let ops = [
             Op::Repartition { dim, degree },
-            Op::Combine { dim, degree, again },
+            Op::Combine { dim, degree, regather },
             Op::Replicate { degree },
             Op::Reduction { degree },
         ];
@@ -111,7 +113,7 @@ impl Mutation<'_> {
     }
 
     /// Applies a parallel operator, if it can be.
-    fn convert(&mut self, op: Op, value: ValueId, label: &Placement, word: &str) -> Option<ValueId> {
+    fn convert(&mut self, op: Op, value: ValueId, label: &LayerPlacement, word: &str) -> Option<ValueId> {
         let ty = moved(&op, &self.ty(value))?;
         let name = format!("{}.{word}", self.builder.graph().values()[value].name);
         let label = self.placement(label, ty.tiles());
@@ -136,7 +138,7 @@ impl Mutation<'_> {
         op: &Op,
         operands: &mut [ValueId],
         old: &[ParallelType],
-        label: &Placement,
+        label: &LayerPlacement,
     ) -> (Vec<ParallelType>, usize) {
         for _ in 0..MOST_REPAIRS {
             let types: Vec<_> = operands.iter().map(|&operand| self.ty(operand)).collect();
@@ -150,7 +152,7 @@ impl Mutation<'_> {
             let Some(value) = self.convert(repair, operands[slot], label, "repaired") else { break };
             operands[slot] = value;
         }
-        (old.to_vec(), label.sites.len())
+        (old.to_vec(), label.groups.len())
     }
 
     /// Brings an output back to its old tiling, under its old name, if that takes no more than three operators.
@@ -161,7 +163,7 @@ impl Mutation<'_> {
             ops.push(Op::Reduction { degree: ty.sum_degree() });
         }
         for (dim, cut) in ty.dims().iter().enumerate().filter(|(_, cut)| cut.degree > 1) {
-            ops.push(Op::Combine { dim, degree: cut.degree, again: false });
+            ops.push(Op::Combine { dim, degree: cut.degree, regather: false });
         }
         for (dim, cut) in old.dims().iter().enumerate().filter(|(_, cut)| cut.degree > 1) {
             ops.push(Op::Repartition { dim, degree: cut.degree });
@@ -169,24 +171,24 @@ impl Mutation<'_> {
         let (last, mut value) = (ops.len(), value);
         for (at, op) in ops.into_iter().enumerate() {
             let Some(ty) = moved(&op, &self.ty(value)) else { return value };
-            let (sites, name) = (self.sites(ty.tiles()), if at + 1 == last { name } else { "restored" });
-            let label = Placement { sites: sites.into(), round: 0, part: None };
+            let (groups, name) = (self.groups(ty.tiles()), if at + 1 == last { name } else { "restored" });
+            let label = LayerPlacement { groups: groups.into(), due: 0, microbatch: None };
             value = self.builder.add(op, &[value], vec![(name.into(), ty)], label)[0];
         }
         value
     }
 
-    /// The placement with its own sites if there are as many, else with others.
-    fn placement(&mut self, label: &Placement, tasks: usize) -> Placement {
-        if label.sites.len() == tasks && !self.rng.once_in(self.rarely) {
+    /// The placement with its own groups if there are as many, else with others.
+    fn placement(&mut self, label: &LayerPlacement, tasks: usize) -> LayerPlacement {
+        if label.groups.len() == tasks && !self.rng.once_in(self.rarely) {
             return label.clone();
         }
-        Placement { sites: self.sites(tasks).into(), ..label.clone() }
+        LayerPlacement { groups: self.groups(tasks).into(), ..label.clone() }
     }
 
-    fn sites(&mut self, tasks: usize) -> Vec<Site> {
+    fn groups(&mut self, tasks: usize) -> Vec<DeviceGroup> {
         let mut device = || DeviceId::from_index(self.rng.below(DEVICES));
-        (0..tasks).map(|task| Site::new((0..1 + task % 2).map(|_| device()))).collect()
+        (0..tasks).map(|task| DeviceGroup::new((0..1 + task % 2).map(|_| device()))).collect()
     }
 }
 
@@ -230,7 +232,7 @@ fn infer(
         let tiles = ty.tiles();
         return Ok((vec![ty], tiles));
     }
-    let label = Placement { sites: [].into(), round: 0, part: None };
+    let label = LayerPlacement { groups: [].into(), due: 0, microbatch: None };
     let mut builder = ParallelBuilder::new("alone");
     let operands: Vec<_> = operands
         .iter()
@@ -257,7 +259,7 @@ fn parallel_op_of(fix: &str) -> Option<Op> {
     let degree = attribute("degree")?;
     Some(match name {
         "repartition" => Op::Repartition { dim: attribute("dim")?, degree },
-        "combine" => Op::Combine { dim: attribute("dim")?, degree, again: false },
+        "combine" => Op::Combine { dim: attribute("dim")?, degree, regather: false },
         "replicate" => Op::Replicate { degree },
         "reduction" => Op::Reduction { degree },
         _ => return None,

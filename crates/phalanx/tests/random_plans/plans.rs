@@ -3,7 +3,7 @@
 use phalanx::Plan;
 use phalanx::ir::Op;
 use phalanx::ir::graph::{Graph, ValueId};
-use phalanx::plan::{Mesh, Pipeline, Rule};
+use phalanx::plan::{Mesh, Pipeline, PlanRule};
 use phalanx_testkit::Rng;
 
 /// The most devices: each is a thread.
@@ -45,7 +45,7 @@ fn share_batch(plan: &mut Plan, model: &Graph) {
         plan.mesh.axes.iter().find(is_free).expect("a mesh has an axis besides stages").clone();
     plan.rules.clear();
     for leaf in model.leaves(|op| matches!(op, Op::Input | Op::Param(_))) {
-        let mut rule = Rule { pattern: model.values()[leaf].name.clone(), ..Rule::default() };
+        let mut rule = PlanRule { pattern: model.values()[leaf].name.clone(), ..PlanRule::default() };
         let is_input = matches!(model.op_of(leaf), Op::Input);
         let batch = model.ty(leaf).shape.dims().first().copied().unwrap_or(1);
         if batch.is_multiple_of(size) {
@@ -80,9 +80,9 @@ fn mesh(rng: &mut Rng) -> Mesh {
 }
 
 /// A rule for one value: each axis cuts at most one dimension, where it divides.
-fn rule(model: &Graph, value: ValueId, axes: &[(String, usize)], sparse: usize, rng: &mut Rng) -> Rule {
+fn rule(model: &Graph, value: ValueId, axes: &[(String, usize)], sparse: usize, rng: &mut Rng) -> PlanRule {
     let pattern = model.values()[value].name.clone();
-    let mut rule = Rule { pattern, again: rng.once_in(2), ..Rule::default() };
+    let mut rule = PlanRule { pattern, regather: rng.once_in(2), ..PlanRule::default() };
     let rank = model.ty(value).shape.rank();
     let is_param = matches!(model.op_of(value), Op::Param(_));
     let once_in = if model.op_of(value).is_leaf() { 1 + sparse / 3 } else { 2 * sparse };

@@ -3,7 +3,8 @@
 //! Times are plausible and follow from a fixed sequence of numbers; nothing is simulated.
 
 use phalanx::internals::timeline::{
-    Alive, Lane, LaneKind, MemoryCurve, Report, Span, SpanKind, Timeline, Totals, TransferRow,
+    Alive, MemoryCurve, SpanKind, Timeline, TimelineLane, TimelineLaneKind, TimelineReport, TimelineSpan,
+    Totals, TransferRow,
 };
 
 /// How many devices the example has.
@@ -42,8 +43,8 @@ struct Device {
     /// How far compute and transfers have come.
     now: u64,
     link: u64,
-    compute: Vec<Span>,
-    transfers: Vec<Span>,
+    compute: Vec<TimelineSpan>,
+    transfers: Vec<TimelineSpan>,
 }
 
 impl Device {
@@ -83,12 +84,12 @@ struct Movement<'a> {
     micros: u64,
 }
 
-fn span(name: String, layer: &str, kind: SpanKind, (start, end): (u64, u64)) -> Span {
-    Span { name, layer: layer.to_string(), kind, start, end, bytes: 0, movement: None }
+fn span(name: String, layer: &str, kind: SpanKind, (start, end): (u64, u64)) -> TimelineSpan {
+    TimelineSpan { name, layer: layer.to_string(), kind, start, end, bytes: 0, movement: None }
 }
 
 /// The example with this many layers; a layer is about 31 spans a device and timeline.
-pub fn report(layers: u32) -> Report {
+pub fn report(layers: u32) -> TimelineReport {
     let predicted = timeline("predicted", layers, 1);
     let measured = timeline("measured", layers, 7);
     let step = predicted.lanes.iter().flat_map(|lane| &lane.spans).map(|span| span.end).max().unwrap_or(0);
@@ -97,7 +98,7 @@ pub fn report(layers: u32) -> Report {
     let compute = step * 93 / 100;
     let after = Totals { step, exposed: step / 25, compute, lower_bound: step * 95 / 100, peak };
     let before = Totals { step: step * 118 / 100, exposed: step * 22 / 100, peak: peak * 97 / 100, ..after };
-    Report {
+    TimelineReport {
         title: "GPT-2 small, one training step".to_string(),
         subtitle: "12 layers, width 768, batch 8 × 256 · plan fsdp on 4 devices · link 12 GB/s, 4 µs"
             .to_string(),
@@ -118,8 +119,8 @@ fn timeline(name: &str, layers: u32, seed: u64) -> Timeline {
     forward(&mut devices, layers);
     backward(&mut devices, layers);
     let lanes = (0..).zip(devices).flat_map(|(device, Device { compute, transfers, .. })| {
-        let lane = |kind, spans| Lane { device, kind, spans };
-        [lane(LaneKind::Compute, compute), lane(LaneKind::Transfers, transfers)]
+        let lane = |kind, spans| TimelineLane { device, kind, spans };
+        [lane(TimelineLaneKind::Compute, compute), lane(TimelineLaneKind::Transfers, transfers)]
     });
     Timeline { name: name.to_string(), lanes: lanes.collect() }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-use phalanx::internals::timeline::{MemoryCurve, Report, html};
+use phalanx::internals::timeline::{MemoryCurve, TimelineReport, html};
 use serde_json::Value;
 
 use super::example::{self, HOSTILE};
@@ -16,7 +16,7 @@ const BROWSERS: [&str; 5] =
 /// Does what people do and writes what they see into an element called `probe`.
 const PROBE: &str = include_str!("probe.js");
 
-fn page(report: &Report) -> String {
+fn page(report: &TimelineReport) -> String {
     let mut bytes = Vec::new();
     html::write(report, &mut bytes).unwrap();
     String::from_utf8(bytes).unwrap()
@@ -57,7 +57,7 @@ fn dom(name: &str, page: &str, script: &str) -> String {
 }
 
 /// What the probe saw on a page.
-fn probed(name: &str, report: &Report) -> Value {
+fn probed(name: &str, report: &TimelineReport) -> Value {
     let dom = dom(name, &page(report), PROBE);
     let (_, rest) = dom.split_once("<pre id=\"probe\">").unwrap_or_else(|| panic!("no probe in\n{dom}"));
     serde_json::from_str(rest.split_once("</pre>").unwrap().0).unwrap()
@@ -99,7 +99,7 @@ fn names_cannot_leave_the_data() {
 }
 
 /// The example under a hostile title, and what the probe saw of it.
-static EXAMPLE: LazyLock<(Report, Value)> = LazyLock::new(|| {
+static EXAMPLE: LazyLock<(TimelineReport, Value)> = LazyLock::new(|| {
     let mut report = example::report(12);
     report.title = HOSTILE.to_string();
     report.after.step = 104_249_600;
@@ -173,7 +173,7 @@ fn the_table_sorts_and_points_at_spans() {
 fn reports_without_anything_in_them_are_pages_too() {
     let still = MemoryCurve { device: 0, ..MemoryCurve::default() };
     for (name, memory) in [("empty", vec![]), ("still", vec![still])] {
-        let dom = dom(name, &page(&Report { memory, ..Report::default() }), "");
+        let dom = dom(name, &page(&TimelineReport { memory, ..TimelineReport::default() }), "");
         assert!(dom.contains(r#"data-ready="yes""#), "{dom}");
         assert!(dom.contains("Nothing changes devices in this step."));
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx::internals::timeline::{Report, Timeline, trace};
+use phalanx::internals::timeline::{Timeline, TimelineReport, trace};
 use serde_json::Value;
 
 use super::example::{self, HOSTILE};
@@ -23,7 +23,7 @@ struct Contents {
     counters: usize,
 }
 
-fn written(report: &Report) -> Value {
+fn written(report: &TimelineReport) -> Value {
     let mut bytes = Vec::new();
     trace::write(report, &mut bytes).unwrap();
     serde_json::from_slice(&bytes).unwrap()
@@ -189,7 +189,7 @@ fn spans_that_overlap_get_threads_of_their_own() {
 fn a_report_of_nothing_is_a_trace() {
     let empty = Timeline { name: "predicted".to_string(), lanes: Vec::new() };
     for timelines in [vec![], vec![empty]] {
-        let contents = check(&written(&Report { timelines, ..Report::default() }));
+        let contents = check(&written(&TimelineReport { timelines, ..TimelineReport::default() }));
         assert!(contents.processes.is_empty());
     }
 }

@@ -8,7 +8,7 @@ use phalanx_ir::parallel::Microbatch;
 use phalanx_ir::{Apart, Id, IdVec, Op, Part, TensorType};
 
 use super::layout::{Layout, Machine, MeshAxis, Stage};
-use super::resolve::Wish;
+use super::resolve::Constraint;
 use super::signature::{Signature, Tasks};
 use crate::microbatch::{Origin, Unrolled};
 use crate::{Plan, PlanError};
@@ -28,15 +28,15 @@ pub(super) struct Var {
     /// How its users see it: for a parameter stored cut, before that cut.
     pub(super) seen: Layout,
     /// Joined anew in the backward pass.
-    pub(super) again: bool,
+    pub(super) regather: bool,
     pub(super) time: Time,
 }
 
-/// When something is due and on which part of the batch it works.
+/// With which microbatch something is due, and on which it works.
 #[derive(Clone, Copy)]
 pub(super) struct Time {
-    pub(super) round: u32,
-    pub(super) part: Option<Microbatch>,
+    pub(super) due: u32,
+    pub(super) microbatch: Option<Microbatch>,
 }
 
 /// A layer with its tasks.
@@ -68,25 +68,25 @@ pub(super) struct Decided {
 }
 
 /// What layouts are decided from.
-pub(super) struct Question<'a> {
+pub(super) struct Context<'a> {
     pub(super) model: &'a Graph,
     pub(super) plan: &'a Plan,
     pub(super) machine: &'a Machine,
-    pub(super) wishes: &'a IdVec<ValueId, Wish>,
+    pub(super) constraints: &'a IdVec<ValueId, Constraint>,
     pub(super) stages: &'a [Stage],
     pub(super) blocks: usize,
 }
 
 /// Decides about every layer of the unrolled model.
-pub(super) fn decide(question: &Question<'_>, unrolled: &Unrolled) -> Result<Decided, PlanError> {
+pub(super) fn decide(context: &Context<'_>, unrolled: &Unrolled) -> Result<Decided, PlanError> {
     let mut decided = Decided::default();
     let mut vars: IdVec<ValueId, VarId> = IdVec::new();
     for (id, layer) in unrolled.graph.layers().iter() {
         let origin = &unrolled.origins[id];
         // Parts of one layer have one place; what is in between has its own, behind those of the model.
-        let own = question.model.layers().len() + id.index();
+        let own = context.model.layers().len() + id.index();
         let layer_place = origin.layer.filter(|_| origin.is_part).map_or(own, LayerId::index);
-        let mut decide = Decide { question, decided: &mut decided, origin, place: (layer_place, 0) };
+        let mut decide = Decide { context, decided: &mut decided, origin, place: (layer_place, 0) };
         let result = |&value: &ValueId| {
             (unrolled.graph.values()[value].name.clone(), unrolled.graph.ty(value).clone())
         };
@@ -102,7 +102,7 @@ pub(super) fn decide(question: &Question<'_>, unrolled: &Unrolled) -> Result<Dec
 
 /// One layer being decided about.
 struct Decide<'a> {
-    question: &'a Question<'a>,
+    context: &'a Context<'a>,
     decided: &'a mut Decided,
     origin: &'a Origin,
     place: Place,
@@ -147,15 +147,15 @@ impl Decide<'_> {
 
     fn leaf(&mut self, op: &Op, results: Results) -> VarId {
         let (name, ty) = results.into_iter().next().expect("a leaf has one result");
-        let wish = self.wish(0);
+        let constraint = self.constraint(0);
         let whole = vec![Vec::new(); ty.shape.rank()];
         let mut seen = Layout::cut(whole);
-        wish.shard.iter().for_each(|(&dim, axes)| seen.dims[dim].clone_from(axes));
+        constraint.shard.iter().for_each(|(&dim, axes)| seen.dims[dim].clone_from(axes));
         let mut layout = seen.clone();
-        wish.store.iter().for_each(|(&dim, axes)| layout.dims[dim].extend(axes));
-        let (axes, gives, again) =
-            (layout.axes(), vec![layout.clone()], wish.again && !wish.store.is_empty());
-        let var = self.decided.vars.push(Var { name, ty, layout, seen, again, time: self.time() });
+        constraint.store.iter().for_each(|(&dim, axes)| layout.dims[dim].extend(axes));
+        let (axes, gives, regather) =
+            (layout.axes(), vec![layout.clone()], constraint.regather && !constraint.store.is_empty());
+        let var = self.decided.vars.push(Var { name, ty, layout, seen, regather, time: self.time() });
         self.push(Node { axes, gives, results: vec![var], ..self.node(op.clone()) });
         var
     }
@@ -172,7 +172,7 @@ impl Decide<'_> {
             let time =
                 if self.origin.layer.is_none() { self.time_of(Some(index as u32)) } else { self.time() };
             let seen = layout.clone();
-            vars.push(self.decided.vars.push(Var { name, ty, layout, seen, again: false, time }));
+            vars.push(self.decided.vars.push(Var { name, ty, layout, seen, regather: false, time }));
         }
         let axes = std::iter::once(sum).chain(tasks.axes).flatten().collect();
         let (operands, wants, gives) = (operands.to_vec(), tasks.operands, tasks.results);
@@ -187,7 +187,7 @@ impl Decide<'_> {
 
     fn tasks(&self, op: &Op, operands: &[VarId], results: &Results) -> Tasks {
         let seen: Vec<_> = operands.iter().map(|&operand| &self.decided.vars[operand].seen).collect();
-        self.signature(op, operands, results).assign(self.question.machine, &seen)
+        self.signature(op, operands, results).assign(self.context.machine, &seen)
     }
 
     /// The partial sums that both operands of an addition are, if it is one of a total's.
@@ -207,17 +207,17 @@ impl Decide<'_> {
         if !self.origin.is_addend {
             layout.sum.clear();
         }
-        let wish = self.wish(index);
-        for (&dim, axes) in &wish.shard {
+        let constraint = self.constraint(index);
+        for (&dim, axes) in &constraint.shard {
             layout.dims.iter_mut().for_each(|own| own.retain(|axis| !axes.contains(axis)));
             layout.dims[dim].clone_from(axes);
         }
-        for (dim, axes) in &wish.shard {
-            let (extent, degree) = (ty.shape.dims()[*dim], self.question.machine.degree(axes));
+        for (dim, axes) in &constraint.shard {
+            let (extent, degree) = (ty.shape.dims()[*dim], self.context.machine.degree(axes));
             if !extent.is_multiple_of(degree) {
                 let (tensor, ty, dim) = (name.to_string(), ty.to_string(), *dim);
                 let names: Vec<_> =
-                    axes.iter().map(|&axis| self.question.plan.mesh.axes[axis].0.as_str()).collect();
+                    axes.iter().map(|&axis| self.context.plan.mesh.axes[axis].0.as_str()).collect();
                 return Err(PlanError::Indivisible {
                     tensor,
                     ty,
@@ -231,23 +231,26 @@ impl Decide<'_> {
         Ok(layout)
     }
 
-    fn wish(&self, index: usize) -> Wish {
-        self.origin.values.get(index).map_or_else(Wish::default, |&value| self.question.wishes[value].clone())
+    fn constraint(&self, index: usize) -> Constraint {
+        self.origin
+            .values
+            .get(index)
+            .map_or_else(Constraint::default, |&value| self.context.constraints[value].clone())
     }
 
     fn time(&self) -> Time {
-        self.time_of(self.origin.is_part.then_some(self.origin.round))
+        self.time_of(self.origin.is_part.then_some(self.origin.due))
     }
 
-    fn time_of(&self, part: Option<u32>) -> Time {
-        let (count, blocks) = (self.question.plan.microbatches as u32, self.question.blocks as u32);
-        let round = part.unwrap_or(self.origin.round);
-        Time { round, part: part.map(|index| Microbatch { index, count, blocks }) }
+    fn time_of(&self, index: Option<u32>) -> Time {
+        let (count, blocks) = (self.context.plan.microbatches as u32, self.context.blocks as u32);
+        let due = index.unwrap_or(self.origin.due);
+        Time { due, microbatch: index.map(|index| Microbatch { index, count, blocks }) }
     }
 
     /// A node without operands and results, at the place and time of the layer at hand.
     fn node(&self, op: Op) -> Node {
-        let stage = self.origin.layer.and_then(|layer| self.question.stages[layer.index()]);
+        let stage = self.origin.layer.and_then(|layer| self.context.stages[layer.index()]);
         let (time, place) = (self.time(), self.place);
         let (operands, wants, axes, results, gives) = Default::default();
         Node { op, operands, wants, axes, results, gives, stage, time, place }
@@ -260,7 +263,7 @@ impl Decide<'_> {
 
 /// A name for something on the way to or from `name`; what tells the microbatch stays at its end.
 pub(super) fn within(name: &str, time: Time, word: &str) -> String {
-    let suffix = time.part.map_or(String::new(), |part| format!(".mb{}", part.index));
+    let suffix = time.microbatch.map_or(String::new(), |microbatch| format!(".mb{}", microbatch.index));
     match name.strip_suffix(&suffix) {
         Some(base) => format!("{base}.{word}{suffix}"),
         None => format!("{name}.{word}"),

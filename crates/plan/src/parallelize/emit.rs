@@ -1,4 +1,4 @@
-//! Writes the parallel graph: every layer with its sites, and before and after it the parallel operators that bring
+//! Writes the parallel graph: every layer with its groups, and before and after it the parallel operators that bring
 //! operands and results into their layouts.
 //!
 //! Equal conversions of a value are shared where that keeps the order in which its gradient is added up. On one device it
@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use phalanx_ir::graph::ValueId;
-use phalanx_ir::parallel::{ParallelBuilder, ParallelGraph, ParallelType, Placement};
+use phalanx_ir::parallel::{LayerPlacement, ParallelBuilder, ParallelGraph, ParallelType};
 use phalanx_ir::{IdVec, Op, TensorType};
 
 use super::decide::{Decided, Node, Place, Time, VarId, within};
@@ -49,7 +49,7 @@ fn private_cuts(decided: &Decided) -> BTreeSet<Cut> {
         let alike = uses.iter().rev().take_while(|cut| Some(*cut) == uses.last()).count();
         let first = uses.len() - alike;
         private.extend(match var {
-            var if var.again => uses,
+            var if var.regather => uses,
             var if var.ty.dtype.is_index() => Vec::new(),
             _ => uses[..first].to_vec(),
         });
@@ -120,7 +120,7 @@ impl Emit<'_> {
             value = match self.cuts.get(&key) {
                 Some(&value) => value,
                 None => {
-                    let steps = chain(self.machine, &var.layout, &cut, var.again);
+                    let steps = chain(self.machine, &var.layout, &cut, var.regather);
                     let value = self.convert(value, steps, &conversion);
                     self.cuts.insert(key, value);
                     value
@@ -160,8 +160,12 @@ impl Emit<'_> {
         value
     }
 
-    fn placement(&mut self, stage: Stage, axes: &[MeshAxis], time: Time) -> Placement {
-        Placement { sites: self.machine.sites(stage, axes), round: time.round, part: time.part }
+    fn placement(&mut self, stage: Stage, axes: &[MeshAxis], time: Time) -> LayerPlacement {
+        LayerPlacement {
+            groups: self.machine.groups(stage, axes),
+            due: time.due,
+            microbatch: time.microbatch,
+        }
     }
 }
 

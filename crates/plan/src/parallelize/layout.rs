@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use phalanx_ir::parallel::{DeviceId, ParallelType, Site};
+use phalanx_ir::parallel::{DeviceGroup, DeviceId, ParallelType};
 use phalanx_ir::{Id, Op, TensorType};
 
 /// A position in the list of mesh axes.
@@ -37,18 +37,18 @@ impl Layout {
     }
 }
 
-/// The devices: their grid, and lists of sites already made.
+/// The devices: their grid, and lists of groups already made.
 pub(super) struct Machine {
     sizes: Vec<usize>,
     /// The axis whose places are stages.
     pipeline: Option<MeshAxis>,
     /// Sites are shared by all layers of one layout: there are few lists, and each may be long.
-    sites: BTreeMap<(Stage, Vec<MeshAxis>), Arc<[Site]>>,
+    groups: BTreeMap<(Stage, Vec<MeshAxis>), Arc<[DeviceGroup]>>,
 }
 
 impl Machine {
     pub(super) fn new(sizes: Vec<usize>, pipeline: Option<MeshAxis>) -> Machine {
-        Machine { sizes, pipeline, sites: BTreeMap::new() }
+        Machine { sizes, pipeline, groups: BTreeMap::new() }
     }
 
     /// How many places `axes` have together.
@@ -68,20 +68,21 @@ impl Machine {
     }
 
     /// For every place on `axes`, the last fastest, all devices of the stage that are there.
-    pub(super) fn sites(&mut self, stage: Stage, axes: &[MeshAxis]) -> Arc<[Site]> {
+    pub(super) fn groups(&mut self, stage: Stage, axes: &[MeshAxis]) -> Arc<[DeviceGroup]> {
         let key = (stage, axes.to_vec());
-        if let Some(sites) = self.sites.get(&key) {
-            return Arc::clone(sites);
+        if let Some(groups) = self.groups.get(&key) {
+            return Arc::clone(groups);
         }
         let fixed = self.pipeline.filter(|_| stage.is_some());
         let free = (0..self.sizes.len()).filter(|axis| !axes.contains(axis) && Some(*axis) != fixed);
         let together = self.numbers(&free.collect::<Vec<_>>());
         let start = fixed.zip(stage).map_or(0, |(axis, stage)| stage * self.stride(axis));
-        let site =
-            |first: usize| Site::new(together.iter().map(|next| DeviceId::from_index(start + first + next)));
-        let sites: Arc<[Site]> = self.numbers(axes).into_iter().map(site).collect();
-        self.sites.insert(key, Arc::clone(&sites));
-        sites
+        let group = |first: usize| {
+            DeviceGroup::new(together.iter().map(|next| DeviceId::from_index(start + first + next)))
+        };
+        let groups: Arc<[DeviceGroup]> = self.numbers(axes).into_iter().map(group).collect();
+        self.groups.insert(key, Arc::clone(&groups));
+        groups
     }
 
     /// Device numbers of all places on some axes, the others at their first place.
@@ -101,7 +102,7 @@ impl Machine {
 /// The shortest chain of parallel operators from one layout to another, with the layout after each.
 ///
 /// Sums come first, since everything after them is smaller; copies last, since everything before them is done once.
-pub(super) fn chain(machine: &Machine, from: &Layout, to: &Layout, again: bool) -> Vec<(Op, Layout)> {
+pub(super) fn chain(machine: &Machine, from: &Layout, to: &Layout, regather: bool) -> Vec<(Op, Layout)> {
     let mut now = from.clone();
     let mut steps = Vec::new();
     if now.sum != to.sum {
@@ -113,7 +114,7 @@ pub(super) fn chain(machine: &Machine, from: &Layout, to: &Layout, again: bool) 
         let kept = common(&now.dims[dim], &to.dims[dim]);
         if kept < now.dims[dim].len() {
             let degree = machine.degree(&now.dims[dim].split_off(kept));
-            steps.push((Op::Combine { dim, degree, again }, now.clone()));
+            steps.push((Op::Combine { dim, degree, regather }, now.clone()));
         }
     }
     for dim in 0..now.dims.len() {
@@ -141,18 +142,18 @@ fn common(a: &[MeshAxis], b: &[MeshAxis]) -> usize {
 mod tests {
     use super::*;
 
-    fn text(sites: &[Site]) -> String {
-        sites.iter().map(Site::to_string).collect::<Vec<_>>().join(" ")
+    fn text(groups: &[DeviceGroup]) -> String {
+        groups.iter().map(DeviceGroup::to_string).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
-    fn sites_are_all_devices_that_agree_on_the_axes() {
+    fn groups_are_all_devices_that_agree_on_the_axes() {
         let mut machine = Machine::new(vec![2, 2, 3], Some(0));
-        assert_eq!(text(&machine.sites(None, &[])), "dev[0-11]");
-        assert_eq!(text(&machine.sites(Some(1), &[])), "dev[6-11]");
-        assert_eq!(text(&machine.sites(Some(1), &[1])), "dev[6-8] dev[9-11]");
-        assert_eq!(text(&machine.sites(None, &[1])), "dev[0-2,6-8] dev[3-5,9-11]");
-        assert_eq!(text(&machine.sites(Some(0), &[2, 1])), "dev0 dev3 dev1 dev4 dev2 dev5");
+        assert_eq!(text(&machine.groups(None, &[])), "dev[0-11]");
+        assert_eq!(text(&machine.groups(Some(1), &[])), "dev[6-11]");
+        assert_eq!(text(&machine.groups(Some(1), &[1])), "dev[6-8] dev[9-11]");
+        assert_eq!(text(&machine.groups(None, &[1])), "dev[0-2,6-8] dev[3-5,9-11]");
+        assert_eq!(text(&machine.groups(Some(0), &[2, 1])), "dev0 dev3 dev1 dev4 dev2 dev5");
     }
 
     #[test]

@@ -22,15 +22,21 @@ use crate::{Plan, PlanError};
 /// Lays `model` out as `plan` says.
 pub fn parallelize(model: &Graph, plan: &Plan) -> Result<ParallelGraph, PlanError> {
     let mut machine = resolve::machine(plan)?;
-    let wishes = resolve::wishes(model, plan)?;
+    let constraints = resolve::constraints(model, plan)?;
     let stages = resolve::stages(model, plan)?;
-    let blocks = resolve::blocks(model, &machine, &wishes);
+    let blocks = resolve::blocks(model, &machine, &constraints);
     let unrolled = match plan.microbatches {
         1 => whole_batch(model),
         count => split_batch(model, count, blocks)?,
     };
-    let question =
-        decide::Question { model, plan, machine: &machine, wishes: &wishes, stages: &stages, blocks };
-    let decided = decide::decide(&question, &unrolled)?;
+    let context = decide::Context {
+        model,
+        plan,
+        machine: &machine,
+        constraints: &constraints,
+        stages: &stages,
+        blocks,
+    };
+    let decided = decide::decide(&context, &unrolled)?;
     Ok(emit::emit(model.name(), &mut machine, &decided))
 }

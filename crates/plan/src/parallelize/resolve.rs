@@ -7,17 +7,17 @@ use phalanx_ir::{Id, IdVec, Op};
 
 use super::layout::{Machine, MeshAxis};
 use crate::glob::Glob;
-use crate::{Plan, PlanError, Rule, Said};
+use crate::{Plan, PlanError, PlanRule, Said};
 
 /// What the rules say about one value. Mesh axes with one place are left out.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Wish {
+pub(super) struct Constraint {
     /// For some dimensions the axes that cut them.
     pub(super) shard: BTreeMap<usize, Vec<MeshAxis>>,
-    /// Axes that cut a parameter further while nobody uses it.
+    /// Axes that cut a parameter further while it is not in use.
     pub(super) store: BTreeMap<usize, Vec<MeshAxis>>,
     /// What `store` cuts is joined anew in the backward pass.
-    pub(super) again: bool,
+    pub(super) regather: bool,
 }
 
 /// The most devices a mesh may have: every tile's devices are written out.
@@ -50,8 +50,8 @@ pub(super) fn machine(plan: &Plan) -> Result<Machine, PlanError> {
 }
 
 /// What is said about every value of `model`.
-pub(super) fn wishes(model: &Graph, plan: &Plan) -> Result<IdVec<ValueId, Wish>, PlanError> {
-    let mut answers: IdVec<ValueId, Answers> = model.values().iter().map(|_| Answers::new()).collect();
+pub(super) fn constraints(model: &Graph, plan: &Plan) -> Result<IdVec<ValueId, Constraint>, PlanError> {
+    let mut specs: IdVec<ValueId, Specs> = model.values().iter().map(|_| Specs::new()).collect();
     for rule in &plan.rules {
         let glob = pattern(&rule.pattern)?;
         let matched: Vec<_> = model.values().iter().filter(|(_, value)| glob.matches(&value.name)).collect();
@@ -60,10 +60,10 @@ pub(super) fn wishes(model: &Graph, plan: &Plan) -> Result<IdVec<ValueId, Wish>,
         }
         for (value, _) in matched {
             check(model, plan, rule, value)?;
-            answer(model, plan, rule, value, &mut answers[value])?;
+            add_rule(model, plan, rule, value, &mut specs[value])?;
         }
     }
-    answers.iter().map(|(value, answers)| wish(model, plan, value, answers)).collect()
+    specs.iter().map(|(value, specs)| constraint(model, plan, value, specs)).collect()
 }
 
 /// Reads a pattern.
@@ -103,15 +103,15 @@ impl std::fmt::Display for Place {
 }
 
 /// What rules said about a value so far, each with the rule.
-type Answers<'a> = BTreeMap<Place, (&'a [String], &'a Rule)>;
+type Specs<'a> = BTreeMap<Place, (&'a [String], &'a PlanRule)>;
 
-fn places(rule: &Rule) -> impl Iterator<Item = (Place, &[String])> {
+fn places(rule: &PlanRule) -> impl Iterator<Item = (Place, &[String])> {
     let shard = rule.shard.iter().map(|(&dim, axes)| (Place::Shard(dim), axes.as_slice()));
     shard.chain(rule.store.iter().map(|(&dim, axes)| (Place::Store(dim), axes.as_slice())))
 }
 
 /// Whether a rule can be about a value at all.
-fn check(model: &Graph, plan: &Plan, rule: &Rule, value: ValueId) -> Result<(), PlanError> {
+fn check(model: &Graph, plan: &Plan, rule: &PlanRule, value: ValueId) -> Result<(), PlanError> {
     let (pattern, tensor) = (rule.pattern.clone(), model.values()[value].name.clone());
     let ty = model.ty(value);
     for (place, axes) in places(rule) {
@@ -135,43 +135,47 @@ fn check(model: &Graph, plan: &Plan, rule: &Rule, value: ValueId) -> Result<(), 
 }
 
 /// Adds what a rule says to what others said.
-fn answer<'a>(
+fn add_rule<'a>(
     model: &Graph,
     plan: &Plan,
-    rule: &'a Rule,
+    rule: &'a PlanRule,
     value: ValueId,
-    answers: &mut Answers<'a>,
+    specs: &mut Specs<'a>,
 ) -> Result<(), PlanError> {
-    let said = |rule: &Rule, what: String| Said { what: what.into(), rule: rule.pattern.as_str().into() };
-    let conflict = |other: &Rule, about: String, first: String, second: String| PlanError::Conflict {
+    let said = |rule: &PlanRule, what: String| Said { what: what.into(), rule: rule.pattern.as_str().into() };
+    let conflict = |other: &PlanRule, about: String, first: String, second: String| PlanError::Conflict {
         tensor: model.values()[value].name.clone(),
         about,
         first: said(other, first),
         second: said(rule, second),
     };
-    let stored =
-        answers.iter().find(|(place, _)| matches!(place, Place::Store(_))).map(|(_, (_, rule))| *rule);
-    if let Some(other) = stored.filter(|other| !rule.store.is_empty() && other.again != rule.again) {
-        let [first, second] = [other.again, rule.again].map(|again| again.to_string());
-        return Err(conflict(other, "again".into(), first, second));
+    let stored = specs.iter().find(|(place, _)| matches!(place, Place::Store(_))).map(|(_, (_, rule))| *rule);
+    if let Some(other) = stored.filter(|other| !rule.store.is_empty() && other.regather != rule.regather) {
+        let [first, second] = [other.regather, rule.regather].map(|regather| regather.to_string());
+        return Err(conflict(other, "regather".into(), first, second));
     }
     for (place, axes) in places(rule) {
-        match answers.get(&place) {
+        match specs.get(&place) {
             Some((other, from)) if *other != axes => {
                 return Err(conflict(from, place.to_string(), list(plan, other), list(plan, axes)));
             }
-            _ => answers.insert(place, (axes, rule)),
+            _ => specs.insert(place, (axes, rule)),
         };
     }
     Ok(())
 }
 
-/// The answers about one value as mesh axes.
-fn wish(model: &Graph, plan: &Plan, value: ValueId, answers: &Answers<'_>) -> Result<Wish, PlanError> {
+/// What rules said about one value, as mesh axes.
+fn constraint(
+    model: &Graph,
+    plan: &Plan,
+    value: ValueId,
+    specs: &Specs<'_>,
+) -> Result<Constraint, PlanError> {
     let tensor = || model.values()[value].name.clone();
     let mut used: BTreeMap<&str, Place> = BTreeMap::new();
-    let mut wish = Wish { again: true, ..Wish::default() };
-    for (&place, &(names, rule)) in answers {
+    let mut constraint = Constraint { regather: true, ..Constraint::default() };
+    for (&place, &(names, rule)) in specs {
         for name in names {
             if let Some(first) = used.insert(name, place) {
                 let (first, second) = (first.to_string(), place.to_string());
@@ -181,16 +185,16 @@ fn wish(model: &Graph, plan: &Plan, value: ValueId, answers: &Answers<'_>) -> Re
         let axes = names.iter().filter_map(|name| plan.mesh.axes.iter().position(|(own, _)| own == name));
         let axes = axes.filter(|&axis| plan.mesh.axes[axis].1 > 1).collect();
         match place {
-            Place::Shard(dim) => wish.shard.insert(dim, axes),
+            Place::Shard(dim) => constraint.shard.insert(dim, axes),
             Place::Store(dim) => {
-                wish.again = rule.again;
-                wish.store.insert(dim, axes)
+                constraint.regather = rule.regather;
+                constraint.store.insert(dim, axes)
             }
         };
     }
     for (dim, &extent) in model.ty(value).shape.dims().iter().enumerate() {
         let axes: Vec<_> =
-            [&wish.shard, &wish.store].iter().filter_map(|map| map.get(&dim)).flatten().collect();
+            [&constraint.shard, &constraint.store].iter().filter_map(|map| map.get(&dim)).flatten().collect();
         let degree: usize = axes.iter().map(|&&axis| plan.mesh.axes[axis].1).product();
         if !extent.is_multiple_of(degree) {
             let names: Vec<_> = axes.iter().map(|&&axis| plan.mesh.axes[axis].0.clone()).collect();
@@ -198,7 +202,7 @@ fn wish(model: &Graph, plan: &Plan, value: ValueId, answers: &Answers<'_>) -> Re
             return Err(PlanError::Indivisible { tensor: tensor(), ty, dim, extent, degree, axes });
         }
     }
-    Ok(wish)
+    Ok(constraint)
 }
 
 /// Axes with their extents, for messages.
@@ -220,9 +224,9 @@ fn axis(plan: &Plan, place: &str, name: &str) -> Result<MeshAxis, PlanError> {
 }
 
 /// Into how many blocks the rules cut the batch: the most that cut the outermost dimension of an input.
-pub(super) fn blocks(model: &Graph, machine: &Machine, wishes: &IdVec<ValueId, Wish>) -> usize {
+pub(super) fn blocks(model: &Graph, machine: &Machine, constraints: &IdVec<ValueId, Constraint>) -> usize {
     let inputs = model.leaves(|op| matches!(op, Op::Input));
-    let degree = |input: ValueId| wishes[input].shard.get(&0).map_or(1, |axes| machine.degree(axes));
+    let degree = |input: ValueId| constraints[input].shard.get(&0).map_or(1, |axes| machine.degree(axes));
     inputs.map(degree).max().unwrap_or(1)
 }
 

@@ -1,30 +1,30 @@
-//! From answers about single tensors to few rules: layers that repeat under numbers share a pattern.
+//! From specs about single tensors to few rules: layers that repeat under numbers share a pattern.
 
 use phalanx_ir::graph::{Graph, ValueId};
 
-use super::answers::{Answer, Answers};
+use super::specs::{Spec, Specs};
 use crate::glob::Glob;
-use crate::plan::Rule;
+use crate::plan::PlanRule;
 
-/// The rules that give exactly these answers.
-pub(super) fn rules(model: &Graph, answers: Answers<'_>) -> Vec<Rule> {
-    let is_empty = |answer: &Answer| answer.shard.is_empty() && answer.store.is_empty();
-    let mut groups: Vec<(String, Answer, Vec<ValueId>)> = Vec::new();
-    for (value, answer) in answers.of.iter().filter(|(_, answer)| !is_empty(answer)) {
+/// The rules that give exactly these specs.
+pub(super) fn rules(model: &Graph, specs: Specs<'_>) -> Vec<PlanRule> {
+    let is_empty = |spec: &Spec| spec.shard.is_empty() && spec.store.is_empty();
+    let mut groups: Vec<(String, Spec, Vec<ValueId>)> = Vec::new();
+    for (value, spec) in specs.of.iter().filter(|(_, spec)| !is_empty(spec)) {
         let pattern = general(&model.values()[value].name);
-        match groups.iter_mut().find(|(own, said, _)| *own == pattern && said == answer) {
+        match groups.iter_mut().find(|(own, said, _)| *own == pattern && said == spec) {
             Some((_, _, values)) => values.push(value),
-            None => groups.push((pattern, answer.clone(), vec![value])),
+            None => groups.push((pattern, spec.clone(), vec![value])),
         }
     }
-    groups.into_iter().flat_map(|(pattern, answer, values)| group(model, pattern, answer, values)).collect()
+    groups.into_iter().flat_map(|(pattern, spec, values)| group(model, pattern, spec, values)).collect()
 }
 
 /// One rule with the pattern if it matches these values alone, else a rule for each.
-fn group(model: &Graph, pattern: String, answer: Answer, values: Vec<ValueId>) -> Vec<Rule> {
+fn group(model: &Graph, pattern: String, spec: Spec, values: Vec<ValueId>) -> Vec<PlanRule> {
     let rule = |pattern: String| {
-        let Answer { shard, store, again } = answer.clone();
-        Rule { pattern, shard, store, again }
+        let Spec { shard, store, regather } = spec.clone();
+        PlanRule { pattern, shard, store, regather }
     };
     let name = |value: &ValueId| model.values()[*value].name.clone();
     let glob = Glob::new(&pattern);

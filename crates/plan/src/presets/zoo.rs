@@ -4,7 +4,7 @@ use phalanx_ir::Op;
 use phalanx_ir::graph::{Graph, ValueId};
 use phalanx_ops::{Embedding, Linear};
 
-use super::answers::Answers;
+use super::specs::Specs;
 use crate::PlanError;
 use crate::glob::Glob;
 use crate::plan::Pipeline;
@@ -51,7 +51,7 @@ fn is_one_of(list: &[&str], name: &str) -> bool {
 /// Cuts what tensor parallelism cuts. A vocabulary that does not divide stays whole.
 pub(super) fn cut_features(
     model: &Graph,
-    answers: &mut Answers<'_>,
+    specs: &mut Specs<'_>,
     axis: &str,
     size: usize,
 ) -> Result<(), PlanError> {
@@ -62,21 +62,21 @@ pub(super) fn cut_features(
         let module = weight.strip_suffix(".weight").unwrap_or(weight);
         let (out, inner) = if *transposed { (1, 0) } else { (0, 1) };
         if is_one_of(COLUMNS, module) {
-            answers.shard(layer.operands[1], out, axis, size)?;
+            specs.shard(layer.operands[1], out, axis, size)?;
             if let Some(&bias) = layer.operands.get(2) {
-                answers.shard(bias, 0, axis, size)?;
+                specs.shard(bias, 0, axis, size)?;
             }
             found = true;
         } else if is_one_of(ROWS, module) {
-            answers.shard(layer.operands[1], inner, axis, size)?;
+            specs.shard(layer.operands[1], inner, axis, size)?;
             found = true;
         }
     }
     for table in model.leaves(|op| matches!(op, Op::Param(_))) {
         let name = &model.values()[table].name;
         let is_table = name.strip_suffix(".weight").is_some_and(|module| TABLES.contains(&module));
-        if is_table && answers.divides(table, 0, size) {
-            answers.shard(table, 0, axis, size)?;
+        if is_table && specs.divides(table, 0, size) {
+            specs.shard(table, 0, axis, size)?;
         }
     }
     if found { Ok(()) } else { Err(unknown(model, "tp", "`*.attn.q` or `*.self_attn.q_proj`")) }
@@ -85,7 +85,7 @@ pub(super) fn cut_features(
 /// Cuts the residual stream along the sequence, where it begins and after every sum: the layers between follow.
 pub(super) fn cut_sequence(
     model: &Graph,
-    answers: &mut Answers<'_>,
+    specs: &mut Specs<'_>,
     axis: &str,
     size: usize,
 ) -> Result<(), PlanError> {
@@ -98,7 +98,7 @@ pub(super) fn cut_sequence(
             None => op.get::<Linear>().is_some() && is_one_of(ROWS, name),
         };
         if is_stream {
-            answers.shard(value, 1, axis, size)?;
+            specs.shard(value, 1, axis, size)?;
         }
     }
     Ok(())

@@ -14,7 +14,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use phalanx_ir::text::{Block, Cursor, ParseError, block};
+use phalanx_ir::text::{Cursor, ParseError, TextBlock, block};
 
 use super::{Certificate, Turn};
 use crate::Program;
@@ -61,7 +61,7 @@ impl FromStr for Certificate {
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let mut blocks = blocks(text);
         let (_, head) = if blocks.is_empty() { (0, text) } else { blocks.remove(0) };
-        let Block { name, lines, end } = block(head, "certificate")?;
+        let TextBlock { name, lines, end } = block(head, "certificate")?;
         let (mut facts, mut turns) = (Vec::new(), Vec::new());
         for mut line in lines {
             match line.eat("turns ") {

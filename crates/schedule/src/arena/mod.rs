@@ -5,8 +5,8 @@
 //! is solved once.
 
 mod pack;
+mod repack;
 mod skyline;
-mod squeeze;
 mod sweep;
 
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use phalanx_ir::tasks::{TaskGraph, TaskId};
 
 use crate::index::Index;
 use crate::order::Order;
-use crate::{ALIGNMENT, Owner, Place};
+use crate::{ALIGNMENT, ArenaRange, Owner};
 
 /// Some bytes that live from one moment of a lane to another, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,7 +59,7 @@ pub(crate) struct Layout {
 
 impl Layout {
     fn new(spans: &[Span], offsets: Vec<u64>) -> Self {
-        let end = |(span, &offset): (&Span, &u64)| Place { offset, bytes: span.bytes }.end();
+        let end = |(span, &offset): (&Span, &u64)| ArenaRange { offset, bytes: span.bytes }.end();
         let peak = spans.iter().zip(&offsets).map(end).max().unwrap_or(0);
         Layout { offsets, peak }
     }

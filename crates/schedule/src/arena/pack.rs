@@ -7,18 +7,18 @@
 
 use std::cmp::Reverse;
 
-use super::squeeze::{Goal, lowest_fit, squeeze};
+use super::repack::{Goal, lowest_fit, repack};
 use super::{Layout, Span, most_live, skyline, sweep};
 
 /// Comparisons of two spans that all searches together may make: some seconds of one core.
 const BUDGET: u64 = 4_000_000_000;
 
-/// How often a layout is squeezed, and how many comparisons of two spans that may take for all problems: a fraction of a
+/// How often a layout is repacked, and how many comparisons of two spans that may take for all problems: a fraction of a
 /// second.
 const TRIALS: u64 = 2000;
 const TRIAL_BUDGET: u64 = 300_000_000;
 
-/// A layout this close to the lower bound is not squeezed, and one that is fair not for long, in thousandths.
+/// A layout this close to the lower bound is not repacked, and one that is fair not for long, in thousandths.
 const CLOSE: u64 = 1015;
 const FAIR: u64 = 1025;
 
@@ -85,7 +85,7 @@ fn quick(spans: &[Span]) -> Layout {
     best
 }
 
-/// Tries all orders until nothing is left to gain, and squeezes what they give.
+/// Tries all orders until nothing is left to gain, and repacks what they give.
 fn search(spans: &[Span], live: u64, mut goal: Goal) -> Layout {
     let mut found: Vec<(Layout, Vec<usize>)> = Vec::new();
     for key in KEYS {
@@ -99,9 +99,9 @@ fn search(spans: &[Span], live: u64, mut goal: Goal) -> Layout {
     found.sort_by_key(|(layout, _)| layout.peak);
     let mut best = Layout { peak: u64::MAX, ..Layout::default() };
     for (layout, sequence) in found {
-        // The better a sequence begins, the longer it is squeezed.
+        // The better a sequence begins, the longer it is repacked.
         goal.trials /= 2;
-        let layout = squeeze(spans, layout, sequence, goal);
+        let layout = repack(spans, layout, sequence, goal);
         best = if layout.peak < best.peak { layout } else { best };
         if best.peak <= goal.close {
             break;

@@ -18,15 +18,14 @@ pub(crate) use searched::searched;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use std::time::Duration;
-
 use phalanx_ir::tasks::{TaskGraph, TaskId};
 use phalanx_ir::{Id, IdVec};
-use phalanx_link::Traffic;
 
-use crate::Costs;
+use crate::TaskCosts;
 use crate::cost::Parts;
 use crate::index::Index;
+use crate::lanes::{Countdown, LaneClocks, Links};
+use crate::rows::Rows;
 use pipeline::Pipeline;
 use queue::Queues;
 use transfers::Transfers;
@@ -47,7 +46,7 @@ pub(crate) struct Given<'a> {
     pub tasks: &'a TaskGraph,
     pub index: &'a Index,
     pub predecessors: &'a IdVec<TaskId, Vec<TaskId>>,
-    pub costs: &'a Costs,
+    pub costs: &'a TaskCosts,
     pub parts: &'a Parts,
 }
 
@@ -58,7 +57,7 @@ pub(crate) fn order(given: &Given<'_>, prefetch: Option<u32>) -> Order {
     let &Given { tasks, index, predecessors, .. } = given;
     let pipeline = Pipeline::find(tasks, index, predecessors);
     let queues = Queues::new(tasks, index, predecessors, pipeline);
-    let transfers = Transfers::new(tasks, index, |task| queues.round(task), prefetch);
+    let transfers = Transfers::new(tasks, index, |task| queues.microbatch(task), prefetch);
     let mut simulation = Simulation::new(given, queues, transfers);
     simulation.run();
     simulation.order
@@ -69,47 +68,15 @@ pub(crate) fn first_backward(tasks: &TaskGraph) -> Option<TaskId> {
     tasks.tasks.iter().find(|(_, task)| task.op.is_gradient()).map(|(id, _)| id)
 }
 
-/// Tasks by the tasks they wait for, in one array.
-struct Successors {
-    starts: Vec<u32>,
-    tasks: Vec<TaskId>,
-}
-
-impl Successors {
-    fn new(predecessors: &IdVec<TaskId, Vec<TaskId>>) -> Self {
-        let mut starts = vec![0; predecessors.len() + 1];
-        for (_, before) in predecessors.iter() {
-            before.iter().for_each(|other| starts[other.index() + 1] += 1);
-        }
-        for at in 1..starts.len() {
-            starts[at] += starts[at - 1];
-        }
-        let end = starts[predecessors.len()];
-        let mut tasks = vec![TaskId::from_index(0); end as usize];
-        let mut next = starts.clone();
-        for (id, before) in predecessors.iter() {
-            for other in before {
-                tasks[next[other.index()] as usize] = id;
-                next[other.index()] += 1;
-            }
-        }
-        Successors { starts, tasks }
-    }
-
-    fn range(&self, task: TaskId) -> std::ops::Range<usize> {
-        self.starts[task.index()] as usize..self.starts[task.index() + 1] as usize
-    }
-}
-
 struct Simulation<'a> {
     tasks: &'a TaskGraph,
     index: &'a Index,
-    costs: &'a Costs,
+    costs: &'a TaskCosts,
     parts: &'a Parts,
-    traffic: Option<Traffic>,
-    successors: Successors,
-    /// How many predecessors of each task are not complete.
-    owed: Vec<u32>,
+    clocks: LaneClocks<u64>,
+    links: Links,
+    successors: Rows<TaskId>,
+    countdown: Countdown,
     queues: Queues,
     transfers: Transfers,
     /// Tasks under way, by the time they end.
@@ -127,14 +94,18 @@ impl<'a> Simulation<'a> {
         let &Given { tasks, index, predecessors, costs, parts } = given;
         let lanes = index.n_lanes();
         let capacity = tasks.tasks.len();
+        let owed = predecessors.iter().map(|(_, before)| before.len() as u32);
+        let released = |id: TaskId| predecessors[id].iter().map(move |other| (other.index(), id));
+        let pairs = (0..capacity).map(TaskId::from_index).flat_map(released);
         let mut simulation = Simulation {
             tasks,
             index,
             costs,
             parts,
-            traffic: costs.link.map(|link| Traffic::new(link, index.devices.len())),
-            successors: Successors::new(predecessors),
-            owed: predecessors.iter().map(|(_, before)| before.len() as u32).collect(),
+            clocks: LaneClocks::new(lanes),
+            links: Links::new(costs.link, index.devices.len()),
+            successors: Rows::group(capacity, pairs),
+            countdown: Countdown::new(owed.collect()),
             queues,
             transfers,
             running: BinaryHeap::new(),
@@ -200,14 +171,10 @@ impl<'a> Simulation<'a> {
         self.order.tasks.push(task);
         self.order.ticks.push(self.tick);
         self.busy[lane] = true;
-        let arrived = match &mut self.traffic {
-            Some(traffic) => {
-                let to = self.index.arena(lane) as u32;
-                traffic.transfer(Duration::from_nanos(self.now), to, self.parts.of(task)).as_nanos() as u64
-            }
-            None => self.now,
-        };
-        self.running.push(Reverse((arrived + self.costs.tasks[task], task)));
+        let to = self.index.arena(lane) as u32;
+        let arrival = |start| self.links.arrival(start, to, self.parts.of(task));
+        let span = self.clocks.run(lane, self.now, self.costs.tasks[task], arrival);
+        self.running.push(Reverse((span.end, task)));
         self.transfers.start(task, &self.tasks.tasks[task], self.index, &mut self.awake);
     }
 
@@ -226,17 +193,12 @@ impl<'a> Simulation<'a> {
                 true => self.order.ends.push((self.tick.saturating_sub(1), task)),
                 false => self.queues.complete(lane, task),
             }
-            for at in self.successors.range(task) {
-                self.arrive(self.successors.tasks[at]);
+            for at in 0..self.successors.row(task.index()).len() {
+                let successor = self.successors.row(task.index())[at];
+                if self.countdown.arrive(successor.index(), time).is_some() {
+                    self.ready(successor);
+                }
             }
-        }
-    }
-
-    fn arrive(&mut self, task: TaskId) {
-        let owed = &mut self.owed[task.index()];
-        *owed -= 1;
-        if *owed == 0 {
-            self.ready(task);
         }
     }
 

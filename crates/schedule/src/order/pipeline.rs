@@ -13,7 +13,7 @@ use crate::index::Index;
 
 pub(super) struct Pipeline {
     /// The microbatch a task belongs to: the last of those it depends on.
-    pub rounds: IdVec<TaskId, u32>,
+    pub microbatches: IdVec<TaskId, u32>,
     first_backward: TaskId,
     lanes: Vec<Flight>,
 }
@@ -43,8 +43,8 @@ impl Pipeline {
         if n_stages == 1 {
             return None;
         }
-        let rounds = rounds(tasks, predecessors);
-        let count = 1 + rounds.iter().map(|(_, &round)| round).max().unwrap_or(0) as usize;
+        let microbatches = microbatches(tasks, predecessors);
+        let count = 1 + microbatches.iter().map(|(_, &microbatch)| microbatch).max().unwrap_or(0) as usize;
         let flight = |&stage: &usize| Flight {
             left: vec![0; count],
             begun: vec![false; count],
@@ -52,10 +52,11 @@ impl Pipeline {
             limit: n_stages - stage,
         };
         let mut lanes: Vec<Flight> = stages.iter().map(flight).collect();
-        for (task, &round) in rounds.iter().filter(|(task, _)| !index.is_beside(index.lane(*task))) {
-            lanes[index.lane(task)].left[round as usize] += 1;
+        for (task, &microbatch) in microbatches.iter().filter(|(task, _)| !index.is_beside(index.lane(*task)))
+        {
+            lanes[index.lane(task)].left[microbatch as usize] += 1;
         }
-        Some(Pipeline { rounds, first_backward, lanes })
+        Some(Pipeline { microbatches, first_backward, lanes })
     }
 
     pub fn is_backward(&self, task: TaskId) -> bool {
@@ -63,8 +64,8 @@ impl Pipeline {
     }
 
     /// Whether the device has run a forward task of the microbatch.
-    pub fn has_begun(&self, lane: usize, round: u32) -> bool {
-        self.lanes[lane].begun[round as usize]
+    pub fn has_begun(&self, lane: usize, microbatch: u32) -> bool {
+        self.lanes[lane].begun[microbatch as usize]
     }
 
     /// Whether the device may begin another microbatch.
@@ -72,31 +73,31 @@ impl Pipeline {
         self.lanes[lane].under_way < self.lanes[lane].limit
     }
 
-    pub fn begin(&mut self, lane: usize, round: u32) {
+    pub fn begin(&mut self, lane: usize, microbatch: u32) {
         let flight = &mut self.lanes[lane];
-        flight.begun[round as usize] = true;
+        flight.begun[microbatch as usize] = true;
         flight.under_way += 1;
     }
 
     /// A task of the microbatch has run; after the last one the microbatch is no longer under way.
-    pub fn complete(&mut self, lane: usize, round: u32) {
+    pub fn complete(&mut self, lane: usize, microbatch: u32) {
         let flight = &mut self.lanes[lane];
-        let left = &mut flight.left[round as usize];
+        let left = &mut flight.left[microbatch as usize];
         *left -= 1;
-        if *left == 0 && flight.begun[round as usize] {
+        if *left == 0 && flight.begun[microbatch as usize] {
             flight.under_way -= 1;
         }
     }
 }
 
 /// A task that joins several microbatches counts with the last of them.
-fn rounds(tasks: &TaskGraph, predecessors: &IdVec<TaskId, Vec<TaskId>>) -> IdVec<TaskId, u32> {
-    let mut rounds: IdVec<TaskId, u32> = IdVec::new();
+fn microbatches(tasks: &TaskGraph, predecessors: &IdVec<TaskId, Vec<TaskId>>) -> IdVec<TaskId, u32> {
+    let mut microbatches: IdVec<TaskId, u32> = IdVec::new();
     for (id, task) in tasks.tasks.iter() {
-        let before = predecessors[id].iter().map(|&other| rounds[other]).max().unwrap_or(0);
-        rounds.push(before.max(task.microbatch));
+        let before = predecessors[id].iter().map(|&other| microbatches[other]).max().unwrap_or(0);
+        microbatches.push(before.max(task.microbatch));
     }
-    rounds
+    microbatches
 }
 
 /// For each lane a set of lanes.

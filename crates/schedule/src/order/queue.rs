@@ -29,8 +29,8 @@ struct Queue {
 
 pub(super) struct Queues {
     lanes: Vec<Queue>,
-    /// The round of every task, and whether it is a send that goes first.
-    rounds: IdVec<TaskId, (u32, bool)>,
+    /// The microbatch of every task, and whether it is a send that goes first.
+    microbatches: IdVec<TaskId, (u32, bool)>,
     pipeline: Option<Pipeline>,
 }
 
@@ -42,30 +42,31 @@ impl Queues {
         pipeline: Option<Pipeline>,
     ) -> Self {
         let several = index.devices.len() > 1;
-        let own =
-            pipeline.as_ref().map_or_else(|| due(tasks, predecessors), |pipeline| pipeline.rounds.clone());
-        let rounds =
+        let own = pipeline
+            .as_ref()
+            .map_or_else(|| due(tasks, predecessors), |pipeline| pipeline.microbatches.clone());
+        let microbatches =
             tasks.tasks.iter().map(|(id, task)| (own[id], several && matches!(task.op, TaskOp::Send { .. })));
         let lanes = index.devices.iter().map(|_| Queue::default()).collect();
-        Queues { lanes, rounds: rounds.collect(), pipeline }
+        Queues { lanes, microbatches: microbatches.collect(), pipeline }
     }
 
     /// The microbatch a task belongs to.
-    pub fn round(&self, task: TaskId) -> u32 {
-        self.rounds[task].0
+    pub fn microbatch(&self, task: TaskId) -> u32 {
+        self.microbatches[task].0
     }
 
     /// `task` is ready.
     pub fn push(&mut self, lane: usize, task: TaskId) {
-        let (round, is_send) = self.rounds[task];
+        let (microbatch, is_send) = self.microbatches[task];
         let queue = &mut self.lanes[lane];
         let ready = match &self.pipeline {
             _ if is_send => &mut queue.sends,
             Some(pipeline) if pipeline.is_backward(task) => &mut queue.backward,
-            Some(pipeline) if !pipeline.has_begun(lane, round) => &mut queue.closed,
+            Some(pipeline) if !pipeline.has_begun(lane, microbatch) => &mut queue.closed,
             _ => &mut queue.open,
         };
-        ready.push(Reverse((round, task)));
+        ready.push(Reverse((microbatch, task)));
     }
 
     /// The task that the device starts now, if there is one.
@@ -76,13 +77,14 @@ impl Queues {
         }
         // A forward pass once begun goes on, so that the next stage gets it; otherwise backward tasks come first, so that
         // activations go.
-        let goes_on = queue.open.peek().is_some_and(|&Reverse((round, _))| queue.forward == Some(round));
+        let goes_on =
+            queue.open.peek().is_some_and(|&Reverse((microbatch, _))| queue.forward == Some(microbatch));
         if !goes_on && let Some(Reverse((_, task))) = queue.backward.pop() {
             queue.forward = None;
             return Some(task);
         }
-        if let Some(Reverse((round, task))) = queue.open.pop() {
-            queue.forward = Some(round);
+        if let Some(Reverse((microbatch, task))) = queue.open.pop() {
+            queue.forward = Some(microbatch);
             return Some(task);
         }
         let allowed = self.pipeline.as_ref().is_some_and(|pipeline| pipeline.allows(lane));
@@ -100,21 +102,21 @@ impl Queues {
     /// `task` has run.
     pub fn complete(&mut self, lane: usize, task: TaskId) {
         if let Some(pipeline) = &mut self.pipeline {
-            pipeline.complete(lane, self.rounds[task].0);
+            pipeline.complete(lane, self.microbatches[task].0);
         }
     }
 
     fn begin(&mut self, lane: usize) -> Option<TaskId> {
         let queue = &mut self.lanes[lane];
-        let Reverse((round, task)) = queue.closed.pop()?;
+        let Reverse((microbatch, task)) = queue.closed.pop()?;
         while let Some(&Reverse(key)) = queue.closed.peek()
-            && key.0 == round
+            && key.0 == microbatch
         {
             queue.closed.pop();
             queue.open.push(Reverse(key));
         }
-        queue.forward = Some(round);
-        self.pipeline.as_mut()?.begin(lane, round);
+        queue.forward = Some(microbatch);
+        self.pipeline.as_mut()?.begin(lane, microbatch);
         Some(task)
     }
 }

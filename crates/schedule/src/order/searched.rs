@@ -6,7 +6,7 @@ use phalanx_ir::tasks::{BufferId, TaskId, TaskOp};
 use phalanx_ir::{Id, IdVec};
 
 use super::{Given, Order};
-use crate::search::{Buffer, Effort, Job, JobId, Lane, LaneKind, Problem};
+use crate::search::{Effort, JobId, LaneKind, Problem, SearchBuffer, SearchJob, SearchLane};
 
 /// The order; none if the search cannot take the graph. A device holds at most `memory` bytes, if any order is found
 /// that keeps to it.
@@ -45,8 +45,8 @@ fn problem(given: &Given<'_>, memory: Option<u64>, workspace: impl Fn(TaskId) ->
     let mut problem = Problem::default();
     let lanes: Vec<_> = (0..index.n_lanes())
         .map(|lane| {
-            let kind = if index.is_beside(lane) { LaneKind::Transfer } else { LaneKind::Compute };
-            problem.lanes.push(Lane { device: index.arena(lane), kind })
+            let kind = if index.is_beside(lane) { LaneKind::Transfers } else { LaneKind::Compute };
+            problem.lanes.push(SearchLane { device: index.arena(lane), kind })
         })
         .collect();
     let travel = |task: TaskId| {
@@ -57,7 +57,8 @@ fn problem(given: &Given<'_>, memory: Option<u64>, workspace: impl Fn(TaskId) ->
             None => 0,
         }
     };
-    let mut buffers: IdVec<BufferId, Buffer> = tasks.buffers.ids().map(|_| Buffer::default()).collect();
+    let mut buffers: IdVec<BufferId, SearchBuffer> =
+        tasks.buffers.ids().map(|_| SearchBuffer::default()).collect();
     let mut workspaces = Vec::new();
     for (id, task) in tasks.tasks.iter() {
         let lane = index.lane(id);
@@ -67,7 +68,7 @@ fn problem(given: &Given<'_>, memory: Option<u64>, workspace: impl Fn(TaskId) ->
         };
         let cost = (costs.tasks[id] + travel(id)) as f64;
         let after = predecessors[id].iter().map(|other| JobId::from_index(other.index())).collect();
-        let job = problem.jobs.push(Job { unit, after, ..Job::new(lanes[lane], cost) });
+        let job = problem.jobs.push(SearchJob { unit, after, ..SearchJob::new(lanes[lane], cost) });
         for &buffer in task.reads.iter().chain(&task.writes) {
             let touched = &mut buffers[index.root(buffer)].touched_by;
             if touched.last() != Some(&job) {
@@ -77,7 +78,13 @@ fn problem(given: &Given<'_>, memory: Option<u64>, workspace: impl Fn(TaskId) ->
         let bytes = workspace(id) as i64;
         if bytes > 0 {
             let (device, touched_by) = (index.arena(lane), vec![job]);
-            workspaces.push(Buffer { device, alloc: bytes, free: bytes, touched_by, ..Buffer::default() });
+            workspaces.push(SearchBuffer {
+                device,
+                alloc: bytes,
+                free: bytes,
+                touched_by,
+                ..SearchBuffer::default()
+            });
         }
     }
     for (id, buffer) in buffers.iter_mut() {

@@ -62,7 +62,7 @@ impl Transfers {
     pub fn new(
         tasks: &TaskGraph,
         index: &Index,
-        round: impl Fn(TaskId) -> u32,
+        microbatch: impl Fn(TaskId) -> u32,
         prefetch: Option<u32>,
     ) -> Transfers {
         let first = index.devices.len();
@@ -81,7 +81,7 @@ impl Transfers {
             let TaskOp::Receive { movement } = task.op else { continue };
             let number = *numbers.entry(movement).or_insert(transfers.movements.len());
             if number == transfers.movements.len() {
-                let key = (round(id), id);
+                let key = (microbatch(id), id);
                 let receives = Vec::new();
                 transfers.movements.push(Movement {
                     receives,

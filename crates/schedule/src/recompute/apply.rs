@@ -11,12 +11,12 @@ use std::collections::HashMap;
 use phalanx_ir::IdVec;
 use phalanx_ir::tasks::{Buffer, BufferId, Role, Task, TaskGraph, TaskId, TaskOp};
 
-use super::Choice;
+use super::RecomputeChoice;
 use super::twins::Twins;
 use super::uses::Uses;
 
 /// The graph that computes `choice` again.
-pub fn apply(graph: &TaskGraph, choice: &Choice) -> TaskGraph {
+pub fn apply(graph: &TaskGraph, choice: &RecomputeChoice) -> TaskGraph {
     match Uses::of(graph) {
         Some(uses) if !choice.is_empty() => Rewrite::new(&uses, choice).run(),
         _ => graph.clone(),
@@ -53,7 +53,7 @@ struct Rewrite<'a> {
 }
 
 impl<'a> Rewrite<'a> {
-    fn new(uses: &'a Uses<'a>, choice: &Choice) -> Self {
+    fn new(uses: &'a Uses<'a>, choice: &RecomputeChoice) -> Self {
         let graph = uses.graph;
         let mut fates: IdVec<TaskId, Fate> = graph.tasks.ids().map(|_| Fate::Once).collect();
         let producers = choice.iter().filter_map(|buffer| uses.producer(uses.root(buffer)));

@@ -5,7 +5,7 @@ use phalanx_ir::tasks::{TaskGraph, TaskId};
 
 use super::gain::Gains;
 use super::uses::Uses;
-use super::{Candidate, Choice, apply, candidates, full};
+use super::{RecomputeCandidate, RecomputeChoice, apply, candidates, full};
 
 /// What a device needs and has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct Fitted {
     /// The tasks, those that run again among them.
     pub graph: TaskGraph,
     /// What they compute again.
-    pub choice: Choice,
+    pub choice: RecomputeChoice,
     /// What every device then needs.
     pub peaks: Vec<Peak>,
 }
@@ -38,7 +38,7 @@ pub struct Fitted {
 /// Some device has too little memory, whatever is computed again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", worst(peaks))]
-pub struct DoesNotFit {
+pub struct OverBudget {
     /// What every device needs at best.
     pub peaks: Vec<Peak>,
 }
@@ -61,13 +61,13 @@ pub fn auto(
     graph: &TaskGraph,
     cost: &dyn Fn(TaskId) -> u64,
     fits: &mut dyn FnMut(&TaskGraph) -> Vec<Peak>,
-) -> Result<Fitted, DoesNotFit> {
+) -> Result<Fitted, OverBudget> {
     let peaks = fits(graph);
     if peaks.iter().all(Peak::fits) {
-        return Ok(Fitted { graph: graph.clone(), choice: Choice::default(), peaks });
+        return Ok(Fitted { graph: graph.clone(), choice: RecomputeChoice::default(), peaks });
     }
     let lacking: Vec<DeviceId> = peaks.iter().filter(|peak| !peak.fits()).map(|peak| peak.device).collect();
-    let Some(uses) = Uses::of(graph) else { return Err(DoesNotFit { peaks }) };
+    let Some(uses) = Uses::of(graph) else { return Err(OverBudget { peaks }) };
     let ranking = Ranking::new(&uses, &lacking, cost);
     let mut attempt = |count: usize| {
         let choice = ranking.first(count);
@@ -78,7 +78,7 @@ pub fn auto(
     let (mut too_few, mut enough) = (0, ranking.steps.len());
     let mut best = attempt(enough);
     if !best.peaks.iter().all(Peak::fits) {
-        return Err(DoesNotFit { peaks: best.peaks });
+        return Err(OverBudget { peaks: best.peaks });
     }
     while too_few + 1 < enough {
         let count = too_few.midpoint(enough);
@@ -95,27 +95,27 @@ pub fn auto(
 /// What is worth being computed again, the best first.
 struct Ranking {
     /// Tensors that the backward pass does not read, but that others may need to be computed again.
-    between: Choice,
-    steps: Vec<Candidate>,
+    between: RecomputeChoice,
+    steps: Vec<RecomputeCandidate>,
 }
 
 impl Ranking {
     fn new(uses: &Uses<'_>, lacking: &[DeviceId], cost: &dyn Fn(TaskId) -> u64) -> Self {
         let choice = full(uses.graph);
         let is_lacking = |&task: &TaskId| lacking.contains(&uses.graph.tasks[task].device);
-        let is_wanted = |candidate: &Candidate| {
+        let is_wanted = |candidate: &RecomputeCandidate| {
             choice.contains(candidate.buffers[0]) && candidate.tasks.iter().any(is_lacking)
         };
-        let chosen: Vec<Candidate> = candidates::of(uses).into_iter().filter(is_wanted).collect();
+        let chosen: Vec<RecomputeCandidate> = candidates::of(uses).into_iter().filter(is_wanted).collect();
         let gains = Gains::new(uses, &chosen);
-        let rate = |candidate: &Candidate| {
+        let rate = |candidate: &RecomputeCandidate| {
             let gain = gains.of(candidate);
             let time: u64 = gain.tasks.iter().map(|&task| cost(task)).sum();
             gain.saved.max(0) as f64 / time.max(1) as f64
         };
         let (between, steps): (Vec<_>, Vec<_>) =
             chosen.iter().cloned().partition(|candidate| candidate.bytes == 0);
-        let mut rated: Vec<(f64, Candidate)> =
+        let mut rated: Vec<(f64, RecomputeCandidate)> =
             steps.into_iter().map(|candidate| (rate(&candidate), candidate)).collect();
         // Stable: of equals the earliest in the model, which would be kept longest.
         rated.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -126,7 +126,7 @@ impl Ranking {
     }
 
     /// The best `count` of them.
-    fn first(&self, count: usize) -> Choice {
+    fn first(&self, count: usize) -> RecomputeChoice {
         let mut choice = self.between.clone();
         for candidate in &self.steps[..count] {
             choice.extend(candidate.buffers.iter().copied());

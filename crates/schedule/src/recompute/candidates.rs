@@ -8,7 +8,7 @@ use super::uses::Uses;
 
 /// A tensor, with those computed by the same tasks: what one decision covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub struct RecomputeCandidate {
     /// The name of the first of them, without the microbatch.
     pub name: String,
     /// All results of the tasks.
@@ -21,18 +21,18 @@ pub struct Candidate {
 }
 
 /// All tensors that can be computed again, in the order of their first tasks; none if nothing runs backward.
-pub fn candidates(graph: &TaskGraph) -> Vec<Candidate> {
+pub fn candidates(graph: &TaskGraph) -> Vec<RecomputeCandidate> {
     Uses::of(graph).map_or_else(Vec::new, |uses| of(&uses))
 }
 
-pub(super) fn of(uses: &Uses<'_>) -> Vec<Candidate> {
-    let mut all: Vec<Candidate> = Vec::new();
+pub(super) fn of(uses: &Uses<'_>) -> Vec<RecomputeCandidate> {
+    let mut all: Vec<RecomputeCandidate> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();
     for task in uses.repeatable() {
         let name = name(uses, task);
         let at = *known.entry(name.clone()).or_insert(all.len());
         if at == all.len() {
-            all.push(Candidate { name, buffers: Vec::new(), tasks: Vec::new(), bytes: 0 });
+            all.push(RecomputeCandidate { name, buffers: Vec::new(), tasks: Vec::new(), bytes: 0 });
         }
         let candidate = &mut all[at];
         candidate.tasks.push(task);

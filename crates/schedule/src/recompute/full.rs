@@ -13,12 +13,12 @@ use phalanx_ir::{Id, IdVec};
 
 use super::gain::Gains;
 use super::uses::Uses;
-use super::{Candidate, Choice, apply, candidates};
+use super::{RecomputeCandidate, RecomputeChoice, apply, candidates};
 use crate::live_bytes;
 
 /// All that is worth being computed again if memory is all that counts.
-pub fn full(graph: &TaskGraph) -> Choice {
-    let Some(uses) = Uses::of(graph) else { return Choice::default() };
+pub fn full(graph: &TaskGraph) -> RecomputeChoice {
+    let Some(uses) = Uses::of(graph) else { return RecomputeChoice::default() };
     let all = candidates::of(&uses);
     let streams = streams(&uses);
     let heaviest = streams.iter().map(|stream| stream.weight(&uses)).max().unwrap_or(0);
@@ -27,7 +27,7 @@ pub fn full(graph: &TaskGraph) -> Choice {
     let parts =
         std::iter::successors(Some(1), |parts| Some(parts * 2)).take_while(|&parts| parts <= 2 * most);
     let choices = parts.map(|parts| choose(&uses, &all, &streams, heaviest / parts));
-    let need = |choice: &Choice| {
+    let need = |choice: &RecomputeChoice| {
         let live = live_bytes(&apply(graph, choice));
         (live.iter().max().copied(), live.iter().sum::<u64>(), choice.len())
     };
@@ -120,7 +120,7 @@ fn boundaries(uses: &Uses<'_>, tasks: &[TaskId]) -> Vec<(TaskId, BufferId)> {
 }
 
 /// Everything but kept boundaries, what follows the last of them, and what saves nothing.
-fn choose(uses: &Uses<'_>, all: &[Candidate], streams: &[Stream], least: u64) -> Choice {
+fn choose(uses: &Uses<'_>, all: &[RecomputeCandidate], streams: &[Stream], least: u64) -> RecomputeChoice {
     let mut kept: HashSet<TaskId> = HashSet::new();
     let mut repeated: HashSet<TaskId> = HashSet::new();
     for stream in streams {
@@ -128,11 +128,11 @@ fn choose(uses: &Uses<'_>, all: &[Candidate], streams: &[Stream], least: u64) ->
         kept.extend(boundaries.iter().filter_map(|&boundary| uses.producer(boundary)));
         repeated.extend(stream.tasks.iter().filter(|&&task| last.is_some_and(|last| task <= last)));
     }
-    let is_chosen = |candidate: &&Candidate| {
+    let is_chosen = |candidate: &&RecomputeCandidate| {
         candidate.tasks.iter().all(|task| repeated.contains(task) && !kept.contains(task))
     };
-    let chosen: Vec<&Candidate> = all.iter().filter(is_chosen).collect();
+    let chosen: Vec<&RecomputeCandidate> = all.iter().filter(is_chosen).collect();
     let gains = Gains::new(uses, chosen.iter().copied());
-    let pays = |candidate: &&Candidate| candidate.bytes == 0 || gains.of(candidate).saved > 0;
+    let pays = |candidate: &&RecomputeCandidate| candidate.bytes == 0 || gains.of(candidate).saved > 0;
     chosen.into_iter().filter(pays).flat_map(|candidate| candidate.buffers.iter().copied()).collect()
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use phalanx_ir::IdVec;
 use phalanx_ir::tasks::{BufferId, TaskId};
 
-use super::Candidate;
+use super::RecomputeCandidate;
 use super::twins::Twins;
 use super::uses::Uses;
 
@@ -25,7 +25,7 @@ pub(super) struct Gains<'a> {
 }
 
 impl<'a> Gains<'a> {
-    pub fn new<'c>(uses: &'a Uses<'a>, chosen: impl IntoIterator<Item = &'c Candidate>) -> Self {
+    pub fn new<'c>(uses: &'a Uses<'a>, chosen: impl IntoIterator<Item = &'c RecomputeCandidate>) -> Self {
         let mut flags: IdVec<TaskId, bool> = uses.graph.tasks.ids().map(|_| false).collect();
         for candidate in chosen {
             candidate.tasks.iter().for_each(|&task| flags[task] = true);
@@ -33,7 +33,7 @@ impl<'a> Gains<'a> {
         Gains { uses, twins: Twins::of(uses), chosen: flags }
     }
 
-    pub fn of(&self, candidate: &Candidate) -> Gain {
+    pub fn of(&self, candidate: &RecomputeCandidate) -> Gain {
         let mut open = candidate.tasks.clone();
         let mut seen: HashSet<TaskId> = open.iter().copied().collect();
         let mut kept: HashSet<BufferId> = HashSet::new();

@@ -5,7 +5,7 @@
 //! reader. Kernels give the same bits every time, so no result changes: memory is paid for with time. Decided is per
 //! tensor, for all its tiles and microbatches together, so that devices that do the same stay alike.
 //!
-//! [`candidates`] tells what can be computed again, [`apply`] does it for a [`Choice`]. [`full`] chooses nearly
+//! [`candidates`] tells what can be computed again, [`apply`] does it for a [`RecomputeChoice`]. [`full`] chooses nearly
 //! everything, [`auto`] no more than it takes to fit. What was received from another device is never computed again.
 
 mod apply;
@@ -17,8 +17,8 @@ mod twins;
 mod uses;
 
 pub use apply::apply;
-pub use auto::{DoesNotFit, Fitted, Peak, auto};
-pub use candidates::{Candidate, candidates};
+pub use auto::{Fitted, OverBudget, Peak, auto};
+pub use candidates::{RecomputeCandidate, candidates};
 pub use full::full;
 
 use std::collections::BTreeSet;
@@ -73,11 +73,11 @@ impl FromStr for Recompute {
 /// A task computes all its results at once, so one of them stands for all. What cannot be computed again is kept, chosen
 /// or not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Choice {
+pub struct RecomputeChoice {
     buffers: BTreeSet<BufferId>,
 }
 
-impl Choice {
+impl RecomputeChoice {
     /// How many buffers there are.
     pub fn len(&self) -> usize {
         self.buffers.len()
@@ -99,13 +99,13 @@ impl Choice {
     }
 }
 
-impl FromIterator<BufferId> for Choice {
+impl FromIterator<BufferId> for RecomputeChoice {
     fn from_iter<I: IntoIterator<Item = BufferId>>(buffers: I) -> Self {
-        Choice { buffers: buffers.into_iter().collect() }
+        RecomputeChoice { buffers: buffers.into_iter().collect() }
     }
 }
 
-impl Extend<BufferId> for Choice {
+impl Extend<BufferId> for RecomputeChoice {
     fn extend<I: IntoIterator<Item = BufferId>>(&mut self, buffers: I) {
         self.buffers.extend(buffers);
     }

@@ -11,8 +11,8 @@ use phalanx_ir::Id;
 
 use super::instance::Instance;
 use super::problem::{JobId, LaneId};
-use super::rows::Rows;
 use super::time::Time;
+use crate::rows::Rows;
 
 /// Up to this many jobs a job's ancestors are added up one by one.
 const SMALL: usize = 1024;

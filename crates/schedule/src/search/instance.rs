@@ -9,8 +9,11 @@ use std::fmt;
 
 use phalanx_ir::{Id, IdVec};
 
-use super::problem::{Buffer, BufferId, Job, JobId, Lane, LaneId, LaneKind, Problem, ProblemError};
-use super::rows::Rows;
+use super::problem::{
+    JobId, LaneId, Problem, ProblemError, SearchBuffer, SearchBufferId, SearchJob, SearchLane,
+};
+use crate::LaneKind;
+use crate::rows::Rows;
 
 phalanx_ir::id! {
     /// What moves as one in the order.
@@ -34,7 +37,7 @@ pub(super) struct Instance<'a> {
     /// By unit: the units that must come behind it.
     pub behind: Rows<UnitId>,
     /// By unit: the buffers that its jobs touch, each once.
-    pub touches: Rows<BufferId>,
+    pub touches: Rows<SearchBufferId>,
     /// By buffer: the units that touch it, each once.
     pub touched_by: Rows<UnitId>,
     /// By lane: whether it transfers, and if so the lane that computes on its device.
@@ -50,7 +53,7 @@ pub(super) struct Instance<'a> {
 impl<'a> Instance<'a> {
     pub fn new(problem: &'a Problem) -> Result<Self, ProblemError> {
         check(problem)?;
-        let all = |job: &'a Job| job.after.iter().chain(&job.behind).copied();
+        let all = |job: &'a SearchJob| job.after.iter().chain(&job.behind).copied();
         let listed = sort(&Rows::new(problem.jobs.iter().map(|(_, job)| all(job).map(Id::index))))
             .map_err(|(job, through)| cycle(JobId::from_index(job), JobId::from_index(through)))?;
         let (jobs, unit_of) = units(problem, &listed);
@@ -74,7 +77,7 @@ impl<'a> Instance<'a> {
             units.dedup();
             units
         }));
-        let touches = invert(&touched_by, jobs.len(), BufferId::from_index);
+        let touches = invert(&touched_by, jobs.len(), SearchBufferId::from_index);
         let n_devices = n_devices(problem);
         let limit = |device| problem.limits.get(device).copied().flatten().unwrap_or(i64::MAX);
         Ok(Instance {
@@ -116,7 +119,7 @@ impl<'a> Instance<'a> {
     /// The lanes that nothing else can use while the job runs. What is not issued in order may start beside the job that
     /// its host runs, and only then block.
     pub fn held_by(&self, job: JobId) -> impl Iterator<Item = LaneId> {
-        let Job { lane, blocks, .. } = self.problem.jobs[job];
+        let SearchJob { lane, blocks, .. } = self.problem.jobs[job];
         let host = self.lanes[lane.index()].1.filter(|_| blocks && self.problem.issued_in_order);
         [Some(lane), host].into_iter().flatten()
     }
@@ -164,7 +167,7 @@ fn check(problem: &Problem) -> Result<(), ProblemError> {
         check_jobs(problem, &id, &job.behind)?;
     }
     let (devices, mut bytes) = (n_devices(problem), 0_i64);
-    for (id, &Buffer { device, alloc, free, ref touched_by, .. }) in problem.buffers.iter() {
+    for (id, &SearchBuffer { device, alloc, free, ref touched_by, .. }) in problem.buffers.iter() {
         check_jobs(problem, &id, touched_by)?;
         if device >= devices {
             return Err(ProblemError::UnknownDevice { by: id.to_string(), device, devices });
@@ -180,7 +183,7 @@ fn check(problem: &Problem) -> Result<(), ProblemError> {
 fn check_lanes(problem: &Problem) -> Result<(), ProblemError> {
     let devices = problem.lanes.len();
     let mut computes = BTreeMap::new();
-    for (id, &Lane { device, kind }) in problem.lanes.iter() {
+    for (id, &SearchLane { device, kind }) in problem.lanes.iter() {
         if device >= devices {
             return Err(ProblemError::UnknownDevice { by: id.to_string(), device, devices });
         }
@@ -275,7 +278,7 @@ fn lanes(problem: &Problem) -> Vec<(bool, Option<LaneId>)> {
         .map(|(id, lane)| (lane.device, id))
         .collect();
     let host = |kind: LaneKind, device| match kind {
-        LaneKind::Transfer => (true, computes.get(&device).copied()),
+        LaneKind::Transfers => (true, computes.get(&device).copied()),
         LaneKind::Compute => (false, None),
     };
     problem.lanes.iter().map(|(_, lane)| host(lane.kind, lane.device)).collect()
@@ -284,7 +287,8 @@ fn lanes(problem: &Problem) -> Vec<(bool, Option<LaneId>)> {
 /// Bytes that nobody touches are there as long as the rest only if they are there to the end.
 fn start_bytes(problem: &Problem, n_devices: usize) -> Vec<i64> {
     let mut start = vec![0; n_devices];
-    let counts = |buffer: &Buffer| buffer.from_start && (buffer.to_end || !buffer.touched_by.is_empty());
+    let counts =
+        |buffer: &SearchBuffer| buffer.from_start && (buffer.to_end || !buffer.touched_by.is_empty());
     for (_, buffer) in problem.buffers.iter().filter(|(_, buffer)| counts(buffer)) {
         start[buffer.device] += buffer.alloc;
     }

@@ -1,14 +1,14 @@
 //! List scheduling: every lane takes the best unit that it can start, in one simulation of all lanes.
 //!
 //! What is best is a [`Rule`]. Where memory is limited, a unit that does not fit waits, and when nothing fits, the next
-//! unit of the rail is taken, which always does; see [`Headroom`]. The order found keeps the limits if the rail does.
+//! unit of the fallback is taken, which always does; see [`MemoryBudget`]. The order found keeps the limits if the fallback does.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use phalanx_ir::Id;
 
-use super::headroom::Headroom;
+use super::budget::MemoryBudget;
 use super::instance::{Instance, UnitId};
 use super::problem::LaneId;
 use super::simulate::Simulator;
@@ -66,7 +66,7 @@ impl Queue {
 struct Lister<'a> {
     simulator: Simulator<'a>,
     rule: &'a Rule<'a>,
-    headroom: Option<Headroom<'a>>,
+    budget: Option<MemoryBudget<'a>>,
     /// By lane: the queue of its transfers that units wait for which are none, and that of all others.
     queues: Vec<Queue>,
     /// By device: its queues.
@@ -77,18 +77,18 @@ struct Lister<'a> {
     order: Vec<UnitId>,
 }
 
-/// An order of all units by `rule`; `rail` is the way out when memory is short.
-pub(super) fn list<'a>(instance: &'a Instance<'a>, rule: &'a Rule<'a>, rail: &[UnitId]) -> Vec<UnitId> {
-    let mut lister = Lister::new(instance, rule, rail);
-    let mut rest = rail.iter();
+/// An order of all units by `rule`; `fallback` is the way out when memory is short.
+pub(super) fn list<'a>(instance: &'a Instance<'a>, rule: &'a Rule<'a>, fallback: &[UnitId]) -> Vec<UnitId> {
+    let mut lister = Lister::new(instance, rule, fallback);
+    let mut rest = fallback.iter();
     while lister.order.len() < instance.len() {
         let turn = |&queue: &usize| lister.queues[queue].turn;
         match (0..lister.queues.len()).min_by_key(turn).filter(|queue| turn(queue) < NEVER) {
             Some(queue) => lister.take_from(queue),
             None => {
                 let next = rest.find(|unit| !lister.is_taken[unit.index()]);
-                let fits = lister.take(*next.expect("the rail has every unit that is left"));
-                debug_assert!(fits, "the first unit of the rail that is left always fits");
+                let fits = lister.take(*next.expect("the fallback has every unit that is left"));
+                debug_assert!(fits, "the first unit of the fallback that is left always fits");
             }
         }
     }
@@ -96,7 +96,7 @@ pub(super) fn list<'a>(instance: &'a Instance<'a>, rule: &'a Rule<'a>, rail: &[U
 }
 
 impl<'a> Lister<'a> {
-    fn new(instance: &'a Instance<'a>, rule: &'a Rule<'a>, rail: &[UnitId]) -> Self {
+    fn new(instance: &'a Instance<'a>, rule: &'a Rule<'a>, fallback: &[UnitId]) -> Self {
         let mut queues_of = vec![Vec::new(); instance.start.len()];
         for (id, lane) in instance.problem.lanes.iter() {
             queues_of[lane.device].extend([2 * id.index(), 2 * id.index() + 1]);
@@ -104,7 +104,7 @@ impl<'a> Lister<'a> {
         let mut lister = Lister {
             simulator: Simulator::new(instance),
             rule,
-            headroom: instance.is_limited().then(|| Headroom::new(instance, rail)),
+            budget: instance.is_limited().then(|| MemoryBudget::new(instance, fallback)),
             queues: (0..2 * instance.lanes.len()).map(|_| Queue::default()).collect(),
             queues_of,
             owed: instance.before.iter().map(|before| before.len() as u32).collect(),
@@ -140,7 +140,7 @@ impl<'a> Lister<'a> {
 
     /// Appends the unit if it fits.
     fn take(&mut self, unit: UnitId) -> bool {
-        if self.headroom.as_mut().is_some_and(|headroom| !headroom.take(unit)) {
+        if self.budget.as_mut().is_some_and(|budget| !budget.take(unit)) {
             return false;
         }
         let instance = self.simulator.instance;

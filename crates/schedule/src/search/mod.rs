@@ -7,36 +7,38 @@
 //! exceeds them again.
 //!
 //! ```
-//! use phalanx_schedule::search::{Job, Lane, LaneKind, Problem};
+//! use phalanx_schedule::search::{SearchJob, SearchLane, Problem};
 //!
 //! let mut problem = Problem::default();
-//! let compute = problem.lanes.push(Lane { device: 0, kind: LaneKind::Compute });
-//! let transfer = problem.lanes.push(Lane { device: 0, kind: LaneKind::Transfer });
-//! let first = problem.jobs.push(Job::new(compute, 5.0));
-//! let gather = problem.jobs.push(Job::new(transfer, 5.0));
-//! problem.jobs.push(Job { after: vec![first, gather], ..Job::new(compute, 1.0) });
+//! let compute = problem.lanes.push(SearchLane { device: 0, kind: LaneKind::Compute });
+//! let transfer = problem.lanes.push(SearchLane { device: 0, kind: LaneKind::Transfers });
+//! let first = problem.jobs.push(SearchJob::new(compute, 5.0));
+//! let gather = problem.jobs.push(SearchJob::new(transfer, 5.0));
+//! problem.jobs.push(SearchJob { after: vec![first, gather], ..SearchJob::new(compute, 1.0) });
 //! let solution = problem.solve(&[])?;
 //! assert_eq!(solution.makespan, 6.0);
-//! assert_eq!(solution.verdicts[0].hidden, 1.0);
+//! assert_eq!(solution.verdicts[0].hidden_share(), 1.0);
 //! # Ok::<(), phalanx_schedule::search::ProblemError>(())
 //! ```
 
 mod bound;
+mod budget;
 mod grant;
-mod headroom;
 mod instance;
-mod lean;
 mod list;
 mod local;
+mod low_memory;
 mod portfolio;
 mod problem;
-mod rows;
 mod simulate;
 mod time;
 mod verdict;
 
-pub use problem::{Buffer, BufferId, Effort, Job, JobId, Lane, LaneId, LaneKind, Problem, ProblemError};
-pub use verdict::{LimitedBy, Verdict};
+pub use crate::LaneKind;
+pub use problem::{
+    Effort, JobId, LaneId, Problem, ProblemError, SearchBuffer, SearchBufferId, SearchJob, SearchLane,
+};
+pub use verdict::JobVerdict;
 
 use phalanx_ir::IdVec;
 
@@ -62,7 +64,7 @@ pub struct Solution {
     /// How many orders were simulated.
     pub tried: usize,
     /// What became of every transfer, in order.
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Vec<JobVerdict>,
 }
 
 impl Problem {

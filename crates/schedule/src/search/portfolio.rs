@@ -7,7 +7,7 @@ use phalanx_ir::Id;
 use super::instance::{Instance, UnitId};
 use super::list::{Rule, list};
 use super::simulate::{Score, Simulator};
-use super::{bound, lean, local};
+use super::{bound, local, low_memory};
 
 /// About how many jobs are placed by rules, all orders together.
 const RULE_STEPS: usize = 1_200_000;
@@ -20,7 +20,7 @@ const STARTS: usize = 5;
 /// How often it starts again from the best order.
 const LEGS: usize = 2;
 /// How many orders with few bytes are tried when the limits are broken.
-const LEAN: usize = 4;
+const LOW_MEMORY: usize = 4;
 /// How much longer than the bound is as good, because sums are rounded.
 const ROUNDING: f64 = 1e-12;
 
@@ -77,7 +77,7 @@ pub(super) fn search(instance: &Instance<'_>, seeds: Vec<Vec<UnitId>>) -> Outcom
     for order in seeds.into_iter().chain([instance.listed.clone()]) {
         pool.add(order);
     }
-    pool.make_lean();
+    pool.add_low_memory_orders();
     let rule_steps = instance.problem.effort.of(RULE_STEPS);
     let rules = (rule_steps / instance.problem.jobs.len().max(1)).clamp(3, 2 * RULES.len());
     let keys = keys(instance);
@@ -125,13 +125,13 @@ impl Pool<'_> {
     }
 
     /// If no order keeps the limits, looks for one that needs few bytes.
-    fn make_lean(&mut self) {
+    fn add_low_memory_orders(&mut self) {
         let mut order = self.simulator.instance.listed.clone();
-        for _ in 0..LEAN {
+        for _ in 0..LOW_MEMORY {
             if self.best().0.excess == 0 {
                 return;
             }
-            order = lean::lean(self.simulator.instance, &order);
+            order = low_memory::low_memory_order(self.simulator.instance, &order);
             self.add(order.clone());
             // Ties then go the other way.
             order.reverse();
@@ -141,9 +141,9 @@ impl Pool<'_> {
     /// One order by a rule, with the best so far as the way out when memory is short.
     fn apply(&mut self, keys: &[Vec<f64>; 3], (transfer, compute, ahead): (Key, Key, usize)) {
         let instance = self.simulator.instance;
-        let rail = self.best().1.clone();
-        let mut place = vec![0; rail.len()];
-        rail.iter().enumerate().for_each(|(at, unit)| place[unit.index()] = at as u32);
+        let fallback = self.best().1.clone();
+        let mut place = vec![0; fallback.len()];
+        fallback.iter().enumerate().for_each(|(at, unit)| place[unit.index()] = at as u32);
         let by = |key: Key| match key {
             Key::Place => place.clone(),
             Key::Path => ranks(&keys[0], &place),
@@ -151,11 +151,11 @@ impl Pool<'_> {
             Key::Both => ranks(&keys[2], &place),
         };
         let (transfer, compute) = (by(transfer), by(compute));
-        let units = (0..rail.len()).map(UnitId::from_index);
+        let units = (0..fallback.len()).map(UnitId::from_index);
         let rank =
             |unit| if instance.is_transfer(unit) { transfer[unit.index()] } else { compute[unit.index()] };
         let rank: Vec<u32> = units.map(rank).collect();
-        self.add(list(instance, &Rule { rank: &rank, ahead }, &rail));
+        self.add(list(instance, &Rule { rank: &rank, ahead }, &fallback));
     }
 
     /// Local search: half of the moves from each of the best orders, half from the best of what that gives.

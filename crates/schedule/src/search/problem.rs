@@ -4,27 +4,20 @@
 
 use phalanx_ir::IdVec;
 
+use crate::LaneKind;
+
 phalanx_ir::id! {
     /// A job: one thing that one lane does.
     pub struct JobId("j");
     /// A lane: it does one job at a time, in the order found.
     pub struct LaneId("lane");
     /// Bytes of one device.
-    pub struct BufferId("b");
-}
-
-/// What a lane does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LaneKind {
-    /// Computes.
-    Compute,
-    /// Moves bytes beside what is computed.
-    Transfer,
+    pub struct SearchBufferId("b");
 }
 
 /// A lane of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lane {
+pub struct SearchLane {
     /// The number of its device; there are no more devices than lanes.
     pub device: usize,
     /// What it does; a device has at most one lane that computes.
@@ -33,7 +26,7 @@ pub struct Lane {
 
 /// One thing that one lane does.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Job {
+pub struct SearchJob {
     /// Who does it.
     pub lane: LaneId,
     /// Nanoseconds.
@@ -48,16 +41,16 @@ pub struct Job {
     pub blocks: bool,
 }
 
-impl Job {
+impl SearchJob {
     /// A job that waits for nothing.
     pub fn new(lane: LaneId, cost: f64) -> Self {
-        Job { lane, cost, unit: None, after: Vec::new(), behind: Vec::new(), blocks: false }
+        SearchJob { lane, cost, unit: None, after: Vec::new(), behind: Vec::new(), blocks: false }
     }
 }
 
 /// Bytes that are alive from the first job that touches them to the last.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Buffer {
+pub struct SearchBuffer {
     /// The number of its device.
     pub device: usize,
     /// Bytes added with the first job that touches it.
@@ -76,11 +69,11 @@ pub struct Buffer {
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Problem {
     /// The lanes.
-    pub lanes: IdVec<LaneId, Lane>,
+    pub lanes: IdVec<LaneId, SearchLane>,
     /// The jobs; where nothing else decides, the order follows their numbers.
-    pub jobs: IdVec<JobId, Job>,
+    pub jobs: IdVec<JobId, SearchJob>,
     /// The bytes.
-    pub buffers: IdVec<BufferId, Buffer>,
+    pub buffers: IdVec<SearchBufferId, SearchBuffer>,
     /// By device: the most bytes it may hold; none for a device that is not listed.
     pub limits: Vec<Option<i64>>,
     /// Whether a transfer starts only when the lane that computes on its device has come to it in the order. If not, it
@@ -117,85 +110,36 @@ impl Default for Effort {
 
 /// Why a problem cannot be solved.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are named by the messages")]
 pub enum ProblemError {
     /// A job names a lane that is none.
     #[error("{job} is on {lane}, but there are only {lanes} lanes; add the lane or name another")]
-    UnknownLane {
-        /// The job.
-        job: JobId,
-        /// The lane it names.
-        lane: LaneId,
-        /// How many there are.
-        lanes: usize,
-    },
+    UnknownLane { job: JobId, lane: LaneId, lanes: usize },
     /// A lane or a buffer is on a device that is none.
     #[error(
         "{by} is on device {device}, but the lanes make at most {devices} devices, numbered from 0; name another"
     )]
-    UnknownDevice {
-        /// The lane or the buffer.
-        by: String,
-        /// The device it names.
-        device: usize,
-        /// How many there can be.
-        devices: usize,
-    },
+    UnknownDevice { by: String, device: usize, devices: usize },
     /// A job or a buffer names a job that is none.
     #[error("{by} names {job}, but there are only {jobs} jobs; add the job or name another")]
-    UnknownJob {
-        /// Who names it.
-        by: String,
-        /// The job named.
-        job: JobId,
-        /// How many there are.
-        jobs: usize,
-    },
+    UnknownJob { by: String, job: JobId, jobs: usize },
     /// Two lanes of a device compute.
     #[error("{first} and {second} both compute on device {device}; give one of them another device")]
-    TwoCompute {
-        /// The first.
-        first: LaneId,
-        /// The second.
-        second: LaneId,
-        /// Their device.
-        device: usize,
-    },
+    TwoCompute { first: LaneId, second: LaneId, device: usize },
     /// A time that is none.
     #[error("{job} takes {cost} ns; it must be a number of at least 0")]
-    Cost {
-        /// The job.
-        job: JobId,
-        /// The value.
-        cost: f64,
-    },
+    Cost { job: JobId, cost: f64 },
     /// Bytes that cannot be added up.
     #[error(
         "{buffer} adds {alloc} and releases {free} bytes; both must be at least 0, and all together below 2^60"
     )]
-    Bytes {
-        /// The buffer.
-        buffer: BufferId,
-        /// What it adds.
-        alloc: i64,
-        /// What it releases.
-        free: i64,
-    },
+    Bytes { buffer: SearchBufferId, alloc: i64, free: i64 },
     /// Jobs that wait for each other, or units of which each has a job that waits for the other.
     #[error("{job} waits for itself through {through}; drop one of the dependencies or split the unit")]
-    Cycle {
-        /// A job of the cycle.
-        job: JobId,
-        /// A job of the cycle that it waits for, or shares a unit with.
-        through: JobId,
-    },
+    Cycle { job: JobId, through: JobId },
     /// A seed that is no legal order.
     #[error(
         "seed {seed} is no order of the {jobs} jobs that keeps units whole and every job behind what it waits for"
     )]
-    Seed {
-        /// Its position among the seeds.
-        seed: usize,
-        /// How many jobs there are.
-        jobs: usize,
-    },
+    Seed { seed: usize, jobs: usize },
 }

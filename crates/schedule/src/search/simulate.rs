@@ -10,6 +10,7 @@ use phalanx_ir::Id;
 use super::grant::Grants;
 use super::instance::{Instance, UnitId};
 use super::problem::{JobId, LaneId};
+use crate::lanes::{LaneClocks, later};
 
 /// How good an order is; the smaller, the better.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -33,8 +34,7 @@ impl Score {
 pub(super) struct Simulator<'a> {
     pub instance: &'a Instance<'a>,
     grants: Option<Grants<'a>>,
-    /// By lane: when it is free.
-    clocks: Vec<f64>,
+    clocks: LaneClocks<f64>,
     /// By job: when it starts and is done, in the order simulated last.
     pub times: Vec<(f64, f64)>,
     /// By buffer: how many units that touch it are left.
@@ -51,7 +51,7 @@ impl<'a> Simulator<'a> {
         let mut simulator = Simulator {
             instance,
             grants: Grants::new(instance),
-            clocks: vec![0.0; instance.lanes.len()],
+            clocks: LaneClocks::new(instance.lanes.len()),
             times: vec![(0.0, 0.0); instance.problem.jobs.len()],
             left: Vec::new(),
             live: Vec::new(),
@@ -63,7 +63,7 @@ impl<'a> Simulator<'a> {
     }
 
     fn reset(&mut self) {
-        self.clocks.fill(0.0);
+        self.clocks.reset();
         if let Some(grants) = &mut self.grants {
             grants.reset();
         }
@@ -76,7 +76,7 @@ impl<'a> Simulator<'a> {
         for &unit in order {
             self.run(unit);
         }
-        self.clocks.iter().copied().fold(0.0, f64::max)
+        self.clocks.end()
     }
 
     /// Runs one more unit behind those run so far.
@@ -94,28 +94,27 @@ impl<'a> Simulator<'a> {
 
     /// When a job of the lane could start that waits for nothing.
     pub fn free(&self, lane: LaneId) -> f64 {
-        let own = self.clocks[lane.index()];
+        let own = self.clocks.free(lane.index());
         match self.instance.lanes[lane.index()].1 {
-            Some(host) if self.instance.problem.issued_in_order => own.max(self.clocks[host.index()]),
+            Some(host) if self.instance.problem.issued_in_order => later(own, self.clocks.free(host.index())),
             _ => own,
         }
     }
 
     fn run_job(&mut self, id: JobId, unit: UnitId) {
         let job = &self.instance.problem.jobs[id];
-        let mut start = self.free(job.lane);
+        let mut from = self.free(job.lane);
         for other in self.instance.after.row(id.index()) {
-            start = start.max(self.times[other.index()].1);
+            from = later(from, self.times[other.index()].1);
         }
         if let Some(grants) = &self.grants {
-            start = start.max(grants.granted(unit, self.instance.problem.lanes[job.lane].device));
+            from = later(from, grants.granted(unit, self.instance.problem.lanes[job.lane].device));
         }
-        let end = start + job.cost;
-        self.clocks[job.lane.index()] = end;
+        let span = self.clocks.run(job.lane.index(), from, job.cost, |start| start);
         if let (true, Some(host)) = (job.blocks, self.instance.lanes[job.lane.index()].1) {
-            self.clocks[host.index()] = self.clocks[host.index()].max(end);
+            self.clocks.hold(host.index(), span.end);
         }
-        self.times[id.index()] = (start, end);
+        self.times[id.index()] = (span.start, span.end);
     }
 
     /// How good `order` is.

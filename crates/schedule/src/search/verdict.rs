@@ -1,49 +1,28 @@
-//! What became of every transfer, and what keeps it from being hidden better.
+//! What became of every transfer, and what keeps it from being hidden better: the first of these that applies.
+//!
+//! * *nothing left*: all of it runs beside jobs that compute on its device, or it takes no time;
+//! * *bandwidth*: its lane is busy from its first job to its last, so only a faster lane helps;
+//! * *data dependency*: it starts as soon as what it waits for is done;
+//! * *memory*: directly behind the last unit that its own has to come behind, the bytes that its unit adds would exceed
+//!   a limit; or it waited for bytes that others held;
+//! * *order*: an earlier transfer held its lane until it started;
+//! * *data dependency*: it could be issued earlier, but nothing would end sooner.
 
 use phalanx_ir::Id;
 
 use super::instance::{Instance, UnitId};
-use super::problem::{BufferId, JobId};
+use super::problem::{JobId, SearchBufferId};
 use super::simulate::Simulator;
+use crate::verdict::{Limit, Verdict};
+
+/// The verdict on one job.
+pub type JobVerdict = Verdict<JobId, f64>;
 
 /// A share that is missing through rounding.
 const HIDDEN: f64 = 1e-9;
 
-/// What keeps a transfer from being hidden better: the first of these that applies, in this order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LimitedBy {
-    /// Nothing: all of it runs beside jobs that compute on its device, or it takes no time.
-    NothingLeft,
-    /// Its lane never stands still from its first job to its last: only a faster lane helps.
-    Bandwidth,
-    /// It starts as soon as what it waits for is done; or it could be issued earlier, but nothing would end sooner.
-    DataDependency,
-    /// Directly behind the last unit that its own has to come behind, the bytes that its unit adds would exceed a limit;
-    /// or it waited for bytes that others held.
-    Memory,
-    /// An earlier transfer held its lane until it started.
-    Order,
-}
-
-/// What became of one transfer.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Verdict {
-    /// The transfer.
-    pub job: JobId,
-    /// When it starts.
-    pub start: f64,
-    /// When it is done.
-    pub end: f64,
-    /// The share of its time, from 0 to 1, in which its device computes; 1 if it takes no time.
-    pub hidden: f64,
-    /// How many places earlier, or if negative later, its unit is than in the order of the problem's numbers.
-    pub earlier: i64,
-    /// What keeps it from being hidden better.
-    pub limited_by: LimitedBy,
-}
-
 /// The verdicts of all transfers of `order`, in that order.
-pub(super) fn verdicts(simulator: &mut Simulator<'_>, order: &[UnitId]) -> Vec<Verdict> {
+pub(super) fn verdicts(simulator: &mut Simulator<'_>, order: &[UnitId]) -> Vec<JobVerdict> {
     simulator.makespan(order);
     let times = simulator.times.clone();
     let instance = simulator.instance;
@@ -84,48 +63,47 @@ impl<'j, 'a> Judge<'j, 'a> {
         Judge { instance, times, places, lanes, is_busy, levels }
     }
 
-    fn verdict(&self, unit: UnitId, job: JobId) -> Verdict {
+    fn verdict(&self, unit: UnitId, job: JobId) -> JobVerdict {
         let (start, end) = self.times[job.index()];
-        let hidden = self.hidden(job);
-        let limited_by = self.limited_by(unit, job, hidden);
         let [place, listed] = self.places[unit.index()];
-        Verdict { job, start, end, hidden, earlier: listed as i64 - place as i64, limited_by }
+        let moves = listed as i64 - place as i64;
+        let hidden = self.hidden(job);
+        let verdict = Verdict { transfer: job, start, end, hidden, moves, limit: Limit::NothingLeft };
+        match verdict.hidden_share() >= 1.0 - HIDDEN {
+            true => verdict,
+            false => Verdict { limit: self.limit(unit, job), ..verdict },
+        }
     }
 
-    /// The share of the job's time in which the lane that computes on its device is at work.
+    /// How long the lane that computes on the job's device is at work while the job runs.
     fn hidden(&self, job: JobId) -> f64 {
         let (start, end) = self.times[job.index()];
-        if end <= start {
-            return 1.0;
-        }
         let instance = self.instance;
         let Some(host) = instance.lanes[instance.problem.jobs[job].lane.index()].1 else { return 0.0 };
         let beside = &self.lanes[host.index()];
         let first = beside.partition_point(|&(_, done)| done <= start);
         let shared = beside[first..].iter().take_while(|&&(begun, _)| begun < end);
-        shared.fold(0.0, |sum, &(begun, done)| sum + done.min(end) - begun.max(start)) / (end - start)
+        shared.fold(0.0, |sum, &(begun, done)| sum + done.min(end) - begun.max(start))
     }
 
-    fn limited_by(&self, unit: UnitId, id: JobId, hidden: f64) -> LimitedBy {
+    fn limit(&self, unit: UnitId, id: JobId) -> Limit {
         let job = &self.instance.problem.jobs[id];
         let lane = &self.lanes[job.lane.index()];
         let start = self.times[id.index()].0;
         let ready = job.after.iter().map(|other| self.times[other.index()].1).fold(0.0, f64::max);
         let before = lane[..lane.partition_point(|&(begun, _)| begun < start)].last();
-        if hidden >= 1.0 - HIDDEN {
-            LimitedBy::NothingLeft
-        } else if self.is_busy[job.lane.index()] {
-            LimitedBy::Bandwidth
+        if self.is_busy[job.lane.index()] {
+            Limit::Bandwidth
         } else if start <= ready {
-            LimitedBy::DataDependency
+            Limit::DataDependency
         } else if !self.fits_earlier(unit) {
-            LimitedBy::Memory
+            Limit::Memory
         } else if before.is_some_and(|&(_, done)| done == start) {
-            LimitedBy::Order
+            Limit::Order
         } else if self.instance.problem.issued_in_order {
-            LimitedBy::DataDependency
+            Limit::DataDependency
         } else {
-            LimitedBy::Memory
+            Limit::Memory
         }
     }
 
@@ -145,7 +123,7 @@ impl<'j, 'a> Judge<'j, 'a> {
 
     /// The bytes of a device that the unit is the first to touch.
     fn added(&self, unit: UnitId, device: usize) -> i64 {
-        let is_first = |id: &&BufferId| {
+        let is_first = |id: &&SearchBufferId| {
             let others = self.instance.touched_by.row(id.index());
             others.iter().all(|&other| self.place(other) >= self.place(unit))
         };

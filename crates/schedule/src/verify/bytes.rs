@@ -11,13 +11,13 @@ use phalanx_ir::{Id, IdVec};
 use super::walk::Now;
 use crate::clocks::Spot;
 use crate::index::Index;
-use crate::{Owner, Place, Schedule, ScheduleError};
+use crate::{ArenaRange, Owner, Schedule, ScheduleError};
 
 /// One use of some bytes of an arena.
 pub(super) struct Access {
     /// The lane whose arena it is.
     pub arena: usize,
-    pub place: Place,
+    pub place: ArenaRange,
     pub owner: Owner,
     pub writes: bool,
 }
@@ -208,14 +208,14 @@ fn latest(readers: &mut Vec<Spot>) {
 }
 
 /// The owners of bytes in `place`, which is not empty.
-fn within(owners: &Owners, place: Place) -> impl Iterator<Item = Owner> {
+fn within(owners: &Owners, place: ArenaRange) -> impl Iterator<Item = Owner> {
     let below = owners.range(..=place.offset).next_back().filter(|(_, (end, _))| *end > place.offset);
     let start = below.map_or(place.offset, |(&start, _)| start);
     owners.range(start..place.end()).map(|(_, &(_, owner))| owner)
 }
 
 /// Gives `place` to `owner` and tells who had bytes of it; what they have beyond it they keep.
-fn put(owners: &mut Owners, place: Place, owner: Owner) -> Vec<Owner> {
+fn put(owners: &mut Owners, place: ArenaRange, owner: Owner) -> Vec<Owner> {
     if let Some(same) = owners.get_mut(&place.offset).filter(|(end, _)| *end == place.end()) {
         return vec![std::mem::replace(&mut same.1, owner)];
     }

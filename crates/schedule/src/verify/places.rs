@@ -4,7 +4,7 @@ use phalanx_ir::IdVec;
 use phalanx_ir::tasks::{BufferId, TaskGraph};
 
 use crate::index::Index;
-use crate::{ALIGNMENT, Place, Schedule, ScheduleError};
+use crate::{ALIGNMENT, ArenaRange, Schedule, ScheduleError};
 
 impl Schedule {
     pub(super) fn check_places(&self, tasks: &TaskGraph, index: &Index) -> Vec<ScheduleError> {
@@ -36,7 +36,7 @@ impl Schedule {
         let placed =
             placed.map(|(task, place)| (task, place, self.lanes[index.arena(index.lane(task))].peak));
         let wrong = placed.filter(|&(_, place, peak)| !is_inside(place, peak));
-        wrong.map(|(task, Place { offset, bytes }, peak)| ScheduleError::Workspace {
+        wrong.map(|(task, ArenaRange { offset, bytes }, peak)| ScheduleError::Workspace {
             task,
             offset,
             bytes,
@@ -45,6 +45,6 @@ impl Schedule {
     }
 }
 
-fn is_inside(place: Place, peak: u64) -> bool {
+fn is_inside(place: ArenaRange, peak: u64) -> bool {
     place.offset.is_multiple_of(ALIGNMENT) && place.end() <= peak
 }

@@ -6,7 +6,7 @@ use phalanx_ir::{Id, IdVec};
 use super::bytes::{Access, Bytes};
 use crate::clocks::{Clocks, Spot};
 use crate::index::Index;
-use crate::{Owner, Place, Schedule, ScheduleError};
+use crate::{ArenaRange, Owner, Schedule, ScheduleError};
 
 const NONE: u32 = u32::MAX;
 
@@ -145,7 +145,7 @@ fn accesses(tasks: &TaskGraph, index: &Index, schedule: &Schedule, id: TaskId, m
     let task = &tasks.tasks[id];
     let access = |buffer, writes| {
         let root = index.root(buffer);
-        let place = schedule.buffers[root].unwrap_or(Place { offset: 0, bytes: 0 });
+        let place = schedule.buffers[root].unwrap_or(ArenaRange { offset: 0, bytes: 0 });
         Access { arena: index.home(root), place, owner: Owner::Buffer(root), writes }
     };
     task.reads.iter().for_each(|&buffer| f(access(buffer, false)));

@@ -5,7 +5,7 @@
 use phalanx_ir::parallel::DeviceId;
 use phalanx_ir::tasks::{Buffer, BufferId, Role, Task, TaskGraph, TaskId, TaskOp, Tile};
 use phalanx_ir::{Id, Shape, TensorType, Unary};
-use phalanx_schedule::{Costs, Schedule, ScheduleError, Style, schedule_in};
+use phalanx_schedule::{Schedule, ScheduleError, Style, TaskCosts, schedule_in};
 use phalanx_testkit::Rng;
 
 pub const SEEDS: u64 = 300;
@@ -185,7 +185,7 @@ pub fn each(devices: usize, check: impl FnMut(&TaskGraph, Schedule, &mut Rng) ->
 /// With a link so slow that transfers take longer than tasks.
 pub fn made_in(tasks: &TaskGraph, style: Style) -> Schedule {
     let link = style.overlap.then(|| "2us,1GB".parse().expect("a link"));
-    schedule_in(tasks, &Costs::modelled(tasks, link), style, workspace)
+    schedule_in(tasks, &TaskCosts::modelled(tasks, link), style, workspace)
 }
 
 /// The same with schedules in some style.

@@ -2,7 +2,7 @@
 //! on each device.
 
 use phalanx_ir::Id;
-use phalanx_schedule::search::{Buffer, Job, JobId, Lane, LaneId, LaneKind, Problem};
+use phalanx_schedule::search::{JobId, LaneId, LaneKind, Problem, SearchBuffer, SearchJob, SearchLane};
 
 /// A step with layers that are all alike.
 #[derive(Clone, Copy)]
@@ -30,8 +30,8 @@ impl Maker {
     fn new(devices: usize) -> Self {
         let mut problem = Problem::default();
         for device in 0..devices {
-            problem.lanes.push(Lane { device, kind: LaneKind::Compute });
-            problem.lanes.push(Lane { device, kind: LaneKind::Transfer });
+            problem.lanes.push(SearchLane { device, kind: LaneKind::Compute });
+            problem.lanes.push(SearchLane { device, kind: LaneKind::Transfers });
         }
         Maker { problem, devices, movements: 0 }
     }
@@ -41,7 +41,9 @@ impl Maker {
         (0..self.devices)
             .map(|device| {
                 let after = after.iter().map(|jobs| jobs[device]).collect();
-                self.problem.jobs.push(Job { after, ..Job::new(LaneId::from_index(2 * device), cost) })
+                self.problem
+                    .jobs
+                    .push(SearchJob { after, ..SearchJob::new(LaneId::from_index(2 * device), cost) })
             })
             .collect()
     }
@@ -53,7 +55,11 @@ impl Maker {
         (0..self.devices)
             .map(|device| {
                 let lane = LaneId::from_index(2 * device + 1);
-                self.problem.jobs.push(Job { after: after.to_vec(), unit, ..Job::new(lane, cost) })
+                self.problem.jobs.push(SearchJob {
+                    after: after.to_vec(),
+                    unit,
+                    ..SearchJob::new(lane, cost)
+                })
             })
             .collect()
     }
@@ -62,7 +68,8 @@ impl Maker {
     fn buffer(&mut self, bytes: i64, touched_by: &[&[JobId]]) {
         for device in 0..self.devices {
             let touched_by = touched_by.iter().map(|jobs| jobs[device]).collect();
-            let buffer = Buffer { device, alloc: bytes, free: bytes, touched_by, ..Buffer::default() };
+            let buffer =
+                SearchBuffer { device, alloc: bytes, free: bytes, touched_by, ..SearchBuffer::default() };
             self.problem.buffers.push(buffer);
         }
     }

@@ -4,9 +4,9 @@ use std::fmt::Display;
 
 use phalanx_ir::graph::{Graph, VerifyError};
 use phalanx_ir::parallel::ParallelGraph;
+use phalanx_ir::sharded::{ShardedError, ShardedGraph};
 use phalanx_ir::tasks::{TaskError, TaskGraph};
 use phalanx_ir::text::ParseError;
-use phalanx_ir::wide::{WideError, WideGraph};
 
 use super::Failure;
 use crate::{Tensor, eval::evaluate, generate::random_inputs};
@@ -42,7 +42,7 @@ impl Reader {
     pub fn by_keyword(text: &str) -> Reader {
         match keyword(text) {
             "parallel" => Reader::of::<ParallelGraph>(),
-            "wide" => Reader::of::<WideGraph>(),
+            "sharded" => Reader::of::<ShardedGraph>(),
             "tasks" => Reader::of::<TaskGraph>(),
             _ => Reader::of::<Graph>(),
         }
@@ -110,19 +110,19 @@ impl Level for TaskGraph {
     }
 }
 
-impl Level for WideGraph {
+impl Level for ShardedGraph {
     fn parse(text: &str) -> Result<Self, ParseError> {
         text.parse()
     }
     fn broken(&self) -> Vec<(String, String)> {
-        let start = |error: &WideError| match error {
-            WideError::Buffer { buffer, .. } | WideError::Missing { buffer } => buffer.to_string(),
-            WideError::Grid { task, .. }
-            | WideError::Unwritten { task, .. }
-            | WideError::Written { task, .. }
-            | WideError::Chain { task, .. }
-            | WideError::Move { task, .. }
-            | WideError::Sides { task, .. } => task.to_string(),
+        let start = |error: &ShardedError| match error {
+            ShardedError::Buffer { buffer, .. } | ShardedError::Missing { buffer } => buffer.to_string(),
+            ShardedError::Grid { task, .. }
+            | ShardedError::Unwritten { task, .. }
+            | ShardedError::Written { task, .. }
+            | ShardedError::Chain { task, .. }
+            | ShardedError::Move { task, .. }
+            | ShardedError::Sides { task, .. } => task.to_string(),
         };
         self.verify().err().iter().flatten().map(|error| (start(error), error.to_string())).collect()
     }

@@ -11,11 +11,11 @@ mod timeline;
 use phalanx_ir::{Id, IdVec};
 
 use super::bits::NodeSet;
-use super::case::{Op, Params};
-use super::graph::{BucketKey, CollectiveId, Graph, GroupId, NodeId, closure};
+use super::case::{FxOp, Params};
+use super::graph::{BucketKey, CollectiveId, FxNodeId, Graph, GroupId, closure};
 use super::order::hiding_edges;
 use super::schedule::{Overlap, Schedule};
-use crate::mode::Mode;
+use crate::mode::PassMode;
 use precedence::Precedence;
 use timeline::Timeline;
 
@@ -30,26 +30,26 @@ const MAX_EXPOSED_DISTANCE: usize = 20;
 pub(super) struct Bucketer<'a> {
     graph: &'a Graph,
     params: &'a Params,
-    mode: Mode,
+    mode: PassMode,
     overlaps: &'a IdVec<CollectiveId, Overlap>,
-    positions: IdVec<NodeId, usize>,
+    positions: IdVec<FxNodeId, usize>,
     /// Nodes that hide some collective.
     hides: NodeSet,
     /// Ancestors over reads and the constraints of fully hidden collectives.
-    ancestors: IdVec<NodeId, NodeSet>,
+    ancestors: IdVec<FxNodeId, NodeSet>,
     precedence: Precedence<'a>,
     timelines: IdVec<GroupId, Timeline>,
 }
 
 impl<'a> Bucketer<'a> {
-    pub(super) fn new(graph: &'a Graph, params: &'a Params, schedule: &'a Schedule, mode: Mode) -> Self {
+    pub(super) fn new(graph: &'a Graph, params: &'a Params, schedule: &'a Schedule, mode: PassMode) -> Self {
         let before = hiding_edges(graph, schedule);
-        let mut positions: IdVec<NodeId, usize> = graph.roles.ids().map(|_| 0).collect();
+        let mut positions: IdVec<FxNodeId, usize> = graph.roles.ids().map(|_| 0).collect();
         schedule.order.iter().enumerate().for_each(|(at, &node)| positions[node] = at);
         let mut hides = NodeSet::new(graph.n_nodes());
         let hiding = schedule.overlaps.iter().flat_map(|(_, overlap)| &overlap.hiding);
         hiding.for_each(|&node| hides.insert(node));
-        let edges = |node: NodeId| graph.reads[node].iter().chain(&before[node]).copied();
+        let edges = |node: FxNodeId| graph.reads[node].iter().chain(&before[node]).copied();
         let ancestors = closure(graph.n_nodes(), schedule.order.iter().copied(), edges);
         let mut precedence = Precedence::new(graph, before, mode);
         let mut timelines = IdVec::new();
@@ -96,7 +96,7 @@ impl<'a> Bucketer<'a> {
         self.graph.collectives.iter().any(|(_, collective)| {
             let ancestors = || self.graph.ancestors[collective.start].difference(&nothing);
             collective.group == group
-                && collective.op == Op::AllGather
+                && collective.op == FxOp::AllGather
                 && ancestors().into_iter().filter(|&node| self.graph.is_input(node)).count() == 1
         })
     }

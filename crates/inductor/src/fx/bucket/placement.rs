@@ -2,8 +2,8 @@
 
 use super::Bucketer;
 use super::timeline::{EventId, Timeline};
-use crate::fx::graph::{CollectiveId, NodeId};
-use crate::mode::Mode;
+use crate::fx::graph::{CollectiveId, FxNodeId};
+use crate::mode::PassMode;
 
 /// A pair of positions.
 type Interval = (EventId, EventId);
@@ -31,7 +31,7 @@ impl Bucketer<'_> {
     /// other's wait.
     fn conflicts(&self, one: CollectiveId, other: CollectiveId) -> bool {
         let [a, b] = [one, other].map(|id| &self.graph.collectives[id]);
-        let after = |node: NodeId, earlier: NodeId| self.ancestors[node].contains(earlier);
+        let after = |node: FxNodeId, earlier: FxNodeId| self.ancestors[node].contains(earlier);
         let related = |x, y| after(x, y) || after(y, x);
         let hidden_after =
             |id: CollectiveId, wait| self.overlaps[id].hiding.iter().any(|&node| after(node, wait));
@@ -42,7 +42,7 @@ impl Bucketer<'_> {
     }
 
     /// Merges the last of `members` with the others at the positions of `start` and `wait`, or changes nothing.
-    fn try_placement(&mut self, members: &[CollectiveId], start: NodeId, wait: NodeId) -> bool {
+    fn try_placement(&mut self, members: &[CollectiveId], start: FxNodeId, wait: FxNodeId) -> bool {
         let graph = self.graph;
         let [first, last] = ends(members).map(|id| &graph.collectives[id]);
         if !self.stays_hidden(members, start, wait) || !self.merge(first.start, last.start, start) {
@@ -63,7 +63,7 @@ impl Bucketer<'_> {
     }
 
     /// Takes one of two nodes out of the chain, the one that is not `stays`, and merges them unless they are ordered.
-    fn merge(&mut self, opener: NodeId, node: NodeId, stays: NodeId) -> bool {
+    fn merge(&mut self, opener: FxNodeId, node: FxNodeId, stays: FxNodeId) -> bool {
         let moves = if stays == opener { node } else { opener };
         self.leave(moves);
         if self.precedence.ordered(&self.ancestors, opener, node) {
@@ -75,7 +75,7 @@ impl Bucketer<'_> {
     }
 
     /// Takes a start or wait out of its timeline; its neighbors become neighbors.
-    fn leave(&mut self, node: NodeId) {
+    fn leave(&mut self, node: FxNodeId) {
         let timeline = self.timeline_mut(node);
         let event = timeline.event(node);
         let (prev, next) = timeline.neighbors(event);
@@ -92,7 +92,7 @@ impl Bucketer<'_> {
     }
 
     /// Undoes the last `leave`.
-    fn rejoin(&mut self, node: NodeId) {
+    fn rejoin(&mut self, node: FxNodeId) {
         let timeline = self.timeline_mut(node);
         let event = timeline.event(node);
         timeline.relink(event);
@@ -106,13 +106,13 @@ impl Bucketer<'_> {
         // Defect E2, the other half: between two neighbors the reference forgets that the next one comes after the
         // node, so that later searches miss paths. The repaired mode restores both edges.
         if let Some(next) = next
-            && (prev.is_none() || self.mode == Mode::Fixed)
+            && (prev.is_none() || self.mode == PassMode::Fixed)
         {
             self.precedence.add(next, node);
         }
     }
 
-    fn timeline_mut(&mut self, node: NodeId) -> &mut Timeline {
+    fn timeline_mut(&mut self, node: FxNodeId) -> &mut Timeline {
         let collective = self.graph.collective_of(node).expect("only starts and waits move");
         &mut self.timelines[self.graph.collectives[collective].group]
     }
@@ -120,7 +120,7 @@ impl Bucketer<'_> {
     /// Whether everything that hides a member stays between the new start and wait, and no collective around the moved
     /// ends has to finish before what hides it: waits of a group happen in the order of the starts, so a collective
     /// whose start and hiding node lie inside another's execution is waited for too early.
-    fn stays_hidden(&self, members: &[CollectiveId], start: NodeId, wait: NodeId) -> bool {
+    fn stays_hidden(&self, members: &[CollectiveId], start: FxNodeId, wait: FxNodeId) -> bool {
         let graph = self.graph;
         let timeline = &self.timelines[graph.collectives[members[0]].group];
         let hiding = |id: CollectiveId| self.overlaps[id].hiding.iter().map(|&node| timeline.event(node));

@@ -6,7 +6,7 @@
 use phalanx_ir::{Id, IdVec};
 
 use crate::fx::bits::NodeSet;
-use crate::fx::graph::{CollectiveId, Graph, GroupId, NodeId, Role};
+use crate::fx::graph::{CollectiveId, FxNodeId, Graph, GroupId, Role};
 
 phalanx_ir::id! {
     /// An event of a timeline; events compare by position.
@@ -15,7 +15,7 @@ phalanx_ir::id! {
 
 /// One node on the timeline.
 struct Event {
-    node: NodeId,
+    node: FxNodeId,
     /// The collective of the group that the node starts or waits for.
     collective: Option<CollectiveId>,
     prev: Option<EventId>,
@@ -25,13 +25,13 @@ struct Event {
 /// The events of a group.
 pub(super) struct Timeline {
     events: IdVec<EventId, Event>,
-    of_node: IdVec<NodeId, Option<EventId>>,
+    of_node: IdVec<FxNodeId, Option<EventId>>,
 }
 
 impl Timeline {
-    pub(super) fn new(graph: &Graph, order: &[NodeId], group: GroupId, hides: &NodeSet) -> Self {
+    pub(super) fn new(graph: &Graph, order: &[FxNodeId], group: GroupId, hides: &NodeSet) -> Self {
         let mut events: IdVec<EventId, Event> = IdVec::new();
-        let mut of_node: IdVec<NodeId, Option<EventId>> = graph.roles.ids().map(|_| None).collect();
+        let mut of_node: IdVec<FxNodeId, Option<EventId>> = graph.roles.ids().map(|_| None).collect();
         for &node in order {
             let collective = match graph.roles[node] {
                 Role::Start(id) | Role::Wait(id) if graph.collectives[id].group == group => Some(id),
@@ -49,27 +49,27 @@ impl Timeline {
     }
 
     /// Neighboring nodes, the earlier one first.
-    pub(super) fn pairs(&self) -> impl Iterator<Item = (NodeId, NodeId)> {
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (FxNodeId, FxNodeId)> {
         let next = |event: &Event| event.next.map(|next| (event.node, self.events[next].node));
         self.events.iter().filter_map(move |(_, event)| next(event))
     }
 
     /// Where a start, wait or hiding node is.
-    pub(super) fn event(&self, node: NodeId) -> EventId {
+    pub(super) fn event(&self, node: FxNodeId) -> EventId {
         self.of_node[node].expect("starts, waits and hiding nodes are on the timeline")
     }
 
     /// Lets `node` happen at `event`.
-    pub(super) fn place(&mut self, node: NodeId, event: EventId) {
+    pub(super) fn place(&mut self, node: FxNodeId, event: EventId) {
         self.of_node[node] = Some(event);
     }
 
-    pub(super) fn node(&self, event: EventId) -> NodeId {
+    pub(super) fn node(&self, event: EventId) -> FxNodeId {
         self.events[event].node
     }
 
     /// The nodes around an event.
-    pub(super) fn neighbors(&self, event: EventId) -> (Option<NodeId>, Option<NodeId>) {
+    pub(super) fn neighbors(&self, event: EventId) -> (Option<FxNodeId>, Option<FxNodeId>) {
         let Event { prev, next, .. } = self.events[event];
         (prev.map(|prev| self.node(prev)), next.map(|next| self.node(next)))
     }

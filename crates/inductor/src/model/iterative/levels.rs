@@ -1,6 +1,6 @@
-//! The bytes alive at the nodes of a party that travels through a list.
+//! The bytes alive at the nodes of a group that moves through a list.
 //!
-//! A party grows at one end only, so that its nodes have numbers in the order they join. Passing a node changes all
+//! A group grows at one end only, so that its nodes have numbers in the order they join. Passing a node changes all
 //! levels alike, and a buffer that changes hands changes those of the nodes up to some number; both cost a logarithm
 //! at most, and the highest level is always known.
 

@@ -1,17 +1,17 @@
 //! The memory of a list whose nodes move, kept up to date move by move.
 //!
-//! A party of neighbors passes one node at a time. What changes is the levels of the party, all alike; the level of the
-//! node passed; and, for each buffer that both use, who releases it. In [`Mode::Fixed`] every level is the one that
-//! [`Graph::memory`] finds for the order reached.
+//! A group of neighbors passes one node at a time. What changes is the levels of the group, all alike; the level of the
+//! node passed; and, for each buffer that both use, who releases it. In [`PassMode::Fixed`] every level is the one that
+//! [`LaunchGraph::memory`] finds for the order reached.
 
 use phalanx_ir::IdVec;
 
 use super::levels::Levels;
-use crate::mode::Mode;
+use crate::mode::PassMode;
 use crate::model::facts::Facts;
-use crate::model::{BufId, Graph, Memory, NodeId, Step};
+use crate::model::{BufId, LaunchGraph, ListMemory, MemoryStep, NodeId};
 
-/// Which way a party travels.
+/// Which way a group moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::model) enum Way {
     /// To the front; it grows at its head.
@@ -29,43 +29,48 @@ impl Way {
     }
 }
 
-/// Bytes of all nodes in the order reached, and the party that travels.
+/// Bytes of all nodes in the order reached, and the group that moves.
 #[derive(Clone, Debug)]
 pub(in crate::model) struct Tracked<'a> {
-    graph: &'a Graph,
+    graph: &'a LaunchGraph,
     facts: &'a Facts,
     way: Way,
     /// The peak before the first move.
     pub peak: i64,
     /// How far the peak may rise, as a share of it.
     budget: f64,
-    /// By node: bytes alive while it runs; those of the party are in `levels`.
+    /// By node: bytes alive while it runs; those of the group are in `levels`.
     tops: IdVec<NodeId, i64>,
     /// By node: bytes it adds and bytes released after it.
     flow: IdVec<NodeId, (i64, i64)>,
     last_users: IdVec<BufId, Option<NodeId>>,
-    party: Vec<NodeId>,
-    /// By node: its number in the party.
+    group: Vec<NodeId>,
+    /// By node: its number in the group.
     numbers: IdVec<NodeId, Option<u32>>,
-    /// By buffer: the number of its last user in a party that travels down.
+    /// By buffer: the number of its last user in a group that moves down.
     party_users: IdVec<BufId, Option<u32>>,
     levels: Levels,
-    /// The highest level that a node of the party had when it joined.
+    /// The highest level that a node of the group had when it joined.
     joined_peak: i64,
-    /// The buffers that the party and the node it passes hand over, with the number of who has or gets them.
+    /// The buffers that the group and the node it passes hand over, with the number of who has or gets them.
     handed: Vec<(BufId, u32)>,
 }
 
 impl<'a> Tracked<'a> {
     /// The memory of `order`.
-    pub fn new(graph: &'a Graph, facts: &'a Facts, order: &[NodeId], (way, budget): (Way, f64)) -> Self {
-        let Memory { peak, start, steps, mut flow, last_users } = graph.memory(order);
+    pub fn new(
+        graph: &'a LaunchGraph,
+        facts: &'a Facts,
+        order: &[NodeId],
+        (way, budget): (Way, f64),
+    ) -> Self {
+        let ListMemory { peak, start, steps, mut flow, last_users } = graph.memory(order);
         let mut tops: IdVec<NodeId, i64> = graph.nodes.ids().map(|_| 0).collect();
         for (&node, step) in order.iter().zip(steps) {
             tops[node] = step.post_alloc;
         }
         // D7: in the reference the first node brings the bytes that are there from the start, wherever it moves.
-        if let (Some(&first), true) = (order.first(), facts.mode != Mode::Fixed) {
+        if let (Some(&first), true) = (order.first(), facts.mode != PassMode::Fixed) {
             flow[first].0 += start;
         }
         Tracked {
@@ -77,7 +82,7 @@ impl<'a> Tracked<'a> {
             tops,
             flow,
             last_users,
-            party: Vec::new(),
+            group: Vec::new(),
             numbers: graph.nodes.ids().map(|_| None).collect(),
             party_users: graph.bufs.ids().map(|_| None).collect(),
             levels: Levels::new(),
@@ -86,17 +91,17 @@ impl<'a> Tracked<'a> {
         }
     }
 
-    /// Which way partys travel.
+    /// Which way groups move.
     pub fn way(&self) -> Way {
         self.way
     }
 
-    /// From now on partys travel that way.
+    /// From now on groups move that way.
     pub fn turn(&mut self, way: Way) {
         self.way = way;
     }
 
-    /// Whether `node` is in the party.
+    /// Whether `node` is in the group.
     pub fn in_party(&self, node: NodeId) -> bool {
         self.numbers[node].is_some()
     }
@@ -111,11 +116,11 @@ impl<'a> Tracked<'a> {
         self.peak.saturating_add((self.peak as f64 * self.budget).floor() as i64)
     }
 
-    /// Takes `node` into the party, at the end that leads.
+    /// Takes `node` into the group, at the end that leads.
     pub fn join(&mut self, node: NodeId) {
-        let number = self.party.len() as u32;
+        let number = self.group.len() as u32;
         self.numbers[node] = Some(number);
-        self.party.push(node);
+        self.group.push(node);
         self.levels.push(self.tops[node]);
         self.joined_peak = self.joined_peak.max(self.tops[node]);
         if self.way == Way::Down {
@@ -125,16 +130,16 @@ impl<'a> Tracked<'a> {
         }
     }
 
-    /// The party counts as joined where it is, so that D5 has no effect.
+    /// The group counts as joined where it is, so that D5 has no effect.
     pub fn rejoin(&mut self) {
         self.joined_peak = self.levels.highest();
     }
 
-    /// The party passes `node`, unless the peak then exceeds the budget: that peak is the error.
+    /// The group passes `node`, unless the peak then exceeds the budget: that peak is the error.
     pub fn pass(&mut self, node: NodeId) -> Result<(), i64> {
         self.find_handed(node);
         let (alloc, free) = self.flow[node];
-        let (rise, first) = (self.way.sign() * (free - alloc), self.party[0]);
+        let (rise, first) = (self.way.sign() * (free - alloc), self.group[0]);
         let below = self.levels.first() - self.flow[first].0;
         self.shift(node, rise, 1);
         let base = match self.way {
@@ -152,10 +157,10 @@ impl<'a> Tracked<'a> {
         Ok(())
     }
 
-    /// The party stays where it is and is a party no more.
+    /// The group stays where it is and is a group no more.
     pub fn settle(&mut self) {
         self.write_levels();
-        for node in self.party.drain(..) {
+        for node in self.group.drain(..) {
             self.numbers[node] = None;
             if self.way == Way::Down {
                 self.facts.uses.of(node).iter().for_each(|&buf| self.party_users[buf] = None);
@@ -166,22 +171,22 @@ impl<'a> Tracked<'a> {
     }
 
     /// How many nodes of `order` have levels other than `memory`, which was computed from scratch.
-    pub fn drift(&mut self, order: &[NodeId], memory: &Memory) -> usize {
+    pub fn drift(&mut self, order: &[NodeId], memory: &ListMemory) -> usize {
         self.write_levels();
         let step = |node: NodeId| {
             let post_alloc = self.tops[node];
-            Step { post_alloc, post_free: post_alloc - self.flow[node].1 }
+            MemoryStep { post_alloc, post_free: post_alloc - self.flow[node].1 }
         };
         order.iter().zip(&memory.steps).filter(|&(&node, &found)| step(node) != found).count()
     }
 
     fn write_levels(&mut self) {
         for (number, level) in self.levels.iter() {
-            self.tops[self.party[number]] = level;
+            self.tops[self.group[number]] = level;
         }
     }
 
-    /// Buffers that the party has used last and `node` uses (up), or that `node` has used last and the party uses.
+    /// Buffers that the group has used last and `node` uses (up), or that `node` has used last and the group uses.
     fn find_handed(&mut self, node: NodeId) {
         self.handed.clear();
         for &buf in self.facts.uses.of(node) {
@@ -195,7 +200,7 @@ impl<'a> Tracked<'a> {
         }
     }
 
-    /// Raises the whole party, and hands over buffers between it and `node`; a negative sign takes them back.
+    /// Raises the whole group, and hands over buffers between it and `node`; a negative sign takes them back.
     fn shift(&mut self, node: NodeId, rise: i64, sign: i64) {
         self.levels.raise(rise);
         for &(buf, number) in &self.handed {
@@ -204,28 +209,28 @@ impl<'a> Tracked<'a> {
             // Until now the node with this number released the buffer, or from now on it does.
             let end = if self.way == Way::Up { number } else { number + 1 };
             self.levels.raise_before(end, free);
-            self.flow[self.party[number]].1 -= to_node;
+            self.flow[self.group[number]].1 -= to_node;
             self.flow[node].1 += to_node;
         }
     }
 
-    /// The highest level of the party after it has passed a node, which raised it by `rise`.
+    /// The highest level of the group after it has passed a node, which raised it by `rise`.
     fn party_peak(&self, rise: i64) -> i64 {
-        // D5: the reference takes the levels that nodes had when they joined, whatever the party has passed since.
-        if self.facts.mode == Mode::Fixed || !self.handed.is_empty() {
+        // D5: the reference takes the levels that nodes had when they joined, whatever the group has passed since.
+        if self.facts.mode == PassMode::Fixed || !self.handed.is_empty() {
             return self.levels.highest();
         }
         self.joined_peak + rise
     }
 
-    /// Who has used the handed buffers last, now that the party has passed `node`.
+    /// Who has used the handed buffers last, now that the group has passed `node`.
     fn record(&mut self, node: NodeId) {
         for &(buf, number) in &self.handed {
             match self.way {
                 Way::Up => self.last_users[buf] = Some(node),
                 // D6: the reference forgets to write this down.
-                Way::Down if self.facts.mode == Mode::Fixed => {
-                    self.last_users[buf] = Some(self.party[number as usize]);
+                Way::Down if self.facts.mode == PassMode::Fixed => {
+                    self.last_users[buf] = Some(self.group[number as usize]);
                 }
                 Way::Down => {}
             }

@@ -1,70 +1,81 @@
 //! The two passes that move collectives and waits step by step.
 //!
 //! Each treats one node after the other: the node swaps places with its neighbor until something forbids it. A neighbor
-//! that it cannot pass may come along, so that a party travels. Every choice follows from the graph, the order and the
+//! that it cannot pass may come along, so that a group moves. Every choice follows from the graph, the order and the
 //! knobs alone. A swap costs the buffers that change hands and a constant besides: nothing is looked at again (D13).
 //!
-//! In [`Mode::Fixed`] the order of collectives of one process group never changes and nodes stay behind what they are
+//! In [`PassMode::Fixed`] the order of collectives of one process group never changes and nodes stay behind what they are
 //! only ordered behind, whatever the knobs say (D14); the peak never exceeds the budget.
 
 mod levels;
 mod memory;
-mod party;
+mod node_group;
 mod reorder;
 mod report;
 mod sink;
 mod window;
 
 pub(super) use memory::{Tracked, Way};
-pub use report::{DriftError, Iterative, Limit, Stat};
+pub use report::{DriftError, Iterative, Stat, StopReason};
 
 use super::exposure::{Awaited, Look, Times};
 use super::facts::Facts;
 use super::list::List;
-use super::{Graph, NodeId};
-use crate::cases::Config;
-use crate::mode::Mode;
+use super::{LaunchGraph, NodeId};
+use crate::cases::ListConfig;
+use crate::mode::PassMode;
 use window::Inside;
 
 /// Moves every collective that runs beside others to the front, as far as times, memory and dependencies allow. `order`
 /// holds every node of `graph` once, each after what it depends on.
 pub fn reorder_communication_preserving_peak_memory(
-    graph: &Graph,
+    graph: &LaunchGraph,
     order: Vec<NodeId>,
-    config: &Config,
-    mode: Mode,
+    config: &ListConfig,
+    mode: PassMode,
 ) -> Iterative {
-    Pass::Reorder.run(graph, order, config, mode)
+    IterativePass::Reorder.run(graph, order, config, mode)
 }
 
 /// Moves every wait to the back, as far as times, memory and dependencies allow. `order` holds every node of `graph`
 /// once, each after what it depends on.
-pub fn sink_waits_iterative(graph: &Graph, order: Vec<NodeId>, config: &Config, mode: Mode) -> Iterative {
-    Pass::Sink.run(graph, order, config, mode)
+pub fn sink_waits_iterative(
+    graph: &LaunchGraph,
+    order: Vec<NodeId>,
+    config: &ListConfig,
+    mode: PassMode,
+) -> Iterative {
+    IterativePass::Sink.run(graph, order, config, mode)
 }
 
 /// One of the two passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pass {
+pub enum IterativePass {
     /// [`reorder_communication_preserving_peak_memory`].
     Reorder,
     /// [`sink_waits_iterative`].
     Sink,
 }
 
-impl Pass {
+impl IterativePass {
     /// Runs the pass on `order`, which holds every node of `graph` once, each after what it depends on.
-    pub fn run(self, graph: &Graph, order: Vec<NodeId>, config: &Config, mode: Mode) -> Iterative {
+    pub fn run(
+        self,
+        graph: &LaunchGraph,
+        order: Vec<NodeId>,
+        config: &ListConfig,
+        mode: PassMode,
+    ) -> Iterative {
         self.treat(graph, order, (config, mode), false).0
     }
 
-    /// As [`Pass::run`], and computes memory from scratch after every move; much slower.
+    /// As [`IterativePass::run`], and computes memory from scratch after every move; much slower.
     pub fn run_checked(
         self,
-        graph: &Graph,
+        graph: &LaunchGraph,
         order: Vec<NodeId>,
-        config: &Config,
-        mode: Mode,
+        config: &ListConfig,
+        mode: PassMode,
     ) -> Result<Iterative, DriftError> {
         let (found, error) = self.treat(graph, order, (config, mode), true);
         error.map_or(Ok(found), Err)
@@ -72,17 +83,17 @@ impl Pass {
 
     fn treat(
         self,
-        graph: &Graph,
+        graph: &LaunchGraph,
         order: Vec<NodeId>,
-        (config, mode): (&Config, Mode),
+        (config, mode): (&ListConfig, PassMode),
         is_checked: bool,
     ) -> (Iterative, Option<DriftError>) {
-        let facts = Facts::new(graph, &order, mode, mode == Mode::Fixed);
+        let facts = Facts::new(graph, &order, mode, mode == PassMode::Fixed);
         let mut run = Run::new(graph, &facts, &order, (self, config));
         run.is_checked = is_checked;
         let stats = match self {
-            Pass::Reorder => reorder::treat_all(&mut run, &order),
-            Pass::Sink => sink::treat_all(&mut run, &order),
+            IterativePass::Reorder => reorder::treat_all(&mut run, &order),
+            IterativePass::Sink => sink::treat_all(&mut run, &order),
         };
         let order = run.list.order();
         let drift = run.memory.drift(&order, &graph.memory(&order));
@@ -106,16 +117,16 @@ struct Knobs {
 }
 
 impl Knobs {
-    fn new(pass: Pass, config: &Config) -> Knobs {
+    fn new(pass: IterativePass, config: &ListConfig) -> Knobs {
         match pass {
-            Pass::Reorder => Knobs {
+            IterativePass::Reorder => Knobs {
                 most: config.reorder_iterative_debug_limit_to_reorder.unwrap_or(usize::MAX),
                 by_time: config.reorder_iterative_use_runtime_estimations,
                 extra: config.reorder_iterative_extra_comm_comp_overlap,
                 budget: config.reorder_iterative_peak_memory_budget,
                 is_unsafe: config.reorder_iterative_unsafe_collectives_reorder,
             },
-            Pass::Sink => Knobs {
+            IterativePass::Sink => Knobs {
                 most: config.sink_waits_iterative_debug_limit_to_sink.unwrap_or(usize::MAX),
                 by_time: config.sink_iterative_use_runtime_estimations,
                 extra: config.sink_iterative_extra_comm_comp_overlap,
@@ -128,9 +139,9 @@ impl Knobs {
 
 /// The state of a pass between two moves.
 struct Run<'a> {
-    graph: &'a Graph,
+    graph: &'a LaunchGraph,
     facts: &'a Facts,
-    config: &'a Config,
+    config: &'a ListConfig,
     knobs: Knobs,
     times: Times,
     list: List,
@@ -143,9 +154,14 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(graph: &'a Graph, facts: &'a Facts, order: &[NodeId], (pass, config): (Pass, &'a Config)) -> Self {
+    fn new(
+        graph: &'a LaunchGraph,
+        facts: &'a Facts,
+        order: &[NodeId],
+        (pass, config): (IterativePass, &'a ListConfig),
+    ) -> Self {
         let knobs = Knobs::new(pass, config);
-        let way = if pass == Pass::Reorder { Way::Up } else { Way::Down };
+        let way = if pass == IterativePass::Reorder { Way::Up } else { Way::Down };
         Run {
             graph,
             facts,
@@ -166,7 +182,7 @@ impl<'a> Run<'a> {
     }
 
     fn is_fixed(&self) -> bool {
-        self.facts.mode == Mode::Fixed
+        self.facts.mode == PassMode::Fixed
     }
 
     /// Computes memory from scratch after a move of `node` and compares.

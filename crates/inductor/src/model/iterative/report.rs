@@ -3,14 +3,14 @@
 use phalanx_ir::Id;
 use serde::{Serialize, Serializer};
 
-use crate::mode::Mode;
+use crate::mode::PassMode;
 use crate::model::NodeId;
 use crate::model::exposure::Exposure;
 
 /// Why a node stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Limit {
+pub enum StopReason {
     /// It came to the end of the list.
     None,
     /// Its collective is hidden.
@@ -21,7 +21,7 @@ pub enum Limit {
     DataDependency,
     /// Memory would exceed the budget.
     PeakMemory,
-    /// A wait in the party would lose more than the node gains.
+    /// A wait in the group would lose more than the node gains.
     ExposesGroupWaits,
     /// The collective that it would pass would no longer be hidden.
     ExposesCandidateCollective,
@@ -29,7 +29,7 @@ pub enum Limit {
     AsyncCollectiveAhead,
     /// The wait that it would pass would have to wait longer.
     ExposesCandidateWait,
-    /// A collective in the party would lose more than the node gains.
+    /// A collective in the group would lose more than the node gains.
     ExposesGroupCollectives,
 }
 
@@ -52,7 +52,7 @@ pub struct Stat {
     /// How many nodes came along.
     pub grouped: usize,
     /// Why it stopped.
-    pub limit: Limit,
+    pub limit: StopReason,
     /// The peak that was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_peak: Option<i64>,
@@ -90,56 +90,45 @@ pub struct Iterative {
     pub order: Vec<NodeId>,
     /// One for each node treated, in the order of treatment.
     pub stats: Vec<Stat>,
-    /// How many nodes have other levels of memory than the pass believes; none in [`Mode::Fixed`].
+    /// How many nodes have other levels of memory than the pass believes; none in [`PassMode::Fixed`].
     pub drift: usize,
 }
 
 impl Iterative {
     /// By how much all exposures together have shrunk.
-    pub fn improvement(&self, mode: Mode) -> f64 {
+    pub fn improvement(&self, mode: PassMode) -> f64 {
         // D16: the reference counts what is hidden more than once as a gain.
-        let exposed = |time: f64| if mode == Mode::Fixed { time.max(0.0) } else { time };
+        let exposed = |time: f64| if mode == PassMode::Fixed { time.max(0.0) } else { time };
         self.stats.iter().map(|stat| exposed(stat.initial_exposed) - exposed(stat.final_exposed)).sum()
     }
 }
 
 /// What is wrong with the memory that a pass keeps up to date.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are named by the messages")]
 pub enum DriftError {
     /// It is not that of the order reached.
     #[error("after the moves of {node} {nodes} nodes have other levels than computed from scratch")]
-    Levels {
-        /// The node that moved.
-        node: NodeId,
-        /// How many.
-        nodes: usize,
-    },
+    Levels { node: NodeId, nodes: usize },
     /// It is above what is allowed.
     #[error("after the moves of {node} the peak is {peak}; it may be {allowed}")]
-    Peak {
-        /// The node that moved.
-        node: NodeId,
-        /// The peak.
-        peak: i64,
-        /// What it may be.
-        allowed: i64,
-    },
+    Peak { node: NodeId, peak: i64, allowed: i64 },
 }
 
 /// Why a node goes no further.
 pub(super) struct Stop {
-    limit: Limit,
+    limit: StopReason,
     peak: Option<i64>,
 }
 
-impl From<Limit> for Stop {
-    fn from(limit: Limit) -> Stop {
+impl From<StopReason> for Stop {
+    fn from(limit: StopReason) -> Stop {
         Stop { limit, peak: None }
     }
 }
 
 impl Stop {
     pub fn peak(peak: i64) -> Stop {
-        Stop { limit: Limit::PeakMemory, peak: Some(peak) }
+        Stop { limit: StopReason::PeakMemory, peak: Some(peak) }
     }
 }

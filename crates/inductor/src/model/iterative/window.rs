@@ -1,4 +1,4 @@
-//! The exposure of the node that travels, kept up to date move by move.
+//! The exposure of the node that moves, kept up to date move by move.
 //!
 //! Passing a node changes a window by that node's time at most. A sum kept that way is rounded in another order than the
 //! reference's look at the whole window: unless all times are exact it only decides what it decides for certain, and
@@ -6,9 +6,9 @@
 
 use phalanx_ir::IdVec;
 
-use crate::mode::Mode;
+use crate::mode::PassMode;
 use crate::model::exposure::{Awaited, Exposure, Look};
-use crate::model::{Graph, NodeId};
+use crate::model::{LaunchGraph, NodeId};
 
 /// More than sums of up to four million times differ when they are rounded in different orders, as a share of them.
 const ROUGHNESS: f64 = 1e-9;
@@ -22,7 +22,7 @@ pub(super) struct Inside {
 
 impl Inside {
     /// For the nodes of `graph`.
-    pub fn new(graph: &Graph) -> Inside {
+    pub fn new(graph: &LaunchGraph) -> Inside {
         Inside { windows: graph.nodes.ids().map(|_| 0).collect(), window: 0 }
     }
 
@@ -35,7 +35,7 @@ impl Inside {
     }
 }
 
-/// The window of the node that travels.
+/// The window of the node that moves.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     /// The collective that rises, or the wait that sinks.
@@ -54,7 +54,7 @@ impl Window {
     /// The window of a wait.
     pub fn of_wait(look: Look, node: NodeId, awaited: &mut Awaited, inside: &mut Inside) -> Window {
         let exposure = look.wait(node, awaited);
-        if look.facts.mode != Mode::Fixed {
+        if look.facts.mode != PassMode::Fixed {
             mark_inside(look, &exposure, inside);
         }
         Window { node, exposure, is_rough: false }
@@ -78,7 +78,7 @@ impl Window {
         }
         let exposed = comm - self.exposure.comp;
         // D15: the reference goes on when it is just hidden; so a collective that takes no time never stops.
-        if look.facts.mode == Mode::Fixed { exposed <= line } else { exposed < line }
+        if look.facts.mode == PassMode::Fixed { exposed <= line } else { exposed < line }
     }
 
     /// The collective has risen past `passed`, which now follows it.
@@ -93,7 +93,7 @@ impl Window {
 
     /// The wait has sunk past `passed`, which now precedes it.
     pub fn sink(&mut self, look: Look, passed: NodeId, inside: &mut Inside) {
-        if look.facts.mode != Mode::Fixed {
+        if look.facts.mode != PassMode::Fixed {
             return self.sink_backward(look, passed, inside);
         }
         let Some(collective) = self.exposure.collective.filter(|_| self.exposure.end == Some(self.node))
@@ -140,7 +140,7 @@ impl Window {
     fn sum(&self, look: Look) -> f64 {
         let Exposure { collective, end, .. } = self.exposure;
         match (collective, end) {
-            (Some(collective), _) if look.facts.mode == Mode::Fixed || collective == self.node => {
+            (Some(collective), _) if look.facts.mode == PassMode::Fixed || collective == self.node => {
                 look.collective(collective, |_| false).comp
             }
             (_, Some(end)) => look.sum_back(end, collective),

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use phalanx_ir::Id;
 
 use crate::model::edges::{Edges, Lists};
-use crate::model::{BufId, Graph, NodeId};
+use crate::model::{BufId, LaunchGraph, NodeId};
 
 /// Of all ready nodes the one comes next that fits below the highest level so far; if none does, the smallest. Among
 /// equals that one comes next which adds least beyond what it releases, then the first in `order`.
 ///
 /// While every ready node is larger than a `threshold` above 0, the node comes next that has the first successor.
-pub fn least_peak_first(graph: &Graph, order: &[NodeId], threshold: u64) -> Vec<NodeId> {
+pub fn least_peak_first(graph: &LaunchGraph, order: &[NodeId], threshold: u64) -> Vec<NodeId> {
     let mut least = Least::new(graph, order, threshold as i64);
     let edges = Edges::new(graph);
     let mut unmet = edges.unmet(graph);
@@ -33,7 +33,7 @@ pub fn least_peak_first(graph: &Graph, order: &[NodeId], threshold: u64) -> Vec<
 }
 
 struct Least<'a> {
-    graph: &'a Graph,
+    graph: &'a LaunchGraph,
     /// By node: its place in the given order, the bytes it adds, those that are released after it.
     positions: Vec<u32>,
     added: Vec<i64>,
@@ -54,7 +54,7 @@ struct Least<'a> {
 }
 
 impl<'a> Least<'a> {
-    fn new(graph: &'a Graph, order: &[NodeId], threshold: i64) -> Self {
+    fn new(graph: &'a LaunchGraph, order: &[NodeId], threshold: i64) -> Self {
         let nodes = graph.nodes.len();
         let added: Vec<i64> = graph.nodes.ids().map(|node| graph.added(node)).collect();
         let mut by_size = graph.order();

@@ -6,11 +6,11 @@ use std::collections::BinaryHeap;
 use phalanx_ir::Id;
 
 use crate::model::edges::Edges;
-use crate::model::{Graph, NodeId};
+use crate::model::{LaunchGraph, NodeId};
 
 /// Of all ready nodes the one comes next whose predecessors ran first: their places in the new order, ascending, are
 /// compared one by one; `order` decides among equals.
-pub fn breadth_first(graph: &Graph, order: &[NodeId]) -> Vec<NodeId> {
+pub fn breadth_first(graph: &LaunchGraph, order: &[NodeId]) -> Vec<NodeId> {
     let edges = Edges::new(graph);
     let positions = positions(graph, order);
     let mut unmet = edges.unmet(graph);
@@ -37,7 +37,7 @@ pub fn breadth_first(graph: &Graph, order: &[NodeId]) -> Vec<NodeId> {
 
 /// Visits nodes by ascending weight, each behind what it depends on, visited by weight too. A node's weight is what it
 /// adds and what it uses, in bytes; `order` decides among equals.
-pub fn depth_first(graph: &Graph, order: &[NodeId]) -> Vec<NodeId> {
+pub fn depth_first(graph: &LaunchGraph, order: &[NodeId]) -> Vec<NodeId> {
     let edges = Edges::new(graph);
     let positions = positions(graph, order);
     let uses = graph.uses();
@@ -72,7 +72,7 @@ pub fn depth_first(graph: &Graph, order: &[NodeId]) -> Vec<NodeId> {
     done
 }
 
-fn positions(graph: &Graph, order: &[NodeId]) -> Vec<usize> {
+fn positions(graph: &LaunchGraph, order: &[NodeId]) -> Vec<usize> {
     let mut positions = vec![0; graph.nodes.len()];
     order.iter().enumerate().for_each(|(position, node)| positions[node.index()] = position);
     positions

@@ -9,8 +9,8 @@ pub use least::least_peak_first;
 pub use lists::{breadth_first, depth_first};
 
 use super::edges::Lists;
-use super::{BufId, Graph, NodeId};
-use crate::mode::Mode;
+use super::{BufId, LaunchGraph, NodeId};
+use crate::mode::PassMode;
 
 /// How an order came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,12 @@ pub struct PeakOrder {
 /// The order with the smallest peak; the given one, then the first tried, if some are equal.
 ///
 /// `threshold` is that of [`least_peak_first`].
-pub fn reorder_for_peak_memory(graph: &Graph, order: &[NodeId], threshold: u64, mode: Mode) -> PeakOrder {
+pub fn reorder_for_peak_memory(
+    graph: &LaunchGraph,
+    order: &[NodeId],
+    threshold: u64,
+    mode: PassMode,
+) -> PeakOrder {
     let orders = [
         (Method::Given, order.to_vec()),
         (Method::LeastPeakFirst, least_peak_first(graph, order, threshold)),
@@ -54,16 +59,16 @@ pub fn reorder_for_peak_memory(graph: &Graph, order: &[NodeId], threshold: u64, 
     others.into_iter().fold(given, |best, other| if other.peak < best.peak { other } else { best })
 }
 
-impl Graph {
+impl LaunchGraph {
     /// The peak of `order` by the reference's older estimate.
     ///
     /// D17: there, what outlives the list is taken off at the first step as if it were never there. Repaired, the
-    /// estimate is the peak of [`Graph::memory`].
-    pub fn older_peak(&self, order: &[NodeId], mode: Mode) -> i64 {
+    /// estimate is the peak of [`LaunchGraph::memory`].
+    pub fn older_peak(&self, order: &[NodeId], mode: PassMode) -> i64 {
         let peak = self.memory(order).peak;
         match mode {
-            Mode::Reference => (peak - self.output_bytes()).max(0),
-            Mode::Newer | Mode::Fixed => peak,
+            PassMode::Reference => (peak - self.output_bytes()).max(0),
+            PassMode::Newer | PassMode::Fixed => peak,
         }
     }
 

@@ -45,15 +45,15 @@ fn every_method_keeps_what_lives_together_apart() {
 }
 
 #[test]
-fn squeezing_makes_many_layouts_smaller_and_none_larger() {
+fn repacking_makes_many_layouts_smaller_and_none_larger() {
     let (mut loose, mut smaller, mut tight) = (0, 0, 0);
     for seed in 0..300 {
         let spans = random_spans(seed);
         let (sequence, live) = (sorted(&spans, KEYS[0]), most_live(&spans));
         let before = lowest_fit(&spans, &sequence);
         let goal = Goal { close: live, fair: live, trials: 50 };
-        let after = squeeze(&spans, before.clone(), sequence, goal);
-        assert_sound("squeeze", &spans, &after);
+        let after = repack(&spans, before.clone(), sequence, goal);
+        assert_sound("repack", &spans, &after);
         assert!(live <= after.peak && after.peak <= before.peak, "{seed}");
         loose += usize::from(before.peak > live);
         smaller += usize::from(after.peak < before.peak);
@@ -63,7 +63,7 @@ fn squeezing_makes_many_layouts_smaller_and_none_larger() {
 }
 
 #[test]
-fn what_is_fair_is_squeezed_no_longer_than_its_trials() {
+fn what_is_fair_is_repacked_no_longer_than_its_trials() {
     let seed = (0..300).find(|&seed| {
         let spans = random_spans(seed);
         lowest_fit(&spans, &sorted(&spans, KEYS[0])).peak > most_live(&spans)
@@ -72,7 +72,7 @@ fn what_is_fair_is_squeezed_no_longer_than_its_trials() {
     let sequence = sorted(&spans, KEYS[0]);
     let before = lowest_fit(&spans, &sequence);
     let goal = Goal { close: 0, fair: before.peak, trials: 0 };
-    assert_eq!(squeeze(&spans, before.clone(), sequence, goal).offsets, before.offsets);
+    assert_eq!(repack(&spans, before.clone(), sequence, goal).offsets, before.offsets);
 }
 
 /// Activations live from a forward moment to the mirrored backward moment; between them are short-lived things.

@@ -22,7 +22,7 @@ pub(super) struct Goal {
 }
 
 /// Makes `best`, the layout of the sequence, smaller until the goal is reached.
-pub(super) fn squeeze(spans: &[Span], mut best: Layout, mut sequence: Vec<usize>, goal: Goal) -> Layout {
+pub(super) fn repack(spans: &[Span], mut best: Layout, mut sequence: Vec<usize>, goal: Goal) -> Layout {
     let mut random = SEED;
     for trial in 0..goal.trials * PATIENCE {
         if best.peak <= if trial < goal.trials { goal.close } else { goal.fair } {

@@ -1,7 +1,7 @@
-//! Printing and parsing of wide graphs.
+//! Printing and parsing of sharded graphs.
 //!
 //! ```text
-//! wide @line {
+//! sharded @line {
 //!   b0 : f32[4/2, 2] on dev0, dev1 input "x"
 //!   b1 : f32[1, 2] copy 2 on dev0, dev1 param "w"
 //!   b2 : f32[4/2, 1] on dev0, dev1 output "y"
@@ -13,18 +13,18 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::{Operand, WideBuffer, WideGraph, WideTask};
+use super::{Operand, ShardedBuffer, ShardedGraph, ShardedTask};
 use crate::Shape;
 use crate::graph::Label;
-use crate::parallel::{ParallelType, Site, TileMap};
+use crate::parallel::{DeviceGroup, ParallelType, TileMap};
 use crate::tasks::{BufferId, TaskId, TaskOp, numbered};
-use crate::text::{Block, Cursor, ParseError, block};
+use crate::text::{Cursor, ParseError, TextBlock, block};
 
-impl fmt::Display for WideGraph {
+impl fmt::Display for ShardedGraph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "wide @{} {{", self.name)?;
+        writeln!(f, "sharded @{} {{", self.name)?;
         for (id, buffer) in self.buffers.iter() {
-            write!(f, "  {id} : {} on {} {}", buffer.ty, sites(&buffer.sites), buffer.role)?;
+            write!(f, "  {id} : {} on {} {}", buffer.ty, groups(&buffer.groups), buffer.role)?;
             if let Some(of) = buffer.view_of {
                 write!(f, " view {of}")?;
             }
@@ -46,7 +46,7 @@ impl fmt::Display for WideGraph {
     }
 }
 
-fn print_task(id: TaskId, task: &WideTask, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn print_task(id: TaskId, task: &ShardedTask, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (name, attrs) = task.op.to_text();
     write!(f, "  {id} = {name}{attrs} {}", list(&task.reads))?;
     let space = if task.reads.is_empty() { "" } else { " " };
@@ -54,11 +54,11 @@ fn print_task(id: TaskId, task: &WideTask, f: &mut fmt::Formatter<'_>) -> fmt::R
     if !task.extents.is_empty() {
         write!(f, " grid {}", Shape::new(&task.extents[..]))?;
     }
-    if !task.sites.is_empty() {
-        write!(f, " on {}", sites(&task.sites))?;
+    if !task.groups.is_empty() {
+        write!(f, " on {}", groups(&task.groups))?;
     }
-    if task.round > 0 {
-        write!(f, " at {}", task.round)?;
+    if task.microbatch > 0 {
+        write!(f, " at {}", task.microbatch)?;
     }
     writeln!(f, " of \"{}\"", task.layer)
 }
@@ -68,16 +68,20 @@ fn list(operands: &[Operand]) -> String {
     names.join(", ")
 }
 
-fn sites(sites: &[Site]) -> String {
-    sites.iter().map(Site::to_string).collect::<Vec<_>>().join(", ")
+fn groups(groups: &[DeviceGroup]) -> String {
+    groups.iter().map(DeviceGroup::to_string).collect::<Vec<_>>().join(", ")
 }
 
-impl FromStr for WideGraph {
+impl FromStr for ShardedGraph {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let Block { name, lines, .. } = block(text, "wide")?;
-        let mut graph = WideGraph { name, ..WideGraph::default() };
+        // The keyword was `wide` up to version 0.1.
+        let first =
+            text.lines().map(str::trim_start).find(|line| !(line.is_empty() || line.starts_with(';')));
+        let is_old = first.is_some_and(|line| line.starts_with("wide "));
+        let TextBlock { name, lines, .. } = block(text, if is_old { "wide" } else { "sharded" })?;
+        let mut graph = ShardedGraph { name, ..ShardedGraph::default() };
         for mut line in lines {
             parse_line(&mut graph, &mut line)?;
             if !line.at_end() {
@@ -88,7 +92,7 @@ impl FromStr for WideGraph {
     }
 }
 
-fn parse_line(graph: &mut WideGraph, line: &mut Cursor<'_>) -> Result<(), ParseError> {
+fn parse_line(graph: &mut ShardedGraph, line: &mut Cursor<'_>) -> Result<(), ParseError> {
     if line.eat("output ") {
         let buffer = known(graph, line)?;
         graph.outputs.push((line.quoted()?.to_string(), buffer));
@@ -115,17 +119,17 @@ fn parse_line(graph: &mut WideGraph, line: &mut Cursor<'_>) -> Result<(), ParseE
     Ok(())
 }
 
-fn parse_buffer(graph: &WideGraph, line: &mut Cursor<'_>) -> Result<WideBuffer, ParseError> {
+fn parse_buffer(graph: &ShardedGraph, line: &mut Cursor<'_>) -> Result<ShardedBuffer, ParseError> {
     line.expect(":")?;
     let ty = ParallelType::parse(line)?;
     line.expect("on")?;
-    let sites = line.list(Site::parse)?.into();
+    let groups = line.list(DeviceGroup::parse)?.into();
     let role = line.parse("a role (input, param, state, output, temp)")?;
     let view_of = if line.eat("view ") { Some(known(graph, line)?) } else { None };
-    Ok(WideBuffer { name: line.quoted()?.to_string(), ty, sites, role, view_of })
+    Ok(ShardedBuffer { name: line.quoted()?.to_string(), ty, groups, role, view_of })
 }
 
-fn parse_task(graph: &WideGraph, line: &mut Cursor<'_>) -> Result<WideTask, ParseError> {
+fn parse_task(graph: &ShardedGraph, line: &mut Cursor<'_>) -> Result<ShardedTask, ParseError> {
     line.expect("=")?;
     let name = line.word()?;
     let attrs = line.attrs()?;
@@ -138,13 +142,14 @@ fn parse_task(graph: &WideGraph, line: &mut Cursor<'_>) -> Result<WideTask, Pars
     line.expect("->")?;
     let writes = line.list(operand)?;
     let extents = if line.eat("grid ") { line.extents()? } else { Vec::new() };
-    let sites: Arc<[Site]> = if line.eat("on ") { line.list(Site::parse)?.into() } else { Arc::from([]) };
-    let round = if line.eat("at ") { line.parse("a round")? } else { 0 };
+    let groups: Arc<[DeviceGroup]> =
+        if line.eat("on ") { line.list(DeviceGroup::parse)?.into() } else { Arc::from([]) };
+    let microbatch = if line.eat("at ") { line.parse("a microbatch")? } else { 0 };
     line.expect("of")?;
-    Ok(WideTask { op, reads, writes, extents, sites, layer: line.quoted()?.to_string(), round })
+    Ok(ShardedTask { op, reads, writes, extents, groups, layer: line.quoted()?.to_string(), microbatch })
 }
 
-fn known(graph: &WideGraph, line: &mut Cursor<'_>) -> Result<BufferId, ParseError> {
+fn known(graph: &ShardedGraph, line: &mut Cursor<'_>) -> Result<BufferId, ParseError> {
     let id: BufferId = numbered(line, "b")?;
     match graph.buffers.get(id) {
         Some(_) => Ok(id),

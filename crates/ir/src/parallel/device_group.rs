@@ -14,20 +14,20 @@ crate::id! {
 
 /// The devices that all do the same task or hold the same tile, ascending; prints as `dev2` or `dev[0-3,6]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Site(Arc<[DeviceId]>);
+pub struct DeviceGroup(Arc<[DeviceId]>);
 
-impl Site {
+impl DeviceGroup {
     /// These devices, in any order, each counted once.
-    pub fn new(devices: impl IntoIterator<Item = DeviceId>) -> Site {
+    pub fn new(devices: impl IntoIterator<Item = DeviceId>) -> DeviceGroup {
         let mut devices: Vec<_> = devices.into_iter().collect();
         devices.sort_unstable();
         devices.dedup();
-        Site(devices.into())
+        DeviceGroup(devices.into())
     }
 
     /// One device.
-    pub fn one(device: DeviceId) -> Site {
-        Site(Arc::from([device]))
+    pub fn one(device: DeviceId) -> DeviceGroup {
+        DeviceGroup(Arc::from([device]))
     }
 
     /// The devices.
@@ -46,12 +46,12 @@ impl Site {
     }
 
     /// Whether all devices of `other` are among these.
-    pub fn covers(&self, other: &Site) -> bool {
+    pub fn covers(&self, other: &DeviceGroup) -> bool {
         other.0.iter().all(|&device| self.contains(device))
     }
 }
 
-impl fmt::Display for Site {
+impl fmt::Display for DeviceGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let [only] = *self.0 {
             return write!(f, "{only}");
@@ -71,11 +71,11 @@ impl fmt::Display for Site {
     }
 }
 
-impl Site {
-    /// Takes a site such as `dev2` or `dev[0-3,6]`.
-    pub fn parse(cursor: &mut Cursor<'_>) -> Result<Site, ParseError> {
+impl DeviceGroup {
+    /// Takes a group such as `dev2` or `dev[0-3,6]`.
+    pub fn parse(cursor: &mut Cursor<'_>) -> Result<DeviceGroup, ParseError> {
         if !cursor.eat("dev[") {
-            return parse_device(cursor).map(Site::one);
+            return parse_device(cursor).map(DeviceGroup::one);
         }
         let runs = cursor.list(parse_run)?;
         let named: usize = runs.iter().map(|run| run.end() - run.start() + 1).sum();
@@ -83,7 +83,7 @@ impl Site {
             return cursor.error(format!("{named} devices are beyond the {MOST_DEVICES} a text may name"));
         }
         cursor.expect("]")?;
-        Ok(Site::new(runs.into_iter().flatten().map(DeviceId::from_index)))
+        Ok(DeviceGroup::new(runs.into_iter().flatten().map(DeviceId::from_index)))
     }
 }
 
@@ -126,44 +126,47 @@ pub struct Microbatch {
     pub blocks: u32,
 }
 
-/// Where and when a layer's tasks run; prints as ` on dev0, dev[1-2] at 2 part 1 of 4 in 2`.
+/// Where and when a layer's tasks run; prints as ` on dev0, dev[1-2] at 2 microbatch 1 of 4 in 2`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placement {
-    /// The devices of each task, in the order of the tasks; all devices of a site do the same.
-    pub sites: Arc<[Site]>,
-    /// In which round of the step the layer is due: that of its microbatch; work on all comes with the last.
-    pub round: u32,
-    /// Which part of the batch the layer works on, if not on all of it.
-    pub part: Option<Microbatch>,
+pub struct LayerPlacement {
+    /// The devices of each task, in the order of the tasks; all devices of a group do the same.
+    pub groups: Arc<[DeviceGroup]>,
+    /// The microbatch with which the layer is due: its own; work on the whole batch comes with the last.
+    pub due: u32,
+    /// The microbatch that the layer works on, if not on the whole batch.
+    pub microbatch: Option<Microbatch>,
 }
 
-impl Placement {
-    /// Tasks on these sites, on the whole batch.
-    pub fn on(sites: impl Into<Arc<[Site]>>) -> Placement {
-        Placement { sites: sites.into(), round: 0, part: None }
+impl LayerPlacement {
+    /// Tasks on these groups, on the whole batch.
+    pub fn on(groups: impl Into<Arc<[DeviceGroup]>>) -> LayerPlacement {
+        LayerPlacement { groups: groups.into(), due: 0, microbatch: None }
     }
 }
 
-impl Label for Placement {
+impl Label for LayerPlacement {
     const KEYWORD: &str = "parallel";
 
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sites: Vec<_> = self.sites.iter().map(Site::to_string).collect();
-        write!(f, " on {}", sites.join(", "))?;
-        if self.round > 0 {
-            write!(f, " at {}", self.round)?;
+        let groups: Vec<_> = self.groups.iter().map(DeviceGroup::to_string).collect();
+        write!(f, " on {}", groups.join(", "))?;
+        if self.due > 0 {
+            write!(f, " at {}", self.due)?;
         }
-        match self.part {
+        match self.microbatch {
             None => Ok(()),
-            Some(Microbatch { index, count, blocks }) => write!(f, " part {index} of {count} in {blocks}"),
+            Some(Microbatch { index, count, blocks }) => {
+                write!(f, " microbatch {index} of {count} in {blocks}")
+            }
         }
     }
 
     fn parse(cursor: &mut Cursor<'_>) -> Result<Self, ParseError> {
         cursor.expect("on")?;
-        let sites = cursor.list(Site::parse)?;
-        let round = if cursor.eat("at ") { cursor.parse("a round")? } else { 0 };
-        let part = match cursor.eat("part ") {
+        let groups = cursor.list(DeviceGroup::parse)?;
+        let due = if cursor.eat("at ") { cursor.parse("a microbatch")? } else { 0 };
+        // The word was `part` up to version 0.1.
+        let microbatch = match cursor.eat("microbatch ") || cursor.eat("part ") {
             false => None,
             true => {
                 let index = cursor.parse("a microbatch")?;
@@ -172,14 +175,15 @@ impl Label for Placement {
                 cursor.expect("in")?;
                 let blocks = cursor.parse("a number of blocks")?;
                 if index >= count || blocks == 0 {
-                    let message =
-                        format!("there is no part {index} of {count} in {blocks}: parts are counted from 0");
+                    let message = format!(
+                        "there is no microbatch {index} of {count} in {blocks} blocks: both are counted from 0"
+                    );
                     return cursor.error(message);
                 }
                 Some(Microbatch { index, count, blocks })
             }
         };
-        Ok(Placement { sites: sites.into(), round, part })
+        Ok(LayerPlacement { groups: groups.into(), due, microbatch })
     }
 }
 
@@ -188,11 +192,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sites_print_as_runs_and_parse_back() {
-        let site = Site::new([3, 0, 1, 2, 6, 6].map(DeviceId::from_index));
-        assert_eq!(site.to_string(), "dev[0-3,6]");
-        assert_eq!(Site::parse(&mut Cursor::new("dev[0-3,6]", 1)), Ok(site.clone()));
-        assert!(site.covers(&Site::one(DeviceId::from_index(2))));
-        assert!(!site.contains(DeviceId::from_index(5)));
+    fn groups_print_as_runs_and_parse_back() {
+        let group = DeviceGroup::new([3, 0, 1, 2, 6, 6].map(DeviceId::from_index));
+        assert_eq!(group.to_string(), "dev[0-3,6]");
+        assert_eq!(DeviceGroup::parse(&mut Cursor::new("dev[0-3,6]", 1)), Ok(group.clone()));
+        assert!(group.covers(&DeviceGroup::one(DeviceId::from_index(2))));
+        assert!(!group.contains(DeviceId::from_index(5)));
     }
 }

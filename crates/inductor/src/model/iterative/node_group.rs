@@ -1,22 +1,22 @@
-//! A node that travels, with those it takes along.
+//! A node that moves, with those it takes along.
 
-use super::report::{Limit, Stat, Stop};
+use super::report::{Stat, Stop, StopReason};
 use super::window::Window;
 use super::{Run, Way};
 use crate::model::NodeId;
 use crate::model::exposure::{Exposure, Look};
 
-/// Neighbors that travel together: at the rear the node that is treated, before it those that joined.
-pub(super) struct Party<'r, 'a> {
+/// Neighbors that move together: at the rear the node that is treated, before it those that joined.
+pub(super) struct NodeGroup<'r, 'a> {
     pub run: &'r mut Run<'a>,
     /// The node that is treated.
     pub node: NodeId,
     /// The node that joined last.
     lead: NodeId,
-    /// Process groups of the collectives in the party.
+    /// Process groups of the collectives in the group.
     streams: Vec<u32>,
     pub window: Window,
-    /// The exposures of others that suffer when the party moves.
+    /// The exposures of others that suffer when the group moves.
     pub others: Vec<Exposure>,
     /// Time of those that came along.
     pub runtime: f64,
@@ -24,20 +24,20 @@ pub(super) struct Party<'r, 'a> {
     grouped: usize,
 }
 
-impl<'r, 'a> Party<'r, 'a> {
+impl<'r, 'a> NodeGroup<'r, 'a> {
     /// A node alone.
     pub fn new(run: &'r mut Run<'a>, node: NodeId, window: Window) -> Self {
         run.memory.join(node);
         let streams = run.facts.groups.of(node).to_vec();
         let (others, runtime, moves, grouped) = (Vec::new(), 0.0, 0, 0);
-        Party { run, node, lead: node, streams, window, others, runtime, moves, grouped }
+        NodeGroup { run, node, lead: node, streams, window, others, runtime, moves, grouped }
     }
 
     /// Lets `advance` take along or pass one neighbor after the other, until it stops.
-    pub fn travel(mut self, mut advance: impl FnMut(&mut Self, NodeId) -> Result<(), Stop>) -> Stat {
+    pub fn advance_all(mut self, mut advance: impl FnMut(&mut Self, NodeId) -> Result<(), Stop>) -> Stat {
         let first = self.window.exposure(self.run.look());
         let stop = loop {
-            let Some(candidate) = self.neighbor() else { break Stop::from(Limit::None) };
+            let Some(candidate) = self.neighbor() else { break Stop::from(StopReason::None) };
             if let Err(stop) = advance(&mut self, candidate) {
                 break stop;
             }
@@ -53,12 +53,12 @@ impl<'r, 'a> Party<'r, 'a> {
         knobs.by_time && self.window.is_hidden(self.run.look(), knobs.extra)
     }
 
-    /// Whether some collective of the party runs on the stream of one of `candidate`.
+    /// Whether some collective of the group runs on the stream of one of `candidate`.
     pub fn shares_stream(&self, candidate: NodeId) -> bool {
         self.run.facts.groups.of(candidate).iter().any(|stream| self.streams.contains(stream))
     }
 
-    /// Whether there is a collective in the party.
+    /// Whether there is a collective in the group.
     pub fn has_collective(&self) -> bool {
         !self.streams.is_empty()
     }
@@ -98,7 +98,7 @@ impl<'r, 'a> Party<'r, 'a> {
 
     /// Takes `time` out of the windows of the others that lose it, unless that and `change` together are a loss.
     pub fn weigh(&mut self, time: f64, change: f64, loses: impl Fn(&Run, &Exposure) -> bool) -> bool {
-        let Party { run, others, .. } = self;
+        let NodeGroup { run, others, .. } = self;
         let losers = others.iter().filter(|other| loses(run, other));
         let is_loss = losers.fold(change, |change, other| change + other.damage(time)) > 0.0;
         if !is_loss {

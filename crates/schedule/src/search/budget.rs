@@ -1,26 +1,26 @@
 //! Which units may come next without ever exceeding a limit.
 //!
-//! There is always a way out: an order of all units, the *rail*, that keeps the limits. Invariant: the units taken so
-//! far, followed by the others as in the rail, keep the limits too. So whoever only takes units that fit never gets
-//! stuck; the first unit of the rail that is left always fits. The bytes while each unit left would run are kept in one
+//! There is always a way out: an order of all units, the *fallback*, that keeps the limits. Invariant: the units taken so
+//! far, followed by the others as in the fallback, keep the limits too. So whoever only takes units that fit never gets
+//! stuck; the first unit of the fallback that is left always fits. The bytes while each unit left would run are kept in one
 //! tree of range sums a device, so that asking costs the logarithm of the number of units.
 
 use phalanx_ir::Id;
 
 use super::instance::{Instance, UnitId};
-use super::problem::BufferId;
-use super::rows::Rows;
+use super::problem::SearchBufferId;
+use crate::rows::Rows;
 
 /// Far below every number of bytes, and far from overflow.
 const GONE: i64 = i64::MIN / 4;
 
 /// What may come next.
-pub(super) struct Headroom<'a> {
+pub(super) struct MemoryBudget<'a> {
     instance: &'a Instance<'a>,
-    /// By device: at most this many bytes; at least what the rail needs.
+    /// By device: at most this many bytes; at least what the fallback needs.
     limits: Vec<i64>,
-    /// By unit: the buffers that it touches, each with the unit's place among those of the rail that touch the device.
-    touches: Rows<(BufferId, u32)>,
+    /// By unit: the buffers that it touches, each with the unit's place among those of the fallback that touch the device.
+    touches: Rows<(SearchBufferId, u32)>,
     /// By buffer: the places of the units that touch it, ascending.
     touched_at: Rows<u32>,
     /// By buffer: how many units that touch it are left.
@@ -31,9 +31,9 @@ pub(super) struct Headroom<'a> {
     levels: Vec<Levels>,
 }
 
-impl<'a> Headroom<'a> {
-    pub fn new(instance: &'a Instance<'a>, rail: &[UnitId]) -> Self {
-        let (touches, counts) = places(instance, rail);
+impl<'a> MemoryBudget<'a> {
+    pub fn new(instance: &'a Instance<'a>, fallback: &[UnitId]) -> Self {
+        let (touches, counts) = places(instance, fallback);
         let pairs = touches.iter().flatten().map(|&(buffer, place)| (buffer.index(), place));
         let touched_at = Rows::group(instance.problem.buffers.len(), pairs.clone());
         let touched_at = Rows::new(touched_at.iter().map(|places| {
@@ -42,7 +42,7 @@ impl<'a> Headroom<'a> {
             places
         }));
         let levels = counts.iter().zip(&instance.start).map(|(&count, &start)| Levels::new(count, start));
-        let mut headroom = Headroom {
+        let mut budget = MemoryBudget {
             instance,
             limits: instance.limits.clone(),
             left: touched_at.iter().map(|places| places.len() as u32).collect(),
@@ -51,11 +51,11 @@ impl<'a> Headroom<'a> {
             touches: Rows::new(touches),
             touched_at,
         };
-        headroom.fill(&counts);
-        headroom
+        budget.fill(&counts);
+        budget
     }
 
-    /// The bytes of the rail as it is; a limit that it does not keep gives way.
+    /// The bytes of the fallback as it is; a limit that it does not keep gives way.
     fn fill(&mut self, counts: &[usize]) {
         for (id, buffer) in self.instance.problem.buffers.iter() {
             let [first, last] = match self.touched_at.row(id.index()) {
@@ -97,7 +97,7 @@ impl<'a> Headroom<'a> {
     }
 
     /// Whether no unit that touches the buffer was taken and settled.
-    fn is_fresh(&self, id: BufferId) -> bool {
+    fn is_fresh(&self, id: SearchBufferId) -> bool {
         self.left[id.index()] as usize == self.touched_at.row(id.index()).len()
             && !self.instance.problem.buffers[id].from_start
     }
@@ -109,7 +109,7 @@ impl<'a> Headroom<'a> {
         buffers.filter(|buffer| buffer.device == device).map(|buffer| buffer.alloc).sum()
     }
 
-    /// Moves the unit from its place in the rail to the front, or back if `sign` is negative.
+    /// Moves the unit from its place in the fallback to the front, or back if `sign` is negative.
     fn change(&mut self, unit: UnitId, sign: i64) {
         for &(id, place) in self.touches.row(unit.index()) {
             let buffer = &self.instance.problem.buffers[id];
@@ -144,11 +144,11 @@ impl<'a> Headroom<'a> {
 }
 
 /// By unit: the buffers that it touches with its place on their device; by device: how many units touch it.
-fn places(instance: &Instance<'_>, rail: &[UnitId]) -> (Vec<Vec<(BufferId, u32)>>, Vec<usize>) {
+fn places(instance: &Instance<'_>, fallback: &[UnitId]) -> (Vec<Vec<(SearchBufferId, u32)>>, Vec<usize>) {
     let mut touches = vec![Vec::new(); instance.len()];
     let mut counts = vec![0_usize; instance.start.len()];
     let mut last = vec![None; instance.start.len()];
-    for &unit in rail {
+    for &unit in fallback {
         for &id in instance.touches.row(unit.index()) {
             let device = instance.problem.buffers[id].device;
             if last[device].replace(unit) != Some(unit) {
@@ -234,21 +234,21 @@ impl Levels {
 mod tests {
     use super::*;
     use crate::search::simulate::Simulator;
-    use crate::search::{Buffer, Job, JobId, Lane, LaneKind, Problem};
+    use crate::search::{JobId, LaneKind, Problem, SearchBuffer, SearchJob, SearchLane};
     use phalanx_testkit::Rng;
 
     /// Jobs of two devices without dependencies; buffers touched by up to four of them.
     fn random(rng: &mut Rng) -> Problem {
         let mut problem = Problem { limits: vec![Some(150), Some(220)], ..Problem::default() };
-        let lanes = [0, 1].map(|device| problem.lanes.push(Lane { device, kind: LaneKind::Compute }));
+        let lanes = [0, 1].map(|device| problem.lanes.push(SearchLane { device, kind: LaneKind::Compute }));
         for job in 0..12 {
-            problem.jobs.push(Job::new(lanes[job % 2], 1.0));
+            problem.jobs.push(SearchJob::new(lanes[job % 2], 1.0));
         }
         for _ in 0..14 {
             let touched_by = (0..1 + rng.below(4)).map(|_| JobId::from_index(rng.below(12))).collect();
             let (alloc, free) = (rng.below(50) as i64, rng.below(50) as i64);
             let (from_start, to_end) = (rng.once_in(5), rng.once_in(5));
-            problem.buffers.push(Buffer {
+            problem.buffers.push(SearchBuffer {
                 device: rng.below(2),
                 alloc,
                 free,
@@ -260,7 +260,7 @@ mod tests {
         problem
     }
 
-    /// A unit is taken exactly if those taken, the unit and the rest of the rail keep the limits.
+    /// A unit is taken exactly if those taken, the unit and the rest of the fallback keep the limits.
     #[test]
     fn what_fits_is_what_a_full_walk_says() {
         let mut rng = Rng::new(3);
@@ -268,22 +268,22 @@ mod tests {
         for _ in 0..200 {
             let problem = random(&mut rng);
             let mut instance = Instance::new(&problem).unwrap();
-            let mut rail = instance.listed.clone();
-            rng.shuffle(&mut rail);
+            let mut fallback = instance.listed.clone();
+            rng.shuffle(&mut fallback);
             let mut simulator = Simulator::new(&instance);
-            simulator.score(&rail);
+            simulator.score(&fallback);
             let limits =
                 instance.limits.iter().zip(&simulator.peaks).map(|(&limit, &peak)| limit.max(peak)).collect();
             instance.limits = limits;
             let mut simulator = Simulator::new(&instance);
-            let mut headroom = Headroom::new(&instance, &rail);
-            let (mut taken, mut left) = (Vec::new(), rail);
+            let mut budget = MemoryBudget::new(&instance, &fallback);
+            let (mut taken, mut left) = (Vec::new(), fallback);
             while !left.is_empty() {
                 let unit = left[rng.below(left.len())];
                 let rest = left.iter().copied().filter(|&other| other != unit);
                 let order: Vec<UnitId> = taken.iter().copied().chain([unit]).chain(rest).collect();
                 let fits = simulator.excess(&order) == 0;
-                assert_eq!(headroom.take(unit), fits);
+                assert_eq!(budget.take(unit), fits);
                 if fits {
                     taken.push(unit);
                     left.retain(|&other| other != unit);

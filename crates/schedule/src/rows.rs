@@ -2,7 +2,7 @@
 
 /// Lists by number; all items lie side by side.
 #[derive(Clone, Debug)]
-pub(super) struct Rows<T> {
+pub(crate) struct Rows<T> {
     starts: Vec<u32>,
     items: Vec<T>,
 }

@@ -12,24 +12,24 @@ type Dims = BTreeMap<usize, Vec<String>>;
 
 /// What is said about one tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub(super) struct Answer {
+pub(super) struct Spec {
     pub(super) shard: Dims,
     pub(super) store: Dims,
-    pub(super) again: bool,
+    pub(super) regather: bool,
 }
 
 /// What is said about every tensor of a model.
-pub(super) struct Answers<'a> {
+pub(super) struct Specs<'a> {
     model: &'a Graph,
-    pub(super) of: IdVec<ValueId, Answer>,
+    pub(super) of: IdVec<ValueId, Spec>,
     /// By how many each dimension is cut so far.
     degrees: IdVec<ValueId, BTreeMap<usize, usize>>,
 }
 
-impl<'a> Answers<'a> {
+impl<'a> Specs<'a> {
     pub(super) fn new(model: &'a Graph) -> Self {
-        let of = model.values().iter().map(|_| Answer { again: true, ..Answer::default() }).collect();
-        Answers { model, of, degrees: model.values().iter().map(|_| BTreeMap::new()).collect() }
+        let of = model.values().iter().map(|_| Spec { regather: true, ..Spec::default() }).collect();
+        Specs { model, of, degrees: model.values().iter().map(|_| BTreeMap::new()).collect() }
     }
 
     /// Whether a dimension can be cut into so many more blocks.
@@ -67,12 +67,12 @@ impl<'a> Answers<'a> {
     }
 
     /// Stores every parameter cut along the first dimension that divides.
-    pub(super) fn store_parameters(&mut self, axis: &str, size: usize, again: bool) {
+    pub(super) fn store_parameters(&mut self, axis: &str, size: usize, regather: bool) {
         for parameter in self.model.leaves(|op| matches!(op, Op::Param(_))) {
             let mut dims = 0..self.model.ty(parameter).shape.rank();
             if let Some(dim) = dims.find(|&dim| self.divides(parameter, dim, size)) {
                 self.of[parameter].store.insert(dim, vec![axis.into()]);
-                self.of[parameter].again = again;
+                self.of[parameter].regather = regather;
             }
         }
     }
