@@ -3,10 +3,10 @@
 use std::panic::resume_unwind;
 use std::time::Instant;
 
-use phalanx_kernels::Team;
+use phalanx_ir::Activation;
 use phalanx_kernels::matmul::{self, MatmulParams, Operands, Outputs};
 use phalanx_kernels::random;
-use phalanx_kernels::unary::Activation;
+use phalanx_kernels::{Team, Words};
 use serde::Serialize;
 
 use crate::peer::OpenBlas;

@@ -1,8 +1,9 @@
 //! CPU kernels: for every operation a plain reference and a fast version, side by side in one file.
 //!
-//! A kernel is a row of `FILES`, found through [`table`]: a name, two functions of the same signature (reference and fast), how many
-//! blocks it wants and what they work in. It works on slices of an arena it never sees, allocates nothing, and gives the
-//! same bits for any number of cores: every sum that cores share is a tree over `leaves` fixed by the shape alone.
+//! A kernel is a type that holds its parameters and implements [`Kernel`]: how they come from a task, reference and fast version,
+//! the work it does, how many blocks it wants and what they work in. It has an entry in the [`table`]. It works on slices of
+//! an arena it never sees, allocates nothing, and gives the same bits for any number of cores: every sum that cores share is
+//! a tree over `leaves` fixed by the shape alone.
 //!
 //! Unsafe code lives in `spmd` (handing disjoint parts to team members, the slots of pipes), `transpose` and
 //! `cross_entropy/linear` (disjoint rows), `chain` (disjoint pieces), `matmul` and `attention` (SIMD intrinsics,
@@ -25,6 +26,7 @@ pub mod gather;
 pub mod grid;
 pub mod ids;
 pub mod isa;
+mod kernel;
 pub mod layer_norm;
 pub mod math;
 pub mod matmul;
@@ -44,12 +46,15 @@ pub mod table;
 pub mod topk;
 pub mod transpose;
 pub mod unary;
+mod words;
 
-pub use call::{Call, Kernel};
+pub use call::Call;
+pub use kernel::{Kernel, KernelEntry, Sizes, Work};
 pub use spmd::{Launch, Team};
+pub use words::Words;
 
 /// The kernels of each file.
-const FILES: &[&[Kernel]] = &[
+const FILES: &[&[KernelEntry]] = &[
     attention::KERNELS,
     binary::KERNELS,
     broadcast::KERNELS,

@@ -4,10 +4,11 @@
 //! the angle t * base^(-2i/dim); the frequency and the angle are rounded to `f32`, as Hugging Face models do. The
 //! gradient is the inverse rotation.
 
-use phalanx_ir::names;
+use phalanx_ir::tasks::TaskView;
+use phalanx_ir::{Names, names};
 
 use crate::spmd::{Launch, Workspace, by_work};
-use crate::{Kernel, dispatch, params};
+use crate::{Call, Kernel, KernelEntry, Sizes, Work, dispatch, params};
 
 params! {
     /// Settings of `rotary`.
@@ -110,26 +111,56 @@ dispatch! {
     }
 }
 
+impl Kernel for Rotary {
+    const NAME: &'static str = "rotary";
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let x = task.source(0)?;
+        let &[batch, time, heads, dim] = x.ty.shape.dims() else {
+            return Err(format!("it rotates [batch, time, heads, elements], not {}", x.ty));
+        };
+        let (first, base) = (x.origin(1), task.attr("base")?);
+        let (inverse, accumulate) = (task.is("inverse"), task.is("accumulate"));
+        Ok(Rotary { batch, time, first, heads, dim, base, inverse, accumulate })
+    }
+
+    fn arguments(&self) -> Names {
+        names!(x => y)
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        rotary_reference(call.write(0), call.read(0), *self);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        rotary(call.write(0), call.read(0), *self, &mut call.launch);
+    }
+
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(3.0 * sizes.result(0), self.accumulate)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.elements(), cores)
+    }
+
+    fn workspace(&self, _blocks: usize) -> Workspace {
+        workspace(*self)
+    }
+
+    fn anywhere(self) -> Self {
+        Rotary { first: 0, ..self }
+    }
+}
+
 /// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[Kernel {
-    task: None,
-    work: None,
-    name: "rotary",
-    arguments: |_| names!(x => y),
-    fast: |call| {
-        let params = Rotary::from_words(call.params);
-        rotary(call.write(0), call.read(0), params, &mut call.launch);
-    },
-    reference: |call| rotary_reference(call.write(0), call.read(0), Rotary::from_words(call.params)),
-    blocks: |params, cores| by_work(Rotary::from_words(params).elements(), cores),
-    workspace: |params, _| workspace(Rotary::from_words(params)),
-}];
+pub const KERNELS: &[KernelEntry] = &[KernelEntry::of::<Rotary>()];
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Team;
     use crate::samples::{Case, assert_close, values};
+    use crate::{Team, Words};
 
     /// Two products and a sum of values below two, each rounded to 2^-24.
     const TOLERANCE: f32 = 5e-7;

@@ -6,12 +6,12 @@
 //! `clip_scale` reads the sum of all `[1]` and writes `[2]`: the norm and the factor that brings it to at most
 //! `max_norm`.
 
-use phalanx_ir::names;
+use phalanx_ir::tasks::TaskView;
+use phalanx_ir::{Names, names};
 
-use crate::call::{no_workspace, one_block};
 use crate::rows::LANES;
 use crate::spmd::{Launch, by_work};
-use crate::{Call, Kernel, dispatch, params};
+use crate::{Call, Kernel, KernelEntry, Sizes, Work, dispatch, params};
 
 params! {
     /// Settings of `sum_squares`.
@@ -89,47 +89,60 @@ pub fn clip_scale(out: &mut [f32], sum_squares: &[f32], params: ClipScale) {
     out[1] = (params.max_norm / (norm + 1e-6)).min(1.0);
 }
 
-fn clip_call(call: &mut Call<'_>) {
-    clip_scale(call.write(0), call.read(0), ClipScale::from_words(call.params));
+impl Kernel for SumSquares {
+    const NAME: &'static str = "sum_squares";
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let (rows, cols) = (task.read(0)?.rows(), task.read(0)?.last());
+        let (row_leaves, col_leaves) = (task.attr("row_leaves")?, task.attr("col_leaves")?);
+        Ok(SumSquares { rows, cols, row_leaves, col_leaves })
+    }
+
+    fn arguments(&self) -> Names {
+        names!(x => sums)
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        sum_squares_reference(call.write(0), call.read(0), *self);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        sum_squares(call.write(0), call.read(0), *self, &mut call.launch);
+    }
+
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(2.0 * sizes.operand(0), false)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.rows * self.cols, cores)
+    }
+}
+
+impl Kernel for ClipScale {
+    const NAME: &'static str = "clip_scale";
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        Ok(ClipScale { max_norm: task.attr("max_norm")? })
+    }
+
+    fn arguments(&self) -> Names {
+        names!(sum => clip)
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        clip_scale(call.write(0), call.read(0), *self);
+    }
 }
 
 /// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[
-    Kernel {
-        task: None,
-        work: None,
-        name: "sum_squares",
-        arguments: |_| names!(x => sums),
-        fast: |call| {
-            let params = SumSquares::from_words(call.params);
-            sum_squares(call.write(0), call.read(0), params, &mut call.launch);
-        },
-        reference: |call| {
-            sum_squares_reference(call.write(0), call.read(0), SumSquares::from_words(call.params));
-        },
-        blocks: |params, cores| {
-            let SumSquares { rows, cols, .. } = SumSquares::from_words(params);
-            by_work(rows * cols, cores)
-        },
-        workspace: no_workspace,
-    },
-    Kernel {
-        task: None,
-        work: None,
-        name: "clip_scale",
-        arguments: |_| names!(sum => clip),
-        fast: clip_call,
-        reference: clip_call,
-        blocks: one_block,
-        workspace: no_workspace,
-    },
-];
+pub const KERNELS: &[KernelEntry] = &[KernelEntry::of::<SumSquares>(), KernelEntry::of::<ClipScale>()];
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Team;
     use crate::samples::{Case, assert_close, values};
+    use crate::{Team, Words};
 
     /// Blocks are exact up to one rounding to 2^-24.
     const TOLERANCE: f32 = 1e-6;

@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use phalanx_ir::tasks::{BufferId, TaskOp};
+use phalanx_ir::fill_task;
+use phalanx_ir::tasks::BufferId;
 use phalanx_ir::wide::{Operand, WideGraph, WideTask};
 
 use crate::{LowerError, Options};
@@ -16,7 +17,7 @@ pub fn insert_loss(mut wide: WideGraph, _options: &Options) -> Result<WideGraph,
         let (extents, map) = wide.buffers[seed].ty.grid();
         let sites = Arc::clone(&wide.buffers[seed].sites);
         let (layer, writes) = (wide.buffers[loss].name.clone(), vec![Operand { buffer: seed, map }]);
-        let op = TaskOp::Fill { value: 1.0 };
+        let op = fill_task(1.0);
         let task = WideTask { op, reads: Vec::new(), writes, extents, sites, layer, round: 0 };
         let rest = std::mem::take(&mut wide.tasks);
         wide.tasks = std::iter::once(task).chain(rest).collect();

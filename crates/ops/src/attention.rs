@@ -2,6 +2,7 @@
 
 use phalanx_ir::parallel::TileMap;
 use phalanx_ir::tasks::TaskOp;
+use phalanx_ir::text::Attrs;
 use phalanx_ir::wide::Operand;
 use phalanx_ir::{
     Cuts, LayerTasks, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType, attributes,
@@ -13,6 +14,12 @@ pub struct Attention {
     pub causal: bool,
     /// Factor on the scores.
     pub scale: f32,
+}
+
+impl Attention {
+    fn task_attrs(&self) -> Attrs {
+        Attrs::new().with_unless(false, "causal", self.causal).with("scale", self.scale)
+    }
 }
 
 impl Operator for Attention {
@@ -69,14 +76,14 @@ impl Operator for Attention {
         };
         let (reads, y, map) = (tasks.reads(), tasks.result(0), scores_map(tasks));
         let lse = tasks.save("lse", &TensorType::f32([batch, heads, time]), map);
-        tasks.emit(TaskOp::Attention { causal: self.causal, scale: self.scale }, reads, vec![y, lse]);
+        tasks.emit(TaskOp::call("attention", self.task_attrs()), reads, vec![y, lse]);
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
         let mut reads: Vec<_> = (0..3).map(|slot| tasks.read_again(slot)).collect();
         reads.extend([tasks.read_result(0), tasks.kept(0, scores_map(tasks))]);
         reads.extend(dy[0].clone());
-        tasks.joint(TaskOp::AttentionGrad { causal: self.causal, scale: self.scale }, reads);
+        tasks.joint(TaskOp::call("attention_grad", self.task_attrs()), reads);
     }
 
     /// In causal attention the query at time t sees the keys at times 0 to t, also if there are more keys than queries.

@@ -28,7 +28,7 @@ impl Operator for CountLabels {
     }
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
-        tasks.plain(TaskOp::CountLabels { ignore: self.ignore });
+        tasks.plain(TaskOp::call("count_labels", self.attrs()));
     }
 
     fn evaluate(&self, operands: &[&Tensor], _results: &[Shape]) -> Vec<Tensor> {

@@ -59,12 +59,12 @@ impl Operator for Embedding {
     }
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
-        tasks.plain(TaskOp::Embedding { bag: self.bag });
+        tasks.plain(TaskOp::call("embedding", self.attrs()));
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
         let ty = tasks.output(0).1.clone();
-        let op = TaskOp::EmbeddingGrad { bag: self.bag, leaves: tasks.row_leaves(&ty), accumulate: false };
+        let op = TaskOp::call("embedding_grad", self.attrs().with("leaves", tasks.row_leaves(&ty)));
         let ids = tasks.read(0);
         tasks.single(1, op, [ids].into_iter().chain(dy[0].clone()).collect());
     }

@@ -48,12 +48,12 @@ impl Operator for Gather {
     }
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
-        tasks.plain(TaskOp::Call { kernel: "gather", attrs: self.attrs() });
+        tasks.plain(TaskOp::call("gather", self.attrs()));
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
         let reads = [tasks.read(1)].into_iter().chain(dy[0].clone()).collect();
-        tasks.single(0, TaskOp::Call { kernel: "gather_grad", attrs: self.attrs() }, reads);
+        tasks.single(0, TaskOp::call("gather_grad", self.attrs()), reads);
     }
 
     fn evaluate(&self, operands: &[&Tensor], results: &[Shape]) -> Vec<Tensor> {

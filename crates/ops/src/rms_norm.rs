@@ -30,16 +30,13 @@ impl Operator for RmsNorm {
     }
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
-        tasks.norm(TaskOp::Call { kernel: "rms_norm", attrs: self.attrs() }, 1, &["rstd"]);
+        tasks.norm(TaskOp::call("rms_norm", self.attrs()), 1, &["rstd"]);
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
         let mut reads = vec![tasks.read_again(0), tasks.read_again(1), tasks.kept(0, tasks.row_map(1))];
         reads.extend(dy[0].clone());
-        tasks.norm_grad(1, reads, |sum| TaskOp::Call {
-            kernel: "rms_norm_grad",
-            attrs: sum.put(Attrs::new()),
-        });
+        tasks.norm_grad(1, reads, |sum| TaskOp::call("rms_norm_grad", sum.put(Attrs::new())));
     }
 
     fn evaluate(&self, operands: &[&Tensor], _results: &[Shape]) -> Vec<Tensor> {

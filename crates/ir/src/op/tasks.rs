@@ -182,7 +182,7 @@ impl dyn LayerTasks + '_ {
         let [batch, columns] = &sums.map.dims[..] else { unreachable!("sums are leaves by columns") };
         let map = TileMap { sum: batch.clone(), copy: Vec::new(), dims: vec![columns.clone()] };
         let total = self.temp(&name, &global, map);
-        let op = TaskOp::Reduce { kind: Reduce::Sum, axes: vec![0], leaves: sum.leaves.batch };
+        let op = reduce_task(Reduce::Sum, &[0], sum.leaves.batch);
         self.emit(op, vec![added], vec![total.clone()]);
         self.give(slot, total.buffer);
     }
@@ -241,9 +241,20 @@ impl dyn LayerTasks + '_ {
             self.column_sum(slot, full);
         } else {
             let leaves = self.leaves_along(&from, &axes);
-            self.single(slot, TaskOp::Reduce { kind: Reduce::Sum, axes, leaves }, vec![full]);
+            self.single(slot, reduce_task(Reduce::Sum, &axes, leaves), vec![full]);
         }
     }
+}
+
+/// The task that writes `value` everywhere.
+pub fn fill_task(value: f32) -> TaskOp {
+    TaskOp::call("fill", Attrs::new().with("value", value))
+}
+
+/// The task that joins elements along `axes`; their sum has so many leaves along the first of these.
+pub fn reduce_task(kind: Reduce, axes: &[usize], leaves: usize) -> TaskOp {
+    let attrs = Attrs::new().with("kind", kind).with_list("axes", axes).with("leaves", leaves);
+    TaskOp::call("reduce", attrs)
 }
 
 /// The axes of `from` along which a tensor of shape `to` was stretched.

@@ -1,7 +1,7 @@
 use super::*;
-use crate::Team;
 use crate::rows::add_to;
 use crate::samples::{Case, tile, values};
+use crate::{Team, Words};
 
 fn case(params: ColumnSum) -> Case {
     let rows = if params.keep { params.leaves } else { 1 };

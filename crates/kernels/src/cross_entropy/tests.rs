@@ -1,7 +1,7 @@
 use super::*;
-use crate::Team;
 use crate::rows::tree_rows;
 use crate::samples::{Case, Input, assert_gradient, indices, tile, values};
+use crate::{Team, Words};
 
 /// Sums of up to a few thousand exponentials, each within two units in the last place.
 const TOLERANCE: f32 = 1e-5;

@@ -1,6 +1,6 @@
 use super::*;
-use crate::Team;
 use crate::samples::{Case, Input, indices, values};
+use crate::{Team, Words};
 
 fn forward(params: Embedding) -> Case {
     let Embedding { n, cols, vocab, bag, ids_i32, .. } = params;

@@ -6,12 +6,14 @@
 use std::ops::Range;
 use std::ptr;
 
+use phalanx_ir::Activation;
+
 use super::micro::MAX_TILE;
 use crate::dispatch;
 #[cfg(target_arch = "x86_64")]
 use crate::isa::Isa;
 use crate::spmd::Parts;
-use crate::unary::{Activation, activate_in_place, slope_in_place};
+use crate::unary::{activate_in_place, slope_in_place};
 
 /// The steps after the sum, for whole `[batch, m, n]` arrays.
 pub(super) struct Epilogue<'a> {

@@ -1,9 +1,9 @@
 //! The fast product against the plain one: same bits for all sizes, layouts, epilogues, teams, instruction sets.
 
 use super::*;
-use crate::Team;
 use crate::samples::launched;
 use crate::unary::{UnaryGradParams, unary_grad};
+use crate::{Team, Words};
 
 fn plain(m: usize, n: usize, k: usize) -> MatmulParams {
     MatmulParams {

@@ -1,6 +1,6 @@
 use super::*;
-use crate::Team;
 use crate::samples::{Case, Input, assert_gradient, tile, values, weighted};
+use crate::{Team, Words};
 
 /// A few hundred additions of values near one, each rounded to 2^-24.
 const TOLERANCE: f32 = 2e-5;

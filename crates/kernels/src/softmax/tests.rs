@@ -1,6 +1,6 @@
 use super::*;
-use crate::Team;
 use crate::samples::{Case, assert_gradient, values, weighted};
+use crate::{Team, Words};
 
 /// A sum of up to 300 positive terms in 16 lanes: about 20 roundings.
 const TOLERANCE: f32 = 4e-6;

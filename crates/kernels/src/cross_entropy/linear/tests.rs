@@ -1,7 +1,7 @@
 use super::*;
-use crate::Team;
 use crate::cross_entropy::tests::{IGNORED, labels};
 use crate::samples::{Case, Input, values};
+use crate::{Team, Words};
 
 /// Sums of a few hundred products and exponentials.
 const TOLERANCE: f32 = 1e-4;

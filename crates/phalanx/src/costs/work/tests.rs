@@ -1,7 +1,9 @@
 //! Work counted by hand.
 
+use phalanx_ir::{Activation, Binary, Reduce, Unary};
+use phalanx_kernels::Words;
 use phalanx_kernels::attention::Attention;
-use phalanx_kernels::binary::{BinaryKind, BinaryParams, Broadcast};
+use phalanx_kernels::binary::{BinaryParams, Broadcast};
 use phalanx_kernels::column_sum::ColumnSum;
 use phalanx_kernels::cross_entropy::CrossEntropyGrad;
 use phalanx_kernels::dropout::{DropoutParams, Mask};
@@ -9,11 +11,11 @@ use phalanx_kernels::embedding::{Embedding, EmbeddingGrad};
 use phalanx_kernels::layer_norm::LayerNormGrad;
 use phalanx_kernels::matmul::MatmulParams;
 use phalanx_kernels::optimizer::AdamW;
-use phalanx_kernels::reduce::{ReduceGradParams, ReduceKind, ReduceParams};
+use phalanx_kernels::reduce::{ReduceGradParams, ReduceParams};
 use phalanx_kernels::rms_norm::RmsNormGrad;
 use phalanx_kernels::rotary::Rotary;
 use phalanx_kernels::softmax::SoftmaxGradParams;
-use phalanx_kernels::unary::{Activation, UnaryGradParams, UnaryKind, UnaryParams};
+use phalanx_kernels::unary::{UnaryGradParams, UnaryParams};
 use phalanx_program::Piece;
 use phalanx_program::rect::Tile;
 
@@ -77,10 +79,10 @@ fn attention_counts_the_pairs_that_are_seen() {
 
 #[test]
 fn elements_count_once_for_each_operation() {
-    let unary = |kind| UnaryParams { n: 10, kind, scalar: 0.0 }.to_words();
-    assert_eq!(work("unary", unary(UnaryKind::GeluTanh), &[10], &[10]), (10, 80));
-    assert_eq!(work("unary", unary(UnaryKind::Identity), &[10], &[10]), (0, 80));
-    let sum = BinaryParams { kind: BinaryKind::Add, broadcast: Broadcast::new(&[4, 3], &[3]) };
+    let unary = |kind| UnaryParams { n: 10, kind }.to_words();
+    assert_eq!(work("unary", unary(Unary::Act(Activation::GeluTanh)), &[10], &[10]), (10, 80));
+    assert_eq!(work("unary", unary(Unary::Identity), &[10], &[10]), (0, 80));
+    let sum = BinaryParams { kind: Binary::Add, broadcast: Broadcast::new(&[4, 3], &[3]) };
     assert_eq!(work("binary", sum.to_words(), &[12, 3], &[12]), (12, 4 * 27));
     let adam =
         AdamW { n: 10, beta1: 0.9, beta2: 0.9, eps: 0.0, weight_decay: 0.1, decoupled: true, clip: true };
@@ -111,7 +113,7 @@ fn movements_count_their_pieces() {
 
 #[test]
 fn what_is_added_to_is_read_too() {
-    let forward = ReduceParams::new(ReduceKind::Sum, 1, &[2, 5], &[0]);
+    let forward = ReduceParams::new(Reduce::Sum, 1, &[2, 5], &[0]);
     let words = |accumulate: bool| {
         let (extents, strides) = ([1, 1, 1, 10], [10, 10, 10, 1]);
         let mask = Mask { rate: 0.5, seed: 0, salt: 0, extents, strides, start: 0 };
@@ -122,10 +124,7 @@ fn what_is_added_to_is_read_too() {
         [
             ("matmul", product(accumulate).to_words()),
             ("dropout", dropout.to_words()),
-            (
-                "unary_grad",
-                UnaryGradParams { n: 10, kind: UnaryKind::Exp, scalar: 0.0, accumulate }.to_words(),
-            ),
+            ("unary_grad", UnaryGradParams { n: 10, kind: Unary::Exp, accumulate }.to_words()),
             ("softmax_grad", SoftmaxGradParams { outer: 2, axis: 5, inner: 1, accumulate }.to_words()),
             (
                 "cross_entropy_grad",
