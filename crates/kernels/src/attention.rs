@@ -19,11 +19,11 @@ mod strip;
 #[cfg(test)]
 mod tests;
 
+use phalanx_ir::Shape;
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{Names, Shape, names};
 
 use crate::spmd::{Workspace, by_work};
-use crate::{Call, Kernel, KernelEntry, Sizes, Words, Work, params};
+use crate::{Call, Kernel, Sizes, Words, Work, params, signature};
 
 pub use backward::attention_grad;
 pub use forward::attention;
@@ -177,15 +177,11 @@ impl Attention {
 }
 
 impl Kernel for Attention {
-    const NAME: &'static str = "attention";
+    signature!("attention": q, k, v => y, lse);
     const IS_PRODUCT: bool = true;
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         Attention::of(task, task.write(0)?)
-    }
-
-    fn arguments(&self) -> Names {
-        names!(q, k, v => y, lse)
     }
 
     fn reference(&self, call: &mut Call<'_>) {
@@ -216,16 +212,12 @@ impl Kernel for Attention {
 }
 
 impl Kernel for AttentionGrad {
-    const NAME: &'static str = "attention_grad";
+    signature!("attention_grad": q, k, v, y, lse, dy => dq, dk, dv);
     const IS_PRODUCT: bool = true;
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let forward = Attention::of(task, task.read(3)?)?;
         Ok(AttentionGrad { forward, accumulate: task.is("accumulate") })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(q, k, v, y, lse, dy => dq, dk, dv)
     }
 
     fn reference(&self, call: &mut Call<'_>) {
@@ -253,6 +245,3 @@ impl Kernel for AttentionGrad {
         self.forward.sizes()
     }
 }
-
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] = &[KernelEntry::of::<Attention>(), KernelEntry::of::<AttentionGrad>()];

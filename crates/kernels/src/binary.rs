@@ -4,12 +4,12 @@
 //! shape, before the sum over broadcast dimensions. Nothing accumulates. NaN propagates through `Max` and `Min`;
 //! on a tie each side gets half of the gradient.
 
+use phalanx_ir::Binary;
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{Binary, Names, names};
 
 use crate::grid::{Dims, Grid, broadcast_strides, padded};
 use crate::spmd::{Launch, by_work};
-use crate::{Call, Kernel, KernelEntry, Sizes, Work, dispatch, params};
+use crate::{Kernel, Sizes, Work, dispatch, params, signature};
 
 params! {
 /// How two operands of different shapes meet: the output shape and the element strides of both.
@@ -251,22 +251,10 @@ fn lead(a: f32, b: f32) -> f32 {
 }
 
 impl Kernel for BinaryParams {
-    const NAME: &'static str = "binary";
+    signature!("binary": a, b => y by binary_reference, binary);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         Ok(BinaryParams { kind: task.attr("kind")?, broadcast: Broadcast::of(task)? })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(a, b => y)
-    }
-
-    fn reference(&self, call: &mut Call<'_>) {
-        binary_reference(call.write(0), call.read(0), call.read(1), *self);
-    }
-
-    fn fast(&self, call: &mut Call<'_>) {
-        binary(call.write(0), call.read(0), call.read(1), *self, &mut call.launch);
     }
 
     fn work(&self, sizes: &Sizes<'_>) -> Work {
@@ -279,23 +267,11 @@ impl Kernel for BinaryParams {
 }
 
 impl Kernel for BinaryGradParams {
-    const NAME: &'static str = "binary_grad";
+    signature!("binary_grad": a, b, dy => d by binary_grad_reference, binary_grad);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let (kind, side) = (task.attr("kind")?, task.attr("side")?);
         Ok(BinaryGradParams { kind, side, broadcast: Broadcast::of(task)? })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(a, b, dy => d)
-    }
-
-    fn reference(&self, call: &mut Call<'_>) {
-        binary_grad_reference(call.write(0), call.read(0), call.read(1), call.read(2), *self);
-    }
-
-    fn fast(&self, call: &mut Call<'_>) {
-        binary_grad(call.write(0), call.read(0), call.read(1), call.read(2), *self, &mut call.launch);
     }
 
     fn work(&self, sizes: &Sizes<'_>) -> Work {
@@ -306,10 +282,6 @@ impl Kernel for BinaryGradParams {
         by_work(self.broadcast.grid().len(), cores)
     }
 }
-
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] =
-    &[KernelEntry::of::<BinaryParams>(), KernelEntry::of::<BinaryGradParams>()];
 
 #[cfg(test)]
 mod tests;

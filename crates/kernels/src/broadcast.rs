@@ -1,11 +1,10 @@
 //! Broadcast: repeats a tensor along some dimensions. Reads x, writes y.
 
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{Names, names};
 
 use crate::grid::{Dims, Grid, broadcast_strides, padded};
 use crate::spmd::{Launch, by_work};
-use crate::{Call, Kernel, KernelEntry, params};
+use crate::{Kernel, params, signature};
 
 params! {
 /// The parameters of `broadcast`.
@@ -51,31 +50,16 @@ pub fn broadcast(y: &mut [f32], x: &[f32], params: BroadcastParams, launch: &mut
 }
 
 impl Kernel for BroadcastParams {
-    const NAME: &'static str = "broadcast";
+    signature!("broadcast": x => y by broadcast_reference, broadcast);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         Ok(BroadcastParams::new(task.read(0)?.dims(), task.write(0)?.dims()))
-    }
-
-    fn arguments(&self) -> Names {
-        names!(x => y)
-    }
-
-    fn reference(&self, call: &mut Call<'_>) {
-        broadcast_reference(call.write(0), call.read(0), *self);
-    }
-
-    fn fast(&self, call: &mut Call<'_>) {
-        broadcast(call.write(0), call.read(0), *self, &mut call.launch);
     }
 
     fn blocks(&self, cores: usize) -> i64 {
         by_work(self.dims.iter().product(), cores)
     }
 }
-
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] = &[KernelEntry::of::<BroadcastParams>()];
 
 #[cfg(test)]
 mod tests {
@@ -86,9 +70,12 @@ mod tests {
 
     fn case(from: &[usize], to: &[usize]) -> Case {
         let params = BroadcastParams::new(from, to);
-        Case::new(KERNELS, "broadcast", params.to_words())
-            .read(values(from.iter().product(), 1))
-            .write(vec![9.0; to.iter().product()])
+        Case::new("broadcast", params.to_words()).read(values(from.iter().product(), 1)).write(vec![
+            9.0;
+            to.iter()
+                .product(
+                )
+        ])
     }
 
     #[test]

@@ -4,11 +4,11 @@
 //! by comparison with 0. Integers wrap when they become narrower. A `Bool` is one byte; any nonzero byte reads as 1.
 
 use bytemuck::Pod;
+use phalanx_ir::DType;
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{DType, Names, names};
 
 use crate::spmd::{Launch, by_work};
-use crate::{Call, Kernel, KernelEntry, dispatch, params};
+use crate::{Kernel, dispatch, params, signature};
 
 params! {
     /// The parameters of `cast`.
@@ -129,32 +129,17 @@ fn from_bf16(bits: u16) -> f32 {
 }
 
 impl Kernel for CastParams {
-    const NAME: &'static str = "cast";
+    signature!("cast": x => y by cast_reference, cast);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let (from, to) = (&task.source(0)?.ty, &task.target(0)?.ty);
         Ok(CastParams { n: to.shape.elements(), from: from.dtype, to: to.dtype })
     }
 
-    fn arguments(&self) -> Names {
-        names!(x => y)
-    }
-
-    fn reference(&self, call: &mut Call<'_>) {
-        cast_reference(call.write(0), call.read(0), *self);
-    }
-
-    fn fast(&self, call: &mut Call<'_>) {
-        cast(call.write(0), call.read(0), *self, &mut call.launch);
-    }
-
     fn blocks(&self, cores: usize) -> i64 {
         by_work(self.n, cores)
     }
 }
-
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] = &[KernelEntry::of::<CastParams>()];
 
 #[cfg(test)]
 mod tests {
@@ -204,8 +189,8 @@ mod tests {
 
     #[test]
     fn fast_equals_reference_for_every_pair_team_and_instruction_set() {
-        for &from in DType::ALL {
-            for &to in DType::ALL {
+        for from in DType::ALL {
+            for to in DType::ALL {
                 for n in [0, 1, 3, 16, 17, 33, 100, crate::spmd::ALONE + 9] {
                     let params = CastParams { n, from, to };
                     let x = input(from, n);

@@ -17,7 +17,7 @@ use crate::dropout::{self, DropoutParams, Mask};
 use crate::random;
 use crate::spmd::{Launch, Parts, Workspace, by_work};
 use crate::unary::{self, UnaryGradParams, UnaryParams};
-use crate::{Call, Kernel, KernelEntry, Sizes, Words, Work};
+use crate::{Call, Kernel, Sizes, Words, Work};
 
 /// What a step computes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -301,9 +301,6 @@ impl Kernel for ChainParams {
         self
     }
 }
-
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] = &[KernelEntry::of::<ChainParams>()];
 
 #[cfg(test)]
 mod tests;

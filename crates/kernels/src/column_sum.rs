@@ -4,11 +4,10 @@
 //! `[leaves, cols]`, else of all rows `[cols]`. [`Blocks`] says in which order rows are added.
 
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{Names, names};
 
 use crate::rows::{Blocks, Rule, outer_and_time, tree_rows};
 use crate::spmd::{Launch, Workspace, by_work};
-use crate::{Call, Kernel, KernelEntry, Sizes, Work, dispatch, params};
+use crate::{Kernel, Sizes, Work, dispatch, params, signature};
 
 params! {
     /// Settings of `column_sum`.
@@ -113,25 +112,13 @@ dispatch! {
 }
 
 impl Kernel for ColumnSum {
-    const NAME: &'static str = "column_sum";
+    signature!("column_sum": x => sums by column_sum_reference, column_sum);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let (leaves, inner, keep) = (task.attr("leaves")?, task.attr("inner")?, task.is("keep"));
         let (x, cols) = (task.read(0)?, task.write(0)?.elements() / if keep { leaves } else { 1 });
         let (outer, time) = outer_and_time(x, x.elements() / cols);
         Ok(ColumnSum { outer, time, cols, leaves, inner, keep, accumulate: task.is("accumulate") })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(x => sums)
-    }
-
-    fn reference(&self, call: &mut Call<'_>) {
-        column_sum_reference(call.write(0), call.read(0), *self);
-    }
-
-    fn fast(&self, call: &mut Call<'_>) {
-        column_sum(call.write(0), call.read(0), *self, &mut call.launch);
     }
 
     fn work(&self, sizes: &Sizes<'_>) -> Work {
@@ -146,9 +133,6 @@ impl Kernel for ColumnSum {
         workspace(*self, blocks)
     }
 }
-
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] = &[KernelEntry::of::<ColumnSum>()];
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use phalanx_ir::{Names, TensorType, names};
 
 use crate::call::MAX_ARGS;
 use crate::spmd::{Launch, by_work};
-use crate::{Call, Kernel, KernelEntry, Words};
+use crate::{Call, Kernel, Words};
 
 /// The parameters of `concat`.
 #[derive(Clone, Debug, PartialEq)]
@@ -188,9 +188,6 @@ impl Kernel for SplitParams {
         by_work(self.0.bytes(), cores)
     }
 }
-
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] = &[KernelEntry::of::<ConcatParams>(), KernelEntry::of::<SplitParams>()];
 
 #[cfg(test)]
 mod tests {

@@ -7,13 +7,12 @@
 //! `count_labels` reads labels and writes how many are not `ignore_index`.
 
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{Names, names};
 
 use crate::ids::Ids;
 use crate::math::{exp, log};
 use crate::rows::{Tree, max, sum, tree_reference};
 use crate::spmd::{Launch, by_work};
-use crate::{Call, Kernel, KernelEntry, Sizes, Work, dispatch, params};
+use crate::{Call, Kernel, Sizes, Work, dispatch, params, signature};
 
 pub mod linear;
 pub mod parts;
@@ -205,16 +204,12 @@ pub fn count_labels(out: &mut [f32], labels: Ids<'_>, params: CountLabels) {
 }
 
 impl Kernel for CrossEntropy {
-    const NAME: &'static str = "cross_entropy";
+    signature!("cross_entropy": logits, labels => nll, lse);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let (rows, classes) = (task.read(0)?.rows(), task.read(0)?.last());
         let (ignore_index, labels_i32) = (task.attr("ignore")?, task.is_i32(1)?);
         Ok(CrossEntropy { rows, classes, ignore_index, labels_i32, leaves: task.attr("leaves")? })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(logits, labels => nll, lse)
     }
 
     fn reference(&self, call: &mut Call<'_>) {
@@ -242,7 +237,7 @@ impl Kernel for CrossEntropy {
 }
 
 impl Kernel for CrossEntropyGrad {
-    const NAME: &'static str = "cross_entropy_grad";
+    signature!("cross_entropy_grad": logits, labels, lse, dloss => dlogits);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         Ok(CrossEntropyGrad {
@@ -253,10 +248,6 @@ impl Kernel for CrossEntropyGrad {
             accumulate: task.is("accumulate"),
             first: first_class(task)?,
         })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(logits, labels, lse, dloss => dlogits)
     }
 
     fn reference(&self, call: &mut Call<'_>) {
@@ -295,28 +286,17 @@ fn first_class(task: &TaskView<'_>) -> Result<usize, String> {
 }
 
 impl Kernel for CountLabels {
-    const NAME: &'static str = "count_labels";
+    signature!("count_labels": labels => count);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let (n, ignore_index) = (task.read(0)?.elements(), task.attr("ignore")?);
         Ok(CountLabels { n, ignore_index, labels_i32: task.is_i32(0)? })
     }
 
-    fn arguments(&self) -> Names {
-        names!(labels => count)
-    }
-
     fn reference(&self, call: &mut Call<'_>) {
         count_labels(call.write(0), Ids::read(call, 0, self.labels_i32), *self);
     }
 }
-
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] = &[
-    KernelEntry::of::<CrossEntropy>(),
-    KernelEntry::of::<CrossEntropyGrad>(),
-    KernelEntry::of::<CountLabels>(),
-];
 
 #[cfg(test)]
 mod tests;

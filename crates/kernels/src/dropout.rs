@@ -8,11 +8,10 @@
 mod walk;
 
 use phalanx_ir::tasks::{Mask as TaskMask, TaskOp, TaskView};
-use phalanx_ir::{Names, names};
 
 use crate::grid::{Grid, padded};
 use crate::spmd::{Launch, by_work};
-use crate::{Call, Kernel, KernelEntry, Sizes, Work, dispatch, params, random};
+use crate::{Kernel, Sizes, Work, dispatch, params, random, signature};
 use walk::{Masked, Walk};
 
 params! {
@@ -188,25 +187,13 @@ fn apply_apart(y: &mut [f32], x: &[f32], run: Run, stride: u64) {
 }
 
 impl Kernel for DropoutParams {
-    const NAME: &'static str = "dropout";
+    signature!("dropout": x, hyper => y by dropout_reference, dropout);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let TaskOp::Dropout { mask, accumulate } = *task.op() else {
             return Err("it executes dropouts".into());
         };
         Ok(DropoutParams { n: task.write(0)?.elements(), accumulate, mask: Mask::of(task, mask)? })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(x, hyper => y)
-    }
-
-    fn reference(&self, call: &mut Call<'_>) {
-        dropout_reference(call.write(0), call.read(0), call.read(1), *self);
-    }
-
-    fn fast(&self, call: &mut Call<'_>) {
-        dropout(call.write(0), call.read(0), call.read(1), *self, &mut call.launch);
     }
 
     fn work(&self, sizes: &Sizes<'_>) -> Work {
@@ -221,9 +208,6 @@ impl Kernel for DropoutParams {
         DropoutParams { mask: self.mask.anywhere(), ..self }
     }
 }
-
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] = &[KernelEntry::of::<DropoutParams>()];
 
 #[cfg(test)]
 mod tests;

@@ -8,12 +8,11 @@
 //! in ascending position inside each of `leaves` blocks of the n outputs, a tree over the blocks.
 
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{Names, names};
 
 use crate::ids::Ids;
 use crate::rows::{add_to, store, tree_reference, tree_rows};
 use crate::spmd::{Launch, Workspace, by_work};
-use crate::{Call, Kernel, KernelEntry, Sizes, Work, params};
+use crate::{Call, Kernel, Sizes, Work, params, signature};
 
 params! {
     /// Settings of `embedding`.
@@ -175,17 +174,13 @@ fn write_row(out: &mut [f32], uses: &[u32], dy: &[f32], params: EmbeddingGrad, s
 }
 
 impl Kernel for Embedding {
-    const NAME: &'static str = "embedding";
+    signature!("embedding": ids, table => y);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let (y, table, n) = (task.write(0)?, task.source(1)?, task.write(0)?.rows());
         let (bag, ids_i32) = (task.read(0)?.elements() / n, task.is_i32(0)?);
         let vocab = table.ty.shape.dims()[0];
         Ok(Embedding { n, cols: y.last(), vocab, bag, ids_i32, first: table.origin(0) })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(ids, table => y)
     }
 
     fn reference(&self, call: &mut Call<'_>) {
@@ -220,7 +215,7 @@ impl Kernel for Embedding {
 }
 
 impl Kernel for EmbeddingGrad {
-    const NAME: &'static str = "embedding_grad";
+    signature!("embedding_grad": ids, dy => dtable);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let (dy, table) = (task.read(1)?, task.target(0)?);
@@ -235,10 +230,6 @@ impl Kernel for EmbeddingGrad {
             accumulate: task.is("accumulate"),
             first: table.origin(0),
         })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(ids, dy => dtable)
     }
 
     fn reference(&self, call: &mut Call<'_>) {
@@ -271,9 +262,6 @@ impl Kernel for EmbeddingGrad {
         self.vocab
     }
 }
-
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] = &[KernelEntry::of::<Embedding>(), KernelEntry::of::<EmbeddingGrad>()];
 
 #[cfg(test)]
 mod tests;

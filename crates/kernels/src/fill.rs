@@ -1,10 +1,9 @@
 //! Fill: writes one value everywhere. Reads nothing, writes `y[n]`.
 
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{Names, names};
 
 use crate::spmd::{Launch, by_work};
-use crate::{Call, Kernel, KernelEntry, params};
+use crate::{Call, Kernel, params, signature};
 
 params! {
     /// The parameters of `fill`.
@@ -29,14 +28,10 @@ pub fn fill(y: &mut [f32], params: FillParams, launch: &mut Launch<'_>) {
 }
 
 impl Kernel for FillParams {
-    const NAME: &'static str = "fill";
+    signature!("fill": => y);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         Ok(FillParams { n: task.write(0)?.elements(), value: task.attr("value")? })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(=> y)
     }
 
     fn reference(&self, call: &mut Call<'_>) {
@@ -51,9 +46,6 @@ impl Kernel for FillParams {
         by_work(self.n, cores)
     }
 }
-
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] = &[KernelEntry::of::<FillParams>()];
 
 #[cfg(test)]
 mod tests {

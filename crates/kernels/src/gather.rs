@@ -4,13 +4,13 @@
 //! `y[i, j, k] = x[i, index[i, j, k], k]`. `gather_grad` reads index and dy and writes dx, or adds to it if `accumulate`:
 //! elements that were chosen several times get the sum in the order of the index, whatever the other axes are cut into.
 
+use phalanx_ir::Shape;
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{Names, Shape, names};
 
 use crate::grid::{Dims, RANK, contiguous, padded};
 use crate::ids::Ids;
 use crate::spmd::{Launch, by_work};
-use crate::{Call, Kernel, KernelEntry, Sizes, Work, params};
+use crate::{Call, Kernel, Sizes, Work, params, signature};
 
 params! {
 /// The parameters of `gather`.
@@ -88,14 +88,10 @@ pub fn gather_grad(dx: &mut [f32], ids: Ids<'_>, dy: &[f32], params: GatherParam
 }
 
 impl Kernel for GatherParams {
-    const NAME: &'static str = "gather";
+    signature!("gather": x, index => y);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         GatherParams::of(task, task.read(0)?, 1)
-    }
-
-    fn arguments(&self) -> Names {
-        names!(x, index => y)
     }
 
     fn reference(&self, call: &mut Call<'_>) {
@@ -114,14 +110,10 @@ impl Kernel for GatherParams {
 }
 
 impl Kernel for GatherGradParams {
-    const NAME: &'static str = "gather_grad";
+    signature!("gather_grad": index, dy => dx);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         Ok(GatherGradParams { forward: GatherParams::of(task, task.write(0)?, 0)? })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(index, dy => dx)
     }
 
     fn reference(&self, call: &mut Call<'_>) {
@@ -133,10 +125,6 @@ impl Kernel for GatherGradParams {
         sizes.work(sizes.operand(1), self.forward.accumulate)
     }
 }
-
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] =
-    &[KernelEntry::of::<GatherParams>(), KernelEntry::of::<GatherGradParams>()];
 
 #[cfg(test)]
 mod tests {

@@ -73,6 +73,35 @@ pub trait Kernel: Words + 'static {
     }
 }
 
+/// Writes the name of a [`Kernel`] and what it calls its arguments: reads, an arrow, writes. If it has one result, the functions
+/// that are its reference and its fast version may follow; they take result, operands, parameters, and the latter the launch.
+///
+/// ```text
+/// signature!("topk": x => values, indices);
+/// signature!("softmax_grad": y, dy => dx by softmax_grad_reference, softmax_grad);
+/// ```
+#[macro_export]
+macro_rules! signature {
+    (@read $call:ident, $slots:ident, $name:ident) => { $call.read($slots.next().unwrap_or(0)) };
+    ($name:literal: $($read:ident),* => $write:ident by $reference:ident, $fast:ident) => {
+        $crate::signature!($name: $($read),* => $write);
+        fn reference(&self, call: &mut $crate::Call<'_>) {
+            let mut slots = 0..;
+            $reference(call.write(0), $($crate::signature!(@read call, slots, $read),)* *self);
+        }
+        fn fast(&self, call: &mut $crate::Call<'_>) {
+            let mut slots = 0..;
+            $fast(call.write(0), $($crate::signature!(@read call, slots, $read),)* *self, &mut call.launch);
+        }
+    };
+    ($name:literal: $($arguments:tt)*) => {
+        const NAME: &'static str = $name;
+        fn arguments(&self) -> $crate::Names {
+            $crate::names!($($arguments)*)
+        }
+    };
+}
+
 /// A kernel as the table has it: the functions of a [`Kernel`] on parameter words.
 #[derive(Clone, Copy)]
 pub struct KernelEntry {

@@ -13,7 +13,7 @@ use phalanx_ir::{Names, names};
 
 use crate::rows::{Blocks, Rule, outer_and_time, sum, tree_rows};
 use crate::spmd::{Launch, Workspace, by_work};
-use crate::{Call, Kernel, KernelEntry, Sizes, Work, dispatch, params};
+use crate::{Call, Kernel, Sizes, Work, dispatch, params};
 
 params! {
     /// Settings of `layer_norm`.
@@ -351,9 +351,6 @@ impl Kernel for LayerNormGrad {
         grad_workspace(*self)
     }
 }
-
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] = &[KernelEntry::of::<LayerNorm>(), KernelEntry::of::<LayerNormGrad>()];
 
 #[cfg(test)]
 mod tests;

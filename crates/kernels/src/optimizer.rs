@@ -8,7 +8,7 @@ use phalanx_ir::tasks::TaskView;
 use phalanx_ir::{Names, names};
 
 use crate::spmd::{Launch, by_work};
-use crate::{Call, Kernel, KernelEntry, Sizes, Work, dispatch, params};
+use crate::{Call, Kernel, Sizes, Work, dispatch, params};
 
 params! {
     /// Settings of `adamw`.
@@ -240,9 +240,6 @@ impl Kernel for Sgd {
     }
 }
 
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] = &[KernelEntry::of::<AdamW>(), KernelEntry::of::<Sgd>()];
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,7 +257,7 @@ mod tests {
     fn adamw_case(n: usize, decoupled: bool, clip: bool) -> Case {
         let params = AdamW { n, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.1, decoupled, clip };
         let second = values(n, 4).iter().map(|x| x.abs()).collect();
-        with_step(Case::new(KERNELS, "adamw", params.to_words()), n, clip)
+        with_step(Case::new("adamw", params.to_words()), n, clip)
             .write(values(n, 2))
             .write(values(n, 3))
             .write(second)
@@ -268,7 +265,7 @@ mod tests {
 
     fn sgd_case(n: usize, momentum: f32, nesterov: bool, clip: bool) -> Case {
         let params = Sgd { n, momentum, weight_decay: 0.1, nesterov, clip };
-        let case = with_step(Case::new(KERNELS, "sgd", params.to_words()), n, clip).write(values(n, 2));
+        let case = with_step(Case::new("sgd", params.to_words()), n, clip).write(values(n, 2));
         if momentum > 0.0 { case.write(values(n, 3)) } else { case }
     }
 
@@ -304,7 +301,7 @@ mod tests {
             decoupled: true,
             clip: false,
         };
-        let case = Case::new(KERNELS, "adamw", params.to_words())
+        let case = Case::new("adamw", params.to_words())
             .read(vec![3.0, -2.0, 0.5, -0.25])
             .read(vec![0.125, 0.5, 0.25])
             .write(vec![1.0; 4])
@@ -329,7 +326,7 @@ mod tests {
         for (step, &gradient) in gradients.iter().enumerate() {
             let correction = |beta: f32| 1.0 - beta.powi(step as i32 + 1);
             let hyper = vec![rate, correction(0.9), correction(0.999), 0.0, 0.0, 0.0, 0.0, 0.0];
-            let case = Case::new(KERNELS, kernel, words.clone()).read(vec![gradient]).read(hyper);
+            let case = Case::new(kernel, words.clone()).read(vec![gradient]).read(hyper);
             let case = held.iter().fold(case, |case, values| case.write(values.clone()));
             held = case.fast(&Team::new(1));
             after.push(held[0][0]);

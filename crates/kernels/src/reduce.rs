@@ -6,12 +6,12 @@
 //! every run goes to lane i mod 16, and the lanes are added as a tree; elsewhere each output is one ascending chain.
 //! `Mean` is `Sum` times 1/count. `Max` keeps NaN, never gives -0, and its gradient is split evenly over ties.
 
+use phalanx_ir::Reduce;
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{Names, Reduce, names};
 
 use crate::grid::{Dims, Grid, RANK, contiguous, padded};
 use crate::spmd::{Launch, Workspace, by_work};
-use crate::{Call, Kernel, KernelEntry, Sizes, Work, dispatch, params, rows};
+use crate::{Kernel, Sizes, Work, dispatch, params, rows, signature};
 
 mod fold;
 
@@ -236,23 +236,11 @@ fn larger(a: f32, b: f32) -> f32 {
 }
 
 impl Kernel for ReduceParams {
-    const NAME: &'static str = "reduce";
+    signature!("reduce": x => y by reduce_reference, reduce);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let axes: Vec<usize> = task.attr("axes")?;
         Ok(ReduceParams::new(task.attr("kind")?, task.attr("leaves")?, task.read(0)?.dims(), &axes))
-    }
-
-    fn arguments(&self) -> Names {
-        names!(x => y)
-    }
-
-    fn reference(&self, call: &mut Call<'_>) {
-        reduce_reference(call.write(0), call.read(0), *self);
-    }
-
-    fn fast(&self, call: &mut Call<'_>) {
-        reduce(call.write(0), call.read(0), *self, &mut call.launch);
     }
 
     fn work(&self, sizes: &Sizes<'_>) -> Work {
@@ -265,24 +253,12 @@ impl Kernel for ReduceParams {
 }
 
 impl Kernel for ReduceGradParams {
-    const NAME: &'static str = "reduce_grad";
+    signature!("reduce_grad": x, y, dy => dx by reduce_grad_reference, reduce_grad);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let axes: Vec<usize> = task.attr("axes")?;
         let forward = ReduceParams::new(task.attr("kind")?, 1, task.write(0)?.dims(), &axes);
         Ok(ReduceGradParams { forward, accumulate: task.is("accumulate") })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(x, y, dy => dx)
-    }
-
-    fn reference(&self, call: &mut Call<'_>) {
-        reduce_grad_reference(call.write(0), call.read(0), call.read(1), call.read(2), *self);
-    }
-
-    fn fast(&self, call: &mut Call<'_>) {
-        reduce_grad(call.write(0), call.read(0), call.read(1), call.read(2), *self, &mut call.launch);
     }
 
     fn work(&self, sizes: &Sizes<'_>) -> Work {
@@ -298,10 +274,6 @@ impl Kernel for ReduceGradParams {
         Workspace::of::<f32>(shares, 0)
     }
 }
-
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] =
-    &[KernelEntry::of::<ReduceParams>(), KernelEntry::of::<ReduceGradParams>()];
 
 #[cfg(test)]
 mod tests;

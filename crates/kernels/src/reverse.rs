@@ -1,11 +1,10 @@
 //! Elements in reverse order along some axes. Reads x, writes y.
 
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{Names, names};
 
 use crate::grid::{Dims, RANK, padded};
 use crate::spmd::{Launch, by_work};
-use crate::{Call, Kernel, KernelEntry, params};
+use crate::{Kernel, params, signature};
 
 params! {
 /// The parameters of `reverse`.
@@ -60,31 +59,16 @@ pub fn reverse(y: &mut [f32], x: &[f32], params: ReverseParams, launch: &mut Lau
 }
 
 impl Kernel for ReverseParams {
-    const NAME: &'static str = "reverse";
+    signature!("reverse": x => y by reverse_reference, reverse);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         Ok(ReverseParams::new(task.read(0)?.dims(), &task.attr::<Vec<usize>>("axes")?))
-    }
-
-    fn arguments(&self) -> Names {
-        names!(x => y)
-    }
-
-    fn reference(&self, call: &mut Call<'_>) {
-        reverse_reference(call.write(0), call.read(0), *self);
-    }
-
-    fn fast(&self, call: &mut Call<'_>) {
-        reverse(call.write(0), call.read(0), *self, &mut call.launch);
     }
 
     fn blocks(&self, cores: usize) -> i64 {
         by_work(self.dims.iter().product(), cores)
     }
 }
-
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] = &[KernelEntry::of::<ReverseParams>()];
 
 #[cfg(test)]
 mod tests {

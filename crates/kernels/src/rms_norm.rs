@@ -8,11 +8,10 @@
 use std::ops::Range;
 
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{Names, names};
 
 use crate::rows::{Blocks, Rule, outer_and_time, sum, tree_rows};
 use crate::spmd::{Launch, Workspace, by_work};
-use crate::{Call, Kernel, KernelEntry, Sizes, Work, dispatch, params};
+use crate::{Call, Kernel, Sizes, Work, dispatch, params, signature};
 
 params! {
     /// Settings of `rms_norm`.
@@ -209,15 +208,11 @@ dispatch! {
 }
 
 impl Kernel for RmsNorm {
-    const NAME: &'static str = "rms_norm";
+    signature!("rms_norm": x, gamma => y, rstd);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let (rows, cols) = task.rows_of(task.write(1)?)?;
         Ok(RmsNorm { rows, cols, eps: task.attr("eps")? })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(x, gamma => y, rstd)
     }
 
     fn reference(&self, call: &mut Call<'_>) {
@@ -238,7 +233,7 @@ impl Kernel for RmsNorm {
 }
 
 impl Kernel for RmsNormGrad {
-    const NAME: &'static str = "rms_norm_grad";
+    signature!("rms_norm_grad": x, gamma, rstd, dy => dx, dgamma);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let statistics = task.read(2)?;
@@ -247,10 +242,6 @@ impl Kernel for RmsNormGrad {
         let (leaves, inner) = (task.attr("leaves")?, task.attr("inner")?);
         let (keep, accumulate) = (task.is("keep"), task.is("accumulate"));
         Ok(RmsNormGrad { outer, time, cols, leaves, inner, keep, accumulate })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(x, gamma, rstd, dy => dx, dgamma)
     }
 
     fn reference(&self, call: &mut Call<'_>) {
@@ -276,9 +267,6 @@ impl Kernel for RmsNormGrad {
         grad_workspace(*self)
     }
 }
-
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] = &[KernelEntry::of::<RmsNorm>(), KernelEntry::of::<RmsNormGrad>()];
 
 #[cfg(test)]
 mod tests;

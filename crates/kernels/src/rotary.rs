@@ -1,14 +1,13 @@
-//! Rotary position embedding of `[batch, time, heads, dim]`.
+//! Positions as rotations of `[batch, time, heads, dim]`.
 //!
-//! Reads x and writes y (accumulates on request); the first step has the time `first`. Elements i and i + dim/2 of a head form a pair, rotated at time t by
-//! the angle t * base^(-2i/dim); the frequency and the angle are rounded to `f32`, as Hugging Face models do. The
+//! Reads x and writes y (accumulates on request); the first step has the time `first`. Elements i and i + dim/2 of a
+//! head form a pair, rotated at time t by the angle t * base^(-2i/dim); the frequency and the angle are rounded to `f32`, as Hugging Face models do. The
 //! gradient is the inverse rotation.
 
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{Names, names};
 
 use crate::spmd::{Launch, Workspace, by_work};
-use crate::{Call, Kernel, KernelEntry, Sizes, Work, dispatch, params};
+use crate::{Kernel, Sizes, Work, dispatch, params, signature};
 
 params! {
     /// Settings of `rotary`.
@@ -112,7 +111,7 @@ dispatch! {
 }
 
 impl Kernel for Rotary {
-    const NAME: &'static str = "rotary";
+    signature!("rotary": x => y by rotary_reference, rotary);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let x = task.source(0)?;
@@ -122,18 +121,6 @@ impl Kernel for Rotary {
         let (first, base) = (x.origin(1), task.attr("base")?);
         let (inverse, accumulate) = (task.is("inverse"), task.is("accumulate"));
         Ok(Rotary { batch, time, first, heads, dim, base, inverse, accumulate })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(x => y)
-    }
-
-    fn reference(&self, call: &mut Call<'_>) {
-        rotary_reference(call.write(0), call.read(0), *self);
-    }
-
-    fn fast(&self, call: &mut Call<'_>) {
-        rotary(call.write(0), call.read(0), *self, &mut call.launch);
     }
 
     fn work(&self, sizes: &Sizes<'_>) -> Work {
@@ -153,9 +140,6 @@ impl Kernel for Rotary {
     }
 }
 
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] = &[KernelEntry::of::<Rotary>()];
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,7 +151,7 @@ mod tests {
 
     fn case(params: Rotary) -> Case {
         let n = params.batch * params.time * params.heads * params.dim;
-        Case::new(KERNELS, "rotary", params.to_words()).read(values(n, 1)).write(values(n, 2))
+        Case::new("rotary", params.to_words()).read(values(n, 1)).write(values(n, 2))
     }
 
     fn sizes(batch: usize, time: usize, heads: usize, dim: usize) -> Rotary {

@@ -7,11 +7,10 @@
 use std::array::from_fn;
 
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{Names, names};
 
 use crate::rows::{self, LANES};
 use crate::spmd::{Launch, by_work};
-use crate::{Call, Kernel, KernelEntry, Sizes, Work, dispatch, math, params};
+use crate::{Kernel, Sizes, Work, dispatch, math, params, signature};
 
 /// Columns handled at once where the axis is not the innermost one.
 const COLUMNS: usize = 16;
@@ -216,23 +215,11 @@ fn tree(mut lanes: [[f32; COLUMNS]; LANES]) -> [f32; COLUMNS] {
 }
 
 impl Kernel for SoftmaxParams {
-    const NAME: &'static str = "softmax";
+    signature!("softmax": x => y by softmax_reference, softmax);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let (outer, axis, inner) = task.around(task.attr("axis")?)?;
         Ok(SoftmaxParams { outer, axis, inner })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(x => y)
-    }
-
-    fn reference(&self, call: &mut Call<'_>) {
-        softmax_reference(call.write(0), call.read(0), *self);
-    }
-
-    fn fast(&self, call: &mut Call<'_>) {
-        softmax(call.write(0), call.read(0), *self, &mut call.launch);
     }
 
     /// Maximum, difference, exponential, sum, quotient.
@@ -246,23 +233,11 @@ impl Kernel for SoftmaxParams {
 }
 
 impl Kernel for SoftmaxGradParams {
-    const NAME: &'static str = "softmax_grad";
+    signature!("softmax_grad": y, dy => dx by softmax_grad_reference, softmax_grad);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let (outer, axis, inner) = task.around(task.attr("axis")?)?;
         Ok(SoftmaxGradParams { outer, axis, inner, accumulate: task.is("accumulate") })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(y, dy => dx)
-    }
-
-    fn reference(&self, call: &mut Call<'_>) {
-        softmax_grad_reference(call.write(0), call.read(0), call.read(1), *self);
-    }
-
-    fn fast(&self, call: &mut Call<'_>) {
-        softmax_grad(call.write(0), call.read(0), call.read(1), *self, &mut call.launch);
     }
 
     fn work(&self, sizes: &Sizes<'_>) -> Work {
@@ -273,10 +248,6 @@ impl Kernel for SoftmaxGradParams {
         by_work(self.outer * self.axis * self.inner, cores)
     }
 }
-
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] =
-    &[KernelEntry::of::<SoftmaxParams>(), KernelEntry::of::<SoftmaxGradParams>()];
 
 #[cfg(test)]
 mod tests;

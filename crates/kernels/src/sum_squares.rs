@@ -7,11 +7,10 @@
 //! `max_norm`.
 
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{Names, names};
 
 use crate::rows::LANES;
 use crate::spmd::{Launch, by_work};
-use crate::{Call, Kernel, KernelEntry, Sizes, Work, dispatch, params};
+use crate::{Call, Kernel, Sizes, Work, dispatch, params, signature};
 
 params! {
     /// Settings of `sum_squares`.
@@ -90,24 +89,12 @@ pub fn clip_scale(out: &mut [f32], sum_squares: &[f32], params: ClipScale) {
 }
 
 impl Kernel for SumSquares {
-    const NAME: &'static str = "sum_squares";
+    signature!("sum_squares": x => sums by sum_squares_reference, sum_squares);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let (rows, cols) = (task.read(0)?.rows(), task.read(0)?.last());
         let (row_leaves, col_leaves) = (task.attr("row_leaves")?, task.attr("col_leaves")?);
         Ok(SumSquares { rows, cols, row_leaves, col_leaves })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(x => sums)
-    }
-
-    fn reference(&self, call: &mut Call<'_>) {
-        sum_squares_reference(call.write(0), call.read(0), *self);
-    }
-
-    fn fast(&self, call: &mut Call<'_>) {
-        sum_squares(call.write(0), call.read(0), *self, &mut call.launch);
     }
 
     fn work(&self, sizes: &Sizes<'_>) -> Work {
@@ -120,23 +107,16 @@ impl Kernel for SumSquares {
 }
 
 impl Kernel for ClipScale {
-    const NAME: &'static str = "clip_scale";
+    signature!("clip_scale": sum => clip);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         Ok(ClipScale { max_norm: task.attr("max_norm")? })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(sum => clip)
     }
 
     fn reference(&self, call: &mut Call<'_>) {
         clip_scale(call.write(0), call.read(0), *self);
     }
 }
-
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] = &[KernelEntry::of::<SumSquares>(), KernelEntry::of::<ClipScale>()];
 
 #[cfg(test)]
 mod tests {
@@ -148,7 +128,7 @@ mod tests {
     const TOLERANCE: f32 = 1e-6;
 
     fn case(params: SumSquares) -> Case {
-        Case::new(KERNELS, "sum_squares", params.to_words())
+        Case::new("sum_squares", params.to_words())
             .read(values(params.rows * params.cols, 1))
             .write(vec![0.0; params.row_leaves * params.col_leaves])
     }
@@ -189,8 +169,7 @@ mod tests {
     fn only_large_norms_are_scaled() {
         let scale = |sum: f32| {
             let params = ClipScale { max_norm: 1.0 };
-            let case =
-                Case::new(KERNELS, "clip_scale", params.to_words()).read(vec![sum]).write(vec![0.0; 2]);
+            let case = Case::new("clip_scale", params.to_words()).read(vec![sum]).write(vec![0.0; 2]);
             case.fast(&Team::new(1)).remove(0)
         };
         assert_close(&scale(0.25), &[0.5, 1.0], TOLERANCE, "small");

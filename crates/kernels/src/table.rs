@@ -2,11 +2,11 @@
 
 use std::sync::{PoisonError, RwLock};
 
-use crate::{FILES, Kernel, KernelEntry};
+use crate::{KERNELS, Kernel, KernelEntry};
 
 /// Every kernel this crate has; programs refer to them by name.
-pub fn table() -> Vec<KernelEntry> {
-    FILES.concat()
+pub fn table() -> &'static [KernelEntry] {
+    KERNELS
 }
 
 /// Kernels that were added.
@@ -31,17 +31,13 @@ pub fn add<K: Kernel>() -> Result<(), KernelNameTaken> {
     let names = [&[kernel.name], kernel.tasks].concat();
     for name in names {
         let has = |other: &&KernelEntry| other.name == name || other.tasks.contains(&name);
-        if let Some(known) = own().find(has).or_else(|| all.iter().find(has)) {
+        if let Some(known) = KERNELS.iter().find(has).or_else(|| all.iter().find(has)) {
             let (known, added) = ((known.type_name)(), (kernel.type_name)());
             return if known == added { Ok(()) } else { Err(KernelNameTaken { name, known, added }) };
         }
     }
     all.push(kernel);
     Ok(())
-}
-
-fn own() -> impl Iterator<Item = &'static KernelEntry> {
-    FILES.iter().copied().flatten()
 }
 
 /// The kernel called `name`.
@@ -56,7 +52,7 @@ pub fn for_task(name: &str) -> Option<KernelEntry> {
 
 fn find_by(is: impl Fn(&KernelEntry) -> bool) -> Option<KernelEntry> {
     let added = || ADDED.read().unwrap_or_else(PoisonError::into_inner).iter().find(|k| is(k)).copied();
-    own().find(|kernel| is(kernel)).copied().or_else(added)
+    KERNELS.iter().find(|kernel| is(kernel)).copied().or_else(added)
 }
 
 #[cfg(test)]

@@ -4,9 +4,8 @@
 use std::cmp::Ordering;
 
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{Names, names};
 
-use crate::{Call, Kernel, KernelEntry, Sizes, Work, params};
+use crate::{Call, Kernel, Sizes, Work, params, signature};
 
 params! {
     /// The parameters of `topk`.
@@ -60,14 +59,10 @@ pub fn topk(values: &mut [f32], indices: &mut [i64], x: &[f32], params: TopKPara
 }
 
 impl Kernel for TopKParams {
-    const NAME: &'static str = "topk";
+    signature!("topk": x => values, indices);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         Ok(TopKParams { rows: task.read(0)?.rows(), cols: task.read(0)?.last(), k: task.attr("k")? })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(x => values, indices)
     }
 
     fn reference(&self, call: &mut Call<'_>) {
@@ -83,9 +78,6 @@ impl Kernel for TopKParams {
         sizes.work(sizes.operand(0), false)
     }
 }
-
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] = &[KernelEntry::of::<TopKParams>()];
 
 #[cfg(test)]
 mod tests {

@@ -6,11 +6,10 @@
 use arrayvec::ArrayVec;
 use bytemuck::Pod;
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{Names, names};
 
 use crate::grid::{Dims, Grid, RANK, contiguous, padded};
 use crate::spmd::{Launch, Parts, by_work};
-use crate::{Call, Kernel, KernelEntry, dispatch, params};
+use crate::{Kernel, dispatch, params, signature};
 
 /// Side of a tile in elements.
 const TILE: usize = 16;
@@ -187,32 +186,17 @@ fn turn_tile<T: Pod>(tile: &mut [T; TILE * TILE]) {
 }
 
 impl Kernel for TransposeParams {
-    const NAME: &'static str = "transpose";
+    signature!("transpose": x => y by transpose_reference, transpose);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let (x, perm): (_, Vec<usize>) = (&task.source(0)?.ty, task.attr("perm")?);
         Ok(TransposeParams::new(x.dtype.bytes(), x.shape.dims(), &perm))
     }
 
-    fn arguments(&self) -> Names {
-        names!(x => y)
-    }
-
-    fn reference(&self, call: &mut Call<'_>) {
-        transpose_reference(call.write(0), call.read(0), *self);
-    }
-
-    fn fast(&self, call: &mut Call<'_>) {
-        transpose(call.write(0), call.read(0), *self, &mut call.launch);
-    }
-
     fn blocks(&self, cores: usize) -> i64 {
         by_work(self.dims.iter().product(), cores)
     }
 }
-
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] = &[KernelEntry::of::<TransposeParams>()];
 
 #[cfg(test)]
 mod tests {
@@ -266,8 +250,7 @@ mod tests {
         for (shape, perm) in [([1, 150, 130], [0, 2, 1]), ([30, 20, 70], [2, 1, 0])] {
             let n = shape.iter().product();
             let params = TransposeParams::new(4, &shape, &perm);
-            let case =
-                Case::new(KERNELS, "transpose", params.to_words()).read(values(n, 1)).write(vec![0.0; n]);
+            let case = Case::new("transpose", params.to_words()).read(values(n, 1)).write(vec![0.0; n]);
             case.check(0.0);
             case.check_bits();
         }

@@ -6,10 +6,10 @@
 mod exact;
 
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{Activation, Names, Unary, names};
+use phalanx_ir::{Activation, Unary};
 
 use crate::spmd::{Launch, by_work};
-use crate::{Call, Kernel, KernelEntry, Sizes, Work, dispatch, math, params};
+use crate::{Kernel, Sizes, Work, dispatch, math, params, signature};
 
 params! {
     /// The parameters of `unary`.
@@ -216,22 +216,10 @@ fn power(x: f32, exponent: f32) -> f32 {
 }
 
 impl Kernel for UnaryParams {
-    const NAME: &'static str = "unary";
+    signature!("unary": x => y by unary_reference, unary);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         Ok(UnaryParams { n: task.write(0)?.elements(), kind: task.attr("kind")? })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(x => y)
-    }
-
-    fn reference(&self, call: &mut Call<'_>) {
-        unary_reference(call.write(0), call.read(0), *self);
-    }
-
-    fn fast(&self, call: &mut Call<'_>) {
-        unary(call.write(0), call.read(0), *self, &mut call.launch);
     }
 
     fn work(&self, sizes: &Sizes<'_>) -> Work {
@@ -244,23 +232,11 @@ impl Kernel for UnaryParams {
 }
 
 impl Kernel for UnaryGradParams {
-    const NAME: &'static str = "unary_grad";
+    signature!("unary_grad": x, dy => dx by unary_grad_reference, unary_grad);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let (n, kind) = (task.write(0)?.elements(), task.attr("kind")?);
         Ok(UnaryGradParams { n, kind, accumulate: task.is("accumulate") })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(x, dy => dx)
-    }
-
-    fn reference(&self, call: &mut Call<'_>) {
-        unary_grad_reference(call.write(0), call.read(0), call.read(1), *self);
-    }
-
-    fn fast(&self, call: &mut Call<'_>) {
-        unary_grad(call.write(0), call.read(0), call.read(1), *self, &mut call.launch);
     }
 
     fn work(&self, sizes: &Sizes<'_>) -> Work {
@@ -272,9 +248,6 @@ impl Kernel for UnaryGradParams {
         by_work(self.n, cores)
     }
 }
-
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] = &[KernelEntry::of::<UnaryParams>(), KernelEntry::of::<UnaryGradParams>()];
 
 #[cfg(test)]
 mod tests;

@@ -4,9 +4,7 @@ use phalanx_ir::parallel::TileMap;
 use phalanx_ir::tasks::TaskOp;
 use phalanx_ir::text::Attrs;
 use phalanx_ir::wide::Operand;
-use phalanx_ir::{
-    Cuts, LayerTasks, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType, attributes,
-};
+use phalanx_ir::{Cuts, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes};
 
 /// See the head of the file.
 pub struct Attention {
@@ -23,11 +21,7 @@ impl Attention {
 }
 
 impl Operator for Attention {
-    attributes!("attention": causal, scale);
-
-    fn slots(&self) -> Slots {
-        Slots::exactly(&["query", "key", "value"])
-    }
+    attributes!("attention" (query, key, value): causal, scale);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
         let query = operands.float(0)?;

@@ -8,11 +8,11 @@ use phalanx_ir::tasks::TaskOp;
 use phalanx_ir::text::Attrs;
 use phalanx_ir::wide::Operand;
 use phalanx_ir::{
-    Cuts, IndexBound, LayerTasks, OpError, Operands, Operator, Reduce, Shape, Slots, Tensor, TensorType,
-    attributes, each, reduce_task,
+    Cuts, IndexBound, LayerTasks, OpError, Operands, Operator, Reduce, Shape, Tensor, TensorType, attributes,
+    each, reduce_task,
 };
 
-use crate::embedding::integer;
+use crate::integer;
 
 /// See the head of the file.
 pub struct CrossEntropy {
@@ -21,11 +21,7 @@ pub struct CrossEntropy {
 }
 
 impl Operator for CrossEntropy {
-    attributes!("cross_entropy": ignore);
-
-    fn slots(&self) -> Slots {
-        Slots::exactly(&["logits", "labels"])
-    }
+    attributes!("cross_entropy" (logits, labels): ignore);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
         let (logits, labels) = (operands.float(0)?, operands.index(1)?);

@@ -3,9 +3,11 @@
 use phalanx_ir::tasks::TaskOp;
 use phalanx_ir::wide::Operand;
 use phalanx_ir::{
-    Cuts, IndexBound, LayerTasks, MAX_RANK, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType,
+    Cuts, IndexBound, LayerTasks, MAX_RANK, OpError, Operands, Operator, Shape, Tensor, TensorType,
     attributes, each,
 };
+
+use crate::integer;
 
 /// See the head of the file.
 pub struct Embedding {
@@ -14,11 +16,7 @@ pub struct Embedding {
 }
 
 impl Operator for Embedding {
-    attributes!("embedding": bag = false);
-
-    fn slots(&self) -> Slots {
-        Slots::exactly(&["input", "weight"])
-    }
+    attributes!("embedding" (input, weight): bag = false);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
         let mut dims = operands.index(0)?.dims().to_vec();
@@ -80,10 +78,4 @@ impl Operator for Embedding {
             }
         })]
     }
-}
-
-/// The integer an element stands for.
-pub(crate) fn integer(element: f64) -> usize {
-    assert!(element >= 0.0 && element.fract() == 0.0, "{element} is an index");
-    element as usize
 }

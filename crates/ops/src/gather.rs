@@ -4,10 +4,10 @@
 use phalanx_ir::tasks::TaskOp;
 use phalanx_ir::wide::Operand;
 use phalanx_ir::{
-    Cuts, IndexBound, LayerTasks, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType, attributes,
+    Cuts, IndexBound, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes,
 };
 
-use crate::embedding::integer;
+use crate::integer;
 
 /// See the head of the file.
 pub struct Gather {
@@ -16,11 +16,7 @@ pub struct Gather {
 }
 
 impl Operator for Gather {
-    attributes!("gather": axis);
-
-    fn slots(&self) -> Slots {
-        Slots::exactly(&["input", "index"])
-    }
+    attributes!("gather" (input, index): axis);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
         operands.axis(0, self.axis)?;

@@ -3,9 +3,7 @@
 use phalanx_ir::tasks::TaskOp;
 use phalanx_ir::text::Attrs;
 use phalanx_ir::wide::Operand;
-use phalanx_ir::{
-    Cuts, LayerTasks, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType, attributes,
-};
+use phalanx_ir::{Cuts, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes};
 
 /// See the head of the file.
 pub struct RmsNorm {
@@ -14,11 +12,7 @@ pub struct RmsNorm {
 }
 
 impl Operator for RmsNorm {
-    attributes!("rms_norm": eps);
-
-    fn slots(&self) -> Slots {
-        Slots::exactly(&["input", "gamma"])
-    }
+    attributes!("rms_norm" (input, gamma): eps);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
         operands.inner_weight(1, 1)?;

@@ -1,4 +1,4 @@
-//! Rotary position embedding of `[batch, time, heads, dim]`, halves paired.
+//! Positions as rotations of `[batch, time, heads, dim]`, halves paired.
 
 use phalanx_ir::tasks::TaskOp;
 use phalanx_ir::wide::Operand;

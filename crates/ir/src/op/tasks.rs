@@ -230,6 +230,12 @@ impl dyn LayerTasks + '_ {
         }
     }
 
+    /// A new buffer for the gradient of a stretched operand, still in the result's shape and cut like `dy`.
+    pub fn stretched_grad(&mut self, slot: usize, dy: &Operand) -> Operand {
+        let (name, shape) = (format!("{}.grad{slot}", self.layer()), self.output(0).1.global().shape);
+        self.temp(&name, &TensorType::f32(shape), dy.map.clone())
+    }
+
     /// Sums the gradient of a stretched operand, still in the result's shape, back to the operand's own shape.
     pub fn unstretch(&mut self, slot: usize, full: Operand) {
         let (from, to) = (self.buffer(full.buffer).clone(), self.operand(slot).1.global().shape);

@@ -22,7 +22,7 @@ fn lengths(params: Attention) -> Vec<usize> {
 
 fn forward(params: Attention) -> Case {
     let Attention { batch, heads, q_time, head_dim, .. } = params;
-    let mut case = Case::new(KERNELS, "attention", params.to_words());
+    let mut case = Case::new("attention", params.to_words());
     for (seed, n) in lengths(params).into_iter().enumerate() {
         case = case.read(values(n, seed as u64 + 1));
     }
@@ -34,7 +34,7 @@ fn backward(params: Attention) -> Case {
     let forward = forward(params);
     let mut results = forward.reference();
     let grad = AttentionGrad { forward: params, accumulate: false };
-    let mut case = Case::new(KERNELS, "attention_grad", grad.to_words());
+    let mut case = Case::new("attention_grad", grad.to_words());
     case.reads = forward.reads.clone();
     let dout = values(results[0].len(), 9);
     case = case.read(results.remove(0)).read(results.remove(0)).read(dout);

@@ -30,10 +30,7 @@ fn case(kind: Binary, (a, b): (&[usize], &[usize])) -> Case {
     let broadcast = Broadcast::new(a, b);
     let (a, b) = operands(a, b);
     let n = broadcast.dims.iter().product();
-    Case::new(KERNELS, "binary", BinaryParams { kind, broadcast }.to_words())
-        .read(a)
-        .read(b)
-        .write(vec![9.0; n])
+    Case::new("binary", BinaryParams { kind, broadcast }.to_words()).read(a).read(b).write(vec![9.0; n])
 }
 
 fn grad_case(kind: Binary, side: usize, (a, b): (&[usize], &[usize])) -> Case {
@@ -41,11 +38,7 @@ fn grad_case(kind: Binary, side: usize, (a, b): (&[usize], &[usize])) -> Case {
     let (a, b) = operands(a, b);
     let n = broadcast.dims.iter().product();
     let params = BinaryGradParams { kind, side, broadcast };
-    Case::new(KERNELS, "binary_grad", params.to_words())
-        .read(a)
-        .read(b)
-        .read(values(n, 3))
-        .write(vec![9.0; n])
+    Case::new("binary_grad", params.to_words()).read(a).read(b).read(values(n, 3)).write(vec![9.0; n])
 }
 
 #[test]

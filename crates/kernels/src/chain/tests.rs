@@ -1,11 +1,11 @@
 use phalanx_ir::Activation;
 
 use super::*;
-use crate::Team;
 use crate::binary::{BinaryGradParams, binary, binary_grad};
 use crate::dropout::dropout;
 use crate::samples::{Case, launched, values};
 use crate::unary::{unary, unary_grad};
+use crate::{KernelEntry, Team};
 
 /// A step of the chains below: operands are numbered first.
 fn step(function: Function, values: &[usize]) -> Step {
@@ -52,7 +52,7 @@ fn case(n: usize, reads: usize, steps: &[Step], results: &[usize]) -> Case {
     let steps = steps.iter().copied().collect();
     let params = ChainParams { n, reads, steps, results: results.iter().copied().collect() };
     assert_eq!(ChainParams::from_words(&params.to_words()), params);
-    let case = Case::new(KERNELS, "chain", params.to_words());
+    let case = Case::new("chain", params.to_words());
     let case = (0..reads).fold(case, |case, slot| case.read(operand(n, slot as u64 + 1)));
     let case = if params.is_random() { case.read(HYPER.to_vec()) } else { case };
     results.iter().fold(case, |case, _| case.write(vec![9.0; n]))
@@ -138,7 +138,7 @@ fn a_chain_means_its_steps_one_after_the_other() {
     let (x, y) = ([1.0, 2.0], [3.0, -1.0]);
     let (mut first, mut second) = ([0.0; 2], [0.0; 2]);
     let outs = [&mut first[..], &mut second[..]].into_iter().collect();
-    launched(&KERNELS[0], &params.to_words(), 1, &Team::new(1), |mut launch| {
+    launched(&KernelEntry::of::<ChainParams>(), &params.to_words(), 1, &Team::new(1), |mut launch| {
         chain(outs, &[&x, &y], &params, &mut launch);
     });
     // 2x - y, and that times the slope 2y of y².

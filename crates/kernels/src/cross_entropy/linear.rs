@@ -20,7 +20,7 @@ use crate::spmd::halves::{Halves, Mode, Side};
 use crate::spmd::layout::{Alignment, BlockLayout, Direction, PipeSpec, Scratch};
 use crate::spmd::pipe::PipeError;
 use crate::spmd::{Launch, Parts, Workspace, share};
-use crate::{Call, Kernel, KernelEntry, Sizes, Work, params};
+use crate::{Call, Kernel, Sizes, Work, params};
 
 use super::{
     CrossEntropy, CrossEntropyGrad, cross_entropy_grad_reference, cross_entropy_reference, gradient, loss,
@@ -316,9 +316,6 @@ impl Kernel for LinearCrossEntropy {
         self.classes
     }
 }
-
-/// The kernel of this file.
-pub const KERNELS: &[KernelEntry] = &[KernelEntry::of::<LinearCrossEntropy>()];
 
 #[cfg(test)]
 mod tests;

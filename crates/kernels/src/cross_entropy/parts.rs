@@ -7,14 +7,13 @@
 //! the sums and the sum of the picks these are the bits of `cross_entropy`.
 
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{Names, names};
 
 use super::{exp_sum, first_class, largest};
 use crate::ids::Ids;
 use crate::math::log;
 use crate::rows::tree_reference;
 use crate::spmd::{Launch, by_work};
-use crate::{Call, Kernel, KernelEntry, Sizes, Work, dispatch, params};
+use crate::{Call, Kernel, Sizes, Work, dispatch, params, signature};
 
 params! {
     /// Settings of `class_max`.
@@ -136,22 +135,10 @@ pub fn class_join(
 }
 
 impl Kernel for ClassMax {
-    const NAME: &'static str = "class_max";
+    signature!("class_max": logits => largest by class_max_reference, class_max);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         Ok(ClassMax { rows: task.read(0)?.rows(), classes: task.read(0)?.last() })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(logits => largest)
-    }
-
-    fn reference(&self, call: &mut Call<'_>) {
-        class_max_reference(call.write(0), call.read(0), *self);
-    }
-
-    fn fast(&self, call: &mut Call<'_>) {
-        class_max(call.write(0), call.read(0), *self, &mut call.launch);
     }
 
     fn work(&self, sizes: &Sizes<'_>) -> Work {
@@ -164,15 +151,11 @@ impl Kernel for ClassMax {
 }
 
 impl Kernel for ClassSum {
-    const NAME: &'static str = "class_sum";
+    signature!("class_sum": logits, largest => sum);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let (rows, classes) = (task.read(0)?.rows(), task.read(0)?.last());
         Ok(ClassSum { rows, classes, leaves: task.attr("leaves")? })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(logits, largest => sum)
     }
 
     fn reference(&self, call: &mut Call<'_>) {
@@ -193,15 +176,11 @@ impl Kernel for ClassSum {
 }
 
 impl Kernel for ClassPick {
-    const NAME: &'static str = "class_pick";
+    signature!("class_pick": logits, labels => picked);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let (rows, classes) = (task.read(0)?.rows(), task.read(0)?.last());
         Ok(ClassPick { rows, classes, first: first_class(task)?, labels_i32: task.is_i32(1)? })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(logits, labels => picked)
     }
 
     fn reference(&self, call: &mut Call<'_>) {
@@ -225,15 +204,11 @@ impl Kernel for ClassPick {
 }
 
 impl Kernel for ClassJoin {
-    const NAME: &'static str = "class_join";
+    signature!("class_join": largest, sum, picked, labels => nll, lse);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let (rows, ignore_index) = (task.write(0)?.elements(), task.attr("ignore")?);
         Ok(ClassJoin { rows, ignore_index, labels_i32: task.is_i32(3)? })
-    }
-
-    fn arguments(&self) -> Names {
-        names!(largest, sum, picked, labels => nll, lse)
     }
 
     fn reference(&self, call: &mut Call<'_>) {
@@ -246,11 +221,3 @@ impl Kernel for ClassJoin {
         sizes.work(3.0 * sizes.result(0), false)
     }
 }
-
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] = &[
-    KernelEntry::of::<ClassMax>(),
-    KernelEntry::of::<ClassSum>(),
-    KernelEntry::of::<ClassPick>(),
-    KernelEntry::of::<ClassJoin>(),
-];

@@ -27,7 +27,7 @@ use phalanx_ir::{Activation, Names, names};
 use crate::isa::Isa;
 use crate::spmd::{Launch, Workspace};
 use crate::unary::{activate_in_place, slope_in_place};
-use crate::{Call, Kernel, KernelEntry, Sizes, Work, params};
+use crate::{Call, Kernel, Sizes, Work, params};
 
 use blocking::Blocking;
 pub use burn::{fma_burn, fma_burn_flops};
@@ -170,7 +170,7 @@ pub(crate) fn matmul_alone(
     let product = Product::new(outputs, operands, params, kernels);
     for index in 0..params.batch {
         let share = Share { index, rows: 0..params.m, columns: 0..params.n };
-        // SAFETY: the outputs are borrowed by this call, and nobody else computes.
+        // SAFETY: the outputs are borrowed by this call, and no other thread computes them.
         unsafe { product.run(&share, &blocking, own) };
     }
 }
@@ -301,6 +301,3 @@ impl Kernel for MatmulParams {
         (m * n * k > 0).then(|| format!("{all}{m} x {n} x {k}"))
     }
 }
-
-/// The kernels of this file.
-pub const KERNELS: &[KernelEntry] = &[KernelEntry::of::<MatmulParams>()];

@@ -1,6 +1,6 @@
 use super::*;
 use crate::samples::{Case, assert_gradient, launched, values, weighted};
-use crate::{Team, Words};
+use crate::{KernelEntry, Team, Words};
 
 /// Sums of up to 1000 numbers below 1 in f32, in two orders.
 const TOLERANCE: f32 = 1e-5;
@@ -37,11 +37,7 @@ fn input(n: usize) -> Vec<f32> {
 }
 
 fn case(params: ReduceParams) -> Case {
-    Case::new(KERNELS, "reduce", params.to_words()).read(input(params.n_inputs())).write(vec![
-        9.0;
-        params
-            .n_outputs()
-    ])
+    Case::new("reduce", params.to_words()).read(input(params.n_inputs())).write(vec![9.0; params.n_outputs()])
 }
 
 fn grad_case(forward: ReduceParams, accumulate: bool) -> Case {
@@ -49,7 +45,7 @@ fn grad_case(forward: ReduceParams, accumulate: bool) -> Case {
     let mut y = vec![0.0; forward.n_outputs()];
     reduce_reference(&mut y, &x, forward);
     let (n_inputs, n_outputs) = (x.len(), y.len());
-    Case::new(KERNELS, "reduce_grad", ReduceGradParams { forward, accumulate }.to_words())
+    Case::new("reduce_grad", ReduceGradParams { forward, accumulate }.to_words())
         .read(x)
         .read(y)
         .read(values(n_outputs, 2))
@@ -110,7 +106,7 @@ fn gradients_equal_finite_differences() {
         let (mut y, mut dx) = (vec![0.0; 4], vec![0.0; 60]);
         reduce(&mut y, &x, forward, &mut Launch::plain(&team));
         let params = ReduceGradParams { forward, accumulate: false };
-        launched(&KERNELS[1], &params.to_words(), 1, &team, |mut launch| {
+        launched(&KernelEntry::of::<ReduceGradParams>(), &params.to_words(), 1, &team, |mut launch| {
             reduce_grad(&mut dx, &x, &y, &dy, params, &mut launch);
         });
         assert_gradient(&dx, &x, DIFFERENCE_TOLERANCE, |x| {
