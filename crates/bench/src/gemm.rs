@@ -3,10 +3,10 @@
 use std::panic::resume_unwind;
 use std::time::Instant;
 
-use phalanx_kernels::Team;
+use phalanx_ir::Activation;
 use phalanx_kernels::matmul::{self, MatmulParams, Operands, Outputs};
 use phalanx_kernels::random;
-use phalanx_kernels::unary::Activation;
+use phalanx_kernels::{KernelEntry, Team, Words};
 use serde::Serialize;
 
 use crate::peer::OpenBlas;
@@ -80,7 +80,7 @@ pub fn shapes() -> Vec<Shape> {
 /// Measures one product, ours and the peer's in turns.
 pub fn gemm(bench: &GemmBench<'_>, shape: &Shape) -> GemmResult {
     let params = params(shape);
-    let (kernel, words) = (matmul::KERNELS[0], params.to_words());
+    let (kernel, words) = (KernelEntry::of::<MatmulParams>(), params.to_words());
     let planned = kernel.plan(&words, bench.team.cores()).expect("a product has blocks for every core");
     let workspace = planned.bytes as usize / size_of::<f32>();
     let mut buffers = [shape.m * shape.k, shape.k * shape.n, shape.m * shape.n, workspace].map(Buffer::new);

@@ -135,8 +135,8 @@ fn is_alone() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use phalanx_ir::Activation;
     use phalanx_kernels::matmul::{Operands, Outputs, matmul_reference};
-    use phalanx_kernels::unary::Activation;
 
     #[test]
     fn a_missing_library_is_an_error_that_names_it() {

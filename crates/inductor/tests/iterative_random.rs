@@ -3,7 +3,7 @@
 
 use phalanx_inductor::cases::ListConfig;
 use phalanx_inductor::mode::PassMode;
-use phalanx_inductor::model::{LaunchGraph, NodeId, IterativePass, simple_overlap};
+use phalanx_inductor::model::{IterativePass, LaunchGraph, NodeId, simple_overlap};
 use phalanx_ir::Id;
 use phalanx_testkit::cases;
 

@@ -29,7 +29,7 @@ pub use id::{Id, IdVec};
 pub use names::{MAX_NAMES, Names};
 pub use op::{
     Activation, Apart, Attribute, Binary, Cuts, Dims, IndexBound, Init, LayerTasks, Op, Operands, Operator,
-    Operators, Part, Reduce, RowLeaves, RowSum, Slots, Unary, each,
+    Operators, Part, Reduce, RowLeaves, RowSum, Slots, Unary, each, fill_task, reduce_task,
 };
 pub use shape::{MAX_ELEMENTS, MAX_RANK, OpError, Shape, TensorType, leaves_of};
 pub use tensor::Tensor;

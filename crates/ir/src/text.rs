@@ -61,7 +61,7 @@ impl Attrs {
 
     /// Whether truth value `key` is there and set.
     pub fn is(&self, key: &str) -> bool {
-        self.get(key) == Ok(true)
+        self.0.iter().any(|(name, value)| name == key && matches!(value, Attr::Word(word) if word == "true"))
     }
 
     /// Whether there is an attribute `key`.

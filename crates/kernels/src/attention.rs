@@ -2,7 +2,7 @@
 //!
 //! `attention` reads q, k, v (`[batch, time, heads, head_dim]`; k and v have `kv_heads`) and writes y (as q) and lse
 //! `[batch, heads, q_time]`, the log-sum-exp of the scaled scores. `attention_grad` reads the same, then y, lse and
-//! dy, and overwrites dq, dk, dv.
+//! dy, and writes dq (accumulates on request), dk and dv.
 //! Head h uses key head h / (heads / kv_heads). With `causal`, query i sees keys up to i + k_time - q_time; a query
 //! that sees none gives zeros.
 //!
@@ -19,17 +19,18 @@ mod strip;
 #[cfg(test)]
 mod tests;
 
-use phalanx_ir::names;
+use phalanx_ir::Shape;
+use phalanx_ir::tasks::TaskView;
 
-use crate::spmd::by_work;
-use crate::{Call, Kernel, params};
+use crate::spmd::{Workspace, by_work};
+use crate::{Call, Kernel, Sizes, Words, Work, params, signature};
 
 pub use backward::attention_grad;
 pub use forward::attention;
 pub use reference::{attention_grad_reference, attention_reference};
 
 params! {
-    /// Settings of `attention` and `attention_grad`.
+    /// Settings of `attention`.
     pub struct Attention {
         /// Sequences.
         pub batch: usize,
@@ -47,6 +48,26 @@ params! {
         pub scale: f32,
         /// Whether queries see only keys up to their own time.
         pub causal: bool,
+    }
+}
+
+/// Settings of `attention_grad`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AttentionGrad {
+    /// Those of the forward.
+    pub forward: Attention,
+    /// Whether dq is added to what its slice holds.
+    pub accumulate: bool,
+}
+
+/// The words of the forward; one more if dq is added to.
+impl Words for AttentionGrad {
+    fn put(&self, words: &mut Vec<u64>) {
+        self.forward.put(words);
+        words.extend(self.accumulate.then_some(1));
+    }
+    fn take(words: &mut &[u64]) -> Self {
+        AttentionGrad { forward: Words::take(words), accumulate: Words::take(words) }
     }
 }
 
@@ -125,50 +146,102 @@ pub struct GradInputs<'a> {
     pub dout: &'a [f32],
 }
 
-fn forward_call(call: &mut Call<'_>, fast: bool) {
-    let params = Attention::from_words(call.params);
-    let qkv = [0, 1, 2].map(|i| call.read(i));
-    let outs = [call.write(0), call.write(1)];
-    if fast {
-        attention(outs, qkv, params, &mut call.launch);
-    } else {
-        attention_reference(outs, qkv, params);
+impl<'a> GradInputs<'a> {
+    fn of(call: &Call<'a>) -> Self {
+        let [q, k, v, out, lse, dout] = [0, 1, 2, 3, 4, 5].map(|i| call.read(i));
+        GradInputs { qkv: [q, k, v], out, lse, dout }
     }
 }
 
-fn grad_call(call: &mut Call<'_>, fast: bool) {
-    let params = Attention::from_words(call.params);
-    let qkv = [0, 1, 2].map(|i| call.read(i));
-    let [out, lse, dout] = [3, 4, 5].map(|i| call.read(i));
-    let inputs = GradInputs { qkv, out, lse, dout };
-    let grads = [0, 1, 2].map(|i| call.write(i));
-    if fast {
-        attention_grad(grads, inputs, params, &mut call.launch);
-    } else {
-        attention_grad_reference(grads, inputs, params);
+impl Attention {
+    /// The settings of a task whose result, or what that was, has the shape `y`.
+    fn of(task: &TaskView<'_>, y: &Shape) -> Result<Self, String> {
+        let (&[batch, q_time, heads, head_dim], &[_, k_time, kv_heads, _]) = (y.dims(), task.read(1)?.dims())
+        else {
+            return Err(format!("it takes [batch, time, heads, elements], not {y}"));
+        };
+        let (scale, causal) = (task.attr("scale")?, task.is("causal"));
+        Ok(Attention { batch, heads, kv_heads, q_time, k_time, head_dim, scale, causal })
+    }
+
+    /// Operations: of each element of a query and key that it sees, of each such pair, and of each element of a query.
+    fn flops(&self, element: f64, pair: f64, query: f64) -> f64 {
+        let of = [self.batch, self.heads, self.q_time, self.k_time, self.head_dim];
+        let [batch, heads, queries, keys, dim] = of.map(|size| size as f64);
+        // The last query sees all keys; with `causal` the one before it sees one less, as long as there are any.
+        let seeing = queries.min(keys);
+        let hidden = queries * keys - seeing * (2.0 * keys - seeing + 1.0) / 2.0;
+        let pairs = queries * keys - if self.causal { hidden } else { 0.0 };
+        batch * heads * (pairs * (element * dim + pair) + queries * dim * query)
     }
 }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[
-    Kernel {
-        task: None,
-        work: None,
-        name: "attention",
-        arguments: |_| names!(q, k, v => y, lse),
-        fast: |call| forward_call(call, true),
-        reference: |call| forward_call(call, false),
-        blocks: |params, cores| by_work(Attention::from_words(params).scores(), cores),
-        workspace: |params, _| forward::workspace(Attention::from_words(params)),
-    },
-    Kernel {
-        task: None,
-        work: None,
-        name: "attention_grad",
-        arguments: |_| names!(q, k, v, y, lse, dy => dq, dk, dv),
-        fast: |call| grad_call(call, true),
-        reference: |call| grad_call(call, false),
-        blocks: |params, cores| by_work(Attention::from_words(params).scores(), cores),
-        workspace: |params, _| backward::workspace(Attention::from_words(params)),
-    },
-];
+impl Kernel for Attention {
+    signature!("attention": q, k, v => y, lse);
+    const IS_PRODUCT: bool = true;
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        Attention::of(task, task.write(0)?)
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        attention_reference([0, 1].map(|i| call.write(i)), [0, 1, 2].map(|i| call.read(i)), *self);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        attention([0, 1].map(|i| call.write(i)), [0, 1, 2].map(|i| call.read(i)), *self, &mut call.launch);
+    }
+
+    /// Of a pair: scale, maximum, difference, exponential and sum beside two products; of a query: the quotients.
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(self.flops(4.0, 5.0, 1.0), false)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.scores(), cores)
+    }
+
+    fn workspace(&self, _blocks: usize) -> Workspace {
+        forward::workspace(*self)
+    }
+
+    fn sizes(&self) -> Option<String> {
+        let Attention { batch, heads, q_time, k_time, head_dim, .. } = self;
+        Some(format!("{batch} of {q_time} x {k_time}, {heads} heads of {head_dim}"))
+    }
+}
+
+impl Kernel for AttentionGrad {
+    signature!("attention_grad": q, k, v, y, lse, dy => dq, dk, dv);
+    const IS_PRODUCT: bool = true;
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let forward = Attention::of(task, task.read(3)?)?;
+        Ok(AttentionGrad { forward, accumulate: task.is("accumulate") })
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        attention_grad_reference([0, 1, 2].map(|i| call.write(i)), GradInputs::of(call), *self);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        attention_grad([0, 1, 2].map(|i| call.write(i)), GradInputs::of(call), *self, &mut call.launch);
+    }
+
+    /// Of a pair: scale twice, differences, exponential, product beside five products; of a query: its delta.
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(self.forward.flops(10.0, 6.0, 2.0), self.accumulate)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.forward.scores(), cores)
+    }
+
+    fn workspace(&self, _blocks: usize) -> Workspace {
+        backward::workspace(self.forward)
+    }
+
+    fn sizes(&self) -> Option<String> {
+        self.forward.sizes()
+    }
+}

@@ -4,33 +4,15 @@
 //! shape, before the sum over broadcast dimensions. Nothing accumulates. NaN propagates through `Max` and `Min`;
 //! on a tie each side gets half of the gradient.
 
-use phalanx_ir::names;
+use phalanx_ir::Binary;
+use phalanx_ir::tasks::TaskView;
 
-use crate::call::{Call, Kernel, Word, no_workspace};
-use crate::grid::{Dims, Grid, broadcast_strides, dims_at, padded, words_of};
+use crate::grid::{Dims, Grid, broadcast_strides, padded};
 use crate::spmd::{Launch, by_work};
-use crate::{dispatch, word_enum};
+use crate::{Kernel, Sizes, Work, dispatch, params, signature};
 
-word_enum! {
-    /// A function of two elements.
-    pub enum BinaryKind {
-        /// `a + b`.
-        Add,
-        /// `a - b`.
-        Sub,
-        /// `a · b`.
-        Mul,
-        /// `a / b`.
-        Div,
-        /// The larger one.
-        Max,
-        /// The smaller one.
-        Min,
-    }
-}
-
+params! {
 /// How two operands of different shapes meet: the output shape and the element strides of both.
-#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Broadcast {
     /// The output shape, padded with leading ones.
     pub dims: Dims,
@@ -38,27 +20,27 @@ pub struct Broadcast {
     pub a: Dims,
     /// The element strides of b; 0 on broadcast dimensions.
     pub b: Dims,
-}
+}}
 
+params! {
 /// The parameters of `binary`.
-#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BinaryParams {
     /// The function.
-    pub kind: BinaryKind,
+    pub kind: Binary,
     /// The shapes.
     pub broadcast: Broadcast,
-}
+}}
 
+params! {
 /// The parameters of `binary_grad`.
-#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BinaryGradParams {
     /// The function.
-    pub kind: BinaryKind,
+    pub kind: Binary,
     /// Whose gradient is wanted: 0 for a, 1 for b.
     pub side: usize,
     /// The shapes.
     pub broadcast: Broadcast,
-}
+}}
 
 impl Broadcast {
     /// The broadcast of two contiguous operands: trailing dimensions are aligned, ones stretch.
@@ -68,39 +50,13 @@ impl Broadcast {
         Broadcast { dims, a: broadcast_strides(a, dims), b: broadcast_strides(b, dims) }
     }
 
-    fn from_words(words: &[u64]) -> Self {
-        Broadcast { dims: dims_at(words, 0), a: dims_at(words, 6), b: dims_at(words, 12) }
+    /// That of the first two tiles that a task reads.
+    fn of(task: &TaskView<'_>) -> Result<Self, String> {
+        Ok(Broadcast::new(task.read(0)?.dims(), task.read(1)?.dims()))
     }
 
     fn grid(self) -> Grid<2> {
         Grid::new(self.dims, [self.a, self.b])
-    }
-}
-
-impl BinaryParams {
-    /// The parameter words of these settings.
-    pub fn to_words(self) -> Vec<u64> {
-        let Broadcast { dims, a, b } = self.broadcast;
-        words_of(&[self.kind.to_word()], &[dims, a, b])
-    }
-
-    /// The settings these parameter words stand for.
-    pub fn from_words(words: &[u64]) -> Self {
-        BinaryParams { kind: Word::from_word(words[0]), broadcast: Broadcast::from_words(&words[1..]) }
-    }
-}
-
-impl BinaryGradParams {
-    /// The parameter words of these settings.
-    pub fn to_words(self) -> Vec<u64> {
-        let Broadcast { dims, a, b } = self.broadcast;
-        words_of(&[self.kind.to_word(), self.side as u64], &[dims, a, b])
-    }
-
-    /// The settings these parameter words stand for.
-    pub fn from_words(words: &[u64]) -> Self {
-        let (kind, side) = (Word::from_word(words[0]), words[1] as usize);
-        BinaryGradParams { kind, side, broadcast: Broadcast::from_words(&words[2..]) }
     }
 }
 
@@ -111,12 +67,12 @@ pub fn binary_reference(y: &mut [f32], a: &[f32], b: &[f32], params: BinaryParam
         let [at_a, at_b] = grid.offsets(i);
         let (a, b) = (a[at_a], b[at_b]);
         *y = match params.kind {
-            BinaryKind::Add => a + b,
-            BinaryKind::Sub => a - b,
-            BinaryKind::Mul => a * b,
-            BinaryKind::Div => a / b,
-            BinaryKind::Max => larger(a, b),
-            BinaryKind::Min => -larger(-a, -b),
+            Binary::Add => a + b,
+            Binary::Sub => a - b,
+            Binary::Mul => a * b,
+            Binary::Div => a / b,
+            Binary::Max => larger(a, b),
+            Binary::Min => -larger(-a, -b),
         };
     }
 }
@@ -128,14 +84,14 @@ pub fn binary_grad_reference(d: &mut [f32], a: &[f32], b: &[f32], dy: &[f32], pa
         let [at_a, at_b] = grid.offsets(i);
         let (a, b, dy) = (a[at_a], b[at_b], dy[i]);
         d[i] = match (params.kind, params.side) {
-            (BinaryKind::Add, _) | (BinaryKind::Sub, 0) => dy,
-            (BinaryKind::Sub, _) => -dy,
-            (BinaryKind::Mul, 0) => dy * b,
-            (BinaryKind::Mul, _) => dy * a,
-            (BinaryKind::Div, 0) => dy / b,
-            (BinaryKind::Div, _) => -dy * (a / b) / b,
-            (BinaryKind::Max, 0) | (BinaryKind::Min, 1) => dy * lead(a, b),
-            (BinaryKind::Max, _) | (BinaryKind::Min, _) => dy * lead(b, a),
+            (Binary::Add, _) | (Binary::Sub, 0) => dy,
+            (Binary::Sub, _) => -dy,
+            (Binary::Mul, 0) => dy * b,
+            (Binary::Mul, _) => dy * a,
+            (Binary::Div, 0) => dy / b,
+            (Binary::Div, _) => -dy * (a / b) / b,
+            (Binary::Max, 0) | (Binary::Min, 1) => dy * lead(a, b),
+            (Binary::Max, _) | (Binary::Min, _) => dy * lead(b, a),
         };
     }
 }
@@ -163,26 +119,26 @@ pub fn binary_grad(
 }
 
 /// `y[i] = f(a[i], b[i])` on the calling core.
-pub(crate) fn combine(kind: BinaryKind, y: &mut [f32], a: &[f32], b: &[f32]) {
+pub(crate) fn combine(kind: Binary, y: &mut [f32], a: &[f32], b: &[f32]) {
     let row = Grid::row(y.len());
     apply(y, a, b, kind, &row, 0);
 }
 
 /// `d[i] = dy[i] · ∂f/∂side (a[i], b[i])` on the calling core.
-pub(crate) fn combine_grad(which: (BinaryKind, usize), d: &mut [f32], ab: Operands<'_>, dy: &[f32]) {
+pub(crate) fn combine_grad(which: (Binary, usize), d: &mut [f32], ab: Operands<'_>, dy: &[f32]) {
     let row = Grid::row(d.len());
     apply_grad(d, dy, ab, which, (&row, 0));
 }
 
 dispatch! {
-    fn apply(y: &mut [f32], a: &[f32], b: &[f32], kind: BinaryKind, grid: &Grid<2>, first: usize) {
+    fn apply(y: &mut [f32], a: &[f32], b: &[f32], kind: Binary, grid: &Grid<2>, first: usize) {
         match kind {
-            BinaryKind::Add => zip(y, None, (a, b), (grid, first), |_, a, b| a + b),
-            BinaryKind::Sub => zip(y, None, (a, b), (grid, first), |_, a, b| a - b),
-            BinaryKind::Mul => zip(y, None, (a, b), (grid, first), |_, a, b| a * b),
-            BinaryKind::Div => zip(y, None, (a, b), (grid, first), |_, a, b| a / b),
-            BinaryKind::Max => zip(y, None, (a, b), (grid, first), |_, a, b| larger(a, b)),
-            BinaryKind::Min => zip(y, None, (a, b), (grid, first), |_, a, b| -larger(-a, -b)),
+            Binary::Add => zip(y, None, (a, b), (grid, first), |_, a, b| a + b),
+            Binary::Sub => zip(y, None, (a, b), (grid, first), |_, a, b| a - b),
+            Binary::Mul => zip(y, None, (a, b), (grid, first), |_, a, b| a * b),
+            Binary::Div => zip(y, None, (a, b), (grid, first), |_, a, b| a / b),
+            Binary::Max => zip(y, None, (a, b), (grid, first), |_, a, b| larger(a, b)),
+            Binary::Min => zip(y, None, (a, b), (grid, first), |_, a, b| -larger(-a, -b)),
         }
     }
 }
@@ -192,16 +148,16 @@ pub(crate) type Operands<'a> = (&'a [f32], &'a [f32]);
 type Place<'a> = (&'a Grid<2>, usize);
 
 dispatch! {
-    fn apply_grad(d: &mut [f32], dy: &[f32], ab: Operands<'_>, which: (BinaryKind, usize), place: Place<'_>) {
+    fn apply_grad(d: &mut [f32], dy: &[f32], ab: Operands<'_>, which: (Binary, usize), place: Place<'_>) {
         match which {
-            (BinaryKind::Add, _) | (BinaryKind::Sub, 0) => d.copy_from_slice(dy),
-            (BinaryKind::Sub, _) => zip(d, Some(dy), ab, place, |dy, _, _| -dy),
-            (BinaryKind::Mul, 0) => zip(d, Some(dy), ab, place, |dy, _, b| dy * b),
-            (BinaryKind::Mul, _) => zip(d, Some(dy), ab, place, |dy, a, _| dy * a),
-            (BinaryKind::Div, 0) => zip(d, Some(dy), ab, place, |dy, _, b| dy / b),
-            (BinaryKind::Div, _) => zip(d, Some(dy), ab, place, |dy, a, b| -dy * (a / b) / b),
-            (BinaryKind::Max, 0) | (BinaryKind::Min, 1) => zip(d, Some(dy), ab, place, |dy, a, b| dy * lead(a, b)),
-            (BinaryKind::Max, _) | (BinaryKind::Min, _) => zip(d, Some(dy), ab, place, |dy, a, b| dy * lead(b, a)),
+            (Binary::Add, _) | (Binary::Sub, 0) => d.copy_from_slice(dy),
+            (Binary::Sub, _) => zip(d, Some(dy), ab, place, |dy, _, _| -dy),
+            (Binary::Mul, 0) => zip(d, Some(dy), ab, place, |dy, _, b| dy * b),
+            (Binary::Mul, _) => zip(d, Some(dy), ab, place, |dy, a, _| dy * a),
+            (Binary::Div, 0) => zip(d, Some(dy), ab, place, |dy, _, b| dy / b),
+            (Binary::Div, _) => zip(d, Some(dy), ab, place, |dy, a, b| -dy * (a / b) / b),
+            (Binary::Max, 0) | (Binary::Min, 1) => zip(d, Some(dy), ab, place, |dy, a, b| dy * lead(a, b)),
+            (Binary::Max, _) | (Binary::Min, _) => zip(d, Some(dy), ab, place, |dy, a, b| dy * lead(b, a)),
         }
     }
 }
@@ -294,49 +250,38 @@ fn lead(a: f32, b: f32) -> f32 {
     if a > b { 1.0 } else { tie }
 }
 
-fn call_reference(call: &mut Call<'_>) {
-    let y = call.write(0);
-    binary_reference(y, call.read(0), call.read(1), BinaryParams::from_words(call.params));
+impl Kernel for BinaryParams {
+    signature!("binary": a, b => y by binary_reference, binary);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        Ok(BinaryParams { kind: task.attr("kind")?, broadcast: Broadcast::of(task)? })
+    }
+
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(sizes.result(0), false)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.broadcast.grid().len(), cores)
+    }
 }
 
-fn call_fast(call: &mut Call<'_>) {
-    let y = call.write(0);
-    binary(y, call.read(0), call.read(1), BinaryParams::from_words(call.params), &mut call.launch);
-}
+impl Kernel for BinaryGradParams {
+    signature!("binary_grad": a, b, dy => d by binary_grad_reference, binary_grad);
 
-fn call_grad_reference(call: &mut Call<'_>) {
-    let (d, params) = (call.write(0), BinaryGradParams::from_words(call.params));
-    binary_grad_reference(d, call.read(0), call.read(1), call.read(2), params);
-}
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let (kind, side) = (task.attr("kind")?, task.attr("side")?);
+        Ok(BinaryGradParams { kind, side, broadcast: Broadcast::of(task)? })
+    }
 
-fn call_grad_fast(call: &mut Call<'_>) {
-    let (d, params) = (call.write(0), BinaryGradParams::from_words(call.params));
-    binary_grad(d, call.read(0), call.read(1), call.read(2), params, &mut call.launch);
-}
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(sizes.result(0), false)
+    }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[
-    Kernel {
-        task: None,
-        work: None,
-        name: "binary",
-        arguments: |_| names!(a, b => y),
-        fast: call_fast,
-        reference: call_reference,
-        blocks: |params, cores| by_work(BinaryParams::from_words(params).broadcast.grid().len(), cores),
-        workspace: no_workspace,
-    },
-    Kernel {
-        task: None,
-        work: None,
-        name: "binary_grad",
-        arguments: |_| names!(a, b, dy => d),
-        fast: call_grad_fast,
-        reference: call_grad_reference,
-        blocks: |params, cores| by_work(BinaryGradParams::from_words(params).broadcast.grid().len(), cores),
-        workspace: no_workspace,
-    },
-];
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.broadcast.grid().len(), cores)
+    }
+}
 
 #[cfg(test)]
 mod tests;

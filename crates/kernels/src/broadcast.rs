@@ -1,35 +1,25 @@
 //! Broadcast: repeats a tensor along some dimensions. Reads x, writes y.
 
-use phalanx_ir::names;
+use phalanx_ir::tasks::TaskView;
 
-use crate::call::{Call, Kernel, no_workspace};
-use crate::grid::{Dims, Grid, broadcast_strides, dims_at, padded, words_of};
+use crate::grid::{Dims, Grid, broadcast_strides, padded};
 use crate::spmd::{Launch, by_work};
+use crate::{Kernel, params, signature};
 
+params! {
 /// The parameters of `broadcast`.
-#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BroadcastParams {
     /// The output shape, padded with leading ones.
     pub dims: Dims,
     /// The element strides of x; 0 on broadcast dimensions.
     pub strides: Dims,
-}
+}}
 
 impl BroadcastParams {
     /// The broadcast of a contiguous tensor of shape `from` to shape `to`, trailing dimensions aligned.
     pub fn new(from: &[usize], to: &[usize]) -> Self {
         let dims = padded(to);
         BroadcastParams { dims, strides: broadcast_strides(from, dims) }
-    }
-
-    /// The parameter words of these settings.
-    pub fn to_words(self) -> Vec<u64> {
-        words_of(&[], &[self.dims, self.strides])
-    }
-
-    /// The settings these parameter words stand for.
-    pub fn from_words(words: &[u64]) -> Self {
-        BroadcastParams { dims: dims_at(words, 0), strides: dims_at(words, 6) }
     }
 }
 
@@ -59,39 +49,33 @@ pub fn broadcast(y: &mut [f32], x: &[f32], params: BroadcastParams, launch: &mut
     });
 }
 
-fn call_reference(call: &mut Call<'_>) {
-    let y = call.write(0);
-    broadcast_reference(y, call.read(0), BroadcastParams::from_words(call.params));
-}
+impl Kernel for BroadcastParams {
+    signature!("broadcast": x => y by broadcast_reference, broadcast);
 
-fn call_fast(call: &mut Call<'_>) {
-    let y = call.write(0);
-    broadcast(y, call.read(0), BroadcastParams::from_words(call.params), &mut call.launch);
-}
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        Ok(BroadcastParams::new(task.read(0)?.dims(), task.write(0)?.dims()))
+    }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[Kernel {
-    task: None,
-    work: None,
-    name: "broadcast",
-    arguments: |_| names!(x => y),
-    fast: call_fast,
-    reference: call_reference,
-    blocks: |params, cores| by_work(BroadcastParams::from_words(params).dims.iter().product(), cores),
-    workspace: no_workspace,
-}];
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.dims.iter().product(), cores)
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Team;
+    use crate::Words;
     use crate::samples::{Case, values};
 
     fn case(from: &[usize], to: &[usize]) -> Case {
         let params = BroadcastParams::new(from, to);
-        Case::new(KERNELS, "broadcast", params.to_words())
-            .read(values(from.iter().product(), 1))
-            .write(vec![9.0; to.iter().product()])
+        Case::new("broadcast", params.to_words()).read(values(from.iter().product(), 1)).write(vec![
+            9.0;
+            to.iter()
+                .product(
+                )
+        ])
     }
 
     #[test]

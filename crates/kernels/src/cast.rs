@@ -4,27 +4,11 @@
 //! by comparison with 0. Integers wrap when they become narrower. A `Bool` is one byte; any nonzero byte reads as 1.
 
 use bytemuck::Pod;
-use phalanx_ir::names;
+use phalanx_ir::DType;
+use phalanx_ir::tasks::TaskView;
 
-use crate::call::{Call, Kernel, no_workspace};
 use crate::spmd::{Launch, by_work};
-use crate::{dispatch, params, word_enum};
-
-word_enum! {
-    /// A type that `cast` reads and writes.
-    pub enum CastType {
-        /// `f32`.
-        F32,
-        /// The upper half of an `f32`.
-        Bf16,
-        /// `i32`.
-        I32,
-        /// `i64`.
-        I64,
-        /// One byte, 0 or 1.
-        Bool,
-    }
-}
+use crate::{Kernel, dispatch, params, signature};
 
 params! {
     /// The parameters of `cast`.
@@ -32,21 +16,9 @@ params! {
         /// Number of elements.
         pub n: usize,
         /// The type of x.
-        pub from: CastType,
+        pub from: DType,
         /// The type of y.
-        pub to: CastType,
-    }
-}
-
-impl CastType {
-    /// Bytes per element.
-    pub fn bytes(self) -> usize {
-        match self {
-            CastType::F32 | CastType::I32 => 4,
-            CastType::Bf16 => 2,
-            CastType::I64 => 8,
-            CastType::Bool => 1,
-        }
+        pub to: DType,
     }
 }
 
@@ -66,30 +38,28 @@ pub fn cast_reference(y: &mut [u8], x: &[u8], params: CastParams) {
     }
 }
 
-fn read_one(from: CastType, x: &[u8]) -> Middle {
+fn read_one(from: DType, x: &[u8]) -> Middle {
     match from {
-        CastType::F32 => Middle::Float(bytemuck::pod_read_unaligned(x)),
-        CastType::Bf16 => Middle::Float(bytemuck::pod_read_unaligned::<half::bf16>(x).to_f32()),
-        CastType::I32 => Middle::Integer(bytemuck::pod_read_unaligned::<i32>(x).into()),
-        CastType::I64 => Middle::Integer(bytemuck::pod_read_unaligned(x)),
-        CastType::Bool => Middle::Integer((x[0] != 0).into()),
+        DType::F32 => Middle::Float(bytemuck::pod_read_unaligned(x)),
+        DType::Bf16 => Middle::Float(bytemuck::pod_read_unaligned::<half::bf16>(x).to_f32()),
+        DType::I32 => Middle::Integer(bytemuck::pod_read_unaligned::<i32>(x).into()),
+        DType::I64 => Middle::Integer(bytemuck::pod_read_unaligned(x)),
+        DType::Bool => Middle::Integer((x[0] != 0).into()),
     }
 }
 
-fn write_one(to: CastType, y: &mut [u8], middle: Middle) {
+fn write_one(to: DType, y: &mut [u8], middle: Middle) {
     match (to, middle) {
-        (CastType::F32, Middle::Float(v)) => y.copy_from_slice(&v.to_ne_bytes()),
-        (CastType::F32, Middle::Integer(v)) => y.copy_from_slice(&(v as f32).to_ne_bytes()),
-        (CastType::Bf16, Middle::Float(v)) => y.copy_from_slice(&half::bf16::from_f32(v).to_ne_bytes()),
-        (CastType::Bf16, Middle::Integer(v)) => {
-            y.copy_from_slice(&half::bf16::from_f32(v as f32).to_ne_bytes())
-        }
-        (CastType::I32, Middle::Float(v)) => y.copy_from_slice(&(v as i32).to_ne_bytes()),
-        (CastType::I32, Middle::Integer(v)) => y.copy_from_slice(&(v as i32).to_ne_bytes()),
-        (CastType::I64, Middle::Float(v)) => y.copy_from_slice(&(v as i64).to_ne_bytes()),
-        (CastType::I64, Middle::Integer(v)) => y.copy_from_slice(&v.to_ne_bytes()),
-        (CastType::Bool, Middle::Float(v)) => y[0] = (v != 0.0).into(),
-        (CastType::Bool, Middle::Integer(v)) => y[0] = (v != 0).into(),
+        (DType::F32, Middle::Float(v)) => y.copy_from_slice(&v.to_ne_bytes()),
+        (DType::F32, Middle::Integer(v)) => y.copy_from_slice(&(v as f32).to_ne_bytes()),
+        (DType::Bf16, Middle::Float(v)) => y.copy_from_slice(&half::bf16::from_f32(v).to_ne_bytes()),
+        (DType::Bf16, Middle::Integer(v)) => y.copy_from_slice(&half::bf16::from_f32(v as f32).to_ne_bytes()),
+        (DType::I32, Middle::Float(v)) => y.copy_from_slice(&(v as i32).to_ne_bytes()),
+        (DType::I32, Middle::Integer(v)) => y.copy_from_slice(&(v as i32).to_ne_bytes()),
+        (DType::I64, Middle::Float(v)) => y.copy_from_slice(&(v as i64).to_ne_bytes()),
+        (DType::I64, Middle::Integer(v)) => y.copy_from_slice(&v.to_ne_bytes()),
+        (DType::Bool, Middle::Float(v)) => y[0] = (v != 0.0).into(),
+        (DType::Bool, Middle::Integer(v)) => y[0] = (v != 0).into(),
     }
 }
 
@@ -105,7 +75,7 @@ pub fn cast(y: &mut [u8], x: &[u8], params: CastParams, launch: &mut Launch<'_>)
 
 dispatch! {
     fn cast_part(y: &mut [u8], x: &[u8], params: CastParams) {
-        use CastType::{Bf16, Bool, F32, I32, I64};
+        use DType::{Bf16, Bool, F32, I32, I64};
         match (params.from, params.to) {
             (from, to) if from == to && from != Bool => y.copy_from_slice(x),
             (F32, Bf16) => map(y, x, to_bf16),
@@ -158,30 +128,18 @@ fn from_bf16(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
-fn call_reference(call: &mut Call<'_>) {
-    let y = call.write(0);
-    cast_reference(y, call.read(0), CastParams::from_words(call.params));
-}
+impl Kernel for CastParams {
+    signature!("cast": x => y by cast_reference, cast);
 
-fn call_fast(call: &mut Call<'_>) {
-    let y = call.write(0);
-    cast(y, call.read(0), CastParams::from_words(call.params), &mut call.launch);
-}
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let (from, to) = (&task.source(0)?.ty, &task.target(0)?.ty);
+        Ok(CastParams { n: to.shape.elements(), from: from.dtype, to: to.dtype })
+    }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[Kernel {
-    task: None,
-    work: None,
-    name: "cast",
-    arguments: |_| names!(x => y),
-    fast: call_fast,
-    reference: call_reference,
-    blocks: |params, cores| {
-        let params = CastParams::from_words(params);
-        by_work(params.n * params.to.bytes(), cores)
-    },
-    workspace: no_workspace,
-}];
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.n, cores)
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -210,20 +168,20 @@ mod tests {
     const FINITE_BF16: u16 = 0xbfff;
 
     /// `n` elements of a type as words, aligned to eight bytes.
-    fn input(from: CastType, n: usize) -> Vec<u64> {
+    fn input(from: DType, n: usize) -> Vec<u64> {
         let mut words = vec![0u64; n];
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
         for i in 0..n {
             let float = FLOATS[i % FLOATS.len()] + if i < FLOATS.len() { 0.0 } else { i as f32 };
             let integer = i as i64 * 0x1234_5678_9abc - (1 << 40);
             match from {
-                CastType::F32 => bytes[i * 4..][..4].copy_from_slice(&float.to_ne_bytes()),
-                CastType::Bf16 => {
+                DType::F32 => bytes[i * 4..][..4].copy_from_slice(&float.to_ne_bytes()),
+                DType::Bf16 => {
                     bytes[i * 2..][..2].copy_from_slice(&((i * 7919) as u16 & FINITE_BF16).to_ne_bytes())
                 }
-                CastType::I32 => bytes[i * 4..][..4].copy_from_slice(&(integer as i32).to_ne_bytes()),
-                CastType::I64 => bytes[i * 8..][..8].copy_from_slice(&integer.to_ne_bytes()),
-                CastType::Bool => bytes[i] = (i % 3) as u8,
+                DType::I32 => bytes[i * 4..][..4].copy_from_slice(&(integer as i32).to_ne_bytes()),
+                DType::I64 => bytes[i * 8..][..8].copy_from_slice(&integer.to_ne_bytes()),
+                DType::Bool => bytes[i] = (i % 3) as u8,
             }
         }
         words
@@ -231,8 +189,8 @@ mod tests {
 
     #[test]
     fn fast_equals_reference_for_every_pair_team_and_instruction_set() {
-        for &from in CastType::ALL {
-            for &to in CastType::ALL {
+        for from in DType::ALL {
+            for to in DType::ALL {
                 for n in [0, 1, 3, 16, 17, 33, 100, crate::spmd::ALONE + 9] {
                     let params = CastParams { n, from, to };
                     let x = input(from, n);

@@ -8,26 +8,28 @@
 use std::ops::Range;
 
 use arrayvec::ArrayVec;
-use phalanx_ir::names;
+use phalanx_ir::tasks::{self, Source, TaskOp, TaskView};
+use phalanx_ir::{Binary, Names, Unary, names};
 
-use crate::binary::{self, BinaryGradParams, BinaryKind, BinaryParams, Broadcast};
-use crate::call::{Call, Kernel, MAX_ARGS, Word};
+use crate::binary::{self, BinaryGradParams, BinaryParams, Broadcast};
+use crate::call::MAX_ARGS;
 use crate::dropout::{self, DropoutParams, Mask};
 use crate::random;
 use crate::spmd::{Launch, Parts, Workspace, by_work};
-use crate::unary::{self, UnaryGradParams, UnaryKind, UnaryParams};
+use crate::unary::{self, UnaryGradParams, UnaryParams};
+use crate::{Call, Kernel, Sizes, Words, Work};
 
 /// What a step computes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Function {
-    /// `f(x)`, with the scalar of the scalar kinds.
-    Unary(UnaryKind, f32),
+    /// `f(x)`.
+    Unary(Unary),
     /// `dy · f'(x)` of (x, dy).
-    UnaryGrad(UnaryKind, f32),
+    UnaryGrad(Unary),
     /// `f(a, b)`.
-    Binary(BinaryKind),
+    Binary(Binary),
     /// `dy · ∂f/∂side` of (a, b, dy).
-    BinaryGrad(BinaryKind, usize),
+    BinaryGrad(Binary, usize),
     /// `x` where the mask keeps it, scaled up, else 0.
     Dropout(Mask),
 }
@@ -54,40 +56,59 @@ pub struct ChainParams {
     pub results: ArrayVec<usize, MAX_ARGS>,
 }
 
-impl Step {
-    /// What it takes, which function it is, and then the settings of that.
-    fn to_words(self) -> Vec<u64> {
-        let (tag, settings) = match self.function {
-            Function::Unary(kind, scalar) => (0, vec![kind.to_word(), scalar.to_word()]),
-            Function::UnaryGrad(kind, scalar) => (1, vec![kind.to_word(), scalar.to_word()]),
-            Function::Binary(kind) => (2, vec![kind.to_word()]),
-            Function::BinaryGrad(kind, side) => (3, vec![kind.to_word(), side.to_word()]),
-            Function::Dropout(mask) => (4, mask.to_words().to_vec()),
+/// What it takes, which function it is, and then the settings of that.
+impl Words for Step {
+    fn put(&self, words: &mut Vec<u64>) {
+        self.values.put(words);
+        match self.function {
+            Function::Unary(kind) => (0u64.put(words), kind.put(words)),
+            Function::UnaryGrad(kind) => (1u64.put(words), kind.put(words)),
+            Function::Binary(kind) => (2u64.put(words), kind.put(words)),
+            Function::BinaryGrad(kind, side) => ([3, kind as usize].put(words), side.put(words)),
+            Function::Dropout(mask) => (4u64.put(words), mask.put(words)),
         };
-        [&self.values.map(Word::to_word)[..], &[tag], &settings].concat()
     }
 
-    /// The step that these words begin with, which are left without it.
     fn take(words: &mut &[u64]) -> Self {
-        let (head, settings) = words.split_at(4);
-        let (function, used) = match head[3] {
-            0 => (Function::Unary(Word::from_word(settings[0]), Word::from_word(settings[1])), 2),
-            1 => (Function::UnaryGrad(Word::from_word(settings[0]), Word::from_word(settings[1])), 2),
-            2 => (Function::Binary(Word::from_word(settings[0])), 1),
-            3 => (Function::BinaryGrad(Word::from_word(settings[0]), Word::from_word(settings[1])), 2),
-            _ => (Function::Dropout(Mask::from_words(settings)), Mask::WORDS),
+        let (values, tag) = (Words::take(words), u64::take(words));
+        let function = match tag {
+            0 => Function::Unary(Words::take(words)),
+            1 => Function::UnaryGrad(Words::take(words)),
+            2 => Function::Binary(Words::take(words)),
+            3 => Function::BinaryGrad(Words::take(words), Words::take(words)),
+            _ => Function::Dropout(Words::take(words)),
         };
-        *words = &settings[used..];
-        Step { function, values: std::array::from_fn(|i| Word::from_word(head[i])) }
+        Step { function, values }
+    }
+}
+
+impl Step {
+    /// The step of a task that has so many operands beside hyper.
+    fn of(task: &TaskView<'_>, step: &tasks::Step, reads: usize) -> Result<Self, String> {
+        let mut values = [0; 3];
+        for (value, source) in values.iter_mut().zip(&step.sources) {
+            *value = match *source {
+                Source::Read(slot) => slot,
+                Source::Step(step) => reads + step,
+            };
+        }
+        let function = match step.function {
+            tasks::Function::Unary(kind) => Function::Unary(kind),
+            tasks::Function::UnaryGrad(kind) => Function::UnaryGrad(kind),
+            tasks::Function::Binary(kind) => Function::Binary(kind),
+            tasks::Function::BinaryGrad(kind, side) => Function::BinaryGrad(kind, side),
+            tasks::Function::Dropout(mask) => Function::Dropout(Mask::of(task, mask)?),
+        };
+        Ok(Step { function, values })
     }
 
     /// Computes a piece of the step from element `first` on; `value` gives the same piece of any earlier value.
     fn apply<'a>(&self, y: &mut [f32], first: usize, hyper: &[f32], value: impl Fn(usize) -> &'a [f32]) {
         let [a, b, c] = self.values;
         match self.function {
-            Function::Unary(kind, scalar) => unary::apply(kind, scalar, y, value(a)),
-            Function::UnaryGrad(kind, scalar) => {
-                let params = UnaryGradParams { n: y.len(), kind, scalar, accumulate: false };
+            Function::Unary(kind) => unary::apply(kind, y, value(a)),
+            Function::UnaryGrad(kind) => {
+                let params = UnaryGradParams { n: y.len(), kind, accumulate: false };
                 unary::apply_grad(params, y, value(a), value(b));
             }
             Function::Binary(kind) => binary::combine(kind, y, value(a), value(b)),
@@ -103,11 +124,9 @@ impl Step {
         let [a, b, c] = self.values.map(|number| [value(number)]);
         let (mut y, broadcast) = ([0.0], Broadcast::new(&[1], &[1]));
         match self.function {
-            Function::Unary(kind, scalar) => {
-                unary::unary_reference(&mut y, &a, UnaryParams { n: 1, kind, scalar });
-            }
-            Function::UnaryGrad(kind, scalar) => {
-                let params = UnaryGradParams { n: 1, kind, scalar, accumulate: false };
+            Function::Unary(kind) => unary::unary_reference(&mut y, &a, UnaryParams { n: 1, kind }),
+            Function::UnaryGrad(kind) => {
+                let params = UnaryGradParams { n: 1, kind, accumulate: false };
                 unary::unary_grad_reference(&mut y, &a, &b, params);
             }
             Function::Binary(kind) => {
@@ -126,23 +145,23 @@ impl Step {
     }
 }
 
+/// The results are the words that are left.
+impl Words for ChainParams {
+    fn put(&self, words: &mut Vec<u64>) {
+        [self.n, self.reads].put(words);
+        self.steps.put(words);
+        self.results.iter().for_each(|step| step.put(words));
+    }
+
+    fn take(words: &mut &[u64]) -> Self {
+        let [n, reads] = Words::take(words);
+        let steps = Words::take(words);
+        let results = std::mem::take(words).iter().take(MAX_ARGS).map(|&step| step as usize).collect();
+        ChainParams { n, reads, steps, results }
+    }
+}
+
 impl ChainParams {
-    /// The parameter words of these settings.
-    pub fn to_words(&self) -> Vec<u64> {
-        let head = [self.n, self.reads, self.steps.len()].map(Word::to_word);
-        let steps = self.steps.iter().flat_map(|step| step.to_words());
-        let results = self.results.iter().map(|&step| step.to_word());
-        head.into_iter().chain(steps).chain(results).collect()
-    }
-
-    /// The settings these parameter words stand for.
-    pub fn from_words(words: &[u64]) -> Self {
-        let [n, reads, count] = std::array::from_fn(|i| Word::from_word(words[i]));
-        let mut rest = &words[3..];
-        let steps = (0..count).map(|_| Step::take(&mut rest)).collect();
-        ChainParams { n, reads, steps, results: rest.iter().map(|&step| Word::from_word(step)).collect() }
-    }
-
     /// Whether a step draws random numbers, so that hyper comes after the operands.
     fn is_random(&self) -> bool {
         self.steps.iter().any(|step| matches!(step.function, Function::Dropout(_)))
@@ -155,7 +174,7 @@ impl ChainParams {
 
     /// How many steps are not written.
     fn hidden(&self) -> usize {
-        self.steps.len() - self.results.len()
+        self.steps.len().saturating_sub(self.results.len())
     }
 }
 
@@ -231,26 +250,57 @@ fn outputs<'a>(call: &mut Call<'a>) -> ArrayVec<&'a mut [f32], MAX_ARGS> {
     (0..call.writes.len()).map(|slot| call.write(slot)).collect()
 }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[Kernel {
-    task: None,
-    work: None,
-    name: "chain",
-    arguments: |words| {
-        let params = ChainParams::from_words(words);
-        names!(x[params.reads], hyper if params.is_random() => y[params.results.len()])
-    },
-    fast: |call| {
-        let (params, xs, outs) = (ChainParams::from_words(call.params), operands(call), outputs(call));
-        chain(outs, &xs, &params, &mut call.launch);
-    },
-    reference: |call| {
-        let (params, xs, mut outs) = (ChainParams::from_words(call.params), operands(call), outputs(call));
-        chain_reference(&mut outs, &xs, &params);
-    },
-    blocks: |words, cores| by_work(ChainParams::from_words(words).n, cores),
-    workspace: |words, _| Workspace::of::<f32>(0, ChainParams::from_words(words).hidden() * PIECE),
-}];
+impl Kernel for ChainParams {
+    const NAME: &'static str = "chain";
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let TaskOp::Chain { steps, results } = task.op() else {
+            return Err("it executes chains".into());
+        };
+        let reads = task.sources().count() - usize::from(steps.is_random());
+        let steps = steps.0.iter().map(|step| Step::of(task, step, reads)).collect::<Result<_, _>>()?;
+        Ok(ChainParams {
+            n: task.write(0)?.elements(),
+            reads,
+            steps,
+            results: results.iter().copied().collect(),
+        })
+    }
+
+    fn arguments(&self) -> Names {
+        names!(x[self.reads], hyper if self.is_random() => y[self.results.len()])
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        chain_reference(&mut outputs(call), &operands(call), self);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        chain(outputs(call), &operands(call), self, &mut call.launch);
+    }
+
+    /// One function a step.
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(self.n as f64 * self.steps.len() as f64, false)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.n, cores)
+    }
+
+    fn workspace(&self, _blocks: usize) -> Workspace {
+        Workspace::of::<f32>(0, self.hidden() * PIECE)
+    }
+
+    fn anywhere(mut self) -> Self {
+        for step in &mut self.steps {
+            if let Function::Dropout(mask) = &mut step.function {
+                *mask = mask.anywhere();
+            }
+        }
+        self
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ mod tests;
 
 use std::ops::Range;
 
-use crate::{Call, Kernel};
+use crate::{Call, KernelEntry};
 use blocks::{Blocks, Buffers, Trace};
 pub use error::AccessError;
 use map::Map;
@@ -44,7 +44,7 @@ impl Checker {
     /// Does what `function(call)`, a version of `kernel`, does if all its accesses are allowed; else its written arguments stay as they are.
     pub fn run(
         &mut self,
-        kernel: &Kernel,
+        kernel: &KernelEntry,
         function: Function,
         call: &mut Call<'_>,
     ) -> Result<(), AccessError> {

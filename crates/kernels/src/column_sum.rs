@@ -3,11 +3,11 @@
 //! Reads x `[outer, time, cols]` and writes out (accumulates on request): with `keep` the sums of each leaf
 //! `[leaves, cols]`, else of all rows `[cols]`. [`Blocks`] says in which order rows are added.
 
-use phalanx_ir::names;
+use phalanx_ir::tasks::TaskView;
 
-use crate::rows::{Blocks, Rule, tree_rows};
+use crate::rows::{Blocks, Rule, outer_and_time, tree_rows};
 use crate::spmd::{Launch, Workspace, by_work};
-use crate::{Kernel, dispatch, params};
+use crate::{Kernel, Sizes, Work, dispatch, params, signature};
 
 params! {
     /// Settings of `column_sum`.
@@ -30,7 +30,7 @@ params! {
 }
 
 impl ColumnSum {
-    fn blocks(self) -> Blocks {
+    fn row_blocks(self) -> Blocks {
         Blocks::new(self.outer, self.time, self.leaves, self.inner)
     }
 
@@ -44,7 +44,7 @@ const WIDEST: usize = 1024;
 
 /// Sums every column of `x`.
 pub fn column_sum_reference(out: &mut [f32], x: &[f32], params: ColumnSum) {
-    let (blocks, cols) = (params.blocks(), params.cols);
+    let (blocks, cols) = (params.row_blocks(), params.cols);
     for col in 0..cols {
         blocks.sum_reference(&mut out[col..], cols, params.rule(), &|row| x[row * cols + col]);
     }
@@ -67,7 +67,7 @@ fn workspace(params: ColumnSum, blocks: usize) -> Workspace {
 /// Sums every column of `x`, fast.
 pub fn column_sum(out: &mut [f32], x: &[f32], params: ColumnSum, launch: &mut Launch<'_>) {
     let ColumnSum { cols, leaves, inner, .. } = params;
-    let (blocks, (count, width)) = (params.blocks(), chunks(params, launch.blocks()));
+    let (blocks, (count, width)) = (params.row_blocks(), chunks(params, launch.blocks()));
     let sums: &mut [f32] = launch.common();
     launch.split_rows(leaves * count, [(&mut *sums, width)], |units, [sums], own| {
         for (unit, sums) in units.zip(sums.chunks_exact_mut(width)) {
@@ -111,25 +111,28 @@ dispatch! {
     }
 }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[Kernel {
-    task: None,
-    work: None,
-    name: "column_sum",
-    arguments: |_| names!(x => sums),
-    fast: |call| {
-        let params = ColumnSum::from_words(call.params);
-        column_sum(call.write(0), call.read(0), params, &mut call.launch);
-    },
-    reference: |call| {
-        column_sum_reference(call.write(0), call.read(0), ColumnSum::from_words(call.params));
-    },
-    blocks: |params, cores| {
-        let ColumnSum { outer, time, cols, .. } = ColumnSum::from_words(params);
-        by_work(outer * time * cols, cores)
-    },
-    workspace: |params, blocks| workspace(ColumnSum::from_words(params), blocks),
-}];
+impl Kernel for ColumnSum {
+    signature!("column_sum": x => sums by column_sum_reference, column_sum);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let (leaves, inner, keep) = (task.attr("leaves")?, task.attr("inner")?, task.is("keep"));
+        let (x, cols) = (task.read(0)?, task.write(0)?.elements() / if keep { leaves } else { 1 });
+        let (outer, time) = outer_and_time(x, x.elements() / cols);
+        Ok(ColumnSum { outer, time, cols, leaves, inner, keep, accumulate: task.is("accumulate") })
+    }
+
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(sizes.operand(0), self.accumulate)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.outer * self.time * self.cols, cores)
+    }
+
+    fn workspace(&self, blocks: usize) -> Workspace {
+        workspace(*self, blocks)
+    }
+}
 
 #[cfg(test)]
 mod tests;

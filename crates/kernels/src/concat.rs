@@ -5,12 +5,14 @@
 //! it) and `inner` (product of its own size and those after it).
 
 use arrayvec::ArrayVec;
-use phalanx_ir::names;
+use phalanx_ir::tasks::TaskView;
+use phalanx_ir::{Names, TensorType, names};
 
-use crate::call::{Call, Kernel, MAX_ARGS, no_workspace};
+use crate::call::MAX_ARGS;
 use crate::spmd::{Launch, by_work};
+use crate::{Call, Kernel, Words};
 
-/// The parameters of `concat` and `split`.
+/// The parameters of `concat`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConcatParams {
     /// Bytes per element.
@@ -21,17 +23,43 @@ pub struct ConcatParams {
     pub inner: ArrayVec<usize, MAX_ARGS>,
 }
 
-impl ConcatParams {
-    /// The parameter words of these settings.
-    pub fn to_words(&self) -> Vec<u64> {
-        let head = [self.elem_bytes, self.outer, self.inner.len()];
-        head.iter().chain(&self.inner).map(|&word| word as u64).collect()
-    }
+/// The parameters of `split`: those of the concatenation that undoes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SplitParams(pub ConcatParams);
 
-    /// The settings these parameter words stand for.
-    pub fn from_words(words: &[u64]) -> Self {
-        let inner = words[3..3 + words[2] as usize].iter().map(|&word| word as usize).collect();
-        ConcatParams { elem_bytes: words[0] as usize, outer: words[1] as usize, inner }
+impl Words for ConcatParams {
+    fn put(&self, words: &mut Vec<u64>) {
+        [self.elem_bytes, self.outer].put(words);
+        self.inner.put(words);
+    }
+    fn take(words: &mut &[u64]) -> Self {
+        let [elem_bytes, outer] = Words::take(words);
+        ConcatParams { elem_bytes, outer, inner: Words::take(words) }
+    }
+}
+
+impl Words for SplitParams {
+    fn put(&self, words: &mut Vec<u64>) {
+        self.0.put(words);
+    }
+    fn take(words: &mut &[u64]) -> Self {
+        SplitParams(Words::take(words))
+    }
+}
+
+impl ConcatParams {
+    /// Pieces of these types, side by side along `axis`.
+    fn of<'a>(axis: usize, pieces: impl Iterator<Item = &'a TensorType>) -> Result<Self, String> {
+        let mut params = ConcatParams { elem_bytes: 1, outer: 1, inner: ArrayVec::new() };
+        for piece in pieces {
+            let (before, rest) = piece.shape.dims().split_at(axis);
+            (params.elem_bytes, params.outer) = (piece.dtype.bytes(), before.iter().product());
+            params
+                .inner
+                .try_push(rest.iter().product())
+                .map_err(|_| format!("it takes {MAX_ARGS} pieces"))?;
+        }
+        Ok(params)
     }
 
     /// Bytes of all pieces.
@@ -111,49 +139,55 @@ pub fn split(ys: &mut [&mut [u8]], x: &[u8], params: &ConcatParams, launch: &mut
     }
 }
 
-fn call_concat_reference(call: &mut Call<'_>) {
-    let y = call.write(0);
-    concat_reference(y, &call.reads, &ConcatParams::from_words(call.params));
+impl Kernel for ConcatParams {
+    const NAME: &'static str = "concat";
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        ConcatParams::of(task.attr("axis")?, task.sources().map(|piece| &piece.ty))
+    }
+
+    fn arguments(&self) -> Names {
+        names!(x[self.inner.len()] => y)
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        concat_reference(call.write(0), &call.reads, self);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        concat(call.write(0), &call.reads, self, &mut call.launch);
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.bytes(), cores)
+    }
 }
 
-fn call_concat(call: &mut Call<'_>) {
-    let y = call.write(0);
-    concat(y, &call.reads, &ConcatParams::from_words(call.params), &mut call.launch);
-}
+impl Kernel for SplitParams {
+    const NAME: &'static str = "split";
 
-fn call_split_reference(call: &mut Call<'_>) {
-    let x = call.read(0);
-    split_reference(&mut call.writes, x, &ConcatParams::from_words(call.params));
-}
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        ConcatParams::of(task.attr("axis")?, task.targets().map(|piece| &piece.ty)).map(SplitParams)
+    }
 
-fn call_split(call: &mut Call<'_>) {
-    let x = call.read(0);
-    split(&mut call.writes, x, &ConcatParams::from_words(call.params), &mut call.launch);
-}
+    fn arguments(&self) -> Names {
+        names!(x => y[self.0.inner.len()])
+    }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[
-    Kernel {
-        task: None,
-        work: None,
-        name: "concat",
-        arguments: |words| names!(x[ConcatParams::from_words(words).inner.len()] => y),
-        fast: call_concat,
-        reference: call_concat_reference,
-        blocks: |params, cores| by_work(ConcatParams::from_words(params).bytes(), cores),
-        workspace: no_workspace,
-    },
-    Kernel {
-        task: None,
-        work: None,
-        name: "split",
-        arguments: |words| names!(x => y[ConcatParams::from_words(words).inner.len()]),
-        fast: call_split,
-        reference: call_split_reference,
-        blocks: |params, cores| by_work(ConcatParams::from_words(params).bytes(), cores),
-        workspace: no_workspace,
-    },
-];
+    fn reference(&self, call: &mut Call<'_>) {
+        let x = call.read(0);
+        split_reference(&mut call.writes, x, &self.0);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        let x = call.read(0);
+        split(&mut call.writes, x, &self.0, &mut call.launch);
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.0.bytes(), cores)
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -6,14 +6,13 @@
 //! dloss `[1]` and writes dlogits = (probabilities - onehot) * dloss (zero rows where ignored; accumulates on request).
 //! `count_labels` reads labels and writes how many are not `ignore_index`.
 
-use phalanx_ir::names;
+use phalanx_ir::tasks::TaskView;
 
-use crate::call::{no_workspace, one_block};
 use crate::ids::Ids;
 use crate::math::{exp, log};
 use crate::rows::{Tree, max, sum, tree_reference};
 use crate::spmd::{Launch, by_work};
-use crate::{Call, Kernel, dispatch, params};
+use crate::{Call, Kernel, Sizes, Work, dispatch, params, signature};
 
 pub mod linear;
 pub mod parts;
@@ -204,68 +203,100 @@ pub fn count_labels(out: &mut [f32], labels: Ids<'_>, params: CountLabels) {
     out[0] = (0..params.n).filter(|&i| labels.get(i) != params.ignore_index).count() as f32;
 }
 
-fn count_call(call: &mut Call<'_>) {
-    let params = CountLabels::from_words(call.params);
-    count_labels(call.write(0), Ids::read(call, 0, params.labels_i32), params);
+impl Kernel for CrossEntropy {
+    signature!("cross_entropy": logits, labels => nll, lse);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let (rows, classes) = (task.read(0)?.rows(), task.read(0)?.last());
+        let (ignore_index, labels_i32) = (task.attr("ignore")?, task.is_i32(1)?);
+        Ok(CrossEntropy { rows, classes, ignore_index, labels_i32, leaves: task.attr("leaves")? })
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        let labels = Ids::read(call, 1, self.labels_i32);
+        cross_entropy_reference([call.write(0), call.write(1)], call.read(0), labels, *self);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        let labels = Ids::read(call, 1, self.labels_i32);
+        cross_entropy([call.write(0), call.write(1)], call.read(0), labels, *self, &mut call.launch);
+    }
+
+    /// Maximum, difference, exponential, sum.
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(4.0 * sizes.operand(0), false)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.rows * self.classes, cores)
+    }
+
+    fn ids(&self) -> usize {
+        self.classes
+    }
 }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[
-    Kernel {
-        task: None,
-        work: None,
-        name: "cross_entropy",
-        arguments: |_| names!(logits, labels => nll, lse),
-        fast: |call| {
-            let params = CrossEntropy::from_words(call.params);
-            let labels = Ids::read(call, 1, params.labels_i32);
-            cross_entropy([call.write(0), call.write(1)], call.read(0), labels, params, &mut call.launch);
-        },
-        reference: |call| {
-            let params = CrossEntropy::from_words(call.params);
-            let labels = Ids::read(call, 1, params.labels_i32);
-            cross_entropy_reference([call.write(0), call.write(1)], call.read(0), labels, params);
-        },
-        blocks: |params, cores| {
-            let CrossEntropy { rows, classes, .. } = CrossEntropy::from_words(params);
-            by_work(rows * classes, cores)
-        },
-        workspace: no_workspace,
-    },
-    Kernel {
-        task: None,
-        work: None,
-        name: "cross_entropy_grad",
-        arguments: |_| names!(logits, labels, lse, dloss => dlogits),
-        fast: |call| {
-            let params = CrossEntropyGrad::from_words(call.params);
-            let labels = Ids::read(call, 1, params.labels_i32);
-            let ins = [call.read(0), call.read(2), call.read(3)];
-            cross_entropy_grad(call.write(0), ins, labels, params, &mut call.launch);
-        },
-        reference: |call| {
-            let params = CrossEntropyGrad::from_words(call.params);
-            let labels = Ids::read(call, 1, params.labels_i32);
-            let ins = [call.read(0), call.read(2), call.read(3)];
-            cross_entropy_grad_reference(call.write(0), ins, labels, params);
-        },
-        blocks: |params, cores| {
-            let CrossEntropyGrad { rows, classes, .. } = CrossEntropyGrad::from_words(params);
-            by_work(rows * classes, cores)
-        },
-        workspace: no_workspace,
-    },
-    Kernel {
-        task: None,
-        work: None,
-        name: "count_labels",
-        arguments: |_| names!(labels => count),
-        fast: count_call,
-        reference: count_call,
-        blocks: one_block,
-        workspace: no_workspace,
-    },
-];
+impl Kernel for CrossEntropyGrad {
+    signature!("cross_entropy_grad": logits, labels, lse, dloss => dlogits);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        Ok(CrossEntropyGrad {
+            rows: task.read(0)?.rows(),
+            classes: task.read(0)?.last(),
+            ignore_index: task.attr("ignore")?,
+            labels_i32: task.is_i32(1)?,
+            accumulate: task.is("accumulate"),
+            first: first_class(task)?,
+        })
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        let labels = Ids::read(call, 1, self.labels_i32);
+        let ins = [0, 2, 3].map(|index| call.read(index));
+        cross_entropy_grad_reference(call.write(0), ins, labels, *self);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        let labels = Ids::read(call, 1, self.labels_i32);
+        let ins = [0, 2, 3].map(|index| call.read(index));
+        cross_entropy_grad(call.write(0), ins, labels, *self, &mut call.launch);
+    }
+
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(3.0 * sizes.operand(0), self.accumulate)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.rows * self.classes, cores)
+    }
+
+    fn anywhere(self) -> Self {
+        CrossEntropyGrad { first: 0, ..self }
+    }
+
+    fn ids(&self) -> usize {
+        self.classes
+    }
+}
+
+/// The class of the first column of the tile of logits that a task reads first.
+fn first_class(task: &TaskView<'_>) -> Result<usize, String> {
+    let logits = task.source(0)?;
+    Ok(logits.origin(logits.ty.shape.rank() - 1))
+}
+
+impl Kernel for CountLabels {
+    signature!("count_labels": labels => count);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let (n, ignore_index) = (task.read(0)?.elements(), task.attr("ignore")?);
+        Ok(CountLabels { n, ignore_index, labels_i32: task.is_i32(0)? })
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        count_labels(call.write(0), Ids::read(call, 0, self.labels_i32), *self);
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -5,32 +5,35 @@
 //! and is kept iff the uniform number of (seed, salt, step, index) is at least `rate`. The gradient of the kernel is the
 //! kernel itself, applied to dy.
 
-use phalanx_ir::names;
+mod walk;
 
-use crate::call::{Call, Kernel, Word, no_workspace};
+use phalanx_ir::tasks::{Mask as TaskMask, TaskOp, TaskView};
+
 use crate::grid::{Grid, padded};
 use crate::spmd::{Launch, by_work};
-use crate::{dispatch, random};
+use crate::{Kernel, Sizes, Work, dispatch, params, random, signature};
+use walk::{Masked, Walk};
 
-/// Which elements of a tile are zeroed, step by step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Mask {
-    /// The probability of zeroing an element, below 1.
-    pub rate: f32,
-    /// The seed of the training run.
-    pub seed: u64,
-    /// Tells this dropout from the others of the model.
-    pub salt: u64,
-    /// The extents of the tile; leading ones where it has fewer dimensions.
-    pub extents: [usize; 4],
-    /// How far the index of the whole moves with a step along each dimension; fastest if the last is 1.
-    pub strides: [u64; 4],
-    /// The index of element 0 in the whole.
-    pub start: u64,
+params! {
+    /// Which elements of a tile are zeroed, step by step.
+    pub struct Mask {
+        /// The probability of zeroing an element, below 1.
+        pub rate: f32,
+        /// The seed of the training run.
+        pub seed: u64,
+        /// Tells this dropout from the others of the model.
+        pub salt: u64,
+        /// The index of element 0 in the whole.
+        pub start: u64,
+        /// The extents of the tile; leading ones where it has fewer dimensions.
+        pub extents: [usize; 4],
+        /// How far the index of the whole moves with a step along each dimension; fastest if the last is 1.
+        pub strides: [u64; 4],
+    }
 }
 
+params! {
 /// The parameters of `dropout`.
-#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DropoutParams {
     /// Number of elements, which is that of the mask's tile.
     pub n: usize,
@@ -38,30 +41,33 @@ pub struct DropoutParams {
     pub accumulate: bool,
     /// Which of them are zeroed.
     pub mask: Mask,
-}
+}}
 
 impl Mask {
-    /// Parameter words of a mask.
-    pub(crate) const WORDS: usize = 12;
-
-    /// The parameter words of this mask.
-    pub(crate) fn to_words(self) -> [u64; Mask::WORDS] {
-        let Mask { rate, seed, salt, extents: [a, b, c, d], strides: [i, j, k, l], start } = self;
-        let [a, b, c, d] = [a, b, c, d].map(Word::to_word);
-        [rate.to_word(), seed, salt, start, a, b, c, d, i, j, k, l]
+    /// The mask over the tile that a task writes first; all others of a chain are the same tile of their tensors.
+    pub(crate) fn of(task: &TaskView<'_>, mask: TaskMask) -> Result<Self, String> {
+        let TaskMask { rate, seed, salt, part, parts, blocks } = mask;
+        let buffer = task.target(0)?;
+        let extents = buffer.ty.shape.dims();
+        let zeros = vec![0; extents.len()];
+        let (origin, global) = match &buffer.tile {
+            Some(tile) => (&tile.origin, tile.global.dims()),
+            None => (&zeros, extents),
+        };
+        let walk = Masked { extents, origin, global, part, parts, blocks }.walk();
+        let Walk { extents, strides, start } = walk.ok_or_else(|| {
+            format!(
+                "the tile {} cuts the blocks of the batch, or more than 4 dimensions; cut fewer dimensions or use \
+                 fewer microbatches",
+                buffer.ty
+            )
+        })?;
+        Ok(Mask { rate, seed, salt, start, extents, strides })
     }
 
-    /// The mask these parameter words stand for.
-    pub(crate) fn from_words(words: &[u64]) -> Self {
-        let [rate, seed, salt, start] = std::array::from_fn(|i| words[i]);
-        Mask {
-            rate: Word::from_word(rate),
-            seed,
-            salt,
-            extents: std::array::from_fn(|i| Word::from_word(words[4 + i])),
-            strides: std::array::from_fn(|i| words[8 + i]),
-            start,
-        }
+    /// The same mask at the beginning of its tensor and with no seed.
+    pub(crate) fn anywhere(self) -> Mask {
+        Mask { seed: 0, salt: 0, start: 0, ..self }
     }
 
     /// The mask of element `i` alone.
@@ -83,20 +89,6 @@ impl Mask {
             start: self.start,
             grid: Grid::new(padded(&self.extents), [padded(&strides)]),
         }
-    }
-}
-
-impl DropoutParams {
-    /// The parameter words of these settings.
-    pub fn to_words(self) -> Vec<u64> {
-        [&[self.n.to_word(), self.accumulate.to_word()][..], &self.mask.to_words()].concat()
-    }
-
-    /// The settings these parameter words stand for.
-    pub fn from_words(words: &[u64]) -> Self {
-        let [n, accumulate] = [words[0], words[1]];
-        let mask = Mask::from_words(&words[2..]);
-        DropoutParams { n: Word::from_word(n), accumulate: Word::from_word(accumulate), mask }
     }
 }
 
@@ -194,27 +186,28 @@ fn apply_apart(y: &mut [f32], x: &[f32], run: Run, stride: u64) {
     }
 }
 
-fn call_reference(call: &mut Call<'_>) {
-    let y = call.write(0);
-    dropout_reference(y, call.read(0), call.read(1), DropoutParams::from_words(call.params));
-}
+impl Kernel for DropoutParams {
+    signature!("dropout": x, hyper => y by dropout_reference, dropout);
 
-fn call_fast(call: &mut Call<'_>) {
-    let y = call.write(0);
-    dropout(y, call.read(0), call.read(1), DropoutParams::from_words(call.params), &mut call.launch);
-}
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let TaskOp::Dropout { mask, accumulate } = *task.op() else {
+            return Err("it executes dropouts".into());
+        };
+        Ok(DropoutParams { n: task.write(0)?.elements(), accumulate, mask: Mask::of(task, mask)? })
+    }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[Kernel {
-    task: None,
-    work: None,
-    name: "dropout",
-    arguments: |_| names!(x, hyper => y),
-    fast: call_fast,
-    reference: call_reference,
-    blocks: |params, cores| by_work(DropoutParams::from_words(params).n, cores),
-    workspace: no_workspace,
-}];
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(sizes.result(0), self.accumulate)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.n, cores)
+    }
+
+    fn anywhere(self) -> Self {
+        DropoutParams { mask: self.mask.anywhere(), ..self }
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -7,13 +7,12 @@
 //! writes every row of dtable `[vocab, cols]` (accumulates on request): the sum of dy over the uses of that row, a chain
 //! in ascending position inside each of `leaves` blocks of the n outputs, a tree over the blocks.
 
-use phalanx_ir::names;
+use phalanx_ir::tasks::TaskView;
 
-use crate::call::no_workspace;
 use crate::ids::Ids;
 use crate::rows::{add_to, store, tree_reference, tree_rows};
 use crate::spmd::{Launch, Workspace, by_work};
-use crate::{Kernel, params};
+use crate::{Call, Kernel, Sizes, Work, params, signature};
 
 params! {
     /// Settings of `embedding`.
@@ -174,51 +173,95 @@ fn write_row(out: &mut [f32], uses: &[u32], dy: &[f32], params: EmbeddingGrad, s
     store(out, &sums[..cols], accumulate);
 }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[
-    Kernel {
-        task: None,
-        work: None,
-        name: "embedding",
-        arguments: |_| names!(ids, table => y),
-        fast: |call| {
-            let params = Embedding::from_words(call.params);
-            let ids = Ids::read(call, 0, params.ids_i32);
-            embedding(call.write(0), ids, call.read(1), params, &mut call.launch);
-        },
-        reference: |call| {
-            let params = Embedding::from_words(call.params);
-            let ids = Ids::read(call, 0, params.ids_i32);
-            embedding_reference(call.write(0), ids, call.read(1), params);
-        },
-        blocks: |params, cores| {
-            let Embedding { n, bag, cols, .. } = Embedding::from_words(params);
-            by_work(n * bag * cols, cores)
-        },
-        workspace: no_workspace,
-    },
-    Kernel {
-        task: None,
-        work: None,
-        name: "embedding_grad",
-        arguments: |_| names!(ids, dy => dtable),
-        fast: |call| {
-            let params = EmbeddingGrad::from_words(call.params);
-            let ids = Ids::read(call, 0, params.ids_i32);
-            embedding_grad(call.write(0), ids, call.read(1), params, &mut call.launch);
-        },
-        reference: |call| {
-            let params = EmbeddingGrad::from_words(call.params);
-            let ids = Ids::read(call, 0, params.ids_i32);
-            embedding_grad_reference(call.write(0), ids, call.read(1), params);
-        },
-        blocks: |params, cores| {
-            let EmbeddingGrad { vocab, cols, .. } = EmbeddingGrad::from_words(params);
-            by_work(vocab * cols, cores)
-        },
-        workspace: |params, _| grad_workspace(EmbeddingGrad::from_words(params)),
-    },
-];
+impl Kernel for Embedding {
+    signature!("embedding": ids, table => y);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let (y, table, n) = (task.write(0)?, task.source(1)?, task.write(0)?.rows());
+        let (bag, ids_i32) = (task.read(0)?.elements() / n, task.is_i32(0)?);
+        let vocab = table.ty.shape.dims()[0];
+        Ok(Embedding { n, cols: y.last(), vocab, bag, ids_i32, first: table.origin(0) })
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        let ids = Ids::read(call, 0, self.ids_i32);
+        embedding_reference(call.write(0), ids, call.read(1), *self);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        let ids = Ids::read(call, 0, self.ids_i32);
+        embedding(call.write(0), ids, call.read(1), *self, &mut call.launch);
+    }
+
+    /// Of the table at most the rows that are looked up are read.
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        let (bag, table) = (self.bag as f64, sizes.operand(1));
+        let looked_up = table.min(bag * sizes.result(0));
+        let Work { flops, bytes } = sizes.work((bag - 1.0).max(0.0) * sizes.result(0), false);
+        Work { flops, bytes: bytes - 4.0 * table + 4.0 * looked_up }
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.n * self.bag * self.cols, cores)
+    }
+
+    fn anywhere(self) -> Self {
+        Embedding { first: 0, ..self }
+    }
+
+    fn ids(&self) -> usize {
+        self.vocab
+    }
+}
+
+impl Kernel for EmbeddingGrad {
+    signature!("embedding_grad": ids, dy => dtable);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let (dy, table) = (task.read(1)?, task.target(0)?);
+        let (n, ids) = (dy.rows(), task.read(0)?);
+        Ok(EmbeddingGrad {
+            n,
+            cols: dy.last(),
+            vocab: table.ty.shape.dims()[0],
+            bag: ids.elements() / n,
+            ids_i32: task.is_i32(0)?,
+            leaves: task.attr("leaves")?,
+            accumulate: task.is("accumulate"),
+            first: table.origin(0),
+        })
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        let ids = Ids::read(call, 0, self.ids_i32);
+        embedding_grad_reference(call.write(0), ids, call.read(1), *self);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        let ids = Ids::read(call, 0, self.ids_i32);
+        embedding_grad(call.write(0), ids, call.read(1), *self, &mut call.launch);
+    }
+
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(self.bag as f64 * sizes.operand(1), self.accumulate)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.vocab * self.cols, cores)
+    }
+
+    fn workspace(&self, _blocks: usize) -> Workspace {
+        grad_workspace(*self)
+    }
+
+    fn anywhere(self) -> Self {
+        EmbeddingGrad { first: 0, ..self }
+    }
+
+    fn ids(&self) -> usize {
+        self.vocab
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,9 @@
 //! Fill: writes one value everywhere. Reads nothing, writes `y[n]`.
 
-use phalanx_ir::names;
+use phalanx_ir::tasks::TaskView;
 
-use crate::call::{Call, Kernel, no_workspace};
-use crate::params;
 use crate::spmd::{Launch, by_work};
+use crate::{Call, Kernel, params, signature};
 
 params! {
     /// The parameters of `fill`.
@@ -28,27 +27,25 @@ pub fn fill(y: &mut [f32], params: FillParams, launch: &mut Launch<'_>) {
     launch.for_each_part(&mut y[..params.n], 16, |_, y| y.fill(params.value));
 }
 
-fn call_reference(call: &mut Call<'_>) {
-    let y = call.write(0);
-    fill_reference(y, FillParams::from_words(call.params));
-}
+impl Kernel for FillParams {
+    signature!("fill": => y);
 
-fn call_fast(call: &mut Call<'_>) {
-    let y = call.write(0);
-    fill(y, FillParams::from_words(call.params), &mut call.launch);
-}
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        Ok(FillParams { n: task.write(0)?.elements(), value: task.attr("value")? })
+    }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[Kernel {
-    task: None,
-    work: None,
-    name: "fill",
-    arguments: |_| names!(=> y),
-    fast: call_fast,
-    reference: call_reference,
-    blocks: |params, cores| by_work(FillParams::from_words(params).n, cores),
-    workspace: no_workspace,
-}];
+    fn reference(&self, call: &mut Call<'_>) {
+        fill_reference(call.write(0), *self);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        fill(call.write(0), *self, &mut call.launch);
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.n, cores)
+    }
+}
 
 #[cfg(test)]
 mod tests {

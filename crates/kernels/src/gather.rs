@@ -4,16 +4,16 @@
 //! `y[i, j, k] = x[i, index[i, j, k], k]`. `gather_grad` reads index and dy and writes dx, or adds to it if `accumulate`:
 //! elements that were chosen several times get the sum in the order of the index, whatever the other axes are cut into.
 
+use phalanx_ir::Shape;
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{DType, Shape, names};
 
-use crate::call::{Call, Kernel, no_workspace, one_block};
-use crate::grid::{Dims, RANK, contiguous, dims_at, padded, words_of};
+use crate::grid::{Dims, RANK, contiguous, padded};
 use crate::ids::Ids;
 use crate::spmd::{Launch, by_work};
+use crate::{Call, Kernel, Sizes, Work, params, signature};
 
-/// The parameters of `gather` and `gather_grad`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+params! {
+/// The parameters of `gather`.
 pub struct GatherParams {
     /// The axis, counted with the padding.
     pub axis: usize,
@@ -25,6 +25,14 @@ pub struct GatherParams {
     pub whole: Dims,
     /// The shape of the index.
     pub index: Dims,
+}}
+
+params! {
+    /// The parameters of `gather_grad`.
+    pub struct GatherGradParams {
+        /// Those of the forward.
+        pub forward: GatherParams,
+    }
 }
 
 impl GatherParams {
@@ -35,27 +43,9 @@ impl GatherParams {
     }
 
     /// The parameters of a task on a whole tensor of this shape whose indices are read in `slot`.
-    fn of(task: &TaskView<'_>, whole: &Shape, slot: usize) -> Result<Vec<u64>, String> {
-        let params = GatherParams::new(task.attr("axis")?, whole.dims(), task.read(slot).dims());
-        let (narrow, accumulate) = (task.dtype(slot) == DType::I32, task.is("accumulate"));
-        Ok(GatherParams { narrow, accumulate, ..params }.to_words())
-    }
-
-    /// The parameter words of these settings.
-    pub fn to_words(self) -> Vec<u64> {
-        let flags = [self.axis as u64, u64::from(self.narrow), u64::from(self.accumulate)];
-        words_of(&flags, &[self.whole, self.index])
-    }
-
-    /// The settings these parameter words stand for.
-    pub fn from_words(words: &[u64]) -> Self {
-        GatherParams {
-            axis: words[0] as usize,
-            narrow: words[1] != 0,
-            accumulate: words[2] != 0,
-            whole: dims_at(words, 3),
-            index: dims_at(words, 3 + RANK),
-        }
+    fn of(task: &TaskView<'_>, whole: &Shape, slot: usize) -> Result<Self, String> {
+        let params = GatherParams::new(task.attr("axis")?, whole.dims(), task.read(slot)?.dims());
+        Ok(GatherParams { narrow: task.is_i32(slot)?, accumulate: task.is("accumulate"), ..params })
     }
 
     /// Which element of x the index at position `at` chooses.
@@ -97,49 +87,50 @@ pub fn gather_grad(dx: &mut [f32], ids: Ids<'_>, dy: &[f32], params: GatherParam
     }
 }
 
-fn call_grad(call: &mut Call<'_>) {
-    let params = GatherParams::from_words(call.params);
-    let (dx, ids) = (call.write(0), Ids::read(call, 0, params.narrow));
-    gather_grad(dx, ids, call.read(1), params);
+impl Kernel for GatherParams {
+    signature!("gather": x, index => y);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        GatherParams::of(task, task.read(0)?, 1)
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        let ids = Ids::read(call, 1, self.narrow);
+        gather_reference(call.write(0), call.read(0), ids, *self);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        let ids = Ids::read(call, 1, self.narrow);
+        gather(call.write(0), call.read(0), ids, *self, &mut call.launch);
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.index.iter().product(), cores)
+    }
 }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[
-    Kernel {
-        task: Some(|task| GatherParams::of(task, task.read(0), 1)),
-        work: Some(|sizes| sizes.work(0.0, false)),
-        name: "gather",
-        arguments: |_| names!(x, index => y),
-        fast: |call: &mut Call<'_>| {
-            let params = GatherParams::from_words(call.params);
-            let (y, ids) = (call.write(0), Ids::read(call, 1, params.narrow));
-            gather(y, call.read(0), ids, params, &mut call.launch);
-        },
-        reference: |call: &mut Call<'_>| {
-            let params = GatherParams::from_words(call.params);
-            let (y, ids) = (call.write(0), Ids::read(call, 1, params.narrow));
-            gather_reference(y, call.read(0), ids, params);
-        },
-        blocks: |params, cores| by_work(GatherParams::from_words(params).index.iter().product(), cores),
-        workspace: no_workspace,
-    },
-    Kernel {
-        task: Some(|task| GatherParams::of(task, task.write(0), 0)),
-        work: Some(|sizes| sizes.work(sizes.operand(1), sizes.is(2))),
-        name: "gather_grad",
-        arguments: |_| names!(index, dy => dx),
-        fast: call_grad,
-        reference: call_grad,
-        blocks: one_block,
-        workspace: no_workspace,
-    },
-];
+impl Kernel for GatherGradParams {
+    signature!("gather_grad": index, dy => dx);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        Ok(GatherGradParams { forward: GatherParams::of(task, task.write(0)?, 0)? })
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        let ids = Ids::read(call, 0, self.forward.narrow);
+        gather_grad(call.write(0), ids, call.read(1), self.forward);
+    }
+
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(sizes.operand(1), self.forward.accumulate)
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Team;
     use crate::samples::{indices, values};
+    use crate::{Team, Words};
 
     #[test]
     fn columns_are_chosen_row_by_row() {

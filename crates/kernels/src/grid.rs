@@ -127,16 +127,6 @@ pub fn broadcast_strides(shape: &[usize], dims: Dims) -> Dims {
     })
 }
 
-/// Six parameter words from `first` on.
-pub(crate) fn dims_at(words: &[u64], first: usize) -> Dims {
-    std::array::from_fn(|i| words[first + i] as usize)
-}
-
-/// The parameter words `head`, then all of `dims`.
-pub(crate) fn words_of(head: &[u64], dims: &[Dims]) -> Vec<u64> {
-    head.iter().copied().chain(dims.iter().flatten().map(|&size| size as u64)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,12 +8,12 @@
 
 use std::ops::Range;
 
-use phalanx_ir::names;
+use phalanx_ir::tasks::TaskView;
+use phalanx_ir::{Names, names};
 
-use crate::call::no_workspace;
 use crate::rows::{Blocks, Rule, outer_and_time, sum, tree_rows};
 use crate::spmd::{Launch, Workspace, by_work};
-use crate::{Call, Kernel, dispatch, params};
+use crate::{Call, Kernel, Sizes, Work, dispatch, params};
 
 params! {
     /// Settings of `layer_norm`.
@@ -57,7 +57,7 @@ impl LayerNormGrad {
     }
 
     /// The order of the sums over rows; without such sums every row is a leaf of its own.
-    fn blocks(self) -> Blocks {
+    fn row_blocks(self) -> Blocks {
         match self.affine {
             true => Blocks::new(self.outer, self.time, self.leaves, self.inner),
             false => Blocks::new(self.rows(), 1, self.rows(), 1),
@@ -143,7 +143,7 @@ pub fn layer_norm_grad_reference(
             *dx = if params.accumulate { *dx + value } else { value };
         }
     }
-    let (blocks, rule) = (params.blocks(), params.rule());
+    let (blocks, rule) = (params.row_blocks(), params.rule());
     for col in 0..if params.affine { n } else { 0 } {
         let dy = |row: usize| dy[row * n + col];
         blocks.sum_reference(&mut dgamma[col..], n, rule, &|row| dy(row) * normal(row, col));
@@ -166,7 +166,7 @@ pub fn layer_norm_grad(
     params: LayerNormGrad,
     launch: &mut Launch<'_>,
 ) {
-    let (blocks, cols) = (params.blocks(), params.cols);
+    let (blocks, cols) = (params.row_blocks(), params.cols);
     let width = if params.affine { cols } else { 0 };
     let size = blocks.leaf(0).len() * cols;
     let sums: &mut [f32] = launch.common();
@@ -278,78 +278,79 @@ fn grad_args<'a>(call: &mut Call<'a>, affine: bool) -> ([&'a mut [f32]; 3], [&'a
     ([call.write(0), &mut [], &mut []], [call.read(0), &[], call.read(1), call.read(2), call.read(3)])
 }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[
-    Kernel {
-        task: Some(|task| {
-            let (rows, cols) = task.rows_of(task.write(1));
-            let (eps, affine) = (task.attr("eps")?, task.is("affine"));
-            Ok(LayerNorm { rows, cols, eps, affine }.to_words())
-        }),
-        work: // The mean, the variance (3), the difference and the scale; gamma and beta.
-        Some(|sizes| {
-            let affine = if sizes.is(3) { 2.0 } else { 0.0 };
-            sizes.work((6.0 + affine) * sizes.operand(0), false)
-        }),
-        name: "layer_norm",
-        arguments: |params| {
-            let affine = LayerNorm::from_words(params).affine;
-            names!(x, gamma if affine, beta if affine => y, mean, rstd)
-        },
-        fast: |call| {
-            let params = LayerNorm::from_words(call.params);
-            let (outs, ins) = forward_args(call, params.affine);
-            layer_norm(outs, ins, params, &mut call.launch);
-        },
-        reference: |call| {
-            let params = LayerNorm::from_words(call.params);
-            let (outs, ins) = forward_args(call, params.affine);
-            layer_norm_reference(outs, ins, params);
-        },
-        blocks: |params, cores| {
-            let LayerNorm { rows, cols, .. } = LayerNorm::from_words(params);
-            by_work(rows * cols, cores)
-        },
-        workspace: no_workspace,
-    },
-    Kernel {
-        task: Some(|task| {
-            let affine = task.is("affine");
-            let statistics = task.read(if affine { 2 } else { 1 });
-            let (rows, cols) = task.rows_of(statistics);
-            let (outer, time) = outer_and_time(statistics, rows);
-            let (leaves, inner) = (task.attr("leaves")?, task.attr("inner")?);
-            let (keep, accumulate) = (task.is("keep"), task.is("accumulate"));
-            let params = LayerNormGrad { outer, time, cols, leaves, inner, keep, affine, accumulate };
-            Ok(params.to_words())
-        }),
-        work: // The normalized row (2), two sums (3), dx (4); times gamma, dgamma (2), dbeta.
-        Some(|sizes| {
-            let affine = if sizes.is(6) { 4.0 } else { 0.0 };
-            sizes.work((9.0 + affine) * sizes.operand(0), sizes.is(7))
-        }),
-        name: "layer_norm_grad",
-        arguments: |params| {
-            let affine = LayerNormGrad::from_words(params).affine;
-            names!(x, gamma if affine, mean, rstd, dy => dx, dgamma if affine, dbeta if affine)
-        },
-        fast: |call| {
-            let params = LayerNormGrad::from_words(call.params);
-            let (outs, ins) = grad_args(call, params.affine);
-            layer_norm_grad(outs, ins, params, &mut call.launch);
-        },
-        reference: |call| {
-            let params = LayerNormGrad::from_words(call.params);
-            let (outs, ins) = grad_args(call, params.affine);
-            layer_norm_grad_reference(outs, ins, params);
-        },
-        blocks: |params, cores| {
-            let params = LayerNormGrad::from_words(params);
-            by_work(params.rows() * params.cols, cores)
-        },
-        workspace: |params, _| grad_workspace(LayerNormGrad::from_words(params)),
-    },
-];
+impl Kernel for LayerNorm {
+    const NAME: &'static str = "layer_norm";
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let (rows, cols) = task.rows_of(task.write(1)?)?;
+        Ok(LayerNorm { rows, cols, eps: task.attr("eps")?, affine: task.is("affine") })
+    }
+
+    fn arguments(&self) -> Names {
+        names!(x, gamma if self.affine, beta if self.affine => y, mean, rstd)
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        let (outs, ins) = forward_args(call, self.affine);
+        layer_norm_reference(outs, ins, *self);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        let (outs, ins) = forward_args(call, self.affine);
+        layer_norm(outs, ins, *self, &mut call.launch);
+    }
+
+    /// The mean, the variance (3), the difference and the scale; gamma and beta.
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(if self.affine { 8.0 } else { 6.0 } * sizes.operand(0), false)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.rows * self.cols, cores)
+    }
+}
+
+impl Kernel for LayerNormGrad {
+    const NAME: &'static str = "layer_norm_grad";
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let affine = task.is("affine");
+        let statistics = task.read(if affine { 2 } else { 1 })?;
+        let (rows, cols) = task.rows_of(statistics)?;
+        let (outer, time) = outer_and_time(statistics, rows);
+        let (leaves, inner) = (task.attr("leaves")?, task.attr("inner")?);
+        let (keep, accumulate) = (task.is("keep"), task.is("accumulate"));
+        Ok(LayerNormGrad { outer, time, cols, leaves, inner, keep, affine, accumulate })
+    }
+
+    fn arguments(&self) -> Names {
+        let affine = self.affine;
+        names!(x, gamma if affine, mean, rstd, dy => dx, dgamma if affine, dbeta if affine)
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        let (outs, ins) = grad_args(call, self.affine);
+        layer_norm_grad_reference(outs, ins, *self);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        let (outs, ins) = grad_args(call, self.affine);
+        layer_norm_grad(outs, ins, *self, &mut call.launch);
+    }
+
+    /// The normalized row (2), two sums (3), dx (4); times gamma, dgamma (2), dbeta.
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(if self.affine { 13.0 } else { 9.0 } * sizes.operand(0), self.accumulate)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.rows() * self.cols, cores)
+    }
+
+    fn workspace(&self, _blocks: usize) -> Workspace {
+        grad_workspace(*self)
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,9 @@
 //! CPU kernels: for every operation a plain reference and a fast version, side by side in one file.
 //!
-//! A kernel is a row of `FILES`, found through [`table`]: a name, two functions of the same signature (reference and fast), how many
-//! blocks it wants and what they work in. It works on slices of an arena it never sees, allocates nothing, and gives the
-//! same bits for any number of cores: every sum that cores share is a tree over `leaves` fixed by the shape alone.
+//! A kernel is a type that holds its parameters and implements [`Kernel`]: how they come from a task, reference and fast version,
+//! the work it does, how many blocks it wants and what they work in. It has an entry in the [`table`]. It works on slices of
+//! an arena it never sees, allocates nothing, and gives the same bits for any number of cores: every sum that cores share is
+//! a tree over `leaves` fixed by the shape alone.
 //!
 //! Unsafe code lives in `spmd` (handing disjoint parts to team members, the slots of pipes), `transpose` and
 //! `cross_entropy/linear` (disjoint rows), `chain` (disjoint pieces), `matmul` and `attention` (SIMD intrinsics,
@@ -25,6 +26,7 @@ pub mod gather;
 pub mod grid;
 pub mod ids;
 pub mod isa;
+mod kernel;
 pub mod layer_norm;
 pub mod math;
 pub mod matmul;
@@ -44,36 +46,57 @@ pub mod table;
 pub mod topk;
 pub mod transpose;
 pub mod unary;
+mod words;
 
-pub use call::{Call, Kernel};
+pub use call::Call;
+pub use kernel::{Kernel, KernelEntry, Sizes, Work};
+pub use phalanx_ir::{Names, names};
 pub use spmd::{Launch, Team};
+pub use words::Words;
 
-/// The kernels of each file.
-const FILES: &[&[Kernel]] = &[
-    attention::KERNELS,
-    binary::KERNELS,
-    broadcast::KERNELS,
-    cast::KERNELS,
-    chain::KERNELS,
-    column_sum::KERNELS,
-    concat::KERNELS,
-    cross_entropy::KERNELS,
-    cross_entropy::linear::KERNELS,
-    cross_entropy::parts::KERNELS,
-    dropout::KERNELS,
-    embedding::KERNELS,
-    fill::KERNELS,
-    gather::KERNELS,
-    layer_norm::KERNELS,
-    matmul::KERNELS,
-    optimizer::KERNELS,
-    reduce::KERNELS,
-    reverse::KERNELS,
-    rms_norm::KERNELS,
-    rotary::KERNELS,
-    softmax::KERNELS,
-    sum_squares::KERNELS,
-    topk::KERNELS,
-    transpose::KERNELS,
-    unary::KERNELS,
+/// Every kernel of this crate.
+const KERNELS: &[KernelEntry] = &[
+    KernelEntry::of::<attention::Attention>(),
+    KernelEntry::of::<attention::AttentionGrad>(),
+    KernelEntry::of::<binary::BinaryParams>(),
+    KernelEntry::of::<binary::BinaryGradParams>(),
+    KernelEntry::of::<broadcast::BroadcastParams>(),
+    KernelEntry::of::<cast::CastParams>(),
+    KernelEntry::of::<chain::ChainParams>(),
+    KernelEntry::of::<column_sum::ColumnSum>(),
+    KernelEntry::of::<concat::ConcatParams>(),
+    KernelEntry::of::<concat::SplitParams>(),
+    KernelEntry::of::<cross_entropy::CrossEntropy>(),
+    KernelEntry::of::<cross_entropy::CrossEntropyGrad>(),
+    KernelEntry::of::<cross_entropy::CountLabels>(),
+    KernelEntry::of::<cross_entropy::linear::LinearCrossEntropy>(),
+    KernelEntry::of::<cross_entropy::parts::ClassMax>(),
+    KernelEntry::of::<cross_entropy::parts::ClassSum>(),
+    KernelEntry::of::<cross_entropy::parts::ClassPick>(),
+    KernelEntry::of::<cross_entropy::parts::ClassJoin>(),
+    KernelEntry::of::<dropout::DropoutParams>(),
+    KernelEntry::of::<embedding::Embedding>(),
+    KernelEntry::of::<embedding::EmbeddingGrad>(),
+    KernelEntry::of::<fill::FillParams>(),
+    KernelEntry::of::<gather::GatherParams>(),
+    KernelEntry::of::<gather::GatherGradParams>(),
+    KernelEntry::of::<layer_norm::LayerNorm>(),
+    KernelEntry::of::<layer_norm::LayerNormGrad>(),
+    KernelEntry::of::<matmul::MatmulParams>(),
+    KernelEntry::of::<optimizer::AdamW>(),
+    KernelEntry::of::<optimizer::Sgd>(),
+    KernelEntry::of::<reduce::ReduceParams>(),
+    KernelEntry::of::<reduce::ReduceGradParams>(),
+    KernelEntry::of::<reverse::ReverseParams>(),
+    KernelEntry::of::<rms_norm::RmsNorm>(),
+    KernelEntry::of::<rms_norm::RmsNormGrad>(),
+    KernelEntry::of::<rotary::Rotary>(),
+    KernelEntry::of::<softmax::SoftmaxParams>(),
+    KernelEntry::of::<softmax::SoftmaxGradParams>(),
+    KernelEntry::of::<sum_squares::SumSquares>(),
+    KernelEntry::of::<sum_squares::ClipScale>(),
+    KernelEntry::of::<topk::TopKParams>(),
+    KernelEntry::of::<transpose::TransposeParams>(),
+    KernelEntry::of::<unary::UnaryParams>(),
+    KernelEntry::of::<unary::UnaryGradParams>(),
 ];

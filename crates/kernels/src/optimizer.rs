@@ -4,11 +4,11 @@
 //! (norm, scale); it reads and writes p, m and v. `sgd` reads grad, hyper and clip alike; it reads and writes p and,
 //! with momentum, the velocity. Every element is updated by itself, so these are their own references up to speed.
 
-use phalanx_ir::names;
+use phalanx_ir::tasks::TaskView;
+use phalanx_ir::{Names, names};
 
-use crate::call::no_workspace;
 use crate::spmd::{Launch, by_work};
-use crate::{Call, Kernel, dispatch, params};
+use crate::{Call, Kernel, Sizes, Work, dispatch, params};
 
 params! {
     /// Settings of `adamw`.
@@ -157,52 +157,94 @@ fn sgd_state<'a>(call: &mut Call<'a>, params: Sgd) -> [&'a mut [f32]; 2] {
     [call.write(0), if params.momentum > 0.0 { call.write(1) } else { &mut [] }]
 }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[
-    Kernel {
-        task: None,
-        work: None,
-        name: "adamw",
-        arguments: |params| names!(grad, hyper, clip if AdamW::from_words(params).clip => param, m, v),
-        fast: |call| {
-            let params = AdamW::from_words(call.params);
-            let state = [0, 1, 2].map(|index| call.write(index));
-            adamw(state, call.read(0), step(call, params.clip), params, &mut call.launch);
-        },
-        reference: |call| {
-            let params = AdamW::from_words(call.params);
-            let state = [0, 1, 2].map(|index| call.write(index));
-            adamw_reference(state, call.read(0), step(call, params.clip), params);
-        },
-        blocks: |params, cores| by_work(AdamW::from_words(params).n, cores),
-        workspace: no_workspace,
-    },
-    Kernel {
-        task: None,
-        work: None,
-        name: "sgd",
-        arguments: |params| {
-            let Sgd { momentum, clip, .. } = Sgd::from_words(params);
-            names!(grad, hyper, clip if clip => param, velocity if momentum > 0.0)
-        },
-        fast: |call| {
-            let params = Sgd::from_words(call.params);
-            sgd(sgd_state(call, params), call.read(0), step(call, params.clip), params, &mut call.launch);
-        },
-        reference: |call| {
-            let params = Sgd::from_words(call.params);
-            sgd_reference(sgd_state(call, params), call.read(0), step(call, params.clip), params);
-        },
-        blocks: |params, cores| by_work(Sgd::from_words(params).n, cores),
-        workspace: no_workspace,
-    },
-];
+/// Parameters and moments are read as well as written.
+fn work_of(flops: f64, sizes: &Sizes<'_>) -> Work {
+    let Work { flops, bytes } = sizes.work(flops * sizes.result(0), false);
+    Work { flops, bytes: bytes + sizes.written() }
+}
+
+impl Kernel for AdamW {
+    const NAME: &'static str = "adamw";
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        Ok(AdamW {
+            n: task.write(0)?.elements(),
+            beta1: task.attr("beta1")?,
+            beta2: task.attr("beta2")?,
+            eps: task.attr("eps")?,
+            weight_decay: task.attr("decay")?,
+            decoupled: task.is("decoupled"),
+            clip: task.is("clip"),
+        })
+    }
+
+    fn arguments(&self) -> Names {
+        names!(grad, hyper, clip if self.clip => param, m, v)
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        let state = [0, 1, 2].map(|index| call.write(index));
+        adamw_reference(state, call.read(0), step(call, self.clip), *self);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        let state = [0, 1, 2].map(|index| call.write(index));
+        adamw(state, call.read(0), step(call, self.clip), *self, &mut call.launch);
+    }
+
+    /// The gradient's scale if it is clipped, decay, both moments (7), the update (6).
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        work_of(15.0 - f64::from(self.decoupled) + f64::from(self.clip), sizes)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.n, cores)
+    }
+}
+
+impl Kernel for Sgd {
+    const NAME: &'static str = "sgd";
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        Ok(Sgd {
+            n: task.write(0)?.elements(),
+            momentum: task.attr("momentum")?,
+            weight_decay: task.attr("decay")?,
+            nesterov: task.is("nesterov"),
+            clip: task.is("clip"),
+        })
+    }
+
+    fn arguments(&self) -> Names {
+        names!(grad, hyper, clip if self.clip => param, velocity if self.momentum > 0.0)
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        sgd_reference(sgd_state(call, *self), call.read(0), step(call, self.clip), *self);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        sgd(sgd_state(call, *self), call.read(0), step(call, self.clip), *self, &mut call.launch);
+    }
+
+    /// Scale, decay (2), momentum (2, looking ahead 2 more), the update (2).
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        let ahead = if self.nesterov { 4.0 } else { 2.0 };
+        let momentum = if self.momentum != 0.0 { ahead } else { 0.0 };
+        let decay = if self.weight_decay != 0.0 { 2.0 } else { 0.0 };
+        work_of(2.0 + decay + momentum + f64::from(self.clip), sizes)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.n, cores)
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Team;
     use crate::samples::{Case, assert_close, values};
+    use crate::{Team, Words};
 
     /// A dozen roundings to 2^-24 per element.
     const TOLERANCE: f32 = 2e-6;
@@ -215,7 +257,7 @@ mod tests {
     fn adamw_case(n: usize, decoupled: bool, clip: bool) -> Case {
         let params = AdamW { n, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.1, decoupled, clip };
         let second = values(n, 4).iter().map(|x| x.abs()).collect();
-        with_step(Case::new(KERNELS, "adamw", params.to_words()), n, clip)
+        with_step(Case::new("adamw", params.to_words()), n, clip)
             .write(values(n, 2))
             .write(values(n, 3))
             .write(second)
@@ -223,7 +265,7 @@ mod tests {
 
     fn sgd_case(n: usize, momentum: f32, nesterov: bool, clip: bool) -> Case {
         let params = Sgd { n, momentum, weight_decay: 0.1, nesterov, clip };
-        let case = with_step(Case::new(KERNELS, "sgd", params.to_words()), n, clip).write(values(n, 2));
+        let case = with_step(Case::new("sgd", params.to_words()), n, clip).write(values(n, 2));
         if momentum > 0.0 { case.write(values(n, 3)) } else { case }
     }
 
@@ -259,7 +301,7 @@ mod tests {
             decoupled: true,
             clip: false,
         };
-        let case = Case::new(KERNELS, "adamw", params.to_words())
+        let case = Case::new("adamw", params.to_words())
             .read(vec![3.0, -2.0, 0.5, -0.25])
             .read(vec![0.125, 0.5, 0.25])
             .write(vec![1.0; 4])
@@ -284,7 +326,7 @@ mod tests {
         for (step, &gradient) in gradients.iter().enumerate() {
             let correction = |beta: f32| 1.0 - beta.powi(step as i32 + 1);
             let hyper = vec![rate, correction(0.9), correction(0.999), 0.0, 0.0, 0.0, 0.0, 0.0];
-            let case = Case::new(KERNELS, kernel, words.clone()).read(vec![gradient]).read(hyper);
+            let case = Case::new(kernel, words.clone()).read(vec![gradient]).read(hyper);
             let case = held.iter().fold(case, |case, values| case.write(values.clone()));
             held = case.fast(&Team::new(1));
             after.push(held[0][0]);

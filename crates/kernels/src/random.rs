@@ -1,6 +1,6 @@
 //! Random numbers by position: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3").
 //!
-//! A number depends on a seed, a stream and its index alone, never on who draws it or in which order. Indices come in
+//! A number depends on a seed, a stream and its index alone, never on the core that draws it or on the order. Indices come in
 //! groups of 64: lane `l` of word `w` of 16 consecutive Philox blocks is index `16 w + l` of its group, so that a
 //! whole group is drawn with vector instructions and stored without shuffling.
 

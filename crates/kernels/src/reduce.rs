@@ -6,70 +6,45 @@
 //! every run goes to lane i mod 16, and the lanes are added as a tree; elsewhere each output is one ascending chain.
 //! `Mean` is `Sum` times 1/count. `Max` keeps NaN, never gives -0, and its gradient is split evenly over ties.
 
-use phalanx_ir::names;
+use phalanx_ir::Reduce;
+use phalanx_ir::tasks::TaskView;
 
-use crate::call::{Call, Kernel, Word, no_workspace};
-use crate::grid::{Dims, Grid, RANK, contiguous, dims_at, padded, words_of};
+use crate::grid::{Dims, Grid, RANK, contiguous, padded};
 use crate::spmd::{Launch, Workspace, by_work};
-use crate::{dispatch, rows, word_enum};
+use crate::{Kernel, Sizes, Work, dispatch, params, rows, signature};
 
 mod fold;
 
 use fold::Folding;
 
-word_enum! {
-    /// What a reduction computes.
-    pub enum ReduceKind {
-        /// The sum.
-        Sum,
-        /// The sum divided by the number of elements.
-        Mean,
-        /// The largest element.
-        Max,
-    }
-}
-
+params! {
 /// The parameters of `reduce`.
-#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReduceParams {
     /// What is computed.
-    pub kind: ReduceKind,
+    pub kind: Reduce,
     /// Leaves of the tree along the first reduced dimension: a power of two that divides it.
     pub leaves: usize,
     /// The shape of x, padded with leading ones.
     pub dims: Dims,
     /// Which dimensions are reduced.
     pub reduced: [bool; RANK],
-}
+}}
 
+params! {
 /// The parameters of `reduce_grad`.
-#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReduceGradParams {
     /// Those of the forward.
     pub forward: ReduceParams,
     /// Whether dx is added to instead of overwritten.
     pub accumulate: bool,
-}
+}}
 
 impl ReduceParams {
     /// The reduction of a tensor of `shape` over the dimensions `over`.
-    pub fn new(kind: ReduceKind, leaves: usize, shape: &[usize], over: &[usize]) -> Self {
+    pub fn new(kind: Reduce, leaves: usize, shape: &[usize], over: &[usize]) -> Self {
         let lead = RANK - shape.len();
         let reduced = std::array::from_fn(|i| i >= lead && over.contains(&(i - lead)));
         ReduceParams { kind, leaves, dims: padded(shape), reduced }
-    }
-
-    /// The parameter words of these settings.
-    pub fn to_words(self) -> Vec<u64> {
-        let head = [self.kind.to_word(), self.leaves.to_word()];
-        words_of(&head, &[self.dims, self.reduced.map(usize::from)])
-    }
-
-    /// The settings these parameter words stand for.
-    pub fn from_words(words: &[u64]) -> Self {
-        let reduced = dims_at(words, 8).map(|flag| flag != 0);
-        let (kind, leaves) = (Word::from_word(words[0]), Word::from_word(words[1]));
-        ReduceParams { kind, leaves, dims: dims_at(words, 2), reduced }
     }
 
     /// How many elements x has.
@@ -96,21 +71,7 @@ impl ReduceParams {
     /// `1 / count` for a mean, 1 for a sum.
     fn scale(self) -> f32 {
         let count: usize = (0..RANK).filter(|&i| self.reduced[i]).map(|i| self.dims[i]).product();
-        if self.kind == ReduceKind::Mean { 1.0 / count as f32 } else { 1.0 }
-    }
-}
-
-impl ReduceGradParams {
-    /// The parameter words of these settings.
-    pub fn to_words(self) -> Vec<u64> {
-        let mut words = self.forward.to_words();
-        words.push(self.accumulate.to_word());
-        words
-    }
-
-    /// The settings these parameter words stand for.
-    pub fn from_words(words: &[u64]) -> Self {
-        ReduceGradParams { forward: ReduceParams::from_words(words), accumulate: words[14] != 0 }
+        if self.kind == Reduce::Mean { 1.0 / count as f32 } else { 1.0 }
     }
 }
 
@@ -119,17 +80,17 @@ pub fn reduce_reference(y: &mut [f32], x: &[f32], params: ReduceParams) {
     let grid = Grid::new(params.dims, [params.strides(), leaf_strides(params)]);
     let axis = (0..RANK).find(|&i| params.reduced[i]).map_or(1, |i| params.dims[i]);
     let n = params.n_outputs();
-    let start = if params.kind == ReduceKind::Max { f32::NEG_INFINITY } else { 0.0 };
+    let start = if params.kind == Reduce::Max { f32::NEG_INFINITY } else { 0.0 };
     let mut partials = vec![start; params.leaves * n];
     for (i, &x) in x[..params.n_inputs()].iter().enumerate() {
         let [to, place] = grid.offsets(i);
         let partial = &mut partials[place * params.leaves / axis * n + to];
-        *partial = if params.kind == ReduceKind::Max { larger(*partial, x) } else { *partial + x };
+        *partial = if params.kind == Reduce::Max { larger(*partial, x) } else { *partial + x };
     }
     for to in 0..n {
         let leaf = |leaf: usize| partials[leaf * n + to];
         y[to] = match params.kind {
-            ReduceKind::Max => (0..params.leaves).map(leaf).fold(f32::NEG_INFINITY, larger) + 0.0,
+            Reduce::Max => (0..params.leaves).map(leaf).fold(f32::NEG_INFINITY, larger) + 0.0,
             _ => rows::tree_reference(params.leaves, &leaf) * params.scale(),
         };
     }
@@ -147,7 +108,7 @@ pub fn reduce_grad_reference(dx: &mut [f32], x: &[f32], y: &[f32], dy: &[f32], p
     let forward = params.forward;
     let grid = Grid::new(forward.dims, [forward.strides()]);
     let mut ties = vec![0.0; forward.n_outputs()];
-    if forward.kind == ReduceKind::Max {
+    if forward.kind == Reduce::Max {
         for (i, &x) in x[..forward.n_inputs()].iter().enumerate() {
             let [from] = grid.offsets(i);
             ties[from] += f32::from(x == y[from]);
@@ -156,7 +117,7 @@ pub fn reduce_grad_reference(dx: &mut [f32], x: &[f32], y: &[f32], dy: &[f32], p
     for i in 0..forward.n_inputs() {
         let [from] = grid.offsets(i);
         let value = match forward.kind {
-            ReduceKind::Max => {
+            Reduce::Max => {
                 if x[i] == y[from] {
                     dy[from] / ties[from]
                 } else {
@@ -179,12 +140,12 @@ pub fn reduce(y: &mut [f32], x: &[f32], params: ReduceParams, launch: &mut Launc
 }
 
 dispatch! {
-    fn reduce_part(y: &mut [f32], x: &[f32], what: (ReduceKind, f32), folding: &Folding, first: usize) {
+    fn reduce_part(y: &mut [f32], x: &[f32], what: (Reduce, f32), folding: &Folding, first: usize) {
         let (kind, scale) = what;
         match kind {
-            ReduceKind::Sum => folding.run(y, x, first, 0.0, |_, x| x, |a, b| a + b, |_, sum| sum),
-            ReduceKind::Mean => folding.run(y, x, first, 0.0, |_, x| x, |a, b| a + b, |_, sum| sum * scale),
-            ReduceKind::Max => folding.run(y, x, first, f32::NEG_INFINITY, |_, x| x, larger, |_, max| max + 0.0),
+            Reduce::Sum => folding.run(y, x, first, 0.0, |_, x| x, |a, b| a + b, |_, sum| sum),
+            Reduce::Mean => folding.run(y, x, first, 0.0, |_, x| x, |a, b| a + b, |_, sum| sum * scale),
+            Reduce::Max => folding.run(y, x, first, f32::NEG_INFINITY, |_, x| x, larger, |_, max| max + 0.0),
         }
     }
 }
@@ -201,7 +162,7 @@ pub fn reduce_grad(
     let forward = params.forward;
     let grid = Grid::new(forward.dims, [forward.strides()]);
     let dx = &mut dx[..grid.len()];
-    if forward.kind != ReduceKind::Max {
+    if forward.kind != Reduce::Max {
         let spread = Spread { from: dy, scale: forward.scale(), maxima: None, accumulate: params.accumulate };
         return launch.for_each_part(dx, 16, |first, dx| spread_part(dx, &spread, &grid, first));
     }
@@ -274,54 +235,45 @@ fn larger(a: f32, b: f32) -> f32 {
     if a > b || a.is_nan() { a } else { b }
 }
 
-fn shares_workspace(params: &[u64], _blocks: usize) -> Workspace {
-    let params = ReduceParams::from_words(params);
-    Workspace::of::<f32>(if params.kind == ReduceKind::Max { params.n_outputs() } else { 0 }, 0)
+impl Kernel for ReduceParams {
+    signature!("reduce": x => y by reduce_reference, reduce);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let axes: Vec<usize> = task.attr("axes")?;
+        Ok(ReduceParams::new(task.attr("kind")?, task.attr("leaves")?, task.read(0)?.dims(), &axes))
+    }
+
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(sizes.operand(0), false)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.n_inputs(), cores)
+    }
 }
 
-fn call_reference(call: &mut Call<'_>) {
-    let y = call.write(0);
-    reduce_reference(y, call.read(0), ReduceParams::from_words(call.params));
-}
+impl Kernel for ReduceGradParams {
+    signature!("reduce_grad": x, y, dy => dx by reduce_grad_reference, reduce_grad);
 
-fn call_fast(call: &mut Call<'_>) {
-    let y = call.write(0);
-    reduce(y, call.read(0), ReduceParams::from_words(call.params), &mut call.launch);
-}
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let axes: Vec<usize> = task.attr("axes")?;
+        let forward = ReduceParams::new(task.attr("kind")?, 1, task.write(0)?.dims(), &axes);
+        Ok(ReduceGradParams { forward, accumulate: task.is("accumulate") })
+    }
 
-fn call_grad_reference(call: &mut Call<'_>) {
-    let (dx, params) = (call.write(0), ReduceGradParams::from_words(call.params));
-    reduce_grad_reference(dx, call.read(0), call.read(1), call.read(2), params);
-}
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(sizes.result(0), self.accumulate)
+    }
 
-fn call_grad_fast(call: &mut Call<'_>) {
-    let (dx, params) = (call.write(0), ReduceGradParams::from_words(call.params));
-    reduce_grad(dx, call.read(0), call.read(1), call.read(2), params, &mut call.launch);
-}
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.forward.n_inputs(), cores)
+    }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[
-    Kernel {
-        task: None,
-        work: None,
-        name: "reduce",
-        arguments: |_| names!(x => y),
-        fast: call_fast,
-        reference: call_reference,
-        blocks: |params, cores| by_work(ReduceParams::from_words(params).n_inputs(), cores),
-        workspace: no_workspace,
-    },
-    Kernel {
-        task: None,
-        work: None,
-        name: "reduce_grad",
-        arguments: |_| names!(x, y, dy => dx),
-        fast: call_grad_fast,
-        reference: call_grad_reference,
-        blocks: |params, cores| by_work(ReduceParams::from_words(params).n_inputs(), cores),
-        workspace: shares_workspace,
-    },
-];
+    fn workspace(&self, _blocks: usize) -> Workspace {
+        let shares = if self.forward.kind == Reduce::Max { self.forward.n_outputs() } else { 0 };
+        Workspace::of::<f32>(shares, 0)
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -1,19 +1,19 @@
 //! Elements in reverse order along some axes. Reads x, writes y.
 
-use phalanx_ir::names;
+use phalanx_ir::tasks::TaskView;
 
-use crate::call::{Call, Kernel, no_workspace};
-use crate::grid::{Dims, RANK, dims_at, padded, words_of};
+use crate::grid::{Dims, RANK, padded};
 use crate::spmd::{Launch, by_work};
+use crate::{Kernel, params, signature};
 
+params! {
 /// The parameters of `reverse`.
-#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReverseParams {
     /// The shape, padded with leading ones.
     pub dims: Dims,
     /// Which dimensions are reversed, by a one.
     pub turned: Dims,
-}
+}}
 
 impl ReverseParams {
     /// The reversal of a tensor of `shape` along `axes`.
@@ -21,16 +21,6 @@ impl ReverseParams {
         let mut turned = [0; RANK];
         axes.iter().for_each(|axis| turned[axis + RANK - shape.len()] = 1);
         ReverseParams { dims: padded(shape), turned }
-    }
-
-    /// The parameter words of these settings.
-    pub fn to_words(self) -> Vec<u64> {
-        words_of(&[], &[self.dims, self.turned])
-    }
-
-    /// The settings these parameter words stand for.
-    pub fn from_words(words: &[u64]) -> Self {
-        ReverseParams { dims: dims_at(words, 0), turned: dims_at(words, RANK) }
     }
 
     /// Where element `at` of one side lies on the other, if only dimensions before `inner` count.
@@ -68,31 +58,23 @@ pub fn reverse(y: &mut [f32], x: &[f32], params: ReverseParams, launch: &mut Lau
     });
 }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[Kernel {
-    task: Some(|task| {
-        Ok(ReverseParams::new(task.read(0).dims(), &task.attr::<Vec<usize>>("axes")?).to_words())
-    }),
-    work: Some(|sizes| sizes.work(0.0, false)),
-    name: "reverse",
-    arguments: |_| names!(x => y),
-    fast: |call: &mut Call<'_>| {
-        let y = call.write(0);
-        reverse(y, call.read(0), ReverseParams::from_words(call.params), &mut call.launch);
-    },
-    reference: |call: &mut Call<'_>| {
-        let y = call.write(0);
-        reverse_reference(y, call.read(0), ReverseParams::from_words(call.params));
-    },
-    blocks: |params, cores| by_work(ReverseParams::from_words(params).dims.iter().product(), cores),
-    workspace: no_workspace,
-}];
+impl Kernel for ReverseParams {
+    signature!("reverse": x => y by reverse_reference, reverse);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        Ok(ReverseParams::new(task.read(0)?.dims(), &task.attr::<Vec<usize>>("axes")?))
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.dims.iter().product(), cores)
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Team;
     use crate::samples::values;
+    use crate::{Team, Words};
 
     #[test]
     fn a_matrix_is_turned_along_each_axis() {

@@ -7,12 +7,11 @@
 
 use std::ops::Range;
 
-use phalanx_ir::names;
+use phalanx_ir::tasks::TaskView;
 
-use crate::call::no_workspace;
 use crate::rows::{Blocks, Rule, outer_and_time, sum, tree_rows};
 use crate::spmd::{Launch, Workspace, by_work};
-use crate::{Kernel, dispatch, params};
+use crate::{Call, Kernel, Sizes, Work, dispatch, params, signature};
 
 params! {
     /// Settings of `rms_norm`.
@@ -51,7 +50,7 @@ impl RmsNormGrad {
         self.outer * self.time
     }
 
-    fn blocks(self) -> Blocks {
+    fn row_blocks(self) -> Blocks {
         Blocks::new(self.outer, self.time, self.leaves, self.inner)
     }
 
@@ -120,7 +119,7 @@ pub fn rms_norm_grad_reference(
     }
     for col in 0..n {
         let value = |row: usize| dy[row * n + col] * normal(row, col);
-        params.blocks().sum_reference(&mut dgamma[col..], n, params.rule(), &value);
+        params.row_blocks().sum_reference(&mut dgamma[col..], n, params.rule(), &value);
     }
 }
 
@@ -138,7 +137,7 @@ pub fn rms_norm_grad(
     launch: &mut Launch<'_>,
 ) {
     let RmsNormGrad { cols, leaves, .. } = params;
-    let blocks = params.blocks();
+    let blocks = params.row_blocks();
     let size = blocks.leaf(0).len() * cols;
     let gammas: &mut [f32] = launch.common();
     let outs = [(dx, size), (&mut *gammas, cols)];
@@ -208,60 +207,66 @@ dispatch! {
     }
 }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[
-    Kernel {
-        task: Some(|task| {
-            let (rows, cols) = task.rows_of(task.write(1));
-            Ok(RmsNorm { rows, cols, eps: task.attr("eps")? }.to_words())
-        }),
-        work: Some(|sizes| sizes.work(4.0 * sizes.operand(0), false)),
-        name: "rms_norm",
-        arguments: |_| names!(x, gamma => y, rstd),
-        fast: |call| {
-            let outs = [call.write(0), call.write(1)];
-            rms_norm(outs, [call.read(0), call.read(1)], RmsNorm::from_words(call.params), &mut call.launch);
-        },
-        reference: |call| {
-            let outs = [call.write(0), call.write(1)];
-            rms_norm_reference(outs, [call.read(0), call.read(1)], RmsNorm::from_words(call.params));
-        },
-        blocks: |params, cores| {
-            let RmsNorm { rows, cols, .. } = RmsNorm::from_words(params);
-            by_work(rows * cols, cores)
-        },
-        workspace: no_workspace,
-    },
-    Kernel {
-        task: Some(|task| {
-            let statistics = task.read(2);
-            let (rows, cols) = task.rows_of(statistics);
-            let (outer, time) = outer_and_time(statistics, rows);
-            let (leaves, inner) = (task.attr("leaves")?, task.attr("inner")?);
-            let (keep, accumulate) = (task.is("keep"), task.is("accumulate"));
-            Ok(RmsNormGrad { outer, time, cols, leaves, inner, keep, accumulate }.to_words())
-        }),
-        work: // Times gamma, a sum (2), dx (3), dgamma (3).
-        Some(|sizes| sizes.work(9.0 * sizes.operand(0), sizes.is(6))),
-        name: "rms_norm_grad",
-        arguments: |_| names!(x, gamma, rstd, dy => dx, dgamma),
-        fast: |call| {
-            let outs = [call.write(0), call.write(1)];
-            let ins = [0, 1, 2, 3].map(|index| call.read(index));
-            rms_norm_grad(outs, ins, RmsNormGrad::from_words(call.params), &mut call.launch);
-        },
-        reference: |call| {
-            let outs = [call.write(0), call.write(1)];
-            let ins = [0, 1, 2, 3].map(|index| call.read(index));
-            rms_norm_grad_reference(outs, ins, RmsNormGrad::from_words(call.params));
-        },
-        blocks: |params, cores| {
-            let params = RmsNormGrad::from_words(params);
-            by_work(params.rows() * params.cols, cores)
-        },
-        workspace: |params, _| grad_workspace(RmsNormGrad::from_words(params)),
-    },
-];
+impl Kernel for RmsNorm {
+    signature!("rms_norm": x, gamma => y, rstd);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let (rows, cols) = task.rows_of(task.write(1)?)?;
+        Ok(RmsNorm { rows, cols, eps: task.attr("eps")? })
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        rms_norm_reference([0, 1].map(|i| call.write(i)), [0, 1].map(|i| call.read(i)), *self);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        rms_norm([0, 1].map(|i| call.write(i)), [0, 1].map(|i| call.read(i)), *self, &mut call.launch);
+    }
+
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(4.0 * sizes.operand(0), false)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.rows * self.cols, cores)
+    }
+}
+
+impl Kernel for RmsNormGrad {
+    signature!("rms_norm_grad": x, gamma, rstd, dy => dx, dgamma);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let statistics = task.read(2)?;
+        let (rows, cols) = task.rows_of(statistics)?;
+        let (outer, time) = outer_and_time(statistics, rows);
+        let (leaves, inner) = (task.attr("leaves")?, task.attr("inner")?);
+        let (keep, accumulate) = (task.is("keep"), task.is("accumulate"));
+        Ok(RmsNormGrad { outer, time, cols, leaves, inner, keep, accumulate })
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        let ins = [0, 1, 2, 3].map(|i| call.read(i));
+        rms_norm_grad_reference([0, 1].map(|i| call.write(i)), ins, *self);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        let ins = [0, 1, 2, 3].map(|i| call.read(i));
+        rms_norm_grad([0, 1].map(|i| call.write(i)), ins, *self, &mut call.launch);
+    }
+
+    /// Times gamma, a sum (2), dx (3), dgamma (3).
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(9.0 * sizes.operand(0), self.accumulate)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.rows() * self.cols, cores)
+    }
+
+    fn workspace(&self, _blocks: usize) -> Workspace {
+        grad_workspace(*self)
+    }
+}
 
 #[cfg(test)]
 mod tests;

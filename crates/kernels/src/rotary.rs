@@ -1,13 +1,13 @@
-//! Rotary position embedding of `[batch, time, heads, dim]`.
+//! Positions as rotations of `[batch, time, heads, dim]`.
 //!
-//! Reads x and writes y (accumulates on request); the first step has the time `first`. Elements i and i + dim/2 of a head form a pair, rotated at time t by
-//! the angle t * base^(-2i/dim); the frequency and the angle are rounded to `f32`, as Hugging Face models do. The
+//! Reads x and writes y (accumulates on request); the first step has the time `first`. Elements i and i + dim/2 of a
+//! head form a pair, rotated at time t by the angle t * base^(-2i/dim); the frequency and the angle are rounded to `f32`, as Hugging Face models do. The
 //! gradient is the inverse rotation.
 
-use phalanx_ir::names;
+use phalanx_ir::tasks::TaskView;
 
 use crate::spmd::{Launch, Workspace, by_work};
-use crate::{Kernel, dispatch, params};
+use crate::{Kernel, Sizes, Work, dispatch, params, signature};
 
 params! {
     /// Settings of `rotary`.
@@ -110,33 +110,48 @@ dispatch! {
     }
 }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[Kernel {
-    task: None,
-    work: None,
-    name: "rotary",
-    arguments: |_| names!(x => y),
-    fast: |call| {
-        let params = Rotary::from_words(call.params);
-        rotary(call.write(0), call.read(0), params, &mut call.launch);
-    },
-    reference: |call| rotary_reference(call.write(0), call.read(0), Rotary::from_words(call.params)),
-    blocks: |params, cores| by_work(Rotary::from_words(params).elements(), cores),
-    workspace: |params, _| workspace(Rotary::from_words(params)),
-}];
+impl Kernel for Rotary {
+    signature!("rotary": x => y by rotary_reference, rotary);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let x = task.source(0)?;
+        let &[batch, time, heads, dim] = x.ty.shape.dims() else {
+            return Err(format!("it rotates [batch, time, heads, elements], not {}", x.ty));
+        };
+        let (first, base) = (x.origin(1), task.attr("base")?);
+        let (inverse, accumulate) = (task.is("inverse"), task.is("accumulate"));
+        Ok(Rotary { batch, time, first, heads, dim, base, inverse, accumulate })
+    }
+
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(3.0 * sizes.result(0), self.accumulate)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.elements(), cores)
+    }
+
+    fn workspace(&self, _blocks: usize) -> Workspace {
+        workspace(*self)
+    }
+
+    fn anywhere(self) -> Self {
+        Rotary { first: 0, ..self }
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Team;
     use crate::samples::{Case, assert_close, values};
+    use crate::{Team, Words};
 
     /// Two products and a sum of values below two, each rounded to 2^-24.
     const TOLERANCE: f32 = 5e-7;
 
     fn case(params: Rotary) -> Case {
         let n = params.batch * params.time * params.heads * params.dim;
-        Case::new(KERNELS, "rotary", params.to_words()).read(values(n, 1)).write(values(n, 2))
+        Case::new("rotary", params.to_words()).read(values(n, 1)).write(values(n, 2))
     }
 
     fn sizes(batch: usize, time: usize, heads: usize, dim: usize) -> Rotary {

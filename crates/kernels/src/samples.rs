@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use crate::check::{AccessError, Checker};
 use crate::isa::Isa;
 use crate::spmd::{Launch, Layout};
-use crate::{Call, Kernel, Team};
+use crate::{Call, KernelEntry, Team, table};
 
 /// `n` values spread evenly over -1..1 in a scrambled order that depends on `seed`.
 pub(crate) fn values(n: usize, seed: u64) -> Vec<f32> {
@@ -69,7 +69,7 @@ impl From<Vec<f32>> for Input {
 
 /// One kernel call: its parameters, what it reads, and what its outputs hold beforehand.
 pub(crate) struct Case {
-    pub kernel: Kernel,
+    pub kernel: KernelEntry,
     pub params: Vec<u64>,
     pub reads: Vec<Input>,
     pub writes: Vec<Vec<f32>>,
@@ -77,7 +77,7 @@ pub(crate) struct Case {
 
 /// Calls `test` with a launch of `kernel` whose workspace is full of NaNs.
 pub(crate) fn launched(
-    kernel: &Kernel,
+    kernel: &KernelEntry,
     params: &[u64],
     blocks: u32,
     team: &Team,
@@ -94,9 +94,9 @@ pub(crate) fn launched(
 static ISA: Mutex<()> = Mutex::new(());
 
 impl Case {
-    /// The row `name` of `kernels` on these arguments.
-    pub(crate) fn new(kernels: &[Kernel], name: &str, params: Vec<u64>) -> Case {
-        let kernel = *kernels.iter().find(|kernel| kernel.name == name).expect("the file has this kernel");
+    /// The kernel `name` on these arguments.
+    pub(crate) fn new(name: &str, params: Vec<u64>) -> Case {
+        let kernel = table::find(name).expect("there is such a kernel");
         Case { kernel, params, reads: Vec::new(), writes: Vec::new() }
     }
 

@@ -6,12 +6,11 @@
 
 use std::array::from_fn;
 
-use phalanx_ir::names;
+use phalanx_ir::tasks::TaskView;
 
-use crate::call::{Call, Kernel, no_workspace};
 use crate::rows::{self, LANES};
 use crate::spmd::{Launch, by_work};
-use crate::{dispatch, math, params};
+use crate::{Kernel, Sizes, Work, dispatch, math, params, signature};
 
 /// Columns handled at once where the axis is not the innermost one.
 const COLUMNS: usize = 16;
@@ -215,69 +214,40 @@ fn tree(mut lanes: [[f32; COLUMNS]; LANES]) -> [f32; COLUMNS] {
     lanes[0]
 }
 
-fn call_reference(call: &mut Call<'_>) {
-    let y = call.write(0);
-    softmax_reference(y, call.read(0), SoftmaxParams::from_words(call.params));
+impl Kernel for SoftmaxParams {
+    signature!("softmax": x => y by softmax_reference, softmax);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let (outer, axis, inner) = task.around(task.attr("axis")?)?;
+        Ok(SoftmaxParams { outer, axis, inner })
+    }
+
+    /// Maximum, difference, exponential, sum, quotient.
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(5.0 * sizes.operand(0), false)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.outer * self.axis * self.inner, cores)
+    }
 }
 
-fn call_fast(call: &mut Call<'_>) {
-    let y = call.write(0);
-    softmax(y, call.read(0), SoftmaxParams::from_words(call.params), &mut call.launch);
-}
+impl Kernel for SoftmaxGradParams {
+    signature!("softmax_grad": y, dy => dx by softmax_grad_reference, softmax_grad);
 
-fn call_grad_reference(call: &mut Call<'_>) {
-    let dx = call.write(0);
-    softmax_grad_reference(dx, call.read(0), call.read(1), SoftmaxGradParams::from_words(call.params));
-}
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let (outer, axis, inner) = task.around(task.attr("axis")?)?;
+        Ok(SoftmaxGradParams { outer, axis, inner, accumulate: task.is("accumulate") })
+    }
 
-fn call_grad_fast(call: &mut Call<'_>) {
-    let dx = call.write(0);
-    softmax_grad(
-        dx,
-        call.read(0),
-        call.read(1),
-        SoftmaxGradParams::from_words(call.params),
-        &mut call.launch,
-    );
-}
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(4.0 * sizes.operand(0), self.accumulate)
+    }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[
-    Kernel {
-        task: Some(|task| {
-            let (outer, axis, inner) = task.around(task.attr("axis")?);
-            Ok(SoftmaxParams { outer, axis, inner }.to_words())
-        }),
-        work: // Maximum, difference, exponential, sum, quotient.
-        Some(|sizes| sizes.work(5.0 * sizes.operand(0), false)),
-        name: "softmax",
-        arguments: |_| names!(x => y),
-        fast: call_fast,
-        reference: call_reference,
-        blocks: |params, cores| {
-            let SoftmaxParams { outer, axis, inner, .. } = SoftmaxParams::from_words(params);
-            by_work(outer * axis * inner, cores)
-        },
-        workspace: no_workspace,
-    },
-    Kernel {
-        task: Some(|task| {
-            let (outer, axis, inner) = task.around(task.attr("axis")?);
-            let accumulate = task.is("accumulate");
-            Ok(SoftmaxGradParams { outer, axis, inner, accumulate }.to_words())
-        }),
-        work: Some(|sizes| sizes.work(4.0 * sizes.operand(0), sizes.is(3))),
-        name: "softmax_grad",
-        arguments: |_| names!(y, dy => dx),
-        fast: call_grad_fast,
-        reference: call_grad_reference,
-        blocks: |params, cores| {
-            let SoftmaxGradParams { outer, axis, inner, .. } = SoftmaxGradParams::from_words(params);
-            by_work(outer * axis * inner, cores)
-        },
-        workspace: no_workspace,
-    },
-];
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.outer * self.axis * self.inner, cores)
+    }
+}
 
 #[cfg(test)]
 mod tests;

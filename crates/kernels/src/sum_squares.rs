@@ -6,12 +6,11 @@
 //! `clip_scale` reads the sum of all `[1]` and writes `[2]`: the norm and the factor that brings it to at most
 //! `max_norm`.
 
-use phalanx_ir::names;
+use phalanx_ir::tasks::TaskView;
 
-use crate::call::{no_workspace, one_block};
 use crate::rows::LANES;
 use crate::spmd::{Launch, by_work};
-use crate::{Call, Kernel, dispatch, params};
+use crate::{Call, Kernel, Sizes, Work, dispatch, params, signature};
 
 params! {
     /// Settings of `sum_squares`.
@@ -89,53 +88,47 @@ pub fn clip_scale(out: &mut [f32], sum_squares: &[f32], params: ClipScale) {
     out[1] = (params.max_norm / (norm + 1e-6)).min(1.0);
 }
 
-fn clip_call(call: &mut Call<'_>) {
-    clip_scale(call.write(0), call.read(0), ClipScale::from_words(call.params));
+impl Kernel for SumSquares {
+    signature!("sum_squares": x => sums by sum_squares_reference, sum_squares);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let (rows, cols) = (task.read(0)?.rows(), task.read(0)?.last());
+        let (row_leaves, col_leaves) = (task.attr("row_leaves")?, task.attr("col_leaves")?);
+        Ok(SumSquares { rows, cols, row_leaves, col_leaves })
+    }
+
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(2.0 * sizes.operand(0), false)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.rows * self.cols, cores)
+    }
 }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[
-    Kernel {
-        task: None,
-        work: None,
-        name: "sum_squares",
-        arguments: |_| names!(x => sums),
-        fast: |call| {
-            let params = SumSquares::from_words(call.params);
-            sum_squares(call.write(0), call.read(0), params, &mut call.launch);
-        },
-        reference: |call| {
-            sum_squares_reference(call.write(0), call.read(0), SumSquares::from_words(call.params));
-        },
-        blocks: |params, cores| {
-            let SumSquares { rows, cols, .. } = SumSquares::from_words(params);
-            by_work(rows * cols, cores)
-        },
-        workspace: no_workspace,
-    },
-    Kernel {
-        task: None,
-        work: None,
-        name: "clip_scale",
-        arguments: |_| names!(sum => clip),
-        fast: clip_call,
-        reference: clip_call,
-        blocks: one_block,
-        workspace: no_workspace,
-    },
-];
+impl Kernel for ClipScale {
+    signature!("clip_scale": sum => clip);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        Ok(ClipScale { max_norm: task.attr("max_norm")? })
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        clip_scale(call.write(0), call.read(0), *self);
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Team;
     use crate::samples::{Case, assert_close, values};
+    use crate::{Team, Words};
 
     /// Blocks are exact up to one rounding to 2^-24.
     const TOLERANCE: f32 = 1e-6;
 
     fn case(params: SumSquares) -> Case {
-        Case::new(KERNELS, "sum_squares", params.to_words())
+        Case::new("sum_squares", params.to_words())
             .read(values(params.rows * params.cols, 1))
             .write(vec![0.0; params.row_leaves * params.col_leaves])
     }
@@ -176,8 +169,7 @@ mod tests {
     fn only_large_norms_are_scaled() {
         let scale = |sum: f32| {
             let params = ClipScale { max_norm: 1.0 };
-            let case =
-                Case::new(KERNELS, "clip_scale", params.to_words()).read(vec![sum]).write(vec![0.0; 2]);
+            let case = Case::new("clip_scale", params.to_words()).read(vec![sum]).write(vec![0.0; 2]);
             case.fast(&Team::new(1)).remove(0)
         };
         assert_close(&scale(0.25), &[0.5, 1.0], TOLERANCE, "small");

@@ -3,10 +3,9 @@
 
 use std::cmp::Ordering;
 
-use phalanx_ir::names;
+use phalanx_ir::tasks::TaskView;
 
-use crate::call::{Call, Kernel, no_workspace, one_block};
-use crate::params;
+use crate::{Call, Kernel, Sizes, Work, params, signature};
 
 params! {
     /// The parameters of `topk`.
@@ -59,27 +58,26 @@ pub fn topk(values: &mut [f32], indices: &mut [i64], x: &[f32], params: TopKPara
     }
 }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[Kernel {
-    task: Some(|task| {
-        let (rows, cols) = (task.read(0).rows(), task.read(0).last());
-        Ok(TopKParams { rows, cols, k: task.attr("k")? }.to_words())
-    }),
-    // One comparison an element.
-    work: Some(|sizes| sizes.work(sizes.operand(0), false)),
-    name: "topk",
-    arguments: |_| names!(x => values, indices),
-    fast: |call: &mut Call<'_>| {
-        let (values, indices) = (call.write(0), call.write(1));
-        topk(values, indices, call.read(0), TopKParams::from_words(call.params));
-    },
-    reference: |call: &mut Call<'_>| {
-        let (values, indices) = (call.write(0), call.write(1));
-        topk_reference(values, indices, call.read(0), TopKParams::from_words(call.params));
-    },
-    blocks: one_block,
-    workspace: no_workspace,
-}];
+impl Kernel for TopKParams {
+    signature!("topk": x => values, indices);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        Ok(TopKParams { rows: task.read(0)?.rows(), cols: task.read(0)?.last(), k: task.attr("k")? })
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        topk_reference(call.write(0), call.write(1), call.read(0), *self);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        topk(call.write(0), call.write(1), call.read(0), *self);
+    }
+
+    /// One comparison an element.
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(sizes.operand(0), false)
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -5,12 +5,11 @@
 
 use arrayvec::ArrayVec;
 use bytemuck::Pod;
-use phalanx_ir::names;
+use phalanx_ir::tasks::TaskView;
 
-use crate::call::{Call, Kernel, no_workspace};
-use crate::dispatch;
-use crate::grid::{Dims, Grid, RANK, contiguous, dims_at, padded, words_of};
+use crate::grid::{Dims, Grid, RANK, contiguous, padded};
 use crate::spmd::{Launch, Parts, by_work};
+use crate::{Kernel, dispatch, params, signature};
 
 /// Side of a tile in elements.
 const TILE: usize = 16;
@@ -18,8 +17,8 @@ const TILE: usize = 16;
 /// Output rows written together: four tiles, so that a page of the input serves several of its lines at once.
 const STRIP: usize = 4 * TILE;
 
+params! {
 /// The parameters of `transpose`.
-#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TransposeParams {
     /// Bytes per element: 1, 2, 4 or 8.
     pub elem_bytes: usize,
@@ -27,7 +26,7 @@ pub struct TransposeParams {
     pub dims: Dims,
     /// Output dimension i is input dimension `perm[i]`.
     pub perm: Dims,
-}
+}}
 
 impl TransposeParams {
     /// The transposition of a tensor of `shape` whose output dimension i is input dimension `perm[i]`.
@@ -35,16 +34,6 @@ impl TransposeParams {
         let lead = RANK - perm.len();
         let perm = std::array::from_fn(|i| if i < lead { i } else { perm[i - lead] + lead });
         TransposeParams { elem_bytes, dims: padded(shape), perm }
-    }
-
-    /// The parameter words of these settings.
-    pub fn to_words(self) -> Vec<u64> {
-        words_of(&[self.elem_bytes as u64], &[self.dims, self.perm])
-    }
-
-    /// The settings these parameter words stand for.
-    pub fn from_words(words: &[u64]) -> Self {
-        TransposeParams { elem_bytes: words[0] as usize, dims: dims_at(words, 1), perm: dims_at(words, 7) }
     }
 
     fn grid(self) -> Grid<1> {
@@ -196,33 +185,24 @@ fn turn_tile<T: Pod>(tile: &mut [T; TILE * TILE]) {
     }
 }
 
-fn call_reference(call: &mut Call<'_>) {
-    let y = call.write(0);
-    transpose_reference(y, call.read(0), TransposeParams::from_words(call.params));
-}
+impl Kernel for TransposeParams {
+    signature!("transpose": x => y by transpose_reference, transpose);
 
-fn call_fast(call: &mut Call<'_>) {
-    let y = call.write(0);
-    transpose(y, call.read(0), TransposeParams::from_words(call.params), &mut call.launch);
-}
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let (x, perm): (_, Vec<usize>) = (&task.source(0)?.ty, task.attr("perm")?);
+        Ok(TransposeParams::new(x.dtype.bytes(), x.shape.dims(), &perm))
+    }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[Kernel {
-    task: None,
-    work: None,
-    name: "transpose",
-    arguments: |_| names!(x => y),
-    fast: call_fast,
-    reference: call_reference,
-    blocks: |params, cores| by_work(TransposeParams::from_words(params).dims.iter().product(), cores),
-    workspace: no_workspace,
-}];
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.dims.iter().product(), cores)
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Team;
     use crate::samples::{Case, values};
+    use crate::{Team, Words};
 
     /// Runs fast and reference on the elements 0, 1, 2, .. truncated to each width.
     fn check(shape: &[usize], perm: &[usize]) {
@@ -270,8 +250,7 @@ mod tests {
         for (shape, perm) in [([1, 150, 130], [0, 2, 1]), ([30, 20, 70], [2, 1, 0])] {
             let n = shape.iter().product();
             let params = TransposeParams::new(4, &shape, &perm);
-            let case =
-                Case::new(KERNELS, "transpose", params.to_words()).read(values(n, 1)).write(vec![0.0; n]);
+            let case = Case::new("transpose", params.to_words()).read(values(n, 1)).write(vec![0.0; n]);
             case.check(0.0);
             case.check_bits();
         }

@@ -1,89 +1,15 @@
 //! Functions of one element: `unary` and its gradient.
 //!
 //! `unary` reads `x[n]`, writes `y[n]`. `unary_grad` reads `x[n]` (the input of the forward) and `dy[n]`, writes `dx[n]` and adds
-//! to it if `accumulate`. The slope at a kink is 0. `scalar` is the second operand of the `..Scalar` kinds.
+//! to it if `accumulate`. The slope at a kink is 0.
 
 mod exact;
 
-use phalanx_ir::names;
+use phalanx_ir::tasks::TaskView;
+use phalanx_ir::{Activation, Unary};
 
-use crate::call::{Call, Kernel, no_workspace};
 use crate::spmd::{Launch, by_work};
-use crate::{dispatch, math, params, word_enum};
-
-word_enum! {
-    /// A function that other kernels can apply to what they write.
-    pub enum Activation {
-        /// The identity.
-        None,
-        /// `max(x, 0)`.
-        Relu,
-        /// GELU in its tanh form.
-        GeluTanh,
-        /// GELU in its exact form.
-        GeluErf,
-        /// `x · sigmoid(x)`.
-        Silu,
-        /// The logistic function.
-        Sigmoid,
-        /// The hyperbolic tangent.
-        Tanh,
-    }
-}
-
-word_enum! {
-    /// A function of one element.
-    pub enum UnaryKind {
-        /// `x`.
-        Identity,
-        /// `max(x, 0)`.
-        Relu,
-        /// GELU in its tanh form.
-        GeluTanh,
-        /// GELU in its exact form.
-        GeluErf,
-        /// `x · sigmoid(x)`.
-        Silu,
-        /// The logistic function.
-        Sigmoid,
-        /// The hyperbolic tangent.
-        Tanh,
-        /// `e^x`.
-        Exp,
-        /// The natural logarithm.
-        Log,
-        /// The square root.
-        Sqrt,
-        /// `1 / sqrt(x)`.
-        Rsqrt,
-        /// The sine.
-        Sin,
-        /// The cosine.
-        Cos,
-        /// `x` above 0, `e^x - 1` below.
-        Elu,
-        /// `-x`.
-        Neg,
-        /// `x²`.
-        Square,
-        /// `|x|`.
-        Abs,
-        /// `x + scalar`.
-        AddScalar,
-        /// `x - scalar`.
-        SubScalar,
-        /// `x · scalar`.
-        MulScalar,
-        /// `x / scalar`.
-        DivScalar,
-        /// `x^scalar`.
-        PowScalar,
-        /// `scalar - x`.
-        RsubScalar,
-        /// `scalar / x`.
-        RdivScalar,
-    }
-}
+use crate::{Kernel, Sizes, Work, dispatch, math, params, signature};
 
 params! {
     /// The parameters of `unary`.
@@ -91,9 +17,7 @@ params! {
         /// Number of elements.
         pub n: usize,
         /// The function.
-        pub kind: UnaryKind,
-        /// The second operand of the scalar kinds.
-        pub scalar: f32,
+        pub kind: Unary,
     }
 }
 
@@ -103,26 +27,9 @@ params! {
         /// Number of elements.
         pub n: usize,
         /// The function whose gradient is meant.
-        pub kind: UnaryKind,
-        /// The second operand of the scalar kinds.
-        pub scalar: f32,
+        pub kind: Unary,
         /// Whether dx is added to instead of overwritten.
         pub accumulate: bool,
-    }
-}
-
-impl Activation {
-    /// The same function as a kind of `unary`.
-    pub fn kind(self) -> UnaryKind {
-        match self {
-            Activation::None => UnaryKind::Identity,
-            Activation::Relu => UnaryKind::Relu,
-            Activation::GeluTanh => UnaryKind::GeluTanh,
-            Activation::GeluErf => UnaryKind::GeluErf,
-            Activation::Silu => UnaryKind::Silu,
-            Activation::Sigmoid => UnaryKind::Sigmoid,
-            Activation::Tanh => UnaryKind::Tanh,
-        }
     }
 }
 
@@ -132,14 +39,14 @@ const LINE: usize = 16;
 /// `y[i] = f(x[i])`, computed in `f64`.
 pub fn unary_reference(y: &mut [f32], x: &[f32], params: UnaryParams) {
     for i in 0..params.n {
-        y[i] = exact::value(params.kind, f64::from(params.scalar), f64::from(x[i])) as f32;
+        y[i] = exact::value(params.kind, f64::from(x[i])) as f32;
     }
 }
 
 /// `dx[i] = dy[i] · f'(x[i])`, computed in `f64`; added to dx if `accumulate`.
 pub fn unary_grad_reference(dx: &mut [f32], x: &[f32], dy: &[f32], params: UnaryGradParams) {
     for i in 0..params.n {
-        let slope = exact::slope(params.kind, f64::from(params.scalar), f64::from(x[i]));
+        let slope = exact::slope(params.kind, f64::from(x[i]));
         let before = if params.accumulate { f64::from(dx[i]) } else { 0.0 };
         dx[i] = (before + f64::from(dy[i]) * slope) as f32;
     }
@@ -148,8 +55,7 @@ pub fn unary_grad_reference(dx: &mut [f32], x: &[f32], dy: &[f32], params: Unary
 /// The fast version of [`unary_reference`].
 pub fn unary(y: &mut [f32], x: &[f32], params: UnaryParams, launch: &mut Launch<'_>) {
     let (y, x) = (&mut y[..params.n], &x[..params.n]);
-    launch
-        .for_each_part(y, LINE, |first, y| apply(params.kind, params.scalar, y, &x[first..first + y.len()]));
+    launch.for_each_part(y, LINE, |first, y| apply(params.kind, y, &x[first..first + y.len()]));
 }
 
 /// The fast version of [`unary_grad_reference`].
@@ -163,7 +69,7 @@ pub fn unary_grad(dx: &mut [f32], x: &[f32], dy: &[f32], params: UnaryGradParams
 
 /// `out[i] = activation(x[i])` on the calling core.
 pub fn activate(activation: Activation, out: &mut [f32], x: &[f32]) {
-    apply(activation.kind(), 0.0, out, x);
+    apply(Unary::Act(activation), out, x);
 }
 
 dispatch! {
@@ -198,34 +104,32 @@ dispatch! {
 
 dispatch! {
     /// `y[i] = f(x[i])` on the calling core.
-    pub(crate) fn apply(kind: UnaryKind, scalar: f32, y: &mut [f32], x: &[f32]) {
+    pub(crate) fn apply(kind: Unary, y: &mut [f32], x: &[f32]) {
         match kind {
-            UnaryKind::Identity => y.copy_from_slice(x),
-            UnaryKind::Relu => map(y, x, math::relu),
-            UnaryKind::GeluTanh => map(y, x, math::gelu_tanh),
-            UnaryKind::GeluErf => map(y, x, math::gelu_erf),
-            UnaryKind::Silu => map(y, x, math::silu),
-            UnaryKind::Sigmoid => map(y, x, math::sigmoid),
-            UnaryKind::Tanh => map(y, x, math::tanh),
-            UnaryKind::Exp => map(y, x, math::exp),
-            UnaryKind::Log => map(y, x, math::log),
-            UnaryKind::Sqrt => map(y, x, |x| x.sqrt()),
-            UnaryKind::Rsqrt => map(y, x, |x| 1.0 / x.sqrt()),
-            UnaryKind::Sin => map(y, x, |x| f64::from(x).sin() as f32),
-            UnaryKind::Cos => map(y, x, |x| f64::from(x).cos() as f32),
-            UnaryKind::Elu => map(y, x, |x| if x > 0.0 { x } else { math::expm1_negative(x) }),
-            UnaryKind::Neg => map(y, x, |x| -x),
-            UnaryKind::Square => map(y, x, |x| x * x),
-            UnaryKind::Abs => map(y, x, |x| x.abs()),
-            UnaryKind::AddScalar => map(y, x, |x| x + scalar),
-            UnaryKind::SubScalar => map(y, x, |x| x - scalar),
-            UnaryKind::MulScalar => map(y, x, |x| x * scalar),
-            UnaryKind::DivScalar => map(y, x, |x| x / scalar),
-            UnaryKind::PowScalar if scalar == 2.0 => map(y, x, |x| x * x),
-            UnaryKind::PowScalar if scalar == 3.0 => map(y, x, |x| x * x * x),
-            UnaryKind::PowScalar => map(y, x, |x| power(x, scalar)),
-            UnaryKind::RsubScalar => map(y, x, |x| scalar - x),
-            UnaryKind::RdivScalar => map(y, x, |x| scalar / x),
+            Unary::Identity | Unary::Act(Activation::None) => y.copy_from_slice(x),
+            Unary::Act(Activation::Relu) => map(y, x, math::relu),
+            Unary::Act(Activation::GeluTanh) => map(y, x, math::gelu_tanh),
+            Unary::Act(Activation::GeluErf) => map(y, x, math::gelu_erf),
+            Unary::Act(Activation::Silu) => map(y, x, math::silu),
+            Unary::Act(Activation::Sigmoid) => map(y, x, math::sigmoid),
+            Unary::Act(Activation::Tanh) => map(y, x, math::tanh),
+            Unary::Exp => map(y, x, math::exp),
+            Unary::Log => map(y, x, math::log),
+            Unary::Sqrt => map(y, x, |x| x.sqrt()),
+            Unary::Rsqrt => map(y, x, |x| 1.0 / x.sqrt()),
+            Unary::Sin => map(y, x, |x| f64::from(x).sin() as f32),
+            Unary::Cos => map(y, x, |x| f64::from(x).cos() as f32),
+            Unary::Elu => map(y, x, |x| if x > 0.0 { x } else { math::expm1_negative(x) }),
+            Unary::Neg => map(y, x, |x| -x),
+            Unary::Square => map(y, x, |x| x * x),
+            Unary::Abs => map(y, x, |x| x.abs()),
+            Unary::AddScalar(scalar) => map(y, x, |x| x + scalar),
+            Unary::SubScalar(scalar) => map(y, x, |x| x - scalar),
+            Unary::MulScalar(scalar) => map(y, x, |x| x * scalar),
+            Unary::DivScalar(scalar) => map(y, x, |x| x / scalar),
+            Unary::PowScalar(2.0) => map(y, x, |x| x * x),
+            Unary::PowScalar(3.0) => map(y, x, |x| x * x * x),
+            Unary::PowScalar(scalar) => map(y, x, |x| power(x, scalar)),
         }
     }
 }
@@ -233,32 +137,33 @@ dispatch! {
 dispatch! {
     /// `dx[i] = dy[i] · f'(x[i])` on the calling core, added to dx if `accumulate`.
     pub(crate) fn apply_grad(params: UnaryGradParams, dx: &mut [f32], x: &[f32], dy: &[f32]) {
-        let (scalar, acc) = (params.scalar, params.accumulate);
+        let acc = params.accumulate;
         match params.kind {
-            UnaryKind::Identity | UnaryKind::AddScalar | UnaryKind::SubScalar => scale(dx, x, dy, acc, |_| 1.0),
-            UnaryKind::Relu => scale(dx, x, dy, acc, relu_slope),
-            UnaryKind::GeluTanh => scale(dx, x, dy, acc, math::gelu_tanh_slope),
-            UnaryKind::GeluErf => scale(dx, x, dy, acc, math::gelu_erf_slope),
-            UnaryKind::Silu => scale(dx, x, dy, acc, math::silu_slope),
-            UnaryKind::Sigmoid => scale(dx, x, dy, acc, math::sigmoid_slope),
-            UnaryKind::Tanh => scale(dx, x, dy, acc, math::tanh_slope),
-            UnaryKind::Exp => scale(dx, x, dy, acc, math::exp),
-            UnaryKind::Log => scale(dx, x, dy, acc, |x| 1.0 / x),
-            UnaryKind::Sqrt => scale(dx, x, dy, acc, |x| 0.5 / x.sqrt()),
-            UnaryKind::Rsqrt => scale(dx, x, dy, acc, |x| -0.5 / (x * x.sqrt())),
-            UnaryKind::Sin => scale(dx, x, dy, acc, |x| f64::from(x).cos() as f32),
-            UnaryKind::Cos => scale(dx, x, dy, acc, |x| -f64::from(x).sin() as f32),
-            UnaryKind::Elu => scale(dx, x, dy, acc, |x| if x > 0.0 { 1.0 } else { math::exp(x) }),
-            UnaryKind::Neg | UnaryKind::RsubScalar => scale(dx, x, dy, acc, |_| -1.0),
-            UnaryKind::Square => scale(dx, x, dy, acc, |x| 2.0 * x),
-            UnaryKind::Abs => scale(dx, x, dy, acc, sign),
-            UnaryKind::MulScalar => scale(dx, x, dy, acc, |_| scalar),
-            UnaryKind::DivScalar => scale(dx, x, dy, acc, |_| 1.0 / scalar),
-            UnaryKind::PowScalar if scalar == 0.0 => scale(dx, x, dy, acc, |_| 0.0),
-            UnaryKind::PowScalar if scalar == 2.0 => scale(dx, x, dy, acc, |x| 2.0 * x),
-            UnaryKind::PowScalar if scalar == 3.0 => scale(dx, x, dy, acc, |x| 3.0 * (x * x)),
-            UnaryKind::PowScalar => scale(dx, x, dy, acc, |x| scalar * power(x, scalar - 1.0)),
-            UnaryKind::RdivScalar => scale(dx, x, dy, acc, |x| -scalar / (x * x)),
+            Unary::Identity | Unary::Act(Activation::None) | Unary::AddScalar(_) | Unary::SubScalar(_) => {
+                scale(dx, x, dy, acc, |_| 1.0)
+            }
+            Unary::Act(Activation::Relu) => scale(dx, x, dy, acc, relu_slope),
+            Unary::Act(Activation::GeluTanh) => scale(dx, x, dy, acc, math::gelu_tanh_slope),
+            Unary::Act(Activation::GeluErf) => scale(dx, x, dy, acc, math::gelu_erf_slope),
+            Unary::Act(Activation::Silu) => scale(dx, x, dy, acc, math::silu_slope),
+            Unary::Act(Activation::Sigmoid) => scale(dx, x, dy, acc, math::sigmoid_slope),
+            Unary::Act(Activation::Tanh) => scale(dx, x, dy, acc, math::tanh_slope),
+            Unary::Exp => scale(dx, x, dy, acc, math::exp),
+            Unary::Log => scale(dx, x, dy, acc, |x| 1.0 / x),
+            Unary::Sqrt => scale(dx, x, dy, acc, |x| 0.5 / x.sqrt()),
+            Unary::Rsqrt => scale(dx, x, dy, acc, |x| -0.5 / (x * x.sqrt())),
+            Unary::Sin => scale(dx, x, dy, acc, |x| f64::from(x).cos() as f32),
+            Unary::Cos => scale(dx, x, dy, acc, |x| -f64::from(x).sin() as f32),
+            Unary::Elu => scale(dx, x, dy, acc, |x| if x > 0.0 { 1.0 } else { math::exp(x) }),
+            Unary::Neg => scale(dx, x, dy, acc, |_| -1.0),
+            Unary::Square => scale(dx, x, dy, acc, |x| 2.0 * x),
+            Unary::Abs => scale(dx, x, dy, acc, sign),
+            Unary::MulScalar(scalar) => scale(dx, x, dy, acc, |_| scalar),
+            Unary::DivScalar(scalar) => scale(dx, x, dy, acc, |_| 1.0 / scalar),
+            Unary::PowScalar(0.0) => scale(dx, x, dy, acc, |_| 0.0),
+            Unary::PowScalar(2.0) => scale(dx, x, dy, acc, |x| 2.0 * x),
+            Unary::PowScalar(3.0) => scale(dx, x, dy, acc, |x| 3.0 * (x * x)),
+            Unary::PowScalar(scalar) => scale(dx, x, dy, acc, |x| scalar * power(x, scalar - 1.0)),
         }
     }
 }
@@ -310,49 +215,39 @@ fn power(x: f32, exponent: f32) -> f32 {
     f64::from(x).powf(f64::from(exponent)) as f32
 }
 
-fn call_reference(call: &mut Call<'_>) {
-    let y = call.write(0);
-    unary_reference(y, call.read(0), UnaryParams::from_words(call.params));
+impl Kernel for UnaryParams {
+    signature!("unary": x => y by unary_reference, unary);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        Ok(UnaryParams { n: task.write(0)?.elements(), kind: task.attr("kind")? })
+    }
+
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(if self.kind == Unary::Identity { 0.0 } else { sizes.result(0) }, false)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.n, cores)
+    }
 }
 
-fn call_fast(call: &mut Call<'_>) {
-    let y = call.write(0);
-    unary(y, call.read(0), UnaryParams::from_words(call.params), &mut call.launch);
-}
+impl Kernel for UnaryGradParams {
+    signature!("unary_grad": x, dy => dx by unary_grad_reference, unary_grad);
 
-fn call_grad_reference(call: &mut Call<'_>) {
-    let dx = call.write(0);
-    unary_grad_reference(dx, call.read(0), call.read(1), UnaryGradParams::from_words(call.params));
-}
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let (n, kind) = (task.write(0)?.elements(), task.attr("kind")?);
+        Ok(UnaryGradParams { n, kind, accumulate: task.is("accumulate") })
+    }
 
-fn call_grad_fast(call: &mut Call<'_>) {
-    let dx = call.write(0);
-    unary_grad(dx, call.read(0), call.read(1), UnaryGradParams::from_words(call.params), &mut call.launch);
-}
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        let flops = if self.kind == Unary::Identity { 0.0 } else { 2.0 * sizes.result(0) };
+        sizes.work(flops, self.accumulate)
+    }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[
-    Kernel {
-        task: None,
-        work: None,
-        name: "unary",
-        arguments: |_| names!(x => y),
-        fast: call_fast,
-        reference: call_reference,
-        blocks: |params, cores| by_work(UnaryParams::from_words(params).n, cores),
-        workspace: no_workspace,
-    },
-    Kernel {
-        task: None,
-        work: None,
-        name: "unary_grad",
-        arguments: |_| names!(x, dy => dx),
-        fast: call_grad_fast,
-        reference: call_grad_reference,
-        blocks: |params, cores| by_work(UnaryGradParams::from_words(params).n, cores),
-        workspace: no_workspace,
-    },
-];
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.n, cores)
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -24,6 +24,9 @@ pub fn fuse_loss(mut sharded: ShardedGraph, options: &LowerOptions) -> Result<Sh
 /// writing and reading logits does.
 const WIDEST: usize = 512;
 
+/// The kernel that computes losses.
+const LOSSES: &str = "cross_entropy";
+
 /// Three tasks that can become one.
 struct Head {
     product: TaskId,
@@ -35,7 +38,7 @@ struct Head {
 
 fn first_head(sharded: &ShardedGraph) -> Option<Head> {
     let touches = Touches::of(sharded);
-    let is_loss = |id: &TaskId| matches!(sharded.tasks[*id].op, TaskOp::CrossEntropy { .. });
+    let is_loss = |id: &TaskId| sharded.tasks[*id].op.attrs_of(LOSSES).is_some();
     sharded.tasks.ids().filter(is_loss).find_map(|losses| head_of(sharded, &touches, losses))
 }
 
@@ -78,9 +81,10 @@ fn fit(sharded: &ShardedGraph, head: [TaskId; 3]) -> bool {
         product.op,
         TaskOp::Linear { activation: Activation::None, residual: false, save_pre: false, .. }
     );
-    let same_rows = match (&losses.op, &gradient.op) {
-        (TaskOp::CrossEntropy { ignore, .. }, TaskOp::CrossEntropyGrad { ignore: back, accumulate }) => {
-            ignore == back && !accumulate
+    let same_rows = match (losses.op.attrs_of(LOSSES), gradient.op.attrs_of("cross_entropy_grad")) {
+        (Some(losses), Some(gradient)) => {
+            let [ignore, back] = [losses, gradient].map(|attrs| attrs.get::<i64>("ignore"));
+            ignore == back && !gradient.is("accumulate")
         }
         _ => false,
     };
@@ -126,7 +130,7 @@ fn causes(
             _ => return None,
         };
         let task = &sharded.tasks[writer];
-        if matches!(task.op, TaskOp::CrossEntropy { .. } | TaskOp::ClassJoin { .. }) {
+        if [LOSSES, "class_join"].contains(&task.op.name()) {
             return None;
         }
         if writer > losses && !causes.contains(&writer) {
@@ -161,13 +165,13 @@ impl Head {
     fn task(&self, sharded: &ShardedGraph) -> ShardedTask {
         let [product, losses, gradient] =
             [self.product, self.losses, self.gradient].map(|id| &sharded.tasks[id]);
-        let (
-            &TaskOp::Linear { transposed, bias, leaves, .. },
-            &TaskOp::CrossEntropy { ignore, leaves: class_leaves },
-        ) = (&product.op, &losses.op)
-        else {
-            unreachable!("a head begins with a linear layer and its losses")
+        let &TaskOp::Linear { transposed, bias, leaves, .. } = &product.op else {
+            unreachable!("a head begins with a linear layer")
         };
+        let of_losses = losses.op.to_text().1;
+        let known = "a head has the losses of a cross entropy";
+        let (class_leaves, ignore) =
+            (of_losses.get("leaves").expect(known), of_losses.get("ignore").expect(known));
         let op = TaskOp::LinearCrossEntropy { transposed, bias, leaves, class_leaves, ignore };
         let reads = [&product.reads[..], &[losses.reads[1].clone(), gradient.reads[3].clone()]].concat();
         let writes = vec![gradient.writes[0].clone(), losses.writes[0].clone()];

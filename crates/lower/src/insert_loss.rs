@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
+use phalanx_ir::fill_task;
 use phalanx_ir::sharded::{Operand, ShardedGraph, ShardedTask};
-use phalanx_ir::tasks::{BufferId, TaskOp};
+use phalanx_ir::tasks::BufferId;
 
 use crate::{LowerError, LowerOptions};
 
@@ -16,7 +17,7 @@ pub fn insert_loss(mut sharded: ShardedGraph, _options: &LowerOptions) -> Result
         let (extents, map) = sharded.buffers[seed].ty.grid();
         let groups = Arc::clone(&sharded.buffers[seed].groups);
         let (layer, writes) = (sharded.buffers[loss].name.clone(), vec![Operand { buffer: seed, map }]);
-        let op = TaskOp::Fill { value: 1.0 };
+        let op = fill_task(1.0);
         let task = ShardedTask { op, reads: Vec::new(), writes, extents, groups, layer, microbatch: 0 };
         let rest = std::mem::take(&mut sharded.tasks);
         sharded.tasks = std::iter::once(task).chain(rest).collect();

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use phalanx_ir::parallel::{DeviceGroup, DeviceId, ParallelType, TileMap};
 use phalanx_ir::sharded::{Operand, ShardedBuffer, ShardedGraph, ShardedTask};
 use phalanx_ir::tasks::{BufferId, Role, TaskOp};
-use phalanx_ir::{Binary, DType, Reduce, TensorType, leaves_of};
+use phalanx_ir::text::Attrs;
+use phalanx_ir::{Binary, DType, Reduce, TensorType, leaves_of, reduce_task};
 
 use crate::expand_passes::{hyper, keep};
 use crate::{Decays, Goal, LowerError, LowerOptions, Optimizer, UpdateRule};
@@ -128,7 +129,7 @@ impl Updates<'_> {
         let mut total: Option<BufferId> = None;
         for (squares, name) in all {
             let sum = self.buffer(&format!("{name}.squares"), scalar.clone(), Arc::clone(&here), Role::Temp);
-            let op = TaskOp::Reduce { kind: Reduce::Sum, axes: vec![0, 1], leaves: 1 };
+            let op = reduce_task(Reduce::Sum, &[0, 1], 1);
             self.on_one(&here, &name, op, vec![whole(squares, 2)], vec![whole(sum, 1)]);
             total = Some(match total {
                 None => sum,
@@ -145,7 +146,8 @@ impl Updates<'_> {
         let ty = ParallelType::whole(&TensorType::f32([2]));
         let clip = self.buffer(CLIP, ty, Arc::clone(&here), Role::Temp);
         keep(self.sharded, CLIP.to_string(), clip);
-        self.on_one(&here, CLIP, TaskOp::ClipScale { max_norm }, vec![whole(total, 1)], vec![whole(clip, 1)]);
+        let op = TaskOp::call("clip_scale", Attrs::new().with("max_norm", max_norm));
+        self.on_one(&here, CLIP, op, vec![whole(total, 1)], vec![whole(clip, 1)]);
         Ok(clip)
     }
 
@@ -184,7 +186,8 @@ impl Updates<'_> {
         let ty = matrix.tiling(&global, &extents).expect("the leaves are cut like the gradient");
         let one: Arc<[DeviceGroup]> = groups.iter().map(|group| DeviceGroup::one(group.first())).collect();
         let parts = self.buffer(&format!("{name}.squares"), ty, Arc::clone(&one), Role::Temp);
-        let op = TaskOp::SumSquares { row_leaves: rows / row_degree, col_leaves: columns / degree(last) };
+        let leaves = Attrs::new().with("row_leaves", rows / row_degree);
+        let op = TaskOp::call("sum_squares", leaves.with("col_leaves", columns / degree(last)));
         let (reads, writes) =
             (vec![Operand { buffer: gradient, map }], vec![Operand { buffer: parts, map: matrix }]);
         let (layer, microbatch) = (name.to_string(), self.microbatch);
@@ -213,11 +216,15 @@ impl Updates<'_> {
         let clip = clip.is_some();
         let (op, states): (_, &[&str]) = match optimizer.rule {
             UpdateRule::Adam { beta1, beta2, eps, decoupled } => {
-                (TaskOp::AdamW { beta1, beta2, eps, decay, decoupled, clip }, &["m", "v"])
+                let attrs = Attrs::new().with("beta1", beta1).with("beta2", beta2).with("eps", eps);
+                let attrs = attrs.with("decay", decay).with_unless(false, "decoupled", decoupled);
+                (TaskOp::call("adamw", attrs.with_unless(false, "clip", clip)), &["m", "v"])
             }
             UpdateRule::Sgd { momentum, nesterov } => {
                 let states: &[&str] = if momentum > 0.0 { &["velocity"] } else { &[] };
-                (TaskOp::Sgd { momentum, decay, nesterov, clip }, states)
+                let attrs = Attrs::new().with("momentum", momentum).with("decay", decay);
+                let attrs = attrs.with_unless(false, "nesterov", nesterov);
+                (TaskOp::call("sgd", attrs.with_unless(false, "clip", clip)), states)
             }
         };
         let mut writes = vec![own(param)];

@@ -3,9 +3,8 @@
 use phalanx_ir::parallel::TileMap;
 use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
-use phalanx_ir::{
-    Cuts, LayerTasks, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType, attributes,
-};
+use phalanx_ir::text::Attrs;
+use phalanx_ir::{Cuts, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes};
 
 /// See the head of the file.
 pub struct Attention {
@@ -15,12 +14,14 @@ pub struct Attention {
     pub scale: f32,
 }
 
-impl Operator for Attention {
-    attributes!("attention": causal, scale);
-
-    fn slots(&self) -> Slots {
-        Slots::exactly(&["query", "key", "value"])
+impl Attention {
+    fn task_attrs(&self) -> Attrs {
+        Attrs::new().with_unless(false, "causal", self.causal).with("scale", self.scale)
     }
+}
+
+impl Operator for Attention {
+    attributes!("attention" (query, key, value): causal, scale);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
         let query = operands.float(0)?;
@@ -69,14 +70,14 @@ impl Operator for Attention {
         };
         let (reads, y, map) = (tasks.reads(), tasks.result(0), scores_map(tasks));
         let lse = tasks.save("lse", &TensorType::f32([batch, heads, time]), map);
-        tasks.emit(TaskOp::Attention { causal: self.causal, scale: self.scale }, reads, vec![y, lse]);
+        tasks.emit(TaskOp::call("attention", self.task_attrs()), reads, vec![y, lse]);
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
         let mut reads: Vec<_> = (0..3).map(|slot| tasks.read_again(slot)).collect();
         reads.extend([tasks.read_result(0), tasks.kept(0, scores_map(tasks))]);
         reads.extend(dy[0].clone());
-        tasks.joint(TaskOp::AttentionGrad { causal: self.causal, scale: self.scale }, reads);
+        tasks.joint(TaskOp::call("attention_grad", self.task_attrs()), reads);
     }
 
     /// In causal attention the query at time t sees the keys at times 0 to t, also if there are more keys than queries.

@@ -85,8 +85,7 @@ impl BinaryOp {
     /// The gradient of one operand, in the result's shape.
     fn full(&self, tasks: &mut dyn LayerTasks, side: usize, dy: &Operand) -> Operand {
         let kind = self.0;
-        let (name, shape) = (format!("{}.grad{side}", tasks.layer()), tasks.output(0).1.global().shape);
-        let full = tasks.temp(&name, &TensorType::f32(shape), dy.map.clone());
+        let full = tasks.stretched_grad(side, dy);
         let (op, reads) = match kind {
             Binary::Sub => (TaskOp::Unary { kind: Unary::Neg }, vec![dy.clone()]),
             _ => {

@@ -2,6 +2,7 @@
 
 use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
+use phalanx_ir::text::Attrs;
 use phalanx_ir::{
     Cuts, LayerTasks, MAX_RANK, Op, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes, each,
 };
@@ -37,7 +38,7 @@ impl Operator for Broadcast {
     }
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
-        tasks.plain(TaskOp::Broadcast {});
+        tasks.plain(TaskOp::call("broadcast", Attrs::new()));
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {

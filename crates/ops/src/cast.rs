@@ -2,6 +2,7 @@
 
 use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
+use phalanx_ir::text::Attrs;
 use phalanx_ir::{
     Cuts, DType, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes,
 };
@@ -24,7 +25,7 @@ impl Operator for Cast {
     }
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
-        tasks.plain(TaskOp::Cast {});
+        tasks.plain(TaskOp::call("cast", Attrs::new()));
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {

@@ -1,9 +1,7 @@
 //! How many labels are not the ignored one, as a float.
 
 use phalanx_ir::tasks::TaskOp;
-use phalanx_ir::{
-    Cuts, LayerTasks, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType, attributes,
-};
+use phalanx_ir::{Cuts, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes};
 
 /// See the head of the file.
 pub struct CountLabels {
@@ -12,11 +10,7 @@ pub struct CountLabels {
 }
 
 impl Operator for CountLabels {
-    attributes!("count_labels": ignore);
-
-    fn slots(&self) -> Slots {
-        Slots::exactly(&["labels"])
-    }
+    attributes!("count_labels" (labels): ignore);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
         operands.index(0).map(|_| vec![TensorType::f32([])])
@@ -28,7 +22,7 @@ impl Operator for CountLabels {
     }
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
-        tasks.plain(TaskOp::CountLabels { ignore: self.ignore });
+        tasks.plain(TaskOp::call("count_labels", self.attrs()));
     }
 
     fn evaluate(&self, operands: &[&Tensor], _results: &[Shape]) -> Vec<Tensor> {

@@ -6,12 +6,13 @@
 use phalanx_ir::parallel::{ParallelType, TileMap};
 use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
+use phalanx_ir::text::Attrs;
 use phalanx_ir::{
-    Cuts, IndexBound, LayerTasks, OpError, Operands, Operator, Reduce, Shape, Slots, Tensor, TensorType,
-    attributes, each,
+    Cuts, IndexBound, LayerTasks, OpError, Operands, Operator, Reduce, Shape, Tensor, TensorType, attributes,
+    each, reduce_task,
 };
 
-use crate::embedding::integer;
+use crate::integer;
 
 /// See the head of the file.
 pub struct CrossEntropy {
@@ -20,11 +21,7 @@ pub struct CrossEntropy {
 }
 
 impl Operator for CrossEntropy {
-    attributes!("cross_entropy": ignore);
-
-    fn slots(&self) -> Slots {
-        Slots::exactly(&["logits", "labels"])
-    }
+    attributes!("cross_entropy" (logits, labels): ignore);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
         let (logits, labels) = (operands.float(0)?, operands.index(1)?);
@@ -60,8 +57,8 @@ impl Operator for CrossEntropy {
         let lse = tasks.save("lse", &rows, map.clone());
         let losses = tasks.temp(&format!("{name}.rows"), &rows, map);
         if classes.degree == 1 {
-            let (op, reads) = (TaskOp::CrossEntropy { ignore: self.ignore, leaves }, tasks.reads());
-            tasks.emit(op, reads, vec![losses.clone(), lse]);
+            let (attrs, reads) = (self.attrs().with("leaves", leaves), tasks.reads());
+            tasks.emit(TaskOp::call("cross_entropy", attrs), reads, vec![losses.clone(), lse]);
         } else {
             self.class_shards(tasks, leaves, &rows, [losses.clone(), lse]);
         }
@@ -72,7 +69,7 @@ impl Operator for CrossEntropy {
         let lse = tasks.kept(0, tasks.rule().operands[1].clone());
         let mut reads = vec![tasks.read_again(0), tasks.read(1), lse];
         reads.extend(dy[0].clone());
-        tasks.single(0, TaskOp::CrossEntropyGrad { ignore: self.ignore, accumulate: false }, reads);
+        tasks.single(0, TaskOp::call("cross_entropy_grad", self.attrs()), reads);
     }
 
     fn evaluate(&self, operands: &[&Tensor], _results: &[Shape]) -> Vec<Tensor> {
@@ -110,21 +107,24 @@ impl CrossEntropy {
         let dims = [rows.shape.dims(), &[shards]].concat();
         let columns = TileMap { dims: logits.map.dims.clone(), ..TileMap::default() };
         let largest = tasks.temp(&format!("{name}.max"), &TensorType::f32(Shape::new(dims)), columns.clone());
-        tasks.emit(TaskOp::ClassMax {}, vec![logits.clone()], vec![largest.clone()]);
+        let op = TaskOp::call("class_max", Attrs::new());
+        tasks.emit(op, vec![logits.clone()], vec![largest.clone()]);
         let joined = TileMap { dims: [&by_row.dims[..], &[Vec::new()]].concat(), ..TileMap::default() };
         let all = tasks.moved(largest.buffer, joined);
         let largest = tasks.temp(&format!("{name}.max"), rows, by_row.clone());
-        let op = TaskOp::Reduce { kind: Reduce::Max, axes: vec![rows.shape.rank()], leaves: 1 };
+        let op = reduce_task(Reduce::Max, &[rows.shape.rank()], 1);
         tasks.emit(op, vec![all], vec![largest.clone()]);
 
         let partial = TileMap { sum: by_class, ..by_row.clone() };
         let sum = tasks.temp(&format!("{name}.sum"), rows, partial.clone());
-        tasks.emit(TaskOp::ClassSum { leaves }, vec![logits.clone(), largest.clone()], vec![sum.clone()]);
+        let op = TaskOp::call("class_sum", Attrs::new().with("leaves", leaves));
+        tasks.emit(op, vec![logits.clone(), largest.clone()], vec![sum.clone()]);
         let pick = tasks.temp(&format!("{name}.pick"), rows, partial);
-        tasks.emit(TaskOp::ClassPick {}, vec![logits, labels.clone()], vec![pick.clone()]);
+        let op = TaskOp::call("class_pick", Attrs::new());
+        tasks.emit(op, vec![logits, labels.clone()], vec![pick.clone()]);
         let sum = tasks.moved(sum.buffer, by_row.clone());
         let pick = tasks.moved(pick.buffer, by_row);
-        let op = TaskOp::ClassJoin { ignore: self.ignore };
+        let op = TaskOp::call("class_join", self.attrs());
         tasks.emit(op, vec![largest, sum, pick, labels], vec![losses, lse]);
     }
 }
@@ -145,5 +145,5 @@ fn sum_losses(tasks: &mut dyn LayerTasks, losses: Operand) {
         }
     };
     let total = tasks.result(0);
-    tasks.emit(TaskOp::Reduce { kind: Reduce::Sum, axes, leaves }, vec![rows], vec![total]);
+    tasks.emit(reduce_task(Reduce::Sum, &axes, leaves), vec![rows], vec![total]);
 }

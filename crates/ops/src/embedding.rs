@@ -3,9 +3,11 @@
 use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
 use phalanx_ir::{
-    Cuts, IndexBound, LayerTasks, MAX_RANK, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType,
+    Cuts, IndexBound, LayerTasks, MAX_RANK, OpError, Operands, Operator, Shape, Tensor, TensorType,
     attributes, each,
 };
+
+use crate::integer;
 
 /// See the head of the file.
 pub struct Embedding {
@@ -14,11 +16,7 @@ pub struct Embedding {
 }
 
 impl Operator for Embedding {
-    attributes!("embedding": bag = false);
-
-    fn slots(&self) -> Slots {
-        Slots::exactly(&["input", "weight"])
-    }
+    attributes!("embedding" (input, weight): bag = false);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
         let mut dims = operands.index(0)?.dims().to_vec();
@@ -59,12 +57,12 @@ impl Operator for Embedding {
     }
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
-        tasks.plain(TaskOp::Embedding { bag: self.bag });
+        tasks.plain(TaskOp::call("embedding", self.attrs()));
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
         let ty = tasks.output(0).1.clone();
-        let op = TaskOp::EmbeddingGrad { bag: self.bag, leaves: tasks.row_leaves(&ty), accumulate: false };
+        let op = TaskOp::call("embedding_grad", self.attrs().with("leaves", tasks.row_leaves(&ty)));
         let ids = tasks.read(0);
         tasks.single(1, op, [ids].into_iter().chain(dy[0].clone()).collect());
     }
@@ -80,10 +78,4 @@ impl Operator for Embedding {
             }
         })]
     }
-}
-
-/// The integer an element stands for.
-pub(crate) fn integer(element: f64) -> usize {
-    assert!(element >= 0.0 && element.fract() == 0.0, "{element} is an index");
-    element as usize
 }

@@ -4,10 +4,10 @@
 use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
 use phalanx_ir::{
-    Cuts, IndexBound, LayerTasks, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType, attributes,
+    Cuts, IndexBound, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes,
 };
 
-use crate::embedding::integer;
+use crate::integer;
 
 /// See the head of the file.
 pub struct Gather {
@@ -16,11 +16,7 @@ pub struct Gather {
 }
 
 impl Operator for Gather {
-    attributes!("gather": axis);
-
-    fn slots(&self) -> Slots {
-        Slots::exactly(&["input", "index"])
-    }
+    attributes!("gather" (input, index): axis);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
         operands.axis(0, self.axis)?;
@@ -48,12 +44,12 @@ impl Operator for Gather {
     }
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
-        tasks.plain(TaskOp::Call { kernel: "gather", attrs: self.attrs() });
+        tasks.plain(TaskOp::call("gather", self.attrs()));
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
         let reads = [tasks.read(1)].into_iter().chain(dy[0].clone()).collect();
-        tasks.single(0, TaskOp::Call { kernel: "gather_grad", attrs: self.attrs() }, reads);
+        tasks.single(0, TaskOp::call("gather_grad", self.attrs()), reads);
     }
 
     fn evaluate(&self, operands: &[&Tensor], results: &[Shape]) -> Vec<Tensor> {

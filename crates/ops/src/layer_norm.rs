@@ -40,7 +40,7 @@ impl Operator for LayerNorm {
         let affine = tasks.rule().operands.len() == 3;
         let attrs = Attrs::new().with("axes", self.axes).with("eps", self.eps);
         let attrs = attrs.with_unless(false, "affine", affine);
-        tasks.norm(TaskOp::Call { kernel: "layer_norm", attrs }, self.axes, &["mean", "rstd"]);
+        tasks.norm(TaskOp::call("layer_norm", attrs), self.axes, &["mean", "rstd"]);
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
@@ -53,10 +53,7 @@ impl Operator for LayerNorm {
         reads.extend([tasks.kept(0, rows.clone()), tasks.kept(1, rows)]);
         reads.extend(dy[0].clone());
         let attrs = Attrs::new().with("axes", axes).with_unless(false, "affine", affine);
-        tasks.norm_grad(axes, reads, |sum| TaskOp::Call {
-            kernel: "layer_norm_grad",
-            attrs: sum.put(attrs.clone()),
-        });
+        tasks.norm_grad(axes, reads, |sum| TaskOp::call("layer_norm_grad", sum.put(attrs.clone())));
     }
 
     fn evaluate(&self, operands: &[&Tensor], _results: &[Shape]) -> Vec<Tensor> {

@@ -88,3 +88,9 @@ pub fn operators() -> &'static Operators {
             .with::<UnaryOp>()
     })
 }
+
+/// The integer an element stands for.
+fn integer(element: f64) -> usize {
+    assert!(element >= 0.0 && element.fract() == 0.0, "{element} is an index");
+    element as usize
+}

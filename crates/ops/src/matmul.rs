@@ -3,7 +3,7 @@
 use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
 use phalanx_ir::{
-    Cuts, LayerTasks, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType, attributes, each,
+    Cuts, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes, each,
 };
 
 /// See the head of the file.
@@ -15,11 +15,7 @@ pub struct Matmul {
 }
 
 impl Operator for Matmul {
-    attributes!("matmul": transpose_a = false, transpose_b = false);
-
-    fn slots(&self) -> Slots {
-        Slots::exactly(&["a", "b"])
-    }
+    attributes!("matmul" (a, b): transpose_a = false, transpose_b = false);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
         let (a, b) = (operands.float(0)?, operands.float(1)?);

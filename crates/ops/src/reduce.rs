@@ -2,9 +2,10 @@
 
 use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
+use phalanx_ir::text::Attrs;
 use phalanx_ir::{
     Apart, Cuts, LayerTasks, OpError, Operands, Operator, Part, Reduce, Shape, Tensor, TensorType, Unary,
-    attributes,
+    attributes, reduce_task,
 };
 
 use crate::UnaryOp;
@@ -63,12 +64,13 @@ impl Operator for ReduceOp {
     fn forward(&self, tasks: &mut dyn LayerTasks) {
         let ty = tasks.operand(0).1.clone();
         let leaves = tasks.leaves_along(&ty, &self.axes);
-        tasks.plain(TaskOp::Reduce { kind: self.kind, axes: self.axes.clone(), leaves });
+        tasks.plain(reduce_task(self.kind, &self.axes, leaves));
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
         let Some(dy) = dy[0].clone() else { return };
-        let op = TaskOp::ReduceGrad { kind: self.kind, axes: self.axes.clone(), accumulate: false };
+        let attrs = Attrs::new().with("kind", self.kind).with_list("axes", &self.axes);
+        let op = TaskOp::call("reduce_grad", attrs);
         let reads = match self.kind {
             Reduce::Max => vec![tasks.read_again(0), tasks.read_result(0), dy],
             // A sum's gradient does not look at the values; naming dy keeps them from living longer.

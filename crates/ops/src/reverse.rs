@@ -24,11 +24,11 @@ impl Operator for Reverse {
     }
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
-        tasks.plain(TaskOp::Call { kernel: "reverse", attrs: self.attrs() });
+        tasks.plain(TaskOp::call("reverse", self.attrs()));
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
-        let op = TaskOp::Call { kernel: "reverse", attrs: self.attrs() };
+        let op = TaskOp::call("reverse", self.attrs());
         tasks.single(0, op, dy[0].clone().into_iter().collect());
     }
 

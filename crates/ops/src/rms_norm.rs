@@ -3,9 +3,7 @@
 use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
 use phalanx_ir::text::Attrs;
-use phalanx_ir::{
-    Cuts, LayerTasks, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType, attributes,
-};
+use phalanx_ir::{Cuts, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes};
 
 /// See the head of the file.
 pub struct RmsNorm {
@@ -14,11 +12,7 @@ pub struct RmsNorm {
 }
 
 impl Operator for RmsNorm {
-    attributes!("rms_norm": eps);
-
-    fn slots(&self) -> Slots {
-        Slots::exactly(&["input", "gamma"])
-    }
+    attributes!("rms_norm" (input, gamma): eps);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
         operands.inner_weight(1, 1)?;
@@ -30,16 +24,13 @@ impl Operator for RmsNorm {
     }
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
-        tasks.norm(TaskOp::Call { kernel: "rms_norm", attrs: self.attrs() }, 1, &["rstd"]);
+        tasks.norm(TaskOp::call("rms_norm", self.attrs()), 1, &["rstd"]);
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
         let mut reads = vec![tasks.read_again(0), tasks.read_again(1), tasks.kept(0, tasks.row_map(1))];
         reads.extend(dy[0].clone());
-        tasks.norm_grad(1, reads, |sum| TaskOp::Call {
-            kernel: "rms_norm_grad",
-            attrs: sum.put(Attrs::new()),
-        });
+        tasks.norm_grad(1, reads, |sum| TaskOp::call("rms_norm_grad", sum.put(Attrs::new())));
     }
 
     fn evaluate(&self, operands: &[&Tensor], _results: &[Shape]) -> Vec<Tensor> {

@@ -1,4 +1,4 @@
-//! Rotary position embedding of `[batch, time, heads, dim]`, halves paired.
+//! Positions as rotations of `[batch, time, heads, dim]`, halves paired.
 
 use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
@@ -27,11 +27,11 @@ impl Operator for Rotary {
     }
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
-        tasks.plain(TaskOp::Rotary { base: self.base, inverse: false, accumulate: false });
+        tasks.plain(TaskOp::call("rotary", self.attrs()));
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
-        let op = TaskOp::Rotary { base: self.base, inverse: true, accumulate: false };
+        let op = TaskOp::call("rotary", self.attrs().with("inverse", true));
         tasks.single(0, op, dy[0].clone().into_iter().collect());
     }
 

@@ -25,12 +25,12 @@ impl Operator for Softmax {
     }
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
-        tasks.plain(TaskOp::Call { kernel: "softmax", attrs: self.attrs() });
+        tasks.plain(TaskOp::call("softmax", self.attrs()));
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
         let reads = [tasks.read_result(0)].into_iter().chain(dy[0].clone()).collect();
-        tasks.single(0, TaskOp::Call { kernel: "softmax_grad", attrs: self.attrs() }, reads);
+        tasks.single(0, TaskOp::call("softmax_grad", self.attrs()), reads);
     }
 
     fn evaluate(&self, operands: &[&Tensor], _results: &[Shape]) -> Vec<Tensor> {

@@ -4,8 +4,9 @@
 use phalanx_ir::parallel::ParallelType;
 use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
+use phalanx_ir::text::Attrs;
 use phalanx_ir::{
-    Cuts, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes, each,
+    Cuts, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes, each, fill_task,
 };
 
 /// See the head of the file.
@@ -86,7 +87,7 @@ fn zeros(tasks: &mut dyn LayerTasks, slot: usize) -> Operand {
     let (name, ty) = tasks.output(slot);
     let (name, global) = (format!("{name}.grad"), ty.dual().global());
     let zeros = tasks.temp(&name, &global, tasks.rule().results[slot].dual());
-    tasks.emit(TaskOp::Fill { value: 0.0 }, Vec::new(), vec![zeros.clone()]);
+    tasks.emit(fill_task(0.0), Vec::new(), vec![zeros.clone()]);
     zeros
 }
 
@@ -125,9 +126,10 @@ pub(crate) fn emit_pieces(
         all = all.into_iter().map(|operand| in_blocks(tasks, operand, axis, blocks)).collect();
     }
     let pieces = all.split_off(1);
+    let attrs = Attrs::new().with("axis", at);
     match split {
-        true => tasks.emit(TaskOp::Split { axis: at }, all, pieces),
-        false => tasks.emit(TaskOp::Concat { axis: at }, pieces, all),
+        true => tasks.emit(TaskOp::call("split", attrs), all, pieces),
+        false => tasks.emit(TaskOp::call("concat", attrs), pieces, all),
     }
 }
 

@@ -37,7 +37,7 @@ impl Operator for TopK {
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
         let (x, values, indices) = (tasks.read(0), tasks.result(0), tasks.result(1));
-        let op = TaskOp::Call { kernel: "topk", attrs: self.attrs() };
+        let op = TaskOp::call("topk", self.attrs());
         tasks.emit(op, vec![x], vec![values, indices]);
     }
 
@@ -46,7 +46,7 @@ impl Operator for TopK {
         let axis = tasks.operand(0).1.dims().len() - 1;
         let (_, attrs) = Op::from(Gather { axis }).to_text();
         let reads = [tasks.read_result(1)].into_iter().chain(dy[0].clone()).collect();
-        tasks.single(0, TaskOp::Call { kernel: "gather_grad", attrs }, reads);
+        tasks.single(0, TaskOp::call("gather_grad", attrs), reads);
     }
 
     fn evaluate(&self, operands: &[&Tensor], results: &[Shape]) -> Vec<Tensor> {

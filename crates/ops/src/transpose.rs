@@ -34,11 +34,11 @@ impl Operator for Transpose {
     }
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
-        tasks.plain(TaskOp::Transpose { perm: self.perm.clone() });
+        tasks.plain(TaskOp::call("transpose", self.attrs()));
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
-        let op = TaskOp::Transpose { perm: self.inverse() };
+        let op = TaskOp::call("transpose", Transpose { perm: self.inverse() }.attrs());
         tasks.single(0, op, dy[0].clone().into_iter().collect());
     }
 

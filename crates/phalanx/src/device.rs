@@ -4,7 +4,7 @@ use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
 
 use phalanx_kernels::check::Checker;
-use phalanx_kernels::{Call, Kernel, Team, table};
+use phalanx_kernels::{Call, KernelEntry, Team, table};
 use phalanx_program::{Program, TRANSFERS};
 use phalanx_runtime::{Args, Kernels};
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,7 @@ pub struct CpuDevice {
 /// A kernel and the version of it that runs.
 #[derive(Clone, Copy)]
 struct Bound {
-    kernel: Kernel,
+    kernel: KernelEntry,
     run: fn(&mut Call<'_>),
 }
 

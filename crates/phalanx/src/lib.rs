@@ -60,7 +60,7 @@ pub use trainer::{LearningRate, Step, Trainer};
 
 /// Kernels of operators of one's own: see `examples/custom_operator.rs`.
 pub mod kernels {
-    pub use phalanx_kernels::{Call, Kernel, call, table};
+    pub use phalanx_kernels::{Call, Kernel, Sizes, Words, Work, params, signature, table};
 }
 
 /// What tools and tests need beyond the rest: reports of steps and runs, kernel times, and the crates below.

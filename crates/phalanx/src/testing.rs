@@ -1,11 +1,13 @@
 //! What every operator must pass, for the author of one: results against its meaning in double precision, gradients against
-//! finite differences of that, the same bits on any number of cores and for every cut, and illegal cuts refused.
+//! finite differences of that, the same bits on any number of cores and for every cut, and illegal cuts refused. Cuts are each
+//! dimension of each operand in 2 and in 4, and each pair of dimensions in halves.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use phalanx_ir::graph::{Builder, Graph};
 use phalanx_ir::parallel::{DeviceGroup, DeviceId, LayerPlacement, ParallelBuilder, ParallelType};
-use phalanx_ir::{Binary, DType, Id, Init, Op, Reduce, Shape, Tensor, TensorType};
+use phalanx_ir::{Binary, Cuts, DType, Id, Init, Op, Reduce, Shape, Tensor, TensorType};
 use phalanx_lower::LowerError;
 use phalanx_ops::{Layers, ReduceOp};
 use phalanx_plan::{Plan, PlanRule};
@@ -38,13 +40,13 @@ pub enum CheckError {
     /// The bits depend on cores or cuts.
     #[error("`{op}` on {setting}: {tensor} has other bits than on one core of one device")]
     Bits { op: String, setting: String, tensor: String },
-    /// Its cuts say that a dimension must be whole, but its rule takes it cut, or the other way round.
-    #[error("`{op}`: operand {slot} cut along dimension {dim} is {found} by its cuts")]
+    /// Its cuts allow what its rule refuses, or the other way round.
+    #[error("`{op}`: {setting} is {found}, against what its cuts say")]
     Cut {
         op: String,
-        slot: usize,
-        dim: usize,
-        /// `legal` or `illegal`, against what was expected.
+        /// The operands that are cut.
+        setting: String,
+        /// `legal` or `illegal`.
         found: &'static str,
     },
 }
@@ -63,25 +65,52 @@ pub fn check_operator(op: impl Into<Op>, operands: &[TensorType]) -> Result<(), 
         let found = check.run(&Plan::default(), cores, Flavor::Fast)?;
         check.same_bits(&format!("{cores} cores"), &one, &found)?;
     }
-    for (slot, ty) in operands.iter().enumerate() {
-        for dim in (0..ty.shape.rank()).filter(|&dim| ty.shape.dims()[dim].is_multiple_of(2)) {
-            let found = match check.run(&cut(slot, dim), 1, Flavor::Fast) {
-                // Strict bits refuse a cut off the leaves of a sum.
-                Err(Error::Compile(CompileError::Lower(LowerError::Unaligned { .. }))) => continue,
-                found => found?,
-            };
-            check.same_bits(&format!("operand {slot} cut along dimension {dim}"), &one, &found)?;
-        }
+    for cuts in check.choices() {
+        let found = match check.run(&plan(&cuts), 1, Flavor::Fast) {
+            // Strict bits refuse a cut off the leaves of a sum.
+            Err(Error::Compile(CompileError::Lower(LowerError::Unaligned { .. }))) => continue,
+            found => found?,
+        };
+        check.same_bits(&setting(&cuts), &one, &found)?;
     }
     Ok(())
 }
 
-/// A plan that cuts one operand in halves.
-fn cut(slot: usize, dim: usize) -> Plan {
-    let shard = [(dim, vec!["half".to_string()])].into();
-    let rules = vec![PlanRule { pattern: format!("x{slot}"), shard, ..PlanRule::default() }];
-    let mesh = phalanx_plan::Mesh { axes: vec![("half".into(), 2)] };
-    Plan { name: "cut".into(), mesh, rules, ..Plan::default() }
+/// One dimension of an operand in equal parts.
+#[derive(Clone, Copy)]
+struct OperandCut {
+    slot: usize,
+    dim: usize,
+    degree: usize,
+}
+
+impl fmt::Display for OperandCut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OperandCut { slot, dim, degree } = self;
+        write!(f, "dimension {dim} of operand {slot} in {degree}")
+    }
+}
+
+/// The cuts for people.
+fn setting(cuts: &[OperandCut]) -> String {
+    cuts.iter().map(|cut| cut.to_string()).collect::<Vec<_>>().join(" and ")
+}
+
+/// A plan that cuts operands like this, each along an axis of its own.
+fn plan(cuts: &[OperandCut]) -> Plan {
+    let rule = |(axis, cut): (usize, &OperandCut)| {
+        let shard = [(cut.dim, vec![format!("axis{axis}")])].into();
+        PlanRule { pattern: format!("x{}", cut.slot), shard, ..PlanRule::default() }
+    };
+    let mut rules: Vec<PlanRule> = cuts.iter().enumerate().map(rule).collect();
+    if let [first, second] = &mut rules[..]
+        && first.pattern == second.pattern
+    {
+        first.shard.append(&mut second.shard);
+        rules.truncate(1);
+    }
+    let axes = cuts.iter().enumerate().map(|(axis, cut)| (format!("axis{axis}"), cut.degree)).collect();
+    Plan { name: "cut".into(), mesh: phalanx_plan::Mesh { axes }, rules, ..Plan::default() }
 }
 
 struct Check {
@@ -210,7 +239,23 @@ impl Check {
         })
     }
 
-    /// Each dimension of each operand in halves, the other operands as the cuts want them: legal only if it has an axis.
+    /// Every dimension that can be cut in 2 or 4, and every pair of dimensions in halves.
+    fn choices(&self) -> Vec<Vec<OperandCut>> {
+        let of = |degree: usize| {
+            let dims = |(slot, ty): (usize, &TensorType)| {
+                let fits = |dim: &usize| ty.shape.dims()[*dim].is_multiple_of(degree);
+                let cut = |dim| OperandCut { slot, dim, degree };
+                (0..ty.shape.rank()).filter(fits).map(cut).collect::<Vec<_>>()
+            };
+            self.operands.iter().enumerate().flat_map(dims).collect::<Vec<_>>()
+        };
+        let halves = of(2);
+        let pairs = (0..halves.len()).flat_map(|at| halves[at + 1..].iter().map(move |&other| (at, other)));
+        let pairs: Vec<_> = pairs.map(|(at, other)| vec![halves[at], other]).collect();
+        halves.into_iter().chain(of(4)).map(|cut| vec![cut]).chain(pairs).collect()
+    }
+
+    /// All cuts, the other operands as the operator's cuts want them: legal only if all have an axis.
     fn check_rules(&self) -> Result<(), CheckError> {
         let Some(operator) = self.op.operator() else { return Ok(()) };
         let types = self.op.infer(&self.operands).map_err(|error| wrong(&self.op, error))?;
@@ -218,31 +263,46 @@ impl Check {
         let results: Vec<&Shape> = types.iter().map(|ty| &ty.shape).collect();
         let cuts = operator.cuts(&operands, &results);
         let limits = cuts.limits(&operands, &results);
-        for (slot, dims) in cuts.operands.iter().enumerate() {
-            for (dim, axis) in
-                dims.iter().enumerate().filter(|&(dim, _)| operands[slot].dims()[dim].is_multiple_of(2))
+        let axis = |cut: &OperandCut| cuts.operands[cut.slot][cut.dim];
+        let refused = cuts.refused.map(|(refused, _)| refused);
+        let fits = |cut: &OperandCut| {
+            let divides = |axis: usize| limits[axis].iter().all(|limit| limit.is_multiple_of(cut.degree));
+            axis(cut).is_some_and(|axis| divides(axis) && refused != Some(axis))
+        };
+        for choice in self.choices() {
+            if let [first, second] = &choice[..]
+                && axis(first).is_some_and(|first| axis(second) == Some(first))
             {
-                let refused = cuts.refused.map(|(refused, _)| refused);
-                let fits = |axis: usize| limits[axis].iter().all(|limit| limit.is_multiple_of(2));
-                let wanted = axis.is_some_and(|axis| fits(axis) && refused != Some(axis));
-                let tiled = |(other, own): (usize, &Vec<Option<usize>>)| {
-                    let is_cut = |&at: &Option<usize>| axis.is_some() && at == *axis;
-                    let degrees: Vec<usize> = match other == slot && axis.is_none() {
-                        true => (0..own.len()).map(|at| 1 + usize::from(at == dim)).collect(),
-                        false => own.iter().map(|at| 1 + usize::from(is_cut(at))).collect(),
-                    };
-                    let misses = axis.is_some() && !own.contains(axis) && !cuts.shared.contains(&other);
-                    ParallelType::tiled(&self.operands[other], &degrees, 1, 1 + usize::from(misses))
-                };
-                let tilings: Option<Vec<_>> = cuts.operands.iter().enumerate().map(tiled).collect();
-                let legal = tilings.is_some_and(|tilings| self.is_legal(&tilings, &types));
-                if legal != wanted {
-                    let found = if legal { "legal" } else { "illegal" };
-                    return Err(CheckError::Cut { op: self.name(), slot, dim, found });
-                }
+                continue;
+            }
+            let tilings = self.tiled(&cuts, &choice);
+            let legal = tilings.is_some_and(|tilings| self.is_legal(&tilings, &types));
+            if legal != choice.iter().all(fits) {
+                let found = if legal { "legal" } else { "illegal" };
+                return Err(CheckError::Cut { op: self.name(), setting: setting(&choice), found });
             }
         }
         Ok(())
+    }
+
+    /// The operands cut like this: along an axis all that run along it, with copies of those that do not.
+    fn tiled(&self, cuts: &Cuts, choice: &[OperandCut]) -> Option<Vec<ParallelType>> {
+        let tiled = |(slot, dims): (usize, &Vec<Option<usize>>)| {
+            let part = |cut: &OperandCut, dim: usize| match cuts.operands[cut.slot][cut.dim] {
+                Some(axis) => dims[dim] == Some(axis),
+                None => (cut.slot, cut.dim) == (slot, dim),
+            };
+            let degree =
+                |dim: usize| choice.iter().filter(|cut| part(cut, dim)).map(|cut| cut.degree).product();
+            let degrees: Vec<usize> = (0..dims.len()).map(degree).collect();
+            let misses = |cut: &&OperandCut| {
+                let axis = cuts.operands[cut.slot][cut.dim];
+                axis.is_some() && !dims.contains(&axis) && !cuts.shared.contains(&slot)
+            };
+            let copies = choice.iter().filter(misses).map(|cut| cut.degree).product();
+            ParallelType::tiled(&self.operands[slot], &degrees, 1, copies)
+        };
+        cuts.operands.iter().enumerate().map(tiled).collect()
     }
 
     fn is_legal(&self, operands: &[ParallelType], results: &[TensorType]) -> bool {

@@ -24,6 +24,18 @@ impl Default for Plan {
     }
 }
 
+impl Plan {
+    /// This plan with one more axis of the mesh, the last, that cuts a dimension of each tensor whose name matches.
+    pub fn cut_along(mut self, axis: &str, size: usize, cuts: &[(&str, usize)]) -> Plan {
+        self.mesh.axes.push((axis.into(), size));
+        for &(pattern, dim) in cuts {
+            let shard = [(dim, vec![axis.to_string()])].into();
+            self.rules.push(Rule { pattern: pattern.into(), shard, ..Rule::default() });
+        }
+        self
+    }
+}
+
 /// Devices as a grid with named axes. A device's number counts the grid with the last axis fastest.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Mesh {

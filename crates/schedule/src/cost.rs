@@ -92,8 +92,8 @@ pub fn modelled(tasks: &TaskGraph, task: TaskId) -> u64 {
             Some(((&a, &b), &c)),
         ) => product(tasks, [a, b, c], 1.0),
         (TaskOp::Matmul { .. }, Some(((&a, &b), &c))) => product(tasks, [a, b, c], batch(tasks, c)),
-        (TaskOp::Attention { .. }, _) => 4.0 * attention(tasks, task.writes.first()),
-        (TaskOp::AttentionGrad { .. }, _) => 10.0 * attention(tasks, task.reads.last()),
+        (TaskOp::Call { kernel: "attention", .. }, _) => 4.0 * attention(tasks, task.writes.first()),
+        (TaskOp::Call { kernel: "attention_grad", .. }, _) => 10.0 * attention(tasks, task.reads.last()),
         _ => 0.0,
     };
     (START + touched + (operations / OPERATIONS) as u64) / UNITS

@@ -49,13 +49,21 @@ impl Attribute for Shape {
 }
 
 /// Writes the name and the text of an [`Operator`](crate::Operator) whose fields are its attributes, in the order of the
-/// text. A field with a default is left out of the text where it has it.
+/// text. A field with a default is left out of the text where it has it. Operands, if it has not just one, are named in
+/// parentheses.
 ///
 /// ```text
-/// attributes!("concat": axis, blocks = 1);
+/// attributes!("split": axis, sizes, blocks = 1);
+/// attributes!("gather" (input, index): axis);
 /// ```
 #[macro_export]
 macro_rules! attributes {
+    ($name:literal ($($slot:ident),*): $($rest:tt)*) => {
+        $crate::attributes!($name: $($rest)*);
+        fn slots(&self) -> $crate::Slots {
+            $crate::Slots::exactly(&[$(stringify!($slot)),*])
+        }
+    };
     ($name:literal: $($field:ident $(= $default:expr)?),* $(,)?) => {
         fn names() -> Vec<&'static str> {
             vec![$name]

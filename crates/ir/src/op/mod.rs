@@ -15,7 +15,7 @@ pub use attrs::Attribute;
 pub use cuts::{Cuts, Dims, each};
 pub use infer::Operands;
 pub use operator::{Apart, IndexBound, Operator, Operators, Part, Slots};
-pub use tasks::{LayerTasks, RowLeaves, RowSum};
+pub use tasks::{LayerTasks, RowLeaves, RowSum, fill_task, reduce_task};
 
 /// How a parameter's elements are set before the first step, from seed, parameter and element index alone.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -182,7 +182,7 @@ impl dyn LayerTasks + '_ {
         let [batch, columns] = &sums.map.dims[..] else { unreachable!("sums are leaves by columns") };
         let map = TileMap { sum: batch.clone(), copy: Vec::new(), dims: vec![columns.clone()] };
         let total = self.temp(&name, &global, map);
-        let op = TaskOp::Reduce { kind: Reduce::Sum, axes: vec![0], leaves: sum.leaves.batch };
+        let op = reduce_task(Reduce::Sum, &[0], sum.leaves.batch);
         self.emit(op, vec![added], vec![total.clone()]);
         self.give(slot, total.buffer);
     }
@@ -230,6 +230,12 @@ impl dyn LayerTasks + '_ {
         }
     }
 
+    /// A new buffer for the gradient of a stretched operand, still in the result's shape and cut like `dy`.
+    pub fn stretched_grad(&mut self, slot: usize, dy: &Operand) -> Operand {
+        let (name, shape) = (format!("{}.grad{slot}", self.layer()), self.output(0).1.global().shape);
+        self.temp(&name, &TensorType::f32(shape), dy.map.clone())
+    }
+
     /// Sums the gradient of a stretched operand, still in the result's shape, back to the operand's own shape.
     pub fn unstretch(&mut self, slot: usize, full: Operand) {
         let (from, to) = (self.buffer(full.buffer).clone(), self.operand(slot).1.global().shape);
@@ -241,9 +247,20 @@ impl dyn LayerTasks + '_ {
             self.column_sum(slot, full);
         } else {
             let leaves = self.leaves_along(&from, &axes);
-            self.single(slot, TaskOp::Reduce { kind: Reduce::Sum, axes, leaves }, vec![full]);
+            self.single(slot, reduce_task(Reduce::Sum, &axes, leaves), vec![full]);
         }
     }
+}
+
+/// The task that writes `value` everywhere.
+pub fn fill_task(value: f32) -> TaskOp {
+    TaskOp::call("fill", Attrs::new().with("value", value))
+}
+
+/// The task that joins elements along `axes`; their sum has so many leaves along the first of these.
+pub fn reduce_task(kind: Reduce, axes: &[usize], leaves: usize) -> TaskOp {
+    let attrs = Attrs::new().with("kind", kind).with_list("axes", axes).with("leaves", leaves);
+    TaskOp::call("reduce", attrs)
 }
 
 /// The axes of `from` along which a tensor of shape `to` was stretched.

@@ -8,7 +8,6 @@ mod deps;
 mod mask;
 mod movement;
 mod op;
-mod operands;
 mod text;
 mod verify;
 mod view;
@@ -76,6 +75,13 @@ pub struct Buffer {
     pub role: Role,
     /// The buffer whose bytes these are, in another shape.
     pub view_of: Option<BufferId>,
+}
+
+impl Buffer {
+    /// Where the tile starts along dimension `dim` of its tensor.
+    pub fn origin(&self, dim: usize) -> usize {
+        self.tile.as_ref().map_or(0, |tile| tile.origin[dim])
+    }
 }
 
 /// One kernel execution.

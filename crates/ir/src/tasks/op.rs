@@ -1,10 +1,13 @@
 //! Operators of tasks: what a kernel is asked to do. Sizes are not here; they follow from the buffers.
 //!
-//! One table gives the type, its text form and the parser. Gradient operators that can add to what is already in
-//! their first result say so by `accumulate`; without it they overwrite. What operands are called is in `operands`.
+//! Operators that a lowering pass looks into are typed: one table gives the type, its text form and the parser. Any other name
+//! is that of a kernel, which derives its parameters from attributes and shapes and takes its operands in order. Three
+//! rules say what the compiler must know of such a call:
 //!
-//! The set is open: any other name is that of a kernel, which derives its parameters from attributes and shapes and takes
-//! its operands in order. If the name ends in `_grad`, the kernel belongs to the backward pass and knows `accumulate`.
+//! 1. A name that ends in `_grad` belongs to the backward pass.
+//! 2. Its kernel knows `accumulate`: it then adds to its first result instead of overwriting it. So does a kernel that is its
+//!    own gradient, marked by `inverse`.
+//! 3. An operator with `decay` updates a parameter: it reads all that it writes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 use super::chain::Steps;
 use super::mask::Mask;
 use crate::text::Attrs;
-use crate::{Activation, Binary, Reduce, Unary};
+use crate::{Activation, Binary, Unary};
 
 macro_rules! move_kinds {
     ($($(#[$meta:meta])* $variant:ident = $word:literal,)*) => {
@@ -78,7 +81,7 @@ macro_rules! word_fields {
         }
     )*};
 }
-word_fields!(usize, u64, i64, f32, Activation, Binary, Reduce, Unary, MoveKind);
+word_fields!(usize, i64, Activation, Binary, Unary, MoveKind);
 
 impl Field for bool {
     fn put(&self, key: &str, attrs: Attrs) -> Attrs {
@@ -146,6 +149,14 @@ macro_rules! task_ops {
         }
 
         impl TaskOp {
+            /// The operator's name.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(TaskOp::$variant { .. } => $name,)*
+                    TaskOp::Call { kernel, .. } => kernel,
+                }
+            }
+
             /// The operator's name and attributes as text.
             #[allow(unused_mut, reason = "operators without attributes")]
             pub fn to_text(&self) -> (&'static str, Attrs) {
@@ -262,118 +273,11 @@ task_ops! {
         /// Which steps are the results, by slot.
         results: Vec<usize>,
     },
-    /// x -> y.
-    Reduce = "reduce" {
-        /// What becomes of the elements.
-        kind: Reduce,
-        /// The axes that are joined.
-        axes: Vec<usize>,
-        /// Leaves of the sum along the first of them.
-        leaves: usize,
-    },
-    /// x, y, dy -> dx.
-    ReduceGrad = "reduce_grad" {
-        /// What became of the elements.
-        kind: Reduce,
-        /// The axes that were joined.
-        axes: Vec<usize>,
-        /// Adds to dx.
-        accumulate: bool,
-    },
-    /// x -> y, stretched.
-    Broadcast = "broadcast" {},
-    /// x -> y.
-    Transpose = "transpose" {
-        /// Output dimension i is input dimension perm\[i\].
-        perm: Vec<usize>,
-    },
-    /// x… -> y.
-    Concat = "concat" {
-        /// The axis.
-        axis: usize,
-    },
-    /// x -> y….
-    Split = "split" {
-        /// The axis.
-        axis: usize,
-    },
-    /// x -> y, or dy -> dx with the inverse rotation.
-    Rotary = "rotary" {
-        /// The base of the frequencies.
-        base: f32,
-        /// Rotates back.
-        inverse: bool,
-        /// Adds to the result.
-        accumulate: bool,
-    },
-    /// q, k, v -> y, log-sum-exp of the scores.
-    Attention = "attention" {
-        /// A query sees no later key.
-        causal: bool,
-        /// Factor on the scores.
-        scale: f32,
-    },
-    /// q, k, v, y, log-sum-exp, dy -> dq, dk, dv.
-    AttentionGrad = "attention_grad" {
-        /// A query sees no later key.
-        causal: bool,
-        /// Factor on the scores.
-        scale: f32,
-    },
-    /// ids, table -> y.
-    Embedding = "embedding" {
-        /// Sum over the innermost index dimension.
-        bag: bool,
-    },
-    /// ids, dy -> dtable.
-    EmbeddingGrad = "embedding_grad" {
-        /// Sum over the innermost index dimension.
-        bag: bool,
-        /// Leaves of the sum over rows.
-        leaves: usize,
-        /// Adds to dtable.
-        accumulate: bool,
-    },
     /// x, hyper -> y, or dy, hyper -> dx: the same mask for the same step.
     Dropout = "dropout" {
         /// Which elements become zero.
         mask: Mask,
         /// Adds to the result.
-        accumulate: bool,
-    },
-    /// x -> y in the element type of y.
-    Cast = "cast" {},
-    /// -> y.
-    Fill = "fill" {
-        /// The value of every element.
-        value: f32,
-    },
-    /// logits, labels -> negative log-likelihood and log-sum-exp of each row.
-    CrossEntropy = "cross_entropy" {
-        /// The label that leaves a row out.
-        ignore: i64,
-        /// Leaves of the sum over classes.
-        leaves: usize,
-    },
-    /// logits -> the largest of each row, as a column.
-    ClassMax = "class_max" {},
-    /// logits, largest of each row -> sum of exp(logit - largest).
-    ClassSum = "class_sum" {
-        /// Leaves of the sum over classes.
-        leaves: usize,
-    },
-    /// logits, labels -> the label's logit, or -0 where it is not among these classes.
-    ClassPick = "class_pick" {},
-    /// largest, sum, picked, labels -> negative log-likelihood and log-sum-exp of each row.
-    ClassJoin = "class_join" {
-        /// The label that leaves a row out.
-        ignore: i64,
-    },
-    /// logits, labels, log-sum-exp, dloss -> dlogits.
-    CrossEntropyGrad = "cross_entropy_grad" {
-        /// The label that leaves a row out.
-        ignore: i64,
-        /// Adds to dlogits.
         accumulate: bool,
     },
     /// x, weight, \[bias\], labels, dloss -> dlogits, negative log-likelihood of each row: a linear layer, its cross
@@ -389,23 +293,6 @@ task_ops! {
         class_leaves: usize,
         /// The label that leaves a row out.
         ignore: i64,
-    },
-    /// labels -> how many count.
-    CountLabels = "count_labels" {
-        /// The label not counted.
-        ignore: i64,
-    },
-    /// x -> the sum of squares of each leaf, `[row leaves, column leaves]`.
-    SumSquares = "sum_squares" {
-        /// Leaves along the outermost of several dimensions.
-        row_leaves: usize,
-        /// Leaves along the innermost dimension.
-        col_leaves: usize,
-    },
-    /// sum of squares -> (norm, factor that clips it).
-    ClipScale = "clip_scale" {
-        /// The largest norm let through.
-        max_norm: f32,
     },
     /// tiles -> tiles of the same tensors: a written element is the sum, as a balanced tree over the parts, of any one
     /// copy of each part.
@@ -423,39 +310,19 @@ task_ops! {
         /// Which movement.
         movement: usize,
     },
-    /// gradient, hyper, \[clip\] -> parameter, first and second moment, all updated.
-    AdamW = "adamw" {
-        /// Decay of the first moment.
-        beta1: f32,
-        /// Decay of the second moment.
-        beta2: f32,
-        /// Added to the root of the second moment.
-        eps: f32,
-        /// Weight decay.
-        decay: f32,
-        /// Decay acts on the parameter, not on the gradient.
-        decoupled: bool,
-        /// The gradient is scaled by the clip factor.
-        clip: bool,
-    },
-    /// gradient, hyper, \[clip\] -> parameter, \[velocity\], updated.
-    Sgd = "sgd" {
-        /// Decay of the velocity; zero for none.
-        momentum: f32,
-        /// Weight decay.
-        decay: f32,
-        /// Nesterov's look-ahead.
-        nesterov: bool,
-        /// The gradient is scaled by the clip factor.
-        clip: bool,
-    },
 }
 
-/// How the name of an open operator of the backward pass ends. It can add to its first result.
+/// How the name of a call of the backward pass ends.
 const GRADIENT: &str = "_grad";
 
-/// The attribute that makes it do so.
+/// The attribute that makes an operator add to its first result.
 const ACCUMULATE: &str = "accumulate";
+
+/// The attribute of a kernel that is its own gradient.
+const INVERSE: &str = "inverse";
+
+/// The attribute of updates.
+const DECAY: &str = "decay";
 
 /// The name as one that lives as long as the process; equal names are one.
 fn intern(name: &str) -> &'static str {
@@ -470,21 +337,34 @@ fn intern(name: &str) -> &'static str {
 }
 
 impl TaskOp {
+    /// What the kernel called `kernel` does with these attributes.
+    pub fn call(kernel: &'static str, attrs: Attrs) -> TaskOp {
+        TaskOp::Call { kernel, attrs }
+    }
+
+    /// The attributes, if this is a call of `name`.
+    pub fn attrs_of(&self, name: &str) -> Option<&Attrs> {
+        match self {
+            TaskOp::Call { kernel, attrs } if *kernel == name => Some(attrs),
+            _ => None,
+        }
+    }
+
     /// Whether written buffer `slot` is also read.
     pub fn reads_write(&self, slot: usize) -> bool {
-        match self {
-            TaskOp::AdamW { .. } | TaskOp::Sgd { .. } => true,
-            _ => slot == 0 && self.accumulates() == Some(true),
-        }
+        let updates = matches!(self, TaskOp::Call { attrs, .. } if attrs.has(DECAY));
+        updates || slot == 0 && self.accumulates() == Some(true)
     }
 
     /// Whether the operator adds to its first result; `None` if it cannot.
     pub fn accumulates(&self) -> Option<bool> {
-        if let TaskOp::Call { kernel, attrs } = self {
-            return kernel.ends_with(GRADIENT).then(|| attrs.is(ACCUMULATE));
+        match self {
+            TaskOp::Call { kernel, attrs } => {
+                let can = kernel.ends_with(GRADIENT) || attrs.is(INVERSE);
+                can.then(|| attrs.is(ACCUMULATE))
+            }
+            _ => self.clone().accumulate_mut().copied(),
         }
-        let mut copy = self.clone();
-        copy.accumulate_mut().copied()
     }
 
     /// Whether the operator belongs to the backward pass, which the first of them begins.
@@ -494,10 +374,6 @@ impl TaskOp {
             | TaskOp::LinearGradWeight { .. }
             | TaskOp::UnaryGrad { .. }
             | TaskOp::BinaryGrad { .. }
-            | TaskOp::ReduceGrad { .. }
-            | TaskOp::AttentionGrad { .. }
-            | TaskOp::EmbeddingGrad { .. }
-            | TaskOp::CrossEntropyGrad { .. }
             | TaskOp::LinearCrossEntropy { .. } => true,
             TaskOp::Chain { steps, .. } => steps.0.iter().any(|step| step.function.is_gradient()),
             TaskOp::Call { kernel, .. } => kernel.ends_with(GRADIENT),
@@ -507,10 +383,11 @@ impl TaskOp {
 
     /// This operator, adding to its first result; `None` if it cannot.
     pub fn accumulating(mut self) -> Option<TaskOp> {
+        if self.accumulates()? {
+            return Some(self);
+        }
         if let TaskOp::Call { kernel, attrs } = self {
-            let is_set = attrs.is(ACCUMULATE);
-            let attrs = if is_set { attrs } else { attrs.with(ACCUMULATE, true) };
-            return kernel.ends_with(GRADIENT).then_some(TaskOp::Call { kernel, attrs });
+            return Some(TaskOp::Call { kernel, attrs: attrs.with(ACCUMULATE, true) });
         }
         *self.accumulate_mut()? = true;
         Some(self)
@@ -523,11 +400,7 @@ impl TaskOp {
             | TaskOp::Matmul { accumulate, .. }
             | TaskOp::ColumnSum { accumulate, .. }
             | TaskOp::UnaryGrad { accumulate, .. }
-            | TaskOp::ReduceGrad { accumulate, .. }
-            | TaskOp::Rotary { accumulate, .. }
-            | TaskOp::EmbeddingGrad { accumulate, .. }
-            | TaskOp::Dropout { accumulate, .. }
-            | TaskOp::CrossEntropyGrad { accumulate, .. } => Some(accumulate),
+            | TaskOp::Dropout { accumulate, .. } => Some(accumulate),
             _ => None,
         }
     }

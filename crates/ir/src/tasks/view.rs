@@ -1,6 +1,8 @@
-//! A task of the open set as its kernel sees it: attributes, and the tiles it reads and writes.
+//! A task as its kernel sees it: attributes, and the tiles it reads and writes.
 
-use super::{Buffer, Task, TaskGraph};
+use std::borrow::Cow;
+
+use super::{Buffer, BufferId, Task, TaskGraph, TaskOp};
 use crate::text::Attrs;
 use crate::{Attribute, DType, Shape};
 
@@ -8,13 +10,22 @@ use crate::{Attribute, DType, Shape};
 pub struct TaskView<'a> {
     graph: &'a TaskGraph,
     task: &'a Task,
-    attrs: &'a Attrs,
+    attrs: Cow<'a, Attrs>,
 }
 
 impl<'a> TaskView<'a> {
-    /// The view of `task`, whose operator has these attributes.
-    pub fn new(graph: &'a TaskGraph, task: &'a Task, attrs: &'a Attrs) -> Self {
+    /// The view of `task`.
+    pub fn new(graph: &'a TaskGraph, task: &'a Task) -> Self {
+        let attrs = match &task.op {
+            TaskOp::Call { attrs, .. } => Cow::Borrowed(attrs),
+            op => Cow::Owned(op.to_text().1),
+        };
         TaskView { graph, task, attrs }
+    }
+
+    /// What the task computes.
+    pub fn op(&self) -> &'a TaskOp {
+        &self.task.op
     }
 
     /// Attribute `key`.
@@ -27,33 +38,55 @@ impl<'a> TaskView<'a> {
         self.attrs.is(key)
     }
 
+    /// The tile read in `slot`.
+    pub fn source(&self, slot: usize) -> Result<&'a Buffer, String> {
+        self.buffer(&self.task.reads, "reads", slot)
+    }
+
+    /// The tile written in `slot`.
+    pub fn target(&self, slot: usize) -> Result<&'a Buffer, String> {
+        self.buffer(&self.task.writes, "writes", slot)
+    }
+
+    fn buffer(&self, buffers: &[BufferId], does: &str, slot: usize) -> Result<&'a Buffer, String> {
+        let missing =
+            || format!("the task {does} {}, but the kernel needs at least {}", buffers.len(), slot + 1);
+        buffers.get(slot).map(|&buffer| &self.graph.buffers[buffer]).ok_or_else(missing)
+    }
+
+    /// All tiles that are read.
+    pub fn sources(&self) -> impl Iterator<Item = &'a Buffer> {
+        self.task.reads.iter().map(|&buffer| &self.graph.buffers[buffer])
+    }
+
+    /// All tiles that are written.
+    pub fn targets(&self) -> impl Iterator<Item = &'a Buffer> {
+        self.task.writes.iter().map(|&buffer| &self.graph.buffers[buffer])
+    }
+
     /// The shape of the tile read in `slot`.
-    pub fn read(&self, slot: usize) -> &'a Shape {
-        &self.buffer(&self.task.reads, slot).ty.shape
+    pub fn read(&self, slot: usize) -> Result<&'a Shape, String> {
+        Ok(&self.source(slot)?.ty.shape)
     }
 
     /// The shape of the tile written in `slot`.
-    pub fn write(&self, slot: usize) -> &'a Shape {
-        &self.buffer(&self.task.writes, slot).ty.shape
+    pub fn write(&self, slot: usize) -> Result<&'a Shape, String> {
+        Ok(&self.target(slot)?.ty.shape)
     }
 
-    /// The element type of the tile read in `slot`.
-    pub fn dtype(&self, slot: usize) -> DType {
-        self.buffer(&self.task.reads, slot).ty.dtype
-    }
-
-    fn buffer(&self, buffers: &[super::BufferId], slot: usize) -> &'a Buffer {
-        &self.graph.buffers[buffers[slot]]
+    /// Whether the tile read in `slot` has integers of 32 bits.
+    pub fn is_i32(&self, slot: usize) -> Result<bool, String> {
+        Ok(self.source(slot)?.ty.dtype == DType::I32)
     }
 
     /// The extents before, along and after `axis` of the tile read first.
-    pub fn around(&self, axis: usize) -> (usize, usize, usize) {
-        let dims = self.read(0).dims();
-        (dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product())
+    pub fn around(&self, axis: usize) -> Result<(usize, usize, usize), String> {
+        let dims = self.read(0)?.dims();
+        Ok((dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product()))
     }
 
     /// Rows and columns of the tile read first, if `rows` has one element for each row.
-    pub fn rows_of(&self, rows: &Shape) -> (usize, usize) {
-        (rows.elements(), self.read(0).elements() / rows.elements())
+    pub fn rows_of(&self, rows: &Shape) -> Result<(usize, usize), String> {
+        Ok((rows.elements(), self.read(0)?.elements() / rows.elements()))
     }
 }

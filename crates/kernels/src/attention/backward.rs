@@ -1,9 +1,9 @@
 //! The fast gradient.
 
-use super::pack::{carve, pack_rows, pack_transposed, write_scaled};
+use super::pack::{add_scaled, carve, pack_rows, pack_transposed, write_scaled};
 use super::product::{LANES, Product, product};
 use super::strip::{KEYS, QUERIES, STRIP, Strip};
-use super::{Attention, GradInputs, Heads};
+use super::{Attention, AttentionGrad, GradInputs, Heads};
 use crate::dispatch;
 use crate::math::exp_negative;
 use crate::rows::sum;
@@ -28,10 +28,15 @@ pub(super) fn workspace(params: Attention) -> Workspace {
 pub fn attention_grad(
     grads: [&mut [f32]; 3],
     inputs: GradInputs<'_>,
-    params: Attention,
+    params: AttentionGrad,
     launch: &mut Launch<'_>,
 ) {
-    let grads = grads.map(Parts::new);
+    let (AttentionGrad { forward: params, accumulate }, grads) = (params, grads.map(Parts::new));
+    let write_dq = |out: &mut [f32], values: &[f32]| match accumulate {
+        true => add_scaled(out, values, params.scale),
+        false => write_scaled(out, values, params.scale),
+    };
+    let write = |out: &mut [f32], values: &[f32]| write_scaled(out, values, 1.0);
     launch.run(|mut block| {
         let own: &mut [f32] = block.own();
         for pair in block.share(params.batch * params.kv_heads) {
@@ -41,37 +46,31 @@ pub fn attention_grad(
                 for first in (0..params.q_time).step_by(QUERIES) {
                     work.run(head, first);
                     let rows = QUERIES.min(params.q_time - first);
-                    write_rows(
-                        &grads,
-                        params.heads_of(0),
-                        [batch, head, first],
-                        &work.dq[..],
-                        rows,
-                        params.scale,
-                    );
+                    let at = [batch, head, first];
+                    write_rows(&grads, params.heads_of(0), at, &work.dq[..], rows, write_dq);
                 }
             }
-            write_rows(&grads, params.heads_of(1), [batch, kv_head, 0], work.dk, params.k_time, 1.0);
-            write_rows(&grads, params.heads_of(2), [batch, kv_head, 0], work.dv, params.k_time, 1.0);
+            write_rows(&grads, params.heads_of(1), [batch, kv_head, 0], work.dk, params.k_time, write);
+            write_rows(&grads, params.heads_of(2), [batch, kv_head, 0], work.dv, params.k_time, write);
         }
     });
 }
 
-/// Writes `rows` padded rows, times `scale`, from (batch, head, time) on.
+/// Writes `rows` padded rows from (batch, head, time) on.
 fn write_rows(
     grads: &[Parts<'_, f32>; 3],
     heads: Heads,
     [batch, head, first]: [usize; 3],
     values: &[f32],
     rows: usize,
-    scale: f32,
+    write: impl Fn(&mut [f32], &[f32]),
 ) {
     let head = heads.head(batch, head);
     let padded = head.dim.next_multiple_of(LANES);
     for (row, values) in values.chunks_exact(padded).take(rows).enumerate() {
         // SAFETY: this head's rows of a gradient are written by the unit that owns its (batch, key head) alone.
         let out = unsafe { grads[heads.slot].part(head.at(first + row)) };
-        write_scaled(out, values, scale);
+        write(out, values);
     }
 }
 

@@ -67,6 +67,13 @@ dispatch! {
     }
 }
 
+dispatch! {
+    /// Adds `values` times `scale` to `out`, which may be shorter.
+    pub(super) fn add_scaled(out: &mut [f32], values: &[f32], scale: f32) {
+        out.iter_mut().zip(values).for_each(|(out, x)| *out += x * scale);
+    }
+}
+
 /// Copies all rows of a head as transposed blocks `[dim, KEYS]`; what is missing is zero.
 pub(super) fn pack_transposed(out: &mut [f32], x: &[f32], head: Head) {
     for (block, out) in out.chunks_exact_mut(KEYS * head.dim).enumerate() {

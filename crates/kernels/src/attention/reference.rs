@@ -1,6 +1,6 @@
 //! The meaning of attention: plain loops over one query at a time.
 
-use super::{Attention, GradInputs};
+use super::{Attention, AttentionGrad, GradInputs};
 
 /// Attention of every query: outputs out, lse.
 pub fn attention_reference([out, lse]: [&mut [f32]; 2], qkv: [&[f32]; 3], params: Attention) {
@@ -19,8 +19,10 @@ pub fn attention_reference([out, lse]: [&mut [f32]; 2], qkv: [&[f32]; 3], params
 }
 
 /// The gradients of q, k, v.
-pub fn attention_grad_reference(mut grads: [&mut [f32]; 3], inputs: GradInputs<'_>, params: Attention) {
+pub fn attention_grad_reference(mut grads: [&mut [f32]; 3], inputs: GradInputs<'_>, params: AttentionGrad) {
+    let AttentionGrad { forward: params, accumulate } = params;
     let GradInputs { qkv, out, lse, dout } = inputs;
+    let before = if accumulate { grads[0].to_vec() } else { Vec::new() };
     grads.iter_mut().for_each(|grad| grad.fill(0.0));
     let dim = params.head_dim;
     for_each_query(params, |b, h, i| {
@@ -45,6 +47,7 @@ pub fn attention_grad_reference(mut grads: [&mut [f32]; 3], inputs: GradInputs<'
             }
         }
     });
+    grads[0].iter_mut().zip(before).for_each(|(dq, before)| *dq += before);
 }
 
 /// Calls `body(batch, head, query)` for every query, in ascending order.

@@ -22,7 +22,7 @@ fn lengths(params: Attention) -> Vec<usize> {
 
 fn forward(params: Attention) -> Case {
     let Attention { batch, heads, q_time, head_dim, .. } = params;
-    let mut case = Case::new(KERNELS, "attention", params.to_words());
+    let mut case = Case::new("attention", params.to_words());
     for (seed, n) in lengths(params).into_iter().enumerate() {
         case = case.read(values(n, seed as u64 + 1));
     }
@@ -33,7 +33,8 @@ fn forward(params: Attention) -> Case {
 fn backward(params: Attention) -> Case {
     let forward = forward(params);
     let mut results = forward.reference();
-    let mut case = Case::new(KERNELS, "attention_grad", params.to_words());
+    let grad = AttentionGrad { forward: params, accumulate: false };
+    let mut case = Case::new("attention_grad", grad.to_words());
     case.reads = forward.reads.clone();
     let dout = values(results[0].len(), 9);
     case = case.read(results.remove(0)).read(results.remove(0)).read(dout);
@@ -73,6 +74,19 @@ fn bits_are_the_same_for_every_team_and_instruction_set() {
         backward(params([2, 4, 2, 100, 100, 40], causal)).check_bits();
         backward(params([2, 2, 1, 70, 90, 20], causal)).check_bits();
     }
+}
+
+#[test]
+fn dq_is_added_to_what_is_there() {
+    let params = params([2, 4, 2, 100, 90, 40], true);
+    let (plain, mut onto) = (backward(params), backward(params));
+    onto.params = AttentionGrad { forward: params, accumulate: true }.to_words();
+    let before = values(plain.writes[0].len(), 7);
+    onto.writes[0] = before.clone();
+    onto.check(TOLERANCE);
+    let (plain, onto) = (plain.fast(&Team::new(2)), onto.fast(&Team::new(2)));
+    assert!(plain[0].iter().zip(before).zip(&onto[0]).all(|((dq, before), sum)| before + dq == *sum));
+    assert_eq!(plain[1..], onto[1..]);
 }
 
 #[test]

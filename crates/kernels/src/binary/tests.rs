@@ -1,6 +1,6 @@
 use super::*;
-use crate::Team;
 use crate::samples::{Case, assert_gradient, values, weighted};
+use crate::{Team, Words};
 
 /// Shapes of a and b: equal, suffix row, scalar, column, both stretched, and sizes around the vector width.
 const SHAPES: [(&[usize], &[usize]); 14] = [
@@ -26,31 +26,24 @@ fn operands(a: &[usize], b: &[usize]) -> (Vec<f32>, Vec<f32>) {
     (rounded(a.iter().product(), 1), rounded(b.iter().product(), 2))
 }
 
-fn case(kind: BinaryKind, (a, b): (&[usize], &[usize])) -> Case {
+fn case(kind: Binary, (a, b): (&[usize], &[usize])) -> Case {
     let broadcast = Broadcast::new(a, b);
     let (a, b) = operands(a, b);
     let n = broadcast.dims.iter().product();
-    Case::new(KERNELS, "binary", BinaryParams { kind, broadcast }.to_words())
-        .read(a)
-        .read(b)
-        .write(vec![9.0; n])
+    Case::new("binary", BinaryParams { kind, broadcast }.to_words()).read(a).read(b).write(vec![9.0; n])
 }
 
-fn grad_case(kind: BinaryKind, side: usize, (a, b): (&[usize], &[usize])) -> Case {
+fn grad_case(kind: Binary, side: usize, (a, b): (&[usize], &[usize])) -> Case {
     let broadcast = Broadcast::new(a, b);
     let (a, b) = operands(a, b);
     let n = broadcast.dims.iter().product();
     let params = BinaryGradParams { kind, side, broadcast };
-    Case::new(KERNELS, "binary_grad", params.to_words())
-        .read(a)
-        .read(b)
-        .read(values(n, 3))
-        .write(vec![9.0; n])
+    Case::new("binary_grad", params.to_words()).read(a).read(b).read(values(n, 3)).write(vec![9.0; n])
 }
 
 #[test]
 fn fast_equals_reference_in_every_bit() {
-    for &kind in BinaryKind::ALL {
+    for &kind in Binary::ALL {
         for shapes in SHAPES {
             case(kind, shapes).check(0.0);
             grad_case(kind, 0, shapes).check(0.0);
@@ -61,7 +54,7 @@ fn fast_equals_reference_in_every_bit() {
 
 #[test]
 fn bits_do_not_depend_on_cores_or_instruction_set() {
-    for &kind in BinaryKind::ALL {
+    for &kind in Binary::ALL {
         case(kind, (&[130, 257], &[257])).check_bits();
         grad_case(kind, 1, (&[130, 257], &[130, 1])).check_bits();
     }
@@ -69,7 +62,7 @@ fn bits_do_not_depend_on_cores_or_instruction_set() {
 
 #[test]
 fn the_meaning_is_that_of_plain_indices() {
-    let params = BinaryParams { kind: BinaryKind::Sub, broadcast: Broadcast::new(&[2, 1, 3], &[4, 1]) };
+    let params = BinaryParams { kind: Binary::Sub, broadcast: Broadcast::new(&[2, 1, 3], &[4, 1]) };
     let (a, b) = ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [10.0, 20.0, 30.0, 40.0]);
     let mut y = [0.0; 24];
     binary_reference(&mut y, &a, &b, params);
@@ -85,17 +78,17 @@ fn gradients_equal_finite_differences() {
     const TOLERANCE: f64 = 1e-5;
     let n = 33;
     let dy = values(n, 3);
-    for &kind in BinaryKind::ALL {
+    for &kind in Binary::ALL {
         // Irrational offsets keep a and b apart by more than the step of the differences.
         let a: Vec<f32> = values(n, 4).iter().map(|x| x + 2.0).collect();
         let b: Vec<f32> = values(n, 5).iter().map(|x| x * 0.7 + 2.1).collect();
         let f = |a: f64, b: f64| match kind {
-            BinaryKind::Add => a + b,
-            BinaryKind::Sub => a - b,
-            BinaryKind::Mul => a * b,
-            BinaryKind::Div => a / b,
-            BinaryKind::Max => a.max(b),
-            BinaryKind::Min => a.min(b),
+            Binary::Add => a + b,
+            Binary::Sub => a - b,
+            Binary::Mul => a * b,
+            Binary::Div => a / b,
+            Binary::Max => a.max(b),
+            Binary::Min => a.min(b),
         };
         for side in [0, 1] {
             let params = BinaryGradParams { kind, side, broadcast: Broadcast::new(&[n], &[n]) };
@@ -114,7 +107,7 @@ fn gradients_equal_finite_differences() {
 #[test]
 fn ties_share_and_nan_propagates() {
     let broadcast = Broadcast::new(&[1], &[1]);
-    for kind in [BinaryKind::Max, BinaryKind::Min] {
+    for kind in [Binary::Max, Binary::Min] {
         for side in [0, 1] {
             let mut d = [0.0];
             binary_grad(

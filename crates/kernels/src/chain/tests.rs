@@ -1,9 +1,11 @@
+use phalanx_ir::Activation;
+
 use super::*;
-use crate::Team;
 use crate::binary::{BinaryGradParams, binary, binary_grad};
 use crate::dropout::dropout;
 use crate::samples::{Case, launched, values};
 use crate::unary::{unary, unary_grad};
+use crate::{KernelEntry, Team};
 
 /// A step of the chains below: operands are numbered first.
 fn step(function: Function, values: &[usize]) -> Step {
@@ -14,10 +16,10 @@ fn step(function: Function, values: &[usize]) -> Step {
 
 /// Every function once, the first operand read by most of them: (x, a, b, dy) -> nothing written yet.
 fn every_function() -> Vec<Step> {
-    let unary = UnaryKind::ALL.iter().map(|&kind| step(Function::Unary(kind, 1.5), &[0]));
-    let unary_grad = UnaryKind::ALL.iter().map(|&kind| step(Function::UnaryGrad(kind, 1.5), &[0, 3]));
-    let binary = BinaryKind::ALL.iter().map(|&kind| step(Function::Binary(kind), &[1, 2]));
-    let binary_grad = BinaryKind::ALL
+    let unary = Unary::all(1.5).into_iter().map(|kind| step(Function::Unary(kind), &[0]));
+    let unary_grad = Unary::all(1.5).into_iter().map(|kind| step(Function::UnaryGrad(kind), &[0, 3]));
+    let binary = Binary::ALL.iter().map(|&kind| step(Function::Binary(kind), &[1, 2]));
+    let binary_grad = Binary::ALL
         .iter()
         .flat_map(|&kind| [0, 1].map(|side| step(Function::BinaryGrad(kind, side), &[1, 2, 3])));
     let dropouts = masks(3 * PIECE + 5).map(|mask| step(Function::Dropout(mask), &[0]));
@@ -50,7 +52,7 @@ fn case(n: usize, reads: usize, steps: &[Step], results: &[usize]) -> Case {
     let steps = steps.iter().copied().collect();
     let params = ChainParams { n, reads, steps, results: results.iter().copied().collect() };
     assert_eq!(ChainParams::from_words(&params.to_words()), params);
-    let case = Case::new(KERNELS, "chain", params.to_words());
+    let case = Case::new("chain", params.to_words());
     let case = (0..reads).fold(case, |case, slot| case.read(operand(n, slot as u64 + 1)));
     let case = if params.is_random() { case.read(HYPER.to_vec()) } else { case };
     results.iter().fold(case, |case, _| case.write(vec![9.0; n]))
@@ -58,17 +60,17 @@ fn case(n: usize, reads: usize, steps: &[Step], results: &[usize]) -> Case {
 
 /// The gradient of silu(x)·u with what it needs: (x, u, dy) -> du, dx.
 fn gated_grad() -> [Step; 4] {
-    let silu = step(Function::Unary(UnaryKind::Silu, 0.0), &[0]);
-    let gate = step(Function::BinaryGrad(BinaryKind::Mul, 0), &[1, 1, 2]);
-    let up = step(Function::BinaryGrad(BinaryKind::Mul, 1), &[3, 3, 2]);
-    [silu, gate, up, step(Function::UnaryGrad(UnaryKind::Silu, 0.0), &[0, 4])]
+    let silu = step(Function::Unary(Unary::Act(Activation::Silu)), &[0]);
+    let gate = step(Function::BinaryGrad(Binary::Mul, 0), &[1, 1, 2]);
+    let up = step(Function::BinaryGrad(Binary::Mul, 1), &[3, 3, 2]);
+    [silu, gate, up, step(Function::UnaryGrad(Unary::Act(Activation::Silu)), &[0, 4])]
 }
 
 /// An activation, dropout and a residual: (x, residual) -> nothing written yet.
 fn residual(mask: Mask) -> [Step; 3] {
-    let gelu = step(Function::Unary(UnaryKind::GeluTanh, 0.0), &[0]);
+    let gelu = step(Function::Unary(Unary::Act(Activation::GeluTanh)), &[0]);
     let dropped = step(Function::Dropout(mask), &[2]);
-    [gelu, dropped, step(Function::Binary(BinaryKind::Add), &[1, 3])]
+    [gelu, dropped, step(Function::Binary(Binary::Add), &[1, 3])]
 }
 
 #[test]
@@ -79,11 +81,9 @@ fn every_function_has_the_bits_of_its_own_kernel() {
     for own in every_function() {
         let mut want = vec![0.0; n];
         match own.function {
-            Function::Unary(kind, scalar) => {
-                unary(&mut want, &x, UnaryParams { n, kind, scalar }, &mut Launch::plain(&team))
-            }
-            Function::UnaryGrad(kind, scalar) => {
-                let params = UnaryGradParams { n, kind, scalar, accumulate: false };
+            Function::Unary(kind) => unary(&mut want, &x, UnaryParams { n, kind }, &mut Launch::plain(&team)),
+            Function::UnaryGrad(kind) => {
+                let params = UnaryGradParams { n, kind, accumulate: false };
                 unary_grad(&mut want, &x, &dy, params, &mut Launch::plain(&team));
             }
             Function::Binary(kind) => {
@@ -129,16 +129,16 @@ fn bits_do_not_depend_on_cores_or_instruction_set() {
 #[test]
 fn a_chain_means_its_steps_one_after_the_other() {
     let steps = [
-        step(Function::Unary(UnaryKind::MulScalar, 2.0), &[0]),
-        step(Function::Binary(BinaryKind::Sub), &[2, 1]),
-        step(Function::UnaryGrad(UnaryKind::Square, 0.0), &[1, 3]),
+        step(Function::Unary(Unary::MulScalar(2.0)), &[0]),
+        step(Function::Binary(Binary::Sub), &[2, 1]),
+        step(Function::UnaryGrad(Unary::Square), &[1, 3]),
     ];
     let steps: ArrayVec<Step, MAX_ARGS> = steps.into_iter().collect();
     let params = ChainParams { n: 2, reads: 2, steps, results: [2, 1].into_iter().collect() };
     let (x, y) = ([1.0, 2.0], [3.0, -1.0]);
     let (mut first, mut second) = ([0.0; 2], [0.0; 2]);
     let outs = [&mut first[..], &mut second[..]].into_iter().collect();
-    launched(&KERNELS[0], &params.to_words(), 1, &Team::new(1), |mut launch| {
+    launched(&KernelEntry::of::<ChainParams>(), &params.to_words(), 1, &Team::new(1), |mut launch| {
         chain(outs, &[&x, &y], &params, &mut launch);
     });
     // 2x - y, and that times the slope 2y of y².

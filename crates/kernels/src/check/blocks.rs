@@ -1,7 +1,7 @@
 //! Runs the blocks of a phase one after the other, each from the same bytes, and sees what each has changed.
 //!
 //! `live` is what the kernel works in, `before` what it holds when a block starts. After a block everything it has
-//! changed is put back; what it may change is kept in `after`, together with who changed it, and put into `live` at the
+//! changed is put back; what it may change is kept in `after`, together with the block that changed it, and put into `live` at the
 //! end of the phase. The first fault is kept, and the kernel runs on as if nothing had happened.
 
 use std::cell::RefCell;
@@ -15,8 +15,8 @@ use crate::spmd::Steps;
 /// Bytes that are compared at once.
 const CHUNK: usize = 256;
 
-/// In `owners`: nobody.
-const NOBODY: u32 = u32::MAX;
+/// In `owners`: no block.
+const NO_BLOCK: u32 = u32::MAX;
 
 /// For each step a fingerprint of what it has left where results can come from.
 pub(super) type Trace = Vec<(Step, u64)>;
@@ -81,7 +81,7 @@ impl<'a> Blocks<'a> {
         before.extend_from_slice(live);
         after.resize(map.shared_end(), 0);
         owners.clear();
-        owners.resize(map.shared_end(), NOBODY);
+        owners.resize(map.shared_end(), NO_BLOCK);
         let live = live.as_mut_ptr();
         let trace = Trace::new();
         let state = State { kernel, map, before, after, owners, phase: 0, error: None, trace, except };
@@ -91,13 +91,13 @@ impl<'a> Blocks<'a> {
     /// A part of the live memory.
     ///
     /// # Safety
-    /// While the part is alive nobody else may use one that overlaps it.
+    /// While the part is alive no other part that overlaps it may be used.
     #[allow(clippy::mut_from_ref)]
     pub(super) unsafe fn part(&self, range: Range<usize>) -> &'a mut [u8] {
         assert!(range.start <= range.end && range.end <= self.map.bytes, "the map has this part");
         // SAFETY: in bounds by the assertion.
         let start = unsafe { self.live.add(range.start) };
-        // SAFETY: in bounds, alive for 'a, and nobody else's by the caller's promise.
+        // SAFETY: in bounds, alive for 'a, and not shared by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(start, range.len()) }
     }
 
@@ -155,7 +155,7 @@ impl State<'_> {
         for range in self.map.shared() {
             live[range.clone()].copy_from_slice(&self.after[range.clone()]);
             self.before[range.clone()].copy_from_slice(&self.after[range.clone()]);
-            self.owners[range].fill(NOBODY);
+            self.owners[range].fill(NO_BLOCK);
         }
         self.phase += 1;
     }
@@ -195,7 +195,7 @@ impl State<'_> {
     fn claim_byte(&mut self, byte: u8, at: usize, block: usize) {
         let owner = std::mem::replace(&mut self.owners[at], block as u32);
         self.after[at] = byte;
-        if owner != NOBODY {
+        if owner != NO_BLOCK {
             let blocks = [owner as usize, block];
             let (kernel, phase, spot) = (self.kernel, self.phase, self.map.spot(at));
             self.error.get_or_insert(AccessError::Overlap { kernel, blocks, phase, spot });

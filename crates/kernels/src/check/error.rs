@@ -27,8 +27,8 @@ pub enum AccessError {
         /// What.
         spot: Spot,
     },
-    /// Its results depend on what nobody has written.
-    #[error("kernel `{kernel}`: {step} reads {spot} bytes{}", if spot.is_inside() { "; nobody has written it" } else { "" })]
+    /// Its results depend on bytes that were never written.
+    #[error("kernel `{kernel}`: {step} reads {spot} bytes{}", if spot.is_inside() { "; it was never written" } else { "" })]
     Read {
         /// The kernel.
         kernel: &'static str,

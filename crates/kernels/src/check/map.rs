@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::spmd::Layout;
-use crate::{Call, Kernel};
+use crate::{Call, KernelEntry};
 
 /// Bytes of a guard: more than a block of registers and than most rows.
 pub(super) const GUARD: usize = 4096;
@@ -109,7 +109,7 @@ pub(super) struct Map {
 
 impl Map {
     /// Places for what `kernel` is given in `call`.
-    pub(super) fn of(kernel: &Kernel, call: &Call<'_>) -> Map {
+    pub(super) fn of(kernel: &KernelEntry, call: &Call<'_>) -> Map {
         let names = (kernel.arguments)(call.params);
         let layout = call.launch.layout().spaced(GUARD as u64);
         let align = layout.align().max(ALIGN);

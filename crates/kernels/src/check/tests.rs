@@ -1,11 +1,10 @@
 //! Planted faults are named exactly, and the kernels that no other test checks have none.
 
-use phalanx_ir::names;
+use phalanx_ir::{Activation, DType, Unary};
 
 use super::map::GUARD;
 use super::*;
-use crate::call::{no_workspace, one_block};
-use crate::cast::{CastParams, CastType};
+use crate::cast::CastParams;
 use crate::concat::ConcatParams;
 use crate::cross_entropy::CountLabels;
 use crate::dropout::{DropoutParams, Mask};
@@ -14,8 +13,8 @@ use crate::matmul::MatmulParams;
 use crate::samples::{Case, Input, values};
 use crate::spmd::{Launch, Layout, Workspace};
 use crate::sum_squares::ClipScale;
-use crate::unary::{Activation, UnaryGradParams, UnaryKind, UnaryParams};
-use crate::{Call, Kernel, Team, table};
+use crate::unary::{UnaryGradParams, UnaryParams};
+use crate::{Call, KernelEntry, Team, Words};
 
 /// Floats that a block has for itself, and that all have in common.
 const OWN: usize = 5;
@@ -25,17 +24,9 @@ const COMMON: usize = 7;
 const STRIDE: usize = 128 + GUARD;
 
 /// A kernel of one function, which calls what it reads `x` and what it writes `y`.
-fn planted(function: Function) -> Kernel {
-    Kernel {
-        task: None,
-        work: None,
-        name: "planted",
-        arguments: |_| names!(x => y),
-        fast: function,
-        reference: function,
-        blocks: one_block,
-        workspace: no_workspace,
-    }
+fn planted(function: Function) -> KernelEntry {
+    let unary = KernelEntry::of::<UnaryParams>();
+    KernelEntry { name: "planted", fast: function, reference: function, ..unary }
 }
 
 /// Checks a call of `function` on 4 blocks and 2 slices that reads 10 floats (0, 1, ...) and writes 40 ones; gives these.
@@ -244,7 +235,7 @@ fn a_slice_keeps_nothing_for_the_next_phase() {
     assert_eq!(error, Err(read(in_block(1, 0), Part::Slice(0), 4, 20).unwrap()));
     assert_eq!(
         error.unwrap_err().to_string(),
-        "kernel `planted`: block 0 in phase 1 reads byte 4 of workspace slice 0, which has 20 bytes; nobody has written it"
+        "kernel `planted`: block 0 in phase 1 reads byte 4 of workspace slice 0, which has 20 bytes; it was never written"
     );
 }
 
@@ -281,21 +272,21 @@ fn a_fault_does_not_spoil_the_next_call_of_the_same_checker() {
 }
 
 fn case(name: &str, params: Vec<u64>) -> Case {
-    Case::new(&table::table(), name, params)
+    Case::new(name, params)
 }
 
 #[test]
 fn kernels_without_other_cases_access_only_what_they_may() {
     let n = 1003;
-    let kind = UnaryKind::ALL[1];
+    let kind = Unary::Act(Activation::Relu);
     let mask = Mask { rate: 0.3, seed: 11, salt: 5, extents: [1, 1, 1, n], strides: [0, 0, 0, 1], start: 3 };
     let dropout = DropoutParams { n, accumulate: true, mask };
     let pieces = ConcatParams { elem_bytes: 4, outer: 59, inner: [5, 12].into_iter().collect() };
-    let cast = CastParams { n: 2 * n, from: CastType::F32, to: CastType::Bf16 };
+    let cast = CastParams { n: 2 * n, from: DType::F32, to: DType::Bf16 };
     let count = CountLabels { n: 33, ignore_index: -1, labels_i32: true };
-    let gradient = UnaryGradParams { n, kind, scalar: 1.0, accumulate: true };
+    let gradient = UnaryGradParams { n, kind, accumulate: true };
     let cases = [
-        case("unary", UnaryParams { n, kind, scalar: 1.0 }.to_words()).read(values(n, 1)).write(vec![1.0; n]),
+        case("unary", UnaryParams { n, kind }.to_words()).read(values(n, 1)).write(vec![1.0; n]),
         case("unary_grad", gradient.to_words()).read(values(n, 1)).read(values(n, 2)).write(vec![1.0; n]),
         case("fill", FillParams { n, value: 3.0 }.to_words()).write(vec![1.0; n]),
         case("dropout", dropout.to_words()).read(values(n, 1)).read(vec![0.1; 8]).write(vec![1.0; n]),

@@ -1,11 +1,11 @@
 use super::*;
-use crate::Team;
 use crate::rows::add_to;
 use crate::samples::{Case, tile, values};
+use crate::{Team, Words};
 
 fn case(params: ColumnSum) -> Case {
     let rows = if params.keep { params.leaves } else { 1 };
-    Case::new(KERNELS, "column_sum", params.to_words())
+    Case::new("column_sum", params.to_words())
         .read(values(params.outer * params.time * params.cols, 1))
         .write(values(rows * params.cols, 2))
 }

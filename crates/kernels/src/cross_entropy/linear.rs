@@ -10,7 +10,8 @@
 
 use std::ops::Range;
 
-use phalanx_ir::names;
+use phalanx_ir::tasks::TaskView;
+use phalanx_ir::{Activation, Names, names};
 
 use crate::ids::Ids;
 use crate::matmul::{MatmulParams, Operands, Outputs, alone_scratch, matmul_alone, matmul_reference};
@@ -18,9 +19,8 @@ use crate::spmd::extent::Extent;
 use crate::spmd::halves::{Halves, Mode, Side};
 use crate::spmd::layout::{Alignment, BlockLayout, Direction, PipeSpec, Scratch};
 use crate::spmd::pipe::PipeError;
-use crate::spmd::{Launch, Parts, share};
-use crate::unary::Activation;
-use crate::{Call, Kernel, params};
+use crate::spmd::{Launch, Parts, Workspace, share};
+use crate::{Call, Kernel, Sizes, Work, params};
 
 use super::{
     CrossEntropy, CrossEntropyGrad, cross_entropy_grad_reference, cross_entropy_reference, gradient, loss,
@@ -247,47 +247,75 @@ impl Head<'_> {
     }
 }
 
-fn arguments<'a>(call: &mut Call<'a>) -> ([&'a mut [f32]; 2], Inputs<'a>, LinearCrossEntropy) {
-    let params = LinearCrossEntropy::from_words(call.params);
-    let labels = 2 + usize::from(params.bias);
-    let inputs = Inputs {
-        x: call.read(0),
-        weight: call.read(1),
-        bias: params.bias.then(|| call.read(2)),
-        labels: Ids::read(call, labels, params.labels_i32),
-        dloss: call.read::<f32>(labels + 1)[0],
-    };
-    ([call.write(0), call.write(1)], inputs, params)
+impl LinearCrossEntropy {
+    fn slices<'a>(&self, call: &mut Call<'a>) -> ([&'a mut [f32]; 2], Inputs<'a>) {
+        let labels = 2 + usize::from(self.bias);
+        let inputs = Inputs {
+            x: call.read(0),
+            weight: call.read(1),
+            bias: self.bias.then(|| call.read(2)),
+            labels: Ids::read(call, labels, self.labels_i32),
+            dloss: call.read::<f32>(labels + 1)[0],
+        };
+        ([call.write(0), call.write(1)], inputs)
+    }
 }
 
-/// The kernel of this file.
-pub const KERNELS: &[Kernel] = &[Kernel {
-    task: None,
-    work: None,
-    name: "linear_cross_entropy",
-    arguments: |words| {
-        let params = LinearCrossEntropy::from_words(words);
-        names!(x, weight, bias if params.bias, labels, dloss => dlogits, nll)
-    },
-    fast: |call| {
-        let (outputs, inputs, params) = arguments(call);
-        linear_cross_entropy(outputs, inputs, params, &mut call.launch);
-    },
-    reference: |call| {
-        let ([dlogits, nll], inputs, params) = arguments(call);
-        let outputs = [(dlogits, params.classes), (nll, 1)];
-        call.launch.split_rows(params.rows, outputs, |rows, outputs, own| {
-            let params = LinearCrossEntropy { rows: rows.len(), ..params };
+impl Kernel for LinearCrossEntropy {
+    const NAME: &'static str = "linear_cross_entropy";
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let bias = task.is("bias");
+        let labels = 2 + usize::from(bias);
+        Ok(LinearCrossEntropy {
+            rows: task.read(labels)?.elements(),
+            classes: task.write(0)?.last(),
+            features: task.read(0)?.last(),
+            transposed: task.is("transposed"),
+            bias,
+            leaves: task.attr("leaves")?,
+            class_leaves: task.attr("class_leaves")?,
+            ignore_index: task.attr("ignore")?,
+            labels_i32: task.is_i32(labels)?,
+        })
+    }
+
+    fn arguments(&self) -> Names {
+        names!(x, weight, bias if self.bias, labels, dloss => dlogits, nll)
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        let ([dlogits, nll], inputs) = self.slices(call);
+        let outputs = [(dlogits, self.classes), (nll, 1)];
+        call.launch.split_rows(self.rows, outputs, |rows, outputs, own| {
+            let params = LinearCrossEntropy { rows: rows.len(), ..*self };
             let logits = &mut own[..params.classes];
             linear_cross_entropy_reference(outputs, inputs.rows(rows, params.features), logits, params);
         });
-    },
-    blocks: |words, cores| {
-        let params = LinearCrossEntropy::from_words(words);
-        params.most_blocks().min(cores.max(1)) as i64
-    },
-    workspace: |words, blocks| LinearCrossEntropy::from_words(words).layout(blocks).workspace(),
-}];
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        let (outputs, inputs) = self.slices(call);
+        linear_cross_entropy(outputs, inputs, *self, &mut call.launch);
+    }
+
+    /// The product, cross entropy (4) and its gradient (3).
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work((2.0 * self.features as f64 + 7.0) * sizes.result(0), false)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        self.most_blocks().min(cores.max(1)) as i64
+    }
+
+    fn workspace(&self, blocks: usize) -> Workspace {
+        self.layout(blocks).workspace()
+    }
+
+    fn ids(&self) -> usize {
+        self.classes
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -6,15 +6,14 @@
 //! `class_join` (largest, sum, pick of whole rows, labels) writes nll and lse. With the largest of the largest, the tree of
 //! the sums and the sum of the picks these are the bits of `cross_entropy`.
 
-use phalanx_ir::names;
+use phalanx_ir::tasks::TaskView;
 
-use super::{exp_sum, largest};
-use crate::call::{no_workspace, one_block};
+use super::{exp_sum, first_class, largest};
 use crate::ids::Ids;
 use crate::math::log;
 use crate::rows::tree_reference;
 use crate::spmd::{Launch, by_work};
-use crate::{Call, Kernel, dispatch, params};
+use crate::{Call, Kernel, Sizes, Work, dispatch, params, signature};
 
 params! {
     /// Settings of `class_max`.
@@ -135,75 +134,90 @@ pub fn class_join(
     }
 }
 
-fn pick_call(call: &mut Call<'_>) {
-    let params = ClassPick::from_words(call.params);
-    let labels = Ids::read(call, 1, params.labels_i32);
-    class_pick(call.write(0), call.read(0), labels, params);
+impl Kernel for ClassMax {
+    signature!("class_max": logits => largest by class_max_reference, class_max);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        Ok(ClassMax { rows: task.read(0)?.rows(), classes: task.read(0)?.last() })
+    }
+
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(sizes.operand(0), false)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.rows * self.classes, cores)
+    }
 }
 
-fn join_call(call: &mut Call<'_>) {
-    let params = ClassJoin::from_words(call.params);
-    let labels = Ids::read(call, 3, params.labels_i32);
-    let ins = [0, 1, 2].map(|index| call.read(index));
-    class_join([call.write(0), call.write(1)], ins, labels, params);
+impl Kernel for ClassSum {
+    signature!("class_sum": logits, largest => sum);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let (rows, classes) = (task.read(0)?.rows(), task.read(0)?.last());
+        Ok(ClassSum { rows, classes, leaves: task.attr("leaves")? })
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        class_sum_reference(call.write(0), [call.read(0), call.read(1)], *self);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        class_sum(call.write(0), [call.read(0), call.read(1)], *self, &mut call.launch);
+    }
+
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(3.0 * sizes.operand(0), false)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        by_work(self.rows * self.classes, cores)
+    }
 }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[
-    Kernel {
-        task: None,
-        work: None,
-        name: "class_max",
-        arguments: |_| names!(logits => largest),
-        fast: |call| {
-            class_max(call.write(0), call.read(0), ClassMax::from_words(call.params), &mut call.launch);
-        },
-        reference: |call| {
-            class_max_reference(call.write(0), call.read(0), ClassMax::from_words(call.params));
-        },
-        blocks: |params, cores| {
-            let ClassMax { rows, classes, .. } = ClassMax::from_words(params);
-            by_work(rows * classes, cores)
-        },
-        workspace: no_workspace,
-    },
-    Kernel {
-        task: None,
-        work: None,
-        name: "class_sum",
-        arguments: |_| names!(logits, largest => sum),
-        fast: |call| {
-            let ins = [call.read(0), call.read(1)];
-            class_sum(call.write(0), ins, ClassSum::from_words(call.params), &mut call.launch);
-        },
-        reference: |call| {
-            let ins = [call.read(0), call.read(1)];
-            class_sum_reference(call.write(0), ins, ClassSum::from_words(call.params));
-        },
-        blocks: |params, cores| {
-            let ClassSum { rows, classes, .. } = ClassSum::from_words(params);
-            by_work(rows * classes, cores)
-        },
-        workspace: no_workspace,
-    },
-    Kernel {
-        task: None,
-        work: None,
-        name: "class_pick",
-        arguments: |_| names!(logits, labels => picked),
-        fast: pick_call,
-        reference: pick_call,
-        blocks: one_block,
-        workspace: no_workspace,
-    },
-    Kernel {
-        task: None,
-        work: None,
-        name: "class_join",
-        arguments: |_| names!(largest, sum, picked, labels => nll, lse),
-        fast: join_call,
-        reference: join_call,
-        blocks: one_block,
-        workspace: no_workspace,
-    },
-];
+impl Kernel for ClassPick {
+    signature!("class_pick": logits, labels => picked);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let (rows, classes) = (task.read(0)?.rows(), task.read(0)?.last());
+        Ok(ClassPick { rows, classes, first: first_class(task)?, labels_i32: task.is_i32(1)? })
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        let labels = Ids::read(call, 1, self.labels_i32);
+        class_pick(call.write(0), call.read(0), labels, *self);
+    }
+
+    /// Of the logits one a row.
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        let Work { flops, bytes } = sizes.work(0.0, false);
+        Work { flops, bytes: bytes - 4.0 * sizes.operand(0) + sizes.written() }
+    }
+
+    fn anywhere(self) -> Self {
+        ClassPick { first: 0, ..self }
+    }
+
+    fn ids(&self) -> usize {
+        self.classes
+    }
+}
+
+impl Kernel for ClassJoin {
+    signature!("class_join": largest, sum, picked, labels => nll, lse);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let (rows, ignore_index) = (task.write(0)?.elements(), task.attr("ignore")?);
+        Ok(ClassJoin { rows, ignore_index, labels_i32: task.is_i32(3)? })
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        let labels = Ids::read(call, 3, self.labels_i32);
+        let ins = [0, 1, 2].map(|index| call.read(index));
+        class_join([call.write(0), call.write(1)], ins, labels, *self);
+    }
+
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        sizes.work(3.0 * sizes.result(0), false)
+    }
+}

@@ -1,7 +1,7 @@
 use super::*;
-use crate::Team;
 use crate::rows::tree_rows;
 use crate::samples::{Case, Input, assert_gradient, indices, tile, values};
+use crate::{Team, Words};
 
 /// Sums of up to a few thousand exponentials, each within two units in the last place.
 const TOLERANCE: f32 = 1e-5;
@@ -21,7 +21,7 @@ fn forward(rows: usize, classes: usize, labels_i32: bool) -> Case {
     // As many leaves as a model would choose: the largest power of two up to eight.
     let leaves = 1 << classes.trailing_zeros().min(3);
     let params = CrossEntropy { rows, classes, ignore_index: IGNORED, labels_i32, leaves };
-    Case::new(KERNELS, "cross_entropy", params.to_words())
+    Case::new("cross_entropy", params.to_words())
         .read(logits(rows, classes))
         .read(Input::ids(&labels(rows, classes), labels_i32))
         .write(vec![0.0; rows])
@@ -31,7 +31,7 @@ fn forward(rows: usize, classes: usize, labels_i32: bool) -> Case {
 fn backward(rows: usize, classes: usize, labels_i32: bool, accumulate: bool) -> Case {
     let forward = forward(rows, classes, labels_i32);
     let params = CrossEntropyGrad { rows, classes, ignore_index: IGNORED, labels_i32, accumulate, first: 0 };
-    Case::new(KERNELS, "cross_entropy_grad", params.to_words())
+    Case::new("cross_entropy_grad", params.to_words())
         .read(forward.reads[0].clone())
         .read(forward.reads[1].clone())
         .read(forward.reference()[1].clone())
@@ -80,7 +80,7 @@ fn gradient_equals_finite_differences() {
 fn labels_are_counted_exactly() {
     for narrow in [false, true] {
         let params = CountLabels { n: 100, ignore_index: IGNORED, labels_i32: narrow };
-        let case = Case::new(KERNELS, "count_labels", params.to_words())
+        let case = Case::new("count_labels", params.to_words())
             .read(Input::ids(&labels(100, 10), narrow))
             .write(vec![0.0]);
         assert_eq!(case.fast(&Team::new(2)), [[67.0]]);
@@ -89,7 +89,7 @@ fn labels_are_counted_exactly() {
 
 /// A call of one of the kernels for tiles of classes, with one result per row.
 fn part(name: &str, params: Vec<u64>, rows: usize, reads: &[Input]) -> Case {
-    let case = Case::new(parts::KERNELS, name, params).write(vec![0.0; rows]);
+    let case = Case::new(name, params).write(vec![0.0; rows]);
     reads.iter().cloned().fold(case, Case::read)
 }
 

@@ -1,6 +1,6 @@
 use super::*;
-use crate::Team;
 use crate::isa::Isa;
+use crate::{Team, Words};
 
 const HYPER: [f32; 8] = [0.1, 0.2, 0.3, 17.0, 0.0, 0.0, 0.0, 0.0];
 

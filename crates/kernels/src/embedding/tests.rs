@@ -1,10 +1,10 @@
 use super::*;
-use crate::Team;
 use crate::samples::{Case, Input, indices, values};
+use crate::{Team, Words};
 
 fn forward(params: Embedding) -> Case {
     let Embedding { n, cols, vocab, bag, ids_i32, .. } = params;
-    Case::new(KERNELS, "embedding", params.to_words())
+    Case::new("embedding", params.to_words())
         .read(Input::ids(&indices(n * bag, vocab, 1), ids_i32))
         .read(values(vocab * cols, 2))
         .write(values(n * cols, 3))
@@ -12,7 +12,7 @@ fn forward(params: Embedding) -> Case {
 
 fn backward(params: EmbeddingGrad) -> Case {
     let EmbeddingGrad { n, cols, vocab, bag, ids_i32, .. } = params;
-    Case::new(KERNELS, "embedding_grad", params.to_words())
+    Case::new("embedding_grad", params.to_words())
         .read(Input::ids(&indices(n * bag, vocab, 1), ids_i32))
         .read(values(n * cols, 2))
         .write(values(vocab * cols, 3))
@@ -131,7 +131,7 @@ fn the_gradient_of_a_tile_is_the_tile_of_the_gradient() {
     }
 }
 
-/// Accumulating zero for rows nobody uses is an addition like any other.
+/// Accumulating zero for rows that no id names is an addition like any other.
 #[test]
 fn rows_without_uses_are_added_to_as_well() {
     let params = EmbeddingGrad {
@@ -144,7 +144,7 @@ fn rows_without_uses_are_added_to_as_well() {
         accumulate: true,
         first: 0,
     };
-    let case = Case::new(KERNELS, "embedding_grad", params.to_words())
+    let case = Case::new("embedding_grad", params.to_words())
         .read(Input::ids(&[1], false))
         .read(vec![1.0, 2.0])
         .write(vec![-0.0; 6]);

@@ -1,6 +1,6 @@
 use super::*;
-use crate::Team;
 use crate::samples::{Case, Input, assert_gradient, tile, values, weighted};
+use crate::{Team, Words};
 
 /// A few hundred additions of values near one, each rounded to 2^-24.
 const TOLERANCE: f32 = 2e-5;
@@ -10,7 +10,7 @@ const EPS: f32 = 1e-5;
 
 fn forward(rows: usize, cols: usize, affine: bool) -> Case {
     let params = LayerNorm { rows, cols, eps: EPS, affine };
-    let mut case = Case::new(KERNELS, "layer_norm", params.to_words()).read(values(rows * cols, 1));
+    let mut case = Case::new("layer_norm", params.to_words()).read(values(rows * cols, 1));
     if affine {
         case = case.read(values(cols, 2)).read(values(cols, 3));
     }
@@ -21,7 +21,7 @@ fn backward(params: LayerNormGrad) -> Case {
     let LayerNormGrad { cols, affine, .. } = params;
     let (rows, sums) = (params.rows(), if params.keep { params.leaves } else { 1 });
     let statistics = forward(rows, cols, affine).reference();
-    let mut case = Case::new(KERNELS, "layer_norm_grad", params.to_words()).read(values(rows * cols, 1));
+    let mut case = Case::new("layer_norm_grad", params.to_words()).read(values(rows * cols, 1));
     if affine {
         case = case.read(values(cols, 2));
     }

@@ -6,12 +6,14 @@
 use std::ops::Range;
 use std::ptr;
 
+use phalanx_ir::Activation;
+
 use super::micro::MAX_TILE;
 use crate::dispatch;
 #[cfg(target_arch = "x86_64")]
 use crate::isa::Isa;
 use crate::spmd::Parts;
-use crate::unary::{Activation, activate_in_place, slope_in_place};
+use crate::unary::{activate_in_place, slope_in_place};
 
 /// The steps after the sum, for whole `[batch, m, n]` arrays.
 pub(super) struct Epilogue<'a> {
@@ -80,7 +82,7 @@ impl Epilogue<'_> {
     /// Before other threads read `pre`, [`Epilogue::settle`] must be called.
     ///
     /// # Safety
-    /// Nobody else may use the tile's place in `out` and `pre` meanwhile.
+    /// No other thread may use the tile's place in `out` and `pre` meanwhile.
     pub unsafe fn finish(&self, tile: &mut [f32], width: usize, place: Place) {
         let Place { at, row_step, columns, .. } = place;
         let row_at = |row| at + row * row_step..at + row * row_step + columns;
@@ -112,7 +114,7 @@ impl Epilogue<'_> {
         }
     }
 
-    /// Makes what was written past the caches visible to whoever synchronizes with this thread.
+    /// Makes what was written past the caches visible to a thread that synchronizes with this one.
     pub fn settle(&self) {
         #[cfg(target_arch = "x86_64")]
         if self.pre.is_some() {

@@ -21,12 +21,13 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
-use phalanx_ir::names;
+use phalanx_ir::tasks::{TaskOp, TaskView};
+use phalanx_ir::{Activation, Names, names};
 
 use crate::isa::Isa;
 use crate::spmd::{Launch, Workspace};
-use crate::unary::{Activation, activate_in_place, slope_in_place};
-use crate::{Call, Kernel, params};
+use crate::unary::{activate_in_place, slope_in_place};
+use crate::{Call, Kernel, Sizes, Work, params};
 
 use blocking::Blocking;
 pub use burn::{fma_burn, fma_burn_flops};
@@ -169,7 +170,7 @@ pub(crate) fn matmul_alone(
     let product = Product::new(outputs, operands, params, kernels);
     for index in 0..params.batch {
         let share = Share { index, rows: 0..params.m, columns: 0..params.n };
-        // SAFETY: the outputs are borrowed by this call, and nobody else computes.
+        // SAFETY: the outputs are borrowed by this call, and no other thread computes them.
         unsafe { product.run(&share, &blocking, own) };
     }
 }
@@ -195,39 +196,108 @@ fn largest(of: impl Fn(&MicroKernels) -> usize) -> usize {
     all.into_iter().map(|isa| of(MicroKernels::of(isa))).max().unwrap_or(0)
 }
 
-/// The kernels of this file.
-pub const KERNELS: &[Kernel] = &[Kernel {
-    task: None,
-    work: None,
-    name: "matmul",
-    arguments: |words| {
-        let MatmulParams { bias, residual, slope, save_pre, .. } = MatmulParams::from_words(words);
+impl MatmulParams {
+    /// A product of no particular size with no epilogue.
+    const PLAIN: MatmulParams = MatmulParams {
+        batch: 1,
+        m: 1,
+        n: 1,
+        k: 1,
+        trans_a: false,
+        trans_b: false,
+        leaves: 1,
+        bias: false,
+        residual: false,
+        activation: Activation::None,
+        save_pre: false,
+        accumulate: false,
+        slope: Activation::None,
+    };
+
+    fn slices<'a>(&self, call: &mut Call<'a>) -> (Operands<'a>, Outputs<'a>) {
+        let residual_at = 2 + usize::from(self.bias);
+        let points_at = residual_at + usize::from(self.residual);
+        let operands = Operands {
+            a: call.read(0),
+            b: call.read(1),
+            bias: self.bias.then(|| call.read(2)),
+            residual: self.residual.then(|| call.read(residual_at)),
+            points: (self.slope != Activation::None).then(|| call.read(points_at)),
+        };
+        (operands, Outputs { out: call.write(0), pre: self.save_pre.then(|| call.write(1)) })
+    }
+}
+
+impl Kernel for MatmulParams {
+    const NAME: &'static str = "matmul";
+    const TASKS: &'static [&'static str] = &["matmul", "linear", "linear_grad_input", "linear_grad_weight"];
+    const IS_PRODUCT: bool = true;
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let (a, out) = (task.read(0)?, task.write(0)?);
+        let (m, n, k) = (a.rows(), out.last(), a.last());
+        let plain = MatmulParams { accumulate: task.is("accumulate"), ..MatmulParams::PLAIN };
+        match *task.op() {
+            TaskOp::Linear { transposed, activation, bias, residual, save_pre, leaves } => {
+                let plain = MatmulParams { activation, bias, residual, save_pre, ..plain };
+                Ok(MatmulParams { m, n, k, trans_b: !transposed, leaves, ..plain })
+            }
+            // dx = dy · weight, the weight as [out, in].
+            TaskOp::LinearGradInput { transposed, leaves, slope, .. } => {
+                let slope = slope.unwrap_or(Activation::None);
+                Ok(MatmulParams { m, n, k, trans_b: transposed, leaves, slope, ..plain })
+            }
+            TaskOp::LinearGradWeight { leaves, .. } => {
+                Ok(MatmulParams { m: out.rows(), n, k: m, trans_a: true, leaves, ..plain })
+            }
+            TaskOp::Matmul { transpose_a: trans_a, transpose_b: trans_b, leaves, .. } => {
+                let m = out.dims()[out.rank() - 2];
+                let (batch, k) = (out.elements() / (m * n), a.elements() / (out.elements() / n));
+                Ok(MatmulParams { batch, m, n, k, trans_a, trans_b, leaves, ..plain })
+            }
+            _ => Err("it executes matrix products and linear layers".into()),
+        }
+    }
+
+    /// dweight = dyᵀ · x; xᵀ · dy where the weight is stored as [in, out].
+    fn swaps(task: &TaskView<'_>) -> bool {
+        matches!(task.op(), TaskOp::LinearGradWeight { transposed: true, .. })
+    }
+
+    fn arguments(&self) -> Names {
+        let &MatmulParams { bias, residual, slope, save_pre, .. } = self;
         let sloped = slope != Activation::None;
         names!(a, b, bias if bias, residual if residual, points if sloped => out, pre if save_pre)
-    },
-    fast: |call| {
-        let (params, operands, outputs) = arguments(call);
-        matmul(outputs, operands, &params, &mut call.launch);
-    },
-    reference: |call| {
-        let (params, operands, outputs) = arguments(call);
-        matmul_reference(outputs, operands, &params);
-    },
-    blocks: |words, cores| grid::blocks(&MatmulParams::from_words(words), cores),
-    workspace: |words, blocks| workspace(&MatmulParams::from_words(words), blocks),
-}];
+    }
 
-fn arguments<'a>(call: &mut Call<'a>) -> (MatmulParams, Operands<'a>, Outputs<'a>) {
-    let params = MatmulParams::from_words(call.params);
-    let residual_at = 2 + usize::from(params.bias);
-    let points_at = residual_at + usize::from(params.residual);
-    let operands = Operands {
-        a: call.read(0),
-        b: call.read(1),
-        bias: params.bias.then(|| call.read(2)),
-        residual: params.residual.then(|| call.read(residual_at)),
-        points: (params.slope != Activation::None).then(|| call.read(points_at)),
-    };
-    let outputs = Outputs { out: call.write(0), pre: params.save_pre.then(|| call.write(1)) };
-    (params, operands, outputs)
+    fn reference(&self, call: &mut Call<'_>) {
+        let (operands, outputs) = self.slices(call);
+        matmul_reference(outputs, operands, self);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        let (operands, outputs) = self.slices(call);
+        matmul(outputs, operands, self, &mut call.launch);
+    }
+
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        let [batch, m, n, k] = [self.batch, self.m, self.n, self.k].map(|size| size as f64);
+        let functions = [self.activation, self.slope].map(|function| function != Activation::None);
+        let after = [self.bias, self.residual].iter().chain(&functions).filter(|&&is| is).count();
+        sizes.work(batch * m * n * (2.0 * k + after as f64), self.accumulate)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        grid::blocks(self, cores)
+    }
+
+    fn workspace(&self, blocks: usize) -> Workspace {
+        workspace(self, blocks)
+    }
+
+    fn sizes(&self) -> Option<String> {
+        let MatmulParams { batch, m, n, k, .. } = self;
+        let all = if *batch == 1 { String::new() } else { format!("{batch} of ") };
+        (m * n * k > 0).then(|| format!("{all}{m} x {n} x {k}"))
+    }
 }

@@ -119,7 +119,7 @@ impl Panel<'_> {
     ///
     /// # Safety
     /// The operands must be packed as the group and the panel say, the kernels must be of an available instruction
-    /// set, and nobody else may use the slots or the output of these tiles.
+    /// set, and no other thread may use the slots or the output of these tiles.
     pub unsafe fn run(&self, group: &Group, mut feeds: [&mut Feed; FEEDS]) {
         let simple = self.step.completes && self.epilogue.is_simple() && self.columns.len() == self.width;
         let mut work = self.first(group, simple);

@@ -69,7 +69,7 @@ impl<'a> Product<'a> {
     /// Computes one share, cut by `blocking`, in `scratch` of the blocking's size.
     ///
     /// # Safety
-    /// Nobody else may compute an overlapping share meanwhile.
+    /// No other thread may compute an overlapping share meanwhile.
     pub unsafe fn run(&self, share: &Share, blocking: &Blocking, scratch: &mut [f32]) {
         let &MatmulParams { m, n, k, trans_a, trans_b, .. } = self.params;
         let layout = blocking.layout();
@@ -150,7 +150,7 @@ impl Sweep<'_> {
     /// Adds the products of one slab, before those of `next`.
     ///
     /// # Safety
-    /// Nobody else may write the slab's part of the outputs.
+    /// No other thread may write the slab's part of the outputs.
     unsafe fn run(&mut self, slab: &Slab, next: Option<&Slab>) {
         let width = self.blocking.tile_columns;
         let cut = Cut::new(&slab.rows, self.blocking.tile_rows);

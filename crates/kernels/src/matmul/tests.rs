@@ -1,9 +1,11 @@
 //! The fast product against the plain one: same bits for all sizes, layouts, epilogues, teams, instruction sets.
 
+use phalanx_ir::Unary;
+
 use super::*;
-use crate::Team;
 use crate::samples::launched;
 use crate::unary::{UnaryGradParams, unary_grad};
+use crate::{KernelEntry, Team, Words};
 
 fn plain(m: usize, n: usize, k: usize) -> MatmulParams {
     MatmulParams {
@@ -76,9 +78,9 @@ fn outcome(
 
 fn fast(params: &MatmulParams, data: &Data, team: &Team) -> (Vec<u32>, Vec<u32>) {
     let words = params.to_words();
-    let planned = KERNELS[0].plan(&words, team.cores()).unwrap();
+    let planned = KernelEntry::of::<MatmulParams>().plan(&words, team.cores()).unwrap();
     outcome(params, data, |outputs, operands| {
-        launched(&KERNELS[0], &words, planned.blocks, team, |mut launch| {
+        launched(&KernelEntry::of::<MatmulParams>(), &words, planned.blocks, team, |mut launch| {
             matmul(outputs, operands, params, &mut launch);
         });
     })
@@ -171,7 +173,7 @@ fn a_slope_is_the_gradient_of_the_activation() {
                 fast(&MatmulParams { slope: Activation::None, accumulate: false, ..params }, &data, &team);
             let product: Vec<f32> = product.into_iter().map(f32::from_bits).collect();
             let mut apart = data.out.clone();
-            let grad = UnaryGradParams { n: apart.len(), kind: slope.kind(), scalar: 0.0, accumulate };
+            let grad = UnaryGradParams { n: apart.len(), kind: Unary::Act(slope), accumulate };
             unary_grad(&mut apart, &data.points, &product, grad, &mut Launch::plain(&team));
             assert!(apart.iter().map(|x| x.to_bits()).eq(fused), "{slope:?}, accumulate {accumulate}");
         }
@@ -230,9 +232,9 @@ fn the_kernel_reads_its_arguments_in_the_documented_order() {
     let expected = reference(&params, &data);
     let words = params.to_words();
     let team = Team::new(2);
-    for run in [KERNELS[0].fast, KERNELS[0].reference] {
+    for run in [KernelEntry::of::<MatmulParams>().fast, KernelEntry::of::<MatmulParams>().reference] {
         let (mut out, mut pre) = (data.out.clone(), vec![0.0f32; 99]);
-        launched(&KERNELS[0], &words, 2, &team, |launch| {
+        launched(&KernelEntry::of::<MatmulParams>(), &words, 2, &team, |launch| {
             let reads = [&data.a, &data.b, &data.bias, &data.residual, &data.points];
             run(&mut Call {
                 params: &words,

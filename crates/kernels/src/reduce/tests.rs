@@ -1,6 +1,6 @@
 use super::*;
-use crate::Team;
 use crate::samples::{Case, assert_gradient, launched, values, weighted};
+use crate::{KernelEntry, Team, Words};
 
 /// Sums of up to 1000 numbers below 1 in f32, in two orders.
 const TOLERANCE: f32 = 1e-5;
@@ -27,7 +27,7 @@ const CASES: [(&[usize], &[usize], usize); 18] = [
     (&[2, 3, 130], &[0, 1], 1),
 ];
 
-fn params(kind: ReduceKind, (shape, over, leaves): (&[usize], &[usize], usize)) -> ReduceParams {
+fn params(kind: Reduce, (shape, over, leaves): (&[usize], &[usize], usize)) -> ReduceParams {
     ReduceParams::new(kind, leaves, shape, over)
 }
 
@@ -37,11 +37,7 @@ fn input(n: usize) -> Vec<f32> {
 }
 
 fn case(params: ReduceParams) -> Case {
-    Case::new(KERNELS, "reduce", params.to_words()).read(input(params.n_inputs())).write(vec![
-        9.0;
-        params
-            .n_outputs()
-    ])
+    Case::new("reduce", params.to_words()).read(input(params.n_inputs())).write(vec![9.0; params.n_outputs()])
 }
 
 fn grad_case(forward: ReduceParams, accumulate: bool) -> Case {
@@ -49,7 +45,7 @@ fn grad_case(forward: ReduceParams, accumulate: bool) -> Case {
     let mut y = vec![0.0; forward.n_outputs()];
     reduce_reference(&mut y, &x, forward);
     let (n_inputs, n_outputs) = (x.len(), y.len());
-    Case::new(KERNELS, "reduce_grad", ReduceGradParams { forward, accumulate }.to_words())
+    Case::new("reduce_grad", ReduceGradParams { forward, accumulate }.to_words())
         .read(x)
         .read(y)
         .read(values(n_outputs, 2))
@@ -58,7 +54,7 @@ fn grad_case(forward: ReduceParams, accumulate: bool) -> Case {
 
 #[test]
 fn fast_equals_reference_over_odd_shapes() {
-    for &kind in ReduceKind::ALL {
+    for &kind in Reduce::ALL {
         for shape in CASES {
             case(params(kind, shape)).check(TOLERANCE);
             grad_case(params(kind, shape), false).check(TOLERANCE);
@@ -69,7 +65,7 @@ fn fast_equals_reference_over_odd_shapes() {
 
 #[test]
 fn bits_do_not_depend_on_cores_or_instruction_set() {
-    for &kind in ReduceKind::ALL {
+    for &kind in Reduce::ALL {
         for shape in [(&[64, 300][..], &[0][..], 8), (&[300, 64], &[1], 4), (&[16, 40, 33], &[0, 2], 4)] {
             case(params(kind, shape)).check_bits();
             grad_case(params(kind, shape), true).check_bits();
@@ -82,7 +78,7 @@ fn an_aligned_half_gives_its_subtree_and_a_kept_slice_gives_its_outputs() {
     let (leaves, team) = (8, Team::new(1));
     let x = values(16 * 3 * 37, 1);
     let sum = |x: &[f32], shape: &[usize], over: &[usize], leaves: usize| {
-        let params = ReduceParams::new(ReduceKind::Sum, leaves, shape, over);
+        let params = ReduceParams::new(Reduce::Sum, leaves, shape, over);
         let mut y = vec![0.0; params.n_outputs()];
         reduce(&mut y, x, params, &mut Launch::plain(&team));
         y
@@ -104,13 +100,13 @@ fn an_aligned_half_gives_its_subtree_and_a_kept_slice_gives_its_outputs() {
 #[test]
 fn gradients_equal_finite_differences() {
     const DIFFERENCE_TOLERANCE: f64 = 1e-6;
-    for &kind in ReduceKind::ALL {
+    for &kind in Reduce::ALL {
         let forward = ReduceParams::new(kind, 1, &[3, 4, 5], &[0, 2]);
         let (x, dy, team) = (values(60, 1), values(4, 2), Team::new(1));
         let (mut y, mut dx) = (vec![0.0; 4], vec![0.0; 60]);
         reduce(&mut y, &x, forward, &mut Launch::plain(&team));
         let params = ReduceGradParams { forward, accumulate: false };
-        launched(&KERNELS[1], &params.to_words(), 1, &team, |mut launch| {
+        launched(&KernelEntry::of::<ReduceGradParams>(), &params.to_words(), 1, &team, |mut launch| {
             reduce_grad(&mut dx, &x, &y, &dy, params, &mut launch);
         });
         assert_gradient(&dx, &x, DIFFERENCE_TOLERANCE, |x| {
@@ -118,9 +114,9 @@ fn gradients_equal_finite_differences() {
                 .map(|kept| {
                     let elements = || (0..60).filter(|i| i / 5 % 4 == kept).map(|i| x[i]);
                     match kind {
-                        ReduceKind::Sum => elements().sum(),
-                        ReduceKind::Mean => elements().sum::<f64>() / 15.0,
-                        ReduceKind::Max => elements().fold(f64::NEG_INFINITY, f64::max),
+                        Reduce::Sum => elements().sum(),
+                        Reduce::Mean => elements().sum::<f64>() / 15.0,
+                        Reduce::Max => elements().fold(f64::NEG_INFINITY, f64::max),
                     }
                 })
                 .collect();
@@ -136,7 +132,7 @@ fn maxima_keep_nan_and_have_no_negative_zero() {
         reduce(
             &mut y,
             x,
-            ReduceParams::new(ReduceKind::Max, 1, &[x.len()], &[0]),
+            ReduceParams::new(Reduce::Max, 1, &[x.len()], &[0]),
             &mut Launch::plain(&Team::new(1)),
         );
         y[0]

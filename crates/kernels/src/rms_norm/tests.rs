@@ -1,13 +1,13 @@
 use super::*;
-use crate::Team;
 use crate::samples::{Case, Input, assert_gradient, tile, values, weighted};
+use crate::{Team, Words};
 
 /// A few hundred additions of values near one, each rounded to 2^-24.
 const TOLERANCE: f32 = 2e-5;
 const EPS: f32 = 1e-5;
 
 fn forward(rows: usize, cols: usize) -> Case {
-    Case::new(KERNELS, "rms_norm", RmsNorm { rows, cols, eps: EPS }.to_words())
+    Case::new("rms_norm", RmsNorm { rows, cols, eps: EPS }.to_words())
         .read(values(rows * cols, 1))
         .read(values(cols, 2))
         .write(vec![0.0; rows * cols])
@@ -17,7 +17,7 @@ fn forward(rows: usize, cols: usize) -> Case {
 fn backward(params: RmsNormGrad) -> Case {
     let (rows, cols) = (params.rows(), params.cols);
     let sums = if params.keep { params.leaves } else { 1 };
-    Case::new(KERNELS, "rms_norm_grad", params.to_words())
+    Case::new("rms_norm_grad", params.to_words())
         .read(values(rows * cols, 1))
         .read(values(cols, 2))
         .read(forward(rows, cols).reference()[1].clone())

@@ -1,6 +1,6 @@
 use super::*;
-use crate::Team;
 use crate::samples::{Case, assert_gradient, values, weighted};
+use crate::{Team, Words};
 
 /// A sum of up to 300 positive terms in 16 lanes: about 20 roundings.
 const TOLERANCE: f32 = 4e-6;
@@ -9,16 +9,13 @@ fn case(outer: usize, axis: usize, inner: usize) -> Case {
     let n = outer * axis * inner;
     let x = values(n, 1).iter().map(|x| x * 20.0).collect::<Vec<_>>();
     let params = SoftmaxParams { outer, axis, inner };
-    Case::new(KERNELS, "softmax", params.to_words()).read(x).write(vec![9.0; n])
+    Case::new("softmax", params.to_words()).read(x).write(vec![9.0; n])
 }
 
 fn grad_case(outer: usize, axis: usize, inner: usize, accumulate: bool) -> Case {
     let n = outer * axis * inner;
     let params = SoftmaxGradParams { outer, axis, inner, accumulate };
-    Case::new(KERNELS, "softmax_grad", params.to_words())
-        .read(values(n, 1))
-        .read(values(n, 2))
-        .write(values(n, 3))
+    Case::new("softmax_grad", params.to_words()).read(values(n, 1)).read(values(n, 2)).write(values(n, 3))
 }
 
 #[test]

@@ -99,7 +99,7 @@ struct Running<'w, M, V> {
     slices: &'w Slices<'w>,
     matrix: &'w M,
     vector: &'w V,
-    /// The next block nobody has taken.
+    /// The next block that no thread has taken.
     next: AtomicU64,
     failed: Mutex<Option<BlockError>>,
 }
@@ -141,7 +141,7 @@ where
         }
     }
 
-    /// Runs a block in a slice that nobody else uses meanwhile, and takes note if it fails.
+    /// Runs a block in a slice that no other block uses meanwhile, and takes note if it fails.
     fn settle(&self, block: u64, slice: usize, shift: Option<&Shift<'_, 'w>>) {
         if let Err(error) = self.block(block, slice, shift) {
             self.stop(error);

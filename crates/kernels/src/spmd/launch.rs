@@ -61,7 +61,7 @@ pub struct Planned {
     pub bytes: u64,
 }
 
-/// Who runs the blocks of a launch instead of its team: one after the other, with a look at memory in between.
+/// Runs the blocks of a launch instead of its team: one after the other, with a look at memory in between.
 pub(crate) trait Steps {
     /// Runs `body(block, slice)` once for every block of `0..n`.
     fn run(&self, n: usize, body: &(dyn Fn(usize, usize) + Sync));
@@ -92,12 +92,12 @@ impl Slices<'_> {
     /// Slice `index`.
     ///
     /// # Safety
-    /// While it is alive nobody else may hold it.
+    /// While it is alive no other reference to it may exist.
     #[allow(clippy::mut_from_ref)]
     pub(super) unsafe fn get(&self, index: usize) -> &mut [u8] {
         let Range { start, end } = self.layout.slice(index);
         let first = self.layout.start();
-        // SAFETY: slices do not overlap, and this one is nobody else's by the caller's promise.
+        // SAFETY: slices do not overlap, and this one is not shared by the caller's promise.
         unsafe { self.memory.part(start - first..end - first) }
     }
 }
@@ -161,7 +161,7 @@ impl<'a> Launch<'a> {
         &self.slices
     }
 
-    /// Who runs its blocks, if not the team.
+    /// What runs its blocks, if not the team.
     pub(super) fn steps(&self) -> Option<&'a dyn Steps> {
         self.steps
     }

@@ -34,7 +34,7 @@ impl<'a, T> Parts<'a, T> {
     /// The part `range` of the slice.
     ///
     /// # Safety
-    /// While the part is alive nobody else may hold a part that overlaps it.
+    /// While the part is alive no other part may overlap it.
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn part(&self, range: Range<usize>) -> &mut [T] {
         assert!(range.start <= range.end && range.end <= self.len, "part {range:?} of {} elements", self.len);

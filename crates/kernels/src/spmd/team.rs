@@ -1,11 +1,11 @@
 //! A device's cores: threads that live as long as the team and run the blocks of one launch after another.
 //!
 //! The caller is member 0; the others spin for a moment between launches and then park. A launch allocates nothing and
-//! waits for nobody who has not begun: a member that comes late finds its blocks taken by the others.
+//! waits for no member that has not begun: a member that comes late finds its blocks taken by the others.
 //!
 //! Protocol: the caller writes `job` and opens the gate with a new epoch (Release). A worker that finds it open joins by
 //! a compare-exchange (Acquire) that counts it in the same word; from then until it has left (Release) the caller may
-//! not return. When no block is left the caller closes the gate, so that nobody joins any more, learns from the same
+//! not return. When no block is left the caller closes the gate, so that no member joins any more, learns from the same
 //! word how many did, and waits until as many have left (Acquire). So the job outlives every use of it.
 
 use std::cell::{Cell, UnsafeCell};
@@ -19,7 +19,7 @@ use super::{pin, share};
 /// How often a member looks again before it parks: a few microseconds.
 const SPINS: u32 = 2000;
 
-/// In the gate's word: nobody may join.
+/// In the gate's word: no member may join.
 const CLOSED: u64 = 1 << 15;
 /// In the gate's word: how many have joined.
 const JOINED: u64 = CLOSED - 1;
@@ -41,7 +41,7 @@ struct Shared {
     panicked: AtomicBool,
 }
 
-// SAFETY: `job` is written only by the launching thread while the gate is closed and all who joined have left, and read
+// SAFETY: `job` is written only by the launching thread while the gate is closed and all members that joined have left, and read
 // by workers only between joining and leaving (see the protocol above).
 unsafe impl Sync for Shared {}
 // SAFETY: the job pointer is only dereferenced while the launch that owns it waits; `Thread` is `Send`.
@@ -51,11 +51,11 @@ unsafe impl Send for Shared {}
 pub struct Team {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    /// For every member the first of its blocks that nobody has taken.
+    /// For every member the first of its blocks that no member has taken.
     taken: Box<[Line<AtomicUsize>]>,
     /// Held during a launch, so that a launch from another thread or from inside a launch runs alone instead.
     busy: AtomicBool,
-    /// The core of whoever launches.
+    /// The core of the launching thread.
     home: Option<usize>,
 }
 
@@ -125,7 +125,7 @@ impl Team {
             for whose in (member..members).chain(0..member) {
                 let end = share(whose, members, n).end;
                 loop {
-                    // Relaxed: whoever takes a block has joined the launch; the count only deals blocks out.
+                    // Relaxed: a thread that takes a block has joined the launch; the count only deals blocks out.
                     let block = self.taken[whose].0.fetch_add(1, Relaxed);
                     if block >= end {
                         break;
@@ -154,16 +154,16 @@ impl Team {
         let shared = &*self.shared;
         // SAFETY: only the lifetime is erased; every use of the pointer is over when this function returns.
         let erased = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), Job>(job) };
-        // SAFETY: `busy` is ours, the gate is closed and all have left, so nobody else touches the cell.
+        // SAFETY: `busy` is ours, the gate is closed and all have left, so no other thread touches the cell.
         unsafe { *shared.job.get() = Some((erased, std::thread::current())) };
         shared.left.0.store(0, Relaxed);
         // Relaxed load: only launches change the epoch, and this is the only one.
         let epoch = shared.gate.0.load(Relaxed) / EPOCH + 1;
-        // Release: publishes the job, `left` and what the caller has prepared to those who join.
+        // Release: publishes the job, `left` and what the caller has prepared to the members that join.
         shared.gate.0.store(epoch * EPOCH, Release);
         self.workers.iter().for_each(|worker| worker.thread().unpark());
         let own = catch_unwind(AssertUnwindSafe(|| job(0)));
-        // Relaxed: what those who joined have done is acquired below, when they have left.
+        // Relaxed: what the members that joined have done is acquired below, when they have left.
         let joined = shared.gate.0.fetch_or(CLOSED, Relaxed) & JOINED;
         let mut spins = 0;
         // Acquire pairs with the Release of leaving: the workers' writes are visible after the launch.
@@ -206,18 +206,18 @@ fn work(shared: &Shared, index: usize) {
         (done, spins) = (gate / EPOCH, 0);
         // SAFETY: between joining and leaving the cell is not written.
         let (job, caller) = unsafe { (*shared.job.get()).clone() }.expect("an open gate comes with a job");
-        // SAFETY: the launching thread keeps the closure alive until all who joined have left.
+        // SAFETY: the launching thread keeps the closure alive until all members that joined have left.
         let job = unsafe { &*job };
         if catch_unwind(AssertUnwindSafe(|| job(index))).is_err() {
             shared.panicked.store(true, Relaxed);
         }
-        // Release pairs with the Acquire of the caller that counts those who left.
+        // Release pairs with the Acquire of the caller that counts the members that left.
         shared.left.0.fetch_add(1, Release);
         caller.unpark();
     }
 }
 
-/// Waits a little: spins at first, then parks until somebody unparks this thread.
+/// Waits a little: spins at first, then parks until another thread unparks this one.
 fn pause(spins: &mut u32) {
     if *spins < SPINS {
         *spins += 1;
@@ -255,7 +255,7 @@ mod tests {
         let team = Team::new(2);
         let released = AtomicBool::new(false);
         let by = [const { AtomicUsize::new(usize::MAX) }; 8];
-        // Whoever runs block 0 stays there until all others are done: its share is taken by the other member.
+        // The member that runs block 0 stays there until all others are done: its share is taken by the other member.
         team.run(8, &|block, member| {
             by[block].store(member, Relaxed);
             if block == 0 {

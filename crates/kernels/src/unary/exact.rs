@@ -1,86 +1,83 @@
 //! The functions of `unary` and their derivatives in `f64`: what the kernel means.
 
-use super::UnaryKind;
+use phalanx_ir::{Activation, Unary};
 
-/// The functions in `f64`: the meaning of [`UnaryKind`].
-pub(super) fn value(kind: UnaryKind, scalar: f64, x: f64) -> f64 {
+/// The functions in `f64`: the meaning of [`Unary`].
+pub(super) fn value(kind: Unary, x: f64) -> f64 {
     match kind {
-        UnaryKind::Identity => x,
-        UnaryKind::Relu => {
+        Unary::Identity | Unary::Act(Activation::None) => x,
+        Unary::Act(Activation::Relu) => {
             if x <= 0.0 {
                 0.0
             } else {
                 x
             }
         }
-        UnaryKind::GeluTanh => bounded(x) * logistic(gelu_argument(x)),
-        UnaryKind::GeluErf => bounded(x) * normal_below(x),
-        UnaryKind::Silu => bounded(x) * logistic(x),
-        UnaryKind::Sigmoid => logistic(x),
-        UnaryKind::Tanh => x.tanh(),
-        UnaryKind::Exp => x.exp(),
-        UnaryKind::Log => x.ln(),
-        UnaryKind::Sqrt => x.sqrt(),
-        UnaryKind::Rsqrt => 1.0 / x.sqrt(),
-        UnaryKind::Sin => x.sin(),
-        UnaryKind::Cos => x.cos(),
-        UnaryKind::Elu => {
+        Unary::Act(Activation::GeluTanh) => bounded(x) * logistic(gelu_argument(x)),
+        Unary::Act(Activation::GeluErf) => bounded(x) * normal_below(x),
+        Unary::Act(Activation::Silu) => bounded(x) * logistic(x),
+        Unary::Act(Activation::Sigmoid) => logistic(x),
+        Unary::Act(Activation::Tanh) => x.tanh(),
+        Unary::Exp => x.exp(),
+        Unary::Log => x.ln(),
+        Unary::Sqrt => x.sqrt(),
+        Unary::Rsqrt => 1.0 / x.sqrt(),
+        Unary::Sin => x.sin(),
+        Unary::Cos => x.cos(),
+        Unary::Elu => {
             if x > 0.0 {
                 x
             } else {
                 x.exp_m1()
             }
         }
-        UnaryKind::Neg => -x,
-        UnaryKind::Square => x * x,
-        UnaryKind::Abs => x.abs(),
-        UnaryKind::AddScalar => x + scalar,
-        UnaryKind::SubScalar => x - scalar,
-        UnaryKind::MulScalar => x * scalar,
-        UnaryKind::DivScalar => x / scalar,
-        UnaryKind::PowScalar => x.powf(scalar),
-        UnaryKind::RsubScalar => scalar - x,
-        UnaryKind::RdivScalar => scalar / x,
+        Unary::Neg => -x,
+        Unary::Square => x * x,
+        Unary::Abs => x.abs(),
+        Unary::AddScalar(scalar) => x + f64::from(scalar),
+        Unary::SubScalar(scalar) => x - f64::from(scalar),
+        Unary::MulScalar(scalar) => x * f64::from(scalar),
+        Unary::DivScalar(scalar) => x / f64::from(scalar),
+        Unary::PowScalar(scalar) => x.powf(f64::from(scalar)),
     }
 }
 
 /// The derivatives in `f64` of [`value`].
-pub(super) fn slope(kind: UnaryKind, scalar: f64, x: f64) -> f64 {
+pub(super) fn slope(kind: Unary, x: f64) -> f64 {
     match kind {
-        UnaryKind::Identity | UnaryKind::AddScalar | UnaryKind::SubScalar => 1.0,
-        UnaryKind::Relu => f64::from(x > 0.0),
-        UnaryKind::GeluTanh => {
+        Unary::Identity | Unary::Act(Activation::None) | Unary::AddScalar(_) | Unary::SubScalar(_) => 1.0,
+        Unary::Act(Activation::Relu) => f64::from(x > 0.0),
+        Unary::Act(Activation::GeluTanh) => {
             let (s, inner) = (
                 logistic(gelu_argument(x)),
                 gelu_argument(1.0) / 1.044_715 * (1.0 + 0.134_145 * bounded(x) * bounded(x)),
             );
             s + bounded(x) * s * logistic(-gelu_argument(x)) * inner
         }
-        UnaryKind::GeluErf => normal_below(x) + bounded(x) * normal_density(x),
-        UnaryKind::Silu => logistic(x) + bounded(x) * logistic(x) * logistic(-x),
-        UnaryKind::Sigmoid => logistic(x) * logistic(-x),
-        UnaryKind::Tanh => 1.0 - x.tanh() * x.tanh(),
-        UnaryKind::Exp => x.exp(),
-        UnaryKind::Log => 1.0 / x,
-        UnaryKind::Sqrt => 0.5 / x.sqrt(),
-        UnaryKind::Rsqrt => -0.5 / (x * x.sqrt()),
-        UnaryKind::Sin => x.cos(),
-        UnaryKind::Cos => -x.sin(),
-        UnaryKind::Elu => {
+        Unary::Act(Activation::GeluErf) => normal_below(x) + bounded(x) * normal_density(x),
+        Unary::Act(Activation::Silu) => logistic(x) + bounded(x) * logistic(x) * logistic(-x),
+        Unary::Act(Activation::Sigmoid) => logistic(x) * logistic(-x),
+        Unary::Act(Activation::Tanh) => 1.0 - x.tanh() * x.tanh(),
+        Unary::Exp => x.exp(),
+        Unary::Log => 1.0 / x,
+        Unary::Sqrt => 0.5 / x.sqrt(),
+        Unary::Rsqrt => -0.5 / (x * x.sqrt()),
+        Unary::Sin => x.cos(),
+        Unary::Cos => -x.sin(),
+        Unary::Elu => {
             if x > 0.0 {
                 1.0
             } else {
                 x.exp()
             }
         }
-        UnaryKind::Neg | UnaryKind::RsubScalar => -1.0,
-        UnaryKind::Square => 2.0 * x,
-        UnaryKind::Abs => f64::from(x > 0.0) - f64::from(x < 0.0),
-        UnaryKind::MulScalar => scalar,
-        UnaryKind::DivScalar => 1.0 / scalar,
-        UnaryKind::PowScalar if scalar == 0.0 => 0.0,
-        UnaryKind::PowScalar => scalar * x.powf(scalar - 1.0),
-        UnaryKind::RdivScalar => -scalar / (x * x),
+        Unary::Neg => -1.0,
+        Unary::Square => 2.0 * x,
+        Unary::Abs => f64::from(x > 0.0) - f64::from(x < 0.0),
+        Unary::MulScalar(scalar) => f64::from(scalar),
+        Unary::DivScalar(scalar) => 1.0 / f64::from(scalar),
+        Unary::PowScalar(0.0) => 0.0,
+        Unary::PowScalar(scalar) => f64::from(scalar) * x.powf(f64::from(scalar) - 1.0),
     }
 }
 

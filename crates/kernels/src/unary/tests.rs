@@ -7,11 +7,8 @@ const TOLERANCE: f32 = 16.0 * f32::EPSILON;
 const SCALAR: f32 = 1.7;
 
 /// Arguments inside the domain of `kind`, away from its kinks.
-fn arguments(kind: UnaryKind, n: usize) -> Vec<f32> {
-    let positive = matches!(
-        kind,
-        UnaryKind::Log | UnaryKind::Sqrt | UnaryKind::Rsqrt | UnaryKind::PowScalar | UnaryKind::RdivScalar
-    );
+fn arguments(kind: Unary, n: usize) -> Vec<f32> {
+    let positive = matches!(kind, Unary::Log | Unary::Sqrt | Unary::Rsqrt | Unary::PowScalar(_));
     (0..n)
         .map(|i| {
             let x = ((i * 7919 + 13) % 1009) as f32 / 101.0 - 4.9971;
@@ -26,35 +23,29 @@ fn close(got: &[f32], want: &[f32], what: &str) {
     }
 }
 
-fn run(kind: UnaryKind, n: usize, cores: usize) -> (Vec<f32>, Vec<f32>) {
+fn run(kind: Unary, n: usize, cores: usize) -> (Vec<f32>, Vec<f32>) {
     let (team, x) = (Team::new(cores), arguments(kind, n));
     let dy: Vec<f32> = (0..n).map(|i| (i % 13) as f32 - 6.1).collect();
     let (mut y, mut dx) = (vec![f32::NAN; n], vec![0.5; n]);
-    unary(&mut y, &x, UnaryParams { n, kind, scalar: SCALAR }, &mut Launch::plain(&team));
-    unary_grad(
-        &mut dx,
-        &x,
-        &dy,
-        UnaryGradParams { n, kind, scalar: SCALAR, accumulate: true },
-        &mut Launch::plain(&team),
-    );
+    unary(&mut y, &x, UnaryParams { n, kind }, &mut Launch::plain(&team));
+    unary_grad(&mut dx, &x, &dy, UnaryGradParams { n, kind, accumulate: true }, &mut Launch::plain(&team));
     (y, dx)
 }
 
 #[test]
 fn fast_equals_reference_over_odd_sizes() {
-    for &kind in UnaryKind::ALL {
+    for kind in Unary::all(SCALAR) {
         for n in [0, 1, 2, 3, 5, 7, 15, 16, 17, 33, 100] {
             for accumulate in [false, true] {
                 let (team, x) = (Team::new(1), arguments(kind, n));
                 let dy: Vec<f32> = (0..n).map(|i| (i % 5) as f32 / 5.0 - 0.41).collect();
                 let (mut got, mut want) = (vec![f32::NAN; n], vec![f32::NAN; n]);
-                let params = UnaryParams { n, kind, scalar: SCALAR };
+                let params = UnaryParams { n, kind };
                 unary(&mut got, &x, params, &mut Launch::plain(&team));
                 unary_reference(&mut want, &x, params);
                 close(&got, &want, &format!("{kind:?}"));
                 let (mut got, mut want) = (vec![0.25; n], vec![0.25; n]);
-                let params = UnaryGradParams { n, kind, scalar: SCALAR, accumulate };
+                let params = UnaryGradParams { n, kind, accumulate };
                 unary_grad(&mut got, &x, &dy, params, &mut Launch::plain(&team));
                 unary_grad_reference(&mut want, &x, &dy, params);
                 close(&got, &want, &format!("gradient of {kind:?}"));
@@ -67,7 +58,7 @@ fn fast_equals_reference_over_odd_sizes() {
 fn bits_do_not_depend_on_cores_or_instruction_set() {
     let bits =
         |(y, dx): (Vec<f32>, Vec<f32>)| -> Vec<u32> { y.iter().chain(&dx).map(|v| v.to_bits()).collect() };
-    for &kind in UnaryKind::ALL {
+    for kind in Unary::all(SCALAR) {
         let n = crate::spmd::ALONE + 37;
         let want = bits(run(kind, n, 1));
         for cores in 2..5 {
@@ -86,11 +77,11 @@ fn slopes_equal_finite_differences() {
     const STEP: f64 = 1e-6;
     // Central differences in f64: truncation STEP² and rounding 1e-16 / STEP, both times values up to 150.
     const DIFFERENCE_TOLERANCE: f64 = 1e-7;
-    for &kind in UnaryKind::ALL {
+    for kind in Unary::all(SCALAR) {
         for x in arguments(kind, 200).into_iter().map(f64::from) {
-            let f = |x| exact::value(kind, f64::from(SCALAR), x);
+            let f = |x| exact::value(kind, x);
             let want = (f(x + STEP) - f(x - STEP)) / (2.0 * STEP);
-            let got = exact::slope(kind, f64::from(SCALAR), x);
+            let got = exact::slope(kind, x);
             assert!(
                 (got - want).abs() <= DIFFERENCE_TOLERANCE * want.abs().max(1.0),
                 "{kind:?} at {x}: {got}, {want}"
@@ -101,12 +92,12 @@ fn slopes_equal_finite_differences() {
 
 #[test]
 fn activations_equal_their_kinds_in_and_out_of_place() {
-    let x = arguments(UnaryKind::Silu, 100);
+    let x = arguments(Unary::Act(Activation::Silu), 100);
     for &activation in Activation::ALL {
         let (mut out, mut place, mut want) = (vec![0.0; 100], x.clone(), vec![0.0; 100]);
         activate(activation, &mut out, &x);
         activate_in_place(activation, &mut place);
-        unary_reference(&mut want, &x, UnaryParams { n: 100, kind: activation.kind(), scalar: 0.0 });
+        unary_reference(&mut want, &x, UnaryParams { n: 100, kind: Unary::Act(activation) });
         close(&out, &want, &format!("{activation:?}"));
         assert_eq!(out, place, "{activation:?}");
     }
@@ -117,18 +108,24 @@ fn special_powers_and_values_keep_their_meaning() {
     let team = Team::new(1);
     let x = [-2.0, -0.0, 0.0, 3.0, f32::INFINITY, f32::NEG_INFINITY];
     for scalar in [0.0, 1.0, 2.0, 3.0] {
-        let params = UnaryParams { n: 6, kind: UnaryKind::PowScalar, scalar };
+        let params = UnaryParams { n: 6, kind: Unary::PowScalar(scalar) };
         let (mut got, mut want) = ([0.0; 6], [0.0; 6]);
         unary(&mut got, &x, params, &mut Launch::plain(&team));
         unary_reference(&mut want, &x, params);
         assert_eq!(got, want, "power {scalar}");
-        let params = UnaryGradParams { n: 6, kind: UnaryKind::PowScalar, scalar, accumulate: false };
+        let params = UnaryGradParams { n: 6, kind: Unary::PowScalar(scalar), accumulate: false };
         unary_grad(&mut got, &x, &[1.0; 6], params, &mut Launch::plain(&team));
         unary_grad_reference(&mut want, &x, &[1.0; 6], params);
         assert_eq!(got, want, "gradient of power {scalar}");
     }
-    for kind in [UnaryKind::GeluTanh, UnaryKind::GeluErf, UnaryKind::Silu, UnaryKind::Elu, UnaryKind::Exp] {
-        let params = UnaryParams { n: 6, kind, scalar: 0.0 };
+    for kind in [
+        Unary::Act(Activation::GeluTanh),
+        Unary::Act(Activation::GeluErf),
+        Unary::Act(Activation::Silu),
+        Unary::Elu,
+        Unary::Exp,
+    ] {
+        let params = UnaryParams { n: 6, kind };
         let (mut got, mut want) = ([0.0; 6], [0.0; 6]);
         unary(&mut got, &x, params, &mut Launch::plain(&team));
         unary_reference(&mut want, &x, params);

@@ -7,7 +7,7 @@ use phalanx_ir::graph::ValueId;
 use phalanx_ir::parallel::{Dim, Microbatch, ParallelType, TileMap, TilingRule};
 use phalanx_ir::sharded::{Operand, ShardedTask};
 use phalanx_ir::tasks::{BufferId, Mask, Role, TaskOp};
-use phalanx_ir::{LayerTasks, Op, RowLeaves, TensorType};
+use phalanx_ir::{LayerTasks, Op, RowLeaves, TensorType, fill_task};
 
 use super::Expander;
 
@@ -26,7 +26,7 @@ impl Expander<'_> {
             Op::Param(_) => self.leaf(result, Role::Param),
             Op::Constant(value) => {
                 let y = self.result(0);
-                self.emit(TaskOp::Fill { value: *value }, Vec::new(), vec![y]);
+                self.emit(fill_task(*value), Vec::new(), vec![y]);
             }
             Op::Apply(operator) => operator.forward(self),
             _ => self.movement(result),

@@ -8,10 +8,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use phalanx_ir::DType;
-use phalanx_ir::tasks::{BufferId, Task, TaskGraph, TaskId, TaskOp};
+use phalanx_ir::tasks::{BufferId, TaskGraph, TaskId};
 use phalanx_kernels::matmul::fma_burn;
 use phalanx_kernels::spmd::LaunchError;
-use phalanx_kernels::{Call, Kernel, Team, random, table};
+use phalanx_kernels::{Call, KernelEntry, Team, random, table};
 use phalanx_program::Slice;
 use phalanx_runtime::Arena;
 
@@ -110,14 +110,14 @@ impl<'a> Operands<'a> {
             memory = rest;
             &mut slice[..bytes]
         };
-        let rows = rows(tasks, &tasks.tasks[task]);
+        let choice = select(tasks, task)?;
+        let rows = table::find(choice.kernel).map_or(1, |kernel| (kernel.ids)(&choice.words));
         let mut filled = |buffer: &BufferId| {
             let ty = &tasks.buffers[*buffer].ty;
             let bytes = slice(ty.bytes());
             fill(bytes, ty.dtype, pattern, rows);
             bytes
         };
-        let choice = select(tasks, task)?;
         let reads = choice.reads.iter().map(|read| &*filled(read)).collect();
         let writes = choice.writes.iter().map(filled).collect();
         Ok(Operands { reads, writes, scratch: slice(scratch) })
@@ -125,7 +125,7 @@ impl<'a> Operands<'a> {
 
     fn call<'b>(
         &'b mut self,
-        kernel: &Kernel,
+        kernel: &KernelEntry,
         params: &'b [u64],
         blocks: u32,
         team: &'b Team,
@@ -137,7 +137,7 @@ impl<'a> Operands<'a> {
 }
 
 /// Nanoseconds of one call, or what it says when it panics.
-fn execute(kernel: &Kernel, mut call: Call<'_>) -> Result<u64, String> {
+fn execute(kernel: &KernelEntry, mut call: Call<'_>) -> Result<u64, String> {
     let start = Instant::now();
     let result = catch_unwind(AssertUnwindSafe(|| (kernel.fast)(&mut call)));
     let elapsed = start.elapsed().as_nanos() as u64;
@@ -161,20 +161,6 @@ fn settle(team: &Team) {
 /// The place of so many bytes, so that the next ones start on a cache line too.
 fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(phalanx_program::ALIGNMENT as usize)
-}
-
-/// How many different ids the integers that a task reads may be.
-fn rows(tasks: &TaskGraph, task: &Task) -> usize {
-    let shape = |buffer: BufferId| &tasks.buffers[buffer].ty.shape;
-    match task.op {
-        TaskOp::Embedding { .. } => shape(task.reads[1]).dims()[0],
-        TaskOp::EmbeddingGrad { .. } => shape(task.writes[0]).dims()[0],
-        TaskOp::LinearCrossEntropy { .. } => shape(task.writes[0]).last(),
-        TaskOp::CrossEntropy { .. } | TaskOp::ClassPick {} | TaskOp::CrossEntropyGrad { .. } => {
-            shape(task.reads[0]).last()
-        }
-        _ => 1,
-    }
 }
 
 /// Fills a slice with values that suit its type; integers are below `rows`.
@@ -202,9 +188,8 @@ fn fill(bytes: &mut [u8], dtype: DType, pattern: &[f32], rows: usize) {
 
 #[cfg(test)]
 mod tests {
-    use phalanx_ir::Names;
     use phalanx_kernels::Launch;
-    use phalanx_kernels::call::{no_workspace, one_block};
+    use phalanx_kernels::fill::FillParams;
 
     use super::*;
 
@@ -217,16 +202,7 @@ mod tests {
             writes: [].into_iter().collect(),
             launch: Launch::plain(&team),
         };
-        let kernel = |fast: fn(&mut Call<'_>)| Kernel {
-            task: None,
-            work: None,
-            name: "k",
-            arguments: |_| Names::default(),
-            fast,
-            reference: fast,
-            blocks: one_block,
-            workspace: no_workspace,
-        };
+        let kernel = |fast: fn(&mut Call<'_>)| KernelEntry { fast, ..KernelEntry::of::<FillParams>() };
         let alone = kernel(|_| panic!("planted {}", 7));
         assert_eq!(execute(&alone, call()), Err("it panics: planted 7".into()));
         let on_all = kernel(|call| call.launch.run(|block| assert_eq!(block.index, 0, "planted 8")));

@@ -5,7 +5,7 @@
 //! work on different tiles are thought to take the same time.
 
 use phalanx_ir::tasks::{BufferId, TaskGraph, TaskId};
-use phalanx_kernels as k;
+use phalanx_kernels::table;
 use phalanx_program::{Operation, Program, RECEIVE};
 use serde::Serialize;
 
@@ -35,7 +35,7 @@ impl Signature {
         }
         let bytes = |buffer: &BufferId| tasks.buffers[*buffer].ty.bytes() as u64;
         let (reads, writes) = (reads.iter().map(bytes).collect(), writes.iter().map(bytes).collect());
-        Some(Signature { kernel: kernel.to_string(), words: anywhere(kernel, words), reads, writes, cores })
+        Some(Signature { kernel: kernel.to_string(), words: anywhere(kernel, &words), reads, writes, cores })
     }
 
     /// The signature of an operation of a program on devices of `cores` cores; its words are as they are, and a movement
@@ -53,45 +53,11 @@ impl Signature {
 
     /// The sizes for people, where words tell more than bytes do.
     pub fn sizes(&self) -> Option<String> {
-        match (self.kernel.as_str(), &self.words[..]) {
-            ("matmul", &[1, m, n, k, ..]) => Some(format!("{m} x {n} x {k}")),
-            ("matmul", &[batch, m, n, k, ..]) => Some(format!("{batch} of {m} x {n} x {k}")),
-            ("attention" | "attention_grad", &[batch, heads, _, queries, keys, dim, ..]) => {
-                Some(format!("{batch} of {queries} x {keys}, {heads} heads of {dim}"))
-            }
-            _ => None,
-        }
+        table::find(&self.kernel).and_then(|kernel| (kernel.sizes)(&self.words))
     }
 }
 
 /// The words of the same work at the beginning of its tensor, with no seed.
-fn anywhere(kernel: &str, words: Vec<u64>) -> Vec<u64> {
-    use k::chain::{ChainParams, Function};
-    use k::cross_entropy::{ClassPick, CrossEntropyGrad};
-    use k::dropout::{DropoutParams, Mask};
-    use k::embedding::{Embedding, EmbeddingGrad};
-    let unmasked = |mask: Mask| Mask { seed: 0, salt: 0, start: 0, ..mask };
-    match kernel {
-        "dropout" => {
-            let params = DropoutParams::from_words(&words);
-            DropoutParams { mask: unmasked(params.mask), ..params }.to_words()
-        }
-        "chain" => {
-            let mut params = ChainParams::from_words(&words);
-            for step in &mut params.steps {
-                if let Function::Dropout(mask) = &mut step.function {
-                    *mask = unmasked(*mask);
-                }
-            }
-            params.to_words()
-        }
-        "rotary" => k::rotary::Rotary { first: 0, ..k::rotary::Rotary::from_words(&words) }.to_words(),
-        "embedding" => Embedding { first: 0, ..Embedding::from_words(&words) }.to_words(),
-        "embedding_grad" => EmbeddingGrad { first: 0, ..EmbeddingGrad::from_words(&words) }.to_words(),
-        "class_pick" => ClassPick { first: 0, ..ClassPick::from_words(&words) }.to_words(),
-        "cross_entropy_grad" => {
-            CrossEntropyGrad { first: 0, ..CrossEntropyGrad::from_words(&words) }.to_words()
-        }
-        _ => words,
-    }
+fn anywhere(kernel: &str, words: &[u64]) -> Vec<u64> {
+    table::find(kernel).map_or_else(|| words.to_vec(), |kernel| (kernel.anywhere)(words))
 }

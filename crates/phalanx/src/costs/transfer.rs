@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use phalanx_ir::tasks::{TaskGraph, TaskId};
-use phalanx_kernels::Team;
 use phalanx_kernels::fill::FillParams;
+use phalanx_kernels::{Team, Words};
 use phalanx_program::rect::Tile;
 use phalanx_program::{Builder, Draft, Piece, Program, ProgramError, RECEIVE, Slice, Wait};
 use phalanx_runtime::Replay;

@@ -24,60 +24,15 @@ pub enum EmitError {
         /// The buffer to be written.
         buffer: String,
     },
-    /// A dropout mask cannot be found for a tile.
-    #[error(
-        "layer `{layer}`: the tile {tile} cuts the blocks of the batch, or more than 4 dimensions; cut fewer \
-         dimensions or use fewer microbatches"
-    )]
-    Dropout {
+    /// A task has no kernel, or not one that takes it.
+    #[error("layer `{layer}`: no kernel executes `{operator}`: {reason}")]
+    Task {
         /// The layer.
         layer: String,
-        /// The tile's type.
-        tile: String,
-    },
-    /// A task of the open set has no kernel, or not one that takes it.
-    #[error("layer `{layer}`: kernel `{kernel}` cannot be called: {reason}")]
-    Call {
-        /// The layer.
-        layer: String,
-        /// The kernel.
-        kernel: &'static str,
+        /// The task's operator.
+        operator: &'static str,
         /// Why not.
         reason: String,
-    },
-    /// A task has more or fewer buffers than its operator names: a bug.
-    #[error("layer `{layer}`: `{operator}` {does} {}, but its task has {found} buffers", list(expected))]
-    Operands {
-        /// The layer.
-        layer: String,
-        /// The operator.
-        operator: &'static str,
-        /// `reads` or `writes`.
-        does: &'static str,
-        /// The operator's names.
-        expected: Box<[&'static str]>,
-        /// How many buffers there are.
-        found: usize,
-    },
-    /// What a task has is not, name for name, what its kernel takes: a bug.
-    #[error(
-        "layer `{layer}`: kernel `{kernel}` {does} {}, but the task has {}: {mismatch}",
-        list(expected),
-        list(found)
-    )]
-    Binding {
-        /// The layer.
-        layer: String,
-        /// The kernel.
-        kernel: &'static str,
-        /// `reads` or `writes`.
-        does: &'static str,
-        /// What is wrong.
-        mismatch: Mismatch,
-        /// The names of the kernel's slots.
-        expected: Box<[&'static str]>,
-        /// The kernel's names of the task's operands.
-        found: Box<[&'static str]>,
     },
     /// A kernel cannot be launched.
     #[error(transparent)]
@@ -85,26 +40,4 @@ pub enum EmitError {
     /// The program breaks a rule: a bug.
     #[error("{}", crate::pipeline::first(.0))]
     Unsound(Vec<ProgramError>),
-}
-
-/// Why names and slots do not go together one by one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Mismatch {
-    /// A name stands on one side more than once.
-    #[error("`{0}` is there twice")]
-    Twice(&'static str),
-    /// The task has what the kernel does not take.
-    #[error("the kernel has no `{0}`")]
-    Unknown(&'static str),
-    /// The kernel takes what the task does not have.
-    #[error("the task has no `{0}`")]
-    Missing(&'static str),
-}
-
-/// Names for people.
-fn list(names: &[&str]) -> String {
-    match names {
-        [] => "nothing".into(),
-        names => format!("`{}`", names.join("`, `")),
-    }
 }

@@ -6,14 +6,12 @@
 //! of its tasks a lane that computes has a feed, after them a fetch, as its ports need them; what a lane of transfers reads
 //! first comes after the feed, and the fetch after all it brings.
 
-mod bind;
-mod dropout;
 mod error;
 mod movement;
 mod ports;
 mod select;
 
-pub use error::{EmitError, Mismatch};
+pub use error::EmitError;
 
 use phalanx_ir::parallel::DeviceId;
 use phalanx_ir::tasks::{BufferId, Task, TaskGraph, TaskId, TaskOp};

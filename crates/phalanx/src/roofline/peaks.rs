@@ -3,7 +3,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use phalanx_kernels::binary::{BinaryKind, BinaryParams, Broadcast, binary};
+use phalanx_ir::Binary;
+use phalanx_kernels::binary::{BinaryParams, Broadcast, binary};
 use phalanx_kernels::matmul::{fma_burn, fma_burn_flops};
 use phalanx_kernels::{Launch, Team};
 use serde::Serialize;
@@ -71,7 +72,7 @@ fn bandwidth(cores: usize) -> Result<f64, Error> {
     memory::check(STREAMED as u64)?;
     let (team, n) = (Team::new(cores), STREAMED / 12);
     let (mut sum, a, b) = (vec![0.0; n], vec![1.0; n], vec![2.0; n]);
-    let params = BinaryParams { kind: BinaryKind::Add, broadcast: Broadcast::new(&[n], &[n]) };
+    let params = BinaryParams { kind: Binary::Add, broadcast: Broadcast::new(&[n], &[n]) };
     let mut round = || {
         let start = Instant::now();
         binary(&mut sum, &a, &b, params, &mut Launch::plain(&team));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use phalanx_program::{Lane, Operation, Payload, Program, TRANSFERS};
 
-use super::{By, LaneTime, RooflineLimit, Peaks, Roofline, Row};
+use super::{By, LaneTime, Peaks, Roofline, RooflineLimit, Row};
 use crate::costs::{Signature, Work, movement_work};
 
 /// Below this share of its time a kernel's roofline does not explain it.

@@ -10,7 +10,7 @@ use phalanx_ir::graph::Graph;
 
 use super::resume::json;
 use super::{OPTIONS, TrainConfig};
-use crate::job::{Agreed, Job, RankOptions, Topology, StepVote, Watchdog, Watched, shared};
+use crate::job::{Agreed, Job, RankOptions, StepVote, Topology, Watchdog, Watched, shared};
 use crate::pipeline::Settings;
 use crate::{Error, Session};
 

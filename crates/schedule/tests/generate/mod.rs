@@ -4,6 +4,7 @@
 
 use phalanx_ir::parallel::DeviceId;
 use phalanx_ir::tasks::{Buffer, BufferId, Role, Task, TaskGraph, TaskId, TaskOp, Tile};
+use phalanx_ir::text::Attrs;
 use phalanx_ir::{Id, Shape, TensorType, Unary};
 use phalanx_schedule::{Schedule, ScheduleError, Style, TaskCosts, schedule_in};
 use phalanx_testkit::Rng;
@@ -150,7 +151,7 @@ fn compute(maker: &mut Maker, rng: &mut Rng, on: usize, written: &mut Vec<Buffer
         let root = maker.graph.root(target);
         let is_apart = reads.iter().all(|&read| maker.graph.root(read) != root);
         if maker.graph.buffers[root].role == Role::Temp && is_apart {
-            let op = TaskOp::Rotary { base: 1.0, inverse: false, accumulate: true };
+            let op = TaskOp::call("rotary", Attrs::new().with("inverse", true).with("accumulate", true));
             maker.task(on, op, reads, vec![target]);
             return;
         }

@@ -3,6 +3,7 @@
 
 use phalanx_ir::Unary;
 use phalanx_ir::tasks::{BufferId, Role, TaskGraph, TaskOp};
+use phalanx_ir::text::Attrs;
 use phalanx_testkit::Rng;
 
 use crate::generate::{Maker, plain};
@@ -89,7 +90,7 @@ impl Training {
             2 => self.gather(on),
             3 if self.rng.once_in(3) => self.add_in_place(on),
             4 if self.rng.once_in(3) => {
-                let op = TaskOp::Sgd { momentum: 0.0, decay: 0.0, nesterov: false, clip: false };
+                let op = TaskOp::call("sgd", Attrs::new().with("momentum", 0).with("decay", 0));
                 let (gradient, param) =
                     (self.rng.choose(&self.gradients[on]), self.rng.choose(&self.params[on]));
                 // Gathered copies of a parameter are temporaries, which nothing updates.
@@ -131,7 +132,7 @@ impl Training {
         let (target, read) = (self.rng.choose(&self.activations[on]), self.rng.choose(&self.activations[on]));
         let is_temporary = self.maker.graph.buffers[target].role == Role::Temp;
         if is_temporary && self.maker.graph.root(target) != self.maker.graph.root(read) {
-            let op = TaskOp::Rotary { base: 1.0, inverse: false, accumulate: true };
+            let op = TaskOp::call("rotary", Attrs::new().with("inverse", true).with("accumulate", true));
             self.maker.task(on, op, vec![read], vec![target]);
         }
     }

@@ -1,7 +1,7 @@
 use super::*;
-use crate::Team;
 use crate::cross_entropy::tests::{IGNORED, labels};
 use crate::samples::{Case, Input, values};
+use crate::{KernelEntry, Team, Words};
 
 /// Sums of a few hundred products and exponentials.
 const TOLERANCE: f32 = 1e-4;
@@ -24,7 +24,7 @@ fn head(rows: usize, classes: usize, features: usize) -> LinearCrossEntropy {
 /// The kernel on sample values; every third label is ignored.
 fn case(params: LinearCrossEntropy) -> Case {
     let LinearCrossEntropy { rows, classes, features, .. } = params;
-    let mut case = Case::new(KERNELS, "linear_cross_entropy", params.to_words())
+    let mut case = Case::new("linear_cross_entropy", params.to_words())
         .read(values(rows * features, 1))
         .read(values(classes * features, 2));
     if params.bias {
@@ -40,18 +40,18 @@ fn case(params: LinearCrossEntropy) -> Case {
 fn one_after_the_other(case: &Case, params: LinearCrossEntropy) -> Vec<Vec<f32>> {
     let LinearCrossEntropy { rows, classes, bias, .. } = params;
     let team = Team::new(2);
-    let mut product = Case::new(crate::matmul::KERNELS, "matmul", params.product(rows).to_words())
-        .write(vec![f32::NAN; rows * classes]);
+    let mut product =
+        Case::new("matmul", params.product(rows).to_words()).write(vec![f32::NAN; rows * classes]);
     product.reads = case.reads[..2 + usize::from(bias)].to_vec();
     let logits = product.fast(&team).remove(0);
     let [labels, dloss] = &case.reads[2 + usize::from(bias)..] else { panic!("labels and dloss come last") };
-    let losses = Case::new(super::super::KERNELS, "cross_entropy", params.losses().to_words())
+    let losses = Case::new("cross_entropy", params.losses().to_words())
         .read(logits.clone())
         .read(labels.clone())
         .write(vec![f32::NAN; rows])
         .write(vec![f32::NAN; rows])
         .fast(&team);
-    let gradients = Case::new(super::super::KERNELS, "cross_entropy_grad", params.gradients().to_words())
+    let gradients = Case::new("cross_entropy_grad", params.gradients().to_words())
         .read(logits)
         .read(labels.clone())
         .read(losses[1].clone())
@@ -123,7 +123,7 @@ fn a_label_without_a_class_is_told() {
 fn the_workspace_does_not_grow_with_the_rows() {
     let bytes = |rows| {
         let words = head(rows, 50_257, 64).to_words();
-        KERNELS[0].plan(&words, 2).expect("it can be launched").bytes
+        KernelEntry::of::<LinearCrossEntropy>().plan(&words, 2).expect("it can be launched").bytes
     };
     let (tile, logits) = (TILE_ROWS * 50_257 * 4, 8192 * 50_257 * 4);
     assert_eq!(bytes(8192), bytes(1024));

@@ -112,7 +112,7 @@ impl Watch {
     fn is_stuck(&self, half: Half, ledger: &Ledger<'_>, progress: u64) -> bool {
         let [matrix, vector] = &self.waiting;
         let (own, peer) = if half == Half::Matrix { (matrix, vector) } else { (vector, matrix) };
-        // Release and Acquire: who sees a place written sees all progress its writer made before.
+        // Release and Acquire: a thread that sees a place written sees all progress its writer made before.
         own.0.store(progress, Release);
         let peer = peer.0.load(Acquire);
         (peer == progress || peer == ENDED) && ledger.progress() == progress
@@ -161,7 +161,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
 /// How often a waiting half looks again before it lets other threads run: a few microseconds.
 const SPINS: u32 = 64;
 
-/// Waits a little: spins at first, then gives the core to whoever else is ready.
+/// Waits a little: spins at first, then gives the core to another thread.
 pub(super) fn pause(turns: &mut u32) {
     if *turns < SPINS {
         *turns += 1;

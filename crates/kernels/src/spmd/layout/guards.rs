@@ -1,4 +1,4 @@
-//! Guard zones: marked bytes after every part of a slice, which nobody may write.
+//! Guard zones: marked bytes after every part of a slice, which no block may write.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use super::{BlockLayout, Part};
 /// What a guard zone is filled with: as four bytes of a float, a number no kernel computes by accident.
 const MARK: u8 = 0xa7;
 
-/// Somebody wrote past the end of a part.
+/// A block wrote past the end of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{part} is overrun: the byte {past} past its end was written")]
 pub struct Overrun {

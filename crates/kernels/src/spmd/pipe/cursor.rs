@@ -4,7 +4,7 @@
 //! *failed* (it went by a panic or an error). Only the half that owns the end writes it; the peer reads it. So one load
 //! tells the peer both what it may touch and whether more will come.
 //!
-//! Every write is a Release and every read by the peer an Acquire: who sees a count also sees the slots behind it.
+//! Every write is a Release and every read by the peer an Acquire: a thread that sees a count also sees the slots behind it.
 
 #[cfg(loom)]
 use loom::sync::atomic::AtomicU64;
@@ -77,9 +77,9 @@ impl Cursor {
     }
 
     fn set(&self, bits: u64) {
-        // Relaxed: only the owner writes, and it is the one who reads here.
+        // Relaxed: only the owner writes, and here the owner reads.
         let word = self.0.load(Relaxed);
-        // Release: what the owner did before is seen by who sees the bits.
+        // Release: a thread that sees the bits sees what the owner did before.
         self.0.store(word | bits, Release);
     }
 
@@ -138,7 +138,7 @@ mod models {
             while pushed - ring.tail.cursor.read_with(orderings.tail.1).count() == DEPTH {
                 yield_now();
             }
-            // SAFETY: loom finds whoever still reads the slot.
+            // SAFETY: loom finds a thread that still reads the slot.
             ring.slots[(pushed % DEPTH) as usize].with_mut(|slot| unsafe { *slot = pushed + 1 });
             ring.head.cursor.advance_with(orderings.head.0);
         }
@@ -150,7 +150,7 @@ mod models {
         loop {
             let head = ring.head.cursor.read_with(orderings.head.1);
             if popped < head.count() {
-                // SAFETY: loom finds whoever writes the slot already.
+                // SAFETY: loom finds a thread that already writes the slot.
                 let tile = ring.slots[(popped % DEPTH) as usize].with(|slot| unsafe { *slot });
                 popped += 1;
                 assert_eq!(tile, popped);

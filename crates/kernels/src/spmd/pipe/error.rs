@@ -9,7 +9,7 @@ pub enum PipeError {
     /// An end that this half does not have.
     #[error("the {half} has no {end} of pipe {pipe}: it is not declared that way, or taken already")]
     NoEnd {
-        /// Who asked.
+        /// The half that asked.
         half: Half,
         /// For which pipe.
         pipe: u16,

@@ -138,7 +138,7 @@ impl<'a> Ring<'a> {
         debug_assert_eq!(header.sequence, sequence, "a slot holds the tile its cursor says");
         // SAFETY: the slot's index is below `depth`, so it lies in the ring.
         let start = unsafe { self.slots.add(self.index(sequence) * self.slot_stride) };
-        // SAFETY: the header's bytes fit the slot (checked on push), which nobody writes while it is the consumer's.
+        // SAFETY: the header's bytes fit the slot (checked on push), which is not written while it is the consumer's.
         let values = unsafe { std::slice::from_raw_parts(start, header.bytes / size_of::<f32>()) };
         (values, Extent::new(header.rows, header.columns))
     }

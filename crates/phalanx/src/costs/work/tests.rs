@@ -1,19 +1,22 @@
 //! Work counted by hand.
 
+use phalanx_ir::{Activation, Binary, Reduce, Unary};
+use phalanx_kernels::Words;
 use phalanx_kernels::attention::Attention;
-use phalanx_kernels::binary::{BinaryKind, BinaryParams, Broadcast};
+use phalanx_kernels::binary::{BinaryParams, Broadcast};
 use phalanx_kernels::column_sum::ColumnSum;
-use phalanx_kernels::cross_entropy::CrossEntropyGrad;
+use phalanx_kernels::cross_entropy::{ClassPick, CrossEntropy, CrossEntropyGrad, LinearCrossEntropy};
 use phalanx_kernels::dropout::{DropoutParams, Mask};
 use phalanx_kernels::embedding::{Embedding, EmbeddingGrad};
 use phalanx_kernels::layer_norm::LayerNormGrad;
 use phalanx_kernels::matmul::MatmulParams;
-use phalanx_kernels::optimizer::AdamW;
-use phalanx_kernels::reduce::{ReduceGradParams, ReduceKind, ReduceParams};
+use phalanx_kernels::optimizer::{AdamW, Sgd};
+use phalanx_kernels::reduce::{ReduceGradParams, ReduceParams};
 use phalanx_kernels::rms_norm::RmsNormGrad;
 use phalanx_kernels::rotary::Rotary;
 use phalanx_kernels::softmax::SoftmaxGradParams;
-use phalanx_kernels::unary::{Activation, UnaryGradParams, UnaryKind, UnaryParams};
+use phalanx_kernels::sum_squares::SumSquares;
+use phalanx_kernels::unary::{UnaryGradParams, UnaryParams};
 use phalanx_program::rect::Tile;
 
 use super::*;
@@ -76,10 +79,10 @@ fn attention_counts_the_pairs_that_are_seen() {
 
 #[test]
 fn elements_count_once_for_each_operation() {
-    let unary = |kind| UnaryParams { n: 10, kind, scalar: 0.0 }.to_words();
-    assert_eq!(work("unary", unary(UnaryKind::GeluTanh), &[10], &[10]), (10, 80));
-    assert_eq!(work("unary", unary(UnaryKind::Identity), &[10], &[10]), (0, 80));
-    let sum = BinaryParams { kind: BinaryKind::Add, broadcast: Broadcast::new(&[4, 3], &[3]) };
+    let unary = |kind| UnaryParams { n: 10, kind }.to_words();
+    assert_eq!(work("unary", unary(Unary::Act(Activation::GeluTanh)), &[10], &[10]), (10, 80));
+    assert_eq!(work("unary", unary(Unary::Identity), &[10], &[10]), (0, 80));
+    let sum = BinaryParams { kind: Binary::Add, broadcast: Broadcast::new(&[4, 3], &[3]) };
     assert_eq!(work("binary", sum.to_words(), &[12, 3], &[12]), (12, 4 * 27));
     let adam =
         AdamW { n: 10, beta1: 0.9, beta2: 0.9, eps: 0.0, weight_decay: 0.1, decoupled: true, clip: true };
@@ -88,7 +91,38 @@ fn elements_count_once_for_each_operation() {
 }
 
 #[test]
+fn sums_losses_and_updates_count_what_they_look_at() {
+    let squares = SumSquares { rows: 6, cols: 10, row_leaves: 2, col_leaves: 2 };
+    assert_eq!(work("sum_squares", squares.to_words(), &[60], &[4]), (120, 4 * 64));
+    let (rows, classes, ignore_index, labels_i32) = (6, 10, -100, false);
+    let losses = CrossEntropy { rows, classes, ignore_index, labels_i32, leaves: 2 };
+    assert_eq!(work("cross_entropy", losses.to_words(), &[60, 12], &[6, 6]), (240, 4 * 84));
+    let pick = ClassPick { rows, classes, first: 3, labels_i32: true };
+    assert_eq!(work("class_pick", pick.to_words(), &[60, 6], &[6]), (0, 4 * 18), "one logit a row");
+    let (features, transposed, bias, leaves, class_leaves) = (8, false, false, 2, 2);
+    let head = LinearCrossEntropy {
+        rows,
+        classes,
+        features,
+        transposed,
+        bias,
+        leaves,
+        class_leaves,
+        ignore_index,
+        labels_i32,
+    };
+    let found = work("linear_cross_entropy", head.to_words(), &[48, 80, 12, 1], &[60, 6]);
+    assert_eq!(found, (60 * (2 * 8 + 7), 4 * 207));
+    let sgd = Sgd { n: 10, momentum: 0.9, weight_decay: 0.1, nesterov: true, clip: true };
+    assert_eq!(work("sgd", sgd.to_words(), &[10, 8, 2], &[10, 10]), (90, 4 * (20 + 2 * 20)));
+    let plain = Sgd { momentum: 0.0, weight_decay: 0.0, nesterov: false, clip: false, ..sgd };
+    assert_eq!(work("sgd", plain.to_words(), &[10, 8], &[10]), (20, 4 * (18 + 2 * 10)));
+}
+
+#[test]
 fn of_a_table_only_what_is_looked_up_is_read() {
+    let bag = Embedding { n: 6, cols: 4, vocab: 100, bag: 3, ids_i32: true, first: 0 }.to_words();
+    assert_eq!(work("embedding", bag, &[18, 400], &[24]), (2 * 24, 4 * (18 + 72 + 24)));
     let table = |vocab| Embedding { n: 6, cols: 4, vocab, bag: 1, ids_i32: true, first: 0 }.to_words();
     assert_eq!(work("embedding", table(100), &[6, 400], &[24]), (0, 4 * (6 + 24 + 24)));
     assert_eq!(work("embedding", table(2), &[6, 8], &[24]), (0, 4 * (6 + 8 + 24)));
@@ -108,7 +142,7 @@ fn movements_count_their_pieces() {
 
 #[test]
 fn what_is_added_to_is_read_too() {
-    let forward = ReduceParams::new(ReduceKind::Sum, 1, &[2, 5], &[0]);
+    let forward = ReduceParams::new(Reduce::Sum, 1, &[2, 5], &[0]);
     let words = |accumulate: bool| {
         let (extents, strides) = ([1, 1, 1, 10], [10, 10, 10, 1]);
         let mask = Mask { rate: 0.5, seed: 0, salt: 0, extents, strides, start: 0 };
@@ -119,10 +153,7 @@ fn what_is_added_to_is_read_too() {
         [
             ("matmul", product(accumulate).to_words()),
             ("dropout", dropout.to_words()),
-            (
-                "unary_grad",
-                UnaryGradParams { n: 10, kind: UnaryKind::Exp, scalar: 0.0, accumulate }.to_words(),
-            ),
+            ("unary_grad", UnaryGradParams { n: 10, kind: Unary::Exp, accumulate }.to_words()),
             ("softmax_grad", SoftmaxGradParams { outer: 2, axis: 5, inner: 1, accumulate }.to_words()),
             (
                 "cross_entropy_grad",

@@ -5,7 +5,7 @@
 //! whole batch.
 
 /// A tile in the microbatch's tensor, and which part of the batch that is.
-pub struct Masked<'a> {
+pub(super) struct Masked<'a> {
     /// The tile's extents.
     pub extents: &'a [usize],
     /// Where it starts in the microbatch's tensor.
@@ -22,7 +22,7 @@ pub struct Masked<'a> {
 
 /// The index in the whole batch's tensor: that of the tile's element `(i, j, k, l)` is `start + (i, j, k, l) · strides`.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Walk {
+pub(super) struct Walk {
     pub extents: [usize; 4],
     pub strides: [u64; 4],
     pub start: u64,
@@ -30,7 +30,7 @@ pub struct Walk {
 
 impl Masked<'_> {
     /// The walk over the tile's elements; `None` if it has more than four dimensions that cannot be joined.
-    pub fn walk(&self) -> Option<Walk> {
+    pub(super) fn walk(&self) -> Option<Walk> {
         let mut start = 0;
         let mut dims: Vec<(usize, u64)> = Vec::new();
         let mut stride = 1;
