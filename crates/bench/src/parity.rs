@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use phalanx::hf::Stored;
 use phalanx::job::Job;
 use phalanx::train::TrainConfig;
-use phalanx::{Decays, Error, Feed, Goal, Optimizer, Rule, Trainer, hf};
+use phalanx::{Decays, Error, Feed, Goal, Optimizer, Trainer, UpdateRule, hf};
 use safetensors::tensor::View;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 

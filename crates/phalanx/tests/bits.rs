@@ -3,7 +3,7 @@
 use phalanx::ir::graph::Graph;
 use phalanx::models::{Gpt2Config, LlamaConfig, MlpConfig, MlpLoss, ModelConfig};
 use phalanx::pipeline::Settings;
-use phalanx::{Goal, Leaves, Optimizer, Plan, PortKind, UpdateRule, Session, Trainer};
+use phalanx::{Goal, Leaves, Optimizer, Plan, PortKind, Session, Trainer, UpdateRule};
 use phalanx_ir::Activation;
 use phalanx_testkit::zoo;
 

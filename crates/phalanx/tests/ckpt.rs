@@ -157,8 +157,9 @@ fn a_session_of_another_model_is_refused() {
     assert!(error.contains("5") && error.contains("6") && error.contains("f32["), "{error}");
     assert_eq!(tensors(wider.session()), before, "nothing was changed");
     let sgd = MlpConfig::regression([2, 5, 1]).training_graph(4).expect("the sizes are legal");
-    let mut sgd = Trainer::new(&sgd, Optimizer::new(phalanx::UpdateRule::Sgd { momentum: 0.0, nesterov: false }))
-        .expect("the model compiles");
+    let mut sgd =
+        Trainer::new(&sgd, Optimizer::new(phalanx::UpdateRule::Sgd { momentum: 0.0, nesterov: false }))
+            .expect("the model compiles");
     let error = checkpoint.restore(sgd.session_mut()).unwrap_err().to_string();
     assert!(error.contains("state f32") && error.contains("absent in this run"), "{error}");
     assert!(matches!(checkpoint.tensor("none"), Err(CkptError::NoTensor { .. })));

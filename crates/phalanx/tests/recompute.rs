@@ -6,7 +6,7 @@ use phalanx::models::{Gpt2Config, LlamaConfig, MlpConfig, MlpLoss, ModelConfig};
 use phalanx::pipeline::{Settings, freeze, lay_out, schedule_tasks};
 use phalanx::{Flavor, Recompute, Session};
 use phalanx_ir::Activation;
-use phalanx_schedule::recompute::{RecomputeChoice, Peak, apply, auto, candidates, full};
+use phalanx_schedule::recompute::{Peak, RecomputeChoice, apply, auto, candidates, full};
 use phalanx_testkit::{Rng, zoo};
 
 use crate::training::{self, Answer, ONE, PlanCase};

@@ -30,7 +30,7 @@ impl Plan {
         self.mesh.axes.push((axis.into(), size));
         for &(pattern, dim) in cuts {
             let shard = [(dim, vec![axis.to_string()])].into();
-            self.rules.push(Rule { pattern: pattern.into(), shard, ..Rule::default() });
+            self.rules.push(PlanRule { pattern: pattern.into(), shard, ..PlanRule::default() });
         }
         self
     }

@@ -73,7 +73,7 @@ impl Run {
     }
 
     /// The last step as it was measured, beside what the scheduler predicts; in a job only the prediction.
-    pub fn report(&self) -> Result<timeline::Report, Error> {
+    pub fn report(&self) -> Result<timeline::TimelineReport, Error> {
         let overview = self.overview()?;
         Ok(match self.ranks {
             None => overview.report("A step, predicted and measured", Some(&self.profile.last_run())),

@@ -12,7 +12,7 @@ use crate::choice::PlanChoice;
 use crate::costs::Book;
 use crate::job::Drill;
 use crate::pipeline::Settings;
-use crate::{Decays, Error, Goal, LearningRate, Leaves, Optimizer, Rule};
+use crate::{Decays, Error, Goal, LearningRate, Leaves, Optimizer, UpdateRule};
 
 impl TrainConfig {
     /// How sums are cut.
@@ -143,9 +143,9 @@ impl TrainConfig {
     fn build_optimizer(&self) -> Optimizer {
         let Self { beta1, beta2, eps, momentum, nesterov, .. } = *self;
         let rule = match self.optimizer {
-            OptimizerKind::AdamW => Rule::Adam { beta1, beta2, eps, decoupled: true },
-            OptimizerKind::Adam => Rule::Adam { beta1, beta2, eps, decoupled: false },
-            OptimizerKind::Sgd => Rule::Sgd { momentum, nesterov },
+            OptimizerKind::AdamW => UpdateRule::Adam { beta1, beta2, eps, decoupled: true },
+            OptimizerKind::Adam => UpdateRule::Adam { beta1, beta2, eps, decoupled: false },
+            OptimizerKind::Sgd => UpdateRule::Sgd { momentum, nesterov },
         };
         let clip = (self.clip > 0.0).then_some(self.clip);
         Optimizer::new(rule).decay(self.weight_decay).decays(Decays::Matrices).clip(clip)
