@@ -174,7 +174,7 @@ fn every_step_of_a_run_is_on_the_board() {
         let dir = Dir::new(&format!("{plan}{devices}"));
         let mut config = on(plan, devices, small());
         (config.eval_every, config.eval_batches) = (Some(2), 1);
-        (config.steps, config.link) = (4, (devices > 1).then(|| "50ms,1Gbit".into()));
+        (config.steps, config.link) = (4, (devices > 1).then(|| "20ms,1Gbit".into()));
         let mut run = Run::new(config).unwrap();
         let mut board = Board::open(&dir.0).unwrap();
         let mut reports = Vec::new();
