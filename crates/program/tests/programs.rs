@@ -300,7 +300,7 @@ fn unsound_and_malformed_texts_are_refused() {
         ("of \"end\"", "of \"end\" after 1", "not a wait"),
         ("of \"end\"", "of \"end\" carried 1", "not a wait"),
         ("of \"end\"", "of \"end\" carried 0/0", "its own lane"),
-        ("[7]", "[seven]", "not a parameter word"),
+        ("[7]", "[seven]", "`seven` is not a parameter"),
         ("mul on 2", "mul on 0", "1 to 65536 blocks, not on 0"),
         ("mul on 2", "mul on 65537", "1 to 65536 blocks, not on 65537"),
         ("program", "schedule", "program"),
