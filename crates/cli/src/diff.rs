@@ -51,7 +51,7 @@ struct Line {
     state: Option<StateHashes>,
 }
 
-/// What tells the state of a run after a step.
+/// What identifies the state of a run after a step.
 enum State {
     Saved(PathBuf),
     Hashed(StateHashes),
@@ -61,7 +61,7 @@ enum State {
 type Common<T> = Vec<(u64, T, T)>;
 
 /// How two sides of a step differ: for people and as JSON.
-type Told = (String, Value);
+type DescribedDifference = (String, Value);
 
 /// Compares and prints.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -94,8 +94,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// The first step whose sides differ, and how.
 fn first<T>(
     common: Common<T>,
-    compare: impl Fn(T, T) -> Result<Option<Told>, Failure>,
-) -> Result<Option<(u64, Told)>, Failure> {
+    compare: impl Fn(T, T) -> Result<Option<DescribedDifference>, Failure>,
+) -> Result<Option<(u64, DescribedDifference)>, Failure> {
     let at = |(step, left, right)| compare(left, right).map(|told| Some((step, told?))).transpose();
     common.into_iter().find_map(at).transpose()
 }
@@ -148,7 +148,7 @@ impl Record {
         Ok(Record::Checkpoints(steps.into_iter().map(named).collect()))
     }
 
-    /// What tells the state of the run after a step.
+    /// What identifies the state of the run after each step.
     fn states(self, args: &Args) -> Result<BTreeMap<u64, State>, Failure> {
         let states: BTreeMap<u64, State> = match self {
             Record::Checkpoints(paths) => {
@@ -183,7 +183,7 @@ fn lines(log: &Path) -> Result<BTreeMap<u64, Line>, Failure> {
     }
 }
 
-fn of_checkpoints(left: PathBuf, right: PathBuf) -> Result<Option<Told>, Failure> {
+fn of_checkpoints(left: PathBuf, right: PathBuf) -> Result<Option<DescribedDifference>, Failure> {
     let difference = first_difference(&ckpt::open(&left)?, &ckpt::open(&right)?).map_err(Error::from)?;
     Ok(difference.map(|difference| (describe(&difference), json!(difference))))
 }
@@ -208,7 +208,7 @@ fn describe_steps(common: &Common<Line>) -> String {
 }
 
 /// A step's loss is of the weights before its update, its hashes are of those after it.
-fn of_lines(left: Line, right: Line) -> Result<Option<Told>, Failure> {
+fn of_lines(left: Line, right: Line) -> Result<Option<DescribedDifference>, Failure> {
     let losses = [&left, &right].map(|line| line.loss.unwrap_or(f32::NAN));
     if losses[0].to_bits() == losses[1].to_bits() {
         return Ok(left.state.zip(right.state).and_then(|(left, right)| of_hashes(&left, &right)));
@@ -219,7 +219,7 @@ fn of_lines(left: Line, right: Line) -> Result<Option<Told>, Failure> {
 }
 
 /// The first tensor by name whose hash differs; all of them together, where no more is known.
-fn of_hashes(left: &StateHashes, right: &StateHashes) -> Option<Told> {
+fn of_hashes(left: &StateHashes, right: &StateHashes) -> Option<DescribedDifference> {
     if left.hash == right.hash {
         return None;
     }
@@ -238,7 +238,7 @@ fn of_hashes(left: &StateHashes, right: &StateHashes) -> Option<Told> {
     Some((text, json!({ "difference": "hash", "tensor": tensor, "left": left, "right": right })))
 }
 
-fn of_states(left: State, right: State) -> Result<Option<Told>, Failure> {
+fn of_states(left: State, right: State) -> Result<Option<DescribedDifference>, Failure> {
     Ok(of_hashes(&left.hashes()?, &right.hashes()?))
 }
 

@@ -49,7 +49,7 @@ pub struct Show {
 /// Show how much of a step's communication is hidden behind computing, for every transfer and in all, and what keeps the
 /// rest from being hidden.
 ///
-/// Nothing runs: the scheduler's simulation tells. With --link devices are as far apart as on a network.
+/// Nothing runs: the figures are those of the scheduler's simulation. With --link devices are as far apart as on a network.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

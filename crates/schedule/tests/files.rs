@@ -5,7 +5,7 @@ use std::path::Path;
 
 use phalanx_ir::tasks::TaskGraph;
 use phalanx_ir::text::ParseError;
-use phalanx_schedule::{Costs, Owner, Schedule, ScheduleError, Style, schedule_in};
+use phalanx_schedule::{Owner, Schedule, ScheduleError, Style, TaskCosts, schedule_in};
 use phalanx_testkit::filetest::{self, Level};
 
 /// A task graph and its schedule.
@@ -58,7 +58,7 @@ fn start(error: &ScheduleError) -> String {
 fn scheduled(text: &str, overlap: bool, workspace: u64) -> Result<String, String> {
     let tasks: TaskGraph = text.parse().map_err(|error| format!("{error}"))?;
     tasks.verify().map_err(|errors| errors[0].to_string())?;
-    let costs = Costs::modelled(&tasks, None);
+    let costs = TaskCosts::modelled(&tasks, None);
     let schedule = schedule_in(&tasks, &costs, Style { overlap, prefetch: None }, |_| workspace);
     schedule.verify(&tasks).map_err(|errors| errors[0].to_string())?;
     Ok(schedule.to_string())

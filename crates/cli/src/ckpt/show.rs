@@ -139,7 +139,7 @@ fn describe(manifest: &Manifest, tensor: &TensorEntry) -> String {
     format!("  {}: {}{parts}", tensor.name, tensor.describe())
 }
 
-/// When a checkpoint was written, in seconds since 1970, where the system tells.
+/// When a checkpoint was written, in seconds since 1970, where the system reports it.
 fn written(checkpoint: &Checkpoint) -> Option<u64> {
     let modified =
         std::fs::metadata(checkpoint.path().join("manifest.json")).and_then(|file| file.modified());
@@ -162,7 +162,7 @@ fn plan(text: &str) -> String {
     }
 }
 
-/// Date and time of day of so many seconds since 1970.
+/// Date and time of day of a number of seconds since 1970.
 fn utc(seconds: u64) -> String {
     let (mut days, rest) = (seconds / 86_400, seconds % 86_400);
     let leap = |year: u64| {

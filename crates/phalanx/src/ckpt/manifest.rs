@@ -1,7 +1,7 @@
 //! What a checkpoint says about itself: `manifest.json`.
 //!
 //! A manifest that has been read keeps the rules of `manifest/check.rs`, so that no reader that follows it reads outside a file
-//! or allocates more than the files hold. Whether the files are as told is not looked at here.
+//! or allocates more than the files hold. The files themselves are checked elsewhere.
 
 mod check;
 

@@ -31,7 +31,7 @@ pub use write::{SaveError, Writer, write};
 /// The file that describes a checkpoint.
 const MANIFEST: &str = "manifest.json";
 
-/// The name of the checkpoint after so many steps.
+/// The name of the checkpoint after `step` steps.
 pub fn name_of(step: u64) -> String {
     format!("step-{step:08}")
 }

@@ -50,7 +50,7 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// What this process, which is rank `rank`, has to say.
+    /// The account of this process, which is rank `rank`.
     pub fn of_this_process(rank: u32, options: RankOptions) -> Result<Hello, JobError> {
         let Machine { isa, version, .. } = Machine::this();
         let binary = fingerprint().map_err(|source| JobError::Executable { rank, source })?;

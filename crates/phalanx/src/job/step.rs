@@ -6,7 +6,7 @@ use phalanx_net::Network;
 
 use super::JobError;
 
-/// What one rank has to say about a step.
+/// What one rank reports about a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepVote {
     /// This rank was asked to stop.
@@ -29,7 +29,7 @@ pub struct Agreed {
 }
 
 impl StepVote {
-    /// Tells all ranks and hears what they say.
+    /// Exchanges the verdicts of all ranks.
     pub fn exchange(self, network: &dyn Network) -> Result<Agreed, JobError> {
         let verdicts = (0..)
             .zip(network.all_gather(&[self.encode()])?)

@@ -1,6 +1,6 @@
 //! What follows a step: whether it was sound, an evaluation, hashes, the end of the run.
 //!
-//! All of it depends on losses alone, which all ranks of a job know, so they come to the same without asking each other.
+//! All of it depends on losses alone, which all ranks of a job know, so their results agree without communication.
 
 use super::Run;
 use super::checkpoints::Checkpointer;
@@ -33,7 +33,7 @@ impl Run {
         Ok(eval_loss)
     }
 
-    /// Evaluates, if it is time to do so after so many steps.
+    /// Evaluates, if it is due after `steps` steps.
     fn evaluate(&mut self, steps: u64) -> Result<Option<f32>, Error> {
         let Some(evaluation) = self.evaluation.as_mut().filter(|evaluation| evaluation.is_due(steps)) else {
             return Ok(None);
@@ -50,7 +50,7 @@ impl Run {
         Ok(Some(loss))
     }
 
-    /// Hashes the state, if it is time to do so after so many steps.
+    /// Hashes the state, if it is due after `steps` steps.
     pub(super) fn hash(&mut self, steps: u64) -> Result<(), Error> {
         self.hashes = None;
         if self.config.hash_every.is_none_or(|every| !steps.is_multiple_of(every)) {

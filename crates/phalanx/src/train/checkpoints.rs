@@ -104,7 +104,7 @@ impl Checkpointer {
         self.due
     }
 
-    /// What this rank has to say after a step.
+    /// What this rank reports after a step.
     pub fn verdict(&self) -> StepVote {
         let is_time = match self.interval {
             // The clock of one rank counts.
@@ -188,7 +188,7 @@ impl Checkpointer {
         Ok(Err(SaveError::Rank { rank, problem }))
     }
 
-    /// Rank 0 commits; all hear why it could not.
+    /// Rank 0 commits and broadcasts why it could not, if so.
     fn commit_for_all(&self, network: &dyn Network, manifest: &Manifest) -> Result<Option<String>, JobError> {
         let mut problem = match self.rank {
             0 => self.writer.commit(manifest).err().map(|error| error.to_string()).unwrap_or_default(),

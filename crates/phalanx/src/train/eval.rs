@@ -1,4 +1,4 @@
-//! The loss on data that is never trained on, every so many steps.
+//! The loss on data that is never trained on, at regular steps.
 //!
 //! A forward-only program of the same plan has memory of its own, beside that of the step: weights are copied into it for
 //! each evaluation, on every device its own. It sees the same batches every time, without dropout, so its losses can be
@@ -60,12 +60,12 @@ impl Evaluation {
         }))
     }
 
-    /// Whether there is an evaluation after so many steps.
+    /// Whether there is an evaluation after `steps` steps.
     pub fn is_due(&self, steps: u64) -> bool {
         steps.is_multiple_of(self.every)
     }
 
-    /// The step after which the next evaluation is, if so many have been done: no later one may have begun by then.
+    /// The step after which the next evaluation is, if `steps` are done: no later one may have begun by then.
     pub fn next(&self, steps: u64) -> u64 {
         (steps / self.every + 1).saturating_mul(self.every)
     }

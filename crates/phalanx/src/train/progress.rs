@@ -38,7 +38,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A run of so many steps, of which none is done.
+    /// A run of `steps` steps, of which none is done.
     pub fn new(steps: u64) -> Progress {
         let (in_flight, losses) =
             (VecDeque::with_capacity(AHEAD), Vec::with_capacity(steps.min(1 << 20) as usize));

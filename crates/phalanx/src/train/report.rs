@@ -24,7 +24,7 @@ pub struct Report {
     /// The loss on held-back data after the update, if it was evaluated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval_loss: Option<f32>,
-    /// The hash of weights and optimizer state after the update, if they were hashed; [`Run::hashes`] tells those of
+    /// The hash of weights and optimizer state after the update, if they were hashed; [`Run::hashes`] returns those of
     /// single tensors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,

@@ -51,8 +51,8 @@ impl TrainConfig {
         Ok(settings)
     }
 
-    /// The same, with times of kernels from the file `costs`, where they are of use: what it lacks is measured and added.
-    /// `progress` is told how many kernels are done, of how many, and which is next.
+    /// The same, with times of kernels from the file `costs`, if the scheduler uses them: what it lacks is measured and added.
+    /// `progress` is called with how many kernels are done, of how many, and which is next.
     pub fn measured_settings(
         &self,
         model: &Graph,
@@ -63,7 +63,7 @@ impl TrainConfig {
         Ok(settings)
     }
 
-    /// Gives `settings` the times of kernels from the file `costs`, where they are of use.
+    /// Gives `settings` the times of kernels from the file `costs`, if the scheduler uses them.
     pub(crate) fn measure(
         &self,
         model: &Graph,
@@ -81,7 +81,7 @@ impl TrainConfig {
         Ok(self.drill.as_deref().map(str::parse).transpose()?)
     }
 
-    /// What a job of so many ranks takes where nothing is said: data parallel, a device on each rank.
+    /// The configuration of a job of `ranks` ranks. Without a plan it is data parallel, with a device on each rank.
     pub fn for_ranks(mut self, ranks: u32) -> TrainConfig {
         let devices = self.devices_per_rank.unwrap_or(1).saturating_mul(ranks as usize);
         if ranks > 1 && self.devices.is_none() {
@@ -117,7 +117,7 @@ impl TrainConfig {
         }
     }
 
-    /// Cores of each of so many devices.
+    /// Cores of each of `devices` devices.
     pub fn device_cores(&self, devices: usize) -> usize {
         match self.cores_per_device {
             0 => (self.core_count() / devices.max(1)).max(1),
