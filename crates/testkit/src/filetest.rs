@@ -26,11 +26,11 @@ use std::path::{Path, PathBuf};
 use case::Case;
 
 /// A pass on texts: parses, transforms and prints; an error is given as text.
-pub type Pass = fn(&str) -> Result<String, String>;
+pub type PassFn = fn(&str) -> Result<String, String>;
 
 /// Why a case of a file test failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
+pub enum CaseFailure {
     /// A file or folder cannot be read or written.
     #[error("{0}")]
     File(String),
@@ -76,7 +76,7 @@ pub struct FileFailure {
     /// The line, from 1.
     pub line: usize,
     /// What happened.
-    pub failure: Failure,
+    pub failure: CaseFailure,
 }
 
 impl fmt::Display for FileFailure {
@@ -86,15 +86,15 @@ impl fmt::Display for FileFailure {
 }
 
 /// Runs all `*.ir` files of a folder, in the order of their names, and gives the number of cases.
-pub fn run(folder: &Path, passes: &[(&str, Pass)]) -> Result<usize, Vec<FileFailure>> {
+pub fn run(folder: &Path, passes: &[(&str, PassFn)]) -> Result<usize, Vec<FileFailure>> {
     let bless = std::env::var_os("PHALANX_BLESS").is_some_and(|value| value == "1");
     let mut run = Run { passes, bless, n_cases: 0, failures: Vec::new() };
     match files(folder) {
         Ok(files) => files.iter().for_each(|path| run.file(path)),
-        Err(error) => run.fail(folder, 1, Failure::File(error.to_string())),
+        Err(error) => run.fail(folder, 1, CaseFailure::File(error.to_string())),
     }
     if run.n_cases == 0 {
-        run.fail(folder, 1, Failure::Empty);
+        run.fail(folder, 1, CaseFailure::Empty);
     }
     if run.failures.is_empty() { Ok(run.n_cases) } else { Err(run.failures) }
 }
@@ -103,7 +103,7 @@ pub fn run(folder: &Path, passes: &[(&str, Pass)]) -> Result<usize, Vec<FileFail
 ///
 /// # Panics
 /// If a case fails or there is none.
-pub fn check(folder: &Path, passes: &[(&str, Pass)]) {
+pub fn check(folder: &Path, passes: &[(&str, PassFn)]) {
     if let Err(failures) = run(folder, passes) {
         let list: Vec<_> = failures.iter().map(FileFailure::to_string).collect();
         panic!("{} file tests failed\n{}", failures.len(), list.join("\n"));
@@ -124,14 +124,14 @@ fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
 
 /// What is known while files are run.
 struct Run<'a> {
-    passes: &'a [(&'a str, Pass)],
+    passes: &'a [(&'a str, PassFn)],
     bless: bool,
     n_cases: usize,
     failures: Vec<FileFailure>,
 }
 
 impl Run<'_> {
-    fn fail(&mut self, path: &Path, line: usize, failure: Failure) {
+    fn fail(&mut self, path: &Path, line: usize, failure: CaseFailure) {
         self.failures.push(FileFailure { path: path.to_path_buf(), line, failure });
     }
 
@@ -139,11 +139,11 @@ impl Run<'_> {
     fn file(&mut self, path: &Path) {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
-            Err(error) => return self.fail(path, 1, Failure::File(error.to_string())),
+            Err(error) => return self.fail(path, 1, CaseFailure::File(error.to_string())),
         };
         let mut cases = case::split(&text);
         if cases.is_empty() {
-            self.fail(path, 1, Failure::Empty);
+            self.fail(path, 1, CaseFailure::Empty);
         }
         self.n_cases += cases.len();
         for case in &mut cases {
@@ -156,14 +156,14 @@ impl Run<'_> {
             && blessed != text
             && let Err(error) = std::fs::write(path, blessed)
         {
-            self.fail(path, 1, Failure::File(error.to_string()));
+            self.fail(path, 1, CaseFailure::File(error.to_string()));
         }
     }
 }
 
 impl Case {
     /// Runs every command; with `bless`, the expected text becomes what comes out.
-    fn run(&mut self, passes: &[(&str, Pass)], bless: bool) -> Vec<(usize, Failure)> {
+    fn run(&mut self, passes: &[(&str, PassFn)], bless: bool) -> Vec<(usize, CaseFailure)> {
         let mut failures = Vec::new();
         for (line, command) in self.commands.clone() {
             let words: Vec<_> = command.split_whitespace().collect();
@@ -178,13 +178,13 @@ impl Case {
                 }
                 ["print"] => level::print(&self.text),
                 ["pass", name] => run_pass(name, &self.text, passes).map_err(|failure| (line, failure)),
-                _ => Err((line, Failure::Command(command))),
+                _ => Err((line, CaseFailure::Command(command))),
             };
             match found {
                 Ok(found) if bless => self.expected = found,
                 Ok(found) if found == self.expected => {}
                 Ok(found) => {
-                    failures.push((line, Failure::Text { expected: self.expected.clone(), found }));
+                    failures.push((line, CaseFailure::Text { expected: self.expected.clone(), found }));
                 }
                 Err(failure) => failures.push(failure),
             }
@@ -193,22 +193,22 @@ impl Case {
     }
 
     /// Compares expected and found errors, line by line.
-    fn verify(&self) -> Vec<(usize, Failure)> {
+    fn verify(&self) -> Vec<(usize, CaseFailure)> {
         let found = level::errors(&self.text);
         let missing = self.errors.iter().filter(|error| !found.contains(error));
         let unexpected = found.iter().filter(|error| !self.errors.contains(error));
-        let missing = missing.map(|(line, text)| (*line, Failure::MissingError(text.clone())));
+        let missing = missing.map(|(line, text)| (*line, CaseFailure::MissingError(text.clone())));
         missing
-            .chain(unexpected.map(|(line, text)| (*line, Failure::UnexpectedError(text.clone()))))
+            .chain(unexpected.map(|(line, text)| (*line, CaseFailure::UnexpectedError(text.clone()))))
             .collect()
     }
 }
 
-fn run_pass(name: &str, text: &str, passes: &[(&str, Pass)]) -> Result<String, Failure> {
+fn run_pass(name: &str, text: &str, passes: &[(&str, PassFn)]) -> Result<String, CaseFailure> {
     let Some((_, pass)) = passes.iter().find(|(known, _)| *known == name) else {
-        return Err(Failure::UnknownPass(name.to_string()));
+        return Err(CaseFailure::UnknownPass(name.to_string()));
     };
-    pass(text).map_err(Failure::Pass)
+    pass(text).map_err(CaseFailure::Pass)
 }
 
 #[cfg(test)]
