@@ -13,7 +13,7 @@ use crate::peer::OpenBlas;
 
 /// One product `a [m, k] b [k, n]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Shape {
+pub struct GemmShape {
     /// What it is in a step.
     pub role: &'static str,
     /// Rows of the output.
@@ -35,7 +35,7 @@ pub struct Shape {
 pub struct GemmResult {
     /// The product.
     #[serde(flatten)]
-    pub shape: Shape,
+    pub shape: GemmShape,
     /// Our rate at the best time, in GFLOP/s.
     pub gflops: f64,
     /// OpenBLAS's.
@@ -59,16 +59,16 @@ pub struct GemmBench<'a> {
 }
 
 /// Cubes, and the linear layers of the bench model: forward, gradient of the input, gradient of the weight.
-pub fn shapes() -> Vec<Shape> {
+pub fn shapes() -> Vec<GemmShape> {
     let plain =
-        |role, [m, n, k]: [usize; 3]| Shape { role, m, n, k, trans_a: false, trans_b: false, leaves: 1 };
+        |role, [m, n, k]: [usize; 3]| GemmShape { role, m, n, k, trans_a: false, trans_b: false, leaves: 1 };
     let mut shapes: Vec<_> = [256, 512, 1024, 2048].map(|size| plain("cube", [size; 3])).into();
     let linears =
         [[2048, 1152, 384], [2048, 384, 384], [2048, 1536, 384], [2048, 384, 1536], [2048, 256, 384]];
     for [tokens, outputs, inputs] in linears.into_iter().chain([[1024, 3072, 768], [1024, 768, 3072]]) {
         shapes.push(plain("forward", [tokens, outputs, inputs]));
-        shapes.push(Shape { trans_b: true, ..plain("input gradient", [tokens, inputs, outputs]) });
-        shapes.push(Shape {
+        shapes.push(GemmShape { trans_b: true, ..plain("input gradient", [tokens, inputs, outputs]) });
+        shapes.push(GemmShape {
             trans_a: true,
             leaves: 8,
             ..plain("weight gradient", [inputs, outputs, tokens])
@@ -78,7 +78,7 @@ pub fn shapes() -> Vec<Shape> {
 }
 
 /// Measures one product, ours and the peer's in turns.
-pub fn gemm(bench: &GemmBench<'_>, shape: &Shape) -> GemmResult {
+pub fn gemm(bench: &GemmBench<'_>, shape: &GemmShape) -> GemmResult {
     let params = params(shape);
     let (kernel, words) = (KernelEntry::of::<MatmulParams>(), params.to_words());
     let planned = kernel.plan(&words, bench.team.cores()).expect("a product has blocks for every core");
@@ -144,8 +144,8 @@ fn seconds(repeats: usize, mut run: impl FnMut()) -> f64 {
     start.elapsed().as_secs_f64() / repeats as f64
 }
 
-fn params(shape: &Shape) -> MatmulParams {
-    let &Shape { m, n, k, trans_a, trans_b, leaves, .. } = shape;
+fn params(shape: &GemmShape) -> MatmulParams {
+    let &GemmShape { m, n, k, trans_a, trans_b, leaves, .. } = shape;
     MatmulParams {
         batch: 1,
         m,

@@ -28,7 +28,7 @@ pub use compile::{COMPILE_SIZES, CompileBench, CompileResult, compile};
 pub use copies::{
     CopiesBench, CopiesError, CopyResult, CopyShape, REPLAYED_SIZES, ReplayedCopies, copy_sizes,
 };
-pub use gemm::{GemmBench, GemmResult, Shape, gemm, shapes};
+pub use gemm::{GemmBench, GemmResult, GemmShape, gemm, shapes};
 pub use launches::{LaunchCost, launches};
 pub use overlap::{OverlapResult, overlap};
 pub use ranks::{Exchange, ExchangeRow, exchange};

@@ -261,7 +261,7 @@ fn finish_gemm(results: &[GemmResult], with: &GemmBench<'_>, json: bool) -> Resu
 }
 
 /// A shape for people.
-fn text(shape: &bench::Shape) -> String {
+fn text(shape: &bench::GemmShape) -> String {
     let letter = |transposed| if transposed { 'T' } else { 'N' };
     let (a, b) = (letter(shape.trans_a), letter(shape.trans_b));
     format!("{:15} {a}{b} {}x{}x{} leaves {}", shape.role, shape.m, shape.n, shape.k, shape.leaves)

@@ -19,7 +19,7 @@ use crate::plan::What;
 #[derive(clap::Subcommand)]
 pub enum Command {
     Measure(Box<Measure>),
-    Show(Show),
+    Show(ShowCosts),
     Merge(Merge),
 }
 
@@ -58,7 +58,7 @@ pub struct Measure {
 Examples:
   phalanx costs show
   phalanx costs show small.json --json")]
-pub struct Show {
+pub struct ShowCosts {
     /// The file; this machine's own if absent
     file: Option<PathBuf>,
     /// Print one line of JSON
@@ -171,7 +171,7 @@ impl Report {
     }
 }
 
-fn show(args: &Show) -> Result<(), Failure> {
+fn show(args: &ShowCosts) -> Result<(), Failure> {
     let path = args.file.clone().map_or_else(cache_file, Ok)?;
     if args.file.is_none() && !path.exists() {
         return Err(Failure::Input(

@@ -19,8 +19,8 @@ use crate::overlap::{self, Drawings};
 /// Write plans, and see how they lay a model out.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    Show(Show),
-    Overlap(Overlap),
+    Show(ShowPlan),
+    Overlap(PlanOverlap),
     Write(Write),
     /// List the presets
     Presets,
@@ -35,7 +35,7 @@ Examples:
   phalanx plan show --plan fsdp --devices 4
   phalanx plan show --plan tp2-pp2 --layers 2 --all
   phalanx plan write --plan dp2-tp2 > my.toml && phalanx plan show --plan my.toml")]
-pub struct Show {
+pub struct ShowPlan {
     #[command(flatten)]
     what: What,
     /// Show every value, not only parameters and inputs
@@ -56,7 +56,7 @@ Examples:
   phalanx plan overlap --plan fsdp --devices 4 --link 1ms,1Gbit
   phalanx plan overlap --plan dp --devices 8 --link 50us,10Gbit --memory 64MiB --report step.html
   phalanx plan overlap --plan dp2-tp2 --link 10us,25Gbit --trace step.json  # open in ui.perfetto.dev")]
-pub struct Overlap {
+pub struct PlanOverlap {
     #[command(flatten)]
     what: What,
     #[command(flatten)]
@@ -126,7 +126,7 @@ fn write(args: &Write) -> Result<(), Failure> {
     }
 }
 
-fn overlap(args: &Overlap) -> Result<(), Failure> {
+fn overlap(args: &PlanOverlap) -> Result<(), Failure> {
     let (graph, settings) = args.what.read()?;
     args.drawings.check()?;
     let overview = Overview::new(&graph, &settings).map_err(phalanx::Error::from)?;
@@ -139,7 +139,7 @@ fn overlap(args: &Overlap) -> Result<(), Failure> {
     }
 }
 
-fn show(args: &Show) -> Result<(), Failure> {
+fn show(args: &ShowPlan) -> Result<(), Failure> {
     let (graph, settings) = args.what.read()?;
     let layout: Layout = pipeline::lay_out(&graph, &settings, |_, _| ()).map_err(phalanx::Error::from)?;
     let tensors = layout.tensors(args.all).map_err(|error| Failure::Run(error.to_string()))?;

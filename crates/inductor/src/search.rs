@@ -106,7 +106,7 @@ fn problem(graph: &LaunchGraph, limit: Option<i64>, fakes: Fakes) -> Problem {
             alloc: buf.alloc as i64,
             free: buf.free as i64,
             from_start: buf.definer.is_none(),
-            // An input that nobody uses is not there at all.
+            // An input that no node uses is not there at all.
             to_end: buf.is_output && (buf.definer.is_some() || !buf.users.is_empty()),
             touched_by: definers[id].into_iter().chain(users).collect(),
         });

@@ -1,7 +1,7 @@
 //! Names of the tensors that an operator, or the kernel behind it, reads and writes.
 //!
-//! A task has its buffers in the order of its operator's names, a kernel takes its slices in the order of its own. Who
-//! brings the two together goes by the names alone.
+//! A task has its buffers in the order of its operator's names, a kernel takes its slices in the order of its own. The
+//! emitter brings the two together by the names alone.
 
 use arrayvec::ArrayVec;
 

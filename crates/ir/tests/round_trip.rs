@@ -2,6 +2,7 @@
 
 use phalanx_ir::graph::{Builder, Graph};
 use phalanx_ir::parallel::{DeviceId, ParallelGraph};
+use phalanx_ir::sharded::ShardedGraph;
 use phalanx_ir::tasks::{TaskGraph, TaskOp};
 use phalanx_ir::text::Cursor;
 use phalanx_ir::{Activation, Binary, DType, Id, Init, Op, Reduce, Shape, TensorType, Unary};
@@ -199,6 +200,23 @@ fn task_graphs() {
     assert_eq!(again, tasks);
     let empty = TaskGraph { name: "empty".into(), ..TaskGraph::default() };
     assert_eq!(empty.to_string().parse::<TaskGraph>(), Ok(empty));
+}
+
+#[test]
+fn words_of_version_0_1_are_read() {
+    let sharded = "sharded @line {\n  b0 : f32[4] on dev0 input \"x\"\n}\n";
+    let old: ShardedGraph =
+        sharded.replace("sharded", "; a comment\n\nwide").parse().expect("the old word is read");
+    assert_eq!(old.to_string(), sharded);
+    let parallel = "parallel @t {
+  %x = input f32[4/2] on dev0, dev1
+  %y = combine dim=0 degree=2 regather=true %x : f32[4] on dev[0-1] at 1 microbatch 1 of 2 in 1
+  return %y
+}
+";
+    let old = parallel.replace("regather", "again").replace("microbatch", "part");
+    let old = ParallelGraph::parse(old, phalanx_ops::operators()).expect("the old words are read");
+    assert_eq!(old.to_string(), parallel);
 }
 
 #[test]

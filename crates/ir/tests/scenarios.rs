@@ -306,7 +306,7 @@ fn t17_places_in_a_grid() {
 }
 
 #[test]
-fn t22_a_layer_has_a_site_for_every_task() {
+fn t22_a_layer_has_a_device_group_for_every_task() {
     // Ours: groups are listed in the order of the tasks, so no two tasks can claim one tile.
     let graph = |groups: &str| {
         let text = format!(
@@ -319,7 +319,7 @@ fn t22_a_layer_has_a_site_for_every_task() {
     let groups = moved.groups(moved.outputs()[0]).expect("the rule holds");
     assert_eq!(groups.iter().map(ToString::to_string).collect::<Vec<_>>(), ["dev3", "dev[1-2]"]);
     let errors = graph("dev0").verify().expect_err("one group is missing");
-    let wanted = "layer `y`: slot `placement` is 1 groups but the layer has 2 tasks; name one group a task";
+    let wanted = "layer `y`: slot `placement` is 1 device groups but the layer has 2 tasks; name one device group a task";
     assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [wanted]);
     assert_eq!(ParallelGraph::parse(moved.to_string(), phalanx_ops::operators()), Ok(moved));
 }

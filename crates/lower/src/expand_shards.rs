@@ -90,7 +90,7 @@ impl Expander<'_> {
         self.make_tiles(id, id.index() as u32, |_, _, _| None);
     }
 
-    /// Makes the buffers of a tensor; `there` tells those that exist already.
+    /// Makes the buffers of a tensor; `there` gives those that exist already.
     fn make_tiles(
         &mut self,
         id: BufferId,
@@ -222,7 +222,7 @@ fn copies<'a>(
     })
 }
 
-/// What tells the independent parts of a movement apart: the partial sum, and the block in the coarsest common tiling.
+/// What distinguishes the independent parts of a movement: the partial sum, and the block in the coarsest common tiling.
 fn cell_of(source: &ParallelType, target: &ParallelType, coord: &Coord) -> Vec<usize> {
     let dims = source.dims().iter().zip(target.dims()).zip(&coord.dims);
     let blocks = dims.map(|((source, target), &at)| at * gcd(source.degree, target.degree) / target.degree);

@@ -3,7 +3,7 @@
 //!
 //! Needs: a verified sharded graph.
 //! Gives: the same values in the same bits, with fewer bytes written and read:
-//! * `dx · act'(x)` is computed by the linear task that computes dx, if nobody else reads dx;
+//! * `dx · act'(x)` is computed by the linear task that computes dx, if no other task reads dx;
 //! * an activation of a linear task that only element-wise tasks read is computed by those, from the value before it;
 //! * element-wise tasks over tensors cut alike, dropout among them, become a chain, if that spares bytes: tensors that only
 //!   the chain reads are never written, and operands of several of its steps are read once.

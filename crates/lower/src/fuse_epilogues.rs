@@ -1,7 +1,7 @@
 //! Adds residuals inside the linear tasks whose result they are added to.
 //!
 //! Needs: a verified sharded graph.
-//! Gives: the same values, with no `add` of a linear result that nobody else reads and a tensor of the same shape
+//! Gives: the same values, with no `add` of a linear result that no other task reads and a tensor of the same shape
 //! that exists before it, on the same grid of tasks. Bits stay: the sum of two numbers does not depend on their order.
 
 use phalanx_ir::sharded::{Operand, ShardedGraph, ShardedTask};

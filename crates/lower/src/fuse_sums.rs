@@ -2,7 +2,7 @@
 //!
 //! Needs: a verified sharded graph.
 //! Gives: the same values, with no `add(a, b)` where b is computed only for it by a task that can accumulate, and a is a
-//! temporary that a task computed and nobody reads after that task starts; neither is a parameter's gradient itself.
+//! temporary that a task computed and that is not read after that task starts; neither is a parameter's gradient itself.
 //! The bits stay: the task computes a + b. What a movement wrote is left alone: its bytes may be those of its source.
 
 use phalanx_ir::sharded::{ShardedGraph, ShardedTask};

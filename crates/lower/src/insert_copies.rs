@@ -33,7 +33,7 @@ pub fn insert_copies(mut sharded: ShardedGraph, _options: &LowerOptions) -> Resu
     Ok(rebuild(&sharded, list))
 }
 
-/// Lets a movement start where the movement before it started, if nobody else reads what lies between.
+/// Lets a movement start where the movement before it started, if no other task reads what lies between.
 fn join_movements(sharded: &mut ShardedGraph) {
     let touches = Touches::of(sharded);
     let mut dropped = vec![false; sharded.tasks.len()];

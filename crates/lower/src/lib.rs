@@ -2,7 +2,7 @@
 //!
 //! | pass | gives |
 //! | --- | --- |
-//! | `expand-passes` | forward and backward tasks; gradients pruned where nobody needs them, fan-out sums explicit |
+//! | `expand-passes` | forward and backward tasks; gradients pruned where no task needs them, fan-out sums explicit |
 //! | `insert-loss` | the loss and its gradient of one |
 //! | `fuse-loss` | the last linear layer, its cross entropy and the gradient of that as one task |
 //! | `fuse-epilogues` | residual adds inside the linear tasks before them |

@@ -1,4 +1,5 @@
-//! What rewriting passes need: who touches a buffer, and a graph without what nobody mentions.
+//! What rewriting passes need: the tasks that touch a buffer, and a graph without buffers that no task
+//! mentions.
 
 use phalanx_ir::sharded::{ShardedGraph, ShardedTask};
 use phalanx_ir::tasks::{BufferId, TaskId};

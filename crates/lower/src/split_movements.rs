@@ -2,7 +2,7 @@
 //!
 //! Needs: a task graph with movements.
 //! Gives: for each movement a `send` on every device that holds a tile which another device needs, then a `receive` on
-//! every device that gets one; the number in both tells that they belong together.
+//! every device that gets one; the number in both shows that they belong together.
 
 use std::collections::{BTreeMap, BTreeSet};
 

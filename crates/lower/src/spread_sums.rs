@@ -60,7 +60,7 @@ fn blocks(sharded: &ShardedGraph, task: &ShardedTask) -> Option<ShardedBuffer> {
     Some(ShardedBuffer { name: name.clone(), ty: cut, groups, role: Role::Temp, view_of: None })
 }
 
-/// For every tile, copies not told apart, the devices that hold it.
+/// For every tile, copies taken together, the devices that hold it.
 fn holders(ty: &ParallelType, groups: &[DeviceGroup]) -> Vec<Vec<DeviceId>> {
     let tiles = ty.tiles() / ty.copy_degree();
     let devices = |tile: usize| {

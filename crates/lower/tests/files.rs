@@ -58,7 +58,7 @@ fn run(text: &str, name: &str, goal: Goal) -> Result<String, String> {
     Ok(after.text().to_string())
 }
 
-const TABLE: &[(&str, filetest::Pass)] = &[
+const TABLE: &[(&str, filetest::PassFn)] = &[
     ("expand-passes", |text| expand(text, Goal::Gradients)),
     ("expand-passes@infer", |text| expand(text, Goal::Infer)),
     ("insert-loss", |text| run(text, "insert-loss", Goal::Gradients)),

@@ -50,7 +50,7 @@ impl Linear {
         Linear { activation, ..self }
     }
 
-    /// This layer with so many output features.
+    /// This layer with this many output features.
     pub(crate) fn to(self, outputs: usize) -> Self {
         Linear { outputs, ..self }
     }

@@ -57,7 +57,7 @@ pub struct PlanRule {
     pub pattern: String,
     /// For each dimension the axes that cut it, outermost first. Dimensions left out stay as they come.
     pub shard: BTreeMap<usize, Vec<String>>,
-    /// Parameters only: axes by which it is cut further while nobody uses it.
+    /// Parameters only: axes by which it is cut further while it is not in use.
     pub store: BTreeMap<usize, Vec<String>>,
     /// What `store` cuts is joined anew in the backward pass, instead of being kept.
     pub regather: bool,

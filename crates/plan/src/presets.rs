@@ -33,7 +33,7 @@ pub const PRESETS: &[(&str, &str)] = &[
 const AXES: &[(&str, &[&str])] =
     &[("pp", &["pp"]), ("dp", &["dp"]), ("fsdp", &["fsdp", "zero1"]), ("tp", &["tp", "sp"])];
 
-/// The plan called `name` for `model` on so many devices.
+/// The plan called `name` for `model` on `devices` devices.
 ///
 /// Parts are joined by `-` in any order, each with its size; a part without size takes what the others leave.
 ///

@@ -79,6 +79,8 @@ shard = { 0 = [] }
 ";
     assert_eq!(plan.to_text(), text);
     assert_eq!(Plan::parse(text), Ok(plan));
+    let old = text.replace("regather", "again");
+    assert_eq!(Plan::parse(&old), Plan::parse(text), "the name of version 0.1");
     let default = Plan::default();
     assert_eq!(Plan::parse(&default.to_text()), Ok(default.clone()));
     assert_eq!(default.mesh.devices(), 1);
@@ -91,7 +93,7 @@ fn what_is_no_plan_is_refused_with_its_line() {
     assert!(unknown.contains("line 2") && unknown.contains("unknown field `mesh_`"), "{unknown}");
     let unknown = error("[[rule]]\nmatch = \"x\"\nsplit = 3\n");
     assert!(
-        unknown.contains("line 3") && unknown.contains("`match`, `shard`, `store`, `regather`"),
+        unknown.contains("line 3") && unknown.contains("`match`, `shard`, `store`, `again`, `regather`"),
         "{unknown}"
     );
     assert!(error("[mesh]\ndp = -1").contains("line 2"));

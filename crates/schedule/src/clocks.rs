@@ -1,7 +1,7 @@
 //! What each lane knows of the others: how many of their tasks are complete before its next one starts.
 //!
 //! A lane's knowledge changes only when it waits. Then it takes over what the other lane knew after the task waited for
-//! (a *snapshot*), so knowledge is always closed: who knows a task knows all that the task knew. Snapshots are shared
+//! (a *snapshot*), so knowledge is always closed: a lane that knows a task knows all that the task knew. Snapshots are shared
 //! between tasks with no wait between them and dropped after their last use.
 
 use phalanx_ir::Id;
@@ -32,7 +32,7 @@ pub(crate) struct Spot {
 }
 
 impl Clocks {
-    /// Nothing is known; `waiters` tells how often [`Clocks::wait`] will be called for each task.
+    /// Nothing is known; `waiters` has how often [`Clocks::wait`] will be called for each task.
     pub fn new(lanes: usize, waiters: Vec<u32>) -> Self {
         Clocks {
             lanes,

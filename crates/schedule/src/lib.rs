@@ -131,7 +131,7 @@ pub struct Style {
     pub prefetch: Option<u32>,
 }
 
-/// Orders the tasks by rough costs and lays out the arenas; `workspace` tells how many bytes a task needs besides its
+/// Orders the tasks by rough costs and lays out the arenas; `workspace` gives the bytes that a task needs besides its
 /// buffers.
 pub fn schedule(tasks: &TaskGraph, workspace: impl Fn(TaskId) -> u64) -> Schedule {
     schedule_in(tasks, &TaskCosts::modelled(tasks, None), Style::default(), workspace)

@@ -74,7 +74,7 @@ const SEARCHED: usize = 200_000;
 /// A schedule this much slower is as good if it needs less memory.
 const TOLERANCE: f64 = 0.01;
 
-/// What a search may cost is at most one part in so many of what it can gain.
+/// A search may cost at most this fraction of what it can gain: one part in `GAIN`.
 const GAIN: f64 = 50.0;
 
 /// What a schedule may need, and what finding it may cost.
@@ -91,7 +91,7 @@ pub struct Limits {
 pub enum Search {
     /// No.
     Off,
-    /// As far as it can pay: in so many runs, by as much as the best schedule is above the bound.
+    /// As far as it can pay: in `runs` runs, by as much as the best schedule is above the bound.
     For {
         /// How often the schedule will be run.
         runs: u64,

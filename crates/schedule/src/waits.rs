@@ -53,7 +53,7 @@ pub(crate) fn waits(
     waits
 }
 
-/// Who uses each buffer. *Guests* are tasks of another lane than the one that computes on the buffer's device.
+/// The tasks that use each buffer. *Guests* are tasks of another lane than the one that computes on the buffer's device.
 struct Uses {
     starts: Vec<u32>,
     guests: Vec<TaskId>,

@@ -5,7 +5,7 @@ use crate::meaning::meaning;
 use crate::training::random_training;
 use phalanx_ir::tasks::{BufferId, Role, TaskGraph, TaskId, TaskOp};
 use phalanx_ir::{Id, Unary};
-use phalanx_schedule::recompute::{OverBudget, Peak, RecomputeChoice, apply, auto, candidates, full};
+use phalanx_schedule::recompute::{Peak, RecomputeChoice, StepDoesNotFit, apply, auto, candidates, full};
 use phalanx_schedule::schedule;
 use phalanx_testkit::Rng;
 
@@ -358,7 +358,7 @@ fn auto_leaves_devices_alone_that_have_enough() {
 fn auto_says_what_is_needed_at_best() {
     let graph = pipeline(4);
     let mut fits = |graph: &TaskGraph| against(graph, [u64::MAX, 4096]);
-    let error: OverBudget = auto(&graph, &|_| 1, &mut fits).expect_err("no choice needs so little");
+    let error: StepDoesNotFit = auto(&graph, &|_| 1, &mut fits).expect_err("no choice needs so little");
     let need = peaks(&apply(&graph, &full(&graph)))[1];
     assert_eq!(
         error.to_string(),

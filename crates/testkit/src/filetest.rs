@@ -28,11 +28,11 @@ pub use level::Level;
 use level::Reader;
 
 /// A pass on texts: parses, transforms and prints; an error is given as text.
-pub type Pass = fn(&str) -> Result<String, String>;
+pub type PassFn = fn(&str) -> Result<String, String>;
 
 /// Why a case of a file test failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
+pub enum CaseFailure {
     /// A file or folder cannot be read or written.
     #[error("{0}")]
     File(String),
@@ -78,7 +78,7 @@ pub struct FileFailure {
     /// The line, from 1.
     pub line: usize,
     /// What happened.
-    pub failure: Failure,
+    pub failure: CaseFailure,
 }
 
 impl fmt::Display for FileFailure {
@@ -88,23 +88,23 @@ impl fmt::Display for FileFailure {
 }
 
 /// Runs all `*.ir` files of a folder, in the order of their names, and gives the number of cases.
-pub fn run(folder: &Path, passes: &[(&str, Pass)]) -> Result<usize, Vec<FileFailure>> {
+pub fn run(folder: &Path, passes: &[(&str, PassFn)]) -> Result<usize, Vec<FileFailure>> {
     run_with(folder, passes, Reader::by_keyword)
 }
 
 fn run_with(
     folder: &Path,
-    passes: &[(&str, Pass)],
+    passes: &[(&str, PassFn)],
     reader: fn(&str) -> Reader,
 ) -> Result<usize, Vec<FileFailure>> {
     let bless = std::env::var_os("PHALANX_BLESS").is_some_and(|value| value == "1");
     let mut run = Run { passes, reader, bless, n_cases: 0, failures: Vec::new() };
     match files(folder) {
         Ok(files) => files.iter().for_each(|path| run.file(path)),
-        Err(error) => run.fail(folder, 1, Failure::File(error.to_string())),
+        Err(error) => run.fail(folder, 1, CaseFailure::File(error.to_string())),
     }
     if run.n_cases == 0 {
-        run.fail(folder, 1, Failure::Empty);
+        run.fail(folder, 1, CaseFailure::Empty);
     }
     if run.failures.is_empty() { Ok(run.n_cases) } else { Err(run.failures) }
 }
@@ -113,7 +113,7 @@ fn run_with(
 ///
 /// # Panics
 /// If a case fails or there is none.
-pub fn check(folder: &Path, passes: &[(&str, Pass)]) {
+pub fn check(folder: &Path, passes: &[(&str, PassFn)]) {
     report(run(folder, passes));
 }
 
@@ -121,7 +121,7 @@ pub fn check(folder: &Path, passes: &[(&str, Pass)]) {
 ///
 /// # Panics
 /// If a case fails or there is none.
-pub fn check_level<L: Level>(folder: &Path, passes: &[(&str, Pass)]) {
+pub fn check_level<L: Level>(folder: &Path, passes: &[(&str, PassFn)]) {
     report(run_with(folder, passes, |_| Reader::of::<L>()));
 }
 
@@ -146,7 +146,7 @@ fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
 
 /// What is known while files are run.
 struct Run<'a> {
-    passes: &'a [(&'a str, Pass)],
+    passes: &'a [(&'a str, PassFn)],
     /// How a text is read.
     reader: fn(&str) -> Reader,
     bless: bool,
@@ -155,7 +155,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn fail(&mut self, path: &Path, line: usize, failure: Failure) {
+    fn fail(&mut self, path: &Path, line: usize, failure: CaseFailure) {
         self.failures.push(FileFailure { path: path.to_path_buf(), line, failure });
     }
 
@@ -163,11 +163,11 @@ impl Run<'_> {
     fn file(&mut self, path: &Path) {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
-            Err(error) => return self.fail(path, 1, Failure::File(error.to_string())),
+            Err(error) => return self.fail(path, 1, CaseFailure::File(error.to_string())),
         };
         let mut cases = case::split(&text);
         if cases.is_empty() {
-            self.fail(path, 1, Failure::Empty);
+            self.fail(path, 1, CaseFailure::Empty);
         }
         self.n_cases += cases.len();
         for case in &mut cases {
@@ -180,14 +180,14 @@ impl Run<'_> {
             && blessed != text
             && let Err(error) = std::fs::write(path, blessed)
         {
-            self.fail(path, 1, Failure::File(error.to_string()));
+            self.fail(path, 1, CaseFailure::File(error.to_string()));
         }
     }
 }
 
 impl Case {
     /// Runs every command; with `bless`, the expected text becomes what comes out.
-    fn run(&mut self, passes: &[(&str, Pass)], reader: Reader, bless: bool) -> Vec<(usize, Failure)> {
+    fn run(&mut self, passes: &[(&str, PassFn)], reader: Reader, bless: bool) -> Vec<(usize, CaseFailure)> {
         let mut failures = Vec::new();
         for (line, command) in self.commands.clone() {
             let words: Vec<_> = command.split_whitespace().collect();
@@ -202,13 +202,13 @@ impl Case {
                 }
                 ["print"] => (reader.print)(&self.text),
                 ["pass", name] => run_pass(name, &self.text, passes).map_err(|failure| (line, failure)),
-                _ => Err((line, Failure::Command(command))),
+                _ => Err((line, CaseFailure::Command(command))),
             };
             match found {
                 Ok(found) if bless => self.expected = found,
                 Ok(found) if found == self.expected => {}
                 Ok(found) => {
-                    failures.push((line, Failure::Text { expected: self.expected.clone(), found }));
+                    failures.push((line, CaseFailure::Text { expected: self.expected.clone(), found }));
                 }
                 Err(failure) => failures.push(failure),
             }
@@ -217,22 +217,22 @@ impl Case {
     }
 
     /// Compares expected and found errors, line by line.
-    fn verify(&self, reader: Reader) -> Vec<(usize, Failure)> {
+    fn verify(&self, reader: Reader) -> Vec<(usize, CaseFailure)> {
         let found = (reader.errors)(&self.text);
         let missing = self.errors.iter().filter(|error| !found.contains(error));
         let unexpected = found.iter().filter(|error| !self.errors.contains(error));
-        let missing = missing.map(|(line, text)| (*line, Failure::MissingError(text.clone())));
+        let missing = missing.map(|(line, text)| (*line, CaseFailure::MissingError(text.clone())));
         missing
-            .chain(unexpected.map(|(line, text)| (*line, Failure::UnexpectedError(text.clone()))))
+            .chain(unexpected.map(|(line, text)| (*line, CaseFailure::UnexpectedError(text.clone()))))
             .collect()
     }
 }
 
-fn run_pass(name: &str, text: &str, passes: &[(&str, Pass)]) -> Result<String, Failure> {
+fn run_pass(name: &str, text: &str, passes: &[(&str, PassFn)]) -> Result<String, CaseFailure> {
     let Some((_, pass)) = passes.iter().find(|(known, _)| *known == name) else {
-        return Err(Failure::UnknownPass(name.to_string()));
+        return Err(CaseFailure::UnknownPass(name.to_string()));
     };
-    pass(text).map_err(Failure::Pass)
+    pass(text).map_err(CaseFailure::Pass)
 }
 
 #[cfg(test)]

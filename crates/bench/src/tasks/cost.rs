@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::metg::{Work, metg};
+use super::metg::{TaskWork, metg};
 
 /// The shares at which METG is reported. With two workers, a system that runs everything on one of them comes close to
 /// half; three quarters need both.
@@ -24,7 +24,7 @@ pub struct Cost {
 /// The cost of a graph whose run takes what `run` returns for bodies of as many iterations as its first argument; it
 /// times that as often as the second argument says, at most `repeat` times.
 pub fn cost<E>(
-    work: Work,
+    work: TaskWork,
     repeat: usize,
     mut run: impl FnMut(u64, usize) -> Result<Duration, E>,
 ) -> Result<Cost, E> {
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn nothing_is_timed_twice_and_long_bodies_less_often() {
-        let work = Work { tasks: 1000, workers: 2, iteration_seconds: 2e-9 };
+        let work = TaskWork { tasks: 1000, workers: 2, iteration_seconds: 2e-9 };
         let mut asked = Vec::new();
         let cost = cost(work, 9, |grain, repeat| {
             asked.push((grain, repeat));

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::ours::{LaunchMode, Ours, TasksError};
 use super::timing::Spread;
-use super::{Cost, Shape, Work, cost};
+use super::{Cost, PatternShape, TaskWork, cost};
 use crate::median;
 
 /// How graphs are measured.
@@ -51,14 +51,14 @@ pub struct PointResult {
 
 impl TasksBench {
     /// What `shape` costs where an iteration of a body takes `iteration_seconds`; see [`super::calibrate`].
-    pub fn graph(&self, shape: Shape, iteration_seconds: f64) -> Result<GraphResult, TasksError> {
+    pub fn graph(&self, shape: PatternShape, iteration_seconds: f64) -> Result<GraphResult, TasksError> {
         let ours = Ours::new(shape, self.processors)?;
-        let work = Work { tasks: shape.tasks(), workers: self.processors as usize, iteration_seconds };
+        let work = TaskWork { tasks: shape.tasks(), workers: self.processors as usize, iteration_seconds };
         let mode = |mode| self.mode(&ours, work, mode);
         Ok(GraphResult { replay: mode(LaunchMode::Replay)?, immediate: mode(LaunchMode::Immediate)? })
     }
 
-    fn mode(&self, ours: &Ours, work: Work, mode: LaunchMode) -> Result<ModeCost, TasksError> {
+    fn mode(&self, ours: &Ours, work: TaskWork, mode: LaunchMode) -> Result<ModeCost, TasksError> {
         ours.check(mode)?;
         let empty = ours.seconds(mode, 0, self.repeat)?;
         let run = |grain, repeat| match grain {
@@ -70,7 +70,7 @@ impl TasksBench {
     }
 
     /// The time of one replay of `shape` with bodies of `grain` iterations.
-    pub fn point(&self, shape: Shape, grain: u64) -> Result<PointResult, TasksError> {
+    pub fn point(&self, shape: PatternShape, grain: u64) -> Result<PointResult, TasksError> {
         let ours = Ours::new(shape, self.processors)?;
         ours.check(LaunchMode::Replay)?;
         let seconds = median(&ours.seconds(LaunchMode::Replay, grain, self.repeat)?);

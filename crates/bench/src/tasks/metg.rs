@@ -14,7 +14,7 @@ const STRIDE: u64 = 4;
 
 /// What one run of a graph has to do.
 #[derive(Clone, Copy, Debug)]
-pub struct Work {
+pub struct TaskWork {
     /// Tasks in the graph.
     pub tasks: usize,
     /// Workers that could run them at once.
@@ -23,7 +23,7 @@ pub struct Work {
     pub iteration_seconds: f64,
 }
 
-impl Work {
+impl TaskWork {
     /// Seconds of a run in which all workers do nothing but bodies of `grain` iterations.
     pub fn ideal_seconds(&self, grain: u64) -> f64 {
         self.tasks as f64 * grain as f64 * self.iteration_seconds / self.workers as f64
@@ -39,7 +39,7 @@ type Point = (u64, f64);
 /// `run` executes the graph with bodies of the given iterations; its first error ends the search. About a dozen lengths
 /// are tried.
 pub fn metg<E>(
-    work: Work,
+    work: TaskWork,
     share: f64,
     mut run: impl FnMut(u64) -> Result<Duration, E>,
 ) -> Result<Option<f64>, E> {
@@ -91,7 +91,7 @@ fn interpolate(below: Point, above: Point, share: f64) -> f64 {
 mod tests {
     use super::*;
 
-    const WORK: Work = Work { tasks: 2000, workers: 2, iteration_seconds: 2.7e-9 };
+    const WORK: TaskWork = TaskWork { tasks: 2000, workers: 2, iteration_seconds: 2.7e-9 };
 
     /// A system that adds `overhead` seconds to every task and keeps `workers` of them busy.
     fn system(overhead: f64, workers: usize) -> impl FnMut(u64) -> Result<Duration, &'static str> {
@@ -121,7 +121,7 @@ mod tests {
     fn is_none_where_the_share_is_out_of_reach() {
         assert_eq!(metg(WORK, 0.5, system(260e-6, 2)), Ok(None));
         // One worker of three does everything: a third at best.
-        assert_eq!(metg(Work { workers: 3, ..WORK }, 0.5, system(0.0, 1)), Ok(None));
+        assert_eq!(metg(TaskWork { workers: 3, ..WORK }, 0.5, system(0.0, 1)), Ok(None));
         // One worker of two, without any overhead: half, and no more.
         assert_eq!(metg(WORK, 0.75, system(0.0, 1)), Ok(None));
     }

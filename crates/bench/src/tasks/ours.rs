@@ -14,7 +14,7 @@ use phalanx_runtime::flow::{Builder, Flow, FlowError, OpId, Task, TaskKind};
 use phalanx_runtime::{Config, Context, Event, Fault, Graph, GraphError, Launch, LaunchError, Options};
 use phalanx_runtime::{ProcessorId, Runtime};
 
-use super::{Shape, busy, timing::timed};
+use super::{PatternShape, busy, timing::timed};
 
 /// How tasks come to the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub struct Ours {
 
 impl Ours {
     /// Starts a runtime and freezes the flow.
-    pub fn new(shape: Shape, processors: u32) -> Result<Self, TasksError> {
+    pub fn new(shape: PatternShape, processors: u32) -> Result<Self, TasksError> {
         let runtime = start(processors);
         let n = runtime.processors().len();
         let owner = |task| ProcessorId((task % shape.width * n / shape.width) as u32);
@@ -202,7 +202,7 @@ mod tests {
     fn both_doors_run_every_pattern_in_order() {
         for pattern in Pattern::ALL {
             for (width, steps, processors) in [(1, 6, 2), (2, 9, 2), (5, 8, 2), (7, 12, 3)] {
-                let shape = Shape { pattern, width, steps };
+                let shape = PatternShape { pattern, width, steps };
                 let ours = Ours::new(shape, processors).unwrap();
                 for mode in [LaunchMode::Replay, LaunchMode::Immediate] {
                     ours.check(mode).unwrap_or_else(|error| panic!("{shape:?} by {mode:?}: {error}"));
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn processors_own_blocks_of_columns() {
         let owners = |width, processors| {
-            let shape = Shape { pattern: Pattern::NoComm, width, steps: 2 };
+            let shape = PatternShape { pattern: Pattern::NoComm, width, steps: 2 };
             Ours::new(shape, processors).unwrap().owners.iter().map(|owner| owner.0).collect::<Vec<_>>()
         };
         assert_eq!(owners(5, 2), [0, 0, 0, 1, 1, 0, 0, 0, 1, 1]);

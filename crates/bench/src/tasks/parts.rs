@@ -19,7 +19,7 @@ const EVENTS: usize = 10_000;
 
 /// What the parts cost.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Parts {
+pub struct TaskParts {
     /// Nanoseconds per empty task of a chain of 1024 on one processor, each behind a gate of its own, replayed 64 times
     /// in a row.
     pub chain_ns: Spread,
@@ -38,12 +38,12 @@ pub struct Parts {
 
 impl TasksBench {
     /// What the parts cost.
-    pub fn parts(&self) -> Result<Parts, TasksError> {
+    pub fn parts(&self) -> Result<TaskParts, TasksError> {
         let runtime = start(self.processors);
         // These runs are short: fewer of them could all fall into one moment of other load.
         let replays = |flow, per_second| time_replays(&runtime, flow, (20 * self.repeat, 1), per_second);
         let in_a_row = |flow| time_replays(&runtime, flow, (self.repeat, ROW), 1e9 / (ROW * CHAIN) as f64);
-        Ok(Parts {
+        Ok(TaskParts {
             chain_ns: in_a_row(chain(CHAIN, false)?)?,
             fused_chain_ns: in_a_row(chain(CHAIN, true)?)?,
             empty_graph_us: replays(chain(0, true)?, 1e6)?,
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn every_part_is_measured() {
-        let Parts { chain_ns, fused_chain_ns, empty_graph_us, one_task_graph_us, spawn_ns, event_ns } =
+        let TaskParts { chain_ns, fused_chain_ns, empty_graph_us, one_task_graph_us, spawn_ns, event_ns } =
             TasksBench { processors: 2, repeat: 1 }.parts().unwrap();
         for part in [chain_ns, fused_chain_ns, empty_graph_us, one_task_graph_us, spawn_ns, event_ns] {
             assert!(0.0 < part.best && part.best <= part.median && part.median.is_finite(), "{part:?}");

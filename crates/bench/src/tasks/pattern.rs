@@ -110,7 +110,7 @@ impl FromStr for Pattern {
 
 /// A pattern and its extent: `steps` rows of `width` tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct PatternShape {
     /// Which tasks depend on which.
     pub pattern: Pattern,
     /// Tasks in a row.
@@ -119,7 +119,7 @@ pub struct Shape {
     pub steps: usize,
 }
 
-impl Shape {
+impl PatternShape {
     /// Tasks in all.
     pub fn tasks(&self) -> usize {
         self.width * self.steps
@@ -158,7 +158,7 @@ mod tests {
 
     /// What every task of one row reads.
     fn row(pattern: Pattern, width: usize, step: usize) -> Vec<Vec<usize>> {
-        let shape = Shape { pattern, width, steps: step + 1 };
+        let shape = PatternShape { pattern, width, steps: step + 1 };
         (0..width).map(|i| shape.deps(step, i).collect()).collect()
     }
 
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn tasks_are_numbered_row_by_row() {
-        let shape = Shape { pattern: Pattern::Stencil1d, width: 3, steps: 3 };
+        let shape = PatternShape { pattern: Pattern::Stencil1d, width: 3, steps: 3 };
         let reads: Vec<Vec<usize>> = (0..shape.tasks()).map(|task| shape.reads(task).collect()).collect();
         let none = Vec::new;
         let first = [none(), none(), none(), vec![0, 1], vec![0, 1, 2], vec![1, 2]];
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn random_reads_itself_and_half_of_its_neighbors() {
-        let shape = Shape { pattern: Pattern::RandomNearest, width: 32, steps: 101 };
+        let shape = PatternShape { pattern: Pattern::RandomNearest, width: 32, steps: 101 };
         let mut others = 0;
         for (step, i) in (1..101).flat_map(|step| (0..32).map(move |i| (step, i))) {
             let deps: Vec<usize> = shape.deps(step, i).collect();
@@ -241,7 +241,7 @@ mod tests {
         let mut digests = Vec::new();
         for pattern in Pattern::ALL {
             assert_eq!(pattern.name().parse(), Ok(pattern));
-            digests.push(Shape { pattern, width: 8, steps: 9 }.digest());
+            digests.push(PatternShape { pattern, width: 8, steps: 9 }.digest());
         }
         digests.sort_unstable();
         digests.dedup();

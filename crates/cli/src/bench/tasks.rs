@@ -1,7 +1,9 @@
 //! `phalanx bench tasks`: what a task costs our executor, and how short it may be.
 
 use phalanx::train::MOST_CORES;
-use phalanx_bench::tasks::{self, FlowKind, FlowResult, ModeCost, Parts, Pattern, Shape, Spread, TasksBench};
+use phalanx_bench::tasks::{
+    self, FlowKind, FlowResult, ModeCost, Pattern, PatternShape, Spread, TaskParts, TasksBench,
+};
 use phalanx_bench::tasks::{GraphResult, TasksError};
 use serde_json::json;
 
@@ -123,7 +125,7 @@ fn point(args: &TasksArgs, patterns: &[Pattern], benches: &[TasksBench]) -> Resu
             output::count(benches.len(), "number")
         )));
     };
-    output::json(&bench.point(Shape { pattern, width, steps: args.steps }, args.grain)?)
+    output::json(&bench.point(PatternShape { pattern, width, steps: args.steps }, args.grain)?)
 }
 
 fn graphs(args: &TasksArgs, patterns: &[Pattern], benches: &[TasksBench]) -> Result<(), Failure> {
@@ -134,7 +136,7 @@ fn graphs(args: &TasksArgs, patterns: &[Pattern], benches: &[TasksBench]) -> Res
     for bench in benches {
         for &pattern in patterns {
             for &width in &args.widths {
-                let shape = Shape { pattern, width, steps: args.steps };
+                let shape = PatternShape { pattern, width, steps: args.steps };
                 let result = bench.graph(shape, iteration_seconds)?;
                 match args.json {
                     true => output::json(&graph_json(bench, shape, &result))?,
@@ -166,7 +168,7 @@ fn head(steps: usize, repeat: usize, iteration_seconds: f64) -> String {
     format!("{about}\n{modes}\n{:16}{:>6}{:>12}{mode}{mode}", "pattern", "width", "processors")
 }
 
-fn graph_row(bench: &TasksBench, shape: Shape, result: &GraphResult) -> String {
+fn graph_row(bench: &TasksBench, shape: PatternShape, result: &GraphResult) -> String {
     let metg = |us: Option<f64>| us.map_or("-".into(), |us| format!("{us:.3}"));
     let mode = |cost: &ModeCost| {
         let (half, most) = (metg(cost.metg50_us), metg(cost.metg75_us));
@@ -177,7 +179,7 @@ fn graph_row(bench: &TasksBench, shape: Shape, result: &GraphResult) -> String {
     format!("{pattern:16}{width:>6}{processors:>12}{replay}{immediate}")
 }
 
-fn graph_json(bench: &TasksBench, shape: Shape, result: &GraphResult) -> serde_json::Value {
+fn graph_json(bench: &TasksBench, shape: PatternShape, result: &GraphResult) -> serde_json::Value {
     json!({
         "pattern": shape.pattern.name(), "width": shape.width, "steps": shape.steps,
         "processors": bench.processors, "replay": result.replay, "immediate": result.immediate,
@@ -188,7 +190,7 @@ fn spread(Spread { median, best }: Spread) -> String {
     format!("{median:.1} ({best:.1})")
 }
 
-fn parts_text(bench: &TasksBench, parts: &Parts) -> String {
+fn parts_text(bench: &TasksBench, parts: &TaskParts) -> String {
     let rows = [
         ("a task of a chain of 1024 replayed in a row", parts.chain_ns, "ns"),
         ("the same, chains fused", parts.fused_chain_ns, "ns"),

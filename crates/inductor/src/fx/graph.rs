@@ -32,7 +32,7 @@ pub(super) enum Role {
     Start(CollectiveId),
     /// Waits for a collective.
     Wait(CollectiveId),
-    /// A collective that nobody waits for: it is neither hidden nor moved.
+    /// A collective that no node waits for: it is neither hidden nor moved.
     Unwaited,
 }
 

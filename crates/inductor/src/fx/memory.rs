@@ -1,7 +1,7 @@
 //! How many bytes are alive, step by step.
 //!
 //! A value lives from its node to the last of its readers. A wait returns the storage of its collective. Inputs are
-//! there from the start; what nobody reads, what the graph returns and inputs that are not releasable stay to the end.
+//! there from the start; what no node reads, what the graph returns and inputs that are not releasable stay to the end.
 
 use phalanx_ir::{Id, IdVec};
 

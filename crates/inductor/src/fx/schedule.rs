@@ -17,7 +17,7 @@ use crate::mode::PassMode;
 pub(super) struct Overlap {
     /// Milliseconds that nothing hides.
     pub(super) exposed: f64,
-    /// Who hides it, in the order of the schedule.
+    /// The nodes that hide it, in the order of the schedule.
     pub(super) hiding: Vec<FxNodeId>,
 }
 

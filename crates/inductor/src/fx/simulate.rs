@@ -1,7 +1,7 @@
 //! How long an order takes, apart from what the scheduler believes.
 //!
 //! The device computes in order; every process group sends in order and beside it. A collective starts when both the
-//! device has reached it and its group is free; who reads its value waits for its end.
+//! device has reached it and its group is free; a node that reads its value waits for its end.
 
 use std::collections::BTreeMap;
 

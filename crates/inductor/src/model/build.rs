@@ -73,7 +73,7 @@ pub enum LaunchGraphError {
     /// Two things have one name.
     #[error("`{name}` is defined twice, the second time by {by}; give it another name")]
     Twice { name: String, by: String },
-    /// Somebody uses a name that nobody defines before.
+    /// A node uses a name that no node before it defines.
     #[error(
         "{by} {field} `{name}`, which no input and no node before it defines; the list must be topological"
     )]

@@ -1,6 +1,6 @@
 //! How much of a collective's time nothing hides.
 //!
-//! A collective runs from its launch until somebody needs it; the times of what lies between hide it. The reference
+//! A collective runs from its launch until a node needs it; the times of what lies between hide it. The reference
 //! looks forward from a collective and backward from a wait, by two rules that disagree. With its defects repaired there
 //! is one rule: the collectives of a process group run in order on one stream, so that the window of a collective ends
 //! with the first node that needs it or a later one of its group. Compute is counted for every collective in flight.

@@ -89,7 +89,7 @@ fn scores(graph: &LaunchGraph, order: &[NodeId], goals: Goals) -> IdVec<NodeId, 
 
 /// Numbers the collectives of `order` and gives each number to what the collective needs and no earlier one does.
 ///
-/// A group needs what its members need, but who needs one member does not need what the others need: the walk is over
+/// A group needs what its members need, but a node that needs one member does not need what the others need: the walk is over
 /// members. It visits each once, since whatever an earlier collective has reached has its number for good.
 fn mark_ancestors(graph: &LaunchGraph, order: &[NodeId], scores: &mut IdVec<NodeId, Score>) {
     let mut definers: IdVec<BufId, Option<LeafId>> = graph.bufs.ids().map(|_| None).collect();

@@ -32,7 +32,7 @@ impl LaunchGraph {
     /// Lets storage outlive the list if any name of it does.
     ///
     /// D19: the reference looks at the first name only, and releases an output that is given by a later one. (D18, sizes
-    /// of inputs that depend on who reads them last, cannot happen here: inputs have sizes of their own.)
+    /// of inputs that depend on their last reader, cannot happen here: inputs have sizes of their own.)
     pub fn resolve_outputs(&mut self) {
         let outputs: Vec<BufId> =
             self.bufs.iter().filter(|(_, buf)| buf.is_output).map(|(id, _)| id).collect();

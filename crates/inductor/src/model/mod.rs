@@ -113,7 +113,7 @@ pub struct Leaf {
 pub struct Buf {
     /// Its name.
     pub name: String,
-    /// Who defines it; none for an input, which is there from the start.
+    /// The leaf that defines it; none for an input, which is there from the start.
     pub definer: Option<NodeId>,
     /// Bytes added when its definer runs.
     pub alloc: u64,

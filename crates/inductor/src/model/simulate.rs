@@ -43,7 +43,7 @@ impl Streams {
         Streams { compute: 0.0, communication: 0.0, ready: vec![0.0; graph.bufs.len()] }
     }
 
-    /// Runs a leaf. Tells whether it is compute that starts while a collective runs.
+    /// Runs a leaf; whether it is compute that starts while a collective runs.
     pub fn run(&mut self, leaf: &Leaf) -> bool {
         let start = match leaf.kind {
             LaunchKind::Collective | LaunchKind::SyncCollective => self.compute.max(self.communication),

@@ -25,7 +25,7 @@ pub enum ShardedError {
     /// An operand's map does not give its tiling, or the grid has not a group for every place.
     #[error("{task} ({layer}): the grid does not fit {buffer} or its device groups")]
     Grid { task: TaskId, layer: String, buffer: BufferId },
-    /// A task reads bytes nobody wrote.
+    /// A task reads bytes that no task wrote.
     #[error("{task} ({layer}) reads {buffer}, which nothing has written before it")]
     Unwritten { task: TaskId, layer: String, buffer: BufferId },
     /// A task writes what it must not.

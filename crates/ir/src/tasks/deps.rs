@@ -7,7 +7,7 @@ use super::{BufferId, TaskGraph, TaskId, TaskOp};
 use crate::parallel::DeviceId;
 use crate::{Id, IdVec};
 
-/// Who touched a buffer's bytes last.
+/// The tasks that touched a buffer's bytes last.
 #[derive(Clone, Default)]
 struct Touched {
     writer: Option<TaskId>,

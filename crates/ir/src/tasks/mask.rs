@@ -8,7 +8,7 @@ use std::str::FromStr;
 use super::op::Field;
 use crate::text::Attrs;
 
-/// What tells, with the step and an element's place in the whole batch, whether the element becomes zero.
+/// What decides, with the step and an element's place in the whole batch, whether the element becomes zero.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mask {
     /// The probability of zero.

@@ -25,7 +25,7 @@ pub enum TaskError {
     /// A tile is nowhere in its tensor.
     #[error("{buffer} is a tile at a place that its tensor does not have")]
     Tile { buffer: BufferId },
-    /// A task reads bytes nobody wrote.
+    /// A task reads bytes that no task wrote.
     #[error("{task} ({layer}) reads {buffer}, which nothing has written before it")]
     Unwritten { task: TaskId, layer: String, buffer: BufferId },
     /// A task touches another device's memory.

@@ -4,7 +4,7 @@
 //! Gives: forward tasks in layer order, then backward tasks in reverse; each of the four parallel operators is a movement
 //! in both directions. Gradients flow only from the first output to parameters. The gradient of a value used several
 //! times is an explicit sum: for every use a balanced tree over microbatches, then a chain over the uses in the order in
-//! which the backward walk meets them. The gradient of the first output is a buffer nobody writes yet (`insert-loss`
+//! which the backward walk meets them. The gradient of the first output is a buffer that no task writes yet (`insert-loss`
 //! does). All gradients are f32, whatever the value's storage type.
 //!
 //! Bits: a sum along an axis is a tree over leaves that the whole tensor defines; a tile that owns an aligned subtree

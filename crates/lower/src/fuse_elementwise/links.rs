@@ -50,7 +50,7 @@ fn link(sharded: &ShardedGraph, touches: &Touches, hyper: Option<BufferId>, id: 
     fits.then(|| ChainLink { task: id, function, reads: reads(), write: write.buffer })
 }
 
-/// Whether somebody reads the bytes of each buffer after the step, or will when updates are inserted.
+/// Whether the host reads the bytes of each buffer after the step, or will when updates are inserted.
 pub fn kept(sharded: &ShardedGraph) -> IdVec<BufferId, bool> {
     let mut kept: IdVec<BufferId, bool> =
         sharded.buffers.iter().map(|(_, buffer)| buffer.role != Role::Temp).collect();

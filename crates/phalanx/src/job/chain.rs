@@ -35,7 +35,7 @@ pub struct LaneProgress {
 
 /// An operation that is not complete, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Link {
+pub struct WaitLink {
     /// Whose it is.
     pub rank: u32,
     /// On which device; none where only the rank is known.
@@ -76,7 +76,7 @@ struct Node {
 }
 
 /// The chain from what rank `from` waits for; `parts` and `reports` are by rank, none where a rank says nothing.
-pub fn chain(parts: &[Program], reports: &[Option<ProgressReport>], from: u32) -> Vec<Link> {
+pub fn chain(parts: &[Program], reports: &[Option<ProgressReport>], from: u32) -> Vec<WaitLink> {
     let finder = Finder { parts, reports };
     let (mut links, mut seen) = (Vec::new(), BTreeSet::new());
     let mut next = finder.unfinished(from);
@@ -85,7 +85,7 @@ pub fn chain(parts: &[Program], reports: &[Option<ProgressReport>], from: u32) -
             Ok(node) => node,
             Err((rank, why)) => {
                 let operation = String::new();
-                links.push(Link { rank, device: None, operation, run: None, why });
+                links.push(WaitLink { rank, device: None, operation, run: None, why });
                 return links;
             }
         };
@@ -228,9 +228,9 @@ impl Finder<'_> {
         })
     }
 
-    fn link(&self, node: Node, why: Why) -> Link {
+    fn link(&self, node: Node, why: Why) -> WaitLink {
         let part = &self.parts[node.rank as usize];
-        Link {
+        WaitLink {
             rank: node.rank,
             device: Some(part.lanes()[node.lane as usize].device),
             operation: part.describe(self.operation(node)),
@@ -240,7 +240,7 @@ impl Finder<'_> {
     }
 }
 
-impl fmt::Display for Link {
+impl fmt::Display for WaitLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {}", self.rank)?;
         if let (Some(device), Some(run)) = (self.device, self.run) {

@@ -27,7 +27,7 @@ mod watch;
 pub use agree::same_program;
 pub use alerts::{Alerts, Heard};
 pub use arrivals::{Arrival, Waiting};
-pub use chain::{LaneProgress, Link, ProgressReport, Why, chain};
+pub use chain::{LaneProgress, ProgressReport, WaitLink, Why, chain};
 pub use connect::{Connection, LIBRARY, MISSING, connect};
 pub use drill::{Drill, DrillError, DrillKind, FaultTrigger, StepDrill, When};
 pub use hello::{Hello, RankOptions, compare};

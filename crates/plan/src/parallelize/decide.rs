@@ -261,7 +261,7 @@ impl Decide<'_> {
     }
 }
 
-/// A name for something on the way to or from `name`; what tells the microbatch stays at its end.
+/// A name for something on the way to or from `name`; the suffix of the microbatch stays at its end.
 pub(super) fn within(name: &str, time: Time, word: &str) -> String {
     let suffix = time.microbatch.map_or(String::new(), |microbatch| format!(".mb{}", microbatch.index));
     match name.strip_suffix(&suffix) {

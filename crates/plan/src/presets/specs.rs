@@ -32,7 +32,7 @@ impl<'a> Specs<'a> {
         Specs { model, of, degrees: model.values().iter().map(|_| BTreeMap::new()).collect() }
     }
 
-    /// Whether a dimension can be cut into so many more blocks.
+    /// Whether a dimension can be cut into `size` times as many blocks.
     pub(super) fn divides(&self, value: ValueId, dim: usize, size: usize) -> bool {
         let degree = self.degrees[value].get(&dim).copied().unwrap_or(1);
         self.model.ty(value).shape.dims().get(dim).is_some_and(|extent| extent.is_multiple_of(degree * size))

@@ -85,10 +85,10 @@ impl Moments {
     }
 }
 
-/// One of so many moments is what transfers may be late by before somebody waits for their bytes.
+/// Transfers may be late by this fraction of all moments before a task waits for their bytes: one in `SLACK`.
 const SLACK: u32 = 32;
 
-/// And one of so many bytes is what an arena may grow by for that.
+/// An arena may grow for that by this fraction of its bytes: one in `GROWTH`.
 const GROWTH: u64 = 1024;
 
 /// What lives when in each arena, and where.

@@ -1,7 +1,8 @@
-//! Packing by trial: spans are placed in a sequence, each as low as it fits; who then sticks out comes earlier next time.
+//! Packing by trial: spans are placed in a sequence, each as low as it fits; a span that then sticks out comes
+//! earlier in the next trial.
 //!
 //! A trial ends with the first span that would make the arena no smaller than the best one so far. So most trials are
-//! short, and it is known whom to move. How far it moves is drawn from a fixed seed: the same spans give the same layout.
+//! short, and the span to move is known. How far it moves is drawn from a fixed seed: the same spans give the same layout.
 
 use super::{Layout, Span};
 

@@ -52,7 +52,7 @@ pub(super) struct Transfers {
     first: usize,
     /// The most movements ahead of their use.
     limit: u32,
-    /// Who has received a buffer that needs memory.
+    /// The task that has received a buffer that needs memory.
     received: HashMap<BufferId, TaskId>,
     /// Receives of which nothing has been used.
     unused: HashSet<TaskId>,

@@ -38,7 +38,7 @@ pub struct Fitted {
 /// Some device has too little memory, whatever is computed again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", worst(peaks))]
-pub struct OverBudget {
+pub struct StepDoesNotFit {
     /// What every device needs at best.
     pub peaks: Vec<Peak>,
 }
@@ -61,13 +61,13 @@ pub fn auto(
     graph: &TaskGraph,
     cost: &dyn Fn(TaskId) -> u64,
     fits: &mut dyn FnMut(&TaskGraph) -> Vec<Peak>,
-) -> Result<Fitted, OverBudget> {
+) -> Result<Fitted, StepDoesNotFit> {
     let peaks = fits(graph);
     if peaks.iter().all(Peak::fits) {
         return Ok(Fitted { graph: graph.clone(), choice: RecomputeChoice::default(), peaks });
     }
     let lacking: Vec<DeviceId> = peaks.iter().filter(|peak| !peak.fits()).map(|peak| peak.device).collect();
-    let Some(uses) = Uses::of(graph) else { return Err(OverBudget { peaks }) };
+    let Some(uses) = Uses::of(graph) else { return Err(StepDoesNotFit { peaks }) };
     let ranking = Ranking::new(&uses, &lacking, cost);
     let mut attempt = |count: usize| {
         let choice = ranking.first(count);
@@ -78,7 +78,7 @@ pub fn auto(
     let (mut too_few, mut enough) = (0, ranking.steps.len());
     let mut best = attempt(enough);
     if !best.peaks.iter().all(Peak::fits) {
-        return Err(OverBudget { peaks: best.peaks });
+        return Err(StepDoesNotFit { peaks: best.peaks });
     }
     while too_few + 1 < enough {
         let count = too_few.midpoint(enough);

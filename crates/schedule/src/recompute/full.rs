@@ -47,7 +47,7 @@ impl Stream {
         self.tasks.iter().map(|&task| weight(uses, task)).sum()
     }
 
-    /// Boundaries to keep, such that the parts between them have at least so many bytes; and after which task the last
+    /// Boundaries to keep, such that the parts between them have at least `least` bytes; and after which task the last
     /// part begins.
     fn kept(&self, uses: &Uses<'_>, least: u64) -> (Vec<BufferId>, Option<TaskId>) {
         let (mut kept, mut last) = (Vec::new(), None);

@@ -5,7 +5,7 @@
 //! reader. Kernels give the same bits every time, so no result changes: memory is paid for with time. Decided is per
 //! tensor, for all its tiles and microbatches together, so that devices that do the same stay alike.
 //!
-//! [`candidates`] tells what can be computed again, [`apply`] does it for a [`RecomputeChoice`]. [`full`] chooses nearly
+//! [`candidates`] lists what can be computed again, [`apply`] does it for a [`RecomputeChoice`]. [`full`] chooses nearly
 //! everything, [`auto`] no more than it takes to fit. What was received from another device is never computed again.
 
 mod apply;
@@ -17,7 +17,7 @@ mod twins;
 mod uses;
 
 pub use apply::apply;
-pub use auto::{Fitted, OverBudget, Peak, auto};
+pub use auto::{Fitted, Peak, StepDoesNotFit, auto};
 pub use candidates::{RecomputeCandidate, candidates};
 pub use full::full;
 

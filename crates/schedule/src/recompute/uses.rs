@@ -1,4 +1,4 @@
-//! Who writes and reads every buffer, and which tasks can run again.
+//! The tasks that write and read every buffer, and which tasks can run again.
 
 use phalanx_ir::tasks::{BufferId, Role, TaskGraph, TaskId, TaskOp};
 use phalanx_ir::{Id, IdVec};

@@ -1,8 +1,8 @@
 //! Which units may come next without ever exceeding a limit.
 //!
 //! There is always a way out: an order of all units, the *fallback*, that keeps the limits. Invariant: the units taken so
-//! far, followed by the others as in the fallback, keep the limits too. So whoever only takes units that fit never gets
-//! stuck; the first unit of the fallback that is left always fits. The bytes while each unit left would run are kept in one
+//! far, followed by the others as in the fallback, keep the limits too. So a list that takes only units that fit never
+//! gets stuck; the first unit of the fallback that is left always fits. The bytes while each unit left would run are kept in one
 //! tree of range sums a device, so that asking costs the logarithm of the number of units.
 
 use phalanx_ir::Id;

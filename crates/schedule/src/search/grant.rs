@@ -20,7 +20,7 @@ struct Device {
     released: BinaryHeap<Reverse<(Time, i64)>>,
     /// When the unit asked for last gets its bytes.
     granted: f64,
-    /// Who asked last.
+    /// The unit that asked last.
     asked_by: Option<UnitId>,
     /// When the unit that ran last was done on this device.
     ended: f64,
@@ -77,7 +77,7 @@ impl<'a> Grants<'a> {
         if device.asked_by == Some(unit) { device.granted } else { 0.0 }
     }
 
-    /// Gives back what nobody touches after the unit, whose jobs ran at `times`.
+    /// Gives back what no unit behind this one touches; its jobs ran at `times`.
     pub fn give_back(&mut self, unit: UnitId, times: &[(f64, f64)]) {
         let problem = self.instance.problem;
         let jobs = self.instance.jobs.row(unit.index());

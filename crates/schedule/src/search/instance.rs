@@ -284,7 +284,7 @@ fn lanes(problem: &Problem) -> Vec<(bool, Option<LaneId>)> {
     problem.lanes.iter().map(|(_, lane)| host(lane.kind, lane.device)).collect()
 }
 
-/// Bytes that nobody touches are there as long as the rest only if they are there to the end.
+/// Bytes that no job touches are there as long as the rest only if they are there to the end.
 fn start_bytes(problem: &Problem, n_devices: usize) -> Vec<i64> {
     let mut start = vec![0; n_devices];
     let counts =

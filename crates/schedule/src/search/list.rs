@@ -33,7 +33,7 @@ struct Queue {
     later: BinaryHeap<Reverse<(Time, u32, UnitId)>>,
     /// What does not fit; asked again when the bytes of the device change.
     held: Vec<UnitId>,
-    /// Transfers issued that nobody has used.
+    /// Transfers issued that no unit has used.
     unused: usize,
     /// When its turn is, and the rank of its best unit: the smallest of all queues goes next.
     turn: (Time, u32),

@@ -36,7 +36,7 @@ struct Local<'s, 'a> {
     /// By unit: the number of the last move that took it along.
     marks: Vec<u32>,
     mark: u32,
-    /// Of the places that a move touches: who stood there, who comes first now, and who comes behind.
+    /// Of the places that a move touches: the units before the move, then those that come first and those behind them.
     before: Vec<UnitId>,
     first: Vec<UnitId>,
     second: Vec<UnitId>,
@@ -163,7 +163,7 @@ impl<'s, 'a> Local<'s, 'a> {
         }
     }
 
-    /// Nobody but the unit moves yet.
+    /// Only the unit itself moves so far.
     fn begin(&mut self, unit: UnitId) {
         self.mark += 1;
         self.marks[unit.index()] = self.mark;

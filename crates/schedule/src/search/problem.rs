@@ -27,7 +27,7 @@ pub struct SearchLane {
 /// One thing that one lane does.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SearchJob {
-    /// Who does it.
+    /// The lane that runs it.
     pub lane: LaneId,
     /// Nanoseconds.
     pub cost: f64,
@@ -91,7 +91,7 @@ pub struct Effort(f64);
 const FULL_EFFORT: f64 = 7e8;
 
 impl Effort {
-    /// Enough to take no longer than so many nanoseconds, roughly.
+    /// Enough to take no longer than `nanoseconds`, roughly.
     pub fn within(nanoseconds: f64) -> Effort {
         Effort((nanoseconds / FULL_EFFORT).clamp(0.0, 1.0))
     }

@@ -1,7 +1,7 @@
-//! Who wrote every byte last, and who has read it since.
+//! The tasks that wrote every byte last and that have read it since.
 //!
-//! A map from ranges to owners tells whose bytes are where; each owner has one history for all bytes it still has. As
-//! long as nobody else has written to an owner's bytes the map need not be asked.
+//! A map from ranges to owners says whose bytes are where; each owner has one history for all bytes it still has. As
+//! long as no other task has written to an owner's bytes the map need not be asked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -129,7 +129,7 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// Reports whoever wrote over bytes that are read.
+    /// Reports tasks that wrote over bytes that are read.
     fn read_torn(&mut self, now: &Now<'_>, access: &Access) {
         let others: Vec<Owner> =
             within(&self.arenas[access.arena], access.place).filter(|&other| other != access.owner).collect();
@@ -148,7 +148,7 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// Gives the place to its owner; everybody who used the bytes must be done.
+    /// Gives the place to its owner; every task that used the bytes must be done.
     fn take(&mut self, now: &Now<'_>, access: &Access) {
         for other in put(&mut self.arenas[access.arena], access.place, access.owner) {
             self.meet(now, other, access.owner);
@@ -214,7 +214,8 @@ fn within(owners: &Owners, place: ArenaRange) -> impl Iterator<Item = Owner> {
     owners.range(start..place.end()).map(|(_, &(_, owner))| owner)
 }
 
-/// Gives `place` to `owner` and tells who had bytes of it; what they have beyond it they keep.
+/// Gives `place` to `owner` and returns the owners that had bytes of it; they keep what lies
+/// beyond it.
 fn put(owners: &mut Owners, place: ArenaRange, owner: Owner) -> Vec<Owner> {
     if let Some(same) = owners.get_mut(&place.offset).filter(|(end, _)| *end == place.end()) {
         return vec![std::mem::replace(&mut same.1, owner)];

@@ -8,7 +8,7 @@ use phalanx_ir::sharded::{ShardedError, ShardedGraph};
 use phalanx_ir::tasks::{TaskError, TaskGraph};
 use phalanx_ir::text::ParseError;
 
-use super::Failure;
+use super::CaseFailure;
 use crate::{Tensor, eval::evaluate, generate::random_inputs};
 
 /// An error with the line it is on.
@@ -29,7 +29,7 @@ pub(super) struct Reader {
     /// The errors of parsing, or if there are none, of verifying.
     pub errors: fn(&str) -> Vec<Located>,
     /// The text as it is printed.
-    pub print: fn(&str) -> Result<String, (usize, Failure)>,
+    pub print: fn(&str) -> Result<String, (usize, CaseFailure)>,
 }
 
 impl Reader {
@@ -50,8 +50,9 @@ impl Reader {
 }
 
 /// An error unless both models return the same on random inputs.
-pub(super) fn equal(before: &str, after: &str) -> Result<(), Failure> {
-    let parse = |text| load::<Graph>(text).map_err(|errors| Failure::UnexpectedError(errors[0].1.clone()));
+pub(super) fn equal(before: &str, after: &str) -> Result<(), CaseFailure> {
+    let parse =
+        |text| load::<Graph>(text).map_err(|errors| CaseFailure::UnexpectedError(errors[0].1.clone()));
     let (before, after) = (parse(before)?, parse(after)?);
     let inputs = random_inputs(&before, 1);
     let (old, new) = (evaluate(&before, &inputs), evaluate(&after, &inputs));
@@ -61,7 +62,7 @@ pub(super) fn equal(before: &str, after: &str) -> Result<(), Failure> {
         let new = after.outputs().get(index).map(|value| &new[value]);
         !old.zip(new).is_some_and(|(old, new)| is_close(old, new))
     });
-    unequal.map_or(Ok(()), |index| Err(Failure::Unequal(index)))
+    unequal.map_or(Ok(()), |index| Err(CaseFailure::Unequal(index)))
 }
 
 fn is_close(a: &Tensor, b: &Tensor) -> bool {
@@ -147,15 +148,15 @@ fn load<L: Level>(text: &str) -> Result<L, Vec<Located>> {
     Err(broken.into_iter().map(|(start, error)| (line_of(text, &start), error)).collect())
 }
 
-fn print_level<L: Level>(text: &str) -> Result<String, (usize, Failure)> {
+fn print_level<L: Level>(text: &str) -> Result<String, (usize, CaseFailure)> {
     let level: L = load(text).map_err(|errors| {
         let (line, error) = errors[0].clone();
-        (line, Failure::UnexpectedError(error))
+        (line, CaseFailure::UnexpectedError(error))
     })?;
     let printed = level.to_string();
     match L::parse(&printed) {
         Ok(again) if again == level => Ok(printed),
-        _ => Err((line_of(text, keyword(text)), Failure::RoundTrip(printed))),
+        _ => Err((line_of(text, keyword(text)), CaseFailure::RoundTrip(printed))),
     }
 }
 

@@ -32,10 +32,10 @@ graph @c {
 ;> }
 ";
 
-const PASSES: &[(&str, Pass)] =
+const PASSES: &[(&str, PassFn)] =
     &[("negate", |text| Ok(text.trim().replace("  return", "  %y = neg %x : f32[2]\n  return")))];
 
-fn failures(file: &str) -> Vec<(usize, Failure)> {
+fn failures(file: &str) -> Vec<(usize, CaseFailure)> {
     case::split(file)
         .iter_mut()
         .flat_map(|case| case.run(PASSES, Reader::by_keyword(&case.text), false))
@@ -61,7 +61,8 @@ fn a_changed_text_fails_and_is_blessed() {
 #[test]
 fn errors_are_compared_by_line() {
     let moved = FILE.replace("%y = relu %x : f32[3] ;~", "%y = relu %x : f32[3]\n ;~");
-    let [(17, Failure::MissingError(missing)), (16, Failure::UnexpectedError(found))] = &failures(&moved)[..]
+    let [(17, CaseFailure::MissingError(missing)), (16, CaseFailure::UnexpectedError(found))] =
+        &failures(&moved)[..]
     else {
         panic!("{:?}", failures(&moved));
     };
@@ -71,19 +72,19 @@ fn errors_are_compared_by_line() {
 #[test]
 fn mistakes_in_commands_are_named() {
     let unknown = FILE.replace(";! print", ";! prnt").replace("pass negate", "pass none");
-    let expected = [(2, Failure::Command("prnt".into())), (19, Failure::UnknownPass("none".into()))];
+    let expected = [(2, CaseFailure::Command("prnt".into())), (19, CaseFailure::UnknownPass("none".into()))];
     assert_eq!(failures(&unknown), expected);
 }
 
 #[test]
 fn unequal_models_are_told_apart() {
     let wrong = FILE.replace(";>   return %x\n;> }\n", ";>   return %y\n;> }\n");
-    assert!(failures(&wrong).contains(&(20, Failure::Unequal(0))), "{:?}", failures(&wrong));
+    assert!(failures(&wrong).contains(&(20, CaseFailure::Unequal(0))), "{:?}", failures(&wrong));
 }
 
 #[test]
 fn a_folder_without_cases_fails() {
     let missing = Path::new("no such folder");
     let failures = run(missing, &[]).expect_err("there is no such folder");
-    assert!(matches!(failures[0].failure, Failure::File(_)));
+    assert!(matches!(failures[0].failure, CaseFailure::File(_)));
 }

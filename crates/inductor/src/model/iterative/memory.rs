@@ -1,7 +1,7 @@
 //! The memory of a list whose nodes move, kept up to date move by move.
 //!
 //! A group of neighbors passes one node at a time. What changes is the levels of the group, all alike; the level of the
-//! node passed; and, for each buffer that both use, who releases it. In [`PassMode::Fixed`] every level is the one that
+//! node passed; and, for each buffer that both use, which of them releases it. In [`PassMode::Fixed`] every level is the one that
 //! [`LaunchGraph::memory`] finds for the order reached.
 
 use phalanx_ir::IdVec;
@@ -52,7 +52,7 @@ pub(in crate::model) struct Tracked<'a> {
     levels: Levels,
     /// The highest level that a node of the group had when it joined.
     joined_peak: i64,
-    /// The buffers that the group and the node it passes hand over, with the number of who has or gets them.
+    /// The buffers that the group and the node it passes hand over, with the number of the node that has or gets them.
     handed: Vec<(BufId, u32)>,
 }
 
@@ -223,7 +223,7 @@ impl<'a> Tracked<'a> {
         self.joined_peak + rise
     }
 
-    /// Who has used the handed buffers last, now that the group has passed `node`.
+    /// The node that has used the handed buffers last, now that the group has passed `node`.
     fn record(&mut self, node: NodeId) {
         for &(buf, number) in &self.handed {
             match self.way {

@@ -1,4 +1,7 @@
-//! What the iterative passes tell of themselves.
+//! What the iterative passes report.
+//!
+//! [`StopReason`] is why the walk of a node through the list ended, in the words of the reference; what limits a transfer
+//! in the order reached is `phalanx_schedule::verdict::Limit`.
 
 use phalanx_ir::Id;
 use serde::{Serialize, Serializer};

@@ -85,7 +85,7 @@ impl<'a> Least<'a> {
         least.with_first_releases()
     }
 
-    /// Lets every node release what nobody else uses from the start.
+    /// Lets every node release what no other node uses from the start.
     fn with_first_releases(mut self) -> Self {
         for (id, buf) in self.graph.bufs.iter() {
             match (self.users[id.index()], buf.definer) {

@@ -72,7 +72,7 @@ impl LaunchGraph {
         }
     }
 
-    /// Bytes that outlive the list; inputs that nobody reads do not count.
+    /// Bytes that outlive the list; inputs that no node reads do not count.
     fn output_bytes(&self) -> i64 {
         let counts = self.bufs.iter().filter(|(_, buf)| buf.definer.is_some() || !buf.users.is_empty());
         counts.filter(|(_, buf)| buf.is_output).map(|(_, buf)| buf.free as i64).sum()

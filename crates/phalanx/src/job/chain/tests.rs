@@ -62,7 +62,7 @@ fn at(launched: u64, lanes: &[(u64, u32, bool)]) -> Option<ProgressReport> {
 }
 
 fn printed(parts: &[Program], reports: &[Option<ProgressReport>], from: u32) -> Vec<String> {
-    chain(parts, reports, from).iter().map(Link::to_string).collect()
+    chain(parts, reports, from).iter().map(WaitLink::to_string).collect()
 }
 
 /// Rank 1 of the pair, which waits for its first message of a run.
