@@ -3,7 +3,6 @@
 use std::panic::resume_unwind;
 use std::time::Instant;
 
-use phalanx_ir::Activation;
 use phalanx_kernels::matmul::{self, MatmulParams, Operands, Outputs};
 use phalanx_kernels::random;
 use phalanx_kernels::{KernelEntry, Team, Words};
@@ -146,21 +145,7 @@ fn seconds(repeats: usize, mut run: impl FnMut()) -> f64 {
 
 fn params(shape: &GemmShape) -> MatmulParams {
     let &GemmShape { m, n, k, trans_a, trans_b, leaves, .. } = shape;
-    MatmulParams {
-        batch: 1,
-        m,
-        n,
-        k,
-        trans_a,
-        trans_b,
-        leaves,
-        bias: false,
-        residual: false,
-        activation: Activation::None,
-        save_pre: false,
-        accumulate: false,
-        slope: Activation::None,
-    }
+    MatmulParams { m, n, k, trans_a, trans_b, leaves, ..MatmulParams::PLAIN }
 }
 
 /// Floats that start on a page, as in an arena.

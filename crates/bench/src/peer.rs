@@ -135,7 +135,6 @@ fn is_alone() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use phalanx_ir::Activation;
     use phalanx_kernels::matmul::{Operands, Outputs, matmul_reference};
 
     #[test]
@@ -152,21 +151,7 @@ mod tests {
         let fill = |len: usize| (0..len).map(|i| (i % 11) as f32 - 5.0).collect::<Vec<_>>();
         let (a, b) = (fill(batch * m * k), fill(batch * k * n));
         for (trans_a, trans_b) in [(false, false), (false, true), (true, false), (true, true)] {
-            let params = MatmulParams {
-                batch,
-                m,
-                n,
-                k,
-                trans_a,
-                trans_b,
-                leaves: 1,
-                bias: false,
-                residual: false,
-                activation: Activation::None,
-                save_pre: false,
-                accumulate: false,
-                slope: Activation::None,
-            };
+            let params = MatmulParams { batch, m, n, k, trans_a, trans_b, ..MatmulParams::PLAIN };
             let (mut theirs, mut ours) = (vec![0.0; batch * m * n], vec![0.0; batch * m * n]);
             blas.matmul(&mut theirs, &a, &b, &params);
             let operands = Operands { a: &a, b: &b, bias: None, residual: None, points: None };

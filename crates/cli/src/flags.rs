@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use phalanx::train::{ConfigError, Group, OPTIONS, OptionSpec, TrainConfig};
+use phalanx::train::{ConfigError, OPTIONS, OptionGroup, OptionSpec, TrainConfig};
 
 use crate::costs;
 use crate::failure::Failure;
@@ -34,7 +34,7 @@ macro_rules! option_sets {
 
             impl OptionSet for $set {
                 fn has(option: &OptionSpec) -> bool {
-                    let groups: &[Group] = &[$(Group::$group),*];
+                    let groups: &[OptionGroup] = &[$(OptionGroup::$group),*];
                     let names: &[&str] = &[$($name),*];
                     groups.contains(&option.group) || names.contains(&option.name)
                 }
@@ -87,7 +87,7 @@ impl<S: OptionSet> Options<S> {
         for (option, text) in &self.given {
             config.set(option.name, text).map_err(phalanx::Error::from)?;
         }
-        let has_costs = OPTIONS.iter().any(|option| option.group == Group::Costs && S::has(option));
+        let has_costs = OPTIONS.iter().any(|option| option.group == OptionGroup::Costs && S::has(option));
         if config.costs.is_none() && has_costs {
             // Estimates are used if there is no place for this machine's own times.
             config.costs = costs::cache_file().ok();
@@ -102,7 +102,7 @@ impl<S: OptionSet> Options<S> {
 
     /// Whether the model was chosen or sized, other than by its context.
     pub fn sizes_model(&self) -> bool {
-        self.given.iter().any(|(option, _)| option.group == Group::Model && option.name != "context")
+        self.given.iter().any(|(option, _)| option.group == OptionGroup::Model && option.name != "context")
     }
 }
 

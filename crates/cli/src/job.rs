@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use phalanx::job::{Connection, Drill, Job, StepDrill, When, connect};
-use phalanx::train::{Group, Run, TrainConfig};
+use phalanx::train::{OptionGroup, Run, TrainConfig};
 
 use crate::failure::Failure;
 use crate::{costs, output};
@@ -73,7 +73,7 @@ fn check_drill(config: &mut TrainConfig, ranks: u32) -> Result<(), Failure> {
 
 /// Where the proof that ranks cannot deadlock goes.
 #[derive(clap::Args)]
-#[command(next_help_heading = Group::Ranks.heading())]
+#[command(next_help_heading = OptionGroup::Ranks.heading())]
 pub struct CertificateFlag {
     /// Write the proof that the ranks cannot deadlock; `phalanx verify` checks it
     #[arg(long, value_name = "FILE")]

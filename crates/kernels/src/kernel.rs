@@ -78,7 +78,7 @@ pub trait Kernel: Words + 'static {
 ///
 /// ```text
 /// signature!("topk": x => values, indices);
-/// signature!("softmax_grad": y, dy => dx by softmax_grad_reference, softmax_grad);
+/// signature!("reverse": x => y by reverse_reference, reverse);
 /// ```
 #[macro_export]
 macro_rules! signature {
@@ -104,36 +104,22 @@ macro_rules! signature {
 
 /// A kernel as the table has it: the functions of a [`Kernel`] on parameter words.
 #[derive(Clone, Copy)]
+#[allow(missing_docs, reason = "each field is what the trait calls so")]
 pub struct KernelEntry {
-    /// [`Kernel::NAME`].
     pub name: &'static str,
-    /// [`Kernel::TASKS`].
     pub tasks: &'static [&'static str],
-    /// [`Kernel::IS_PRODUCT`].
     pub is_product: bool,
-    /// The name of the type.
     pub type_name: fn() -> &'static str,
-    /// [`Kernel::from_task`].
     pub task: fn(&TaskView<'_>) -> Result<Vec<u64>, String>,
-    /// [`Kernel::swaps`].
     pub swaps: fn(&TaskView<'_>) -> bool,
-    /// [`Kernel::arguments`].
     pub arguments: fn(&[u64]) -> Names,
-    /// [`Kernel::reference`].
     pub reference: fn(&mut Call<'_>),
-    /// [`Kernel::fast`].
     pub fast: fn(&mut Call<'_>),
-    /// [`Kernel::work`].
     pub work: fn(&[u64], &Sizes<'_>) -> Work,
-    /// [`Kernel::blocks`].
     pub blocks: fn(&[u64], usize) -> i64,
-    /// [`Kernel::workspace`].
     pub workspace: fn(&[u64], usize) -> Workspace,
-    /// [`Kernel::anywhere`].
     pub anywhere: fn(&[u64]) -> Vec<u64>,
-    /// [`Kernel::ids`].
     pub ids: fn(&[u64]) -> usize,
-    /// [`Kernel::sizes`].
     pub sizes: fn(&[u64]) -> Option<String>,
 }
 

@@ -1,7 +1,7 @@
 //! One launch of a kernel over many cores: n blocks, each with its own slice of the workspace.
 //!
 //! A kernel is one operation of a program, whatever the number of its blocks. How many there are is decided once, from
-//! its parameters and the device's cores, before memory is laid out ([`Kernel::plan`](crate::Kernel::plan)); the
+//! its parameters and the device's cores, before memory is laid out ([`KernelEntry::plan`](crate::KernelEntry::plan)); the
 //! operation carries the number from then on, and workspace, dispatch and every [`Block`] see that one value. Blocks are
 //! unordered and independent; the bits of a result do not depend on their number.
 //!

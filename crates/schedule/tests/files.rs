@@ -65,7 +65,7 @@ fn scheduled(text: &str, overlap: bool, workspace: u64) -> Result<String, String
 }
 
 /// A name after `@` is a way to schedule that is not the usual one.
-const PASSES: &[(&str, filetest::Pass)] = &[
+const PASSES: &[(&str, filetest::PassFn)] = &[
     ("schedule", |text| scheduled(text, false, 0)),
     ("schedule@workspace", |text| scheduled(text, false, 100)),
     ("schedule@overlap", |text| scheduled(text, true, 0)),

@@ -8,7 +8,7 @@ use super::read;
 /// Names that several public types share, with the reason.
 const SHARED: &[(&str, &str)] = &[
     (
-        "Activation Attention Broadcast CountLabels CrossEntropy Embedding Function LayerNorm Mask RmsNorm Rotary",
+        "Attention Broadcast CountLabels CrossEntropy Embedding Function LayerNorm Mask RmsNorm Rotary",
         "an operator or its attribute, and what its kernel takes of it",
     ),
     ("Args Command", "the arguments of one subcommand each; the module names it"),
@@ -16,12 +16,9 @@ const SHARED: &[(&str, &str)] = &[
         "Builder Graph Task",
         "of the model in `ir`, of the program, and of the runtime's executor; no file uses two of them",
     ),
+    ("Lane Piece Rect Tile", "the same thing on two levels: in the task graph or program, and in memory"),
     (
-        "Lane Piece Place Rect Tile",
-        "the same thing on two levels: in the task graph or program, and in memory",
-    ),
-    (
-        "AccessError ConfigError Difference Failure Fault LaunchError LayoutError Mismatch",
+        "AccessError ConfigError Difference Failure Fault LaunchError LayoutError",
         "what went wrong with the operation of one module; callers see it through that operation's result",
     ),
     (

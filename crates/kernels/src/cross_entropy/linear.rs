@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{Activation, Names, names};
+use phalanx_ir::{Names, names};
 
 use crate::ids::Ids;
 use crate::matmul::{MatmulParams, Operands, Outputs, alone_scratch, matmul_alone, matmul_reference};
@@ -61,19 +61,13 @@ impl LinearCrossEntropy {
     /// The product that gives the logits of so many rows.
     fn product(&self, rows: usize) -> MatmulParams {
         MatmulParams {
-            batch: 1,
             m: rows,
             n: self.classes,
             k: self.features,
-            trans_a: false,
             trans_b: !self.transposed,
             leaves: self.leaves,
             bias: self.bias,
-            residual: false,
-            activation: Activation::None,
-            save_pre: false,
-            accumulate: false,
-            slope: Activation::None,
+            ..MatmulParams::PLAIN
         }
     }
 

@@ -197,8 +197,8 @@ fn largest(of: impl Fn(&MicroKernels) -> usize) -> usize {
 }
 
 impl MatmulParams {
-    /// A product of no particular size with no epilogue.
-    const PLAIN: MatmulParams = MatmulParams {
+    /// A product of single elements with no epilogue.
+    pub const PLAIN: MatmulParams = MatmulParams {
         batch: 1,
         m: 1,
         n: 1,

@@ -8,21 +8,7 @@ use crate::unary::{UnaryGradParams, unary_grad};
 use crate::{KernelEntry, Team, Words};
 
 fn plain(m: usize, n: usize, k: usize) -> MatmulParams {
-    MatmulParams {
-        batch: 1,
-        m,
-        n,
-        k,
-        trans_a: false,
-        trans_b: false,
-        leaves: 1,
-        bias: false,
-        residual: false,
-        activation: Activation::None,
-        save_pre: false,
-        accumulate: false,
-        slope: Activation::None,
-    }
+    MatmulParams { m, n, k, ..MatmulParams::PLAIN }
 }
 
 /// Values in -1..1 that depend on `salt` and the index only.

@@ -224,7 +224,7 @@ fn replace(path: &Path, text: &str) -> Result<(), BookError> {
         fs::rename(&temporary, path)
     };
     write().map_err(|source| {
-        // What is left of it helps nobody, and the error to tell is the first one.
+        // The rest of the file is of no use, and the first error is the one to report.
         _ = fs::remove_file(&temporary);
         BookError::Write { path: path.to_path_buf(), source }
     })

@@ -26,7 +26,7 @@ const PARTS: [usize; 4] = [1, 2, 4, 8];
 /// Bytes of the results measured.
 const SIZES: [u64; 5] = [64, 4 << 10, 64 << 10, 1 << 20, 8 << 20];
 
-/// Nanoseconds before the first byte of a link nobody has measured.
+/// Nanoseconds before the first byte of a link that was not measured.
 const LATENCY: u64 = 2000;
 
 /// Bytes that such a link moves in a nanosecond.
@@ -106,7 +106,7 @@ impl Moves {
         Moves(curves(book).into_iter().filter_map(|(kernel, curve)| Some((parts(kernel)?, curve))).collect())
     }
 
-    /// Nanoseconds of a receiving task once all bytes are there; `None` if nobody has measured that.
+    /// Nanoseconds of a receiving task once all bytes are there; `None` if that was not measured.
     pub(super) fn receive(&self, tasks: &TaskGraph, task: TaskId) -> Option<u64> {
         let task = &tasks.tasks[task];
         let (sources, mut sums) = (tasks.sources(&task.reads), BTreeMap::new());

@@ -1,6 +1,6 @@
 //! Freezes a scheduled task graph into a program: here, and only here, task operators meet kernels.
 //!
-//! Every lane becomes a lane. A `send` does nothing in one process, so it becomes no operation: who waits for
+//! Every lane becomes a lane. A `send` does nothing in one process, so it becomes no operation: what waits for
 //! it waits for the operation before it in its lane, and for nothing if there is none. (A send that waits itself stays,
 //! as a movement without pieces.) A `receive` becomes an operation of the runtime (see `movement`). Before the operations
 //! of its tasks a lane that computes has a feed, after them a fetch, as its ports need them; what a lane of transfers reads
@@ -150,7 +150,7 @@ impl Emitter<'_> {
             slices(&choice.reads, &mut lists.reads);
             slices(&choice.writes, &mut lists.writes);
             self.waits(id, &mut lists);
-            // Whoever waits for its home at all comes after the feed, which is first there.
+            // Every operation that waits for its compute lane comes after the feed, which is first there.
             lists.waits.extend(feed.take().filter(|feed| lists.known[feed.lane as usize] == 0));
             let Planned { blocks, bytes } = self.plan(task, &choice)?;
             let offset = self.schedule.workspaces[id].map_or(0, |place| place.offset);

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::options::Mark::{AffectsBits, Excludes, Needs, PerRank};
-use super::options::{Group, OptionSpec, OptionValue, shown, train_options};
+use super::options::{OptionGroup, OptionSpec, OptionValue, shown, train_options};
 use crate::Pin;
 use crate::pipeline::{DEFAULT_LEAVES, Fusion, Overlap};
 use crate::{Check, Recompute};

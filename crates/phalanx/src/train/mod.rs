@@ -16,7 +16,7 @@ mod resume;
 pub use config::{Bits, ConfigError, Debug, MOST_CORES, OPTIONS, OptimizerKind, TrainConfig};
 pub use elastic::{Elastic, ElasticError, SmallerJob};
 pub use nan::Origin;
-pub use options::{Group, OptionSpec};
+pub use options::{OptionGroup, OptionSpec};
 pub use report::{Report, Summary};
 pub use resume::Notice;
 pub(crate) use resume::{differences, json};

@@ -16,7 +16,7 @@ pub struct OptionSpec {
     /// Its former name, which is still understood.
     pub alias: Option<&'static str>,
     /// What it belongs to.
-    pub group: Group,
+    pub group: OptionGroup,
     /// What it means.
     pub help: &'static str,
     /// What stands for its value in texts; empty for a switch, which is on if its flag is given.
@@ -31,7 +31,7 @@ pub struct OptionSpec {
 
 /// What options are about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
+pub enum OptionGroup {
     /// The model.
     Model,
     /// A step of the optimizer.
@@ -52,18 +52,18 @@ pub enum Group {
     Debugging,
 }
 
-impl Group {
+impl OptionGroup {
     /// The heading above its options.
     pub fn heading(self) -> &'static str {
         match self {
-            Group::Model => "Model",
-            Group::Step => "Step",
-            Group::Devices | Group::Costs => "Devices",
-            Group::Run => "Run",
-            Group::Watching => "Watching",
-            Group::Checkpoints => "Checkpoints",
-            Group::Ranks => "Ranks (under phalanx launch, mpirun or srun)",
-            Group::Debugging => "Debugging",
+            OptionGroup::Model => "Model",
+            OptionGroup::Step => "Step",
+            OptionGroup::Devices | OptionGroup::Costs => "Devices",
+            OptionGroup::Run => "Run",
+            OptionGroup::Watching => "Watching",
+            OptionGroup::Checkpoints => "Checkpoints",
+            OptionGroup::Ranks => "Ranks (under phalanx launch, mpirun or srun)",
+            OptionGroup::Debugging => "Debugging",
         }
     }
 }
@@ -140,7 +140,7 @@ pub(super) fn nearest<'a>(text: &str, names: &[&'a str]) -> Option<&'a str> {
 /// Makes the configuration, its defaults and the table of options from one entry for each option:
 ///
 /// ```text
-/// Group {
+/// OptionGroup {
 ///     /// What it means: the field's documentation and the flag's help.
 ///     name was "former_name": Type = default, "VALUE" [Mark, Mark] where |value| condition, "condition in words";
 /// }
@@ -177,7 +177,7 @@ macro_rules! train_options {
         pub static OPTIONS: &[OptionSpec] = &[$($(OptionSpec {
             name: stringify!($name),
             alias: train_options!(@alias $($alias)?),
-            group: Group::$group,
+            group: OptionGroup::$group,
             help: concat!($($doc),+),
             value_name: $value,
             choices: <$ty as OptionValue>::choices,
