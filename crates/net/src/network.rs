@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use phalanx_strided::{Nest, Place, Runs};
+use phalanx_strided::{ByteRuns, Nest, Place};
 
 /// Why ranks cannot talk.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,7 +31,7 @@ pub struct Region {
     /// What the places of the runs are relative to.
     pub base: *mut u8,
     /// Where the bytes lie.
-    pub runs: Runs,
+    pub runs: ByteRuns,
 }
 
 // SAFETY: a region is an address and sizes; code that follows the address answers for it.

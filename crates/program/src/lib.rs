@@ -35,7 +35,7 @@ pub use certificate::{Certificate, CertificateError};
 pub use host::{Field, HostTransfer, Record, feeds, fetches};
 pub use message::MessageEnd;
 pub use phalanx_ir::{Id, MAX_RANK, id};
-pub use phalanx_strided::{Nest, Place, Runs};
+pub use phalanx_strided::{ByteRuns, Nest, Place};
 pub use piece::{MAX_PARTS, Piece, traffic};
 pub use placement::Placement;
 pub use slice::{IN_LANES, OUT_LANES, SEGMENT, landing_bytes};

@@ -4,7 +4,7 @@
 //! of two ranks: the same tag, the same number of bytes, but each end its own place in memory, whose bytes go one after
 //! the other.
 
-use phalanx_strided::Runs;
+use phalanx_strided::ByteRuns;
 
 /// One end of a message between two ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct MessageEnd {
     /// Which slice: of those that a send reads, or that an arrival writes.
     pub slice: u32,
     /// Where its bytes lie in the slice.
-    pub runs: Runs,
+    pub runs: ByteRuns,
 }
 
 impl MessageEnd {

@@ -50,21 +50,18 @@ impl Piece {
 
     /// Whether it lies inside the slices that it names, its runs are apart, and a sum is one of whole floats.
     pub(crate) fn fits(&self, reads: &[Slice], writes: &[Slice]) -> bool {
+        let is_empty = self.nest.bytes() == 0;
         let is_inside = |number: u32, slices: &[Slice], place: &Place| {
-            let end = self.nest.end(place);
-            slices.get(number as usize).zip(end).is_some_and(|(slice, end)| end as u64 <= slice.bytes)
+            let is_end = |slice: &Slice| self.nest.end(place).is_some_and(|end| end as u64 <= slice.bytes);
+            slices.get(number as usize).is_some_and(|slice| is_empty || is_end(slice))
         };
         let places = &self.nest.places;
-        let is_sound = (1..=MAX_PARTS).contains(&self.reads.len())
+        (1..=MAX_PARTS).contains(&self.reads.len())
             && places.len() == self.reads.len() + 1
             && places.iter().all(|place| place.strides.len() == self.nest.extents.len())
-            && (self.reads.len() == 1 || self.nest.run.is_multiple_of(size_of::<f32>()));
-        let is_empty = self.nest.bytes() == 0;
-        let all_inside = || {
-            is_inside(self.write, writes, self.target())
-                && self.parts().all(|(read, place)| is_inside(read, reads, place))
-        };
-        is_sound && (is_empty || all_inside())
+            && (self.reads.len() == 1 || self.nest.run.is_multiple_of(size_of::<f32>()))
+            && is_inside(self.write, writes, self.target())
+            && self.parts().all(|(read, place)| is_inside(read, reads, place))
     }
 
     /// Bytes of the target.

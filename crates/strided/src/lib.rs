@@ -21,7 +21,7 @@ mod transpose;
 use std::fmt;
 
 pub use kernel::{copy, copy_slices, fill};
-pub use nest::{Nest, Place, Runs, Strides, walk};
+pub use nest::{ByteRuns, Nest, Place, Strides, walk};
 pub use reduce::{Addresses, reduce};
 
 /// The most loops of a nest.

@@ -20,7 +20,7 @@ pub struct Nest<P = Vec<Place>> {
 }
 
 /// The runs of a single operand.
-pub type Runs = Nest<[Place; 1]>;
+pub type ByteRuns = Nest<[Place; 1]>;
 
 /// Where an operand's runs lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,16 +135,16 @@ impl<P> Nest<P> {
     }
 
     /// The runs of one operand, joined where they touch there.
-    pub fn runs(&self, place: &Place) -> Runs {
+    pub fn runs(&self, place: &Place) -> ByteRuns {
         Nest::in_order(self.run, &self.extents, [place.clone()])
     }
 }
 
-impl Runs {
+impl ByteRuns {
     /// The loops that copy `from`, byte after byte, to these runs. Nothing unless both have as many bytes and of two
     /// loops or runs that meet, one is a multiple of the other, as if both are joined from the same loops.
-    pub fn with_source(&self, from: &Runs) -> Option<Nest<[Place; 2]>> {
-        let mut loops = [self, from].map(Runs::byte_loops);
+    pub fn with_source(&self, from: &ByteRuns) -> Option<Nest<[Place; 2]>> {
+        let mut loops = [self, from].map(ByteRuns::byte_loops);
         let (run, _) = common_loop(&mut loops)?;
         let (mut extents, mut strides) = (Strides::new(), [const { Strides::new_const() }; 2]);
         while loops.iter().any(|loops| !loops.is_empty()) {
@@ -201,7 +201,7 @@ mod tests {
         assert!(visited(&[2, 0]).is_empty());
     }
 
-    fn runs(run: usize, grid: &[(usize, usize)]) -> Runs {
+    fn runs(run: usize, grid: &[(usize, usize)]) -> ByteRuns {
         let (extents, strides): (Vec<usize>, Strides) = grid.iter().copied().unzip();
         Nest::in_order(run, &extents, [Place { start: 0, strides }])
     }
@@ -252,7 +252,7 @@ mod tests {
             runs(24, &[]),
             runs(4, &[(6, 10)]),
             runs(8, &[(3, 9)]),
-            runs(2, &[(2, 100), (3, 20), (2, 5)]),
+            runs(2, &[(3, 100), (2, 20), (2, 5)]),
             runs(1, &[(24, 3)]),
             runs(4, &[(3, 7), (2, 40)]),
         ];

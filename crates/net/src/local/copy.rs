@@ -1,6 +1,6 @@
 //! Copying bytes from one grid of runs into another.
 
-use phalanx_strided::{Nest, Runs};
+use phalanx_strided::{ByteRuns, Nest};
 
 use crate::Region;
 
@@ -17,8 +17,8 @@ pub(super) unsafe fn copy(from: &Region, to: &Region) {
     }
     // Grids that have no common loops meet in memory without gaps.
     let mut bytes = vec![0_u8; from.bytes()];
-    let nest = |runs: &Runs, places| Nest { run: runs.run, extents: runs.extents.clone(), places };
-    let places = |runs: &Runs| [runs.dense(0), runs.places[0].clone()];
+    let nest = |runs: &ByteRuns, places| Nest { run: runs.run, extents: runs.extents.clone(), places };
+    let places = |runs: &ByteRuns| [runs.dense(0), runs.places[0].clone()];
     let gather = nest(&from.runs, places(&from.runs));
     // SAFETY: the caller's promise for `from`; the runs fill the vector.
     unsafe { phalanx_strided::copy(&gather, bytes.as_mut_ptr(), from.base) };

@@ -5,7 +5,7 @@
 
 use std::ffi::c_int;
 
-use phalanx_strided::Runs;
+use phalanx_strided::ByteRuns;
 
 use super::abi::{Handle, Handles};
 use super::library::Library;
@@ -29,7 +29,7 @@ impl<'a> MpiLayout<'a> {
     /// # Safety
     /// No other thread is in the library.
     pub(crate) unsafe fn new(library: &'a Library, region: &Region) -> Result<MpiLayout<'a>, NetError> {
-        let Runs { run, extents, places: [place] } = &region.runs;
+        let ByteRuns { run, extents, places: [place] } = &region.runs;
         let run = *run;
         if extents.is_empty() && run <= BLOCK {
             return Ok(MpiLayout { library, count: run as c_int, datatype: library.abi.byte });

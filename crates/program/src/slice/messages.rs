@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::Slicer;
 use super::part::{Part, Step};
 use super::receive::Group;
-use crate::{ARRIVE, Draft, MessageEnd, Operation, Runs, SEND, Slice, Wait};
+use crate::{ARRIVE, ByteRuns, Draft, MessageEnd, Operation, SEND, Slice, Wait};
 
 impl<'a> Slicer<'a> {
     /// Adds the messages of a group of the receive `at`; `landing` is where parts of sums land.
@@ -65,7 +65,7 @@ impl<'a> Ends<'a> {
     }
 
     /// Adds an end in a slice.
-    fn push(&mut self, [peer, tag, device]: [u32; 3], slice: Slice, runs: &Runs) {
+    fn push(&mut self, [peer, tag, device]: [u32; 3], slice: Slice, runs: &ByteRuns) {
         let number = *self.known.entry((slice.offset, slice.bytes)).or_insert_with(|| {
             self.slices.push(slice);
             self.slices.len() as u32 - 1

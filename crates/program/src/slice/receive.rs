@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use crate::{ALIGNMENT, Piece, Runs};
+use crate::{ALIGNMENT, ByteRuns, Piece};
 
 /// Bytes that land for one group. A sum that needs more is cut if its rows allow.
 pub const SEGMENT: u64 = 1 << 20;
@@ -30,10 +30,10 @@ pub(super) struct Group {
 pub(super) struct Transit {
     /// Which slice of the receive they come from.
     pub read: u32,
-    pub from: Runs,
+    pub from: ByteRuns,
     /// Which written slice of the receive they go to, or else where the group lands.
     pub write: Option<u32>,
-    pub to: Runs,
+    pub to: ByteRuns,
 }
 
 /// Splits a receive. `local` numbers the slices that it reads on this rank, from 0, and has nothing for the others.

@@ -91,6 +91,7 @@ fn what_cannot_be_cut_is_refused() {
         ("run 8 x 4", "run 8 x 5"),
         ("0 at 8/16 run 8", "0 at 8/4 run 8"),
         ("2 at 0 run 64", "3 at 0 run 64"),
+        ("2 at 0 run 64", "3 at 0 run 0"),
         ("2 at 0 run 64", "2 at 8 run 64"),
         ("2 at 0 run 64", "2 at 0 run 62"),
     ] {
