@@ -1,7 +1,7 @@
 use super::*;
 
 const BENCH: TasksBench = TasksBench { processors: 2, repeat: 49 };
-const SHAPE: Shape = Shape { pattern: Pattern::Stencil1d, width: 8, steps: 1000 };
+const SHAPE: PatternShape = PatternShape { pattern: Pattern::Stencil1d, width: 8, steps: 1000 };
 
 fn spread_of(median: f64) -> Spread {
     Spread { median, best: median / 2.0 }
@@ -37,7 +37,7 @@ fn programs_get_a_graph_with_both_modes() {
 
 #[test]
 fn parts_have_a_row_each_with_their_unit() {
-    let parts = Parts {
+    let parts = TaskParts {
         chain_ns: spread_of(18.0),
         fused_chain_ns: spread_of(3.0),
         empty_graph_us: spread_of(0.4),
