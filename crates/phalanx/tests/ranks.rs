@@ -48,7 +48,7 @@ fn assert_one_answer(model: &Graph, ranks: &[(u32, Overlap)]) {
     assert!(one.0.iter().any(|&loss| loss != one.0[0]), "something is trained");
     for &plan in PLANS {
         for &(ranks, overlap) in ranks.iter().filter(|(ranks, _)| *ranks as usize <= plan.1) {
-            let settings = Settings { overlap, ..settings(model, plan) };
+            let settings = settings(model, plan).overlap(overlap);
             for found in train_on_ranks(model, &settings, ranks) {
                 assert_eq!(found, one, "{plan:?} on {ranks} ranks");
             }
