@@ -10,7 +10,7 @@ mod stored;
 mod weights;
 mod write;
 
-pub use config::{ConfigError, read_config};
+pub use config::{ConfigError, end_tokens, read_config};
 pub use mismatch::Mismatch;
 pub use stored::{Stored, tensors};
 pub use weights::{WeightsError, read_weights};

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use phalanx_ir::Activation;
 use phalanx_models::{Gpt2Config, LlamaConfig, ModelConfig};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::keys::Keys;
 
@@ -55,16 +55,39 @@ const ACTIVATIONS: [(&str, Activation); 10] = [
 /// Reads `config.json` of a model directory.
 pub fn read_config(dir: &Path) -> Result<ModelConfig, ConfigError> {
     let path = dir.join("config.json");
-    let text = fs::read(&path).map_err(|source| ConfigError::Read { path: path.clone(), source })?;
-    let value: Value =
-        serde_json::from_slice(&text).map_err(|source| ConfigError::Json { path: path.clone(), source })?;
-    let Value::Object(map) = value else { return Err(ConfigError::NotAnObject { path }) };
+    let map = read_object(&path)?;
     let keys = Keys { path: &path, map: &map };
     match keys.text_or("model_type", "")? {
         "gpt2" => gpt2(&keys).map(ModelConfig::Gpt2),
         "llama" => llama(&keys).map(ModelConfig::Llama),
         "" => Err(ConfigError::Missing { path: path.clone(), key: "model_type" }),
         other => Err(keys.unsupported("model_type", &other.into(), "\"gpt2\", \"llama\"".into())),
+    }
+}
+
+/// The tokens that end a text: those of `generation_config.json`, or of `config.json` if it has none.
+pub fn end_tokens(dir: &Path) -> Result<Vec<i64>, ConfigError> {
+    for name in ["generation_config.json", "config.json"] {
+        let path = dir.join(name);
+        if !path.is_file() {
+            continue;
+        }
+        let map = read_object(&path)?;
+        let keys = Keys { path: &path, map: &map };
+        let tokens = keys.tokens("eos_token_id")?;
+        if !tokens.is_empty() {
+            return Ok(tokens);
+        }
+    }
+    Ok(Vec::new())
+}
+
+fn read_object(path: &Path) -> Result<Map<String, Value>, ConfigError> {
+    let text = fs::read(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
+    match serde_json::from_slice(&text) {
+        Ok(Value::Object(map)) => Ok(map),
+        Ok(_) => Err(ConfigError::NotAnObject { path: path.into() }),
+        Err(source) => Err(ConfigError::Json { path: path.into(), source }),
     }
 }
 

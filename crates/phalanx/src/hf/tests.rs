@@ -246,3 +246,24 @@ fn everything_that_does_not_fit_is_listed() {
                   wrong element type: `d` is I64 but must be F32, BF16 or F16; check config.json";
     assert!(text.ends_with(listed), "{text}");
 }
+
+#[test]
+fn end_tokens_come_from_the_generation_config_first() {
+    let scratch = Scratch::new("ends");
+    let read = |generation: Option<Value>, config: Value| {
+        let path = scratch.0.join("generation_config.json");
+        let _ = fs::remove_file(&path);
+        if let Some(json) = generation {
+            fs::write(&path, json.to_string()).unwrap();
+        }
+        fs::write(scratch.0.join("config.json"), config.to_string()).unwrap();
+        end_tokens(&scratch.0).map_err(|error| error.to_string())
+    };
+    let two = json!({ "eos_token_id": 2 });
+    assert_eq!(read(None, two.clone()), Ok(vec![2]));
+    assert_eq!(read(Some(json!({ "eos_token_id": [7, 9] })), two.clone()), Ok(vec![7, 9]));
+    assert_eq!(read(Some(json!({})), two), Ok(vec![2]), "a file without the key leaves it to the other");
+    assert_eq!(read(None, json!({ "eos_token_id": null })), Ok(vec![]));
+    let error = read(None, json!({ "eos_token_id": "</s>" })).unwrap_err();
+    assert!(error.contains("`eos_token_id` is \"</s>\""), "{error}");
+}
