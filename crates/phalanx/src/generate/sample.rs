@@ -40,7 +40,11 @@ impl Sampling {
             return wrong("top-p", self.top_p, "above 0 and at most 1");
         }
         if !(self.repetition_penalty.is_finite() && self.repetition_penalty > 0.0) {
-            return wrong("repetition penalty", self.repetition_penalty, "a number above 0; 1 for no penalty");
+            return wrong(
+                "repetition penalty",
+                self.repetition_penalty,
+                "a number above 0; 1 for no penalty",
+            );
         }
         Ok(())
     }
@@ -78,7 +82,8 @@ impl Sampling {
         for token in before.iter().filter_map(|&token| usize::try_from(token).ok()) {
             if seen.get(token) == Some(&false) {
                 seen[token] = true;
-                scores[token] = if scores[token] > 0.0 { scores[token] / penalty } else { scores[token] * penalty };
+                scores[token] =
+                    if scores[token] > 0.0 { scores[token] / penalty } else { scores[token] * penalty };
             }
         }
     }
@@ -138,7 +143,8 @@ mod tests {
     #[test]
     fn top_k_and_top_p_cut_the_tail() {
         let logits = [0.1f32, 0.4, 0.3, 0.2].map(f32::ln);
-        let tokens = |sampling| shares(sampling, &logits, &[]).iter().map(|(token, _)| *token).collect::<Vec<_>>();
+        let tokens =
+            |sampling| shares(sampling, &logits, &[]).iter().map(|(token, _)| *token).collect::<Vec<_>>();
         assert_eq!(tokens(Sampling { top_k: 2, ..warm() }), [1, 2]);
         assert_eq!(tokens(Sampling { top_p: 0.65, ..warm() }), [1, 2]);
         assert_eq!(tokens(Sampling { top_p: 0.75, ..warm() }), [1, 2, 3]);

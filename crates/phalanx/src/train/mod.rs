@@ -27,7 +27,7 @@ use std::time::Instant;
 use phalanx_ir::graph::Graph;
 use phalanx_program::Certificate;
 
-use crate::data::{DataError, Dataset};
+use crate::data::{DataError, DataSource, Dataset, cache_dir};
 use crate::job::{Agreed, Job, Topology, deal_devices};
 use crate::models::ModelConfig;
 use crate::pipeline::Settings;
@@ -311,9 +311,9 @@ pub(crate) fn prepare(config: &TrainConfig) -> Result<(Dataset, ModelConfig, Gra
 }
 
 fn open_data(config: &TrainConfig) -> Result<Dataset, DataError> {
-    match (&config.data, &config.tokenizer) {
-        (None, _) => Ok(Dataset::grammar(config.seed)),
-        (Some(data), None) => Dataset::open_text(data, config.seed),
-        (Some(data), Some(tokenizer)) => Dataset::open_tokenized(data, tokenizer, config.seed),
-    }
+    let Some(path) = &config.data else { return Ok(Dataset::grammar(config.seed)) };
+    let cache = cache_dir();
+    let (tokenizer, field) = (config.tokenizer.as_deref(), "text");
+    let source = DataSource { path, tokenizer, field, cache: cache.as_deref() };
+    Dataset::open(&source, config.seed, &mut |_, _| ())
 }
