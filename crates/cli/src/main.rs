@@ -23,6 +23,7 @@ mod overlap;
 mod plan;
 mod plot;
 mod profile;
+mod save;
 mod schedule;
 mod shell;
 mod step;

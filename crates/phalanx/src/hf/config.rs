@@ -100,6 +100,31 @@ pub(super) fn to_json(model: &ModelConfig) -> Option<Value> {
     }
 }
 
+/// What `json` says, and of everything else what the directory `like` says. Special tokens and rates of dropout which
+/// Phalanx does not know stay those of the directory.
+pub(super) fn merged(like: &Path, json: Value) -> Result<Value, ConfigError> {
+    const KEPT: [&str; 6] = [
+        "bos_token_id",
+        "eos_token_id",
+        "attn_pdrop",
+        "attention_dropout",
+        "initializer_range",
+        "architectures",
+    ];
+    let mut map = read_object(&like.join("config.json"))?;
+    let Value::Object(own) = json else { return Ok(Value::Object(map)) };
+    for (key, value) in own {
+        if !(KEPT.contains(&key.as_str()) && map.contains_key(&key)) {
+            map.insert(key, value);
+        }
+    }
+    // The name of `dtype` before transformers 5.
+    if map.contains_key("torch_dtype") {
+        map.insert("torch_dtype".into(), "float32".into());
+    }
+    Ok(Value::Object(map))
+}
+
 fn gpt2(keys: &Keys<'_>) -> Result<Gpt2Config, ConfigError> {
     keys.only("scale_attn_weights", json!(true))?;
     keys.only("scale_attn_by_inverse_layer_idx", json!(false))?;
@@ -121,7 +146,7 @@ fn gpt2(keys: &Keys<'_>) -> Result<Gpt2Config, ConfigError> {
         dropout,
         tied: keys.flag_or("tie_word_embeddings", true)?,
         eps: keys.number_or("layer_norm_epsilon", 1e-5)?,
-        activation: activation(keys, "activation_function", "gelu_new")?,
+        activation: activation_of(keys, "activation_function", "gelu_new")?,
     })
 }
 
@@ -140,20 +165,34 @@ fn llama(keys: &Keys<'_>) -> Result<LlamaConfig, ConfigError> {
         tied: keys.flag_or("tie_word_embeddings", false)?,
         eps: keys.number_or("rms_norm_eps", 1e-6)?,
         rope_base: rope_base(keys)?,
-        activation: activation(keys, "hidden_act", "silu")?,
+        activation: activation_of(keys, "hidden_act", "silu")?,
         attention_bias: keys.flag_or("attention_bias", false)?,
         mlp_bias: keys.flag_or("mlp_bias", false)?,
     })
 }
 
-fn activation(keys: &Keys<'_>, key: &'static str, default: &str) -> Result<Activation, ConfigError> {
+/// The activation that transformers calls by this name.
+pub fn activation(name: &str) -> Option<Activation> {
+    ACTIVATIONS.iter().find(|(known, _)| *known == name).map(|(_, activation)| *activation)
+}
+
+/// All names of activations.
+pub fn activations() -> Vec<&'static str> {
+    ACTIVATIONS.iter().map(|(name, _)| *name).collect()
+}
+
+/// The name that transformers has for an activation.
+pub fn activation_name(activation: Activation) -> &'static str {
+    ACTIVATIONS.iter().find(|(_, known)| *known == activation).map_or("linear", |(name, _)| name)
+}
+
+fn activation_of(keys: &Keys<'_>, key: &'static str, default: &str) -> Result<Activation, ConfigError> {
     let name = keys.text_or(key, "")?;
     let name = if name.is_empty() { default } else { name };
-    if let Some((_, activation)) = ACTIVATIONS.iter().find(|(known, _)| *known == name) {
-        return Ok(*activation);
-    }
-    let known: Vec<String> = ACTIVATIONS.iter().map(|(known, _)| format!("\"{known}\"")).collect();
-    Err(keys.unsupported(key, &name.into(), known.join(", ")))
+    activation(name).ok_or_else(|| {
+        let known: Vec<String> = activations().iter().map(|known| format!("\"{known}\"")).collect();
+        keys.unsupported(key, &name.into(), known.join(", "))
+    })
 }
 
 /// The rotary base, from `rope_parameters` (transformers 5) or the top level (before); scaled variants are refused.
@@ -171,10 +210,6 @@ fn rope_base(keys: &Keys<'_>) -> Result<f32, ConfigError> {
         base = rope.number_or("rope_theta", base)?;
     }
     Ok(base)
-}
-
-fn activation_name(activation: Activation) -> &'static str {
-    ACTIVATIONS.iter().find(|(_, known)| *known == activation).map_or("linear", |(name, _)| name)
 }
 
 /// The decimal number a person would write for `value`: 1e-5, not the nearest double of its 32 bits.
