@@ -5,7 +5,7 @@ use phalanx::{Feed, LearningRate, Optimizer, Trainer};
 
 fn main() -> Result<(), phalanx::Error> {
     let model = MlpConfig::regression([1, 32, 1]).training_graph(64)?;
-    let rate = LearningRate { peak: 0.02, floor: 0.001, warmup: 10, steps: 300 };
+    let rate = TrainConfig::default().lr(0.02).lr_floor(0.05).warmup(10).steps(300).learning_rate();
     let optimizer = Optimizer::adamw(0.01).clip(Some(1.0));
     let mut trainer = Trainer::new(&model, optimizer)?;
     let mut in_flight = None;

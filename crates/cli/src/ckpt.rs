@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use phalanx::Error;
-use phalanx::ckpt::{self, Checkpoint, Checkpoints, CkptError, ImportError, Manifest};
+use phalanx::ckpt::{self, Checkpoint, Checkpoints, CkptError, Manifest};
 
 use crate::failure::Failure;
 use crate::flags::{Optimizer, Options};
-use crate::{output, train};
+use crate::{output, save};
 
 /// List, show and check checkpoints, and exchange weights with Hugging Face directories.
 #[derive(clap::Subcommand)]
@@ -46,6 +46,9 @@ pub struct ExportArgs {
     /// Directory to write
     #[arg(long, value_name = "DIR")]
     hf: PathBuf,
+    /// Replace the directory if it is there already
+    #[arg(long)]
+    overwrite: bool,
 }
 
 /// Write the first checkpoint of a run that begins with the weights of a Hugging Face directory.
@@ -113,35 +116,21 @@ fn extent(manifest: &Manifest) -> String {
 
 fn export(args: &ExportArgs) -> Result<(), Failure> {
     let checkpoint = open(&args.dir)?;
-    let config = ckpt::export(&checkpoint, &args.hf)?;
-    train::copy_tokenizer(&config, &args.hf)?;
+    let config = ckpt::config_of(&checkpoint).map_err(Error::from)?.resume(false).overwrite(args.overwrite);
+    save::check(&config, &args.hf)?;
+    save::write(&config, &args.hf, |dir| Ok(ckpt::export(&checkpoint, dir)?))?;
     let (from, to) = (checkpoint.path().display(), args.hf.display());
     output::line(format!("{to} has the weights of {from}"))
 }
 
 fn import(args: ImportArgs) -> Result<(), Failure> {
     let config = args.options.config(args.config.as_ref())?;
-    let config = ckpt::import(&args.hf, &args.checkpoint, config).map_err(|error| match error {
-        ImportError::Failed(error) => Failure::from(error),
-        ImportError::Model { .. } => Failure::Input(error.to_string()),
-    })?;
+    ckpt::import(&args.hf, &args.checkpoint, config)?;
     let given = args.config.map(|path| format!(" {}", path.display())).unwrap_or_default();
-    let sizes = [
-        ("layers", config.layers),
-        ("heads", config.heads),
-        ("kv-heads", config.kv_heads),
-        ("width", config.width),
-        ("context", config.context),
-    ];
-    let sizes = sizes.into_iter().filter_map(|(name, size)| Some(format!(" --{name} {}", size?)));
-    let (sizes, dir) = (sizes.collect::<String>(), args.checkpoint.display());
+    let (hf, dir) = (args.hf.display(), args.checkpoint.display());
+    output::line(format!("{dir} has a checkpoint before the first step, with the weights of {hf}"))?;
     output::line(format!(
-        "{dir} has a checkpoint before the first step, with the weights of {}",
-        args.hf.display()
-    ))?;
-    output::line(format!(
-        "train it with the same flags: phalanx train{given} --model {} --size {}{sizes} --checkpoint {dir} --resume",
-        config.model, config.size
+        "train it with the same flags: phalanx train{given} --hf {hf} --checkpoint {dir} --resume"
     ))
 }
 

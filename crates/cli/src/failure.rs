@@ -49,6 +49,12 @@ impl Failure {
 
 /// What the library refuses before it runs anything is a wrong input. What goes wrong later, between ranks, or with what
 /// it writes is not.
+impl From<phalanx::hf::WriteError> for Failure {
+    fn from(error: phalanx::hf::WriteError) -> Self {
+        phalanx::Error::from(error).into()
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let message = error.to_string();

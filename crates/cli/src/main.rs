@@ -7,6 +7,7 @@
 mod bench;
 mod ckpt;
 mod costs;
+mod data;
 mod diff;
 mod doctor;
 mod explain;
@@ -22,7 +23,9 @@ mod overlap;
 mod plan;
 mod plot;
 mod profile;
+mod save;
 mod schedule;
+mod shell;
 mod step;
 mod stop;
 mod train;
@@ -75,6 +78,10 @@ enum Command {
     #[command(subcommand)]
     Ckpt(ckpt::Command),
     Diff(diff::Args),
+    #[command(subcommand)]
+    Data(data::Command),
+    Completions(shell::Completions),
+    Man(shell::Man),
 }
 
 fn main() -> ExitCode {
@@ -107,5 +114,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Verify(args) => verify::run(&args),
         Command::Ckpt(command) => ckpt::run(command),
         Command::Diff(args) => diff::run(&args),
+        Command::Data(command) => data::run(command),
+        Command::Completions(args) => shell::completions(&args),
+        Command::Man(args) => shell::man(&args),
     }
 }

@@ -1,7 +1,9 @@
 //! `phalanx train`: the main job.
 
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use phalanx::job::Connection;
@@ -13,7 +15,7 @@ use crate::flags::{AllOptions, Options};
 use crate::job::CertificateFlag;
 use crate::log::Log;
 use crate::overlap::Drawings;
-use crate::{job, output, plot, stop};
+use crate::{job, output, plot, save, stop};
 
 /// Train a language model from scratch.
 ///
@@ -88,9 +90,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> Result<ExitCode, Failure> {
     let rank = connection.map_or(0, |connection| connection.network.rank());
-    let mut log = Log::open(&config, rank)?;
+    Log::check(&config, rank)?;
     if let Some(dir) = config.save.as_ref().filter(|_| rank == 0) {
-        check_writable(dir)?;
+        save::check(&config, dir)?;
     }
     if let Some(every) = config.hash_every.filter(|_| rank == 0 && !args.json && config.log_dir.is_none()) {
         return Err(Failure::Input(format!(
@@ -99,6 +101,7 @@ fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> R
     }
     args.drawings.check()?;
     let mut run = job::start(config, connection)?;
+    let mut log = Log::open(run.config(), rank)?;
     stop::listen()?;
     args.certificate.write(&run)?;
     let json = args.json;
@@ -106,6 +109,8 @@ fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> R
         output::line(opening(&run))?;
         job::describe(&run, connection)?;
         watched(&run).into_iter().try_for_each(output::line)?;
+        let logs = log.dir().map(|dir| format!("logs in {}", dir.display()));
+        logs.into_iter().try_for_each(output::line)?;
     }
     let audience = if rank > 0 {
         Audience::None
@@ -120,7 +125,11 @@ fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> R
         return trained.map(|()| ExitCode::FAILURE);
     }
     if let Some(dir) = &run.config().save {
-        save(&run, dir, rank == 0)?;
+        // All ranks bring their parts, one writes.
+        match rank {
+            0 => save::write(run.config(), dir, |dir| Ok(run.save(dir)?))?,
+            _ => run.save(dir)?,
+        }
     }
     trained?;
     if args.drawings.any() && rank == 0 {
@@ -147,7 +156,15 @@ fn opening(run: &Run) -> String {
     let (batch, context, cores) =
         (config.batch, config.context_of(model), output::count(config.core_count(), "core"));
     let (family, data) = (model.family(), run.data().name());
-    format!("{family}, {parameters} parameters, on {data}: {steps} of {batch} x {context} tokens, {cores}")
+    let tokens = run.data().tokens();
+    let epochs = (config.steps as f64 * batch as f64) / run.data().windows(context) as f64;
+    let plan = config.plan.as_deref().unwrap_or("one device");
+    let devices = output::count(run.devices(), "device");
+    format!(
+        "{family}, {parameters} parameters, on {data}: {steps} of {batch} x {context} tokens, {cores}\n\
+         {} tokens of data, {epochs:.2} epochs; plan {plan}, {devices}, f32",
+        output::grouped(tokens as u64)
+    )
 }
 
 /// What a run does beside its steps.
@@ -168,9 +185,40 @@ fn watched(run: &Run) -> Vec<String> {
     evaluation.into_iter().chain(hashes).chain(debug).collect()
 }
 
+/// How often a line of progress is printed where there is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Decides after which steps a line of progress is printed.
+struct Lines {
+    every: Option<u64>,
+    /// Where there is no terminal, and so no bar: the time of the last line.
+    last: Option<Instant>,
+}
+
+impl Lines {
+    fn new(run: &Run) -> Lines {
+        let last = (!io::stderr().is_terminal()).then(Instant::now);
+        Lines { every: run.config().log_every, last }
+    }
+
+    fn is_due(&mut self, report: &Report) -> bool {
+        let now = Instant::now();
+        let is_due = match (self.every, self.last) {
+            (Some(every), _) => report.step.is_multiple_of(every) || report.eval_loss.is_some(),
+            (None, Some(last)) => now.duration_since(last) >= LINE_EVERY || report.eval_loss.is_some(),
+            (None, None) => false,
+        };
+        if is_due && self.last.is_some() {
+            self.last = Some(now);
+        }
+        is_due
+    }
+}
+
 /// Steps until done or asked to stop, and reports each; a run that is resumed may be done already.
 fn steps(run: &mut Run, audience: Audience, log: &mut Log) -> Result<(), Failure> {
     let bar = if audience == Audience::People { bar(run) } else { ProgressBar::hidden() };
+    let mut lines = Lines::new(run);
     let rank = run.trainer().session().rank();
     print_notices(run, rank, &bar);
     let mut step = || {
@@ -187,7 +235,14 @@ fn steps(run: &mut Run, audience: Audience, log: &mut Log) -> Result<(), Failure
         log.step(run, &report)?;
         match audience {
             Audience::Program => output::json(&report)?,
-            Audience::People => bar.set_message(message(run, &report)),
+            Audience::People => {
+                let message = message(run, &report);
+                if lines.is_due(&report) {
+                    let steps = run.config().steps;
+                    bar.suspend(|| output::line(format!("step {}/{steps}  {message}", report.step)))?;
+                }
+                bar.set_message(message);
+            }
             Audience::None => {}
         }
         Ok(run.is_done())
@@ -222,35 +277,6 @@ fn message(run: &Run, report: &Report) -> String {
     let eval = run.eval_loss().map_or(String::new(), |loss| format!(", eval loss {loss:.3}"));
     let speed = output::grouped(report.tokens_per_s as u64);
     format!("loss {:.3}{best}{eval}, {speed} tokens/s", report.loss)
-}
-
-/// Makes the directory and tries it with an empty file.
-fn check_writable(dir: &Path) -> Result<(), Failure> {
-    let probe = dir.join(".phalanx-probe");
-    let tried = std::fs::create_dir_all(dir).and_then(|()| std::fs::write(&probe, []));
-    tried.and_then(|()| std::fs::remove_file(&probe)).map_err(|error| {
-        Failure::Input(format!(
-            "cannot save to {}: {error}; choose another directory with --save",
-            dir.display()
-        ))
-    })
-}
-
-/// Writes the model, and beside it the tokenizer it needs; all ranks bring their parts, one `writes`.
-fn save(run: &Run, dir: &Path, writes: bool) -> Result<(), Failure> {
-    run.save(dir)?;
-    if writes { copy_tokenizer(run.config(), dir) } else { Ok(()) }
-}
-
-/// Writes the tokenizer that a model needs beside it.
-pub fn copy_tokenizer(config: &TrainConfig, dir: &Path) -> Result<(), Failure> {
-    let Some(tokenizer) = &config.tokenizer else { return Ok(()) };
-    let copy = dir.join("tokenizer.json");
-    if config.data.is_none() || copy.canonicalize().ok() == tokenizer.canonicalize().ok() {
-        return Ok(());
-    }
-    let copied = std::fs::copy(tokenizer, &copy);
-    copied.map(|_| ()).map_err(|error| Failure::Run(format!("cannot write {}: {error}", copy.display())))
 }
 
 fn finish(run: &Run, audience: Audience, log: &mut Log) -> Result<ExitCode, Failure> {
@@ -316,7 +342,7 @@ fn print(run: &Run, ending: &Ending<'_>) -> Result<(), Failure> {
     lines.push(("in matmul", format!("{:.0} % of the time", 100.0 * summary.matmul_share)));
     lines.push(("weights hash", summary.weights_hash.clone()));
     if let Some(dir) = ending.saved {
-        let try_it = format!("try: phalanx generate --hf {} --prompt 'the '", dir.display());
+        let try_it = format!("try: phalanx generate --hf {} --prompt 'Max '", dir.display());
         lines.push(("saved", format!("{} ({try_it})", dir.display())));
     }
     lines.into_iter().try_for_each(|(name, value)| output::line(format!("{name:14}{value}")))

@@ -149,13 +149,17 @@ fn generated_text_depends_on_the_seed_alone() {
             ["generate", "--hf", &model, "--prompt", "a prompt longer than the context", "--tokens", "12"];
         stdout(&[&args[..], extra].concat())
     };
-    assert_eq!(write(&[]), write(&["--seed", "5"]), "greedy needs no seed");
+    let greedy = write(&["--temperature", "0"]);
+    assert_eq!(greedy, write(&["--temperature", "0", "--seed", "5"]), "greedy needs no seed");
+    assert_eq!(greedy, write(&["--top-k", "1", "--seed", "5"]), "one candidate is the likeliest");
+    assert_eq!(greedy, write(&["--top-p", "0.000001", "--seed", "6"]));
     let warm = write(&["--temperature", "1", "--seed", "5"]);
     assert_eq!(warm, write(&["--temperature", "1", "--seed", "5", "--cores", "1"]));
     assert_ne!(warm, write(&["--temperature", "1", "--seed", "6"]));
     assert!(warm.starts_with("a prompt longer than the context"));
     assert!(error(&["generate", "--hf", &model, "--prompt", ""], 2).contains("at least one character"));
     assert!(error(&["generate", "--hf", &model, "--prompt", "a", "--temperature", "-1"], 2).contains("-1"));
+    assert!(error(&["generate", "--hf", &model, "--prompt", "a", "--top-p", "2"], 2).contains("top-p is 2"));
     assert!(error(&["generate", "--hf", "/nonexistent", "--prompt", "a"], 2).contains("/nonexistent"));
 }
 

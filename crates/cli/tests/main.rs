@@ -12,6 +12,8 @@ mod check;
 mod ckpt;
 mod commands;
 mod costs;
+mod data;
+mod fine_tune;
 mod hashes;
 mod launch;
 mod overlap;

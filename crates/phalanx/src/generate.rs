@@ -1,5 +1,9 @@
 //! Text from a trained model: one token at a time, each from a whole pass over the context.
 
+mod sample;
+
+pub use sample::Sampling;
+
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -23,10 +27,12 @@ with_setters! {
         pub tokenizer: Option<PathBuf>,
         /// How the text begins.
         pub prompt: String,
-        /// How many tokens to add.
+        /// The most tokens to add; fewer if the model ends its text.
         pub tokens: usize,
-        /// 0 takes the likeliest token every time; 1 draws from the model's distribution.
-        pub temperature: f32,
+        /// How they are drawn.
+        pub sampling: Sampling,
+        /// Whether to go on past a token that ends the text.
+        pub ignore_end: bool,
         /// Seed of the draws.
         pub seed: u64,
         /// Cores to use.
@@ -35,10 +41,11 @@ with_setters! {
 }
 
 impl Request {
-    /// Adds 100 tokens to `prompt`, the likeliest ones, with the model in the directory `hf`, on all cores.
+    /// Adds at most 100 tokens to `prompt`, with the model in the directory `hf`, on all cores.
     pub fn new(hf: PathBuf, prompt: String) -> Request {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Request { hf, tokenizer: None, prompt, tokens: 100, temperature: 0.0, seed: 0, cores }
+        let sampling = Sampling::default();
+        Request { hf, tokenizer: None, prompt, tokens: 100, sampling, ignore_end: false, seed: 0, cores }
     }
 }
 
@@ -51,6 +58,8 @@ pub struct Outcome {
     pub prompt: Vec<i64>,
     /// Tokens of the continuation.
     pub tokens: Vec<i64>,
+    /// Whether the model ended its text.
+    pub ended: bool,
     /// Seconds spent on the continuation.
     pub seconds: f64,
 }
@@ -71,9 +80,9 @@ pub enum GenerateError {
     /// A token of the prompt is none of the model's.
     #[error("the prompt has token {token} but the model knows 0 to {}; pass the tokenizer it was trained with", vocab - 1)]
     Vocabulary { token: i64, vocab: usize },
-    /// The temperature is not one.
-    #[error("the temperature is {temperature}; it must be a number not below 0")]
-    Temperature { temperature: f32 },
+    /// A setting of the draws is out of range.
+    #[error("the {name} is {value}; it must be {wanted}")]
+    Sampling { name: &'static str, value: f32, wanted: &'static str },
     /// The tokenizer refuses.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
@@ -83,9 +92,7 @@ pub enum GenerateError {
 ///
 /// A prompt longer than the model's context is continued from its tail.
 pub fn generate(request: &Request, mut emit: impl FnMut(&str)) -> Result<Outcome, Error> {
-    if !request.temperature.is_finite() || request.temperature < 0.0 {
-        return Err(GenerateError::Temperature { temperature: request.temperature }.into());
-    }
+    request.sampling.check()?;
     let model = hf::read_config(&request.hf)?.with_dropout(0.0);
     let (Some(vocab), Some(context)) = (model.vocab(), model.context()) else {
         return Err(GenerateError::Family { family: model.family() }.into());
@@ -98,18 +105,25 @@ pub fn generate(request: &Request, mut emit: impl FnMut(&str)) -> Result<Outcome
     for (name, values) in &hf::read_weights(&request.hf, &hf::tensors(&model)?)? {
         session.feed(name, values)?;
     }
+    let ends = if request.ignore_end { Vec::new() } else { hf::end_tokens(&request.hf)? };
     let start = Instant::now();
+    let mut ended = false;
     let mut text = Text { tokenizer: &tokenizer, tokens: prompt.clone(), shown: String::new() };
     for index in 0..request.tokens {
         emit(text.piece(false)?);
         let logits = next_logits(&mut session, &text.tokens, time, vocab)?;
         let draw = random::uniform(request.seed, STREAM, index as u64);
-        text.tokens.push(pick(&logits, request.temperature, draw));
+        let token = request.sampling.pick(&logits, &text.tokens, draw);
+        ended = ends.contains(&token);
+        if ended {
+            break;
+        }
+        text.tokens.push(token);
     }
     emit(text.piece(true)?);
     let seconds = start.elapsed().as_secs_f64();
     let tokens = text.tokens.split_off(prompt.len());
-    Ok(Outcome { text: text.shown, prompt, tokens, seconds })
+    Ok(Outcome { text: text.shown, prompt, tokens, ended, seconds })
 }
 
 fn tokenizer(request: &Request, vocab: usize) -> Result<Tokenizer, GenerateError> {
@@ -142,24 +156,6 @@ fn next_logits(session: &mut Session, tokens: &[i64], time: usize, vocab: usize)
     Ok(session.read("logits")?[last..last + vocab].to_vec())
 }
 
-/// The token that `draw` in [0, 1) falls on.
-fn pick(logits: &[f32], temperature: f32, draw: f32) -> i64 {
-    let likeliest = (0..logits.len()).rev().max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap_or(0);
-    if temperature == 0.0 {
-        return likeliest as i64;
-    }
-    let highest = f64::from(logits[likeliest]);
-    let weight = |&logit: &f32| ((f64::from(logit) - highest) / f64::from(temperature)).exp();
-    let mut left = f64::from(draw) * logits.iter().map(weight).sum::<f64>();
-    for (token, logit) in logits.iter().enumerate() {
-        left -= weight(logit);
-        if left < 0.0 {
-            return token as i64;
-        }
-    }
-    likeliest as i64
-}
-
 /// Tokens and how much of their text was shown.
 struct Text<'a> {
     tokenizer: &'a Tokenizer,
@@ -182,15 +178,6 @@ impl Text<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cold_picks_the_first_likeliest_and_warm_follows_the_draw() {
-        let logits = [0.0, 2.0, 2.0, 1.0];
-        assert_eq!(pick(&logits, 0.0, 0.9), 1);
-        assert_eq!(pick(&[0.0, 0.0], 1.0, 0.49), 0);
-        assert_eq!(pick(&[0.0, 0.0], 1.0, 0.51), 1);
-        assert_eq!(pick(&[f32::NEG_INFINITY, 0.0], 1.0, 0.0), 1);
-    }
 
     #[test]
     fn a_character_is_shown_when_it_is_whole() {

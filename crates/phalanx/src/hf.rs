@@ -10,11 +10,11 @@ mod stored;
 mod weights;
 mod write;
 
-pub use config::{ConfigError, read_config};
+pub use config::{ConfigError, activation, activation_name, activations, end_tokens, read_config};
 pub use mismatch::Mismatch;
 pub use stored::{Stored, tensors};
 pub use weights::{WeightsError, read_weights};
-pub use write::{WriteError, write_model};
+pub use write::{WriteError, probe_directory, replace_directory, write_model};
 
 #[cfg(test)]
 mod tests;

@@ -56,7 +56,7 @@ pub use phalanx_schedule::recompute::Recompute;
 pub use pin::Pin;
 pub use pipeline::{CompileError, Fusion, Overlap, Settings};
 pub use session::{Feed, Profile, Session};
-pub use trainer::{LearningRate, Step, Trainer};
+pub use trainer::{LearningRate, LrSchedule, Step, Trainer};
 
 /// Kernels of operators of one's own: see `examples/custom_operator.rs`.
 pub mod kernels {

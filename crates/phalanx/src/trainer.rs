@@ -133,17 +133,38 @@ impl Trainer {
     }
 }
 
-/// A learning rate that warms up linearly and then falls along a cosine to a floor.
+/// How a learning rate falls after its warm-up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LrSchedule {
+    /// Along half a cosine.
+    #[default]
+    Cosine,
+    /// Along a line.
+    Linear,
+    /// Not at all.
+    Constant,
+    /// Not at all until the last steps, then along a line: warm-up, stable, decay.
+    Wsd,
+}
+
+/// A learning rate that warms up linearly and then falls to a floor.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LearningRate {
     /// The highest rate, reached after the warm-up.
     pub peak: f32,
-    /// The rate of the last step.
+    /// The rate of the last step, unless the rate is constant.
     pub floor: f32,
     /// Steps of the warm-up.
     pub warmup: u64,
     /// Steps in all.
     pub steps: u64,
+    /// How it falls.
+    #[serde(default)]
+    pub schedule: LrSchedule,
+    /// The share of all steps, the last ones, in which it falls with [`LrSchedule::Wsd`].
+    #[serde(default)]
+    pub decay: f32,
 }
 
 impl LearningRate {
@@ -152,10 +173,24 @@ impl LearningRate {
         if step < self.warmup {
             return self.peak * (step + 1) as f32 / self.warmup as f32;
         }
-        let span = self.steps.saturating_sub(self.warmup + 1).max(1);
-        let progress = ((step - self.warmup) as f64 / span as f64).min(1.0);
-        let cosine = 0.5 * (1.0 + (std::f64::consts::PI * progress).cos());
-        self.floor + (self.peak - self.floor) * cosine as f32
+        let left = match self.schedule {
+            LrSchedule::Constant => 1.0,
+            LrSchedule::Cosine => {
+                0.5 * (1.0 + (std::f64::consts::PI * self.progress(step, self.warmup)).cos())
+            }
+            LrSchedule::Linear => 1.0 - self.progress(step, self.warmup),
+            LrSchedule::Wsd => {
+                let falling = (f64::from(self.decay) * self.steps as f64).round() as u64;
+                1.0 - self.progress(step, self.steps.saturating_sub(falling).max(self.warmup))
+            }
+        };
+        self.floor + (self.peak - self.floor) * left as f32
+    }
+
+    /// The share of the way from step `first` to the last one.
+    fn progress(&self, step: u64, first: u64) -> f64 {
+        let span = self.steps.saturating_sub(first + 1).max(1);
+        (step.saturating_sub(first) as f64 / span as f64).min(1.0)
     }
 }
 
@@ -165,10 +200,32 @@ mod tests {
 
     #[test]
     fn the_learning_rate_rises_linearly_and_falls_along_a_cosine() {
-        let rate = LearningRate { peak: 1.0, floor: 0.1, warmup: 4, steps: 15 };
+        let rate = falling(LrSchedule::Cosine);
         assert_eq!([0, 1, 3].map(|step| rate.at(step)), [0.25, 0.5, 1.0]);
         assert_eq!(rate.at(4), 1.0);
         assert!((rate.at(9) - 0.55).abs() < 1e-6, "half way between peak and floor, got {}", rate.at(9));
         assert_eq!([rate.at(14), rate.at(100)], [0.1, 0.1]);
+    }
+
+    fn falling(schedule: LrSchedule) -> LearningRate {
+        LearningRate { peak: 1.0, floor: 0.1, warmup: 4, steps: 15, schedule, decay: 0.4 }
+    }
+
+    #[test]
+    fn other_schedules_fall_along_a_line_at_the_end_or_never() {
+        let near = |rate: LearningRate, step, wanted: f32| {
+            assert!((rate.at(step) - wanted).abs() < 1e-6, "{rate:?} at {step} is {}", rate.at(step));
+        };
+        for schedule in [LrSchedule::Linear, LrSchedule::Constant, LrSchedule::Wsd] {
+            near(falling(schedule), 1, 0.5);
+            near(falling(schedule), 4, 1.0);
+        }
+        near(falling(LrSchedule::Linear), 9, 0.55);
+        near(falling(LrSchedule::Linear), 14, 0.1);
+        near(falling(LrSchedule::Constant), 14, 1.0);
+        // Six of fifteen steps fall: from step 9 with the peak to step 14 with the floor.
+        for (step, wanted) in [(8, 1.0), (9, 1.0), (10, 0.82), (13, 0.28), (14, 0.1), (99, 0.1)] {
+            near(falling(LrSchedule::Wsd), step, wanted);
+        }
     }
 }

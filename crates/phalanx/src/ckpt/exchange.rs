@@ -3,40 +3,34 @@
 //! Only weights and sizes of the model go across: a directory has no optimizer state, so that of an imported checkpoint
 //! is zero, as before the first step.
 
-use std::iter;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::{Checkpoint, Checkpoints, CkptError, Disk, MANIFEST, RunState, TensorKind, Writer, write};
-use crate::models::{ModelConfig, SIZES};
-use crate::train::{TrainConfig, differences, json};
+use crate::models::ModelConfig;
+use crate::train::TrainConfig;
 use crate::{Error, Trainer, hf};
 
-/// Why a Hugging Face directory becomes no checkpoint.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)]
-pub enum ImportError {
-    /// It cannot be read, compiled or written.
-    #[error(transparent)]
-    Failed(#[from] Error),
-    /// A run could not be configured to have this model.
-    #[error(
-        "{}: `{what}` is {found}, but `train` would build {wanted}, whatever its flags: such a model cannot be trained",
-        path.display()
-    )]
-    Model { path: PathBuf, what: String, found: String, wanted: String },
+/// The configuration of the run that wrote a checkpoint.
+pub fn config_of(checkpoint: &Checkpoint) -> Result<TrainConfig, CkptError> {
+    parsed(checkpoint, &checkpoint.manifest().run.config)
 }
 
-/// Writes the weights of a checkpoint whose files are whole as a Hugging Face directory; the configuration of its run.
-pub fn export(checkpoint: &Checkpoint, dir: &Path) -> Result<TrainConfig, Error> {
-    checkpoint.verify()?;
-    let run = &checkpoint.manifest().run;
-    let wrong = |error: serde_json::Error| CkptError::Manifest {
+/// Part of a manifest as a value of the library.
+fn parsed<T: serde::de::DeserializeOwned>(checkpoint: &Checkpoint, value: &Value) -> Result<T, CkptError> {
+    serde_json::from_value(value.clone()).map_err(|error| CkptError::Manifest {
         path: checkpoint.path().join(MANIFEST),
         source: Box::new(error.into()),
-    };
-    let model: ModelConfig = serde_json::from_value(run.model.clone()).map_err(wrong)?;
-    let config: TrainConfig = serde_json::from_value(run.config.clone()).map_err(wrong)?;
+    })
+}
+
+/// Writes the weights of a checkpoint whose files are whole as a Hugging Face directory.
+pub fn export(checkpoint: &Checkpoint, dir: &Path) -> Result<(), Error> {
+    checkpoint.verify()?;
+    let model: ModelConfig = parsed(checkpoint, &checkpoint.manifest().run.model)?;
+    let config = config_of(checkpoint)?;
     let params = checkpoint.manifest().tensors.iter().filter(|tensor| tensor.kind == TensorKind::Param);
     let weight = |name: &String| {
         let bytes = checkpoint.tensor(name)?;
@@ -44,46 +38,16 @@ pub fn export(checkpoint: &Checkpoint, dir: &Path) -> Result<TrainConfig, Error>
         Ok((name.clone(), values))
     };
     let weights = params.map(|tensor| weight(&tensor.name)).collect::<Result<_, CkptError>>()?;
-    hf::write_model(dir, &model, &weights)?;
-    Ok(config)
+    Ok(hf::write_model(dir, &model, &weights, config.hf.as_deref())?)
 }
 
 /// Writes the checkpoint of a run that begins with the weights of a Hugging Face directory, below `checkpoints`. The
 /// model's sizes come from the directory, everything else from `config`; the configuration that resumes the run.
-pub fn import(dir: &Path, checkpoints: &Path, config: TrainConfig) -> Result<TrainConfig, ImportError> {
-    let model = hf::read_config(dir).map_err(Error::from)?.with_dropout(config.dropout);
-    let config = TrainConfig { checkpoint: Some(checkpoints.into()), ..sized(dir, &model, config)? };
+pub fn import(dir: &Path, checkpoints: &Path, config: TrainConfig) -> Result<TrainConfig, Error> {
+    let model = hf::read_config(dir)?.with_dropout(config.dropout);
+    let config = config.with_model(&model).checkpoint(Some(checkpoints.into()));
     begin(dir, checkpoints, &model, &config)?;
     Ok(config)
-}
-
-/// The configuration with the sizes of `model`: those that have a field, and the preset that has the others.
-fn sized(dir: &Path, model: &ModelConfig, config: TrainConfig) -> Result<TrainConfig, ImportError> {
-    let (layers, heads, kv_heads, width) = match model {
-        ModelConfig::Gpt2(model) => (model.layers, model.heads, None, model.width),
-        ModelConfig::Llama(model) => (model.layers, model.heads, Some(model.kv_heads), model.width),
-        ModelConfig::Mlp(_) => return Ok(config),
-    };
-    let mut config = TrainConfig {
-        model: model.family().into(),
-        layers: Some(layers),
-        heads: Some(heads),
-        kv_heads,
-        width: Some(width),
-        context: model.context(),
-        ..config
-    };
-    let mut problem = None;
-    for size in iter::once(config.size.clone()).chain(SIZES.map(String::from)) {
-        config.size = size;
-        let built = config.build_model(model.vocab().unwrap_or_default()).map_err(Error::from)?;
-        match differences("model", &json(model)?, &json(&built)?).into_iter().next() {
-            None => return Ok(config),
-            Some(difference) => problem = problem.or(Some(difference)),
-        }
-    }
-    let (what, found, wanted) = problem.unwrap_or_default();
-    Err(ImportError::Model { path: dir.into(), what, found, wanted })
 }
 
 /// Commits the state before the first step.

@@ -20,7 +20,7 @@ mod storage;
 mod write;
 
 pub use differences::{Difference, first_difference};
-pub use exchange::{ImportError, export, import};
+pub use exchange::{config_of, export, import};
 pub use faulty::{Fault, FaultKind, Faulty};
 pub use manifest::{FORMAT, FileEntry, Manifest, ManifestError, Part, RunState, TensorEntry, TensorKind};
 pub use read::{Checkpoint, Checkpoints, CkptError};

@@ -10,7 +10,7 @@ const SUM: &str = "0123456789abcdef0123456789abcdef";
 
 /// A manifest of one matrix in two parts and one vector.
 fn manifest() -> Value {
-    let rate = LearningRate { peak: 0.003, floor: 0.0, warmup: 2, steps: 9 };
+    let rate = TrainConfig::default().lr(0.003).lr_floor(0.0).warmup(2).steps(9).learning_rate();
     json!({
         "format": 1,
         "run": {

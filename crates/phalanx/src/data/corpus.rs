@@ -5,6 +5,8 @@ use std::iter;
 
 use phalanx_mapping::Mapping;
 
+use super::token_file::TokenFile;
+
 /// A row of tokens in one or more parts.
 pub(super) struct Corpus {
     parts: Vec<Part>,
@@ -20,6 +22,8 @@ pub(super) enum Part {
     Mapped(Mapping),
     /// Tokens of a tokenizer.
     Ids(Vec<u32>),
+    /// Tokens in a file.
+    File(TokenFile),
 }
 
 impl Corpus {
@@ -43,13 +47,11 @@ impl Corpus {
         self.len() == 0
     }
 
-    /// The parts whose tokens are bytes, as slices.
-    pub(super) fn byte_parts(&self) -> impl Iterator<Item = &[u8]> {
-        self.parts.iter().filter_map(|part| match part {
-            Part::Bytes(bytes) => Some(&bytes[..]),
-            Part::Mapped(mapping) => Some(&mapping[..]),
-            Part::Ids(_) => None,
-        })
+    /// The text of byte tokens.
+    #[cfg(test)]
+    pub(super) fn text(&self) -> String {
+        let bytes: Vec<u8> = self.read(0).take(self.len()).map(|token| token as u8).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// All tokens from position `at` on, then from the start again, for ever; none if there are none.
@@ -85,6 +87,7 @@ impl Part {
             Part::Bytes(bytes) => bytes.len(),
             Part::Mapped(mapping) => mapping.len(),
             Part::Ids(ids) => ids.len(),
+            Part::File(file) => file.len(),
         }
     }
 
@@ -93,6 +96,7 @@ impl Part {
             Part::Bytes(bytes) => i64::from(bytes[index]),
             Part::Mapped(mapping) => i64::from(mapping[index]),
             Part::Ids(ids) => i64::from(ids[index]),
+            Part::File(file) => file.token(index),
         }
     }
 }

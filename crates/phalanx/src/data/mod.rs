@@ -7,14 +7,21 @@
 //! Windows can be held back to evaluate on ([`Dataset::hold_back`]). Of files these are the last ones, so the row of the
 //! others is another one than without; the embedded corpus gets text of its own for it, so nothing changes.
 
+mod cache;
 mod corpus;
+mod documents;
+mod error;
+mod files;
 mod grammar;
 mod order;
-mod text;
+mod source;
+mod token_file;
 mod tokenizer;
 
+pub use cache::Progress;
+pub use error::DataError;
 pub use grammar::Entropy;
-pub use text::DataError;
+pub use source::{DataSource, cache_dir};
 pub use tokenizer::{Tokenizer, TokenizerError};
 
 use std::path::Path;
@@ -31,6 +38,7 @@ pub struct Dataset {
     held: HeldBack,
     seed: u64,
     entropy: Option<f64>,
+    note: Option<String>,
 }
 
 /// What is kept from training.
@@ -66,29 +74,37 @@ impl Dataset {
             held: HeldBack::Nothing,
             seed,
             entropy: Some(grammar::entropy().per_byte()),
+            note: None,
         }
+    }
+
+    /// The tokens of files, which are encoded now unless the cache has them.
+    pub fn open(
+        source: &DataSource<'_>,
+        seed: u64,
+        progress: &mut Progress<'_>,
+    ) -> Result<Dataset, DataError> {
+        let source::Opened { corpus, tokenizer, note } = source.open(progress)?;
+        Ok(Dataset { note, ..Dataset::new(source.path, corpus, tokenizer, seed) })
     }
 
     /// The UTF-8 text of a file, or of all files below a directory in the order of their paths, as bytes.
     pub fn open_text(path: &Path, seed: u64) -> Result<Dataset, DataError> {
-        let corpus = text::open(path)?;
-        Ok(Dataset::new(path, corpus, Tokenizer::Bytes, seed))
-    }
-
-    /// The same text as tokens of a `tokenizer.json`, all encoded now.
-    pub fn open_tokenized(path: &Path, tokenizer: &Path, seed: u64) -> Result<Dataset, DataError> {
-        let text = text::open(path)?;
-        let tokenizer = Tokenizer::open(tokenizer)?;
-        let corpus = tokenizer::encode_corpus(&tokenizer, &text)?;
-        if corpus.is_empty() {
-            return Err(DataError::Empty { path: path.into() });
-        }
-        Ok(Dataset::new(path, corpus, tokenizer, seed))
+        Dataset::open(&DataSource::new(path), seed, &mut |_, _| ())
     }
 
     fn new(path: &Path, corpus: Corpus, tokenizer: Tokenizer, seed: u64) -> Dataset {
         let name = path.display().to_string();
-        Dataset { name, corpus, tokenizer, cut: Cut::Even, held: HeldBack::Nothing, seed, entropy: None }
+        Dataset {
+            name,
+            corpus,
+            tokenizer,
+            cut: Cut::Even,
+            held: HeldBack::Nothing,
+            seed,
+            entropy: None,
+            note: None,
+        }
     }
 
     /// Keeps a share of the windows, above 0 and below 1, from training, for [`Dataset::held_batch`]. Of files these are
@@ -109,6 +125,11 @@ impl Dataset {
         &self.name
     }
 
+    /// Something that the user should know about how the data was read.
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
+    }
+
     /// One more than the largest token.
     pub fn vocab(&self) -> usize {
         self.tokenizer.vocab()
@@ -122,6 +143,11 @@ impl Dataset {
     /// How many tokens the corpus has.
     pub fn tokens(&self) -> usize {
         self.corpus.len()
+    }
+
+    /// The first tokens, at most this number.
+    pub fn head(&self, count: usize) -> Vec<i64> {
+        self.corpus.read(0).take(count.min(self.tokens())).collect()
     }
 
     /// How many windows are trained on: samples in an epoch.

@@ -118,14 +118,17 @@ fn a_tokenizer_file_encodes_the_corpus_and_decodes_samples() {
     let scratch = Scratch::new("tokenizer");
     let rules = scratch.file("tokenizer.json", TOKENIZER.as_bytes());
     let corpus = scratch.file("cat.txt", b"a cat sat\na dog sat");
-    let data = Dataset::open_tokenized(&corpus, &rules, 0).unwrap();
+    let open = |path: &Path, rules: &Path| {
+        Dataset::open(&DataSource { tokenizer: Some(rules), ..DataSource::new(path) }, 0, &mut |_, _| ())
+    };
+    let data = open(&corpus, &rules).unwrap();
     assert_eq!((data.vocab(), data.tokens()), (10, 6));
     assert_eq!(batch(&data, 0, 1, 5), (vec![1, 2, 9, 1, 0], vec![2, 9, 1, 0, 9]));
     assert_eq!(data.tokenizer().decode(&[1, 2, 9]).unwrap(), "a cat sat");
     assert_eq!(data.tokenizer().encode("cat a").unwrap(), [2, 1]);
     let error = data.tokenizer().decode(&[-1]).unwrap_err().to_string();
     assert_eq!(error, "-1 is not a token; tokens are 0 to 9");
-    let error = Dataset::open_tokenized(&corpus, &corpus, 0).unwrap_err().to_string();
+    let error = open(&corpus, &corpus).unwrap_err().to_string();
     assert!(error.contains("cannot load the tokenizer") && error.contains("cat.txt"), "{error}");
 }
 
@@ -168,7 +171,110 @@ fn the_grammar_holds_other_sentences_and_trains_on_the_same() {
     let (tokens, _) = held_batch(&data, 0, 64, 128);
     assert!(tokens.chunks(128).all(|window| window[..2] == [46, 10]), "windows begin between sentences");
     let line = |tokens: &[i64]| plain.tokenizer().decode(&tokens[2..40]).unwrap();
-    let corpus = plain.corpus.byte_parts().map(String::from_utf8_lossy).collect::<String>();
+    let corpus = plain.corpus.text();
     let known = tokens.chunks(128).filter(|window| corpus.contains(&line(window))).count();
     assert_eq!(known, 0, "windows of 38 bytes are not found in the text that is trained on");
+}
+
+/// All tokens of files, in order.
+fn tokens_of(source: &DataSource<'_>) -> Result<Vec<i64>, String> {
+    let data = Dataset::open(source, 0, &mut |_, _| ()).map_err(|error| error.to_string())?;
+    Ok(data.corpus.read(0).take(data.tokens()).collect())
+}
+
+/// [`TOKENIZER`] with a token that ends a text.
+fn ending_tokenizer() -> String {
+    TOKENIZER.replace(r#""sat":9"#, r#""sat":9,"</s>":5"#)
+}
+
+#[test]
+fn an_end_of_text_stands_after_each_document() {
+    let scratch = Scratch::new("documents");
+    let rules = scratch.file("tokenizer.json", ending_tokenizer().as_bytes());
+    scratch.file("texts/a.txt", b"a cat");
+    scratch.file("texts/b.jsonl", b"{\"text\": \"cat sat\", \"id\": 1}\n\n{\"text\": \"a\"}\n");
+    let dir = scratch.0.join("texts");
+    let source = DataSource { tokenizer: Some(&rules), ..DataSource::new(&dir) };
+    assert_eq!(tokens_of(&source), Ok(vec![1, 2, 5, 2, 9, 5, 1, 5]));
+    let lines = scratch.0.join("texts/*.jsonl");
+    assert_eq!(tokens_of(&DataSource { path: &lines, ..source }), Ok(vec![2, 9, 5, 1, 5]), "a pattern");
+    let bytes = tokens_of(&DataSource::new(&lines)).unwrap();
+    assert_eq!(Tokenizer::Bytes.decode(&bytes).unwrap(), "cat sat\na\n");
+    let error = tokens_of(&DataSource { field: "body", path: &lines, ..source }).unwrap_err();
+    assert!(error.contains("b.jsonl:1: there is no field `body`"), "{error}");
+    let error = tokens_of(&DataSource { field: "id", path: &lines, ..source }).unwrap_err();
+    assert!(error.contains("b.jsonl:1: `id` is 1; it must be a string"), "{error}");
+    let none = scratch.0.join("*.md");
+    assert!(tokens_of(&DataSource::new(&none)).unwrap_err().contains("has no text"));
+}
+
+#[test]
+fn encoded_text_is_kept_and_found_again_by_its_content() {
+    let scratch = Scratch::new("cache");
+    let rules = scratch.file("tokenizer.json", ending_tokenizer().as_bytes());
+    let (text, cache) = (scratch.file("a.txt", b"a cat sat"), scratch.0.join("cache"));
+    let source = DataSource { tokenizer: Some(&rules), cache: Some(&cache), ..DataSource::new(&text) };
+    let files = || {
+        let names = fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path());
+        names.filter(|path| path.extension().is_some_and(|end| end == "bin")).collect::<Vec<_>>()
+    };
+    assert_eq!(tokens_of(&source), Ok(vec![1, 2, 9, 5]));
+    let [kept] = &files()[..] else { panic!("one file") };
+    assert_eq!(tokens_of(&DataSource::new(kept)), Ok(vec![1, 2, 9, 5]), "it is a file of tokens");
+    let mut calls = 0;
+    Dataset::open(&source, 0, &mut |_, _| calls += 1).unwrap();
+    assert_eq!(calls, 0, "nothing is encoded the second time");
+    let copy = scratch.file("elsewhere.txt", b"a cat sat");
+    tokens_of(&DataSource { path: &copy, ..source }).unwrap();
+    assert_eq!(files().len(), 1, "the same text under another name");
+    scratch.file("a.txt", b"a cat");
+    assert_eq!(tokens_of(&source), Ok(vec![1, 2, 5]), "text that changed is encoded again");
+    scratch.file("tokenizer.json", TOKENIZER.as_bytes());
+    assert_eq!(tokens_of(&source), Ok(vec![1, 2]), "and so it is with another tokenizer");
+    assert_eq!(files().len(), 3);
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_costs_time_only() {
+    let scratch = Scratch::new("no-cache");
+    let rules = scratch.file("tokenizer.json", TOKENIZER.as_bytes());
+    let (text, file) = (scratch.file("a.txt", b"a cat sat"), scratch.file("file", b""));
+    let source = DataSource { tokenizer: Some(&rules), cache: Some(&file), ..DataSource::new(&text) };
+    let data = Dataset::open(&source, 0, &mut |_, _| ()).unwrap();
+    assert_eq!(data.tokens(), 3);
+    assert!(data.note().unwrap().contains("tokens are not kept"), "{:?}", data.note());
+}
+
+#[test]
+fn files_of_tokens_need_no_text() {
+    let scratch = Scratch::new("tokens");
+    let rules = scratch.file("tokenizer.json", TOKENIZER.as_bytes());
+    let tokens = scratch.file("data/train.bin", &[1, 0, 2, 0, 9, 0]);
+    let data = Dataset::open(&DataSource::new(&tokens), 0, &mut |_, _| ()).unwrap();
+    assert_eq!((data.tokens(), data.vocab()), (3, 10));
+    assert!(data.tokenizer().decode(&[1]).unwrap_err().to_string().contains("name the tokenizer.json"));
+    let named = DataSource { tokenizer: Some(&rules), ..DataSource::new(&tokens) };
+    assert_eq!(tokens_of(&named), Ok(vec![1, 2, 9]));
+    scratch.file("data/train.bin", &[1, 0, 2, 1]);
+    let error = tokens_of(&named).unwrap_err();
+    assert!(error.contains("train.bin has token 258, but the tokenizer has 10 tokens"), "{error}");
+    scratch.file("data/a.txt", b"text");
+    let both = scratch.0.join("data");
+    let error = tokens_of(&DataSource::new(&both)).unwrap_err();
+    assert!(error.contains("train.bin has tokens up to 258"), "{error}");
+}
+
+#[test]
+fn tokenize_writes_what_opening_reads() {
+    let scratch = Scratch::new("tokenize");
+    let rules = scratch.file("tokenizer.json", ending_tokenizer().as_bytes());
+    let (text, out) = (scratch.file("a.txt", b"a cat sat"), scratch.0.join("out.bin"));
+    let source = DataSource { tokenizer: Some(&rules), ..DataSource::new(&text) };
+    let mut seen = Vec::new();
+    assert_eq!(source.tokenize(&out, &mut |done, total| seen.push((done, total))).unwrap(), 4);
+    assert_eq!(seen, [(9, 9)]);
+    assert_eq!(tokens_of(&DataSource { path: &out, ..source }), tokens_of(&source));
+    let error = DataSource::new(&out).tokenize(&text, &mut |_, _| ()).unwrap_err().to_string();
+    assert!(error.contains("it has tokens already"), "{error}");
+    assert_eq!(fs::read(&text).unwrap(), b"a cat sat", "nothing is lost");
 }

@@ -3,10 +3,8 @@
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
-use super::corpus::{Corpus, Part};
-
-/// Bytes of text encoded at a time, to bound the memory that encoding takes.
-const CHUNK: usize = 4 << 20;
+/// Tokens that end a text, by the names that published tokenizers give them; the first that a tokenizer has is taken.
+const ENDS: [&str; 6] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eot_id|>", "<|im_end|>"];
 
 /// Why a tokenizer does not work.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +19,9 @@ pub enum TokenizerError {
     /// Tokens have no text under this tokenizer.
     #[error("the tokenizer cannot decode {count} tokens: {reason}")]
     Decode { count: usize, reason: String },
+    /// Nothing is known of the text of tokens.
+    #[error("the data are tokens without text; name the tokenizer.json that made them")]
+    NoText,
     /// Something is no token at all.
     #[error("{token} is not a token; tokens are 0 to {}", vocab.saturating_sub(1))]
     NotAToken { token: i64, vocab: usize },
@@ -33,6 +34,11 @@ pub enum Tokenizer {
     Bytes,
     /// The rules of a `tokenizer.json`.
     File(Box<tokenizers::Tokenizer>),
+    /// Tokens of which nothing but the number is known: those of token files without a tokenizer.
+    Numbers {
+        /// One more than the largest token.
+        vocab: usize,
+    },
 }
 
 impl Tokenizer {
@@ -54,15 +60,33 @@ impl Tokenizer {
             Tokenizer::File(rules) => {
                 rules.get_vocab(true).into_values().max().map_or(0, |token| token as usize + 1)
             }
+            Tokenizer::Numbers { vocab } => *vocab,
+        }
+    }
+
+    /// The token that ends a text, if there is one.
+    pub fn end_of_text(&self) -> Option<u32> {
+        match self {
+            Tokenizer::Bytes | Tokenizer::Numbers { .. } => None,
+            Tokenizer::File(rules) => ENDS.iter().find_map(|name| rules.token_to_id(name)),
         }
     }
 
     /// The tokens of a text, without special tokens around it.
     pub fn encode(&self, text: &str) -> Result<Vec<i64>, TokenizerError> {
+        let mut tokens = Vec::new();
+        self.encode_into(text, &mut tokens)?;
+        Ok(tokens.into_iter().map(i64::from).collect())
+    }
+
+    /// Appends the tokens of a text.
+    pub(super) fn encode_into(&self, text: &str, tokens: &mut Vec<u32>) -> Result<(), TokenizerError> {
         match self {
-            Tokenizer::Bytes => Ok(text.bytes().map(i64::from).collect()),
-            Tokenizer::File(rules) => Ok(ids(rules, text)?.into_iter().map(i64::from).collect()),
+            Tokenizer::Bytes => tokens.extend(text.bytes().map(u32::from)),
+            Tokenizer::File(rules) => tokens.extend(ids(rules, text)?),
+            Tokenizer::Numbers { .. } => return Err(TokenizerError::NoText),
         }
+        Ok(())
     }
 
     /// The text of tokens; bytes that are not UTF-8 become replacement characters.
@@ -79,38 +103,13 @@ impl Tokenizer {
                     .decode(&ids, false)
                     .map_err(|error| TokenizerError::Decode { count: ids.len(), reason: failed(error) })
             }
+            Tokenizer::Numbers { .. } => Err(TokenizerError::NoText),
         }
     }
 
     fn narrow<T: TryFrom<i64>>(&self, token: i64) -> Result<T, TokenizerError> {
         T::try_from(token).map_err(|_| TokenizerError::NotAToken { token, vocab: self.vocab() })
     }
-}
-
-/// All text of a byte corpus as tokens, in memory.
-pub(super) fn encode_corpus(tokenizer: &Tokenizer, text: &Corpus) -> Result<Corpus, TokenizerError> {
-    let Tokenizer::File(rules) = tokenizer else {
-        return Ok(Corpus::new(text.byte_parts().map(|bytes| Part::Bytes(bytes.to_vec())).collect()));
-    };
-    let mut all = Vec::new();
-    for bytes in text.byte_parts() {
-        let text = String::from_utf8_lossy(bytes);
-        let mut rest = &*text;
-        while !rest.is_empty() {
-            let (chunk, tail) = rest.split_at(chunk_len(rest));
-            all.extend(ids(rules, chunk)?);
-            rest = tail;
-        }
-    }
-    Ok(Corpus::new(vec![Part::Ids(all)]))
-}
-
-/// How much of `text` to encode at once: up to the first line that ends past [`CHUNK`] before a line that does not
-/// begin with white space, as no tokenizer joins tokens across such a place.
-fn chunk_len(text: &str) -> usize {
-    let bytes = text.as_bytes();
-    let is_seam = |&end: &usize| bytes[end - 1] == b'\n' && bytes[end].is_ascii_graphic();
-    (CHUNK..bytes.len()).find(is_seam).unwrap_or(bytes.len())
 }
 
 fn ids(rules: &tokenizers::Tokenizer, text: &str) -> Result<Vec<u32>, TokenizerError> {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use phalanx_ir::Activation;
 use phalanx_models::{Gpt2Config, LlamaConfig, ModelConfig};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::keys::Keys;
 
@@ -55,16 +55,39 @@ const ACTIVATIONS: [(&str, Activation); 10] = [
 /// Reads `config.json` of a model directory.
 pub fn read_config(dir: &Path) -> Result<ModelConfig, ConfigError> {
     let path = dir.join("config.json");
-    let text = fs::read(&path).map_err(|source| ConfigError::Read { path: path.clone(), source })?;
-    let value: Value =
-        serde_json::from_slice(&text).map_err(|source| ConfigError::Json { path: path.clone(), source })?;
-    let Value::Object(map) = value else { return Err(ConfigError::NotAnObject { path }) };
+    let map = read_object(&path)?;
     let keys = Keys { path: &path, map: &map };
     match keys.text_or("model_type", "")? {
         "gpt2" => gpt2(&keys).map(ModelConfig::Gpt2),
         "llama" => llama(&keys).map(ModelConfig::Llama),
         "" => Err(ConfigError::Missing { path: path.clone(), key: "model_type" }),
         other => Err(keys.unsupported("model_type", &other.into(), "\"gpt2\", \"llama\"".into())),
+    }
+}
+
+/// The tokens that end a text: those of `generation_config.json`, or of `config.json` if it has none.
+pub fn end_tokens(dir: &Path) -> Result<Vec<i64>, ConfigError> {
+    for name in ["generation_config.json", "config.json"] {
+        let path = dir.join(name);
+        if !path.is_file() {
+            continue;
+        }
+        let map = read_object(&path)?;
+        let keys = Keys { path: &path, map: &map };
+        let tokens = keys.tokens("eos_token_id")?;
+        if !tokens.is_empty() {
+            return Ok(tokens);
+        }
+    }
+    Ok(Vec::new())
+}
+
+fn read_object(path: &Path) -> Result<Map<String, Value>, ConfigError> {
+    let text = fs::read(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
+    match serde_json::from_slice(&text) {
+        Ok(Value::Object(map)) => Ok(map),
+        Ok(_) => Err(ConfigError::NotAnObject { path: path.into() }),
+        Err(source) => Err(ConfigError::Json { path: path.into(), source }),
     }
 }
 
@@ -75,6 +98,31 @@ pub(super) fn to_json(model: &ModelConfig) -> Option<Value> {
         ModelConfig::Llama(config) => Some(llama_json(config)),
         ModelConfig::Mlp(_) => None,
     }
+}
+
+/// What `json` says, and of everything else what the directory `like` says. Special tokens and rates of dropout which
+/// Phalanx does not know stay those of the directory.
+pub(super) fn merged(like: &Path, json: Value) -> Result<Value, ConfigError> {
+    const KEPT: [&str; 6] = [
+        "bos_token_id",
+        "eos_token_id",
+        "attn_pdrop",
+        "attention_dropout",
+        "initializer_range",
+        "architectures",
+    ];
+    let mut map = read_object(&like.join("config.json"))?;
+    let Value::Object(own) = json else { return Ok(Value::Object(map)) };
+    for (key, value) in own {
+        if !(KEPT.contains(&key.as_str()) && map.contains_key(&key)) {
+            map.insert(key, value);
+        }
+    }
+    // The name of `dtype` before transformers 5.
+    if map.contains_key("torch_dtype") {
+        map.insert("torch_dtype".into(), "float32".into());
+    }
+    Ok(Value::Object(map))
 }
 
 fn gpt2(keys: &Keys<'_>) -> Result<Gpt2Config, ConfigError> {
@@ -98,7 +146,7 @@ fn gpt2(keys: &Keys<'_>) -> Result<Gpt2Config, ConfigError> {
         dropout,
         tied: keys.flag_or("tie_word_embeddings", true)?,
         eps: keys.number_or("layer_norm_epsilon", 1e-5)?,
-        activation: activation(keys, "activation_function", "gelu_new")?,
+        activation: activation_of(keys, "activation_function", "gelu_new")?,
     })
 }
 
@@ -117,20 +165,34 @@ fn llama(keys: &Keys<'_>) -> Result<LlamaConfig, ConfigError> {
         tied: keys.flag_or("tie_word_embeddings", false)?,
         eps: keys.number_or("rms_norm_eps", 1e-6)?,
         rope_base: rope_base(keys)?,
-        activation: activation(keys, "hidden_act", "silu")?,
+        activation: activation_of(keys, "hidden_act", "silu")?,
         attention_bias: keys.flag_or("attention_bias", false)?,
         mlp_bias: keys.flag_or("mlp_bias", false)?,
     })
 }
 
-fn activation(keys: &Keys<'_>, key: &'static str, default: &str) -> Result<Activation, ConfigError> {
+/// The activation that transformers calls by this name.
+pub fn activation(name: &str) -> Option<Activation> {
+    ACTIVATIONS.iter().find(|(known, _)| *known == name).map(|(_, activation)| *activation)
+}
+
+/// All names of activations.
+pub fn activations() -> Vec<&'static str> {
+    ACTIVATIONS.iter().map(|(name, _)| *name).collect()
+}
+
+/// The name that transformers has for an activation.
+pub fn activation_name(activation: Activation) -> &'static str {
+    ACTIVATIONS.iter().find(|(_, known)| *known == activation).map_or("linear", |(name, _)| name)
+}
+
+fn activation_of(keys: &Keys<'_>, key: &'static str, default: &str) -> Result<Activation, ConfigError> {
     let name = keys.text_or(key, "")?;
     let name = if name.is_empty() { default } else { name };
-    if let Some((_, activation)) = ACTIVATIONS.iter().find(|(known, _)| *known == name) {
-        return Ok(*activation);
-    }
-    let known: Vec<String> = ACTIVATIONS.iter().map(|(known, _)| format!("\"{known}\"")).collect();
-    Err(keys.unsupported(key, &name.into(), known.join(", ")))
+    activation(name).ok_or_else(|| {
+        let known: Vec<String> = activations().iter().map(|known| format!("\"{known}\"")).collect();
+        keys.unsupported(key, &name.into(), known.join(", "))
+    })
 }
 
 /// The rotary base, from `rope_parameters` (transformers 5) or the top level (before); scaled variants are refused.
@@ -148,10 +210,6 @@ fn rope_base(keys: &Keys<'_>) -> Result<f32, ConfigError> {
         base = rope.number_or("rope_theta", base)?;
     }
     Ok(base)
-}
-
-fn activation_name(activation: Activation) -> &'static str {
-    ACTIVATIONS.iter().find(|(_, known)| *known == activation).map_or("linear", |(name, _)| name)
 }
 
 /// The decimal number a person would write for `value`: 1e-5, not the nearest double of its 32 bits.

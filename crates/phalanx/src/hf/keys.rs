@@ -47,6 +47,16 @@ impl<'a> Keys<'a> {
         self.get(key).map_or(Ok(default), |value| self.typed(key, value, "a string", value.as_str()))
     }
 
+    /// A token or a list of them; none if absent.
+    pub(super) fn tokens(&self, key: &'static str) -> Result<Vec<i64>, ConfigError> {
+        let Some(value) = self.get(key) else { return Ok(Vec::new()) };
+        let tokens = match value {
+            Value::Array(list) => list.iter().map(Value::as_i64).collect(),
+            one => one.as_i64().map(|token| vec![token]),
+        };
+        self.typed(key, value, "a whole number or a list of them", tokens)
+    }
+
     /// An object inside this one, if there is one.
     pub(super) fn object(&self, key: &'static str) -> Result<Option<Keys<'a>>, ConfigError> {
         let Some(value) = self.get(key) else { return Ok(None) };

@@ -78,7 +78,7 @@ fn written_models_read_back() {
     for (name, model) in [("gpt2", gpt2()), ("llama", llama())] {
         let scratch = Scratch::new(name);
         let weights = weights(&model);
-        write_model(&scratch.0, &model, &weights).unwrap();
+        write_model(&scratch.0, &model, &weights, None).unwrap();
         assert_eq!(read_config(&scratch.0).unwrap(), model);
         assert_eq!(read_weights(&scratch.0, &tensors(&model).unwrap()).unwrap(), weights);
         let mut files: Vec<_> = fs::read_dir(&scratch.0).unwrap().map(|f| f.unwrap().file_name()).collect();
@@ -91,7 +91,7 @@ fn written_models_read_back() {
 fn query_key_and_value_are_the_columns_of_c_attn() {
     let scratch = Scratch::new("columns");
     let (weights, path) = (weights(&gpt2()), scratch.0.join("model.safetensors"));
-    write_model(&scratch.0, &gpt2(), &weights).unwrap();
+    write_model(&scratch.0, &gpt2(), &weights, None).unwrap();
     let written = fs::read(&path).unwrap();
     let file = SafeTensors::deserialize(&written).unwrap();
     let part = |layer: usize, part: &str| &weights[&format!("transformer.h.{layer}.attn.{part}")][..];
@@ -108,7 +108,7 @@ fn query_key_and_value_are_the_columns_of_c_attn() {
     }
     assert_eq!(file.len(), 2 + 2 * 12 + 2, "tables, blocks and the last norm have nothing else");
     let read = read_weights(&scratch.0, &tensors(&gpt2()).unwrap()).unwrap();
-    write_model(&scratch.0, &gpt2(), &read).unwrap();
+    write_model(&scratch.0, &gpt2(), &read, None).unwrap();
     assert!(fs::read(&path).unwrap() == written, "the same bytes again");
 }
 
@@ -117,7 +117,7 @@ fn a_packed_tensor_that_does_not_fit_is_listed_under_its_own_name() {
     let scratch = Scratch::new("packed");
     let ModelConfig::Gpt2(config) = gpt2() else { panic!("gpt2") };
     let narrow = ModelConfig::Gpt2(Gpt2Config { width: 4, ..config });
-    write_model(&scratch.0, &narrow, &weights(&narrow)).unwrap();
+    write_model(&scratch.0, &narrow, &weights(&narrow), None).unwrap();
     let read = |wanted: &[Stored]| read_weights(&scratch.0, wanted).unwrap_err().to_string();
     let error = read(&tensors(&gpt2()).unwrap());
     let listed = "`transformer.h.0.attn.c_attn.weight` is [4, 12] but the model wants [8, 24]";
@@ -134,11 +134,11 @@ fn only_fitting_weights_of_known_families_are_written() {
     weights.remove("transformer.ln_f.bias");
     weights.insert("extra".into(), vec![0.0]);
     weights.insert("transformer.ln_f.weight".into(), vec![0.0]);
-    let error = write_model(&scratch.0, &gpt2(), &weights).unwrap_err().to_string();
+    let error = write_model(&scratch.0, &gpt2(), &weights, None).unwrap_err().to_string();
     assert!(error.contains("missing: `transformer.ln_f.bias` [8]; unexpected: `extra` [1]"), "{error}");
     assert!(error.contains("`transformer.ln_f.weight` is [1] but the model wants [8]"), "{error}");
     let mlp = ModelConfig::preset("mlp", "nano").unwrap();
-    let error = write_model(&scratch.0, &mlp, &BTreeMap::new()).unwrap_err().to_string();
+    let error = write_model(&scratch.0, &mlp, &BTreeMap::new(), None).unwrap_err().to_string();
     assert!(error.contains("`mlp` has no transformers form"), "{error}");
 }
 
@@ -245,4 +245,25 @@ fn everything_that_does_not_fit_is_listed() {
     let listed = "missing: `b` [5]; unexpected: `x` [4]; wrong shape: `a` is [2, 3] but the model wants [3, 2]; \
                   wrong element type: `d` is I64 but must be F32, BF16 or F16; check config.json";
     assert!(text.ends_with(listed), "{text}");
+}
+
+#[test]
+fn end_tokens_come_from_the_generation_config_first() {
+    let scratch = Scratch::new("ends");
+    let read = |generation: Option<Value>, config: Value| {
+        let path = scratch.0.join("generation_config.json");
+        let _ = fs::remove_file(&path);
+        if let Some(json) = generation {
+            fs::write(&path, json.to_string()).unwrap();
+        }
+        fs::write(scratch.0.join("config.json"), config.to_string()).unwrap();
+        end_tokens(&scratch.0).map_err(|error| error.to_string())
+    };
+    let two = json!({ "eos_token_id": 2 });
+    assert_eq!(read(None, two.clone()), Ok(vec![2]));
+    assert_eq!(read(Some(json!({ "eos_token_id": [7, 9] })), two.clone()), Ok(vec![7, 9]));
+    assert_eq!(read(Some(json!({})), two), Ok(vec![2]), "a file without the key leaves it to the other");
+    assert_eq!(read(None, json!({ "eos_token_id": null })), Ok(vec![]));
+    let error = read(None, json!({ "eos_token_id": "</s>" })).unwrap_err();
+    assert!(error.contains("`eos_token_id` is \"</s>\""), "{error}");
 }

@@ -26,6 +26,9 @@ pub enum WriteError {
     /// The configuration gives no model.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// The configuration to take over cannot be read.
+    #[error(transparent)]
+    Like(#[from] super::ConfigError),
     /// The weights do not belong to the configuration.
     #[error("the weights do not fit the {family} model to be written: {mismatch}")]
     Mismatch { family: &'static str, mismatch: Box<Mismatch> },
@@ -37,15 +40,32 @@ pub enum WriteError {
     Format { path: PathBuf, source: SafeTensorError },
 }
 
+/// Files beside the weights that a model made from another one needs, too.
+const COMPANIONS: [&str; 7] = [
+    "generation_config.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+];
+
 /// Writes `config.json` and `model.safetensors` into `dir`, which is made if need be. `weights` are the model's
-/// parameters by name.
+/// parameters by name. What the directory `like` says of the model beyond its sizes is taken over: special tokens, fields
+/// that only transformers reads, and files of the tokenizer.
 pub fn write_model(
     dir: &Path,
     model: &ModelConfig,
     weights: &BTreeMap<String, Vec<f32>>,
+    like: Option<&Path>,
 ) -> Result<(), WriteError> {
     let Some(json) = config::to_json(model) else {
         return Err(WriteError::Family { family: model.family() });
+    };
+    let json = match like {
+        Some(like) => config::merged(like, json)?,
+        None => json,
     };
     let tensors = pair(model, weights)?;
     fs::create_dir_all(dir).map_err(|source| WriteError::Write { path: dir.into(), source })?;
@@ -59,7 +79,59 @@ pub fn write_model(
     let allowed = config.done(fs::metadata(&config.temporary))?.permissions();
     file.done(fs::set_permissions(&file.temporary, allowed))?;
     file.commit()?;
-    config.commit()
+    config.commit()?;
+    for name in COMPANIONS {
+        let Some(from) = like.map(|like| like.join(name)).filter(|from| from.is_file()) else { continue };
+        let path = dir.join(name);
+        fs::copy(from, &path).map_err(|source| WriteError::Write { path, source })?;
+    }
+    Ok(())
+}
+
+/// Tries whether [`replace_directory`] could work.
+pub fn probe_directory(dir: &Path) -> io::Result<()> {
+    if let Some(parent) = dir.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let partial = beside(dir, ".partial");
+    match fs::create_dir(&partial) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => fs::remove_dir_all(&partial),
+    }
+}
+
+fn beside(dir: &Path, ending: &str) -> PathBuf {
+    let mut name = dir.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+/// Makes a directory anew: `fill` writes into another one beside it, which takes its place when it is complete. What was
+/// there before goes as a whole.
+pub fn replace_directory<E: From<WriteError>>(
+    dir: &Path,
+    fill: impl FnOnce(&Path) -> Result<(), E>,
+) -> Result<(), E> {
+    let [partial, old] = [".partial", ".old"].map(|ending| beside(dir, ending));
+    let failed = |path: &Path, source: io::Error| E::from(WriteError::Write { path: path.into(), source });
+    let remove = |path: &Path| match fs::remove_dir_all(path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(failed(path, source)),
+        _ => Ok(()),
+    };
+    remove(&partial)?;
+    if let Some(parent) = dir.parent() {
+        fs::create_dir_all(parent).map_err(|source| failed(parent, source))?;
+    }
+    // It must not be there: what another user put in its place is not followed.
+    fs::create_dir(&partial).map_err(|source| failed(&partial, source))?;
+    fill(&partial)?;
+    remove(&old)?;
+    match fs::rename(dir, &old) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(failed(dir, source)),
+        _ => {}
+    }
+    fs::rename(&partial, dir).map_err(|source| failed(dir, source))?;
+    remove(&old)
 }
 
 /// Each tensor of the file with the elements of its parts.

@@ -13,7 +13,7 @@ use super::options::Mark::{AffectsBits, Excludes, Needs, PerRank};
 use super::options::{OptionGroup, OptionSpec, OptionValue, shown, train_options};
 use crate::Pin;
 use crate::pipeline::{DEFAULT_LEAVES, Fusion, Overlap};
-use crate::{Check, Recompute};
+use crate::{Check, LrSchedule, Recompute};
 pub use check::ConfigError;
 
 /// Which update rule is used.
@@ -64,6 +64,8 @@ train_options! {
     /// assert_eq!(config.steps, 20);
     /// ```
     Model {
+        /// Start from a Hugging Face directory: sizes, weights and, with --data, the tokenizer come from it.
+        hf: Option<PathBuf> = None, "DIR";
         /// Family: gpt2 or llama.
         model: String = "gpt2".into(), "FAMILY";
         /// Preset that gives the sizes not set otherwise: nano, tiny, small, medium, large, xl.
@@ -78,6 +80,27 @@ train_options! {
         width: Option<usize> = None, "N";
         /// Tokens in a sequence.
         context: Option<usize> = None, "N";
+        /// The most tokens the model can see at once: rows of the position table (gpt2); the context if absent.
+        positions: Option<usize> = None, "N";
+        /// Tokens the model knows; those of the data if absent.
+        vocab: Option<usize> = None, "N";
+        /// Features inside the feed-forward part; 4 times the width (gpt2) or as many times as in the preset if absent.
+        hidden: Option<usize> = None, "N";
+        /// Features of a head (llama); the width divided by the heads if absent.
+        head_dim: Option<usize> = None, "N";
+        /// Applied inside the feed-forward part, by its name in transformers: gelu_new, gelu, relu, silu, ...; what the
+        /// family has if absent.
+        activation: Option<String> = None, "NAME";
+        /// Added to variances or mean squares by norms; 1e-5 if absent.
+        norm_eps: Option<f32> = None, "F" where |x| x.is_finite() && *x > 0.0, "finite and above 0";
+        /// Base of the rotary frequencies (llama); 10000 if absent.
+        rope_theta: Option<f32> = None, "F" where |x| x.is_finite() && *x > 0.0, "finite and above 0";
+        /// Whether the four attention projections have biases (llama).
+        attention_bias: Option<bool> = None, "true|false";
+        /// Whether the feed-forward projections have biases (llama).
+        mlp_bias: Option<bool> = None, "true|false";
+        /// Whether the output head is the token embedding; as in the preset if absent.
+        tied: Option<bool> = None, "true|false";
         /// Probability of dropping an element.
         dropout: f32 = 0.0, "F" [AffectsBits] where |x| (0.0..1.0).contains(x), "at least 0 and below 1";
     }
@@ -155,8 +178,16 @@ train_options! {
         lr_floor: f32 = 0.1, "F" [AffectsBits] where |x| (0.0..=1.0).contains(x), "at least 0 and at most 1";
         /// Steps of linear warm-up.
         warmup: u64 = 20, "N" [AffectsBits];
-        /// UTF-8 text file, or a directory of them; the embedded grammar if absent.
+        /// How the learning rate falls after the warm-up; wsd keeps it until the last steps.
+        lr_schedule: LrSchedule = LrSchedule::Cosine, "KIND" [AffectsBits];
+        /// Share of the steps, the last ones, in which it falls (wsd).
+        lr_decay: f32 = 0.2, "F" [AffectsBits] where |x| (0.0..=1.0).contains(x), "at least 0 and at most 1";
+        /// What to train on: a file, a directory, or a pattern such as 'texts/*.txt'. Files called .jsonl have a JSON
+        /// object on each line, .bin tokens of llm.c or nanoGPT (`phalanx data tokenize` writes them), all others are
+        /// UTF-8 text; the embedded grammar if absent.
         data: Option<PathBuf> = None, "PATH" [AffectsBits];
+        /// The field of a .jsonl line that has the text.
+        data_field: String = "text".into(), "NAME" [AffectsBits];
         /// A Hugging Face tokenizer.json for the data; bytes if absent.
         tokenizer: Option<PathBuf> = None, "FILE" [AffectsBits, Needs("data")];
         /// Directory to write the trained model to, as transformers reads it.
@@ -164,6 +195,10 @@ train_options! {
         /// Directory in which every process writes a log of its steps, rank-0.jsonl, rank-1.jsonl, ..., and the first
         /// one an event file for TensorBoard; a directory for each run.
         log_dir: Option<PathBuf> = None, "DIR" [PerRank];
+        /// Replace the log in --log-dir and the model in --save if they are of another run.
+        overwrite: bool = false, "" [PerRank];
+        /// Print a line of progress after every so many steps; if absent, every 10 s where there is no terminal.
+        log_every: Option<u64> = None, "STEPS" [PerRank] where |n| *n >= 1, "at least 1";
         /// Stop after the step whose loss is at most this; with --eval-every the loss on held-back data counts.
         stop_at_loss: Option<f32> = None, "LOSS" where |x| x.is_finite(), "finite";
     }

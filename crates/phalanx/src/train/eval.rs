@@ -19,6 +19,8 @@ pub struct Evaluation {
     /// The last loss.
     pub last: Option<f32>,
     every: u64,
+    /// Steps of the run, after the last of which there is an evaluation, too.
+    steps: u64,
     batches: u64,
     batch: usize,
     loss: String,
@@ -52,6 +54,7 @@ impl Evaluation {
             session,
             last: None,
             every,
+            steps: config.steps,
             batches: config.eval_batches,
             batch: config.batch,
             loss: graph.values()[graph.outputs()[0]].name.clone(),
@@ -62,7 +65,7 @@ impl Evaluation {
 
     /// Whether there is an evaluation after `steps` steps.
     pub fn is_due(&self, steps: u64) -> bool {
-        steps.is_multiple_of(self.every)
+        steps.is_multiple_of(self.every) || steps == self.steps
     }
 
     /// The step after which the next evaluation is, if `steps` are done: no later one may have begun by then.

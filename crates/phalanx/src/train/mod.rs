@@ -19,7 +19,7 @@ pub use nan::Origin;
 pub use options::{OptionGroup, OptionSpec};
 pub use report::{Report, Summary};
 pub use resume::Notice;
-pub(crate) use resume::{differences, json};
+pub(crate) use resume::json;
 
 use std::path::Path;
 use std::time::Instant;
@@ -27,7 +27,7 @@ use std::time::Instant;
 use phalanx_ir::graph::Graph;
 use phalanx_program::Certificate;
 
-use crate::data::{DataError, Dataset};
+use crate::data::{DataError, DataSource, Dataset, cache_dir};
 use crate::job::{Agreed, Job, Topology, deal_devices};
 use crate::models::ModelConfig;
 use crate::pipeline::Settings;
@@ -75,6 +75,7 @@ impl Run {
         config: TrainConfig,
         progress: &mut dyn FnMut(usize, usize, &str),
     ) -> Result<Self, Error> {
+        let config = config.with_pretrained()?;
         let (data, model, graph) = prepare(&config)?;
         let point = ResumePoint::new(&config, None)?;
         let settings = config.measured_settings(&graph, progress)?;
@@ -99,6 +100,7 @@ impl Run {
                 ConfigError::Field { field: "debug", value: "nan".into(), wanted: wanted.into() }.into()
             );
         }
+        let config = config.with_pretrained()?;
         let (data, model, graph) = prepare(&config)?;
         let point = ResumePoint::new(&config, Some(&*job.network))?;
         let (settings, topology) = config.settings_in_job(job, &graph, progress)?;
@@ -120,6 +122,7 @@ impl Run {
         ranks: Option<Ranks>,
     ) -> Result<Self, Error> {
         let size = config.batch * config.context_of(&model);
+        let notices = data.note().map(|note| Notice::Note(note.into())).into_iter().collect();
         let fault_injection = FaultInjection::new(&config, trainer.session().rank())?;
         let profile = trainer.session_mut().profile_through(fault_injection.trigger());
         Ok(Run {
@@ -138,7 +141,7 @@ impl Run {
             hashes: None,
             checkpointer: None,
             fault_injection,
-            notices: Vec::new(),
+            notices,
         })
     }
 
@@ -147,6 +150,16 @@ impl Run {
         self.continue_from(point)?;
         self.prepare_to_save()?;
         Ok(self)
+    }
+
+    /// Takes the weights of the Hugging Face directory to start from, if there is one.
+    fn begin_with_pretrained(&mut self) -> Result<(), Error> {
+        let Some(dir) = &self.config.hf else { return Ok(()) };
+        for (name, values) in &hf::read_weights(dir, &hf::tensors(&self.model)?)? {
+            self.trainer.session_mut().feed(name, values)?;
+        }
+        self.notices.push(Notice::Note(format!("starting with the weights of {}", dir.display())));
+        Ok(())
     }
 
     /// The configuration.
@@ -214,6 +227,11 @@ impl Run {
             }
             Some(ranks) => ranks.ask_to_stop(),
         }
+    }
+
+    /// Devices of all processes.
+    pub fn devices(&self) -> usize {
+        self.settings.plan.mesh.devices()
     }
 
     /// Where the devices of a job are.
@@ -292,7 +310,7 @@ impl Run {
         let weights = self.trainer.session().weights()?;
         match &self.ranks {
             Some(ranks) if ranks.topology.rank > 0 => Ok(()),
-            _ => Ok(hf::write_model(dir, &self.model, &weights)?),
+            _ => Ok(hf::write_model(dir, &self.model, &weights, self.config.hf.as_deref())?),
         }
     }
 }
@@ -311,9 +329,9 @@ pub(crate) fn prepare(config: &TrainConfig) -> Result<(Dataset, ModelConfig, Gra
 }
 
 fn open_data(config: &TrainConfig) -> Result<Dataset, DataError> {
-    match (&config.data, &config.tokenizer) {
-        (None, _) => Ok(Dataset::grammar(config.seed)),
-        (Some(data), None) => Dataset::open_text(data, config.seed),
-        (Some(data), Some(tokenizer)) => Dataset::open_tokenized(data, tokenizer, config.seed),
-    }
+    let Some(path) = &config.data else { return Ok(Dataset::grammar(config.seed)) };
+    let cache = cache_dir();
+    let (tokenizer, field) = (config.tokenizer.as_deref(), config.data_field.as_str());
+    let source = DataSource { path, tokenizer, field, cache: cache.as_deref() };
+    Dataset::open(&source, config.seed, &mut |_, _| ())
 }

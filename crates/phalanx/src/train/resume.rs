@@ -111,8 +111,8 @@ impl Run {
     /// Restores the state of a checkpoint, if there is one.
     pub(super) fn continue_from(&mut self, point: ResumePoint) -> Result<(), Error> {
         let ResumePoint { checkpoint, notices } = point;
-        self.notices = notices;
-        let Some(checkpoint) = checkpoint else { return Ok(()) };
+        self.notices.extend(notices);
+        let Some(checkpoint) = checkpoint else { return self.begin_with_pretrained() };
         let before = &checkpoint.manifest().run;
         let path = checkpoint.path();
         check_model(path, &before.model, &json(&self.model)?)?;
@@ -162,7 +162,7 @@ fn changes(before: &Value, now: &Value) -> Vec<String> {
 }
 
 /// Where two values differ: the path, and both sides as text.
-pub(crate) fn differences(path: &str, found: &Value, wanted: &Value) -> Vec<(String, String, String)> {
+fn differences(path: &str, found: &Value, wanted: &Value) -> Vec<(String, String, String)> {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => {
             let mut names: Vec<&String> = found.keys().chain(wanted.keys()).collect();

@@ -1,7 +1,28 @@
 //! The model that a configuration describes.
 
+use phalanx_ir::Activation;
+
 use super::{ConfigError, TrainConfig};
 use crate::models::ModelConfig;
+use crate::{Error, hf};
+
+/// Options that a Hugging Face directory decides.
+const MODEL_SIZES: [&str; 14] = [
+    "layers",
+    "heads",
+    "kv_heads",
+    "width",
+    "positions",
+    "vocab",
+    "hidden",
+    "head_dim",
+    "activation",
+    "norm_eps",
+    "rope_theta",
+    "attention_bias",
+    "mlp_bias",
+    "tied",
+];
 
 /// Most hidden layers of an mlp: as many as other models may have.
 const MAX_MLP_LAYERS: usize = 16384;
@@ -10,21 +31,28 @@ impl TrainConfig {
     /// The model for a vocabulary.
     pub fn build_model(&self, vocab: usize) -> Result<ModelConfig, ConfigError> {
         self.validate()?;
+        let vocab = match self.vocab {
+            Some(known) if known < vocab => {
+                let wanted = format!(
+                    "the data has {vocab} tokens: use at least as many, or the model's own tokenizer"
+                );
+                return self.field("vocab", &known, &wanted);
+            }
+            known => known.unwrap_or(vocab),
+        };
         let mut model = ModelConfig::preset(&self.model, &self.size)?.with_vocab(vocab);
         match &mut model {
             ModelConfig::Gpt2(model) => {
-                if let Some(kv_heads) = self.kv_heads {
-                    return self.field(
-                        "kv_heads",
-                        &kv_heads,
-                        "only llama has them: leave it out or use model llama",
-                    );
-                }
+                self.check_gpt2()?;
                 set(&mut model.layers, self.layers);
                 set(&mut model.heads, self.heads);
                 if let Some(width) = self.width {
                     (model.width, model.hidden) = (width, width.saturating_mul(4));
                 }
+                set(&mut model.hidden, self.hidden);
+                set(&mut model.eps, self.norm_eps);
+                set(&mut model.tied, self.tied);
+                set(&mut model.activation, self.parse_activation()?);
                 model.dropout = self.dropout;
             }
             ModelConfig::Llama(model) => {
@@ -35,7 +63,14 @@ impl TrainConfig {
                 if let Some(width) = self.width {
                     (model.hidden, model.width) = (model.hidden.saturating_mul(width) / model.width, width);
                 }
-                model.head_dim = model.width / model.heads.max(1);
+                model.head_dim = self.head_dim.unwrap_or(model.width / model.heads.max(1));
+                set(&mut model.hidden, self.hidden);
+                set(&mut model.eps, self.norm_eps);
+                set(&mut model.rope_base, self.rope_theta);
+                set(&mut model.attention_bias, self.attention_bias);
+                set(&mut model.mlp_bias, self.mlp_bias);
+                set(&mut model.tied, self.tied);
+                set(&mut model.activation, self.parse_activation()?);
                 model.dropout = self.dropout;
             }
             ModelConfig::Mlp(model) => {
@@ -44,20 +79,106 @@ impl TrainConfig {
                 model.hidden = vec![width; self.layers.unwrap_or(model.hidden.len())];
             }
         }
-        Ok(match self.context {
-            Some(context) => model.with_context(context),
+        Ok(match self.positions.or(self.context) {
+            Some(positions) => model.with_context(positions),
             None => model,
         })
     }
 
-    /// What only a model of text has is not set.
-    fn check_mlp(&self) -> Result<(), ConfigError> {
-        let set = [("heads", self.heads), ("kv_heads", self.kv_heads), ("context", self.context)];
-        for (name, value) in set {
-            if let Some(value) = value {
-                return self.field(name, &value, "an mlp has none: leave it out or use gpt2 or llama");
+    /// The same run with this model: every size of it is set.
+    #[must_use]
+    pub fn with_model(self, model: &ModelConfig) -> TrainConfig {
+        let (positions, vocab) = (model.context(), model.vocab());
+        let config = TrainConfig { model: model.family().into(), positions, vocab, ..self };
+        match model {
+            ModelConfig::Gpt2(model) => TrainConfig {
+                layers: Some(model.layers),
+                heads: Some(model.heads),
+                width: Some(model.width),
+                hidden: Some(model.hidden),
+                activation: Some(hf::activation_name(model.activation).into()),
+                norm_eps: Some(model.eps),
+                tied: Some(model.tied),
+                dropout: model.dropout,
+                ..config
+            },
+            ModelConfig::Llama(model) => TrainConfig {
+                layers: Some(model.layers),
+                heads: Some(model.heads),
+                kv_heads: Some(model.kv_heads),
+                width: Some(model.width),
+                hidden: Some(model.hidden),
+                head_dim: Some(model.head_dim),
+                activation: Some(hf::activation_name(model.activation).into()),
+                norm_eps: Some(model.eps),
+                rope_theta: Some(model.rope_base),
+                attention_bias: Some(model.attention_bias),
+                mlp_bias: Some(model.mlp_bias),
+                tied: Some(model.tied),
+                dropout: model.dropout,
+                ..config
+            },
+            ModelConfig::Mlp(_) => config,
+        }
+    }
+
+    /// Takes sizes and, for data, the tokenizer from the directory `hf`, if it is set. A size that is given must be that of
+    /// the directory.
+    pub fn with_pretrained(self) -> Result<TrainConfig, Error> {
+        let Some(dir) = self.hf.clone() else { return Ok(self) };
+        let model = hf::read_config(&dir)?.with_dropout(self.dropout);
+        let sized = self.clone().with_model(&model);
+        for name in MODEL_SIZES {
+            let (given, found) = (self.value(name), sized.value(name));
+            if let Some(given) = given.filter(|given| Some(given) != found.as_ref()) {
+                let found = found.unwrap_or_else(|| "no such size".into());
+                let wanted = format!("the model in {} has {found}: leave it out", dir.display());
+                return Ok(self.field(name, &given, &wanted)?);
             }
         }
+        let beside = Some(dir.join("tokenizer.json")).filter(|path| self.data.is_some() && path.is_file());
+        Ok(TrainConfig { tokenizer: self.tokenizer.or(beside), ..sized })
+    }
+
+    /// What only llama has is not set.
+    fn check_gpt2(&self) -> Result<(), ConfigError> {
+        let names = ["kv_heads", "head_dim", "rope_theta", "attention_bias", "mlp_bias"];
+        self.refuse(&names, "only llama has it: leave it out or use model llama")
+    }
+
+    /// Refuses options that are set although the model has no use for them.
+    fn refuse(&self, names: &[&'static str], why: &str) -> Result<(), ConfigError> {
+        let set = names.iter().find_map(|name| Some((*name, self.value(name)?)));
+        set.map_or(Ok(()), |(name, value)| self.field(name, &value, why))
+    }
+
+    fn parse_activation(&self) -> Result<Option<Activation>, ConfigError> {
+        let Some(name) = &self.activation else { return Ok(None) };
+        match hf::activation(name) {
+            Some(activation) => Ok(Some(activation)),
+            None => {
+                self.field("activation", name, &format!("it must be one of {}", hf::activations().join(", ")))
+            }
+        }
+    }
+
+    /// What only a model of text has is not set.
+    fn check_mlp(&self) -> Result<(), ConfigError> {
+        let names = [
+            "heads",
+            "kv_heads",
+            "context",
+            "positions",
+            "vocab",
+            "hidden",
+            "head_dim",
+            "activation",
+            "norm_eps",
+            "rope_theta",
+        ];
+        self.refuse(&names, "an mlp has none: leave it out or use gpt2 or llama")?;
+        let names = ["attention_bias", "mlp_bias", "tied"];
+        self.refuse(&names, "an mlp has none: leave it out or use gpt2 or llama")?;
         if let Some(layers) = self.layers.filter(|&layers| layers > MAX_MLP_LAYERS) {
             return self.field("layers", &layers, "use at most 16384");
         }
@@ -90,8 +211,8 @@ impl TrainConfig {
     }
 }
 
-fn set(size: &mut usize, given: Option<usize>) {
+fn set<T>(field: &mut T, given: Option<T>) {
     if let Some(given) = given {
-        *size = given;
+        *field = given;
     }
 }

@@ -136,7 +136,8 @@ impl TrainConfig {
     /// The learning rate over the run.
     pub fn learning_rate(&self) -> LearningRate {
         let (peak, floor) = (self.lr, self.lr * self.lr_floor);
-        LearningRate { peak, floor, warmup: self.warmup, steps: self.steps }
+        let (schedule, decay) = (self.lr_schedule, self.lr_decay);
+        LearningRate { peak, floor, warmup: self.warmup, steps: self.steps, schedule, decay }
     }
 
     /// The optimizer.

@@ -8,7 +8,7 @@ use serde::de::{Deserializer, Error, Visitor};
 
 use crate::pipeline::{Fusion, Overlap};
 use crate::train::config::{Bits, Debug, OptimizerKind};
-use crate::{Check, Pin, Recompute};
+use crate::{Check, LrSchedule, Pin, Recompute};
 
 /// A type of options: how its values are read from flags and written in messages.
 pub trait OptionValue: Sized {
@@ -93,7 +93,7 @@ macro_rules! named_values {
     };
 }
 
-named_values!(OptimizerKind, Bits, Debug, Overlap, Fusion, Check, Pin, Recompute);
+named_values!(OptimizerKind, LrSchedule, Bits, Debug, Overlap, Fusion, Check, Pin, Recompute);
 
 /// Learns the names of an enum's values from the way it is deserialized.
 struct Names(&'static [&'static str]);
