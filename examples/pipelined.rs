@@ -1,7 +1,8 @@
 //! Keeps two steps in flight: the next one is fed and started before the one before it has ended.
 
 use phalanx::models::MlpConfig;
-use phalanx::{Feed, LearningRate, Optimizer, Trainer};
+use phalanx::train::TrainConfig;
+use phalanx::{Feed, Optimizer, Trainer};
 
 fn main() -> Result<(), phalanx::Error> {
     let model = MlpConfig::regression([1, 32, 1]).training_graph(64)?;

@@ -88,9 +88,8 @@ fn a_resumed_fine_tuning_continues_with_the_same_bits() {
     train(&[&["--steps", "2", "--save", &model], &SMALL[..8]]);
     let whole = train(&[&["--hf", &model, "--steps", "4"]]);
     let parts = ["--hf", &model, "--checkpoint", &checkpoints, "--every", "2", "--resume"];
-    let drill = run(
-        &[&["train", "--batch", "8", "--steps", "4", "--drill", "panic@0:3"][..], &parts].concat(),
-    );
+    let drill =
+        run(&[&["train", "--batch", "8", "--steps", "4", "--drill", "panic@0:3"][..], &parts].concat());
     assert!(!drill.status.success());
     assert_eq!(hash(&train(&[&parts, &["--steps", "4"]])), hash(&whole));
 }
@@ -152,9 +151,8 @@ fn a_refused_run_leaves_the_log_of_the_one_before() {
 
 #[test]
 fn without_a_terminal_lines_tell_how_far_a_run_is() {
-    let text = stdout(
-        &[&["train", "--steps", "6", "--log-every", "2", "--eval-every", "5"][..], SMALL].concat(),
-    );
+    let text =
+        stdout(&[&["train", "--steps", "6", "--log-every", "2", "--eval-every", "5"][..], SMALL].concat());
     let steps: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("step ")).collect();
     let numbers: Vec<&str> = steps.iter().map(|line| line.split_whitespace().next().unwrap()).collect();
     assert_eq!(numbers, ["2/6", "4/6", "5/6", "6/6"], "every second step and each evaluation: {text}");

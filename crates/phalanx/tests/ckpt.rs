@@ -14,7 +14,7 @@ use phalanx::job::{Connection, Job};
 use phalanx::models::MlpConfig;
 use phalanx::pipeline::CompileError;
 use phalanx::train::{Notice, Run, TrainConfig};
-use phalanx::{Error, Feed, LearningRate, Optimizer, PortKind, Session, Trainer};
+use phalanx::{Error, Feed, Optimizer, PortKind, Session, Trainer};
 
 /// An empty directory that is removed at the end.
 struct Dir(PathBuf);

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::LearningRate;
+use crate::train::TrainConfig;
 
 /// A checksum.
 const SUM: &str = "0123456789abcdef0123456789abcdef";

@@ -11,69 +11,36 @@ use super::tokenizer::TokenizerError;
 pub enum DataError {
     /// A file or directory cannot be read.
     #[error("cannot read {}: {source}; give a file, a directory or a pattern such as 'texts/*.txt'", path.display())]
-    Read {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// There is no text at all.
     #[error("{} has no text; give a file with at least context + 1 tokens", path.display())]
-    Empty {
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
     /// A file is not UTF-8.
     #[error("{} is not UTF-8 at byte {offset}; convert it, e.g. with iconv -t utf-8", path.display())]
-    NotUtf8 {
-        path: PathBuf,
-        offset: usize,
-    },
+    NotUtf8 { path: PathBuf, offset: usize },
     /// A line of a JSON-lines file has no document.
     #[error("{}:{line}: {reason}", path.display())]
-    JsonLine {
-        path: PathBuf,
-        line: usize,
-        reason: String,
-    },
+    JsonLine { path: PathBuf, line: usize, reason: String },
     /// A file is no file of tokens.
     #[error("{} is no file of tokens: {reason}", path.display())]
-    TokenFile {
-        path: PathBuf,
-        reason: String,
-    },
+    TokenFile { path: PathBuf, reason: String },
     /// A file of tokens beside text, whose tokens are bytes.
     #[error("{} has tokens up to {largest}, but text without a tokenizer has tokens up to 255; name the tokenizer", path.display())]
-    Mixed {
-        path: PathBuf,
-        largest: usize,
-    },
+    Mixed { path: PathBuf, largest: usize },
     /// A token that the tokenizer does not have.
     #[error("{} has token {largest}, but the tokenizer has {vocab} tokens; name the tokenizer that made it", path.display())]
-    Vocabulary {
-        path: PathBuf,
-        largest: usize,
-        vocab: usize,
-    },
+    Vocabulary { path: PathBuf, largest: usize, vocab: usize },
     /// A file of tokens cannot be written.
     #[error("cannot write {}: {source}", path.display())]
-    Write {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
     /// The text does not fill one window.
     #[error("{name} has {tokens} tokens but a context of {context} needs {}; add text or use a shorter context", context + 1)]
-    TooShort {
-        name: String,
-        tokens: usize,
-        context: usize,
-    },
+    TooShort { name: String, tokens: usize, context: usize },
     /// Nothing would remain to train on.
     #[error(
         "a share of {share} held back leaves nothing of {name} to train on, whose text is cut into {windows}; add text, use a shorter context or evaluate nothing"
     )]
-    AllHeld {
-        name: String,
-        windows: usize,
-        share: f64,
-    },
+    AllHeld { name: String, windows: usize, share: f64 },
     /// The tokenizer does not work.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
