@@ -204,7 +204,7 @@ fn task_graphs() {
 
 #[test]
 fn words_of_version_0_1_are_read() {
-    let sharded = "sharded @line {\n  b0 : f32[4] on dev0 input \"x\"\n}\n";
+    let sharded = "sharded @line {\n  b0 : f32[4] on dev0 input \"x\"\n}";
     let old: ShardedGraph =
         sharded.replace("sharded", "; a comment\n\nwide").parse().expect("the old word is read");
     assert_eq!(old.to_string(), sharded);
@@ -212,8 +212,7 @@ fn words_of_version_0_1_are_read() {
   %x = input f32[4/2] on dev0, dev1
   %y = combine dim=0 degree=2 regather=true %x : f32[4] on dev[0-1] at 1 microbatch 1 of 2 in 1
   return %y
-}
-";
+}";
     let old = parallel.replace("regather", "again").replace("microbatch", "part");
     let old = ParallelGraph::parse(old, phalanx_ops::operators()).expect("the old words are read");
     assert_eq!(old.to_string(), parallel);
