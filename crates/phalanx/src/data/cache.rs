@@ -28,13 +28,13 @@ pub(super) struct Encoding<'a> {
 }
 
 /// Called with the bytes of text encoded so far and those of all text.
-pub type Progress<'a> = dyn FnMut(u64, u64) + 'a;
+pub type EncodingProgress<'a> = dyn FnMut(u64, u64) + 'a;
 
 impl Encoding<'_> {
     /// The tokens: from the cache, if possible. The second result says why no file could be written.
     pub(super) fn tokens(
         &self,
-        progress: &mut Progress<'_>,
+        progress: &mut EncodingProgress<'_>,
     ) -> Result<(Part, Option<(PathBuf, io::Error)>), DataError> {
         let Some(dir) = self.source.cache else { return Ok((self.in_memory(progress)?, None)) };
         let path = dir.join(format!("{:032x}.bin", self.hash()));
@@ -54,7 +54,7 @@ impl Encoding<'_> {
     }
 
     /// Writes the tokens to a file, which appears when it is complete; their number.
-    pub(super) fn write(&self, path: &Path, progress: &mut Progress<'_>) -> Result<usize, DataError> {
+    pub(super) fn write(&self, path: &Path, progress: &mut EncodingProgress<'_>) -> Result<usize, DataError> {
         let failed = |source| DataError::Write { path: path.into(), source };
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
@@ -66,7 +66,7 @@ impl Encoding<'_> {
         Ok(tokens)
     }
 
-    fn in_memory(&self, progress: &mut Progress<'_>) -> Result<Part, DataError> {
+    fn in_memory(&self, progress: &mut EncodingProgress<'_>) -> Result<Part, DataError> {
         let mut all = Vec::new();
         self.encode(progress, |tokens| {
             all.extend_from_slice(tokens);
@@ -77,7 +77,7 @@ impl Encoding<'_> {
 
     fn encode(
         &self,
-        progress: &mut Progress<'_>,
+        progress: &mut EncodingProgress<'_>,
         sink: impl FnMut(&[u32]) -> Result<(), DataError>,
     ) -> Result<(), DataError> {
         let total = self.files.iter().map(|file| file.bytes().len() as u64).sum();

@@ -18,7 +18,7 @@ mod source;
 mod token_file;
 mod tokenizer;
 
-pub use cache::Progress;
+pub use cache::EncodingProgress;
 pub use error::DataError;
 pub use grammar::Entropy;
 pub use source::{DataSource, cache_dir};
@@ -82,7 +82,7 @@ impl Dataset {
     pub fn open(
         source: &DataSource<'_>,
         seed: u64,
-        progress: &mut Progress<'_>,
+        progress: &mut EncodingProgress<'_>,
     ) -> Result<Dataset, DataError> {
         let source::Opened { corpus, tokenizer, note } = source.open(progress)?;
         Ok(Dataset { note, ..Dataset::new(source.path, corpus, tokenizer, seed) })

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::cache::{Encoding, Progress};
+use super::cache::{Encoding, EncodingProgress};
 use super::corpus::{Corpus, Part};
 use super::documents::TextFile;
 use super::files::{self, FileKind};
@@ -48,7 +48,7 @@ impl<'a> DataSource<'a> {
     }
 
     /// Writes the tokens of all text to a file as llm.c reads it; their number.
-    pub fn tokenize(&self, out: &Path, progress: &mut Progress<'_>) -> Result<usize, DataError> {
+    pub fn tokenize(&self, out: &Path, progress: &mut EncodingProgress<'_>) -> Result<usize, DataError> {
         let paths = files::find(self.path)?;
         if let Some(path) = paths.iter().find(|path| FileKind::of(path) == FileKind::Tokens) {
             let reason = "it has tokens already; name files of text".into();
@@ -68,7 +68,7 @@ impl<'a> DataSource<'a> {
         Ok((tokenizer, rules))
     }
 
-    pub(super) fn open(&self, progress: &mut Progress<'_>) -> Result<Opened, DataError> {
+    pub(super) fn open(&self, progress: &mut EncodingProgress<'_>) -> Result<Opened, DataError> {
         let paths = files::find(self.path)?;
         let (tokens, texts): (Vec<_>, Vec<_>) =
             paths.iter().partition(|path| FileKind::of(path) == FileKind::Tokens);
