@@ -1,7 +1,7 @@
 //! The command. Jobs of many processes (`ranks`) and the commands of the book (`docs`) have binaries of their own.
 
 mod common;
-#[allow(dead_code, reason = "`ranks` uses all of it")]
+#[allow(dead_code, clippy::unwrap_used, reason = "`ranks` uses all of it")]
 #[path = "ranks/mpi.rs"]
 mod mpi;
 

@@ -1,5 +1,5 @@
 //! Results of the reference: how they are read and compared.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader};
 
