@@ -1,7 +1,7 @@
 //! How long a step takes: lanes run in order, wait for each other, and share links.
 //!
 //! The one judge of schedules and the predictor of what a run will show. Several runs may follow each other, overlapping
-//! as far as waits from run to run allow. Contention is that of [`Traffic`]; cores are not shared between lanes.
+//! as far as waits from run to run allow. Contention is that of [`phalanx_link::Traffic`]; cores are not shared between lanes.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
