@@ -109,9 +109,9 @@ fn what_train_prints_is_a_log_without_tensors() {
 }
 
 #[test]
-fn hashes_that_nobody_would_see_are_refused() {
+fn hashes_without_an_output_are_refused() {
     let message = error(&[&["train", "--hash-every", "2"], SMALL].concat(), 2);
     assert!(message.contains("`hash_every` is 2") && message.contains("--log-dir"), "{message}");
     let message = error(&[&["train", "--json", "--hash-every", "0"], SMALL].concat(), 2);
-    assert!(message.contains("`hash_every` is 0; it must be at least 1"), "{message}");
+    assert!(message.contains("invalid value '0' for '--hash-every <STEPS>': it must be at least 1"), "{message}");
 }

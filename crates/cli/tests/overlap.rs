@@ -65,7 +65,7 @@ fn what_does_not_fit_or_makes_no_sense_is_refused() {
         (["--memory", "2"], "it must be a size above 0 like 512MiB"),
         (["--link", "1ms"], "it has no comma"),
         (["--overlap", "maybe"], "auto, on, off"),
-        (["--recompute", "some"], "use none, auto or full"),
+        (["--recompute", "some"], "none, auto, full"),
     ] {
         let message = error(&[&["train"], SMALL, &flags[..]].concat(), 2);
         assert!(message.contains(part), "{message}");

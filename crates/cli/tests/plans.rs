@@ -62,7 +62,7 @@ fn a_plan_that_does_not_fit_is_refused_with_the_remedy() {
         (&["--plan", "dp2", "--devices", "0"], &["--devices"]),
         (&["--plan", "dp"], &["`dp`", "--devices"]),
         (&["--plan", &empty], &["empty.toml", "empty"]),
-        (&["--cores-per-device", "99999"], &["cores_per_device", "99999", "1024"]),
+        (&["--cores-per-device", "99999"], &["cores-per-device", "99999", "1024"]),
     ] {
         let message = error(&[&["step"], MODEL, plan].concat(), 2);
         assert!(parts.iter().all(|part| message.contains(part)), "{plan:?}: {message}");

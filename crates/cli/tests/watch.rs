@@ -95,10 +95,10 @@ fn a_loss_that_is_no_number_saves_nothing_and_debugging_says_where_it_begins() {
 #[test]
 fn mistakes_are_named() {
     for (args, parts) in [
-        (&["--eval-every", "0"][..], &["`eval_every` is 0", "at least 1"][..]),
-        (&["--eval-share", "1"], &["`eval_share` is 1", "below 1"]),
-        (&["--eval-batches", "0"], &["`eval_batches` is 0"]),
-        (&["--stop-at-loss", "nan"], &["`stop_at_loss` is NaN"]),
+        (&["--eval-every", "0"][..], &["'0'", "--eval-every", "at least 1"][..]),
+        (&["--eval-share", "1"], &["'1'", "--eval-share", "below 1"]),
+        (&["--eval-batches", "0"], &["'0'", "--eval-batches", "at least 1"]),
+        (&["--stop-at-loss", "nan"], &["'nan'", "--stop-at-loss", "finite"]),
         (&["--debug", "inf"], &["--debug", "inf", "nan"]),
         (&["--log-dir", "/proc/none"], &["/proc/none", "--log-dir"]),
     ] {
