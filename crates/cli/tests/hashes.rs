@@ -115,5 +115,8 @@ fn hashes_without_an_output_are_refused() {
     let message = error(&[&["train", "--hash-every", "2"], SMALL].concat(), 2);
     assert!(message.contains("`hash_every` is 2") && message.contains("--log-dir"), "{message}");
     let message = error(&[&["train", "--json", "--hash-every", "0"], SMALL].concat(), 2);
-    assert!(message.contains("invalid value '0' for '--hash-every <STEPS>': it must be at least 1"), "{message}");
+    assert!(
+        message.contains("invalid value '0' for '--hash-every <STEPS>': it must be at least 1"),
+        "{message}"
+    );
 }
