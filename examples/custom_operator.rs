@@ -1,9 +1,12 @@
-//! Adds an operator and its kernels from outside: a leaky ReLU whose slope for negative numbers is learned, one for each
-//! column. Its gradient sums over rows. It is checked as the built-in ones are, then trained on four devices.
+//! Adds an operator and its kernels: a leaky ReLU with a learned slope for each column, whose gradient sums over rows. It is
+//! checked as the built-in ones are, then trained on four devices, with weights stored in halves and features cut in halves.
 
-use phalanx::ir::tasks::{TaskOp, TaskView};
 use phalanx::ir::{Cuts, Init, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType};
+<<<<<<< HEAD
 use phalanx::ir::{attributes, graph::Builder, sharded::Operand, text::Attrs};
+=======
+use phalanx::ir::{attributes, graph::Builder, tasks::TaskOp, tasks::TaskView, text::Attrs, wide::Operand};
+>>>>>>> ops
 use phalanx::kernels::{Call, Kernel, params, signature, table};
 use phalanx::{Feed, Goal, Optimizer, Settings, Trainer, ops::Layers, plan, testing};
 
@@ -79,20 +82,28 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     table::add::<Gradient>()?;
     testing::check_operator(LeakyRelu {}, &[TensorType::f32([8, 4, 16]), TensorType::f32([16])])?;
     let mut model = Builder::new("leaky");
-    let [x, y] = ["x", "y"].map(|name| model.input(name, TensorType::f32([64, 8])));
-    let weight = model.param("weight", [8, 8], Init::Normal(0.5))?;
-    let slope = model.param("slope", [8], Init::Zeros)?;
-    let hidden = model.linear("hidden", x?, weight, None)?;
+    let [x, y] = [("x", 8), ("y", 1)].map(|(name, size)| model.input(name, TensorType::f32([64, size])));
+    let widen = model.param("widen", [32, 8], Init::Normal(0.5))?;
+    let slope = model.param("slope", [32], Init::Zeros)?;
+    let narrow = model.param("narrow", [1, 32], Init::Normal(0.2))?;
+    let hidden = model.linear("hidden", x?, widen, None)?;
     let active = model.add_one("active", LeakyRelu {}, &[hidden, slope])?;
-    let loss = model.mse("loss", active, y?)?;
+    let output = model.linear("output", active, narrow, None)?;
+    let loss = model.mse("loss", output, y?)?;
     let model = model.finish([loss]);
+<<<<<<< HEAD
 
     // Weights are stored in halves on two devices; features are cut over two more.
     let plan = plan::preset("fsdp2", 2, &model)?.cut_along("tp", 2, &[("weight", 0), ("slope", 0)]);
     let settings = Settings::new(Goal::Train(Optimizer::adam())).plan(plan);
+=======
+    let cuts = [("widen", 0), ("slope", 0), ("narrow", 1)];
+    let plan = plan::preset("fsdp2", 2, &model)?.cut_along("tp", 2, &cuts);
+    let settings = Settings { plan, ..Settings::new(Goal::Train(Optimizer::adam())) };
+>>>>>>> ops
     let mut trainer = Trainer::with_settings(&model, &settings)?;
     let x: Vec<f32> = (0..64 * 8).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
-    let y: Vec<f32> = x.iter().map(|x| x.max(0.3 * x)).collect();
+    let y: Vec<f32> = x.chunks(8).map(|row| row.iter().map(|x| x.abs()).sum::<f32>() / 4.0).collect();
     let mut step = || trainer.step(&[("x", Feed::F32(&x)), ("y", Feed::F32(&y))], 0.01);
     let losses = (0..200).map(|_| Ok(step()?.loss)).collect::<Result<Vec<_>, phalanx::Error>>()?;
     println!("loss {:.5} at first, {:.5} after 200 steps", losses[0], losses[199]);

@@ -128,7 +128,10 @@ mod tests {
     #[test]
     fn draws_follow_the_distribution() {
         let logits = [0.5f32, 0.2, 0.3].map(f32::ln);
-        assert_eq!(shares(warm(), &logits, &[]), [(0, 500), (1, 200), (2, 300)]);
+        // A draw on the border between two tokens may fall on either.
+        let near = |(token, count): (i64, usize)| count.abs_diff([500, 200, 300][token as usize]) <= 1;
+        let shares = shares(warm(), &logits, &[]);
+        assert!(shares.len() == 3 && shares.into_iter().all(near));
         assert_eq!(warm().pick(&[f32::NEG_INFINITY, 0.0], &[], 0.0), 1, "impossible tokens are never drawn");
     }
 

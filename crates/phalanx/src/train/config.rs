@@ -64,8 +64,6 @@ train_options! {
     /// assert_eq!(config.steps, 20);
     /// ```
     Model {
-        /// Start from a Hugging Face directory: sizes, weights and, with --data, the tokenizer come from it.
-        hf: Option<PathBuf> = None, "DIR";
         /// Family: gpt2 or llama.
         model: String = "gpt2".into(), "FAMILY";
         /// Preset that gives the sizes not set otherwise: nano, tiny, small, medium, large, xl.
@@ -170,6 +168,8 @@ train_options! {
         costs: Option<PathBuf> = None, "FILE|modelled" [PerRank];
     }
     Run {
+        /// Start from a Hugging Face directory: sizes, weights and, with --data, the tokenizer come from it.
+        hf: Option<PathBuf> = None, "DIR";
         /// Steps to train.
         steps: u64 = 400, "N" [AffectsBits] where |n| *n >= 1, "at least 1";
         /// Highest learning rate.
