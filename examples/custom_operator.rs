@@ -2,11 +2,7 @@
 //! checked as the built-in ones are, then trained on four devices, with weights stored in halves and features cut in halves.
 
 use phalanx::ir::{Cuts, Init, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType};
-<<<<<<< HEAD
-use phalanx::ir::{attributes, graph::Builder, sharded::Operand, text::Attrs};
-=======
-use phalanx::ir::{attributes, graph::Builder, tasks::TaskOp, tasks::TaskView, text::Attrs, wide::Operand};
->>>>>>> ops
+use phalanx::ir::{attributes, graph::Builder, sharded::Operand, tasks::TaskOp, tasks::TaskView, text};
 use phalanx::kernels::{Call, Kernel, params, signature, table};
 use phalanx::{Feed, Goal, Optimizer, Settings, Trainer, ops::Layers, plan, testing};
 
@@ -27,7 +23,7 @@ impl Operator for LeakyRelu {
     }
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
-        tasks.plain(TaskOp::call("leaky_relu", Attrs::new()));
+        tasks.plain(TaskOp::call("leaky_relu", text::Attrs::new()));
     }
 
     /// The gradient of the slope has the shape of x, until it is summed over rows.
@@ -35,7 +31,11 @@ impl Operator for LeakyRelu {
         let Some(dy) = dy[0].clone() else { return };
         let [dx, dslope] = [tasks.grad(0), tasks.stretched_grad(1, &dy)];
         let reads = vec![tasks.read_again(0), tasks.read_again(1), dy];
-        tasks.emit(TaskOp::call("leaky_relu_grad", Attrs::new()), reads, vec![dx.clone(), dslope.clone()]);
+        tasks.emit(
+            TaskOp::call("leaky_relu_grad", text::Attrs::new()),
+            reads,
+            vec![dx.clone(), dslope.clone()],
+        );
         tasks.give(0, dx.buffer);
         tasks.unstretch(1, dslope);
     }
@@ -72,8 +72,8 @@ impl Kernel for Gradient {
     }
 
     fn reference(&self, call: &mut Call<'_>) {
-        let slope_at = |x: f32, slope: f32| if x > 0.0 { 1.0 } else { slope };
-        call.each(self.accumulate, |[x, slope, dy]| [dy * slope_at(x, slope), dy * x.min(0.0)]);
+        let gradients = |[x, slope, dy]: [f32; 3]| [if x > 0.0 { dy } else { dy * slope }, dy * x.min(0.0)];
+        call.each(self.accumulate, gradients);
     }
 }
 
@@ -91,16 +91,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let output = model.linear("output", active, narrow, None)?;
     let loss = model.mse("loss", output, y?)?;
     let model = model.finish([loss]);
-<<<<<<< HEAD
-
-    // Weights are stored in halves on two devices; features are cut over two more.
-    let plan = plan::preset("fsdp2", 2, &model)?.cut_along("tp", 2, &[("weight", 0), ("slope", 0)]);
-    let settings = Settings::new(Goal::Train(Optimizer::adam())).plan(plan);
-=======
     let cuts = [("widen", 0), ("slope", 0), ("narrow", 1)];
     let plan = plan::preset("fsdp2", 2, &model)?.cut_along("tp", 2, &cuts);
-    let settings = Settings { plan, ..Settings::new(Goal::Train(Optimizer::adam())) };
->>>>>>> ops
+    let settings = Settings::new(Goal::Train(Optimizer::adam())).plan(plan);
     let mut trainer = Trainer::with_settings(&model, &settings)?;
     let x: Vec<f32> = (0..64 * 8).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
     let y: Vec<f32> = x.chunks(8).map(|row| row.iter().map(|x| x.abs()).sum::<f32>() / 4.0).collect();
