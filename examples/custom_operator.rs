@@ -1,8 +1,9 @@
 //! Adds an operator and its kernels: a leaky ReLU with a learned slope for each column, whose gradient sums over rows. It is
 //! checked as the built-in ones are, then trained on four devices, with weights stored in halves and features cut in halves.
 
+use phalanx::ir::tasks::{TaskOp, TaskView};
 use phalanx::ir::{Cuts, Init, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType};
-use phalanx::ir::{attributes, graph::Builder, sharded::Operand, tasks::TaskOp, tasks::TaskView, text};
+use phalanx::ir::{attributes, graph::Builder, sharded::Operand, text::Attrs};
 use phalanx::kernels::{Call, Kernel, params, signature, table};
 use phalanx::{Feed, Goal, Optimizer, Settings, Trainer, ops::Layers, plan, testing};
 
@@ -23,7 +24,7 @@ impl Operator for LeakyRelu {
     }
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
-        tasks.plain(TaskOp::call("leaky_relu", text::Attrs::new()));
+        tasks.plain(TaskOp::call("leaky_relu", Attrs::new()));
     }
 
     /// The gradient of the slope has the shape of x, until it is summed over rows.
@@ -31,11 +32,7 @@ impl Operator for LeakyRelu {
         let Some(dy) = dy[0].clone() else { return };
         let [dx, dslope] = [tasks.grad(0), tasks.stretched_grad(1, &dy)];
         let reads = vec![tasks.read_again(0), tasks.read_again(1), dy];
-        tasks.emit(
-            TaskOp::call("leaky_relu_grad", text::Attrs::new()),
-            reads,
-            vec![dx.clone(), dslope.clone()],
-        );
+        tasks.emit(TaskOp::call("leaky_relu_grad", Attrs::new()), reads, vec![dx.clone(), dslope.clone()]);
         tasks.give(0, dx.buffer);
         tasks.unstretch(1, dslope);
     }
@@ -72,8 +69,7 @@ impl Kernel for Gradient {
     }
 
     fn reference(&self, call: &mut Call<'_>) {
-        let gradients = |[x, slope, dy]: [f32; 3]| [if x > 0.0 { dy } else { dy * slope }, dy * x.min(0.0)];
-        call.each(self.accumulate, gradients);
+        call.each(self.accumulate, |[x, s, dy]| [if x > 0.0 { dy } else { s * dy }, dy * x.min(0.0)]);
     }
 }
 
