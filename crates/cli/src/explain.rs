@@ -36,9 +36,6 @@ pub struct Args {
     /// Hugging Face directory whose model is explained
     #[arg(long, value_name = "DIR")]
     hf: Option<PathBuf>,
-    /// Tokens the model knows
-    #[arg(long, value_name = "N", default_value_t = 256)]
-    vocab: usize,
     #[command(flatten)]
     options: Options<CompiledStep>,
     /// Print JSON: a line a stage, or the text of one as a string
@@ -103,7 +100,8 @@ fn check_stage(after: &str) -> Result<(), Failure> {
 
 fn model(args: &Args, config: &TrainConfig) -> Result<ModelConfig, Failure> {
     let Some(dir) = &args.hf else {
-        return config.build_model(args.vocab).map_err(|error| phalanx::Error::from(error).into());
+        let model = config.build_model(config.vocab_without_data());
+        return model.map_err(|error| phalanx::Error::from(error).into());
     };
     if args.options.sizes_model() {
         let dir = dir.display();
@@ -111,7 +109,7 @@ fn model(args: &Args, config: &TrainConfig) -> Result<ModelConfig, Failure> {
             "--hf {dir} gives the model; of its flags only --context may be set too"
         )));
     }
-    config.build_model(args.vocab).map_err(phalanx::Error::from)?;
+    config.build_model(config.vocab_without_data()).map_err(phalanx::Error::from)?;
     Ok(hf::read_config(dir).map_err(phalanx::Error::from)?)
 }
 

@@ -84,18 +84,21 @@ pub struct Write {
 pub struct What {
     /// Configuration file, as for train
     config: Option<PathBuf>,
-    /// Tokens the model knows
-    #[arg(long, value_name = "N", default_value_t = 256)]
-    pub vocab: usize,
     #[command(flatten)]
     options: Options<PlannedStep>,
 }
 
 impl What {
+    /// Tokens the model knows.
+    pub fn vocab(&self) -> Result<usize, Failure> {
+        Ok(self.options.config(self.config.as_ref())?.vocab_without_data())
+    }
+
     /// The model's graph, and how it is compiled.
     pub fn read(&self) -> Result<(phalanx::ir::graph::Graph, pipeline::Settings), Failure> {
         let config = self.options.config(self.config.as_ref())?;
-        let model: ModelConfig = config.build_model(self.vocab).map_err(phalanx::Error::from)?;
+        let model: ModelConfig =
+            config.build_model(config.vocab_without_data()).map_err(phalanx::Error::from)?;
         let graph =
             model.training_graph(config.batch, config.context_of(&model)).map_err(phalanx::Error::from)?;
         let settings = costs::with_bar(|progress| config.measured_settings(&graph, progress))?;

@@ -67,9 +67,8 @@ fn by() -> impl TypedValueParser<Value = By> {
 /// Measures and prints.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (graph, settings) = args.what.read()?;
-    let (steps, warmup, by) = (args.steps, args.warmup, args.by);
-    let roofline =
-        roofline::measure(&graph, &settings, &Bench { steps, warmup, vocab: args.what.vocab, by })?;
+    let (steps, warmup, by, vocab) = (args.steps, args.warmup, args.by, args.what.vocab()?);
+    let roofline = roofline::measure(&graph, &settings, &Bench { steps, warmup, vocab, by })?;
     if args.json {
         output::json(&roofline)?
     } else {

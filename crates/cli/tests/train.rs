@@ -165,7 +165,7 @@ fn mistakes_in_flags_are_named() {
         (&["--blocks-batch", "3"], &["blocks-batch", "3", "power of two"]),
         (&["--bits", "strickt"], &["strickt", "strict, free", "similar", "'strict'"]),
         (&["--data", "/nonexistent.txt"], &["/nonexistent.txt", "text file"]),
-        (&["--save", "/proc/nonexistent"], &["/proc/nonexistent", "--save"]),
+        (&["--save", "/proc/nonexistent"], &["cannot save to /proc/nonexistent", "another directory"]),
     ] {
         let message = error(&[&["train"], args].concat(), 2);
         parts.iter().for_each(|part| assert!(message.contains(part), "{args:?}: `{part}` in: {message}"));

@@ -85,7 +85,7 @@ fn a_loss_that_is_no_number_saves_nothing_and_debugging_says_where_it_begins() {
     let save = dir.path("model");
     let message = error(&train(&[WILD, &["--save", &save]].concat()), 1);
     assert!(message.contains("step 2") && message.contains("step 1 was the last good one"), "{message}");
-    assert!(std::fs::read_dir(&save).unwrap().next().is_none(), "the directory stays empty");
+    assert!(!std::fs::exists(&save).unwrap(), "there is no directory");
     let message = error(&train(&[WILD, &["--debug", "nan", "--plan", "dp", "--devices", "2"]].concat()), 1);
     for part in ["is not finite: operation ", "of layer `transformer.", "on dev", "element ["] {
         assert!(message.contains(part), "`{part}` in {message}");

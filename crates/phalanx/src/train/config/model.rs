@@ -205,6 +205,11 @@ impl TrainConfig {
         }
     }
 
+    /// Tokens the model knows if no data says how many there are: bytes, unless `vocab` is set.
+    pub fn vocab_without_data(&self) -> usize {
+        self.vocab.unwrap_or(256)
+    }
+
     /// The sequence length for a model.
     pub fn context_of(&self, model: &ModelConfig) -> usize {
         self.context.or(model.context()).unwrap_or(1)
