@@ -164,7 +164,7 @@ fn mistakes_in_flags_are_named() {
         (&["--cores", "100000"], &["cores", "100000", "1024"]),
         (&["--blocks-batch", "3"], &["blocks-batch", "3", "power of two"]),
         (&["--bits", "strickt"], &["strickt", "strict, free", "similar", "'strict'"]),
-        (&["--data", "/nonexistent.txt"], &["/nonexistent.txt", "text file"]),
+        (&["--data", "/nonexistent.txt"], &["/nonexistent.txt", "a pattern such as"]),
         (&["--save", "/proc/nonexistent"], &["cannot save to /proc/nonexistent", "another directory"]),
     ] {
         let message = error(&[&["train"], args].concat(), 2);
