@@ -65,7 +65,7 @@ impl TokenFile {
             };
         };
         let held = (mapping.len() - HEADER) / width.bytes();
-        match (mapping.len() - HEADER) % width.bytes() == 0 && usize::try_from(tokens) == Ok(held) {
+        match (mapping.len() - HEADER).is_multiple_of(width.bytes()) && usize::try_from(tokens) == Ok(held) {
             true => Ok(TokenFile { mapping, start: HEADER, width }),
             false => Err(wrong(format!("its header says {tokens} tokens, but it holds {held}"))),
         }
