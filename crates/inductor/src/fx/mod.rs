@@ -116,9 +116,9 @@ pub struct FxPeaks {
 /// Schedules a case and finds its buckets.
 ///
 /// ```
-/// use phalanx_inductor::{fx, mode::Mode};
+/// use phalanx_inductor::{fx, mode::PassMode};
 ///
-/// let case: fx::Case = serde_json::from_str(r#"{
+/// let case: fx::FxCase = serde_json::from_str(r#"{
 ///     "params": {"max_compute_pre_fetch": 200, "compute_overlap_multipler": 1.0, "max_coll_distance": 200,
 ///                "prioritize_bucketing_during_scheduling": true},
 ///     "graph_inputs": [{"name": "x", "size": 64, "releasable": true}],
@@ -132,7 +132,7 @@ pub struct FxPeaks {
 ///     ]
 /// }"#)?;
 /// case.check()?;
-/// assert_eq!(fx::run(&case, Mode::Fixed).scheduled, [1, 0, 2, 3]);
+/// assert_eq!(fx::run(&case, PassMode::Fixed).scheduled, [1, 0, 2, 3]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn run(case: &FxCase, mode: PassMode) -> FxAnswer {

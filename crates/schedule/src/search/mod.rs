@@ -7,7 +7,8 @@
 //! exceeds them again.
 //!
 //! ```
-//! use phalanx_schedule::search::{SearchJob, SearchLane, Problem};
+//! use phalanx_schedule::LaneKind;
+//! use phalanx_schedule::search::{Problem, SearchJob, SearchLane};
 //!
 //! let mut problem = Problem::default();
 //! let compute = problem.lanes.push(SearchLane { device: 0, kind: LaneKind::Compute });
