@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use phalanx::internals::costs::{Book, Costs, Machine, Measured, Signature, Work};
+use phalanx::internals::costs::{CostTable, Costs, Machine, Measured, Signature, Work};
 use phalanx::ir::tasks::TaskGraph;
 use phalanx::{Error, pipeline};
 use serde_json::{Value, json};
@@ -108,13 +108,13 @@ pub fn cache_file() -> Result<PathBuf, Failure> {
 fn measure(args: &Measure) -> Result<(), Failure> {
     let (graph, settings) = args.what.read()?;
     let path = args.out.clone().map_or_else(cache_file, Ok)?;
-    let mut book = Book::load(&path).map_err(Error::from)?;
+    let mut cost_table = CostTable::load(&path).map_err(Error::from)?;
     let tasks = pipeline::lay_out(&graph, &settings, |_, _| ()).map_err(Error::from)?.tasks;
     let start = Instant::now();
-    let measured = with_bar(|progress| book.measure(&tasks, settings.cores, progress));
+    let measured = with_bar(|progress| cost_table.measure(&tasks, settings.cores, progress));
     let (measured, seconds) = (measured.map_err(Error::from)?, start.elapsed().as_secs_f64());
-    book.save().map_err(Error::from)?;
-    let report = Report { measured, seconds, costs: book.costs(&tasks, settings.cores), tasks, path };
+    cost_table.save().map_err(Error::from)?;
+    let report = Report { measured, seconds, costs: cost_table.costs(&tasks, settings.cores), tasks, path };
     if args.json { output::json(&report.json()) } else { report.print() }
 }
 
@@ -178,10 +178,10 @@ fn show(args: &ShowCosts) -> Result<(), Failure> {
             "nothing has been measured on this machine; do it with `phalanx costs measure`".into(),
         ));
     }
-    let book = Book::read(&path).map_err(Error::from)?;
-    let mut entries: Vec<_> = book.entries().collect();
+    let cost_table = CostTable::read(&path).map_err(Error::from)?;
+    let mut entries: Vec<_> = cost_table.entries().collect();
     entries.sort_by_key(|&(_, ns)| std::cmp::Reverse(ns));
-    let Machine { cpu, isa, version } = book.machine();
+    let Machine { cpu, isa, version } = cost_table.machine();
     if args.json {
         let entries: Vec<_> = entries.iter().map(|&(signature, ns)| entry(signature, ns)).collect();
         return output::json(&json!({ "cpu": cpu, "isa": isa, "version": version, "entries": entries }));
@@ -233,10 +233,10 @@ fn sizes(signature: &Signature) -> String {
 }
 
 fn merge(args: &Merge) -> Result<(), Failure> {
-    let books: Result<Vec<Book>, _> = args.files.iter().map(|file| Book::read(file)).collect();
-    let books = books.map_err(Error::from)?;
-    let merged = Book::median(&books);
+    let tables: Result<Vec<CostTable>, _> = args.files.iter().map(|file| CostTable::read(file)).collect();
+    let tables = tables.map_err(Error::from)?;
+    let merged = CostTable::median(&tables);
     merged.write(&args.out).map_err(Error::from)?;
-    let (files, entries) = (output::count(books.len(), "file"), merged.entries().len());
+    let (files, entries) = (output::count(tables.len(), "file"), merged.entries().len());
     output::line(format!("{} of {files} in {}", output::count(entries, "time"), args.out.display()))
 }

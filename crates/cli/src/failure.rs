@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use phalanx::Error;
-use phalanx::internals::costs::BookError;
+use phalanx::internals::costs::CostTableError;
 use phalanx::internals::net::NetError;
 use phalanx::job::JobError;
 use phalanx_bench::parity::ParityError;
@@ -63,7 +63,7 @@ impl From<Error> for Failure {
             | Error::NotFinite { .. }
             | Error::HfWrite(_)
             | Error::Save(_)
-            | Error::Costs(BookError::Write { .. })
+            | Error::Costs(CostTableError::Write { .. })
             | Error::Job(JobError::Net(NetError::Mismatch { .. }))
             | Error::Job(JobError::Garbled { .. }) => Failure::Run(message),
             Error::Fault(_) | Error::Job(JobError::Net(NetError::Call { .. })) => Failure::Broken(message),
@@ -149,7 +149,7 @@ mod tests {
             Error::Diverged { loss: f32::NAN, step: 3 },
             NetError::Mismatch { rank, problem: "3 bytes instead of 4".into() }.into(),
             JobError::Garbled { rank, what: "verdict" }.into(),
-            BookError::Write { path: path.clone(), source: full }.into(),
+            CostTableError::Write { path: path.clone(), source: full }.into(),
         ] {
             let text = error.to_string();
             assert_eq!(code(error), Some(1), "{text}");
@@ -159,7 +159,7 @@ mod tests {
             Error::Memory { need: 2, have: 1 },
             NetError::Library("there is no MPI library".into()).into(),
             JobError::TooManyRanks { devices: 2, ranks: 3 }.into(),
-            BookError::Format { path, found: 9 }.into(),
+            CostTableError::Format { path, found: 9 }.into(),
         ] {
             let text = error.to_string();
             assert_eq!(code(error), Some(2), "{text}");

@@ -54,7 +54,7 @@ pub enum Error {
     Plan(#[from] crate::choice::ChoiceError),
     /// Times of kernels cannot be read, kept or taken.
     #[error(transparent)]
-    Costs(#[from] crate::costs::BookError),
+    Costs(#[from] crate::costs::CostTableError),
     /// A checkpoint cannot be read.
     #[error(transparent)]
     Ckpt(Box<CkptError>),

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::Pin;
-use crate::costs::Book;
+use crate::costs::CostTable;
 use crate::device::Check;
 pub use crate::emit::EmitError;
 use crate::emit::{Machine, emit, workspaces};
@@ -73,7 +73,7 @@ with_setters! {
         /// Whether tasks are joined.
         pub fusion: Fusion,
         /// Measured times of kernels; none: they are estimated.
-        pub book: Option<Arc<Book>>,
+        pub cost_table: Option<Arc<CostTable>>,
         /// What is checked while it runs.
         pub check: Check,
         /// How often the program will be run, so that looking for a better schedule takes no longer than it can save; none: it
@@ -127,7 +127,7 @@ impl Settings {
             snapshot: false,
             recompute: Recompute::Auto,
             fusion: Fusion::Auto,
-            book: None,
+            cost_table: None,
             check: Check::None,
             runs: Some(DEFAULT_RUNS),
         }
@@ -137,10 +137,11 @@ impl Settings {
 impl Settings {
     /// What tasks and transfers are taken to cost.
     pub fn costs(&self, tasks: &TaskGraph) -> TaskCosts {
-        match &self.book {
-            Some(book) => {
-                TaskCosts { tasks: book.costs(tasks, self.cores).into_tasks(), link: self.expected_link() }
-            }
+        match &self.cost_table {
+            Some(cost_table) => TaskCosts {
+                tasks: cost_table.costs(tasks, self.cores).into_tasks(),
+                link: self.expected_link(),
+            },
             None => TaskCosts::modelled(tasks, self.expected_link()),
         }
     }
@@ -153,13 +154,13 @@ impl Settings {
         path: &Path,
         progress: &mut dyn FnMut(usize, usize, &str),
     ) -> Result<(), Error> {
-        let mut book = Book::load(path)?;
+        let mut cost_table = CostTable::load(path)?;
         let parallel = parallelize(model, &self.plan).map_err(CompileError::from)?;
         let tasks = lower(&parallel, &lower_options(self, BucketSizes::default()), |_, _| ())
             .map_err(CompileError::from)?;
-        book.measure(&tasks, self.cores, progress)?;
-        book.save()?;
-        self.book = Some(Arc::new(book));
+        cost_table.measure(&tasks, self.cores, progress)?;
+        cost_table.save()?;
+        self.cost_table = Some(Arc::new(cost_table));
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use phalanx::PlanChoice;
-use phalanx::internals::costs::{Book, Machine, Signature};
+use phalanx::internals::costs::{CostTable, Machine, Signature};
 use phalanx::ir::graph::Graph;
 use phalanx::ir::tasks::{TaskGraph, TaskOp};
 use phalanx::models::{Gpt2Config, LlamaConfig};
@@ -30,11 +30,11 @@ fn tasks(model: &Graph, plan: &str, seed: u64) -> TaskGraph {
 }
 
 /// Measures and returns how many entries that gave.
-fn measure(book: &mut Book, tasks: &TaskGraph, cores: usize) -> usize {
+fn measure(cost_table: &mut CostTable, tasks: &TaskGraph, cores: usize) -> usize {
     let mut told = Vec::new();
-    let measured = book
+    let measured = cost_table
         .measure(tasks, cores, &mut |done, total, _| told.push((done, total)))
-        .expect("the book is this machine's");
+        .expect("the cost_table is this machine's");
     assert_eq!(measured.fallbacks, []);
     assert!(told.iter().enumerate().all(|(at, &(done, total))| done == at && total == told.len() - 1));
     measured.taken
@@ -42,35 +42,36 @@ fn measure(book: &mut Book, tasks: &TaskGraph, cores: usize) -> usize {
 
 #[test]
 fn every_task_of_every_plan_is_measured_and_never_twice() {
-    let mut book = Book::new(Machine::this());
+    let mut cost_table = CostTable::new(Machine::this());
     for (model, name) in [(gpt2(), "gpt2"), (llama(), "llama")] {
         for plan in ["dp2", "tp2", "fsdp2", "pp2"] {
             let tasks = tasks(&model, plan, 5);
-            assert!(measure(&mut book, &tasks, 1) > 0, "{name} with {plan}");
-            let costs = book.costs(&tasks, 1);
+            assert!(measure(&mut cost_table, &tasks, 1) > 0, "{name} with {plan}");
+            let costs = cost_table.costs(&tasks, 1);
             assert_eq!(costs.estimated(), [], "{name} with {plan}");
             for (id, task) in tasks.tasks.iter() {
-                assert_eq!(book.of(&tasks, id, 1), Some(costs[id]), "{name} with {plan}: {id}");
+                assert_eq!(cost_table.of(&tasks, id, 1), Some(costs[id]), "{name} with {plan}: {id}");
                 let free = matches!(task.op, TaskOp::Send { .. });
                 assert_eq!(costs[id] == 0, free, "{name} with {plan}: {id} takes {} ns", costs[id]);
             }
             let sums = costs.by_device(&tasks);
             let total: u64 = tasks.tasks.ids().map(|id| costs[id]).sum();
             assert_eq!((sums.len(), sums.values().sum::<u64>()), (2, total));
-            assert_eq!(measure(&mut book, &tasks, 1), 0, "{name} with {plan} again");
+            assert_eq!(measure(&mut cost_table, &tasks, 1), 0, "{name} with {plan} again");
         }
     }
 }
 
 #[test]
 fn what_does_not_change_the_time_is_not_measured_again() {
-    let (model, mut book) = (gpt2(), Book::new(Machine::this()));
+    let (model, mut cost_table) = (gpt2(), CostTable::new(Machine::this()));
     let one = tasks(&model, "one", 5);
-    let taken = measure(&mut book, &one, 1);
-    assert_eq!(taken, book.entries().len());
-    assert_eq!(measure(&mut book, &tasks(&model, "one", 6), 1), 0, "another seed of dropout");
-    assert_eq!(measure(&mut book, &one, 2), taken, "other cores");
-    let dropouts = book.entries().filter(|(entry, _)| entry.kernel == "dropout" && entry.cores == 1).count();
+    let taken = measure(&mut cost_table, &one, 1);
+    assert_eq!(taken, cost_table.entries().len());
+    assert_eq!(measure(&mut cost_table, &tasks(&model, "one", 6), 1), 0, "another seed of dropout");
+    assert_eq!(measure(&mut cost_table, &one, 2), taken, "other cores");
+    let dropouts =
+        cost_table.entries().filter(|(entry, _)| entry.kernel == "dropout" && entry.cores == 1).count();
     let tasks = one.tasks.iter().filter(|(_, task)| matches!(task.op, TaskOp::Dropout { .. })).count();
     assert!(dropouts < tasks / 2, "{dropouts} signatures of {tasks} tasks: layers are alike");
 }
@@ -89,10 +90,10 @@ fn where_a_tile_lies_plays_no_part() {
 #[test]
 fn an_empty_book_estimates_and_another_machine_is_not_measured() {
     let tasks = tasks(&gpt2(), "one", 5);
-    let mut book = Book::new(Machine { cpu: "elsewhere".into(), ..Machine::this() });
-    let costs = book.costs(&tasks, 1);
+    let mut cost_table = CostTable::new(Machine { cpu: "elsewhere".into(), ..Machine::this() });
+    let costs = cost_table.costs(&tasks, 1);
     assert_eq!(costs.estimated().len(), tasks.tasks.len());
     assert!(tasks.tasks.ids().all(|id| costs[id] > 0));
-    let error = book.measure(&tasks, 1, &mut |_, _, _| ()).expect_err("the times would be mixed");
+    let error = cost_table.measure(&tasks, 1, &mut |_, _, _| ()).expect_err("the times would be mixed");
     assert!(error.to_string().contains("elsewhere"), "{error}");
 }

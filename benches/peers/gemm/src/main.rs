@@ -13,10 +13,10 @@ mod shapes;
 use std::time::{Duration, Instant};
 
 use gemm::Parallelism;
-use phalanx_kernels::Team;
 use phalanx_kernels::isa::Isa;
-use phalanx_kernels::matmul::{KERNELS, Operands, Outputs, fma_burn, fma_burn_flops, matmul};
+use phalanx_kernels::matmul::{MatmulParams, Operands, Outputs, fma_burn, fma_burn_flops, matmul};
 use phalanx_kernels::spmd::pin::allowed_cores;
+use phalanx_kernels::{KernelEntry, Team, Words};
 
 use peer::{OPEN_BLAS, OpenBlas};
 use shapes::{Shape, shapes};
@@ -93,8 +93,8 @@ fn measure(shape: &Shape, args: &Args, team: &Team, blas: Option<&OpenBlas>) -> 
     let b = aligned(&mut b, params.batch * params.k * params.n);
     b.copy_from_slice(&fill(b.len(), 2));
     let c = aligned(&mut c, params.batch * params.m * params.n);
-    let words = params.to_words();
-    let planned = KERNELS[0].plan(&words, args.threads).expect("a product has blocks for every core");
+    let (kernel, words) = (KernelEntry::of::<MatmulParams>(), params.to_words());
+    let planned = kernel.plan(&words, args.threads).expect("a product has blocks for every core");
     let workspace = aligned(&mut s, planned.bytes as usize / size_of::<f32>());
     let bias = fill(params.n, 3);
     let flops = 2.0 * (params.batch * params.m * params.n * params.k) as f64;
@@ -113,7 +113,7 @@ fn measure(shape: &Shape, args: &Args, team: &Team, blas: Option<&OpenBlas>) -> 
                     let bias = params.bias.then_some(&bias[..]);
                     let operands = Operands { a, b, bias, residual: None, points: None };
                     let memory = bytemuck::cast_slice_mut(workspace);
-                    let launch = KERNELS[0].launch(&words, planned.blocks, memory, team);
+                    let launch = kernel.launch(&words, planned.blocks, memory, team);
                     let mut launch = launch.expect("the workspace has the planned size");
                     matmul(Outputs { out: c, pre: None }, operands, &params, &mut launch)
                 }

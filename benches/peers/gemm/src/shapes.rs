@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use phalanx_ir::Activation;
 use phalanx_kernels::matmul::MatmulParams;
-use phalanx_kernels::unary::Activation;
 
 /// One product `a [m, k] b [k, n]`, or a batch of them.
 #[derive(Clone, Copy)]
@@ -32,11 +32,8 @@ impl Shape {
             trans_b: self.trans_b,
             leaves: self.leaves,
             bias: self.bias,
-            residual: false,
             activation: self.activation,
-            save_pre: false,
-            slope: Activation::None,
-            accumulate: false,
+            ..MatmulParams::PLAIN
         }
     }
 

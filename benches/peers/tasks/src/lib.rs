@@ -15,8 +15,8 @@ mod point;
 
 pub use busy::{busy, calibrate};
 pub use cost::{Cost, SHARES, cost};
-pub use metg::Work;
-pub use pattern::{Pattern, Shape, UnknownPattern};
+pub use metg::TaskWork;
+pub use pattern::{Pattern, PatternShape, UnknownPattern};
 pub use point::Point;
 
 /// The middle of some values, the lower one of two.

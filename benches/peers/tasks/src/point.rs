@@ -2,13 +2,13 @@
 
 use std::str::FromStr;
 
-use crate::{Pattern, Shape};
+use crate::{Pattern, PatternShape};
 
 /// A graph and how to run it.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
     /// The graph.
-    pub shape: Shape,
+    pub shape: PatternShape,
     /// Threads that run tasks.
     pub workers: usize,
     /// Iterations of each body.
@@ -20,7 +20,7 @@ pub struct Point {
 impl Point {
     /// The point as options.
     pub fn to_args(self) -> Vec<String> {
-        let Shape { pattern, width, steps } = self.shape;
+        let PatternShape { pattern, width, steps } = self.shape;
         let Self { workers, grain, repeat, .. } = self;
         let line = format!(
             "--pattern {pattern} --width {width} --steps {steps} --workers {workers} --grain {grain} --repeat {repeat}"
@@ -33,7 +33,12 @@ impl Point {
         let pattern = option::<Pattern>(args, "--pattern")?;
         let (width, steps) = (positive(args, "--width")?, positive(args, "--steps")?);
         let (workers, repeat) = (positive(args, "--workers")?, positive(args, "--repeat")?);
-        Ok(Self { shape: Shape { pattern, width, steps }, workers, grain: option(args, "--grain")?, repeat })
+        Ok(Self {
+            shape: PatternShape { pattern, width, steps },
+            workers,
+            grain: option(args, "--grain")?,
+            repeat,
+        })
     }
 
     /// The line of JSON with which a system answers.

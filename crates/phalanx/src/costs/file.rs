@@ -1,4 +1,4 @@
-//! Books as files: JSON with one entry a line, sorted, so that people can read, compare and change them.
+//! Cost tables as files: JSON with one entry a line, sorted, so that people can read, compare and change them.
 //!
 //! A file is replaced as a whole, so readers see the old one or the new one. Saving keeps what stands in the file: it
 //! only adds entries. So processes that share a file lose nothing, agree on its times, and leave alone what people wrote.
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{Book, Machine, Signature};
+use super::{CostTable, Machine, Signature};
 
 /// The layout of files this version reads and writes.
 const FORMAT: u32 = 1;
 
-/// Why a book cannot be read, kept or filled in.
+/// Why a cost table cannot be read, kept or filled in.
 #[derive(Debug, thiserror::Error)]
-pub enum BookError {
+pub enum CostTableError {
     /// The file cannot be read.
     #[error("cannot read the costs {}: {source}", path.display())]
     Read {
@@ -25,7 +25,7 @@ pub enum BookError {
         /// Why not.
         source: io::Error,
     },
-    /// The file is no book; the parser tells line and column.
+    /// The file is no cost table; the parser tells line and column.
     #[error("{}: {source}; correct this line, or delete the file to measure again", path.display())]
     Syntax {
         /// The file.
@@ -79,11 +79,11 @@ pub enum BookError {
     /// The times are those of another machine, and this one's would be mixed with them.
     #[error(
         "the costs are those of {}, {}, {}, but this is {}, {}, {}; measure into another file",
-        book.cpu, book.isa, book.version, this.cpu, this.isa, this.version
+        cost_table.cpu, cost_table.isa, cost_table.version, this.cpu, this.isa, this.version
     )]
     OtherMachine {
         /// Whose times they are.
-        book: Box<Machine>,
+        cost_table: Box<Machine>,
         /// This machine.
         this: Box<Machine>,
     },
@@ -112,46 +112,46 @@ struct Entry {
     ns: u64,
 }
 
-impl Book {
-    /// The book in a file. If there is no such file, an empty book of this machine, to be saved there.
-    pub fn load(path: &Path) -> Result<Book, BookError> {
-        match Book::read(path) {
-            Err(BookError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                Ok(Book { path: Some(path.to_path_buf()), ..Book::new(Machine::this()) })
+impl CostTable {
+    /// The cost table in a file. If there is no such file, an empty cost table of this machine, to be saved there.
+    pub fn load(path: &Path) -> Result<CostTable, CostTableError> {
+        match CostTable::read(path) {
+            Err(CostTableError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Ok(CostTable { path: Some(path.to_path_buf()), ..CostTable::new(Machine::this()) })
             }
             result => result,
         }
     }
 
-    /// The book in a file, which must be there.
-    pub fn read(path: &Path) -> Result<Book, BookError> {
+    /// The cost table in a file, which must be there.
+    pub fn read(path: &Path) -> Result<CostTable, CostTableError> {
         let text = fs::read_to_string(path)
-            .map_err(|source| BookError::Read { path: path.to_path_buf(), source })?;
-        Ok(Book { path: Some(path.to_path_buf()), ..Book::parse(&text, path)? })
+            .map_err(|source| CostTableError::Read { path: path.to_path_buf(), source })?;
+        Ok(CostTable { path: Some(path.to_path_buf()), ..CostTable::parse(&text, path)? })
     }
 
-    /// The book in the text of a file; `path` is for error messages.
-    pub fn parse(text: &str, path: &Path) -> Result<Book, BookError> {
+    /// The cost table in the text of a file; `path` is for error messages.
+    pub fn parse(text: &str, path: &Path) -> Result<CostTable, CostTableError> {
         let path = path.to_path_buf();
         let content: Content = match serde_json::from_str(text) {
             Ok(content) => content,
-            Err(source) => return Err(BookError::Syntax { path, source }),
+            Err(source) => return Err(CostTableError::Syntax { path, source }),
         };
         let Content { format, cpu, isa, version, entries } = content;
         if format != FORMAT {
-            return Err(BookError::Format { path, found: format });
+            return Err(CostTableError::Format { path, found: format });
         }
-        let mut book = Book::new(Machine { cpu, isa, version });
+        let mut cost_table = CostTable::new(Machine { cpu, isa, version });
         for (entry, Entry { kernel, words, reads, writes, cores, ns }) in (1..).zip(entries) {
             if cores == 0 {
-                return Err(BookError::NoCores { path, entry, kernel });
+                return Err(CostTableError::NoCores { path, entry, kernel });
             }
             let signature = Signature { kernel: kernel.clone(), words, reads, writes, cores };
-            if let Some(first) = book.entries.insert(signature, ns) {
-                return Err(BookError::Twice { path, entry, kernel, first, second: ns });
+            if let Some(first) = cost_table.entries.insert(signature, ns) {
+                return Err(CostTableError::Twice { path, entry, kernel, first, second: ns });
             }
         }
-        Ok(book)
+        Ok(cost_table)
     }
 
     /// The text of its file.
@@ -169,15 +169,15 @@ impl Book {
         )
     }
 
-    /// Adds the entries that the file it was loaded from lacks, and takes over those that others have added since. A book
+    /// Adds the entries that the file it was loaded from lacks, and takes over those that others have added since. A cost table
     /// from no file, or without new entries, is left as it is.
-    pub fn save(&mut self) -> Result<(), BookError> {
+    pub fn save(&mut self) -> Result<(), CostTableError> {
         let Some(path) = self.path.clone().filter(|_| self.grown) else { return Ok(()) };
         let _lock = lock(&path)?;
-        let stored = Book::load(&path)?;
+        let stored = CostTable::load(&path)?;
         if stored.machine != self.machine && !stored.entries.is_empty() {
-            let (book, this) = (Box::new(stored.machine), Box::new(self.machine.clone()));
-            return Err(BookError::OtherMachine { book, this });
+            let (cost_table, this) = (Box::new(stored.machine), Box::new(self.machine.clone()));
+            return Err(CostTableError::OtherMachine { cost_table, this });
         }
         self.entries.extend(stored.entries);
         replace(&path, &self.to_text())?;
@@ -185,8 +185,8 @@ impl Book {
         Ok(())
     }
 
-    /// Writes the book to a file, in place of what is there.
-    pub fn write(&self, path: &Path) -> Result<(), BookError> {
+    /// Writes the cost table to a file, in place of what is there.
+    pub fn write(&self, path: &Path) -> Result<(), CostTableError> {
         let _lock = lock(path)?;
         replace(path, &self.to_text())
     }
@@ -201,19 +201,20 @@ fn line(signature: &Signature, ns: u64) -> String {
     )
 }
 
-/// Makes the directory of `path` and keeps other processes from changing books in it while the result lives.
+/// Makes the directory of `path` and keeps other processes from changing tables in it while the result lives.
 ///
 /// The lock is on the directory itself, so no other file remains. Some file systems cannot lock: two processes that save at
 /// the same moment may then lose entries of one, which are measured again.
-fn lock(path: &Path) -> Result<Option<File>, BookError> {
+fn lock(path: &Path) -> Result<Option<File>, CostTableError> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::create_dir_all(parent).map_err(|source| BookError::Write { path: path.to_path_buf(), source })?;
+    fs::create_dir_all(parent)
+        .map_err(|source| CostTableError::Write { path: path.to_path_buf(), source })?;
     let Ok(directory) = File::open(parent) else { return Ok(None) };
     Ok(directory.lock().is_ok().then_some(directory))
 }
 
 /// Puts `text` in the place of a file at once.
-fn replace(path: &Path, text: &str) -> Result<(), BookError> {
+fn replace(path: &Path, text: &str) -> Result<(), CostTableError> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}", std::process::id()));
     let temporary = path.with_file_name(name);
@@ -226,6 +227,6 @@ fn replace(path: &Path, text: &str) -> Result<(), BookError> {
     write().map_err(|source| {
         // The rest of the file is of no use, and the first error is the one to report.
         _ = fs::remove_file(&temporary);
-        BookError::Write { path: path.to_path_buf(), source }
+        CostTableError::Write { path: path.to_path_buf(), source }
     })
 }

@@ -1,4 +1,4 @@
-//! Measures what a task graph needs and a book lacks.
+//! Measures what a task graph needs and a cost table lacks.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use phalanx_ir::tasks::{TaskGraph, TaskId, TaskOp};
 
 use super::bench::Bench;
 use super::transfer::Transfer;
-use super::{Book, BookError, Machine, Signature};
+use super::{CostTable, CostTableError, Machine, Signature};
 
 /// What came of measuring.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
-    /// How many entries the book got.
+    /// How many entries the cost table got.
     pub taken: usize,
     /// What could not be measured; estimates stand for it.
     pub fallbacks: Vec<Fallback>,
@@ -26,17 +26,17 @@ pub struct Fallback {
     pub why: String,
 }
 
-impl Book {
-    /// Measures what `tasks` needs on devices of `cores` cores and the book lacks.
+impl CostTable {
+    /// Measures what `tasks` needs on devices of `cores` cores and the cost table lacks.
     ///
-    /// `progress` is told how many kernels are done, of how many, and which comes next. A book of another machine that lacks
+    /// `progress` is told how many kernels are done, of how many, and which comes next. A cost table of another machine that lacks
     /// something is refused.
     pub fn measure(
         &mut self,
         tasks: &TaskGraph,
         cores: usize,
         progress: &mut dyn FnMut(usize, usize, &str),
-    ) -> Result<Measured, BookError> {
+    ) -> Result<Measured, CostTableError> {
         let (kernels, transfers) = (self.missing(tasks, cores), self.missing_transfers(tasks));
         let (mut measured, total) = (Measured::default(), kernels.len() + transfers.len());
         if total == 0 {
@@ -44,8 +44,8 @@ impl Book {
         }
         let this = Machine::this();
         if this != self.machine {
-            return Err(BookError::OtherMachine {
-                book: Box::new(self.machine.clone()),
+            return Err(CostTableError::OtherMachine {
+                cost_table: Box::new(self.machine.clone()),
                 this: Box::new(this),
             });
         }
@@ -70,7 +70,7 @@ impl Book {
         Ok(measured)
     }
 
-    /// The signatures that the book lacks, each with a task that has it.
+    /// The signatures that the cost table lacks, each with a task that has it.
     fn missing(&self, tasks: &TaskGraph, cores: usize) -> BTreeMap<Signature, TaskId> {
         let mut missing = BTreeMap::new();
         for task in tasks.tasks.ids() {
@@ -89,11 +89,11 @@ impl Book {
 }
 
 impl Measured {
-    /// Puts times into the book that it lacks.
-    fn take(&mut self, book: &mut Book, times: impl IntoIterator<Item = (Signature, u64)>) {
+    /// Puts times into the cost table that it lacks.
+    fn take(&mut self, cost_table: &mut CostTable, times: impl IntoIterator<Item = (Signature, u64)>) {
         for (signature, ns) in times {
-            if !book.entries.contains_key(&signature) {
-                book.set(signature, ns);
+            if !cost_table.entries.contains_key(&signature) {
+                cost_table.set(signature, ns);
                 self.taken += 1;
             }
         }

@@ -1,11 +1,11 @@
 //! What tasks cost: times of kernels measured on this machine, kept in a file, and estimates for the rest.
 //!
-//! A [`Book`] maps [`Signature`]s to nanoseconds. [`Book::measure`] fills in what a task graph needs and the book lacks;
-//! [`Book::costs`] gives every task of a graph its time. Times are whole numbers and a file is sorted, so that what is
-//! decided from them is the same wherever the same book is read. They are the times of kernels that run alone: how
+//! A [`CostTable`] maps [`Signature`]s to nanoseconds. [`CostTable::measure`] fills in what a task graph needs and the cost table lacks;
+//! [`CostTable::costs`] gives every task of a graph its time. Times are whole numbers and a file is sorted, so that what is
+//! decided from them is the same wherever the same cost table is read. They are the times of kernels that run alone: how
 //! devices of one process disturb each other is not told here.
 //!
-//! Besides kernels a book has three kinds of entries for movements, a few sizes of each: `copy` and `sum2`, `sum4`, … are
+//! Besides kernels a cost table has three kinds of entries for movements, a few sizes of each: `copy` and `sum2`, `sum4`, … are
 //! the work of a receiving device for bytes that are there, and `link` is the time from the moment when one device has
 //! written bytes to the moment when another one has copied them.
 
@@ -19,7 +19,7 @@ mod tests;
 mod transfer;
 mod work;
 
-pub use file::BookError;
+pub use file::CostTableError;
 pub use machine::Machine;
 pub use measure::{Fallback, Measured};
 pub use signature::Signature;
@@ -39,7 +39,7 @@ use transfer::Moves;
 
 /// Nanoseconds by signature, of one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Book {
+pub struct CostTable {
     machine: Machine,
     entries: BTreeMap<Signature, u64>,
     /// Where it is kept.
@@ -48,10 +48,10 @@ pub struct Book {
     grown: bool,
 }
 
-impl Book {
-    /// An empty book that is kept nowhere.
-    pub fn new(machine: Machine) -> Book {
-        Book { machine, entries: BTreeMap::new(), path: None, grown: false }
+impl CostTable {
+    /// An empty cost table that is kept nowhere.
+    pub fn new(machine: Machine) -> CostTable {
+        CostTable { machine, entries: BTreeMap::new(), path: None, grown: false }
     }
 
     /// Whose times they are.
@@ -64,17 +64,17 @@ impl Book {
         self.entries.iter().map(|(signature, &ns)| (signature, ns))
     }
 
-    /// Sets the time of a signature; in a file that has one already, [`Book::save`] keeps that.
+    /// Sets the time of a signature; in a file that has one already, [`CostTable::save`] keeps that.
     pub fn set(&mut self, signature: Signature, ns: u64) {
         self.grown |= self.entries.insert(signature, ns) != Some(ns);
     }
 
-    /// Nanoseconds of a task on a device of `cores` cores, if the book tells.
+    /// Nanoseconds of a task on a device of `cores` cores, if the cost table tells.
     pub fn of(&self, tasks: &TaskGraph, task: TaskId, cores: usize) -> Option<u64> {
         self.time(&Moves::of(self), tasks, task, cores)
     }
 
-    /// Nanoseconds of every task on devices of `cores` cores; estimated where the book does not tell.
+    /// Nanoseconds of every task on devices of `cores` cores; estimated where the cost table does not tell.
     pub fn costs(&self, tasks: &TaskGraph, cores: usize) -> Costs {
         let (moves, mut estimated) = (Moves::of(self), Vec::new());
         let time = |task| {
@@ -95,21 +95,21 @@ impl Book {
         }
     }
 
-    /// How long bytes take from one device of this process to another; estimated if the book does not tell.
+    /// How long bytes take from one device of this process to another; estimated if the cost table does not tell.
     pub fn link(&self) -> LinkTable {
         LinkTable::of(self)
     }
 
-    /// What several machines or processes agree on: of every signature the median of the times that some book has, of an
-    /// even number of them the lower middle one. The order of the books plays no part.
-    pub fn median(books: &[Book]) -> Book {
+    /// What several machines or processes agree on: of every signature the median of the times that some cost table has, of an
+    /// even number of them the lower middle one. The order of the tables plays no part.
+    pub fn median(tables: &[CostTable]) -> CostTable {
         let mut times: BTreeMap<&Signature, Vec<u64>> = BTreeMap::new();
-        for (signature, ns) in books.iter().flat_map(Book::entries) {
+        for (signature, ns) in tables.iter().flat_map(CostTable::entries) {
             times.entry(signature).or_default().push(ns);
         }
         let entries = times.into_iter().map(|(signature, mut times)| (signature.clone(), middle(&mut times)));
-        let machine = Machine::together(books.iter().map(Book::machine));
-        Book { entries: entries.collect(), ..Book::new(machine) }
+        let machine = Machine::together(tables.iter().map(CostTable::machine));
+        CostTable { entries: entries.collect(), ..CostTable::new(machine) }
     }
 }
 

@@ -13,7 +13,7 @@ use phalanx_program::{Builder, Draft, Piece, Program, ProgramError, RECEIVE, Sli
 use phalanx_runtime::Replay;
 
 use super::bench::sample;
-use super::{Book, Signature, middle};
+use super::{CostTable, Signature, middle};
 use crate::device::{CpuDevice, Flavor};
 use crate::session::polls;
 
@@ -55,10 +55,10 @@ impl Curve {
     }
 }
 
-/// The points of every kind of movement in a book, by their kernels' names.
-fn curves(book: &Book) -> BTreeMap<&str, Curve> {
+/// The points of every kind of movement in a cost table, by their kernels' names.
+fn curves(cost_table: &CostTable) -> BTreeMap<&str, Curve> {
     let mut curves: BTreeMap<&str, Curve> = BTreeMap::new();
-    for (signature, ns) in book.entries().filter(|(signature, _)| signature.words.is_empty()) {
+    for (signature, ns) in cost_table.entries().filter(|(signature, _)| signature.words.is_empty()) {
         if let &[bytes] = &signature.writes[..] {
             curves.entry(&signature.kernel).or_insert(Curve(Vec::new())).0.push((bytes, ns));
         }
@@ -81,8 +81,8 @@ fn curves(book: &Book) -> BTreeMap<&str, Curve> {
 pub struct LinkTable(Option<Curve>);
 
 impl LinkTable {
-    pub(super) fn of(book: &Book) -> LinkTable {
-        LinkTable(curves(book).remove(LINK))
+    pub(super) fn of(cost_table: &CostTable) -> LinkTable {
+        LinkTable(curves(cost_table).remove(LINK))
     }
 
     /// Nanoseconds from the moment when one device has written some bytes to the moment when another has them.
@@ -98,12 +98,17 @@ impl LinkTable {
 pub(super) struct Moves(BTreeMap<u64, Curve>);
 
 impl Moves {
-    pub(super) fn of(book: &Book) -> Moves {
+    pub(super) fn of(cost_table: &CostTable) -> Moves {
         let parts = |kernel: &str| match kernel {
             "copy" => Some(1),
             _ => kernel.strip_prefix("sum")?.parse().ok(),
         };
-        Moves(curves(book).into_iter().filter_map(|(kernel, curve)| Some((parts(kernel)?, curve))).collect())
+        Moves(
+            curves(cost_table)
+                .into_iter()
+                .filter_map(|(kernel, curve)| Some((parts(kernel)?, curve)))
+                .collect(),
+        )
     }
 
     /// Nanoseconds of a receiving task once all bytes are there; `None` if that was not measured.
@@ -134,10 +139,10 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    /// The movements whose times `book` lacks.
-    pub(super) fn missing(book: &Book) -> Vec<Transfer> {
+    /// The movements whose times `cost table` lacks.
+    pub(super) fn missing(cost_table: &CostTable) -> Vec<Transfer> {
         let all = PARTS.into_iter().flat_map(|parts| SIZES.map(|bytes| Transfer { parts, bytes }));
-        let lacks = |signature| !book.entries.contains_key(&signature);
+        let lacks = |signature| !cost_table.entries.contains_key(&signature);
         all.filter(|transfer| transfer.signatures().any(|(signature, _)| lacks(signature))).collect()
     }
 
@@ -248,16 +253,16 @@ mod tests {
 
     #[test]
     fn every_transfer_is_measured_once_and_gives_its_entries() {
-        let mut book = Book::new(super::super::Machine::this());
-        assert_eq!(Transfer::missing(&book).len(), PARTS.len() * SIZES.len());
+        let mut cost_table = CostTable::new(super::super::Machine::this());
+        assert_eq!(Transfer::missing(&cost_table).len(), PARTS.len() * SIZES.len());
         for transfer in [Transfer { parts: 1, bytes: 64 }, Transfer { parts: 8, bytes: 4096 }] {
             let times = transfer.measure().expect("the program runs");
             assert!(times[1] >= times[0], "the way takes longer than the work at its end: {times:?}");
-            transfer.signatures().for_each(|(entry, which)| book.set(entry, times[which]));
+            transfer.signatures().for_each(|(entry, which)| cost_table.set(entry, times[which]));
         }
         let kernels: Vec<_> =
-            book.entries().map(|(entry, _)| (entry.kernel.as_str(), entry.reads.len())).collect();
+            cost_table.entries().map(|(entry, _)| (entry.kernel.as_str(), entry.reads.len())).collect();
         assert_eq!(kernels, [("copy", 1), ("link", 1), ("sum8", 8)]);
-        assert_eq!(Transfer::missing(&book).len(), PARTS.len() * SIZES.len() - 2);
+        assert_eq!(Transfer::missing(&cost_table).len(), PARTS.len() * SIZES.len() - 2);
     }
 }

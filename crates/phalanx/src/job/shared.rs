@@ -11,7 +11,7 @@ use phalanx_plan::Plan;
 
 use super::JobError;
 use crate::Error;
-use crate::costs::Book;
+use crate::costs::CostTable;
 
 /// The plan that `make` gives on rank 0, where alone it is called.
 pub fn plan(network: &dyn Network, make: impl FnOnce() -> Result<Plan, Error>) -> Result<Plan, JobError> {
@@ -23,14 +23,15 @@ pub fn plan(network: &dyn Network, make: impl FnOnce() -> Result<Plan, Error>) -
 /// The times that `make` gives on rank 0, where alone it is called.
 pub fn costs(
     network: &dyn Network,
-    make: impl FnOnce() -> Result<Option<Arc<Book>>, Error>,
-) -> Result<Option<Arc<Book>>, JobError> {
-    let text = of_first(network, "costs", || Ok(make()?.map_or(String::new(), |book| book.to_text())))?;
+    make: impl FnOnce() -> Result<Option<Arc<CostTable>>, Error>,
+) -> Result<Option<Arc<CostTable>>, JobError> {
+    let text =
+        of_first(network, "costs", || Ok(make()?.map_or(String::new(), |cost_table| cost_table.to_text())))?;
     if text.is_empty() {
         return Ok(None);
     }
-    match Book::parse(&text, Path::new("costs of rank 0")) {
-        Ok(book) => Ok(Some(Arc::new(book))),
+    match CostTable::parse(&text, Path::new("costs of rank 0")) {
+        Ok(cost_table) => Ok(Some(Arc::new(cost_table))),
         Err(error) => Err(JobError::First { what: "costs", problem: error.to_string() }),
     }
 }

@@ -4,7 +4,7 @@ use std::thread;
 use phalanx_net::local::Local;
 
 use super::*;
-use crate::costs::{Book, Machine, Signature};
+use crate::costs::{CostTable, Machine, Signature};
 use crate::{Plan, Program};
 
 /// Runs every rank on a thread of its own.
@@ -70,20 +70,21 @@ fn rank_0_decides_plan_costs_and_seed() {
     let text =
         "name = \"mine\"\nmicrobatches = 1\n[mesh]\ndp = 2\n[[rule]]\nmatch = \"*\"\nshard.0 = \"dp\"\n";
     let plan = Plan::parse(text).unwrap();
-    let mut book = Book::new(Machine { cpu: "c".into(), isa: "i".into(), version: "v".into() });
+    let mut cost_table = CostTable::new(Machine { cpu: "c".into(), isa: "i".into(), version: "v".into() });
     let signature =
         Signature { kernel: "copy".into(), words: vec![1], reads: vec![2], writes: vec![3], cores: 1 };
-    book.set(signature, 42);
+    cost_table.set(signature, 42);
     let shared = ranks(3, |local| {
         let first = local.rank() == 0;
         let made =
             shared::plan(&local, || if first { Ok(plan.clone()) } else { panic!("only rank 0 decides") });
-        let costs = shared::costs(&local, || if first { Ok(Some(Arc::new(book.clone()))) } else { Ok(None) });
+        let costs =
+            shared::costs(&local, || if first { Ok(Some(Arc::new(cost_table.clone()))) } else { Ok(None) });
         let none = shared::costs(&local, || Ok(None)).unwrap();
         let seed = shared::seed(&local, u64::MAX - u64::from(local.rank())).unwrap();
         (made.unwrap(), costs.unwrap().unwrap().to_text(), none, seed)
     });
-    let expected = (plan.clone(), book.to_text(), None, u64::MAX);
+    let expected = (plan.clone(), cost_table.to_text(), None, u64::MAX);
     assert_eq!(shared, [expected.clone(), expected.clone(), expected]);
 }
 

@@ -44,10 +44,10 @@ impl TrainConfig {
         let rest = TrainConfig { plan: None, devices: None, costs: None, ..config.clone() };
         let placement = topology.placement.clone();
         let mut settings = Settings { plan, placement, ..rest.settings(model)? };
-        settings.book = shared::costs(network, || {
+        settings.cost_table = shared::costs(network, || {
             let mut settings = settings.clone();
             config.measure(model, &mut settings, progress)?;
-            Ok(settings.book)
+            Ok(settings.cost_table)
         })?;
         Ok((settings, topology))
     }

@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 
 use phalanx::ckpt::{Checkpoint, Manifest, RunState};
 use phalanx::data::{Dataset, Tokenizer};
-use phalanx::internals::costs::Book;
+use phalanx::internals::costs::CostTable;
 use phalanx::ir::graph::Graph;
 use phalanx::ir::parallel::ParallelGraph;
 use phalanx::ir::sharded::ShardedGraph;
@@ -179,9 +179,9 @@ pub fn schedule_cases(bytes: &[u8]) -> Result<(), String> {
 /// Measured times of kernels (`--costs FILE`).
 pub fn costs(bytes: &[u8]) -> Result<(), String> {
     let path = Path::new("costs.json");
-    let book = Book::parse(utf8(bytes)?, path).map_err(message)?;
-    let again = Book::parse(&book.to_text(), path).map_err(message);
-    assert_eq!(again.as_ref(), Ok(&book), "a written book reads as itself");
+    let cost_table = CostTable::parse(utf8(bytes)?, path).map_err(message)?;
+    let again = CostTable::parse(&cost_table.to_text(), path).map_err(message);
+    assert_eq!(again.as_ref(), Ok(&cost_table), "a written cost_table reads as itself");
     Ok(())
 }
 

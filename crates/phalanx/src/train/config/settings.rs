@@ -9,7 +9,7 @@ use phalanx_runtime::ExecutionMode;
 
 use super::{Bits, ConfigError, OptimizerKind, TrainConfig};
 use crate::choice::PlanChoice;
-use crate::costs::Book;
+use crate::costs::CostTable;
 use crate::job::Drill;
 use crate::pipeline::Settings;
 use crate::{Decays, Error, Goal, LearningRate, Leaves, Optimizer, UpdateRule};
@@ -46,7 +46,7 @@ impl TrainConfig {
             ..Settings::new(Goal::Train(self.build_optimizer()))
         };
         if let Some(path) = self.costs_file().filter(|path| settings.needs_costs() && path.exists()) {
-            settings.book = Some(Arc::new(Book::read(path)?));
+            settings.cost_table = Some(Arc::new(CostTable::read(path)?));
         }
         Ok(settings)
     }

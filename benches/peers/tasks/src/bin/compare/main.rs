@@ -15,7 +15,7 @@ use std::str::FromStr;
 
 use measure::{Bench, Turn, calibrate_way};
 use system::{OURS, System, systems};
-use task_peers::{Pattern, SHARES, Shape, calibrate};
+use task_peers::{Pattern, PatternShape, SHARES, calibrate};
 
 struct Args {
     ours: Option<String>,
@@ -97,7 +97,7 @@ fn compare(args: &Args) -> Result<(), String> {
     }
     for &pattern in &args.patterns {
         for &width in &args.widths {
-            let shape = Shape { pattern, width, steps: args.steps };
+            let shape = PatternShape { pattern, width, steps: args.steps };
             let turns = bench.turns(&systems, shape)?;
             match args.json {
                 true => print_json(workers, &systems, shape, &turns),
@@ -120,7 +120,7 @@ fn print_head(steps: usize, bench: &Bench, systems: &[System]) {
     println!("{:<15}{:>6}{names}{:>22}", "pattern", "width", "best peer / ours");
 }
 
-fn print_row(systems: &[System], shape: Shape, turns: &[Turn]) {
+fn print_row(systems: &[System], shape: PatternShape, turns: &[Turn]) {
     let cell = |turn: &Turn| {
         let ([empty, half, most], mark) = (measures(turn), if turn.disturbed { '*' } else { ' ' });
         format!("{empty:>10.1} |{half:>7.3} |{most:>7.3}{mark}")
@@ -136,8 +136,8 @@ fn print_row(systems: &[System], shape: Shape, turns: &[Turn]) {
     println!("{:<15}{:>6}{cells}{ratios:>22}", shape.pattern.name(), shape.width);
 }
 
-fn print_json(workers: usize, systems: &[System], shape: Shape, turns: &[Turn]) {
-    let Shape { pattern, width, steps } = shape;
+fn print_json(workers: usize, systems: &[System], shape: PatternShape, turns: &[Turn]) {
+    let PatternShape { pattern, width, steps } = shape;
     for (System { name, .. }, turn @ Turn { disturbed, .. }) in systems.iter().zip(turns) {
         let number = |us: f64| if us.is_finite() { format!("{us:.4}") } else { "null".into() };
         let [empty, half, most] = measures(turn).map(number);

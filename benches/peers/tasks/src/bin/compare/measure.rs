@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread::yield_now;
 use std::time::Instant;
 
-use task_peers::{Cost, Point, Shape, Work, busy, cost, median};
+use task_peers::{Cost, PatternShape, Point, TaskWork, busy, cost, median};
 
 use crate::system::System;
 
@@ -50,7 +50,7 @@ pub struct Turn {
 
 impl Bench {
     /// The middle turn of each system.
-    pub fn turns(&self, systems: &[System], shape: Shape) -> Result<Vec<Turn>, String> {
+    pub fn turns(&self, systems: &[System], shape: PatternShape) -> Result<Vec<Turn>, String> {
         let mut turns: Vec<Vec<Turn>> = systems.iter().map(|_| Vec::new()).collect();
         for turn in 0..self.rounds * systems.len() {
             // Each round starts with another system.
@@ -60,7 +60,7 @@ impl Bench {
         Ok(turns.iter().map(|turns| middle(turns)).collect())
     }
 
-    fn quiet_turn(&self, system: &System, shape: Shape) -> Result<Turn, String> {
+    fn quiet_turn(&self, system: &System, shape: PatternShape) -> Result<Turn, String> {
         for _ in 0..TRIES {
             if !(0..PROBES).any(|_| self.is_quiet()) {
                 break;
@@ -73,9 +73,9 @@ impl Bench {
         Ok(Turn { cost: self.cost(system, shape)?, disturbed: true })
     }
 
-    fn cost(&self, system: &System, shape: Shape) -> Result<Cost, String> {
+    fn cost(&self, system: &System, shape: PatternShape) -> Result<Cost, String> {
         let &Self { workers, iteration_seconds, .. } = self;
-        let work = Work { tasks: shape.tasks(), workers, iteration_seconds };
+        let work = TaskWork { tasks: shape.tasks(), workers, iteration_seconds };
         cost(work, self.repeat, |grain, repeat| system.run(&Point { shape, workers, grain, repeat }))
     }
 
