@@ -158,11 +158,11 @@ fn opening(run: &Run) -> String {
     let (family, data) = (model.family(), run.data().name());
     let tokens = run.data().tokens();
     let epochs = (config.steps as f64 * batch as f64) / run.data().windows(context) as f64;
-    let plan = config.plan.as_deref().unwrap_or("one device");
     let devices = output::count(run.devices(), "device");
+    let layout = config.plan.as_ref().map_or(devices.clone(), |plan| format!("plan {plan} on {devices}"));
     format!(
         "{family}, {parameters} parameters, on {data}: {steps} of {batch} x {context} tokens, {cores}\n\
-         {} tokens of data, {epochs:.2} epochs; plan {plan}, {devices}, f32",
+         {} tokens of data, {epochs:.2} epochs; {layout}, f32",
         output::grouped(tokens as u64)
     )
 }
