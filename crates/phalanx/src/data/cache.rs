@@ -44,10 +44,14 @@ impl Encoding<'_> {
         match lock(dir, &path) {
             Ok(_locked) => match TokenFile::open(&path) {
                 Ok(file) => Ok((Part::File(file), None)),
-                Err(_) => {
-                    self.write(&path, progress)?;
-                    Ok((Part::File(TokenFile::open(&path)?), None))
-                }
+                Err(_) => match self.write(&path, progress) {
+                    Ok(_) => Ok((Part::File(TokenFile::open(&path)?), None)),
+                    // A full disk costs time only.
+                    Err(DataError::Write { path, source }) => {
+                        Ok((self.in_memory(progress)?, Some((path, source))))
+                    }
+                    Err(error) => Err(error),
+                },
             },
             Err(source) => Ok((self.in_memory(progress)?, Some((path, source)))),
         }

@@ -90,6 +90,9 @@ pub fn write_model(
 
 /// Tries whether [`replace_directory`] could work.
 pub fn probe_directory(dir: &Path) -> io::Result<()> {
+    if dir.file_name().is_none() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it has no name that could be replaced"));
+    }
     if let Some(parent) = dir.parent() {
         fs::create_dir_all(parent)?;
     }
@@ -100,8 +103,9 @@ pub fn probe_directory(dir: &Path) -> io::Result<()> {
     }
 }
 
+/// The directory with an ending, also if its path ends with a separator.
 fn beside(dir: &Path, ending: &str) -> PathBuf {
-    let mut name = dir.as_os_str().to_owned();
+    let mut name = dir.components().collect::<PathBuf>().into_os_string();
     name.push(ending);
     PathBuf::from(name)
 }

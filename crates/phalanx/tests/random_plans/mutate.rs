@@ -1,4 +1,4 @@
-//! Parallel graphs that nobody planned: degrees, sums, copies, parallel operators and groups changed at random.
+//! Parallel graphs without a plan: degrees, sums, copies, parallel operators and groups changed at random.
 //!
 //! Parallel operators never change values, so whatever of this is legal still computes the model.
 
