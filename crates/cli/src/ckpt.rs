@@ -87,7 +87,8 @@ fn verify(args: &VerifyArgs) -> Result<(), Failure> {
         true => steps(&args.dir)?.into_iter().map(|step| args.dir.join(ckpt::name_of(step))).collect(),
         false => vec![path_of(&args.dir)?],
     };
-    let mut problems = Vec::new();
+    let latest = if is_single(&args.dir) { Ok(()) } else { Checkpoints::open(&args.dir).check_latest() };
+    let mut problems: Vec<_> = latest.err().iter().map(ToString::to_string).collect();
     for path in paths {
         match look_at(&path) {
             Ok(extent) => output::line(format!("{} is whole: {extent}", path.display()))?,
@@ -118,7 +119,7 @@ fn export(args: &ExportArgs) -> Result<(), Failure> {
     let checkpoint = open(&args.dir)?;
     let config = ckpt::config_of(&checkpoint).map_err(Error::from)?.resume(false).overwrite(args.overwrite);
     save::check(&config, &args.hf)?;
-    save::write(&config, &args.hf, |dir| Ok(ckpt::export(&checkpoint, dir)?))?;
+    save::write(&config, &args.hf, None, |dir| Ok(ckpt::export(&checkpoint, dir)?))?;
     let (from, to) = (checkpoint.path().display(), args.hf.display());
     output::line(format!("{to} has the weights of {from}"))
 }

@@ -5,11 +5,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use phalanx::job::{Connection, Drill, Job, StepDrill, When, connect};
 use phalanx::train::{OptionGroup, Run, TrainConfig};
 
+use crate::costs;
 use crate::failure::Failure;
-use crate::{costs, output};
+use crate::launch::leash;
 
 /// How often the job was started before, in the environment of ranks that `phalanx launch` has started again.
 pub const ATTEMPT: &str = "PHALANX_ATTEMPT";
@@ -24,6 +26,7 @@ pub fn run(
     let connection = connect(limit, Arc::new(say)).map_err(phalanx::Error::from)?;
     let Some(connection) = connection else { return command(None) };
     leave_panics_of_kernels_to_us();
+    leash::end_with_parent(Signal::SIGKILL);
     match command(Some(&connection)) {
         Ok(code) => Ok(code),
         // A closed pipe is no failure: the other ranks print nothing.
@@ -94,10 +97,10 @@ impl CertificateFlag {
     }
 }
 
-/// Says where the devices of a job are.
-pub fn describe(run: &Run, connection: Option<&Connection>) -> Result<(), Failure> {
-    let (Some(topology), Some(connection)) = (run.topology(), connection) else { return Ok(()) };
-    output::line(topology.describe(run.config().pin, &connection.network.carrier()).trim_end())
+/// Where the devices of a job are.
+pub fn description(run: &Run, connection: Option<&Connection>) -> Option<String> {
+    let text = run.topology()?.describe(run.config().pin, &connection?.network.carrier());
+    Some(text.trim_end().to_string())
 }
 
 /// An operation that panics is reported as the failure of its rank, once; its trace is printed if traces are asked for.

@@ -7,6 +7,7 @@
 mod exit_reason;
 mod hosts;
 mod launcher;
+pub mod leash;
 mod log_filter;
 mod reach;
 mod restarts;
@@ -83,6 +84,9 @@ pub struct Args {
     /// preset
     #[arg(long, value_name = "M", requires = "max_restarts", value_parser = clap::value_parser!(u32).range(1..))]
     min_ranks: Option<u32>,
+    /// Start more ranks than 32 for each core of this host
+    #[arg(long)]
+    oversubscribe: bool,
     /// Print the command line instead of running it
     #[arg(long)]
     dry_run: bool,
@@ -183,7 +187,8 @@ impl Starter<'_> {
         let cannot_run = |error| {
             Failure::Run(format!("cannot run the launcher `{}`: {error}", self.launcher.program.display()))
         };
-        let running = Running::start(&line, &self.variables, self.sender.clone()).map_err(cannot_run)?;
+        let running =
+            Running::start(&leash::on(line), &self.variables, self.sender.clone()).map_err(cannot_run)?;
         running.finish(self.launcher.kind.stop(), grace, &self.events).map_err(cannot_run)
     }
 }
@@ -199,6 +204,7 @@ fn command_line(
     let hosts = hosts_of(args, launcher.kind, attempt)?;
     let is_allocated = ALLOCATIONS.iter().any(|name| env::var_os(name).is_some());
     if hosts.is_none() && !is_allocated {
+        check_ranks(args)?;
         check_cores(args)?;
     }
     let mut command = vec![program.into_os_string()];
@@ -222,6 +228,24 @@ fn hosts_of(args: &Args, kind: Kind, attempt: &Attempt) -> Result<Option<Vec<Sha
             file.display()
         ))),
         Some(file) => hosts::read(file, attempt.ranks as usize, &attempt.lost).map(Some),
+    }
+}
+
+/// The most ranks for each core: more make no progress, and far more take all memory.
+const RANKS_PER_CORE: usize = 32;
+
+/// A host takes only so many ranks, unless the user insists.
+fn check_ranks(args: &Args) -> Result<(), Failure> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let most = RANKS_PER_CORE * cores;
+    match args.ranks as usize <= most || args.oversubscribe {
+        true => Ok(()),
+        false => Err(Failure::Input(format!(
+            "-n {} is more than the {most} ranks that this host takes, {RANKS_PER_CORE} for each of its {}; take fewer, \
+             list hosts with --hosts, or insist with --oversubscribe",
+            args.ranks,
+            output::count(cores, "core")
+        ))),
     }
 }
 

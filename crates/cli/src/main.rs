@@ -26,6 +26,7 @@ mod profile;
 mod save;
 mod schedule;
 mod shell;
+mod sinks;
 mod step;
 mod stop;
 mod train;
@@ -74,6 +75,8 @@ enum Command {
     Generate(generate::Args),
     Schedule(schedule::Args),
     Launch(launch::Args),
+    #[command(hide = true)]
+    Leash(launch::leash::Args),
     Verify(verify::Args),
     #[command(subcommand)]
     Ckpt(ckpt::Command),
@@ -111,6 +114,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Generate(args) => generate::run(args),
         Command::Schedule(args) => schedule::run(args),
         Command::Launch(args) => launch::run(args),
+        Command::Leash(args) => launch::leash::run(args),
         Command::Verify(args) => verify::run(&args),
         Command::Ckpt(command) => ckpt::run(command),
         Command::Diff(args) => diff::run(&args),

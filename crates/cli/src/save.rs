@@ -16,16 +16,19 @@ use crate::failure::Failure;
 const ORIGIN: &str = "phalanx.json";
 
 /// Which run wrote a directory.
-#[derive(PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct Origin {
     /// Where its checkpoints are.
     checkpoint: Option<PathBuf>,
+    /// Steps done and steps asked for, of a run that was stopped before its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unfinished: Option<(u64, u64)>,
 }
 
 impl Origin {
     fn of(config: &TrainConfig) -> Origin {
         let checkpoint = config.checkpoint.as_deref().map(|dir| fs::canonicalize(dir).unwrap_or(dir.into()));
-        Origin { checkpoint }
+        Origin { checkpoint, unfinished: None }
     }
 
     fn read(dir: &Path) -> Option<Origin> {
@@ -45,7 +48,8 @@ pub fn check(config: &TrainConfig, dir: &Path) -> Result<(), Failure> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => true,
         Err(error) => return Err(unwritable(error)),
     };
-    let is_own = config.resume && Origin::read(dir) == Some(Origin::of(config));
+    let is_own = config.resume
+        && Origin::read(dir).is_some_and(|origin| origin.checkpoint == Origin::of(config).checkpoint);
     if !is_empty && !is_own && !config.overwrite {
         return Err(Failure::Input(format!(
             "{} is there already; choose another directory, or replace it with --overwrite",
@@ -55,16 +59,18 @@ pub fn check(config: &TrainConfig, dir: &Path) -> Result<(), Failure> {
     hf::probe_directory(dir).map_err(unwritable)
 }
 
-/// Writes the directory: `weights` brings the model, the tokenizer and the origin are put beside it.
+/// Writes the directory: `weights` brings the model, the tokenizer and the origin are put beside it. A model of a run that
+/// was stopped is marked: `unfinished` are the steps done and the steps asked for.
 pub fn write(
     config: &TrainConfig,
     dir: &Path,
+    unfinished: Option<(u64, u64)>,
     weights: impl FnOnce(&Path) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     hf::replace_directory(dir, |new| {
         weights(new)?;
         copy_tokenizer(config, new)?;
-        let origin = serde_json::to_string(&Origin::of(config)).unwrap_or_default();
+        let origin = serde_json::to_string(&Origin { unfinished, ..Origin::of(config) }).unwrap_or_default();
         fs::write(new.join(ORIGIN), origin + "\n").map_err(|error| unwritten(&new.join(ORIGIN), &error))
     })
 }

@@ -33,6 +33,12 @@ pub fn on_each(mut heard: impl FnMut() + Send + 'static) -> Result<(), Failure> 
     Ok(())
 }
 
+/// Asks the run to stop, as Ctrl-C does.
+pub fn ask() {
+    // Relaxed: the flag stands alone.
+    ASKED.store(true, Relaxed);
+}
+
 /// Whether the run was asked to stop.
 pub fn is_asked() -> bool {
     // Relaxed: the flag stands alone.

@@ -15,6 +15,7 @@ use crate::flags::{AllOptions, Options};
 use crate::job::CertificateFlag;
 use crate::log::Log;
 use crate::overlap::Drawings;
+use crate::sinks::{Audience, Sinks};
 use crate::{job, output, plot, save, stop};
 
 /// Train a language model from scratch.
@@ -56,7 +57,7 @@ pub struct Args {
 #[derive(Serialize)]
 struct Ending<'a> {
     #[serde(flatten)]
-    summary: &'a Summary,
+    summary: Summary,
     /// How far the loss is above the entropy.
     above_entropy_percent: Option<f64>,
     peak_resident_bytes: Option<u64>,
@@ -101,52 +102,31 @@ fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> R
     }
     args.drawings.check()?;
     let mut run = job::start(config, connection)?;
-    let mut log = Log::open(run.config(), rank)?;
+    let log = Log::open(run.config(), rank)?;
     stop::listen()?;
     args.certificate.write(&run)?;
-    let json = args.json;
-    if rank == 0 && !json {
-        output::line(opening(&run))?;
-        job::describe(&run, connection)?;
-        watched(&run).into_iter().try_for_each(output::line)?;
-        let logs = log.dir().map(|dir| format!("logs in {}", dir.display()));
-        logs.into_iter().try_for_each(output::line)?;
-    }
-    let audience = if rank > 0 {
-        Audience::None
-    } else if json {
-        Audience::Program
-    } else {
-        Audience::People
+    let audience = match (rank, args.json) {
+        (0, false) => Audience::People,
+        (0, true) => Audience::Program,
+        _ => Audience::None,
     };
-    let trained = steps(&mut run, audience, &mut log);
-    // A reader that closed the pipe has seen enough of the lines, but still wants the model.
-    if let Err(Failure::Input(_) | Failure::Run(_) | Failure::Broken(_)) = trained {
-        return trained.map(|()| ExitCode::FAILURE);
-    }
+    let mut sinks = Sinks::new(audience, log, run.config().strict);
+    let logs = sinks.log().and_then(Log::dir).map(|dir| format!("logs in {}", dir.display()));
+    let opening = [opening(&run)].into_iter().chain(job::description(&run, connection));
+    sinks.people(opening.chain(watched(&run)).chain(logs));
+    steps(&mut run, &mut sinks)?;
+    let ending = Ending::new(&run)?;
     if let Some(dir) = &run.config().save {
         // All ranks bring their parts, one writes.
         match rank {
-            0 => save::write(run.config(), dir, |dir| Ok(run.save(dir)?))?,
+            0 => save::write(run.config(), dir, ending.unfinished(&run), |dir| Ok(run.save(dir)?))?,
             _ => run.save(dir)?,
         }
     }
-    trained?;
     if args.drawings.any() && rank == 0 {
         args.drawings.write(&run.report()?)?;
     }
-    finish(&run, audience, &mut log)
-}
-
-/// What standard output is made for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Audience {
-    /// People: a progress bar and a summary.
-    People,
-    /// Programs: lines of JSON.
-    Program,
-    /// Nothing is printed: this is not the first rank.
-    None,
+    finish(&run, &ending, sinks, rank)
 }
 
 fn opening(run: &Run) -> String {
@@ -216,15 +196,12 @@ impl Lines {
 }
 
 /// Steps until done or asked to stop, and reports each; a run that is resumed may be done already.
-fn steps(run: &mut Run, audience: Audience, log: &mut Log) -> Result<(), Failure> {
-    let bar = if audience == Audience::People { bar(run) } else { ProgressBar::hidden() };
+fn steps(run: &mut Run, sinks: &mut Sinks) -> Result<(), Failure> {
+    let bar = if sinks.audience() == Audience::People { bar(run) } else { ProgressBar::hidden() };
     let mut lines = Lines::new(run);
     let rank = run.trainer().session().rank();
     print_notices(run, rank, &bar);
-    let mut step = || {
-        if run.is_done() {
-            return Ok(true);
-        }
+    while !run.is_done() {
         if stop::is_asked() {
             run.stop();
         }
@@ -232,30 +209,17 @@ fn steps(run: &mut Run, audience: Audience, log: &mut Log) -> Result<(), Failure
         print_notices(run, rank, &bar);
         let report = stepped?;
         bar.set_position(report.step);
-        log.step(run, &report)?;
-        match audience {
-            Audience::Program => output::json(&report)?,
-            Audience::People => {
-                let message = message(run, &report);
-                if lines.is_due(&report) {
-                    let steps = run.config().steps;
-                    bar.suspend(|| output::line(format!("step {}/{steps}  {message}", report.step)))?;
-                }
-                bar.set_message(message);
-            }
-            Audience::None => {}
+        sinks.write_log(|log| log.step(run, &report));
+        sinks.program(&report);
+        let message = message(run, &report);
+        if lines.is_due(&report) {
+            let steps = run.config().steps;
+            bar.suspend(|| sinks.people([format!("step {}/{steps}  {message}", report.step)]));
         }
-        Ok(run.is_done())
-    };
-    let result = loop {
-        match step() {
-            Ok(false) => {}
-            Ok(true) => break Ok(()),
-            Err(failure) => break Err(failure),
-        }
-    };
+        bar.set_message(message);
+    }
     bar.finish_and_clear();
-    result
+    Ok(())
 }
 
 /// Prints the messages of a run beside its progress; only the first rank of a job does.
@@ -279,28 +243,44 @@ fn message(run: &Run, report: &Report) -> String {
     format!("loss {:.3}{best}{eval}, {speed} tokens/s", report.loss)
 }
 
-fn finish(run: &Run, audience: Audience, log: &mut Log) -> Result<ExitCode, Failure> {
-    let summary = run.summary()?;
-    let ending = Ending {
-        above_entropy_percent: summary.entropy.map(|best| 100.0 * (f64::from(summary.loss) / best - 1.0)),
-        summary: &summary,
-        peak_resident_bytes: output::peak_resident_bytes(),
-        saved: run.config().save.as_deref(),
-        interrupted: summary.steps < run.config().steps && summary.stopped_at_loss.is_none(),
-    };
-    let line = LastLine { summary: &ending };
-    log.line(&line)?;
-    match audience {
-        Audience::Program => output::json(&line)?,
-        Audience::People => print(run, &ending)?,
-        Audience::None => {}
+impl<'a> Ending<'a> {
+    fn new(run: &'a Run) -> Result<Self, Failure> {
+        let summary = run.summary()?;
+        Ok(Ending {
+            above_entropy_percent: summary.entropy.map(|best| 100.0 * (f64::from(summary.loss) / best - 1.0)),
+            peak_resident_bytes: output::peak_resident_bytes(),
+            saved: run.config().save.as_deref(),
+            interrupted: summary.steps < run.config().steps && summary.stopped_at_loss.is_none(),
+            summary,
+        })
+    }
+
+    /// Steps done and steps asked for, of a run that was stopped.
+    fn unfinished(&self, run: &Run) -> Option<(u64, u64)> {
+        self.interrupted.then(|| (self.summary.steps, run.config().steps))
+    }
+}
+
+/// Reports how the run ended; what is not as the user asked for is in the exit code.
+fn finish(run: &Run, ending: &Ending<'_>, mut sinks: Sinks, rank: u32) -> Result<ExitCode, Failure> {
+    let line = LastLine { summary: ending };
+    sinks.write_log(|log| log.line(&line));
+    sinks.program(&line);
+    sinks.people(summary_lines(run, ending));
+    sinks.check()?;
+    if let Some(problem) = ending.summary.checkpoint_problem.as_ref().filter(|_| rank == 0) {
+        let last = match ending.summary.checkpoint {
+            Some(step) => format!("the last checkpoint is of step {step}"),
+            None => "there is no checkpoint".into(),
+        };
+        return Err(Failure::Run(format!("{problem}; {last}")));
     }
     Ok(if ending.interrupted { ExitCode::from(stop::STOPPED) } else { ExitCode::SUCCESS })
 }
 
 /// What a run needs, for people.
 fn memory(ending: &Ending<'_>) -> String {
-    let Summary { peak_bytes, snapshot_bytes, eval_peak_bytes, .. } = *ending.summary;
+    let Summary { peak_bytes, snapshot_bytes, eval_peak_bytes, .. } = ending.summary;
     let bytes = |bytes: usize| output::bytes(bytes as u64);
     let mut text = format!("arena {}", bytes(peak_bytes - snapshot_bytes));
     if let Some(eval) = eval_peak_bytes {
@@ -315,11 +295,13 @@ fn memory(ending: &Ending<'_>) -> String {
     text
 }
 
-fn print(run: &Run, ending: &Ending<'_>) -> Result<(), Failure> {
+/// The summary for people, below the curve of the losses.
+fn summary_lines(run: &Run, ending: &Ending<'_>) -> Vec<String> {
     let Ending { summary, .. } = ending;
-    if !run.losses().is_empty() {
-        plot::curve(run.losses(), summary.entropy, 64, 8).into_iter().try_for_each(output::line)?;
-    }
+    let curve = match run.losses() {
+        [] => Vec::new(),
+        losses => plot::curve(losses, summary.entropy, 64, 8),
+    };
     let mut lines = vec![("loss", format!("{:.4} nats per token, mean of the last tenth", summary.loss))];
     if let (Some(best), Some(above)) = (summary.entropy, ending.above_entropy_percent) {
         lines.push(("best possible", format!("{best:.4} (dotted): the loss is {above:.1} % above")));
@@ -343,7 +325,8 @@ fn print(run: &Run, ending: &Ending<'_>) -> Result<(), Failure> {
     lines.push(("weights hash", summary.weights_hash.clone()));
     if let Some(dir) = ending.saved {
         let try_it = format!("try: phalanx generate --hf {} --prompt 'Max '", dir.display());
-        lines.push(("saved", format!("{} ({try_it})", dir.display())));
+        let unfinished = if ending.interrupted { ", unfinished" } else { "" };
+        lines.push(("saved", format!("{}{unfinished} ({try_it})", dir.display())));
     }
-    lines.into_iter().try_for_each(|(name, value)| output::line(format!("{name:14}{value}")))
+    curve.into_iter().chain(lines.into_iter().map(|(name, value)| format!("{name:14}{value}"))).collect()
 }

@@ -174,3 +174,13 @@ fn help_teaches_with_examples() {
         assert!(text.contains(part), "`{part}` in: {text}");
     }
 }
+
+#[test]
+fn a_host_takes_only_so_many_ranks() {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let message = error(&["launch", "-n", "1000000", "--dry-run", "--", "doctor"], 2);
+    let expected = format!("-n 1000000 is more than the {} ranks that this host takes", 32 * cores);
+    assert!(message.starts_with(&expected) && message.ends_with("insist with --oversubscribe"), "{message}");
+    let line = stdout(&["launch", "-n", "1000000", "--oversubscribe", "--dry-run", "--", "doctor"]);
+    assert!(line.contains("-n 1000000"), "{line}");
+}

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use crate::common::{Dir, error, phalanx, run};
@@ -58,6 +57,10 @@ fn names(dir: &str) -> Vec<String> {
     names
 }
 
+fn first_line(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap().lines().next().unwrap().to_string()
+}
+
 #[test]
 fn a_run_killed_at_any_call_or_step_ends_with_the_same_weights() {
     let training = Training::new("kills");
@@ -76,7 +79,7 @@ fn a_run_killed_at_any_call_or_step_ends_with_the_same_weights() {
         assert_eq!(left.last().unwrap(), "step-00000004", "{drill}");
         assert!(left.iter().all(|name| !name.starts_with('.')), "{drill}: {left:?}");
         let latest = training.dir.path(&format!("{name}/latest"));
-        assert_eq!(std::fs::read_to_string(latest).unwrap(), "step-00000004\n", "{drill}");
+        assert_eq!(first_line(&latest), "step-00000004", "{drill}");
         true
     };
     for step in 1..=4 {
@@ -107,8 +110,7 @@ fn a_signal_commits_a_checkpoint_and_the_run_can_be_resumed() {
         assert_eq!(last["summary"]["interrupted"], true);
         assert_eq!(child.wait().unwrap().code(), Some(130));
         let step = last["summary"]["steps"].as_u64().unwrap();
-        let latest = std::fs::read_to_string(Path::new(&checkpoints).join("latest")).unwrap();
-        assert_eq!(latest, format!("step-{step:08}\n"));
+        assert_eq!(first_line(&format!("{checkpoints}/latest")), format!("step-{step:08}"));
     }
     // A run that has nothing left to do says what it has come to.
     let done = training.save("done", &[]);
@@ -145,6 +147,32 @@ fn a_failing_disk_is_a_warning_that_names_file_and_call() {
     let flags = ["--checkpoint", &strict, "--every", "2", "--strict", "--drill", "rename@save:1"];
     let message = error(&training.args(&flags), 1);
     assert!(message.contains("cannot rename ") && message.contains(".step-00000002.partial"), "{message}");
+}
+
+#[test]
+fn a_run_whose_last_state_is_not_saved_fails_and_names_what_there_is() {
+    let training = Training::new("unsaved");
+    // Every second of four steps is saved; the calls are those of the first checkpoint, and then those of the last one.
+    let calls = (1..60).map(|call| format!("eio@save:{call}"));
+    let mut failed = 0;
+    for (name, drill) in calls.enumerate().map(|(number, drill)| (format!("unsaved-{number}"), drill)) {
+        let output = training.save(&name, &["--drill", &drill]);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let last = String::from_utf8_lossy(&output.stdout).lines().last().map(str::to_string);
+        let last = last.and_then(|last| serde_json::from_str::<Value>(&last).ok()).unwrap_or_default();
+        if text.contains("step-00000004 is not saved") {
+            failed += 1;
+            assert_eq!(output.status.code(), Some(1), "{text}");
+            assert!(text.contains("; the last checkpoint is of step 2\n"), "{text}");
+            let problem = last["summary"]["checkpoint_problem"].as_str().unwrap();
+            assert!(problem.contains("cannot ") && problem.contains("os error 5"), "{problem}");
+            assert_eq!(last["summary"]["checkpoint"], 2);
+        } else if last["summary"].is_object() {
+            assert_eq!(output.status.code(), Some(0), "{text}");
+            assert_eq!(last["summary"]["checkpoint"], 4);
+        }
+    }
+    assert!(failed > 5, "{failed} faults struck the last checkpoint");
 }
 
 #[test]

@@ -172,14 +172,60 @@ fn mistakes_in_flags_are_named() {
     }
 }
 
-#[test]
-fn a_closed_pipe_is_not_an_error() {
-    let args = [&["train", "--json", "--steps", "2000"], SMALL].concat();
-    let mut child = phalanx().args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+/// Trains with its standard output at `out`: the exit code and what was printed on standard error.
+fn train_into(out: Stdio, extra: &[&str]) -> (Option<i32>, String) {
+    let args = [&["train", "--json", "--steps", "30"], SMALL, extra].concat();
+    let mut child = phalanx().args(args).stdout(out).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
-    assert!(output.status.success());
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn training_goes_on_without_what_cannot_be_written() {
+    let dir = Dir::new("sinks");
+    let [whole, closed, full, logged] = ["whole", "closed", "full", "logged"].map(|name| dir.path(name));
+    assert_eq!(train_into(Stdio::null(), &["--save", &whole]), (Some(0), String::new()));
+    let full_disk = || Stdio::from(std::fs::File::options().write(true).open("/dev/full").unwrap());
+    let reader = "standard output was closed by its reader";
+    let space = "cannot write to standard output: No space left on device (os error 28)";
+    let log_dir = dir.path("log");
+    std::fs::create_dir(&log_dir).unwrap();
+    std::os::unix::fs::symlink("/dev/full", format!("{log_dir}/rank-0.jsonl")).unwrap();
+    let log = format!("cannot write the log {log_dir}/rank-0.jsonl: No space left on device (os error 28)");
+    let with_log = ["--save", &logged, "--log-dir", &log_dir, "--overwrite"];
+    for (out, flags, problem) in [
+        (Stdio::piped(), &["--save", &closed][..], reader),
+        (full_disk(), &["--save", &full], space),
+        (Stdio::null(), &with_log, &log),
+    ] {
+        let (code, text) = train_into(out, flags);
+        let expected = format!(
+            "warning: {problem}; training goes on without it\nerror: the report of the run is not whole: {problem}\n"
+        );
+        assert_eq!((code, text), (Some(1), expected));
+    }
+    let weights = |dir: &str| std::fs::read(format!("{dir}/model.safetensors")).unwrap();
+    for saved in [closed, full, logged] {
+        assert!(
+            weights(&saved) == weights(&whole),
+            "{saved} has the weights of a run that was not disturbed"
+        );
+    }
+}
+
+#[test]
+fn a_strict_run_stops_when_its_output_cannot_be_written() {
+    let dir = Dir::new("strict_sinks");
+    let [checkpoints, saved] = ["checkpoints", "model"].map(|name| dir.path(name));
+    let flags = ["--strict", "--checkpoint", &checkpoints, "--save", &saved, "--steps", "1000000"];
+    let (code, text) = train_into(Stdio::piped(), &flags);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("closed by its reader; the run stops, because it is strict"), "{text}");
+    assert!(run(&["ckpt", "verify", &checkpoints]).status.success());
+    let origin = std::fs::read_to_string(format!("{saved}/phalanx.json")).unwrap();
+    let origin: Value = serde_json::from_str(&origin).unwrap();
+    assert_eq!(origin["unfinished"][1], 1_000_000, "a model of an unfinished run is marked");
 }
 
 #[cfg(unix)]
@@ -205,4 +251,45 @@ fn an_operation_that_fails_breaks_the_run_off() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(5), "{text}");
     assert!(text.contains("error: ") && text.contains("fire drill"), "{text}");
+}
+
+#[test]
+fn planted_links_beside_a_saved_model_are_not_followed() {
+    let dir = Dir::new("planted");
+    let (saved, victim) = (dir.path("model"), dir.path("victim"));
+    std::fs::create_dir(&victim).unwrap();
+    let kept = dir.write("victim/config.json", "mine");
+    std::os::unix::fs::symlink(&victim, format!("{saved}.partial")).unwrap();
+    let output = run(&[&["train", "--steps", "1", "--save", &saved], SMALL].concat());
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(std::fs::read_to_string(kept).unwrap(), "mine", "{text}");
+    assert_eq!(std::fs::read_dir(victim).unwrap().count(), 1, "nothing was written there: {text}");
+    assert_eq!(output.status.success(), std::path::Path::new(&saved).join("model.safetensors").is_file());
+}
+
+#[test]
+fn a_path_that_is_no_text_is_refused_before_anything_runs() {
+    use std::os::unix::ffi::OsStrExt;
+    let name = std::ffi::OsStr::from_bytes(b"chec\xffpoints");
+    for flag in ["--checkpoint", "--data", "--save", "--log-dir", "--costs", "--hf"] {
+        let output = phalanx().args(["train", "--steps", "1", flag]).arg(name).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{flag}: {text}");
+        assert!(text.starts_with("error: ") && text.contains("UTF-8"), "{flag}: {text}");
+    }
+}
+
+#[test]
+fn endless_files_are_refused() {
+    for (args, part) in [
+        (
+            &["train", "/dev/zero"][..],
+            "cannot read /dev/zero: it has more than 64 MiB, which no such file has",
+        ),
+        (&["train", "--plan", "/dev/zero"], "it has more than 64 MiB"),
+        (&["plan", "show", "--plan", "/dev/zero"], "it has more than 64 MiB"),
+    ] {
+        let message = error(args, 2);
+        assert!(message.contains(part), "{args:?}: {message}");
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use phalanx_kernels::spmd::extent::{Extent, window};
 use phalanx_kernels::spmd::halves::{BlockError, Halves, Mode, Side};
 use phalanx_kernels::spmd::layout::{Alignment, BlockLayout, Direction, PipeSpec, Scratch};
-use phalanx_kernels::spmd::pipe::{OpenError, PipeError};
+use phalanx_kernels::spmd::pipe::{self, OpenError, PipeError};
 use phalanx_kernels::spmd::{Launch, Layout, Team, Workspace};
 
 const MODES: [Mode; 2] = [Mode::Apart, Mode::Together];
@@ -375,4 +375,15 @@ fn each_half_has_its_scratch_and_a_slice_must_fit() {
         error,
         Err(BlockError::Open { block: 0, error: OpenError::TooShort { have: 300, need: 448 } })
     );
+}
+
+#[test]
+fn slots_that_reach_into_the_next_one_are_refused() {
+    let spec = PipeSpec::new(3, Direction::Forward, 64);
+    let mut layout = BlockLayout::plan(&[spec], &[], Alignment::CPU, 0).unwrap();
+    layout.rings[0].slot_bytes = layout.rings[0].slot_stride + 4;
+    let mut memory = vec![0; (layout.size + layout.align) as usize];
+    let start = memory.as_ptr().align_offset(layout.align as usize);
+    let Err(error) = pipe::open(&layout, &mut memory[start..]) else { panic!("it was opened") };
+    assert!(matches!(error, OpenError::SlotTooLong { .. }), "{error}");
 }

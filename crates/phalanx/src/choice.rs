@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use phalanx_ir::graph::Graph;
 use phalanx_plan::{PRESETS, Plan, PlanError, preset};
 
+use crate::files;
 use crate::setters::with_setters;
 
 /// Why there is no plan.
@@ -87,8 +88,8 @@ impl PlanChoice {
         let failed = |error| ChoiceError::Plan { plan: name.to_string(), source: Box::new(error) };
         if PlanChoice::is_file(name) {
             let path = PathBuf::from(name);
-            let text = std::fs::read_to_string(&path)
-                .map_err(|source| ChoiceError::Read { path: path.clone(), source })?;
+            let text =
+                files::read_text(&path).map_err(|source| ChoiceError::Read { path: path.clone(), source })?;
             if text.trim().is_empty() {
                 return Err(ChoiceError::Empty { path });
             }

@@ -17,6 +17,7 @@ mod device;
 mod documents;
 mod emit;
 mod error;
+mod files;
 mod hashes;
 mod layout;
 mod memory;

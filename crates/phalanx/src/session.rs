@@ -229,6 +229,12 @@ impl Session {
         Ok(self.replay.port(name).ok())
     }
 
+    /// That the tensor called `name` has no elements of type `given`.
+    fn other_type(&self, name: &str, given: DType) -> Result<PortError, PortError> {
+        let (ty, given) = (self.port(name)?.ty.to_string(), given.to_string());
+        Ok(PortError::ElementType { name: name.into(), ty, given })
+    }
+
     /// Sets the tensor called `name`.
     pub fn feed<'a>(&mut self, name: &str, values: impl Into<Feed<'a>>) -> Result<(), Error> {
         let values = values.into();
@@ -239,11 +245,7 @@ impl Session {
             Feed::I32(values) => (DType::I32, bytemuck::cast_slice(values)),
         };
         if given != dtype {
-            let ty = self.port(name)?.ty.to_string();
-            let need = self.port(name)?.ty.bytes();
-            return Err(
-                PortError::Size { name: format!("{name} as {given}"), ty, need, found: bytes.len() }.into()
-            );
+            return Err(self.other_type(name, given)?.into());
         }
         match values {
             Feed::I64(values) => Bound::check(&self.bounds, name, values.iter().copied())?,
@@ -264,10 +266,7 @@ impl Session {
     pub fn read(&self, name: &str) -> Result<Cow<'_, [f32]>, Error> {
         let ty = &self.port(name)?.ty;
         if ty.dtype != DType::F32 {
-            let (need, found) = (ty.bytes(), ty.shape.elements() * DType::F32.bytes());
-            return Err(
-                PortError::Size { name: format!("{name} as f32"), ty: ty.to_string(), need, found }.into()
-            );
+            return Err(self.other_type(name, DType::F32)?.into());
         }
         Ok(match self.read_bytes(name)? {
             Cow::Borrowed(bytes) => Cow::Borrowed(bytemuck::cast_slice(bytes)),

@@ -131,6 +131,59 @@ fn check_aftermath(path: &Path, written: bool, states: [&[(String, Vec<u8>)]; 2]
     }
 }
 
+/// Step and tensors of the newest checkpoint, if it can be used.
+fn usable(checkpoints: &Checkpoints) -> Option<(u64, RunState, phalanx::StateHashes)> {
+    let step = *checkpoints.list().ok()?.last()?;
+    let checkpoint = checkpoints.checkpoint(step).ok()?;
+    checkpoint.audit().ok()?;
+    Some((step, checkpoint.manifest().run.clone(), checkpoint.hashes().ok()?))
+}
+
+#[test]
+fn no_flipped_bit_of_any_file_is_taken_for_the_state_of_a_run() {
+    let dir = Dir::new("flips");
+    let mut trainer = mlp();
+    step(&mut trainer);
+    write_soundly(&dir.0, 1, &mut trainer, 20);
+    let checkpoints = Checkpoints::open(&dir.0);
+    let whole = usable(&checkpoints).expect("it is whole");
+    checkpoints.check_latest().expect("it names the checkpoint");
+    let inside = dir.0.join(name_of(20));
+    let paths = [inside.join("manifest.json"), inside.join("rank-0000.safetensors"), dir.0.join("latest")];
+    let (mut refused, mut random) = (0, phalanx_testkit::Rng::new(7));
+    let flips = phalanx_testkit::cases(10_000) as usize;
+    for number in 0..flips {
+        let path = &paths[number % paths.len()];
+        let bytes = std::fs::read(path).expect("it can be read");
+        let mut flipped = bytes.clone();
+        let bit = random.below(8 * bytes.len());
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        std::fs::write(path, &flipped).expect("it can be written");
+        match usable(&checkpoints) {
+            None => refused += 1,
+            Some(found) => {
+                assert_eq!(found, whole, "bit {bit} of {}", path.display());
+                assert!(checkpoints.check_latest().is_err(), "bit {bit} of {}", path.display());
+            }
+        }
+        std::fs::write(path, &bytes).expect("it can be written");
+    }
+    assert_eq!(refused, flips - flips / 3, "every flip in the manifest and in the tensors");
+}
+
+#[test]
+fn a_checkpoint_under_the_name_of_another_step_is_refused() {
+    let dir = Dir::new("renamed");
+    let mut trainer = mlp();
+    write_soundly(&dir.0, 1, &mut trainer, 20);
+    std::fs::rename(dir.0.join(name_of(20)), dir.0.join(name_of(30))).expect("it can be renamed");
+    let error = Checkpoints::open(&dir.0).checkpoint(30).expect_err("it is of step 20").to_string();
+    assert!(
+        error.ends_with("step-00000030 is called after another step than the 20 of its manifest"),
+        "{error}"
+    );
+}
+
 #[test]
 fn what_is_no_number_is_not_saved() {
     let dir = Dir::new("nan");
@@ -222,7 +275,8 @@ fn a_run_goes_on_with_the_same_bits_on_other_devices() {
     last.verify().expect("it is whole");
     assert_eq!((last.manifest().run.step, last.manifest().run.tokens), (8, 8 * 8 * 16));
     let named = std::fs::read_to_string(dir.0.join("checkpoints/latest")).expect("it can be read");
-    assert_eq!(named, "step-00000008\n");
+    assert_eq!(named.lines().next(), Some("step-00000008"));
+    checkpoints.check_latest().expect("it has the checksum of the manifest");
 }
 
 /// Does so many steps on ranks that are threads.

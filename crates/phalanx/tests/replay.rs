@@ -103,3 +103,14 @@ fn a_replayed_step_allocates_nothing_and_fits_its_arena() {
     }
     the_arena_is_tight("gpt2", 2);
 }
+
+#[test]
+fn elements_of_another_type_are_refused_by_their_type() {
+    let model =
+        phalanx::models::MlpConfig::regression([2, 5, 1]).training_graph(4).expect("the sizes are legal");
+    let mut trainer = phalanx::Trainer::new(&model, phalanx::Optimizer::adam()).expect("the model compiles");
+    let error = trainer.session_mut().feed("x", &vec![1i64; 4]).expect_err("x holds floats").to_string();
+    assert_eq!(error, "`x` is f32[4, 2], not of i64 elements");
+    let error = trainer.session_mut().feed("x", &vec![1.0; 4]).expect_err("x has eight").to_string();
+    assert_eq!(error, "`x` is f32[4, 2] of 32 bytes; 16 were given");
+}

@@ -76,11 +76,12 @@ impl Plan {
         // The table is sorted by name; the order of axes is that of the text.
         let mut axes: Vec<_> = file.mesh.into_iter().collect();
         axes.sort_by_key(|(_, size)| size.span().start);
-        let axes = axes.into_iter().map(|(name, size)| (name, size.into_inner())).collect();
+        let mesh = Mesh { axes: axes.into_iter().map(|(name, size)| (name, size.into_inner())).collect() };
+        mesh.check()?;
         let rules: Result<Vec<PlanRule>, _> = file.rules.into_iter().map(rule).collect();
         let pipeline = file.pipeline.map(|FilePipeline { axis, stages }| Pipeline { axis, stages });
         let (name, microbatches) = (file.name, file.microbatches);
-        Ok(Plan { name, mesh: Mesh { axes }, microbatches, rules: rules?, pipeline })
+        Ok(Plan { name, mesh, microbatches, rules: rules?, pipeline })
     }
 
     /// Writes the plan as TOML.

@@ -30,5 +30,5 @@ mod presets;
 pub use error::{PlanError, Said};
 pub use microbatch::MicrobatchError;
 pub use parallelize::parallelize;
-pub use plan::{Mesh, Pipeline, Plan, PlanRule};
+pub use plan::{MOST_DEVICES, Mesh, Pipeline, Plan, PlanRule};
 pub use presets::{PRESETS, preset};

@@ -2,6 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::PlanError;
+
+/// The most devices a plan can have: each has threads and memory of its own.
+pub const MOST_DEVICES: usize = 4096;
+
 /// How a model is laid out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -47,6 +52,22 @@ impl Mesh {
     /// How many devices there are; more than can be counted are `usize::MAX`.
     pub fn devices(&self) -> usize {
         self.axes.iter().fold(1, |devices, (_, size)| devices.saturating_mul(*size))
+    }
+
+    /// Checks that it has devices, not too many of them, and that its axes can be told apart.
+    pub fn check(&self) -> Result<(), PlanError> {
+        for (place, (axis, size)) in self.axes.iter().enumerate() {
+            if *size == 0 {
+                return Err(PlanError::EmptyAxis { axis: axis.clone(), size: *size });
+            }
+            if self.axes[..place].iter().any(|(other, _)| other == axis) {
+                return Err(PlanError::TwoAxes { axis: axis.clone() });
+            }
+        }
+        match self.devices() {
+            0..=MOST_DEVICES => Ok(()),
+            _ => Err(PlanError::TooManyDevices { most: MOST_DEVICES }),
+        }
     }
 }
 

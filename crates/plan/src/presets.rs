@@ -33,6 +33,10 @@ pub const PRESETS: &[(&str, &str)] = &[
 const AXES: &[(&str, &[&str])] =
     &[("pp", &["pp"]), ("dp", &["dp"]), ("fsdp", &["fsdp", "zero1"]), ("tp", &["tp", "sp"])];
 
+/// The most microbatches that a preset chooses: sums over the batch have 8 reduction blocks unless the user says otherwise,
+/// and a microbatch is a whole number of them.
+const MOST_MICROBATCHES: usize = 8;
+
 /// The plan called `name` for `model` on `devices` devices.
 ///
 /// Parts are joined by `-` in any order, each with its size; a part without size takes what the others leave.
@@ -51,6 +55,7 @@ const AXES: &[(&str, &[&str])] =
 pub fn preset(name: &str, devices: usize, model: &Graph) -> Result<Plan, PlanError> {
     let parts = Parts::parse(name, devices)?;
     let mut plan = Plan { name: name.into(), mesh: parts.mesh(), ..Plan::default() };
+    plan.mesh.check()?;
     let mut specs = Specs::new(model);
     if let Some((axis, part, size)) = parts.on("tp") {
         zoo::cut_features(model, &mut specs, axis, size)?;
@@ -67,12 +72,13 @@ pub fn preset(name: &str, devices: usize, model: &Graph) -> Result<Plan, PlanErr
     plan.rules = compress::rules(model, specs);
     if let Some((axis, _, stages)) = parts.on("pp") {
         plan.pipeline = Some(zoo::pipeline(model, axis, stages)?);
-        plan.microbatches = microbatches(model, &parts, 2 * stages);
+        plan.microbatches = microbatches(model, &parts, MOST_MICROBATCHES.min(2 * stages));
     }
     Ok(plan)
 }
 
-/// The most microbatches up to `most` into which every data shard of the batch can be cut.
+/// The most microbatches up to `most` into which every data shard of the batch can be cut: a power of two, since sums over
+/// the batch are trees over powers of two.
 fn microbatches(model: &Graph, parts: &Parts<'_>, most: usize) -> usize {
     let shards: usize =
         ["dp", "fsdp"].iter().filter_map(|axis| parts.on(axis)).map(|(_, _, size)| size).product();
@@ -81,7 +87,7 @@ fn microbatches(model: &Graph, parts: &Parts<'_>, most: usize) -> usize {
         .map(|input| model.ty(input).shape.dims().first().copied().unwrap_or(1))
         .collect();
     let divides = |count: &usize| batches.iter().all(|batch| batch.is_multiple_of(count * shards));
-    (1..=most).rev().find(divides).unwrap_or(1)
+    (1..=most).rev().filter(|count| count.is_power_of_two()).find(divides).unwrap_or(1)
 }
 
 /// The parts of a preset's name with their sizes.

@@ -363,7 +363,7 @@ fn large_models_are_laid_out_quickly_and_alike() {
     (config.layers, config.heads, config.width) = (96, 8, 128);
     let model = config.training_graph(128, 64).expect("the sizes are legal");
     let (plan, parallel) = applied(&model, "dp4-fsdp2-tp8-pp8", 512);
-    assert_eq!(plan.microbatches, 16);
+    assert_eq!(plan.microbatches, 8);
     // Lists of groups are shared: as many as there are layouts and stages, not as there are layers.
     let lists: std::collections::BTreeSet<_> = parallel
         .layers()
@@ -377,4 +377,22 @@ fn large_models_are_laid_out_quickly_and_alike() {
         parallel.layers().len()
     );
     assert_eq!(parallelize(&model, &plan).expect("the plan is legal"), parallel);
+}
+
+#[test]
+fn pipelines_of_any_length_choose_microbatches_that_sums_over_the_batch_allow() {
+    let config = ModelConfig::preset("gpt2", "nano").expect("every family has a nano");
+    let ModelConfig::Gpt2(config) = config else { panic!("it is a GPT-2") };
+    let deep = ModelConfig::Gpt2(phalanx_models::Gpt2Config { layers: 12, ..config });
+    for batch in [12, 16, 24, 48, 7] {
+        let model = deep.training_graph(batch, 8).expect("the sizes are legal");
+        for stages in [2, 3, 4, 6, 12] {
+            let plan = applied(&model, "pp", stages).0;
+            let found = plan.microbatches;
+            assert!(found.is_power_of_two() && found <= 8, "{stages} stages, batch {batch}: {found}");
+            let more = 2 * found;
+            let is_most = more > 8 || more > 2 * stages || !batch.is_multiple_of(more);
+            assert!(is_most, "{stages} stages, batch {batch}: {more} would do");
+        }
+    }
 }

@@ -23,6 +23,9 @@ pub enum PortError {
     /// The host brings another number of bytes.
     #[error("`{name}` is {ty} of {need} bytes; {found} were given")]
     Size { name: String, ty: String, need: usize, found: usize },
+    /// The host brings or wants elements of another type.
+    #[error("`{name}` is {ty}, not of {given} elements")]
+    ElementType { name: String, ty: String, given: String },
     /// A run has failed and may never end, so its memory cannot be touched.
     #[error("the tensors of a run that failed cannot be reached any more: {fault}")]
     Failed { fault: String },

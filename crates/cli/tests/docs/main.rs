@@ -54,6 +54,7 @@ pages! {
     own_model: "docs/src/own-model.md",
     traces: "docs/src/traces.md",
     troubleshooting: "docs/src/troubleshooting.md",
+    trust: "docs/src/trust.md",
     inside: "docs/src/inside.md",
     introduction: "docs/src/introduction.md",
 }

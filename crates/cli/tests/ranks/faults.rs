@@ -1,7 +1,11 @@
 //! Every way in which a job ends badly: soon, with one message that names rank and cause, and nobody left behind.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
 use super::common::{Dir, SMALL};
-use super::mpi::Launcher;
+use super::mpi::{LIMIT, Launcher};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_phalanx");
 
@@ -134,5 +138,80 @@ fn a_plan_for_fewer_devices_than_ranks_is_refused() {
         let expected = "rank 0: the plan has 2 devices for 3 ranks, and rank 2 would have none: start at most 2 ranks, or \
                         take a plan of 3 devices";
         assert_eq!(launcher.run(3, &args).message(), expected);
+    }
+}
+
+#[test]
+fn ranks_that_write_to_different_file_systems_are_refused() {
+    let dir = Dir::new("ranks_unshared");
+    let job = train(&["--checkpoint", "checkpoints"]).join(" ");
+    let [first, second] = ["first", "second"].map(|host| {
+        let own = dir.path(host);
+        format!("mkdir -p {own} && cd {own} && exec {BINARY} {job}")
+    });
+    for launcher in Launcher::installed() {
+        let message = launcher.run_two(&["sh", "-c", &first], &["sh", "-c", &second]).message();
+        let pattern = "rank 0: *rank 1 writes to another file system: checkpoints/.probe.partial/rank-0001.safetensors is not \
+                       there for rank 0 (No such file or directory (os error 2)); all ranks need one directory, on a file \
+                       system that they share*";
+        assert!(is_like(&message, pattern), "{message}");
+    }
+}
+
+/// All processes below `root`, and it.
+fn tree(root: u32) -> Vec<u32> {
+    let mut found = vec![root];
+    let parents: Vec<(u32, u32)> = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| {
+            let stat = std::fs::read_to_string(entry.ok()?.path().join("stat")).ok()?;
+            // The name is in brackets and may hold anything.
+            let (pid, rest) = (stat.split_once(' ')?.0.parse().ok()?, stat.rsplit_once(") ")?.1);
+            Some((pid, rest.split(' ').nth(1)?.parse().ok()?))
+        })
+        .collect();
+    let mut next = 0;
+    while next < found.len() {
+        let above = found[next];
+        found.extend(parents.iter().filter(|(_, parent)| *parent == above).map(|(pid, _)| *pid));
+        next += 1;
+    }
+    found
+}
+
+/// Whether a process runs: it is there and has not ended.
+fn runs(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|stat| !stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')))
+}
+
+#[test]
+fn no_process_of_a_job_outlives_one_that_is_killed() {
+    for launcher in Launcher::installed() {
+        let mut victims = 0..;
+        loop {
+            let mut command = Command::new(BINARY);
+            command
+                .args(["launch", "-n", "2", "--mpirun", launcher.program(), "--json", "--"])
+                .args(train(&[]));
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+            let mut job = command.spawn().unwrap();
+            let mut lines = BufReader::new(job.stdout.take().unwrap()).lines();
+            assert!(lines.next().unwrap().unwrap().contains("\"step\":1"), "the ranks train");
+            let all = tree(job.id());
+            let victim = victims.next().and_then(|number: usize| all.get(number));
+            let target = *victim.unwrap_or(&job.id());
+            assert!(Command::new("kill").args(["-KILL", &target.to_string()]).status().unwrap().success());
+            job.wait().unwrap();
+            let deadline = Instant::now() + LIMIT;
+            while let Some(left) = all.iter().find(|&&pid| runs(pid)) {
+                assert!(Instant::now() < deadline, "{left} of {all:?} is left after {target} was killed");
+                std::thread::yield_now();
+            }
+            if victim.is_none() {
+                assert!(all.len() >= 4, "this one, the launcher and two ranks: {all:?}");
+                break;
+            }
+        }
     }
 }

@@ -16,7 +16,7 @@ pub enum Launcher {
 
 /// When a job counts as hanging: far above what any takes, on a busy machine too. How soon jobs end is measured by
 /// `cargo xtask soak --faults`.
-const LIMIT: Duration = Duration::from_secs(900);
+pub const LIMIT: Duration = Duration::from_secs(900);
 
 /// How a job ended.
 pub struct Ended {

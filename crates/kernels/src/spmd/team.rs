@@ -140,13 +140,15 @@ impl Team {
                 blocks(member)
             }
         });
+        // Relaxed: `with_workers` has acquired every worker's leaving, which follows its store. Taken back in any case: the
+        // next launch has nothing to do with it.
+        let worker_panicked = self.shared.panicked.swap(false, Relaxed);
         // Release: the next launch sees this one's writes to the shared cells.
         self.busy.store(false, Release);
         if let Err(panic) = own {
             resume_unwind(panic);
         }
-        // Relaxed: `with_workers` has acquired every worker's leaving, which follows its store.
-        assert!(!self.shared.panicked.swap(false, Relaxed), "a team member panicked in a kernel");
+        assert!(!worker_panicked, "a team member panicked in a kernel");
     }
 
     /// Runs `job(0)` here and lets workers run it with their numbers until that has ended.
@@ -296,5 +298,21 @@ mod tests {
         let total = AtomicUsize::new(0);
         team.run(2, &|_, _| _ = total.fetch_add(1, Relaxed));
         assert_eq!(total.load(Relaxed), 2);
+    }
+
+    #[test]
+    fn a_launch_after_one_in_which_all_members_panicked_is_clean() {
+        let team = Team::new(2);
+        let begun = AtomicUsize::new(0);
+        // Each member waits for the other one, so that both have begun when they panic.
+        let both_panic = |_, _| {
+            begun.fetch_add(1, Relaxed);
+            while begun.load(Relaxed) < 2 {
+                std::thread::yield_now();
+            }
+            panic!("planted");
+        };
+        assert!(catch_unwind(AssertUnwindSafe(|| team.run(2, &both_panic))).is_err());
+        team.run(2, &|_, _| ());
     }
 }

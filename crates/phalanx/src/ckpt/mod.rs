@@ -3,7 +3,7 @@
 //! ```text
 //! DIR/step-00000020/manifest.json          what the run was, every tensor and where its parts are, checksums
 //!                   rank-0000.safetensors  the parts that rank 0 has written, `tensor@origin` each
-//! DIR/latest                               the name of the newest one
+//! DIR/latest                               the name of the newest one, and the checksum of its manifest
 //! ```
 //!
 //! A directory with a final name is committed: it was whole when it got the name ([`Writer`]). What is in it depends on
@@ -30,6 +30,9 @@ pub use write::{SaveError, Writer, write};
 
 /// The file that describes a checkpoint.
 const MANIFEST: &str = "manifest.json";
+
+/// The file that names the newest checkpoint, for people and scripts.
+const LATEST: &str = "latest";
 
 /// The name of the checkpoint after `step` steps.
 pub fn name_of(step: u64) -> String {

@@ -13,12 +13,16 @@ use phalanx_program::rect::{Tile, copy_tile};
 use phalanx_program::{Port, PortTile};
 use safetensors::tensor::Metadata;
 use safetensors::{SafeTensorError, SafeTensors};
-use xxhash_rust::xxh3::xxh3_128;
 
-use super::{Disk, FileEntry, MANIFEST, Manifest, ManifestError, Part, SaveError, Storage, TensorEntry};
-use super::{name_of, snapshot, step_of};
+use super::manifest::checksum;
+use super::{Disk, FileEntry, LATEST, MANIFEST, Manifest, ManifestError, Part, SaveError, Storage};
+use super::{TensorEntry, name_of, snapshot, step_of};
+use crate::files;
 use crate::hashes::{self, StateHashes};
 use crate::{Error, Session};
+
+/// The most bytes of a manifest: one of a million parts has about a tenth of it.
+const MOST_MANIFEST: u64 = 2 << 30;
 
 /// Why a checkpoint cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +34,12 @@ pub enum CkptError {
     /// The manifest is wrong.
     #[error("{} is no manifest: {source}", path.display())]
     Manifest { path: PathBuf, source: Box<ManifestError> },
+    /// The directory has the name of another step.
+    #[error("{} is called after another step than the {step} of its manifest", path.display())]
+    Step { path: PathBuf, step: u64 },
+    /// The file `latest` is not about the checkpoint that it names.
+    #[error("{} names `{name}`, {problem}; the next checkpoint of the run replaces it", path.display())]
+    Latest { path: PathBuf, name: String, problem: String },
     /// A file has another length.
     #[error("{} has {found} bytes, the manifest says {expected}", path.display())]
     Length { path: PathBuf, found: u64, expected: u64 },
@@ -101,6 +111,30 @@ impl Checkpoints {
     pub fn latest(&self) -> Result<Option<Checkpoint>, CkptError> {
         Ok(self.list()?.into_iter().rev().find_map(|step| self.checkpoint(step).ok()))
     }
+
+    /// Checks that the file `latest` names a checkpoint and has the checksum of its manifest; nothing if there is no file.
+    pub fn check_latest(&self) -> Result<(), CkptError> {
+        let path = self.dir.join(LATEST);
+        let text = match files::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            text => text.map_err(|source| CkptError::Read { path: path.clone(), source })?,
+        };
+        let text = String::from_utf8_lossy(&text);
+        let mut lines = text.lines();
+        let (name, expected) = (lines.next().unwrap_or_default().to_string(), lines.next());
+        let found = step_of(&name)
+            .and_then(|_| files::read_up_to(&self.dir.join(&name).join(MANIFEST), MOST_MANIFEST).ok());
+        let problem = match (found.map(|manifest| checksum(&[&manifest])), expected) {
+            (None, _) => "which has no manifest".to_string(),
+            // As the first version wrote it.
+            (Some(_), None) => return Ok(()),
+            (Some(found), Some(expected)) if found == expected => return Ok(()),
+            (Some(found), Some(expected)) => {
+                format!("whose manifest has the checksum {found} and not {expected}")
+            }
+        };
+        Err(CkptError::Latest { path, name, problem })
+    }
 }
 
 /// One checkpoint.
@@ -126,9 +160,15 @@ impl Checkpoint {
     pub fn open(path: impl Into<PathBuf>) -> Result<Checkpoint, CkptError> {
         let path = path.into();
         let file = path.join(MANIFEST);
-        let text = std::fs::read(&file).map_err(|source| CkptError::Read { path: file.clone(), source })?;
+        let text = files::read_up_to(&file, MOST_MANIFEST)
+            .map_err(|source| CkptError::Read { path: file.clone(), source })?;
         let manifest = Manifest::parse(&text)
             .map_err(|error| CkptError::Manifest { path: file, source: error.into() })?;
+        let step = manifest.run.step;
+        let name = path.file_name().and_then(|name| name.to_str());
+        if name.and_then(step_of).is_some_and(|named| named != step) {
+            return Err(CkptError::Step { path, step });
+        }
         let files = manifest.files.iter().map(|_| OnceCell::new()).collect();
         Ok(Checkpoint { path, manifest, files })
     }
@@ -153,7 +193,7 @@ impl Checkpoint {
         let share = self.manifest.files.iter().skip(rank as usize).step_by(ranks.max(1) as usize);
         for file in share {
             let bytes = self.map(file)?;
-            let found = format!("{:032x}", xxh3_128(&bytes));
+            let found = checksum(&[&bytes]);
             if found != file.xxh3 {
                 let (path, expected) = (self.path.join(&file.name), file.xxh3.clone());
                 return Err(CkptError::Checksum { path, found, expected });

@@ -50,7 +50,7 @@ fn a_manifest_is_read_back() {
 fn a_manifest_that_is_wrong_is_refused() {
     let big = u64::MAX;
     for (pointer, value, expected) in [
-        ("/format", json!(2), "`format` is 2, this build reads 1: take the version that wrote it"),
+        ("/format", json!(3), "`format` is 3, this build reads 1 and 2: take the version that wrote it"),
         ("/run/step", json!(-1), "`run.step`: invalid value: integer `-1`, expected u64"),
         ("/run/loss", json!(1e39), "`run.loss` is inf: it must be a finite number"),
         ("/files/1/name", json!("../x"), "`files[1].name` is \"../x\": it must be the plain name of a file"),

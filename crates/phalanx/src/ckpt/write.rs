@@ -1,7 +1,7 @@
 //! Writing checkpoints so that a crash, a full disk or a failing one costs at most the checkpoint being written.
 //!
-//! Everything goes into a directory whose name marks it as unfinished. When all files and their names are safe, the
-//! directory gets its final name at once: that is the commit. Then `latest` is replaced in the same way, and only then
+//! Everything goes into a directory whose name marks it as unfinished. When all files and their names are safe, and those
+//! that other ranks have written were read back, the directory gets its final name at once: that is the commit. Then `latest` is replaced in the same way, and only then
 //! are old checkpoints removed, under an unfinished name first. So at any moment every directory with a final name is
 //! whole, and the newest of them is not older than the last commit.
 
@@ -11,17 +11,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
-use xxhash_rust::xxh3::Xxh3;
+use phalanx_mapping::Mapping;
 
-use super::{FORMAT, FileEntry, MANIFEST, Manifest, ManifestError, RunState, Snapshot, Storage, name_of};
-use super::{snapshot, step_of};
+use super::manifest::checksum;
+use super::{FORMAT, FileEntry, LATEST, MANIFEST, Manifest, ManifestError, RunState, Snapshot, Storage};
+use super::{name_of, snapshot, step_of};
 use crate::{Error, Session};
 
 /// Ends the names of all that is unfinished.
 const PARTIAL: &str = ".partial";
-
-/// The file that names the newest checkpoint, for people and scripts.
-const LATEST: &str = "latest";
 
 /// Bytes of a write.
 const CHUNK: usize = 4 << 20;
@@ -48,6 +46,12 @@ pub enum SaveError {
     /// Another rank cannot write its file, or the first one cannot commit.
     #[error("rank {rank}: {problem}")]
     Rank { rank: u32, problem: String },
+    /// What a rank has written is not where the first rank looks for it.
+    #[error(
+        "rank {rank} writes to another file system: {} is not there for rank 0 ({problem}); all ranks need one directory, on \
+         a file system that they share", path.display()
+    )]
+    Unshared { rank: u32, path: PathBuf, problem: String },
     /// A thread that writes has panicked: a bug.
     #[error("a thread that writes has panicked; this is a defect, please report it")]
     Panicked,
@@ -86,7 +90,7 @@ impl Writer {
     /// Makes the directory, if need be, claims it, tries whether it can be written, and puts right what a broken attempt has left: what is
     /// unfinished goes, and `latest` names the newest checkpoint again. None is removed: the newest may be damaged.
     pub fn prepare(&self) -> Result<(), SaveError> {
-        let probe = self.dir.join(format!(".probe{PARTIAL}"));
+        let probe = self.probe();
         at("create", &self.dir, self.storage.create_dir(&self.dir))?;
         self.claim()?;
         at("create", &probe, self.storage.create_dir(&probe))?;
@@ -111,7 +115,7 @@ impl Writer {
 
     /// Writes and syncs the file of one rank. Several ranks may do so at the same time.
     pub fn write_file(&self, step: u64, rank: u32, snapshot: &Snapshot) -> Result<FileEntry, SaveError> {
-        let (dir, name) = (self.partial(step), format!("rank-{rank:04}.safetensors"));
+        let (dir, name) = (self.partial(step), file_name(rank));
         at("create", &dir, self.storage.create_dir(&dir))?;
         let path = dir.join(&name);
         // Another thread looks at the bytes meanwhile: this one mostly waits for the disk.
@@ -123,6 +127,46 @@ impl Writer {
             Ok::<_, SaveError>((thread.join().map_err(|_| SaveError::Panicked)?, written))
         })?;
         written.and(looked_at)
+    }
+
+    /// Leaves a file of this rank below the directory, which rank 0 has prepared, to see whether all ranks share it.
+    pub fn leave_probe(&self, rank: u32) -> Result<(), SaveError> {
+        let probe = self.probe();
+        at("create", &probe, self.storage.create_dir(&probe))?;
+        let path = probe.join(file_name(rank));
+        at("create", &path, self.storage.create_file(&path)).map(|_| ())
+    }
+
+    /// Looks for the files that all ranks have left, and removes them.
+    pub fn find_probes(&self, ranks: u32) -> Result<(), SaveError> {
+        let probe = self.probe();
+        for rank in 0..ranks {
+            let path = probe.join(file_name(rank));
+            File::open(&path).map_err(|error| SaveError::Unshared {
+                rank,
+                path,
+                problem: error.to_string(),
+            })?;
+        }
+        at("remove", &probe, self.storage.remove(&probe))
+    }
+
+    /// Reads the files of all ranks back, number r of which rank r has written: what is committed is what they wrote.
+    pub fn read_back(&self, manifest: &Manifest) -> Result<(), SaveError> {
+        let dir = self.partial(manifest.run.step);
+        for (rank, file) in (0..).zip(&manifest.files) {
+            let path = dir.join(&file.name);
+            let problem = match Mapping::open(&path) {
+                Err(error) => error.to_string(),
+                Ok(bytes) if bytes.len() as u64 != file.bytes => {
+                    format!("it has {} bytes there, the rank wrote {}", bytes.len(), file.bytes)
+                }
+                Ok(bytes) if checksum(&[&bytes]) != file.xxh3 => "it has other bytes there".into(),
+                Ok(_) => continue,
+            };
+            return Err(SaveError::Unshared { rank, path, problem });
+        }
+        Ok(())
     }
 
     /// Makes a checkpoint of the files that all ranks have written, and removes the oldest ones.
@@ -147,10 +191,12 @@ impl Writer {
         let _ = self.storage.remove(&self.partial(step));
     }
 
-    /// Replaces the file that names the newest checkpoint.
+    /// Replaces the file that names the newest checkpoint and has the checksum of its manifest.
     fn point_to(&self, name: &str) -> Result<(), SaveError> {
         let beside = self.dir.join(format!(".{LATEST}{PARTIAL}"));
-        self.write_contents(&beside, &[format!("{name}\n").as_bytes()])?;
+        let manifest = std::fs::read(self.dir.join(name).join(MANIFEST)).ok();
+        let checksum = manifest.map_or(String::new(), |manifest| checksum(&[&manifest]) + "\n");
+        self.write_contents(&beside, &[format!("{name}\n{checksum}").as_bytes()])?;
         self.rename(&beside, &self.dir.join(LATEST))?;
         self.sync_dir()
     }
@@ -176,6 +222,11 @@ impl Writer {
         partial
             .map(|name| self.dir.join(name))
             .try_for_each(|path| at("remove", &path, self.storage.remove(&path)))
+    }
+
+    /// Where files are made that only show what works.
+    fn probe(&self) -> PathBuf {
+        self.dir.join(format!(".probe{PARTIAL}"))
     }
 
     /// Where a checkpoint is while it is not whole.
@@ -216,14 +267,15 @@ impl Writer {
     }
 }
 
+/// The file that a rank writes.
+fn file_name(rank: u32) -> String {
+    format!("rank-{rank:04}.safetensors")
+}
+
 /// Length and checksum of a file that consists of `contents`.
 fn entry(name: String, contents: &[&[u8]]) -> FileEntry {
-    let (mut bytes, mut hasher) = (0, Xxh3::new());
-    for content in contents {
-        bytes += content.len() as u64;
-        hasher.update(content);
-    }
-    FileEntry { name, bytes, xxh3: format!("{:032x}", hasher.digest128()) }
+    let bytes = contents.iter().map(|content| content.len() as u64).sum();
+    FileEntry { name, bytes, xxh3: checksum(contents) }
 }
 
 /// Names call and path in a failure.

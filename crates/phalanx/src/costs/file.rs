@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::{CostTable, Machine, Signature};
+use crate::files;
 
 /// The layout of files this version reads and writes.
 const FORMAT: u32 = 1;
@@ -125,7 +126,7 @@ impl CostTable {
 
     /// The cost table in a file, which must be there.
     pub fn read(path: &Path) -> Result<CostTable, CostTableError> {
-        let text = fs::read_to_string(path)
+        let text = files::read_text(path)
             .map_err(|source| CostTableError::Read { path: path.to_path_buf(), source })?;
         Ok(CostTable { path: Some(path.to_path_buf()), ..CostTable::parse(&text, path)? })
     }

@@ -4,7 +4,6 @@
 //! is an error. Dropout inside attention (`attn_pdrop`, `attention_dropout`) is a training setting which is not
 //! taken over: Phalanx drops after the embedding and the residual branches only.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +12,7 @@ use phalanx_models::{Gpt2Config, LlamaConfig, ModelConfig};
 use serde_json::{Map, Value, json};
 
 use super::keys::Keys;
+use crate::files;
 
 /// Why a configuration cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -83,7 +83,7 @@ pub fn end_tokens(dir: &Path) -> Result<Vec<i64>, ConfigError> {
 }
 
 fn read_object(path: &Path) -> Result<Map<String, Value>, ConfigError> {
-    let text = fs::read(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
+    let text = files::read(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
     match serde_json::from_slice(&text) {
         Ok(Value::Object(map)) => Ok(map),
         Ok(_) => Err(ConfigError::NotAnObject { path: path.into() }),

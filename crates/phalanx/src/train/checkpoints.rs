@@ -2,8 +2,9 @@
 //!
 //! A checkpoint is due at a step; no later one is launched until its state has been copied. A thread writes the copy while
 //! training goes on; the next checkpoint waits for it. Alone, the thread commits, too. In a job it only writes the file of
-//! its rank: at the end of a later step, when all ranks have written theirs, rank 0 commits. All ranks meet the same
-//! calls in the same order, so what becomes of a checkpoint is known to all or to none.
+//! its rank: at the end of a later step, when all ranks have written theirs, a thread of rank 0 reads them back and
+//! commits, and at the end of one more step all learn what became of it. All ranks meet the same calls in the same order,
+//! so that is known to all or to none.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -11,12 +12,11 @@ use std::time::{Duration, Instant};
 
 use phalanx_net::Network;
 
+use super::Run;
 use super::resume::{Notice, json};
-use super::{Run, TrainConfig};
 use crate::ckpt::{self, CkptError, FORMAT, FileEntry, Manifest, RunState, SaveError, TensorEntry, name_of};
 use crate::ckpt::{Disk, Faulty, Snapshot, Storage, Writer};
 use crate::job::{Agreed, Drill, JobError, StepVote, shared};
-use crate::pipeline::Settings;
 use crate::{Error, Session};
 
 /// How often a run saves if nothing is said.
@@ -36,6 +36,8 @@ pub struct Checkpointer {
     is_strict: bool,
     waits: bool,
     rank: u32,
+    /// Whether there are no other ranks.
+    is_alone: bool,
     tensors: Vec<TensorEntry>,
     plan: String,
     program: String,
@@ -44,26 +46,44 @@ pub struct Checkpointer {
     writing: Option<Writing>,
     /// The steps after which the next checkpoint is due.
     due: u64,
-    /// The steps and the time of the last one.
+    /// The steps and the time of the last one that was begun.
     last: (u64, Instant),
+    /// The steps of the last one that was committed.
+    saved: Option<u64>,
+    /// Why the one that was begun after it is not.
+    problem: Option<String>,
 }
 
 /// A checkpoint on its way.
 struct Writing {
     manifest: Manifest,
-    thread: JoinHandle<(Snapshot, Result<FileEntry, SaveError>)>,
-    /// Whether the thread commits.
-    is_alone: bool,
+    phase: Phase,
+}
+
+/// What is done for a checkpoint.
+enum Phase {
+    /// A thread writes the file of this rank; a run that is alone commits, too.
+    Files(JoinHandle<(Snapshot, Result<FileEntry, SaveError>)>),
+    /// A thread of rank 0 reads all files back and commits; other ranks have none.
+    Commit(Result<Option<JoinHandle<Result<(), SaveError>>>, SaveError>),
+}
+
+impl Phase {
+    /// Whether this rank has done its part.
+    fn is_finished(&self) -> bool {
+        match self {
+            Phase::Files(thread) => thread.is_finished(),
+            Phase::Commit(Ok(Some(thread))) => thread.is_finished(),
+            Phase::Commit(_) => true,
+        }
+    }
 }
 
 impl Checkpointer {
-    /// What a run that has done `steps` steps needs, if it is to save. Allocates the memory for snapshots.
-    pub fn new(
-        config: &TrainConfig,
-        settings: &Settings,
-        session: &Session,
-        steps: u64,
-    ) -> Result<Option<Checkpointer>, Error> {
+    /// What a run needs, if it is to save. Allocates the memory for snapshots.
+    fn of(run: &Run) -> Result<Option<Checkpointer>, Error> {
+        let Run { config, settings, trainer, progress, .. } = run;
+        let (session, steps) = (trainer.session(), progress.earlier.steps);
         let Some(dir) = &config.checkpoint else { return Ok(None) };
         let storage: Arc<dyn Storage> = match config.parse_drill()? {
             Some(Drill::Save(fault)) => Arc::new(Faulty::new(Some(fault))),
@@ -80,6 +100,7 @@ impl Checkpointer {
             is_strict: config.strict,
             waits: config.sync_checkpoints,
             rank: session.rank(),
+            is_alone: run.ranks.is_none(),
             tensors: ckpt::tensors(session),
             plan: settings.plan.to_text(),
             program: format!("{:032x}", session.program().hash()),
@@ -87,11 +108,35 @@ impl Checkpointer {
             writing: None,
             due: interval.next(steps),
             last: (steps, Instant::now()),
+            saved: progress.earlier.loss.map(|_| steps),
+            problem: None,
         }))
     }
 
     fn prepare(&self) -> Result<(), CkptError> {
         self.writer.prepare().map_err(|error| CkptError::Directory(Box::new(error)))
+    }
+
+    /// Rank 0 prepares the directory, and finds out whether all ranks see the same one.
+    fn prepare_together(&self, network: &dyn Network) -> Result<(), JobError> {
+        let what = "directory for checkpoints";
+        shared::of_first(network, what, || Ok(self.prepare().map(|()| String::new())?))?;
+        let mine =
+            self.writer.leave_probe(self.rank).err().map(|error| error.to_string()).unwrap_or_default();
+        let problems = network.all_gather(mine.as_bytes())?;
+        shared::of_first(network, what, || {
+            let problem = (0..).zip(&problems).find(|(_, problem)| !problem.is_empty());
+            match problem.map(|(rank, text)| (rank, String::from_utf8_lossy(text).into_owned())) {
+                Some((rank, problem)) => Err(SaveError::Rank { rank, problem }.into()),
+                None => Ok(self.writer.find_probes(network.size()).map(|()| String::new())?),
+            }
+        })?;
+        Ok(())
+    }
+
+    /// The steps of the last checkpoint that was committed, and why the one after it is not.
+    pub fn outcome(&self) -> (Option<u64>, Option<&str>) {
+        (self.saved, self.problem.as_deref())
     }
 
     /// Bytes of the snapshots of all ranks.
@@ -111,12 +156,12 @@ impl Checkpointer {
             Interval::Time(most) => self.rank == 0 && self.last.1.elapsed() >= most,
             Interval::Steps(_) => false,
         };
-        let written = self.writing.as_ref().is_some_and(|writing| writing.thread.is_finished());
+        let written = self.writing.as_ref().is_some_and(|writing| writing.phase.is_finished());
         StepVote { stop: false, save: is_time, written }
     }
 
     /// Copies the state and lets a thread write it.
-    fn start(&mut self, session: &mut Session, run: RunState, is_alone: bool) -> Result<(), Error> {
+    fn start(&mut self, session: &mut Session, run: RunState) -> Result<(), Error> {
         let mut snapshot = match self.snapshot.take() {
             Some(snapshot) => snapshot,
             None => Snapshot::of(session)?,
@@ -124,7 +169,7 @@ impl Checkpointer {
         snapshot.take(session)?;
         let step = run.step;
         let manifest = Manifest { format: FORMAT, run, tensors: self.tensors.clone(), files: Vec::new() };
-        let (writer, rank, own) = (self.writer.clone(), self.rank, manifest.clone());
+        let (writer, rank, is_alone, own) = (self.writer.clone(), self.rank, self.is_alone, manifest.clone());
         let write = move || {
             let written = writer.write_file(step, rank, &snapshot).and_then(|file| match is_alone {
                 true => writer.commit(&Manifest { files: vec![file.clone()], ..own }).map(|()| file),
@@ -135,77 +180,111 @@ impl Checkpointer {
             }
             (snapshot, written)
         };
-        let thread = thread::Builder::new().name("checkpoint".into()).spawn(write).map_err(|source| {
-            SaveError::Storage { call: "start a thread for", path: self.writer.dir().into(), source }
-        })?;
-        self.writing = Some(Writing { manifest, thread, is_alone });
+        let thread = self.spawn(write)?;
+        self.writing = Some(Writing { manifest, phase: Phase::Files(thread) });
         (self.due, self.last) = (self.interval.next(step), (step, Instant::now()));
         Ok(())
     }
 
-    /// Waits until a checkpoint is written, which in a job is committed now; what became of it.
-    fn finish(
-        &mut self,
-        Writing { manifest, thread, .. }: Writing,
-        network: Option<&dyn Network>,
-    ) -> Result<Result<(), SaveError>, JobError> {
-        let written = match thread.join() {
-            Ok((snapshot, written)) => {
-                self.snapshot = Some(snapshot);
-                written
-            }
-            Err(_) => Err(SaveError::Panicked),
-        };
-        match network {
-            None => Ok(written.map(|_| ())),
-            Some(network) => self.commit_together(network, manifest, written),
-        }
-    }
-
-    /// What became of a checkpoint, after rank 0 has committed it if every rank has written its file.
-    fn commit_together(
+    /// A thread that works on a checkpoint.
+    fn spawn<T: Send + 'static>(
         &self,
-        network: &dyn Network,
-        mut manifest: Manifest,
-        written: Result<FileEntry, SaveError>,
-    ) -> Result<Result<(), SaveError>, JobError> {
-        let mine = serde_json::to_vec(&written.map_err(|error| error.to_string())).unwrap_or_default();
-        let mut problem = None;
-        for (rank, bytes) in (0..).zip(network.all_gather(&mine)?) {
-            let read: Result<Result<FileEntry, String>, _> = serde_json::from_slice(&bytes);
-            match read.map_err(|_| JobError::Garbled { rank, what: "file of a checkpoint" })? {
-                Ok(file) => manifest.files.push(file),
-                Err(text) => problem = problem.or(Some((rank, text))),
-            }
-        }
-        if problem.is_none() {
-            problem = self.commit_for_all(network, &manifest)?.map(|text| (0, text));
-        }
-        let Some((rank, problem)) = problem else { return Ok(Ok(())) };
-        if self.rank == 0 {
-            self.writer.abandon(manifest.run.step);
-        }
-        Ok(Err(SaveError::Rank { rank, problem }))
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<JoinHandle<T>, SaveError> {
+        thread::Builder::new().name("checkpoint".into()).spawn(work).map_err(|source| SaveError::Storage {
+            call: "start a thread for",
+            path: self.writer.dir().into(),
+            source,
+        })
     }
 
-    /// Rank 0 commits and broadcasts why it could not, if so.
-    fn commit_for_all(&self, network: &dyn Network, manifest: &Manifest) -> Result<Option<String>, JobError> {
-        let mut problem = match self.rank {
-            0 => self.writer.commit(manifest).err().map(|error| error.to_string()).unwrap_or_default(),
-            _ => String::new(),
+    /// Waits for the end of a checkpoint's phase; what became of the checkpoint, unless another phase follows.
+    fn advance(
+        &mut self,
+        Writing { manifest, phase }: Writing,
+        network: Option<&dyn Network>,
+    ) -> Result<Option<Result<(), SaveError>>, JobError> {
+        let step = manifest.run.step;
+        let ended = match (phase, network) {
+            (Phase::Files(thread), None) => self.written(thread).map(|_| ()),
+            (Phase::Files(thread), Some(network)) => {
+                let written = self.written(thread);
+                match gather_files(network, manifest, written)? {
+                    Err(error) => Err(error),
+                    Ok(manifest) => {
+                        self.begin_commit(manifest);
+                        return Ok(None);
+                    }
+                }
+            }
+            (Phase::Commit(thread), network) => {
+                let join = |thread: JoinHandle<_>| thread.join().unwrap_or(Err(SaveError::Panicked));
+                let committed = thread.and_then(|thread| thread.map_or(Ok(()), join));
+                network.map_or(Ok(Ok(())), |network| verdict_of_first(network, committed))?
+            }
+        };
+        if ended.is_err() && self.rank == 0 && network.is_some() {
+            self.writer.abandon(step);
         }
-        .into_bytes();
-        network.broadcast(0, &mut problem)?;
-        Ok((!problem.is_empty()).then(|| String::from_utf8_lossy(&problem).into_owned()))
+        Ok(Some(ended))
+    }
+
+    /// What a thread has written, whose snapshot is free again.
+    fn written(
+        &mut self,
+        thread: JoinHandle<(Snapshot, Result<FileEntry, SaveError>)>,
+    ) -> Result<FileEntry, SaveError> {
+        let (snapshot, written) = thread.join().map_err(|_| SaveError::Panicked)?;
+        self.snapshot = Some(snapshot);
+        written
+    }
+
+    /// Lets a thread of rank 0 read back what all ranks have written, and commit it.
+    fn begin_commit(&mut self, manifest: Manifest) {
+        let (writer, files) = (self.writer.clone(), manifest.clone());
+        let commit = move || writer.read_back(&files).and_then(|()| writer.commit(&files));
+        let thread = if self.rank == 0 { self.spawn(commit).map(Some) } else { Ok(None) };
+        self.writing = Some(Writing { manifest, phase: Phase::Commit(thread) });
     }
 }
 
+/// The manifest with the files of all ranks, or the first problem that one of them had.
+fn gather_files(
+    network: &dyn Network,
+    mut manifest: Manifest,
+    written: Result<FileEntry, SaveError>,
+) -> Result<Result<Manifest, SaveError>, JobError> {
+    let mine = serde_json::to_vec(&written.map_err(|error| error.to_string())).unwrap_or_default();
+    let mut first_problem = None;
+    for (rank, bytes) in (0..).zip(network.all_gather(&mine)?) {
+        let read: Result<Result<FileEntry, String>, _> = serde_json::from_slice(&bytes);
+        match read.map_err(|_| JobError::Garbled { rank, what: "file of a checkpoint" })? {
+            Ok(file) => manifest.files.push(file),
+            Err(problem) => first_problem = first_problem.or(Some(SaveError::Rank { rank, problem })),
+        }
+    }
+    Ok(first_problem.map_or(Ok(manifest), Err))
+}
+
+/// What became of the commit on rank 0.
+fn verdict_of_first(
+    network: &dyn Network,
+    committed: Result<(), SaveError>,
+) -> Result<Result<(), SaveError>, JobError> {
+    let mut problem = committed.err().map(|error| error.to_string()).unwrap_or_default().into_bytes();
+    network.broadcast(0, &mut problem)?;
+    let problem = String::from_utf8_lossy(&problem).into_owned();
+    Ok(if problem.is_empty() { Ok(()) } else { Err(SaveError::Rank { rank: 0, problem }) })
+}
+
 impl Drop for Checkpointer {
-    /// What was begun alone is committed, however the run ends.
+    /// What was begun is finished as far as this process can do it alone, however the run ends.
     fn drop(&mut self) {
-        if let Some(writing) = self.writing.take().filter(|writing| writing.is_alone) {
-            // Its result is not reported: the run has failed for another reason.
-            let _ = writing.thread.join();
+        // Results are not reported: the run has failed for another reason.
+        match self.writing.take().map(|writing| writing.phase) {
+            Some(Phase::Files(thread)) if self.is_alone => _ = thread.join(),
+            Some(Phase::Commit(Ok(Some(thread)))) => _ = thread.join(),
+            _ => {}
         }
     }
 }
@@ -223,19 +302,11 @@ impl Interval {
 impl Run {
     /// Prepares to save, if that is asked for. Rank 0 prepares the directory for all.
     pub(super) fn prepare_to_save(&mut self) -> Result<(), Error> {
-        self.checkpointer = Checkpointer::new(
-            &self.config,
-            &self.settings,
-            self.trainer.session(),
-            self.progress.earlier.steps,
-        )?;
+        self.checkpointer = Checkpointer::of(self)?;
         let Some(checkpointer) = &self.checkpointer else { return Ok(()) };
         match &self.ranks {
             None => checkpointer.prepare()?,
-            Some(ranks) => {
-                let prepare = || Ok(checkpointer.prepare().map(|()| String::new())?);
-                shared::of_first(&*ranks.network, "directory for checkpoints", prepare)?;
-            }
+            Some(ranks) => checkpointer.prepare_together(&*ranks.network)?,
         }
         Ok(())
     }
@@ -243,7 +314,7 @@ impl Run {
     /// Saves after a step, if it is time to, and notes what became of the last checkpoint.
     pub(super) fn save_if_due(&mut self, agreed: Agreed) -> Result<(), Error> {
         if agreed.written {
-            self.settle_checkpoint()?;
+            self.advance_checkpoint()?;
         }
         let (done, launched, is_done) = (self.progress.done(), self.trainer.steps(), self.is_done());
         let Some(checkpointer) = &mut self.checkpointer else { return Ok(()) };
@@ -257,23 +328,36 @@ impl Run {
         self.settle_checkpoint()?;
         let run = self.state()?;
         if let (Some(checkpointer), Some(run)) = (&mut self.checkpointer, run) {
-            checkpointer.start(self.trainer.session_mut(), run, self.ranks.is_none())?;
+            checkpointer.start(self.trainer.session_mut(), run)?;
         }
         if waits { self.settle_checkpoint() } else { Ok(()) }
     }
 
-    /// Waits for the checkpoint on its way. That it failed ends a strict run, and is a warning else.
+    /// Waits for the checkpoint on its way.
     pub(super) fn settle_checkpoint(&mut self) -> Result<(), Error> {
+        while self.checkpointer.as_ref().is_some_and(|checkpointer| checkpointer.writing.is_some()) {
+            self.advance_checkpoint()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for a phase of the checkpoint on its way. That it failed ends a strict run, and is a warning else.
+    fn advance_checkpoint(&mut self) -> Result<(), Error> {
         let Some(checkpointer) = &mut self.checkpointer else { return Ok(()) };
         let Some(writing) = checkpointer.writing.take() else { return Ok(()) };
-        let name = name_of(writing.manifest.run.step);
+        let step = writing.manifest.run.step;
         let network = self.ranks.as_ref().map(|ranks| &*ranks.network);
-        match checkpointer.finish(writing, network)? {
-            Ok(()) => Ok(()),
-            Err(error) if checkpointer.is_strict => Err(error.into()),
-            Err(error) => {
-                let text = format!("{name} is not saved: {error}; training goes on");
-                self.notices.push(Notice::Warning(text));
+        match checkpointer.advance(writing, network)? {
+            None => Ok(()),
+            Some(Ok(())) => {
+                (checkpointer.saved, checkpointer.problem) = (Some(step), None);
+                Ok(())
+            }
+            Some(Err(error)) if checkpointer.is_strict => Err(error.into()),
+            Some(Err(error)) => {
+                let problem = format!("{} is not saved: {error}", name_of(step));
+                self.notices.push(Notice::Warning(format!("{problem}; training goes on")));
+                checkpointer.problem = Some(problem);
                 Ok(())
             }
         }

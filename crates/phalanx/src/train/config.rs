@@ -7,6 +7,7 @@ mod settings;
 
 use std::path::PathBuf;
 
+use phalanx_plan::MOST_DEVICES;
 use serde::{Deserialize, Serialize};
 
 use super::options::Mark::{AffectsBits, Excludes, Needs, PerRank};
@@ -45,9 +46,6 @@ pub enum Debug {
     /// The first number that is not finite.
     Nan,
 }
-
-/// The most devices a plan can have.
-const MOST_DEVICES: usize = 4096;
 
 /// The most cores a device can have.
 pub const MOST_CORES: usize = 1024;
@@ -230,8 +228,8 @@ train_options! {
             where |x| (0.0..1e6).contains(x), "at least 0 and below a million";
         /// Checkpoints to keep.
         keep: usize = 3, "K" where |n| *n >= 1, "at least 1";
-        /// Stop if a checkpoint cannot be written, instead of a warning.
-        strict: bool = false, "" [Needs("checkpoint")];
+        /// Stop if a checkpoint, a log or standard output cannot be written, instead of a warning.
+        strict: bool = false, "";
         /// Wait until each checkpoint is written, instead of writing it while training goes on.
         sync_checkpoints: bool = false, "" [Needs("checkpoint")];
         /// Go on from the newest checkpoint that is whole, on any devices, with the same bits; from the start if there is

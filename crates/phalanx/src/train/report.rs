@@ -62,6 +62,12 @@ pub struct Summary {
     /// The loss at which the run was to stop, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped_at_loss: Option<f32>,
+    /// The steps of the last checkpoint that was committed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<u64>,
+    /// Why the checkpoint that was begun after it is not there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint_problem: Option<String>,
 }
 
 impl Run {
@@ -85,6 +91,8 @@ impl Run {
     pub fn summary(&self) -> Result<Summary, Error> {
         let (session, seconds) = (self.trainer.session(), self.progress.seconds);
         let snapshot_bytes = self.checkpointer.as_ref().map_or(0, Checkpointer::snapshot_bytes);
+        let (checkpoint, checkpoint_problem) =
+            self.checkpointer.as_ref().map_or((None, None), Checkpointer::outcome);
         let by_kernel = self.profile.by_kernel(session.part());
         let all: f64 = by_kernel.iter().map(|(_, seconds)| seconds).sum();
         let matmul: f64 =
@@ -103,6 +111,8 @@ impl Run {
             eval_loss: self.eval_loss(),
             eval_peak_bytes: self.eval_bytes(),
             stopped_at_loss: self.progress.stopped_at_loss,
+            checkpoint,
+            checkpoint_problem: checkpoint_problem.map(Into::into),
         })
     }
 }

@@ -20,24 +20,10 @@ pub(super) struct Constraint {
     pub(super) regather: bool,
 }
 
-/// The most devices a mesh may have: every tile's devices are written out.
-const MOST_DEVICES: usize = 1 << 20;
-
 /// Checks the mesh and gives the devices.
 pub(super) fn machine(plan: &Plan) -> Result<Machine, PlanError> {
     let axes = &plan.mesh.axes;
-    for (place, (axis, size)) in axes.iter().enumerate() {
-        if *size == 0 {
-            return Err(PlanError::EmptyAxis { axis: axis.clone(), size: *size });
-        }
-        if axes[..place].iter().any(|(other, _)| other == axis) {
-            return Err(PlanError::TwoAxes { axis: axis.clone() });
-        }
-    }
-    let devices = axes.iter().try_fold(1_usize, |devices, (_, size)| devices.checked_mul(*size));
-    if devices.is_none_or(|devices| devices > MOST_DEVICES) {
-        return Err(PlanError::TooManyDevices { most: MOST_DEVICES });
-    }
+    plan.mesh.check()?;
     let Some(pipeline) = &plan.pipeline else {
         return Ok(Machine::new(axes.iter().map(|(_, size)| *size).collect(), None));
     };

@@ -77,6 +77,16 @@ pub enum OpenError {
     /// Slots that cannot hold 32-bit floats.
     #[error("the slots of {0} do not start at multiples of 4 bytes; align slots and rings to 4")]
     SlotsMisaligned(Part),
+    /// Slots that reach into the next one: a layout not made by `plan`.
+    #[error("the slots of {part} have {bytes} bytes each, but the next one begins after {stride}")]
+    SlotTooLong {
+        /// The ring.
+        part: Part,
+        /// Bytes of a slot that may be used.
+        bytes: u64,
+        /// Bytes from one slot to the next.
+        stride: u64,
+    },
     /// A layout not made by `plan`.
     #[error("{0} overlaps another part of its slice")]
     Overlap(Part),

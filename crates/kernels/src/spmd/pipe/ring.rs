@@ -75,6 +75,15 @@ impl<'a> Ring<'a> {
         if !slots.as_ptr().addr().is_multiple_of(element) || !slot_stride.is_multiple_of(element) {
             return Err(OpenError::SlotsMisaligned(Part::Ring(layout.pipe, layout.way)));
         }
+        if layout.slot_bytes > layout.slot_stride {
+            return Err(OpenError::SlotTooLong {
+                part: Part::Ring(layout.pipe, layout.way),
+                bytes: layout.slot_bytes,
+                stride: layout.slot_stride,
+            });
+        }
+        let range = layout.range();
+        assert_eq!(slots.len() as u64, range.end - range.start, "the slice is cut as its layout says");
         let range = layout.control_range();
         assert_eq!(control.len() as u64, range.end - range.start, "the slice is cut as its layout says");
         assert!(control.as_ptr().addr().is_multiple_of(LINE as usize), "the slice is aligned");

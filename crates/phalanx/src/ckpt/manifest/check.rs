@@ -3,13 +3,10 @@
 //! File names are plain and differ; checksums can be compared; tensors can exist and differ in name; the parts of a tensor
 //! lie inside it, do not overlap and cover it; the parts in a file are not larger than the file; numbers are finite.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::{FORMAT, Manifest, Part, TensorEntry};
-
-/// Digits of a checksum.
-const DIGITS: usize = 32;
+use super::{DIGITS, FORMAT, Manifest, Part, TensorEntry, UNSEALED};
 
 /// Why a text is no manifest.
 #[derive(Debug, thiserror::Error)]
@@ -22,8 +19,14 @@ pub enum ManifestError {
     #[error("{0}")]
     Json(#[from] serde_json::Error),
     /// Another version of Phalanx wrote it.
-    #[error("`format` is {found}, this build reads {FORMAT}: take the version that wrote it")]
+    #[error("`format` is {found}, this build reads {UNSEALED} and {FORMAT}: take the version that wrote it")]
     Format { found: u32 },
+    /// It lacks its checksum.
+    #[error("its second line is not the checksum of the others: it is damaged or was edited")]
+    NoSeal,
+    /// It is not as it was written.
+    #[error("it has the checksum {found}, its second line says {expected}: it is damaged or was edited")]
+    Seal { found: String, expected: String },
     /// A number is not finite.
     #[error("`{field}` is {value}: it must be a finite number")]
     Number { field: &'static str, value: f32 },
@@ -141,9 +144,15 @@ impl TensorEntry {
             let (name, dtype, shape) = (name.clone(), dtype.clone(), shape.clone());
             return Err(ManifestError::Tensor { tensor, name, dtype, shape });
         };
-        let mut found = 0;
-        for (number, part) in parts.iter().enumerate() {
+        for number in 0..parts.len() {
             self.check_part(tensor, number, held.len())?;
+        }
+        if let Some((first, second)) = self.first_overlap() {
+            let parts = Box::new([first, second].map(|part| self.parts[part].clone()));
+            return Err(ManifestError::Overlap { tensor, first, second, parts });
+        }
+        let mut found = 0;
+        for part in parts {
             // Inside a tensor whose bytes can be counted, so can those of parts that do not overlap.
             let elements: usize = part.shape.iter().product();
             held[part.file] = held[part.file].saturating_add((elements * element) as u64);
@@ -155,7 +164,7 @@ impl TensorEntry {
         }
     }
 
-    /// Checks that part number `part` is in one of the files, lies in the tensor, and has nothing of the parts before it.
+    /// Checks that part number `part` is in one of the files and lies in the tensor.
     fn check_part(&self, tensor: usize, part: usize, files: usize) -> Result<(), ManifestError> {
         let Part { file, origin, shape } = &self.parts[part];
         if *file >= files {
@@ -165,14 +174,29 @@ impl TensorEntry {
             let (extents, origin, shape) = (shape.clone(), origin.clone(), self.shape.clone());
             return Err(ManifestError::Outside { tensor, part, extents, origin, shape });
         }
-        let (before, this) = (&self.parts[..part], &self.parts[part]);
-        match before.iter().position(|other| other.overlaps(this)) {
-            None => Ok(()),
-            Some(first) => {
-                let parts = Box::new([before[first].clone(), this.clone()]);
-                Err(ManifestError::Overlap { tensor, first, second: part, parts })
+        Ok(())
+    }
+
+    /// Two parts with an element in common. Parts are swept along the dimension in which most begin at different places, and
+    /// each is compared with those that reach as far: n parts of a grid take at most n to the power of 1.5 comparisons.
+    fn first_overlap(&self) -> Option<(usize, usize)> {
+        let parts = &self.parts;
+        let starts = |&dim: &usize| parts.iter().map(|part| part.origin[dim]).collect::<BTreeSet<_>>().len();
+        let Some(dim) = (0..self.shape.len()).max_by_key(starts) else {
+            return (parts.len() > 1).then_some((0, 1));
+        };
+        let mut order: Vec<usize> = (0..parts.len()).collect();
+        order.sort_by_key(|&part| parts[part].origin[dim]);
+        let mut open: Vec<usize> = Vec::new();
+        for part in order {
+            let start = parts[part].origin[dim];
+            open.retain(|&other| parts[other].origin[dim] + parts[other].shape[dim] > start);
+            if let Some(&other) = open.iter().find(|&&other| parts[other].overlaps(&parts[part])) {
+                return Some((other.min(part), other.max(part)));
             }
+            open.push(part);
         }
+        None
     }
 }
 

@@ -6,12 +6,13 @@ use std::path::Path;
 use toml::de::DeTable;
 
 use super::{ConfigError, OptionSpec, TrainConfig};
+use crate::files;
 
 impl TrainConfig {
     /// Reads a TOML file with one option a line.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Read { path: path.into(), source })?;
+        let text =
+            files::read_text(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
         TrainConfig::parse(&text)
             .map_err(|error| ConfigError::File { path: path.into(), source: Box::new(error) })
     }
