@@ -12,6 +12,7 @@ mod fusion;
 mod gradients;
 mod malformed;
 mod movements;
+mod mutants;
 mod operators;
 mod overlap;
 mod plans;
