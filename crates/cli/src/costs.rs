@@ -1,6 +1,8 @@
 //! `phalanx costs`: measure what kernels cost on this machine, look at it, and let several machines agree.
 
 use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -8,6 +10,7 @@ use std::time::Instant;
 use indicatif::{ProgressBar, ProgressStyle};
 use phalanx::internals::costs::{CostTable, Costs, Machine, Measured, Signature, Work};
 use phalanx::ir::tasks::TaskGraph;
+use phalanx::job::Launched;
 use phalanx::{Error, pipeline};
 use serde_json::{Value, json};
 
@@ -103,6 +106,31 @@ pub fn cache_file() -> Result<PathBuf, Failure> {
         )
     })?;
     Ok(cache.join("phalanx").join(Machine::this().file_name()))
+}
+
+/// The same, if it can be written. Else the user learns once, from the first rank of a job, that estimates take the place of
+/// measured times.
+pub fn usable_cache_file() -> Option<PathBuf> {
+    let problem = match cache_file() {
+        Err(_) => "HOME and XDG_CACHE_HOME are no full paths".to_string(),
+        Ok(path) => match probe(&path) {
+            Ok(()) => return Some(path),
+            Err(error) => format!("cannot write beside {}: {error}", path.display()),
+        },
+    };
+    if Launched::from_env(|name| std::env::var(name).ok()).is_none_or(|launched| launched.rank == 0) {
+        eprintln!("note: {problem}; nothing is cached, and times of kernels are estimated, not measured");
+    }
+    None
+}
+
+/// Tries whether a file can be written.
+fn probe(path: &Path) -> io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(directory)?;
+    let probe = directory.join(format!(".probe-{}", std::process::id()));
+    File::create(&probe)?;
+    fs::remove_file(probe)
 }
 
 fn measure(args: &Measure) -> Result<(), Failure> {

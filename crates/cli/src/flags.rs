@@ -89,8 +89,7 @@ impl<S: OptionSet> Options<S> {
         }
         let has_costs = OPTIONS.iter().any(|option| option.group == OptionGroup::Costs && S::has(option));
         if config.costs.is_none() && has_costs {
-            // Estimates are used if there is no place for this machine's own times.
-            config.costs = costs::cache_file().ok();
+            config.costs = costs::usable_cache_file();
         }
         Ok(config)
     }

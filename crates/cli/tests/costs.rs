@@ -111,3 +111,24 @@ fn wrong_files_are_named() {
         assert!(parts.iter().all(|part| message.contains(part)), "{args:?}: {message}");
     }
 }
+
+#[test]
+fn a_home_that_cannot_be_written_is_a_note() {
+    let run = [&["train", "--steps", "2", "--plan", "dp2", "--link", "1ms,1Gbit", "--json"], SMALL].concat();
+    let text = "the quick brown fox jumps over the lazy dog. ".repeat(20);
+    let dir = Dir::new("no_home");
+    let data = dir.write("data.txt", text);
+    for home in ["/proc", "/dev/null"] {
+        let output = phalanx()
+            .args(&run)
+            .args(["--data", &data])
+            .env("HOME", home)
+            .env_remove("XDG_CACHE_HOME")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        assert!(text.contains(&format!("note: cannot write beside {home}/.cache/phalanx/costs-")), "{text}");
+        assert_eq!(text.matches("nothing is cached").count(), 1, "{text}");
+    }
+}
