@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use phalanx::job::{Connection, Drill, Job, StepDrill, When, connect};
-use phalanx::train::{OptionGroup, Run, TrainConfig};
+use phalanx::train::{OptionGroup, Run, StartProgress, TrainConfig};
 
 use crate::failure::Failure;
-use crate::{costs, output};
+use crate::{output, starting};
 
 /// How often the job was started before, in the environment of ranks that `phalanx launch` has started again.
 pub const ATTEMPT: &str = "PHALANX_ATTEMPT";
@@ -45,11 +45,15 @@ pub fn join(config: &mut TrainConfig, connection: Option<&Connection>) -> Result
 pub fn start(mut config: TrainConfig, connection: Option<&Connection>) -> Result<Run, Failure> {
     check_drill(&mut config, connection.map_or(1, |connection| connection.network.size()))?;
     let job = join(&mut config, connection)?;
-    let start = |progress: &mut dyn FnMut(usize, usize, &str)| match &job {
+    let start = |progress: &mut StartProgress<'_>| match &job {
         None => Run::with_progress(config, progress),
         Some(job) => Run::in_job(config, job, progress),
     };
-    Ok(costs::with_bar(start)?)
+    match &job {
+        // One rank speaks for all.
+        Some(job) if job.network.rank() > 0 => Ok(start(&mut |_| ())?),
+        _ => Ok(starting::shown(start)?),
+    }
 }
 
 /// Leaves out a drill that is over, because the job was started again, and refuses one for a rank that is not there.

@@ -26,6 +26,7 @@ mod profile;
 mod save;
 mod schedule;
 mod shell;
+mod starting;
 mod step;
 mod stop;
 mod train;

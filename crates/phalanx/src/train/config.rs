@@ -195,6 +195,8 @@ train_options! {
         /// Directory in which every process writes a log of its steps, rank-0.jsonl, rank-1.jsonl, ..., and the first
         /// one an event file for TensorBoard; a directory for each run.
         log_dir: Option<PathBuf> = None, "DIR" [PerRank];
+        /// Neither read nor write compiled programs and tokens in $XDG_CACHE_HOME or ~/.cache: compile and encode anew.
+        no_cache: bool = false, "" [PerRank];
         /// Replace the log in --log-dir and the model in --save if they are of another run.
         overwrite: bool = false, "" [PerRank];
         /// Print a line of progress after every so many steps; if absent, every 10 s where there is no terminal.

@@ -64,24 +64,49 @@ pub struct Run {
     notices: Vec<Notice>,
 }
 
+/// What a run does before its first step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartPhase<'a> {
+    /// Measures kernels whose times are not known.
+    Measuring {
+        /// How many are done.
+        done: usize,
+        /// Of how many.
+        total: usize,
+        /// Which is next.
+        kernel: &'a str,
+    },
+    /// Compiles the model, which includes the search for a schedule.
+    Compiling {
+        /// For so many devices.
+        devices: usize,
+    },
+}
+
+/// Called whenever a phase begins or has come further.
+pub type StartProgress<'a> = dyn FnMut(StartPhase<'_>) + 'a;
+
+fn measuring(progress: &mut StartProgress<'_>) -> impl FnMut(usize, usize, &str) {
+    |done, total, kernel| progress(StartPhase::Measuring { done, total, kernel })
+}
+
 impl Run {
     /// Reads the data and compiles the model.
     pub fn new(config: TrainConfig) -> Result<Self, Error> {
-        Run::with_progress(config, &mut |_, _, _| ())
+        Run::with_progress(config, &mut |_| ())
     }
 
-    /// The same; `progress` is called with kernels that are measured first: how many are done, of how many, and which is next.
-    pub fn with_progress(
-        config: TrainConfig,
-        progress: &mut dyn FnMut(usize, usize, &str),
-    ) -> Result<Self, Error> {
+    /// The same; `progress` is called with all that may take long before the first step.
+    pub fn with_progress(config: TrainConfig, progress: &mut StartProgress<'_>) -> Result<Self, Error> {
         let config = config.with_pretrained()?;
         let (data, model, graph) = prepare(&config)?;
         let point = ResumePoint::new(&config, None)?;
-        let settings = config.measured_settings(&graph, progress)?;
+        let settings = config.measured_settings(&graph, &mut measuring(progress))?;
         // A job of one rank, as far as the configuration is concerned.
         deal_devices(settings.plan.mesh.devices(), 1, config.devices_per_rank)?;
-        let trainer = Trainer::with_settings(&graph, &settings)?;
+        progress(StartPhase::Compiling { devices: settings.plan.mesh.devices() });
+        let program = config.program_cache().compile(&graph, &settings)?;
+        let trainer = Trainer::of_program(&graph, program, &settings)?;
         let evaluation = Evaluation::new(&config, &model, &settings, None, trainer.session())?;
         let guard = config.debug.map(|Debug::Nan| Guard::new(graph, settings.clone()));
         let run = Run::assemble(config, model, data, settings, trainer, None)?;
@@ -89,11 +114,7 @@ impl Run {
     }
 
     /// One rank of a job; all ranks make the same calls. Plan, seed and times of kernels are those of rank 0.
-    pub fn in_job(
-        config: TrainConfig,
-        job: &Job,
-        progress: &mut dyn FnMut(usize, usize, &str),
-    ) -> Result<Self, Error> {
+    pub fn in_job(config: TrainConfig, job: &Job, progress: &mut StartProgress<'_>) -> Result<Self, Error> {
         if config.debug.is_some() && job.network.size() > 1 {
             let wanted = "it steps through all devices in one process: leave out the launcher, or debug";
             return Err(
@@ -103,9 +124,10 @@ impl Run {
         let config = config.with_pretrained()?;
         let (data, model, graph) = prepare(&config)?;
         let point = ResumePoint::new(&config, Some(&*job.network))?;
-        let (settings, topology) = config.settings_in_job(job, &graph, progress)?;
+        let (settings, topology) = config.settings_in_job(job, &graph, &mut measuring(progress))?;
         config.pin.apply(topology.own_cores());
-        let (trainer, certificate) = job.trainer(&graph, &settings)?;
+        progress(StartPhase::Compiling { devices: settings.plan.mesh.devices() });
+        let (trainer, certificate) = job.trainer(&graph, &settings, &config.program_cache())?;
         let evaluation = Evaluation::new(&config, &model, &settings, Some(job), trainer.session())?;
         let between = evaluation.as_ref().map(|evaluation| &evaluation.session);
         let ranks = Ranks::new(&config, job, topology, certificate, trainer.session(), between);
@@ -330,7 +352,7 @@ pub(crate) fn prepare(config: &TrainConfig) -> Result<(Dataset, ModelConfig, Gra
 
 fn open_data(config: &TrainConfig) -> Result<Dataset, DataError> {
     let Some(path) = &config.data else { return Ok(Dataset::grammar(config.seed)) };
-    let cache = cache_dir();
+    let cache = cache_dir().filter(|_| !config.no_cache);
     let (tokenizer, field) = (config.tokenizer.as_deref(), config.data_field.as_str());
     let source = DataSource { path, tokenizer, field, cache: cache.as_deref() };
     Dataset::open(&source, config.seed, &mut |_, _| ())
