@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use phalanx::job::{Connection, Drill, Job, StepDrill, When, connect};
 use phalanx::train::{OptionGroup, Run, StartProgress, TrainConfig};
@@ -14,6 +14,10 @@ use crate::{output, starting};
 /// How often the job was started before, in the environment of ranks that `phalanx launch` has started again.
 pub const ATTEMPT: &str = "PHALANX_ATTEMPT";
 
+/// Lets ranks print when an operation panics, and when each of them knows that a rank has failed: `cargo xtask soak
+/// --faults` measures how long that takes.
+const STAMPS: &str = "PHALANX_FAULT_STAMPS";
+
 /// Runs a command in the job that this process belongs to, if a launcher started it as one of several ranks; else alone,
 /// with nothing. Whatever fails on one rank ends all of them, and one of them says why.
 pub fn run(
@@ -23,15 +27,20 @@ pub fn run(
     let limit = Duration::from_secs(stall_seconds);
     let connection = connect(limit, Arc::new(say)).map_err(phalanx::Error::from)?;
     let Some(connection) = connection else { return command(None) };
-    leave_panics_of_kernels_to_us();
-    match command(Some(&connection)) {
-        Ok(code) => Ok(code),
+    leave_panics_of_kernels_to_us(connection.network.rank());
+    if std::env::var_os(STAMPS).is_some() {
+        stamp_failure(&connection);
+    }
+    let code = match command(Some(&connection)) {
+        Ok(code) => code,
         // A closed pipe is no failure: the other ranks print nothing.
         Err(failure) => match failure.parts() {
-            None => Ok(ExitCode::SUCCESS),
+            None => ExitCode::SUCCESS,
             Some((message, code)) => connection.fail(&message, i32::from(code)),
         },
-    }
+    };
+    connection.finish().map_err(phalanx::Error::from)?;
+    Ok(code)
 }
 
 /// The job of this process, if it is one of several ranks; `config` gets what jobs take where nothing is said.
@@ -105,7 +114,8 @@ pub fn describe(run: &Run, connection: Option<&Connection>) -> Result<(), Failur
 }
 
 /// An operation that panics is reported as the failure of its rank, once; its trace is printed if traces are asked for.
-fn leave_panics_of_kernels_to_us() {
+fn leave_panics_of_kernels_to_us(rank: u32) {
+    let is_stamped = std::env::var_os(STAMPS).is_some();
     if std::env::var_os("RUST_BACKTRACE").is_some() {
         return;
     }
@@ -113,8 +123,30 @@ fn leave_panics_of_kernels_to_us() {
     std::panic::set_hook(Box::new(move |panic| {
         if !std::thread::current().name().is_some_and(|name| name.starts_with("processor ")) {
             usual(panic);
+        } else if is_stamped {
+            stamp(rank, "panics");
         }
     }));
+}
+
+/// Prints a stamp as soon as this rank knows of a failure.
+fn stamp_failure(connection: &Connection) {
+    let (rank, alerts) = (connection.network.rank(), Arc::clone(&connection.alerts));
+    std::thread::spawn(move || {
+        let mut heard = alerts.heard();
+        while heard.failure().is_none() {
+            heard = alerts.wait(heard, Duration::from_secs(1));
+        }
+        stamp(rank, "knows");
+    });
+}
+
+/// Prints the time, in nanoseconds of the clock that all processes of a host share.
+fn stamp(rank: u32, what: &str) {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
+    // In one piece, as in `say`.
+    let line = format!("stamp rank {rank} {what} {now}\n");
+    eprint!("{line}");
 }
 
 fn say(message: &str) {

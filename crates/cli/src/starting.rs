@@ -29,7 +29,7 @@ pub fn shown<T>(start: impl FnOnce(&mut StartProgress<'_>) -> T) -> T {
                     is_in_bar = io::stderr().is_terminal();
                 }
                 // The other end listens until this one is dropped.
-                _ = tell.send((!is_in_bar).then(|| Phase::new(phase)));
+                _ = tell.send(Phase::new(phase).filter(|_| !is_in_bar));
             })
         });
         drop(tell);
@@ -44,17 +44,18 @@ struct Phase {
 }
 
 impl Phase {
-    fn new(phase: StartPhase<'_>) -> Phase {
-        match phase {
+    /// What there is to say of a phase, unless it has ended.
+    fn new(phase: StartPhase<'_>) -> Option<Phase> {
+        Some(match phase {
+            StartPhase::Measuring { done, total, .. } if done == total => return None,
             StartPhase::Measuring { done, total, .. } => {
                 Phase { name: "measuring", line: format!("measuring kernels: {done} of {total}") }
             }
             StartPhase::Compiling { devices } => {
-                let devices = output::count(devices, "device");
-                let line = format!("compiling for {devices}: the schedule is searched");
+                let line = format!("compiling and scheduling for {}", output::count(devices, "device"));
                 Phase { name: "compiling", line }
             }
-        }
+        })
     }
 }
 

@@ -99,7 +99,9 @@ fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> R
             "`hash_every` is {every}, but hashes go to lines of JSON: add --log-dir or --json"
         )));
     }
-    args.drawings.check()?;
+    if rank == 0 {
+        args.drawings.check()?;
+    }
     let mut run = job::start(config, connection)?;
     let mut log = Log::open(run.config(), rank)?;
     stop::listen()?;
@@ -120,6 +122,7 @@ fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> R
         Audience::People
     };
     let trained = steps(&mut run, audience, &mut log);
+    connection.iter().for_each(|connection| connection.phases.enter("ending the run"));
     // A reader that closed the pipe has seen enough of the lines, but still wants the model.
     if let Err(Failure::Input(_) | Failure::Run(_) | Failure::Broken(_)) = trained {
         return trained.map(|()| ExitCode::FAILURE);
@@ -131,10 +134,10 @@ fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> R
             _ => run.save(dir)?,
         }
     }
-    trained?;
-    if args.drawings.any() && rank == 0 {
-        args.drawings.write(&run.report()?)?;
+    if let Some(report) = run.report(args.drawings.any())? {
+        args.drawings.write(&report)?;
     }
+    trained?;
     finish(&run, audience, &mut log)
 }
 

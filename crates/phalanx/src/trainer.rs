@@ -9,9 +9,9 @@ use phalanx_net::Network;
 use phalanx_program::Program;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Flavor};
 use crate::pipeline::Settings;
 use crate::session::{Feed, Session};
+use crate::{Error, Flavor};
 
 /// What a step reports.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -44,7 +44,9 @@ fn a_program_is_compiled_once_and_a_damaged_file_is_replaced() {
 
     // Only a file that is read gives another program.
     let other: Program =
-        "program @p {\n  lane dev0 arena 64\n    run noop [1] -> 0+64 scratch 0+0 of \"t\"\n}".parse().unwrap();
+        "program @p {\n  lane dev0 arena 64\n    run noop [1] -> 0+64 scratch 0+0 of \"t\"\n}"
+            .parse()
+            .unwrap();
     write(&path, &other).unwrap();
     assert_eq!(cache.compile(&model, &settings).unwrap(), other);
 
@@ -103,7 +105,8 @@ fn times_of_this_model_count_and_those_of_others_do_not() {
     };
     let mut table = CostTable::new(Machine::this());
     let before = name(&table);
-    let strange = Signature { kernel: "strange".into(), words: vec![], reads: vec![], writes: vec![], cores: 1 };
+    let strange =
+        Signature { kernel: "strange".into(), words: vec![], reads: vec![], writes: vec![], cores: 1 };
     table.set(strange, 7);
     assert_eq!(name(&table), before);
     let tasks = lower_plainly(&model, &settings).unwrap();

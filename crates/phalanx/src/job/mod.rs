@@ -15,10 +15,12 @@ mod agree;
 mod alerts;
 mod arrivals;
 mod chain;
+mod clocks;
 mod connect;
 mod drill;
 mod hello;
 mod launcher;
+mod phases;
 pub mod shared;
 mod step;
 mod topology;
@@ -28,11 +30,13 @@ pub use agree::same_source;
 pub use alerts::{Alerts, Heard};
 pub use arrivals::{Arrival, Waiting};
 pub use chain::{LaneProgress, ProgressReport, WaitLink, Why, chain};
+pub use clocks::RankSpans;
 pub use connect::{Connection, LIBRARY, MISSING, connect};
 pub use drill::{Drill, DrillError, DrillKind, FaultTrigger, StepDrill, When};
 pub(crate) use hello::fingerprint;
 pub use hello::{Hello, RankOptions, compare};
 pub use launcher::{Launched, Launcher};
+pub use phases::Phases;
 pub use step::{Agreed, StepVote};
 pub(crate) use topology::deal_devices;
 pub use topology::{Host, Topology};
@@ -129,6 +133,8 @@ pub struct Job {
     pub network: Arc<dyn Network>,
     /// Alerts between them.
     pub alerts: Arc<Alerts>,
+    /// What this rank does outside of steps.
+    pub phases: Arc<Phases>,
     /// Says what is wrong, for people.
     pub say: Say,
     /// What each said about itself.
@@ -138,10 +144,12 @@ pub struct Job {
 impl Job {
     /// Meets the other ranks and compares binaries and options.
     pub fn start(connection: &Connection, options: RankOptions) -> Result<Job, JobError> {
-        let Connection { network, alerts, say, .. } = connection;
+        let Connection { network, alerts, phases, say, .. } = connection;
+        phases.enter("comparing options");
         let hellos = Hello::of_this_process(network.rank(), options)?.exchange(&**network)?;
         compare(&hellos)?;
-        Ok(Job { network: Arc::clone(network), alerts: Arc::clone(alerts), say: Arc::clone(say), hellos })
+        let (network, alerts, phases) = (Arc::clone(network), Arc::clone(alerts), Arc::clone(phases));
+        Ok(Job { network, alerts, phases, say: Arc::clone(say), hellos })
     }
 
     /// Compiles `model` and takes this rank's part; rank 0 also proves that all parts together cannot deadlock.
@@ -164,6 +172,7 @@ impl Job {
         settings: &Settings,
         cache: &ProgramCache,
     ) -> Result<(Program, Option<Certificate>), Error> {
+        self.phases.enter("compiling");
         same_source(&*self.network, &source(model, settings))?;
         let program = shared::program(&*self.network, || Ok(cache.compile(model, settings)?))?;
         let certificate = match self.network.rank() {

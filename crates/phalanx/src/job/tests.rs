@@ -1,11 +1,12 @@
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use phalanx_net::local::Local;
 
 use super::*;
-use crate::costs::{CostTable, Machine, Signature};
 use crate::Plan;
+use crate::costs::{CostTable, Machine, Signature};
 
 /// Runs every rank on a thread of its own.
 fn ranks<T: Send>(size: u32, rank: impl Fn(Local) -> T + Sync) -> Vec<T> {
@@ -55,7 +56,8 @@ fn a_source_that_ends_early_differs_where_it_ends() {
     for (of_first, of_other) in [(1500, 1200), (1200, 1000)] {
         let errors = ranks(2, |local| {
             let lines = if local.rank() == 0 { of_first } else { of_other };
-            let Err(JobError::Source { rank, line, text, .. }) = same_source(&local, &source(lines, None)) else {
+            let Err(JobError::Source { rank, line, text, .. }) = same_source(&local, &source(lines, None))
+            else {
                 panic!("they differ")
             };
             (rank, line, text)
@@ -132,7 +134,8 @@ fn ranks_with_different_options_do_not_start() {
     let errors = ranks(2, |local| {
         let shared = [("batch".to_string(), (8 + local.rank()).into())].into();
         let options = RankOptions { shared, ..RankOptions::default() };
-        Job::start(&Connection::new(Arc::new(local), Arc::new(|_| ())), options).err().unwrap().to_string()
+        let connection = Connection::new(Arc::new(local), Duration::from_secs(60), Arc::new(|_| ()));
+        Job::start(&connection, options).err().unwrap().to_string()
     });
     let host = Hello::of_this_process(0, RankOptions::default()).unwrap().host;
     let expected = format!("`batch` is 9 on rank 1 ({host}), but 8 on rank 0: give all ranks the same");

@@ -12,6 +12,7 @@ mod progress;
 mod ranks;
 mod report;
 mod resume;
+mod start;
 
 pub use config::{Bits, ConfigError, Debug, MOST_CORES, OPTIONS, OptimizerKind, TrainConfig};
 pub use elastic::{Elastic, ElasticError, SmallerJob};
@@ -20,6 +21,7 @@ pub use options::{OptionGroup, OptionSpec};
 pub use report::{Report, Summary};
 pub use resume::Notice;
 pub(crate) use resume::json;
+pub use start::{StartPhase, StartProgress};
 
 use std::path::Path;
 use std::time::Instant;
@@ -39,6 +41,7 @@ use nan::Guard;
 use progress::Progress;
 use ranks::Ranks;
 use resume::ResumePoint;
+use start::measuring;
 
 /// A run in progress.
 pub struct Run {
@@ -64,32 +67,6 @@ pub struct Run {
     notices: Vec<Notice>,
 }
 
-/// What a run does before its first step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StartPhase<'a> {
-    /// Measures kernels whose times are not known.
-    Measuring {
-        /// How many are done.
-        done: usize,
-        /// Of how many.
-        total: usize,
-        /// Which is next.
-        kernel: &'a str,
-    },
-    /// Compiles the model, which includes the search for a schedule.
-    Compiling {
-        /// For so many devices.
-        devices: usize,
-    },
-}
-
-/// Called whenever a phase begins or has come further.
-pub type StartProgress<'a> = dyn FnMut(StartPhase<'_>) + 'a;
-
-fn measuring(progress: &mut StartProgress<'_>) -> impl FnMut(usize, usize, &str) {
-    |done, total, kernel| progress(StartPhase::Measuring { done, total, kernel })
-}
-
 impl Run {
     /// Reads the data and compiles the model.
     pub fn new(config: TrainConfig) -> Result<Self, Error> {
@@ -101,6 +78,7 @@ impl Run {
         let config = config.with_pretrained()?;
         let (data, model, graph) = prepare(&config)?;
         let point = ResumePoint::new(&config, None)?;
+        FaultInjection::new(&config, 0)?.before_steps();
         let settings = config.measured_settings(&graph, &mut measuring(progress))?;
         // A job of one rank, as far as the configuration is concerned.
         deal_devices(settings.plan.mesh.devices(), 1, config.devices_per_rank)?;
@@ -121,9 +99,13 @@ impl Run {
                 ConfigError::Field { field: "debug", value: "nan".into(), wanted: wanted.into() }.into()
             );
         }
+        FaultInjection::new(&config, job.network.rank())?.before_steps();
+        job.phases.enter("reading model and data");
         let config = config.with_pretrained()?;
         let (data, model, graph) = prepare(&config)?;
+        job.phases.enter("looking for a checkpoint");
         let point = ResumePoint::new(&config, Some(&*job.network))?;
+        job.phases.enter("agreeing on plan and kernel times");
         let (settings, topology) = config.settings_in_job(job, &graph, &mut measuring(progress))?;
         config.pin.apply(topology.own_cores());
         progress(StartPhase::Compiling { devices: settings.plan.mesh.devices() });
@@ -132,6 +114,7 @@ impl Run {
         let between = evaluation.as_ref().map(|evaluation| &evaluation.session);
         let ranks = Ranks::new(&config, job, topology, certificate, trainer.session(), between);
         let run = Run::assemble(config, model, data, settings, trainer, Some(ranks))?;
+        job.phases.enter("preparing the first step");
         Run { evaluation, ..run }.begin(point)
     }
 

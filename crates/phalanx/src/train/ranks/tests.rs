@@ -40,12 +40,16 @@ fn ranks_of_a_job_compile_one_program() {
             0 => TrainConfig { plan: Some("dp2".into()), seed: 5, ..TrainConfig::default() },
             _ => TrainConfig { plan: Some("no/such/file.toml".into()), ..TrainConfig::default() },
         };
-        let connection = Connection::new(Arc::new(local), Arc::new(|_| ()));
+        let connection = Connection::new(Arc::new(local), Duration::from_secs(60), Arc::new(|_| ()));
         let job = Job::start(&connection, config.rank_options().unwrap()).unwrap();
         let (settings, topology) = config.settings_in_job(&job, &graph, &mut |_, _, _| ()).unwrap();
         let (program, certificate) = job.program(&graph, &settings, &ProgramCache::none()).unwrap();
         assert_eq!(certificate.is_some(), job.network.rank() == 0);
-        assert_eq!(program, crate::pipeline::compile(&graph, &settings).unwrap(), "what it would compile itself");
+        assert_eq!(
+            program,
+            crate::pipeline::compile(&graph, &settings).unwrap(),
+            "what it would compile itself"
+        );
         (settings, topology.placement)
     };
     let results: Vec<_> = thread::scope(|scope| {
