@@ -21,7 +21,8 @@ cargo xtask COMMAND
   tsan          the runtime's tests of threads under ThreadSanitizer (x86-64 Linux); not part of `check`
   fuzz          random bytes for every parser of a user's file (x86-64 Linux) [TARGET ...] [--seconds N]; not part of `check`
   soak          training runs killed and resumed, again and again [--kills N] [--seed S] [--case K]; or jobs of two ranks
-                that fail in every way, N of each kind [--faults N] [--jobs J]; or all random cases of the tests, ten
+                that fail in every way, N of each kind [--faults N] [--jobs J] [--drill D]
+                [--busy] [--program FILE]; or all random cases of the tests, ten
                 times those of `check` [--tests]; not part of `check`
   tidy          rules about crates and files only
   bless         rewrite the expected texts of file tests, then show what changed with git diff

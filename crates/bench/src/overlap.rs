@@ -2,7 +2,7 @@
 
 use phalanx::Error;
 use phalanx::pipeline::Overlap;
-use phalanx::train::{Run, TrainConfig};
+use phalanx::train::{Run, StartProgress, TrainConfig};
 use serde::Serialize;
 
 use super::median;
@@ -30,7 +30,7 @@ pub struct OverlapResult {
 pub fn overlap(
     config: &TrainConfig,
     rounds: usize,
-    progress: &mut dyn FnMut(usize, usize, &str),
+    progress: &mut StartProgress<'_>,
 ) -> Result<[OverlapResult; 2], Error> {
     let mut results = [Overlap::Off, Overlap::On].map(|mode| (mode, Vec::new(), None));
     for _ in 0..rounds.max(1) {
@@ -56,7 +56,7 @@ pub fn overlap(
     }))
 }
 
-fn train(config: &TrainConfig, progress: &mut dyn FnMut(usize, usize, &str)) -> Result<Run, Error> {
+fn train(config: &TrainConfig, progress: &mut StartProgress<'_>) -> Result<Run, Error> {
     let mut run = Run::with_progress(config.clone(), progress)?;
     while !run.is_done() {
         run.step()?;

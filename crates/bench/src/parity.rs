@@ -83,7 +83,7 @@ fn train(request: &Request, batch: &Batch, job: Option<&Job>) -> Result<Outcome,
         None => Trainer::with_settings(&graph, &config.settings(&graph)?.goal(goal))?,
         Some(job) => {
             let (settings, _) = config.settings_in_job(job, &graph, &mut |_, _, _| ())?;
-            job.trainer(&graph, &settings.goal(goal))?.0
+            job.trainer(&graph, &settings.goal(goal), &config.program_cache())?.0
         }
     };
     for (name, values) in &weights {

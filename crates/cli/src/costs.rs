@@ -1,6 +1,5 @@
 //! `phalanx costs`: measure what kernels cost on this machine, look at it, and let several machines agree.
 
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -97,15 +96,12 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
 
 /// Where this machine's times are kept.
 pub fn cache_file() -> Result<PathBuf, Failure> {
-    let set = |name: &str| std::env::var_os(name).filter(|value: &OsString| Path::new(value).is_absolute());
-    let cache = set("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| set("HOME").map(|home| Path::new(&home).join(".cache")));
-    let cache = cache.ok_or_else(|| {
+    let cache = phalanx::cache_dir().ok_or_else(|| {
         Failure::Input(
             "there is no place for costs: name a file, or set HOME or XDG_CACHE_HOME to a full path".into(),
         )
     })?;
-    Ok(cache.join("phalanx").join(Machine::this().file_name()))
+    Ok(cache.join(Machine::this().file_name()))
 }
 
 /// The same, if it can be written. Else the user learns once, from the first rank of a job, that estimates take the place of

@@ -57,7 +57,7 @@ option_sets! {
     Optimizer: [Step] [];
     /// `step`: its batch may be a file, and its learning rate is constant.
     FewSteps: [Model, Devices, Ranks, Debugging]
-        ["steps", "lr", "beta1", "beta2", "eps", "weight_decay", "clip", "seed", "accumulate"]
+        ["steps", "lr", "beta1", "beta2", "eps", "weight_decay", "clip", "seed", "accumulate", "no_cache"]
         TrainConfig::default()
             .layers(Some(4)).heads(Some(8)).width(Some(128)).context(Some(64)).dropout(0.1).blocks_feature(8)
             .steps(10).lr(1e-3).lr_floor(1.0).warmup(0);

@@ -3,18 +3,23 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 use phalanx::job::{Connection, Drill, Job, StepDrill, When, connect};
-use phalanx::train::{OptionGroup, Run, TrainConfig};
+use phalanx::train::{OptionGroup, Run, StartProgress, TrainConfig};
 
 use crate::costs;
 use crate::failure::Failure;
 use crate::launch::leash;
+use crate::starting;
 
 /// How often the job was started before, in the environment of ranks that `phalanx launch` has started again.
 pub const ATTEMPT: &str = "PHALANX_ATTEMPT";
+
+/// Lets ranks print when an operation panics, and when each of them knows that a rank has failed: `cargo xtask soak
+/// --faults` measures how long that takes.
+const STAMPS: &str = "PHALANX_FAULT_STAMPS";
 
 /// Runs a command in the job that this process belongs to, if a launcher started it as one of several ranks; else alone,
 /// with nothing. Whatever fails on one rank ends all of them, and one of them says why.
@@ -25,16 +30,21 @@ pub fn run(
     let limit = Duration::from_secs(stall_seconds);
     let connection = connect(limit, Arc::new(say)).map_err(phalanx::Error::from)?;
     let Some(connection) = connection else { return command(None) };
-    leave_panics_of_kernels_to_us();
+    leave_panics_of_kernels_to_us(connection.network.rank());
     leash::end_with_parent(Signal::SIGKILL);
-    match command(Some(&connection)) {
-        Ok(code) => Ok(code),
+    if std::env::var_os(STAMPS).is_some() {
+        stamp_failure(&connection);
+    }
+    let code = match command(Some(&connection)) {
+        Ok(code) => code,
         // A closed pipe is no failure: the other ranks print nothing.
         Err(failure) => match failure.parts() {
-            None => Ok(ExitCode::SUCCESS),
+            None => ExitCode::SUCCESS,
             Some((message, code)) => connection.fail(&message, i32::from(code)),
         },
-    }
+    };
+    connection.finish().map_err(phalanx::Error::from)?;
+    Ok(code)
 }
 
 /// The job of this process, if it is one of several ranks; `config` gets what jobs take where nothing is said.
@@ -48,11 +58,15 @@ pub fn join(config: &mut TrainConfig, connection: Option<&Connection>) -> Result
 pub fn start(mut config: TrainConfig, connection: Option<&Connection>) -> Result<Run, Failure> {
     check_drill(&mut config, connection.map_or(1, |connection| connection.network.size()))?;
     let job = join(&mut config, connection)?;
-    let start = |progress: &mut dyn FnMut(usize, usize, &str)| match &job {
+    let start = |progress: &mut StartProgress<'_>| match &job {
         None => Run::with_progress(config, progress),
         Some(job) => Run::in_job(config, job, progress),
     };
-    Ok(costs::with_bar(start)?)
+    match &job {
+        // One rank speaks for all.
+        Some(job) if job.network.rank() > 0 => Ok(start(&mut |_| ())?),
+        _ => Ok(starting::shown(start)?),
+    }
 }
 
 /// Leaves out a drill that is over, because the job was started again, and refuses one for a rank that is not there.
@@ -104,7 +118,8 @@ pub fn description(run: &Run, connection: Option<&Connection>) -> Option<String>
 }
 
 /// An operation that panics is reported as the failure of its rank, once; its trace is printed if traces are asked for.
-fn leave_panics_of_kernels_to_us() {
+fn leave_panics_of_kernels_to_us(rank: u32) {
+    let is_stamped = std::env::var_os(STAMPS).is_some();
     if std::env::var_os("RUST_BACKTRACE").is_some() {
         return;
     }
@@ -112,8 +127,30 @@ fn leave_panics_of_kernels_to_us() {
     std::panic::set_hook(Box::new(move |panic| {
         if !std::thread::current().name().is_some_and(|name| name.starts_with("processor ")) {
             usual(panic);
+        } else if is_stamped {
+            stamp(rank, "panics");
         }
     }));
+}
+
+/// Prints a stamp as soon as this rank knows of a failure.
+fn stamp_failure(connection: &Connection) {
+    let (rank, alerts) = (connection.network.rank(), Arc::clone(&connection.alerts));
+    std::thread::spawn(move || {
+        let mut heard = alerts.heard();
+        while heard.failure().is_none() {
+            heard = alerts.wait(heard, Duration::from_secs(1));
+        }
+        stamp(rank, "knows");
+    });
+}
+
+/// Prints the time, in nanoseconds of the clock that all processes of a host share.
+fn stamp(rank: u32, what: &str) {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
+    // In one piece, as in `say`.
+    let line = format!("stamp rank {rank} {what} {now}\n");
+    eprint!("{line}");
 }
 
 fn say(message: &str) {

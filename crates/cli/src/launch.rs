@@ -27,7 +27,7 @@ use clap::Parser;
 use crate::failure::Failure;
 use crate::{Cli, Command, job, output, stop};
 use exit_reason::ExitReason;
-use hosts::Share;
+use hosts::{HostList, Share};
 use launcher::{Job, Kind, Launcher};
 use restarts::{Attempt, Restarts};
 use running::{Ending, GracePeriods, JobEvent, Running};
@@ -47,7 +47,7 @@ use running::{Ending, GracePeriods, JobEvent, Running};
 /// started again with --resume. It is started on the same number of ranks; if it then breaks off again before it has
 /// committed a checkpoint, and --min-ranks is given, on the next smaller number that suits the plan. Every rank brings
 /// its devices: a preset is made again for those that are left, with the same bits. A host of --hosts that no longer
-/// answers ssh is left out. This machine must see the directory of checkpoints.
+/// answers ssh, or a node of a Slurm allocation that no longer answers srun, is left out. This machine must see the directory of checkpoints.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -221,13 +221,16 @@ fn command_line(
 }
 
 fn hosts_of(args: &Args, kind: Kind, attempt: &Attempt) -> Result<Option<Vec<Share>>, Failure> {
+    let shares = |list: HostList| list.shares(attempt.ranks as usize, &attempt.lost).map(Some);
     match &args.hosts {
-        None => Ok(None),
+        // An allocation is used as it is, unless one of its nodes is lost.
+        None if attempt.lost.is_empty() => Ok(None),
+        None => HostList::of_slurm().map_or(Ok(None), shares),
         Some(file) if kind == Kind::Slurm => Err(Failure::Input(format!(
             "--hosts {}: srun runs on the hosts of its allocation; leave --hosts out, or choose hosts with salloc",
             file.display()
         ))),
-        Some(file) => hosts::read(file, attempt.ranks as usize, &attempt.lost).map(Some),
+        Some(file) => shares(HostList::read(file)?),
     }
 }
 

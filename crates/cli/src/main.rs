@@ -27,6 +27,7 @@ mod save;
 mod schedule;
 mod shell;
 mod sinks;
+mod starting;
 mod step;
 mod stop;
 mod train;

@@ -134,7 +134,7 @@ fn overlap(args: &PlanOverlap) -> Result<(), Failure> {
     args.drawings.check()?;
     let overview = Overview::new(&graph, &settings).map_err(phalanx::Error::from)?;
     if args.drawings.any() {
-        args.drawings.write(&overview.report("A step, predicted", None))?;
+        args.drawings.write(&overview.report())?;
     }
     match args.json {
         true => overlap::json(&overview),

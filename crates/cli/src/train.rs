@@ -100,7 +100,9 @@ fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> R
             "`hash_every` is {every}, but hashes go to lines of JSON: add --log-dir or --json"
         )));
     }
-    args.drawings.check()?;
+    if rank == 0 {
+        args.drawings.check()?;
+    }
     let mut run = job::start(config, connection)?;
     let log = Log::open(run.config(), rank)?;
     stop::listen()?;
@@ -115,6 +117,7 @@ fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> R
     let opening = [opening(&run)].into_iter().chain(job::description(&run, connection));
     sinks.people(opening.chain(watched(&run)).chain(logs));
     steps(&mut run, &mut sinks)?;
+    connection.iter().for_each(|connection| connection.phases.enter("ending the run"));
     let ending = Ending::new(&run)?;
     if let Some(dir) = &run.config().save {
         // All ranks bring their parts, one writes.
@@ -123,8 +126,8 @@ fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> R
             _ => run.save(dir)?,
         }
     }
-    if args.drawings.any() && rank == 0 {
-        args.drawings.write(&run.report()?)?;
+    if let Some(report) = run.report(args.drawings.any())? {
+        args.drawings.write(&report)?;
     }
     finish(&run, &ending, sinks, rank)
 }

@@ -1,7 +1,7 @@
 //! `phalanx launch --max-restarts` with scripts that stand for a launcher: what is started again, and what is refused.
 #![allow(clippy::unwrap_used)]
 
-use crate::common::{Dir, SMALL, error, phalanx, script};
+use crate::common::{Dir, SMALL, error, phalanx, script, script_of};
 
 /// What the script notes of each start, one a line.
 fn starts(dir: &Dir) -> Vec<String> {
@@ -77,6 +77,30 @@ fn a_host_that_no_longer_answers_is_left_out() {
         }
         std::fs::remove_file(&starts_file).unwrap();
     }
+}
+
+/// `srun` starts the job, and asks nodes; the second one is lost in the first attempt.
+#[test]
+fn a_slurm_node_that_no_longer_answers_is_left_out() {
+    let dir = Dir::new("restarts-slurm");
+    let (ck, notes) = (dir.path("ck"), dir.path("starts"));
+    script(&dir, "scontrol", "[ \"$*\" = 'show hostnames n[1-2]' ] && echo n1 && echo n2");
+    let does = format!(
+        "case \"$*\" in *' --nodelist n2 true') [ ! -e {notes} ];; *' --nodelist n1 true') ;;
+         *) echo \"$*\" >>{notes}; [ $(wc -l <{notes}) = 2 ] || exit 205;; esac"
+    );
+    let srun = script_of(&dir, "srun", "slurm 23.11.4", &does);
+    let mut command = phalanx();
+    command.args(["launch", "-n", "2", "--mpirun", &srun, "--max-restarts", "1", "--min-ranks", "1", "--"]);
+    command.args(["train", "--plan", "dp", "--checkpoint", &ck]).args(SMALL);
+    let path = format!("{}:{}", dir.path(""), std::env::var("PATH").unwrap());
+    let allocation = [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NODELIST", "n[1-2]"), ("PATH", &path)];
+    let output = command.envs(allocation).output().unwrap();
+    let (text, starts) = (String::from_utf8(output.stderr).unwrap(), starts(&dir));
+    assert!(text.contains("on 1 rank, without n2, which cannot be reached"), "{text}");
+    assert_eq!((output.status.code(), starts.len()), (Some(0), 2), "{text}");
+    assert!(starts[0].starts_with("-n 2 --cpu-bind=none "), "the allocation as it is: {starts:?}");
+    assert!(starts[1].starts_with("-n 1 --nodes=1 --nodelist=n1 --cpu-bind=none "), "{starts:?}");
 }
 
 #[test]

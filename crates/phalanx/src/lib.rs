@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod bounds;
+mod cache;
 mod choice;
 mod costs;
 mod device;
@@ -39,6 +40,7 @@ pub mod pipeline;
 pub mod testing;
 pub mod train;
 
+pub use cache::{ProgramCache, cache_dir};
 pub use choice::{ChoiceError, PlanChoice};
 pub use device::{Check, Flavor};
 pub use error::Error;

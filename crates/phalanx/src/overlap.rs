@@ -1,9 +1,11 @@
 //! How a step's communication is hidden: predicted by the scheduler's simulation, and beside it as it was measured.
 
+mod measured;
+
 use phalanx_ir::Id;
 use phalanx_ir::graph::Graph;
 use phalanx_ir::tasks::{TaskGraph, TaskId, TaskOp};
-use phalanx_program::{Program, Wait};
+use phalanx_program::{Placement, Program, Wait};
 use phalanx_schedule::live::curves;
 use phalanx_schedule::overlap::{self, Candidate, ScheduleChoice, end};
 use phalanx_schedule::simulate::{SimLane, SimRun, SimRuns, SimStep, StepAt, simulate};
@@ -11,6 +13,7 @@ use phalanx_schedule::verdict::{Verdict, verdicts};
 use phalanx_schedule::{LaneKind, TaskCosts};
 
 use crate::emit::{emit, origins};
+use crate::job::RankSpans;
 use crate::memory::describe;
 use crate::pipeline::{CompileError, Settings, choose, lay_out};
 use crate::timeline::{
@@ -47,14 +50,20 @@ impl Overview {
             Ok(steady(&layout.tasks, &costs, candidate, &program))
         };
         let plan = if settings.plan.name.is_empty() { "one device" } else { &settings.plan.name };
-        let link =
-            settings.expected_link().map_or("shared memory".to_string(), |link| format!("link {link}"));
+        let link = match (settings.link, settings.expected_link()) {
+            (Some(link), _) => format!("link {link}"),
+            (None, Some(link)) => {
+                format!("predicted for a link of {link} between ranks (--link sets another one)")
+            }
+            (None, None) => "shared memory".to_string(),
+        };
+        let times = if settings.cost_table.is_some() { "measured" } else { "estimated" };
         Ok(Overview {
             plain: step(&choice.plain)?,
             chosen: step(choice.chosen())?,
             verdicts: verdicts(&layout.tasks, choice.chosen()),
             memory: settings.memory,
-            subtitle: format!("{}, {plan}, {link}", layout.tasks.name),
+            subtitle: format!("{}, {plan}, {link}, {times} kernel times", layout.tasks.name),
             tasks: layout.tasks,
             choice,
         })
@@ -121,10 +130,32 @@ impl Overview {
         bytes
     }
 
-    /// All of it, with a run that was measured operation by operation, if there is one.
-    pub fn report(&self, title: &str, measured: Option<&[(u64, u64)]>) -> TimelineReport {
-        let mut timelines = vec![self.predicted()];
-        timelines.extend(measured.map(|spans| self.measured(spans)));
+    /// The step as predicted.
+    pub fn report(&self) -> TimelineReport {
+        self.report_of("A step, predicted", vec![self.predicted()])
+    }
+
+    /// The same beside a run of one process: the spans of its operations.
+    pub fn report_beside(&self, spans: &[(u64, u64)]) -> TimelineReport {
+        self.report_of("A step, predicted and measured", vec![self.predicted(), self.measured(spans)])
+    }
+
+    /// The same beside a run of several ranks, whose program is `whole`.
+    pub fn report_beside_ranks(
+        &self,
+        whole: &Program,
+        placement: &Placement,
+        run: &RankSpans,
+    ) -> Result<TimelineReport, CompileError> {
+        let measured = self.measured_on_ranks(whole, placement, run)?;
+        let mut report = self.report_of("A step, predicted and measured", vec![self.predicted(), measured]);
+        let microseconds = run.bound as f64 / 1e3;
+        report.subtitle += &format!(", clocks of ranks aligned to within {microseconds:.1} us");
+        report.clock_bound = Some(run.bound);
+        Ok(report)
+    }
+
+    fn report_of(&self, title: &str, timelines: Vec<Timeline>) -> TimelineReport {
         let (before, after) = self.totals();
         TimelineReport {
             title: title.into(),
@@ -134,6 +165,7 @@ impl Overview {
             transfers: self.transfers(),
             before,
             after,
+            clock_bound: None,
         }
     }
 
@@ -143,24 +175,12 @@ impl Overview {
             let spans = lane.order.iter().zip(spans).filter(|(_, span)| span.end > span.start);
             TimelineLane {
                 device: lane.device.index() as u32,
+                rank: None,
                 kind: kind(lane.kind),
                 spans: spans.map(|(&task, span)| self.span(task, (span.start, span.end))).collect(),
             }
         });
         Timeline { name: "predicted".into(), lanes: lanes.collect() }
-    }
-
-    /// The spans of a run, in the order of the program's operations.
-    fn measured(&self, spans: &[(u64, u64)]) -> Timeline {
-        let schedule = &self.choice.chosen().schedule;
-        let mut spans = spans.iter();
-        let lanes = schedule.lanes.iter().zip(origins(&self.tasks, schedule)).map(|(lane, origins)| {
-            let own = origins.into_iter().zip(spans.by_ref());
-            let (device, kind) = (lane.device.index() as u32, kind(lane.kind));
-            let spans = own.filter_map(|(task, &span)| Some(self.span(task?, span))).collect();
-            TimelineLane { device, kind, spans }
-        });
-        Timeline { name: "measured".into(), lanes: lanes.collect() }
     }
 
     fn span(&self, id: TaskId, (start, end): (u64, u64)) -> TimelineSpan {

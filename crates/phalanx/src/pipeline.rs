@@ -155,9 +155,7 @@ impl Settings {
         progress: &mut dyn FnMut(usize, usize, &str),
     ) -> Result<(), Error> {
         let mut cost_table = CostTable::load(path)?;
-        let parallel = parallelize(model, &self.plan).map_err(CompileError::from)?;
-        let tasks = lower(&parallel, &lower_options(self, BucketSizes::default()), |_, _| ())
-            .map_err(CompileError::from)?;
+        let tasks = lower_plainly(model, self)?;
         cost_table.measure(&tasks, self.cores, progress)?;
         cost_table.save()?;
         self.cost_table = Some(Arc::new(cost_table));
@@ -320,6 +318,12 @@ fn choose_with(tasks: &TaskGraph, settings: &Settings, search: Search) -> Schedu
     let costs = settings.costs(tasks);
     let workspaces = workspaces(tasks, settings.machine());
     overlap::choose(tasks, &costs, Limits { memory: settings.memory, search }, |task| workspaces[task])
+}
+
+/// The tasks of a model before anything is chosen: small movements are joined as if there were no link.
+pub(crate) fn lower_plainly(model: &Graph, settings: &Settings) -> Result<TaskGraph, CompileError> {
+    let parallel = parallelize(model, &settings.plan)?;
+    Ok(lower(&parallel, &lower_options(settings, BucketSizes::default()), |_, _| ())?)
 }
 
 fn lower_options(settings: &Settings, buckets: BucketSizes) -> LowerOptions {

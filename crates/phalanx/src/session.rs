@@ -341,11 +341,15 @@ impl Session {
     /// The same; operations that compute fail when the trigger fires.
     pub(crate) fn profile_through(&mut self, trigger: Option<FaultTrigger>) -> Profile {
         let profile = Profile::of(self.part());
-        let Profile { operations, runs } = profile.clone();
+        let Profile { operations, runs, begin } = profile.clone();
+        let ended = Arc::clone(&operations);
+        self.replay.observe_messages(Arc::new(move |position| {
+            // Relaxed: as below.
+            ended[position].end.store(begin.elapsed().as_nanos() as u64, Relaxed);
+        }));
         let part = self.part();
         let computes = |operation| !TRANSFERS.contains(&part.kernel(operation));
         let computes: Vec<bool> = part.operations().iter().map(computes).collect();
-        let begin = Instant::now();
         self.replay.observe(Some(Arc::new(move |position: usize, run: u64, execute: &mut dyn FnMut()| {
             let start = begin.elapsed().as_nanos() as u64;
             if computes[position] {
@@ -379,6 +383,7 @@ pub struct Profile {
     /// By position in the program; lanes write theirs at the same time.
     operations: Arc<[Times]>,
     runs: Arc<AtomicU64>,
+    begin: Instant,
 }
 
 /// Nanoseconds of one operation.
@@ -393,7 +398,7 @@ struct Times {
 impl Profile {
     fn of(program: &Program) -> Profile {
         let operations = program.operations().iter().map(|_| Times::default()).collect();
-        Profile { operations, runs: Arc::default() }
+        Profile { operations, runs: Arc::default(), begin: Instant::now() }
     }
 
     /// How many runs were added up.
@@ -433,12 +438,21 @@ impl Profile {
         (times.start.load(Relaxed), times.end.load(Relaxed))
     }
 
-    /// Start and end of every operation in the last run, in nanoseconds since the first one of them.
+    /// Nanoseconds since the profile began.
+    pub fn now(&self) -> u64 {
+        self.begin.elapsed().as_nanos() as u64
+    }
+
+    /// Start and end of every operation in the last run, in nanoseconds since the profile began.
+    pub fn spans(&self) -> Vec<(u64, u64)> {
+        (0..self.operations.len()).map(|position| self.span(position)).collect()
+    }
+
+    /// The same, since the first one of them.
     pub fn last_run(&self) -> Vec<(u64, u64)> {
-        // Relaxed: no run is going on.
-        let spans =
-            || self.operations.iter().map(|times| (times.start.load(Relaxed), times.end.load(Relaxed)));
-        let begin = spans().map(|(start, _)| start).min().unwrap_or(0);
-        spans().map(|(start, end)| (start - begin, end - begin)).collect()
+        let mut spans = self.spans();
+        let begin = spans.iter().map(|(start, _)| *start).min().unwrap_or(0);
+        spans.iter_mut().for_each(|(start, end)| (*start, *end) = (*start - begin, *end - begin));
+        spans
     }
 }

@@ -9,9 +9,9 @@ use phalanx_net::Network;
 use phalanx_program::Program;
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
 use crate::pipeline::Settings;
 use crate::session::{Feed, Session};
+use crate::{Error, Flavor};
 
 /// What a step reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,6 +41,12 @@ impl Trainer {
     /// The same with all settings; another goal than training is an error.
     pub fn with_settings(model: &Graph, settings: &Settings) -> Result<Self, Error> {
         Trainer::of_session(model, settings, || Session::new(model, settings))
+    }
+
+    /// The same for a program that is compiled from `model` already.
+    pub fn of_program(model: &Graph, program: Program, settings: &Settings) -> Result<Self, Error> {
+        let session = || Session::of_program(model, program, settings, Flavor::Fast);
+        Trainer::of_session(model, settings, session)
     }
 
     /// One rank of a job: `program` is compiled from `model`, the same on all ranks. All ranks make the same calls.

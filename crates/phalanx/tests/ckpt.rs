@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use phalanx::Pin;
 use phalanx::ckpt::{
@@ -284,10 +285,10 @@ fn on_ranks(config: &TrainConfig, ranks: u32, count: usize) -> Vec<(Vec<u32>, St
     thread::scope(|scope| {
         let rank = |local: Local| {
             scope.spawn(move || {
-                let connection = Connection::new(Arc::new(local), Arc::new(|_| ()));
+                let connection = Connection::new(Arc::new(local), Duration::from_secs(60), Arc::new(|_| ()));
                 let job = Job::start(&connection, config.rank_options().expect("options are JSON"))
                     .expect("the ranks fit together");
-                let mut run = Run::in_job(config.clone(), &job, &mut |_, _, _| ()).expect("it starts");
+                let mut run = Run::in_job(config.clone(), &job, &mut |_| ()).expect("it starts");
                 let (losses, hash) = steps(&mut run, count);
                 (losses, hash, run.take_notices())
             })

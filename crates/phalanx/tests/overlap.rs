@@ -159,7 +159,7 @@ fn overlap_is_predicted_to_pay() {
         }
         let hash = || pipeline::compile(&model, &settings).expect("the model compiles").hash();
         assert_eq!(hash(), hash(), "{plan}: the same costs give the same program");
-        let report = overview.report("t", None);
+        let report = overview.report();
         let spans: usize = report.timelines[0].lanes.iter().map(|lane| lane.spans.len()).sum();
         assert!(spans > 100 && report.memory.len() == devices, "{plan}");
         for curve in &report.memory {

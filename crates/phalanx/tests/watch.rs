@@ -8,10 +8,11 @@ mod nan;
 
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use phalanx::internals::net::Network;
 use phalanx::internals::net::local::Local;
-use phalanx::job::{Alerts, Hello, Job};
+use phalanx::job::{Connection, Job};
 use phalanx::train::{Run, TrainConfig};
 
 /// A model that trains in milliseconds.
@@ -49,11 +50,10 @@ fn on_ranks<T: Send>(ranks: u32, config: &TrainConfig, work: impl Fn(Run) -> T +
         let rank = |local: Local| {
             let (network, config): (Arc<dyn Network>, _) = (Arc::new(local), config.clone());
             scope.spawn(move || {
-                let hello = Hello::of_this_process(network.rank(), config.rank_options().unwrap()).unwrap();
-                let hellos = hello.exchange(&*network).unwrap();
-                let alerts = Alerts::listen(&network);
-                let job = Job { network, alerts, say: Arc::new(|text| panic!("{text}")), hellos };
-                work(Run::in_job(config, &job, &mut |_, _, _| ()).unwrap())
+                let say = Arc::new(|text: &str| panic!("{text}"));
+                let connection = Connection::new(network, Duration::from_secs(60), say);
+                let job = Job::start(&connection, config.rank_options().unwrap()).unwrap();
+                work(Run::in_job(config, &job, &mut |_| ()).unwrap())
             })
         };
         let ranks: Vec<_> = Local::job(ranks).into_iter().map(rank).collect();

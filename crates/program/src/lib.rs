@@ -370,6 +370,13 @@ impl Program {
         &self.slices[as_usize(range)]
     }
 
+    /// The same program with other labels: that of an operation is made from its position in [`Program::operations`].
+    pub fn relabelled(mut self, label: impl Fn(usize) -> String) -> Program {
+        self.labels = (0..self.operations.len()).map(label).collect();
+        (0..).zip(&mut self.operations).for_each(|(number, operation)| operation.label = number);
+        self
+    }
+
     /// A fingerprint of everything in the program: equal programs have equal ones.
     pub fn hash(&self) -> u128 {
         let mut hasher = Fingerprint(xxhash_rust::xxh3::Xxh3::new());

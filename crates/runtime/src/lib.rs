@@ -46,7 +46,9 @@ pub use graph::{Completion, Effect, Function, Graph, GraphError, Launch, LaunchE
 pub use ports::PortError;
 pub use processor::{Context, Group, GroupError, Options, Status, Task};
 pub use profile::{Clock, Profile, Report, Span};
-pub use replay::{Args, ExecutionMode, Failure, Kernels, LaneState, Observer, Replay, Watch};
+pub use replay::{
+    Args, ExecutionMode, Failure, Kernels, LaneState, MessageObserver, Observer, Replay, Watch,
+};
 pub use runtime::{Config, ProcessorId, Runtime};
 
 /// What a crate that adds operations to this runtime is made of, besides [`sync`]. Users of the runtime need none of

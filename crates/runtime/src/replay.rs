@@ -43,6 +43,7 @@ use drive::ReplayWork;
 pub use failure::Failure;
 use memory::Memory;
 pub use memory::{Args, Kernels, Observer};
+pub use messages::MessageObserver;
 use messages::is_message;
 pub use watch::{LaneState, Watch};
 
@@ -281,6 +282,13 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
     pub fn observe(&mut self, observer: Option<Observer>) {
         self.settle();
         self.memory.observe(observer);
+    }
+
+    /// Lets `observer` be called from now on with every operation whose messages are complete, in place of an earlier one:
+    /// the observer of [`Replay::observe`] sees only how they are started.
+    pub fn observe_messages(&mut self, observer: MessageObserver) {
+        self.settle();
+        self.memory.observe_messages(observer);
     }
 }
 

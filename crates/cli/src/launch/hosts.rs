@@ -1,10 +1,12 @@
-//! Files that list the hosts of a job, one a line: `name`, `name slots=4` or `name:4`, with comments after `#`.
+//! The hosts of a job, one a line: `name`, `name slots=4` or `name:4`, with comments after `#`. They come from a file, or
+//! from the Slurm allocation that the job is in.
 //!
 //! Reading decides how many ranks each host gets, so that the ranks lie alike under every launcher: ranks fill the
-//! hosts in the order of the file. A host without a number takes an even share of the ranks that the numbers leave.
-//! Hosts that are lost count as if they were not in the file.
+//! hosts in the order of the list. A host without a number takes an even share of the ranks that the numbers leave.
+//! Hosts that are lost count as if they were not in the list.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use crate::failure::Failure;
 
@@ -24,29 +26,67 @@ struct Entry<'a> {
     slots: Option<usize>,
 }
 
-/// Reads the file and shares the ranks among its hosts; a host that gets none is left out.
-pub fn read(path: &Path, ranks: usize, lost: &[String]) -> Result<Vec<Share>, Failure> {
-    in_file(path, |text| share(text, ranks, lost))
+/// The hosts that a job may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostList {
+    /// Whose list it is, for messages.
+    origin: String,
+    /// A host a line.
+    text: String,
+    /// The program that runs a command on a host, if not the one that launchers use.
+    agent: Option<&'static str>,
 }
 
-/// Names of all hosts of the file.
-pub fn names(path: &Path) -> Result<Vec<String>, Failure> {
-    in_file(path, |text| Ok(entries(text)?.into_iter().map(|entry| entry.host.to_string()).collect()))
+/// Runs a command on a node of the allocation, beside the job's own step, unless the node does not answer.
+const SRUN: &str = "srun --overlap --immediate=10 --nodes=1 --ntasks=1 --nodelist";
+
+impl HostList {
+    /// The hosts of a file.
+    pub fn read(path: &Path) -> Result<HostList, Failure> {
+        let origin = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(text) => Ok(HostList { origin, text, agent: None }),
+            Err(error) => Err(Failure::Input(format!("cannot read the hosts of {origin}: {error}"))),
+        }
+    }
+
+    /// The nodes of the Slurm allocation in which this process is; none if it is in none, or Slurm does not tell.
+    pub fn of_slurm() -> Option<HostList> {
+        let nodes = std::env::var("SLURM_JOB_NODELIST").ok()?;
+        // Slurm writes `node[1-3]`, and expands it, too.
+        let told = Command::new("scontrol").args(["show", "hostnames", &nodes]).stdin(Stdio::null()).output();
+        let told = told.ok().filter(|output| output.status.success())?;
+        let text = String::from_utf8(told.stdout).ok()?;
+        Some(HostList { origin: "the Slurm allocation".into(), text, agent: Some(SRUN) })
+    }
+
+    /// The program that runs a command on a host, if not the one that launchers use.
+    pub fn agent(&self) -> Option<&'static str> {
+        self.agent
+    }
+
+    /// Shares the ranks among the hosts; a host that gets none is left out.
+    pub fn shares(&self, ranks: usize, lost: &[String]) -> Result<Vec<Share>, Failure> {
+        share(&self.text, ranks, lost).map_err(|message| self.refuse(&message))
+    }
+
+    /// Names of all hosts.
+    pub fn names(&self) -> Result<Vec<String>, Failure> {
+        let entries = entries(&self.text).map_err(|message| self.refuse(&message))?;
+        Ok(entries.into_iter().map(|entry| entry.host.to_string()).collect())
+    }
+
+    /// How many of `ranks` ranks, for which the list was made, can go on when hosts are lost.
+    pub fn room(&self, ranks: usize, lost: &[String]) -> Result<usize, Failure> {
+        rest(&self.text, ranks, lost).map_err(|message| self.refuse(&message))
+    }
+
+    fn refuse(&self, message: &str) -> Failure {
+        Failure::Input(format!("{}{message}", self.origin))
+    }
 }
 
-/// How many of `ranks` ranks, for which the file was written, can go on when hosts are lost.
-pub fn room(path: &Path, ranks: usize, lost: &[String]) -> Result<usize, Failure> {
-    in_file(path, |text| rest(text, ranks, lost))
-}
-
-/// What is made of the file's text; an error is what stands after the file's name.
-fn in_file<T>(path: &Path, made: impl FnOnce(&str) -> Result<T, String>) -> Result<T, Failure> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::Input(format!("cannot read the hosts of {}: {error}", path.display())))?;
-    made(&text).map_err(|message| Failure::Input(format!("{}{message}", path.display())))
-}
-
-/// As [`room`]: a host with a number takes as many, one without keeps its share, or one rank if it is a spare.
+/// As [`HostList::room`]: a host with a number takes as many, one without keeps its share, or one rank if it is a spare.
 fn rest(text: &str, ranks: usize, lost: &[String]) -> Result<usize, String> {
     let shares = share(text, ranks, &[])?;
     let of = |host: &str| shares.iter().find(|share| share.host == host).map_or(1, |share| share.ranks);
@@ -55,7 +95,7 @@ fn rest(text: &str, ranks: usize, lost: &[String]) -> Result<usize, String> {
     Ok(room.min(ranks))
 }
 
-/// As [`read`].
+/// As [`HostList::shares`].
 fn share(text: &str, ranks: usize, lost: &[String]) -> Result<Vec<Share>, String> {
     let mut entries = entries(text)?;
     entries.retain(|entry| !lost.iter().any(|host| host == entry.host));

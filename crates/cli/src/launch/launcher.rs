@@ -152,8 +152,13 @@ fn mpich(job: &Job<'_>, line: &mut Vec<OsString>) {
     }
 }
 
-/// Hosts are those of the allocation, and all variables are handed on.
+/// Hosts are those of the allocation, or some of them, and all variables are handed on.
 fn slurm(job: &Job<'_>, line: &mut Vec<OsString>) {
+    if let Some(hosts) = job.hosts {
+        let names: Vec<&str> = hosts.iter().map(|share| share.host.as_str()).collect();
+        line.push(format!("--nodes={}", names.len()).into());
+        line.push(format!("--nodelist={}", names.join(",")).into());
+    }
     match job.cores_per_rank {
         Some(cores) => line.extend([format!("--cpus-per-task={cores}").into(), "--cpu-bind=cores".into()]),
         None => line.push("--cpu-bind=none".into()),

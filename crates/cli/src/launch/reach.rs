@@ -1,5 +1,5 @@
 //! Which hosts answer, asked in the way in which launchers reach them: a command through `ssh`, or through the program
-//! that Open MPI or Hydra are configured to use instead.
+//! that Open MPI or Hydra are configured to use instead; nodes of a Slurm allocation through `srun`.
 //!
 //! Not every host can be asked: a launcher starts ranks on its own host without any of this. So a host counts as lost
 //! only if it has answered before.
@@ -20,9 +20,9 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 /// Variables that name what launchers use instead of `ssh`.
 const AGENTS: [&str; 2] = ["OMPI_MCA_plm_rsh_agent", "HYDRA_LAUNCHER_EXEC"];
 
-/// Those hosts that answer.
-pub fn answering(hosts: &[String]) -> Vec<String> {
-    let agent = AGENTS.iter().find_map(|name| env::var(name).ok());
+/// Those hosts that answer, asked through `agent` if one is given.
+pub fn answering(hosts: &[String], agent: Option<&str>) -> Vec<String> {
+    let agent = agent.map(str::to_string).or_else(|| AGENTS.iter().find_map(|name| env::var(name).ok()));
     let agent = agent.unwrap_or_else(|| "ssh -o BatchMode=yes -o ConnectTimeout=10".into());
     thread::scope(|scope| {
         let asked: Vec<_> =

@@ -17,8 +17,9 @@ use phalanx::train::Elastic;
 use serde::Serialize;
 
 use super::exit_reason::ExitReason;
+use super::hosts::HostList;
 use super::words::{add_flag, set_flag};
-use super::{hosts, reach, running};
+use super::{reach, running};
 use crate::failure::Failure;
 use crate::{output, train};
 
@@ -81,8 +82,8 @@ pub struct Restarts {
     checkpoints: (PathBuf, Checkpoints),
     /// What fewer ranks run, if there may be fewer.
     elastic: Option<Elastic>,
-    /// The file of hosts, and those that have answered so far.
-    hosts: Option<(PathBuf, Vec<String>)>,
+    /// The hosts, and those that have answered so far.
+    hosts: Option<(HostList, Vec<String>)>,
     /// The newest checkpoint when the last attempt began.
     newest: Option<u64>,
     resumes: bool,
@@ -123,13 +124,17 @@ impl Restarts {
         let elastic = (least < ranks).then(|| Elastic::new(&config, ranks)).transpose();
         let elastic =
             elastic.map_err(|error| Failure::Input(format!("--min-ranks {least} of {ranks}: {error}")))?;
+        let hosts = match &args.hosts {
+            Some(file) => Some(HostList::read(file)?),
+            None => HostList::of_slurm(),
+        };
         Ok(Restarts {
             most,
             ranks,
             least,
             checkpoints: (dir.clone(), Checkpoints::open(dir)),
             elastic,
-            hosts: args.hosts.clone().map(|file| (file, Vec::new())),
+            hosts: hosts.map(|list| (list, Vec::new())),
             newest: None,
             resumes: config.resume,
             is_json: train.is_json(),
@@ -140,8 +145,8 @@ impl Restarts {
     pub fn begin(mut self) -> Result<Restarts, Failure> {
         running::adopt_orphans();
         self.newest = self.newest_checkpoint();
-        if let Some((file, known)) = &mut self.hosts {
-            *known = reach::answering(&hosts::names(file)?);
+        if let Some((list, known)) = &mut self.hosts {
+            *known = reach::answering(&list.names()?, list.agent());
         }
         Ok(self)
     }
@@ -177,10 +182,10 @@ impl Restarts {
 
     /// Hosts that answered before and no longer do, and how many ranks the others take.
     fn lost_hosts(&self, attempt: &Attempt) -> Result<(Vec<String>, u32), Failure> {
-        let Some((file, known)) = &self.hosts else { return Ok((Vec::new(), attempt.ranks)) };
-        let answering = reach::answering(known);
+        let Some((list, known)) = &self.hosts else { return Ok((Vec::new(), attempt.ranks)) };
+        let answering = reach::answering(known, list.agent());
         let lost: Vec<String> = known.iter().filter(|host| !answering.contains(host)).cloned().collect();
-        let room = hosts::room(file, self.ranks as usize, &lost)?;
+        let room = list.room(self.ranks as usize, &lost)?;
         Ok((lost, attempt.ranks.min(u32::try_from(room).unwrap_or(u32::MAX))))
     }
 

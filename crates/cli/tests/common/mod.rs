@@ -74,8 +74,12 @@ impl Drop for Dir {
 
 /// A program in the directory that calls itself Open MPI, and what it does.
 pub fn script(dir: &Dir, name: &str, does: &str) -> String {
-    let text =
-        format!("#!/bin/sh\n[ \"$1\" = --version ] && echo 'mpirun (Open MPI) 4.1.4' && exit\n{does}\n");
+    script_of(dir, name, "mpirun (Open MPI) 4.1.4", does)
+}
+
+/// A program in the directory that calls itself by its version, and what it does.
+pub fn script_of(dir: &Dir, name: &str, version: &str, does: &str) -> String {
+    let text = format!("#!/bin/sh\n[ \"$1\" = --version ] && echo '{version}' && exit\n{does}\n");
     let path = dir.write(name, text);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     path

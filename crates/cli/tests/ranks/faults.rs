@@ -80,6 +80,16 @@ fn a_rank_that_is_stopped_is_found_by_the_others() {
 }
 
 #[test]
+fn a_rank_that_is_stopped_before_the_first_step_is_found_too() {
+    for (launcher, (rank, other)) in Launcher::installed().into_iter().zip([(0, 1), (1, 0)]) {
+        let drill = format!("stop@{rank}:0");
+        let message = launcher.run(2, &train(&["--stall-seconds", "1", "--drill", &drill])).message();
+        let pattern = format!("rank {rank} does not answer; rank {other} is * since * s (--stall-seconds)");
+        assert!(is_like(&message, &pattern), "{message}");
+    }
+}
+
+#[test]
 fn an_operation_that_never_ends_is_named() {
     for launcher in Launcher::installed() {
         let message = launcher.run(2, &train(&["--stall-seconds", "3", "--drill", "hang@1:5"])).message();

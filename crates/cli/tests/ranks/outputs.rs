@@ -1,7 +1,11 @@
 //! What a job leaves behind: certificates, logs, figures.
 
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
 use super::common::{Dir, SMALL, run};
-use super::mpi::Launcher;
+use super::mpi::{self, Launcher};
 
 fn train<'a>(extra: &[&'a str]) -> Vec<&'a str> {
     let job = ["train", "--json", "--steps", "3", "--plan", "fsdp", "--devices", "2"];
@@ -60,4 +64,125 @@ fn exchanges_are_measured_beside_the_library() {
             }
         }
     }
+}
+
+/// The complete events of a trace's processes whose names begin with `prefix`: process, thread, name, category, movement,
+/// start and end in nanoseconds.
+struct Spans {
+    rows: Vec<(String, String)>,
+    spans: Vec<Span>,
+}
+
+struct Span {
+    process: String,
+    category: String,
+    movement: Option<u64>,
+    start: f64,
+    end: f64,
+}
+
+fn spans_of(trace: &Value, prefix: &str) -> Spans {
+    let events = trace["traceEvents"].as_array().unwrap();
+    let name = |event: &Value| event["args"]["name"].as_str().unwrap().to_string();
+    let processes: BTreeMap<u64, String> = events
+        .iter()
+        .filter(|event| event["name"] == "process_name" && name(event).starts_with(prefix))
+        .map(|event| (event["pid"].as_u64().unwrap(), name(event)))
+        .collect();
+    let process = |event: &Value| processes.get(&event["pid"].as_u64()?).cloned();
+    let rows = events.iter().filter(|event| event["name"] == "thread_name");
+    let span = |event: &Value| {
+        let start = 1e3 * event["ts"].as_f64()?;
+        Some(Span {
+            process: process(event)?,
+            category: event["cat"].as_str()?.to_string(),
+            movement: event["args"]["movement"].as_u64(),
+            start,
+            end: start + 1e3 * event["dur"].as_f64()?,
+        })
+    };
+    Spans {
+        rows: rows.filter_map(|event| Some((process(event)?, name(event)))).collect(),
+        spans: events.iter().filter(|event| event["ph"] == "X").filter_map(span).collect(),
+    }
+}
+
+#[test]
+fn a_trace_has_what_every_rank_measured_by_one_clock() {
+    for launcher in Launcher::installed() {
+        let dir = Dir::new(&format!("ranks_trace_{launcher:?}"));
+        let (file, page) = (dir.path("step.json"), dir.path("step.html"));
+        launcher.run(2, &train(&["--trace", &file, "--report", &page])).json();
+        let trace: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        let bound = trace["otherData"]["clock_bound_ns"].as_f64().unwrap();
+        let subtitle = trace["otherData"]["subtitle"].as_str().unwrap();
+        assert!(
+            subtitle.contains("predicted for a link of ") && subtitle.contains("clocks of ranks"),
+            "{subtitle}"
+        );
+        let Spans { rows, spans } = spans_of(&trace, "measured ");
+        let mut names = rows.clone();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), rows.len(), "one row for each lane: {rows:?}");
+        for (rank, other) in [(0, 1), (1, 0)] {
+            let process = format!("measured rank{rank} dev{rank}");
+            let of = |process: &str, category: &str| {
+                let mut found: Vec<&Span> = spans
+                    .iter()
+                    .filter(|span| span.process == process && span.category == category)
+                    .collect();
+                found.sort_by(|a, b| (a.movement, a.start).partial_cmp(&(b.movement, b.start)).unwrap());
+                found
+            };
+            assert!(!of(&process, "compute").is_empty(), "rank {rank} computes");
+            for row in ["compute", "sends", "arrivals"] {
+                assert!(rows.contains(&(process.clone(), row.into())), "{row} of rank {rank}: {rows:?}");
+            }
+            let sends = of(&process, "send");
+            let arrivals = of(&format!("measured rank{other} dev{other}"), "receive");
+            assert!(!sends.is_empty(), "rank {rank} sends");
+            assert_eq!(sends.len(), arrivals.len(), "every message has two ends");
+            for (send, arrival) in sends.iter().zip(&arrivals) {
+                assert_eq!(send.movement, arrival.movement);
+                assert!(
+                    send.start <= arrival.end + bound,
+                    "movement {:?} is sent at {} and arrives at {}, bound {bound}",
+                    send.movement,
+                    send.start,
+                    arrival.end
+                );
+            }
+        }
+        let page = std::fs::read_to_string(&page).unwrap();
+        assert!(page.contains("\"name\":\"measured\"") && page.contains("\"rank\":1"), "{}", &page[..200]);
+    }
+}
+
+#[test]
+fn a_chosen_program_is_kept_for_the_next_start_and_replaced_if_damaged() {
+    let Some(launcher) = Launcher::installed().into_iter().next() else { return };
+    let dir = Dir::new("ranks_programs");
+    let start = |extra: &[&str]| {
+        let mut command = launcher.command();
+        command
+            .args(["-n", "2", env!("CARGO_BIN_EXE_phalanx")])
+            .args(train(&["--costs", "modelled"]))
+            .args(extra);
+        command.env("XDG_CACHE_HOME", dir.path("cache"));
+        mpi::run(command).json()["summary"]["weights_hash"].clone()
+    };
+    let programs = || {
+        let files = std::fs::read_dir(dir.path("cache/phalanx/programs"));
+        let files = files.into_iter().flatten().map(|file| file.unwrap().path());
+        files.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect::<Vec<_>>()
+    };
+    let weights = start(&["--no-cache"]);
+    assert!(programs().is_empty());
+    assert_eq!(start(&[]), weights);
+    let kept = programs();
+    let [(path, bytes)] = &kept[..] else { panic!("one file: {kept:?}") };
+    std::fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
+    assert_eq!(start(&[]), weights);
+    assert_eq!(programs(), kept, "the same file, whole again");
 }

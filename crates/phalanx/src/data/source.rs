@@ -1,7 +1,5 @@
 //! Where a corpus comes from: files of text or of tokens, and the tokenizer of the text.
 
-use std::env;
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -33,12 +31,9 @@ pub(super) struct Opened {
     pub(super) note: Option<String>,
 }
 
-/// Where tokens are kept by default: below `$XDG_CACHE_HOME` or `~/.cache`; nowhere if neither is a full path.
+/// Where tokens are kept by default: in the user's directory of caches, if there is one.
 pub fn cache_dir() -> Option<PathBuf> {
-    let set = |name: &str| env::var_os(name).filter(|value: &OsString| Path::new(value).is_absolute());
-    let base = set("XDG_CACHE_HOME").map(PathBuf::from);
-    let base = base.or_else(|| set("HOME").map(|home| Path::new(&home).join(".cache")))?;
-    Some(base.join("phalanx").join("tokens"))
+    crate::cache_dir().map(|dir| dir.join("tokens"))
 }
 
 impl<'a> DataSource<'a> {

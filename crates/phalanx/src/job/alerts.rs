@@ -27,6 +27,10 @@ enum Alert {
     Progress(ProgressReport),
     /// Why the rank has failed.
     Failed(String),
+    /// The rank asks whether the others are alive.
+    Asks,
+    /// The rank is alive, and this is what it does.
+    Does(String),
 }
 
 /// What was heard so far.
@@ -40,6 +44,10 @@ pub struct Heard {
     failures: BTreeMap<u32, String>,
     /// When the first of them became known.
     failed: Option<Instant>,
+    /// Whether a rank has asked what this one does, and has had no answer.
+    pub asked: bool,
+    /// What ranks have answered since this one asked.
+    pub phases: BTreeMap<u32, String>,
     /// Whether the watchdog has ended.
     pub over: bool,
 }
@@ -144,6 +152,24 @@ impl Alerts {
         }
     }
 
+    /// Asks all other ranks what they do.
+    pub fn ask(&self) {
+        self.heard().phases.clear();
+        self.tell(&Alert::Asks);
+    }
+
+    /// Tells the others what this rank does, if one of them has asked.
+    pub fn answer(&self, phase: &str) {
+        if std::mem::take(&mut self.heard().asked) {
+            self.tell(&Alert::Does(phase.into()));
+        }
+    }
+
+    /// Wakes all threads that wait for something to be heard.
+    pub fn wake(&self) {
+        self.changed.notify_all();
+    }
+
     fn tell(&self, alert: &Alert) {
         self.network.alert(&serde_json::to_string(alert).unwrap_or_default());
     }
@@ -156,6 +182,8 @@ impl Alerts {
                 heard.reports.insert(rank, report);
                 heard.alarm.get_or_insert_with(Instant::now);
             }
+            Alert::Asks => heard.asked = true,
+            Alert::Does(phase) => _ = heard.phases.insert(rank, phase),
             Alert::Failed(why) => {
                 heard.failures.entry(rank).or_insert(why);
                 heard.failed.get_or_insert_with(Instant::now);

@@ -10,7 +10,7 @@ use phalanx_net::mpi::{self, Mpi};
 
 use super::alerts::Alerts;
 use super::watch::Say;
-use super::{Arrival, JobError, Launched, Launcher, Waiting};
+use super::{Arrival, JobError, Launched, Launcher, Phases, Waiting};
 
 /// Names the MPI library to use, where the system has several and the launcher does not say which.
 pub const LIBRARY: &str = "PHALANX_MPI_LIBRARY";
@@ -30,6 +30,8 @@ pub struct Connection {
     pub mpi: Option<Arc<Mpi>>,
     /// Alerts between ranks.
     pub alerts: Arc<Alerts>,
+    /// What this rank does outside of steps.
+    pub phases: Arc<Phases>,
     /// Says what is wrong, for people.
     pub say: Say,
     /// Shows others that this rank has started, as long as it lives.
@@ -57,7 +59,7 @@ pub fn connect(limit: Duration, say: Say) -> Result<Option<Connection>, JobError
         let (found, told) = (network.size(), launched.size);
         return Err(JobError::Library { rank: launched.rank, found, told, carrier: network.carrier() });
     }
-    Ok(Some(Connection { mpi: Some(mpi), _arrival: arrival, ..Connection::new(network, say) }))
+    Ok(Some(Connection { mpi: Some(mpi), _arrival: arrival, ..Connection::new(network, limit, say) }))
 }
 
 fn start_limit(stall: Duration) -> Duration {
@@ -93,10 +95,17 @@ fn wait_for_others(
 }
 
 impl Connection {
-    /// A rank of a job that is connected already.
-    pub fn new(network: Arc<dyn Network>, say: Say) -> Connection {
+    /// A rank of a job that is connected already; a rank may stand still outside of steps for `limit`.
+    pub fn new(network: Arc<dyn Network>, limit: Duration, say: Say) -> Connection {
         let alerts = Alerts::listen(&network);
-        Connection { network, mpi: None, alerts, say, _arrival: None }
+        let phases = Arc::new(Phases::watch(&alerts, limit, &say));
+        Connection { network, mpi: None, alerts, phases, say, _arrival: None }
+    }
+
+    /// Waits for the other ranks to end, too: the library would wait for them without a limit.
+    pub fn finish(&self) -> Result<(), JobError> {
+        self.phases.enter("waiting for the others to end");
+        Ok(self.network.barrier()?)
     }
 
     /// Ends the job because this rank has failed. Of all ranks that fail, the lowest says why.

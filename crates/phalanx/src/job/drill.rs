@@ -26,7 +26,7 @@ pub struct StepDrill {
     pub when: When,
 }
 
-/// When a drill begins; steps are counted from 1.
+/// When a drill begins; steps are counted from 1, and 0 is before the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// At a step of the run, once: not again in a job that was restarted.
@@ -72,7 +72,7 @@ const KINDS: [(&str, DrillKind); 5] = [
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a drill: write KIND@RANK:STEP like panic@1:3, or panic@1:+3 for the third step after every start, where \
-     KIND is panic, nan, hang, stop or kill, or KIND@save:CALL like enospc@save:7, where KIND is kill, enospc, eio, short, \
+     KIND is panic, nan, hang, stop or kill, stop@1:0 or kill@1:0 for the time before the first step, or KIND@save:CALL like enospc@save:7, where KIND is kill, enospc, eio, short, \
      sync or rename"
 )]
 pub struct DrillError(String);
@@ -94,6 +94,8 @@ impl FromStr for Drill {
             let (_, kind) = *KINDS.iter().find(|(name, _)| *name == kind)?;
             let when = match number.strip_prefix('+') {
                 Some(number) => When::Each(count(number)?),
+                // Before the first step there is no operation to fail.
+                None if number == "0" && matches!(kind, DrillKind::Stop | DrillKind::Kill) => When::Once(0),
                 None => When::Once(count(number)?),
             };
             Some(Drill::Step(StepDrill { kind, rank: place.parse().ok()?, when }))
@@ -150,9 +152,11 @@ mod tests {
         for (text, when) in [("hang@2:7", When::Once(7)), ("hang@2:+7", When::Each(7))] {
             assert_eq!(text.parse(), Ok(Drill::Step(StepDrill { kind: DrillKind::Hang, rank: 2, when })));
         }
+        let early = StepDrill { kind: DrillKind::Stop, rank: 2, when: When::Once(0) };
+        assert_eq!("stop@2:0".parse(), Ok(Drill::Step(early)));
         let fault = Fault { kind: FaultKind::NoSpace, call: 7 };
         assert_eq!("enospc@save:7".parse(), Ok(Drill::Save(fault)));
-        let wrong = ["hang", "hang@2", "hang@x:7", "hang@2:0", "fire@2:7", "@1:1"];
+        let wrong = ["hang", "hang@2", "hang@x:7", "hang@2:0", "stop@2:00", "stop@2:+0", "fire@2:7", "@1:1"];
         let more =
             ["enospc@1:7", "hang@save:7", "eio@save:0", "eio@save", "eio@save:+7", "hang@2:+0", "hang@2:++7"];
         for text in wrong.into_iter().chain(more) {

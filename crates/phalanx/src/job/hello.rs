@@ -124,7 +124,7 @@ fn compare_with(first: &Hello, rank: u32, other: &Hello) -> Result<(), JobError>
 }
 
 /// A fingerprint of the running executable.
-fn fingerprint() -> io::Result<u64> {
+pub(crate) fn fingerprint() -> io::Result<u64> {
     // What runs is behind this link even if a newer build has taken its file's place.
     let file = File::open("/proc/self/exe").or_else(|_| File::open(std::env::current_exe()?))?;
     fingerprint_of(file)

@@ -3,7 +3,7 @@
 //! Before anything is shared, [`Launched`] reads from the environment which rank a process is, and [`Waiting`] finds
 //! which ranks are missing while the message library starts. Then all ranks say [`Hello`] and make sure that they run
 //! the same binary with the same configuration. Rank 0 decides what only one can decide ([`shared`]): plan, seed and
-//! measured times. Every rank compiles the whole program by itself, and [`same_program`] checks that it came out alike.
+//! measured times. [`same_source`] checks that all ranks would compile the same, and rank 0 compiles for all of them.
 //! From hellos and plan follows the [`Topology`]: which devices and cores each rank has. While steps run, ranks
 //! exchange a [`StepVote`] each.
 //!
@@ -15,23 +15,28 @@ mod agree;
 mod alerts;
 mod arrivals;
 mod chain;
+mod clocks;
 mod connect;
 mod drill;
 mod hello;
 mod launcher;
+mod phases;
 pub mod shared;
 mod step;
 mod topology;
 mod watch;
 
-pub use agree::same_program;
+pub use agree::same_source;
 pub use alerts::{Alerts, Heard};
 pub use arrivals::{Arrival, Waiting};
 pub use chain::{LaneProgress, ProgressReport, WaitLink, Why, chain};
+pub use clocks::RankSpans;
 pub use connect::{Connection, LIBRARY, MISSING, connect};
 pub use drill::{Drill, DrillError, DrillKind, FaultTrigger, StepDrill, When};
+pub(crate) use hello::fingerprint;
 pub use hello::{Hello, RankOptions, compare};
 pub use launcher::{Launched, Launcher};
+pub use phases::Phases;
 pub use step::{Agreed, StepVote};
 pub(crate) use topology::deal_devices;
 pub use topology::{Host, Topology};
@@ -43,8 +48,9 @@ use phalanx_ir::graph::Graph;
 use phalanx_net::{NetError, Network};
 use phalanx_program::{Certificate, Program};
 
+use crate::cache::{ProgramCache, source};
 use crate::emit::EmitError;
-use crate::pipeline::{CompileError, Settings, compile, first};
+use crate::pipeline::{CompileError, Settings, first};
 use crate::{Error, Trainer};
 
 /// Why ranks cannot work together.
@@ -85,12 +91,12 @@ pub enum JobError {
     /// Rank 0 cannot decide.
     #[error("rank 0 has no {what}: {problem}")]
     First { what: &'static str, problem: String },
-    /// A rank has compiled another program.
+    /// A rank would compile another program.
     #[error(
-        "rank {rank} compiled another program than rank 0: line {line} is\n  {text}\nbut on rank 0\n  {text_of_first}\n\
-         this is a defect; please report it"
+        "rank {rank} compiles something else than rank 0: line {line} of its model and settings is\n  {text}\n\
+         but on rank 0\n  {text_of_first}\ngive all ranks the same options and files"
     )]
-    Program {
+    Source {
         rank: u32,
         /// The first line that differs, from 1.
         line: usize,
@@ -127,6 +133,8 @@ pub struct Job {
     pub network: Arc<dyn Network>,
     /// Alerts between them.
     pub alerts: Arc<Alerts>,
+    /// What this rank does outside of steps.
+    pub phases: Arc<Phases>,
     /// Says what is wrong, for people.
     pub say: Say,
     /// What each said about itself.
@@ -136,10 +144,12 @@ pub struct Job {
 impl Job {
     /// Meets the other ranks and compares binaries and options.
     pub fn start(connection: &Connection, options: RankOptions) -> Result<Job, JobError> {
-        let Connection { network, alerts, say, .. } = connection;
+        let Connection { network, alerts, phases, say, .. } = connection;
+        phases.enter("comparing options");
         let hellos = Hello::of_this_process(network.rank(), options)?.exchange(&**network)?;
         compare(&hellos)?;
-        Ok(Job { network: Arc::clone(network), alerts: Arc::clone(alerts), say: Arc::clone(say), hellos })
+        let (network, alerts, phases) = (Arc::clone(network), Arc::clone(alerts), Arc::clone(phases));
+        Ok(Job { network, alerts, phases, say: Arc::clone(say), hellos })
     }
 
     /// Compiles `model` and takes this rank's part; rank 0 also proves that all parts together cannot deadlock.
@@ -147,20 +157,24 @@ impl Job {
         &self,
         model: &Graph,
         settings: &Settings,
+        cache: &ProgramCache,
     ) -> Result<(Trainer, Option<Certificate>), Error> {
-        let (program, certificate) = self.program(model, settings)?;
+        let (program, certificate) = self.program(model, settings, cache)?;
         let trainer = Trainer::on_network(model, program, settings, Arc::clone(&self.network))?;
         Ok((trainer, certificate))
     }
 
-    /// Compiles `model`, the same on all ranks; rank 0 also proves that the parts of all together cannot deadlock.
+    /// The program of `model`, which rank 0 compiles or has in its `cache`; rank 0 also proves that the parts of all ranks
+    /// together cannot deadlock.
     pub fn program(
         &self,
         model: &Graph,
         settings: &Settings,
+        cache: &ProgramCache,
     ) -> Result<(Program, Option<Certificate>), Error> {
-        let program = compile(model, settings)?;
-        same_program(&*self.network, &program)?;
+        self.phases.enter("compiling");
+        same_source(&*self.network, &source(model, settings))?;
+        let program = shared::program(&*self.network, || Ok(cache.compile(model, settings)?))?;
         let certificate = match self.network.rank() {
             0 => Some(certify(&program, settings)?),
             _ => None,

@@ -1,4 +1,4 @@
-//! What rank 0 decides for all ranks: plan, seed, and measured times of kernels.
+//! What rank 0 decides for all ranks: plan, seed, measured times of kernels, and the program.
 //!
 //! They go over the network as text, so that other ranks need none of the files. If rank 0 cannot decide, all ranks
 //! get the reason and none is left waiting.
@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use phalanx_net::Network;
 use phalanx_plan::Plan;
+use phalanx_program::Program;
 
 use super::JobError;
 use crate::Error;
@@ -42,6 +43,26 @@ pub fn seed(network: &dyn Network, seed: u64) -> Result<u64, JobError> {
     text.parse().map_err(|_| JobError::Garbled { rank: 0, what: "seed" })
 }
 
+/// The program that `make` gives on rank 0, where alone it is called. The others read its text, and reading verifies it.
+pub fn program(
+    network: &dyn Network,
+    make: impl FnOnce() -> Result<Program, Error>,
+) -> Result<Program, Error> {
+    let made = (network.rank() == 0).then(make);
+    let text = match &made {
+        Some(Ok(program)) => Ok(program.to_string()),
+        Some(Err(error)) => Err(error.to_string()),
+        None => Ok(String::new()),
+    };
+    let text = spread(network, "program", text);
+    match made {
+        // Its own error says more than what the others get.
+        Some(Err(error)) => Err(error),
+        Some(Ok(program)) => Ok(text.map(|_| program)?),
+        None => Ok(text?.parse().map_err(|_| JobError::Garbled { rank: 0, what: "program" })?),
+    }
+}
+
 /// A text that rank 0 makes, or why it cannot.
 pub(crate) fn of_first(
     network: &dyn Network,
@@ -52,6 +73,15 @@ pub(crate) fn of_first(
         0 => make().map_err(|error| error.to_string()),
         _ => Ok(String::new()),
     };
+    spread(network, what, made)
+}
+
+/// What rank 0 has made, or why it could not, on all ranks.
+fn spread(
+    network: &dyn Network,
+    what: &'static str,
+    made: Result<String, String>,
+) -> Result<String, JobError> {
     let (mark, text) = match made {
         Ok(text) => (MADE, text),
         Err(problem) => (FAILED, problem),

@@ -1,11 +1,12 @@
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use phalanx_net::local::Local;
 
 use super::*;
+use crate::Plan;
 use crate::costs::{CostTable, Machine, Signature};
-use crate::{Plan, Program};
 
 /// Runs every rank on a thread of its own.
 fn ranks<T: Send>(size: u32, rank: impl Fn(Local) -> T + Sync) -> Vec<T> {
@@ -15,35 +16,34 @@ fn ranks<T: Send>(size: u32, rank: impl Fn(Local) -> T + Sync) -> Vec<T> {
     })
 }
 
-/// A program of so many operations, of which `odd` has another word.
-fn program(operations: usize, odd: Option<usize>) -> Program {
-    let run = |index: usize| {
+/// A text of so many lines, of which `odd` has another word.
+fn source(lines: usize, odd: Option<usize>) -> String {
+    let line = |index: usize| {
         let word = if odd == Some(index) { 7 } else { 1 };
-        format!("    run noop [{}{word}] -> 0+64 scratch 0+0 of \"t{index}\"\n", "4, ".repeat(60))
+        format!("value [{}{word}] of \"t{index}\"\n", "4, ".repeat(60))
     };
-    let runs: String = (0..operations).map(run).collect();
-    format!("program @p {{\n  lane dev0 arena 64\n{runs}}}").parse().unwrap()
+    (0..lines).map(line).collect()
 }
 
 #[test]
-fn equal_programs_agree() {
-    let all = ranks(3, |local| same_program(&local, &program(3, None)).is_ok());
+fn equal_sources_agree() {
+    let all = ranks(3, |local| same_source(&local, &source(3, None)).is_ok());
     assert_eq!(all, [true; 3]);
 }
 
 #[test]
 fn the_first_line_that_differs_is_found_in_any_block() {
-    for odd in [0, 997, 998, 999, 2500] {
+    for odd in [0, 999, 1000, 1001, 2500] {
         let errors = ranks(4, |local| {
             let odd = (local.rank() >= 2).then_some(odd);
-            same_program(&local, &program(3000, odd)).unwrap_err().to_string()
+            same_source(&local, &source(3000, odd)).unwrap_err().to_string()
         });
         let fours = "4, ".repeat(20);
-        let line = |word| format!("…{fours}{word}] -> 0+64 scratch 0+0 of \"t{odd}\"");
+        let line = |word| format!("…{fours}{word}] of \"t{odd}\"");
         let expected = format!(
-            "rank 2 compiled another program than rank 0: line {} is\n  {}\nbut on rank 0\n  {}\n\
-             this is a defect; please report it",
-            odd + 3,
+            "rank 2 compiles something else than rank 0: line {} of its model and settings is\n  {}\nbut on rank 0\n  \
+             {}\ngive all ranks the same options and files",
+            odd + 1,
             line(7),
             line(1)
         );
@@ -52,17 +52,19 @@ fn the_first_line_that_differs_is_found_in_any_block() {
 }
 
 #[test]
-fn a_program_that_ends_early_differs_where_it_ends() {
-    let errors = ranks(2, |local| {
-        let operations = if local.rank() == 0 { 1500 } else { 1200 };
-        let Err(JobError::Program { rank, line, text, .. }) =
-            same_program(&local, &program(operations, None))
-        else {
-            panic!("they differ")
-        };
-        (rank, line, text)
-    });
-    assert_eq!(errors, [(1, 1203, "}".to_string()), (1, 1203, "}".to_string())]);
+fn a_source_that_ends_early_differs_where_it_ends() {
+    for (of_first, of_other) in [(1500, 1200), (1200, 1000)] {
+        let errors = ranks(2, |local| {
+            let lines = if local.rank() == 0 { of_first } else { of_other };
+            let Err(JobError::Source { rank, line, text, .. }) = same_source(&local, &source(lines, None))
+            else {
+                panic!("they differ")
+            };
+            (rank, line, text)
+        });
+        let expected = (1, of_other + 1, "(the end)".to_string());
+        assert_eq!(errors, [expected.clone(), expected]);
+    }
 }
 
 #[test]
@@ -97,6 +99,23 @@ fn all_ranks_are_told_why_rank_0_cannot_decide() {
 }
 
 #[test]
+fn the_program_of_rank_0_is_that_of_all_ranks() {
+    let text = "program @p {\n  lane dev0 arena 64\n    run noop [1] -> 0+64 scratch 0+0 of \"t\"\n}";
+    let program: Program = text.parse().unwrap();
+    let found = ranks(3, |local| {
+        let make = || if local.rank() == 0 { Ok(program.clone()) } else { panic!("only rank 0 compiles") };
+        shared::program(&local, make).unwrap()
+    });
+    assert_eq!(found, [(); 3].map(|()| program.clone()));
+    let errors = ranks(2, |local| {
+        let refuse = || Err(Error::NoStep { steps: 3 });
+        shared::program(&local, refuse).unwrap_err().to_string()
+    });
+    let why = "all 3 steps are done; ask for more with --steps";
+    assert_eq!(errors, [why.to_string(), format!("rank 0 has no program: {why}")]);
+}
+
+#[test]
 fn verdicts_come_together() {
     let [stop, save, written] =
         [0, 1, 2].map(|flag| StepVote { stop: flag == 0, save: flag == 1, written: flag == 2 });
@@ -115,7 +134,8 @@ fn ranks_with_different_options_do_not_start() {
     let errors = ranks(2, |local| {
         let shared = [("batch".to_string(), (8 + local.rank()).into())].into();
         let options = RankOptions { shared, ..RankOptions::default() };
-        Job::start(&Connection::new(Arc::new(local), Arc::new(|_| ())), options).err().unwrap().to_string()
+        let connection = Connection::new(Arc::new(local), Duration::from_secs(60), Arc::new(|_| ()));
+        Job::start(&connection, options).err().unwrap().to_string()
     });
     let host = Hello::of_this_process(0, RankOptions::default()).unwrap().host;
     let expected = format!("`batch` is 9 on rank 1 ({host}), but 8 on rank 0: give all ranks the same");

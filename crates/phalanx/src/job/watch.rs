@@ -23,10 +23,10 @@ use super::alerts::{Alerts, FORWARD, Heard};
 use super::chain::{LaneProgress, ProgressReport, chain, held_up};
 
 /// How long ranks have to say how far they are, and to report a failure that is known.
-const GRACE: Duration = Duration::from_secs(2);
+pub(super) const GRACE: Duration = Duration::from_secs(2);
 
 /// How much longer the others leave the last word to the lowest rank.
-const REPORT_TIMEOUT: Duration = Duration::from_secs(4);
+pub(super) const REPORT_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The exit code of a job that stood still.
 pub const STALLED: i32 = 3;

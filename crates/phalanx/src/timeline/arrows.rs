@@ -59,7 +59,8 @@ mod tests {
             let (name, layer) = (String::new(), String::new());
             TimelineSpan { name, layer, kind, start, end, bytes: 8, movement: Some(movement) }
         };
-        TimelineLane { device, kind: TimelineLaneKind::Transfers, spans: spans.iter().map(span).collect() }
+        let (kind, spans) = (TimelineLaneKind::Transfers, spans.iter().map(span).collect());
+        TimelineLane { device, rank: None, kind, spans }
     }
 
     #[test]

@@ -93,6 +93,8 @@ struct TimelineData<'a> {
 #[derive(Serialize)]
 struct RowData {
     device: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rank: Option<u32>,
     kind: &'static str,
     /// Names and layers are numbers of words.
     name: Vec<usize>,
@@ -146,6 +148,7 @@ fn timeline_data<'a>(timeline: &'a Timeline, words: &mut Words<'a>) -> TimelineD
 fn row_data<'a>(lane: &TimelineLane, spans: &[&'a TimelineSpan], words: &mut Words<'a>) -> RowData {
     RowData {
         device: lane.device,
+        rank: lane.rank,
         kind: lane.kind.name(),
         name: spans.iter().map(|span| words.number(&span.name)).collect(),
         layer: spans.iter().map(|span| words.number(&span.layer)).collect(),

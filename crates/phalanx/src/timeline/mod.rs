@@ -27,6 +27,8 @@ pub struct TimelineReport {
     pub before: Totals,
     /// The step as it is.
     pub after: Totals,
+    /// If it was measured by the clocks of several processes: by how many nanoseconds these may differ.
+    pub clock_bound: Option<u64>,
 }
 
 /// One step, as predicted or as measured.
@@ -43,6 +45,8 @@ pub struct Timeline {
 pub struct TimelineLane {
     /// The device's number.
     pub device: u32,
+    /// The process that has the device, if there are several and it matters.
+    pub rank: Option<u32>,
     /// What happens in it.
     pub kind: TimelineLaneKind,
     /// In any order. Spans that overlap are shown in rows of their own.
@@ -57,6 +61,10 @@ pub enum TimelineLaneKind {
     Compute,
     /// Bytes that come from or go to other devices.
     Transfers,
+    /// Messages to other processes.
+    Sends,
+    /// Messages from other processes, from the moment their memory is free.
+    Arrivals,
 }
 
 impl TimelineLaneKind {
@@ -65,6 +73,8 @@ impl TimelineLaneKind {
         match self {
             TimelineLaneKind::Compute => "compute",
             TimelineLaneKind::Transfers => "transfers",
+            TimelineLaneKind::Sends => "sends",
+            TimelineLaneKind::Arrivals => "arrivals",
         }
     }
 }

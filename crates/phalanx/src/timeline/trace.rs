@@ -1,6 +1,7 @@
 //! A report as a trace that Perfetto's viewer and Chrome's `about:tracing` open: the JSON form of trace events.
 //!
-//! Every device of every timeline is a process and every row of its lanes a thread; memory is a process of its own with
+//! Every device of every timeline is a process, called with its rank if there are several, and every row of its lanes a
+//! thread; memory is a process of its own with
 //! one counter for each device. Process and thread numbers are all different and none is zero: Perfetto takes a thread
 //! numbered like its process for the main one, and process zero for the kernel.
 //!
@@ -25,10 +26,11 @@ use super::{MemoryCurve, Timeline, TimelineLane, TimelineLaneKind, TimelineRepor
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn write(report: &TimelineReport, out: impl Write) -> io::Result<()> {
-    let TimelineReport { title, subtitle, before, after, .. } = report;
+    let TimelineReport { title, subtitle, before, after, clock_bound, .. } = report;
     let limits = report.transfers.iter().map(|row| (row.movement, row.limit.as_str())).collect();
     let mut trace = Trace { out, separator: "", numbers: 0, flows: 0, limits };
-    let about = serde_json::to_string(&OtherData { title, subtitle, before, after })?;
+    let about =
+        serde_json::to_string(&OtherData { title, subtitle, before, after, clock_bound_ns: *clock_bound })?;
     writeln!(trace.out, "{{\"displayTimeUnit\":\"ns\",\"otherData\":{about},\"traceEvents\":[")?;
     for timeline in &report.timelines {
         trace.timeline(timeline)?;
@@ -45,6 +47,8 @@ struct OtherData<'a> {
     subtitle: &'a str,
     before: &'a Totals,
     after: &'a Totals,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clock_bound_ns: Option<u64>,
 }
 
 /// One event; times are microseconds.
@@ -126,22 +130,31 @@ impl<W: Write> Trace<'_, W> {
             devices.entry(lane.device).or_default().push(lane_idx);
         }
         for (device, lanes) in devices {
-            let pid = self.process(&format!("{} dev{device}", timeline.name))?;
+            let rank = lanes.first().and_then(|&lane_idx| timeline.lanes[lane_idx].rank);
+            let rank = rank.map_or(String::new(), |rank| format!("rank{rank} "));
+            let pid = self.process(&format!("{} {rank}dev{device}", timeline.name))?;
+            let mut named = BTreeMap::new();
             for lane_idx in lanes {
-                self.lane(pid, &timeline.lanes[lane_idx], |span_idx| ends.get(&(lane_idx, span_idx)))?;
+                let lane = &timeline.lanes[lane_idx];
+                let before = named.entry(lane.kind.name()).or_insert(0);
+                *before += self.lane(pid, lane, *before, |span_idx| ends.get(&(lane_idx, span_idx)))?;
             }
         }
         Ok(())
     }
 
+    /// Writes the rows of a lane, before which the device has so many of the same kind; how many they are.
     fn lane<'e>(
         &mut self,
         pid: u32,
         lane: &TimelineLane,
+        before: usize,
         ends: impl Fn(usize) -> Option<&'e Vec<End>>,
-    ) -> io::Result<()> {
-        for (row_idx, row) in rows(&lane.spans).into_iter().enumerate() {
-            let tid = self.thread(pid, &row_name(lane.kind, row_idx))?;
+    ) -> io::Result<usize> {
+        let rows = rows(&lane.spans);
+        let n_rows = rows.len();
+        for (row_idx, row) in rows.into_iter().enumerate() {
+            let tid = self.thread(pid, &row_name(lane.kind, before + row_idx))?;
             for span_idx in row {
                 self.span(pid, tid, &lane.spans[span_idx])?;
                 for &end in ends(span_idx).into_iter().flatten() {
@@ -149,7 +162,7 @@ impl<W: Write> Trace<'_, W> {
                 }
             }
         }
-        Ok(())
+        Ok(n_rows)
     }
 
     /// The ends of all arrows by the span they belong to.

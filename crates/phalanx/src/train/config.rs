@@ -193,6 +193,8 @@ train_options! {
         /// Directory in which every process writes a log of its steps, rank-0.jsonl, rank-1.jsonl, ..., and the first
         /// one an event file for TensorBoard; a directory for each run.
         log_dir: Option<PathBuf> = None, "DIR" [PerRank];
+        /// Neither read nor write compiled programs and tokens in $XDG_CACHE_HOME or ~/.cache: compile and encode anew.
+        no_cache: bool = false, "" [PerRank];
         /// Replace the log in --log-dir and the model in --save if they are of another run.
         overwrite: bool = false, "" [PerRank];
         /// Print a line of progress after every so many steps; if absent, every 10 s where there is no terminal.
@@ -242,10 +244,11 @@ train_options! {
         /// Whether threads are kept on cores. Auto keeps those of a rank on its share of the host's cores, and each on one
         /// of its own if together they need all.
         pin: Pin = Pin::Auto, "MODE";
-        /// Seconds after which a job in which no operation is completed reports which rank waits for which, and ends.
+        /// Seconds after which a job in which no operation is completed reports which rank waits for which, and ends; outside
+        /// of steps, one with a rank that does not answer.
         stall_seconds: u64 = 60, "N" where |n| *n >= 1, "at least 1";
-        /// A fire drill, to see how the job ends: a rank fails at a step, KIND is panic, nan, hang, stop or kill; or the
-        /// N-th call that writes checkpoints fails, with KIND@save:N, where KIND is kill, enospc, eio, short, sync or
+        /// A fire drill, to see how the job ends: a rank fails at a step, KIND is panic, nan, hang, stop or kill; stop
+        /// and kill also before the first step, 0; or the N-th call that writes checkpoints fails, with KIND@save:N, where KIND is kill, enospc, eio, short, sync or
         /// rename. When `phalanx launch --max-restarts` starts the job again there is none, but with KIND@RANK:+N the rank
         /// fails at its N-th step after every start.
         drill: Option<String> = None, "KIND@RANK:STEP";

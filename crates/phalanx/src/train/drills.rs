@@ -3,7 +3,7 @@
 use phalanx_program::PortKind;
 
 use super::TrainConfig;
-use crate::job::{Drill, DrillKind, FaultTrigger, StepDrill};
+use crate::job::{Drill, DrillKind, FaultTrigger, StepDrill, When};
 use crate::{Error, Session};
 
 /// The faults that a drill injects into this process.
@@ -25,6 +25,13 @@ impl FaultInjection {
     /// What every operation checks, if this process is to fail.
     pub fn trigger(&self) -> Option<FaultTrigger> {
         self.drill.map(|_| self.trigger.clone())
+    }
+
+    /// Fails, if that is to happen before the first step.
+    pub fn before_steps(&self) {
+        if let Some(drill) = self.drill.filter(|drill| drill.when == When::Once(0)) {
+            self.trigger.arm(drill.kind, 0);
+        }
     }
 
     /// Fails, if this is the step to do so; the first `past` steps of the run are not of this process.

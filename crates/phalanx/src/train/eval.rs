@@ -11,7 +11,7 @@ use crate::data::Dataset;
 use crate::job::Job;
 use crate::models::ModelConfig;
 use crate::pipeline::Settings;
-use crate::{Error, Flavor, Goal, Program, Session, pipeline};
+use crate::{Error, Flavor, Goal, Program, Session};
 
 /// Evaluates a run.
 pub struct Evaluation {
@@ -42,8 +42,8 @@ impl Evaluation {
         let graph = model.clone().with_dropout(0.0).training_graph(config.batch, context)?;
         let settings = Settings { goal: Goal::Infer, ..settings.clone() };
         let program = match job {
-            None => pipeline::compile(&graph, &settings)?,
-            Some(job) => job.program(&graph, &settings)?.0,
+            None => config.program_cache().compile(&graph, &settings)?,
+            Some(job) => job.program(&graph, &settings, &config.program_cache())?.0,
         };
         check_memory(&program, training.program(), settings.memory)?;
         let session = match job {

@@ -12,6 +12,7 @@ mod progress;
 mod ranks;
 mod report;
 mod resume;
+mod start;
 
 pub use config::{Bits, ConfigError, Debug, MOST_CORES, OPTIONS, OptimizerKind, TrainConfig};
 pub use elastic::{Elastic, ElasticError, SmallerJob};
@@ -20,6 +21,7 @@ pub use options::{OptionGroup, OptionSpec};
 pub use report::{Report, Summary};
 pub use resume::Notice;
 pub(crate) use resume::json;
+pub use start::{StartPhase, StartProgress};
 
 use std::path::Path;
 use std::time::Instant;
@@ -39,6 +41,7 @@ use nan::Guard;
 use progress::Progress;
 use ranks::Ranks;
 use resume::ResumePoint;
+use start::measuring;
 
 /// A run in progress.
 pub struct Run {
@@ -67,21 +70,21 @@ pub struct Run {
 impl Run {
     /// Reads the data and compiles the model.
     pub fn new(config: TrainConfig) -> Result<Self, Error> {
-        Run::with_progress(config, &mut |_, _, _| ())
+        Run::with_progress(config, &mut |_| ())
     }
 
-    /// The same; `progress` is called with kernels that are measured first: how many are done, of how many, and which is next.
-    pub fn with_progress(
-        config: TrainConfig,
-        progress: &mut dyn FnMut(usize, usize, &str),
-    ) -> Result<Self, Error> {
+    /// The same; `progress` is called with all that may take long before the first step.
+    pub fn with_progress(config: TrainConfig, progress: &mut StartProgress<'_>) -> Result<Self, Error> {
         let config = config.with_pretrained()?;
         let (data, model, graph) = prepare(&config)?;
         let point = ResumePoint::new(&config, None)?;
-        let settings = config.measured_settings(&graph, progress)?;
+        FaultInjection::new(&config, 0)?.before_steps();
+        let settings = config.measured_settings(&graph, &mut measuring(progress))?;
         // A job of one rank, as far as the configuration is concerned.
         deal_devices(settings.plan.mesh.devices(), 1, config.devices_per_rank)?;
-        let trainer = Trainer::with_settings(&graph, &settings)?;
+        progress(StartPhase::Compiling { devices: settings.plan.mesh.devices() });
+        let program = config.program_cache().compile(&graph, &settings)?;
+        let trainer = Trainer::of_program(&graph, program, &settings)?;
         let evaluation = Evaluation::new(&config, &model, &settings, None, trainer.session())?;
         let guard = config.debug.map(|Debug::Nan| Guard::new(graph, settings.clone()));
         let run = Run::assemble(config, model, data, settings, trainer, None)?;
@@ -89,27 +92,29 @@ impl Run {
     }
 
     /// One rank of a job; all ranks make the same calls. Plan, seed and times of kernels are those of rank 0.
-    pub fn in_job(
-        config: TrainConfig,
-        job: &Job,
-        progress: &mut dyn FnMut(usize, usize, &str),
-    ) -> Result<Self, Error> {
+    pub fn in_job(config: TrainConfig, job: &Job, progress: &mut StartProgress<'_>) -> Result<Self, Error> {
         if config.debug.is_some() && job.network.size() > 1 {
             let wanted = "it steps through all devices in one process: leave out the launcher, or debug";
             return Err(
                 ConfigError::Field { field: "debug", value: "nan".into(), wanted: wanted.into() }.into()
             );
         }
+        FaultInjection::new(&config, job.network.rank())?.before_steps();
+        job.phases.enter("reading model and data");
         let config = config.with_pretrained()?;
         let (data, model, graph) = prepare(&config)?;
+        job.phases.enter("looking for a checkpoint");
         let point = ResumePoint::new(&config, Some(&*job.network))?;
-        let (settings, topology) = config.settings_in_job(job, &graph, progress)?;
+        job.phases.enter("agreeing on plan and kernel times");
+        let (settings, topology) = config.settings_in_job(job, &graph, &mut measuring(progress))?;
         config.pin.apply(topology.own_cores());
-        let (trainer, certificate) = job.trainer(&graph, &settings)?;
+        progress(StartPhase::Compiling { devices: settings.plan.mesh.devices() });
+        let (trainer, certificate) = job.trainer(&graph, &settings, &config.program_cache())?;
         let evaluation = Evaluation::new(&config, &model, &settings, Some(job), trainer.session())?;
         let between = evaluation.as_ref().map(|evaluation| &evaluation.session);
         let ranks = Ranks::new(&config, job, topology, certificate, trainer.session(), between);
         let run = Run::assemble(config, model, data, settings, trainer, Some(ranks))?;
+        job.phases.enter("preparing the first step");
         Run { evaluation, ..run }.begin(point)
     }
 
@@ -330,7 +335,7 @@ pub(crate) fn prepare(config: &TrainConfig) -> Result<(Dataset, ModelConfig, Gra
 
 fn open_data(config: &TrainConfig) -> Result<Dataset, DataError> {
     let Some(path) = &config.data else { return Ok(Dataset::grammar(config.seed)) };
-    let cache = cache_dir();
+    let cache = cache_dir().filter(|_| !config.no_cache);
     let (tokenizer, field) = (config.tokenizer.as_deref(), config.data_field.as_str());
     let source = DataSource { path, tokenizer, field, cache: cache.as_deref() };
     Dataset::open(&source, config.seed, &mut |_, _| ())

@@ -10,7 +10,7 @@ use phalanx_ir::graph::Graph;
 
 use super::resume::json;
 use super::{OPTIONS, TrainConfig};
-use crate::job::{Agreed, Job, RankOptions, StepVote, Topology, Watchdog, Watched, shared};
+use crate::job::{Agreed, Job, Phases, RankOptions, StepVote, Topology, Watchdog, Watched, shared};
 use crate::pipeline::Settings;
 use crate::{Error, Session};
 
@@ -58,6 +58,7 @@ pub struct Ranks {
     pub topology: Topology,
     pub certificate: Option<Certificate>,
     pub network: Arc<dyn Network>,
+    phases: Arc<Phases>,
     watchdog: Watchdog,
     stop: bool,
 }
@@ -87,7 +88,7 @@ impl Ranks {
             say: Arc::clone(&job.say),
         };
         let (network, watchdog) = (Arc::clone(&job.network), Watchdog::start(&job.alerts, watched));
-        Ranks { topology, certificate, network, watchdog, stop: false }
+        Ranks { topology, certificate, network, phases: Arc::clone(&job.phases), watchdog, stop: false }
     }
 
     /// All ranks stop after the step at whose end they next meet.
@@ -97,6 +98,7 @@ impl Ranks {
 
     /// From now on standing still is wrong; `past` steps were done before this process started.
     pub fn step_begins(&self, past: u64) {
+        self.phases.steps();
         self.watchdog.set_past(past);
         self.watchdog.set_active(true);
     }

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::Run;
 use super::checkpoints::Checkpointer;
+use crate::job::{RankSpans, shared};
 use crate::overlap::Overview;
 use crate::{Error, timeline};
 
@@ -78,13 +79,24 @@ impl Run {
         Ok(Overview::new(&graph, &self.settings)?)
     }
 
-    /// The last step as it was measured, beside what the scheduler predicts; in a job only the prediction.
-    pub fn report(&self) -> Result<timeline::TimelineReport, Error> {
-        let overview = self.overview()?;
-        Ok(match self.ranks {
-            None => overview.report("A step, predicted and measured", Some(&self.profile.last_run())),
-            Some(_) => overview.report("A step, predicted", None),
-        })
+    /// The last step as it was measured, beside what the scheduler predicts, if it is wanted. In a job all ranks call it;
+    /// rank 0 decides whether it is wanted, and gets it.
+    pub fn report(&self, is_wanted: bool) -> Result<Option<timeline::TimelineReport>, Error> {
+        let Some(ranks) = &self.ranks else {
+            let report = || Ok(self.overview()?.report_beside(&self.profile.last_run()));
+            return is_wanted.then(report).transpose();
+        };
+        let network = &*ranks.network;
+        let wanted = shared::of_first(network, "wish for a report", || Ok(is_wanted.to_string()))?;
+        if wanted != true.to_string() {
+            return Ok(None);
+        }
+        let run = ranks.between_steps(|| RankSpans::gather(network, &self.profile))?;
+        if network.rank() > 0 {
+            return Ok(None);
+        }
+        let (whole, placement) = (self.trainer.session().program(), &ranks.topology.placement);
+        Ok(Some(self.overview()?.report_beside_ranks(whole, placement, &run)?))
     }
 
     /// The results of the run so far.

@@ -107,6 +107,7 @@ pub fn report(layers: u32) -> TimelineReport {
         memory,
         before,
         after,
+        clock_bound: None,
     }
 }
 
@@ -119,7 +120,7 @@ fn timeline(name: &str, layers: u32, seed: u64) -> Timeline {
     forward(&mut devices, layers);
     backward(&mut devices, layers);
     let lanes = (0..).zip(devices).flat_map(|(device, Device { compute, transfers, .. })| {
-        let lane = |kind, spans| TimelineLane { device, kind, spans };
+        let lane = |kind, spans| TimelineLane { device, rank: None, kind, spans };
         [lane(TimelineLaneKind::Compute, compute), lane(TimelineLaneKind::Transfers, transfers)]
     });
     Timeline { name: name.to_string(), lanes: lanes.collect() }

@@ -24,7 +24,7 @@ use crate::ports::PortBlock;
 use crate::sync::{Mutex, lock};
 use crate::transfer::{self, Operands};
 
-use super::messages::Messages;
+use super::messages::{MessageObserver, Messages};
 use super::throttle::MovementThrottle;
 use super::watch::Progress;
 
@@ -223,6 +223,11 @@ impl<K> Memory<K> {
         // Relaxed: runs are launched after this.
         self.observed.store(observer.is_some(), Relaxed);
         *lock(&self.observer) = observer;
+    }
+
+    /// Lets `observer` be called with every operation whose messages are complete; while no run is in flight.
+    pub(super) fn observe_messages(&self, observer: MessageObserver) {
+        self.messages.iter().for_each(|messages| messages.observe(&observer));
     }
 }
 

@@ -28,6 +28,9 @@ pub(super) fn is_message(program: &Program, operation: &Operation) -> bool {
     matches!(program.kernel(operation), SEND | ARRIVE)
 }
 
+/// Called with the position of an operation whose messages are complete, on the network's thread.
+pub type MessageObserver = Arc<dyn Fn(usize) + Send + Sync>;
+
 /// The messages of a program, connected.
 pub(super) struct Messages {
     /// None when they have ended.
@@ -49,6 +52,7 @@ struct PendingBatches {
     progress: Arc<Progress>,
     batches: Vec<PendingBatch>,
     throttle: OnceLock<Arc<MovementThrottle>>,
+    observer: Mutex<Option<MessageObserver>>,
     /// Whether the network has failed on a batch.
     torn: AtomicBool,
 }
@@ -84,8 +88,9 @@ impl Messages {
         }
         let (program, progress) = (Arc::clone(program), Arc::clone(progress));
         let torn = AtomicBool::new(false);
+        let (throttle, observer) = (OnceLock::new(), Mutex::new(None));
         let places =
-            Arc::new(PendingBatches { program, progress, batches: places, throttle: OnceLock::new(), torn });
+            Arc::new(PendingBatches { program, progress, batches: places, throttle, observer, torn });
         let told = Arc::clone(&places);
         let done: Done = Arc::new(move |batch, result| PendingBatches::complete(&told, batch, result));
         // SAFETY: the memory lives long enough, by the caller's promise.
@@ -97,6 +102,11 @@ impl Messages {
     /// Holds what arrives back from now on, while no run is in flight.
     pub(super) fn throttle(&self, throttle: &Arc<MovementThrottle>) {
         self.places.throttle.get_or_init(|| Arc::clone(throttle));
+    }
+
+    /// Lets `observer` be called from now on, while no run is in flight.
+    pub(super) fn observe(&self, observer: &MessageObserver) {
+        *lock(&self.places.observer) = Some(Arc::clone(observer));
     }
 
     /// Starts the messages of an operation.
@@ -146,6 +156,7 @@ impl PendingBatches {
         let Some((run, completion)) = lock(under_way).take() else { return };
         completion.done(match result {
             Ok(()) => {
+                lock(&self.observer).iter().for_each(|observer| observer(*operation));
                 self.progress.complete(*lane, *operation, run);
                 Ok(())
             }

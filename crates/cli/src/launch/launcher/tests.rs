@@ -61,7 +61,7 @@ fn command_lines_of_several_hosts_and_bound_ranks() {
     assert_eq!(line(Kind::Mpich, &on), "run -n 4 -hosts a:3,b:1 -bind-to core:8 phalanx");
     assert_eq!(
         line(Kind::Slurm, &on),
-        "run -n 4 --cpus-per-task=8 --cpu-bind=cores --export=ALL --input=none \
+        "run -n 4 --nodes=2 --nodelist=a,b --cpus-per-task=8 --cpu-bind=cores --export=ALL --input=none \
          --kill-on-bad-exit=1 phalanx"
     );
 }

@@ -11,7 +11,7 @@ function movementOf(place) {
 function spanFacts(data, transfers, { row, i }) {
   const { spans } = row;
   const duration = spans.end[i] - spans.start[i];
-  const facts = [["", `${KINDS[spans.what[i]]} on dev${row.device}`]];
+  const facts = [["", `${KINDS[spans.what[i]]} on ${deviceName(row)}`]];
   const layer = data.words[spans.layer[i]];
   if (layer) facts.push(["layer", layer]);
   facts.push(["start", time(spans.start[i])], ["duration", time(duration)]);

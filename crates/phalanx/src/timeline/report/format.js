@@ -100,3 +100,8 @@ function firstAbove(values, limit) {
   }
   return low;
 }
+
+/** The device of a row, with its rank where there are several. */
+function deviceName({ device, rank }) {
+  return rank === undefined ? `dev${device}` : `rank ${rank} dev${device}`;
+}

@@ -26,7 +26,7 @@ class Lanes {
     this.transfers = new Map(data.transfers.map((row) => [row.movement, row]));
     this.#readRows();
     this.#context.font = `600 12px ${this.#colors.font}`;
-    const names = this.timelines.flatMap(({ rows }) => rows.map((row) => this.#context.measureText(`dev${row.device}`).width));
+    const names = this.timelines.flatMap(({ rows }) => rows.map((row) => this.#context.measureText(deviceName(row)).width));
     this.gutter = Math.ceil(Math.max(0, ...names)) + 96;
     const ends = this.timelines.flatMap(({ rows }) => rows.map(({ spans }) => spans.end.at(-1) ?? 0));
     const points = data.memory.map((curve) => curve.points.at(-1)?.[0] ?? 0);
@@ -382,5 +382,5 @@ function readRow(row, previous, layers) {
   };
   const first = previous?.device !== row.device;
   const label = first || previous.kind !== row.kind ? row.kind : "";
-  return { device: row.device, kind: row.kind, first, label, spans, y: 0 };
+  return { device: row.device, rank: row.rank, kind: row.kind, first, label, spans, y: 0 };
 }

@@ -190,7 +190,7 @@ function paintGutter(context, scene, visible) {
     if (row.first) {
       context.font = `600 12px ${colors.font}`;
       context.fillStyle = colors.ink;
-      context.fillText(`dev${row.device}`, 12, y);
+      context.fillText(deviceName(row), 12, y);
     }
     context.font = `12px ${colors.font}`;
     context.fillStyle = colors.muted;

@@ -12,7 +12,7 @@ use crate::choice::PlanChoice;
 use crate::costs::CostTable;
 use crate::job::Drill;
 use crate::pipeline::Settings;
-use crate::{Decays, Error, Goal, LearningRate, Leaves, Optimizer, UpdateRule};
+use crate::{Decays, Error, Goal, LearningRate, Leaves, Optimizer, ProgramCache, UpdateRule};
 
 impl TrainConfig {
     /// How sums are cut.
@@ -74,6 +74,11 @@ impl TrainConfig {
             Some(path) => settings.measure(model, path, progress),
             None => Ok(()),
         }
+    }
+
+    /// Where programs are kept for the next start.
+    pub fn program_cache(&self) -> ProgramCache {
+        if self.no_cache { ProgramCache::none() } else { ProgramCache::of_user() }
     }
 
     /// What fails on purpose.

@@ -5,7 +5,8 @@ use phalanx_net::local::Local;
 use phalanx_program::Placement;
 
 use super::*;
-use crate::job::{Connection, same_program};
+use crate::ProgramCache;
+use crate::job::Connection;
 
 #[test]
 fn ranks_need_not_agree_on_what_rank_0_decides_or_each_has_for_itself() {
@@ -18,6 +19,7 @@ fn ranks_need_not_agree_on_what_rank_0_decides_or_each_has_for_itself() {
         log_dir: Some("log".into()),
         log_every: Some(2),
         overwrite: true,
+        no_cache: true,
         cores: 3,
         cores_per_device: 2,
         ..one.clone()
@@ -25,7 +27,7 @@ fn ranks_need_not_agree_on_what_rank_0_decides_or_each_has_for_itself() {
     assert_eq!(one.rank_options().unwrap().shared, own.rank_options().unwrap().shared);
     let shared = TrainConfig { lr: 0.5, ..one }.rank_options().unwrap().shared;
     assert_eq!((&shared["lr"], &shared["layers"]), (&0.5.into(), &serde_json::Value::Null));
-    assert_eq!(shared.len(), OPTIONS.len() - 9);
+    assert_eq!(shared.len(), OPTIONS.len() - 10);
 }
 
 /// Rank 1 has neither the plan of rank 0 nor its seed, and gets the same settings and program.
@@ -38,11 +40,16 @@ fn ranks_of_a_job_compile_one_program() {
             0 => TrainConfig { plan: Some("dp2".into()), seed: 5, ..TrainConfig::default() },
             _ => TrainConfig { plan: Some("no/such/file.toml".into()), ..TrainConfig::default() },
         };
-        let connection = Connection::new(Arc::new(local), Arc::new(|_| ()));
+        let connection = Connection::new(Arc::new(local), Duration::from_secs(60), Arc::new(|_| ()));
         let job = Job::start(&connection, config.rank_options().unwrap()).unwrap();
         let (settings, topology) = config.settings_in_job(&job, &graph, &mut |_, _, _| ()).unwrap();
-        let program = crate::pipeline::compile(&graph, &settings).unwrap();
-        same_program(&*job.network, &program).unwrap();
+        let (program, certificate) = job.program(&graph, &settings, &ProgramCache::none()).unwrap();
+        assert_eq!(certificate.is_some(), job.network.rank() == 0);
+        assert_eq!(
+            program,
+            crate::pipeline::compile(&graph, &settings).unwrap(),
+            "what it would compile itself"
+        );
         (settings, topology.placement)
     };
     let results: Vec<_> = thread::scope(|scope| {
