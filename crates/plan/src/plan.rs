@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::PlanError;
+
 /// How a model is laid out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -47,6 +49,14 @@ impl Mesh {
     /// How many devices there are; more than can be counted are `usize::MAX`.
     pub fn devices(&self) -> usize {
         self.axes.iter().fold(1, |devices, (_, size)| devices.saturating_mul(*size))
+    }
+
+    /// Checks that every axis has a place.
+    pub(crate) fn check(&self) -> Result<(), PlanError> {
+        match self.axes.iter().find(|(_, size)| *size == 0) {
+            Some((axis, size)) => Err(PlanError::EmptyAxis { axis: axis.clone(), size: *size }),
+            None => Ok(()),
+        }
     }
 }
 

@@ -72,7 +72,8 @@ pub fn preset(name: &str, devices: usize, model: &Graph) -> Result<Plan, PlanErr
     Ok(plan)
 }
 
-/// The most microbatches up to `most` into which every data shard of the batch can be cut.
+/// The most microbatches up to `most` into which every data shard of the batch can be cut: a power of two, because others
+/// would change the bits.
 fn microbatches(model: &Graph, parts: &Parts<'_>, most: usize) -> usize {
     let shards: usize =
         ["dp", "fsdp"].iter().filter_map(|axis| parts.on(axis)).map(|(_, _, size)| size).product();
@@ -81,7 +82,7 @@ fn microbatches(model: &Graph, parts: &Parts<'_>, most: usize) -> usize {
         .map(|input| model.ty(input).shape.dims().first().copied().unwrap_or(1))
         .collect();
     let divides = |count: &usize| batches.iter().all(|batch| batch.is_multiple_of(count * shards));
-    (1..=most).rev().find(divides).unwrap_or(1)
+    (1..=most).rev().filter(|count| count.is_power_of_two()).find(divides).unwrap_or(1)
 }
 
 /// The parts of a preset's name with their sizes.

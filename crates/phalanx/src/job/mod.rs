@@ -83,8 +83,8 @@ pub enum JobError {
     )]
     Field { field: String, rank: u32, host: String, value: String, value_of_first: String },
     /// Rank 0 cannot decide.
-    #[error("rank 0 has no {what}: {problem}")]
-    First { what: &'static str, problem: String },
+    #[error("on rank 0, which decides for all: {problem}")]
+    First { problem: String },
     /// A rank has compiled another program.
     #[error(
         "rank {rank} compiled another program than rank 0: line {line} is\n  {text}\nbut on rank 0\n  {text_of_first}\n\

@@ -117,7 +117,8 @@ fn memory_that_holds_a_step_but_no_evaluation_is_told() {
     let memory = Some(format!("{}B", peak + 100));
     trained(small().memory(memory.clone()));
     let error = Run::new(evaluated().memory(memory)).err().unwrap().to_string();
-    for part in ["dev0 needs ", "bytes to evaluate", &format!("the {peak} of a step"), "--eval-every"] {
+    let step = format!("KiB to evaluate beside the {} of a step", phalanx::ir::bytes_text(peak as u64, 2));
+    for part in ["dev0 needs ", &step, "--eval-every"] {
         assert!(error.contains(part), "`{part}` in {error}");
     }
 }

@@ -26,10 +26,8 @@ const MOST_DEVICES: usize = 1 << 20;
 /// Checks the mesh and gives the devices.
 pub(super) fn machine(plan: &Plan) -> Result<Machine, PlanError> {
     let axes = &plan.mesh.axes;
-    for (place, (axis, size)) in axes.iter().enumerate() {
-        if *size == 0 {
-            return Err(PlanError::EmptyAxis { axis: axis.clone(), size: *size });
-        }
+    plan.mesh.check()?;
+    for (place, (axis, _)) in axes.iter().enumerate() {
         if axes[..place].iter().any(|(other, _)| other == axis) {
             return Err(PlanError::TwoAxes { axis: axis.clone() });
         }
