@@ -80,6 +80,9 @@ pub struct Merge {
     /// File to write, in place of what is there
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+    /// Print one line of JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Runs a subcommand.
@@ -237,6 +240,10 @@ fn merge(args: &Merge) -> Result<(), Failure> {
     let tables = tables.map_err(Error::from)?;
     let merged = CostTable::median(&tables);
     merged.write(&args.out).map_err(Error::from)?;
+    if args.json {
+        let (files, entries) = (tables.len(), merged.entries().len());
+        return output::json(&json!({ "files": files, "entries": entries, "out": args.out }));
+    }
     let (files, entries) = (output::count(tables.len(), "file"), merged.entries().len());
     output::line(format!("{} of {files} in {}", output::count(entries, "time"), args.out.display()))
 }

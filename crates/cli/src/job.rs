@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use phalanx::job::{Connection, Drill, Job, StepDrill, When, connect};
+use phalanx::job::{Connection, Drill, Job, Launched, StepDrill, When, connect};
 use phalanx::train::{OptionGroup, Run, TrainConfig};
 
 use crate::failure::Failure;
@@ -17,10 +17,14 @@ pub const ATTEMPT: &str = "PHALANX_ATTEMPT";
 /// Runs a command in the job that this process belongs to, if a launcher started it as one of several ranks; else alone,
 /// with nothing. Whatever fails on one rank ends all of them, and one of them says why.
 pub fn run(
-    stall_seconds: u64,
+    config: &TrainConfig,
+    given: &[&str],
     command: impl FnOnce(Option<&Connection>) -> Result<ExitCode, Failure>,
 ) -> Result<ExitCode, Failure> {
-    let limit = Duration::from_secs(stall_seconds);
+    if launched().is_none() {
+        config.check_alone(given).map_err(phalanx::Error::from)?;
+    }
+    let limit = Duration::from_secs(config.stall_seconds);
     let connection = connect(limit, Arc::new(say)).map_err(phalanx::Error::from)?;
     let Some(connection) = connection else { return command(None) };
     leave_panics_of_kernels_to_us();
@@ -32,6 +36,11 @@ pub fn run(
             Some((message, code)) => connection.fail(&message, i32::from(code)),
         },
     }
+}
+
+/// Which rank this process is, if a launcher started it.
+pub fn launched() -> Option<Launched> {
+    Launched::from_env(|name| std::env::var(name).ok())
 }
 
 /// The job of this process, if it is one of several ranks; `config` gets what jobs take where nothing is said.
