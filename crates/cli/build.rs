@@ -8,7 +8,7 @@ fn main() {
     println!("cargo::rerun-if-env-changed=PHALANX_COMMIT");
     let given = std::env::var("PHALANX_COMMIT").ok().filter(|commit| !commit.is_empty());
     let commit = given.or_else(of_package).or_else(of_clone).unwrap_or_default();
-    println!("cargo::rustc-env=PHALANX_COMMIT={}", commit.trim());
+    println!("cargo::rustc-env=BUILD_COMMIT={}", commit.trim());
 }
 
 /// The commit in the file that `cargo package` adds.

@@ -89,7 +89,7 @@ enum Command {
 /// The version, the commit it was built from where that is known, and the processor features that kernels use here.
 fn long_version() -> String {
     let isa = Isa::current();
-    let commit = match env!("PHALANX_COMMIT") {
+    let commit = match env!("BUILD_COMMIT") {
         "" => String::new(),
         commit => format!(" (commit {commit})"),
     };

@@ -342,7 +342,8 @@ fn print(run: &Run, ending: &Ending<'_>) -> Result<(), Failure> {
     let loss = if is_new { "mean of the last tenth" } else { "of the last step before" };
     let mut lines = vec![("loss", format!("{:.4} nats per token, {loss}", summary.loss))];
     if let (Some(best), Some(above)) = (summary.entropy, ending.above_entropy_percent) {
-        lines.push(("best possible", format!("{best:.4} (dotted): the loss is {above:.1} % above")));
+        let dotted = if is_new { " (dotted)" } else { "" };
+        lines.push(("best possible", format!("{best:.4}{dotted}: the loss is {above:.1} % above")));
     }
     if let Some(loss) = summary.eval_loss {
         lines.push(("eval loss", format!("{loss:.4} nats per token on held-back data, the last one")));
