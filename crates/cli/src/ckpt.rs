@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use phalanx::Error;
 use phalanx::ckpt::{self, Checkpoint, Checkpoints, CkptError, Manifest};
+use serde_json::json;
 
 use crate::failure::Failure;
 use crate::flags::{Optimizer, Options};
@@ -18,7 +19,7 @@ use crate::{output, save};
 Examples:
   phalanx ckpt list runs/a
   phalanx ckpt verify runs/a --all
-  phalanx ckpt export runs/a --hf out       # then: phalanx generate --hf out --prompt 'the '
+  phalanx ckpt export runs/a --hf out       # then: phalanx generate --hf out --prompt 'Max '
   phalanx ckpt import --hf gpt2 --checkpoint runs/b")]
 pub enum Command {
     List(show::ListArgs),
@@ -36,6 +37,9 @@ pub struct VerifyArgs {
     /// All checkpoints of the directory
     #[arg(long)]
     all: bool,
+    /// Print one line of JSON for each
+    #[arg(long)]
+    json: bool,
 }
 
 /// Write the weights as a Hugging Face directory, as `train --save` does.
@@ -49,6 +53,9 @@ pub struct ExportArgs {
     /// Replace the directory if it is there already
     #[arg(long)]
     overwrite: bool,
+    /// Print one line of JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Write the first checkpoint of a run that begins with the weights of a Hugging Face directory.
@@ -68,6 +75,9 @@ pub struct ImportArgs {
     checkpoint: PathBuf,
     #[command(flatten)]
     options: Options<Optimizer>,
+    /// Print one line of JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Does what is asked for.
@@ -90,8 +100,14 @@ fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     let latest = if is_single(&args.dir) { Ok(()) } else { Checkpoints::open(&args.dir).check_latest() };
     let mut problems: Vec<_> = latest.err().iter().map(ToString::to_string).collect();
     for path in paths {
-        match look_at(&path) {
-            Ok(extent) => output::line(format!("{} is whole: {extent}", path.display()))?,
+        let found = look_at(&path);
+        if args.json {
+            let error = found.as_ref().err().map(CkptError::to_string);
+            output::json(&json!({ "path": path, "whole": found.is_ok(), "error": error }))?;
+        }
+        match found {
+            Ok(extent) if !args.json => output::line(format!("{} is whole: {extent}", path.display()))?,
+            Ok(_) => {}
             Err(error) => problems.push(format!("{} is damaged: {error}", path.display())),
         }
     }
@@ -120,6 +136,9 @@ fn export(args: &ExportArgs) -> Result<(), Failure> {
     let config = ckpt::config_of(&checkpoint).map_err(Error::from)?.resume(false).overwrite(args.overwrite);
     save::check(&config, &args.hf)?;
     save::write(&config, &args.hf, None, |dir| Ok(ckpt::export(&checkpoint, dir)?))?;
+    if args.json {
+        return output::json(&json!({ "from": checkpoint.path(), "hf": args.hf }));
+    }
     let (from, to) = (checkpoint.path().display(), args.hf.display());
     output::line(format!("{to} has the weights of {from}"))
 }
@@ -127,6 +146,9 @@ fn export(args: &ExportArgs) -> Result<(), Failure> {
 fn import(args: ImportArgs) -> Result<(), Failure> {
     let config = args.options.config(args.config.as_ref())?;
     ckpt::import(&args.hf, &args.checkpoint, config)?;
+    if args.json {
+        return output::json(&json!({ "hf": args.hf, "checkpoint": args.checkpoint }));
+    }
     let given = args.config.map(|path| format!(" {}", path.display())).unwrap_or_default();
     let (hf, dir) = (args.hf.display(), args.checkpoint.display());
     output::line(format!("{dir} has a checkpoint before the first step, with the weights of {hf}"))?;

@@ -9,13 +9,12 @@ use std::time::Instant;
 use indicatif::{ProgressBar, ProgressStyle};
 use phalanx::internals::costs::{CostTable, Costs, Machine, Measured, Signature, Work};
 use phalanx::ir::tasks::TaskGraph;
-use phalanx::job::Launched;
 use phalanx::{Error, pipeline};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::output;
 use crate::plan::What;
+use crate::{job, output};
 
 /// Measure what kernels cost on this machine, and see it.
 #[derive(clap::Subcommand)]
@@ -82,6 +81,9 @@ pub struct Merge {
     /// File to write, in place of what is there
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+    /// Print one line of JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Runs a subcommand.
@@ -114,7 +116,7 @@ pub fn usable_cache_file() -> Option<PathBuf> {
             Err(error) => format!("cannot write beside {}: {error}", path.display()),
         },
     };
-    if Launched::from_env(|name| std::env::var(name).ok()).is_none_or(|launched| launched.rank == 0) {
+    if job::launched().is_none_or(|launched| launched.rank == 0) {
         eprintln!("note: {problem}; nothing is cached, and times of kernels are estimated, not measured");
     }
     None
@@ -261,6 +263,10 @@ fn merge(args: &Merge) -> Result<(), Failure> {
     let tables = tables.map_err(Error::from)?;
     let merged = CostTable::median(&tables);
     merged.write(&args.out).map_err(Error::from)?;
+    if args.json {
+        let (files, entries) = (tables.len(), merged.entries().len());
+        return output::json(&json!({ "files": files, "entries": entries, "out": args.out }));
+    }
     let (files, entries) = (output::count(tables.len(), "file"), merged.entries().len());
     output::line(format!("{} of {files} in {}", output::count(entries, "time"), args.out.display()))
 }

@@ -1,5 +1,6 @@
 //! `phalanx doctor`: does this machine compute what it should?
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,7 +19,8 @@ use crate::output;
 /// Check every operator of this machine against recorded results.
 ///
 /// Runs operator cases forward and backward through the whole compiler, on the reference and on the fast kernels. The
-/// last line counts cases; a case passes if both kernels pass. The exit code is 1 if any failed.
+/// last line counts cases; a case passes if both kernels pass, and is unsupported if there is no such operator here. The
+/// exit code is 1 if any failed.
 #[derive(clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -26,7 +28,11 @@ use crate::output;
 Examples:
   phalanx doctor
   phalanx doctor --isa portable --cores 1
-  phalanx doctor --ops cases.jsonl          # one case a line, as golden/OPS.md describes"
+  phalanx doctor --ops cases.jsonl
+A case is a line of JSON with an operator's operands, results and gradients by their names, for example:
+  {\"id\": \"add-1\", \"op\": \"add\", \"attrs\": {}, \"inputs\": {\"a\": T, \"b\": T}, \"outputs\": {\"y\": T},
+   \"output_grads\": {\"y\": T}, \"input_grads\": {\"a\": T, \"b\": T}}
+where T is a tensor: {\"dtype\": \"f32\", \"shape\": [2], \"data\": [0.5, 1.5]}"
 )]
 pub struct Args {
     /// File of operator cases; a built-in set if absent
@@ -54,14 +60,16 @@ enum IsaName {
 struct Counts {
     passed: u64,
     failed: u64,
-    unsupported: u64,
+    /// By operator.
+    unsupported: BTreeMap<String, u64>,
 }
 
 /// What came of one case on both kernels.
 enum Verdict {
     Passed,
     Failed(Vec<String>),
-    Unsupported,
+    /// There is no such operator.
+    Unsupported(String),
 }
 
 /// Runs the cases.
@@ -77,22 +85,30 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     for case in &cases {
         match verdict(case, cores) {
             Verdict::Passed => counts.passed += 1,
-            Verdict::Unsupported => counts.unsupported += 1,
+            Verdict::Unsupported(operator) => *counts.unsupported.entry(operator).or_default() += 1,
             Verdict::Failed(failures) => {
                 counts.failed += 1;
                 failures.iter().try_for_each(|what| failure(what, args.json))?;
             }
         }
     }
-    let Counts { passed, failed, unsupported } = counts;
-    match args.json {
-        true => {
-            let summary = json!({ "passed": passed, "failed": failed, "unsupported": unsupported });
-            output::json(&json!({ "summary": summary }))?;
-        }
-        false => output::line(format!("{passed} passed, {failed} failed, {unsupported} unsupported"))?,
+    summarize(&counts, args.json)?;
+    Ok(if counts.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn summarize(counts: &Counts, json: bool) -> Result<(), Failure> {
+    let Counts { passed, failed, unsupported: operators } = counts;
+    let unsupported: u64 = operators.values().sum();
+    if json {
+        return output::json(&json!({ "summary": {
+            "passed": passed, "failed": failed, "unsupported": unsupported, "unsupported_operators": operators,
+        }}));
     }
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    if unsupported > 0 {
+        let names: Vec<_> = operators.iter().map(|(name, cases)| format!("{name} ({cases})")).collect();
+        output::line(format!("operators that are not supported, with their cases: {}", names.join(", ")))?;
+    }
+    output::line(format!("{passed} passed, {failed} failed, {unsupported} unsupported"))
 }
 
 fn select(name: Option<IsaName>) -> Result<(), Failure> {
@@ -103,22 +119,11 @@ fn select(name: Option<IsaName>) -> Result<(), Failure> {
         Some(IsaName::Avx512) => Isa::Avx512,
     };
     if !isa.is_available() {
-        let best = isa_name(Isa::best());
-        return Err(Failure::Input(format!(
-            "this machine has no {}; use --isa {best} or less",
-            isa_name(isa)
-        )));
+        let best = Isa::best().name();
+        return Err(Failure::Input(format!("this machine has no {}; use --isa {best} or less", isa.name())));
     }
     Isa::select(isa);
     Ok(())
-}
-
-fn isa_name(isa: Isa) -> &'static str {
-    match isa {
-        Isa::Portable => "portable",
-        Isa::Avx2 => "avx2",
-        Isa::Avx512 => "avx512",
-    }
 }
 
 /// The cases, each with what is wrong with its line if it is none.
@@ -141,7 +146,7 @@ fn case(line: usize, text: &str) -> Result<Case, String> {
 }
 
 fn machine(cores: usize, json: bool) -> Result<(), Failure> {
-    let isa = isa_name(Isa::current());
+    let isa = Isa::current().name();
     let peak = fma_peak(cores);
     let of = std::thread::available_parallelism().map_or(1, usize::from);
     match json {
@@ -168,7 +173,7 @@ fn verdict(case: &Result<Case, String>, cores: usize) -> Verdict {
     for (flavor, name) in [(Flavor::Reference, "reference"), (Flavor::Fast, "fast")] {
         match outcome(case, flavor, cores) {
             Ok(Outcome::Passed) => {}
-            Ok(Outcome::Unsupported) => return Verdict::Unsupported,
+            Ok(Outcome::Unsupported) => return Verdict::Unsupported(case.op.clone()),
             Ok(Outcome::Failed(what)) | Err(what) => failures.push(format!("{} ({name}): {what}", case.id)),
         }
     }

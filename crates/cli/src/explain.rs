@@ -134,5 +134,5 @@ fn list(stages: &[Stage], program: &Program, json: bool) -> Result<(), Failure> 
         let program = json!({ "operations": operations, "arena_bytes": arena, "hash": hash });
         return output::json(&json!({ "program": program }));
     }
-    output::line(format!("program: {operations} operations, arena {arena} bytes, hash {hash}"))
+    output::line(format!("program: {operations} operations, arena {}, hash {hash}", output::bytes(arena)))
 }

@@ -84,6 +84,7 @@ impl From<Error> for Failure {
             | Error::Generate(_)
             | Error::Memory { .. }
             | Error::NotTraining { .. }
+            | Error::NotFed { .. }
             | Error::NoStep { .. }
             | Error::EvaluationMemory { .. } => Failure::Input(message),
         }

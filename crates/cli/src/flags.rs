@@ -87,6 +87,7 @@ impl<S: OptionSet> Options<S> {
         for (option, text) in &self.given {
             config.set(option.name, text).map_err(phalanx::Error::from)?;
         }
+        config.check_given(&self.given().collect::<Vec<_>>()).map_err(phalanx::Error::from)?;
         let has_costs = OPTIONS.iter().any(|option| option.group == OptionGroup::Costs && S::has(option));
         if config.costs.is_none() && has_costs {
             config.costs = costs::usable_cache_file();
@@ -108,7 +109,9 @@ impl<S: OptionSet> Options<S> {
 impl Options<Cores> {
     /// The number of cores to use.
     pub fn count(&self) -> Result<usize, Failure> {
-        Ok(self.config(None)?.core_count())
+        let config = self.config(None)?;
+        warn(&config);
+        Ok(config.core_count())
     }
 }
 
@@ -139,6 +142,11 @@ impl<S: OptionSet> FromArgMatches for Options<S> {
         self.given.extend(Self::from_arg_matches(matches)?.given);
         Ok(())
     }
+}
+
+/// Prints what a user should look at before a command begins.
+pub fn warn(config: &TrainConfig) {
+    config.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
 }
 
 /// The flag of an option.

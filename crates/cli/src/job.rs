@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
-use phalanx::job::{Connection, Drill, Job, StepDrill, When, connect};
+use phalanx::job::{Connection, Drill, Job, Launched, StepDrill, When, connect};
 use phalanx::train::{OptionGroup, Run, StartProgress, TrainConfig};
 
-use crate::costs;
 use crate::failure::Failure;
 use crate::launch::leash;
 use crate::starting;
@@ -24,10 +23,14 @@ const STAMPS: &str = "PHALANX_FAULT_STAMPS";
 /// Runs a command in the job that this process belongs to, if a launcher started it as one of several ranks; else alone,
 /// with nothing. Whatever fails on one rank ends all of them, and one of them says why.
 pub fn run(
-    stall_seconds: u64,
+    config: &TrainConfig,
+    given: &[&str],
     command: impl FnOnce(Option<&Connection>) -> Result<ExitCode, Failure>,
 ) -> Result<ExitCode, Failure> {
-    let limit = Duration::from_secs(stall_seconds);
+    if launched().is_none() {
+        config.check_alone(given).map_err(phalanx::Error::from)?;
+    }
+    let limit = Duration::from_secs(config.stall_seconds);
     let connection = connect(limit, Arc::new(say)).map_err(phalanx::Error::from)?;
     let Some(connection) = connection else { return command(None) };
     leave_panics_of_kernels_to_us(connection.network.rank());
@@ -45,6 +48,11 @@ pub fn run(
     };
     connection.finish().map_err(phalanx::Error::from)?;
     Ok(code)
+}
+
+/// Which rank this process is, if a launcher started it.
+pub fn launched() -> Option<Launched> {
+    Launched::from_env(|name| std::env::var(name).ok())
 }
 
 /// The job of this process, if it is one of several ranks; `config` gets what jobs take where nothing is said.

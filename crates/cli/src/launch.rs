@@ -18,11 +18,12 @@ use std::env;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
 use clap::Parser;
+use nix::sys::signal::Signal;
 
 use crate::failure::Failure;
 use crate::{Cli, Command, job, output, stop};
@@ -35,7 +36,7 @@ use running::{Ending, GracePeriods, JobEvent, Running};
 /// Start a command as several ranks, on this machine or many.
 ///
 /// Finds `mpirun` or `mpiexec` (Open MPI, MPICH), or `srun` inside of a Slurm allocation, and starts this very program
-/// with the arguments after `--` as the ranks of one job. Plain `mpirun -n 4 phalanx train …` and
+/// with the arguments after its own as the ranks of one job. Plain `mpirun -n 4 phalanx train …` and
 /// `srun -n 4 phalanx train …` do the same; `--dry-run` shows the command line.
 ///
 /// The first Ctrl-C asks all ranks to stop after their step, the second one ends them. The exit code is the job's: 0 it
@@ -93,8 +94,8 @@ pub struct Args {
     /// Hand --json to the job; restarts are lines of JSON then, too
     #[arg(long)]
     json: bool,
-    /// A command of phalanx and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// A command of phalanx and its arguments; `--` may stand before it
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     job: Vec<OsString>,
 }
 
@@ -128,7 +129,7 @@ fn check_job(job: &[OsString]) -> Result<Option<Command>, Failure> {
     let words = ["phalanx".into()].into_iter().chain(job.iter().cloned());
     match Cli::try_parse_from(words) {
         Ok(Cli { command: Command::Launch(_) }) => {
-            Err(Failure::Input("a job cannot be `launch` again; after -- stands what each rank runs".into()))
+            Err(Failure::Input("a job cannot be `launch` again; give what each rank runs".into()))
         }
         Ok(Cli { command }) => Ok(Some(command)),
         Err(error) if error.use_stderr() => Err(error.into()),
@@ -285,10 +286,18 @@ fn exit_code(kind: Kind, ending: &Ending) -> i32 {
         _ if ending.signals > 1 => i32::from(stop::STOPPED),
         // Hydra mostly forgets the exit codes of ranks that end after a signal it has handed on.
         Some(0) if kind == Kind::Mpich && ending.signals > 0 => i32::from(stop::STOPPED),
+        // Ranks and launchers that do not listen yet die of the request to stop.
+        _ if ending.signals > 0 && died_of(ending.status, kind.stop()) => i32::from(stop::STOPPED),
         Some(code) => code,
         // Shells count the same way.
         None => 128 + ending.status.signal().unwrap_or(0),
     }
+}
+
+/// Whether a launcher, or a rank whose end it reports as its own, died of a signal.
+fn died_of(status: ExitStatus, signal: Signal) -> bool {
+    let signal = signal as i32;
+    status.signal() == Some(signal) || status.code() == Some(128 + signal)
 }
 
 /// Shows the launcher's remarks if the job failed and no rank has said why.
@@ -303,6 +312,40 @@ fn conclude(code: i32, ending: &Ending) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_job_that_is_stopped_while_it_starts_ends_like_one_that_runs() {
+        let code = |kind: Kind, status: i32, signals| {
+            let status = ExitStatus::from_raw(status);
+            exit_code(kind, &Ending { status, signals, stream_ends: Default::default() })
+        };
+        let (user, terminated) = (Signal::SIGUSR1 as i32, Signal::SIGTERM as i32);
+        // The launcher itself, or a rank of whose end it tells.
+        assert_eq!(code(Kind::OpenMpi, user, 1), 130);
+        assert_eq!(code(Kind::OpenMpi, (128 + user) << 8, 1), 130);
+        assert_eq!(code(Kind::Slurm, (128 + terminated) << 8, 1), 130);
+        // What has other causes keeps its code.
+        assert_eq!(code(Kind::OpenMpi, (128 + user) << 8, 0), 138);
+        assert_eq!(code(Kind::OpenMpi, Signal::SIGKILL as i32, 1), 137);
+        assert_eq!(code(Kind::OpenMpi, 3 << 8, 1), 3);
+    }
+
+    #[test]
+    fn a_job_is_written_with_two_hyphens_before_it_or_without() {
+        for words in
+            ["phalanx launch -n 2 -- train --steps 3 --json", "phalanx launch -n 2 train --steps 3 --json"]
+        {
+            let Ok(Cli { command: Command::Launch(args) }) = Cli::try_parse_from(words.split(' ')) else {
+                panic!("{words} is refused")
+            };
+            assert_eq!(args.job, ["train", "--steps", "3", "--json"]);
+            assert!(!args.json, "the flag is the job's");
+        }
+        let Err(error) = Cli::try_parse_from(["phalanx", "launch", "-n", "2", "--dryrun", "train"]) else {
+            panic!("--dryrun is no flag")
+        };
+        assert!(error.to_string().contains("'--dry-run'"), "{error}");
+    }
 
     #[test]
     fn a_job_is_a_command_of_ours() {

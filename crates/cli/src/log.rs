@@ -30,9 +30,16 @@ struct Step<'a> {
 }
 
 impl Log {
-    /// Refuses a directory that has the log of another run, before anything is written; makes the directory. The lines of
-    /// a run that is resumed stay, those of another one go only if that is asked for.
+    /// Refuses a directory that has the log of another run, before anything is written; makes the directory.
     pub fn check(config: &TrainConfig, rank: u32) -> Result<(), Failure> {
+        Log::refuse_other(config, rank)?;
+        let Some(dir) = &config.log_dir else { return Ok(()) };
+        fs::create_dir_all(dir).map_err(|error| unwritable(&path_of(dir, rank), &error))
+    }
+
+    /// Refuses a directory that has the log of another run. The lines of a run that is resumed stay, those of another one
+    /// go only if that is asked for.
+    pub fn refuse_other(config: &TrainConfig, rank: u32) -> Result<(), Failure> {
         let Some(dir) = &config.log_dir else { return Ok(()) };
         let path = path_of(dir, rank);
         if path.exists() && !goes_on(config) && !config.overwrite {
@@ -41,7 +48,7 @@ impl Log {
                 path.display()
             )));
         }
-        fs::create_dir_all(dir).map_err(|error| unwritable(&path, &error))
+        Ok(())
     }
 
     /// The logs of `rank` in the directory of `config`.

@@ -36,6 +36,7 @@ mod verify;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use phalanx::internals::kernels::isa::Isa;
 
 use failure::Failure;
 
@@ -44,13 +45,14 @@ use failure::Failure;
 #[command(
     name = "phalanx",
     version,
+    long_version = long_version(),
     max_term_width = 100,
     args_override_self = true,
     after_help = "\
 Start here:
   phalanx train                      train a small GPT on embedded text, about a minute
   phalanx train --save out           the same, and keep the model
-  phalanx generate --hf out --prompt 'the '
+  phalanx generate --hf out --prompt 'Max '
   phalanx launch -n 2 -- train       two processes, on this machine or many; the same bits
   phalanx doctor                     check the kernels on this machine"
 )]
@@ -88,6 +90,20 @@ enum Command {
     Man(shell::Man),
 }
 
+/// The version, the commit it was built from where that is known, and the processor features that kernels use here.
+fn long_version() -> String {
+    let isa = Isa::current();
+    let commit = match env!("BUILD_COMMIT") {
+        "" => String::new(),
+        commit => format!(" (commit {commit})"),
+    };
+    let features = match isa.features() {
+        [] => "whatever every processor of this architecture has".to_string(),
+        features => features.join(", "),
+    };
+    format!("{}{commit}\nkernels: {}, using {features}", env!("CARGO_PKG_VERSION"), isa.name())
+}
+
 fn main() -> ExitCode {
     let result = match Cli::try_parse() {
         Ok(cli) => run(cli.command),
@@ -122,5 +138,27 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Data(command) => data::run(command),
         Command::Completions(args) => shell::completions(&args),
         Command::Man(args) => shell::man(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// Commands that print a text for a shell or a place, or lines of JSON whatever is asked for.
+    const WITHOUT_JSON: [&str; 3] = ["completions", "man", "schedule"];
+
+    #[test]
+    fn every_command_that_prints_a_result_can_print_json() {
+        fn check(command: &clap::Command) {
+            let is_leaf = !command.has_subcommands();
+            let has_json = command.get_arguments().any(|argument| argument.get_id() == "json");
+            let name = command.get_name();
+            assert!(!is_leaf || has_json || WITHOUT_JSON.contains(&name), "`{name}` has no --json");
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
     }
 }

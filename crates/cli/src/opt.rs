@@ -34,6 +34,9 @@ pub struct Args {
     /// Allow cuts that change the bits
     #[arg(long)]
     free_bits: bool,
+    /// Print one line of JSON: the text as a string
+    #[arg(long)]
+    json: bool,
 }
 
 /// What a file holds.
@@ -61,9 +64,13 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     for name in &args.passes {
         level = pass(level, name, &options)?;
     }
-    match &level {
-        Level::Parallel(graph) => output::line(graph.to_string())?,
-        Level::Lowered(stage) => output::line(stage.text().to_string())?,
+    let text = match &level {
+        Level::Parallel(graph) => graph.to_string(),
+        Level::Lowered(stage) => stage.text().to_string(),
+    };
+    match args.json {
+        true => output::json(&serde_json::json!({ "passes": args.passes, "text": text }))?,
+        false => output::line(text)?,
     }
     Ok(ExitCode::SUCCESS)
 }

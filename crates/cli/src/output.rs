@@ -30,12 +30,7 @@ pub fn json(value: &impl Serialize) -> Result<(), Failure> {
 
 /// Bytes with a unit.
 pub fn bytes(count: u64) -> String {
-    const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
-    let unit = (0..3).find(|&unit| count < 1 << (10 * (unit + 1))).unwrap_or(3);
-    match unit {
-        0 => format!("{count} B"),
-        _ => format!("{:.1} {}", count as f64 / (1u64 << (10 * unit)) as f64, UNITS[unit]),
-    }
+    phalanx::ir::bytes_text(count, 1)
 }
 
 /// A whole number with its digits in groups of three.
@@ -71,6 +66,9 @@ mod tests {
     #[test]
     fn numbers_are_readable() {
         assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1 000", "1 234 567"]);
-        assert_eq!([0, 1023, 1024, 3 << 29].map(bytes), ["0 B", "1023 B", "1.0 KiB", "1.5 GiB"]);
+        assert_eq!(
+            [0, 1023, 1024, 3 << 29, 5 << 39].map(bytes),
+            ["0 B", "1023 B", "1.0 KiB", "1.5 GiB", "2.5 TiB"]
+        );
     }
 }

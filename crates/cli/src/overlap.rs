@@ -115,7 +115,7 @@ fn table(transfers: &[TransferRow], all: bool) -> Result<(), Failure> {
 }
 
 /// Nanoseconds, for people.
-fn time(nanoseconds: u64) -> String {
+pub fn time(nanoseconds: u64) -> String {
     let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
     match units.into_iter().find(|(unit, _)| nanoseconds >= *unit) {
         Some((unit, name)) => format!("{:.2} {name}", nanoseconds as f64 / unit as f64),

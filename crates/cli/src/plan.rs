@@ -10,11 +10,11 @@ use phalanx::pipeline;
 use phalanx::plan::PRESETS;
 use serde_json::json;
 
-use crate::costs;
 use crate::failure::Failure;
 use crate::flags::{Options, PlannedStep};
 use crate::output;
 use crate::overlap::{self, Drawings};
+use crate::{costs, flags};
 
 /// Write plans, and see how they lay a model out.
 #[derive(clap::Subcommand)]
@@ -22,8 +22,15 @@ pub enum Command {
     Show(ShowPlan),
     Overlap(PlanOverlap),
     Write(Write),
-    /// List the presets
-    Presets,
+    Presets(Presets),
+}
+
+/// List the presets
+#[derive(clap::Args)]
+pub struct Presets {
+    /// Print one line of JSON for each
+    #[arg(long)]
+    json: bool,
 }
 
 /// Show how every tensor lies on the devices, what moves in a step, and each device's peak memory.
@@ -77,6 +84,9 @@ pub struct Write {
     /// File to write; standard output if absent
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Print one line of JSON: the plan's name, its devices and its text
+    #[arg(long)]
+    json: bool,
 }
 
 /// The model and the plan.
@@ -101,6 +111,7 @@ impl What {
             config.build_model(config.vocab_without_data()).map_err(phalanx::Error::from)?;
         let graph =
             model.training_graph(config.batch, config.context_of(&model)).map_err(phalanx::Error::from)?;
+        flags::warn(&config);
         let settings = costs::with_bar(|progress| config.measured_settings(&graph, progress))?;
         Ok((graph, settings))
     }
@@ -112,20 +123,27 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Show(args) => show(&args)?,
         Command::Overlap(args) => overlap(&args)?,
         Command::Write(args) => write(&args)?,
-        Command::Presets => {
-            PRESETS.iter().try_for_each(|(name, about)| output::line(format!("{name:6} {about}")))?;
-        }
+        Command::Presets(args) => PRESETS.iter().try_for_each(|(name, about)| match args.json {
+            true => output::json(&json!({ "name": name, "about": about })),
+            false => output::line(format!("{name:6} {about}")),
+        })?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn write(args: &Write) -> Result<(), Failure> {
     let (_, settings) = args.what.read()?;
-    let text = settings.plan.to_text();
-    match &args.out {
-        None => output::line(text.trim_end()),
-        Some(path) => std::fs::write(path, text)
-            .map_err(|error| Failure::Input(format!("cannot write {}: {error}", path.display()))),
+    let (plan, text) = (&settings.plan, settings.plan.to_text());
+    if let Some(path) = &args.out {
+        std::fs::write(path, &text)
+            .map_err(|error| Failure::Input(format!("cannot write {}: {error}", path.display())))?;
+    }
+    match (args.json, &args.out) {
+        (true, out) => output::json(&json!({
+            "plan": plan.name, "devices": plan.mesh.devices(), "text": text, "out": out,
+        })),
+        (false, None) => output::line(text.trim_end()),
+        (false, Some(_)) => Ok(()),
     }
 }
 

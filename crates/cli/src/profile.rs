@@ -4,11 +4,12 @@ use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use phalanx::internals::roofline::{self, Bench, By, LaneTime, Roofline, RooflineLimit, Row};
+use phalanx::job::Launched;
 
 use crate::failure::Failure;
-use crate::output;
 use crate::plan::What;
 use crate::step::at_least_one;
+use crate::{job, output};
 
 /// Train a few steps on random tokens and show where their time goes, beside what the machine could do.
 ///
@@ -66,6 +67,12 @@ fn by() -> impl TypedValueParser<Value = By> {
 
 /// Measures and prints.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if let Some(Launched { size: ranks @ 2.., .. }) = job::launched() {
+        return Err(Failure::Input(format!(
+            "this is one of {ranks} ranks, and each would measure all devices at the same time: leave the launcher out, and \
+             give --plan and --devices to measure several devices in one process"
+        )));
+    }
     let (graph, settings) = args.what.read()?;
     let (steps, warmup, by, vocab) = (args.steps, args.warmup, args.by, args.what.vocab()?);
     let roofline = roofline::measure(&graph, &settings, &Bench { steps, warmup, vocab, by })?;

@@ -39,14 +39,16 @@ impl Origin {
 /// Refuses a directory that holds anything but the model of the run that `config` resumes, and one beside which nothing
 /// can be written.
 pub fn check(config: &TrainConfig, dir: &Path) -> Result<(), Failure> {
-    let unwritable = |error: io::Error| {
-        let dir = dir.display();
-        Failure::Input(format!("cannot save to {dir}: {error}; choose another directory"))
-    };
+    refuse_other(config, dir)?;
+    hf::probe_directory(dir).map_err(|error| unwritable(dir, &error))
+}
+
+/// The first of these two; nothing is written to find out.
+pub fn refuse_other(config: &TrainConfig, dir: &Path) -> Result<(), Failure> {
     let is_empty = match fs::read_dir(dir) {
         Ok(mut entries) => entries.next().is_none(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => true,
-        Err(error) => return Err(unwritable(error)),
+        Err(error) => return Err(unwritable(dir, &error)),
     };
     let is_own = config.resume
         && Origin::read(dir).is_some_and(|origin| origin.checkpoint == Origin::of(config).checkpoint);
@@ -56,7 +58,11 @@ pub fn check(config: &TrainConfig, dir: &Path) -> Result<(), Failure> {
             dir.display()
         )));
     }
-    hf::probe_directory(dir).map_err(unwritable)
+    Ok(())
+}
+
+fn unwritable(dir: &Path, error: &io::Error) -> Failure {
+    Failure::Input(format!("cannot save to {}: {error}; choose another directory", dir.display()))
 }
 
 /// Writes the directory: `weights` brings the model, the tokenizer and the origin are put beside it. A model of a run that

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::flags::{FewSteps, Options};
 use crate::job::CertificateFlag;
-use crate::{job, output};
+use crate::{flags, job, output};
 
 /// Run a few optimizer steps: to compare with PyTorch, or one plan with another.
 ///
@@ -59,7 +59,11 @@ struct Ending<'a> {
 /// Runs the steps, writes the tensors if there is a file for them, and prints the hash.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let config = args.options.config(None)?;
-    job::run(config.stall_seconds, |connection| step(args, config, connection))
+    if job::launched().is_none_or(|launched| launched.rank == 0) {
+        flags::warn(&config);
+    }
+    let given: Vec<_> = args.options.given().collect();
+    job::run(&config, &given, |connection| step(args, config.clone(), connection))
 }
 
 fn step(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> Result<ExitCode, Failure> {

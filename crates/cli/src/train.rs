@@ -1,5 +1,7 @@
 //! `phalanx train`: the main job.
 
+mod dry_run;
+
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -48,6 +50,9 @@ pub struct Args {
     certificate: CertificateFlag,
     #[command(flatten)]
     drawings: Drawings,
+    /// Tell time, memory, tokens and checkpoints of the run, and what it would write; then end, with nothing written
+    #[arg(long)]
+    dry_run: bool,
     /// Print one line of JSON a step and a last one with the summary
     #[arg(long)]
     json: bool,
@@ -86,7 +91,11 @@ impl Args {
 /// Trains, saves and prints the summary: alone, or as one rank of a job.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let config = args.config()?;
-    job::run(config.stall_seconds, |connection| train(args, config, connection))
+    let given: Vec<_> = args.options.given().collect();
+    if args.dry_run {
+        return dry_run::run(args, config);
+    }
+    job::run(&config, &given, |connection| train(args, config.clone(), connection))
 }
 
 fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> Result<ExitCode, Failure> {
@@ -102,6 +111,11 @@ fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> R
     }
     if rank == 0 {
         args.drawings.check()?;
+    }
+    if let Some(every) = config.log_every.filter(|_| args.json) {
+        return Err(Failure::Input(format!(
+            "`log_every` is {every}, but with --json every step is a line: leave one of them out"
+        )));
     }
     let mut run = job::start(config, connection)?;
     let log = Log::open(run.config(), rank)?;
@@ -281,8 +295,8 @@ fn finish(run: &Run, ending: &Ending<'_>, mut sinks: Sinks, rank: u32) -> Result
     Ok(if ending.interrupted { ExitCode::from(stop::STOPPED) } else { ExitCode::SUCCESS })
 }
 
-/// What a run needs, for people.
-fn memory(ending: &Ending<'_>) -> String {
+/// What a run needs, for people: all ranks together, and this process.
+fn memory(run: &Run, ending: &Ending<'_>) -> String {
     let Summary { peak_bytes, snapshot_bytes, eval_peak_bytes, .. } = ending.summary;
     let bytes = |bytes: usize| output::bytes(bytes as u64);
     let mut text = format!("arena {}", bytes(peak_bytes - snapshot_bytes));
@@ -291,6 +305,10 @@ fn memory(ending: &Ending<'_>) -> String {
     }
     if snapshot_bytes > 0 {
         text += &format!(", snapshot {}", bytes(snapshot_bytes));
+    }
+    if run.topology().is_some() {
+        let own = run.trainer().session().device_bytes().iter().sum();
+        text += &format!(" on all ranks; arena {} on rank 0", bytes(own));
     }
     if let Some(resident) = ending.peak_resident_bytes {
         text += &format!(", process {}", output::bytes(resident));
@@ -301,13 +319,16 @@ fn memory(ending: &Ending<'_>) -> String {
 /// The summary for people, below the curve of the losses.
 fn summary_lines(run: &Run, ending: &Ending<'_>) -> Vec<String> {
     let Ending { summary, .. } = ending;
+    let is_new = !run.losses().is_empty();
     let curve = match run.losses() {
         [] => Vec::new(),
         losses => plot::curve(losses, summary.entropy, 64, 8),
     };
-    let mut lines = vec![("loss", format!("{:.4} nats per token, mean of the last tenth", summary.loss))];
+    let loss = if is_new { "mean of the last tenth" } else { "of the last step before" };
+    let mut lines = vec![("loss", format!("{:.4} nats per token, {loss}", summary.loss))];
     if let (Some(best), Some(above)) = (summary.entropy, ending.above_entropy_percent) {
-        lines.push(("best possible", format!("{best:.4} (dotted): the loss is {above:.1} % above")));
+        let dotted = if is_new { " (dotted)" } else { "" };
+        lines.push(("best possible", format!("{best:.4}{dotted}: the loss is {above:.1} % above")));
     }
     if let Some(loss) = summary.eval_loss {
         lines.push(("eval loss", format!("{loss:.4} nats per token on held-back data, the last one")));
@@ -318,13 +339,18 @@ fn summary_lines(run: &Run, ending: &Ending<'_>) -> Vec<String> {
         None => String::new(),
     };
     let here = match run.losses().len() as u64 {
-        here if here < summary.steps => format!(", {here} of them"),
-        _ => String::new(),
+        0 => ", all of them before: there was nothing left to do".to_string(),
+        here if here < summary.steps => format!(", {here} of them in {:.1} s", summary.seconds),
+        _ => format!(" in {:.1} s", summary.seconds),
     };
-    lines.push(("steps", format!("{}{asked}{here} in {:.1} s", summary.steps, summary.seconds)));
-    lines.push(("speed", format!("{} tokens/s", output::grouped(summary.tokens_per_s as u64))));
-    lines.push(("memory", memory(ending)));
-    lines.push(("in matmul", format!("{:.0} % of the time", 100.0 * summary.matmul_share)));
+    lines.push(("steps", format!("{}{asked}{here}", summary.steps)));
+    if is_new {
+        lines.push(("speed", format!("{} tokens/s", output::grouped(summary.tokens_per_s as u64))));
+    }
+    lines.push(("memory", memory(run, ending)));
+    if is_new {
+        lines.push(("in matmul", format!("{:.0} % of the time", 100.0 * summary.matmul_share)));
+    }
     lines.push(("weights hash", summary.weights_hash.clone()));
     if let Some(dir) = ending.saved {
         let try_it = format!("try: phalanx generate --hf {} --prompt 'Max '", dir.display());

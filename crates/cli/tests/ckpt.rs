@@ -58,6 +58,13 @@ fn a_list_and_a_manifest_say_what_was_saved() {
     let text = stdout(&["ckpt", "list", &checkpoints]);
     assert!(text.lines().nth(2).unwrap().ends_with(" (latest)"), "{text}");
 
+    // A run that is over has no speed.
+    let resumed = ["train", "--steps", "4", "--costs", "modelled", "--checkpoint", &checkpoints, "--resume"];
+    let text = stdout(&[&resumed, SMALL].concat());
+    assert!(text.contains("steps         4, all of them before: there was nothing left to do\n"), "{text}");
+    assert!(!text.contains("speed") && !text.contains("in matmul"), "{text}");
+    assert!(text.contains(summary["weights_hash"].as_str().unwrap()), "{text}");
+
     let single = dir.path("a/step-00000002");
     let shown = json_lines(&["ckpt", "show", &single, "--json"]).remove(0);
     assert_eq!(shown["manifest"]["run"]["step"], 2);
@@ -120,7 +127,12 @@ fn an_exported_checkpoint_is_what_the_run_saves_and_can_be_imported() {
         assert_ne!(contents(&out), contents(&hf), "{family:?}");
 
         let text = stdout(&["ckpt", "import", "--hf", &hf, "--checkpoint", &imported, "--batch", "8"]);
-        stdout(&["ckpt", "verify", &imported, "--all"]);
+        let whole = json_lines(&["ckpt", "verify", &imported, "--all", "--json"]);
+        assert_eq!((whole.len(), &whole[0]["whole"]), (1, &true.into()));
+        // No step has had a loss.
+        assert_eq!(json_lines(&["ckpt", "list", &imported, "--json"])[0]["loss"], Value::Null);
+        assert!(stdout(&["ckpt", "list", &imported]).contains(" none "));
+        assert!(stdout(&["ckpt", "show", &imported]).contains("step          0, before the first one\n"));
         stdout(&["ckpt", "export", &imported, "--hf", &again, "--overwrite"]);
         assert_eq!(contents(&again), contents(&hf), "{family:?}");
         check_zero_state(&imported, summary["parameters"].as_u64().unwrap());

@@ -133,7 +133,8 @@ fn doctor_counts_wrong_results_and_malformed_lines_as_failed() {
     let lines: Vec<&str> = text.lines().skip(1).collect();
     assert!(lines[0].starts_with("line 2: not an operator case"), "{text}");
     assert!(lines[1].starts_with("bad (reference): ") && lines[2].starts_with("bad (fast): "), "{text}");
-    assert_eq!(lines[3], "1 passed, 2 failed, 1 unsupported");
+    assert_eq!(lines[3], "operators that are not supported, with their cases: element_unary (1)");
+    assert_eq!(lines[4], "1 passed, 2 failed, 1 unsupported");
     assert!(error(&["doctor", "--ops", "/nonexistent"], 2).contains("/nonexistent"));
     assert!(
         error(&["doctor", "--ops", &dir.write("empty.jsonl", "\n")], 2).contains("empty.jsonl has no cases")
@@ -176,6 +177,20 @@ fn bench_prints_rates() {
     let lines = json_lines(&["bench", "gemm", "--json", "--filter", "256x256x256", "--rounds", "2"]);
     assert!(lines[0]["gflops"].as_f64().unwrap() > 0.0);
     assert!(error(&["bench", "gemm", "--blas", "/nonexistent.so"], 2).contains("/nonexistent.so"));
+}
+
+#[test]
+fn the_version_names_commit_and_processor_features() {
+    let version = format!("phalanx {}", env!("CARGO_PKG_VERSION"));
+    assert_eq!(stdout(&["-V"]), format!("{version}\n"));
+    let text = stdout(&["--version"]);
+    let [first, kernels] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
+    // A build without git and outside of a package knows no commit.
+    let commit = first.strip_prefix(&version).unwrap();
+    let is_commit = |text: &str| text.len() == 12 && text.chars().all(|c| c.is_ascii_hexdigit());
+    let named = commit.strip_prefix(" (commit ").and_then(|rest| rest.strip_suffix(')'));
+    assert!(commit.is_empty() || named.is_some_and(is_commit), "{first}");
+    assert!(kernels.starts_with("kernels: ") && kernels.contains(", using "), "{kernels}");
 }
 
 #[test]

@@ -104,6 +104,17 @@ fn the_second_interrupt_ends_the_launcher() {
 }
 
 #[test]
+fn an_interrupt_while_a_job_starts_ends_it_with_the_code_of_one_that_runs() {
+    let dir = Dir::new("launch-early");
+    // It does not listen yet, and dies of the signal.
+    let mpirun = script(&dir, "mpirun", "echo ready; sleep 3600 & wait");
+    let (child, mut out) = start(&["launch", "-n", "2", "--mpirun", &mpirun, "doctor"]);
+    assert_eq!(line(&mut out), "ready\n");
+    interrupt(&child);
+    assert_eq!(end(child, out), (Some(130), String::new(), String::new()));
+}
+
+#[test]
 fn an_interrupted_job_is_not_restarted() {
     let dir = Dir::new("launch-interrupted");
     let mpirun = script(&dir, "mpirun", "trap 'exit 137' USR1; echo ready; sleep 3600 & wait");

@@ -51,6 +51,8 @@ fn a_plan_that_does_not_fit_is_refused_with_the_remedy() {
     let broken =
         dir.write("broken.toml", "[mesh]\ndp = 2\n[[rule]]\nmatch = \"nothing\"\nshard = { 0 = \"dp\" }\n");
     let empty = dir.write("empty.toml", "\n");
+    let zero = dir.write("zero.toml", "[mesh]\ntp = 0\n");
+    let typo = dir.write("typo.toml", "microbatch = 2\n");
     for (plan, parts) in [
         (&["--devices", "4"][..], &["4", "--plan"][..]),
         (&["--plan", "dp3", "--devices", "4"], &["dp3", "4"]),
@@ -63,10 +65,35 @@ fn a_plan_that_does_not_fit_is_refused_with_the_remedy() {
         (&["--plan", "dp"], &["`dp`", "--devices"]),
         (&["--plan", &empty], &["empty.toml", "empty"]),
         (&["--cores-per-device", "99999"], &["cores-per-device", "99999", "1024"]),
+        (
+            &["--batch", "12", "--accumulate", "3"],
+            &["a power of two ways: use 2 or 4 (devices along it times --acc"],
+        ),
+        (
+            &["--batch", "12", "--plan", "dp3"],
+            &["a power of two ways: use 2 or 4 (devices along it times --acc"],
+        ),
+        (
+            &["--batch", "12", "--plan", "dp5"],
+            &["cannot be cut into 5 (dp=5); use 2 or 4, or another divisor with"],
+        ),
+        (
+            &["--width", "48", "--heads", "6", "--plan", "tp3"],
+            &["features of 48 can be cut", "use 2, 4 or 8 (devices"],
+        ),
+        (&["--plan", "pd2"], &["the plan `pd2` is neither a file nor a preset; presets are one, dp"]),
+        (&["--plan", &zero], &["plan `", "zero.toml`: mesh axis `tp` has 0 places; give it at least 1"]),
+        (
+            &["--plan", &typo],
+            &["line 1: there is no key `microbatch` of a plan: did you mean `microbatches`?"],
+        ),
     ] {
         let message = error(&[&["step"], MODEL, plan].concat(), 2);
         assert!(parts.iter().all(|part| message.contains(part)), "{plan:?}: {message}");
     }
+    // What the message advises works.
+    let advised = [&["step"], MODEL, &["--batch", "12"][..]].concat();
+    assert_eq!(hash(&advised, &["--accumulate", "4"]), hash(&advised, &["--plan", "dp2"]));
     let free = ["--plan", "tp4", "--blocks-feature", "2", "--bits", "free"];
     assert_eq!(hash(&[&["step"], MODEL].concat(), &free).len(), 32);
 }
@@ -102,6 +129,11 @@ fn plan_show_accounts_for_every_device() {
     let kinds: Vec<_> =
         shown["movements"].as_array().unwrap().iter().map(|row| row["kind"].as_str().unwrap()).collect();
     assert!(kinds.contains(&"all_gather") && kinds.contains(&"reduce_scatter"), "{kinds:?}");
+    // What the gradient norm needs of every parameter moves together.
+    let all = shown["tensors"].as_array().unwrap().iter().filter(|row| row["op"] == "param").count();
+    let bucket = format!("bucket of {all}: transformer.wte.weight.squares … transformer.ln_f.bias.squares");
+    let movements = shown["movements"].as_array().unwrap();
+    assert!(movements.iter().any(|row| row["layer"] == *bucket), "{movements:?}");
     let text = stdout(&args);
     for part in ["transformer.wte.weight", "f32[256/4, 32]", "[64..128,0..32]", "reduce_scatter", "dev3"] {
         assert!(text.contains(part), "`{part}` in: {text}");

@@ -1,7 +1,7 @@
 //! `profile`: the table, the JSON and what is refused. Times are not judged.
 #![allow(clippy::unwrap_used)]
 
-use crate::common::{SMALL, error, json_lines, stdout};
+use crate::common::{SMALL, error, json_lines, phalanx, stdout};
 
 const QUICK: &[&str] = &["profile", "--steps", "2", "--warmup", "1", "--cores-per-device", "1"];
 
@@ -57,4 +57,13 @@ fn what_makes_no_sense_is_refused() {
         let message = error(&[&["profile"], SMALL, &flags[..]].concat(), 2);
         assert!(message.contains(part), "{message}");
     }
+    // Every rank would measure all devices.
+    let rank = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "2")];
+    let output = phalanx().arg("profile").args(SMALL).envs(rank).output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(
+        message.contains("this is one of 2 ranks") && message.contains("leave the launcher out"),
+        "{message}"
+    );
 }

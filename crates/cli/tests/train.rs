@@ -76,7 +76,10 @@ fn flags_win_over_the_file_and_the_file_over_the_defaults() {
 
 #[test]
 fn the_last_of_equal_flags_counts_and_a_switch_may_be_repeated() {
-    assert_eq!(train(&["--steps", "9", "--steps", "2", "--nesterov", "--nesterov"]).len(), 3);
+    assert_eq!(
+        train(&["--steps", "9", "--steps", "2", "--nesterov", "--nesterov", "--optimizer", "sgd"]).len(),
+        3
+    );
 }
 
 #[test]
@@ -144,7 +147,7 @@ fn mistakes_in_flags_are_named() {
         (&["--batch", "0"], &["'0'", "--batch", "at least 1"]),
         (&["--batch", "3", "--accumulate", "2"], &["3", "2"]),
         (&["--heads", "3", "--width", "16"], &["16", "3", "heads"]),
-        (&["--batch", "99999999"], &["bytes of memory", "smaller"]),
+        (&["--batch", "99999999"], &["TiB of memory", "GiB are free", "smaller"]),
         (&["--kv-heads", "2"], &["kv_heads", "2", "llama"]),
         (&["--lr-floor", "-3"], &["lr-floor", "-3"]),
         (&["--tokenizer", "t.json"], &["tokenizer", "t.json", "data"]),
@@ -169,6 +172,113 @@ fn mistakes_in_flags_are_named() {
     ] {
         let message = error(&[&["train"], args].concat(), 2);
         parts.iter().for_each(|part| assert!(message.contains(part), "{args:?}: `{part}` in: {message}"));
+    }
+}
+
+#[test]
+fn flags_without_effect_are_refused_even_with_their_defaults() {
+    for (args, message) in [
+        (
+            &["--momentum", "0.9"][..],
+            "`momentum` is 0.9; it is for `optimizer` sgd, which is adamw: leave it out",
+        ),
+        (&["--nesterov"], "`nesterov` is true; it is for `optimizer` sgd, which is adamw: leave it out"),
+        (
+            &["--optimizer", "sgd", "--beta2", "0.95"],
+            "`beta2` is 0.95; it is for `optimizer` adamw, adam, which is sgd: leave it out",
+        ),
+        (&["--eval-share", "0.1"], "`eval_share` is 0.1; it needs `eval_every`, which is not set"),
+        (&["--eval-batches", "8"], "`eval_batches` is 8; it needs `eval_every`, which is not set"),
+        (&["--keep", "2"], "`keep` is 2; it needs `checkpoint`, which is not set"),
+        (
+            &["--lr-decay", "0.3"],
+            "`lr_decay` is 0.3; it is for `lr_schedule` wsd, which is cosine: leave it out",
+        ),
+        (
+            &["--lr-schedule", "constant", "--lr-floor", "0.1"],
+            "`lr_floor` is 0.1; it is for `lr_schedule` cosine, linear, wsd, which is constant: leave it out",
+        ),
+        (
+            &["--stall-seconds", "60"],
+            "`stall_seconds` is 60; it is for a job of several processes: leave it out, or start one with `phalanx launch`",
+        ),
+        (
+            &["--devices-per-rank", "1"],
+            "`devices_per_rank` is 1; it is for a job of several processes: leave it out, or start one with `phalanx launch`",
+        ),
+        (
+            &["--link", "1ms,1Gbit"],
+            "`link` is 1ms,1Gbit; it is about transfers between devices, and there is one device: leave it out, or choose a \
+             plan",
+        ),
+        (
+            &["--overlap", "on"],
+            "`overlap` is on; it is about transfers between devices, and there is one device: leave it out, or choose a plan",
+        ),
+        (
+            &["--json", "--log-every", "2"],
+            "`log_every` is 2, but with --json every step is a line: leave one of them out",
+        ),
+    ] {
+        assert_eq!(error(&[&["train"], SMALL, args].concat(), 2), message);
+    }
+    let dir = Dir::new("defaults-in-a-file");
+    let file =
+        dir.write("run.toml", "momentum = 0.9\nstall_seconds = 60\noverlap = \"off\"\nlr_decay = 0.2\n");
+    assert_eq!(train(&[&file]).len(), 7, "a file may have all defaults");
+}
+
+#[test]
+fn more_cores_than_there_are_and_a_warmup_without_end_are_warnings() {
+    let output =
+        run(&[&["train", "--json", "--steps", "2", "--warmup", "9", "--cores", "1000"], SMALL].concat());
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("warning: `cores` is 1000, but this machine has "), "{text}");
+    let warmup =
+        "warning: `warmup` is 9, but the run ends after 2 steps: the learning rate never reaches 0.003";
+    assert!(text.contains(warmup), "{text}");
+    // The default is longer than a short run, too; that is no mistake of the user.
+    assert_eq!(
+        String::from_utf8(run(&[&["train", "--json", "--steps", "2"], SMALL].concat()).stderr).unwrap(),
+        ""
+    );
+}
+
+#[test]
+fn a_dry_run_tells_what_a_run_will_take_and_writes_nothing() {
+    let dir = Dir::new("dry-run");
+    let home = dir.path("home");
+    let checkpoint = dir.path("ck");
+    let (log, save) = (dir.path("log"), dir.path("model"));
+    let args =
+        ["--steps", "7", "--checkpoint", &checkpoint, "--every", "2", "--keep", "2", "--log-dir", &log];
+    let args = [&["train"], SMALL, &args[..], &["--save", &save]].concat();
+    let output =
+        phalanx().args(&args).args(["--dry-run", "--json"]).env("XDG_CACHE_HOME", &home).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(std::fs::read_dir(dir.path("")).unwrap().count(), 0, "nothing is written");
+    let forecast: Value = serde_json::from_slice(&output.stdout).unwrap();
+    // 7 steps of 8 x 16 tokens; saved after steps 2, 4, 6 and 7.
+    assert_eq!((&forecast["tokens"], &forecast["ranks"]), (&896.into(), &1.into()));
+    assert_eq!((&forecast["checkpoints"]["count"], &forecast["checkpoints"]["kept"]), (&4.into(), &2.into()));
+    // Weights and two moments of each, in four bytes.
+    assert_eq!(forecast["checkpoints"]["bytes"], 12 * forecast["parameters"].as_u64().unwrap());
+    assert!(forecast["step_seconds"].as_f64().unwrap() > 0.0);
+    let writes: Vec<_> = forecast["writes"].as_array().unwrap().iter().map(|write| &write["path"]).collect();
+    assert_eq!(writes, [&log, &checkpoint, &save]);
+    // The run that follows has the arenas that were told, and as many checkpoints.
+    let lines = json_lines(&[&args[..], &["--json"]].concat());
+    let summary = &lines.last().unwrap()["summary"];
+    let arena: u64 =
+        forecast["device_bytes"].as_array().unwrap().iter().map(|bytes| bytes.as_u64().unwrap()).sum();
+    assert_eq!(summary["peak_bytes"].as_u64().unwrap() - summary["snapshot_bytes"].as_u64().unwrap(), arena);
+    assert_eq!(json_lines(&["ckpt", "list", &checkpoint, "--json"]).len(), 2);
+    // Of what is there already, it warns like the run.
+    assert!(error(&[&args[..], &["--dry-run"]].concat(), 2).contains("is the log of another run"));
+    let plain = stdout(&[&["train", "--dry-run", "--plan", "dp2", "--steps", "3"], SMALL].concat());
+    for part in ["steps         3; 384 tokens", " on each of 2 devices", "would write   nothing"] {
+        assert!(plain.contains(part), "`{part}` in {plain}");
     }
 }
 

@@ -15,6 +15,7 @@ mod dtype;
 mod id;
 mod names;
 mod op;
+mod people;
 mod shape;
 mod tensor;
 
@@ -31,5 +32,6 @@ pub use op::{
     Activation, Apart, Attribute, Binary, Cuts, Dims, IndexBound, Init, LayerTasks, Op, Operands, Operator,
     Operators, Part, Reduce, RowLeaves, RowSum, Slots, Unary, each, fill_task, reduce_task,
 };
-pub use shape::{MAX_ELEMENTS, MAX_RANK, OpError, Shape, TensorType, leaves_of};
+pub use people::bytes_text;
+pub use shape::{MAX_ELEMENTS, MAX_RANK, OpError, Shape, TensorType, cut_choices, leaves_of};
 pub use tensor::Tensor;

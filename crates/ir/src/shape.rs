@@ -141,6 +141,17 @@ pub fn leaves_of(extent: usize, most: usize) -> usize {
     leaves
 }
 
+/// The powers of two above 1, up to `most`, into which `extent` can be cut, for people: `2, 4 or 8`; `1` if there are none.
+pub fn cut_choices(extent: usize, most: usize) -> String {
+    let all = (1..usize::BITS).map(|power| 1 << power).take_while(|&ways| ways <= leaves_of(extent, most));
+    let all: Vec<String> = all.map(|ways: usize| ways.to_string()).collect();
+    match all.as_slice() {
+        [] => "1".into(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} or {last}", first.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,6 +167,10 @@ mod tests {
     #[test]
     fn leaves_divide_the_extent_and_never_exceed_the_setting() {
         assert_eq!([64, 12, 7, 2048, 0].map(|extent| leaves_of(extent, 8)), [8, 4, 1, 8, 1]);
+        assert_eq!(
+            [64, 12, 6, 7, 0].map(|extent| cut_choices(extent, 8)),
+            ["2, 4 or 8", "2 or 4", "2", "1", "1"]
+        );
         assert_eq!(leaves_of(64, 1), 1);
     }
 }

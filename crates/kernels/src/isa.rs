@@ -33,6 +33,24 @@ impl Isa {
         }
     }
 
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Portable => "portable",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+        }
+    }
+
+    /// The features of a processor that its kernels need, beyond what the compiler target guarantees.
+    pub fn features(self) -> &'static [&'static str] {
+        match self {
+            Isa::Portable => &[],
+            Isa::Avx2 => &["avx2", "fma"],
+            Isa::Avx512 => &["avx2", "fma", "avx512f", "avx512vl", "avx512bw", "avx512dq"],
+        }
+    }
+
     /// The best instruction set of this machine.
     pub fn best() -> Isa {
         ALL.into_iter().filter(|isa| isa.is_available()).max().unwrap_or(Isa::Portable)

@@ -30,7 +30,8 @@ pub struct LinkError {
     pub problem: String,
 }
 
-const TIMES: [(&str, f64); 4] = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+/// In nanoseconds.
+const TIMES: [(&str, f64); 4] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
 /// In bytes per second; the unit of a second may be left out or written `/s`.
 const RATES: [(&str, f64); 8] = [
     ("kbit", 125.0),
@@ -54,7 +55,7 @@ impl FromStr for Link {
         };
         let latency = quantity(latency, &TIMES).map_err(&fail)?;
         let rate = quantity(rate.strip_suffix("/s").unwrap_or(rate), &RATES).map_err(&fail)?;
-        let latency = Duration::try_from_secs_f64(latency)
+        let latency = Duration::try_from_secs_f64(latency / 1e9)
             .ok()
             .filter(|latency| latency.as_secs() < 3600)
             .ok_or_else(|| fail("the latency is an hour or more".into()))?;
@@ -83,7 +84,8 @@ fn quantity(text: &str, units: &[(&str, f64)]) -> Result<f64, String> {
 
 impl fmt::Display for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let latency = self.latency.as_secs_f64();
+        // Whole numbers, so that the quotient is the one that was written.
+        let latency = self.latency.as_nanos() as f64;
         let (name, base) = largest(latency, &TIMES);
         write!(f, "{}{name},", latency / base)?;
         let (name, base) = largest(self.bytes_per_second, &RATES[..4]);
@@ -109,11 +111,13 @@ mod tests {
             ("250ns, 1.5kB", 250e-9, 1500.0),
         ] {
             let link: Link = text.parse().unwrap();
-            assert_eq!(link.latency.as_secs_f64(), latency, "{text}");
+            assert_eq!(link.latency, Duration::from_secs_f64(latency), "{text}");
             assert_eq!(link.bytes_per_second, rate, "{text}");
             assert_eq!(link.to_string().parse::<Link>().unwrap(), link, "{link}");
         }
-        assert_eq!("1ms,1Gbit".parse::<Link>().unwrap().to_string(), "1ms,1Gbit");
+        for text in ["1ms,1Gbit", "100us,1Gbit", "1.5us,10kbit", "0ns,8Gbit", "999ns,2.4Tbit", "7us,56Gbit"] {
+            assert_eq!(text.parse::<Link>().unwrap().to_string(), text);
+        }
     }
 
     #[test]

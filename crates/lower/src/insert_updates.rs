@@ -179,7 +179,7 @@ impl Updates<'_> {
         if !fits && !self.free_bits {
             let (layer, what) = (name.to_string(), "the squares of a gradient".to_string());
             let (leaves, degree) = (rows * columns, row_degree * degree(last) * inner);
-            return Err(LowerError::Unaligned { layer, what, leaves, degree });
+            return Err(LowerError::Unaligned { layer, what, extent: 0, leaves, degree });
         }
         let [rows, columns] = if fits { [rows, columns] } else { [row_degree * inner, degree(last)] };
         let global = TensorType::f32([rows, columns]);

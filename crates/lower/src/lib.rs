@@ -44,7 +44,7 @@ use phalanx_ir::graph::ValueId;
 use phalanx_ir::parallel::ParallelGraph;
 use phalanx_ir::sharded::ShardedGraph;
 use phalanx_ir::tasks::TaskGraph;
-use phalanx_ir::{Op, OpError};
+use phalanx_ir::{Op, OpError, cut_choices, leaves_of};
 
 /// Why a graph cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,23 +62,40 @@ pub enum LowerError {
     /// A cut that does not follow the leaves of a sum.
     #[error(
         "layer `{layer}` sums over {what} in {leaves} blocks, which the plan cuts {degree} ways: the bits would depend on \
-         the plan. {}, or allow other bits with --bits free", remedy(what, *degree)
+         the plan. {}, or allow other bits with --bits free", remedy(what, *extent, *leaves, *degree)
     )]
-    Unaligned { layer: String, what: String, leaves: usize, degree: usize },
+    Unaligned {
+        layer: String,
+        what: String,
+        /// How long the summed axis is; 0 if it does not matter.
+        extent: usize,
+        leaves: usize,
+        degree: usize,
+    },
     /// A pass broke an invariant: a bug.
     #[error("after {pass}: {error}")]
     Broken { pass: &'static str, error: String },
 }
 
-/// What to do about a cut off the leaves.
-fn remedy(what: &str, degree: usize) -> String {
-    let flag = match what {
-        "the batch" => "--blocks-batch",
-        "features" => "--blocks-feature",
-        "time" => "--blocks-sequence",
+/// The most blocks of a sum that the options allow.
+const MOST_LEAVES: usize = 1024;
+
+/// What to do about a cut off the leaves: more of them where that helps, else another number of ways.
+fn remedy(what: &str, extent: usize, leaves: usize, degree: usize) -> String {
+    let (flag, ways) = match what {
+        "the batch" => ("--blocks-batch", "devices along it times --accumulate"),
+        "features" => ("--blocks-feature", "devices along them"),
+        "time" => ("--blocks-sequence", "devices along it"),
         _ => return "Cut another dimension".into(),
     };
-    format!("Try {flag} {}, cut another dimension", degree.next_power_of_two())
+    if degree.is_power_of_two() && leaves_of(extent, MOST_LEAVES) >= degree {
+        return format!("Try {flag} {degree}, cut another dimension");
+    }
+    let choices = cut_choices(extent, leaves);
+    format!(
+        "Sums are binary trees, so {what} of {extent} can be cut a power of two ways: use {choices} ({ways}), cut another \
+         dimension"
+    )
 }
 
 /// What a pass works on.

@@ -182,16 +182,32 @@ fn a_cut_off_the_leaves_is_refused_unless_other_bits_are_allowed() {
         return %l
     }";
     let error = error_of(text, Goal::Gradients);
-    let wanted = LowerError::Unaligned { layer: "y".into(), what: "the batch".into(), leaves: 2, degree: 3 };
-    let (
-        LowerError::Unaligned { what, leaves, degree, .. },
-        LowerError::Unaligned { what: w, leaves: l, degree: d, .. },
-    ) = (&error, &wanted)
-    else {
-        panic!("{error}")
-    };
-    assert_eq!((what, leaves, degree), (w, l, d));
+    let LowerError::Unaligned { what, extent, leaves, degree, .. } = &error else { panic!("{error}") };
+    assert_eq!((what.as_str(), *extent, *leaves, *degree), ("the batch", 6, 2, 3));
     let graph = ParallelGraph::parse(text, phalanx_ops::operators()).expect("the text is a parallel graph");
     let free = LowerOptions { free_bits: true, ..options(Goal::Gradients) };
     assert!(lower(&graph, &free, |_, _| ()).is_ok());
+}
+
+#[test]
+fn advice_about_a_cut_off_the_leaves_leads_to_a_cut_that_works() {
+    let advice = |what: &str, extent, leaves, degree| {
+        let (layer, what) = ("y".to_string(), what.to_string());
+        let text = LowerError::Unaligned { layer, what, extent, leaves, degree }.to_string();
+        text.split_once(". ").map(|(_, advice)| advice.to_string()).unwrap()
+    };
+    // Three ways have no binary tree, however many blocks there are; of a batch of 12 neither have eight.
+    assert_eq!(
+        advice("the batch", 12, 4, 3),
+        "Sums are binary trees, so the batch of 12 can be cut a power of two ways: use 2 or 4 (devices along it times \
+         --accumulate), cut another dimension, or allow other bits with --bits free"
+    );
+    assert!(advice("the batch", 12, 4, 8).contains("use 2 or 4 (devices"));
+    assert!(
+        advice("features", 96, 2, 3)
+            .contains("features of 96 can be cut a power of two ways: use 2 (devices")
+    );
+    // Four ways need four blocks, which 96 features can have.
+    assert!(advice("features", 96, 2, 4).starts_with("Try --blocks-feature 4, cut another dimension"));
+    assert!(advice("microbatches of others", 0, 1, 2).starts_with("Cut another dimension, or"));
 }

@@ -34,7 +34,7 @@ pub enum ChoiceError {
     )]
     Devices { plan: String, wanted: usize, devices: usize },
     /// The plan does not suit the model, or is not a plan.
-    #[error("plan `{plan}`: {source}")]
+    #[error("{}{source}", if source.names_preset() { String::new() } else { format!("plan `{plan}`: ") })]
     Plan { plan: String, source: Box<PlanError> },
 }
 

@@ -8,6 +8,7 @@ use crate::bounds::BoundsError;
 use crate::ckpt::{CkptError, SaveError};
 use crate::data::DataError;
 use crate::hf;
+use crate::memory::size;
 use crate::models::ModelError;
 use crate::pipeline::CompileError;
 use crate::train::{ConfigError, Origin};
@@ -72,12 +73,16 @@ pub enum Error {
     Generate(#[from] crate::generate::GenerateError),
     /// A step does not fit this machine.
     #[error(
-        "a step needs {need} bytes of memory but {have} are free; use a smaller model, batch or context, or cut the batch into more parts"
+        "a step needs {} of memory but {} are free; use a smaller model, batch or context, or cut the batch into more parts",
+        size(*need), size(*have)
     )]
     Memory { need: u64, have: u64 },
     /// A trainer was asked for with another goal.
     #[error("a trainer needs the goal Train(optimizer), not {goal}; use a Session for other goals")]
     NotTraining { goal: String },
+    /// A step has an input without values.
+    #[error("input `{input}`, {ty}, has never been fed: give it to the first step")]
+    NotFed { input: String, ty: String },
     /// There is no step left.
     #[error("all {steps} steps are done; ask for more with --steps")]
     NoStep { steps: u64 },
@@ -98,8 +103,9 @@ pub enum Error {
     },
     /// Evaluating does not fit beside a step.
     #[error(
-        "dev{device} needs {need} bytes to evaluate beside the {step} of a step, but it may have {budget}: raise --memory or \
-         leave out --eval-every"
+        "dev{device} needs {} to evaluate beside the {} of a step, but it may have {}: raise --memory or leave out \
+         --eval-every",
+        size(*need), size(*step), size(*budget)
     )]
     EvaluationMemory {
         device: u32,

@@ -130,14 +130,13 @@ impl Layout {
             sides.bytes += self.received(&task.reads, task.device);
         }
         let mut rows: Vec<MovementRow> = Vec::new();
-        let mut known: BTreeMap<(MoveKind, &str), usize> = BTreeMap::new();
+        let mut known: BTreeMap<(MoveKind, String), usize> = BTreeMap::new();
         for Sides { reads, writes, bytes, layer } in sides.into_values() {
             let reads: Vec<_> = reads.into_iter().collect();
             let kind = phalanx_lower::movement_kind(&self.tasks, &reads, &writes);
-            // Microbatches and gathers for the backward pass belong to one layer.
-            let layer = layer.split(".mb").next().unwrap_or(layer);
-            let row = *known.entry((kind, layer)).or_insert_with(|| {
-                let (kind, layer) = (kind.to_string(), layer.to_string());
+            let layer = movement_label(&self.tasks, without_microbatch(layer), &writes);
+            let row = *known.entry((kind, layer.clone())).or_insert_with(|| {
+                let kind = kind.to_string();
                 rows.push(MovementRow { kind, layer, count: 0, bytes: 0 });
                 rows.len() - 1
             });
@@ -181,5 +180,27 @@ impl Layout {
             }
         };
         self.schedule.devices().iter().map(row).collect()
+    }
+}
+
+/// The name of a layer for all microbatches: those of a layer and gathers for the backward pass belong together.
+fn without_microbatch(layer: &str) -> &str {
+    layer.split(".mb").next().unwrap_or(layer)
+}
+
+/// What a movement is called: its layer, or if it moves several tensors the first and the last of them.
+pub(crate) fn movement_label(tasks: &TaskGraph, layer: &str, writes: &[BufferId]) -> String {
+    let mut tensors: Vec<(u32, &str)> = Vec::new();
+    for &write in writes {
+        let buffer = &tasks.buffers[write];
+        if let Some(tile) =
+            buffer.tile.as_ref().filter(|tile| tensors.iter().all(|(id, _)| *id != tile.tensor))
+        {
+            tensors.push((tile.tensor, without_microbatch(&buffer.name)));
+        }
+    }
+    match tensors.as_slice() {
+        [] | [_] => layer.to_string(),
+        [(_, first), .., (_, last)] => format!("bucket of {}: {first} … {last}", tensors.len()),
     }
 }

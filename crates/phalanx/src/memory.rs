@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use phalanx_ir::bytes_text;
 use phalanx_ir::parallel::DeviceId;
 use phalanx_ir::tasks::{Buffer, Role, TaskGraph};
 use phalanx_schedule::live::curves;
@@ -52,6 +53,11 @@ impl Snapshots {
         self.0.get(&device).copied().unwrap_or(0)
     }
 
+    /// The bytes of all devices.
+    pub fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+
     /// The bytes of the device that has most.
     pub fn largest(&self) -> u64 {
         self.0.values().copied().max().unwrap_or(0)
@@ -69,18 +75,22 @@ pub struct OverBudget {
     pub budget: u64,
     /// What is alive at its fullest moment, largest first: name, what it is, and bytes.
     pub alive: Vec<(String, &'static str, u64)>,
+    /// Options with which its arena would be smaller, and by how many bytes.
+    pub savings: Vec<(&'static str, u64)>,
 }
 
 /// How many tensors an error names.
 const NAMED: usize = 8;
 
 impl OverBudget {
-    /// Checks that every device has at most `budget` bytes, together with its part of a snapshot.
+    /// Checks that every device has at most `budget` bytes, together with its part of a snapshot. `others` are options and
+    /// the schedules that come of them.
     pub fn check(
         tasks: &TaskGraph,
         schedule: &Schedule,
         budget: Option<u64>,
         snapshots: &Snapshots,
+        others: impl FnOnce() -> Vec<(&'static str, Schedule)>,
     ) -> Result<(), Box<OverBudget>> {
         let need = |lane: &ScheduledLane| lane.peak + snapshots.of(lane.device);
         let fullest = schedule.devices().iter().enumerate().max_by_key(|(_, lane)| need(lane));
@@ -90,7 +100,10 @@ impl OverBudget {
                 if snapshots.of(lane.device) > 0 {
                     alive.insert(0, ("for checkpoints".into(), "snapshot", snapshots.of(lane.device)));
                 }
-                Err(Box::new(OverBudget { device: lane.device, need: need(lane), budget, alive }))
+                let saved = |other: &Schedule| lane.peak.saturating_sub(other.devices()[at].peak);
+                let savings = others().into_iter().map(|(option, other)| (option, saved(&other)));
+                let savings = savings.filter(|(_, saved)| *saved > 0).collect();
+                Err(Box::new(OverBudget { device: lane.device, need: need(lane), budget, alive, savings }))
             }
             _ => Ok(()),
         }
@@ -125,7 +138,7 @@ pub fn describe(tasks: &TaskGraph, owner: Owner, bytes: u64) -> (String, &'stati
 
 impl std::fmt::Display for OverBudget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let OverBudget { device, need, budget, alive } = self;
+        let OverBudget { device, need, budget, alive, .. } = self;
         write!(f, "{device} needs {} of memory, but it may have {}. ", size(*need), size(*budget))?;
         let named = alive.iter().take(NAMED);
         let mut largest: Vec<String> =
@@ -135,21 +148,36 @@ impl std::fmt::Display for OverBudget {
             largest.push(format!("{} in {} others", size(rest), alive.len() - NAMED));
         }
         write!(f, "Largest at its fullest moment: {}. ", largest.join(", "))?;
-        write!(
-            f,
-            "To need less: more shards (--plan fsdp with more --devices), --recompute full, a smaller --batch or more \
-             parts of it (--accumulate), or no overlap (--overlap off)"
-        )
+        write!(f, "To need less: {}", self.advice().join("; "))
+    }
+}
+
+impl OverBudget {
+    /// What would help, with the bytes that it is about.
+    fn advice(&self) -> Vec<String> {
+        let of = |kinds: &[&str]| -> u64 {
+            self.alive.iter().filter(|(_, kind, _)| kinds.contains(kind)).map(|(_, _, bytes)| bytes).sum()
+        };
+        let savings = self.savings.iter().map(|(option, saved)| format!("{option} saves {}", size(*saved)));
+        let (kept, step) = (of(&["parameter", "optimizer state"]), of(&["temporary", "workspace", "input"]));
+        let batch = format!(
+            "a smaller --batch or more parts of it (--accumulate) makes most of {} of activations and gradients smaller",
+            size(step)
+        );
+        let shards = format!(
+            "more shards (--plan fsdp with more --devices) divide {} of parameters and optimizer state",
+            size(kept)
+        );
+        let copies = format!("without --checkpoint there is no snapshot of {}", size(of(&["snapshot"])));
+        let others = [(step, batch), (kept, shards), (of(&["snapshot"]), copies)];
+        let others = others.into_iter().filter(|(bytes, _)| *bytes > 0).map(|(_, advice)| advice);
+        savings.chain(others).collect()
     }
 }
 
 impl std::error::Error for OverBudget {}
 
-/// A number of bytes, for people.
-fn size(bytes: u64) -> String {
-    let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    match units.into_iter().find(|(unit, _)| bytes >= *unit) {
-        Some((unit, name)) => format!("{:.2} {name}", bytes as f64 / unit as f64),
-        None => format!("{bytes} B"),
-    }
+/// A number of bytes in messages, where two of them may be close to each other.
+pub fn size(bytes: u64) -> String {
+    bytes_text(bytes, 2)
 }

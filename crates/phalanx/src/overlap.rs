@@ -10,10 +10,11 @@ use phalanx_schedule::live::curves;
 use phalanx_schedule::overlap::{self, Candidate, ScheduleChoice, end};
 use phalanx_schedule::simulate::{SimLane, SimRun, SimRuns, SimStep, StepAt, simulate};
 use phalanx_schedule::verdict::{Verdict, verdicts};
-use phalanx_schedule::{LaneKind, TaskCosts};
+use phalanx_schedule::{LaneKind, Schedule, TaskCosts};
 
 use crate::emit::{emit, origins};
 use crate::job::RankSpans;
+use crate::layout::{Layout, movement_label};
 use crate::memory::describe;
 use crate::pipeline::{CompileError, Settings, choose, lay_out};
 use crate::timeline::{
@@ -47,7 +48,7 @@ impl Overview {
         let costs = settings.costs(&layout.tasks);
         let step = |candidate: &Candidate| -> Result<u64, CompileError> {
             let program = emit(&layout.tasks, &candidate.schedule, settings.machine())?;
-            Ok(steady(&layout.tasks, &costs, candidate, &program))
+            Ok(steady(&layout.tasks, &costs, &candidate.schedule, &program))
         };
         let plan = if settings.plan.name.is_empty() { "one device" } else { &settings.plan.name };
         let link = match (settings.link, settings.expected_link()) {
@@ -104,7 +105,7 @@ impl Overview {
         TransferRow {
             movement: movement as u32,
             kind: phalanx_lower::movement_kind(tasks, &reads, &writes).to_string(),
-            layer: tasks.tasks[receives[0]].layer.to_string(),
+            layer: movement_label(tasks, &tasks.tasks[receives[0]].layer, &writes),
             bytes: receives.iter().map(|&task| self.bytes(task)).sum(),
             devices: receives.len() as u32,
             time: verdict.end - verdict.start,
@@ -230,17 +231,22 @@ fn totals(candidate: &Candidate) -> timeline::Totals {
     timeline::Totals { step, exposed, compute, lower_bound: bound, peak }
 }
 
+/// Nanoseconds of a step that is laid out, when steps follow each other.
+pub(crate) fn predicted_step(layout: &Layout, settings: &Settings) -> Result<u64, CompileError> {
+    let program = emit(&layout.tasks, &layout.schedule, settings.machine())?;
+    Ok(steady(&layout.tasks, &settings.costs(&layout.tasks), &layout.schedule, &program))
+}
+
 /// How long a step takes when steps follow each other.
-fn steady(tasks: &TaskGraph, costs: &TaskCosts, candidate: &Candidate, program: &Program) -> u64 {
-    let lines = lines(tasks, costs, candidate, program);
+fn steady(tasks: &TaskGraph, costs: &TaskCosts, schedule: &Schedule, program: &Program) -> u64 {
+    let lines = lines(tasks, costs, schedule, program);
     let runs: Vec<SimRun> = simulate(&lines, costs.link, STEADY);
     let (first, last) = (end(&runs[1]), end(&runs[STEADY.count - 1]));
     (last - first) / (STEADY.count as u64 - 2)
 }
 
 /// A program as lanes to be simulated: its waits, also those carried from run to run.
-fn lines(tasks: &TaskGraph, costs: &TaskCosts, candidate: &Candidate, program: &Program) -> Vec<SimLane> {
-    let schedule = &candidate.schedule;
+fn lines(tasks: &TaskGraph, costs: &TaskCosts, schedule: &Schedule, program: &Program) -> Vec<SimLane> {
     let by_task = overlap::lines(tasks, costs, schedule);
     let mut parts = vec![Vec::new(); tasks.tasks.len()];
     for (lane, line) in schedule.lanes.iter().zip(by_task) {

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::Pin;
-use crate::costs::CostTable;
+use crate::costs::{self, CostTable};
 use crate::device::Check;
 pub use crate::emit::EmitError;
 use crate::emit::{Machine, emit, workspaces};
@@ -154,12 +154,26 @@ impl Settings {
         path: &Path,
         progress: &mut dyn FnMut(usize, usize, &str),
     ) -> Result<(), Error> {
-        let mut cost_table = CostTable::load(path)?;
-        let tasks = lower_plainly(model, self)?;
-        cost_table.measure(&tasks, self.cores, progress)?;
+        let mut cost_table = self.measured(model, Some(path), progress)?;
         cost_table.save()?;
         self.cost_table = Some(Arc::new(cost_table));
         Ok(())
+    }
+
+    /// The same times, which are not kept; all are measured if there is no file.
+    pub(crate) fn measured(
+        &self,
+        model: &Graph,
+        path: Option<&Path>,
+        progress: &mut dyn FnMut(usize, usize, &str),
+    ) -> Result<CostTable, Error> {
+        let mut cost_table = match path {
+            Some(path) => CostTable::load(path)?,
+            None => CostTable::new(costs::Machine::this()),
+        };
+        let tasks = lower_plainly(model, self)?;
+        cost_table.measure(&tasks, self.cores, progress)?;
+        Ok(cost_table)
     }
 
     /// Whether times of kernels are of use: to schedule transfers, or to tell what a step with a link will take.
@@ -261,8 +275,24 @@ fn schedule_lowered(
     observe("recompute", &tasks);
     let layout = schedule_tasks(parallel, tasks, beside)?;
     observe("schedule", &layout.schedule);
-    OverBudget::check(&layout.tasks, &layout.schedule, settings.memory, &snapshots)?;
+    OverBudget::check(&layout.tasks, &layout.schedule, settings.memory, &snapshots, || {
+        smaller_schedules(&layout.tasks, beside)
+    })?;
     Ok(layout)
+}
+
+/// Options that may make the arenas of a step smaller, and the schedules that come of them.
+fn smaller_schedules(tasks: &TaskGraph, settings: &Settings) -> Vec<(&'static str, Schedule)> {
+    let mut all = Vec::new();
+    if settings.overlaps() {
+        all.push(("--overlap off", plain_schedule(tasks, settings)));
+    }
+    // Otherwise all has been computed again that helps.
+    if settings.recompute == Recompute::None {
+        let recomputed = recompute::apply(tasks, &recompute::full(tasks));
+        all.push(("--recompute full", plain_schedule(&recomputed, settings)));
+    }
+    all
 }
 
 /// The tasks with activations computed again, as the settings want it.

@@ -62,6 +62,8 @@ impl<'a> From<&'a Vec<i64>> for Feed<'a> {
 pub struct Session {
     replay: Replay<CpuDevice>,
     bounds: Vec<Bound>,
+    /// Inputs that have no values yet; soon empty.
+    unfed: Vec<String>,
     job: Option<Share>,
 }
 
@@ -150,7 +152,8 @@ impl Session {
     ) -> Result<Self, Error> {
         settings.link.into_iter().for_each(|link| replay.throttle(link));
         replay.set_execution(settings.execution);
-        let mut session = Session { replay, bounds: Bound::of(model), job };
+        let mut session = Session { replay, bounds: Bound::of(model), unfed: Vec::new(), job };
+        session.unfed = session.names(PortKind::Input).map(str::to_string).collect();
         session.initialize(model, settings.seed, &mut Launch::plain(&Team::new(settings.cores)))?;
         Ok(session)
     }
@@ -254,10 +257,19 @@ impl Session {
             }
             Feed::F32(_) => {}
         }
-        match self.own_port(name)? {
-            Some(_) => Ok(self.replay.write(name, bytes)?),
-            None => Ok(()),
+        if self.own_port(name)?.is_some() {
+            self.replay.write(name, bytes)?;
         }
+        if !self.unfed.is_empty() {
+            self.unfed.retain(|unfed| unfed != name);
+        }
+        Ok(())
+    }
+
+    /// Checks that every input has been fed once.
+    pub(crate) fn check_fed(&self) -> Result<(), Error> {
+        let Some(input) = self.unfed.first() else { return Ok(()) };
+        Err(Error::NotFed { input: input.clone(), ty: self.port(input)?.ty.to_string() })
     }
 
     /// The floats of the tensor called `name`; it must hold 32-bit floats.

@@ -92,7 +92,8 @@ impl Trainer {
         self.launched = steps;
     }
 
-    /// Feeds the inputs, runs one step with this learning rate and reports the loss.
+    /// Feeds the inputs, runs one step with this learning rate and reports the loss. Inputs that are left out keep their
+    /// values of the step before.
     pub fn step(&mut self, feeds: &[(&str, Feed<'_>)], learning_rate: f32) -> Result<Step, Error> {
         for &(name, feed) in feeds {
             self.session.feed(name, feed)?;
@@ -111,6 +112,7 @@ impl Trainer {
     pub fn launch(&mut self, learning_rate: f32) -> Result<u64, Error> {
         let hyper = self.hyper(learning_rate);
         self.session.feed(HYPER, &hyper)?;
+        self.session.check_fed()?;
         self.launched += 1;
         Ok(self.session.launch())
     }
@@ -215,6 +217,23 @@ mod tests {
 
     fn falling(schedule: LrSchedule) -> LearningRate {
         LearningRate { peak: 1.0, floor: 0.1, warmup: 4, steps: 15, schedule, decay: 0.4 }
+    }
+
+    #[test]
+    fn a_step_needs_every_input_once() {
+        let model = crate::models::MlpConfig::regression([1, 4, 1]).training_graph(2).unwrap();
+        let mut trainer = Trainer::new(&model, Optimizer::adam()).unwrap();
+        let (x, y) = (("x", Feed::F32(&[1.0, 2.0])), ("y", Feed::F32(&[3.0, 4.0])));
+        for (feeds, input) in [(&[][..], "x"), (&[x], "y")] {
+            let error = trainer.step(feeds, 0.1).unwrap_err().to_string();
+            assert_eq!(
+                error,
+                format!("input `{input}`, f32[2, 1], has never been fed: give it to the first step")
+            );
+        }
+        assert_eq!(trainer.steps(), 0);
+        let first = trainer.step(&[y], 0.0).unwrap();
+        assert_eq!(trainer.step(&[], 0.0).unwrap(), first, "what was fed stays");
     }
 
     #[test]

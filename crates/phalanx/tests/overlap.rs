@@ -140,7 +140,12 @@ fn what_does_not_fit_is_refused_with_the_tensors_to_blame() {
         assert!(over.alive.is_sorted_by(|a, b| a.2 >= b.2) && over.alive.len() > 3);
         assert!(over.alive.iter().map(|entry| entry.2).sum::<u64>() <= over.need);
         let text = over.to_string();
-        assert!(text.contains(&over.alive[0].0) && text.contains("--recompute full"), "{text}");
+        assert!(text.contains(&over.alive[0].0), "{text}");
+        // Only what would help is advised, with the bytes that it saves.
+        let recompute = format!("--recompute full saves {};", phalanx::ir::bytes_text(most - least, 2));
+        assert_eq!(text.contains(&recompute), need == most, "{recompute}: {text}");
+        assert!(!text.contains("--overlap"), "there is no overlap: {text}");
+        assert!(text.contains("more shards") && text.contains("of parameters and optimizer state"), "{text}");
     }
 }
 

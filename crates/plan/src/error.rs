@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use phalanx_ir::cut_choices;
+
 use crate::microbatch::MicrobatchError;
 
 /// What is wrong with a plan.
@@ -11,6 +13,9 @@ pub enum PlanError {
     /// The text is not a plan.
     #[error("the plan cannot be read: {reason}")]
     Text { reason: String },
+    /// A key that plans do not have.
+    #[error("line {line}: there is no key `{key}` {place}: {hint}")]
+    UnknownKey { line: usize, key: String, place: &'static str, hint: String },
     /// A dimension is not written as a number.
     #[error("rule `{pattern}`: `{key}` is not a dimension; write its number, such as 0 = \"dp\"")]
     NotADim { pattern: String, key: String },
@@ -39,7 +44,8 @@ pub enum PlanError {
     NoDim { pattern: String, tensor: String, ty: String, dim: usize, rank: usize },
     /// A dimension cannot be cut into that many equal blocks.
     #[error(
-        "`{tensor}` is {ty}: its dim {dim} of {extent} cannot be cut into {degree} ({axes}); use divisors of {extent}"
+        "`{tensor}` is {ty}: its dim {dim} of {extent} cannot be cut into {degree} ({axes}); use {}",
+        cuts(*extent)
     )]
     Indivisible { tensor: String, ty: String, dim: usize, extent: usize, degree: usize, axes: String },
     /// Two rules disagree.
@@ -66,7 +72,11 @@ pub enum PlanError {
     #[error(transparent)]
     Microbatch(#[from] MicrobatchError),
     /// There is no such preset.
-    #[error("`{name}` is no preset: `{part}` is none of {known} (with a number behind it, joined by `-`)")]
+    #[error(
+        "{} is neither a file nor a preset; presets are {known}, with a number of devices behind them from 1 on, as in dp2, \
+         joined by `-` as in dp2-tp2",
+        preset_part(name, part)
+    )]
     UnknownPreset { name: String, part: String, known: String },
     /// Parts of a preset that cannot be combined.
     #[error("preset `{name}` has both {first} and {second}; use one of them")]
@@ -91,6 +101,28 @@ pub enum PlanError {
         "model `{model}` has {blocks} blocks but the pipeline {stages} stages; use at most {blocks} stages"
     )]
     FewBlocks { model: String, blocks: usize, stages: usize },
+}
+
+impl PlanError {
+    /// Whether its message names the preset, so that its name need not be put before it.
+    pub fn names_preset(&self) -> bool {
+        use PlanError::{Devices, Exclusive, UnknownPreset, Unsized};
+        matches!(self, UnknownPreset { .. } | Exclusive { .. } | Devices { .. } | Unsized { .. })
+    }
+}
+
+/// Into how many blocks `extent` can be cut.
+pub(crate) fn cuts(extent: usize) -> String {
+    let choices = cut_choices(extent, 1024);
+    match extent.is_power_of_two() {
+        true => choices,
+        false => format!("{choices}, or another divisor with --bits free"),
+    }
+}
+
+/// A part of a preset's name, and the name where it is longer.
+fn preset_part(name: &str, part: &str) -> String {
+    if name == part { format!("the plan `{name}`") } else { format!("`{part}` of the plan `{name}`") }
 }
 
 /// What a rule says; prints as ``dp=2 by `tokens` ``.

@@ -3,11 +3,13 @@
 //! Reading goes through serde, so that unknown keys and wrong types are reported with their line; writing is by hand, so
 //! that a plan reads well and its axes keep their order.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::Deserialize;
 use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 use crate::PlanError;
 use crate::plan::{Mesh, Pipeline, Plan, PlanRule};
@@ -71,8 +73,9 @@ impl Plan {
     /// # Ok::<(), phalanx_plan::PlanError>(())
     /// ```
     pub fn parse(text: &str) -> Result<Plan, PlanError> {
-        let file: File = toml::from_str(text)
-            .map_err(|error| PlanError::Text { reason: error.to_string().trim().into() })?;
+        let unread = |error: toml::de::Error| PlanError::Text { reason: error.to_string().trim().into() };
+        check_keys(text, &DeTable::parse(text).map_err(unread)?)?;
+        let file: File = toml::from_str(text).map_err(unread)?;
         // The table is sorted by name; the order of axes is that of the text.
         let mut axes: Vec<_> = file.mesh.into_iter().collect();
         axes.sort_by_key(|(_, size)| size.span().start);
@@ -108,6 +111,47 @@ impl Plan {
         }
         self.rules.iter().try_for_each(|rule| write_rule(text, rule))
     }
+}
+
+/// The keys of a plan, of a rule and of the pipeline.
+const KEYS: [&str; 5] = ["name", "microbatches", "mesh", "rule", "pipeline"];
+const RULE_KEYS: [&str; 5] = ["match", "shard", "store", "regather", "again"];
+const PIPELINE_KEYS: [&str; 2] = ["axis", "stages"];
+
+/// Checks that a plan has only keys that mean something.
+fn check_keys(text: &str, file: &Spanned<DeTable<'_>>) -> Result<(), PlanError> {
+    let check = |table: &DeTable<'_>, known: &[&str], place| {
+        let unknown = table.keys().find(|key| !known.contains(&key.get_ref().as_ref()));
+        unknown.map_or(Ok(()), |key| Err(unknown_key(text, key, known, place)))
+    };
+    check(file.get_ref(), &KEYS, "of a plan")?;
+    for (key, value) in file.get_ref() {
+        match (key.get_ref().as_ref(), value.get_ref()) {
+            ("pipeline", DeValue::Table(table)) => check(table, &PIPELINE_KEYS, "of a pipeline")?,
+            ("rule", DeValue::Array(rules)) => {
+                let mut tables = rules.iter().filter_map(|rule| rule.get_ref().as_table());
+                tables.try_for_each(|table| check(table, &RULE_KEYS, "of a rule"))?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn unknown_key(text: &str, key: &Spanned<Cow<'_, str>>, known: &[&str], place: &'static str) -> PlanError {
+    let line = text[..key.span().start].matches('\n').count() + 1;
+    let hint = match nearest(key.get_ref(), known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("use one of {}", known.join(", ")),
+    };
+    PlanError::UnknownKey { line, key: key.get_ref().to_string(), place, hint }
+}
+
+/// The name that is most like `text`, if one is.
+pub fn nearest<'a>(text: &str, names: &[&'a str]) -> Option<&'a str> {
+    let scores = names.iter().map(|name| (strsim::jaro(text, name), *name));
+    let best = scores.max_by(|a, b| a.0.total_cmp(&b.0));
+    best.filter(|(score, _)| *score > 0.8).map(|(_, name)| name)
 }
 
 fn rule(rule: FileRule) -> Result<PlanRule, PlanError> {

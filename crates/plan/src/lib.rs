@@ -28,6 +28,7 @@ mod plan;
 mod presets;
 
 pub use error::{PlanError, Said};
+pub use file::nearest;
 pub use microbatch::MicrobatchError;
 pub use parallelize::parallelize;
 pub use plan::{MOST_DEVICES, Mesh, Pipeline, Plan, PlanRule};

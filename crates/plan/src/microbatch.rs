@@ -12,16 +12,19 @@ use phalanx_ir::graph::{BuildError, Builder, Graph, Layer, LayerId, ValueId};
 use phalanx_ir::{Apart, Binary, Cuts, Dims, Id, IdVec, Op, Shape, Unary};
 use phalanx_ops::{Concat, Layers, Split};
 
+use crate::error::cuts;
+
 /// Why a batch cannot be cut.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the fields are named by the messages")]
 pub enum MicrobatchError {
     /// An input's batch is not divisible.
     #[error(
-        "input `{input}` is {ty}; its batch cannot be cut into {microbatches}{}: use a divisor of the batch",
-        if *blocks == 1 { String::new() } else { format!(" parts of each of {blocks} blocks") }
+        "input `{input}` is {ty}; its batch cannot be cut into {microbatches}{}: use {}",
+        if *blocks == 1 { String::new() } else { format!(" parts of each of {blocks} blocks") },
+        cuts(batch / blocks.max(&1))
     )]
-    Indivisible { input: String, ty: String, microbatches: usize, blocks: usize },
+    Indivisible { input: String, ty: String, batch: usize, microbatches: usize, blocks: usize },
     /// A layer mixes rows of the batch.
     #[error("layer `{layer}` ({op}) mixes rows of the batch, so the batch cannot be cut into microbatches")]
     Mixes { layer: String, op: String },
@@ -154,7 +157,7 @@ impl Unroll<'_> {
         let (microbatches, blocks) = (self.microbatches, self.blocks);
         if batch == 0 || !batch.is_multiple_of(microbatches.saturating_mul(blocks)) {
             let (input, ty) = (name.to_string(), ty.to_string());
-            return Err(MicrobatchError::Indivisible { input, ty, microbatches, blocks });
+            return Err(MicrobatchError::Indivisible { input, ty, batch, microbatches, blocks });
         }
         let whole = self.builder.input(name, ty)?;
         self.tag(0, &[value]);

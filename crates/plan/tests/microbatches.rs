@@ -184,11 +184,13 @@ fn a_batch_is_cut_into_equal_parts() {
     let expected = MicrobatchError::Indivisible {
         input: "x".into(),
         ty: "f32[6, 3]".into(),
+        batch: 6,
         microbatches: 4,
         blocks: 1,
     };
     assert_eq!(error, expected);
-    let text = "input `x` is f32[6, 3]; its batch cannot be cut into 4: use a divisor of the batch";
+    let text =
+        "input `x` is f32[6, 3]; its batch cannot be cut into 4: use 2, or another divisor with --bits free";
     assert_eq!(error.to_string(), text);
     let error = cut(&graph, 3).expect_err("three does not divide four");
     assert!(matches!(error, MicrobatchError::Indivisible { input, .. } if input == "l"));

@@ -254,6 +254,17 @@ fn pipelines_deal_blocks_evenly_and_cut_the_batch() {
 }
 
 #[test]
+fn pipelines_cut_the_batch_into_a_power_of_two() {
+    let config = ModelConfig::preset("gpt2", "nano").expect("every family has a nano");
+    // Six would divide 12, but sums of six parts have other bits.
+    for (batch, wanted) in [(12, 4), (16, 8), (6, 2), (3, 1)] {
+        let model = config.training_graph(batch, 16).expect("the sizes are legal");
+        let plan = preset("pp4", 4, &model).expect("there are four blocks");
+        assert_eq!(plan.microbatches, wanted, "a batch of {batch}");
+    }
+}
+
+#[test]
 fn microbatches_keep_each_device_its_rows() {
     let model = model("gpt2", true, 0.0);
     let (_, parallel) = applied(&model, "dp2-pp2", 4);
@@ -322,9 +333,13 @@ fn wrong_names_of_presets_are_explained() {
     let error = |name: &str, devices: usize| preset(name, devices, &model).expect_err(name).to_string();
     assert_eq!(
         error("dp2-xp2", 4),
-        "`dp2-xp2` is no preset: `xp2` is none of one, dp, fsdp, zero1, tp, sp, pp (with a number behind it, joined by `-`)"
+        "`xp2` of the plan `dp2-xp2` is neither a file nor a preset; presets are one, dp, fsdp, zero1, tp, sp, pp, with a \
+         number of devices behind them from 1 on, as in dp2, joined by `-` as in dp2-tp2"
     );
-    assert!(error("", 1).contains("`` is none of") && error("dp0", 1).contains("`dp0` is none of"));
+    for name in ["", "dp0", "pd2"] {
+        let start = format!("the plan `{name}` is neither a file nor a preset; presets are one, dp,");
+        assert!(error(name, 1).starts_with(&start), "{}", error(name, 1));
+    }
     assert_eq!(
         error("dp2-tp2", 8),
         "preset `dp2-tp2` is for 4 devices but there are 8; change the numbers or use --devices 4"
@@ -347,7 +362,7 @@ fn wrong_names_of_presets_are_explained() {
     assert_eq!(error("pp8", 8), "model `gpt2` has 4 blocks but the pipeline 8 stages; use at most 4 stages");
     assert_eq!(
         error("tp3", 3),
-        "`transformer.h.0.attn.q.weight` is f32[128, 128]: its dim 1 of 128 cannot be cut into 3 (tp=3); use divisors of 128"
+        "`transformer.h.0.attn.q.weight` is f32[128, 128]: its dim 1 of 128 cannot be cut into 3 (tp=3); use 2, 4, 8, 16, 32, 64 or 128"
     );
     assert_eq!(
         preset("dp-tp2", 8, &model).expect("what is left is for dp").mesh.axes,

@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::flags::{Options, SavedTraining};
 use crate::output;
 use crate::step::at_least_one;
+use crate::stop;
 
 /// Train with checkpoints and without, in turns, and write checkpoints beside a plain file of the same bytes.
 ///
@@ -59,6 +60,12 @@ impl Drop for Scratch {
 pub fn run(args: &CheckpointsArgs) -> Result<(), Failure> {
     let config = args.options.config(None)?;
     let scratch = Scratch::new(&args.dir)?;
+    let path = scratch.0.clone();
+    stop::on_each(move || {
+        // A file that is being written may come back in between.
+        while fs::remove_dir_all(&path).is_err() && path.exists() {}
+        std::process::exit(i32::from(stop::STOPPED));
+    })?;
     let writing = checkpoint_writing(&config, &scratch.0, args.rounds)?;
     if !args.json {
         output::line(writing_text(&writing))?;

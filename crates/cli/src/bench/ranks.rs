@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use phalanx::job::Connection;
+use phalanx::train::TrainConfig;
 use phalanx_bench::{Exchange, ExchangeRow, exchange};
 
 use crate::failure::Failure;
@@ -39,7 +40,7 @@ fn sizes(kind: Exchange) -> Vec<usize> {
 
 /// Measures all sizes; rank 0 prints.
 pub fn run(kind: Exchange, args: &RanksArgs) -> Result<ExitCode, Failure> {
-    job::run(60, |connection| {
+    job::run(&TrainConfig::default(), &[], |connection| {
         let Some(Connection { network, mpi: Some(mpi), .. }) = connection else {
             let why = "this measures transfers between ranks: start it as `phalanx launch -n 2 -- bench ...`";
             return Err(Failure::Input(why.into()));

@@ -40,7 +40,8 @@ struct Row {
     /// When it was written, in seconds since 1970.
     written: Option<u64>,
     bytes: u64,
-    loss: f32,
+    /// Of the last step; none before the first one.
+    loss: Option<f32>,
     tokens: u64,
     model: String,
     plan: String,
@@ -75,7 +76,7 @@ impl Row {
             step: run.step,
             written: written(checkpoint),
             bytes: files.iter().map(|file| file.bytes).sum(),
-            loss: run.loss,
+            loss: (run.step > 0).then_some(run.loss),
             tokens: run.tokens,
             model: model(&run.model),
             plan: plan(&run.plan),
@@ -85,11 +86,12 @@ impl Row {
     }
 
     fn text(&self) -> String {
-        let Row { step, loss, ranks, model, plan, .. } = self;
+        let Row { step, ranks, model, plan, .. } = self;
+        let loss = self.loss.map_or("none".into(), |loss| format!("{loss:.4}"));
         let (size, tokens) = (output::bytes(self.bytes), output::grouped(self.tokens));
         let latest = if self.latest { " (latest)" } else { "" };
         let written = self.written.map_or("unknown".into(), utc);
-        format!("{step:<11}{written:<21}{size:<12}{loss:<9.4}{tokens:<15}{ranks:<7}{model}, {plan}{latest}")
+        format!("{step:<11}{written:<21}{size:<12}{loss:<9}{tokens:<15}{ranks:<7}{model}, {plan}{latest}")
     }
 }
 
@@ -101,10 +103,14 @@ pub fn show(args: &ShowArgs) -> Result<(), Failure> {
         return output::json(&json!({ "path": checkpoint.path(), "manifest": manifest }));
     }
     let (tokens, ranks) = (output::grouped(run.tokens), output::count(files.len(), "rank"));
+    let step = match run.step {
+        0 => "0, before the first one".to_string(),
+        step => format!("{step}, {tokens} tokens, loss {:.4}", run.loss),
+    };
     let written = written(&checkpoint).map_or("unknown".into(), utc);
     for (name, value) in [
         ("checkpoint", checkpoint.path().display().to_string()),
-        ("step", format!("{}, {tokens} tokens, loss {:.4}", run.step, run.loss)),
+        ("step", step),
         ("written", format!("{written} UTC by {ranks}")),
         ("model", model(&run.model)),
         ("plan", plan(&run.plan)),

@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn what_may_hold_the_next_time_is_told_with_its_rank() {
-        let stall = "error: no operation was completed for 2 s; who waits for whom:\n  rank 0, device 0: ...\n  \
+        let stall = "error: no operation was completed for 2 s; chain of waits:\n  rank 0, device 0: ...\n  \
                      it stands at rank 1 (vm, process 7)\n";
         let open_mpi =
             "mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 9 (Killed).\n";

@@ -69,7 +69,7 @@ fn a_rank_that_is_stopped_is_found_by_the_others() {
             let drill = format!("stop@{rank}:3");
             let message = launcher.run(2, &train(&["--stall-seconds", "3", "--drill", &drill])).message();
             let pattern = format!(
-                "no operation was completed for 3 s (--stall-seconds); who waits for whom:\n  \
+                "no operation was completed for 3 s (--stall-seconds); chain of waits:\n  \
                  rank {other}, device {other}: * of step * waits for\n  *\
                  rank {rank} does not answer: it is stopped, dead or cut off\n  \
                  it stands at rank {rank} (*, process *)"
@@ -93,7 +93,7 @@ fn a_rank_that_is_stopped_before_the_first_step_is_found_too() {
 fn an_operation_that_never_ends_is_named() {
     for launcher in Launcher::installed() {
         let message = launcher.run(2, &train(&["--stall-seconds", "3", "--drill", "hang@1:5"])).message();
-        let pattern = "no operation was completed for 3 s (--stall-seconds); who waits for whom:\n  *\
+        let pattern = "no operation was completed for 3 s (--stall-seconds); chain of waits:\n  *\
                        rank 1, device 1: * of step 5 is being executed\n  \
                        it stands at rank 1 (*, process *), where nothing moves since * s";
         assert!(is_like(&message, pattern), "{message}");

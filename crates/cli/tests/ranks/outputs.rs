@@ -53,6 +53,24 @@ fn every_rank_writes_a_log_with_the_same_losses() {
 }
 
 #[test]
+fn the_memory_of_all_ranks_is_not_mixed_with_that_of_one_and_a_dry_run_knows_it() {
+    let Some(launcher) = Launcher::installed().into_iter().next() else { return };
+    let forecast = launcher.run(2, &train(&["--dry-run"])).json();
+    let devices: Vec<u64> =
+        forecast["device_bytes"].as_array().unwrap().iter().map(|bytes| bytes.as_u64().unwrap()).collect();
+    assert_eq!((devices.len(), &forecast["ranks"]), (2, &2.into()));
+    let kib = |bytes: u64| format!("{:.1} KiB", bytes as f64 / 1024.0);
+    let expected = format!(
+        "memory        arena {} on all ranks; arena {} on rank 0, process ",
+        kib(devices.iter().sum()),
+        kib(devices[0])
+    );
+    let args: Vec<&str> = train(&[]).into_iter().filter(|flag| *flag != "--json").collect();
+    let text = launcher.run(2, &args).stdout;
+    assert!(text.contains(&expected), "{expected}: {text}");
+}
+
+#[test]
 fn exchanges_are_measured_beside_the_library() {
     for launcher in Launcher::installed() {
         for exchange in ["pingpong", "allreduce", "alltoall"] {

@@ -11,15 +11,21 @@ use super::{Contribution, Expander};
 use crate::LowerError;
 
 impl Expander<'_> {
-    /// `leaves` cut `degree` ways; reports the layer if they are too few.
-    fn cut(&mut self, leaves: usize, degree: usize, what: &str) -> usize {
+    /// The leaves of an axis cut `degree` ways; reports the layer if they are too few. There are `leaves` of them over
+    /// `extent` elements.
+    fn cut(&mut self, extent: usize, leaves: usize, degree: usize, what: &str) -> usize {
         if leaves.is_multiple_of(degree) {
             return leaves / degree;
         }
         let layer = self.graph.layer_name(self.layer).to_string();
         let what = what.to_string();
-        self.unaligned.get_or_insert(LowerError::Unaligned { layer, what, leaves, degree });
+        self.unaligned.get_or_insert(LowerError::Unaligned { layer, what, extent, leaves, degree });
         1
+    }
+
+    /// Reports the layer at hand: what it sums cannot be cut at all.
+    fn refuse(&mut self, what: &str) {
+        self.cut(0, 1, 2, what);
     }
 
     /// How many microbatches the batch of the layer at hand is cut into.
@@ -32,7 +38,7 @@ impl Expander<'_> {
     fn batch_cuts(&mut self, degree: usize) -> usize {
         let blocks = self.label().microbatch.filter(|part| part.count > 1).map(|part| part.blocks as usize);
         if blocks.is_some_and(|blocks| blocks != degree) {
-            self.cut(1, 2, "microbatches that are not parts of its own tiles");
+            self.refuse("microbatches that are not parts of its own tiles");
         }
         self.parts() * degree
     }
@@ -44,10 +50,11 @@ impl Expander<'_> {
         let inner: usize = rows.iter().skip(1).map(|dim| dim.degree).product();
         let outer = rows.first().map_or(1, |dim| dim.degree);
         if inner > 1 {
-            return self.cut(1, inner, "rows inside the batch");
+            return self.cut(0, 1, inner, "rows inside the batch");
         }
         let cuts = self.batch_cuts(outer);
-        self.cut(whole, cuts, "the batch")
+        let extent = rows.first().map_or(1, |batch| batch.size * self.parts());
+        self.cut(extent, whole, cuts, "the batch")
     }
 
     /// Leaves of a sum over `rows`, the outermost dimensions of a tensor: of batch and time both may be cut.
@@ -58,27 +65,28 @@ impl Expander<'_> {
         };
         let &[batch, time] = rows else { return flat(self) };
         let most = self.options.leaves;
-        let whole = leaves_of(batch.size * self.parts(), most.batch);
+        let extent = batch.size * self.parts();
+        let whole = leaves_of(extent, most.batch);
         if whole != leaves_of(batch.size * time.size * self.parts(), most.batch) {
             return flat(self);
         }
-        let in_part = self.cut(whole, self.parts(), "the batch");
+        let in_part = self.cut(extent, whole, self.parts(), "the batch");
         let cuts = self.batch_cuts(batch.degree);
-        let in_tile = self.cut(whole, cuts, "the batch");
-        let time = self.cut(leaves_of(time.size, most.sequence), time.degree, "time");
+        let in_tile = self.cut(extent, whole, cuts, "the batch");
+        let time = self.cut(time.size, leaves_of(time.size, most.sequence), time.degree, "time");
         RowLeaves { batch: in_tile, time, whole: in_part }
     }
 
     /// Leaves of a sum over one feature dimension.
     pub(super) fn leaves_of_features(&mut self, dim: Dim) -> usize {
-        self.cut(leaves_of(dim.size, self.options.leaves.feature), dim.degree, "features")
+        self.cut(dim.size, leaves_of(dim.size, self.options.leaves.feature), dim.degree, "features")
     }
 
     /// Leaves of a sum over some dimensions, along the first of them; the others must be whole.
     pub(super) fn leaves_of_axes(&mut self, ty: &ParallelType, axes: &[usize]) -> usize {
         let others: usize = axes.iter().skip(1).map(|&axis| ty.degree(axis)).product();
         if others > 1 {
-            return self.cut(1, others, "an inner dimension of the sum");
+            return self.cut(0, 1, others, "an inner dimension of the sum");
         }
         match axes.first() {
             None => 1,
@@ -107,7 +115,7 @@ impl Expander<'_> {
             parts[0].microbatch.is_some_and(|part| parts.len() < part.count as usize)
         };
         if self.label().microbatch.is_none() && uses.iter().any(is_short) {
-            self.cut(1, 2, "only some of the microbatches");
+            self.refuse("only some of the microbatches");
         }
     }
 
@@ -121,14 +129,14 @@ impl Expander<'_> {
         let is_cut = self.label().microbatch.is_some_and(|part| part.count > 1 && part.blocks > 1);
         let layer = &self.graph.layers()[self.layer];
         if is_cut && matches!(layer.op, Op::Replicate { .. }) && of_all(&layer.operands[0]) {
-            self.cut(1, 2, "the blocks of one microbatch");
+            self.refuse("the blocks of one microbatch");
         }
     }
 
     /// Reports the layer at hand unless its rule keeps the bits.
     pub(super) fn check_exact(&mut self) {
         if !self.rule.exact && !self.adds_microbatches(self.layer) {
-            self.cut(1, 2, "values that are partial sums or have partial gradients");
+            self.refuse("values that are partial sums or have partial gradients");
         }
     }
 }

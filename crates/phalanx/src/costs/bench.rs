@@ -81,8 +81,9 @@ impl Bench {
     fn reserve(&mut self, bytes: usize) -> Result<(), String> {
         if bytes > self.arena.bytes() {
             self.arena = Arena::new(0);
-            memory::check(bytes as u64)
-                .map_err(|_| format!("it needs {bytes} bytes of memory, more than are free"))?;
+            memory::check(bytes as u64).map_err(|_| {
+                format!("it needs {} of memory, more than is free", memory::size(bytes as u64))
+            })?;
             self.arena = Arena::new(bytes as u64);
         }
         Ok(())

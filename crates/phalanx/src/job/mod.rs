@@ -89,9 +89,9 @@ pub enum JobError {
     )]
     Field { field: String, rank: u32, host: String, value: String, value_of_first: String },
     /// Rank 0 cannot decide.
-    #[error("rank 0 has no {what}: {problem}")]
-    First { what: &'static str, problem: String },
-    /// A rank would compile another program.
+    #[error("on rank 0, which decides for all: {problem}")]
+    First { problem: String },
+    /// A rank has compiled another program.
     #[error(
         "rank {rank} compiles something else than rank 0: line {line} of its model and settings is\n  {text}\n\
          but on rank 0\n  {text_of_first}\ngive all ranks the same options and files"

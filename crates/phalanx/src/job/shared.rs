@@ -18,7 +18,7 @@ use crate::costs::CostTable;
 pub fn plan(network: &dyn Network, make: impl FnOnce() -> Result<Plan, Error>) -> Result<Plan, JobError> {
     let text = of_first(network, "plan", || Ok(make()?.to_text()))?;
     // Rank 0 reads its own text, too: all have the same, whatever the text keeps.
-    Plan::parse(&text).map_err(|error| JobError::First { what: "plan", problem: error.to_string() })
+    Plan::parse(&text).map_err(|error| JobError::First { problem: error.to_string() })
 }
 
 /// The times that `make` gives on rank 0, where alone it is called.
@@ -33,7 +33,7 @@ pub fn costs(
     }
     match CostTable::parse(&text, Path::new("costs of rank 0")) {
         Ok(cost_table) => Ok(Some(Arc::new(cost_table))),
-        Err(error) => Err(JobError::First { what: "costs", problem: error.to_string() }),
+        Err(error) => Err(JobError::First { problem: error.to_string() }),
     }
 }
 
@@ -93,7 +93,7 @@ fn spread(
     let text = String::from_utf8(bytes).map_err(|_| JobError::Garbled { rank: 0, what })?;
     match mark {
         Some(MADE) => Ok(text),
-        Some(FAILED) => Err(JobError::First { what, problem: text }),
+        Some(FAILED) => Err(JobError::First { problem: text }),
         _ => Err(JobError::Garbled { rank: 0, what }),
     }
 }

@@ -94,7 +94,7 @@ fn rank_0_decides_plan_costs_and_seed() {
 fn all_ranks_are_told_why_rank_0_cannot_decide() {
     let errors =
         ranks(2, |local| shared::plan(&local, || Err(Error::NoStep { steps: 3 })).unwrap_err().to_string());
-    let expected = "rank 0 has no plan: all 3 steps are done; ask for more with --steps";
+    let expected = "on rank 0, which decides for all: all 3 steps are done; ask for more with --steps";
     assert_eq!(errors, [expected; 2]);
 }
 

@@ -244,8 +244,7 @@ fn explain(watched: &Watched, past: u64, size: u32, mut reports: BTreeMap<u32, P
     let mut links = chain(&parts, &reports, held_up(&parts, &reports));
     links.iter_mut().filter_map(|link| link.run.as_mut()).for_each(|run| *run += past);
     let seconds = watched.limit.as_secs_f64();
-    let mut text =
-        format!("no operation was completed for {seconds} s (--stall-seconds); who waits for whom:");
+    let mut text = format!("no operation was completed for {seconds} s (--stall-seconds); chain of waits:");
     links.iter().for_each(|link| text.push_str(&format!("\n  {link}")));
     if let Some(last) = links.last() {
         let name = watched.names.get(last.rank as usize).map_or("", String::as_str);

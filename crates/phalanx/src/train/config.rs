@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use phalanx_plan::MOST_DEVICES;
 use serde::{Deserialize, Serialize};
 
-use super::options::Mark::{AffectsBits, Excludes, Needs, PerRank};
+use super::options::Mark::{AffectsBits, Excludes, InJob, Needs, OnlyWith, PerRank, SeveralDevices};
 use super::options::{OptionGroup, OptionSpec, OptionValue, shown, train_options};
 use crate::Pin;
 use crate::pipeline::{DEFAULT_LEAVES, Fusion, Overlap};
@@ -46,6 +46,9 @@ pub enum Debug {
     /// The first number that is not finite.
     Nan,
 }
+
+/// Update rules with moments.
+const ADAM: &[&str] = &["adamw", "adam"];
 
 /// The most cores a device can have.
 pub const MOST_CORES: usize = 1024;
@@ -108,15 +111,19 @@ train_options! {
         /// Update rule.
         optimizer: OptimizerKind = OptimizerKind::AdamW, "RULE" [AffectsBits];
         /// Decay of the first moment (adam, adamw).
-        beta1: f32 = 0.9, "F" [AffectsBits] where |x| (0.0..1.0).contains(x), "at least 0 and below 1";
+        beta1: f32 = 0.9, "F" [AffectsBits, OnlyWith("optimizer", ADAM)]
+            where |x| (0.0..1.0).contains(x), "at least 0 and below 1";
         /// Decay of the second moment (adam, adamw).
-        beta2: f32 = 0.95, "F" [AffectsBits] where |x| (0.0..1.0).contains(x), "at least 0 and below 1";
+        beta2: f32 = 0.95, "F" [AffectsBits, OnlyWith("optimizer", ADAM)]
+            where |x| (0.0..1.0).contains(x), "at least 0 and below 1";
         /// Added to the root of the second moment (adam, adamw).
-        eps: f32 = 1e-8, "F" [AffectsBits] where |x| x.is_finite() && *x >= 0.0, "finite and not below 0";
+        eps: f32 = 1e-8, "F" [AffectsBits, OnlyWith("optimizer", ADAM)]
+            where |x| x.is_finite() && *x >= 0.0, "finite and not below 0";
         /// Momentum (sgd).
-        momentum: f32 = 0.9, "F" [AffectsBits] where |x| (0.0..1.0).contains(x), "at least 0 and below 1";
+        momentum: f32 = 0.9, "F" [AffectsBits, OnlyWith("optimizer", &["sgd"])]
+            where |x| (0.0..1.0).contains(x), "at least 0 and below 1";
         /// Look ahead along the momentum, as Nesterov does (sgd).
-        nesterov: bool = false, "" [AffectsBits];
+        nesterov: bool = false, "" [AffectsBits, OnlyWith("optimizer", &["sgd"])];
         /// Weight decay of matrices.
         weight_decay: f32 = 0.1, "F" [AffectsBits] where |x| x.is_finite() && *x >= 0.0, "finite and not below 0";
         /// Largest gradient norm let through; 0 for no clipping.
@@ -138,9 +145,9 @@ train_options! {
         bits: Bits = Bits::Strict, "MODE" [AffectsBits];
         /// Hold transfers between devices back to a link, to try a network on one machine: latency,bandwidth like
         /// 1ms,1Gbit.
-        link: Option<String> = None, "LATENCY,BANDWIDTH";
+        link: Option<String> = None, "LATENCY,BANDWIDTH" [SeveralDevices(&[])];
         /// Whether transfers run beside computing; auto: with a link. The bits do not depend on it.
-        overlap: Overlap = Overlap::Auto, "MODE";
+        overlap: Overlap = Overlap::Auto, "MODE" [SeveralDevices(&["auto", "off"])];
         /// The most memory a device may need, like 2GiB; a plan that needs more is refused before the first step.
         memory: Option<String> = None, "SIZE";
         /// Which activations are computed again instead of kept: none, full, or auto: as few as make --memory suffice.
@@ -173,19 +180,21 @@ train_options! {
         /// Highest learning rate.
         lr: f32 = 3e-3, "F" [AffectsBits] where |x| x.is_finite() && *x >= 0.0, "finite and not below 0";
         /// Learning rate of the last step, as a share of the highest.
-        lr_floor: f32 = 0.1, "F" [AffectsBits] where |x| (0.0..=1.0).contains(x), "at least 0 and at most 1";
+        lr_floor: f32 = 0.1, "F" [AffectsBits, OnlyWith("lr_schedule", &["cosine", "linear", "wsd"])]
+            where |x| (0.0..=1.0).contains(x), "at least 0 and at most 1";
         /// Steps of linear warm-up.
         warmup: u64 = 20, "N" [AffectsBits];
         /// How the learning rate falls after the warm-up; wsd keeps it until the last steps.
         lr_schedule: LrSchedule = LrSchedule::Cosine, "KIND" [AffectsBits];
         /// Share of the steps, the last ones, in which it falls (wsd).
-        lr_decay: f32 = 0.2, "F" [AffectsBits] where |x| (0.0..=1.0).contains(x), "at least 0 and at most 1";
+        lr_decay: f32 = 0.2, "F" [AffectsBits, OnlyWith("lr_schedule", &["wsd"])]
+            where |x| (0.0..=1.0).contains(x), "at least 0 and at most 1";
         /// What to train on: a file, a directory, or a pattern such as 'texts/*.txt'. Files called .jsonl have a JSON
         /// object on each line, .bin tokens of llm.c or nanoGPT (`phalanx data tokenize` writes them), all others are
         /// UTF-8 text; the embedded grammar if absent.
         data: Option<PathBuf> = None, "PATH" [AffectsBits];
         /// The field of a .jsonl line that has the text.
-        data_field: String = "text".into(), "NAME" [AffectsBits];
+        data_field: String = "text".into(), "NAME" [AffectsBits, Needs("data")];
         /// A Hugging Face tokenizer.json for the data; bytes if absent.
         tokenizer: Option<PathBuf> = None, "FILE" [AffectsBits, Needs("data")];
         /// Directory to write the trained model to, as transformers reads it.
@@ -208,9 +217,9 @@ train_options! {
         /// sentences, and training stays the same.
         eval_every: Option<u64> = None, "STEPS" where |n| *n >= 1, "at least 1";
         /// Share of the data that is held back.
-        eval_share: f64 = 0.05, "F" where |x| *x > 0.0 && *x < 1.0, "above 0 and below 1";
+        eval_share: f64 = 0.05, "F" [Needs("eval_every")] where |x| *x > 0.0 && *x < 1.0, "above 0 and below 1";
         /// Batches that are evaluated, the same ones every time.
-        eval_batches: u64 = 8, "N" where |n| *n >= 1, "at least 1";
+        eval_batches: u64 = 8, "N" [Needs("eval_every")] where |n| *n >= 1, "at least 1";
         /// Hash all weights and optimizer states after every so many steps. Lines of --json get one hash over all, the log
         /// of --log-dir also one of each tensor; plan, devices and ranks do not matter. `phalanx diff` compares them.
         hash_every: Option<u64> = None, "STEPS" where |n| *n >= 1, "at least 1";
@@ -229,7 +238,7 @@ train_options! {
         every_minutes: Option<f64> = None, "M" [Needs("checkpoint"), Excludes("every")]
             where |x| (0.0..1e6).contains(x), "at least 0 and below a million";
         /// Checkpoints to keep.
-        keep: usize = 3, "K" where |n| *n >= 1, "at least 1";
+        keep: usize = 3, "K" [Needs("checkpoint")] where |n| *n >= 1, "at least 1";
         /// Stop if a checkpoint, a log or standard output cannot be written, instead of a warning.
         strict: bool = false, "";
         /// Wait until each checkpoint is written, instead of writing it while training goes on.
@@ -240,17 +249,17 @@ train_options! {
     }
     Ranks {
         /// Devices of each rank; an even share of the plan's if absent.
-        devices_per_rank: Option<usize> = None, "N" where |n| (1..=MOST_DEVICES).contains(n), "from 1 to 4096";
+        devices_per_rank: Option<usize> = None, "N" [InJob] where |n| (1..=MOST_DEVICES).contains(n), "from 1 to 4096";
         /// Whether threads are kept on cores. Auto keeps those of a rank on its share of the host's cores, and each on one
         /// of its own if together they need all.
         pin: Pin = Pin::Auto, "MODE";
         /// Seconds after which a job in which no operation is completed reports which rank waits for which, and ends; outside
         /// of steps, one with a rank that does not answer.
-        stall_seconds: u64 = 60, "N" where |n| *n >= 1, "at least 1";
-        /// A fire drill, to see how the job ends: a rank fails at a step, KIND is panic, nan, hang, stop or kill; stop
-        /// and kill also before the first step, 0; or the N-th call that writes checkpoints fails, with KIND@save:N, where KIND is kill, enospc, eio, short, sync or
-        /// rename. When `phalanx launch --max-restarts` starts the job again there is none, but with KIND@RANK:+N the rank
-        /// fails at its N-th step after every start.
+        stall_seconds: u64 = 60, "N" [InJob] where |n| *n >= 1, "at least 1";
+        /// A fire drill, to see how the job ends: a rank fails at a step, KIND is panic, nan, hang, stop or kill; stop and
+        /// kill also before the first step, 0; or the N-th call that writes checkpoints fails, with KIND@save:N, where KIND is
+        /// kill, enospc, eio, short, sync or rename. When `phalanx launch --max-restarts` starts the job again there is none,
+        /// but with KIND@RANK:+N the rank fails at its N-th step after every start.
         drill: Option<String> = None, "KIND@RANK:STEP";
     }
     Debugging {

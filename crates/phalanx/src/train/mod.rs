@@ -6,6 +6,7 @@ mod config;
 mod drills;
 mod elastic;
 mod eval;
+mod forecast;
 pub mod nan;
 mod options;
 mod progress;
@@ -16,6 +17,7 @@ mod start;
 
 pub use config::{Bits, ConfigError, Debug, MOST_CORES, OPTIONS, OptimizerKind, TrainConfig};
 pub use elastic::{Elastic, ElasticError, SmallerJob};
+pub use forecast::{CheckpointForecast, Forecast, PlannedWrite};
 pub use nan::Origin;
 pub use options::{OptionGroup, OptionSpec};
 pub use report::{Report, Summary};
@@ -127,7 +129,8 @@ impl Run {
         ranks: Option<Ranks>,
     ) -> Result<Self, Error> {
         let size = config.batch * config.context_of(&model);
-        let notices = data.note().map(|note| Notice::Note(note.into())).into_iter().collect();
+        let warnings = config.warnings().into_iter().map(Notice::Warning);
+        let notices = data.note().map(|note| Notice::Note(note.into())).into_iter().chain(warnings).collect();
         let fault_injection = FaultInjection::new(&config, trainer.session().rank())?;
         let profile = trainer.session_mut().profile_through(fault_injection.trigger());
         Ok(Run {
@@ -322,7 +325,16 @@ impl Run {
 
 /// Opens the data and builds the model for it.
 pub(crate) fn prepare(config: &TrainConfig) -> Result<(Dataset, ModelConfig, Graph), Error> {
-    let mut data = open_data(config)?;
+    prepare_with(config, cache_dir().filter(|_| !config.no_cache).as_deref())
+}
+
+/// The same, with nothing written on the way.
+fn prepare_without_cache(config: &TrainConfig) -> Result<(Dataset, ModelConfig, Graph), Error> {
+    prepare_with(config, None)
+}
+
+fn prepare_with(config: &TrainConfig, cache: Option<&Path>) -> Result<(Dataset, ModelConfig, Graph), Error> {
+    let mut data = open_data(config, cache)?;
     let model = config.language_model(data.vocab())?;
     let context = config.context_of(&model);
     if config.eval_every.is_some() {
@@ -333,10 +345,9 @@ pub(crate) fn prepare(config: &TrainConfig) -> Result<(Dataset, ModelConfig, Gra
     Ok((data, model, graph))
 }
 
-fn open_data(config: &TrainConfig) -> Result<Dataset, DataError> {
+fn open_data(config: &TrainConfig, cache: Option<&Path>) -> Result<Dataset, DataError> {
     let Some(path) = &config.data else { return Ok(Dataset::grammar(config.seed)) };
-    let cache = cache_dir().filter(|_| !config.no_cache);
     let (tokenizer, field) = (config.tokenizer.as_deref(), config.data_field.as_str());
-    let source = DataSource { path, tokenizer, field, cache: cache.as_deref() };
+    let source = DataSource { path, tokenizer, field, cache };
     Dataset::open(&source, config.seed, &mut |_, _| ())
 }

@@ -4,6 +4,8 @@ mod values;
 
 use std::fmt::Display;
 
+use phalanx_plan::nearest;
+
 use super::TrainConfig;
 use super::config::{ConfigError, OPTIONS};
 pub(super) use values::OptionValue;
@@ -79,6 +81,12 @@ pub(super) enum Mark {
     Needs(&'static str),
     /// It is set in place of another option.
     Excludes(&'static str),
+    /// It is useless unless another option has one of these values.
+    OnlyWith(&'static str, &'static [&'static str]),
+    /// It is useless on one device, unless it has one of these values.
+    SeveralDevices(&'static [&'static str]),
+    /// It is useless in a process that no launcher has started.
+    InJob,
 }
 
 impl OptionSpec {
@@ -128,13 +136,6 @@ impl OptionSpec {
         }
         ConfigError::Field { field: self.name, value, wanted }
     }
-}
-
-/// The name that is most like `text`, if one is.
-pub(super) fn nearest<'a>(text: &str, names: &[&'a str]) -> Option<&'a str> {
-    let scores = names.iter().map(|name| (strsim::jaro(text, name), *name));
-    let best = scores.max_by(|a, b| a.0.total_cmp(&b.0));
-    best.filter(|(score, _)| *score > 0.8).map(|(_, name)| name)
 }
 
 /// Makes the configuration, its defaults and the table of options from one entry for each option:

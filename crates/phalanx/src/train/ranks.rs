@@ -32,7 +32,7 @@ impl TrainConfig {
         progress: &mut dyn FnMut(usize, usize, &str),
     ) -> Result<(Settings, Topology), Error> {
         let network = &*job.network;
-        let plan = shared::plan(network, || Ok(self.settings(model)?.plan))?;
+        let plan = shared::plan(network, || self.resolve_plan(model))?;
         let devices = plan.mesh.devices();
         let topology = Topology::new(&job.hellos, network.rank(), devices, self.devices_per_rank)?;
         let config = TrainConfig {
@@ -40,10 +40,10 @@ impl TrainConfig {
             cores_per_device: topology.cores_per_device,
             ..self.clone()
         };
-        // The rest does not depend on plan and costs, whose files other ranks may not have.
-        let rest = TrainConfig { plan: None, devices: None, costs: None, ..config.clone() };
+        // Other ranks may not have the file of costs.
+        let rest = TrainConfig { costs: None, ..config.clone() };
         let placement = topology.placement.clone();
-        let mut settings = Settings { plan, placement, ..rest.settings(model)? };
+        let mut settings = Settings { placement, ..rest.settings_for(plan)? };
         settings.cost_table = shared::costs(network, || {
             let mut settings = settings.clone();
             config.measure(model, &mut settings, progress)?;

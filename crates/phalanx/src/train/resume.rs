@@ -56,6 +56,11 @@ impl ResumePoint {
             (false, Some(&step)) => Err(CkptError::Present { dir: dir.clone(), step }.into()),
         }
     }
+
+    /// Steps that were done before.
+    pub fn steps(&self) -> u64 {
+        self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.manifest().run.step)
+    }
 }
 
 /// The steps of all checkpoints, as rank 0 sees them.

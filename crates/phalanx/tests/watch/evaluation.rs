@@ -65,6 +65,15 @@ fn the_loss_is_that_of_the_weights_after_the_step_on_held_batches() {
 }
 
 #[test]
+fn the_last_step_is_evaluated_whatever_its_number() {
+    let mut run = Run::new(evaluated().steps(3)).unwrap();
+    let losses: Vec<Option<f32>> = (0..3).map(|_| run.step().unwrap().eval_loss).collect();
+    assert!(matches!(losses[..], [None, Some(_), Some(_)]), "{losses:?}");
+    let (last, naive) = (f64::from(losses[2].unwrap()), naive(&run));
+    assert!((last - naive).abs() < 1e-5 * naive, "{last} but {naive}");
+}
+
+#[test]
 fn evaluating_leaves_training_on_the_grammar_alone() {
     let (with, without) = (trained(evaluated()), trained(small()));
     assert_eq!(with.losses(), without.losses());
@@ -117,7 +126,8 @@ fn memory_that_holds_a_step_but_no_evaluation_is_told() {
     let memory = Some(format!("{}B", peak + 100));
     trained(small().memory(memory.clone()));
     let error = Run::new(evaluated().memory(memory)).err().unwrap().to_string();
-    for part in ["dev0 needs ", "bytes to evaluate", &format!("the {peak} of a step"), "--eval-every"] {
+    let step = format!("KiB to evaluate beside the {} of a step", phalanx::ir::bytes_text(peak as u64, 2));
+    for part in ["dev0 needs ", &step, "--eval-every"] {
         assert!(error.contains(part), "`{part}` in {error}");
     }
 }

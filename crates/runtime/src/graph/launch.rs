@@ -21,7 +21,8 @@ use super::{Graph, Inner, LaunchError};
 /// How a graph is launched.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Launch<'a> {
-    /// What must have happened before anything of the run starts.
+    /// What must have happened before anything of the run starts. Until it has, the table of events holds the run, and with
+    /// it the graph and the table itself, also when all handles are gone: poison an event that will not trigger.
     pub start: Event,
     /// The events of the flow's inputs; missing ones have happened.
     pub inputs: &'a [Event],

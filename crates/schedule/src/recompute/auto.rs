@@ -1,5 +1,6 @@
 //! No more is computed again than it takes to fit.
 
+use phalanx_ir::bytes_text;
 use phalanx_ir::parallel::DeviceId;
 use phalanx_ir::tasks::{TaskGraph, TaskId};
 
@@ -47,8 +48,10 @@ fn worst(peaks: &[Peak]) -> String {
     let lacking = |peak: &&Peak| peak.bytes.saturating_sub(peak.budget);
     let Some(Peak { device, bytes, budget }) = peaks.iter().max_by_key(lacking) else { return String::new() };
     format!(
-        "{device} has {budget} bytes, but a step needs {bytes} there even if activations are computed again: use more \
-         devices, more microbatches or a smaller batch"
+        "{device} has {}, but a step needs {} there even if activations are computed again: use more devices, more \
+         microbatches or a smaller batch",
+        bytes_text(*budget, 2),
+        bytes_text(*bytes, 2)
     )
 }
 

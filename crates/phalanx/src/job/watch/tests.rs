@@ -48,7 +48,7 @@ fn watched(watch: Watch) -> Watched {
     Watched { watch, between: None, parts, limit, names, say: Arc::new(|_| ()) }
 }
 
-const HEAD: &str = "no operation was completed for 60 s (--stall-seconds); who waits for whom:";
+const HEAD: &str = "no operation was completed for 60 s (--stall-seconds); chain of waits:";
 
 #[test]
 fn an_operation_that_blocks_real_runs_is_named() {

@@ -4,11 +4,12 @@ use std::fmt::Display;
 use std::path::PathBuf;
 
 use phalanx_link::LinkError;
+use phalanx_plan::nearest;
 
 use super::{OPTIONS, OptionSpec, TrainConfig};
 use crate::job::{Drill, DrillError};
 use crate::models::PresetError;
-use crate::train::options::{Mark, nearest};
+use crate::train::options::Mark;
 
 /// Why a configuration is wrong.
 #[derive(Debug, thiserror::Error)]
@@ -81,37 +82,100 @@ impl TrainConfig {
 
     /// Checks every option by itself and with those that it needs or excludes.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let (values, defaults) = (self.values(), TrainConfig::default().values());
-        let is_set = |name: &str| {
-            let mut all = OPTIONS.iter().zip(values.iter().zip(&defaults));
-            all.any(|(option, (value, default))| option.name == name && value != default)
-        };
-        for (option, (value, keeps_rule)) in OPTIONS.iter().zip(&values) {
-            let wrong = |wanted: String| match value {
-                Some(value) => self.field(option.name, value, &wanted),
-                None => Ok(()),
-            };
-            if !keeps_rule {
-                wrong(format!("it must be {}", option.rule))?;
-            }
-            for mark in option.marks.iter().filter(|_| is_set(option.name)) {
-                match mark {
-                    Mark::Needs(other) if !is_set(other) => {
-                        wrong(format!("it needs `{other}`, which is not set"))?
-                    }
-                    Mark::Excludes(other) if is_set(other) => {
-                        wrong(format!("it goes without `{other}`: take one of them out"))?
-                    }
-                    _ => {}
-                }
+        for (option, (value, keeps_rule)) in OPTIONS.iter().zip(self.values()) {
+            if let (Some(value), false) = (value, keeps_rule) {
+                return self.field(option.name, &value, &format!("it must be {}", option.rule));
             }
         }
+        self.check_use(&[], |mark, _| self.needs(mark))?;
         match (self.parse_drill()?, &self.checkpoint, &self.drill) {
             (Some(Drill::Save(_)), None, Some(text)) => {
                 self.field("drill", text, "it needs `checkpoint`: nothing is saved without")
             }
             _ => Ok(()),
         }
+    }
+
+    /// Checks that options that a user has `given` have an effect with the others, even if they are the defaults.
+    pub fn check_given(&self, given: &[&str]) -> Result<(), ConfigError> {
+        self.check_use(given, |mark, _| self.needs(mark))
+    }
+
+    /// Checks that what is `given` or set has an effect in a process that no launcher has started.
+    pub fn check_alone(&self, given: &[&str]) -> Result<(), ConfigError> {
+        let wanted = "it is for a job of several processes: leave it out, or start one with `phalanx launch`";
+        self.check_use(given, |mark, _| (*mark == Mark::InJob).then(|| wanted.into()))
+    }
+
+    /// Checks that what is set has an effect on so many devices.
+    pub(super) fn check_devices(&self, devices: usize) -> Result<(), ConfigError> {
+        let wanted =
+            "it is about transfers between devices, and there is one device: leave it out, or choose a plan";
+        self.check_use(&[], |mark, value| match mark {
+            Mark::SeveralDevices(fine) if devices == 1 && !fine.contains(&value) => Some(wanted.into()),
+            _ => None,
+        })
+    }
+
+    /// What is allowed and hardly meant.
+    pub fn warnings(&self) -> Vec<String> {
+        let have = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = (self.cores > have).then(|| {
+            format!(
+                "`cores` is {}, but this machine has {have}: threads take turns on them, which is slower",
+                self.cores
+            )
+        });
+        let (warmup, steps) = (self.warmup, self.steps);
+        let warmup = (warmup > steps && self.is_set("warmup")).then(|| {
+            format!(
+                "`warmup` is {warmup}, but the run ends after {steps} steps: the learning rate never reaches {:?}",
+                self.lr
+            )
+        });
+        cores.into_iter().chain(warmup).collect()
+    }
+
+    /// Looks at the marks of every option that is given or set; `unmet` is what a mark wants and does not have.
+    fn check_use(
+        &self,
+        given: &[&str],
+        unmet: impl Fn(&Mark, &str) -> Option<String>,
+    ) -> Result<(), ConfigError> {
+        for (option, (value, _)) in OPTIONS.iter().zip(self.values()) {
+            let Some(value) = value.filter(|_| given.contains(&option.name) || self.is_set(option.name))
+            else {
+                continue;
+            };
+            if let Some(wanted) = option.marks.iter().find_map(|mark| unmet(mark, &value)) {
+                return self.field(option.name, &value, &wanted);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a mark wants of the other options and does not have.
+    fn needs(&self, mark: &Mark) -> Option<String> {
+        match mark {
+            Mark::Needs(other) if !self.is_set(other) => {
+                Some(format!("it needs `{other}`, which is not set"))
+            }
+            Mark::Excludes(other) if self.is_set(other) => {
+                Some(format!("it goes without `{other}`: take one of them out"))
+            }
+            Mark::OnlyWith(other, values) => {
+                let value = self.value(other).unwrap_or_default();
+                let unused =
+                    || format!("it is for `{other}` {}, which is {value}: leave it out", values.join(", "));
+                (!values.contains(&value.as_str())).then(unused)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether an option has another value than by default.
+    fn is_set(&self, name: &str) -> bool {
+        self.value(name) != TrainConfig::default().value(name)
     }
 
     pub(super) fn field<T>(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use phalanx_ir::graph::Graph;
 use phalanx_link::Link;
+use phalanx_plan::Plan;
 use phalanx_runtime::ExecutionMode;
 
 use super::{Bits, ConfigError, OptimizerKind, TrainConfig};
@@ -22,11 +23,23 @@ impl TrainConfig {
 
     /// How `model` is compiled.
     pub fn settings(&self, model: &Graph) -> Result<Settings, Error> {
+        self.settings_for(self.resolve_plan(model)?)
+    }
+
+    /// The plan for `model`; options that have no effect on its devices are refused.
+    pub(crate) fn resolve_plan(&self, model: &Graph) -> Result<Plan, Error> {
         let choice = PlanChoice::default()
             .plan(self.plan.clone())
             .devices(self.devices)
             .microbatches((self.accumulate > 1).then_some(self.accumulate));
         let plan = choice.resolve(model)?;
+        self.parse_link()?;
+        self.check_devices(plan.mesh.devices())?;
+        Ok(plan)
+    }
+
+    /// How models are compiled under a plan.
+    pub(crate) fn settings_for(&self, plan: Plan) -> Result<Settings, Error> {
         let mut settings = Settings {
             leaves: self.leaves(),
             seed: self.seed,
@@ -98,7 +111,7 @@ impl TrainConfig {
         self
     }
 
-    fn costs_file(&self) -> Option<&Path> {
+    pub(crate) fn costs_file(&self) -> Option<&Path> {
         self.costs.as_deref().filter(|path| *path != Path::new("modelled"))
     }
 

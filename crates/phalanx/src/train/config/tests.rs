@@ -14,8 +14,12 @@ fn options_have_names_of_their_own_and_refer_to_others() {
     assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
     for option in OPTIONS {
         for mark in option.marks {
-            if let Needs(other) | Excludes(other) = mark {
+            if let Needs(other) | Excludes(other) | OnlyWith(other, _) = mark {
                 assert!(names.contains(other), "{} refers to {other}", option.name);
+            }
+            if let OnlyWith(other, values) = mark {
+                let choices = OptionSpec::find(other).map(|other| (other.choices)()).unwrap();
+                assert!(values.iter().all(|value| choices.contains(value)), "{}: {values:?}", option.name);
             }
         }
     }
@@ -61,6 +65,10 @@ fn errors_name_the_line_the_option_its_value_and_what_is_allowed() {
             "line 1: `bits` is \"strickt\"; it must be one of strict, free; did you mean strict?",
         ),
         ("resume = true\n", "`resume` is true; it needs `checkpoint`, which is not set"),
+        (
+            "optimizer = \"sgd\"\neps = 1e-6\n",
+            "`eps` is 1e-6; it is for `optimizer` adamw, adam, which is sgd: leave it out",
+        ),
         (
             "checkpoint = \"c\"\nevery = 2\nevery_minutes = 3.0\n",
             "`every` is 2; it goes without `every_minutes`: take one of them out",
