@@ -2,7 +2,7 @@
 
 use phalanx::Error;
 use phalanx::pipeline::Overlap;
-use phalanx::train::{Run, TrainConfig};
+use phalanx::train::{Preparation, Run, TrainConfig};
 use serde::Serialize;
 
 use super::median;
@@ -57,7 +57,11 @@ pub fn overlap(
 }
 
 fn train(config: &TrainConfig, progress: &mut dyn FnMut(usize, usize, &str)) -> Result<Run, Error> {
-    let mut run = Run::with_progress(config.clone(), progress)?;
+    let mut run = Run::with_progress(config.clone(), &mut |preparation| {
+        if let Preparation::Measuring { done, total, kernel } = preparation {
+            progress(done, total, kernel);
+        }
+    })?;
     while !run.is_done() {
         run.step()?;
     }

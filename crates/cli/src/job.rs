@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use phalanx::job::{Connection, Drill, Job, StepDrill, When, connect};
-use phalanx::train::{OptionGroup, Run, TrainConfig};
+use phalanx::train::{OptionGroup, Preparation, Run, TrainConfig};
 
 use crate::failure::Failure;
-use crate::{costs, output};
+use crate::{output, preparing};
 
 /// How often the job was started before, in the environment of ranks that `phalanx launch` has started again.
 pub const ATTEMPT: &str = "PHALANX_ATTEMPT";
@@ -45,11 +45,14 @@ pub fn join(config: &mut TrainConfig, connection: Option<&Connection>) -> Result
 pub fn start(mut config: TrainConfig, connection: Option<&Connection>) -> Result<Run, Failure> {
     check_drill(&mut config, connection.map_or(1, |connection| connection.network.size()))?;
     let job = join(&mut config, connection)?;
-    let start = |progress: &mut dyn FnMut(usize, usize, &str)| match &job {
+    let start = |progress: &mut dyn FnMut(Preparation<'_>)| match &job {
         None => Run::with_progress(config, progress),
         Some(job) => Run::in_job(config, job, progress),
     };
-    Ok(costs::with_bar(start)?)
+    match connection.is_some_and(|connection| connection.network.rank() > 0) {
+        true => Ok(start(&mut |_| ())?),
+        false => Ok(preparing::shown(start)?),
+    }
 }
 
 /// Leaves out a drill that is over, because the job was started again, and refuses one for a rank that is not there.

@@ -22,6 +22,7 @@ mod output;
 mod overlap;
 mod plan;
 mod plot;
+mod preparing;
 mod profile;
 mod save;
 mod schedule;

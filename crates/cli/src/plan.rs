@@ -10,11 +10,11 @@ use phalanx::pipeline;
 use phalanx::plan::PRESETS;
 use serde_json::json;
 
-use crate::costs;
 use crate::failure::Failure;
 use crate::flags::{Options, PlannedStep};
 use crate::output;
 use crate::overlap::{self, Drawings};
+use crate::preparing;
 
 /// Write plans, and see how they lay a model out.
 #[derive(clap::Subcommand)]
@@ -101,7 +101,7 @@ impl What {
             config.build_model(config.vocab_without_data()).map_err(phalanx::Error::from)?;
         let graph =
             model.training_graph(config.batch, config.context_of(&model)).map_err(phalanx::Error::from)?;
-        let settings = costs::with_bar(|progress| config.measured_settings(&graph, progress))?;
+        let settings = preparing::measuring(|progress| config.measured_settings(&graph, progress))?;
         Ok((graph, settings))
     }
 }

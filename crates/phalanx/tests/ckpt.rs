@@ -233,7 +233,7 @@ fn on_ranks(config: &TrainConfig, ranks: u32, count: usize) -> Vec<(Vec<u32>, St
                 let connection = Connection::new(Arc::new(local), Arc::new(|_| ()));
                 let job = Job::start(&connection, config.rank_options().expect("options are JSON"))
                     .expect("the ranks fit together");
-                let mut run = Run::in_job(config.clone(), &job, &mut |_, _, _| ()).expect("it starts");
+                let mut run = Run::in_job(config.clone(), &job, &mut |_| ()).expect("it starts");
                 let (losses, hash) = steps(&mut run, count);
                 (losses, hash, run.take_notices())
             })

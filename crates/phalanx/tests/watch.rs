@@ -53,7 +53,7 @@ fn on_ranks<T: Send>(ranks: u32, config: &TrainConfig, work: impl Fn(Run) -> T +
                 let hellos = hello.exchange(&*network).unwrap();
                 let alerts = Alerts::listen(&network);
                 let job = Job { network, alerts, say: Arc::new(|text| panic!("{text}")), hellos };
-                work(Run::in_job(config, &job, &mut |_, _, _| ()).unwrap())
+                work(Run::in_job(config, &job, &mut |_| ()).unwrap())
             })
         };
         let ranks: Vec<_> = Local::job(ranks).into_iter().map(rank).collect();

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use phalanx_bench::{OverlapResult, overlap};
 use serde_json::json;
 
-use crate::costs;
 use crate::failure::Failure;
 use crate::flags::{Options, PlannedStep};
 use crate::output;
+use crate::preparing;
 use crate::step::at_least_one;
 
 /// Train with transfers beside computing and without, in turns, and compare with what the scheduler predicts.
@@ -46,7 +46,7 @@ pub fn run(args: &OverlapArgs) -> Result<(), Failure> {
     if config.plan.is_none() {
         (config.plan, config.devices) = (Some("dp".into()), config.devices.or(Some(2)));
     }
-    let results = costs::with_bar(|progress| overlap(&config, args.rounds, progress))?;
+    let results = preparing::measuring(|progress| overlap(&config, args.rounds, progress))?;
     if args.json {
         return output::json(&json!({ "plan": config.plan, "link": config.link, "results": results }));
     }

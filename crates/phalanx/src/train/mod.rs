@@ -27,7 +27,7 @@ use std::time::Instant;
 use phalanx_ir::graph::Graph;
 use phalanx_program::Certificate;
 
-use crate::data::{DataError, DataSource, Dataset, cache_dir};
+use crate::data::{DataError, DataSource, Dataset, EncodingProgress, cache_dir};
 use crate::job::{Agreed, Job, Topology, deal_devices};
 use crate::models::ModelConfig;
 use crate::pipeline::Settings;
@@ -39,6 +39,27 @@ use nan::Guard;
 use progress::Progress;
 use ranks::Ranks;
 use resume::ResumePoint;
+
+/// What takes long before the first step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preparation<'a> {
+    /// Text becomes tokens: how many of its bytes are done, of how many.
+    Tokenizing {
+        /// Bytes so far.
+        done: u64,
+        /// All bytes.
+        total: u64,
+    },
+    /// Kernels are measured: how many are done, of how many, and which is next.
+    Measuring {
+        /// Kernels so far.
+        done: usize,
+        /// All kernels that are measured.
+        total: usize,
+        /// The next one.
+        kernel: &'a str,
+    },
+}
 
 /// A run in progress.
 pub struct Run {
@@ -67,18 +88,18 @@ pub struct Run {
 impl Run {
     /// Reads the data and compiles the model.
     pub fn new(config: TrainConfig) -> Result<Self, Error> {
-        Run::with_progress(config, &mut |_, _, _| ())
+        Run::with_progress(config, &mut |_| ())
     }
 
-    /// The same; `progress` is called with kernels that are measured first: how many are done, of how many, and which is next.
+    /// The same; `progress` is called with what takes long.
     pub fn with_progress(
         config: TrainConfig,
-        progress: &mut dyn FnMut(usize, usize, &str),
+        progress: &mut dyn FnMut(Preparation<'_>),
     ) -> Result<Self, Error> {
         let config = config.with_pretrained()?;
-        let (data, model, graph) = prepare(&config)?;
+        let (data, model, graph) = prepare(&config, &mut tokenizing(progress))?;
         let point = ResumePoint::new(&config, None)?;
-        let settings = config.measured_settings(&graph, progress)?;
+        let settings = config.measured_settings(&graph, &mut measuring(progress))?;
         // A job of one rank, as far as the configuration is concerned.
         deal_devices(settings.plan.mesh.devices(), 1, config.devices_per_rank)?;
         let trainer = Trainer::with_settings(&graph, &settings)?;
@@ -88,11 +109,12 @@ impl Run {
         Run { evaluation, guard, ..run }.begin(point)
     }
 
-    /// One rank of a job; all ranks make the same calls. Plan, seed and times of kernels are those of rank 0.
+    /// One rank of a job; all ranks make the same calls. Plan, seed and times of kernels are those of rank 0. Text becomes
+    /// tokens on the first rank of each host, and the others find them.
     pub fn in_job(
         config: TrainConfig,
         job: &Job,
-        progress: &mut dyn FnMut(usize, usize, &str),
+        progress: &mut dyn FnMut(Preparation<'_>),
     ) -> Result<Self, Error> {
         if config.debug.is_some() && job.network.size() > 1 {
             let wanted = "it steps through all devices in one process: leave out the launcher, or debug";
@@ -101,9 +123,10 @@ impl Run {
             );
         }
         let config = config.with_pretrained()?;
-        let (data, model, graph) = prepare(&config)?;
+        let (data, model, graph) =
+            job.first_of_host_first(|| prepare(&config, &mut tokenizing(progress)))??;
         let point = ResumePoint::new(&config, Some(&*job.network))?;
-        let (settings, topology) = config.settings_in_job(job, &graph, progress)?;
+        let (settings, topology) = config.settings_in_job(job, &graph, &mut measuring(progress))?;
         config.pin.apply(topology.own_cores());
         let (trainer, certificate) = job.trainer(&graph, &settings)?;
         let evaluation = Evaluation::new(&config, &model, &settings, Some(job), trainer.session())?;
@@ -316,8 +339,12 @@ impl Run {
 }
 
 /// Opens the data and builds the model for it.
-pub(crate) fn prepare(config: &TrainConfig) -> Result<(Dataset, ModelConfig, Graph), Error> {
-    let mut data = open_data(config)?;
+pub(crate) fn prepare(
+    config: &TrainConfig,
+    progress: &mut EncodingProgress<'_>,
+) -> Result<(Dataset, ModelConfig, Graph), Error> {
+    config.validate()?;
+    let mut data = open_data(config, progress)?;
     let model = config.language_model(data.vocab())?;
     let context = config.context_of(&model);
     if config.eval_every.is_some() {
@@ -328,10 +355,26 @@ pub(crate) fn prepare(config: &TrainConfig) -> Result<(Dataset, ModelConfig, Gra
     Ok((data, model, graph))
 }
 
-fn open_data(config: &TrainConfig) -> Result<Dataset, DataError> {
+fn open_data(config: &TrainConfig, progress: &mut EncodingProgress<'_>) -> Result<Dataset, DataError> {
     let Some(path) = &config.data else { return Ok(Dataset::grammar(config.seed)) };
-    let cache = cache_dir();
-    let (tokenizer, field) = (config.tokenizer.as_deref(), config.data_field.as_str());
-    let source = DataSource { path, tokenizer, field, cache: cache.as_deref() };
-    Dataset::open(&source, config.seed, &mut |_, _| ())
+    let cache = config.data_cache.clone().or_else(cache_dir);
+    let source = DataSource {
+        path,
+        tokenizer: config.tokenizer.as_deref(),
+        field: &config.data_field,
+        chat_template: config.chat_template.as_deref(),
+        mask_prompt: config.mask_prompt,
+        cache: cache.as_deref(),
+    };
+    Dataset::open(&source, config.seed, progress)
+}
+
+/// Reports text that becomes tokens.
+fn tokenizing(progress: &mut dyn FnMut(Preparation<'_>)) -> impl FnMut(u64, u64) {
+    |done, total| progress(Preparation::Tokenizing { done, total })
+}
+
+/// Reports kernels that are measured.
+fn measuring(progress: &mut dyn FnMut(Preparation<'_>)) -> impl FnMut(usize, usize, &str) {
+    |done, total, kernel: &str| progress(Preparation::Measuring { done, total, kernel })
 }
