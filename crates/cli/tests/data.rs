@@ -72,7 +72,7 @@ fn show_tells_prompts_and_shares_of_sources() {
     ]);
     assert_eq!(shown["sources"], sources);
     let shown = stdout(&["data", "show", &both, "--chat-template", "chatml"]);
-    assert!(shown.contains(&format!("    75.0 %   {chats}: ")), "{shown}");
+    assert!(shown.contains(&format!("   75.0 %   {chats}: ")), "{shown}");
     assert!(
         shown.contains("documents   41\n") && shown.contains("prompts     73.0 % of the tokens"),
         "{shown}"
