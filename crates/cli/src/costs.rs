@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use phalanx::internals::costs::{CostTable, Costs, Machine, Measured, Signature, Work};
 use phalanx::ir::tasks::TaskGraph;
 use phalanx::{Error, pipeline};
@@ -14,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::plan::What;
-use crate::{job, output};
+use crate::{job, output, starting};
 
 /// Measure what kernels cost on this machine, and see it.
 #[derive(clap::Subcommand)]
@@ -137,24 +136,11 @@ fn measure(args: &Measure) -> Result<(), Failure> {
     let mut cost_table = CostTable::load(&path).map_err(Error::from)?;
     let tasks = pipeline::lay_out(&graph, &settings, |_, _| ()).map_err(Error::from)?.tasks;
     let start = Instant::now();
-    let measured = with_bar(|progress| cost_table.measure(&tasks, settings.cores, progress));
+    let measured = starting::measuring(|progress| cost_table.measure(&tasks, settings.cores, progress));
     let (measured, seconds) = (measured.map_err(Error::from)?, start.elapsed().as_secs_f64());
     cost_table.save().map_err(Error::from)?;
     let report = Report { measured, seconds, costs: cost_table.costs(&tasks, settings.cores), tasks, path };
     if args.json { output::json(&report.json()) } else { report.print() }
-}
-
-/// Shows on a terminal how far measuring has come.
-pub fn with_bar<T>(measure: impl FnOnce(&mut dyn FnMut(usize, usize, &str)) -> T) -> T {
-    let style = ProgressStyle::with_template("measuring kernel {pos}/{len} {bar:24} {msg}");
-    let bar = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let measured = measure(&mut |done, total, kernel| {
-        bar.set_length(total as u64);
-        bar.set_position(done as u64);
-        bar.set_message(kernel.to_string());
-    });
-    bar.finish_and_clear();
-    measured
 }
 
 /// What came of measuring a model.

@@ -3,12 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use phalanx::data::{DataSource, Dataset, cache_dir};
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::output;
+use crate::{output, starting};
 
 /// Look at data, and make text into tokens
 #[derive(clap::Subcommand)]
@@ -21,7 +20,7 @@ pub enum Command {
 #[derive(clap::Args)]
 struct Source {
     /// A file, a directory or a pattern: .jsonl has a JSON object on each line, .bin tokens of llm.c or nanoGPT, all
-    /// others are UTF-8 text
+    /// others are UTF-8 text. Several are separated by `;`, each with its weight or none: 'a.txt=0.7;b.jsonl=0.3'
     path: PathBuf,
     /// A Hugging Face tokenizer.json; bytes if absent
     #[arg(long, value_name = "FILE")]
@@ -29,6 +28,9 @@ struct Source {
     /// The field of a .jsonl line that has the text
     #[arg(long, value_name = "NAME", default_value = "text")]
     field: String,
+    /// How conversations become text: chatml, llama3, plain or a Jinja file; the tokenizer's own if absent
+    #[arg(long, value_name = "NAME|FILE")]
+    chat_template: Option<String>,
     /// Print one line of JSON
     #[arg(long)]
     json: bool,
@@ -37,7 +39,8 @@ struct Source {
 /// Write the tokens of text to a file
 ///
 /// The file is as llm.c reads it; `train --data` takes it without encoding anything. A token that ends a text stands
-/// after each document, if the tokenizer has one.
+/// after each document, if the tokenizer has one. Files beside it, .docs and .prompts, tell where documents end and which
+/// tokens are prompts, if there is more to tell than one text.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -56,7 +59,8 @@ pub struct Tokenize {
 #[command(after_help = "\
 Examples:
   phalanx data show book.txt
-  phalanx data show book.bin --tokenizer tokenizer.json --head 50")]
+  phalanx data show book.bin --tokenizer tokenizer.json --head 50
+  phalanx data show chats.jsonl --tokenizer tokenizer.json --chat-template chatml")]
 pub struct Show {
     #[command(flatten)]
     source: Source,
@@ -67,8 +71,8 @@ pub struct Show {
 
 impl Source {
     fn source<'a>(&'a self, cache: Option<&'a Path>) -> DataSource<'a> {
-        let (path, tokenizer, field) = (&self.path, self.tokenizer.as_deref(), self.field.as_str());
-        DataSource { path, tokenizer, field, cache }
+        let (tokenizer, chat_template) = (self.tokenizer.as_deref(), self.chat_template.as_deref());
+        DataSource { tokenizer, field: &self.field, chat_template, cache, ..DataSource::new(&self.path) }
     }
 }
 
@@ -82,8 +86,8 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
 }
 
 fn tokenize(Tokenize { source, out }: &Tokenize) -> Result<(), Failure> {
-    let tokens =
-        with_bar(|progress| source.source(None).tokenize(out, progress)).map_err(phalanx::Error::from)?;
+    let tokens = starting::tokenizing(|progress| source.source(None).tokenize(out, progress))
+        .map_err(phalanx::Error::from)?;
     if source.json {
         return output::json(&json!({ "out": out, "tokens": tokens }));
     }
@@ -94,33 +98,39 @@ fn show(Show { source, head }: &Show) -> Result<(), Failure> {
     let cache = cache_dir();
     let open =
         |progress: &mut dyn FnMut(u64, u64)| Dataset::open(&source.source(cache.as_deref()), 0, progress);
-    let data = with_bar(open).map_err(phalanx::Error::from)?;
+    let data = starting::tokenizing(open).map_err(phalanx::Error::from)?;
     let first = data.head(*head);
     let text = data.tokenizer().decode(&first).ok();
+    let (tokens, prompts) = (data.tokens(), data.prompt_tokens());
+    let mixed = data.mixed(0);
     if source.json {
+        let sources: Vec<_> = mixed
+            .iter()
+            .map(|one| json!({ "data": one.name, "tokens": one.tokens, "share": one.share }))
+            .collect();
         return output::json(&json!({
             "data": data.name(),
-            "tokens": data.tokens(),
+            "documents": data.documents(),
+            "tokens": tokens,
+            "prompt_tokens": prompts,
             "vocabulary": data.vocab(),
+            "sources": sources,
             "head": first,
             "text": text,
         }));
     }
+    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
     output::line(format!("data        {}", data.name()))?;
-    output::line(format!("tokens      {}", output::grouped(data.tokens() as u64)))?;
+    for one in mixed.iter().filter(|_| mixed.len() > 1) {
+        let (share, tokens) = (percent(one.share), output::grouped(one.tokens as u64));
+        output::line(format!("  {share:>7}   {}: {tokens} tokens", one.name))?;
+    }
+    output::line(format!("documents   {}", output::grouped(data.documents() as u64)))?;
+    output::line(format!("tokens      {}", output::grouped(tokens as u64)))?;
+    if prompts > 0 {
+        let share = percent(prompts as f64 / tokens as f64);
+        output::line(format!("prompts     {share} of the tokens, left out with --mask-prompt"))?;
+    }
     output::line(format!("vocabulary  {}", output::grouped(data.vocab() as u64)))?;
     output::line(format!("begins      {}", text.map_or(format!("{first:?}"), |text| format!("{text:?}"))))
-}
-
-/// Shows on a terminal how much text has been encoded.
-pub fn with_bar<T>(encode: impl FnOnce(&mut dyn FnMut(u64, u64)) -> T) -> T {
-    let style =
-        ProgressStyle::with_template("tokenizing {bytes}/{total_bytes} {bar:24} {binary_bytes_per_sec}");
-    let bar = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let encoded = encode(&mut |done, total| {
-        bar.set_length(total);
-        bar.set_position(done);
-    });
-    bar.finish_and_clear();
-    encoded
 }

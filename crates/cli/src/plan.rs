@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::flags::{Options, PlannedStep};
 use crate::output;
 use crate::overlap::{self, Drawings};
-use crate::{costs, flags};
+use crate::{flags, starting};
 
 /// Write plans, and see how they lay a model out.
 #[derive(clap::Subcommand)]
@@ -112,7 +112,7 @@ impl What {
         let graph =
             model.training_graph(config.batch, config.context_of(&model)).map_err(phalanx::Error::from)?;
         flags::warn(&config);
-        let settings = costs::with_bar(|progress| config.measured_settings(&graph, progress))?;
+        let settings = starting::measuring(|progress| config.measured_settings(&graph, progress))?;
         Ok((graph, settings))
     }
 }

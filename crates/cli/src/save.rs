@@ -6,11 +6,16 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use phalanx::data::ChatTemplate;
 use phalanx::hf;
 use phalanx::train::TrainConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
+
+/// Files beside a tokenizer that tell its special tokens and how conversations become text.
+const BESIDE_TOKENIZER: [&str; 3] =
+    ["tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"];
 
 /// The file that tells which run wrote a directory.
 const ORIGIN: &str = "phalanx.json";
@@ -76,6 +81,7 @@ pub fn write(
     hf::replace_directory(dir, |new| {
         weights(new)?;
         copy_tokenizer(config, new)?;
+        write_chat_template(config, new)?;
         let origin = serde_json::to_string(&Origin { unfinished, ..Origin::of(config) }).unwrap_or_default();
         fs::write(new.join(ORIGIN), origin + "\n").map_err(|error| unwritten(&new.join(ORIGIN), &error))
     })
@@ -84,11 +90,24 @@ pub fn write(
 /// Copies the tokenizer of the data.
 fn copy_tokenizer(config: &TrainConfig, dir: &Path) -> Result<(), Failure> {
     let Some(tokenizer) = config.tokenizer.as_ref().filter(|_| config.data.is_some()) else { return Ok(()) };
-    let copy = dir.join("tokenizer.json");
-    fs::copy(tokenizer, &copy).map(|_| ()).map_err(|error| {
-        let (tokenizer, copy) = (tokenizer.display(), copy.display());
-        Failure::Run(format!("cannot copy the tokenizer {tokenizer} to {copy}: {error}"))
-    })
+    let beside = BESIDE_TOKENIZER.map(|name| (tokenizer.with_file_name(name), name));
+    let beside = beside.into_iter().filter(|(from, _)| from.is_file());
+    for (from, name) in [(tokenizer.clone(), "tokenizer.json")].into_iter().chain(beside) {
+        let copy = dir.join(name);
+        fs::copy(&from, &copy).map_err(|error| {
+            let (from, copy) = (from.display(), copy.display());
+            Failure::Run(format!("cannot copy the tokenizer {from} to {copy}: {error}"))
+        })?;
+    }
+    Ok(())
+}
+
+/// Writes the chat template that was asked for, in place of the tokenizer's own.
+fn write_chat_template(config: &TrainConfig, dir: &Path) -> Result<(), Failure> {
+    let Some(choice) = &config.chat_template else { return Ok(()) };
+    let source = ChatTemplate::source_of(choice).map_err(|error| Failure::Run(error.to_string()))?;
+    let path = dir.join("chat_template.jinja");
+    fs::write(&path, source).map_err(|error| unwritten(&path, &error))
 }
 
 fn unwritten(path: &Path, error: &io::Error) -> Failure {

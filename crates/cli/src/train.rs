@@ -5,9 +5,10 @@ mod dry_run;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use phalanx::data::MixedCorpus;
 use phalanx::job::Connection;
 use phalanx::train::{Report, Run, Summary, TrainConfig};
 use serde::Serialize;
@@ -154,12 +155,16 @@ fn opening(run: &Run) -> String {
         (config.batch, config.context_of(model), output::count(config.core_count(), "core"));
     let (family, data) = (model.family(), run.data().name());
     let tokens = run.data().tokens();
-    let epochs = (config.steps as f64 * batch as f64) / run.data().windows(context) as f64;
+    // Of a mixture each part has its own.
+    let epochs = match run.data().mixed(context)[..] {
+        [one] => format!(", {:.2} epochs", (config.steps as f64 * batch as f64) / one.windows as f64),
+        _ => String::new(),
+    };
     let devices = output::count(run.devices(), "device");
     let layout = config.plan.as_ref().map_or(devices.clone(), |plan| format!("plan {plan} on {devices}"));
     format!(
         "{family}, {parameters} parameters, on {data}: {steps} of {batch} x {context} tokens, {cores}\n\
-         {} tokens of data, {epochs:.2} epochs; {layout}, f32",
+         {} tokens of data{epochs}; {layout}, f32",
         output::grouped(tokens as u64)
     )
 }
@@ -171,7 +176,16 @@ fn watched(run: &Run) -> Vec<String> {
     let (held, trained) = (data.held_windows(context), data.windows(context));
     let evaluation = config.eval_every.map(|every| {
         let (held, trained) = (output::grouped(held as u64), output::grouped(trained as u64));
-        format!("evaluating after every {every} steps on {held} held-back windows; {trained} are trained on")
+        let what = if data.holds_documents(context) {
+            "windows of held-back documents"
+        } else {
+            "held-back windows"
+        };
+        format!("evaluating after every {every} steps on {held} {what}; {trained} are trained on")
+    });
+    let masked = config.mask_prompt.then(|| {
+        let share = 100.0 * data.prompt_tokens() as f64 / data.tokens() as f64;
+        format!("training on answers only: {share:.1} % of the tokens are prompts")
     });
     let debug = config.debug.map(|_| {
         "debug nan: weights and optimizer state are copied before each step, which is slower".to_string()
@@ -179,7 +193,23 @@ fn watched(run: &Run) -> Vec<String> {
     let hashes = config
         .hash_every
         .map(|every| format!("hashing weights and optimizer state after every {every} steps"));
-    evaluation.into_iter().chain(hashes).chain(debug).collect()
+    mixture(run).into_iter().chain(evaluation).chain(masked).chain(hashes).chain(debug).collect()
+}
+
+/// What the data is mixed of, if it is.
+fn mixture(run: &Run) -> Vec<String> {
+    let (config, context) = (run.config(), run.config().context_of(run.model()));
+    let mixed = run.data().mixed(context);
+    let describe = |one: &MixedCorpus<'_>| {
+        let epochs = config.steps as f64 * config.batch as f64 * one.share / one.windows as f64;
+        let tokens = output::grouped(one.tokens as u64);
+        format!(
+            "{:.1} % of the samples from {}: {tokens} tokens, {epochs:.2} epochs",
+            100.0 * one.share,
+            one.name
+        )
+    };
+    mixed.iter().filter(|_| mixed.len() > 1).map(describe).collect()
 }
 
 /// How often a line of progress is printed where there is no terminal.

@@ -39,10 +39,66 @@ fn show_tells_how_much_there_is_and_how_it_begins() {
     assert_eq!(shown["tokens"], 4, "three words and the end of the text");
     assert_eq!((&shown["vocabulary"], &shown["head"]), (&json!(5), &json!([1, 2])));
     assert_eq!(shown["text"], "a cat");
+    assert_eq!((&shown["documents"], &shown["prompt_tokens"]), (&json!(1), &json!(0)));
     let shown = stdout(&["data", "show", &text]);
     assert!(shown.contains("tokens      9\n") && shown.contains("\"a cat sat\""), "{shown}");
     let nowhere = dir.path("*.txt.gz");
     assert!(error(&["data", "show", &nowhere], 2).contains("has no text"));
+}
+
+/// Lines of a question and its answer.
+fn chats() -> String {
+    let line = |number: usize| {
+        let question = json!({ "role": "user", "content": format!("What is {number}?") });
+        let answer = json!({ "role": "assistant", "content": "A number." });
+        json!({ "messages": [question, answer] }).to_string() + "\n"
+    };
+    (0..40).map(line).collect()
+}
+
+#[test]
+fn show_tells_prompts_and_shares_of_sources() {
+    let dir = Dir::new("data-mixed");
+    let (chats, text) = (dir.write("a.jsonl", chats()), dir.write("b.txt", "text ".repeat(20)));
+    let both = format!("{chats}=3; {text}=1");
+    let shown =
+        &json_lines(&["data", "show", &both, "--chat-template", "chatml", "--json", "--head", "0"])[0];
+    // `<|im_start|>user\nWhat is 7?<|im_end|>\n<|im_start|>assistant\n` has 60 bytes, `A number.<|im_end|>\n` 20.
+    let (prompts, answers) = (30 * 61 + 10 * 60, 40 * 20);
+    assert_eq!(shown["prompt_tokens"], prompts);
+    assert_eq!((&shown["documents"], &shown["tokens"]), (&json!(41), &json!(prompts + answers + 100)));
+    let sources = json!([
+        { "data": chats, "tokens": prompts + answers, "share": 0.75 }, { "data": text, "tokens": 100, "share": 0.25 }
+    ]);
+    assert_eq!(shown["sources"], sources);
+    let shown = stdout(&["data", "show", &both, "--chat-template", "chatml"]);
+    assert!(shown.contains(&format!("   75.0 %   {chats}: ")), "{shown}");
+    assert!(
+        shown.contains("documents   41\n") && shown.contains("prompts     73.0 % of the tokens"),
+        "{shown}"
+    );
+    let error = error(&["data", "show", &text, "--chat-template", "plain"], 2);
+    assert!(error.contains("`chat_template` is set, but"), "{error}");
+}
+
+#[test]
+fn answers_are_trained_on_alone_and_the_template_is_saved() {
+    let dir = Dir::new("data-chat");
+    let (data, out) = (dir.write("a.jsonl", chats()), dir.path("out"));
+    let fixed =
+        ["train", "--json", "--steps", "2", "--data", &data, "--chat-template", "llama3", "--mask-prompt"];
+    let cache = ["--data-cache", &dir.path("cache"), "--overlap", "off"];
+    let hash = |extra: &[&str]| {
+        let last = json_lines(&[&fixed[..], &cache, extra, SMALL].concat()).pop().unwrap();
+        last["summary"]["weights_hash"].as_str().unwrap().to_string()
+    };
+    let alone = hash(&["--save", &out]);
+    assert_eq!(hash(&["--plan", "dp2", "--devices", "2", "--accumulate", "2"]), alone);
+    let saved = std::fs::read_to_string(format!("{out}/chat_template.jinja")).unwrap();
+    assert!(saved.contains("<|start_header_id|>"), "{saved}");
+    let text = dir.write("b.txt", "nothing to answer ".repeat(20));
+    let refused = error(&["train", "--data", &text, "--mask-prompt"], 2);
+    assert!(refused.contains("`mask_prompt` is set, but") && refused.contains("has no prompts"), "{refused}");
 }
 
 #[test]

@@ -4,10 +4,13 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::Path;
 
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
+
+/// The system pages in what is near, too, also what was given back before: bytes in front of a range go with it.
+const NEIGHBORS: usize = 1 << 16;
 
 /// The bytes of a file, paged in when first touched.
 ///
@@ -32,6 +35,20 @@ impl Mapping {
         let map = unsafe { Mmap::map(&file) }?;
         Ok(Mapping(Some(map)))
     }
+
+    /// Gives the memory of a range back to the system, for a reader that goes through a large file once: bytes that are
+    /// touched again are read again. A range behind the end is none.
+    pub fn release(&self, range: Range<usize>) {
+        let Some(map) = self.0.as_ref().filter(|map| range.end <= map.len()) else { return };
+        let start = range.start.saturating_sub(NEIGHBORS);
+        // SAFETY: the pages of a shared, read-only mapping of a file hold nothing that the file does not, so dropping them
+        // changes no byte that is read later. The range lies inside, as checked above.
+        let released = unsafe {
+            map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, range.end.saturating_sub(start))
+        };
+        // It is advice: without it the process holds more memory.
+        _ = released;
+    }
 }
 
 impl Deref for Mapping {
@@ -50,7 +67,12 @@ mod tests {
     fn a_file_reads_as_its_bytes_and_an_empty_one_as_none() {
         let path = std::env::temp_dir().join(format!("phalanx-mapping-{}", std::process::id()));
         std::fs::write(&path, b"abc").unwrap();
-        assert_eq!(&*Mapping::open(&path).unwrap(), b"abc");
+        let mapping = Mapping::open(&path).unwrap();
+        assert_eq!(&*mapping, b"abc");
+        for range in [0..3, 1..2, 3..3, 2..9] {
+            mapping.release(range);
+            assert_eq!(&*mapping, b"abc", "it is read again");
+        }
         std::fs::write(&path, b"").unwrap();
         assert!(Mapping::open(&path).unwrap().is_empty());
         std::fs::remove_file(&path).unwrap();

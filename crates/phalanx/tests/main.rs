@@ -7,6 +7,7 @@ mod bits;
 mod check;
 mod ckpt;
 mod costs;
+mod data;
 mod fuse_loss;
 mod fusion;
 mod gradients;

@@ -7,7 +7,7 @@ use phalanx::train::{CheckpointForecast, Forecast, PlannedWrite, Run, TrainConfi
 use super::Args;
 use crate::failure::Failure;
 use crate::log::Log;
-use crate::{costs, flags, job, output, overlap, save};
+use crate::{flags, job, output, overlap, save, starting};
 
 /// Prints what the run will take; of several ranks the first one does.
 pub fn run(args: &Args, config: TrainConfig) -> Result<ExitCode, Failure> {
@@ -22,7 +22,7 @@ pub fn run(args: &Args, config: TrainConfig) -> Result<ExitCode, Failure> {
     if !args.json {
         flags::warn(&config);
     }
-    let mut forecast = costs::with_bar(|progress| Run::forecast(config, ranks, progress))?;
+    let mut forecast = starting::measuring(|progress| Run::forecast(config, ranks, progress))?;
     let drawings = [("trace", &args.drawings.trace), ("report", &args.drawings.report)];
     let certificate = [("certificate", &args.certificate.certificate)];
     for (what, path) in drawings.into_iter().chain(certificate) {

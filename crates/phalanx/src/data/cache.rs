@@ -11,17 +11,18 @@ use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::corpus::Part;
-use super::documents::{Encoder, TextFile};
-use super::token_file::{TokenFile, TokenFileWriter, TokenWidth};
-use super::{DataError, DataSource, Tokenizer};
+use super::documents::{Encoded, Encoder, TextFile};
+use super::records::Records;
+use super::token_set::TokenSetWriter;
+use super::{DataError, Tokenizer};
 
 /// Part of every name: counted up when the same text would give other tokens.
-const FORMAT: &[u8] = b"phalanx tokens 1";
+pub(super) const FORMAT: &[u8] = b"phalanx tokens 2";
 
 /// Text and the rules by which it becomes tokens.
 pub(super) struct Encoding<'a> {
-    pub(super) source: &'a DataSource<'a>,
-    pub(super) files: &'a [TextFile<'a>],
+    pub(super) paths: &'a [&'a Path],
+    pub(super) records: Records<'a>,
     pub(super) tokenizer: &'a Tokenizer,
     /// The file of the tokenizer.
     pub(super) rules: &'a [u8],
@@ -30,90 +31,125 @@ pub(super) struct Encoding<'a> {
 /// Called with the bytes of text encoded so far and those of all text.
 pub type EncodingProgress<'a> = dyn FnMut(u64, u64) + 'a;
 
+/// Tokens of text.
+pub(super) struct Kept {
+    pub(super) part: Part,
+    /// What the file is named after, if there is one.
+    pub(super) name: Option<u128>,
+    /// Why no file could be written.
+    pub(super) failure: Option<(PathBuf, io::Error)>,
+}
+
 impl Encoding<'_> {
-    /// The tokens: from the cache, if possible. The second result says why no file could be written.
+    /// The tokens: from the cache, if possible.
     pub(super) fn tokens(
         &self,
+        cache: Option<&Path>,
         progress: &mut EncodingProgress<'_>,
-    ) -> Result<(Part, Option<(PathBuf, io::Error)>), DataError> {
-        let Some(dir) = self.source.cache else { return Ok((self.in_memory(progress)?, None)) };
-        let path = dir.join(format!("{:032x}.bin", self.hash()));
-        if let Ok(file) = TokenFile::open(&path) {
-            return Ok((Part::File(file), None));
+    ) -> Result<Kept, DataError> {
+        let Some(dir) = cache else {
+            return Ok(Kept { part: self.in_memory(progress)?, name: None, failure: None });
+        };
+        let name = self.name()?;
+        let path = path_of(dir, name);
+        let kept = |part| Kept { part, name: Some(name), failure: None };
+        if let Some(part) = find(dir, name) {
+            return Ok(kept(part));
         }
-        match lock(dir, &path) {
-            Ok(_locked) => match TokenFile::open(&path) {
-                Ok(file) => Ok((Part::File(file), None)),
-                Err(_) => match self.write(&path, progress) {
-                    Ok(_) => Ok((Part::File(TokenFile::open(&path)?), None)),
+        let failure = match lock(dir, &path) {
+            Ok(_locked) => {
+                if let Some(part) = find(dir, name) {
+                    return Ok(kept(part));
+                }
+                match self.write(&path, progress) {
+                    Ok(_) => return Ok(kept(Part::open(&path)?)),
                     // A full disk costs time only.
-                    Err(DataError::Write { path, source }) => {
-                        Ok((self.in_memory(progress)?, Some((path, source))))
-                    }
-                    Err(error) => Err(error),
-                },
-            },
-            Err(source) => Ok((self.in_memory(progress)?, Some((path, source)))),
-        }
+                    Err(DataError::Write { path, source }) => (path, source),
+                    Err(error) => return Err(error),
+                }
+            }
+            Err(source) => (path, source),
+        };
+        Ok(Kept { part: self.in_memory(progress)?, name: None, failure: Some(failure) })
     }
 
     /// Writes the tokens to a file, which appears when it is complete; their number.
     pub(super) fn write(&self, path: &Path, progress: &mut EncodingProgress<'_>) -> Result<usize, DataError> {
         let failed = |source| DataError::Write { path: path.into(), source };
-        let mut partial = path.as_os_str().to_owned();
-        partial.push(".partial");
-        let width = TokenWidth::of(self.tokenizer.vocab());
-        let mut writer = TokenFileWriter::new(Path::new(&partial), width).map_err(failed)?;
-        self.encode(progress, |tokens| writer.append(tokens).map_err(failed))?;
-        let tokens = writer.finish().map_err(failed)?;
-        fs::rename(&partial, path).map_err(failed)?;
-        Ok(tokens)
+        let mut writer = TokenSetWriter::new(path, self.tokenizer.vocab()).map_err(failed)?;
+        self.encode(progress, |encoded| writer.append(encoded).map_err(failed))?;
+        writer.finish().map_err(failed)
     }
 
     fn in_memory(&self, progress: &mut EncodingProgress<'_>) -> Result<Part, DataError> {
-        let mut all = Vec::new();
-        self.encode(progress, |tokens| {
+        let (mut all, mut documents, mut prompts) = (Vec::new(), Vec::new(), Vec::new());
+        self.encode(progress, |Encoded { tokens, ends, prompts: asked }| {
+            let first = all.len();
+            documents.extend(ends.iter().map(|end| (first + end) as u64));
+            prompts.extend(
+                asked.iter().flat_map(|range| [first + range.start, first + range.end]).map(|at| at as u64),
+            );
             all.extend_from_slice(tokens);
             Ok(())
         })?;
-        Ok(Part::Ids(all))
+        documents.dedup();
+        documents.retain(|&end| end > 0);
+        Ok(Part::in_memory(all, documents, prompts))
     }
 
     fn encode(
         &self,
         progress: &mut EncodingProgress<'_>,
-        sink: impl FnMut(&[u32]) -> Result<(), DataError>,
+        sink: impl FnMut(&Encoded) -> Result<(), DataError>,
     ) -> Result<(), DataError> {
-        let total = self.files.iter().map(|file| file.bytes().len() as u64).sum();
+        let mut total = 0;
+        for path in self.paths {
+            total += TextFile::open(path)?.len() as u64;
+        }
         let mut done = 0;
         let mut encoder = Encoder::new(self.tokenizer, sink);
-        for file in self.files {
-            file.for_each_document(self.source.field, |text| {
-                encoder.document(text, &mut |bytes| {
-                    done += bytes as u64;
-                    progress(done.min(total), total);
-                })
+        for path in self.paths {
+            let file = TextFile::open(path)?;
+            file.check(|_| ())?;
+            file.encode(&self.records, &mut encoder, &mut |bytes| {
+                done += bytes as u64;
+                progress(done.min(total), total);
             })?;
         }
         encoder.flush()
     }
 
-    /// Of everything that the tokens depend on.
-    fn hash(&self) -> u128 {
-        let mut hash = Xxh3::new();
-        let mut part = |bytes: &[u8]| {
-            hash.update(&(bytes.len() as u64).to_le_bytes());
-            hash.update(bytes);
-        };
-        part(FORMAT);
-        part(self.rules);
-        part(self.source.field.as_bytes());
-        for file in self.files {
-            part(&[u8::from(file.is_lines())]);
-            part(file.bytes());
+    /// A hash of everything that the tokens depend on.
+    fn name(&self) -> Result<u128, DataError> {
+        let (mut hash, mut has_lines) = (Xxh3::new(), false);
+        for path in self.paths {
+            let file = TextFile::open(path)?;
+            hash_part(&mut hash, &[u8::from(file.is_lines())]);
+            hash.update(&(file.len() as u64).to_le_bytes());
+            file.check(|block| hash.update(block))?;
+            has_lines |= file.is_lines();
         }
-        hash.digest128()
+        let records = if has_lines { self.records.identity() } else { String::new() };
+        for part in [FORMAT, self.rules, records.as_bytes()] {
+            hash_part(&mut hash, part);
+        }
+        Ok(hash.digest128())
     }
+}
+
+/// Adds bytes to a hash, told from those before and after them by their number.
+pub(super) fn hash_part(hash: &mut Xxh3, bytes: &[u8]) {
+    hash.update(&(bytes.len() as u64).to_le_bytes());
+    hash.update(bytes);
+}
+
+/// The tokens of a name, if they are kept.
+pub(super) fn find(dir: &Path, name: u128) -> Option<Part> {
+    Part::open(&path_of(dir, name)).ok()
+}
+
+fn path_of(dir: &Path, name: u128) -> PathBuf {
+    dir.join(format!("{name:032x}.bin"))
 }
 
 /// Waits until no other process writes the file; others wait for this one as long as the result lives.

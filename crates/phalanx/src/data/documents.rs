@@ -2,22 +2,33 @@
 //!
 //! A text file is one document, a line of a JSON-lines file another. Each is encoded in pieces of bounded size, several
 //! at a time on threads, and handed on in order: memory depends on the size of the pieces, not on that of the text. Where
-//! the tokenizer has a token that ends a text, it stands after each document.
+//! the tokenizer has a token that ends a text, it stands after each document. A conversation is encoded as a whole, since
+//! its prompts must be found again among the tokens.
 
 use std::num::NonZero;
+use std::ops::Range;
 use std::path::Path;
 use std::thread;
 
 use phalanx_mapping::Mapping;
-use serde_json::Value;
 
 use super::files::FileKind;
+use super::records::{Document, Records};
 use super::{DataError, Tokenizer};
 
 /// Bytes of text encoded at a time: encoding takes up to 60 times this in each thread.
 const PIECE: usize = 256 << 10;
 
-/// A file of text, mapped and known to be UTF-8.
+/// The most bytes encoded at a time of a text without a good place to cut it.
+const LONGEST_PIECE: usize = 2 * PIECE;
+
+/// The most threads that encode: each needs memory for a piece.
+const MOST_THREADS: usize = 16;
+
+/// Bytes of a file that are read before their memory is given back.
+const BLOCK: usize = 1 << 20;
+
+/// A file of text, mapped.
 pub(super) struct TextFile<'a> {
     path: &'a Path,
     kind: FileKind,
@@ -27,14 +38,11 @@ pub(super) struct TextFile<'a> {
 impl<'a> TextFile<'a> {
     pub(super) fn open(path: &'a Path) -> Result<TextFile<'a>, DataError> {
         let mapping = Mapping::open(path).map_err(|source| DataError::Read { path: path.into(), source })?;
-        match std::str::from_utf8(&mapping) {
-            Ok(_) => Ok(TextFile { path, kind: FileKind::of(path), mapping }),
-            Err(error) => Err(DataError::NotUtf8 { path: path.into(), offset: error.valid_up_to() }),
-        }
+        Ok(TextFile { path, kind: FileKind::of(path), mapping })
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.mapping
+    pub(super) fn len(&self) -> usize {
+        self.mapping.len()
     }
 
     /// Whether its documents are fields of lines.
@@ -46,40 +54,84 @@ impl<'a> TextFile<'a> {
         self.mapping
     }
 
-    /// Hands on its documents in order. `field` has the text in lines of JSON.
-    pub(super) fn for_each_document(
-        &self,
-        field: &str,
-        mut take: impl FnMut(&str) -> Result<(), DataError>,
-    ) -> Result<(), DataError> {
-        // It was checked when the file was opened; a file that changed since gets replacement characters.
-        let text = String::from_utf8_lossy(&self.mapping);
-        if !self.is_lines() {
-            return take(&text);
-        }
-        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-        for (number, line) in lines {
-            take(&self.document(field, number + 1, line)?)?;
+    /// Checks that all of it is UTF-8, and shows every block of it.
+    pub(super) fn check(&self, mut see: impl FnMut(&[u8])) -> Result<(), DataError> {
+        let mut at = 0;
+        while at < self.len() {
+            let end = self.len().min(at + BLOCK);
+            let valid = match std::str::from_utf8(&self.mapping[at..end]) {
+                Ok(text) => text.len(),
+                // A character goes on in the next block.
+                Err(error) if error.error_len().is_none() && end < self.len() => error.valid_up_to(),
+                Err(error) => {
+                    let offset = at + error.valid_up_to();
+                    return Err(DataError::NotUtf8 { path: self.path.into(), offset });
+                }
+            };
+            see(&self.mapping[at..at + valid]);
+            self.mapping.release(at..at + valid);
+            at += valid;
         }
         Ok(())
     }
 
-    fn document(&self, field: &str, line: usize, text: &str) -> Result<String, DataError> {
-        let wrong = |reason: String| DataError::JsonLine { path: self.path.into(), line, reason };
-        let mut value: Value = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
-        match value.get_mut(field).map(Value::take) {
-            Some(Value::String(text)) => Ok(text),
-            Some(other) => Err(wrong(format!("`{field}` is {other}; it must be a string"))),
-            None => Err(wrong(format!("there is no field `{field}`; name the one that has the text"))),
+    /// Hands its documents to `encoder` in order, and reports how many of its bytes are taken.
+    pub(super) fn encode<Sink: FnMut(&Encoded) -> Result<(), DataError>>(
+        &self,
+        records: &Records<'_>,
+        encoder: &mut Encoder<'_, Sink>,
+        taken: &mut dyn FnMut(usize),
+    ) -> Result<(), DataError> {
+        let (mut at, mut released) = (0, 0);
+        let mut advance = |to: usize| {
+            taken(to - at);
+            at = to;
+            if at - released >= BLOCK {
+                self.mapping.release(released..at);
+                released = at;
+            }
+        };
+        if !self.is_lines() {
+            return encoder.text(&self.mapping, &mut advance);
         }
+        for (number, line) in (1..).zip(self.lines()) {
+            // It was checked when the file was opened; a file that changed since gets replacement characters.
+            let text = String::from_utf8_lossy(&self.mapping[line.clone()]);
+            if !text.trim().is_empty() {
+                let wrong = |reason| DataError::JsonLine { path: self.path.into(), line: number, reason };
+                encoder.document(records.read(&text).map_err(wrong)?)?;
+            }
+            advance(self.len().min(line.end + 1));
+        }
+        Ok(())
     }
+
+    /// Where its lines are, without what ends them.
+    fn lines(&self) -> impl Iterator<Item = Range<usize>> {
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            let start = next;
+            let rest = self.mapping.get(start..).filter(|rest| !rest.is_empty())?;
+            let end = start + rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len());
+            next = end + 1;
+            Some(start..end)
+        })
+    }
+}
+
+/// Tokens of a row of documents.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Encoded {
+    pub(super) tokens: Vec<u32>,
+    /// How many of the tokens are before the end of each document that ends here.
+    pub(super) ends: Vec<usize>,
+    /// Which tokens are prompts.
+    pub(super) prompts: Vec<Range<usize>>,
 }
 
 /// Encodes documents, several pieces at a time.
 pub(super) struct Encoder<'a, Sink> {
     tokenizer: &'a Tokenizer,
-    /// Stands after each document.
-    end: Option<u32>,
     threads: usize,
     pieces: Vec<Piece>,
     bytes: usize,
@@ -87,50 +139,75 @@ pub(super) struct Encoder<'a, Sink> {
 }
 
 /// A part of a document.
+#[derive(Default)]
 struct Piece {
     text: String,
+    prompts: Vec<Range<usize>>,
     is_last: bool,
+    /// Stands after it.
+    end: Option<u32>,
 }
 
-impl<'a, Sink: FnMut(&[u32]) -> Result<(), DataError>> Encoder<'a, Sink> {
+impl<'a, Sink: FnMut(&Encoded) -> Result<(), DataError>> Encoder<'a, Sink> {
     /// Hands on tokens to `sink` in order.
     pub(super) fn new(tokenizer: &'a Tokenizer, sink: Sink) -> Self {
-        let threads = thread::available_parallelism().map_or(1, NonZero::get);
-        Encoder { tokenizer, end: tokenizer.end_of_text(), threads, pieces: Vec::new(), bytes: 0, sink }
+        let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
+        Encoder { tokenizer, threads, pieces: Vec::new(), bytes: 0, sink }
     }
 
-    /// Takes a document, and reports the size of each of its pieces.
-    pub(super) fn document(&mut self, text: &str, taken: &mut dyn FnMut(usize)) -> Result<(), DataError> {
-        let mut rest = text;
+    /// Takes a document of a line.
+    pub(super) fn document(&mut self, document: Document) -> Result<(), DataError> {
+        let Document { text, prompts, is_closed } = document;
+        let end = match self.tokenizer {
+            _ if is_closed => None,
+            Tokenizer::Bytes => Some(u32::from(b'\n')),
+            _ => self.tokenizer.end_of_text(),
+        };
+        match prompts {
+            Some(prompts) => self.push(Piece { text, prompts, is_last: true, end }),
+            None => self.cut(text.as_bytes(), end, &mut |_| ()),
+        }
+    }
+
+    /// Takes a document that is a file, and reports up to where.
+    pub(super) fn text(&mut self, text: &[u8], taken: &mut dyn FnMut(usize)) -> Result<(), DataError> {
+        self.cut(text, self.tokenizer.end_of_text(), taken)
+    }
+
+    fn cut(&mut self, text: &[u8], end: Option<u32>, taken: &mut dyn FnMut(usize)) -> Result<(), DataError> {
+        let mut at = 0;
         loop {
-            let (piece, tail) = rest.split_at(piece_len(rest));
-            self.bytes += piece.len();
-            taken(piece.len());
-            self.pieces.push(Piece { text: piece.into(), is_last: tail.is_empty() });
-            if self.bytes >= self.threads * PIECE {
-                self.flush()?;
-            }
-            if tail.is_empty() {
+            let next = at + piece_len(&text[at..]);
+            let is_last = next == text.len();
+            let piece = String::from_utf8_lossy(&text[at..next]).into_owned();
+            taken(next);
+            self.push(Piece { text: piece, is_last, end: end.filter(|_| is_last), ..Piece::default() })?;
+            if is_last {
                 return Ok(());
             }
-            rest = tail;
+            at = next;
         }
+    }
+
+    fn push(&mut self, piece: Piece) -> Result<(), DataError> {
+        self.bytes += piece.text.len();
+        self.pieces.push(piece);
+        if self.bytes >= self.threads * PIECE { self.flush() } else { Ok(()) }
     }
 
     /// Encodes what is left.
     pub(super) fn flush(&mut self) -> Result<(), DataError> {
         let shares = self.pieces.chunks(self.pieces.len().div_ceil(self.threads).max(1));
-        let (tokenizer, end) = (self.tokenizer, self.end);
-        let encoded: Vec<Result<Vec<u32>, DataError>> = thread::scope(|scope| {
-            let threads: Vec<_> =
-                shares.map(|share| scope.spawn(move || encode(tokenizer, end, share))).collect();
+        let tokenizer = self.tokenizer;
+        let encoded: Vec<Result<Encoded, DataError>> = thread::scope(|scope| {
+            let threads: Vec<_> = shares.map(|share| scope.spawn(move || encode(tokenizer, share))).collect();
             let join = |thread: thread::ScopedJoinHandle<'_, _>| {
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
             threads.into_iter().map(join).collect()
         });
-        for tokens in encoded {
-            (self.sink)(&tokens?)?;
+        for encoded in encoded {
+            (self.sink)(&encoded?)?;
         }
         self.pieces.clear();
         self.bytes = 0;
@@ -138,44 +215,125 @@ impl<'a, Sink: FnMut(&[u32]) -> Result<(), DataError>> Encoder<'a, Sink> {
     }
 }
 
-fn encode(tokenizer: &Tokenizer, end: Option<u32>, pieces: &[Piece]) -> Result<Vec<u32>, DataError> {
-    let mut tokens = Vec::new();
-    for Piece { text, is_last } in pieces {
-        tokenizer.encode_into(text, &mut tokens)?;
-        tokens.extend(end.filter(|_| *is_last));
+fn encode(tokenizer: &Tokenizer, pieces: &[Piece]) -> Result<Encoded, DataError> {
+    let mut encoded = Encoded::default();
+    for Piece { text, prompts, is_last, end } in pieces {
+        let first = encoded.tokens.len();
+        if prompts.is_empty() {
+            tokenizer.encode_into(text, &mut encoded.tokens)?;
+        } else {
+            let starts = tokenizer.encode_with_starts(text, &mut encoded.tokens)?;
+            encoded.prompts.extend(prompt_tokens(prompts, first, &starts));
+        }
+        encoded.tokens.extend(end);
+        encoded.ends.extend(is_last.then_some(encoded.tokens.len()));
     }
-    Ok(tokens)
+    Ok(encoded)
 }
 
-/// How much of `text` to encode at once: up to the first line that ends past [`PIECE`] before a line that does not
-/// begin with white space, as no tokenizer joins tokens across such a place.
-fn piece_len(text: &str) -> usize {
-    let bytes = text.as_bytes();
-    let is_seam = |&end: &usize| bytes[end - 1] == b'\n' && bytes[end].is_ascii_graphic();
-    (PIECE..bytes.len()).find(is_seam).unwrap_or(bytes.len())
+/// The tokens that begin inside prompts; `starts` has the byte at which each token begins, the first is number `first`.
+fn prompt_tokens(prompts: &[Range<usize>], first: usize, starts: &[usize]) -> Vec<Range<usize>> {
+    let is_prompt = |start: usize| {
+        let next = prompts.partition_point(|prompt| prompt.end <= start);
+        prompts.get(next).is_some_and(|prompt| prompt.contains(&start))
+    };
+    let mut found: Vec<Range<usize>> = Vec::new();
+    for (token, &start) in (first..).zip(starts) {
+        match found.last_mut() {
+            _ if !is_prompt(start) => {}
+            Some(last) if last.end == token => last.end += 1,
+            _ => found.push(token..token + 1),
+        }
+    }
+    found
+}
+
+/// How much of `text` to encode at once: up to the first line that ends past [`PIECE`] before a line that does not begin
+/// with white space, as no tokenizer joins tokens across such a place. A text that has none in reach is cut before a space
+/// between words, and one without spaces between characters.
+fn piece_len(text: &[u8]) -> usize {
+    if text.len() <= PIECE {
+        return text.len();
+    }
+    let reach = PIECE..text.len().min(LONGEST_PIECE);
+    let is_seam = |&at: &usize| text[at - 1] == b'\n' && text[at].is_ascii_graphic();
+    let is_space = |&at: &usize| {
+        text[at] == b' '
+            && text[at - 1].is_ascii_graphic()
+            && text.get(at + 1).is_some_and(u8::is_ascii_graphic)
+    };
+    let is_character = |&at: &usize| text[at] & 0xC0 != 0x80;
+    if let Some(seam) = reach.clone().find(is_seam) {
+        return seam;
+    }
+    if text.len() <= LONGEST_PIECE {
+        return text.len();
+    }
+    reach.clone().find(is_space).or_else(|| reach.rev().find(is_character)).unwrap_or(LONGEST_PIECE)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// What an encoder hands on for documents of lines, in one piece, and how often.
+    fn encode_all(tokenizer: &Tokenizer, documents: Vec<Document>) -> (Encoded, usize) {
+        let (mut all, mut calls) = (Encoded::default(), 0);
+        let mut encoder = Encoder::new(tokenizer, |part: &Encoded| {
+            let first = all.tokens.len();
+            all.tokens.extend_from_slice(&part.tokens);
+            all.ends.extend(part.ends.iter().map(|end| first + end));
+            all.prompts.extend(part.prompts.iter().map(|range| first + range.start..first + range.end));
+            calls += 1;
+            Ok(())
+        });
+        documents.into_iter().for_each(|document| encoder.document(document).unwrap());
+        encoder.flush().unwrap();
+        (all, calls)
+    }
+
     #[test]
     fn long_documents_are_encoded_in_pieces_with_the_same_tokens() {
         let line = "Lines of text, some indented.\n  More of it.\n";
         let long = line.repeat(3 * PIECE / line.len());
-        let documents = ["short", "", &long, "end"];
-        let (mut tokens, mut calls) = (Vec::new(), 0);
-        let mut encoder = Encoder::new(&Tokenizer::Bytes, |part: &[u32]| {
-            tokens.extend_from_slice(part);
-            calls += 1;
-            Ok(())
-        });
-        for document in documents {
-            encoder.document(document, &mut |_| ()).unwrap();
-        }
-        encoder.flush().unwrap();
-        let wanted: Vec<u32> = documents.concat().bytes().map(u32::from).collect();
-        assert!(tokens == wanted, "{} tokens of {}", tokens.len(), wanted.len());
+        let unbroken = "é".repeat(2 * PIECE);
+        let texts = ["short", "", &long, &unbroken, "end"];
+        let documents = texts.map(|text| Document { text: text.into(), ..Document::default() });
+        let (found, calls) = encode_all(&Tokenizer::Bytes, documents.into());
+        let wanted: Vec<u32> =
+            texts.iter().flat_map(|text| text.bytes().chain([b'\n'])).map(u32::from).collect();
+        assert!(found.tokens == wanted, "{} tokens of {}", found.tokens.len(), wanted.len());
         assert!(calls > 1);
+        let ends: Vec<usize> = texts
+            .iter()
+            .scan(0, |end, text| {
+                *end += text.len() + 1;
+                Some(*end)
+            })
+            .collect();
+        assert_eq!((found.ends, found.prompts), (ends, vec![]));
+    }
+
+    #[test]
+    fn pieces_are_bounded_whatever_the_text() {
+        let mut text = vec![b'x'; 3 * LONGEST_PIECE];
+        assert_eq!(piece_len(&text), LONGEST_PIECE - 1);
+        text[PIECE + 10] = b' ';
+        assert_eq!(piece_len(&text), PIECE + 10, "before a space");
+        text[PIECE + 20] = b'\n';
+        assert_eq!(piece_len(&text), PIECE + 21, "a line is better");
+        assert_eq!(piece_len("é".repeat(LONGEST_PIECE).as_bytes()), LONGEST_PIECE - 2, "between characters");
+        assert_eq!(piece_len(b"short"), 5);
+    }
+
+    #[test]
+    fn prompts_are_the_tokens_that_begin_in_them() {
+        let text = "ask me answer\n".to_string();
+        let document = Document { text, prompts: Some(vec![0..7, 13..14]), is_closed: true };
+        let plain = Document { text: "text".into(), ..Document::default() };
+        let (found, _) = encode_all(&Tokenizer::Bytes, vec![plain, document]);
+        assert_eq!((found.ends, found.prompts), (vec![5, 19], vec![5..12, 18..19]));
+        let starts = [0, 3, 6, 7, 13];
+        assert_eq!(prompt_tokens(&[0..7, 13..14], 20, &starts), [20..23, 24..25]);
     }
 }

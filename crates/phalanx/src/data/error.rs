@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use super::chat::ChatError;
 use super::tokenizer::TokenizerError;
 
 /// Why there is no data to train on.
@@ -24,6 +25,24 @@ pub enum DataError {
     /// A file is no file of tokens.
     #[error("{} is no file of tokens: {reason}", path.display())]
     TokenFile { path: PathBuf, reason: String },
+    /// A list beside a file of tokens is of others.
+    #[error("{} does not belong to the {tokens} tokens of {}; remove it", path.display(), tokens_path.display())]
+    Offsets { path: PathBuf, tokens_path: PathBuf, tokens: usize },
+    /// Several sources are not named as they should be.
+    #[error(
+        "`{text}` is no list of data: {reason}; write PATH=WEIGHT;PATH=WEIGHT, or PATH;PATH without weights"
+    )]
+    Mixture { text: String, reason: String },
+    /// An option about prompts is set, but there are none.
+    #[error(
+        "`{option}` is set, but {name} has no prompts: leave it out, or give .jsonl lines with messages, with prompt and completion, or with instruction and output"
+    )]
+    NoPrompts { name: String, option: &'static str },
+    /// No window has an answer.
+    #[error(
+        "{name} has no answers in windows of {context} tokens: add conversations, or leave out --mask-prompt"
+    )]
+    NoAnswers { name: String, context: usize },
     /// A file of tokens beside text, whose tokens are bytes.
     #[error("{} has tokens up to {largest}, but text without a tokenizer has tokens up to 255; name the tokenizer", path.display())]
     Mixed { path: PathBuf, largest: usize },
@@ -41,6 +60,9 @@ pub enum DataError {
         "a share of {share} held back leaves nothing of {name} to train on, whose text is cut into {windows}; add text, use a shorter context or evaluate nothing"
     )]
     AllHeld { name: String, windows: usize, share: f64 },
+    /// Conversations cannot be read.
+    #[error(transparent)]
+    Chat(#[from] ChatError),
     /// The tokenizer does not work.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),

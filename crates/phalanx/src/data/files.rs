@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::DataError;
+use super::offsets::is_beside_tokens;
 
 /// What is in a file, by the ending of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +53,7 @@ fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> Result<(), DataError> {
         let path = entry.path();
         if entry.file_type().map_err(read)?.is_dir() {
             collect(&path, files)?;
-        } else if path.is_file() {
+        } else if path.is_file() && !is_beside_tokens(&path) {
             files.push(path);
         }
     }
@@ -67,7 +68,7 @@ fn matches(pattern: &str, files: &mut Vec<PathBuf>) -> Result<(), DataError> {
     for path in glob::glob(pattern).map_err(wrong)? {
         let path =
             path.map_err(|error| DataError::Read { path: error.path().to_path_buf(), source: error.into() })?;
-        if path.is_file() {
+        if path.is_file() && !is_beside_tokens(&path) {
             files.push(path);
         }
     }

@@ -1,24 +1,33 @@
-//! What a model is trained on: a corpus of tokens, and which part of it each step sees.
+//! What a model is trained on: corpora of tokens, and which part of them each step sees.
 //!
-//! The corpus is cut into windows of `context + 1` tokens. Sample `i` of step `s` is window number `s * batch + i` of an
+//! A corpus is cut into windows of `context + 1` tokens. Sample `i` of step `s` is window number `s * batch + i` of an
 //! endless row in which every window comes once an epoch, in an order drawn from seed and epoch. So a batch depends on
-//! nothing but the step: not on plan, devices or earlier batches, and resuming needs no reader state.
+//! nothing but the step: not on plan, devices or earlier batches, and resuming needs no reader state. Of several corpora
+//! each has such a row, and the number of a sample also decides from which one it is taken.
 //!
 //! Windows can be held back to evaluate on ([`Dataset::hold_back`]). Of files these are the last ones, so the row of the
 //! others is another one than without; the embedded corpus gets text of its own for it, so nothing changes.
 
 mod cache;
+mod chat;
 mod corpus;
 mod documents;
 mod error;
 mod files;
 mod grammar;
+mod mixture;
+mod offsets;
 mod order;
+mod records;
 mod source;
+mod stamp;
 mod token_file;
+mod token_set;
 mod tokenizer;
+mod windows;
 
 pub use cache::EncodingProgress;
+pub use chat::{ChatError, ChatMessage, ChatTemplate, Conversation};
 pub use error::DataError;
 pub use grammar::Entropy;
 pub use source::{DataSource, cache_dir};
@@ -27,52 +36,47 @@ pub use tokenizer::{Tokenizer, TokenizerError};
 use std::path::Path;
 
 use corpus::Corpus;
+use mixture::Mixture;
+use windows::{Cut, WindowedCorpus};
 
-/// A corpus with its tokenizer and the order in which its windows are seen.
+/// Corpora with their tokenizer and the order in which their windows are seen.
 #[derive(Debug)]
 pub struct Dataset {
     name: String,
-    corpus: Corpus,
+    /// One or more, with their names.
+    corpora: Vec<(String, WindowedCorpus)>,
+    /// Their weights.
+    weights: Vec<f64>,
+    mixture: Mixture,
     tokenizer: Tokenizer,
-    cut: Cut,
-    held: HeldBack,
-    seed: u64,
     entropy: Option<f64>,
     note: Option<String>,
 }
 
-/// What is kept from training.
-#[derive(Debug)]
-enum HeldBack {
-    Nothing,
-    /// This share of the windows, the last ones.
-    Last(f64),
-    /// Nothing of the corpus: there is another one of the same kind.
-    Apart(Corpus),
-}
-
-/// The epoch from which the order of held windows is drawn: one that no training comes to.
-const HELD_EPOCH: u64 = u64::MAX;
-
-/// Where windows begin.
-#[derive(Clone, Copy, Debug)]
-enum Cut {
-    /// At every multiple of their length.
-    Even,
-    /// At the first such token from there on: nothing that a window predicts depends on what came before it.
-    From(i64),
+/// One of several corpora.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MixedCorpus<'a> {
+    /// Its path.
+    pub name: &'a str,
+    /// Its share of the samples.
+    pub share: f64,
+    /// How many tokens it has.
+    pub tokens: usize,
+    /// How many of its windows are trained on.
+    pub windows: usize,
 }
 
 impl Dataset {
     /// The embedded corpus: a few megabytes of simple English sentences from a random grammar, as bytes.
     pub fn grammar(seed: u64) -> Dataset {
+        let corpus = Corpus::from_bytes(grammar::text(seed, grammar::SIZE));
+        let corpus = WindowedCorpus::new(corpus, Cut::From(i64::from(grammar::END)), seed);
         Dataset {
             name: "grammar".into(),
-            corpus: Corpus::from_bytes(grammar::text(seed, grammar::SIZE)),
+            corpora: vec![("grammar".into(), corpus)],
+            weights: vec![1.0],
+            mixture: Mixture::new(&[1.0], seed),
             tokenizer: Tokenizer::Bytes,
-            cut: Cut::From(i64::from(grammar::END)),
-            held: HeldBack::Nothing,
-            seed,
             entropy: Some(grammar::entropy().per_byte()),
             note: None,
         }
@@ -84,8 +88,20 @@ impl Dataset {
         seed: u64,
         progress: &mut EncodingProgress<'_>,
     ) -> Result<Dataset, DataError> {
-        let source::Opened { corpus, tokenizer, note } = source.open(progress)?;
-        Ok(Dataset { note, ..Dataset::new(source.path, corpus, tokenizer, seed) })
+        let source::Opened { corpora, tokenizer, note } = source.open(progress)?;
+        // Without weights every window comes equally often.
+        let weight =
+            |(weighted, corpus): &(mixture::Weighted, Corpus)| weighted.weight.unwrap_or(corpus.len() as f64);
+        let weights: Vec<f64> = corpora.iter().map(weight).collect();
+        let windowed = |(number, (weighted, corpus)): (u64, (mixture::Weighted, Corpus))| {
+            let seed = if number == 0 { seed } else { order::mix(seed ^ order::mix(number)) };
+            let windowed = WindowedCorpus::new(corpus, Cut::Even, seed);
+            let windowed = if source.mask_prompt { windowed.ignore_prompts() } else { windowed };
+            (weighted.path.display().to_string(), windowed)
+        };
+        let corpora = (0..).zip(corpora).map(windowed).collect();
+        let (name, mixture) = (source.path.display().to_string(), Mixture::new(&weights, seed));
+        Ok(Dataset { name, corpora, weights, mixture, tokenizer, entropy: None, note })
     }
 
     /// The UTF-8 text of a file, or of all files below a directory in the order of their paths, as bytes.
@@ -93,34 +109,14 @@ impl Dataset {
         Dataset::open(&DataSource::new(path), seed, &mut |_, _| ())
     }
 
-    fn new(path: &Path, corpus: Corpus, tokenizer: Tokenizer, seed: u64) -> Dataset {
-        let name = path.display().to_string();
-        Dataset {
-            name,
-            corpus,
-            tokenizer,
-            cut: Cut::Even,
-            held: HeldBack::Nothing,
-            seed,
-            entropy: None,
-            note: None,
-        }
-    }
-
-    /// Keeps a share of the windows, above 0 and below 1, from training, for [`Dataset::held_batch`]. Of files these are
-    /// the last windows, at least one. The embedded corpus stays as it is: other sentences of the same grammar are held,
-    /// as many as the share says.
+    /// Keeps about a share of the windows, above 0 and below 1, from training, for [`Dataset::held_batch`]. Of files these
+    /// are the last documents, or the last windows if no document begins about there; at least one. The embedded corpus
+    /// stays as it is: other sentences of the same grammar are held, as many as the share says.
     pub fn hold_back(&mut self, share: f64) {
-        self.held = match self.cut {
-            Cut::Even => HeldBack::Last(share),
-            Cut::From(_) => {
-                let size = (grammar::SIZE as f64 * share) as usize;
-                HeldBack::Apart(Corpus::from_bytes(grammar::text(order::mix(!self.seed), size)))
-            }
-        };
+        self.corpora.iter_mut().for_each(|(_, corpus)| corpus.hold_back(share));
     }
 
-    /// What the corpus is called: `grammar`, or its path.
+    /// What the data is called: `grammar`, or its path.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -140,35 +136,56 @@ impl Dataset {
         &self.tokenizer
     }
 
-    /// How many tokens the corpus has.
+    /// How many tokens there are.
     pub fn tokens(&self) -> usize {
-        self.corpus.len()
+        self.all().map(Corpus::len).sum()
+    }
+
+    /// How many documents there are. A file of tokens that tells nothing of documents counts as one.
+    pub fn documents(&self) -> usize {
+        self.all().map(Corpus::documents).sum()
+    }
+
+    /// How many tokens are prompts, on which a run with `mask_prompt` does not train.
+    pub fn prompt_tokens(&self) -> usize {
+        self.all().map(Corpus::prompt_tokens).sum()
     }
 
     /// The first tokens, at most this number.
     pub fn head(&self, count: usize) -> Vec<i64> {
-        self.corpus.read(0).take(count.min(self.tokens())).collect()
+        self.all().flat_map(|corpus| corpus.read(0).take(corpus.len())).take(count).collect()
     }
 
     /// How many windows are trained on: samples in an epoch.
     pub fn windows(&self, context: usize) -> usize {
-        let all = windows_of(&self.corpus, context);
-        match self.held {
-            HeldBack::Nothing | HeldBack::Apart(_) => all,
-            HeldBack::Last(_) => (all - self.held_windows(context)).max(1),
-        }
+        self.corpora.iter().map(|(_, corpus)| corpus.trained(context)).sum()
     }
 
     /// How many windows are held back.
     pub fn held_windows(&self, context: usize) -> usize {
-        match &self.held {
-            HeldBack::Nothing => 0,
-            HeldBack::Last(share) => {
-                let all = windows_of(&self.corpus, context);
-                ((all as f64 * share).ceil() as usize).clamp(1, all)
-            }
-            HeldBack::Apart(corpus) => windows_of(corpus, context),
-        }
+        self.corpora.iter().map(|(_, corpus)| corpus.held(context)).sum()
+    }
+
+    /// Whether the windows that are held back are those of whole documents.
+    pub fn holds_documents(&self, context: usize) -> bool {
+        self.corpora.iter().all(|(_, corpus)| corpus.holds_documents(context))
+    }
+
+    /// What the data is mixed of; one entry if it is not.
+    pub fn mixed(&self, context: usize) -> Vec<MixedCorpus<'_>> {
+        let sum: f64 = self.weights.iter().sum();
+        let corpora = self.corpora.iter().zip(&self.weights);
+        let describe = corpora.map(|((name, corpus), weight)| MixedCorpus {
+            name,
+            share: weight / sum,
+            tokens: corpus.corpus.len(),
+            windows: corpus.trained(context),
+        });
+        describe.collect()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Corpus> {
+        self.corpora.iter().map(|(_, corpus)| &corpus.corpus)
     }
 
     /// The least mean loss any model can reach, in nats per token, where it is known.
@@ -176,20 +193,13 @@ impl Dataset {
         self.entropy
     }
 
-    /// Checks that the corpus fills a window, and a second one if some are held back.
+    /// Checks that each corpus fills a window, and a second one if some are held back.
     pub fn check(&self, context: usize) -> Result<(), DataError> {
-        let (name, tokens) = (self.name.clone(), self.tokens());
-        match self.held {
-            _ if tokens <= context => Err(DataError::TooShort { name, tokens, context }),
-            HeldBack::Last(share) if self.held_windows(context) == windows_of(&self.corpus, context) => {
-                let windows = windows_of(&self.corpus, context);
-                Err(DataError::AllHeld { name, windows, share })
-            }
-            _ => Ok(()),
-        }
+        self.corpora.iter().try_for_each(|(name, corpus)| corpus.check(name, context))
     }
 
-    /// Fills in the batch of a step, samples one after another; `targets` are `tokens` one position later.
+    /// Fills in the batch of a step, samples one after another; `targets` are `tokens` one position later. Targets that are
+    /// not trained on are [`IGNORE_LABEL`](crate::models::IGNORE_LABEL).
     ///
     /// Allocates nothing. A corpus that does not pass [`Dataset::check`] is repeated to fill the window.
     ///
@@ -197,10 +207,9 @@ impl Dataset {
     ///
     /// If a slice does not have `batch * context` elements.
     pub fn batch(&self, step: u64, batch: usize, context: usize, tokens: &mut [i64], targets: &mut [i64]) {
-        let windows = self.windows(context) as u64;
         for (number, (tokens, targets)) in samples(step, batch, context, tokens, targets) {
-            let place = order::permuted(self.seed, number / windows, number % windows, windows);
-            self.window(&self.corpus, place as usize, tokens, targets);
+            let (corpus, number) = self.mixture.place(number);
+            self.corpora[corpus].1.fill(number, tokens, targets);
         }
     }
 
@@ -217,47 +226,11 @@ impl Dataset {
         tokens: &mut [i64],
         targets: &mut [i64],
     ) {
-        let (corpus, first) = match &self.held {
-            HeldBack::Nothing => return,
-            HeldBack::Last(_) => (&self.corpus, self.windows(context)),
-            HeldBack::Apart(corpus) => (corpus, 0),
-        };
-        let windows = self.held_windows(context) as u64;
         for (number, (tokens, targets)) in samples(number, batch, context, tokens, targets) {
-            let place = order::permuted(self.seed, HELD_EPOCH, number % windows, windows);
-            self.window(corpus, first + place as usize, tokens, targets);
+            let (corpus, number) = self.mixture.place(number);
+            self.corpora[corpus].1.fill_held(number, tokens, targets);
         }
     }
-
-    /// Fills in the window at a place of a corpus.
-    fn window(&self, corpus: &Corpus, place: usize, tokens: &mut [i64], targets: &mut [i64]) {
-        let context = tokens.len();
-        let start = self.start(corpus, place * (context + 1));
-        for (position, token) in corpus.read(start).take(context + 1).enumerate() {
-            if position < context {
-                tokens[position] = token;
-            }
-            if position > 0 {
-                targets[position - 1] = token;
-            }
-        }
-    }
-
-    /// Where the window at `place` begins.
-    fn start(&self, corpus: &Corpus, place: usize) -> usize {
-        match self.cut {
-            Cut::Even => place,
-            Cut::From(first) => {
-                let ahead = corpus.read(place).take(corpus.len()).position(|token| token == first);
-                place + ahead.unwrap_or(0)
-            }
-        }
-    }
-}
-
-/// How many windows a corpus has; one that it does not fill counts.
-fn windows_of(corpus: &Corpus, context: usize) -> usize {
-    (corpus.len() / (context + 1)).max(1)
 }
 
 /// The samples of a batch: the number of each in the row of all batches, and where it goes.

@@ -171,7 +171,7 @@ fn the_grammar_holds_other_sentences_and_trains_on_the_same() {
     let (tokens, _) = held_batch(&data, 0, 64, 128);
     assert!(tokens.chunks(128).all(|window| window[..2] == [46, 10]), "windows begin between sentences");
     let line = |tokens: &[i64]| plain.tokenizer().decode(&tokens[2..40]).unwrap();
-    let corpus = plain.corpus.text();
+    let corpus = plain.all().next().unwrap().text();
     let known = tokens.chunks(128).filter(|window| corpus.contains(&line(window))).count();
     assert_eq!(known, 0, "windows of 38 bytes are not found in the text that is trained on");
 }
@@ -179,7 +179,7 @@ fn the_grammar_holds_other_sentences_and_trains_on_the_same() {
 /// All tokens of files, in order.
 fn tokens_of(source: &DataSource<'_>) -> Result<Vec<i64>, String> {
     let data = Dataset::open(source, 0, &mut |_, _| ()).map_err(|error| error.to_string())?;
-    Ok(data.corpus.read(0).take(data.tokens()).collect())
+    Ok(data.head(usize::MAX))
 }
 
 /// [`TOKENIZER`] with a token that ends a text.
@@ -277,4 +277,185 @@ fn tokenize_writes_what_opening_reads() {
     let error = DataSource::new(&out).tokenize(&text, &mut |_, _| ()).unwrap_err().to_string();
     assert!(error.contains("it has tokens already"), "{error}");
     assert_eq!(fs::read(&text).unwrap(), b"a cat sat", "nothing is lost");
+}
+
+#[test]
+fn documents_are_held_back_whole_where_one_begins_about_there() {
+    let scratch = Scratch::new("held-documents");
+    // Documents of 50 tokens, each of one letter and a line end.
+    let line = |letter: char| format!("{}\n", serde_json::json!({ "text": letter.to_string().repeat(49) }));
+    let lines: String = ('a'..='t').map(line).collect();
+    let open = |path: &Path, share: f64| {
+        let mut data = Dataset::open_text(path, 5).unwrap();
+        data.hold_back(share);
+        data.check(9).unwrap();
+        data
+    };
+    let path = scratch.file("a.jsonl", lines.as_bytes());
+    let data = open(&path, 0.12);
+    assert_eq!((data.documents(), data.tokens()), (20, 1000));
+    assert_eq!((data.windows(9), data.held_windows(9), data.holds_documents(9)), (90, 10, true));
+    let letters = |tokens: Vec<i64>| tokens.into_iter().filter(|&token| token != 10).collect::<BTreeSet<_>>();
+    assert_eq!(letters(held_batch(&data, 0, 10, 9).0), BTreeSet::from([115, 116]), "s and t");
+    assert_eq!(letters(batch(&data, 0, 90, 9).0), (97..115).collect(), "a to r");
+    let one = scratch.file("one/a.txt", &[b'x'; 1000]);
+    assert_eq!((open(&one, 0.12).held_windows(9), open(&one, 0.12).holds_documents(9)), (12, false));
+    scratch.file("one/b.txt", &[b'y'; 1000]);
+    let two = open(&scratch.0.join("one"), 0.12);
+    assert_eq!((two.held_windows(9), two.holds_documents(9)), (24, false), "half of the data is too much");
+    let half = open(&scratch.0.join("one"), 0.4);
+    assert_eq!((half.windows(9), half.held_windows(9)), (100, 100));
+    assert_eq!(letters(held_batch(&half, 0, 100, 9).0), BTreeSet::from([121]));
+}
+
+/// The letters that samples begin with, of several steps.
+fn first_letters(data: &Dataset, steps: std::ops::Range<u64>) -> Vec<i64> {
+    steps.flat_map(|step| batch(data, step, 8, 4).0.into_iter().step_by(4)).collect()
+}
+
+#[test]
+fn sources_are_mixed_by_weight_and_each_sees_its_windows_once_an_epoch() {
+    let scratch = Scratch::new("mixture");
+    let text: Vec<u8> = (0..100).collect();
+    let a = scratch.file("a.txt", &text);
+    let b = scratch.file("b/b.txt", &text.iter().map(|byte| byte + 20).collect::<Vec<_>>());
+    scratch.file("b/c.txt", &[120; 5]);
+    let mixed = |weights: [&str; 2]| {
+        let path = format!("{}{} ; {}/b/*.txt{}", a.display(), weights[0], scratch.0.display(), weights[1]);
+        Dataset::open_text(Path::new(&path), 5)
+    };
+    let data = mixed(["=3", "=1"]).unwrap();
+    assert_eq!((data.tokens(), data.documents(), data.windows(4)), (205, 3, 41));
+    let shares: Vec<_> = data.mixed(4).iter().map(|one| (one.share, one.windows)).collect();
+    assert_eq!(shares, [(0.75, 20), (0.25, 21)]);
+    let only_b = |token: &i64| *token >= 100;
+    let firsts = first_letters(&data, 0..256);
+    let of_b = firsts.iter().filter(|token| only_b(token)).count();
+    // A window of `b` in five begins at 100 or above; a quarter of 2048 samples is from `b`.
+    assert!((of_b as f64 - 512.0 * 5.0 / 21.0).abs() < 12.0, "{of_b}");
+    assert_eq!(first_letters(&data, 100..120), firsts[800..960], "a step depends on nothing before it");
+    let even = mixed(["", ""]).unwrap();
+    let shares: Vec<_> = even.mixed(4).iter().map(|one| one.share).collect();
+    assert_eq!(shares, [100.0 / 205.0, 105.0 / 205.0], "without weights by size");
+    let error = mixed(["=1", ""]).unwrap_err().to_string();
+    assert!(error.contains("has no weight, but others have; write PATH=WEIGHT;PATH=WEIGHT"), "{error}");
+    let alone = Dataset::open_text(&b, 5).unwrap();
+    let weighted = Dataset::open_text(Path::new(&format!("{}=2", b.display())), 5).unwrap();
+    assert_eq!(
+        first_letters(&weighted, 0..9),
+        first_letters(&alone, 0..9),
+        "one source is as without weight"
+    );
+}
+
+#[test]
+fn prompts_are_not_trained_on_if_that_is_asked_for() {
+    let scratch = Scratch::new("prompts");
+    let lines = [
+        r#"{"prompt": "2+2=", "completion": "4"}"#,
+        r#"{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]}"#,
+        r#"{"instruction": "add", "input": "1 1", "output": "2"}"#,
+        r#"{"text": "plain"}"#,
+    ];
+    let path = scratch.file("a.jsonl", lines.join("\n").as_bytes());
+    let cache = scratch.0.join("cache");
+    let wanted = "2+2=4\nUser: hi\nAssistant: ho\nUser: add\n\n1 1\nAssistant: 2\nplain\n";
+    let trained = "____4\n___________________ ho\n_________________________ 2\nplain\n";
+    for cache in [None, Some(cache.as_path()), Some(cache.as_path())] {
+        let source = DataSource { mask_prompt: true, cache, ..DataSource::new(&path) };
+        let data = Dataset::open(&source, 0, &mut |_, _| ()).unwrap();
+        let (tokens, targets) = batch(&data, 0, 1, wanted.len() - 1);
+        assert_eq!(Tokenizer::Bytes.decode(&tokens).unwrap(), wanted[..wanted.len() - 1]);
+        let shown: String =
+            targets.iter().map(|&target| if target == -100 { '_' } else { target as u8 as char }).collect();
+        assert_eq!(shown, trained[1..], "{wanted}");
+        assert_eq!((data.documents(), data.prompt_tokens()), (4, trained.matches('_').count()));
+    }
+    let all = DataSource { cache: Some(&cache), ..DataSource::new(&path) };
+    let data = Dataset::open(&all, 0, &mut |_, _| panic!("the same tokens are kept")).unwrap();
+    assert!(batch(&data, 0, 1, 40).1.iter().all(|&target| target >= 0));
+    let text = scratch.file("a.txt", b"nothing but text");
+    let error = tokens_of(&DataSource { mask_prompt: true, ..DataSource::new(&text) }).unwrap_err();
+    assert!(error.contains("`mask_prompt` is set, but") && error.contains("a.txt has no prompts"), "{error}");
+    let error =
+        tokens_of(&DataSource { chat_template: Some("chatm"), ..DataSource::new(&path) }).unwrap_err();
+    assert_eq!(error, "`chatm` is no chat template; use chatml, llama3, plain or a file");
+}
+
+#[test]
+fn every_window_has_something_to_predict() {
+    let scratch = Scratch::new("answers");
+    let line = serde_json::json!({ "prompt": "p".repeat(95), "completion": "abcd" });
+    let path = scratch.file("a.jsonl", format!("{line}\n").repeat(20).as_bytes());
+    let source = DataSource { mask_prompt: true, ..DataSource::new(&path) };
+    let mut data = Dataset::open(&source, 3, &mut |_, _| ()).unwrap();
+    data.hold_back(0.1);
+    data.check(9).unwrap();
+    for number in 0..20 {
+        for (_, targets) in [batch(&data, number, 4, 9), held_batch(&data, number, 4, 9)] {
+            for window in targets.chunks(9) {
+                let answers: Vec<i64> = window.iter().copied().filter(|&target| target != -100).collect();
+                assert_eq!(answers, [97, 98, 99, 100, 10], "the end of a document is an answer");
+            }
+        }
+    }
+    let line = serde_json::json!({ "prompt": "p".repeat(99), "completion": "" });
+    let path = scratch.file("b.jsonl", format!("{line}\n").repeat(20).as_bytes());
+    let data = Dataset::open(&DataSource { path: &path, ..source }, 3, &mut |_, _| ()).unwrap();
+    assert!(data.check(9).is_ok(), "ends of documents are something");
+}
+
+#[test]
+fn a_second_start_reads_no_text() {
+    let scratch = Scratch::new("stamp");
+    let (cache, day) = (scratch.0.join("cache"), std::time::Duration::from_secs(86400));
+    let old = |path: &Path| {
+        let file = fs::File::options().append(true).open(path).unwrap();
+        file.set_modified(std::time::SystemTime::now() - day).unwrap();
+    };
+    let stamps = || {
+        let names = fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path());
+        names.filter(|path| path.extension().is_some_and(|end| end == "stamp")).collect::<Vec<_>>()
+    };
+    let text = scratch.file("a.jsonl", b"{\"text\": \"a cat\"}\n");
+    let source = DataSource { cache: Some(&cache), ..DataSource::new(&text) };
+    let cat: Vec<i64> = "a cat\n".bytes().map(i64::from).collect();
+    assert_eq!(tokens_of(&source), Ok(cat.clone()));
+    assert!(stamps().is_empty(), "a file that has just changed may change again unseen");
+    old(&text);
+    assert_eq!(tokens_of(&source), Ok(cat.clone()));
+    let [stamp] = &stamps()[..] else { panic!("one stamp") };
+    // With the stamp of other text its tokens are opened: the text is not read.
+    let other = scratch.file("b.jsonl", b"{\"text\": \"dog\"}\n");
+    old(&other);
+    tokens_of(&DataSource { path: &other, ..source }).unwrap();
+    let second = stamps().into_iter().find(|path| path != stamp).unwrap();
+    fs::copy(second, stamp).unwrap();
+    assert_eq!(tokens_of(&source), Ok("dog\n".bytes().map(i64::from).collect()));
+    old(&text);
+    assert_eq!(tokens_of(&source), Ok(cat), "a file that was touched is read again");
+    let tokens = scratch.file("c.bin", &[7, 0, 9, 0]);
+    old(&tokens);
+    let numbers = DataSource { path: &tokens, ..source };
+    let vocab = || Dataset::open(&numbers, 0, &mut |_, _| ()).unwrap().vocab();
+    assert_eq!((vocab(), vocab()), (10, 10));
+}
+
+#[test]
+fn tokens_keep_their_documents_and_prompts_beside_them() {
+    let scratch = Scratch::new("beside");
+    let lines = b"{\"prompt\": \"ab\", \"completion\": \"c\"}\n{\"prompt\": \"d\", \"completion\": \"e\"}\n";
+    let (text, out) = (scratch.file("a.jsonl", lines), scratch.0.join("out/a.bin"));
+    fs::create_dir_all(out.parent().unwrap()).unwrap();
+    DataSource::new(&text).tokenize(&out, &mut |_, _| ()).unwrap();
+    let dir = out.parent().unwrap();
+    let source = DataSource { mask_prompt: true, ..DataSource::new(dir) };
+    let data = Dataset::open(&source, 0, &mut |_, _| ()).unwrap();
+    assert_eq!((data.tokens(), data.documents(), data.prompt_tokens()), (7, 2, 3));
+    assert_eq!(batch(&data, 0, 1, 6).1, [-100, 99, 10, -100, 101, 10]);
+    DataSource::new(&scratch.file("b.txt", b"text")).tokenize(&out, &mut |_, _| ()).unwrap();
+    assert_eq!(fs::read_dir(dir).unwrap().count(), 1, "no list of other tokens stays");
+    scratch.file("out/a.bin.docs", &[3, 0, 0, 0, 0, 0, 0, 0]);
+    let error = tokens_of(&DataSource::new(dir)).unwrap_err();
+    assert!(error.contains("a.bin.docs does not belong to the 4 tokens of"), "{error}");
 }

@@ -2,7 +2,8 @@
 //!
 //! A file of llm.c begins with 256 little-endian `i32`: a magic number, a version, the number of tokens. Two exist:
 //! 20240520, version 1, with tokens of 16 bits, and 20240801, version 7, with tokens of 32 bits. A file without such a
-//! header is nanoGPT's: nothing but tokens of 16 bits.
+//! header is nanoGPT's: nothing but tokens of 16 bits. The fourth number is 0 unless there are 2^31 tokens or more, which
+//! llm.c cannot count: it has the upper half of their number.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
@@ -14,6 +15,9 @@ use super::DataError;
 
 /// Bytes of the header of llm.c.
 const HEADER: usize = 1024;
+
+/// Bytes of tokens that are looked at before their memory is given back.
+const AT_ONCE: usize = 1 << 20;
 
 /// How tokens are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +38,16 @@ impl TokenWidth {
         match self {
             TokenWidth::Two => 2,
             TokenWidth::Four => 4,
+        }
+    }
+
+    /// The largest of the tokens in these bytes.
+    fn largest(self, bytes: &[u8]) -> Option<u32> {
+        match self {
+            TokenWidth::Two => {
+                bytes.as_chunks().0.iter().map(|&token| u16::from_le_bytes(token)).max().map(u32::from)
+            }
+            TokenWidth::Four => bytes.as_chunks().0.iter().map(|&token| u32::from_le_bytes(token)).max(),
         }
     }
 
@@ -65,7 +79,7 @@ impl TokenFile {
             };
         };
         let held = (mapping.len() - HEADER) / width.bytes();
-        match (mapping.len() - HEADER).is_multiple_of(width.bytes()) && usize::try_from(tokens) == Ok(held) {
+        match (mapping.len() - HEADER).is_multiple_of(width.bytes()) && tokens == held as u64 {
             true => Ok(TokenFile { mapping, start: HEADER, width }),
             false => Err(wrong(format!("its header says {tokens} tokens, but it holds {held}"))),
         }
@@ -86,21 +100,28 @@ impl TokenFile {
         }
     }
 
-    /// One more than the largest token; reads the whole file.
+    /// One more than the largest token; reads the whole file, and gives it back to the system bit by bit.
     pub(super) fn vocab(&self) -> usize {
-        let largest = (0..self.len()).map(|index| self.token(index)).max();
-        largest.map_or(0, |token| token as usize + 1)
+        let mut vocab = 0;
+        for first in (self.start..self.mapping.len()).step_by(AT_ONCE) {
+            let bytes = first..self.mapping.len().min(first + AT_ONCE);
+            let largest = self.width.largest(&self.mapping[bytes.clone()]);
+            vocab = vocab.max(largest.map_or(0, |token| token as usize + 1));
+            self.mapping.release(bytes);
+        }
+        vocab
     }
 }
 
 /// Width and number of tokens, if the file begins with a header of llm.c.
-fn header(bytes: &[u8]) -> Option<(TokenWidth, i32)> {
+fn header(bytes: &[u8]) -> Option<(TokenWidth, u64)> {
     let words: &[[u8; 4]] = bytes.get(..HEADER)?.as_chunks().0;
-    let [magic, version, tokens] = [0, 1, 2].map(|word| i32::from_le_bytes(words[word]));
+    let [magic, version] = [0, 1].map(|word| i32::from_le_bytes(words[word]));
+    let [low, high] = [2, 3].map(|word| u64::from(u32::from_le_bytes(words[word])));
     let width = [TokenWidth::Two, TokenWidth::Four]
         .into_iter()
         .find(|width| width.magic_and_version() == (magic, version))?;
-    Some((width, tokens))
+    Some((width, high << 32 | low))
 }
 
 /// Writes a file of tokens with a header of llm.c.
@@ -130,14 +151,11 @@ impl TokenFileWriter {
     /// Writes the header and waits until the disk has everything; the number of tokens.
     pub(super) fn finish(mut self) -> io::Result<usize> {
         let (magic, version) = self.width.magic_and_version();
-        let tokens = i32::try_from(self.tokens).map_err(|_| {
-            let reason = format!("a token file holds at most {} tokens, not {}", i32::MAX, self.tokens);
-            io::Error::new(io::ErrorKind::FileTooLarge, reason)
-        })?;
         self.file.seek(SeekFrom::Start(0))?;
-        for word in [magic, version, tokens] {
+        for word in [magic, version] {
             self.file.write_all(&word.to_le_bytes())?;
         }
+        self.file.write_all(&(self.tokens as u64).to_le_bytes())?;
         self.file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
         Ok(self.tokens)
     }

@@ -64,12 +64,17 @@ impl Tokenizer {
         }
     }
 
-    /// The token that ends a text, if there is one.
-    pub fn end_of_text(&self) -> Option<u32> {
+    /// The token of this name, if there is one.
+    pub(super) fn token(&self, name: &str) -> Option<u32> {
         match self {
             Tokenizer::Bytes | Tokenizer::Numbers { .. } => None,
-            Tokenizer::File(rules) => ENDS.iter().find_map(|name| rules.token_to_id(name)),
+            Tokenizer::File(rules) => rules.token_to_id(name),
         }
+    }
+
+    /// The token that ends a text, if there is one.
+    pub fn end_of_text(&self) -> Option<u32> {
+        ENDS.iter().find_map(|name| self.token(name))
     }
 
     /// The tokens of a text, without special tokens around it.
@@ -87,6 +92,21 @@ impl Tokenizer {
             Tokenizer::Numbers { .. } => return Err(TokenizerError::NoText),
         }
         Ok(())
+    }
+
+    /// The same, with the byte at which each token begins.
+    pub(super) fn encode_with_starts(
+        &self,
+        text: &str,
+        tokens: &mut Vec<u32>,
+    ) -> Result<Vec<usize>, TokenizerError> {
+        let Tokenizer::File(rules) = self else {
+            self.encode_into(text, tokens)?;
+            return Ok((0..text.len()).collect());
+        };
+        let encoding = rules.encode(text, false).map_err(|error| cannot_encode(text, &error))?;
+        tokens.extend(encoding.get_ids());
+        Ok(encoding.get_offsets().iter().map(|&(start, _)| start).collect())
     }
 
     /// The text of tokens; bytes that are not UTF-8 become replacement characters.
@@ -113,11 +133,10 @@ impl Tokenizer {
 }
 
 fn ids(rules: &tokenizers::Tokenizer, text: &str) -> Result<Vec<u32>, TokenizerError> {
-    match rules.encode_fast(text, false) {
-        Ok(encoding) => Ok(encoding.get_ids().to_vec()),
-        Err(error) => {
-            let text = text.chars().take(40).collect();
-            Err(TokenizerError::Encode { text, reason: error.to_string() })
-        }
-    }
+    let encoding = rules.encode_fast(text, false).map_err(|error| cannot_encode(text, &error))?;
+    Ok(encoding.get_ids().to_vec())
+}
+
+fn cannot_encode(text: &str, error: &tokenizers::Error) -> TokenizerError {
+    TokenizerError::Encode { text: text.chars().take(40).collect(), reason: error.to_string() }
 }

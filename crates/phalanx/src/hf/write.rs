@@ -41,7 +41,8 @@ pub enum WriteError {
 }
 
 /// Files beside the weights that a model made from another one needs, too.
-const COMPANIONS: [&str; 7] = [
+const COMPANIONS: [&str; 8] = [
+    "chat_template.jinja",
     "generation_config.json",
     "tokenizer_config.json",
     "special_tokens_map.json",

@@ -152,6 +152,20 @@ impl Job {
         Ok(Job { network, alerts, phases, say: Arc::clone(say), hellos })
     }
 
+    /// Works on the first rank of every host, and on the others when all of those are done: what the first ones leave on
+    /// their hosts is there by then.
+    pub fn first_of_host_first<T>(&self, work: impl FnOnce() -> T) -> Result<T, JobError> {
+        let (before, rest) = self.hellos.split_at(self.network.rank() as usize);
+        let is_first = rest.first().is_none_or(|own| before.iter().all(|other| other.host != own.host));
+        if is_first {
+            let done = work();
+            self.network.barrier()?;
+            return Ok(done);
+        }
+        self.network.barrier()?;
+        Ok(work())
+    }
+
     /// Compiles `model` and takes this rank's part; rank 0 also proves that all parts together cannot deadlock.
     pub fn trainer(
         &self,

@@ -141,3 +141,27 @@ fn ranks_with_different_options_do_not_start() {
     let expected = format!("`batch` is 9 on rank 1 ({host}), but 8 on rank 0: give all ranks the same");
     assert_eq!(errors, [expected.clone(), expected]);
 }
+
+#[test]
+fn the_first_rank_of_each_host_works_before_the_others() {
+    let order = std::sync::Mutex::new(Vec::new());
+    let hosts = ["a", "b", "a", "b", "a"];
+    let all = ranks(5, |local| {
+        let network: Arc<dyn Network> = Arc::new(local);
+        let rank = network.rank();
+        let hello = Hello::of_this_process(rank, RankOptions::default()).unwrap();
+        let hellos = hosts.map(|host| Hello { host: host.into(), ..hello.clone() }).into();
+        let alerts = Alerts::listen(&network);
+        let job = Job { network, alerts, say: Arc::new(|text| panic!("{text}")), hellos };
+        job.first_of_host_first(|| {
+            order.lock().unwrap().push(rank);
+            rank
+        })
+        .unwrap()
+    });
+    assert_eq!(all, [0, 1, 2, 3, 4]);
+    let mut order = order.into_inner().unwrap();
+    order[..2].sort_unstable();
+    order[2..].sort_unstable();
+    assert_eq!(order, [0, 1, 2, 3, 4]);
+}

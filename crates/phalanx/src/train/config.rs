@@ -191,10 +191,18 @@ train_options! {
             where |x| (0.0..=1.0).contains(x), "at least 0 and at most 1";
         /// What to train on: a file, a directory, or a pattern such as 'texts/*.txt'. Files called .jsonl have a JSON
         /// object on each line, .bin tokens of llm.c or nanoGPT (`phalanx data tokenize` writes them), all others are
-        /// UTF-8 text; the embedded grammar if absent.
-        data: Option<PathBuf> = None, "PATH" [AffectsBits];
-        /// The field of a .jsonl line that has the text.
-        data_field: String = "text".into(), "NAME" [AffectsBits, Needs("data")];
+        /// UTF-8 text; the embedded grammar if absent. Several are mixed by weight: 'texts/*.txt=0.7;code.jsonl=0.3'.
+        data: Option<PathBuf> = None, "PATH[=WEIGHT;...]" [AffectsBits];
+        /// The field of a .jsonl line that has the text, or a list of messages. Lines without `text` may have `messages`,
+        /// `prompt` with `completion`, or `instruction` with `output`.
+        data_field: String = "text".into(), "NAME" [AffectsBits];
+        /// How conversations become text: chatml, llama3, plain, or a file with a Jinja template as transformers has it;
+        /// the one beside the tokenizer if absent, else the one whose special tokens the tokenizer has, else plain.
+        chat_template: Option<String> = None, "NAME|FILE" [AffectsBits, Needs("data")];
+        /// Train on answers only: messages of the assistant, completions, outputs. The loss is the mean over their tokens.
+        mask_prompt: bool = false, "" [AffectsBits, Needs("data")];
+        /// Directory in which the tokens of text are kept for the next run; in $XDG_CACHE_HOME or ~/.cache if absent.
+        data_cache: Option<PathBuf> = None, "DIR" [PerRank, Needs("data")];
         /// A Hugging Face tokenizer.json for the data; bytes if absent.
         tokenizer: Option<PathBuf> = None, "FILE" [AffectsBits, Needs("data")];
         /// Directory to write the trained model to, as transformers reads it.
@@ -212,9 +220,9 @@ train_options! {
         stop_at_loss: Option<f32> = None, "LOSS" where |x| x.is_finite(), "finite";
     }
     Watching {
-        /// Compute the loss on held-back data after every so many steps, with memory of its own for it. The last windows
-        /// of the data are then never trained on, which changes the order of the others; the embedded grammar gives other
-        /// sentences, and training stays the same.
+        /// Compute the loss on held-back data after every so many steps, with memory of its own for it. The last documents
+        /// of the data, or the last windows if no document begins about there, are then never trained on, which changes the
+        /// order of the others; the embedded grammar gives other sentences, and training stays the same.
         eval_every: Option<u64> = None, "STEPS" where |n| *n >= 1, "at least 1";
         /// Share of the data that is held back.
         eval_share: f64 = 0.05, "F" [Needs("eval_every")] where |x| *x > 0.0 && *x < 1.0, "above 0 and below 1";

@@ -79,7 +79,7 @@ impl Elastic {
 
     /// The first of these numbers of ranks on which the job compiles, if there is one.
     pub fn first_fit(&self, numbers: impl IntoIterator<Item = u32>) -> Result<Option<SmallerJob>, Error> {
-        let (_, _, graph) = prepare(&self.config)?;
+        let (_, _, graph) = prepare(&self.config, &mut |_, _| ())?;
         let smaller = |ranks| {
             let devices = self.devices_per_rank * ranks as usize;
             SmallerJob { ranks, plan: self.plan.clone(), devices }

@@ -9,7 +9,7 @@ use phalanx_program::Placement;
 use serde::Serialize;
 
 use super::resume::ResumePoint;
-use super::{Run, TrainConfig, prepare_without_cache};
+use super::{Run, TrainConfig, prepare};
 use crate::data::cache_dir;
 use crate::job::deal_devices;
 use crate::layout::Layout;
@@ -76,7 +76,7 @@ impl Run {
         progress: &mut dyn FnMut(usize, usize, &str),
     ) -> Result<Forecast, Error> {
         let config = config.for_ranks(ranks).with_pretrained()?;
-        let (data, model, graph) = prepare_without_cache(&config)?;
+        let (data, model, graph) = prepare(&config.clone().no_cache(true), &mut |_, _| ())?;
         let steps_before = ResumePoint::new(&config, None)?.steps().min(config.steps);
         let plan = config.resolve_plan(&graph)?;
         let of_device = deal_devices(plan.mesh.devices(), ranks as usize, config.devices_per_rank)?;

@@ -31,7 +31,7 @@ use std::time::Instant;
 use phalanx_ir::graph::Graph;
 use phalanx_program::Certificate;
 
-use crate::data::{DataError, DataSource, Dataset, cache_dir};
+use crate::data::{DataError, DataSource, Dataset, EncodingProgress, cache_dir};
 use crate::job::{Agreed, Job, Topology, deal_devices};
 use crate::models::ModelConfig;
 use crate::pipeline::Settings;
@@ -43,7 +43,7 @@ use nan::Guard;
 use progress::Progress;
 use ranks::Ranks;
 use resume::ResumePoint;
-use start::measuring;
+use start::{measuring, tokenizing};
 
 /// A run in progress.
 pub struct Run {
@@ -78,7 +78,7 @@ impl Run {
     /// The same; `progress` is called with all that may take long before the first step.
     pub fn with_progress(config: TrainConfig, progress: &mut StartProgress<'_>) -> Result<Self, Error> {
         let config = config.with_pretrained()?;
-        let (data, model, graph) = prepare(&config)?;
+        let (data, model, graph) = prepare(&config, &mut tokenizing(progress))?;
         let point = ResumePoint::new(&config, None)?;
         FaultInjection::new(&config, 0)?.before_steps();
         let settings = config.measured_settings(&graph, &mut measuring(progress))?;
@@ -93,7 +93,8 @@ impl Run {
         Run { evaluation, guard, ..run }.begin(point)
     }
 
-    /// One rank of a job; all ranks make the same calls. Plan, seed and times of kernels are those of rank 0.
+    /// One rank of a job; all ranks make the same calls. Plan, seed and times of kernels are those of rank 0. Text becomes
+    /// tokens on the first rank of each host, and the others find them.
     pub fn in_job(config: TrainConfig, job: &Job, progress: &mut StartProgress<'_>) -> Result<Self, Error> {
         if config.debug.is_some() && job.network.size() > 1 {
             let wanted = "it steps through all devices in one process: leave out the launcher, or debug";
@@ -104,7 +105,8 @@ impl Run {
         FaultInjection::new(&config, job.network.rank())?.before_steps();
         job.phases.enter("reading model and data");
         let config = config.with_pretrained()?;
-        let (data, model, graph) = prepare(&config)?;
+        let (data, model, graph) =
+            job.first_of_host_first(|| prepare(&config, &mut tokenizing(progress)))??;
         job.phases.enter("looking for a checkpoint");
         let point = ResumePoint::new(&config, Some(&*job.network))?;
         job.phases.enter("agreeing on plan and kernel times");
@@ -324,17 +326,12 @@ impl Run {
 }
 
 /// Opens the data and builds the model for it.
-pub(crate) fn prepare(config: &TrainConfig) -> Result<(Dataset, ModelConfig, Graph), Error> {
-    prepare_with(config, cache_dir().filter(|_| !config.no_cache).as_deref())
-}
-
-/// The same, with nothing written on the way.
-fn prepare_without_cache(config: &TrainConfig) -> Result<(Dataset, ModelConfig, Graph), Error> {
-    prepare_with(config, None)
-}
-
-fn prepare_with(config: &TrainConfig, cache: Option<&Path>) -> Result<(Dataset, ModelConfig, Graph), Error> {
-    let mut data = open_data(config, cache)?;
+pub(crate) fn prepare(
+    config: &TrainConfig,
+    progress: &mut EncodingProgress<'_>,
+) -> Result<(Dataset, ModelConfig, Graph), Error> {
+    config.validate()?;
+    let mut data = open_data(config, progress)?;
     let model = config.language_model(data.vocab())?;
     let context = config.context_of(&model);
     if config.eval_every.is_some() {
@@ -345,9 +342,16 @@ fn prepare_with(config: &TrainConfig, cache: Option<&Path>) -> Result<(Dataset, 
     Ok((data, model, graph))
 }
 
-fn open_data(config: &TrainConfig, cache: Option<&Path>) -> Result<Dataset, DataError> {
+fn open_data(config: &TrainConfig, progress: &mut EncodingProgress<'_>) -> Result<Dataset, DataError> {
     let Some(path) = &config.data else { return Ok(Dataset::grammar(config.seed)) };
-    let (tokenizer, field) = (config.tokenizer.as_deref(), config.data_field.as_str());
-    let source = DataSource { path, tokenizer, field, cache };
-    Dataset::open(&source, config.seed, &mut |_, _| ())
+    let cache = config.data_cache.clone().or_else(cache_dir).filter(|_| !config.no_cache);
+    let source = DataSource {
+        path,
+        tokenizer: config.tokenizer.as_deref(),
+        field: &config.data_field,
+        chat_template: config.chat_template.as_deref(),
+        mask_prompt: config.mask_prompt,
+        cache: cache.as_deref(),
+    };
+    Dataset::open(&source, config.seed, progress)
 }

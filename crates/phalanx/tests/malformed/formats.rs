@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use phalanx::ckpt::{Checkpoint, Manifest, RunState};
-use phalanx::data::{Dataset, Tokenizer};
+use phalanx::data::{DataSource, Dataset, Tokenizer};
 use phalanx::internals::costs::CostTable;
 use phalanx::ir::graph::Graph;
 use phalanx::ir::parallel::ParallelGraph;
@@ -18,7 +18,7 @@ use phalanx::ir::sharded::ShardedGraph;
 use phalanx::ir::tasks::TaskGraph;
 use phalanx::ir::text::ParseError;
 use phalanx::job::Drill;
-use phalanx::models::ModelConfig;
+use phalanx::models::{IGNORE_LABEL, ModelConfig};
 use phalanx::plan;
 use phalanx::train::TrainConfig;
 use phalanx::{Certificate, Flavor, Link, Plan, PlanChoice, Program, Schedule, hf};
@@ -46,6 +46,7 @@ pub const FORMATS: &[(&str, Reader)] = &[
     ("batch", batch),
     ("tokenizer", tokenizer),
     ("text", text),
+    ("json_lines", json_lines),
     ("operator_cases", operator_cases),
     ("schedule_cases", schedule_cases),
     ("costs", costs),
@@ -155,6 +156,20 @@ pub fn text(bytes: &[u8]) -> Result<(), String> {
     let (mut tokens, mut targets) = ([0; 8], [0; 8]);
     data.batch(1, 2, 4, &mut tokens, &mut targets);
     assert_eq!(tokens[1..4], targets[..3], "a target is the next token");
+    Ok(())
+}
+
+/// Lines of JSON to train the answers of (`--data FILE.jsonl --mask-prompt`).
+pub fn json_lines(bytes: &[u8]) -> Result<(), String> {
+    let path = place("json_lines", "lines.jsonl", bytes);
+    let source = DataSource { mask_prompt: true, ..DataSource::new(&path) };
+    let data = Dataset::open(&source, 0, &mut |_, _| ()).map_err(message)?;
+    data.check(4).map_err(message)?;
+    let (mut tokens, mut targets) = ([0; 8], [0; 8]);
+    data.batch(1, 2, 4, &mut tokens, &mut targets);
+    let is_next = |(token, target): (&i64, &i64)| [*token, IGNORE_LABEL].contains(target);
+    assert!(tokens[1..4].iter().zip(&targets).all(is_next), "a target is the next token, or none");
+    assert!(targets[..4].iter().any(|&target| target != IGNORE_LABEL), "a window has a target");
     Ok(())
 }
 

@@ -16,6 +16,7 @@ fn ranks_need_not_agree_on_what_rank_0_decides_or_each_has_for_itself() {
         costs: Some("costs.json".into()),
         seed: u64::MAX,
         save: Some("out".into()),
+        data_cache: Some("cache".into()),
         log_dir: Some("log".into()),
         log_every: Some(2),
         overwrite: true,
