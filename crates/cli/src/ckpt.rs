@@ -125,7 +125,8 @@ fn export(args: &ExportArgs) -> Result<(), Failure> {
 
 fn import(args: ImportArgs) -> Result<(), Failure> {
     let config = args.options.config(args.config.as_ref())?;
-    ckpt::import(&args.hf, &args.checkpoint, config)?;
+    let config = ckpt::import(&args.hf, &args.checkpoint, config)?;
+    config.note_dropout(&args.hf)?.into_iter().for_each(|note| eprintln!("note: {note}"));
     let given = args.config.map(|path| format!(" {}", path.display())).unwrap_or_default();
     let (hf, dir) = (args.hf.display(), args.checkpoint.display());
     output::line(format!("{dir} has a checkpoint before the first step, with the weights of {hf}"))?;

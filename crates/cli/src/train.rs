@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use phalanx::job::Connection;
-use phalanx::train::{Report, Run, Summary, TrainConfig};
+use phalanx::train::{LoraSave, Report, Run, Summary, TrainConfig};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -342,7 +342,10 @@ fn print(run: &Run, ending: &Ending<'_>) -> Result<(), Failure> {
     lines.push(("in matmul", format!("{:.0} % of the time", 100.0 * summary.matmul_share)));
     lines.push(("weights hash", summary.weights_hash.clone()));
     if let Some(dir) = ending.saved {
-        let try_it = format!("try: phalanx generate --hf {} --prompt 'Max '", dir.display());
+        let try_it = match run.config().lora_save {
+            LoraSave::Merged => format!("try: phalanx generate --hf {} --prompt 'Max '", dir.display()),
+            LoraSave::Separate => "adapters alone, for PEFT".into(),
+        };
         lines.push(("saved", format!("{} ({try_it})", dir.display())));
     }
     lines.into_iter().try_for_each(|(name, value)| output::line(format!("{name:14}{value}")))

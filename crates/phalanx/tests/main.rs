@@ -7,6 +7,7 @@ mod bits;
 mod check;
 mod ckpt;
 mod costs;
+mod fine_tune;
 mod fuse_loss;
 mod fusion;
 mod gradients;
