@@ -17,7 +17,7 @@ use crate::log::Log;
 use crate::overlap::Drawings;
 use crate::{job, output, plot, save, stop};
 
-/// Train a language model from scratch.
+/// Train a language model from scratch, or fine-tune one with --hf.
 ///
 /// Without arguments it trains a small GPT-2 on sentences of an embedded grammar whose entropy is known, so that the
 /// loss can be shown next to the best possible one. Flags win over the file, the file over the defaults.
@@ -29,6 +29,7 @@ Examples:
   phalanx train
   phalanx train --model llama --size tiny --steps 1000 --data book.txt --save out
   phalanx train run.toml --lr 1e-3          # flags win over the file
+  phalanx train --hf gpt2 --data book.txt --lora 8,16 --lr 1e-3 --save tuned
   phalanx train --plan dp2-tp2 --devices 4  # four devices in this process, the same bits
   phalanx launch -n 4 -- train --plan dp2-tp2   # four processes, the same bits
   phalanx train --log-dir runs/a --eval-every 50   # then: tensorboard --logdir runs
