@@ -137,7 +137,7 @@ impl Subject {
     fn new(config: &TrainConfig, dir: &Path, keep: usize) -> Result<Subject, Error> {
         let model = config.language_model(VOCAB)?;
         let context = config.context_of(&model);
-        let graph = model.training_graph(config.batch, context)?;
+        let graph = config.training_graph(&model)?;
         let settings = config.settings(&graph)?;
         let mut trainer = Trainer::with_settings(&graph, &settings)?;
         let tokens = random_tokens(config.batch * context, VOCAB, 0);

@@ -1,12 +1,15 @@
 //! A few optimizer steps from given weights on a given batch, for comparison with another framework.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use phalanx::hf::Stored;
+use phalanx::ir::Op;
+use phalanx::ir::graph::Graph;
 use phalanx::job::Job;
 use phalanx::train::TrainConfig;
-use phalanx::{Decays, Error, Feed, Goal, Optimizer, Trainer, UpdateRule, hf};
+use phalanx::{Decays, Error, Feed, Goal, Optimizer, PortKind, Trainer, UpdateRule, hf};
 use safetensors::tensor::View;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
@@ -73,11 +76,12 @@ fn train(request: &Request, batch: &Batch, job: Option<&Job>) -> Result<Outcome,
     let model = hf::read_config(&request.hf)?.with_dropout(0.0);
     let stored = hf::tensors(&model)?;
     let weights = hf::read_weights(&request.hf, &stored)?;
-    let graph = model.training_graph(batch.rows, batch.time)?;
     let config = &request.config;
+    let graph = config.adapted(model.training_graph(batch.rows, batch.time)?)?;
     let TrainConfig { beta1, beta2, eps, steps, lr, .. } = *config;
     let rule = UpdateRule::Adam { beta1, beta2, eps, decoupled: true };
-    let optimizer = Optimizer::new(rule).decay(config.weight_decay).decays(Decays::All).keep_gradients(true);
+    let optimizer = Optimizer::new(rule).decay(config.weight_decay).decays(Decays::All);
+    let optimizer = optimizer.keep_gradients(true).frozen(config.frozen());
     let goal = Goal::Train(optimizer);
     let mut trainer = match job {
         None => Trainer::with_settings(&graph, &config.settings(&graph)?.goal(goal))?,
@@ -89,6 +93,7 @@ fn train(request: &Request, batch: &Batch, job: Option<&Job>) -> Result<Outcome,
     for (name, values) in &weights {
         trainer.session_mut().feed(name, values)?;
     }
+    let stored = with_adapters(stored, &graph);
     let feeds = [("tokens", Feed::I64(&batch.tokens)), ("targets", Feed::I64(&batch.targets))];
     let (mut losses, mut tensors) = (Vec::new(), Vec::new());
     for step in 0..steps {
@@ -103,7 +108,21 @@ fn train(request: &Request, batch: &Batch, job: Option<&Job>) -> Result<Outcome,
     Ok(Outcome { losses, tensors, weights_hash })
 }
 
-/// One tensor for each stored one, its parts read from the ports that `port` names.
+/// All parameters of a graph: `stored` are those of the model, the others adapters.
+fn with_adapters(mut stored: Vec<Stored>, graph: &Graph) -> Vec<Stored> {
+    let known: BTreeSet<String> =
+        stored.iter().flat_map(Stored::parts).map(|(name, _)| name.clone()).collect();
+    for param in graph.leaves(|op| matches!(op, Op::Param(_))) {
+        let name = &graph.values()[param].name;
+        if !known.contains(name) {
+            stored.push(Stored::whole(name.clone(), graph.ty(param).shape.clone()));
+        }
+    }
+    stored
+}
+
+/// One tensor for each stored one, its parts read from the ports that `port` names. Parts without a port, gradients of
+/// what is frozen, are left out, and the others of their tensor stand alone.
 fn collect(
     trainer: &Trainer,
     stored: &[Stored],
@@ -111,6 +130,16 @@ fn collect(
     port: impl Fn(&str) -> String,
 ) -> Result<Vec<(String, Tensor)>, Error> {
     let session = trainer.session();
+    let ports: BTreeSet<&str> =
+        [PortKind::Param, PortKind::Output].into_iter().flat_map(|kind| session.names(kind)).collect();
+    let has_port = |name: &str| ports.contains(port(name).as_str());
+    let there = |stored: &Stored| {
+        let parts = stored.parts().iter().filter(|(name, _)| has_port(name));
+        match parts.clone().count() == stored.parts().len() {
+            true => vec![stored.clone()],
+            false => parts.map(|(name, shape)| Stored::whole(name.clone(), shape.clone())).collect(),
+        }
+    };
     let join = |stored: &Stored| {
         let parts = stored.parts().iter().map(|(name, _)| session.read(&port(name)));
         let parts = parts.collect::<Result<Vec<_>, _>>()?;
@@ -118,7 +147,7 @@ fn collect(
         let shape = stored.shape().dims().to_vec();
         Ok((format!("{prefix}.{}", stored.name()), Tensor { shape, data }))
     };
-    stored.iter().map(join).collect()
+    stored.iter().flat_map(there).map(|stored| join(&stored)).collect()
 }
 
 /// Sequences of tokens, each with the tokens that follow.

@@ -145,7 +145,8 @@ fn export(args: &ExportArgs) -> Result<(), Failure> {
 
 fn import(args: ImportArgs) -> Result<(), Failure> {
     let config = args.options.config(args.config.as_ref())?;
-    ckpt::import(&args.hf, &args.checkpoint, config)?;
+    let config = ckpt::import(&args.hf, &args.checkpoint, config)?;
+    config.note_dropout(&args.hf)?.into_iter().for_each(|note| eprintln!("note: {note}"));
     if args.json {
         return output::json(&json!({ "hf": args.hf, "checkpoint": args.checkpoint }));
     }

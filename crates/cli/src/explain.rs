@@ -73,8 +73,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     let config = args.options.config(args.config.as_ref())?;
     let model = model(&args, &config)?;
-    let graph =
-        model.training_graph(config.batch, config.context_of(&model)).map_err(phalanx::Error::from)?;
+    let graph = config.training_graph(&model)?;
     let settings = config.settings(&graph)?;
     let mut stages = Vec::new();
     let program = pipeline::compile_observed(&graph, &settings, |name, level| {

@@ -53,11 +53,12 @@ option_sets! {
     PlannedStep: [Model, Step, Devices, Costs] [];
     /// What a step is made of: `explain`.
     CompiledStep: [Model, Step, Devices] [];
-    /// The optimizer: `ckpt import`.
-    Optimizer: [Step] [];
+    /// The optimizer and what training depends on beside it: `ckpt import`.
+    Optimizer: [Step] ["context", "dropout", "steps", "lr", "lr_floor", "warmup", "lr_schedule", "lr_decay"];
     /// `step`: its batch may be a file, and its learning rate is constant.
     FewSteps: [Model, Devices, Ranks, Debugging]
-        ["steps", "lr", "beta1", "beta2", "eps", "weight_decay", "clip", "seed", "accumulate", "no_cache"]
+        ["steps", "lr", "beta1", "beta2", "eps", "weight_decay", "clip", "seed", "accumulate", "freeze", "lora",
+            "no_cache"]
         TrainConfig::default()
             .layers(Some(4)).heads(Some(8)).width(Some(128)).context(Some(64)).dropout(0.1).blocks_feature(8)
             .steps(10).lr(1e-3).lr_floor(1.0).warmup(0);

@@ -109,8 +109,7 @@ impl What {
         let config = self.options.config(self.config.as_ref())?;
         let model: ModelConfig =
             config.build_model(config.vocab_without_data()).map_err(phalanx::Error::from)?;
-        let graph =
-            model.training_graph(config.batch, config.context_of(&model)).map_err(phalanx::Error::from)?;
+        let graph = config.training_graph(&model)?;
         flags::warn(&config);
         let settings = starting::measuring(|progress| config.measured_settings(&graph, progress))?;
         Ok((graph, settings))

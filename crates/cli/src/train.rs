@@ -5,12 +5,12 @@ mod dry_run;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use phalanx::data::MixedCorpus;
 use phalanx::job::Connection;
-use phalanx::train::{Report, Run, Summary, TrainConfig};
+use phalanx::train::{LoraSave, Report, Run, Summary, TrainConfig};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -21,7 +21,7 @@ use crate::overlap::Drawings;
 use crate::sinks::{Audience, Sinks};
 use crate::{job, output, plot, save, stop};
 
-/// Train a language model from scratch.
+/// Train a language model from scratch, or fine-tune one with --hf.
 ///
 /// Without arguments it trains a small GPT-2 on sentences of an embedded grammar whose entropy is known, so that the
 /// loss can be shown next to the best possible one. Flags win over the file, the file over the defaults.
@@ -33,6 +33,7 @@ Examples:
   phalanx train
   phalanx train --model llama --size tiny --steps 1000 --data book.txt --save out
   phalanx train run.toml --lr 1e-3          # flags win over the file
+  phalanx train --hf gpt2 --data book.txt --lora 8,16 --lr 1e-3 --save tuned
   phalanx train --plan dp2-tp2 --devices 4  # four devices in this process, the same bits
   phalanx launch -n 4 -- train --plan dp2-tp2   # four processes, the same bits
   phalanx train --log-dir runs/a --eval-every 50   # then: tensorboard --logdir runs
@@ -383,7 +384,10 @@ fn summary_lines(run: &Run, ending: &Ending<'_>) -> Vec<String> {
     }
     lines.push(("weights hash", summary.weights_hash.clone()));
     if let Some(dir) = ending.saved {
-        let try_it = format!("try: phalanx generate --hf {} --prompt 'Max '", dir.display());
+        let try_it = match run.config().lora_save {
+            LoraSave::Merged => format!("try: phalanx generate --hf {} --prompt 'Max '", dir.display()),
+            LoraSave::Separate => "adapters alone, for PEFT".into(),
+        };
         let unfinished = if ending.interrupted { ", unfinished" } else { "" };
         lines.push(("saved", format!("{}{unfinished} ({try_it})", dir.display())));
     }

@@ -5,7 +5,7 @@ use crate::common::{Dir, SMALL, error, json_lines, stdout};
 use serde_json::json;
 
 /// A word-level tokenizer of four words and an end of text.
-const TOKENIZER: &str = r#"{"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":null,
+pub const TOKENIZER: &str = r#"{"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":null,
     "pre_tokenizer":{"type":"Whitespace"},"post_processor":null,"decoder":null,
     "model":{"type":"WordLevel","vocab":{"<unk>":0,"a":1,"cat":2,"sat":3,"</s>":4},"unk_token":"<unk>"}}"#;
 

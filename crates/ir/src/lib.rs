@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod dtype;
+mod glob;
 mod id;
 mod names;
 mod op;
@@ -26,11 +27,12 @@ pub mod tasks;
 pub mod text;
 
 pub use dtype::DType;
+pub use glob::Glob;
 pub use id::{Id, IdVec};
 pub use names::{MAX_NAMES, Names};
 pub use op::{
     Activation, Apart, Attribute, Binary, Cuts, Dims, IndexBound, Init, LayerTasks, Op, Operands, Operator,
-    Operators, Part, Reduce, RowLeaves, RowSum, Slots, Unary, each, fill_task, reduce_task,
+    Operators, Part, Reduce, RopeScaling, RowLeaves, RowSum, Slots, Unary, each, fill_task, reduce_task,
 };
 pub use people::bytes_text;
 pub use shape::{MAX_ELEMENTS, MAX_RANK, OpError, Shape, TensorType, cut_choices, leaves_of};

@@ -46,7 +46,7 @@ fn a_graph_with_every_operator() {
 fn every_op() -> Vec<Op> {
     let flags = [(false, false), (false, true), (true, false), (true, true)];
     let mut ops =
-        vec![Op::Input, Op::Constant(-0.1), Op::Constant(f32::MIN_POSITIVE), Op::from(Rotary { base: 1e4 })];
+        vec![Op::Input, Op::Constant(-0.1), Op::Constant(f32::MIN_POSITIVE), Op::from(Rotary::new(1e4))];
     ops.extend([Init::Zeros, Init::Ones, Init::Normal(1e-20), Init::Uniform(0.1)].map(Op::Param));
     ops.extend([false, true].map(|bag| Op::from(Embedding { bag })));
     for transposed in [false, true] {

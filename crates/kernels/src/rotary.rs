@@ -1,9 +1,10 @@
 //! Positions as rotations of `[batch, time, heads, dim]`.
 //!
 //! Reads x and writes y (accumulates on request); the first step has the time `first`. Elements i and i + dim/2 of a
-//! head form a pair, rotated at time t by the angle t * base^(-2i/dim); the frequency and the angle are rounded to `f32`, as Hugging Face models do. The
-//! gradient is the inverse rotation.
+//! head form a pair, rotated at time t by the angle t * base^(-2i/dim), the frequency scaled; both frequencies and the
+//! angle are rounded to `f32`, as Hugging Face models do. The gradient is the inverse rotation.
 
+use phalanx_ir::RopeScaling;
 use phalanx_ir::tasks::TaskView;
 
 use crate::spmd::{Launch, Workspace, by_work};
@@ -24,6 +25,8 @@ params! {
         pub dim: usize,
         /// The base of the frequencies.
         pub base: f32,
+        /// What becomes of the frequencies.
+        pub scaling: RopeScaling,
         /// Whether to rotate backward.
         pub inverse: bool,
         /// Whether the result is added to what y holds.
@@ -39,7 +42,8 @@ impl Rotary {
 
 /// The frequency of pair `i`.
 fn frequency(i: usize, params: Rotary) -> f32 {
-    f64::from(params.base).powf(-2.0 * i as f64 / params.dim as f64) as f32
+    let plain = f64::from(params.base).powf(-2.0 * i as f64 / params.dim as f64) as f32;
+    params.scaling.scaled(f64::from(plain)) as f32
 }
 
 /// The sine and cosine of the angle that pairs of this frequency have at time `t`.
@@ -119,8 +123,9 @@ impl Kernel for Rotary {
             return Err(format!("it rotates [batch, time, heads, elements], not {}", x.ty));
         };
         let (first, base) = (x.origin(1), task.attr("base")?);
+        let scaling = task.attr_or("scaling", RopeScaling::None)?;
         let (inverse, accumulate) = (task.is("inverse"), task.is("accumulate"));
-        Ok(Rotary { batch, time, first, heads, dim, base, inverse, accumulate })
+        Ok(Rotary { batch, time, first, heads, dim, base, scaling, inverse, accumulate })
     }
 
     fn work(&self, sizes: &Sizes<'_>) -> Work {
@@ -155,7 +160,18 @@ mod tests {
     }
 
     fn sizes(batch: usize, time: usize, heads: usize, dim: usize) -> Rotary {
-        Rotary { batch, time, first: 0, heads, dim, base: 10_000.0, inverse: false, accumulate: false }
+        let scaling = RopeScaling::None;
+        Rotary {
+            batch,
+            time,
+            first: 0,
+            heads,
+            dim,
+            base: 10_000.0,
+            scaling,
+            inverse: false,
+            accumulate: false,
+        }
     }
 
     #[test]
@@ -167,6 +183,8 @@ mod tests {
                     case(Rotary { inverse: flag, ..params }).check(TOLERANCE);
                     case(Rotary { accumulate: flag, ..params }).check(TOLERANCE);
                     case(Rotary { first: 17, inverse: flag, ..params }).check(TOLERANCE);
+                    let scaling = RopeScaling::Llama3 { factor: 4.0, low: 1.0, high: 4.0, original: 32 };
+                    case(Rotary { scaling, inverse: flag, ..params }).check(TOLERANCE);
                 }
             }
         }

@@ -4,7 +4,7 @@
 //! first of them.
 
 use arrayvec::ArrayVec;
-use phalanx_ir::{Activation, Binary, DType, Reduce, Unary};
+use phalanx_ir::{Activation, Binary, DType, Reduce, RopeScaling, Unary};
 
 /// A value that travels as parameter words.
 pub trait Words: Sized {
@@ -89,6 +89,31 @@ impl<T: Words, const N: usize> Words for ArrayVec<T, N> {
     }
 }
 
+/// A number, then factor, low, high and positions, which are zero where the scaling has none.
+impl Words for RopeScaling {
+    fn put(&self, words: &mut Vec<u64>) {
+        let (number, factors, original) = match *self {
+            RopeScaling::None => (0, [0.0; 3], 0),
+            RopeScaling::Linear { factor } => (1, [factor, 0.0, 0.0], 0),
+            RopeScaling::Dynamic { factor } => (2, [factor, 0.0, 0.0], 0),
+            RopeScaling::Llama3 { factor, low, high, original } => (3, [factor, low, high], original),
+        };
+        words.push(number);
+        factors.put(words);
+        original.put(words);
+    }
+    fn take(words: &mut &[u64]) -> Self {
+        let (number, [factor, low, high], original) =
+            (u64::take(words), <[f32; 3]>::take(words), usize::take(words));
+        match number {
+            1 => RopeScaling::Linear { factor },
+            2 => RopeScaling::Dynamic { factor },
+            3 => RopeScaling::Llama3 { factor, low, high, original },
+            _ => RopeScaling::None,
+        }
+    }
+}
+
 /// A number, then the scalar, which is zero where the function has none.
 impl Words for Unary {
     fn put(&self, words: &mut Vec<u64>) {
@@ -154,6 +179,14 @@ mod tests {
         }
         assert_eq!(Unary::Act(Activation::Tanh).to_words(), [6, 0]);
         assert_eq!(Unary::PowScalar(2.0).to_words(), [21, u64::from(2f32.to_bits())]);
+    }
+
+    #[test]
+    fn every_scaling_is_its_own_words() {
+        for text in ["none", "linear:2.5", "dynamic:2", "llama3:8,1,4,8192"] {
+            let scaling: RopeScaling = text.parse().unwrap();
+            assert_eq!(RopeScaling::from_words(&scaling.to_words()), scaling);
+        }
     }
 
     #[test]

@@ -21,6 +21,7 @@
 
 mod expand_passes;
 mod expand_shards;
+mod frozen;
 mod fuse_elementwise;
 mod fuse_epilogues;
 mod fuse_loss;
@@ -34,6 +35,7 @@ mod rewrite;
 mod split_movements;
 mod spread_sums;
 
+pub use frozen::FrozenParameters;
 pub use fuse_movements::movement_kind;
 pub use insert_updates::HYPER;
 pub use options::{BucketSizes, Decays, Goal, Leaves, LowerOptions, Optimizer, UpdateRule};
@@ -54,8 +56,18 @@ pub enum LowerError {
     #[error("`{output}` is {ty}; a trained graph returns a scalar f32[] loss first")]
     NoLoss { output: String, ty: String },
     /// No parameter has a gradient.
-    #[error("loss `{output}` depends on no parameter; nothing can be trained")]
+    #[error("loss `{output}` depends on no parameter that is trained; add one, or freeze fewer")]
     NothingToTrain { output: String },
+    /// A pattern freezes nothing.
+    #[error(
+        "`{pattern}`, which is to be frozen, matches no parameter of the model; the closest names are {close}"
+    )]
+    NothingFrozen { pattern: String, close: String },
+    /// A set of characters in a pattern is not closed or empty.
+    #[error(
+        "`{pattern}`, which is to be frozen, is no pattern: close its brackets and put something between them"
+    )]
+    FrozenPattern { pattern: String },
     /// A layer breaks its parallel rule.
     #[error("layer `{layer}`: {error}")]
     Rule { layer: String, error: OpError },

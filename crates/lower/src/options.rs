@@ -25,13 +25,16 @@ pub struct Optimizer {
     pub clip: Option<f32>,
     /// Gradients stay readable after the step.
     pub keep_gradients: bool,
+    /// Patterns for the names of parameters that stay as they are; see [`Optimizer::frozen`].
+    pub frozen: Vec<String>,
 }
 
 /// The usual optimizers, with no decay and no clipping; the methods set what is to be different.
 impl Optimizer {
     /// An optimizer with this rule.
     pub fn new(rule: UpdateRule) -> Self {
-        Optimizer { rule, decay: 0.0, decays: Decays::All, clip: None, keep_gradients: false }
+        let frozen = Vec::new();
+        Optimizer { rule, decay: 0.0, decays: Decays::All, clip: None, keep_gradients: false, frozen }
     }
 
     /// Stochastic gradient descent with momentum.
@@ -72,6 +75,20 @@ impl Optimizer {
     #[must_use]
     pub fn keep_gradients(self, keep_gradients: bool) -> Self {
         Optimizer { keep_gradients, ..self }
+    }
+
+    /// Parameters that stay as they are, by patterns for their names: `*` is any text. They have no gradient and no state.
+    /// A pattern after `!` means parameters that are trained; if the first one does, all others are frozen. The last pattern
+    /// that matches a name counts.
+    ///
+    /// ```
+    /// # use phalanx_lower::Optimizer;
+    /// let but_embeddings = Optimizer::adamw(0.1).frozen(["*wte*", "*wpe*"]);
+    /// let last_block_alone = Optimizer::adamw(0.1).frozen(["!*.h.11.*"]);
+    /// ```
+    #[must_use]
+    pub fn frozen<P: Into<String>>(self, patterns: impl IntoIterator<Item = P>) -> Self {
+        Optimizer { frozen: patterns.into_iter().map(Into::into).collect(), ..self }
     }
 }
 

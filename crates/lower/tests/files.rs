@@ -168,7 +168,10 @@ fn a_loss_depends_on_a_parameter() {
     let text = "parallel @p {\n%x = input f32[] on dev0\n%y = exp %x : f32[] on dev0\nreturn %y\n}";
     let error = error_of(text, adamw());
     assert_eq!(error, LowerError::NothingToTrain { output: "y".into() });
-    assert_eq!(error.to_string(), "loss `y` depends on no parameter; nothing can be trained");
+    assert_eq!(
+        error.to_string(),
+        "loss `y` depends on no parameter that is trained; add one, or freeze fewer"
+    );
 }
 
 #[test]

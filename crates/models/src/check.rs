@@ -36,6 +36,12 @@ pub enum ModelError {
     /// A real-valued setting is outside its range.
     #[error("{model}: `{field}` is {value}; use a value {range}")]
     Range { model: &'static str, field: &'static str, value: f32, range: &'static str },
+    /// No linear layer has such a name.
+    #[error("lora: `{pattern}` matches no linear layer of the model; the closest names are {close}")]
+    NoModule { pattern: String, close: String },
+    /// A set of characters in a pattern is not closed or empty.
+    #[error("lora: `{pattern}` is no pattern: close its brackets and put something between them")]
+    Pattern { pattern: String },
     /// A layer cannot be built.
     #[error(transparent)]
     Build(Box<BuildError>),

@@ -18,12 +18,15 @@ mod check;
 mod gpt2;
 mod layers;
 mod llama;
+mod lora;
 mod mlp;
 mod presets;
+mod rope;
 
 pub use check::ModelError;
 pub use gpt2::Gpt2Config;
 pub use llama::LlamaConfig;
+pub use lora::{AdaptedModule, Lora};
 pub use mlp::{MlpConfig, MlpLoss};
 pub use presets::{FAMILIES, PresetError, SIZES};
 
@@ -76,6 +79,15 @@ impl ModelConfig {
             ModelConfig::Mlp(_) => {}
         }
         self
+    }
+
+    /// The probability of dropping an element in training; 0 for an MLP.
+    pub fn dropout(&self) -> f32 {
+        match self {
+            ModelConfig::Gpt2(config) => config.dropout,
+            ModelConfig::Llama(config) => config.dropout,
+            ModelConfig::Mlp(_) => 0.0,
+        }
     }
 
     /// How many numbers are trained; a tied head is counted once.

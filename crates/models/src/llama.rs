@@ -1,7 +1,7 @@
 //! Llama: rotary positions, root-mean-square norms, gated feed-forward parts, grouped keys and values.
 
 use phalanx_ir::graph::{BuildError, Builder, Graph, ValueId};
-use phalanx_ir::{Activation, Binary, Init, Op};
+use phalanx_ir::{Activation, Binary, Init, Op, RopeScaling};
 use phalanx_ops::{Layers, Rotary};
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +36,9 @@ pub struct LlamaConfig {
     pub eps: f32,
     /// The base of the rotary frequencies.
     pub rope_base: f32,
+    /// What becomes of the rotary frequencies.
+    #[serde(default, with = "crate::rope", skip_serializing_if = "RopeScaling::is_none")]
+    pub rope_scaling: RopeScaling,
     /// Applied to the gate of the feed-forward part.
     #[serde(with = "crate::activation")]
     pub activation: Activation,
@@ -128,7 +131,7 @@ impl LlamaConfig {
             self.heads_of(model, &format!("{name}.k_proj"), x, linear.to(self.kv_heads * self.head_dim))?;
         let value =
             self.heads_of(model, &format!("{name}.v_proj"), x, linear.to(self.kv_heads * self.head_dim))?;
-        let rotary = Op::from(Rotary { base: self.rope_base });
+        let rotary = Op::from(Rotary { base: self.rope_base, scaling: self.rope_scaling });
         let query = model.add_one(&format!("{name}.query"), rotary.clone(), &[query])?;
         let key = model.add_one(&format!("{name}.key"), rotary, &[key])?;
         let merged = layers::attend(model, name, [query, key, value])?;

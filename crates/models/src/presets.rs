@@ -1,6 +1,6 @@
 //! Sizes by name. From `small` on the language models have the sizes of published checkpoints.
 
-use phalanx_ir::Activation;
+use phalanx_ir::{Activation, RopeScaling};
 
 use crate::{Gpt2Config, LlamaConfig, MlpConfig, MlpLoss, ModelConfig};
 
@@ -84,6 +84,7 @@ fn llama(rung: usize) -> LlamaConfig {
         tied: rung < 4,
         eps: 1e-5,
         rope_base: 10_000.0,
+        rope_scaling: RopeScaling::None,
         activation: Activation::Silu,
         attention_bias: false,
         mlp_bias: false,

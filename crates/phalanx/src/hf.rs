@@ -3,13 +3,16 @@
 //! [`read_config`] and [`read_weights`] take what transformers saved, [`write_model`] writes what it loads. Weights
 //! keep their names and layouts on the way, but for GPT-2's `c_attn`, which [`Stored`] cuts into three parameters.
 
+mod adapter;
 mod config;
 mod keys;
 mod mismatch;
+mod rope;
 mod stored;
 mod weights;
 mod write;
 
+pub use adapter::{merge_adapters, write_adapters};
 pub use config::{ConfigError, activation, activation_name, activations, end_tokens, read_config};
 pub use mismatch::Mismatch;
 pub use stored::{Stored, tensors};

@@ -31,7 +31,7 @@ fn our_operators_pass() {
         (Softmax { axis: 2 }.into(), f32s(&[x])),
         (LayerNorm { axes: 1, eps: 1e-5 }.into(), f32s(&[x, &[6], &[6]])),
         (RmsNorm { eps: 1e-5 }.into(), f32s(&[x, &[6]])),
-        (Rotary { base: 100.0 }.into(), f32s(&[&[2, 4, 2, 6]])),
+        (Rotary::new(100.0).into(), f32s(&[&[2, 4, 2, 6]])),
         (Transpose { perm: vec![2, 0, 1] }.into(), f32s(&[x])),
         (Concat { axis: 1, blocks: 1 }.into(), f32s(&[x, x])),
         (ReduceOp { kind: Reduce::Sum, axes: vec![1], keep: false }.into(), f32s(&[x])),

@@ -21,7 +21,6 @@
 
 mod error;
 mod file;
-mod glob;
 mod microbatch;
 mod parallelize;
 mod plan;

@@ -1,7 +1,7 @@
 //! Small language models that train in milliseconds, and random batches for any model.
 
 use phalanx_ir::graph::Graph;
-use phalanx_ir::{Activation, Op};
+use phalanx_ir::{Activation, Op, RopeScaling};
 use phalanx_models::{Gpt2Config, LlamaConfig, ModelConfig};
 
 use crate::Rng;
@@ -34,6 +34,7 @@ pub const LLAMA: LlamaConfig = LlamaConfig {
     tied: false,
     eps: 1e-5,
     rope_base: 10_000.0,
+    rope_scaling: RopeScaling::None,
     activation: Activation::Silu,
     attention_bias: false,
     mlp_bias: false,

@@ -163,7 +163,7 @@ impl Maker<'_> {
     fn rotary(&mut self) -> Result<ValueId, GoldenError> {
         let x = self.slot("input")?;
         let x = self.swap(x)?;
-        let y = self.one(Op::from(Rotary { base: self.attr("base")? }), &[x])?;
+        let y = self.one(Op::from(Rotary::new(self.attr("base")?)), &[x])?;
         self.swap(y)
     }
 

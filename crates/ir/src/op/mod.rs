@@ -7,6 +7,7 @@ mod attrs;
 mod cuts;
 mod infer;
 mod operator;
+mod rope;
 mod tasks;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ pub use attrs::Attribute;
 pub use cuts::{Cuts, Dims, each};
 pub use infer::Operands;
 pub use operator::{Apart, IndexBound, Operator, Operators, Part, Slots};
+pub use rope::RopeScaling;
 pub use tasks::{LayerTasks, RowLeaves, RowSum, fill_task, reduce_task};
 
 /// How a parameter's elements are set before the first step, from seed, parameter and element index alone.

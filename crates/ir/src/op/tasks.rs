@@ -225,8 +225,8 @@ impl dyn LayerTasks + '_ {
         let writes = std::iter::once(dx.clone()).chain(sums.iter().cloned()).collect();
         self.emit(op(&sum), reads, writes);
         self.give(0, dx.buffer);
-        for (index, sums) in sums.into_iter().enumerate() {
-            self.give_sums(index + 1, sums, &sum);
+        for (slot, sums) in (1..).zip(sums).filter(|(slot, _)| self.wants(*slot)).collect::<Vec<_>>() {
+            self.give_sums(slot, sums, &sum);
         }
     }
 

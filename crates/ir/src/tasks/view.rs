@@ -33,6 +33,11 @@ impl<'a> TaskView<'a> {
         self.attrs.get(key)
     }
 
+    /// Attribute `key`, or the default if it is absent.
+    pub fn attr_or<T: Attribute>(&self, key: &str, default: T) -> Result<T, String> {
+        if self.attrs.has(key) { self.attrs.get(key) } else { Ok(default) }
+    }
+
     /// Whether truth value `key` is set.
     pub fn is(&self, key: &str) -> bool {
         self.attrs.is(key)

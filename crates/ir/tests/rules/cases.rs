@@ -48,9 +48,7 @@ pub fn operator(kind: usize, rng: &mut Rng) -> (Op, Vec<TensorType>) {
         7 => (Op::from(Softmax { axis: rng.below(some.len()) }), vec![f32s(some)]),
         8 => layer_norm(rng, some),
         9 => (Op::from(RmsNorm { eps: 0.1 }), vec![f32s(some.clone()), f32s(vec![some[some.len() - 1]])]),
-        10 => {
-            (Op::from(Rotary { base: 100.0 }), vec![f32s([dims(rng, 3), vec![rng.choose(&[2, 4])]].concat())])
-        }
+        10 => (Op::from(Rotary::new(100.0)), vec![f32s([dims(rng, 3), vec![rng.choose(&[2, 4])]].concat())]),
         11 => attention(rng),
         12 => reshape(rng),
         13 => broadcast(rng, x),

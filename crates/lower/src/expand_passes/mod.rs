@@ -24,7 +24,7 @@ use phalanx_ir::sharded::ShardedGraph;
 use phalanx_ir::tasks::{BufferId, Role};
 use phalanx_ir::{DType, Id, IdVec, Op, TensorType};
 
-use crate::{Goal, LowerError, LowerOptions};
+use crate::{FrozenParameters, Goal, LowerError, LowerOptions};
 
 pub(crate) use make::hyper;
 
@@ -53,7 +53,7 @@ struct Expander<'a> {
     buffers: IdVec<ValueId, Option<BufferId>>,
     /// What the forward tasks of a layer keep for its backward tasks.
     saved: IdVec<LayerId, Vec<BufferId>>,
-    /// Values whose gradient is of use: they depend on a parameter.
+    /// Values whose gradient is of use: they depend on a parameter that is not frozen.
     wanted: IdVec<ValueId, bool>,
     contributions: BTreeMap<ValueId, Vec<Contribution>>,
     /// The first use of every value whose gradient is complete.
@@ -117,7 +117,7 @@ impl<'a> Expander<'a> {
             sharded: ShardedGraph { name: graph.name().to_string(), ..ShardedGraph::default() },
             buffers: graph.values().ids().map(|_| None).collect(),
             saved: graph.layers().ids().map(|_| Vec::new()).collect(),
-            wanted: wanted(graph, options.goal != Goal::Infer),
+            wanted: wanted(graph, &options.goal)?,
             contributions: BTreeMap::new(),
             first_use: BTreeMap::new(),
             given: 0,
@@ -224,17 +224,23 @@ impl<'a> Expander<'a> {
 }
 
 /// Values whose gradient is of use.
-fn wanted(graph: &ParallelGraph, backward: bool) -> IdVec<ValueId, bool> {
+fn wanted(graph: &ParallelGraph, goal: &Goal) -> Result<IdVec<ValueId, bool>, LowerError> {
+    let frozen = match goal {
+        Goal::Train(optimizer) => Some(FrozenParameters::new(optimizer, graph)?),
+        Goal::Gradients | Goal::Infer => None,
+    };
+    let is_frozen =
+        |value: ValueId| frozen.as_ref().is_some_and(|frozen| frozen.contains(&graph.values()[value].name));
     let mut wanted: IdVec<ValueId, bool> = graph.values().ids().map(|_| false).collect();
     for (_, layer) in graph.layers().iter() {
-        let is_param = matches!(layer.op, Op::Param(_));
+        let is_param = matches!(layer.op, Op::Param(_)) && !is_frozen(layer.results[0]);
         let depends = layer.operands.iter().any(|&operand| wanted[operand]);
         for &result in &layer.results {
             let is_float = DType::is_float(graph.ty(result).dtype());
-            wanted[result] = backward && is_float && (is_param || depends);
+            wanted[result] = *goal != Goal::Infer && is_float && (is_param || depends);
         }
     }
-    wanted
+    Ok(wanted)
 }
 
 /// Groups contributions by use: the k-th of each microbatch belong together, microbatches ascending; what comes from no

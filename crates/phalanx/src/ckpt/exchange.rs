@@ -26,7 +26,7 @@ fn parsed<T: serde::de::DeserializeOwned>(checkpoint: &Checkpoint, value: &Value
     })
 }
 
-/// Writes the weights of a checkpoint whose files are whole as a Hugging Face directory.
+/// Writes the weights of a checkpoint whose files are whole as a Hugging Face directory, as its run would.
 pub fn export(checkpoint: &Checkpoint, dir: &Path) -> Result<(), Error> {
     checkpoint.verify()?;
     let model: ModelConfig = parsed(checkpoint, &checkpoint.manifest().run.model)?;
@@ -38,7 +38,7 @@ pub fn export(checkpoint: &Checkpoint, dir: &Path) -> Result<(), Error> {
         Ok((name.clone(), values))
     };
     let weights = params.map(|tensor| weight(&tensor.name)).collect::<Result<_, CkptError>>()?;
-    Ok(hf::write_model(dir, &model, &weights, config.hf.as_deref())?)
+    config.write_weights(dir, &model, weights)
 }
 
 /// Writes the checkpoint of a run that begins with the weights of a Hugging Face directory, below `checkpoints`. The
@@ -56,7 +56,7 @@ fn begin(dir: &Path, checkpoints: &Path, model: &ModelConfig, config: &TrainConf
         return Err(CkptError::Present { dir: checkpoints.into(), step }.into());
     }
     let weights = hf::read_weights(dir, &hf::tensors(model)?)?;
-    let graph = model.training_graph(config.batch, config.context_of(model))?;
+    let graph = config.training_graph(model)?;
     let settings = config.settings(&graph)?;
     let mut trainer = Trainer::with_settings(&graph, &settings)?;
     for (name, values) in &weights {

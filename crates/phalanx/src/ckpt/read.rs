@@ -57,8 +57,8 @@ pub enum CkptError {
     NoTensor { path: PathBuf, name: String },
     /// It belongs to another model.
     #[error(
-        "{} does not fit: {what} is {found} in the checkpoint, but {wanted} in this run; resume with the model that was \
-         trained, or choose another directory with --checkpoint", path.display()
+        "{} does not fit: {what} is {found} in the checkpoint, but {wanted} in this run; resume with the model, \
+         --freeze and --lora of that run, or choose another directory with --checkpoint", path.display()
     )]
     Mismatch { path: PathBuf, what: String, found: String, wanted: String },
     /// No checkpoint can be used.

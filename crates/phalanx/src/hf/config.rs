@@ -12,6 +12,7 @@ use phalanx_models::{Gpt2Config, LlamaConfig, ModelConfig};
 use serde_json::{Map, Value, json};
 
 use super::keys::Keys;
+use super::rope;
 use crate::files;
 
 /// Why a configuration cannot be read.
@@ -164,7 +165,8 @@ fn llama(keys: &Keys<'_>) -> Result<LlamaConfig, ConfigError> {
         context: keys.size_or("max_position_embeddings", 2048)?,
         tied: keys.flag_or("tie_word_embeddings", false)?,
         eps: keys.number_or("rms_norm_eps", 1e-6)?,
-        rope_base: rope_base(keys)?,
+        rope_base: rope::base(keys)?,
+        rope_scaling: rope::scaling(keys)?,
         activation: activation_of(keys, "hidden_act", "silu")?,
         attention_bias: keys.flag_or("attention_bias", false)?,
         mlp_bias: keys.flag_or("mlp_bias", false)?,
@@ -195,25 +197,8 @@ fn activation_of(keys: &Keys<'_>, key: &'static str, default: &str) -> Result<Ac
     })
 }
 
-/// The rotary base, from `rope_parameters` (transformers 5) or the top level (before); scaled variants are refused.
-fn rope_base(keys: &Keys<'_>) -> Result<f32, ConfigError> {
-    let mut base = keys.number_or("rope_theta", 10_000.0)?;
-    for key in ["rope_scaling", "rope_parameters"] {
-        let Some(rope) = keys.object(key)? else { continue };
-        for kind in ["type", "rope_type"] {
-            rope.only(kind, json!("default"))?;
-        }
-        if rope.number_or("partial_rotary_factor", 1.0)? != 1.0 {
-            let value = rope.get("partial_rotary_factor").unwrap_or(&Value::Null);
-            return Err(rope.unsupported("partial_rotary_factor", value, "1.0".into()));
-        }
-        base = rope.number_or("rope_theta", base)?;
-    }
-    Ok(base)
-}
-
 /// The decimal number a person would write for `value`: 1e-5, not the nearest double of its 32 bits.
-fn decimal(value: f32) -> Value {
+pub(super) fn decimal(value: f32) -> Value {
     value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }
 
@@ -242,7 +227,7 @@ fn gpt2_json(config: &Gpt2Config) -> Value {
 }
 
 fn llama_json(config: &LlamaConfig) -> Value {
-    json!({
+    let mut json = json!({
         "architectures": ["LlamaForCausalLM"],
         "attention_bias": config.attention_bias,
         "attention_dropout": 0.0,
@@ -261,9 +246,14 @@ fn llama_json(config: &LlamaConfig) -> Value {
         "num_hidden_layers": config.layers,
         "num_key_value_heads": config.kv_heads,
         "rms_norm_eps": decimal(config.eps),
-        "rope_parameters": { "rope_theta": decimal(config.rope_base), "rope_type": "default" },
+        "rope_parameters": rope::to_json(config),
         "rope_theta": decimal(config.rope_base),
         "tie_word_embeddings": config.tied,
         "vocab_size": config.vocab,
-    })
+    });
+    // What transformers before version 5 reads.
+    if !config.rope_scaling.is_none() {
+        json["rope_scaling"] = rope::to_json(config);
+    }
+    json
 }

@@ -31,6 +31,14 @@ impl<'a> Keys<'a> {
         self.get(key).map_or(Ok(default), |value| self.typed(key, value, "a whole number", as_size(value)))
     }
 
+    /// A number that must be there.
+    pub(super) fn number(&self, key: &'static str) -> Result<f32, ConfigError> {
+        match self.get(key) {
+            Some(_) => self.number_or(key, 0.0),
+            None => Err(ConfigError::Missing { path: self.path.into(), key }),
+        }
+    }
+
     /// A number with the default transformers has.
     pub(super) fn number_or(&self, key: &'static str, default: f32) -> Result<f32, ConfigError> {
         let number = |value: &Value| value.as_f64().map(|number| number as f32);

@@ -187,14 +187,73 @@ fn unsupported_configurations_name_key_value_and_choices() {
         error(|json| json["embd_pdrop"] = 0.5.into())
             .contains("`embd_pdrop` is 0.5; supported: the same rate")
     );
-    let rope = error(|json| {
-        *json = super::config::to_json(&llama()).unwrap();
-        json["rope_parameters"] = json!({ "rope_type": "llama3", "factor": 8.0 });
-    });
-    assert!(rope.ends_with(r#"`rope_type` is "llama3"; supported: "default""#), "{rope}");
+    let rope = |rope: Value| {
+        let edit = |json: &mut Value| {
+            *json = super::config::to_json(&llama()).unwrap();
+            json["rope_parameters"] = rope;
+        };
+        scratch.config(edit).unwrap_err()
+    };
+    let yarn = rope(json!({ "rope_type": "yarn", "factor": 8.0 }));
+    let kinds = r#"`rope_type` is "yarn"; supported: "default", "linear", "dynamic", "llama3""#;
+    assert!(yarn.ends_with(kinds), "{yarn}");
+    let short = rope(json!({ "rope_type": "linear" }));
+    assert!(short.ends_with("`factor` is missing; add it"), "{short}");
+    let wrong = rope(json!({ "rope_type": "linear", "factor": -1.0 }));
+    assert!(
+        wrong.contains("`rope_parameters` is {\"factor\":-1.0") && wrong.contains("linear:FACTOR"),
+        "{wrong}"
+    );
     assert!(error(|json| *json = json!([])).contains("holds no JSON object"));
     fs::remove_file(scratch.0.join("config.json")).unwrap();
     assert!(read_config(&scratch.0).unwrap_err().to_string().contains("config.json"));
+}
+
+#[test]
+fn rotary_scaling_is_read_in_both_spellings_and_written() {
+    let scratch = Scratch::new("rope");
+    let read = |key: &'static str, rope: Value| {
+        let result = scratch.config(|json| {
+            *json = super::config::to_json(&llama()).unwrap();
+            json.as_object_mut().unwrap().remove("rope_parameters");
+            json[key] = rope;
+        });
+        let ModelConfig::Llama(config) = result.unwrap() else { panic!("llama") };
+        assert_eq!(config.rope_base, 5e5);
+        config.rope_scaling.to_string()
+    };
+    let llama3 = json!({
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    });
+    for key in ["rope_scaling", "rope_parameters"] {
+        assert_eq!(read(key, llama3.clone()), "llama3:8,1,4,8192");
+        assert_eq!(read(key, json!({ "type": "linear", "factor": 2 })), "linear:2");
+        assert_eq!(read(key, json!({ "rope_type": "dynamic", "factor": 4.0 })), "dynamic:4");
+        assert_eq!(read(key, json!({ "rope_type": "default" })), "none");
+    }
+    let ModelConfig::Llama(plain) = llama() else { panic!("llama") };
+    for text in ["none", "linear:2.5", "dynamic:4", "llama3:8,1,4,8192"] {
+        let model = ModelConfig::Llama(LlamaConfig { rope_scaling: text.parse().unwrap(), ..plain.clone() });
+        let json = super::config::to_json(&model).unwrap();
+        assert_eq!(json.get("rope_scaling").is_some(), text != "none");
+        assert_eq!(scratch.config(|old| *old = json), Ok(model));
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_replaced_leaves_the_new_one_beside_it() {
+    let scratch = Scratch::new("replace");
+    let dir = scratch.0.join("model");
+    let fill = |new: &std::path::Path| {
+        // What is in the way cannot be removed as a directory.
+        fs::write(scratch.0.join("model.old"), "").unwrap();
+        write_model(new, &gpt2(), &weights(&gpt2()), None)
+    };
+    let error = replace_directory(&dir, fill).unwrap_err().to_string();
+    assert!(error.starts_with("cannot replace ") && error.contains("the model is in "), "{error}");
+    assert!(error.contains("model.partial: move it from there"), "{error}");
+    assert_eq!(read_config(&scratch.0.join("model.partial")).unwrap(), gpt2());
 }
 
 #[test]

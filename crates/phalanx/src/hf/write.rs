@@ -35,6 +35,11 @@ pub enum WriteError {
     /// A file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     Write { path: PathBuf, source: io::Error },
+    /// The new directory is complete but cannot take its place.
+    #[error(
+        "cannot replace {}: {source}; the model is in {}: move it from there", dir.display(), partial.display()
+    )]
+    Replace { dir: PathBuf, partial: PathBuf, source: io::Error },
     /// The weights cannot be laid out.
     #[error("cannot write {}: {source}", path.display())]
     Format { path: PathBuf, source: SafeTensorError },
@@ -72,14 +77,7 @@ pub fn write_model(
     fs::create_dir_all(dir).map_err(|source| WriteError::Write { path: dir.into(), source })?;
     let config = Beside::new(dir.join("config.json"));
     config.done(fs::write(&config.temporary, format!("{json:#}\n")))?;
-    let file = Beside::new(dir.join("model.safetensors"));
-    let format = HashMap::from([("format".to_string(), "pt".to_string())]);
-    safetensors::serialize_to_file(tensors, Some(format), &file.temporary)
-        .map_err(|source| WriteError::Format { path: file.path.clone(), source })?;
-    // The library makes its file readable by the owner only; the other file has what the user's mask allows.
-    let allowed = config.done(fs::metadata(&config.temporary))?.permissions();
-    file.done(fs::set_permissions(&file.temporary, allowed))?;
-    file.commit()?;
+    Beside::new(dir.join("model.safetensors")).serialize(tensors, &config)?;
     config.commit()?;
     for name in COMPANIONS {
         let Some(from) = like.map(|like| like.join(name)).filter(|from| from.is_file()) else { continue };
@@ -130,13 +128,23 @@ pub fn replace_directory<E: From<WriteError>>(
     // It must not be there: what another user put in its place is not followed.
     fs::create_dir(&partial).map_err(|source| failed(&partial, source))?;
     fill(&partial)?;
-    remove(&old)?;
-    match fs::rename(dir, &old) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(failed(dir, source)),
+    take_place(dir, &partial, &old).map_err(|source| {
+        E::from(WriteError::Replace { dir: dir.into(), partial: partial.clone(), source })
+    })?;
+    remove(&old)
+}
+
+/// Puts a complete directory in the place of another one, which is kept as `old`.
+fn take_place(dir: &Path, partial: &Path, old: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(old) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    fs::rename(&partial, dir).map_err(|source| failed(dir, source))?;
-    remove(&old)
+    match fs::rename(dir, old) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    fs::rename(partial, dir)
 }
 
 /// Each tensor of the file with the elements of its parts.
@@ -177,9 +185,9 @@ fn misfits(tensors: &[Stored], weights: &BTreeMap<String, Vec<f32>>) -> Mismatch
 }
 
 /// A tensor of the file, joined when it is written.
-struct Tensor<'a> {
-    stored: Stored,
-    parts: Vec<&'a [f32]>,
+pub(super) struct Tensor<'a> {
+    pub(super) stored: Stored,
+    pub(super) parts: Vec<&'a [f32]>,
 }
 
 impl View for Tensor<'_> {
@@ -209,24 +217,39 @@ impl View for Tensor<'_> {
 }
 
 /// A file and the name it has until it is complete.
-struct Beside {
-    path: PathBuf,
-    temporary: PathBuf,
+pub(super) struct Beside {
+    pub(super) path: PathBuf,
+    pub(super) temporary: PathBuf,
 }
 
 impl Beside {
-    fn new(path: PathBuf) -> Self {
+    pub(super) fn new(path: PathBuf) -> Self {
         let mut temporary = path.clone().into_os_string();
         temporary.push(".partial");
         Beside { path, temporary: temporary.into() }
     }
 
+    /// Writes tensors as the file. The library makes it readable by the owner only; `other`, which is written but not
+    /// committed, has what the user's mask allows.
+    pub(super) fn serialize<V: View>(
+        &self,
+        tensors: Vec<(String, V)>,
+        other: &Beside,
+    ) -> Result<(), WriteError> {
+        let format = HashMap::from([("format".to_string(), "pt".to_string())]);
+        safetensors::serialize_to_file(tensors, Some(format), &self.temporary)
+            .map_err(|source| WriteError::Format { path: self.path.clone(), source })?;
+        let allowed = other.done(fs::metadata(&other.temporary))?.permissions();
+        self.done(fs::set_permissions(&self.temporary, allowed))?;
+        self.commit()
+    }
+
     /// Names the file in a failure.
-    fn done<T>(&self, result: io::Result<T>) -> Result<T, WriteError> {
+    pub(super) fn done<T>(&self, result: io::Result<T>) -> Result<T, WriteError> {
         result.map_err(|source| WriteError::Write { path: self.path.clone(), source })
     }
 
-    fn commit(&self) -> Result<(), WriteError> {
+    pub(super) fn commit(&self) -> Result<(), WriteError> {
         self.done(File::open(&self.temporary).and_then(|file| file.sync_all()))?;
         self.done(fs::rename(&self.temporary, &self.path))
     }

@@ -4,6 +4,7 @@ mod check;
 mod model;
 mod read;
 mod settings;
+mod tuned;
 
 use std::path::PathBuf;
 
@@ -49,6 +50,15 @@ pub enum Debug {
 
 /// Update rules with moments.
 const ADAM: &[&str] = &["adamw", "adam"];
+/// What is written of a model with adapters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LoraSave {
+    /// The model, with the adapters added into its weights.
+    Merged,
+    /// The adapters alone, as PEFT reads them.
+    Separate,
+}
 
 /// The most cores a device can have.
 pub const MOST_CORES: usize = 1024;
@@ -94,6 +104,9 @@ train_options! {
         norm_eps: Option<f32> = None, "F" where |x| x.is_finite() && *x > 0.0, "finite and above 0";
         /// Base of the rotary frequencies (llama); 10000 if absent.
         rope_theta: Option<f32> = None, "F" where |x| x.is_finite() && *x > 0.0, "finite and above 0";
+        /// What becomes of the rotary frequencies (llama), with the numbers of transformers: linear:FACTOR,
+        /// dynamic:FACTOR or llama3:FACTOR,LOW,HIGH,POSITIONS; none if absent.
+        rope_scaling: Option<String> = None, "KIND";
         /// Whether the four attention projections have biases (llama).
         attention_bias: Option<bool> = None, "true|false";
         /// Whether the feed-forward projections have biases (llama).
@@ -128,6 +141,13 @@ train_options! {
         weight_decay: f32 = 0.1, "F" [AffectsBits] where |x| x.is_finite() && *x >= 0.0, "finite and not below 0";
         /// Largest gradient norm let through; 0 for no clipping.
         clip: f32 = 1.0, "F" [AffectsBits] where |x| x.is_finite() && *x >= 0.0, "finite and not below 0";
+        /// Parameters that stay as they are, by patterns for their names with commas between: '*wte*,*.h.0.*'. A pattern
+        /// after ! means parameters that are trained, and if the first one does, all others are frozen: '!*.h.11.*'.
+        freeze: Option<String> = None, "PATTERNS" [AffectsBits, Excludes("lora")];
+        /// Train low-rank adapters of linear layers, and nothing else: their rank, alpha (the rank if absent) and patterns
+        /// for names of layers, or their last parts, such as 8,16,q_proj,v_proj. What PEFT adapts if there are none: q_proj
+        /// and v_proj (llama), the three projections of c_attn (gpt2).
+        lora: Option<String> = None, "RANK[,ALPHA[,PATTERNS]]" [AffectsBits, Excludes("freeze")];
         /// Seed of initialization, data order and dropout.
         seed: u64 = 0, "N" [AffectsBits, PerRank];
     }
@@ -207,6 +227,9 @@ train_options! {
         tokenizer: Option<PathBuf> = None, "FILE" [AffectsBits, Needs("data")];
         /// Directory to write the trained model to, as transformers reads it.
         save: Option<PathBuf> = None, "DIR" [PerRank];
+        /// What --save writes of a run with adapters: the model with the adapters added into its weights, or the adapters
+        /// alone, as PEFT reads them.
+        lora_save: LoraSave = LoraSave::Merged, "FORM" [PerRank, Needs("lora"), Needs("hf")];
         /// Directory in which every process writes a log of its steps, rank-0.jsonl, rank-1.jsonl, ..., and the first
         /// one an event file for TensorBoard; a directory for each run.
         log_dir: Option<PathBuf> = None, "DIR" [PerRank];

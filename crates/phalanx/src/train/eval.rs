@@ -39,7 +39,7 @@ impl Evaluation {
     ) -> Result<Option<Evaluation>, Error> {
         let Some(every) = config.eval_every else { return Ok(None) };
         let context = config.context_of(model);
-        let graph = model.clone().with_dropout(0.0).training_graph(config.batch, context)?;
+        let graph = config.training_graph(&model.clone().with_dropout(0.0))?;
         let settings = Settings { goal: Goal::Infer, ..settings.clone() };
         let program = match job {
             None => config.program_cache().compile(&graph, &settings)?,

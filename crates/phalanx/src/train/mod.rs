@@ -15,7 +15,7 @@ mod report;
 mod resume;
 mod start;
 
-pub use config::{Bits, ConfigError, Debug, MOST_CORES, OPTIONS, OptimizerKind, TrainConfig};
+pub use config::{Bits, ConfigError, Debug, LoraSave, MOST_CORES, OPTIONS, OptimizerKind, TrainConfig};
 pub use elastic::{Elastic, ElasticError, SmallerJob};
 pub use forecast::{CheckpointForecast, Forecast, PlannedWrite};
 pub use nan::Origin;
@@ -157,6 +157,7 @@ impl Run {
 
     /// Continues from a checkpoint, if there is one, and prepares to write more.
     fn begin(mut self, point: ResumePoint) -> Result<Self, Error> {
+        self.notices.extend(self.config.note_frozen(&self.model)?);
         self.continue_from(point)?;
         self.prepare_to_save()?;
         Ok(self)
@@ -169,6 +170,7 @@ impl Run {
             self.trainer.session_mut().feed(name, values)?;
         }
         self.notices.push(Notice::Note(format!("starting with the weights of {}", dir.display())));
+        self.notices.extend(self.config.note_dropout(dir)?.map(Notice::Note));
         Ok(())
     }
 
@@ -313,14 +315,14 @@ impl Run {
         Ok(())
     }
 
-    /// Writes the weights as a Hugging Face directory; not those of a run that has diverged. In a job all ranks call it and
+    /// Writes the weights as a Hugging Face directory, or as one of PEFT if `lora_save` says so; not those of a run that has diverged. In a job all ranks call it and
     /// the first one writes.
     pub fn save(&self, dir: &Path) -> Result<(), Error> {
         self.progress.check_sound()?;
         let weights = self.trainer.session().weights()?;
         match &self.ranks {
             Some(ranks) if ranks.topology.rank > 0 => Ok(()),
-            _ => Ok(hf::write_model(dir, &self.model, &weights, self.config.hf.as_deref())?),
+            _ => self.config.write_weights(dir, &self.model, weights),
         }
     }
 }
@@ -338,7 +340,7 @@ pub(crate) fn prepare(
         data.hold_back(config.eval_share);
     }
     data.check(context)?;
-    let graph = model.training_graph(config.batch, context)?;
+    let graph = config.training_graph(&model)?;
     Ok((data, model, graph))
 }
 

@@ -40,8 +40,11 @@ pub struct Summary {
     pub loss: f32,
     /// The least loss any model can reach on this data, where it is known.
     pub entropy: Option<f64>,
-    /// Trained numbers.
+    /// Numbers of the model.
     pub parameters: u64,
+    /// How many numbers are trained, of the model and its adapters, if some are frozen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trained_parameters: Option<u64>,
     /// Tokens per second over all steps.
     pub tokens_per_s: f64,
     /// Seconds spent in steps.
@@ -74,8 +77,7 @@ pub struct Summary {
 impl Run {
     /// What the scheduler predicts of a step.
     pub fn overview(&self) -> Result<Overview, Error> {
-        let context = self.config.context_of(&self.model);
-        let graph = self.model.training_graph(self.config.batch, context)?;
+        let graph = self.config.training_graph(&self.model)?;
         Ok(Overview::new(&graph, &self.settings)?)
     }
 
@@ -114,6 +116,7 @@ impl Run {
             loss: self.progress.recent_loss(),
             entropy: self.data.entropy(),
             parameters: self.model.parameters(),
+            trained_parameters: self.config.count_trained(&self.model)?.map(|[trained, _]| trained),
             tokens_per_s: (self.losses().len() * self.tokens.len()) as f64 / seconds.max(f64::MIN_POSITIVE),
             seconds,
             peak_bytes: session.arena_bytes() + snapshot_bytes,

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use phalanx_ir::graph::{Graph, ValueId};
-use phalanx_ir::{Id, IdVec, Op};
+use phalanx_ir::{Glob, Id, IdVec, Op};
 
 use super::layout::{Machine, MeshAxis};
-use crate::glob::Glob;
 use crate::{Plan, PlanError, PlanRule, Said};
 
 /// What the rules say about one value. Mesh axes with one place are left out.
@@ -65,11 +64,8 @@ pub(super) fn no_match(
     glob: &Glob,
     wanted: &'static str,
 ) -> PlanError {
-    let mut names: Vec<_> = model.values().iter().map(|(_, v)| (glob.distance(&v.name), &v.name)).collect();
-    // The sort is stable: equally close names stay in the model's order.
-    names.sort_by_key(|(distance, _)| *distance);
-    let close: Vec<_> = names.iter().take(3).map(|(_, name)| format!("`{name}`")).collect();
-    PlanError::NoMatch { place: place.into(), pattern: pattern.into(), wanted, close: close.join(", ") }
+    let close = glob.closest(model.values().iter().map(|(_, value)| value.name.as_str()));
+    PlanError::NoMatch { place: place.into(), pattern: pattern.into(), wanted, close }
 }
 
 /// The places in which a rule can cut a tensor.

@@ -1,9 +1,9 @@
 //! From specs about single tensors to few rules: layers that repeat under numbers share a pattern.
 
+use phalanx_ir::Glob;
 use phalanx_ir::graph::{Graph, ValueId};
 
 use super::specs::{Spec, Specs};
-use crate::glob::Glob;
 use crate::plan::PlanRule;
 
 /// The rules that give exactly these specs.

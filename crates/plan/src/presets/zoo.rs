@@ -1,12 +1,11 @@
 //! What the presets know about the models of the zoo: which layers widen and narrow, where the blocks are.
 
-use phalanx_ir::Op;
 use phalanx_ir::graph::{Graph, ValueId};
+use phalanx_ir::{Glob, Op};
 use phalanx_ops::{Embedding, Linear};
 
 use super::specs::Specs;
 use crate::PlanError;
-use crate::glob::Glob;
 use crate::plan::Pipeline;
 
 /// Linear layers into heads or hidden features: their outputs are cut.
@@ -59,17 +58,24 @@ pub(super) fn cut_features(
     for (_, layer) in model.layers().iter() {
         let Some(Linear { transposed, .. }) = layer.op.get() else { continue };
         let weight = &model.values()[layer.operands[1]].name;
-        let module = weight.strip_suffix(".weight").unwrap_or(weight);
+        let (module, adapter) = module_of(weight);
         let (out, inner) = if *transposed { (1, 0) } else { (0, 1) };
-        if is_one_of(COLUMNS, module) {
-            specs.shard(layer.operands[1], out, axis, size)?;
-            if let Some(&bias) = layer.operands.get(2) {
-                specs.shard(bias, 0, axis, size)?;
+        match adapter {
+            // The first factor of a layer whose outputs are cut, the second of one whose inputs are, stay whole.
+            Some(Adapter::Down) if is_one_of(COLUMNS, module) => {}
+            Some(Adapter::Up) if is_one_of(ROWS, module) => {}
+            _ if is_one_of(COLUMNS, module) => {
+                specs.shard(layer.operands[1], out, axis, size)?;
+                if let Some(&bias) = layer.operands.get(2) {
+                    specs.shard(bias, 0, axis, size)?;
+                }
+                found = true;
             }
-            found = true;
-        } else if is_one_of(ROWS, module) {
-            specs.shard(layer.operands[1], inner, axis, size)?;
-            found = true;
+            _ if is_one_of(ROWS, module) => {
+                specs.shard(layer.operands[1], inner, axis, size)?;
+                found = true;
+            }
+            _ => {}
         }
     }
     for table in model.leaves(|op| matches!(op, Op::Param(_))) {
@@ -82,7 +88,25 @@ pub(super) fn cut_features(
     if found { Ok(()) } else { Err(unknown(model, "tp", "`*.attn.q` or `*.self_attn.q_proj`")) }
 }
 
-/// Cuts the residual stream along the sequence, where it begins and after every sum: the layers between follow.
+/// A factor of a low-rank adapter beside a linear layer.
+enum Adapter {
+    /// From the inputs to the rank.
+    Down,
+    /// From the rank to the outputs.
+    Up,
+}
+
+/// The linear layer that a weight belongs to, and which factor it is if it is one of an adapter.
+fn module_of(weight: &str) -> (&str, Option<Adapter>) {
+    let module = weight.strip_suffix(".weight").unwrap_or(weight);
+    let factor = |suffix, adapter| Some((module.strip_suffix(suffix)?, Some(adapter)));
+    let adapter = factor(".lora_A", Adapter::Down).or_else(|| factor(".lora_B", Adapter::Up));
+    adapter.unwrap_or((module, None))
+}
+
+/// Cuts the residual stream along the sequence, where it begins and after every sum: the layers between follow. Adapters
+/// of layers whose outputs are cut have their rank cut, or their inputs if it does not divide, so that they see whole
+/// sequences as those do.
 pub(super) fn cut_sequence(
     model: &Graph,
     specs: &mut Specs<'_>,
@@ -95,8 +119,14 @@ pub(super) fn cut_sequence(
         let op = model.op_of(value);
         let is_stream = match op.get::<Embedding>() {
             Some(_) => TABLES.contains(&name),
-            None => op.get::<Linear>().is_some() && is_one_of(ROWS, name),
+            None => is_one_of(ROWS, name.strip_suffix(".base_layer").unwrap_or(name)),
         };
+        if let (Op::Param(_), (module, Some(Adapter::Down))) = (op, module_of(name))
+            && is_one_of(COLUMNS, module)
+        {
+            let dim = usize::from(!specs.divides(value, 0, size));
+            specs.shard(value, dim, axis, size)?;
+        }
         if is_stream {
             specs.shard(value, 1, axis, size)?;
         }

@@ -1,6 +1,6 @@
 //! Work counted by hand.
 
-use phalanx_ir::{Activation, Binary, Reduce, Unary};
+use phalanx_ir::{Activation, Binary, Reduce, RopeScaling, Unary};
 use phalanx_kernels::Words;
 use phalanx_kernels::attention::Attention;
 use phalanx_kernels::binary::{BinaryParams, Broadcast};
@@ -177,7 +177,18 @@ fn what_is_added_to_is_read_too() {
             ("layer_norm_grad", norm.to_words()),
             (
                 "rotary",
-                Rotary { batch, time, first, heads, dim, base: 1e4, inverse: false, accumulate }.to_words(),
+                Rotary {
+                    batch,
+                    time,
+                    first,
+                    heads,
+                    dim,
+                    base: 1e4,
+                    scaling: RopeScaling::None,
+                    inverse: false,
+                    accumulate,
+                }
+                .to_words(),
             ),
             ("reduce_grad", ReduceGradParams { forward, accumulate }.to_words()),
         ]

@@ -1,28 +1,18 @@
 //! The model that a configuration describes.
 
-use phalanx_ir::Activation;
+use phalanx_ir::{Activation, RopeScaling};
 
 use super::{ConfigError, TrainConfig};
 use crate::models::ModelConfig;
 use crate::{Error, hf};
 
-/// Options that a Hugging Face directory decides.
-const MODEL_SIZES: [&str; 14] = [
-    "layers",
-    "heads",
-    "kv_heads",
-    "width",
-    "positions",
-    "vocab",
-    "hidden",
-    "head_dim",
-    "activation",
-    "norm_eps",
-    "rope_theta",
-    "attention_bias",
-    "mlp_bias",
-    "tied",
-];
+/// Sizes of every model.
+const SIZES: [&str; 2] = ["layers", "width"];
+/// Sizes that only models of text have.
+const TEXT_SIZES: [&str; 7] = ["heads", "positions", "vocab", "hidden", "activation", "norm_eps", "tied"];
+/// Sizes that only llama has.
+const LLAMA_SIZES: [&str; 6] =
+    ["kv_heads", "head_dim", "rope_theta", "rope_scaling", "attention_bias", "mlp_bias"];
 
 /// Most hidden layers of an mlp: as many as other models may have.
 const MAX_MLP_LAYERS: usize = 16384;
@@ -67,6 +57,7 @@ impl TrainConfig {
                 set(&mut model.hidden, self.hidden);
                 set(&mut model.eps, self.norm_eps);
                 set(&mut model.rope_base, self.rope_theta);
+                set(&mut model.rope_scaling, self.parse_rope_scaling()?);
                 set(&mut model.attention_bias, self.attention_bias);
                 set(&mut model.mlp_bias, self.mlp_bias);
                 set(&mut model.tied, self.tied);
@@ -112,6 +103,7 @@ impl TrainConfig {
                 activation: Some(hf::activation_name(model.activation).into()),
                 norm_eps: Some(model.eps),
                 rope_theta: Some(model.rope_base),
+                rope_scaling: (!model.rope_scaling.is_none()).then(|| model.rope_scaling.to_string()),
                 attention_bias: Some(model.attention_bias),
                 mlp_bias: Some(model.mlp_bias),
                 tied: Some(model.tied),
@@ -128,8 +120,9 @@ impl TrainConfig {
         let Some(dir) = self.hf.clone() else { return Ok(self) };
         let model = hf::read_config(&dir)?.with_dropout(self.dropout);
         let sized = self.clone().with_model(&model);
-        for name in MODEL_SIZES {
-            let (given, found) = (self.value(name), sized.value(name));
+        let given = self.clone().spelled()?;
+        for name in [&SIZES[..], &TEXT_SIZES, &LLAMA_SIZES].concat() {
+            let (given, found) = (given.value(name), sized.value(name));
             if let Some(given) = given.filter(|given| Some(given) != found.as_ref()) {
                 let found = found.unwrap_or_else(|| "no such size".into());
                 let wanted = format!("the model in {} has {found}: leave it out", dir.display());
@@ -140,10 +133,16 @@ impl TrainConfig {
         Ok(TrainConfig { tokenizer: self.tokenizer.or(beside), ..sized })
     }
 
+    /// What has several spellings in the one that [`TrainConfig::with_model`] gives it.
+    fn spelled(self) -> Result<TrainConfig, ConfigError> {
+        let activation = self.parse_activation()?.map(|activation| hf::activation_name(activation).into());
+        let scaling = self.parse_rope_scaling()?.filter(|scaling| !scaling.is_none());
+        Ok(TrainConfig { activation, rope_scaling: scaling.map(|scaling| scaling.to_string()), ..self })
+    }
+
     /// What only llama has is not set.
     fn check_gpt2(&self) -> Result<(), ConfigError> {
-        let names = ["kv_heads", "head_dim", "rope_theta", "attention_bias", "mlp_bias"];
-        self.refuse(&names, "only llama has it: leave it out or use model llama")
+        self.refuse(&LLAMA_SIZES, "only llama has it: leave it out or use model llama")
     }
 
     /// Refuses options that are set although the model has no use for them.
@@ -162,22 +161,17 @@ impl TrainConfig {
         }
     }
 
+    fn parse_rope_scaling(&self) -> Result<Option<RopeScaling>, ConfigError> {
+        let Some(text) = &self.rope_scaling else { return Ok(None) };
+        match text.parse() {
+            Ok(scaling) => Ok(Some(scaling)),
+            Err(()) => self.field("rope_scaling", text, &format!("it must be {}", RopeScaling::FORMS)),
+        }
+    }
+
     /// What only a model of text has is not set.
     fn check_mlp(&self) -> Result<(), ConfigError> {
-        let names = [
-            "heads",
-            "kv_heads",
-            "context",
-            "positions",
-            "vocab",
-            "hidden",
-            "head_dim",
-            "activation",
-            "norm_eps",
-            "rope_theta",
-        ];
-        self.refuse(&names, "an mlp has none: leave it out or use gpt2 or llama")?;
-        let names = ["attention_bias", "mlp_bias", "tied"];
+        let names = [&TEXT_SIZES[..], &LLAMA_SIZES, &["context"]].concat();
         self.refuse(&names, "an mlp has none: leave it out or use gpt2 or llama")?;
         if let Some(layers) = self.layers.filter(|&layers| layers > MAX_MLP_LAYERS) {
             return self.field("layers", &layers, "use at most 16384");

@@ -159,7 +159,7 @@ impl TrainConfig {
     }
 
     /// The optimizer.
-    fn build_optimizer(&self) -> Optimizer {
+    pub(super) fn build_optimizer(&self) -> Optimizer {
         let Self { beta1, beta2, eps, momentum, nesterov, .. } = *self;
         let rule = match self.optimizer {
             OptimizerKind::AdamW => UpdateRule::Adam { beta1, beta2, eps, decoupled: true },
@@ -167,7 +167,11 @@ impl TrainConfig {
             OptimizerKind::Sgd => UpdateRule::Sgd { momentum, nesterov },
         };
         let clip = (self.clip > 0.0).then_some(self.clip);
-        Optimizer::new(rule).decay(self.weight_decay).decays(Decays::Matrices).clip(clip)
+        Optimizer::new(rule)
+            .decay(self.weight_decay)
+            .decays(Decays::Matrices)
+            .clip(clip)
+            .frozen(self.frozen())
     }
 }
 

@@ -7,7 +7,7 @@ use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::de::{Deserializer, Error, Visitor};
 
 use crate::pipeline::{Fusion, Overlap};
-use crate::train::config::{Bits, Debug, OptimizerKind};
+use crate::train::config::{Bits, Debug, LoraSave, OptimizerKind};
 use crate::{Check, LrSchedule, Pin, Recompute};
 
 /// A type of options: how its values are read from flags and written in messages.
@@ -93,7 +93,7 @@ macro_rules! named_values {
     };
 }
 
-named_values!(OptimizerKind, LrSchedule, Bits, Debug, Overlap, Fusion, Check, Pin, Recompute);
+named_values!(OptimizerKind, LrSchedule, LoraSave, Bits, Debug, Overlap, Fusion, Check, Pin, Recompute);
 
 /// Learns the names of an enum's values from the way it is deserialized.
 struct Names(&'static [&'static str]);

@@ -149,7 +149,7 @@ impl Draft {
             x = self.add(Op::from(Concat { axis: 3, blocks: 1 }), &[x, x]);
         }
         let base = self.rng.choose(&[10000.0, 100.0]);
-        self.add(Op::from(Rotary { base }), &[x]);
+        self.add(Op::from(Rotary::new(base)), &[x]);
     }
 
     fn attention(&mut self, x: ValueId) {

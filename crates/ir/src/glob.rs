@@ -5,7 +5,7 @@
 
 /// A pattern that can be matched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Glob(Vec<Token>);
+pub struct Glob(Vec<Token>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
@@ -27,7 +27,7 @@ impl Token {
 
 impl Glob {
     /// Reads a pattern; `None` if a set is not closed or empty.
-    pub(crate) fn new(pattern: &str) -> Option<Glob> {
+    pub fn new(pattern: &str) -> Option<Glob> {
         let mut chars = pattern.chars();
         let mut tokens = Vec::new();
         while let Some(c) = chars.next() {
@@ -42,7 +42,7 @@ impl Glob {
     }
 
     /// Whether the whole name fits.
-    pub(crate) fn matches(&self, name: &str) -> bool {
+    pub fn matches(&self, name: &str) -> bool {
         let name: Vec<char> = name.chars().collect();
         let (mut token, mut at) = (0, 0);
         // Where the last `*` stands and how much of the name it has taken: all there is to try again.
@@ -65,7 +65,7 @@ impl Glob {
     }
 
     /// How many characters must be added, removed or changed until the name fits.
-    pub(crate) fn distance(&self, name: &str) -> usize {
+    pub fn distance(&self, name: &str) -> usize {
         let name: Vec<char> = name.chars().collect();
         let mut row: Vec<usize> = (0..=name.len()).collect();
         for token in &self.0 {
@@ -79,6 +79,15 @@ impl Glob {
             row = next;
         }
         row[name.len()]
+    }
+
+    /// Up to three names that are nearest to the pattern, for a message.
+    pub fn closest<'a>(&self, names: impl Iterator<Item = &'a str>) -> String {
+        let mut names: Vec<_> = names.map(|name| (self.distance(name), name)).collect();
+        // The sort is stable: equally close names stay in their order.
+        names.sort_by_key(|(distance, _)| *distance);
+        let close: Vec<_> = names.iter().take(3).map(|(_, name)| format!("`{name}`")).collect();
+        close.join(", ")
     }
 }
 
