@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use phalanx::internals::net::local::Local;
 use phalanx::job::{Connection, Job};
@@ -71,7 +72,7 @@ fn the_first_rank_tokenizes_and_reports_it() {
     let config = tiny(&dir, data.display().to_string()).plan(Some("dp2".into())).devices(Some(2));
     let size = lines().len() as u64;
     let start = |local: Local| {
-        let connection = Connection::new(Arc::new(local), Arc::new(|_| ()));
+        let connection = Connection::new(Arc::new(local), Duration::from_secs(600), Arc::new(|_| ()));
         let options = config.rank_options().expect("options are JSON");
         let job = Job::start(&connection, options).expect("the ranks fit together");
         let mut tokenized = Vec::new();
@@ -89,7 +90,7 @@ fn the_first_rank_tokenizes_and_reports_it() {
     assert_eq!(ranks[0].0, Some((size, size)));
     assert_eq!(ranks[1].0, None, "the other one finds the tokens");
     let alone = config.clone().plan(None).devices(None);
-    let again = Run::with_progress(alone, &mut |phase| panic!("{preparation:?}")).expect("it starts");
+    let again = Run::with_progress(alone, &mut |phase| panic!("{phase:?}")).expect("it starts");
     let alone = trained(again);
     assert_eq!((&ranks[0].1, &ranks[1].1), (&alone, &alone));
 }
