@@ -1,5 +1,6 @@
 //! Fine-tuning: the same losses and gradients as transformers, and the same bits on every plan with frozen parameters and
 //! with low-rank adapters. `benches/peers/fine_tune.py` wrote the expected numbers.
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -213,7 +214,6 @@ fn adapters_give_the_same_bits_on_every_plan() {
     let adapters = ["!*.lora_A.weight", "!*.lora_B.weight"];
     let all = "4,6,attn.q,attn.v,attn.c_proj,mlp.c_fc,mlp.c_proj".parse::<Lora>().unwrap();
     same_bits(&all.adapt(&gpt2()).unwrap(), &adapters);
-    same_bits(&"4".parse::<Lora>().unwrap().adapt(&llama()).unwrap(), &adapters);
     let all = "3,4,self_attn.*_proj,mlp.*_proj".parse::<Lora>().unwrap();
     same_bits(&all.adapt(&llama()).unwrap(), &adapters);
 }
