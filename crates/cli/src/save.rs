@@ -55,17 +55,19 @@ pub fn check(config: &TrainConfig, dir: &Path) -> Result<(), Failure> {
     hf::probe_directory(dir).map_err(unwritable)
 }
 
-/// Writes the directory: `weights` brings the model, the tokenizer and the origin are put beside it.
-pub fn write(
+/// Writes the directory: `weights` brings the model, and what it returns is returned; the tokenizer and the origin are put
+/// beside it.
+pub fn write<T>(
     config: &TrainConfig,
     dir: &Path,
-    weights: impl FnOnce(&Path) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    weights: impl FnOnce(&Path) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     hf::replace_directory(dir, |new| {
-        weights(new)?;
+        let brought = weights(new)?;
         copy_tokenizer(config, new)?;
         let origin = serde_json::to_string(&Origin::of(config)).unwrap_or_default();
-        fs::write(new.join(ORIGIN), origin + "\n").map_err(|error| unwritten(&new.join(ORIGIN), &error))
+        fs::write(new.join(ORIGIN), origin + "\n").map_err(|error| unwritten(&new.join(ORIGIN), &error))?;
+        Ok(brought)
     })
 }
 

@@ -61,6 +61,8 @@ struct Ending<'a> {
     above_entropy_percent: Option<f64>,
     peak_resident_bytes: Option<u64>,
     saved: Option<&'a Path>,
+    /// The step after which the model had the weights that are saved.
+    saved_step: Option<u64>,
     interrupted: bool,
 }
 
@@ -124,18 +126,17 @@ fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> R
     if let Err(Failure::Input(_) | Failure::Run(_) | Failure::Broken(_)) = trained {
         return trained.map(|()| ExitCode::FAILURE);
     }
-    if let Some(dir) = &run.config().save {
-        // All ranks bring their parts, one writes.
-        match rank {
-            0 => save::write(run.config(), dir, |dir| Ok(run.save(dir)?))?,
-            _ => run.save(dir)?,
-        }
-    }
+    // All ranks bring their parts, one writes.
+    let saved_step = match &run.config().save {
+        Some(dir) if rank == 0 => Some(save::write(run.config(), dir, |dir| Ok(run.save(dir)?))?),
+        Some(dir) => Some(run.save(dir)?),
+        None => None,
+    };
     trained?;
     if args.drawings.any() && rank == 0 {
         args.drawings.write(&run.report()?)?;
     }
-    finish(&run, audience, &mut log)
+    finish(&run, saved_step, audience, &mut log)
 }
 
 /// What standard output is made for.
@@ -274,19 +275,34 @@ fn bar(run: &Run) -> ProgressBar {
 
 fn message(run: &Run, report: &Report) -> String {
     let best = run.data().entropy().map_or(String::new(), |best| format!(" (best possible {best:.3})"));
-    let eval = run.eval_loss().map_or(String::new(), |loss| format!(", eval loss {loss:.3}"));
+    let eval = run.eval_losses().map_or(String::new(), |last| {
+        format!(", eval loss {:.3} (perplexity {})", last.loss, perplexity(last.perplexity()))
+    });
     let speed = output::grouped(report.tokens_per_s as u64);
     format!("loss {:.3}{best}{eval}, {speed} tokens/s", report.loss)
 }
 
-fn finish(run: &Run, audience: Audience, log: &mut Log) -> Result<ExitCode, Failure> {
+/// A perplexity for people.
+fn perplexity(perplexity: f64) -> String {
+    if perplexity < 1000.0 { format!("{perplexity:.2}") } else { format!("{perplexity:.3e}") }
+}
+
+fn finish(
+    run: &Run,
+    saved_step: Option<u64>,
+    audience: Audience,
+    log: &mut Log,
+) -> Result<ExitCode, Failure> {
     let summary = run.summary()?;
     let ending = Ending {
         above_entropy_percent: summary.entropy.map(|best| 100.0 * (f64::from(summary.loss) / best - 1.0)),
         summary: &summary,
         peak_resident_bytes: output::peak_resident_bytes(),
         saved: run.config().save.as_deref(),
-        interrupted: summary.steps < run.config().steps && summary.stopped_at_loss.is_none(),
+        saved_step,
+        interrupted: summary.steps < run.config().steps
+            && summary.stopped_at_loss.is_none()
+            && summary.stopped_by_patience.is_none(),
     };
     let line = LastLine { summary: &ending };
     log.line(&line)?;
@@ -324,13 +340,23 @@ fn print(run: &Run, ending: &Ending<'_>) -> Result<(), Failure> {
     if let (Some(best), Some(above)) = (summary.entropy, ending.above_entropy_percent) {
         lines.push(("best possible", format!("{best:.4} (dotted): the loss is {above:.1} % above")));
     }
-    if let Some(loss) = summary.eval_loss {
-        lines.push(("eval loss", format!("{loss:.4} nats per token on held-back data, the last one")));
+    if let (Some(loss), Some(undecided)) = (summary.eval_loss, summary.eval_perplexity) {
+        let undecided = perplexity(undecided);
+        let text =
+            format!("{loss:.4} nats per token on held-back data, the last one; perplexity {undecided}");
+        lines.push(("eval loss", text));
     }
-    let asked = match summary.stopped_at_loss {
-        Some(loss) => format!(" of {}, stopped at a loss of {loss} or less", run.config().steps),
-        None if ending.interrupted => format!(" of {}, stopped", run.config().steps),
-        None => String::new(),
+    if let (Some(loss), Some(step)) = (summary.best_eval_loss, summary.best_eval_step) {
+        lines.push(("best eval", format!("{loss:.4} after step {step}")));
+    }
+    let asked = match (summary.stopped_at_loss, summary.stopped_by_patience) {
+        (Some(loss), _) => format!(" of {}, stopped at a loss of {loss} or less", run.config().steps),
+        (None, Some(patience)) => {
+            let evaluations = output::count(patience as usize, "evaluation");
+            format!(" of {}, stopped after {evaluations} without a lower loss", run.config().steps)
+        }
+        (None, None) if ending.interrupted => format!(" of {}, stopped", run.config().steps),
+        (None, None) => String::new(),
     };
     let here = match run.losses().len() as u64 {
         here if here < summary.steps => format!(", {here} of them"),
@@ -343,7 +369,11 @@ fn print(run: &Run, ending: &Ending<'_>) -> Result<(), Failure> {
     lines.push(("weights hash", summary.weights_hash.clone()));
     if let Some(dir) = ending.saved {
         let try_it = format!("try: phalanx generate --hf {} --prompt 'Max '", dir.display());
-        lines.push(("saved", format!("{} ({try_it})", dir.display())));
+        let earlier = match ending.saved_step.filter(|&step| step < summary.steps) {
+            Some(step) => format!(", weights after step {step}"),
+            None => String::new(),
+        };
+        lines.push(("saved", format!("{}{earlier} ({try_it})", dir.display())));
     }
     lines.into_iter().try_for_each(|(name, value)| output::line(format!("{name:14}{value}")))
 }

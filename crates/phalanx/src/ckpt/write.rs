@@ -13,7 +13,9 @@ use std::thread;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{FORMAT, FileEntry, MANIFEST, Manifest, ManifestError, RunState, Snapshot, Storage, name_of};
+use super::{
+    Checkpoints, FORMAT, FileEntry, MANIFEST, Manifest, ManifestError, RunState, Snapshot, Storage, name_of,
+};
 use super::{snapshot, step_of};
 use crate::{Error, Session};
 
@@ -73,7 +75,7 @@ pub fn write(writer: &Writer, session: &mut Session, run: RunState) -> Result<()
 }
 
 impl Writer {
-    /// Writes below `dir` and keeps the last `keep` checkpoints.
+    /// Writes below `dir` and keeps the last `keep` checkpoints and the one with the lowest loss on held-back data.
     pub fn new(storage: Arc<dyn Storage>, dir: impl Into<PathBuf>, keep: usize) -> Writer {
         Writer { storage, dir: dir.into(), keep: keep.max(1), claim: Arc::default() }
     }
@@ -155,15 +157,17 @@ impl Writer {
         self.sync_dir()
     }
 
-    /// Removes all that is unfinished, and checkpoints before `newest` beyond those to keep. Later ones were found damaged
-    /// when the run was resumed; they go when they are written again.
+    /// Removes all that is unfinished, and checkpoints before `newest` beyond those to keep, but never the best. Later ones
+    /// were found damaged when the run was resumed; they go when they are written again.
     fn prune(&self, newest: u64) -> Result<(), SaveError> {
         let names = self.list()?;
         self.remove_partial(&names)?;
         let mut steps: Vec<u64> = names.iter().filter_map(|name| step_of(name)).collect();
         steps.retain(|&step| step <= newest);
         steps.sort_unstable();
-        for &step in &steps[..steps.len().saturating_sub(self.keep)] {
+        let best = Checkpoints::open(&self.dir).best(&steps);
+        let old = &steps[..steps.len().saturating_sub(self.keep)];
+        for &step in old.iter().filter(|&&step| best != Some(step)) {
             let partial = self.partial(step);
             self.rename(&self.dir.join(name_of(step)), &partial)?;
             at("remove", &partial, self.storage.remove(&partial))?;

@@ -112,10 +112,10 @@ fn beside(dir: &Path, ending: &str) -> PathBuf {
 
 /// Makes a directory anew: `fill` writes into another one beside it, which takes its place when it is complete. What was
 /// there before goes as a whole.
-pub fn replace_directory<E: From<WriteError>>(
+pub fn replace_directory<T, E: From<WriteError>>(
     dir: &Path,
-    fill: impl FnOnce(&Path) -> Result<(), E>,
-) -> Result<(), E> {
+    fill: impl FnOnce(&Path) -> Result<T, E>,
+) -> Result<T, E> {
     let [partial, old] = [".partial", ".old"].map(|ending| beside(dir, ending));
     let failed = |path: &Path, source: io::Error| E::from(WriteError::Write { path: path.into(), source });
     let remove = |path: &Path| match fs::remove_dir_all(path) {
@@ -128,14 +128,15 @@ pub fn replace_directory<E: From<WriteError>>(
     }
     // It must not be there: what another user put in its place is not followed.
     fs::create_dir(&partial).map_err(|source| failed(&partial, source))?;
-    fill(&partial)?;
+    let filled = fill(&partial)?;
     remove(&old)?;
     match fs::rename(dir, &old) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(failed(dir, source)),
         _ => {}
     }
     fs::rename(&partial, dir).map_err(|source| failed(dir, source))?;
-    remove(&old)
+    remove(&old)?;
+    Ok(filled)
 }
 
 /// Each tensor of the file with the elements of its parts.

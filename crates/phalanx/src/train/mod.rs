@@ -27,6 +27,7 @@ use std::time::Instant;
 use phalanx_ir::graph::Graph;
 use phalanx_program::Certificate;
 
+use crate::ckpt::{self, EvalLosses};
 use crate::data::{DataError, DataSource, Dataset, cache_dir};
 use crate::job::{Agreed, Job, Topology, deal_devices};
 use crate::models::ModelConfig;
@@ -192,9 +193,9 @@ impl Run {
         &self.progress.losses
     }
 
-    /// The last loss on held-back data.
-    pub fn eval_loss(&self) -> Option<f32> {
-        self.evaluation.as_ref()?.last
+    /// The losses on held-back data so far, also of the run that this one resumes.
+    pub fn eval_losses(&self) -> Option<EvalLosses> {
+        self.evaluation.as_ref()?.losses
     }
 
     /// Hashes of weights and optimizer state after the last step, if that was one of every `hash_every`.
@@ -275,7 +276,8 @@ impl Run {
         let (loss, lr, gradient_norm) =
             (result.loss, self.config.learning_rate().at(step), result.gradient_norm);
         let hash = self.hashes.as_ref().map(|hashes| hashes.hash.clone());
-        Ok(Report { step: step + 1, loss, tokens_per_s, lr, gradient_norm, eval_loss, hash })
+        let eval_perplexity = eval_loss.and(self.eval_losses()).map(|losses| losses.perplexity());
+        Ok(Report { step: step + 1, loss, tokens_per_s, lr, gradient_norm, eval_loss, eval_perplexity, hash })
     }
 
     /// What all ranks have to say about a step; this process alone, if there are no others.
@@ -304,14 +306,22 @@ impl Run {
     }
 
     /// Writes the weights as a Hugging Face directory; not those of a run that has diverged. In a job all ranks call it and
-    /// the first one writes.
-    pub fn save(&self, dir: &Path) -> Result<(), Error> {
+    /// the first one writes. With `save_best` they are those of the best checkpoint, if there is one. The step after which
+    /// the model had the weights.
+    pub fn save(&self, dir: &Path) -> Result<u64, Error> {
         self.progress.check_sound()?;
-        let weights = self.trainer.session().weights()?;
-        match &self.ranks {
-            Some(ranks) if ranks.topology.rank > 0 => Ok(()),
-            _ => Ok(hf::write_model(dir, &self.model, &weights, self.config.hf.as_deref())?),
+        let is_first = self.trainer.session().rank() == 0;
+        if let Some(best) = self.best_checkpoint()? {
+            if is_first {
+                ckpt::export(&best, dir)?;
+            }
+            return Ok(best.manifest().run.step);
         }
+        let weights = self.trainer.session().weights()?;
+        if is_first {
+            hf::write_model(dir, &self.model, &weights, self.config.hf.as_deref())?;
+        }
+        Ok(self.progress.done())
     }
 }
 
