@@ -9,6 +9,7 @@ mod ckpt;
 mod costs;
 mod fuse_loss;
 mod fusion;
+mod generate;
 mod gradients;
 mod malformed;
 mod movements;
