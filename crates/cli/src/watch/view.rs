@@ -101,8 +101,8 @@ impl RunView {
                 .map(|(left, each)| left * each)
                 .filter(|_| health.goes_on()),
             loss: last.and_then(|last| last.loss),
-            eval_loss: evaluated().last().and_then(|step| step.eval_loss),
-            eval_perplexity: evaluated().last().and_then(|step| step.eval_perplexity),
+            eval_loss: evaluated().next_back().and_then(|step| step.eval_loss),
+            eval_perplexity: evaluated().next_back().and_then(|step| step.eval_perplexity),
             best_eval_loss: eval_losses.iter().map(|&(_, loss)| loss).min_by(f64::total_cmp),
             lr: last.and_then(|last| last.lr),
             gradient_norm: last.and_then(|last| last.gradient_norm),
