@@ -1,10 +1,12 @@
-//! `phalanx generate`: text from a trained model.
+//! `phalanx generate`: text from a trained model, and conversations with it.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use phalanx::generate::{Request, Sampling, generate};
+use phalanx::generate::chat::{ChatTurn, Speaker, TURN_END, conversation};
+use phalanx::generate::{Outcome, Request, Sampling, TextWriter, generate};
+use phalanx::job::Launched;
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -15,7 +17,8 @@ use crate::step::rate;
 /// Write text with a trained model.
 ///
 /// The text ends after --tokens or where the model ends it. The same seed gives the same text on any number of cores;
-/// temperature 0 takes the likeliest token every time.
+/// temperature 0 takes the likeliest token every time. With --chat it reads one line after the other and answers each;
+/// `/reset` forgets the conversation, `/quit` or the end of the input ends it.
 #[derive(clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -23,16 +26,20 @@ use crate::step::rate;
 Examples:
   phalanx generate --hf out --prompt 'Max '
   phalanx generate --hf gpt2 --prompt 'Once upon a time' --top-p 0.95 --seed 7
-  phalanx generate --hf gpt2 --temperature 0 --prompt - < prompt.txt"
+  phalanx generate --hf gpt2 --temperature 0 --prompt - < prompt.txt
+  phalanx generate --hf out --chat"
 )]
 pub struct Args {
     /// Hugging Face directory, for example one that `train --save` wrote
     #[arg(long, value_name = "DIR")]
     hf: PathBuf,
     /// How the text begins, `-` to read it from standard input; the tail of a prompt longer than the context
-    #[arg(long, value_name = "TEXT|-")]
-    prompt: String,
-    /// The most tokens to add
+    #[arg(long, value_name = "TEXT|-", required_unless_present = "chat")]
+    prompt: Option<String>,
+    /// Answer lines of standard input, as the assistant of a conversation
+    #[arg(long, conflicts_with = "prompt")]
+    chat: bool,
+    /// The most tokens to add; with --chat to each answer
     #[arg(long, value_name = "N", default_value_t = 100)]
     tokens: usize,
     /// 0 is greedy, 1 is the model's distribution
@@ -58,48 +65,135 @@ pub struct Args {
     tokenizer: Option<PathBuf>,
     #[command(flatten)]
     cores: Options<Cores>,
-    /// Print one line of JSON at the end
+    /// Print one line of JSON at the end; with --chat one for each answer
     #[arg(long)]
     json: bool,
 }
 
 /// Writes the text.
 pub fn run(args: Args) -> Result<ExitCode, Failure> {
+    let launched = Launched::from_env(|name| std::env::var(name).ok());
+    if let Some(Launched { rank, size: size @ 2.., .. }) = launched {
+        // One rank says it for all.
+        return match rank {
+            0 => Err(Failure::Input(format!(
+                "`generate` runs in one process, but the launcher has started {size}: leave it out, or start one"
+            ))),
+            _ => Ok(ExitCode::SUCCESS),
+        };
+    }
     let sampling = Sampling {
         temperature: args.temperature,
         top_k: args.top_k,
         top_p: args.top_p,
         repetition_penalty: args.repetition_penalty,
     };
-    let request = Request::new(args.hf, prompt(args.prompt)?)
+    let prompt = args.prompt.map_or_else(|| Ok(String::new()), prompt)?;
+    let request = Request::new(args.hf, prompt)
         .tokenizer(args.tokenizer)
         .tokens(args.tokens)
         .sampling(sampling)
         .ignore_end(args.ignore_end)
         .seed(args.seed)
         .cores(args.cores.count()?);
+    match args.chat {
+        true => chat(request, args.json)?,
+        false => write(&request, args.json)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write(request: &Request, json: bool) -> Result<(), Failure> {
     // A closed pipe is noticed at the end: text is short.
     let mut printed = Ok(());
-    let outcome = generate(&request, |piece| {
-        if !args.json && printed.is_ok() {
+    let outcome = generate(request, |piece| {
+        if !json && printed.is_ok() {
             printed = output::part(piece);
         }
     })?;
     printed?;
-    if !args.json {
-        output::line("")?;
-        return Ok(ExitCode::SUCCESS);
+    if json {
+        return output::json(&json!({
+            "prompt": request.prompt,
+            "text": outcome.text,
+            "prompt_tokens": outcome.prompt,
+            "tokens": outcome.tokens,
+            "ended": outcome.ended,
+            "tokens_per_s": rate_of(&outcome),
+            "prompt_seconds": outcome.prompt_seconds,
+        }));
     }
-    let tokens_per_s = outcome.tokens.len() as f64 / outcome.seconds.max(f64::MIN_POSITIVE);
-    output::json(&json!({
-        "prompt": request.prompt,
-        "text": outcome.text,
-        "prompt_tokens": outcome.prompt,
-        "tokens": outcome.tokens,
-        "ended": outcome.ended,
-        "tokens_per_s": tokens_per_s,
-    }))?;
-    Ok(ExitCode::SUCCESS)
+    output::line("")?;
+    eprintln!("{}", speed(&outcome));
+    Ok(())
+}
+
+/// The most tokens of a conversation that the model looks back at, if its context has as many.
+const CONVERSATION: usize = 4096;
+
+/// Answers lines of standard input until it ends.
+fn chat(request: Request, json: bool) -> Result<(), Failure> {
+    let mut writer = TextWriter::open(&request.stops(vec![TURN_END.into()]), Some(CONVERSATION))?;
+    let is_terminal = io::stdin().is_terminal();
+    let mut turns = Vec::new();
+    loop {
+        if is_terminal {
+            eprint!("> ");
+        }
+        let mut line = String::new();
+        let read = io::stdin().lock().read_line(&mut line);
+        if read.map_err(|error| Failure::Input(format!("cannot read from standard input: {error}")))? == 0 {
+            return Ok(());
+        }
+        match line.trim() {
+            "" => {}
+            "/quit" => return Ok(()),
+            "/reset" => turns.clear(),
+            text => {
+                turns.push(ChatTurn { speaker: Speaker::User, text: text.into() });
+                let answer = answer(&mut writer, &turns, json)?;
+                turns.push(ChatTurn { speaker: Speaker::Assistant, text: answer });
+            }
+        }
+    }
+}
+
+/// Prints the answer to a conversation while it is drawn.
+fn answer(writer: &mut TextWriter, turns: &[ChatTurn], json: bool) -> Result<String, Failure> {
+    let (mut printed, mut begun) = (Ok(()), false);
+    let outcome = writer.continue_text(&conversation(turns), |piece| {
+        let piece = if begun { piece } else { piece.trim_start() };
+        begun |= !piece.is_empty();
+        if !json && printed.is_ok() {
+            printed = output::part(piece);
+        }
+    })?;
+    printed?;
+    let answer = outcome.continuation.trim().to_string();
+    match json {
+        true => output::json(&json!({
+            "answer": answer,
+            "ended": outcome.ended,
+            "tokens": outcome.tokens.len(),
+            "tokens_per_s": rate_of(&outcome),
+        }))?,
+        false => output::line("")?,
+    }
+    Ok(answer)
+}
+
+fn rate_of(outcome: &Outcome) -> f64 {
+    outcome.tokens.len() as f64 / outcome.seconds.max(f64::MIN_POSITIVE)
+}
+
+/// How long it took, for people.
+fn speed(outcome: &Outcome) -> String {
+    let (tokens, prompt) = (outcome.tokens.len(), output::count(outcome.prompt.len(), "token"));
+    let (tokens, rate) = (output::count(tokens, "token"), rate_of(outcome));
+    let Outcome { seconds, prompt_seconds, .. } = outcome;
+    format!(
+        "{tokens} in {seconds:.2} s, {rate:.1} tokens/s; the prompt, {prompt}, took {prompt_seconds:.2} s of it"
+    )
 }
 
 /// The text itself, or all of standard input for `-`.

@@ -6,25 +6,52 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use phalanx::internals::watch::{Board, EventError};
 use phalanx::train::{Report, Run, TrainConfig};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::job;
+use crate::{job, output};
 
 /// Writes `rank-N.jsonl` and an event file in a directory, or nothing.
 pub struct Log {
     lines: Option<(PathBuf, File)>,
     board: Option<Board>,
+    /// When the load was last logged, and the seconds that each lane had been busy by then.
+    measured: (Instant, Vec<f64>),
 }
 
-/// A step, and on rank 0 the hashes of its tensors, if it has any.
+/// What a process uses, over the time since it was last logged.
+#[derive(Serialize)]
+struct Load {
+    /// The share of the time that each lane was busy.
+    lanes: Vec<LaneLoad>,
+    /// Bytes of the arenas of this process.
+    arena_bytes: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resident_bytes: Option<u64>,
+}
+
+/// A lane: its device, whether it computes or transfers, and its busy share.
+#[derive(Serialize)]
+struct LaneLoad(String, f64);
+
+/// How often the load is logged.
+const LOAD_EVERY: Duration = Duration::from_secs(1);
+
+/// A step, what `phalanx watch` needs to know beside it, and on rank 0 the hashes of its tensors, if it has any.
 #[derive(Serialize)]
 struct Step<'a> {
     #[serde(flatten)]
     report: &'a Report,
+    /// The last step of the run.
+    steps: u64,
+    /// When it was done, in seconds since 1970.
+    time: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    load: Option<Load>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hashes: Option<&'a BTreeMap<String, String>>,
 }
@@ -53,7 +80,7 @@ impl Log {
 
     /// The logs of `rank` in the directory of `config`.
     pub fn open(config: &TrainConfig, rank: u32) -> Result<Log, Failure> {
-        let Some(dir) = &config.log_dir else { return Ok(Log { lines: None, board: None }) };
+        let Some(dir) = &config.log_dir else { return Ok(Log::to(None, None)) };
         let path = path_of(dir, rank);
         if rank == 0 && !goes_on(config) {
             remove_events(dir).map_err(|error| unwritable(&path, &error))?;
@@ -63,7 +90,11 @@ impl Log {
         let file = options.open(&path).map_err(|error| unwritable(&path, &error))?;
         let board = (rank == 0).then(|| Board::open(dir)).transpose();
         let board = board.map_err(|error| Failure::Input(error.to_string()))?;
-        Ok(Log { lines: Some((path, file)), board })
+        Ok(Log::to(Some((path, file)), board))
+    }
+
+    fn to(lines: Option<(PathBuf, File)>, board: Option<Board>) -> Log {
+        Log { lines, board, measured: (Instant::now(), Vec::new()) }
     }
 
     /// Where the logs are, if there are any.
@@ -73,10 +104,41 @@ impl Log {
 
     /// Adds a step.
     pub fn step(&mut self, run: &Run, report: &Report) -> Result<(), Failure> {
+        if self.lines.is_none() {
+            return Ok(());
+        }
         let hashes = run.hashes().filter(|_| run.trainer().session().rank() == 0);
-        self.line(&Step { report, hashes: hashes.map(|all| &all.hashes) })?;
+        let hashes = hashes.map(|all| &all.hashes);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (steps, time, load) = (run.config().steps, now.as_millis() as f64 / 1e3, self.load(run));
+        self.line(&Step { report, steps, time, load, hashes })?;
         let Some(board) = &mut self.board else { return Ok(()) };
         board.step(run, report).map_err(|error: EventError| Failure::Run(error.to_string()))
+    }
+
+    /// The load since it was last logged, if that is long enough ago.
+    fn load(&mut self, run: &Run) -> Option<Load> {
+        let (last, before) = &self.measured;
+        let (now, is_first) = (Instant::now(), before.is_empty());
+        let seconds = now.duration_since(*last);
+        if !is_first && seconds < LOAD_EVERY {
+            return None;
+        }
+        let session = run.trainer().session();
+        let busy = run.profile().lane_seconds(session.part());
+        let names = session.part().lanes().iter().zip(0..).map(|(lane, number)| match lane.home == number {
+            true => format!("dev{}", lane.device),
+            false => format!("dev{} transfers", lane.device),
+        });
+        let shares = busy.iter().enumerate().map(|(lane, busy)| {
+            let busy = busy - before.get(lane).copied().unwrap_or(0.0);
+            (busy / seconds.as_secs_f64().max(f64::MIN_POSITIVE)).clamp(0.0, 1.0)
+        });
+        let round = |share: f64| (share * 1000.0).round() / 1000.0;
+        let lanes = names.zip(shares).map(|(name, share)| LaneLoad(name, round(share))).collect();
+        self.measured = (now, busy);
+        let arena_bytes = session.device_bytes().iter().sum();
+        Some(Load { lanes, arena_bytes, resident_bytes: output::resident_bytes() })
     }
 
     /// Adds a line.

@@ -32,6 +32,7 @@ mod step;
 mod stop;
 mod train;
 mod verify;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -84,6 +85,7 @@ enum Command {
     #[command(subcommand)]
     Ckpt(ckpt::Command),
     Diff(diff::Args),
+    Watch(watch::Args),
     #[command(subcommand)]
     Data(data::Command),
     Completions(shell::Completions),
@@ -135,6 +137,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Verify(args) => verify::run(&args),
         Command::Ckpt(command) => ckpt::run(command),
         Command::Diff(args) => diff::run(&args),
+        Command::Watch(args) => watch::run(&args),
         Command::Data(command) => data::run(command),
         Command::Completions(args) => shell::completions(&args),
         Command::Man(args) => shell::man(&args),

@@ -53,8 +53,17 @@ pub fn count(count: usize, thing: &str) -> String {
 
 /// The most memory this process has held, where the system reports it.
 pub fn peak_resident_bytes() -> Option<u64> {
+    status_bytes("VmHWM:")
+}
+
+/// The memory this process holds now, where the system reports it.
+pub fn resident_bytes() -> Option<u64> {
+    status_bytes("VmRSS:")
+}
+
+fn status_bytes(key: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
     let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
     Some(kibibytes * 1024)
 }

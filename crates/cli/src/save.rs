@@ -70,20 +70,21 @@ fn unwritable(dir: &Path, error: &io::Error) -> Failure {
     Failure::Input(format!("cannot save to {}: {error}; choose another directory", dir.display()))
 }
 
-/// Writes the directory: `weights` brings the model, the tokenizer and the origin are put beside it. A model of a run that
-/// was stopped is marked: `unfinished` are the steps done and the steps asked for.
-pub fn write(
+/// Writes the directory: `weights` brings the model, and what it returns is returned; the tokenizer and the origin are put
+/// beside it. A model of a run that was stopped is marked: `unfinished` are the steps done and the steps asked for.
+pub fn write<T>(
     config: &TrainConfig,
     dir: &Path,
     unfinished: Option<(u64, u64)>,
-    weights: impl FnOnce(&Path) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    weights: impl FnOnce(&Path) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     hf::replace_directory(dir, |new| {
-        weights(new)?;
+        let brought = weights(new)?;
         copy_tokenizer(config, new)?;
         write_chat_template(config, new)?;
         let origin = serde_json::to_string(&Origin { unfinished, ..Origin::of(config) }).unwrap_or_default();
-        fs::write(new.join(ORIGIN), origin + "\n").map_err(|error| unwritten(&new.join(ORIGIN), &error))
+        fs::write(new.join(ORIGIN), origin + "\n").map_err(|error| unwritten(&new.join(ORIGIN), &error))?;
+        Ok(brought)
     })
 }
 

@@ -69,6 +69,8 @@ struct Ending<'a> {
     above_entropy_percent: Option<f64>,
     peak_resident_bytes: Option<u64>,
     saved: Option<&'a Path>,
+    /// The step after which the model had the weights that are saved.
+    saved_step: Option<u64>,
     interrupted: bool,
 }
 
@@ -134,14 +136,14 @@ fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> R
     sinks.people(opening.chain(watched(&run)).chain(logs));
     steps(&mut run, &mut sinks)?;
     connection.iter().for_each(|connection| connection.phases.enter("ending the run"));
-    let ending = Ending::new(&run)?;
-    if let Some(dir) = &run.config().save {
-        // All ranks bring their parts, one writes.
-        match rank {
-            0 => save::write(run.config(), dir, ending.unfinished(&run), |dir| Ok(run.save(dir)?))?,
-            _ => run.save(dir)?,
-        }
-    }
+    let mut ending = Ending::new(&run)?;
+    let unfinished = ending.unfinished(&run);
+    // All ranks bring their parts, one writes.
+    ending.saved_step = match &run.config().save {
+        Some(dir) if rank == 0 => Some(save::write(run.config(), dir, unfinished, |dir| Ok(run.save(dir)?))?),
+        Some(dir) => Some(run.save(dir)?),
+        None => None,
+    };
     if let Some(report) = run.report(args.drawings.any())? {
         args.drawings.write(&report)?;
     }
@@ -286,9 +288,16 @@ fn bar(run: &Run) -> ProgressBar {
 
 fn message(run: &Run, report: &Report) -> String {
     let best = run.data().entropy().map_or(String::new(), |best| format!(" (best possible {best:.3})"));
-    let eval = run.eval_loss().map_or(String::new(), |loss| format!(", eval loss {loss:.3}"));
+    let eval = run.eval_losses().map_or(String::new(), |last| {
+        format!(", eval loss {:.3} (perplexity {})", last.loss, perplexity(last.perplexity()))
+    });
     let speed = output::grouped(report.tokens_per_s as u64);
     format!("loss {:.3}{best}{eval}, {speed} tokens/s", report.loss)
+}
+
+/// A perplexity for people.
+fn perplexity(perplexity: f64) -> String {
+    if perplexity < 1000.0 { format!("{perplexity:.2}") } else { format!("{perplexity:.3e}") }
 }
 
 impl<'a> Ending<'a> {
@@ -298,7 +307,10 @@ impl<'a> Ending<'a> {
             above_entropy_percent: summary.entropy.map(|best| 100.0 * (f64::from(summary.loss) / best - 1.0)),
             peak_resident_bytes: output::peak_resident_bytes(),
             saved: run.config().save.as_deref(),
-            interrupted: summary.steps < run.config().steps && summary.stopped_at_loss.is_none(),
+            saved_step: None,
+            interrupted: summary.steps < run.config().steps
+                && summary.stopped_at_loss.is_none()
+                && summary.stopped_by_patience.is_none(),
             summary,
         })
     }
@@ -361,13 +373,23 @@ fn summary_lines(run: &Run, ending: &Ending<'_>) -> Vec<String> {
         let dotted = if is_new { " (dotted)" } else { "" };
         lines.push(("best possible", format!("{best:.4}{dotted}: the loss is {above:.1} % above")));
     }
-    if let Some(loss) = summary.eval_loss {
-        lines.push(("eval loss", format!("{loss:.4} nats per token on held-back data, the last one")));
+    if let (Some(loss), Some(undecided)) = (summary.eval_loss, summary.eval_perplexity) {
+        let undecided = perplexity(undecided);
+        let text =
+            format!("{loss:.4} nats per token on held-back data, the last one; perplexity {undecided}");
+        lines.push(("eval loss", text));
     }
-    let asked = match summary.stopped_at_loss {
-        Some(loss) => format!(" of {}, stopped at a loss of {loss} or less", run.config().steps),
-        None if ending.interrupted => format!(" of {}, stopped", run.config().steps),
-        None => String::new(),
+    if let (Some(loss), Some(step)) = (summary.best_eval_loss, summary.best_eval_step) {
+        lines.push(("best eval", format!("{loss:.4} after step {step}")));
+    }
+    let asked = match (summary.stopped_at_loss, summary.stopped_by_patience) {
+        (Some(loss), _) => format!(" of {}, stopped at a loss of {loss} or less", run.config().steps),
+        (None, Some(patience)) => {
+            let evaluations = output::count(patience as usize, "evaluation");
+            format!(" of {}, stopped after {evaluations} without a lower loss", run.config().steps)
+        }
+        (None, None) if ending.interrupted => format!(" of {}, stopped", run.config().steps),
+        (None, None) => String::new(),
     };
     let here = match run.losses().len() as u64 {
         0 => ", all of them before: there was nothing left to do".to_string(),
@@ -389,7 +411,11 @@ fn summary_lines(run: &Run, ending: &Ending<'_>) -> Vec<String> {
             LoraSave::Separate => "adapters alone, for PEFT".into(),
         };
         let unfinished = if ending.interrupted { ", unfinished" } else { "" };
-        lines.push(("saved", format!("{}{unfinished} ({try_it})", dir.display())));
+        let earlier = match ending.saved_step.filter(|&step| step < summary.steps) {
+            Some(step) => format!(", weights after step {step}"),
+            None => String::new(),
+        };
+        lines.push(("saved", format!("{}{unfinished}{earlier} ({try_it})", dir.display())));
     }
     curve.into_iter().chain(lines.into_iter().map(|(name, value)| format!("{name:14}{value}"))).collect()
 }

@@ -80,6 +80,26 @@ fn a_list_and_a_manifest_say_what_was_saved() {
 }
 
 #[test]
+fn the_best_checkpoint_is_marked_in_a_list_and_can_be_saved() {
+    let dir = Dir::new("ckpt-best");
+    // Weights do not change: of equal losses the first is the best.
+    let still = ["--lr", "0", "--eval-every", "2", "--patience", "1", "--steps", "9"];
+    let summary = train(&dir, "a", &[&still[..], &["--save", &dir.path("out"), "--save-best"]].concat());
+    let stopped = [&summary["steps"], &summary["stopped_by_patience"], &summary["saved_step"]];
+    assert_eq!(stopped, [4, 1, 2]);
+    assert_eq!((&summary["interrupted"], &summary["best_eval_step"]), (&false.into(), &2.into()));
+    let rows = json_lines(&["ckpt", "list", &dir.path("a"), "--json"]);
+    let marks: Vec<_> = rows.iter().map(|row| (&row["best"], &row["latest"], &row["eval_loss"])).collect();
+    let loss = &summary["eval_loss"];
+    assert_eq!(marks, [(&true.into(), &false.into(), loss), (&false.into(), &true.into(), loss)]);
+    let text = stdout(&["ckpt", "list", &dir.path("a")]);
+    assert!(text.lines().nth(1).unwrap().ends_with(" (best)"), "{text}");
+    assert!(stdout(&["ckpt", "show", &dir.path("a")]).contains(", eval loss "));
+    let again = [&still[..], &["--resume"]].concat();
+    assert_eq!(train(&dir, "a", &again)["steps"], 4, "it has no patience left");
+}
+
+#[test]
 fn damage_is_found_and_named() {
     let dir = Dir::new("ckpt-verify");
     train(&dir, "a", &[]);

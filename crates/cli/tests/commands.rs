@@ -1,7 +1,11 @@
 //! The other commands: step, explain, doctor, generate, bench.
 #![allow(clippy::unwrap_used)]
 
-use crate::common::{Dir, SMALL, batch, error, json_lines, run, stdout};
+use std::io::Write;
+use std::process::Stdio;
+
+use crate::common::{Dir, SMALL, batch, error, json_lines, phalanx, run, stdout};
+use serde_json::Value;
 
 /// A small trained model.
 fn trained(dir: &Dir) -> String {
@@ -162,6 +166,50 @@ fn generated_text_depends_on_the_seed_alone() {
     assert!(error(&["generate", "--hf", &model, "--prompt", "a", "--temperature", "-1"], 2).contains("-1"));
     assert!(error(&["generate", "--hf", &model, "--prompt", "a", "--top-p", "2"], 2).contains("top-p is 2"));
     assert!(error(&["generate", "--hf", "/nonexistent", "--prompt", "a"], 2).contains("/nonexistent"));
+}
+
+#[test]
+fn a_conversation_is_kept_until_it_is_reset() {
+    let dir = Dir::new("chat");
+    let model = trained(&dir);
+    let greedy = ["generate", "--hf", &model, "--tokens", "5", "--temperature", "0", "--json"];
+    let said = |lines: &str| -> Vec<Value> {
+        let mut chat = phalanx();
+        let mut chat = chat.args([&greedy[..], &["--chat"]].concat());
+        chat = chat.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut chat = chat.spawn().unwrap();
+        chat.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+        let output = chat.wait_with_output().unwrap();
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let written = |prompt: &str| {
+        let line = json_lines(&[&greedy[..], &["--prompt", prompt]].concat()).remove(0);
+        let text = line["text"].as_str().unwrap().strip_prefix(prompt).unwrap().to_string();
+        text.split("\nUser:").next().unwrap().trim().to_string()
+    };
+    let answers: Vec<Value> =
+        said("hello\n\nwhy\n/reset\nhello\n/quit\nno").iter().map(|line| line["answer"].clone()).collect();
+    let first = written("User: hello\nAssistant:");
+    let second = written(&format!("User: hello\nAssistant: {first}\nUser: why\nAssistant:"));
+    assert_eq!(answers, [first.clone(), second, first]);
+    assert!(error(&[&greedy[..], &["--chat", "--prompt", "a"]].concat(), 2).contains("--prompt"));
+    assert!(error(&greedy, 2).contains("--prompt"));
+}
+
+#[test]
+fn text_is_written_by_one_process() {
+    let rank = |rank: &str| {
+        let mut command = phalanx();
+        command.args(["generate", "--hf", "/nonexistent", "--prompt", "a"]);
+        command.env("OMPI_COMM_WORLD_RANK", rank).env("OMPI_COMM_WORLD_SIZE", "2").output().unwrap()
+    };
+    let first = rank("0");
+    let message = String::from_utf8(first.stderr).unwrap();
+    assert!(first.status.code() == Some(2) && message.contains("one process"), "{message}");
+    let other = rank("1");
+    assert!(other.status.success() && other.stdout.is_empty() && other.stderr.is_empty());
 }
 
 #[test]

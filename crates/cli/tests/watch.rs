@@ -45,6 +45,32 @@ fn a_log_directory_has_lines_and_an_event_file() {
 }
 
 #[test]
+fn a_run_is_watched_by_its_logs() {
+    let dir = Dir::new("watch_dashboard");
+    let logs = dir.path("logs");
+    let printed = json_lines(&train(&["--log-dir", &logs, "--eval-every", "3"]));
+    let view = &json_lines(&["watch", &logs, "--json"])[0];
+    assert_eq!((&view["step"], &view["steps"], &view["health"]), (&6.into(), &6.into(), &"finished".into()));
+    for key in ["loss", "eval_loss", "eval_perplexity", "lr"] {
+        assert_eq!(view[key], printed[5][key], "{key}");
+    }
+    let lane = &view["lanes"][0];
+    assert!(lane[0] == "dev0" && (0.0..=1.0).contains(&lane[1].as_f64().unwrap()), "{view}");
+    assert!(
+        view["arena_bytes"].as_u64() > Some(0)
+            && view["resident_bytes"].as_u64() > view["arena_bytes"].as_u64()
+    );
+    let picture = stdout(&["watch", &logs]);
+    assert_eq!(picture, stdout(&["watch", &logs, "--once"]), "there is no terminal");
+    assert_eq!(picture.lines().count(), 24);
+    for part in ["logs  finished", "step 6/6", "busy lanes", "rank 0  step 6"] {
+        assert!(picture.contains(part), "{part} in:\n{picture}");
+    }
+    let message = error(&["watch", &dir.path("none")], 2);
+    assert!(message.contains("none") && message.contains("--log-dir"), "{message}");
+}
+
+#[test]
 fn evaluations_are_in_lines_and_summary_and_change_no_loss() {
     let plain = json_lines(&train(&[]));
     let lines = json_lines(&train(&["--eval-every", "2", "--eval-batches", "3"]));
@@ -58,7 +84,12 @@ fn evaluations_are_in_lines_and_summary_and_change_no_loss() {
     assert!(plain[6]["summary"].get("eval_loss").is_none());
     let people = [&["train", "--steps", "2", "--eval-every", "2"], SMALL].concat();
     let text = stdout(&people);
-    for part in ["held-back windows", "eval loss", "of evaluating"] {
+    assert_eq!(summary["eval_perplexity"], lines[5]["eval_perplexity"]);
+    for (loss, perplexity) in numbers(&lines, "eval_loss").iter().zip(numbers(&lines, "eval_perplexity")) {
+        assert!((perplexity.ln() - loss).abs() < 1e-6, "{perplexity} but {loss}");
+    }
+    for part in ["held-back windows", "eval loss", "perplexity", "best eval", "after step 2", "of evaluating"]
+    {
         assert!(text.contains(part), "{part} in:\n{text}");
     }
 }
@@ -100,6 +131,8 @@ fn mistakes_are_named() {
         (&["--eval-batches", "0"], &["'0'", "--eval-batches", "at least 1"]),
         (&["--stop-at-loss", "nan"], &["'nan'", "--stop-at-loss", "finite"]),
         (&["--debug", "inf"], &["--debug", "inf", "nan"]),
+        (&["--patience", "2"], &["`patience` is 2", "needs `eval_every`"]),
+        (&["--save-best"], &["`save_best` is true", "needs `save`"]),
         (&["--log-dir", "/proc/none"], &["/proc/none", "--log-dir"]),
     ] {
         let message = error(&train(args), 2);

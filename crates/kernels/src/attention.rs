@@ -6,11 +6,14 @@
 //! Head h uses key head h / (heads / kv_heads). With `causal`, query i sees keys up to i + k_time - q_time; a query
 //! that sees none gives zeros.
 //!
+//! `cached_attention` is the same for tokens that follow others whose keys and values are kept (`cached.rs`).
+//!
 //! The fast versions walk blocks of queries and keys with a running maximum and sum (blocks of keys ascend, so a
 //! query's bits depend on its keys alone). The gradient's unit of work is one (batch, key head): its sums into dk and
 //! dv are chains over heads and queries in ascending order.
 
 mod backward;
+mod cached;
 mod forward;
 mod pack;
 mod product;
@@ -26,6 +29,7 @@ use crate::spmd::{Workspace, by_work};
 use crate::{Call, Kernel, Sizes, Words, Work, params, signature};
 
 pub use backward::attention_grad;
+pub use cached::{CachedAttentionParams, CachedInputs, cached_attention, cached_attention_reference};
 pub use forward::attention;
 pub use reference::{attention_grad_reference, attention_reference};
 

@@ -58,6 +58,7 @@ pub use words::Words;
 const KERNELS: &[KernelEntry] = &[
     KernelEntry::of::<attention::Attention>(),
     KernelEntry::of::<attention::AttentionGrad>(),
+    KernelEntry::of::<attention::CachedAttentionParams>(),
     KernelEntry::of::<binary::BinaryParams>(),
     KernelEntry::of::<binary::BinaryGradParams>(),
     KernelEntry::of::<broadcast::BroadcastParams>(),
@@ -91,6 +92,7 @@ const KERNELS: &[KernelEntry] = &[
     KernelEntry::of::<rms_norm::RmsNorm>(),
     KernelEntry::of::<rms_norm::RmsNormGrad>(),
     KernelEntry::of::<rotary::Rotary>(),
+    KernelEntry::of::<rotary::RotaryAt>(),
     KernelEntry::of::<softmax::SoftmaxParams>(),
     KernelEntry::of::<softmax::SoftmaxGradParams>(),
     KernelEntry::of::<sum_squares::SumSquares>(),

@@ -1,14 +1,16 @@
 //! Positions as rotations of `[batch, time, heads, dim]`.
 //!
-//! Reads x and writes y (accumulates on request); the first step has the time `first`. Elements i and i + dim/2 of a
-//! head form a pair, rotated at time t by the angle t * base^(-2i/dim), the frequency scaled; both frequencies and the
-//! angle are rounded to `f32`, as Hugging Face models do. The gradient is the inverse rotation.
+//! `rotary` reads x and writes y (accumulates on request); the first step has the time `first`. `rotary_at` reads x and
+//! positions `[batch, time]`, the time of each step. Elements i and i + dim/2 of a head form a pair, rotated at time t by
+//! the angle t * base^(-2i/dim), the frequency scaled; both frequencies and the angle are rounded to `f32`, as Hugging Face
+//! models do. The gradient is the inverse rotation.
 
 use phalanx_ir::RopeScaling;
 use phalanx_ir::tasks::TaskView;
 
+use crate::ids::Ids;
 use crate::spmd::{Launch, Workspace, by_work};
-use crate::{Kernel, Sizes, Work, dispatch, params, signature};
+use crate::{Call, Kernel, Sizes, Work, dispatch, params, signature};
 
 params! {
     /// Settings of `rotary`.
@@ -34,9 +36,29 @@ params! {
     }
 }
 
+params! {
+    /// Settings of `rotary_at`.
+    pub struct RotaryAt {
+        /// Those of `rotary`; `first` does not count.
+        pub rotary: Rotary,
+        /// Whether positions are 32-bit.
+        pub positions_i32: bool,
+    }
+}
+
 impl Rotary {
     fn elements(self) -> usize {
         self.batch * self.time * self.heads * self.dim
+    }
+
+    /// Time number `step`; every step of every sequence has its own if they are given.
+    fn time(self, step: usize, given: Option<Ids<'_>>) -> f32 {
+        given.map_or((self.first + step) as f32, |given| given.get(step) as f32)
+    }
+
+    /// How many times there are.
+    fn times(self, given: bool) -> usize {
+        if given { self.batch * self.time } else { self.time }
     }
 }
 
@@ -47,16 +69,16 @@ fn frequency(i: usize, params: Rotary) -> f32 {
 }
 
 /// The sine and cosine of the angle that pairs of this frequency have at time `t`.
-fn sin_cos(t: usize, frequency: f32, inverse: bool) -> (f32, f32) {
-    let (sin, cos) = f64::from(t as f32 * frequency).sin_cos();
+fn sin_cos(t: f32, frequency: f32, inverse: bool) -> (f32, f32) {
+    let (sin, cos) = f64::from(t * frequency).sin_cos();
     (if inverse { -sin as f32 } else { sin as f32 }, cos as f32)
 }
 
 /// Rotates every pair.
-pub fn rotary_reference(y: &mut [f32], x: &[f32], params: Rotary) {
-    let Rotary { time, heads, dim, .. } = params;
+pub fn rotary_reference(y: &mut [f32], x: &[f32], positions: Option<Ids<'_>>, params: Rotary) {
+    let Rotary { heads, dim, .. } = params;
     for (row, (x, y)) in x.chunks_exact(dim).zip(y.chunks_exact_mut(dim)).enumerate() {
-        let t = params.first + row / heads % time;
+        let t = params.time(row / heads % params.times(positions.is_some()), positions);
         for i in 0..dim / 2 {
             let (sin, cos) = sin_cos(t, frequency(i, params), params.inverse);
             let (a, b) = (x[i], x[i + dim / 2]);
@@ -69,28 +91,29 @@ pub fn rotary_reference(y: &mut [f32], x: &[f32], params: Rotary) {
 }
 
 /// What [`rotary`] works in: the frequencies, and a sine and a cosine per time step and pair.
-fn workspace(params: Rotary) -> Workspace {
-    Workspace::of::<f32>(params.dim / 2 + params.time * params.dim, 0)
+fn workspace(params: Rotary, given: bool) -> Workspace {
+    Workspace::of::<f32>(params.dim / 2 + params.times(given) * params.dim, 0)
 }
 
 /// Rotates every pair, fast.
-pub fn rotary(y: &mut [f32], x: &[f32], params: Rotary, launch: &mut Launch<'_>) {
+pub fn rotary(y: &mut [f32], x: &[f32], positions: Option<Ids<'_>>, params: Rotary, launch: &mut Launch<'_>) {
+    let times = params.times(positions.is_some());
     let Rotary { batch, time, heads, dim, .. } = params;
     let (frequencies, angles) = launch.common().split_at_mut(dim / 2);
     frequencies.iter_mut().enumerate().for_each(|(i, out)| *out = frequency(i, params));
     let frequencies = &*frequencies;
-    launch.split_rows(time, [(&mut *angles, dim)], |range, [angles], _| {
+    launch.split_rows(times, [(&mut *angles, dim)], |range, [angles], _| {
         for (step, angles) in range.zip(angles.chunks_exact_mut(dim)) {
             let (sins, coss) = angles.split_at_mut(dim / 2);
             for ((sin, cos), frequency) in sins.iter_mut().zip(coss).zip(frequencies) {
-                (*sin, *cos) = sin_cos(params.first + step, *frequency, params.inverse);
+                (*sin, *cos) = sin_cos(params.time(step, positions), *frequency, params.inverse);
             }
         }
     });
     let (angles, width) = (&*angles, heads * dim);
     launch.split_rows(batch * time, [(y, width)], |range, [y], _| {
         for (row, y) in range.zip(y.chunks_exact_mut(width)) {
-            let angles = &angles[row % time * dim..][..dim];
+            let angles = &angles[row % times * dim..][..dim];
             rotate(y, &x[row * width..][..width], angles, params.accumulate);
         }
     });
@@ -115,7 +138,7 @@ dispatch! {
 }
 
 impl Kernel for Rotary {
-    signature!("rotary": x => y by rotary_reference, rotary);
+    signature!("rotary": x => y);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let x = task.source(0)?;
@@ -128,6 +151,14 @@ impl Kernel for Rotary {
         Ok(Rotary { batch, time, first, heads, dim, base, scaling, inverse, accumulate })
     }
 
+    fn reference(&self, call: &mut Call<'_>) {
+        rotary_reference(call.write(0), call.read(0), None, *self);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        rotary(call.write(0), call.read(0), None, *self, &mut call.launch);
+    }
+
     fn work(&self, sizes: &Sizes<'_>) -> Work {
         sizes.work(3.0 * sizes.result(0), self.accumulate)
     }
@@ -137,7 +168,7 @@ impl Kernel for Rotary {
     }
 
     fn workspace(&self, _blocks: usize) -> Workspace {
-        workspace(*self)
+        workspace(*self, false)
     }
 
     fn anywhere(self) -> Self {
@@ -145,10 +176,41 @@ impl Kernel for Rotary {
     }
 }
 
+impl Kernel for RotaryAt {
+    signature!("rotary_at": x, positions => y);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let rotary = Rotary { first: 0, ..Rotary::from_task(task)? };
+        Ok(RotaryAt { rotary, positions_i32: task.is_i32(1)? })
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        let positions = Ids::read(call, 1, self.positions_i32);
+        rotary_reference(call.write(0), call.read(0), Some(positions), self.rotary);
+    }
+
+    fn fast(&self, call: &mut Call<'_>) {
+        let positions = Ids::read(call, 1, self.positions_i32);
+        rotary(call.write(0), call.read(0), Some(positions), self.rotary, &mut call.launch);
+    }
+
+    fn work(&self, sizes: &Sizes<'_>) -> Work {
+        self.rotary.work(sizes)
+    }
+
+    fn blocks(&self, cores: usize) -> i64 {
+        self.rotary.blocks(cores)
+    }
+
+    fn workspace(&self, _blocks: usize) -> Workspace {
+        workspace(self.rotary, true)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::{Case, assert_close, values};
+    use crate::samples::{Case, Input, assert_close, values};
     use crate::{Team, Words};
 
     /// Two products and a sum of values below two, each rounded to 2^-24.
@@ -204,6 +266,25 @@ mod tests {
             let part = first * 30..(first + time) * 30;
             tile.reads[0] = values(24 * 30, 1)[part.clone()].to_vec().into();
             assert_eq!(tile.fast(&Team::new(2))[0], want[part]);
+        }
+    }
+
+    #[test]
+    fn given_times_have_the_bits_of_counted_ones() {
+        let whole = sizes(1, 24, 3, 10);
+        let want = case(whole).fast(&Team::new(1)).remove(0);
+        let x = values(24 * 30, 1);
+        let order: Vec<i64> = (0..24).map(|i| i * 7 % 24).collect();
+        let pick =
+            |x: &[f32]| order.iter().flat_map(|&t| x[t as usize * 30..][..30].to_vec()).collect::<Vec<_>>();
+        for positions_i32 in [false, true] {
+            // Two sequences of twelve steps, each with times of its own.
+            let rotary = sizes(2, 12, 3, 10);
+            let words = RotaryAt { rotary, positions_i32 }.to_words();
+            let given = Case::new("rotary_at", words).read(pick(&x)).read(Input::ids(&order, positions_i32));
+            let given = given.write(vec![f32::NAN; x.len()]);
+            given.check(TOLERANCE);
+            assert_eq!(given.fast(&Team::new(2))[0], pick(&want));
         }
     }
 

@@ -5,12 +5,12 @@
 
 use phalanx_ir::graph::{BuildError, Builder, Graph, ValueId};
 use phalanx_ir::{Activation, Init, Op};
-use phalanx_ops::Split;
+use phalanx_ops::{Embedding, Split};
 use serde::{Deserialize, Serialize};
 
-use crate::ModelError;
 use crate::check::Check;
-use crate::layers::{self, Linear};
+use crate::layers::{self, Linear, Pass};
+use crate::{CachedGraph, ModelError};
 
 /// The sizes of a GPT-2 language model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,14 +43,33 @@ impl Gpt2Config {
     pub fn training_graph(&self, batch: usize, time: usize) -> Result<Graph, ModelError> {
         self.check(batch, time)?;
         layers::training_graph("gpt2", [batch, time], |model, tokens| {
-            self.logits(model, tokens, self.dropout)
+            self.logits(model, tokens, &mut Pass { dropout: self.dropout, ..Pass::default() })
         })
     }
 
     /// The model alone; see [`crate::ModelConfig::logits_graph`].
     pub fn logits_graph(&self, batch: usize, time: usize) -> Result<Graph, ModelError> {
         self.check(batch, time)?;
-        layers::logits_graph("gpt2", [batch, time], |model, tokens| self.logits(model, tokens, 0.0))
+        layers::logits_graph("gpt2", [batch, time], |model, tokens| {
+            self.logits(model, tokens, &mut Pass::default())
+        })
+    }
+
+    /// One more token; see [`crate::ModelConfig::decode_graph`].
+    pub fn decode_graph(&self, capacity: usize) -> Result<CachedGraph, ModelError> {
+        self.check(1, capacity)?;
+        layers::cached_graph("gpt2", [1, capacity], |model, tokens, pass| {
+            self.logits(model, tokens, pass).map(Some)
+        })
+    }
+
+    /// More tokens; see [`crate::ModelConfig::prefill_graph`].
+    pub fn prefill_graph(&self, time: usize, capacity: usize) -> Result<CachedGraph, ModelError> {
+        self.check(1, time)?;
+        self.check(1, capacity)?;
+        layers::cached_graph("gpt2", [time, capacity], |model, tokens, pass| {
+            self.hidden(model, tokens, pass).map(|_| None)
+        })
     }
 
     /// How many numbers are trained.
@@ -80,24 +99,39 @@ impl Gpt2Config {
         check.fits(time, self.context)
     }
 
-    fn logits(&self, model: &mut Builder, tokens: ValueId, dropout: f32) -> Result<ValueId, BuildError> {
-        let (table, embedded) =
-            layers::embed_tokens(model, "transformer.wte", tokens, [self.vocab, self.width])?;
-        let time = model.shape(tokens).last();
-        let positions = self.positions(model, time)?;
-        let x = layers::add(model, "transformer.embedding", embedded, positions)?;
-        let mut x = layers::dropout(model, "transformer.drop", x, dropout)?;
-        for layer in 0..self.layers {
-            x = self.block(model, &format!("transformer.h.{layer}"), x, dropout)?;
-        }
+    fn logits(&self, model: &mut Builder, tokens: ValueId, pass: &mut Pass) -> Result<ValueId, BuildError> {
+        let (table, x) = self.hidden(model, tokens, pass)?;
         let x = layers::layer_norm(model, "transformer.ln_f", x, self.eps)?;
         layers::head(model, x, table, self.tied)
     }
 
-    /// The first `time` rows of the position table.
-    fn positions(&self, model: &mut Builder, time: usize) -> Result<ValueId, BuildError> {
+    /// The table of token embeddings, and the residual stream behind the last block.
+    fn hidden(
+        &self,
+        model: &mut Builder,
+        tokens: ValueId,
+        pass: &mut Pass,
+    ) -> Result<(ValueId, ValueId), BuildError> {
+        let (table, embedded) =
+            layers::embed_tokens(model, "transformer.wte", tokens, [self.vocab, self.width])?;
+        let time = model.shape(tokens).last();
+        let positions = self.positions(model, time, pass)?;
+        let x = layers::add(model, "transformer.embedding", embedded, positions)?;
+        let mut x = layers::dropout(model, "transformer.drop", x, pass.dropout)?;
+        for layer in 0..self.layers {
+            x = self.block(model, &format!("transformer.h.{layer}"), x, pass)?;
+        }
+        Ok((table, x))
+    }
+
+    /// The first `time` rows of the position table, or those of the positions that are given.
+    fn positions(&self, model: &mut Builder, time: usize, pass: &Pass) -> Result<ValueId, BuildError> {
         let shape = [self.context, self.width];
         let table = model.param("transformer.wpe.weight", shape, Init::Normal(0.02))?;
+        if let Some(earlier) = &pass.earlier {
+            let rows = Op::from(Embedding { bag: false });
+            return model.add_one("transformer.wpe", rows, &[earlier.positions, table]);
+        }
         if time == self.context {
             return Ok(table);
         }
@@ -110,10 +144,11 @@ impl Gpt2Config {
         model: &mut Builder,
         name: &str,
         x: ValueId,
-        dropout: f32,
+        pass: &mut Pass,
     ) -> Result<ValueId, BuildError> {
+        let dropout = pass.dropout;
         let normed = layers::layer_norm(model, &format!("{name}.ln_1"), x, self.eps)?;
-        let branch = self.attention(model, &format!("{name}.attn"), normed)?;
+        let branch = self.attention(model, &format!("{name}.attn"), normed, pass)?;
         let branch = layers::dropout(model, &format!("{name}.attn.resid_dropout"), branch, dropout)?;
         let x = layers::add(model, &format!("{name}.attn.residual"), x, branch)?;
         let normed = layers::layer_norm(model, &format!("{name}.ln_2"), x, self.eps)?;
@@ -122,11 +157,17 @@ impl Gpt2Config {
         layers::add(model, name, x, branch)
     }
 
-    fn attention(&self, model: &mut Builder, name: &str, x: ValueId) -> Result<ValueId, BuildError> {
+    fn attention(
+        &self,
+        model: &mut Builder,
+        name: &str,
+        x: ValueId,
+        pass: &mut Pass,
+    ) -> Result<ValueId, BuildError> {
         let query = self.heads_of(model, [name, "q", "query"], x)?;
         let key = self.heads_of(model, [name, "k", "key"], x)?;
         let value = self.heads_of(model, [name, "v", "value"], x)?;
-        let merged = layers::attend(model, name, [query, key, value])?;
+        let merged = layers::attend(model, name, [query, key, value], pass)?;
         self.residual_linear().add(model, &format!("{name}.c_proj"), merged)
     }
 

@@ -2,9 +2,49 @@
 
 use phalanx_ir::graph::{BuildError, Builder, Graph, ValueId};
 use phalanx_ir::{Activation, Binary, DType, Init, Op, Shape, TensorType};
-use phalanx_ops::{Attention, Dropout, Embedding, LayerNorm, Layers, RmsNorm};
+use phalanx_ops::{Attention, CachedAttention, Dropout, Embedding, LayerNorm, Layers, RmsNorm};
 
-use crate::{IGNORE_LABEL, ModelError};
+use crate::{CachedGraph, IGNORE_LABEL, ModelError};
+
+/// How a model is passed through.
+#[derive(Default)]
+pub(crate) struct Pass {
+    /// Probability of zeroing an element.
+    pub(crate) dropout: f32,
+    /// What stands before the tokens, if they do not begin a text.
+    pub(crate) earlier: Option<EarlierTokens>,
+}
+
+/// Tokens whose keys and values were computed in earlier passes.
+pub(crate) struct EarlierTokens {
+    /// The positions of the tokens of this pass, as an input.
+    pub(crate) positions: ValueId,
+    /// How many tokens are earlier, as an input.
+    past: ValueId,
+    /// Rows of a cache.
+    capacity: usize,
+    /// What this pass computes for which cache.
+    rows: Vec<(ValueId, String)>,
+}
+
+impl EarlierTokens {
+    /// The caches of an attention layer for rows such as these keys and values.
+    fn caches(
+        &mut self,
+        model: &mut Builder,
+        name: &str,
+        rows: [ValueId; 2],
+    ) -> Result<[ValueId; 2], BuildError> {
+        let mut caches = rows;
+        for (cache, word) in caches.iter_mut().zip(["keys", "values"]) {
+            let (rows, name) = (*cache, format!("{name}.past_{word}"));
+            let shape = model.shape(rows).with(1, self.capacity);
+            *cache = model.param(&name, shape, Init::Zeros)?;
+            self.rows.push((rows, name));
+        }
+        Ok(caches)
+    }
+}
 
 /// A linear layer to be added.
 #[derive(Clone, Copy)]
@@ -107,11 +147,18 @@ pub(crate) fn attend(
     model: &mut Builder,
     name: &str,
     [query, key, value]: [ValueId; 3],
+    pass: &mut Pass,
 ) -> Result<ValueId, BuildError> {
     let dims = model.shape(query).dims().to_vec();
     let scale = 1.0 / (model.shape(query).last() as f32).sqrt();
-    let op = Op::from(Attention { causal: true, scale });
-    let heads = model.add_one(&format!("{name}.heads"), op, &[query, key, value])?;
+    let (op, operands) = match &mut pass.earlier {
+        None => (Op::from(Attention { causal: true, scale }), vec![query, key, value]),
+        Some(earlier) => {
+            let [keys, values] = earlier.caches(model, name, [key, value])?;
+            (Op::from(CachedAttention { scale }), vec![query, key, value, keys, values, earlier.past])
+        }
+    };
+    let heads = model.add_one(&format!("{name}.heads"), op, &operands)?;
     model.reshape(&format!("{name}.merged"), heads, [dims[0], dims[1], dims[2] * dims[3]])
 }
 
@@ -168,4 +215,25 @@ pub(crate) fn logits_graph(
     let tokens = model.input("tokens", TensorType::new(DType::I64, [batch, time]))?;
     let logits = logits(&mut model, tokens)?;
     Ok(model.finish([logits]))
+}
+
+/// A language model as a graph that goes on from cached keys and values; it returns what `layers` returns, if anything,
+/// and the keys and values of its own tokens.
+pub(crate) fn cached_graph(
+    name: &str,
+    [time, capacity]: [usize; 2],
+    layers: impl FnOnce(&mut Builder, ValueId, &mut Pass) -> Result<Option<ValueId>, BuildError>,
+) -> Result<CachedGraph, ModelError> {
+    let mut model = Builder::new(name);
+    let [tokens, positions] =
+        ["tokens", "positions"].map(|name| model.input(name, TensorType::new(DType::I64, [1, time])));
+    let past = model.input("past", TensorType::new(DType::I64, [1]))?;
+    let earlier = EarlierTokens { positions: positions?, past, capacity, rows: Vec::new() };
+    let mut pass = Pass { dropout: 0.0, earlier: Some(earlier) };
+    let result = layers(&mut model, tokens?, &mut pass)?;
+    let rows = pass.earlier.map(|earlier| earlier.rows).unwrap_or_default();
+    let outputs: Vec<ValueId> = result.into_iter().chain(rows.iter().map(|(rows, _)| *rows)).collect();
+    let graph = model.finish(outputs);
+    let caches = rows.into_iter().map(|(rows, cache)| (graph.values()[rows].name.clone(), cache)).collect();
+    Ok(CachedGraph { graph, caches })
 }

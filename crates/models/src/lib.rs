@@ -36,6 +36,19 @@ use serde::{Deserialize, Serialize};
 /// The label that leaves a position out of the loss.
 pub const IGNORE_LABEL: i64 = -100;
 
+/// A pass over a few tokens of one text that goes on from the keys and values of earlier ones.
+///
+/// Inputs are `tokens` and `positions` (i64 `[1, time]`) and `past` (i64 `[1]`): how many tokens are earlier. Caches are
+/// parameters, so that they stay in memory between runs. A run only reads them: its new rows are outputs, which are put
+/// into the caches behind the earlier ones before the next run.
+#[derive(Debug)]
+pub struct CachedGraph {
+    /// The graph.
+    pub graph: Graph,
+    /// Each output with new rows, `[1, time, heads, dim]`, and the cache that they belong to, `[1, capacity, heads, dim]`.
+    pub caches: Vec<(String, String)>,
+}
+
 /// A model of the zoo with all its sizes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "model", rename_all = "snake_case")]
@@ -69,6 +82,25 @@ impl ModelConfig {
             ModelConfig::Llama(config) => config.logits_graph(batch, time),
             ModelConfig::Mlp(config) => config.logits_graph(batch),
         }
+    }
+
+    /// One more token after others whose keys and values are cached in `capacity` rows: output `logits` `[1, 1, vocab]`.
+    /// None for an MLP.
+    pub fn decode_graph(&self, capacity: usize) -> Result<Option<CachedGraph>, ModelError> {
+        Ok(match self {
+            ModelConfig::Gpt2(config) => Some(config.decode_graph(capacity)?),
+            ModelConfig::Llama(config) => Some(config.decode_graph(capacity)?),
+            ModelConfig::Mlp(_) => None,
+        })
+    }
+
+    /// `time` more tokens, whose keys and values alone are computed. None for an MLP.
+    pub fn prefill_graph(&self, time: usize, capacity: usize) -> Result<Option<CachedGraph>, ModelError> {
+        Ok(match self {
+            ModelConfig::Gpt2(config) => Some(config.prefill_graph(time, capacity)?),
+            ModelConfig::Llama(config) => Some(config.prefill_graph(time, capacity)?),
+            ModelConfig::Mlp(_) => None,
+        })
     }
 
     /// The same model with another dropout; an MLP has none.

@@ -5,9 +5,9 @@ use phalanx_ir::{Activation, Binary, Init, Op, RopeScaling};
 use phalanx_ops::{Layers, Rotary};
 use serde::{Deserialize, Serialize};
 
-use crate::ModelError;
 use crate::check::Check;
-use crate::layers::{self, Linear};
+use crate::layers::{self, Linear, Pass};
+use crate::{CachedGraph, ModelError};
 
 /// The sizes of a Llama language model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,14 +53,33 @@ impl LlamaConfig {
     pub fn training_graph(&self, batch: usize, time: usize) -> Result<Graph, ModelError> {
         self.check(batch, time)?;
         layers::training_graph("llama", [batch, time], |model, tokens| {
-            self.logits(model, tokens, self.dropout)
+            self.logits(model, tokens, &mut Pass { dropout: self.dropout, ..Pass::default() })
         })
     }
 
     /// The model alone; see [`crate::ModelConfig::logits_graph`].
     pub fn logits_graph(&self, batch: usize, time: usize) -> Result<Graph, ModelError> {
         self.check(batch, time)?;
-        layers::logits_graph("llama", [batch, time], |model, tokens| self.logits(model, tokens, 0.0))
+        layers::logits_graph("llama", [batch, time], |model, tokens| {
+            self.logits(model, tokens, &mut Pass::default())
+        })
+    }
+
+    /// One more token; see [`crate::ModelConfig::decode_graph`].
+    pub fn decode_graph(&self, capacity: usize) -> Result<CachedGraph, ModelError> {
+        self.check(1, capacity)?;
+        layers::cached_graph("llama", [1, capacity], |model, tokens, pass| {
+            self.logits(model, tokens, pass).map(Some)
+        })
+    }
+
+    /// More tokens; see [`crate::ModelConfig::prefill_graph`].
+    pub fn prefill_graph(&self, time: usize, capacity: usize) -> Result<CachedGraph, ModelError> {
+        self.check(1, time)?;
+        self.check(1, capacity)?;
+        layers::cached_graph("llama", [time, capacity], |model, tokens, pass| {
+            self.hidden(model, tokens, pass).map(|_| None)
+        })
     }
 
     /// How many numbers are trained.
@@ -96,14 +115,25 @@ impl LlamaConfig {
         check.fits(time, self.context)
     }
 
-    fn logits(&self, model: &mut Builder, tokens: ValueId, dropout: f32) -> Result<ValueId, BuildError> {
-        let (table, x) = layers::embed_tokens(model, "model.embed_tokens", tokens, [self.vocab, self.width])?;
-        let mut x = layers::dropout(model, "model.dropout", x, dropout)?;
-        for layer in 0..self.layers {
-            x = self.block(model, &format!("model.layers.{layer}"), x, dropout)?;
-        }
+    fn logits(&self, model: &mut Builder, tokens: ValueId, pass: &mut Pass) -> Result<ValueId, BuildError> {
+        let (table, x) = self.hidden(model, tokens, pass)?;
         let x = layers::rms_norm(model, "model.norm", x, self.eps)?;
         layers::head(model, x, table, self.tied)
+    }
+
+    /// The table of token embeddings, and the residual stream behind the last block.
+    fn hidden(
+        &self,
+        model: &mut Builder,
+        tokens: ValueId,
+        pass: &mut Pass,
+    ) -> Result<(ValueId, ValueId), BuildError> {
+        let (table, x) = layers::embed_tokens(model, "model.embed_tokens", tokens, [self.vocab, self.width])?;
+        let mut x = layers::dropout(model, "model.dropout", x, pass.dropout)?;
+        for layer in 0..self.layers {
+            x = self.block(model, &format!("model.layers.{layer}"), x, pass)?;
+        }
+        Ok((table, x))
     }
 
     fn block(
@@ -111,10 +141,11 @@ impl LlamaConfig {
         model: &mut Builder,
         name: &str,
         x: ValueId,
-        dropout: f32,
+        pass: &mut Pass,
     ) -> Result<ValueId, BuildError> {
+        let dropout = pass.dropout;
         let normed = layers::rms_norm(model, &format!("{name}.input_layernorm"), x, self.eps)?;
-        let branch = self.attention(model, &format!("{name}.self_attn"), normed)?;
+        let branch = self.attention(model, &format!("{name}.self_attn"), normed, pass)?;
         let branch = layers::dropout(model, &format!("{name}.self_attn.dropout"), branch, dropout)?;
         let x = layers::add(model, &format!("{name}.self_attn.residual"), x, branch)?;
         let normed = layers::rms_norm(model, &format!("{name}.post_attention_layernorm"), x, self.eps)?;
@@ -123,7 +154,13 @@ impl LlamaConfig {
         layers::add(model, name, x, branch)
     }
 
-    fn attention(&self, model: &mut Builder, name: &str, x: ValueId) -> Result<ValueId, BuildError> {
+    fn attention(
+        &self,
+        model: &mut Builder,
+        name: &str,
+        x: ValueId,
+        pass: &mut Pass,
+    ) -> Result<ValueId, BuildError> {
         let linear = self.linear(self.attention_bias);
         let query =
             self.heads_of(model, &format!("{name}.q_proj"), x, linear.to(self.heads * self.head_dim))?;
@@ -132,9 +169,11 @@ impl LlamaConfig {
         let value =
             self.heads_of(model, &format!("{name}.v_proj"), x, linear.to(self.kv_heads * self.head_dim))?;
         let rotary = Op::from(Rotary { base: self.rope_base, scaling: self.rope_scaling });
-        let query = model.add_one(&format!("{name}.query"), rotary.clone(), &[query])?;
-        let key = model.add_one(&format!("{name}.key"), rotary, &[key])?;
-        let merged = layers::attend(model, name, [query, key, value])?;
+        let positions = pass.earlier.as_ref().map(|earlier| earlier.positions);
+        let turned = |x: ValueId| [x].into_iter().chain(positions).collect::<Vec<_>>();
+        let query = model.add_one(&format!("{name}.query"), rotary.clone(), &turned(query))?;
+        let key = model.add_one(&format!("{name}.key"), rotary, &turned(key))?;
+        let merged = layers::attend(model, name, [query, key, value], pass)?;
         linear.to(self.width).add(model, &format!("{name}.o_proj"), merged)
     }
 

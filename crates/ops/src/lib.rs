@@ -7,6 +7,7 @@
 mod attention;
 mod binary;
 mod broadcast;
+mod cached_attention;
 mod cast;
 mod concat;
 mod count_labels;
@@ -36,6 +37,7 @@ use phalanx_ir::Operators;
 pub use attention::Attention;
 pub use binary::BinaryOp;
 pub use broadcast::Broadcast;
+pub use cached_attention::CachedAttention;
 pub use cast::Cast;
 pub use concat::Concat;
 pub use count_labels::CountLabels;
@@ -66,6 +68,7 @@ pub fn operators() -> &'static Operators {
             .with::<Attention>()
             .with::<BinaryOp>()
             .with::<Broadcast>()
+            .with::<CachedAttention>()
             .with::<Cast>()
             .with::<Concat>()
             .with::<CountLabels>()

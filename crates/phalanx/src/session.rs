@@ -81,7 +81,14 @@ impl Session {
         Session::with_kernels(model, settings, Flavor::Fast)
     }
 
-    /// The same with a chosen version of every kernel.
+    /// The same with all parameters zero, to be fed.
+    pub fn without_weights(model: &Graph, settings: &Settings) -> Result<Self, Error> {
+        let program = compile(model, settings)?;
+        let (devices, polls) = Session::devices(&program, settings, Flavor::Fast)?;
+        Ok(Session::assemble(model, settings, Replay::new(program, devices, polls), None))
+    }
+
+    /// The same as [`Session::new`] with a chosen version of every kernel.
     pub fn with_kernels(model: &Graph, settings: &Settings, flavor: Flavor) -> Result<Self, Error> {
         Session::of_program(model, compile(model, settings)?, settings, flavor)
     }
@@ -147,15 +154,25 @@ impl Session {
     fn start(
         model: &Graph,
         settings: &Settings,
-        mut replay: Replay<CpuDevice>,
+        replay: Replay<CpuDevice>,
         job: Option<Share>,
     ) -> Result<Self, Error> {
+        let mut session = Session::assemble(model, settings, replay, job);
+        session.initialize(model, settings.seed, &mut Launch::plain(&Team::new(settings.cores)))?;
+        Ok(session)
+    }
+
+    fn assemble(
+        model: &Graph,
+        settings: &Settings,
+        mut replay: Replay<CpuDevice>,
+        job: Option<Share>,
+    ) -> Session {
         settings.link.into_iter().for_each(|link| replay.throttle(link));
         replay.set_execution(settings.execution);
         let mut session = Session { replay, bounds: Bound::of(model), unfed: Vec::new(), job };
         session.unfed = session.names(PortKind::Input).map(str::to_string).collect();
-        session.initialize(model, settings.seed, &mut Launch::plain(&Team::new(settings.cores)))?;
-        Ok(session)
+        session
     }
 
     /// Sets every parameter: element i of parameter p depends on the seed, p's place in the model and i alone.
@@ -270,6 +287,20 @@ impl Session {
     pub(crate) fn check_fed(&self) -> Result<(), Error> {
         let Some(input) = self.unfed.first() else { return Ok(()) };
         Err(Error::NotFed { input: input.clone(), ty: self.port(input)?.ty.to_string() })
+    }
+
+    /// Sets part of the parameter called `name`: consecutive floats from element `first` on. One device must have all of
+    /// it.
+    pub fn feed_part(&mut self, name: &str, first: usize, values: &[f32]) -> Result<(), Error> {
+        let Port { ty, tiles, .. } = self.port(name)?;
+        let (bytes, start): (&[u8], _) = (bytemuck::cast_slice(values), first * DType::F32.bytes());
+        let is_whole = tiles.iter().all(|tile| tile.ty == *ty);
+        if ty.dtype != DType::F32 || !is_whole || ty.bytes() < start + bytes.len() {
+            let (need, found) = (ty.bytes(), start + bytes.len());
+            let name = format!("{name} as one piece of f32");
+            return Err(PortError::Size { name, ty: ty.to_string(), need, found }.into());
+        }
+        Ok(self.replay.fill_tiles(name, |_, tile| tile[start..start + bytes.len()].copy_from_slice(bytes))?)
     }
 
     /// The floats of the tensor called `name`; it must hold 32-bit floats.
@@ -434,6 +465,16 @@ impl Profile {
         let mut sums: Vec<_> = sums.into_iter().map(|(name, seconds)| (name.to_string(), seconds)).collect();
         sums.sort_by(|a, b| b.1.total_cmp(&a.1));
         sums
+    }
+
+    /// Seconds that each lane has been busy so far; also while a run goes on.
+    pub fn lane_seconds(&self, program: &Program) -> Vec<f64> {
+        let busy = |lane: &Lane| {
+            let operations = &self.operations[lane.operations.start as usize..lane.operations.end as usize];
+            // Relaxed: a reader during a run takes the sums as they come.
+            operations.iter().map(|times| times.sum.load(Relaxed)).sum::<u64>() as f64 / 1e9
+        };
+        program.lanes().iter().map(busy).collect()
     }
 
     /// Seconds of each operation, in program order.

@@ -18,10 +18,10 @@ use phalanx::train::{Notice, Run, TrainConfig};
 use phalanx::{Error, Feed, Optimizer, PortKind, Session, Trainer};
 
 /// An empty directory that is removed at the end.
-struct Dir(PathBuf);
+pub struct Dir(pub PathBuf);
 
 impl Dir {
-    fn new(test: &str) -> Dir {
+    pub fn new(test: &str) -> Dir {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ckpt-{test}-{}", std::process::id()));
         _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("a directory can be made");
@@ -50,6 +50,7 @@ fn run_state(step: u64) -> RunState {
         step,
         tokens: 4 * step,
         loss: 0.5,
+        evaluations: None,
         seed: 0,
         learning_rate: TrainConfig::default().lr(0.01).lr_floor(1.0).warmup(0).steps(9).learning_rate(),
         model: serde_json::Value::Null,

@@ -11,6 +11,7 @@ mod data;
 mod fine_tune;
 mod fuse_loss;
 mod fusion;
+mod generate;
 mod gradients;
 mod malformed;
 mod movements;

@@ -32,6 +32,7 @@ fn our_operators_pass() {
         (LayerNorm { axes: 1, eps: 1e-5 }.into(), f32s(&[x, &[6], &[6]])),
         (RmsNorm { eps: 1e-5 }.into(), f32s(&[x, &[6]])),
         (Rotary::new(100.0).into(), f32s(&[&[2, 4, 2, 6]])),
+        (Rotary::new(100.0).into(), vec![TensorType::f32([2, 4, 2, 6]), ids(&[2, 4])]),
         (Transpose { perm: vec![2, 0, 1] }.into(), f32s(&[x])),
         (Concat { axis: 1, blocks: 1 }.into(), f32s(&[x, x])),
         (ReduceOp { kind: Reduce::Sum, axes: vec![1], keep: false }.into(), f32s(&[x])),

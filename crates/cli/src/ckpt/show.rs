@@ -46,19 +46,26 @@ struct Row {
     model: String,
     plan: String,
     ranks: usize,
+    /// On held-back data, with these weights.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    eval_loss: Option<f32>,
     latest: bool,
+    /// Whether its loss on held-back data is the lowest.
+    best: bool,
 }
 
 /// Prints a line for each checkpoint.
 pub fn list(args: &ListArgs) -> Result<(), Failure> {
     let (checkpoints, steps) = (Checkpoints::open(&args.dir), steps(&args.dir)?);
+    let (latest, best) = (steps.last().copied(), checkpoints.best(&steps));
     if !args.json {
         output::line(
             "step       written (UTC)        size        loss     tokens         ranks  model, plan",
         )?;
     }
     for &step in &steps {
-        let row = checkpoints.checkpoint(step).map(|found| Row::new(&found, steps.last() == Some(&step)));
+        let [is_latest, is_best] = [latest, best].map(|marked| marked == Some(step));
+        let row = checkpoints.checkpoint(step).map(|found| Row::new(&found, is_latest, is_best));
         match (row, args.json) {
             (Ok(row), true) => output::json(&row)?,
             (Ok(row), false) => output::line(row.text())?,
@@ -70,7 +77,7 @@ pub fn list(args: &ListArgs) -> Result<(), Failure> {
 }
 
 impl Row {
-    fn new(checkpoint: &Checkpoint, latest: bool) -> Row {
+    fn new(checkpoint: &Checkpoint, latest: bool, best: bool) -> Row {
         let Manifest { run, files, .. } = checkpoint.manifest();
         Row {
             step: run.step,
@@ -81,7 +88,9 @@ impl Row {
             model: model(&run.model),
             plan: plan(&run.plan),
             ranks: files.len(),
+            eval_loss: run.eval_loss(),
             latest,
+            best,
         }
     }
 
@@ -89,9 +98,14 @@ impl Row {
         let Row { step, ranks, model, plan, .. } = self;
         let loss = self.loss.map_or("none".into(), |loss| format!("{loss:.4}"));
         let (size, tokens) = (output::bytes(self.bytes), output::grouped(self.tokens));
-        let latest = if self.latest { " (latest)" } else { "" };
+        let marks = match (self.latest, self.best) {
+            (true, true) => " (latest, best)",
+            (true, false) => " (latest)",
+            (false, true) => " (best)",
+            (false, false) => "",
+        };
         let written = self.written.map_or("unknown".into(), utc);
-        format!("{step:<11}{written:<21}{size:<12}{loss:<9}{tokens:<15}{ranks:<7}{model}, {plan}{latest}")
+        format!("{step:<11}{written:<21}{size:<12}{loss:<9}{tokens:<15}{ranks:<7}{model}, {plan}{marks}")
     }
 }
 
@@ -103,9 +117,10 @@ pub fn show(args: &ShowArgs) -> Result<(), Failure> {
         return output::json(&json!({ "path": checkpoint.path(), "manifest": manifest }));
     }
     let (tokens, ranks) = (output::grouped(run.tokens), output::count(files.len(), "rank"));
+    let evaluated = run.eval_loss().map_or(String::new(), |loss| format!(", eval loss {loss:.4}"));
     let step = match run.step {
         0 => "0, before the first one".to_string(),
-        step => format!("{step}, {tokens} tokens, loss {:.4}", run.loss),
+        step => format!("{step}, {tokens} tokens, loss {:.4}{evaluated}", run.loss),
     };
     let written = written(&checkpoint).map_or("unknown".into(), utc);
     for (name, value) in [

@@ -3,9 +3,9 @@
 use phalanx_ir::parallel::ParallelType;
 use phalanx_ir::{Activation, Binary, DType, Op, Reduce, Shape, TensorType, Unary};
 use phalanx_ops::{
-    Attention, BinaryOp, Broadcast, Cast, Concat, CountLabels, CrossEntropy, Dropout, Embedding, Gather,
-    LayerNorm, Linear, Matmul, ReduceOp, Reshape, Reverse, RmsNorm, Rotary, Softmax, Split, TopK, Transpose,
-    UnaryOp,
+    Attention, BinaryOp, Broadcast, CachedAttention, Cast, Concat, CountLabels, CrossEntropy, Dropout,
+    Embedding, Gather, LayerNorm, Linear, Matmul, ReduceOp, Reshape, Reverse, RmsNorm, Rotary, Softmax,
+    Split, TopK, Transpose, UnaryOp,
 };
 use phalanx_testkit::Rng;
 
@@ -48,7 +48,8 @@ pub fn operator(kind: usize, rng: &mut Rng) -> (Op, Vec<TensorType>) {
         7 => (Op::from(Softmax { axis: rng.below(some.len()) }), vec![f32s(some)]),
         8 => layer_norm(rng, some),
         9 => (Op::from(RmsNorm { eps: 0.1 }), vec![f32s(some.clone()), f32s(vec![some[some.len() - 1]])]),
-        10 => (Op::from(Rotary::new(100.0)), vec![f32s([dims(rng, 3), vec![rng.choose(&[2, 4])]].concat())]),
+        10 => rotary(rng),
+        11 if yes(rng) => cached_attention(rng),
         11 => attention(rng),
         12 => reshape(rng),
         13 => broadcast(rng, x),
@@ -145,6 +146,23 @@ fn attention(rng: &mut Rng) -> (Op, Vec<TensorType>) {
         Op::from(Attention { causal, scale: 0.5 }),
         vec![f32s(vec![batch, time, heads * group, dim]), key.clone(), key],
     )
+}
+
+/// Six operands are rarely cut alike by chance: most extents cannot be cut at all.
+fn cached_attention(rng: &mut Rng) -> (Op, Vec<TensorType>) {
+    let [batch, heads] = [(); 2].map(|()| rng.choose(&[2, 4]));
+    let [time, capacity, group, dim] = [(); 4].map(|()| rng.choose(&[1, 1, 1, 2, 3]));
+    let (key, cache) = (f32s(vec![batch, time, heads, dim]), f32s(vec![batch, capacity, heads, dim]));
+    let query = f32s(vec![batch, time, heads * group, dim]);
+    let operands = vec![query, key.clone(), key, cache.clone(), cache, ids(vec![batch])];
+    (Op::from(CachedAttention { scale: 0.5 }), operands)
+}
+
+/// Positions may be given.
+fn rotary(rng: &mut Rng) -> (Op, Vec<TensorType>) {
+    let x = [dims(rng, 3), vec![rng.choose(&[2, 4])]].concat();
+    let positions = yes(rng).then(|| ids(x[..2].to_vec()));
+    (Op::from(Rotary::new(100.0)), [f32s(x)].into_iter().chain(positions).collect())
 }
 
 /// The same row of factors, grouped in two ways.

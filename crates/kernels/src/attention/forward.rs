@@ -11,7 +11,7 @@ use crate::spmd::{Launch, Parts, Workspace};
 
 /// Sizes of the parts of a block's workspace: transposed keys, values, and of one block of queries the queries, scores,
 /// unscaled result, running maxima and running sums (one per lane).
-fn sizes(params: Attention) -> [usize; 7] {
+pub(super) fn sizes(params: Attention) -> [usize; 7] {
     let keys = params.k_time.next_multiple_of(KEYS);
     let (dim, padded) = (params.head_dim, params.padded_dim());
     let queries = QUERIES * dim;
@@ -25,21 +25,40 @@ pub(super) fn workspace(params: Attention) -> Workspace {
 
 /// Attention of every query, fast: outputs out, lse.
 pub fn attention([out, lse]: [&mut [f32]; 2], qkv: [&[f32]; 3], params: Attention, launch: &mut Launch<'_>) {
-    let (out, lse) = (Parts::new(out), Parts::new(lse));
-    let pairs = params.batch * params.kv_heads;
     let query_blocks = params.q_time.div_ceil(QUERIES);
+    let units = [params.batch, params.kv_heads, query_blocks];
+    attend((out, Some(lse)), qkv[0], units, launch, |own, batch, kv_head| {
+        let work = Work::new(own, sizes(params), params, batch);
+        let (k, v) = (params.heads_of(1), params.heads_of(2));
+        pack_transposed(work.keys, qkv[k.slot], k.head(batch, kv_head));
+        pack_rows(work.values, params.padded_dim(), qkv[v.slot], v.head(batch, kv_head), 0, 1.0);
+        work
+    });
+}
+
+/// Runs blocks of queries for every (batch, key head), whose keys and values `begin` packs; outputs out and, if wanted, lse.
+pub(super) fn attend(
+    (out, lse): (&mut [f32], Option<&mut [f32]>),
+    q: &[f32],
+    [batches, kv_heads, query_blocks]: [usize; 3],
+    launch: &mut Launch<'_>,
+    begin: impl for<'a> Fn(&'a mut [f32], usize, usize) -> Work<'a> + Sync,
+) {
+    let (out, lse) = (Parts::new(out), lse.map(Parts::new));
+    let pairs = batches * kv_heads;
     // Few pairs are split further, by blocks of queries in turn, which balances the causal mask.
     let splits = if pairs >= 4 * launch.blocks() { 1 } else { query_blocks.min(4 * launch.blocks()) };
     launch.run(|mut block| {
         let own: &mut [f32] = block.own();
         for unit in block.share(pairs * splits) {
             let pair = unit / splits;
-            let (batch, kv_head) = (pair / params.kv_heads, pair % params.kv_heads);
-            let mut work = Work::new(own, qkv, params, batch, kv_head);
-            for head in kv_head * params.group()..(kv_head + 1) * params.group() {
+            let kv_head = pair % kv_heads;
+            let mut work = begin(own, pair / kv_heads, kv_head);
+            let group = work.params.group();
+            for head in kv_head * group..(kv_head + 1) * group {
                 for query_block in (unit % splits..query_blocks).step_by(splits) {
-                    work.run(head, query_block * QUERIES);
-                    work.write(head, query_block * QUERIES, &out, &lse);
+                    work.run(q, head, query_block * QUERIES);
+                    work.write(head, query_block * QUERIES, &out, lse.as_ref());
                 }
             }
         }
@@ -47,12 +66,13 @@ pub fn attention([out, lse]: [&mut [f32]; 2], qkv: [&[f32]; 3], params: Attentio
 }
 
 /// A block's work on one (batch, key head).
-struct Work<'a> {
-    params: Attention,
-    qkv: [&'a [f32]; 3],
+pub(super) struct Work<'a> {
+    /// Of all sequences, or of this one alone.
+    pub params: Attention,
     batch: usize,
-    keys: &'a mut [f32],
-    values: &'a mut [f32],
+    /// Transposed blocks.
+    pub keys: &'a mut [f32],
+    pub values: &'a mut [f32],
     queries: &'a mut [f32],
     scores: &'a mut [f32],
     result: &'a mut [f32],
@@ -61,26 +81,16 @@ struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    /// Packs the keys and values.
-    fn new(
-        scratch: &'a mut [f32],
-        qkv: [&'a [f32]; 3],
-        params: Attention,
-        batch: usize,
-        kv_head: usize,
-    ) -> Work<'a> {
-        let [keys, values, queries, scores, result, maxima, sums] = carve(scratch, sizes(params));
-        let (k, v) = (params.heads_of(1), params.heads_of(2));
-        pack_transposed(keys, qkv[k.slot], k.head(batch, kv_head));
-        pack_rows(values, params.padded_dim(), qkv[v.slot], v.head(batch, kv_head), 0, 1.0);
-        Work { params, qkv, batch, keys, values, queries, scores, result, maxima, sums }
+    /// Work on a sequence, in scratch of these sizes; keys and values are still to come.
+    pub fn new(scratch: &'a mut [f32], sizes: [usize; 7], params: Attention, batch: usize) -> Work<'a> {
+        let [keys, values, queries, scores, result, maxima, sums] = carve(scratch, sizes);
+        Work { params, batch, keys, values, queries, scores, result, maxima, sums }
     }
 
     /// Runs all visible blocks of keys for the block of queries from `first`.
-    fn run(&mut self, head: usize, first: usize) {
-        let q = self.params.heads_of(0);
-        let head = q.head(self.batch, head);
-        pack_rows(self.queries, self.params.head_dim, self.qkv[q.slot], head, first, self.params.scale);
+    fn run(&mut self, q: &[f32], head: usize, first: usize) {
+        let head = self.params.heads_of(0).head(self.batch, head);
+        pack_rows(self.queries, self.params.head_dim, q, head, first, self.params.scale);
         self.result.fill(0.0);
         self.sums.fill(0.0);
         self.maxima.fill(f32::NEG_INFINITY);
@@ -110,7 +120,7 @@ impl<'a> Work<'a> {
     }
 
     /// Writes the finished block of queries from `first`.
-    fn write(&mut self, head: usize, first: usize, out: &Parts<'_, f32>, lse: &Parts<'_, f32>) {
+    fn write(&mut self, head: usize, first: usize, out: &Parts<'_, f32>, lse: Option<&Parts<'_, f32>>) {
         let params = self.params;
         let rows = params.heads_of_out().head(self.batch, head);
         let inverses = finish(self.maxima, self.sums.as_chunks().0);
@@ -118,6 +128,7 @@ impl<'a> Work<'a> {
             // SAFETY: this query's row of `out` is written by this unit alone.
             let out = unsafe { out.part(rows.at(first + row)) };
             write_scaled(out, &self.result[row * params.padded_dim()..], inverse);
+            let Some(lse) = lse else { continue };
             let at = (self.batch * params.heads + head) * params.q_time + first + row;
             // SAFETY: as above.
             let lse = unsafe { lse.part(at..at + 1) };

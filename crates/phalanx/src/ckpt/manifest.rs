@@ -56,6 +56,9 @@ pub struct RunState {
     pub tokens: u64,
     /// The loss of the last step.
     pub loss: f32,
+    /// The losses on held-back data, if there were evaluations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evaluations: Option<EvalLosses>,
     /// Seed of initialization, data order and dropout.
     pub seed: u64,
     /// How the learning rate goes.
@@ -70,7 +73,34 @@ pub struct RunState {
     pub program: String,
 }
 
+/// What is known of the losses on held-back data after an evaluation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EvalLosses {
+    /// The step after which the last evaluation was.
+    pub step: u64,
+    /// Its loss.
+    pub loss: f32,
+    /// The step after which the loss was lowest; the first one of several.
+    pub best_step: u64,
+    /// The lowest loss.
+    pub best: f32,
+    /// Evaluations after that one.
+    pub since_best: u64,
+}
+
+impl EvalLosses {
+    /// Between how many tokens, all alike, the last evaluation found the model undecided: e to the power of its loss.
+    pub fn perplexity(&self) -> f64 {
+        f64::from(self.loss).exp()
+    }
+}
+
 impl RunState {
+    /// The loss on held-back data with the weights of this step, if they were evaluated.
+    pub fn eval_loss(&self) -> Option<f32> {
+        self.evaluations.filter(|last| last.step == self.step).map(|last| last.loss)
+    }
+
     /// The state of a run that has not done a step.
     pub fn before_first_step(
         config: &TrainConfig,
@@ -82,6 +112,7 @@ impl RunState {
             step: 0,
             tokens: 0,
             loss: 0.0,
+            evaluations: None,
             seed: config.seed,
             learning_rate: config.learning_rate(),
             model: json(model)?,

@@ -22,7 +22,9 @@ mod write;
 pub use differences::{Difference, first_difference};
 pub use exchange::{config_of, export, import};
 pub use faulty::{Fault, FaultKind, Faulty};
-pub use manifest::{FORMAT, FileEntry, Manifest, ManifestError, Part, RunState, TensorEntry, TensorKind};
+pub use manifest::{
+    EvalLosses, FORMAT, FileEntry, Manifest, ManifestError, Part, RunState, TensorEntry, TensorKind,
+};
 pub use read::{Checkpoint, Checkpoints, CkptError};
 pub use snapshot::{Snapshot, tensors};
 pub use storage::{Disk, Storage};

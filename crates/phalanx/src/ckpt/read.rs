@@ -107,6 +107,14 @@ impl Checkpoints {
         Checkpoint::open(self.dir.join(name_of(step)))
     }
 
+    /// Which of the checkpoints of `steps`, ascending, has the lowest loss on held-back data; the first one of several. Those
+    /// whose weights were not evaluated, or whose manifest cannot be read, do not count.
+    pub fn best(&self, steps: &[u64]) -> Option<u64> {
+        let loss = |step: u64| self.checkpoint(step).ok()?.manifest.run.eval_loss();
+        let losses = steps.iter().filter_map(|&step| Some((step, loss(step)?)));
+        losses.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(step, _)| step)
+    }
+
     /// The newest checkpoint whose manifest can be read, if there is one; see [`Checkpoint::verify`] for its files.
     pub fn latest(&self) -> Result<Option<Checkpoint>, CkptError> {
         Ok(self.list()?.into_iter().rev().find_map(|step| self.checkpoint(step).ok()))

@@ -14,7 +14,9 @@ use std::thread;
 use phalanx_mapping::Mapping;
 
 use super::manifest::checksum;
-use super::{FORMAT, FileEntry, LATEST, MANIFEST, Manifest, ManifestError, RunState, Snapshot, Storage};
+use super::{
+    Checkpoints, FORMAT, FileEntry, LATEST, MANIFEST, Manifest, ManifestError, RunState, Snapshot, Storage,
+};
 use super::{name_of, snapshot, step_of};
 use crate::{Error, Session};
 
@@ -77,7 +79,7 @@ pub fn write(writer: &Writer, session: &mut Session, run: RunState) -> Result<()
 }
 
 impl Writer {
-    /// Writes below `dir` and keeps the last `keep` checkpoints.
+    /// Writes below `dir` and keeps the last `keep` checkpoints and the one with the lowest loss on held-back data.
     pub fn new(storage: Arc<dyn Storage>, dir: impl Into<PathBuf>, keep: usize) -> Writer {
         Writer { storage, dir: dir.into(), keep: keep.max(1), claim: Arc::default() }
     }
@@ -201,15 +203,17 @@ impl Writer {
         self.sync_dir()
     }
 
-    /// Removes all that is unfinished, and checkpoints before `newest` beyond those to keep. Later ones were found damaged
-    /// when the run was resumed; they go when they are written again.
+    /// Removes all that is unfinished, and checkpoints before `newest` beyond those to keep, but never the best. Later ones
+    /// were found damaged when the run was resumed; they go when they are written again.
     fn prune(&self, newest: u64) -> Result<(), SaveError> {
         let names = self.list()?;
         self.remove_partial(&names)?;
         let mut steps: Vec<u64> = names.iter().filter_map(|name| step_of(name)).collect();
         steps.retain(|&step| step <= newest);
         steps.sort_unstable();
-        for &step in &steps[..steps.len().saturating_sub(self.keep)] {
+        let best = Checkpoints::open(&self.dir).best(&steps);
+        let old = &steps[..steps.len().saturating_sub(self.keep)];
+        for &step in old.iter().filter(|&&step| best != Some(step)) {
             let partial = self.partial(step);
             self.rename(&self.dir.join(name_of(step)), &partial)?;
             at("remove", &partial, self.storage.remove(&partial))?;

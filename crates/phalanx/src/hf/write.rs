@@ -111,10 +111,10 @@ fn beside(dir: &Path, ending: &str) -> PathBuf {
 
 /// Makes a directory anew: `fill` writes into another one beside it, which takes its place when it is complete. What was
 /// there before goes as a whole.
-pub fn replace_directory<E: From<WriteError>>(
+pub fn replace_directory<T, E: From<WriteError>>(
     dir: &Path,
-    fill: impl FnOnce(&Path) -> Result<(), E>,
-) -> Result<(), E> {
+    fill: impl FnOnce(&Path) -> Result<T, E>,
+) -> Result<T, E> {
     let [partial, old] = [".partial", ".old"].map(|ending| beside(dir, ending));
     let failed = |path: &Path, source: io::Error| E::from(WriteError::Write { path: path.into(), source });
     let remove = |path: &Path| match fs::remove_dir_all(path) {
@@ -127,11 +127,12 @@ pub fn replace_directory<E: From<WriteError>>(
     }
     // It must not be there: what another user put in its place is not followed.
     fs::create_dir(&partial).map_err(|source| failed(&partial, source))?;
-    fill(&partial)?;
+    let filled = fill(&partial)?;
     take_place(dir, &partial, &old).map_err(|source| {
         E::from(WriteError::Replace { dir: dir.into(), partial: partial.clone(), source })
     })?;
-    remove(&old)
+    remove(&old)?;
+    Ok(filled)
 }
 
 /// Puts a complete directory in the place of another one, which is kept as `old`.

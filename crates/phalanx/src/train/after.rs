@@ -30,6 +30,7 @@ impl Run {
         self.progress.losses.push(loss);
         let eval_loss = self.evaluate(step)?;
         self.stop_at(if self.evaluation.is_some() { eval_loss } else { Some(loss) });
+        self.stop_if_no_better();
         Ok(eval_loss)
     }
 
@@ -38,7 +39,7 @@ impl Run {
         let Some(evaluation) = self.evaluation.as_mut().filter(|evaluation| evaluation.is_due(steps)) else {
             return Ok(None);
         };
-        let mut work = || evaluation.run(self.trainer.session_mut(), &self.data);
+        let mut work = || evaluation.run(self.trainer.session_mut(), &self.data, steps);
         let loss = match &self.ranks {
             None => work()?,
             Some(ranks) => ranks.between_steps(work)?,
@@ -71,6 +72,17 @@ impl Run {
         {
             self.progress.steps = self.trainer.steps();
             self.progress.stopped_at_loss = Some(wanted);
+        }
+    }
+
+    /// Stops if too many evaluations have brought no lower loss, also those of the run that this one resumes: no step is
+    /// under way then.
+    pub(super) fn stop_if_no_better(&mut self) {
+        if let (Some(losses), Some(patience)) = (self.eval_losses(), self.config.patience)
+            && losses.since_best >= patience
+        {
+            self.progress.steps = self.trainer.steps();
+            self.progress.stopped_by_patience = Some(patience);
         }
     }
 

@@ -14,7 +14,10 @@ use phalanx_net::Network;
 
 use super::Run;
 use super::resume::{Notice, json};
-use crate::ckpt::{self, CkptError, FORMAT, FileEntry, Manifest, RunState, SaveError, TensorEntry, name_of};
+use crate::ckpt::{
+    self, Checkpoint, Checkpoints, CkptError, FORMAT, FileEntry, Manifest, RunState, SaveError, TensorEntry,
+    name_of,
+};
 use crate::ckpt::{Disk, Faulty, Snapshot, Storage, Writer};
 use crate::job::{Agreed, Drill, JobError, StepVote, shared};
 use crate::{Error, Session};
@@ -317,11 +320,13 @@ impl Run {
             self.advance_checkpoint()?;
         }
         let (done, launched, is_done) = (self.progress.done(), self.trainer.steps(), self.is_done());
+        let is_best =
+            self.config.save_best && self.eval_losses().is_some_and(|losses| losses.best_step == done);
         let Some(checkpointer) = &mut self.checkpointer else { return Ok(()) };
         if agreed.save {
             checkpointer.due = checkpointer.due.min(launched);
         }
-        if done != checkpointer.due && !is_done || done == checkpointer.last.0 {
+        if done != checkpointer.due && !is_done && !is_best || done == checkpointer.last.0 {
             return Ok(());
         }
         let waits = checkpointer.waits || is_done;
@@ -363,6 +368,24 @@ impl Run {
         }
     }
 
+    /// The checkpoint whose weights are to be saved in place of the last ones, as rank 0 sees it: the one with the lowest
+    /// loss on held-back data.
+    pub(super) fn best_checkpoint(&self) -> Result<Option<Checkpoint>, Error> {
+        let Some(dir) = self.config.checkpoint.as_ref().filter(|_| self.config.save_best) else {
+            return Ok(None);
+        };
+        let checkpoints = Checkpoints::open(dir);
+        let best = || Ok::<_, Error>(checkpoints.best(&checkpoints.list()?));
+        let best = match &self.ranks {
+            None => best()?,
+            Some(ranks) => {
+                let text = || Ok(best()?.map_or(String::new(), |step| step.to_string()));
+                shared::of_first(&*ranks.network, "best checkpoint", text)?.parse().ok()
+            }
+        };
+        Ok(best.map(|step| checkpoints.checkpoint(step)).transpose()?)
+    }
+
     /// Everything besides tensors that the next step depends on, if the run is to save.
     fn state(&self) -> Result<Option<RunState>, Error> {
         let Some(checkpointer) = &self.checkpointer else { return Ok(None) };
@@ -370,6 +393,7 @@ impl Run {
             step: self.progress.done(),
             tokens: self.progress.earlier.tokens + (self.losses().len() * self.tokens.len()) as u64,
             loss: self.progress.last_loss(),
+            evaluations: self.eval_losses(),
             seed: self.settings.seed,
             learning_rate: self.config.learning_rate(),
             model: json(&self.model)?,

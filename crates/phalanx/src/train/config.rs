@@ -235,6 +235,9 @@ train_options! {
         log_dir: Option<PathBuf> = None, "DIR" [PerRank];
         /// Neither read nor write compiled programs and tokens in $XDG_CACHE_HOME or ~/.cache: compile and encode anew.
         no_cache: bool = false, "" [PerRank];
+        /// Let --save write the weights with the lowest loss on held-back data instead of the last ones. Each evaluation that
+        /// is lower than all before it saves a checkpoint.
+        save_best: bool = false, "" [Needs("save"), Needs("checkpoint"), Needs("eval_every")];
         /// Replace the log in --log-dir and the model in --save if they are of another run.
         overwrite: bool = false, "" [PerRank];
         /// Print a line of progress after every so many steps; if absent, every 10 s where there is no terminal.
@@ -251,6 +254,8 @@ train_options! {
         eval_share: f64 = 0.05, "F" [Needs("eval_every")] where |x| *x > 0.0 && *x < 1.0, "above 0 and below 1";
         /// Batches that are evaluated, the same ones every time.
         eval_batches: u64 = 8, "N" [Needs("eval_every")] where |n| *n >= 1, "at least 1";
+        /// Stop when the loss on held-back data has not fallen below its lowest value in so many evaluations.
+        patience: Option<u64> = None, "N" [Needs("eval_every")] where |n| *n >= 1, "at least 1";
         /// Hash all weights and optimizer states after every so many steps. Lines of --json get one hash over all, the log
         /// of --log-dir also one of each tensor; plan, devices and ranks do not matter. `phalanx diff` compares them.
         hash_every: Option<u64> = None, "STEPS" where |n| *n >= 1, "at least 1";
@@ -268,7 +273,7 @@ train_options! {
         /// too.
         every_minutes: Option<f64> = None, "M" [Needs("checkpoint"), Excludes("every")]
             where |x| (0.0..1e6).contains(x), "at least 0 and below a million";
-        /// Checkpoints to keep.
+        /// Checkpoints to keep: the newest ones, and with --eval-every also the one with the lowest loss on held-back data.
         keep: usize = 3, "K" [Needs("checkpoint")] where |n| *n >= 1, "at least 1";
         /// Stop if a checkpoint, a log or standard output cannot be written, instead of a warning.
         strict: bool = false, "";

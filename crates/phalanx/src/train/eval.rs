@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use super::TrainConfig;
+use crate::ckpt::EvalLosses;
 use crate::data::Dataset;
 use crate::job::Job;
 use crate::models::ModelConfig;
@@ -16,8 +17,8 @@ use crate::{Error, Flavor, Goal, Program, Session};
 /// Evaluates a run.
 pub struct Evaluation {
     pub session: Session,
-    /// The last loss.
-    pub last: Option<f32>,
+    /// The losses so far, also of the run that this one resumes.
+    pub losses: Option<EvalLosses>,
     every: u64,
     /// Steps of the run, after the last of which there is an evaluation, too.
     steps: u64,
@@ -52,7 +53,7 @@ impl Evaluation {
         };
         Ok(Some(Evaluation {
             session,
-            last: None,
+            losses: None,
             every,
             steps: config.steps,
             batches: config.eval_batches,
@@ -73,8 +74,9 @@ impl Evaluation {
         (steps / self.every + 1).saturating_mul(self.every)
     }
 
-    /// The mean loss over the held batches with the weights of `training`. All ranks of a job call it together.
-    pub fn run(&mut self, training: &mut Session, data: &Dataset) -> Result<f32, Error> {
+    /// The mean loss over the held batches with the weights of `training`, which has done `steps` steps. All ranks of a job
+    /// call it together.
+    pub fn run(&mut self, training: &mut Session, data: &Dataset, steps: u64) -> Result<f32, Error> {
         let context = self.tokens.len() / self.batch;
         self.session.copy_weights(training)?;
         let mut sum = 0.0;
@@ -86,8 +88,20 @@ impl Evaluation {
             sum += f64::from(self.session.read(&self.loss)?[0]);
         }
         let loss = (sum / self.batches as f64) as f32;
-        self.last = Some(loss);
+        self.losses = Some(EvalLosses::after(self.losses, steps, loss));
         Ok(loss)
+    }
+}
+
+impl EvalLosses {
+    /// The losses `before` and that of another evaluation; an equal loss is not lower.
+    fn after(before: Option<EvalLosses>, step: u64, loss: f32) -> EvalLosses {
+        match before {
+            Some(before) if loss >= before.best => {
+                EvalLosses { step, loss, since_best: before.since_best + 1, ..before }
+            }
+            _ => EvalLosses { step, loss, best_step: step, best: loss, since_best: 0 },
+        }
     }
 }
 
@@ -101,4 +115,23 @@ fn check_memory(evaluation: &Program, training: &Program, budget: Option<u64>) -
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_lower_loss_is_better() {
+        let mut seen = Vec::new();
+        let mut losses = None;
+        for (step, loss) in [(2, 3.0), (4, 2.0), (6, 2.0), (8, 2.5), (10, 1.5), (12, 1.6)] {
+            let now = EvalLosses::after(losses, step, loss);
+            assert_eq!((now.step, now.loss), (step, loss));
+            seen.push((now.best_step, now.best, now.since_best));
+            losses = Some(now);
+        }
+        let want = [(2, 3.0, 0), (4, 2.0, 0), (4, 2.0, 1), (4, 2.0, 2), (10, 1.5, 0), (10, 1.5, 1)];
+        assert_eq!(seen, want);
+    }
 }

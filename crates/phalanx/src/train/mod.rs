@@ -31,6 +31,7 @@ use std::time::Instant;
 use phalanx_ir::graph::Graph;
 use phalanx_program::Certificate;
 
+use crate::ckpt::{self, EvalLosses};
 use crate::data::{DataError, DataSource, Dataset, EncodingProgress, cache_dir};
 use crate::job::{Agreed, Job, Topology, deal_devices};
 use crate::models::ModelConfig;
@@ -204,9 +205,9 @@ impl Run {
         &self.progress.losses
     }
 
-    /// The last loss on held-back data.
-    pub fn eval_loss(&self) -> Option<f32> {
-        self.evaluation.as_ref()?.last
+    /// The losses on held-back data so far, also of the run that this one resumes.
+    pub fn eval_losses(&self) -> Option<EvalLosses> {
+        self.evaluation.as_ref()?.losses
     }
 
     /// Hashes of weights and optimizer state after the last step, if that was one of every `hash_every`.
@@ -287,7 +288,8 @@ impl Run {
         let (loss, lr, gradient_norm) =
             (result.loss, self.config.learning_rate().at(step), result.gradient_norm);
         let hash = self.hashes.as_ref().map(|hashes| hashes.hash.clone());
-        Ok(Report { step: step + 1, loss, tokens_per_s, lr, gradient_norm, eval_loss, hash })
+        let eval_perplexity = eval_loss.and(self.eval_losses()).map(|losses| losses.perplexity());
+        Ok(Report { step: step + 1, loss, tokens_per_s, lr, gradient_norm, eval_loss, eval_perplexity, hash })
     }
 
     /// What all ranks have to say about a step; this process alone, if there are no others.
@@ -315,15 +317,23 @@ impl Run {
         Ok(())
     }
 
-    /// Writes the weights as a Hugging Face directory, or as one of PEFT if `lora_save` says so; not those of a run that has diverged. In a job all ranks call it and
-    /// the first one writes.
-    pub fn save(&self, dir: &Path) -> Result<(), Error> {
+    /// Writes the weights as a Hugging Face directory, or as one of PEFT if `lora_save` says so; not those of a run that has
+    /// diverged. In a job all ranks call it and the first one writes. With `save_best` they are those of the best checkpoint, if there is one. The step after which
+    /// the model had the weights.
+    pub fn save(&self, dir: &Path) -> Result<u64, Error> {
         self.progress.check_sound()?;
-        let weights = self.trainer.session().weights()?;
-        match &self.ranks {
-            Some(ranks) if ranks.topology.rank > 0 => Ok(()),
-            _ => self.config.write_weights(dir, &self.model, weights),
+        let is_first = self.trainer.session().rank() == 0;
+        if let Some(best) = self.best_checkpoint()? {
+            if is_first {
+                ckpt::export(&best, dir)?;
+            }
+            return Ok(best.manifest().run.step);
         }
+        let weights = self.trainer.session().weights()?;
+        if is_first {
+            self.config.write_weights(dir, &self.model, weights)?;
+        }
+        Ok(self.progress.done())
     }
 }
 

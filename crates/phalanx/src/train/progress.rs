@@ -35,6 +35,8 @@ pub struct Progress {
     pub diverged: Option<(u64, f32)>,
     /// The loss at which the run has stopped.
     pub stopped_at_loss: Option<f32>,
+    /// The evaluations without a lower loss after which the run has stopped.
+    pub stopped_by_patience: Option<u64>,
 }
 
 impl Progress {

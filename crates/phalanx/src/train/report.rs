@@ -25,6 +25,9 @@ pub struct Report {
     /// The loss on held-back data after the update, if it was evaluated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval_loss: Option<f32>,
+    /// e to the power of that loss.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eval_perplexity: Option<f64>,
     /// The hash of weights and optimizer state after the update, if they were hashed; [`Run::hashes`] returns those of
     /// single tensors.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,6 +63,15 @@ pub struct Summary {
     /// The last loss on held-back data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval_loss: Option<f32>,
+    /// e to the power of that loss.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eval_perplexity: Option<f64>,
+    /// The lowest loss on held-back data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_eval_loss: Option<f32>,
+    /// The step after which it was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_eval_step: Option<u64>,
     /// Peak bytes of an evaluation: its arena, beside that of a step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval_peak_bytes: Option<usize>,
@@ -72,6 +84,9 @@ pub struct Summary {
     /// Why the checkpoint that was begun after it is not there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_problem: Option<String>,
+    /// The evaluations without a lower loss after which the run was to stop, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped_by_patience: Option<u64>,
 }
 
 impl Run {
@@ -111,6 +126,7 @@ impl Run {
         let all: f64 = by_kernel.iter().map(|(_, seconds)| seconds).sum();
         let matmul: f64 =
             by_kernel.iter().filter(|(name, _)| name == "matmul").map(|(_, seconds)| seconds).sum();
+        let losses = self.eval_losses();
         Ok(Summary {
             steps: self.progress.done(),
             loss: self.progress.recent_loss(),
@@ -123,11 +139,15 @@ impl Run {
             snapshot_bytes,
             matmul_share: matmul / all.max(f64::MIN_POSITIVE),
             weights_hash: format!("{:032x}", session.weights_hash()?),
-            eval_loss: self.eval_loss(),
+            eval_loss: losses.map(|losses| losses.loss),
+            eval_perplexity: losses.map(|losses| losses.perplexity()),
+            best_eval_loss: losses.map(|losses| losses.best),
+            best_eval_step: losses.map(|losses| losses.best_step),
             eval_peak_bytes: self.eval_bytes(),
             stopped_at_loss: self.progress.stopped_at_loss,
             checkpoint,
             checkpoint_problem: checkpoint_problem.map(Into::into),
+            stopped_by_patience: self.progress.stopped_by_patience,
         })
     }
 }

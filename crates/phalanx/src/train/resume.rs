@@ -125,6 +125,9 @@ impl Run {
         self.trainer.continue_after(before.step);
         self.progress.earlier =
             EarlierProgress { steps: before.step, tokens: before.tokens, loss: Some(before.loss) };
+        if let Some(evaluation) = &mut self.evaluation {
+            evaluation.losses = before.evaluations;
+        }
         let changed = changes(&before.config, &json(&self.config)?);
         let changed = match changed.as_slice() {
             [] => String::new(),
@@ -133,6 +136,7 @@ impl Run {
         let step = before.step;
         let text = format!("resumed after step {step} from {}{changed}", path.display());
         self.notices.push(Notice::Note(text));
+        self.stop_if_no_better();
         Ok(())
     }
 }

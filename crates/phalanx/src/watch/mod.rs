@@ -33,6 +33,7 @@ impl Board {
         let numbers = [
             ("loss", Some(report.loss)),
             ("eval_loss", report.eval_loss),
+            ("eval_perplexity", report.eval_perplexity.map(|perplexity| perplexity as f32)),
             ("lr", Some(report.lr)),
             ("gradient_norm", report.gradient_norm),
             ("tokens_per_s", Some(report.tokens_per_s as f32)),

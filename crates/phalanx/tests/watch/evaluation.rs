@@ -4,9 +4,13 @@ use std::collections::BTreeMap;
 
 use phalanx::Pin;
 use phalanx::PortKind;
-use phalanx::train::{Report, Run, TrainConfig};
+use phalanx::ckpt::Checkpoints;
+use phalanx::hf;
+use phalanx::train::{OptimizerKind, Report, Run, TrainConfig};
 use phalanx_testkit::Tensor;
 use phalanx_testkit::eval::evaluate;
+
+use crate::ckpt::Dir;
 
 use super::{on, on_ranks, small, trained};
 
@@ -118,6 +122,80 @@ fn a_run_stops_after_the_first_step_whose_loss_is_low_enough() {
     assert_eq!((summary.steps, summary.stopped_at_loss), (first as u64, Some(wanted)));
     let missed = trained(small().stop_at_loss(Some(0.0))).summary().unwrap();
     assert_eq!((missed.steps, missed.stopped_at_loss), (6, None));
+}
+
+/// A model that learns so fast that its loss on held-back data goes up and down; evaluated after every step.
+fn restless() -> TrainConfig {
+    evaluated().eval_every(Some(1)).steps(16).optimizer(OptimizerKind::Sgd).lr(1.5).momentum(0.95).clip(0.0)
+}
+
+/// The step after which `losses` have not fallen below their lowest value for so many evaluations.
+fn out_of_patience(losses: &[f32], patience: usize) -> Option<usize> {
+    (patience..losses.len()).map(|last| last + 1).find(|&steps| {
+        let (before, recent) = losses[..steps].split_at(steps - patience);
+        let lowest = before.iter().copied().fold(f32::INFINITY, f32::min);
+        recent.iter().all(|&loss| loss >= lowest)
+    })
+}
+
+#[test]
+fn a_run_stops_when_evaluations_get_no_better_on_ranks_and_after_resuming_alike() {
+    let all = reports(Run::new(restless()).unwrap());
+    let losses: Vec<f32> = all.iter().map(|report| report.eval_loss.unwrap()).collect();
+    for (report, loss) in all.iter().zip(&losses) {
+        assert_eq!(report.eval_perplexity, Some(f64::from(*loss).exp()));
+    }
+    let steps = [1, 3].map(|patience| out_of_patience(&losses, patience).expect("the loss rises at times"));
+    assert!(steps[0] < steps[1] && steps[1] < 16, "{losses:?}");
+    for (patience, steps) in [1, 3].into_iter().zip(steps) {
+        let config = restless().patience(Some(patience));
+        let run = trained(config.clone());
+        let summary = run.summary().unwrap();
+        assert_eq!((summary.steps, summary.stopped_by_patience), (steps as u64, Some(patience)));
+        let lowest = losses[..steps].iter().copied().fold(f32::INFINITY, f32::min);
+        let first = losses.iter().position(|&loss| loss == lowest).unwrap() as u64 + 1;
+        assert_eq!((summary.best_eval_loss, summary.best_eval_step), (Some(lowest), Some(first)));
+        for reports in on_ranks(2, &on("dp", 2, config.clone()).pin(Pin::Off), reports) {
+            assert_eq!(reports, all[..steps]);
+        }
+        let dir = Dir::new(&format!("patience-{patience}"));
+        let saved = config.checkpoint(Some(dir.0.clone())).every(Some(1));
+        let mut begun = Run::new(saved.clone()).unwrap();
+        (0..steps - 1).for_each(|_| drop(begun.step().unwrap()));
+        drop(begun);
+        assert_eq!(trained(saved.clone().resume(true)).summary().unwrap().steps, steps as u64);
+        let over = Run::new(saved.clone().resume(true)).unwrap();
+        assert!(over.is_done() && over.summary().unwrap().eval_loss == Some(losses[steps - 1]));
+        drop(over);
+        let more = Run::new(saved.resume(true).patience(Some(99))).unwrap();
+        assert!(!more.is_done(), "more patience goes on");
+    }
+}
+
+#[test]
+fn the_best_checkpoint_is_kept_and_can_be_what_is_saved() {
+    let dir = Dir::new("best");
+    let (checkpoints, model) = (dir.0.join("ck"), dir.0.join("model"));
+    let losses: Vec<f32> =
+        reports(Run::new(restless()).unwrap()).iter().map(|report| report.eval_loss.unwrap()).collect();
+    let best = (1..16).fold(0, |best, step| if losses[step] < losses[best] { step } else { best }) as u64 + 1;
+    assert!(best < 14, "{losses:?}");
+    let kept = restless().checkpoint(Some(checkpoints.clone())).keep(2);
+    trained(kept.clone().every(Some(1)));
+    let listed = Checkpoints::open(&checkpoints);
+    assert_eq!(listed.list().unwrap(), [best, 15, 16]);
+    assert_eq!(listed.best(&[best, 15, 16]), Some(best));
+    std::fs::remove_dir_all(&checkpoints).unwrap();
+
+    // Saved at no step but the best ones and the last.
+    let run = trained(kept.every(Some(99)).save(Some(model.clone())).save_best(true));
+    assert_eq!(listed.list().unwrap().last(), Some(&16));
+    assert_eq!(run.save(&model).unwrap(), best);
+    let mut until_best = Run::new(restless()).unwrap();
+    (0..best).for_each(|_| drop(until_best.step().unwrap()));
+    let wanted = until_best.trainer().session().weights().unwrap();
+    assert_eq!(hf::read_weights(&model, &hf::tensors(run.model()).unwrap()).unwrap(), wanted);
+    assert_ne!(run.trainer().session().weights().unwrap(), wanted);
 }
 
 #[test]
