@@ -10,7 +10,7 @@ use super::documents::TextFile;
 use super::files::{self, FileKind};
 use super::mixture::{self, Weighted};
 use super::records::{Records, TEXT_FIELD};
-use super::stamp::{Findings, Stamp};
+use super::stamp::{Findings, Stamp, TokenBound};
 use super::{DataError, Tokenizer, TokenizerError};
 
 /// The most files whose bytes are mapped as they are: a process can map some ten thousand.
@@ -55,8 +55,8 @@ struct Rules {
 struct OpenedPath {
     corpus: Corpus,
     has_text: bool,
-    /// The file of tokens with the largest one, and one more than that.
-    largest: Option<(PathBuf, usize)>,
+    /// The file of tokens with the largest one.
+    largest: Option<TokenBound>,
     note: Option<String>,
 }
 
@@ -195,11 +195,11 @@ impl<'a> DataSource<'a> {
     }
 }
 
-/// Files of tokens, the one of them with the largest token, and one more than that.
+/// Files of tokens, and the one of them with the largest token.
 fn token_parts(
     paths: &[&Path],
     known: Option<&Findings>,
-) -> Result<(Vec<Part>, Option<(PathBuf, usize)>), DataError> {
+) -> Result<(Vec<Part>, Option<TokenBound>), DataError> {
     let parts = paths.iter().map(|path| Part::open(path)).collect::<Result<Vec<Part>, _>>()?;
     let largest = match known {
         Some(known) => known.largest.clone(),

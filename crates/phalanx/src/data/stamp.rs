@@ -18,13 +18,16 @@ use super::corpus::Part;
 /// How long ago a file must have changed: file systems have clocks that tick every other second.
 const SETTLED: Duration = Duration::from_secs(2);
 
+/// A file of tokens, and one more than its largest token.
+pub(super) type TokenBound = (PathBuf, usize);
+
 /// What is known of files: that all text is UTF-8, and this.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Findings {
     /// The name under which the tokens of the text are kept.
     pub(super) tokens: Option<String>,
-    /// The file of tokens with the largest one, and one more than that.
-    pub(super) largest: Option<(PathBuf, usize)>,
+    /// The file of tokens with the largest one.
+    pub(super) largest: Option<TokenBound>,
 }
 
 impl Findings {
