@@ -4,15 +4,15 @@ use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use phalanx::generate::chat::{ChatTurn, Speaker, TURN_END, conversation};
+use phalanx::data::{ChatMessage, ChatTemplate};
 use phalanx::generate::{Outcome, Request, Sampling, TextWriter, generate};
 use phalanx::job::Launched;
 use serde_json::json;
 
 use crate::failure::Failure;
 use crate::flags::{Cores, Options};
-use crate::output;
 use crate::step::rate;
+use crate::{job, output};
 
 /// Write text with a trained model.
 ///
@@ -39,6 +39,10 @@ pub struct Args {
     /// Answer lines of standard input, as the assistant of a conversation
     #[arg(long, conflicts_with = "prompt")]
     chat: bool,
+    /// How a conversation becomes text: chatml, llama3, plain, or a file with a Jinja template; the one beside the model if
+    /// absent, else the one whose special tokens the tokenizer has, else plain
+    #[arg(long, value_name = "NAME|FILE", requires = "chat")]
+    chat_template: Option<String>,
     /// The most tokens to add; with --chat to each answer
     #[arg(long, value_name = "N", default_value_t = 100)]
     tokens: usize,
@@ -72,8 +76,7 @@ pub struct Args {
 
 /// Writes the text.
 pub fn run(args: Args) -> Result<ExitCode, Failure> {
-    let launched = Launched::from_env(|name| std::env::var(name).ok());
-    if let Some(Launched { rank, size: size @ 2.., .. }) = launched {
+    if let Some(Launched { rank, size: size @ 2.., .. }) = job::launched() {
         // One rank says it for all.
         return match rank {
             0 => Err(Failure::Input(format!(
@@ -97,7 +100,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
         .seed(args.seed)
         .cores(args.cores.count()?);
     match args.chat {
-        true => chat(request, args.json)?,
+        true => chat(&request, args.chat_template.as_deref(), args.json)?,
         false => write(&request, args.json)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -132,10 +135,11 @@ fn write(request: &Request, json: bool) -> Result<(), Failure> {
 const CONVERSATION: usize = 4096;
 
 /// Answers lines of standard input until it ends.
-fn chat(request: Request, json: bool) -> Result<(), Failure> {
-    let mut writer = TextWriter::open(&request.stops(vec![TURN_END.into()]), Some(CONVERSATION))?;
+fn chat(request: &Request, template: Option<&str>, json: bool) -> Result<(), Failure> {
+    let mut writer = TextWriter::open(request, Some(CONVERSATION))?;
+    let template = writer.converse(template)?;
     let is_terminal = io::stdin().is_terminal();
-    let mut turns = Vec::new();
+    let mut messages = Vec::new();
     loop {
         if is_terminal {
             eprint!("> ");
@@ -148,20 +152,26 @@ fn chat(request: Request, json: bool) -> Result<(), Failure> {
         match line.trim() {
             "" => {}
             "/quit" => return Ok(()),
-            "/reset" => turns.clear(),
+            "/reset" => messages.clear(),
             text => {
-                turns.push(ChatTurn { speaker: Speaker::User, text: text.into() });
-                let answer = answer(&mut writer, &turns, json)?;
-                turns.push(ChatTurn { speaker: Speaker::Assistant, text: answer });
+                messages.push(ChatMessage::new("user", text));
+                let answer = answer(&mut writer, &template, &messages, json)?;
+                messages.push(ChatMessage::new("assistant", answer));
             }
         }
     }
 }
 
 /// Prints the answer to a conversation while it is drawn.
-fn answer(writer: &mut TextWriter, turns: &[ChatTurn], json: bool) -> Result<String, Failure> {
+fn answer(
+    writer: &mut TextWriter,
+    template: &ChatTemplate,
+    messages: &[ChatMessage],
+    json: bool,
+) -> Result<String, Failure> {
+    let text = template.render(messages, true).map_err(|error| Failure::Input(error.to_string()))?;
     let (mut printed, mut begun) = (Ok(()), false);
-    let outcome = writer.continue_text(&conversation(turns), |piece| {
+    let outcome = writer.continue_text(&text, |piece| {
         let piece = if begun { piece } else { piece.trim_start() };
         begun |= !piece.is_empty();
         if !json && printed.is_ok() {

@@ -1,6 +1,5 @@
 //! Text from a trained model, one token at a time.
 
-pub mod chat;
 mod decoder;
 mod sample;
 
@@ -12,7 +11,7 @@ use std::time::Instant;
 
 use phalanx_kernels::random;
 
-use crate::data::{Tokenizer, TokenizerError};
+use crate::data::{ChatError, ChatTemplate, Tokenizer, TokenizerError};
 use crate::setters::with_setters;
 use crate::{Error, hf};
 
@@ -95,6 +94,9 @@ pub enum GenerateError {
     /// The tokenizer refuses.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    /// The template of conversations cannot be used.
+    #[error(transparent)]
+    Chat(#[from] ChatError),
 }
 
 /// Writes text; `emit` is shown it piece by piece, beginning with the prompt.
@@ -139,6 +141,17 @@ impl TextWriter {
         }
         let ends = if request.ignore_end { Vec::new() } else { hf::end_tokens(&request.hf)? };
         Ok(TextWriter { request: request.clone(), tokenizer, vocab, decoder, ends, drawn: 0 })
+    }
+
+    /// The template of conversations with the model: one of a name or file, else the model's own. What ends an answer in it
+    /// ends texts from now on.
+    pub fn converse(&mut self, template: Option<&str>) -> Result<ChatTemplate, Error> {
+        let beside = self.request.hf.join("tokenizer.json");
+        let file = self.request.tokenizer.as_deref().unwrap_or(&beside);
+        let template =
+            ChatTemplate::choose(template, Some(file), &self.tokenizer).map_err(GenerateError::from)?;
+        self.request.stops = template.answer_ends().map_err(GenerateError::from)?;
+        Ok(template)
     }
 
     /// Continues `prompt`; `emit` is shown the continuation piece by piece.

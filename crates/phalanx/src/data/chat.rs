@@ -179,6 +179,18 @@ impl ChatTemplate {
         render().map_err(|error| ChatError::Template { name: self.name.clone(), reason: explain(&error) })
     }
 
+    /// Texts that end an answer: what the template puts behind one, and how the user's next message begins.
+    pub fn answer_ends(&self) -> Result<Vec<String>, ChatError> {
+        const MARK: &str = "\u{1}";
+        let talk = ["user", "assistant", "user"].map(|role| ChatMessage::new(role, MARK));
+        let behind = |messages: &[ChatMessage]| {
+            let text = self.render(messages, false)?;
+            Ok::<_, ChatError>(text.split(MARK).nth(2).unwrap_or_default().to_string())
+        };
+        let ends = [behind(&talk[..2])?.trim().to_string(), behind(&talk)?.trim_end().to_string()];
+        Ok(ends.into_iter().filter(|end| !end.is_empty()).collect())
+    }
+
     /// The text of a conversation and its answers: what follows the text of the messages before, up to where the next
     /// message begins.
     pub fn conversation(&self, messages: &[ChatMessage]) -> Result<Conversation, ChatError> {

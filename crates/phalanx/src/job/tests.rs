@@ -147,12 +147,11 @@ fn the_first_rank_of_each_host_works_before_the_others() {
     let order = std::sync::Mutex::new(Vec::new());
     let hosts = ["a", "b", "a", "b", "a"];
     let all = ranks(5, |local| {
-        let network: Arc<dyn Network> = Arc::new(local);
-        let rank = network.rank();
-        let hello = Hello::of_this_process(rank, RankOptions::default()).unwrap();
-        let hellos = hosts.map(|host| Hello { host: host.into(), ..hello.clone() }).into();
-        let alerts = Alerts::listen(&network);
-        let job = Job { network, alerts, say: Arc::new(|text| panic!("{text}")), hellos };
+        let rank = local.rank();
+        let connection = Connection::new(Arc::new(local), Duration::from_secs(600), Arc::new(|_| ()));
+        let mut job = Job::start(&connection, RankOptions::default()).unwrap();
+        let own = job.hellos[rank as usize].clone();
+        job.hellos = hosts.map(|host| Hello { host: host.into(), ..own.clone() }).into();
         job.first_of_host_first(|| {
             order.lock().unwrap().push(rank);
             rank

@@ -103,3 +103,20 @@ fn the_template_is_the_one_asked_for_or_beside_the_tokenizer_or_known_by_its_tok
     fs::remove_dir_all(dir).unwrap();
     assert_eq!(ChatTemplate::choose(None, None, &Tokenizer::Bytes).unwrap().name(), "plain");
 }
+
+#[test]
+fn answers_end_where_the_template_says_so() {
+    let ends = |source: &str, eos: &str| {
+        let template = ChatTemplate::new(
+            "test".into(),
+            ChatTemplate::source_of(source).unwrap(),
+            String::new(),
+            eos.into(),
+        );
+        template.unwrap().answer_ends().unwrap()
+    };
+    assert_eq!(ends("chatml", ""), ["<|im_end|>", "<|im_end|>\n<|im_start|>user"]);
+    assert_eq!(ends("llama3", ""), ["<|eot_id|>", "<|eot_id|><|start_header_id|>user<|end_header_id|>"]);
+    assert_eq!(ends("plain", "</s>"), ["</s>", "</s>\nUser:"]);
+    assert_eq!(ends("plain", ""), ["\nUser:"]);
+}
