@@ -121,12 +121,12 @@ pub fn usable_cache_file() -> Option<PathBuf> {
     None
 }
 
-/// Tries whether a file can be written.
+/// Tries whether a file can be written: in the lowest of its directories that is there.
 fn probe(path: &Path) -> io::Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(directory)?;
-    let probe = directory.join(format!(".probe-{}", std::process::id()));
-    File::create(&probe)?;
+    let directory = path.ancestors().skip(1).find(|directory| directory.exists()).unwrap_or(Path::new("."));
+    let probe = directory.join(format!(".phalanx-probe-{}", std::process::id()));
+    // Not a file that is there, nor what a link leads to.
+    File::options().write(true).create_new(true).open(&probe)?;
     fs::remove_file(probe)
 }
 

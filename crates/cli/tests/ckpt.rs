@@ -119,13 +119,14 @@ fn damage_is_found_and_named() {
         error(&["ckpt", "export", &dir.path("a/step-00000002"), "--hf", &dir.path("hf")], 2).contains(&says)
     );
 
-    // A part that is there twice.
+    // A part that is there twice, in a manifest of the first version, which had no checksum.
     let manifest = dir.path("a/step-00000004/manifest.json");
     let mut changed: Value = serde_json::from_slice(&std::fs::read(&manifest).unwrap()).unwrap();
     let tensors = changed["tensors"].as_array_mut().unwrap();
     let vector = tensors.iter_mut().find(|tensor| tensor["shape"] == serde_json::json!([16])).unwrap();
     let parts = vector["parts"].as_array_mut().unwrap();
     parts.push(parts[0].clone());
+    changed["format"] = 1.into();
     std::fs::write(&manifest, changed.to_string()).unwrap();
     let message = error(&["ckpt", "verify", &checkpoints], 1);
     assert!(message.contains("is [16] at [0] and overlaps `parts[0]`, [16] at [0]"), "{message}");

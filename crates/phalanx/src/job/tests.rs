@@ -112,7 +112,7 @@ fn the_program_of_rank_0_is_that_of_all_ranks() {
         shared::program(&local, refuse).unwrap_err().to_string()
     });
     let why = "all 3 steps are done; ask for more with --steps";
-    assert_eq!(errors, [why.to_string(), format!("rank 0 has no program: {why}")]);
+    assert_eq!(errors, [why.to_string(), format!("on rank 0, which decides for all: {why}")]);
 }
 
 #[test]
