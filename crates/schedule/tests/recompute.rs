@@ -363,8 +363,9 @@ fn auto_says_what_is_needed_at_best() {
     assert_eq!(
         error.to_string(),
         format!(
-            "dev1 has 4096 bytes, but a step needs {need} there even if activations are computed again: use more devices, \
-             more microbatches or a smaller batch"
+            "dev1 has 4.00 KiB, but a step needs {} there even if activations are computed again: use more devices, \
+             more microbatches or a smaller batch",
+            phalanx_ir::bytes_text(need)
         )
     );
 }

@@ -169,7 +169,7 @@ const COMMANDS: &str = "train; step; explain; opt; plan show; plan overlap; plan
     ckpt show; ckpt verify; ckpt export; ckpt import; diff; watch; data tokenize; data show; completions; man";
 
 /// Programs whose flags are not ours.
-const OTHER_PROGRAMS: &[&str] = &["cargo", "mpirun", "srun", "tensorboard", "nice", "chrt"];
+const OTHER_PROGRAMS: &[&str] = &["cargo", "mpirun", "srun", "salloc", "tensorboard", "nice", "chrt"];
 
 #[test]
 fn flags_named_in_sentences_exist() {
