@@ -365,7 +365,7 @@ fn auto_says_what_is_needed_at_best() {
         format!(
             "dev1 has 4.00 KiB, but a step needs {} there even if activations are computed again: use more devices, \
              more microbatches or a smaller batch",
-            phalanx_ir::bytes_text(need)
+            phalanx_ir::bytes_text(need, 2)
         )
     );
 }
