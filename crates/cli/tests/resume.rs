@@ -176,6 +176,25 @@ fn a_run_whose_last_state_is_not_saved_fails_and_names_what_there_is() {
 }
 
 #[test]
+fn a_run_is_not_resumed_with_other_data_unless_that_is_accepted() {
+    let training = Training::new("other_data");
+    summary(&training.save("ck", &[]));
+    let checkpoint = training.dir.path("ck");
+    training.dir.write("data.txt", "no work and all play makes jack a mere toy. ".repeat(40));
+    let resume = ["--checkpoint", &checkpoint, "--every", "2", "--keep", "1", "--resume", "--steps", "6"];
+    let message = error(&training.args(&resume), 2);
+    for part in [
+        "step-00000004 was trained on 1760 tokens with the hash ",
+        "has 1760 tokens with",
+        "--accept-data-change",
+    ] {
+        assert!(message.contains(part), "`{part}` in {message}");
+    }
+    let accepted = run(&training.args(&[&resume[..], &["--accept-data-change"]].concat()));
+    assert_eq!(summary(&accepted)["steps"], 6);
+}
+
+#[test]
 fn mistakes_are_named() {
     let training = Training::new("resume_mistakes");
     let taken = training.dir.path("taken");

@@ -51,6 +51,7 @@ fn run_state(step: u64) -> RunState {
         tokens: 4 * step,
         loss: 0.5,
         evaluations: None,
+        data: None,
         seed: 0,
         learning_rate: TrainConfig::default().lr(0.01).lr_floor(1.0).warmup(0).steps(9).learning_rate(),
         model: serde_json::Value::Null,

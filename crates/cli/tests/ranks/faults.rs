@@ -168,6 +168,41 @@ fn ranks_that_write_to_different_file_systems_are_refused() {
     }
 }
 
+#[test]
+fn ranks_with_different_data_are_refused() {
+    let dir = Dir::new("ranks_data");
+    let job = train(&["--data", "data.txt"]).join(" ");
+    let [first, second] = ["all work and no play ", "all play and no work "].map(|text| {
+        let own = dir.path(&text[..8].replace(' ', "_"));
+        std::fs::create_dir_all(&own).unwrap();
+        std::fs::write(format!("{own}/data.txt"), text.repeat(20)).unwrap();
+        format!("cd {own} && exec {BINARY} {job}")
+    });
+    for launcher in Launcher::installed() {
+        let message = launcher.run_two(&["sh", "-c", &first], &["sh", "-c", &second]).message();
+        let pattern = "rank 0: `contents of the data` is 420 tokens with the hash * on rank 1 (*), but 420 tokens with the hash \
+                       * on rank 0: give all ranks the same";
+        assert!(is_like(&message, pattern), "{message}");
+    }
+}
+
+#[test]
+fn ranks_take_the_seed_of_the_first_for_everything() {
+    let job = |seed: &'static str| {
+        [
+            &[BINARY, "train", "--json", "--steps", "3", "--plan", "dp", "--devices", "2", "--seed", seed],
+            SMALL,
+        ]
+        .concat()
+    };
+    let hash = |line: &serde_json::Value| line["summary"]["weights_hash"].clone();
+    let alone = super::common::json_lines(&job("3")[1..]);
+    for launcher in Launcher::installed() {
+        let ended = launcher.run_two(&job("3"), &job("4")).json();
+        assert_eq!(hash(&ended), hash(alone.last().unwrap()));
+    }
+}
+
 /// All processes below `root`, and it.
 fn tree(root: u32) -> Vec<u32> {
     let mut found = vec![root];

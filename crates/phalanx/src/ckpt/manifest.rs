@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::data::DataIdentity;
 use crate::models::ModelConfig;
 use crate::pipeline::Settings;
 use crate::train::{TrainConfig, json};
@@ -59,6 +60,9 @@ pub struct RunState {
     /// The losses on held-back data, if there were evaluations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evaluations: Option<EvalLosses>,
+    /// What the run is trained on, if that is in files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<DataIdentity>,
     /// Seed of initialization, data order and dropout.
     pub seed: u64,
     /// How the learning rate goes.
@@ -113,6 +117,7 @@ impl RunState {
             tokens: 0,
             loss: 0.0,
             evaluations: None,
+            data: None,
             seed: config.seed,
             learning_rate: config.learning_rate(),
             model: json(model)?,

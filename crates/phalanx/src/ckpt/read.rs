@@ -61,6 +61,12 @@ pub enum CkptError {
          --freeze and --lora of that run, or choose another directory with --checkpoint", path.display()
     )]
     Mismatch { path: PathBuf, what: String, found: String, wanted: String },
+    /// The run was trained on other data.
+    #[error(
+        "{} was trained on {found}, but the data of this run has {wanted}; give it the data it had, or accept the change \
+         with --accept-data-change", path.display()
+    )]
+    Data { path: PathBuf, found: String, wanted: String },
     /// No checkpoint can be used.
     #[error("no checkpoint in {} is usable: {}", dir.display(), problems.join("; "))]
     Unusable {

@@ -15,6 +15,7 @@ mod documents;
 mod error;
 mod files;
 mod grammar;
+mod identity;
 mod mixture;
 mod offsets;
 mod order;
@@ -30,6 +31,7 @@ pub use cache::EncodingProgress;
 pub use chat::{ChatError, ChatMessage, ChatTemplate, Conversation};
 pub use error::DataError;
 pub use grammar::Entropy;
+pub use identity::DataIdentity;
 pub use source::{DataSource, cache_dir};
 pub use tokenizer::{Tokenizer, TokenizerError};
 

@@ -152,6 +152,22 @@ impl Job {
         Ok(Job { network, alerts, phases, say: Arc::clone(say), hellos })
     }
 
+    /// Checks that a value is the same on all ranks; the error, on all of them, names the first rank that differs.
+    pub fn same_on_all_ranks(&self, what: &str, value: &str) -> Result<(), JobError> {
+        let all = self.network.all_gather(value.as_bytes())?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match (0..).zip(&all).find(|(_, other)| **other != all[0]) {
+            None => Ok(()),
+            Some((rank, other)) => Err(JobError::Field {
+                field: what.into(),
+                rank,
+                host: self.hellos[rank as usize].host.clone(),
+                value: text(other),
+                value_of_first: text(&all[0]),
+            }),
+        }
+    }
+
     /// Works on the first rank of every host, and on the others when all of those are done: what the first ones leave on
     /// their hosts is there by then.
     pub fn first_of_host_first<T>(&self, work: impl FnOnce() -> T) -> Result<T, JobError> {

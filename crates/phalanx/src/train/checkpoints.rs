@@ -394,6 +394,7 @@ impl Run {
             tokens: self.progress.earlier.tokens + (self.losses().len() * self.tokens.len()) as u64,
             loss: self.progress.last_loss(),
             evaluations: self.eval_losses(),
+            data: self.identity.clone(),
             seed: self.settings.seed,
             learning_rate: self.config.learning_rate(),
             model: json(&self.model)?,

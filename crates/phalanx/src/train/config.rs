@@ -282,6 +282,8 @@ train_options! {
         /// Go on from the newest checkpoint that is whole, on any devices, with the same bits; from the start if there is
         /// none.
         resume: bool = false, "" [Needs("checkpoint")];
+        /// Go on with --resume although the data is other than before.
+        accept_data_change: bool = false, "" [Needs("resume")];
     }
     Ranks {
         /// Devices of each rank; an even share of the plan's if absent.

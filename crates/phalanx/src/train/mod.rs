@@ -32,8 +32,8 @@ use phalanx_ir::graph::Graph;
 use phalanx_program::Certificate;
 
 use crate::ckpt::{self, EvalLosses};
-use crate::data::{DataError, DataSource, Dataset, EncodingProgress, cache_dir};
-use crate::job::{Agreed, Job, Topology, deal_devices};
+use crate::data::{DataError, DataIdentity, DataSource, Dataset, EncodingProgress, cache_dir};
+use crate::job::{Agreed, Job, Topology, deal_devices, shared};
 use crate::models::ModelConfig;
 use crate::pipeline::Settings;
 use crate::{Error, Profile, StateHashes, Trainer, hf};
@@ -51,6 +51,8 @@ pub struct Run {
     config: TrainConfig,
     model: ModelConfig,
     data: Dataset,
+    /// What distinguishes the data from other data, if it is in files.
+    identity: Option<DataIdentity>,
     settings: Settings,
     trainer: Trainer,
     /// The inputs of the step that is launched next.
@@ -105,9 +107,12 @@ impl Run {
         }
         FaultInjection::new(&config, job.network.rank())?.before_steps();
         job.phases.enter("reading model and data");
-        let config = config.with_pretrained()?;
+        // The order of the data follows from it, too.
+        let seed = shared::seed(&*job.network, config.seed)?;
+        let config = config.seed(seed).with_pretrained()?;
         let (data, model, graph) =
             job.first_of_host_first(|| prepare(&config, &mut tokenizing(progress)))??;
+        job.same_on_all_ranks("contents of the data", &data.identity().to_string())?;
         job.phases.enter("looking for a checkpoint");
         let point = ResumePoint::new(&config, Some(&*job.network))?;
         job.phases.enter("agreeing on plan and kernel times");
@@ -140,6 +145,7 @@ impl Run {
             tokens: vec![0; size],
             targets: vec![0; size],
             progress: Progress::new(config.steps),
+            identity: config.data.as_ref().map(|_| data.identity()),
             config,
             model,
             data,

@@ -13,6 +13,7 @@ use super::progress::EarlierProgress;
 use super::{OPTIONS, OptionSpec, Run, TrainConfig};
 use crate::Error;
 use crate::ckpt::{Checkpoint, Checkpoints, CkptError, SaveError, name_of};
+use crate::data::DataIdentity;
 use crate::job::{JobError, shared};
 
 /// A message about a run that goes on.
@@ -121,6 +122,7 @@ impl Run {
         let before = &checkpoint.manifest().run;
         let path = checkpoint.path();
         check_model(path, &before.model, &json(&self.model)?)?;
+        self.check_data(path, before.data.as_ref())?;
         checkpoint.restore(self.trainer.session_mut())?;
         self.trainer.continue_after(before.step);
         self.progress.earlier =
@@ -138,6 +140,19 @@ impl Run {
         self.notices.push(Notice::Note(text));
         self.stop_if_no_better();
         Ok(())
+    }
+}
+
+impl Run {
+    /// Checks that the data is that of the run before, unless the user accepts a change.
+    fn check_data(&self, path: &Path, before: Option<&DataIdentity>) -> Result<(), CkptError> {
+        match (before, &self.identity) {
+            (Some(found), Some(wanted)) if found != wanted && !self.config.accept_data_change => {
+                let (found, wanted) = (found.to_string(), wanted.to_string());
+                Err(CkptError::Data { path: path.into(), found, wanted })
+            }
+            _ => Ok(()),
+        }
     }
 }
 
