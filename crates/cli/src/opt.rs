@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use phalanx::internals::lower::{BucketSizes, EXPAND_PASSES, LowerOptions, PASSES, Stage};
+use phalanx::ir::Precision;
 use phalanx::{Goal, Optimizer};
 
 use crate::failure::Failure;
@@ -56,6 +57,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
             _ => Goal::Train(Optimizer::adamw(0.1).clip(Some(1.0))),
         },
         leaves: config.leaves(),
+        precision: Precision::F32,
         seed: config.seed,
         free_bits: args.free_bits,
         fuse: true,

@@ -17,6 +17,7 @@ mod id;
 mod names;
 mod op;
 mod people;
+mod precision;
 mod shape;
 mod tensor;
 
@@ -35,5 +36,6 @@ pub use op::{
     Operators, Part, Reduce, RopeScaling, RowLeaves, RowSum, Slots, Unary, each, fill_task, reduce_task,
 };
 pub use people::bytes_text;
+pub use precision::Precision;
 pub use shape::{MAX_ELEMENTS, MAX_RANK, OpError, Shape, TensorType, cut_choices, leaves_of};
 pub use tensor::Tensor;

@@ -4,7 +4,7 @@
 //! first of them.
 
 use arrayvec::ArrayVec;
-use phalanx_ir::{Activation, Binary, DType, Reduce, RopeScaling, Unary};
+use phalanx_ir::{Activation, Binary, DType, Precision, Reduce, RopeScaling, Unary};
 
 /// A value that travels as parameter words.
 pub trait Words: Sized {
@@ -61,6 +61,7 @@ one_word! {
     Binary: word => variant(Binary::ALL, word), value => value as u64;
     Reduce: word => variant(Reduce::ALL, word), value => value as u64;
     DType: word => variant(&DType::ALL, word), value => value as u64;
+    Precision: word => variant(Precision::ALL, word), value => value as u64;
 }
 
 /// Variant number `word`.

@@ -165,14 +165,14 @@ impl Head {
     fn task(&self, sharded: &ShardedGraph) -> ShardedTask {
         let [product, losses, gradient] =
             [self.product, self.losses, self.gradient].map(|id| &sharded.tasks[id]);
-        let &TaskOp::Linear { transposed, bias, leaves, .. } = &product.op else {
+        let &TaskOp::Linear { transposed, bias, leaves, precision, .. } = &product.op else {
             unreachable!("a head begins with a linear layer")
         };
         let of_losses = losses.op.to_text().1;
         let known = "a head has the losses of a cross entropy";
         let (class_leaves, ignore) =
             (of_losses.get("leaves").expect(known), of_losses.get("ignore").expect(known));
-        let op = TaskOp::LinearCrossEntropy { transposed, bias, leaves, class_leaves, ignore };
+        let op = TaskOp::LinearCrossEntropy { transposed, bias, leaves, class_leaves, ignore, precision };
         let reads = [&product.reads[..], &[losses.reads[1].clone(), gradient.reads[3].clone()]].concat();
         let writes = vec![gradient.writes[0].clone(), losses.writes[0].clone()];
         ShardedTask { op, reads, writes, ..losses.clone() }

@@ -1,5 +1,7 @@
 //! What the passes need to know besides the graph.
 
+use phalanx_ir::Precision;
+
 /// What the step is for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Goal {
@@ -142,6 +144,8 @@ pub struct LowerOptions {
     pub goal: Goal,
     /// How sums are cut.
     pub leaves: Leaves,
+    /// What matrix products are computed in.
+    pub precision: Precision,
     /// Seed of dropout.
     pub seed: u64,
     /// Cuts that do not follow the leaves of a sum are allowed; the bits then depend on the plan.

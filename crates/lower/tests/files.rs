@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use phalanx_ir::Precision;
 use phalanx_ir::parallel::ParallelGraph;
 use phalanx_lower::{
     BucketSizes, Decays, EXPAND_PASSES, Goal, Leaves, LowerError, LowerOptions, Optimizer, PASSES, Stage,
@@ -15,6 +16,7 @@ fn options(goal: Goal) -> LowerOptions {
     LowerOptions {
         goal,
         leaves: Leaves { batch: 4, feature: 2, sequence: 2 },
+        precision: Precision::F32,
         seed: 9,
         free_bits: false,
         fuse: true,

@@ -6,15 +6,23 @@
 
 use std::collections::BTreeSet;
 
-use phalanx_ir::Id;
 use phalanx_ir::parallel::ParallelGraph;
 use phalanx_ir::sharded::{ShardedGraph, ShardedTask};
 use phalanx_ir::tasks::{BufferId, MoveKind, Role, Task, TaskGraph, TaskId, TaskOp};
+use phalanx_ir::{Id, Precision};
 use phalanx_lower::{EXPAND_PASSES, Goal, Leaves, LowerOptions, Optimizer, PASSES, Stage};
 
 fn options(goal: Goal) -> LowerOptions {
     let leaves = Leaves { batch: 4, feature: 2, sequence: 2 };
-    LowerOptions { goal, leaves, seed: 9, free_bits: true, fuse: false, buckets: Default::default() }
+    LowerOptions {
+        goal,
+        leaves,
+        precision: Precision::F32,
+        seed: 9,
+        free_bits: true,
+        fuse: false,
+        buckets: Default::default(),
+    }
 }
 
 /// The graph after the pass `last`, which started before the pass `first`.

@@ -96,6 +96,7 @@ impl Operator for Linear {
             residual: false,
             save_pre,
             leaves: tasks.feature_leaves(inner),
+            precision: tasks.precision(),
         };
         let (reads, mut writes) = (tasks.reads(), vec![tasks.result(0)]);
         if save_pre {
@@ -107,7 +108,7 @@ impl Operator for Linear {
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
         let Some(dy) = dy[0].clone() else { return };
-        let (transposed, ty) = (self.transposed, tasks.output(0).1.clone());
+        let (transposed, precision, ty) = (self.transposed, tasks.precision(), tasks.output(0).1.clone());
         let dy = match self.activation {
             Activation::None => dy,
             activation => {
@@ -122,13 +123,14 @@ impl Operator for Linear {
         if tasks.wants(0) {
             let leaves = tasks.feature_leaves(*ty.dims().last().expect("a linear result has features"));
             let weight = tasks.read_again(1);
-            let op = TaskOp::LinearGradInput { transposed, leaves, slope: None, accumulate: false };
+            let op =
+                TaskOp::LinearGradInput { transposed, leaves, slope: None, accumulate: false, precision };
             tasks.single(0, op, vec![dy.clone(), weight]);
         }
         if tasks.wants(1) {
             let leaves = tasks.row_leaves(&ty);
             let x = tasks.read_again(0);
-            let op = TaskOp::LinearGradWeight { transposed, leaves, accumulate: false };
+            let op = TaskOp::LinearGradWeight { transposed, leaves, accumulate: false, precision };
             tasks.single(1, op, vec![dy.clone(), x]);
         }
         match tasks.rule().operands.len() == 3 {

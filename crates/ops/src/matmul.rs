@@ -60,13 +60,15 @@ impl Operator for Matmul {
         let dims = tasks.operand(0).1.dims();
         let inner = dims[dims.len() - if transpose_a { 2 } else { 1 }];
         let leaves = tasks.feature_leaves(inner);
-        tasks.plain(TaskOp::Matmul { transpose_a, transpose_b, leaves, accumulate: false });
+        let precision = tasks.precision();
+        tasks.plain(TaskOp::Matmul { transpose_a, transpose_b, leaves, accumulate: false, precision });
     }
 
     /// For y = op(a)·op(b): da is dy·op(b)ᵀ and db is op(a)ᵀ·dy, transposed if the operand is stored so.
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
         let Some(dy) = dy[0].clone() else { return };
         let Matmul { transpose_a, transpose_b } = *self;
+        let precision = tasks.precision();
         let [a, b] = [tasks.read_again(0), tasks.read_again(1)];
         let dims = tasks.output(0).1.dims();
         let [m, n] = [2, 1].map(|back| dims[dims.len() - back]);
@@ -75,6 +77,7 @@ impl Operator for Matmul {
             transpose_b,
             leaves,
             accumulate: false,
+            precision,
         };
         let over_n = tasks.feature_leaves(n);
         match transpose_a {

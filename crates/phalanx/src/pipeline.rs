@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use phalanx_ir::Precision;
 use phalanx_ir::graph::{Graph, VerifyError};
 use phalanx_ir::parallel::ParallelGraph;
 use phalanx_ir::tasks::TaskGraph;
@@ -48,6 +49,8 @@ with_setters! {
         pub plan: Plan,
         /// Into how many reduction blocks sums that a plan may split are cut.
         pub leaves: Leaves,
+        /// What matrix products are computed in.
+        pub precision: Precision,
         /// Seed of dropout.
         pub seed: u64,
         /// Cores of each device.
@@ -115,6 +118,7 @@ impl Settings {
             goal,
             plan: Plan::default(),
             leaves: DEFAULT_LEAVES,
+            precision: Precision::F32,
             seed: 0,
             cores,
             pin: Pin::Auto,
@@ -359,7 +363,8 @@ pub(crate) fn lower_plainly(model: &Graph, settings: &Settings) -> Result<TaskGr
 fn lower_options(settings: &Settings, buckets: BucketSizes) -> LowerOptions {
     let &Settings { leaves, seed, free_bits, .. } = settings;
     let fuse = settings.fusion == Fusion::Auto;
-    LowerOptions { goal: settings.goal.clone(), leaves, seed, free_bits, fuse, buckets }
+    let precision = settings.precision;
+    LowerOptions { goal: settings.goal.clone(), leaves, precision, seed, free_bits, fuse, buckets }
 }
 
 /// Into how large movements small ones are joined: what gives the best schedule, where transfers are scheduled at all.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::{Activation, Binary, Init, Op, Operators, Reduce, Unary};
 use crate::text::Attrs;
-use crate::{DType, Shape};
+use crate::{DType, Precision, Shape};
 
 /// A field of an operator that has a text form.
 pub trait Attribute: Sized {
@@ -28,7 +28,7 @@ macro_rules! word_attributes {
         }
     )*};
 }
-word_attributes!(usize, u64, i64, f32, bool, DType, Activation, Binary, Reduce, Unary);
+word_attributes!(usize, u64, i64, f32, bool, DType, Activation, Binary, Precision, Reduce, Unary);
 
 impl Attribute for Vec<usize> {
     fn put(&self, key: &str, attrs: Attrs) -> Attrs {

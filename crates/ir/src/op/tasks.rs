@@ -11,7 +11,7 @@ use crate::parallel::{Dim, ParallelType, TileMap, TilingRule};
 use crate::sharded::Operand;
 use crate::tasks::{BufferId, Mask, TaskOp};
 use crate::text::Attrs;
-use crate::{Reduce, Shape, TensorType};
+use crate::{Precision, Reduce, Shape, TensorType};
 
 /// The layer whose tasks are made.
 pub trait LayerTasks {
@@ -58,6 +58,8 @@ pub trait LayerTasks {
     /// Records `buffer` as a gradient of operand `slot`.
     fn give(&mut self, slot: usize, buffer: BufferId);
 
+    /// What matrix products are computed in.
+    fn precision(&self) -> Precision;
     /// Leaves of a sum over one feature dimension.
     fn feature_leaves(&mut self, dim: Dim) -> usize;
     /// Leaves of a sum over all elements of some outermost dimensions, as one list.

@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 use super::chain::Steps;
 use super::mask::Mask;
 use crate::text::Attrs;
-use crate::{Activation, Binary, Unary};
+use crate::{Activation, Binary, Precision, Unary};
 
 macro_rules! move_kinds {
     ($($(#[$meta:meta])* $variant:ident = $word:literal,)*) => {
@@ -89,6 +89,15 @@ impl Field for bool {
     }
     fn take(key: &str, attrs: &mut Attrs) -> Result<Self, String> {
         attrs.take_or(key, false)
+    }
+}
+
+impl Field for Precision {
+    fn put(&self, key: &str, attrs: Attrs) -> Attrs {
+        attrs.with_unless(Precision::F32, key, *self)
+    }
+    fn take(key: &str, attrs: &mut Attrs) -> Result<Self, String> {
+        attrs.take_or(key, Precision::F32)
     }
 }
 
@@ -199,6 +208,8 @@ task_ops! {
         save_pre: bool,
         /// Leaves of the sum over input features.
         leaves: usize,
+        /// Of the product.
+        precision: Precision,
     },
     /// dy, weight, \[points\] -> dx.
     LinearGradInput = "linear_grad_input" {
@@ -210,6 +221,8 @@ task_ops! {
         slope: Option<Activation>,
         /// Adds to dx.
         accumulate: bool,
+        /// Of the product.
+        precision: Precision,
     },
     /// dy, x -> dweight: dyᵀ·x, or xᵀ·dy if the weight is stored `[in, out]`.
     LinearGradWeight = "linear_grad_weight" {
@@ -219,6 +232,8 @@ task_ops! {
         leaves: usize,
         /// Adds to dweight.
         accumulate: bool,
+        /// Of the product.
+        precision: Precision,
     },
     /// a, b -> y: batched matrix product.
     Matmul = "matmul" {
@@ -230,6 +245,8 @@ task_ops! {
         leaves: usize,
         /// Adds to y.
         accumulate: bool,
+        /// Of the product.
+        precision: Precision,
     },
     /// x -> sums of columns: a bias gradient. With `keep`, one sum for each leaf of the batch.
     ColumnSum = "column_sum" {
@@ -293,6 +310,8 @@ task_ops! {
         class_leaves: usize,
         /// The label that leaves a row out.
         ignore: i64,
+        /// Of the product.
+        precision: Precision,
     },
     /// tiles -> tiles of the same tensors: a written element is the sum, as a balanced tree over the parts, of any one
     /// copy of each part.

@@ -1,6 +1,6 @@
 //! Planted faults are named exactly, and the kernels that no other test checks have none.
 
-use phalanx_ir::{Activation, DType, Unary};
+use phalanx_ir::{Activation, DType, Precision, Unary};
 
 use super::map::GUARD;
 use super::*;
@@ -323,6 +323,7 @@ fn matrix_products_access_only_what_they_may() {
                 save_pre: flag,
                 accumulate: !flag,
                 slope: if flag { Activation::Silu } else { Activation::None },
+                precision: Precision::F32,
             };
             let mut case = case("matmul", params.to_words())
                 .read(values(batch * m * k, 1))

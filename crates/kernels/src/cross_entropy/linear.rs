@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{Names, names};
+use phalanx_ir::{Names, Precision, names};
 
 use crate::ids::Ids;
 use crate::matmul::{MatmulParams, Operands, Outputs, alone_scratch, matmul_alone, matmul_reference};
@@ -54,6 +54,8 @@ params! {
         pub ignore_index: i64,
         /// Whether labels are 32-bit.
         pub labels_i32: bool,
+        /// How operands are read and sums added.
+        pub precision: Precision,
     }
 }
 
@@ -67,6 +69,7 @@ impl LinearCrossEntropy {
             trans_b: !self.transposed,
             leaves: self.leaves,
             bias: self.bias,
+            precision: self.precision,
             ..MatmulParams::PLAIN
         }
     }
@@ -271,6 +274,7 @@ impl Kernel for LinearCrossEntropy {
             class_leaves: task.attr("class_leaves")?,
             ignore_index: task.attr("ignore")?,
             labels_i32: task.is_i32(labels)?,
+            precision: task.attr_or("precision", Precision::F32)?,
         })
     }
 

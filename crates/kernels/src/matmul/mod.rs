@@ -22,8 +22,9 @@ mod sweep;
 mod tests;
 
 use phalanx_ir::tasks::{TaskOp, TaskView};
-use phalanx_ir::{Activation, Names, names};
+use phalanx_ir::{Activation, Names, Precision, names};
 
+use crate::bf16;
 use crate::isa::Isa;
 use crate::spmd::{Launch, Workspace};
 use crate::unary::{activate_in_place, slope_in_place};
@@ -65,6 +66,8 @@ params! {
         /// The function whose slope at `points [batch, m, n]` the activated sum is multiplied by: the gradient of an
         /// activation. None reads no points.
         pub slope: Activation,
+        /// How operands are read and sums added.
+        pub precision: Precision,
     }
 }
 
@@ -97,14 +100,14 @@ pub fn matmul_reference(outputs: Outputs<'_>, operands: Operands<'_>, params: &M
     let Outputs { out, mut pre } = outputs;
     for at in 0..batch * m * n {
         let (p, i, j) = (at / (m * n), at / n % m, at % n);
-        let product = |l: usize, sum: f32| {
+        let operands_of = |l: usize| {
             let a = operands.a[p * m * k + if params.trans_a { l * m + i } else { i * k + l }];
             let b = operands.b[p * k * n + if params.trans_b { j * k + l } else { l * n + j }];
-            a.mul_add(b, sum)
+            (a, b)
         };
-        let mut value = tree_sum(0, leaves, &|leaf| {
-            (leaf * (k / leaves)..(leaf + 1) * (k / leaves)).fold(0.0, |sum, l| product(l, sum))
-        });
+        let steps = k / leaves;
+        let leaf = |leaf| bf16::leaf(params.precision, steps, |step| operands_of(leaf * steps + step));
+        let mut value = tree_sum(0, leaves, &leaf);
         if let Some(bias) = operands.bias {
             value += bias[j];
         }
@@ -115,7 +118,8 @@ pub fn matmul_reference(outputs: Outputs<'_>, operands: Operands<'_>, params: &M
             activate_in_place(params.activation, std::slice::from_mut(&mut value));
         }
         if let Some(points) = operands.points {
-            slope_in_place(params.slope, std::slice::from_mut(&mut value), &points[at..=at]);
+            let point = if params.precision.rounds() { bf16::rounded(points[at]) } else { points[at] };
+            slope_in_place(params.slope, std::slice::from_mut(&mut value), &[point]);
         }
         if let Some(residual) = operands.residual {
             value += residual[at];
@@ -136,6 +140,9 @@ fn tree_sum(first: usize, count: usize, leaf: &dyn Fn(usize) -> f32) -> f32 {
 pub fn matmul(outputs: Outputs<'_>, operands: Operands<'_>, params: &MatmulParams, launch: &mut Launch<'_>) {
     if params.batch * params.m * params.n == 0 {
         return;
+    }
+    if params.precision.rounds() {
+        return matmul_reference(outputs, operands, params);
     }
     let kernels = MicroKernels::of(Isa::current());
     let grid = Grid::new(params, kernels, launch.blocks());
@@ -163,6 +170,9 @@ pub(crate) fn matmul_alone(
 ) {
     if params.batch * params.m * params.n == 0 {
         return;
+    }
+    if params.precision.rounds() {
+        return matmul_reference(outputs, operands, params);
     }
     let kernels = MicroKernels::of(Isa::current());
     let blocking = alone_blocking(params, kernels);
@@ -212,6 +222,7 @@ impl MatmulParams {
         save_pre: false,
         accumulate: false,
         slope: Activation::None,
+        precision: Precision::F32,
     };
 
     fn slices<'a>(&self, call: &mut Call<'a>) -> (Operands<'a>, Outputs<'a>) {
@@ -238,22 +249,22 @@ impl Kernel for MatmulParams {
         let (m, n, k) = (a.rows(), out.last(), a.last());
         let plain = MatmulParams { accumulate: task.is("accumulate"), ..MatmulParams::PLAIN };
         match *task.op() {
-            TaskOp::Linear { transposed, activation, bias, residual, save_pre, leaves } => {
-                let plain = MatmulParams { activation, bias, residual, save_pre, ..plain };
+            TaskOp::Linear { transposed, activation, bias, residual, save_pre, leaves, precision } => {
+                let plain = MatmulParams { activation, bias, residual, save_pre, precision, ..plain };
                 Ok(MatmulParams { m, n, k, trans_b: !transposed, leaves, ..plain })
             }
             // dx = dy · weight, the weight as [out, in].
-            TaskOp::LinearGradInput { transposed, leaves, slope, .. } => {
+            TaskOp::LinearGradInput { transposed, leaves, slope, precision, .. } => {
                 let slope = slope.unwrap_or(Activation::None);
-                Ok(MatmulParams { m, n, k, trans_b: transposed, leaves, slope, ..plain })
+                Ok(MatmulParams { m, n, k, trans_b: transposed, leaves, slope, precision, ..plain })
             }
-            TaskOp::LinearGradWeight { leaves, .. } => {
-                Ok(MatmulParams { m: out.rows(), n, k: m, trans_a: true, leaves, ..plain })
+            TaskOp::LinearGradWeight { leaves, precision, .. } => {
+                Ok(MatmulParams { m: out.rows(), n, k: m, trans_a: true, leaves, precision, ..plain })
             }
-            TaskOp::Matmul { transpose_a: trans_a, transpose_b: trans_b, leaves, .. } => {
+            TaskOp::Matmul { transpose_a: trans_a, transpose_b: trans_b, leaves, precision, .. } => {
                 let m = out.dims()[out.rank() - 2];
                 let (batch, k) = (out.elements() / (m * n), a.elements() / (out.elements() / n));
-                Ok(MatmulParams { batch, m, n, k, trans_a, trans_b, leaves, ..plain })
+                Ok(MatmulParams { batch, m, n, k, trans_a, trans_b, leaves, precision, ..plain })
             }
             _ => Err("it executes matrix products and linear layers".into()),
         }

@@ -7,7 +7,7 @@ use phalanx_ir::graph::ValueId;
 use phalanx_ir::parallel::{Dim, Microbatch, ParallelType, TileMap, TilingRule};
 use phalanx_ir::sharded::{Operand, ShardedTask};
 use phalanx_ir::tasks::{BufferId, Mask, Role, TaskOp};
-use phalanx_ir::{LayerTasks, Op, RowLeaves, TensorType, fill_task};
+use phalanx_ir::{LayerTasks, Op, Precision, RowLeaves, TensorType, fill_task};
 
 use super::Expander;
 
@@ -196,6 +196,10 @@ impl LayerTasks for Expander<'_> {
 
     fn give(&mut self, slot: usize, buffer: BufferId) {
         self.give_value(self.graph.layers()[self.layer].operands[slot], buffer);
+    }
+
+    fn precision(&self) -> Precision {
+        self.options.precision
     }
 
     fn feature_leaves(&mut self, dim: Dim) -> usize {

@@ -18,6 +18,7 @@ fn head(rows: usize, classes: usize, features: usize) -> LinearCrossEntropy {
         class_leaves: 1 << classes.trailing_zeros().min(3),
         ignore_index: IGNORED,
         labels_i32: false,
+        precision: Precision::F32,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Work counted by hand.
 
-use phalanx_ir::{Activation, Binary, Reduce, RopeScaling, Unary};
+use phalanx_ir::{Activation, Binary, Precision, Reduce, RopeScaling, Unary};
 use phalanx_kernels::Words;
 use phalanx_kernels::attention::Attention;
 use phalanx_kernels::binary::{BinaryParams, Broadcast};
@@ -45,6 +45,7 @@ fn product(accumulate: bool) -> MatmulParams {
         save_pre: false,
         accumulate,
         slope: Activation::None,
+        precision: Precision::F32,
     }
 }
 
@@ -110,6 +111,7 @@ fn sums_losses_and_updates_count_what_they_look_at() {
         class_leaves,
         ignore_index,
         labels_i32,
+        precision: Precision::F32,
     };
     let found = work("linear_cross_entropy", head.to_words(), &[48, 80, 12, 1], &[60, 6]);
     assert_eq!(found, (60 * (2 * 8 + 7), 4 * 207));
