@@ -4,7 +4,12 @@
 //! runs on. Both read denormal numbers as zeros and flush results below 2⁻¹²⁶ to zero, after rounding as if exponents had no
 //! lower end. A NaN is a NaN: its payload is not part of the definition.
 
+mod samples;
+
 use phalanx_ir::Precision;
+
+pub use samples::NumberClass;
+pub(crate) use samples::Samples;
 
 /// Steps of one tile multiplication: sums over fewer are filled up with zeros.
 pub(crate) const TILE_STEPS: usize = 32;
@@ -104,4 +109,41 @@ fn flushed(x: f32, exact: impl Fn() -> (f64, f64)) -> f32 {
     let (sum, error) = if sum < 0.0 { (-sum, -error) } else { (sum, error) };
     let limit = 2f64.powi(-126) - 2f64.powi(-151);
     if sum < limit || sum == limit && error < 0.0 { zero_like(x) } else { x }
+}
+
+/// What an instruction made of pairs of numbers of one class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// Of which numbers.
+    pub class: NumberClass,
+    /// How many results were compared.
+    pub results: u64,
+    /// How many of them differ from the definition.
+    pub differences: u64,
+}
+
+/// Compares sums of 16 elements, each plus two products, by `instruction` (of the addends and both operands in pairs) with
+/// the definition.
+pub(crate) fn compare_pairs(
+    class: NumberClass,
+    rounds: u64,
+    mut instruction: impl FnMut([f32; 16], [u32; 16], [u32; 16]) -> [f32; 16],
+) -> Comparison {
+    let mut samples = Samples::new(class, 1);
+    let mut differences = 0;
+    for _ in 0..rounds {
+        let addends = std::array::from_fn(|_| samples.addend());
+        let [a, b] = std::array::from_fn(|_| {
+            std::array::from_fn(|_| u32::from(samples.factor()) | u32::from(samples.factor()) << 16)
+        });
+        let found = instruction(addends, a, b);
+        for (i, found) in found.into_iter().enumerate() {
+            let [(even_a, odd_a), (even_b, odd_b)] =
+                [a[i], b[i]].map(|pair| (widen(pair as u16), widen((pair >> 16) as u16)));
+            let expected = fma(even_a, even_b, fma(odd_a, odd_b, addends[i]));
+            let same = found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan();
+            differences += u64::from(!same);
+        }
+    }
+    Comparison { class, results: 16 * rounds, differences }
 }

@@ -10,7 +10,7 @@
 //! packing), `check` (looks at memory between blocks) and the generated dispatch of `isa`.
 
 pub mod attention;
-mod bf16;
+pub mod bf16;
 pub mod binary;
 pub mod broadcast;
 pub mod call;

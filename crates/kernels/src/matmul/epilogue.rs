@@ -9,6 +9,7 @@ use std::ptr;
 use phalanx_ir::Activation;
 
 use super::micro::MAX_TILE;
+use crate::bf16::rounded;
 use crate::dispatch;
 #[cfg(target_arch = "x86_64")]
 use crate::isa::Isa;
@@ -25,6 +26,8 @@ pub(super) struct Epilogue<'a> {
     pub activation: Activation,
     /// The function whose slope is a factor, and where it is taken.
     pub slope: Option<(Activation, &'a [f32])>,
+    /// Whether that is at rounded points.
+    pub rounds: bool,
     /// Added after the activation.
     pub residual: Option<&'a [f32]>,
     /// Whether the result is added to the output.
@@ -99,6 +102,9 @@ impl Epilogue<'_> {
             // Rows of a tile are too short for vector loops; all of them together are not.
             let mut packed = [0.0; MAX_TILE];
             pack_rows(&mut packed[..tile.len()], width, &points[at..], row_step, columns);
+            if self.rounds {
+                packed.iter_mut().for_each(|point| *point = rounded(*point));
+            }
             slope_in_place(activation, tile, &packed[..tile.len()]);
         }
         if let Some(residual) = self.residual {

@@ -4,7 +4,8 @@
 //! before the activation) if the parameters say so. `out` accumulates if the parameters say so.
 //!
 //! The sum over k is a balanced binary tree over `leaves` equal blocks; inside a leaf it is one chain of fused
-//! multiply-adds in ascending k that starts from +0.0. So the bits do not depend on tiles, cores or instruction set.
+//! multiply-adds in ascending k that starts from +0.0, or what `bf16::leaf` says for operands that are rounded. So the bits do
+//! not depend on tiles, cores or instruction set. A slope is taken at points rounded like the operands.
 //!
 //! The fast version packs the right operand into panels as wide as a register tile, keeps a group of rows of the
 //! left operand in the second-level cache, and carries partial sums between blocks of k in packed tiles.
@@ -34,6 +35,7 @@ use blocking::Blocking;
 pub use burn::{fma_burn, fma_burn_flops};
 use grid::Grid;
 use micro::MicroKernels;
+pub use micro::compare_dot;
 use sweep::{Product, Share};
 
 params! {
@@ -141,10 +143,7 @@ pub fn matmul(outputs: Outputs<'_>, operands: Operands<'_>, params: &MatmulParam
     if params.batch * params.m * params.n == 0 {
         return;
     }
-    if params.precision.rounds() {
-        return matmul_reference(outputs, operands, params);
-    }
-    let kernels = MicroKernels::of(Isa::current());
+    let kernels = MicroKernels::of(Isa::current(), params.precision);
     let grid = Grid::new(params, kernels, launch.blocks());
     let blocking = grid.blocking(params, kernels);
     let size = blocking.layout().total();
@@ -171,10 +170,7 @@ pub(crate) fn matmul_alone(
     if params.batch * params.m * params.n == 0 {
         return;
     }
-    if params.precision.rounds() {
-        return matmul_reference(outputs, operands, params);
-    }
-    let kernels = MicroKernels::of(Isa::current());
+    let kernels = MicroKernels::of(Isa::current(), params.precision);
     let blocking = alone_blocking(params, kernels);
     let own = &mut scratch[..blocking.layout().total()];
     let product = Product::new(outputs, operands, params, kernels);
@@ -191,19 +187,19 @@ fn alone_blocking(params: &MatmulParams, kernels: &MicroKernels) -> Blocking {
 
 /// Elements [`matmul_alone`] works in, for any instruction set and as many rows or fewer.
 pub(crate) fn alone_scratch(params: &MatmulParams) -> usize {
-    largest(|kernels| alone_blocking(params, kernels).layout().total())
+    largest(params.precision, |kernels| alone_blocking(params, kernels).layout().total())
 }
 
 /// What [`matmul`] works in on `blocks` blocks, for any instruction set: packed operands and partial tiles.
 fn workspace(params: &MatmulParams, blocks: usize) -> Workspace {
     let of = |kernels: &_| Grid::new(params, kernels, blocks).blocking(params, kernels).layout().total();
-    Workspace::of::<f32>(0, largest(of))
+    Workspace::of::<f32>(0, largest(params.precision, of))
 }
 
 /// The most elements that `of` says for the micro kernels of any instruction set.
-fn largest(of: impl Fn(&MicroKernels) -> usize) -> usize {
+fn largest(precision: Precision, of: impl Fn(&MicroKernels) -> usize) -> usize {
     let all = [Isa::Portable, Isa::Avx2, Isa::Avx512];
-    all.into_iter().map(|isa| of(MicroKernels::of(isa))).max().unwrap_or(0)
+    all.into_iter().map(|isa| of(MicroKernels::of(isa, precision))).max().unwrap_or(0)
 }
 
 impl MatmulParams {

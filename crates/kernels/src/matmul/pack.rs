@@ -1,15 +1,97 @@
-//! Copies operands into the order in which the micro kernels read them.
+//! Copies operands into the order in which the micro kernels read them, rounded if the product says so.
 //!
 //! Copies run over a few rows of the source at a time, so that they read it in long streams.
 
 use std::ops::Range;
 
+use super::blocking::Block;
 use super::micro::{LINE, MicroKernels, Transpose, prefetch_line};
 use super::panel::Group;
+use crate::bf16::{TILE_STEPS, round};
 use crate::dispatch;
 
 /// Rows of the source that a copy handles at once.
 const CHUNK: usize = 8;
+
+/// What a word of a packed operand is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Packing {
+    /// One step.
+    Single,
+    /// One step, rounded to `bf16`; leaves are filled up with zeros to whole tiles.
+    Rounded,
+    /// One step, rounded to `bf16`; of each pair the odd one comes first.
+    Swapped,
+    /// A pair of steps, rounded to `bf16`; the even one is the lower half.
+    Pairs,
+}
+
+impl Packing {
+    /// Leaves are filled up to a multiple of this many steps.
+    pub fn multiple(self) -> usize {
+        match self {
+            Packing::Single => 1,
+            Packing::Rounded => TILE_STEPS,
+            Packing::Swapped | Packing::Pairs => 2,
+        }
+    }
+
+    /// Words of so many steps.
+    pub fn words(self, steps: usize) -> usize {
+        steps.next_multiple_of(self.multiple()) / self.steps()
+    }
+
+    /// Steps of a word.
+    fn steps(self) -> usize {
+        if self == Packing::Pairs { 2 } else { 1 }
+    }
+
+    /// Word `index`, from lines that hold one step each, as `bf16`.
+    #[inline(always)]
+    fn word(self, index: usize, line: impl Fn(usize) -> [u16; LINE]) -> [f32; LINE] {
+        match self {
+            Packing::Single => unreachable!("steps that are not rounded are copied"),
+            Packing::Rounded => joined([0; LINE], line(index)),
+            Packing::Swapped => joined([0; LINE], line(index ^ 1)),
+            Packing::Pairs => joined(line(2 * index), line(2 * index + 1)),
+        }
+    }
+
+    /// Words whose steps lie beside each other; zeros behind the last step.
+    #[inline(always)]
+    fn words_of(self, steps: &[f32]) -> [f32; LINE] {
+        let (first, second) = (rounded(steps), || rounded(steps.get(LINE..).unwrap_or_default()));
+        let half = |i: usize| if i < LINE { first[i] } else { 0 };
+        match self {
+            Packing::Single => unreachable!("steps that are not rounded are transposed as they are"),
+            Packing::Rounded => joined([0; LINE], first),
+            Packing::Swapped => joined([0; LINE], std::array::from_fn(|i| half(i ^ 1))),
+            Packing::Pairs => {
+                let second = second();
+                let step = |i: usize| if i < LINE { first[i] } else { second[i - LINE] };
+                let every_second = |odd: usize| std::array::from_fn(|i| step(2 * i + odd));
+                joined(every_second(0), every_second(1))
+            }
+        }
+    }
+}
+
+/// The first line of `source` as `bf16`; zeros behind its end.
+#[inline(always)]
+fn rounded(source: &[f32]) -> [u16; LINE] {
+    let mut line = [0.0; LINE];
+    match source.first_chunk::<LINE>() {
+        Some(whole) => line = *whole,
+        None => line[..source.len()].copy_from_slice(source),
+    }
+    std::array::from_fn(|i| round(line[i]))
+}
+
+/// Words of a lower and an upper half.
+#[inline(always)]
+fn joined(low: [u16; LINE], high: [u16; LINE]) -> [f32; LINE] {
+    std::array::from_fn(|i| f32::from_bits(u32::from(low[i]) | u32::from(high[i]) << 16))
+}
 
 /// A stored matrix: element `(row, column)` at `row * row_step + column * column_step`, one of the steps being 1.
 #[derive(Clone, Copy)]
@@ -49,20 +131,26 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// Packs `rows x columns` of the right operand as rows of `kernels.columns` elements, padded with zeros.
+/// Packs the steps of `block` of some columns of the right operand as rows of `kernels.columns` words, padded with zeros.
 pub(super) fn pack_panel(
     packed: &mut [f32],
     b: Matrix<'_>,
-    rows: Range<usize>,
+    block: Block,
     columns: Range<usize>,
     kernels: &MicroKernels,
 ) {
-    if b.column_step != 1 {
-        transpose(packed, b.flipped(), columns, rows, kernels);
-    } else if columns.len() == kernels.columns {
-        copy_panel(packed, b, rows, columns);
-    } else {
-        copy_padded(packed, b, rows, columns, kernels.columns);
+    let width = kernels.columns;
+    for (steps, words) in block.pieces() {
+        let packed = &mut packed[words.start * width..words.end * width];
+        if b.column_step != 1 {
+            transpose(packed, b.flipped(), columns.clone(), steps, kernels);
+        } else if kernels.packing != Packing::Single {
+            round_panel(packed, b, steps, columns.clone(), kernels);
+        } else if columns.len() == width {
+            copy_panel(packed, b, steps, columns.clone());
+        } else {
+            copy_padded(packed, b, steps, columns.clone(), width);
+        }
     }
 }
 
@@ -93,51 +181,71 @@ fn copy_padded(packed: &mut [f32], b: Matrix<'_>, rows: Range<usize>, columns: R
     }
 }
 
-/// Packs the rows of `group` and `steps` of a left operand stored by rows: per tile, its rows step by step.
-///
-/// Writes up to a line more than the packed elements.
-pub(super) fn pack_rows(
-    packed: &mut [f32],
-    a: Matrix<'_>,
-    group: &Group,
-    steps: Range<usize>,
-    kernels: &MicroKernels,
-) {
-    for rows in group.tiles.clone().map(|tile| group.cut.rows(tile)) {
-        let packed = &mut packed[group.left_at(rows.start)..];
-        for step in steps.clone().step_by(LINE) {
-            // The tile below comes next.
-            (rows.end..rows.end + rows.len()).for_each(|row| prefetch_line(a.element(row, step)));
-            let block = Transpose {
-                rows: rows.len(),
-                columns: (steps.end - step).min(LINE),
-                source: a.row(rows.start, step).as_ptr(),
-                source_row: a.row_step,
-                packed: packed[(step - steps.start) * rows.len()..].as_mut_ptr(),
-                packed_row: rows.len(),
-            };
-            // SAFETY: rows and steps lie inside the operand, the packed rows of the block with the line to spare inside
-            // `packed`, and the kernels are of an available instruction set.
-            unsafe { (kernels.transpose)(&block) };
+dispatch! {
+    /// Rounds a panel; what lies behind its last step or column becomes zero.
+    fn round_panel(packed: &mut [f32], b: Matrix<'_>, steps: Range<usize>, columns: Range<usize>, kernels: &MicroKernels) {
+        for (index, packed) in packed.chunks_exact_mut(kernels.columns).enumerate() {
+            for (line, packed) in packed.as_chunks_mut::<LINE>().0.iter_mut().enumerate() {
+                let first = (columns.start + line * LINE).min(columns.end);
+                *packed = kernels.packing.word(index, |step| match steps.start + step < steps.end {
+                    true => rounded(&b.row(steps.start + step, first)[..columns.end - first]),
+                    false => [0; LINE],
+                });
+            }
         }
     }
 }
 
+/// Packs the left operand of `group`: per tile, its rows word by word.
+///
+/// Writes up to a line more than the packed words.
+pub(super) fn pack_tiles(packed: &mut [f32], a: Matrix<'_>, group: &Group, kernels: &MicroKernels) {
+    if a.column_step != 1 {
+        return pack_columns(packed, a.flipped(), group, kernels);
+    }
+    for rows in group.tiles.clone().map(|tile| group.cut.rows(tile)) {
+        for (steps, words) in group.block.pieces() {
+            let packed = &mut packed[group.left_at(rows.start) + words.start * rows.len()..];
+            pack_rows(packed, a, rows.clone(), steps, kernels);
+        }
+    }
+}
+
+/// Packs rows of a matrix stored by rows, word by word.
+fn pack_rows(
+    packed: &mut [f32],
+    a: Matrix<'_>,
+    rows: Range<usize>,
+    steps: Range<usize>,
+    kernels: &MicroKernels,
+) {
+    let packing = kernels.packing;
+    let words = packing.words(steps.len());
+    for word in (0..words).step_by(LINE) {
+        let step = (steps.start + word * packing.steps()).min(steps.end);
+        // The tile below comes next.
+        (rows.end..rows.end + rows.len()).for_each(|row| prefetch_line(a.element(row, step)));
+        let to = Transposed {
+            at: packed[word * rows.len()..].as_mut_ptr(),
+            row: rows.len(),
+            words: (words - word).min(LINE),
+        };
+        // SAFETY: the words of the block lie inside `packed` with the line to spare.
+        unsafe { transpose_block(a, rows.clone(), step..steps.end, to, kernels) };
+    }
+}
+
 dispatch! {
-    /// Packs the rows of `group` and `steps` of a left operand stored by columns: per tile, its rows step by step.
-    pub(super) fn pack_columns(packed: &mut [f32], a: Matrix<'_>, group: &Group, steps: Range<usize>) {
-        let source = a.flipped();
-        for first in steps.clone().step_by(CHUNK) {
-            for rows in group.tiles.clone().map(|tile| group.cut.rows(tile)) {
-                let at = group.left_at(rows.start) + (first - steps.start) * rows.len();
-                for (index, step) in (first..steps.end.min(first + CHUNK)).enumerate() {
-                    let from = source.row(step, rows.start);
-                    let left = (steps.end - step) * rows.len();
-                    let packed = &mut packed[at + index * rows.len()..][..left];
-                    // A whole line is faster to copy; what is too much lies in later steps of the same tile.
-                    match (packed.first_chunk_mut::<LINE>(), from.first_chunk::<LINE>()) {
-                        (Some(packed), Some(from)) => *packed = *from,
-                        _ => (0..rows.len()).for_each(|row| packed[row] = from[row]),
+    /// Packs the rows of `group` of a left operand whose steps are the rows of `a`: per tile, its rows word by word.
+    fn pack_columns(packed: &mut [f32], a: Matrix<'_>, group: &Group, kernels: &MicroKernels) {
+        let all = group.block.words();
+        for (steps, words) in group.block.pieces() {
+            for first in words.clone().step_by(CHUNK) {
+                for rows in group.tiles.clone().map(|tile| group.cut.rows(tile)) {
+                    for word in first..words.end.min(first + CHUNK) {
+                        let at = group.left_at(rows.start) + word * rows.len();
+                        let packed = &mut packed[at..][..(all - word) * rows.len()];
+                        pack_column(packed, a, &rows, &steps, word - words.start, kernels.packing);
                     }
                 }
             }
@@ -145,31 +253,111 @@ dispatch! {
     }
 }
 
-/// Writes column `c` of `rows x columns` of a matrix stored by rows as row `c` of `kernels.columns` elements,
-/// padded with zeros.
+/// Packs one word of `rows`, which lie beside each other.
+#[inline(always)]
+fn pack_column(
+    packed: &mut [f32],
+    a: Matrix<'_>,
+    rows: &Range<usize>,
+    steps: &Range<usize>,
+    word: usize,
+    packing: Packing,
+) {
+    let line = match packing {
+        Packing::Single => {
+            let from = a.row(steps.start + word, rows.start);
+            match from.first_chunk::<LINE>() {
+                Some(line) => *line,
+                None => std::array::from_fn(|row| from.get(row).copied().unwrap_or(0.0)),
+            }
+        }
+        _ => packing.word(word, |step| match steps.start + step < steps.end {
+            true => rounded(a.row(steps.start + step, rows.start)),
+            false => [0; LINE],
+        }),
+    };
+    // A whole line is faster to copy; what is too much lies in later words of the same tile.
+    match packed.first_chunk_mut::<LINE>() {
+        Some(packed) => *packed = line,
+        None => packed[..rows.len()].copy_from_slice(&line[..rows.len()]),
+    }
+}
+
+/// Writes column `c` of `rows x steps` of a matrix stored by rows as row `c` of `kernels.columns` words, padded with zeros.
 fn transpose(
     packed: &mut [f32],
     source: Matrix<'_>,
     rows: Range<usize>,
-    columns: Range<usize>,
+    steps: Range<usize>,
     kernels: &MicroKernels,
 ) {
-    let width = kernels.columns;
-    for column in columns.clone().step_by(LINE) {
+    let (width, packing) = (kernels.columns, kernels.packing);
+    let words = packing.words(steps.len());
+    for word in (0..words).step_by(LINE) {
+        let step = (steps.start + word * packing.steps()).min(steps.end);
         for lane in (0..width).step_by(LINE) {
-            let from = (rows.start + lane) * source.row_step + column;
-            let to = (column - columns.start) * width + lane;
-            let block = Transpose {
-                rows: rows.len().saturating_sub(lane).min(LINE),
-                columns: (columns.end - column).min(LINE),
-                source: source.data[from.min(source.data.len())..].as_ptr(),
-                source_row: source.row_step,
-                packed: packed[to..].as_mut_ptr(),
-                packed_row: width,
-            };
-            // SAFETY: rows and columns lie inside the source (checked by the caller's ranges), the packed rows of the
-            // block inside the panel, and the kernels are of an available instruction set.
-            unsafe { (kernels.transpose)(&block) };
+            let rows = (rows.start + lane).min(rows.end)..(rows.start + lane + LINE).min(rows.end);
+            let to = packed[word * width + lane..].as_mut_ptr();
+            let to = Transposed { at: to, row: width, words: (words - word).min(LINE) };
+            // SAFETY: the words of the block lie inside the panel.
+            unsafe { transpose_block(source, rows, step..steps.end, to, kernels) };
+        }
+    }
+}
+
+/// Where the columns of a block go.
+struct Transposed {
+    /// The first word.
+    at: *mut f32,
+    /// Distance between words of one row of the source.
+    row: usize,
+    /// How many words of each row.
+    words: usize,
+}
+
+/// Stores up to a line of words of up to a line of `rows`, word by word; there may be more `steps` than they need, or less.
+///
+/// # Safety
+/// `to` must be writable for a line at each of its words.
+unsafe fn transpose_block(
+    source: Matrix<'_>,
+    rows: Range<usize>,
+    steps: Range<usize>,
+    to: Transposed,
+    kernels: &MicroKernels,
+) {
+    let mut lines = [[0.0; LINE]; LINE];
+    let (from, from_row) = match kernels.packing {
+        Packing::Single => (source.element(rows.start, steps.start), source.row_step),
+        packing => {
+            round_lines(&mut lines, source, rows.clone(), steps, packing);
+            (lines.as_ptr().cast(), LINE)
+        }
+    };
+    let block = Transpose {
+        rows: rows.len(),
+        columns: to.words,
+        source: from,
+        source_row: from_row,
+        packed: to.at,
+        packed_row: to.row,
+    };
+    // SAFETY: rows and steps lie inside the source, or its lines inside of ours; the rest is this function's contract, and the
+    // kernels are of an available instruction set.
+    unsafe { (kernels.transpose)(&block) };
+}
+
+dispatch! {
+    /// Rounds a line of words of each row.
+    fn round_lines(
+        lines: &mut [[f32; LINE]; LINE],
+        source: Matrix<'_>,
+        rows: Range<usize>,
+        steps: Range<usize>,
+        packing: Packing,
+    ) {
+        for (line, row) in lines.iter_mut().zip(rows) {
+            *line = packing.words_of(&source.row(row, steps.start)[..steps.len()]);
         }
     }
 }

@@ -1,13 +1,13 @@
 //! One panel of one group: the micro kernel calls of its tiles for one block of the summed axis.
 //!
 //! A partial tile lies in *slots*: slot 0 holds the chain of the current leaf between two blocks, slot `1 + level`
-//! a finished subtree of `2^level` leaves. A finished leaf first takes in the subtrees it completes, older in front,
+//! the sum of `2^level` finished subtrees. A finished subtree first takes in those that it completes, older in front,
 //! like the carries of a binary counter.
 
 use std::ops::Range;
 use std::ptr;
 
-use super::blocking::Blocking;
+use super::blocking::{Block, Blocking};
 use super::epilogue::{Epilogue, Place};
 use super::feed::Feed;
 use super::micro::{Fetch, LINE, MAX_FETCHES, MAX_TILE, MicroKernel, Tile};
@@ -53,14 +53,14 @@ pub(super) struct Group {
     pub cut: Cut,
     /// The operand.
     pub left: *const f32,
-    /// The steps of the block.
-    pub depth: usize,
+    /// The block of the summed axis.
+    pub block: Block,
 }
 
 impl Group {
     /// Where the left operand of the tile that starts with `row` lies.
     pub fn left_at(&self, row: usize) -> usize {
-        (row - self.cut.start(self.tiles.start)) * self.depth
+        (row - self.cut.start(self.tiles.start)) * self.block.words()
     }
 }
 
@@ -68,7 +68,7 @@ impl Group {
 pub(super) struct Step {
     /// Whether the block continues a chain.
     continues: bool,
-    /// How many finished subtrees it completes.
+    /// How many sums of finished subtrees it completes.
     merges: usize,
     /// The slot that takes the sum, unless the sum is complete.
     slot: usize,
@@ -79,11 +79,11 @@ pub(super) struct Step {
 impl Step {
     /// What block `block` does.
     pub fn new(blocking: &Blocking, block: usize) -> Step {
-        let (leaf, part) = (block / blocking.blocks_per_leaf, block % blocking.blocks_per_leaf);
-        let ends_leaf = part + 1 == blocking.blocks_per_leaf;
-        let merges = if ends_leaf { leaf.trailing_ones() as usize } else { 0 };
-        let completes = ends_leaf && leaf + 1 == blocking.leaves;
-        let slot = if ends_leaf && !completes { 1 + merges } else { 0 };
+        let (subtree, part) = (block / blocking.parts, block % blocking.parts);
+        let ends = part + 1 == blocking.parts;
+        let merges = if ends { subtree.trailing_ones() as usize } else { 0 };
+        let completes = ends && subtree + 1 == blocking.subtrees;
+        let slot = if ends && !completes { 1 + merges } else { 0 };
         Step { continues: part > 0, merges, slot, completes }
     }
 }
@@ -146,7 +146,8 @@ impl Panel<'_> {
         let slots = self.slots;
         let place = self.place(&group.cut.rows(group.tiles.start));
         let mut work = Tile {
-            depth: group.depth,
+            leaves: group.block.leaves,
+            depth: group.block.depth(),
             a: group.left,
             b: self.right,
             fetches: [Fetch::NOTHING; MAX_FETCHES],
@@ -198,7 +199,7 @@ impl Panel<'_> {
     fn advance(&self, work: &mut Tile, rows: usize, simple: bool) {
         let in_output = rows * self.n;
         let written = if self.step.completes { in_output } else { self.slots_step };
-        work.a = work.a.wrapping_add(rows * work.depth);
+        work.a = work.a.wrapping_add(rows * work.leaves * work.depth);
         if !work.start.is_null() {
             work.start = work.start.wrapping_add(self.slots_step);
         }

@@ -7,11 +7,11 @@
 use std::ops::Range;
 use std::ptr;
 
-use super::blocking::Blocking;
+use super::blocking::{Block, Blocking};
 use super::epilogue::Epilogue;
 use super::feed::{Feed, Region};
 use super::micro::MicroKernels;
-use super::pack::{Matrix, pack_columns, pack_panel, pack_rows};
+use super::pack::{Matrix, pack_panel, pack_tiles};
 use super::panel::{Cut, Group, Panel, Step};
 use super::{MatmulParams, Operands, Outputs};
 use crate::spmd::{Parts, share};
@@ -59,6 +59,7 @@ impl<'a> Product<'a> {
             pre: outputs.pre.map(Parts::new),
             activation: params.activation,
             slope: operands.points.map(|points| (params.slope, points)),
+            rounds: params.precision.rounds(),
             residual: operands.residual,
             accumulate: params.accumulate,
             out: Parts::new(outputs.out),
@@ -99,11 +100,11 @@ fn slabs(share: &Share, blocking: &Blocking) -> impl Iterator<Item = Slab> {
     let cuts = pieces(&share.columns, blocking.columns)
         .flat_map(|columns| pieces(&share.rows, blocking.rows).map(move |rows| (rows, columns.clone())));
     cuts.flat_map(move |(rows, columns)| {
-        (0..blocking.blocks()).map(move |block| Slab {
+        (0..blocking.blocks()).map(move |index| Slab {
             rows: rows.clone(),
             columns: columns.clone(),
-            block,
-            steps: blocking.steps(block),
+            index,
+            block: blocking.block(index),
         })
     })
 }
@@ -134,8 +135,9 @@ struct Sweep<'a> {
 struct Slab {
     rows: Range<usize>,
     columns: Range<usize>,
-    block: usize,
-    steps: Range<usize>,
+    /// The number of the block.
+    index: usize,
+    block: Block,
 }
 
 impl Slab {
@@ -157,7 +159,7 @@ impl Sweep<'_> {
         let panels = slab.columns.len().div_ceil(width);
         let groups = self.groups(slab);
         // A single group needs each packed panel only once, so all of them can share the warmest place.
-        let panel_step = if groups > 1 { slab.steps.len() * width } else { 0 };
+        let panel_step = if groups > 1 { slab.block.words() * width } else { 0 };
         for index in 0..groups {
             let group = self.group(slab, cut, share(index, groups, cut.tiles));
             let coming = match index + 1 < groups {
@@ -168,9 +170,9 @@ impl Sweep<'_> {
             for panel in 0..panels {
                 let at = panel * panel_step;
                 if index == 0 {
-                    let packed = &mut self.right[at..at + slab.steps.len() * width];
+                    let packed = &mut self.right[at..at + slab.block.words() * width];
                     let columns = slab.panel(panel, width);
-                    pack_panel(packed, self.b, slab.steps.clone(), columns, self.product.kernels);
+                    pack_panel(packed, self.b, slab.block, columns, self.product.kernels);
                 }
                 let next = match index {
                     0 => self.right_source(slab, slab.panel(panel + 1, width)),
@@ -186,11 +188,8 @@ impl Sweep<'_> {
 
     /// Packs the left operand of some tiles.
     fn group(&mut self, slab: &Slab, cut: Cut, tiles: Range<usize>) -> Group {
-        let mut group = Group { tiles, cut, left: ptr::null(), depth: slab.steps.len() };
-        match self.a.column_step {
-            1 => pack_rows(self.left, self.a, &group, slab.steps.clone(), self.product.kernels),
-            _ => pack_columns(self.left, self.a, &group, slab.steps.clone()),
-        }
+        let mut group = Group { tiles, cut, left: ptr::null(), block: slab.block };
+        pack_tiles(self.left, self.a, &group, self.product.kernels);
         group.left = self.left.as_ptr();
         group
     }
@@ -202,7 +201,7 @@ impl Sweep<'_> {
         Panel {
             width: self.blocking.tile_columns,
             kernels: self.product.kernels.tiles,
-            step: Step::new(self.blocking, slab.block),
+            step: Step::new(self.blocking, slab.index),
             right: self.right[at..].as_ptr(),
             slots: self.slots[first * self.blocking.tile()..].as_mut_ptr(),
             slots_step: if waits { self.blocking.tile() } else { 0 },
@@ -224,25 +223,25 @@ impl Sweep<'_> {
         let cut = Cut::new(&slab.rows, self.blocking.tile_rows);
         let tiles = share(group, self.groups(slab), cut.tiles);
         let (first, rows) = (cut.start(tiles.start), cut.start(tiles.end) - cut.start(tiles.start));
-        let start = self.a.element(first, slab.steps.start);
+        let start = self.a.element(first, slab.block.first);
         match self.a.column_step {
-            1 => Region::by_rows(start, rows, slab.steps.len(), self.a.row_step),
-            step => Region::by_rows(start, slab.steps.len(), rows, step),
+            1 => Region::by_rows(start, rows, slab.block.len(), self.a.row_step),
+            step => Region::by_rows(start, slab.block.len(), rows, step),
         }
     }
 
     /// The stored right operand of `columns`.
     fn right_source(&self, slab: &Slab, columns: Range<usize>) -> Region {
-        let start = self.b.element(slab.steps.start, columns.start);
+        let start = self.b.element(slab.block.first, columns.start);
         match self.b.column_step {
-            1 => Region::by_columns(start, slab.steps.len(), columns.len(), self.b.row_step),
-            step => Region::by_rows(start, columns.len(), slab.steps.len(), step),
+            1 => Region::by_columns(start, slab.block.len(), columns.len(), self.b.row_step),
+            step => Region::by_rows(start, columns.len(), slab.block.len(), step),
         }
     }
 
     /// The packed right operand of the panel at `at`.
     fn right_packed(&self, slab: &Slab, at: usize) -> Region {
-        let size = slab.steps.len() * self.blocking.tile_columns;
+        let size = slab.block.words() * self.blocking.tile_columns;
         Region::by_rows(self.right.as_ptr().wrapping_add(at), 1, size, size)
     }
 }

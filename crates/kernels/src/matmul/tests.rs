@@ -3,6 +3,7 @@
 use phalanx_ir::Unary;
 
 use super::*;
+use crate::bf16::{NumberClass, Samples, widen};
 use crate::samples::launched;
 use crate::unary::{UnaryGradParams, unary_grad};
 use crate::{KernelEntry, Team, Words};
@@ -82,6 +83,9 @@ fn check(params: &MatmulParams, team: &Team) {
     assert!(got == expected, "{params:?} on {} cores", team.cores());
 }
 
+/// The precisions whose operands are rounded.
+const ROUNDING: [Precision; 2] = [Precision::Bf16, Precision::Bf16Pair];
+
 fn layouts() -> impl Iterator<Item = (bool, bool)> {
     [(false, false), (false, true), (true, false), (true, true)].into_iter()
 }
@@ -96,6 +100,71 @@ fn odd_sizes_in_all_layouts_equal_the_reference() {
             for (trans_a, trans_b) in layouts() {
                 check(&MatmulParams { trans_a, trans_b, ..plain(m, n, k) }, &team);
             }
+        }
+    }
+}
+
+#[test]
+fn rounded_operands_equal_the_reference_for_odd_sizes_in_all_layouts() {
+    let team = Team::new(2);
+    let sizes = [1, 2, 3, 6, 7, 13, 15, 16, 17, 31, 33, 65, 100];
+    for precision in ROUNDING {
+        for (index, &m) in sizes.iter().enumerate() {
+            for &n in &sizes {
+                let k = sizes[(index + n) % sizes.len()];
+                let leaves = 1 << k.trailing_zeros().min(3);
+                for (trans_a, trans_b) in layouts() {
+                    check(&MatmulParams { trans_a, trans_b, leaves, precision, ..plain(m, n, k) }, &team);
+                }
+            }
+        }
+    }
+}
+
+/// Leaves of odd lengths inside of a block and across blocks, and leaves longer than a block.
+#[test]
+fn rounded_operands_keep_chain_and_tree_over_blocks() {
+    let team = Team::new(2);
+    for precision in ROUNDING {
+        for (m, n, k) in [(30, 40, 600), (20, 33, 2304), (9, 36, 5120), (3, 70, 4800)] {
+            for leaves in [1, 2, 8, 32] {
+                if k % leaves == 0 {
+                    check(&MatmulParams { leaves, precision, ..plain(m, n, k) }, &team);
+                    let transposed = MatmulParams { trans_a: true, trans_b: true, ..plain(m, n, k) };
+                    check(&MatmulParams { leaves, precision, ..transposed }, &team);
+                }
+            }
+        }
+    }
+}
+
+/// Instruction sets agree where products underflow, cancel and overflow.
+#[test]
+fn numbers_of_every_class_give_the_defined_bits() {
+    for precision in ROUNDING {
+        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
+            Isa::select(isa);
+            for class in NumberClass::ALL {
+                let params = MatmulParams { leaves: 2, precision, ..plain(17, 50, 84) };
+                let mut samples = Samples::new(class, 7);
+                let mut numbers = |n: usize| (0..n).map(|_| widen(samples.factor())).collect::<Vec<_>>();
+                let data = Data { a: numbers(17 * 84), b: numbers(84 * 50), ..data(&params) };
+                let (found, expected) = (fast(&params, &data, &Team::new(1)).0, reference(&params, &data).0);
+                let is_nan = |bits: u32| f32::from_bits(bits).is_nan();
+                let same = |(&a, &b): (&u32, &u32)| a == b || is_nan(a) && is_nan(b);
+                assert!(found.iter().zip(&expected).all(same), "{precision} {isa:?} {class:?}");
+            }
+        }
+        Isa::select(Isa::best());
+    }
+}
+
+/// On a machine that has the instruction: a million results of every class.
+#[test]
+fn the_instruction_for_pairs_does_what_is_defined() {
+    for class in NumberClass::ALL {
+        if let Some(found) = compare_dot(class, 1 << 16) {
+            assert_eq!((found.results, found.differences), (1 << 20, 0), "{class:?}");
         }
     }
 }
@@ -186,9 +255,10 @@ fn an_empty_sum_is_zero() {
 #[test]
 fn teams_and_instruction_sets_give_the_same_bits() {
     let cases = [plain(150, 130, 70), MatmulParams { leaves: 8, trans_a: true, ..plain(64, 300, 512) }];
-    for case in cases {
+    for (case, &precision) in cases.iter().flat_map(|case| Precision::ALL.iter().map(move |p| (*case, p))) {
         for (bias, activation) in [(false, Activation::None), (true, Activation::GeluTanh)] {
-            let params = MatmulParams { bias, activation, slope: activation, save_pre: bias, ..case };
+            let epilogue = MatmulParams { bias, activation, slope: activation, save_pre: bias, ..case };
+            let params = MatmulParams { precision, ..epilogue };
             let data = data(&params);
             let expected = reference(&params, &data);
             for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {

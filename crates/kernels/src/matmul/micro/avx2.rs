@@ -3,104 +3,151 @@
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
-use super::{BURN_CHAINS, CHUNK, MicroKernel, MicroKernels, Tile, prefetch};
+use super::flush::{self, Unit};
+use super::{BURN_CHAINS, CHUNK, Leaf, MicroKernels, Packing, Sums, Tile, compute};
 
 /// Elements of a register.
 const LANES: usize = 8;
 /// Registers side by side in a tile.
 const WIDE: usize = 2;
+/// Columns of a tile.
+const COLUMNS: usize = WIDE * LANES;
 
-/// The kernels of this file.
-pub(super) const KERNELS: MicroKernels = MicroKernels {
+/// For operands as they are.
+pub(super) static SINGLE: MicroKernels = MicroKernels {
+    packing: Packing::Single,
     rows: 6,
-    columns: WIDE * LANES,
-    tiles: &TILES,
+    columns: COLUMNS,
+    tiles: &[tile::<1>, tile::<2>, tile::<3>, tile::<4>, tile::<5>, tile::<6>],
     transpose: super::portable::transpose,
     burn,
 };
 
-static TILES: [MicroKernel; 6] = [tile::<1>, tile::<2>, tile::<3>, tile::<4>, tile::<5>, tile::<6>];
+/// For pairs, one step after the other.
+pub(super) static SWAPPED: MicroKernels = MicroKernels {
+    packing: Packing::Swapped,
+    tiles: &[swapped::<1>, swapped::<2>, swapped::<3>, swapped::<4>, swapped::<5>, swapped::<6>],
+    ..SINGLE
+};
 
-type Sums<const ROWS: usize> = [[__m256; WIDE]; ROWS];
+/// For tiles of steps: even and odd ones have sums of their own, so there are fewer rows.
+pub(super) static ROUNDED: MicroKernels = MicroKernels {
+    packing: Packing::Rounded,
+    rows: 3,
+    tiles: &[rounded::<1>, rounded::<2>, rounded::<3>],
+    ..SINGLE
+};
+
+/// The sums of `ROWS` rows.
+#[derive(Clone, Copy)]
+struct Registers<const ROWS: usize>([[__m256; WIDE]; ROWS]);
+
+impl<const ROWS: usize> Registers<ROWS> {
+    /// The registers, each made from itself and the address of the elements that it stands for, rows `stride` apart.
+    #[inline(always)]
+    fn map(mut self, base: *const f32, stride: usize, make: impl Fn(__m256, *const f32) -> __m256) -> Self {
+        for (row, sums) in self.0.iter_mut().enumerate() {
+            for (half, sum) in sums.iter_mut().enumerate() {
+                *sum = make(*sum, base.wrapping_add(row * stride + half * LANES));
+            }
+        }
+        self
+    }
+
+    /// Zeros.
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    fn zero() -> Self {
+        Registers([[_mm256_setzero_ps(); WIDE]; ROWS])
+    }
+}
+
+impl<const ROWS: usize> Sums for Registers<ROWS> {
+    #[inline(always)]
+    unsafe fn load(from: *const f32, stride: usize) -> Self {
+        // SAFETY: the machine has AVX2 and `from` the elements, by the contract of the trait.
+        unsafe { Self::zero().map(from, stride, |_, from| _mm256_loadu_ps(from)) }
+    }
+
+    #[inline(always)]
+    unsafe fn behind(self, other: *const f32, stride: usize) -> Self {
+        // SAFETY: as above.
+        self.map(other, stride, |sum, other| unsafe { _mm256_add_ps(_mm256_loadu_ps(other), sum) })
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, stride: usize) {
+        let put = |sum, to: *const f32| {
+            // SAFETY: as above, for writing.
+            unsafe { _mm256_storeu_ps(to.cast_mut(), sum) };
+            sum
+        };
+        self.map(to, stride, put);
+    }
+}
 
 /// The micro kernel of `ROWS` rows.
 ///
 /// # Safety
-/// As for [`MicroKernel`], on a machine with AVX2 and FMA.
+/// As for [`MicroKernel`](super::MicroKernel), on a machine with AVX2 and FMA.
 #[target_feature(enable = "avx2,fma")]
 unsafe fn tile<const ROWS: usize>(tile: &Tile) {
-    let mut sums: Sums<ROWS> = [[_mm256_setzero_ps(); WIDE]; ROWS];
-    if !tile.start.is_null() {
-        // SAFETY: `start` is a whole packed tile.
-        sums = unsafe { combined(sums, tile.start, WIDE * LANES, |_, start| start) };
-    }
-    let (mut a, mut b) = (tile.a, tile.b);
-    for chunk in 0..tile.depth.div_ceil(CHUNK) {
-        prefetch(tile, chunk);
-        for _ in 0..CHUNK.min(tile.depth - chunk * CHUNK) {
+    let products = |sums: Registers<ROWS>, leaf: Leaf<'_>| {
+        let Registers(mut sums) = sums;
+        for word in 0..tile.depth {
+            if word % CHUNK == 0 {
+                leaf.prefetch(word);
+            }
+            let (a, b) = (leaf.a.wrapping_add(word * ROWS), leaf.b.wrapping_add(word * COLUMNS));
             // SAFETY: `b` holds `depth` rows of the full width.
             let right = unsafe { [_mm256_loadu_ps(b), _mm256_loadu_ps(b.add(LANES))] };
             for (row, sums) in sums.iter_mut().enumerate() {
-                // SAFETY: `a` holds `depth` steps of `ROWS` rows.
-                let left = unsafe { *a.add(row) };
+                // SAFETY: `a` holds `depth` words of `ROWS` rows.
+                let left = unsafe { _mm256_broadcast_ss(&*a.add(row)) };
                 for (sum, right) in sums.iter_mut().zip(right) {
-                    *sum = _mm256_fmadd_ps(_mm256_set1_ps(left), right, *sum);
+                    *sum = _mm256_fmadd_ps(left, right, *sum);
                 }
             }
-            a = a.wrapping_add(ROWS);
-            b = b.wrapping_add(WIDE * LANES);
         }
-    }
-    // SAFETY: the rest of the tile's pointers are valid by this function's contract.
-    unsafe { finish(sums, tile) };
+        Registers(sums)
+    };
+    // SAFETY: by this function's contract.
+    unsafe { compute::<ROWS, COLUMNS, _>(tile, Registers::zero(), products) };
 }
 
-/// Merges the older tiles, adds the bias and writes the tile.
+/// The micro kernel of `ROWS` rows for pairs, one step after the other.
+///
+/// # Safety
+/// As for [`tile`].
+#[target_feature(enable = "avx2,fma")]
+unsafe fn swapped<const ROWS: usize>(tile: &Tile) {
+    // SAFETY: by this function's contract.
+    unsafe { flushing::<ROWS>(tile, flush::avx2::STEPS) };
+}
+
+/// The micro kernel of `ROWS` rows for tiles of steps.
+///
+/// # Safety
+/// As for [`tile`].
+#[target_feature(enable = "avx2,fma")]
+unsafe fn rounded<const ROWS: usize>(tile: &Tile) {
+    // SAFETY: by this function's contract.
+    unsafe { flushing::<ROWS>(tile, flush::avx2::TILES) };
+}
+
+/// The micro kernel of `ROWS` rows whose products are added by chains of `unit`.
 ///
 /// # Safety
 /// As for [`tile`].
 #[inline(always)]
-unsafe fn finish<const ROWS: usize>(mut sums: Sums<ROWS>, tile: &Tile) {
-    // SAFETY: the machine has the instruction by the contract of this function.
-    let add = |sum, other| unsafe { _mm256_add_ps(other, sum) };
-    for merge in 0..tile.merges {
-        // SAFETY: there are `merges` older tiles, each of them whole.
-        sums = unsafe { combined(sums, tile.older.add(merge * tile.older_step), WIDE * LANES, add) };
-    }
-    if !tile.bias.is_null() {
-        // SAFETY: `bias` has one value per column; all rows read the same.
-        sums = unsafe { combined(sums, tile.bias, 0, add) };
-    }
-    if !tile.addend.is_null() {
-        // SAFETY: the addend is a whole tile of rows `out_row` apart, as `out` is.
-        sums = unsafe { combined(sums, tile.addend, tile.out_row, add) };
-    }
-    for (row, sums) in sums.iter().enumerate() {
-        for (half, &sum) in sums.iter().enumerate() {
-            // SAFETY: as above.
-            unsafe { _mm256_storeu_ps(tile.out.add(row * tile.out_row + half * LANES), sum) };
-        }
-    }
-}
-
-/// The tile with every register combined with the matching elements at `other`, rows `stride` apart.
-///
-/// # Safety
-/// `other` must be readable at every row and column of the tile, on a machine with AVX2 and FMA.
-#[inline(always)]
-unsafe fn combined<const ROWS: usize>(
-    mut sums: Sums<ROWS>,
-    other: *const f32,
-    stride: usize,
-    combine: impl Fn(__m256, __m256) -> __m256,
-) -> Sums<ROWS> {
-    for (row, sums) in sums.iter_mut().enumerate() {
-        for (half, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: by this function's contract.
-            *sum = combine(*sum, unsafe { _mm256_loadu_ps(other.add(row * stride + half * LANES)) });
-        }
-    }
-    sums
+unsafe fn flushing<const ROWS: usize>(tile: &Tile, unit: Unit) {
+    let products = |mut sums: Registers<ROWS>, leaf: Leaf<'_>| {
+        // SAFETY: the registers are rows of the full width, the leaf has words for them.
+        unsafe { flush::run::<ROWS, COLUMNS>(unit, (&raw mut sums).cast(), leaf) };
+        sums
+    };
+    // SAFETY: by this function's contract.
+    unsafe { compute::<ROWS, COLUMNS, _>(tile, Registers::zero(), products) };
 }
 
 /// Does `iterations` rounds of [`super::BURN_CHAINS`] independent fused multiply-adds on registers.

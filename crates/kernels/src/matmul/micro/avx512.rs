@@ -1,50 +1,148 @@
 //! Micro kernels for AVX-512: up to 14 rows by 32 columns in 28 of the 32 registers.
+//!
+//! Pairs are multiplied by VDPBF16PS where that is fast and gives the bits of the definition; other products of rounded
+//! operands are those of `flush`.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::hint::black_box;
+use std::sync::OnceLock;
 
-use super::{BURN_CHAINS, CHUNK, MicroKernel, MicroKernels, Tile, Transpose, prefetch};
+use super::flush::{self, Unit};
+use super::{BURN_CHAINS, CHUNK, Leaf, MicroKernels, Packing, Sums, Tile, Transpose, compute};
+use crate::bf16::{Comparison, NumberClass, compare_pairs};
 
 /// Elements of a register.
 const LANES: usize = 16;
 /// Registers side by side in a tile.
 const WIDE: usize = 2;
+/// Columns of a tile.
+const COLUMNS: usize = WIDE * LANES;
 
-/// The kernels of this file.
-pub(super) const KERNELS: MicroKernels =
-    MicroKernels { rows: 14, columns: WIDE * LANES, tiles: &TILES, transpose, burn };
+/// The table of a kernel by its number of rows.
+macro_rules! by_rows {
+    ($kernel:ident: $($rows:literal)*) => { &[$($kernel::<$rows>),*] };
+    ($kernel:ident, $word:ident: $($rows:literal)*) => { &[$($kernel::<$rows, $word>),*] };
+}
 
-static TILES: [MicroKernel; 14] = [
-    tile::<1>, tile::<2>, tile::<3>, tile::<4>, tile::<5>, tile::<6>, tile::<7>, tile::<8>, tile::<9>,
-    tile::<10>, tile::<11>, tile::<12>, tile::<13>, tile::<14>,
-];
+/// For operands as they are.
+pub(super) static SINGLE: MicroKernels = MicroKernels {
+    packing: Packing::Single,
+    rows: 14,
+    columns: COLUMNS,
+    tiles: by_rows!(tile, FMA: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    transpose,
+    burn,
+};
 
-/// Adds the products of the listed steps.
-macro_rules! multiply_add_steps {
-    ($sums:ident, $a:ident, $b:ident; $($step:literal)*) => {
+/// For pairs, by the instruction that is made for them.
+pub(super) static PAIRS: MicroKernels = MicroKernels {
+    packing: Packing::Pairs,
+    tiles: by_rows!(tile, DOT: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    ..SINGLE
+};
+
+/// For pairs, one step after the other.
+pub(super) static SWAPPED: MicroKernels = MicroKernels {
+    packing: Packing::Swapped,
+    tiles: by_rows!(swapped: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+    ..SINGLE
+};
+
+/// For tiles of steps: even and odd ones have sums of their own, so there are fewer rows.
+pub(super) static ROUNDED: MicroKernels =
+    MicroKernels { packing: Packing::Rounded, rows: 6, tiles: by_rows!(rounded: 1 2 3 4 5 6), ..SINGLE };
+
+/// Multiplies steps.
+const FMA: bool = false;
+/// Multiplies pairs of steps.
+const DOT: bool = true;
+
+/// Whether VDPBF16PS is to be used: other processors than AMD's take longer for it than for two multiply-adds.
+pub(super) fn has_fast_pairs() -> bool {
+    static FAST: OnceLock<bool> = OnceLock::new();
+    *FAST.get_or_init(|| is_x86_feature_detected!("avx512bf16") && is_by_amd() && pairs_are_as_defined())
+}
+
+/// Whether the processor says that it is AMD's.
+fn is_by_amd() -> bool {
+    let vendor = __cpuid(0);
+    [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).as_flattened() == b"AuthenticAMD"
+}
+
+/// Whether VDPBF16PS gives the bits of the definition, for some numbers of every class.
+fn pairs_are_as_defined() -> bool {
+    NumberClass::ALL.into_iter().all(|class| compared(class, 64).differences == 0)
+}
+
+/// Compares VDPBF16PS with the definition, on 16 numbers in each round; none if the machine lacks it.
+pub(super) fn compare_dot(class: NumberClass, rounds: u64) -> Option<Comparison> {
+    is_x86_feature_detected!("avx512bf16").then(|| compared(class, rounds))
+}
+
+fn compared(class: NumberClass, rounds: u64) -> Comparison {
+    // SAFETY: callers have seen that the machine has the instruction.
+    compare_pairs(class, rounds, |addends, a, b| unsafe { dot(addends, a, b) })
+}
+
+/// One VDPBF16PS.
+///
+/// # Safety
+/// The machine must have it.
+unsafe fn dot(mut sums: [f32; LANES], a: [u32; LANES], b: [u32; LANES]) -> [f32; LANES] {
+    // SAFETY: all three are whole registers; the machine has the instruction by this function's contract.
+    unsafe {
+        asm!(
+            "vmovups zmm0, zmmword ptr [{sums}]",
+            "vmovups zmm1, zmmword ptr [{a}]",
+            "vdpbf16ps zmm0, zmm1, zmmword ptr [{b}]",
+            "vmovups zmmword ptr [{sums}], zmm0",
+            sums = in(reg) sums.as_mut_ptr(),
+            a = in(reg) a.as_ptr(),
+            b = in(reg) b.as_ptr(),
+            out("zmm0") _,
+            out("zmm1") _,
+            options(nostack, preserves_flags),
+        );
+    }
+    sums
+}
+
+/// Adds the products of the listed words, steps or pairs.
+macro_rules! multiply_add {
+    ($sums:ident, $a:ident, $b:ident; $($word:literal)*) => {
+        match DOT {
+            false => multiply_add_words!("vfmadd231ps", $sums, $a, $b; $($word)*),
+            true => multiply_add_words!("vdpbf16ps", $sums, $a, $b; $($word)*),
+        }
+    };
+}
+
+/// Adds the products of the listed words; `$op` is the instruction.
+macro_rules! multiply_add_words {
+    ($op:literal, $sums:ident, $a:ident, $b:ident; $($word:literal)*) => {
         {$(
             let right = [
-                _mm512_loadu_ps($b.add($step * WIDE * LANES)),
-                _mm512_loadu_ps($b.add($step * WIDE * LANES + LANES)),
+                _mm512_loadu_ps($b.add($word * WIDE * LANES)),
+                _mm512_loadu_ps($b.add($word * WIDE * LANES + LANES)),
             ];
-            multiply_add_rows!($sums, $a, right, $step; 0 1 2 3 4 5 6 7 8 9 10 11 12 13);
+            multiply_add_rows!($op, $sums, $a, right, $word; 0 1 2 3 4 5 6 7 8 9 10 11 12 13);
         )*}
     };
 }
 
-/// Adds one step's products to each listed row below `ROWS`.
+/// Adds one word's products to each listed row below `ROWS`.
 ///
 /// Of four rows, one is broadcast into a register. That relieves the load ports, of which the broadcasting operands of
 /// the other three take two loads a row, and costs few instructions, which matter when another thread shares the core.
 macro_rules! multiply_add_rows {
-    ($sums:ident, $a:ident, $right:ident, $step:literal; $($row:literal)*) => {
+    ($op:literal, $sums:ident, $a:ident, $right:ident, $word:literal; $($row:literal)*) => {
         $(if $row < ROWS {
             if $row % 4 == 0 {
-                multiply_add_broadcast!($sums[$row], $a, $step * ROWS + $row, $right);
+                multiply_add_broadcast!($op, $sums[$row], $a, $word * ROWS + $row, $right);
             } else {
-                multiply_add!($sums[$row][0], $a, $step * ROWS + $row, $right[0]);
-                multiply_add!($sums[$row][1], $a, $step * ROWS + $row, $right[1]);
+                multiply_add_element!($op, $sums[$row][0], $a, $word * ROWS + $row, $right[0]);
+                multiply_add_element!($op, $sums[$row][1], $a, $word * ROWS + $row, $right[1]);
             }
         })*
     };
@@ -53,10 +151,10 @@ macro_rules! multiply_add_rows {
 /// Adds `$right` times element `$at` of `$a` to a register; the element is an operand of the multiply-add itself.
 ///
 /// The intrinsics cannot express that, since the compiler merges the two loads of an element.
-macro_rules! multiply_add {
-    ($sum:expr, $a:ident, $at:expr, $right:expr) => {
+macro_rules! multiply_add_element {
+    ($op:literal, $sum:expr, $a:ident, $at:expr, $right:expr) => {
         asm!(
-            "vfmadd231ps {sum}, {right}, dword ptr [{a} + {offset}]{{1to16}}",
+            concat!($op, " {sum}, {right}, dword ptr [{a} + {offset}]{{1to16}}"),
             sum = inout(zmm_reg) $sum,
             right = in(zmm_reg) $right,
             a = in(reg) $a,
@@ -68,11 +166,11 @@ macro_rules! multiply_add {
 
 /// Adds both of `$right` times element `$at` of `$a` to two registers.
 macro_rules! multiply_add_broadcast {
-    ($sums:expr, $a:ident, $at:expr, $right:ident) => {
+    ($op:literal, $sums:expr, $a:ident, $at:expr, $right:ident) => {
         asm!(
             "vbroadcastss {left}, dword ptr [{a} + {offset}]",
-            "vfmadd231ps {first}, {right}, {left}",
-            "vfmadd231ps {second}, {next}, {left}",
+            concat!($op, " {first}, {right}, {left}"),
+            concat!($op, " {second}, {next}, {left}"),
             left = out(zmm_reg) _,
             first = inout(zmm_reg) $sums[0],
             second = inout(zmm_reg) $sums[1],
@@ -85,83 +183,114 @@ macro_rules! multiply_add_broadcast {
     };
 }
 
-type Sums<const ROWS: usize> = [[__m512; WIDE]; ROWS];
+/// The sums of `ROWS` rows.
+#[derive(Clone, Copy)]
+struct Registers<const ROWS: usize>([[__m512; WIDE]; ROWS]);
 
-/// The micro kernel of `ROWS` rows.
+impl<const ROWS: usize> Registers<ROWS> {
+    /// The registers, each made from itself and the address of the elements that it stands for, rows `stride` apart.
+    #[inline(always)]
+    fn map(mut self, base: *const f32, stride: usize, make: impl Fn(__m512, *const f32) -> __m512) -> Self {
+        for (row, sums) in self.0.iter_mut().enumerate() {
+            for (half, sum) in sums.iter_mut().enumerate() {
+                *sum = make(*sum, base.wrapping_add(row * stride + half * LANES));
+            }
+        }
+        self
+    }
+
+    /// Zeros.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn zero() -> Self {
+        Registers([[_mm512_setzero_ps(); WIDE]; ROWS])
+    }
+}
+
+impl<const ROWS: usize> Sums for Registers<ROWS> {
+    #[inline(always)]
+    unsafe fn load(from: *const f32, stride: usize) -> Self {
+        // SAFETY: the machine has AVX-512F and `from` the elements, by the contract of the trait.
+        unsafe { Self::zero().map(from, stride, |_, from| _mm512_loadu_ps(from)) }
+    }
+
+    #[inline(always)]
+    unsafe fn behind(self, other: *const f32, stride: usize) -> Self {
+        // SAFETY: as above.
+        self.map(other, stride, |sum, other| unsafe { _mm512_add_ps(_mm512_loadu_ps(other), sum) })
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, stride: usize) {
+        let put = |sum, to: *const f32| {
+            // SAFETY: as above, for writing.
+            unsafe { _mm512_storeu_ps(to.cast_mut(), sum) };
+            sum
+        };
+        self.map(to, stride, put);
+    }
+}
+
+/// The micro kernel of `ROWS` rows, for words that are steps or, with `DOT`, pairs.
 ///
 /// # Safety
-/// As for [`MicroKernel`], on a machine with AVX-512F.
+/// As for [`MicroKernel`](super::MicroKernel), on a machine with AVX-512F, and with AVX-512 BF16 for pairs.
 #[target_feature(enable = "avx512f")]
-unsafe fn tile<const ROWS: usize>(tile: &Tile) {
-    let mut sums: Sums<ROWS> = [[_mm512_setzero_ps(); WIDE]; ROWS];
-    if !tile.start.is_null() {
-        // SAFETY: `start` is a whole packed tile.
-        sums = unsafe { combined(sums, tile.start, WIDE * LANES, |_, start| start) };
-    }
-    let (mut a, mut b) = (tile.a, tile.b);
-    for chunk in 0..tile.depth / CHUNK {
-        prefetch(tile, chunk);
-        // SAFETY: `a` and `b` hold the steps of this chunk.
-        unsafe { multiply_add_steps!(sums, a, b; 0 1 2 3 4 5 6 7) };
-        a = a.wrapping_add(CHUNK * ROWS);
-        b = b.wrapping_add(CHUNK * WIDE * LANES);
-    }
-    for _ in 0..tile.depth % CHUNK {
-        // SAFETY: `a` and `b` hold this step.
-        unsafe { multiply_add_steps!(sums, a, b; 0) };
-        a = a.wrapping_add(ROWS);
-        b = b.wrapping_add(WIDE * LANES);
-    }
-    // SAFETY: the rest of the tile's pointers are valid by this function's contract.
-    unsafe { finish(sums, tile) };
+unsafe fn tile<const ROWS: usize, const DOT: bool>(tile: &Tile) {
+    let products = |sums: Registers<ROWS>, leaf: Leaf<'_>| {
+        let (Registers(mut sums), mut a, mut b) = (sums, leaf.a, leaf.b);
+        for chunk in 0..tile.depth / CHUNK {
+            leaf.prefetch(chunk * CHUNK);
+            // SAFETY: `a` and `b` hold the words of this chunk, and the machine has the instruction.
+            unsafe { multiply_add!(sums, a, b; 0 1 2 3 4 5 6 7) };
+            a = a.wrapping_add(CHUNK * ROWS);
+            b = b.wrapping_add(CHUNK * COLUMNS);
+        }
+        for _ in 0..tile.depth % CHUNK {
+            // SAFETY: `a` and `b` hold this word, and the machine has the instruction.
+            unsafe { multiply_add!(sums, a, b; 0) };
+            a = a.wrapping_add(ROWS);
+            b = b.wrapping_add(COLUMNS);
+        }
+        Registers(sums)
+    };
+    // SAFETY: by this function's contract.
+    unsafe { compute::<ROWS, COLUMNS, _>(tile, Registers::zero(), products) };
 }
 
-/// Merges the older tiles, adds the bias and writes the tile.
+/// The micro kernel of `ROWS` rows for pairs, one step after the other.
 ///
 /// # Safety
-/// As for [`tile`].
-#[inline(always)]
-unsafe fn finish<const ROWS: usize>(mut sums: Sums<ROWS>, tile: &Tile) {
-    // SAFETY: the machine has the instruction by the contract of this function.
-    let add = |sum, other| unsafe { _mm512_add_ps(other, sum) };
-    for merge in 0..tile.merges {
-        // SAFETY: there are `merges` older tiles, each of them whole.
-        sums = unsafe { combined(sums, tile.older.add(merge * tile.older_step), WIDE * LANES, add) };
-    }
-    if !tile.bias.is_null() {
-        // SAFETY: `bias` has one value per column; all rows read the same.
-        sums = unsafe { combined(sums, tile.bias, 0, add) };
-    }
-    if !tile.addend.is_null() {
-        // SAFETY: the addend is a whole tile of rows `out_row` apart, as `out` is.
-        sums = unsafe { combined(sums, tile.addend, tile.out_row, add) };
-    }
-    for (row, sums) in sums.iter().enumerate() {
-        for (half, &sum) in sums.iter().enumerate() {
-            // SAFETY: as above.
-            unsafe { _mm512_storeu_ps(tile.out.add(row * tile.out_row + half * LANES), sum) };
-        }
-    }
+/// As for [`MicroKernel`](super::MicroKernel), on a machine with AVX-512F.
+#[target_feature(enable = "avx512f")]
+unsafe fn swapped<const ROWS: usize>(tile: &Tile) {
+    // SAFETY: by this function's contract.
+    unsafe { flushing::<ROWS>(tile, flush::avx512::STEPS) };
 }
 
-/// The tile with every register combined with the matching elements at `other`, rows `stride` apart.
+/// The micro kernel of `ROWS` rows for tiles of steps.
 ///
 /// # Safety
-/// `other` must be readable at every row and column of the tile, on a machine with AVX-512F.
+/// As for [`MicroKernel`](super::MicroKernel), on a machine with AVX-512F.
+#[target_feature(enable = "avx512f")]
+unsafe fn rounded<const ROWS: usize>(tile: &Tile) {
+    // SAFETY: by this function's contract.
+    unsafe { flushing::<ROWS>(tile, flush::avx512::TILES) };
+}
+
+/// The micro kernel of `ROWS` rows whose products are added by chains of `unit`.
+///
+/// # Safety
+/// As for [`MicroKernel`](super::MicroKernel), on a machine with AVX-512F.
 #[inline(always)]
-unsafe fn combined<const ROWS: usize>(
-    mut sums: Sums<ROWS>,
-    other: *const f32,
-    stride: usize,
-    combine: impl Fn(__m512, __m512) -> __m512,
-) -> Sums<ROWS> {
-    for (row, sums) in sums.iter_mut().enumerate() {
-        for (half, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: by this function's contract.
-            *sum = combine(*sum, unsafe { _mm512_loadu_ps(other.add(row * stride + half * LANES)) });
-        }
-    }
-    sums
+unsafe fn flushing<const ROWS: usize>(tile: &Tile, unit: Unit) {
+    let products = |mut sums: Registers<ROWS>, leaf: Leaf<'_>| {
+        // SAFETY: the registers are rows of the full width, the leaf has words for them.
+        unsafe { flush::run::<ROWS, COLUMNS>(unit, (&raw mut sums).cast(), leaf) };
+        sums
+    };
+    // SAFETY: by this function's contract.
+    unsafe { compute::<ROWS, COLUMNS, _>(tile, Registers::zero(), products) };
 }
 
 /// Does `iterations` rounds of [`super::BURN_CHAINS`] independent fused multiply-adds on registers.

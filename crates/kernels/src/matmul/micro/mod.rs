@@ -1,21 +1,36 @@
 //! Micro kernels: one tile of the output, accumulated in registers over one block of the summed axis.
 //!
-//! Every element of a tile is one chain of fused multiply-adds in ascending order, so all instruction sets, tile
-//! heights and tile widths give the same bits. A micro kernel knows nothing of packing, threads or the tree over
-//! leaves beyond "add these older tiles in front".
+//! Every element of a leaf is one chain of multiply-adds whose order the precision fixes, so all instruction sets, tile
+//! heights and tile widths give the same bits. A block may have several leaves, a subtree of the sum: finished ones wait in
+//! the first-level cache, which costs next to nothing. A micro kernel knows nothing of packing, threads or the tree beyond
+//! its block, except "add these older tiles in front".
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod flush;
 mod portable;
 
+use std::mem::MaybeUninit;
+
+use phalanx_ir::Precision;
+
+use super::pack::Packing;
+use crate::bf16::{Comparison, NumberClass};
 use crate::isa::Isa;
 
 /// The largest number of elements in a tile of any instruction set.
 pub(super) const MAX_TILE: usize = 14 * 32;
 
-/// Steps between two prefetches.
+/// The most leaves of a block.
+pub(super) const MAX_LEAVES: usize = 1 << LEVELS;
+
+/// Levels of the tree over the leaves of a block.
+const LEVELS: usize = 8;
+
+/// Words between two prefetches.
 pub(super) const CHUNK: usize = 8;
 
 /// Elements of a cache line.
@@ -24,7 +39,7 @@ pub(super) const LINE: usize = 16;
 /// Chains of a burn: enough to hide the latency of two fused multiply-add ports.
 pub(super) const BURN_CHAINS: usize = 12;
 
-/// Memory to be fetched into the second-level cache: one pair of cache lines every [`CHUNK`] steps.
+/// Memory to be fetched into the second-level cache: one pair of cache lines every [`CHUNK`] words.
 #[derive(Clone, Copy)]
 pub(super) struct Fetch {
     /// The first pair.
@@ -43,16 +58,18 @@ impl Fetch {
 /// The most fetches of one call: both operands, three slots, three arrays of the epilogue.
 pub(super) const MAX_FETCHES: usize = 8;
 
-/// The work of one micro kernel call: `rows x columns` sums over `depth` steps.
+/// The work of one micro kernel call: `rows x columns` sums over `leaves` leaves of `depth` words.
 ///
-/// The tile is first `start` (or zero), then gets its products, then each of `merges` older tiles is added in front
-/// (`older + tile`), then the bias, then the addend; at last it is written to `out`.
+/// A leaf is first `start` (or zero), then gets its products; leaves are added as a balanced tree. Then each of `merges`
+/// older tiles is added in front (`older + tile`), then the bias, then the addend; at last it is written to `out`.
 pub(super) struct Tile {
-    /// How many products each element gets.
+    /// How many leaves: a power of two; one if there is a `start`.
+    pub leaves: usize,
+    /// Words of each leaf.
     pub depth: usize,
-    /// The packed left operand: one element per row, step after step.
+    /// The packed left operand: one word per row, one after the other.
     pub a: *const f32,
-    /// The packed right operand: one row of the full tile width per step.
+    /// The packed right operand: one row of the full tile width per word.
     pub b: *const f32,
     /// Memory that is read or written after this call.
     pub fetches: [Fetch; MAX_FETCHES],
@@ -97,9 +114,11 @@ pub(super) struct Transpose {
     pub packed_row: usize,
 }
 
-/// The micro kernels of one instruction set.
+/// The micro kernels of one instruction set and precision.
 #[derive(Clone, Copy)]
 pub(super) struct MicroKernels {
+    /// How they want their operands.
+    pub packing: Packing,
     /// The most rows of a tile.
     pub rows: usize,
     /// The columns of a tile.
@@ -113,16 +132,128 @@ pub(super) struct MicroKernels {
 }
 
 impl MicroKernels {
-    /// The micro kernels for `isa`.
-    pub fn of(isa: Isa) -> &'static MicroKernels {
-        match isa {
+    /// The micro kernels for `isa` and `precision`.
+    pub fn of(isa: Isa, precision: Precision) -> &'static MicroKernels {
+        match (isa, precision) {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => &avx512::KERNELS,
+            (Isa::Avx512, Precision::Bf16Pair) if avx512::has_fast_pairs() => &avx512::PAIRS,
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => &avx2::KERNELS,
-            _ => &portable::KERNELS,
+            (Isa::Avx512, Precision::Bf16Pair) => &avx512::SWAPPED,
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512, Precision::Bf16) => &avx512::ROUNDED,
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512, Precision::F32) => &avx512::SINGLE,
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx2, Precision::Bf16Pair) => &avx2::SWAPPED,
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx2, Precision::Bf16) => &avx2::ROUNDED,
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx2, Precision::F32) => &avx2::SINGLE,
+            (_, Precision::Bf16Pair) => &portable::SWAPPED,
+            (_, Precision::Bf16) => &portable::ROUNDED,
+            (_, Precision::F32) => &portable::SINGLE,
         }
     }
+}
+
+/// Compares the instruction for pairs with its definition, on 16 results a round; none if this machine lacks it.
+pub fn compare_dot(class: NumberClass, rounds: u64) -> Option<Comparison> {
+    #[cfg(target_arch = "x86_64")]
+    return avx512::compare_dot(class, rounds);
+    #[cfg(not(target_arch = "x86_64"))]
+    None
+}
+
+/// The sums of a tile, in registers as far as there are enough.
+trait Sums: Copy {
+    /// The sums that lie at `from`, rows `stride` apart.
+    ///
+    /// # Safety
+    /// `from` must be readable at every row and column of the tile, on a machine with the instruction set of these sums.
+    unsafe fn load(from: *const f32, stride: usize) -> Self;
+
+    /// `other + self`.
+    ///
+    /// # Safety
+    /// As for [`Sums::load`].
+    unsafe fn behind(self, other: *const f32, stride: usize) -> Self;
+
+    /// Writes the sums.
+    ///
+    /// # Safety
+    /// As for [`Sums::load`], for writing.
+    unsafe fn store(self, to: *mut f32, stride: usize);
+}
+
+/// The words of one leaf, for a tile of so many rows.
+struct Leaf<'a> {
+    tile: &'a Tile,
+    a: *const f32,
+    b: *const f32,
+    /// How many words of the block come before.
+    before: usize,
+}
+
+impl Leaf<'_> {
+    /// Fetches what the words from `word` on are to fetch.
+    #[inline(always)]
+    fn prefetch(&self, word: usize) {
+        prefetch(self.tile, (self.before + word) / CHUNK);
+    }
+}
+
+/// Computes a tile of `ROWS x COLUMNS`, the products of a leaf by `products`.
+///
+/// # Safety
+/// As for [`MicroKernel`].
+#[inline(always)]
+unsafe fn compute<const ROWS: usize, const COLUMNS: usize, S: Sums>(
+    tile: &Tile,
+    zero: S,
+    products: impl Fn(S, Leaf<'_>) -> S,
+) {
+    let mut subtrees = MaybeUninit::<[[f32; MAX_TILE]; LEVELS]>::uninit();
+    let subtrees = subtrees.as_mut_ptr().cast::<f32>();
+    for leaf in 0..tile.leaves {
+        // SAFETY: `start` is a whole packed tile.
+        let start = if tile.start.is_null() { zero } else { unsafe { S::load(tile.start, COLUMNS) } };
+        let before = leaf * tile.depth;
+        let (a, b) = (tile.a.wrapping_add(before * ROWS), tile.b.wrapping_add(before * COLUMNS));
+        let mut sums = products(start, Leaf { tile, a, b, before });
+        let level = leaf.trailing_ones() as usize;
+        for finished in 0..level {
+            // SAFETY: an earlier leaf has written this level, which has room for every tile.
+            sums = unsafe { sums.behind(subtrees.add(finished * MAX_TILE), COLUMNS) };
+        }
+        match leaf + 1 < tile.leaves {
+            // SAFETY: there is a level for every power of two below the most leaves.
+            true => unsafe { sums.store(subtrees.add(level * MAX_TILE), COLUMNS) },
+            // SAFETY: by this function's contract.
+            false => unsafe { finish::<COLUMNS, S>(sums, tile) },
+        }
+    }
+}
+
+/// Merges the older tiles, adds bias and addend, and writes the tile.
+///
+/// # Safety
+/// As for [`MicroKernel`].
+#[inline(always)]
+unsafe fn finish<const COLUMNS: usize, S: Sums>(mut sums: S, tile: &Tile) {
+    for merge in 0..tile.merges {
+        // SAFETY: there are `merges` older tiles, each of them whole.
+        sums = unsafe { sums.behind(tile.older.add(merge * tile.older_step), COLUMNS) };
+    }
+    if !tile.bias.is_null() {
+        // SAFETY: `bias` has one value per column; all rows read the same.
+        sums = unsafe { sums.behind(tile.bias, 0) };
+    }
+    if !tile.addend.is_null() {
+        // SAFETY: the addend is a whole tile of rows `out_row` apart, as `out` is.
+        sums = unsafe { sums.behind(tile.addend, tile.out_row) };
+    }
+    // SAFETY: as above.
+    unsafe { sums.store(tile.out, tile.out_row) };
 }
 
 /// Fetches the pair of lines at position `chunk` of each fetch.

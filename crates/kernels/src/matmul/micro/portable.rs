@@ -2,90 +2,146 @@
 
 use std::hint::black_box;
 
-use super::{BURN_CHAINS, CHUNK, LINE, MicroKernel, MicroKernels, Tile, Transpose, prefetch};
+use super::{BURN_CHAINS, CHUNK, LINE, Leaf, MicroKernels, Packing, Sums, Tile, Transpose, compute};
+use crate::bf16::{self, TILE_STEPS};
 
 /// Columns of a tile.
 const COLUMNS: usize = 16;
 
-/// The kernels of this file.
-pub(super) const KERNELS: MicroKernels =
-    MicroKernels { rows: 6, columns: COLUMNS, tiles: &TILES, transpose, burn };
+/// For operands as they are.
+pub(super) static SINGLE: MicroKernels = MicroKernels {
+    packing: Packing::Single,
+    rows: 6,
+    columns: COLUMNS,
+    tiles: &[tile::<1>, tile::<2>, tile::<3>, tile::<4>, tile::<5>, tile::<6>],
+    transpose,
+    burn,
+};
 
-static TILES: [MicroKernel; 6] = [tile::<1>, tile::<2>, tile::<3>, tile::<4>, tile::<5>, tile::<6>];
+/// For pairs, one step after the other.
+pub(super) static SWAPPED: MicroKernels = MicroKernels {
+    packing: Packing::Swapped,
+    tiles: &[swapped::<1>, swapped::<2>, swapped::<3>, swapped::<4>, swapped::<5>, swapped::<6>],
+    ..SINGLE
+};
 
-type Sums<const ROWS: usize> = [[f32; COLUMNS]; ROWS];
+/// For tiles of steps.
+pub(super) static ROUNDED: MicroKernels = MicroKernels {
+    packing: Packing::Rounded,
+    tiles: &[rounded::<1>, rounded::<2>, rounded::<3>, rounded::<4>, rounded::<5>, rounded::<6>],
+    ..SINGLE
+};
+
+/// The sums of `ROWS` rows.
+type Rows<const ROWS: usize> = [[f32; COLUMNS]; ROWS];
+
+impl<const ROWS: usize> Sums for Rows<ROWS> {
+    #[inline(always)]
+    unsafe fn load(from: *const f32, stride: usize) -> Self {
+        // SAFETY: `from` has the elements, by the contract of the trait.
+        std::array::from_fn(|row| unsafe { *from.add(row * stride).cast() })
+    }
+
+    #[inline(always)]
+    unsafe fn behind(mut self, other: *const f32, stride: usize) -> Self {
+        // SAFETY: as above.
+        let other: Self = unsafe { Self::load(other, stride) };
+        let pairs = self.as_flattened_mut().iter_mut().zip(other.as_flattened());
+        pairs.for_each(|(sum, other)| *sum = other + *sum);
+        self
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, stride: usize) {
+        for (row, sums) in self.into_iter().enumerate() {
+            // SAFETY: as above, for writing.
+            unsafe { *to.add(row * stride).cast() = sums };
+        }
+    }
+}
 
 /// The micro kernel of `ROWS` rows.
 ///
 /// # Safety
-/// As for [`MicroKernel`].
+/// As for [`MicroKernel`](super::MicroKernel).
 unsafe fn tile<const ROWS: usize>(tile: &Tile) {
-    let mut sums: Sums<ROWS> = [[0.0; COLUMNS]; ROWS];
-    if !tile.start.is_null() {
-        // SAFETY: `start` is a whole packed tile.
-        unsafe { for_each(&mut sums, tile.start, COLUMNS, |_, start| start) };
-    }
-    for step in 0..tile.depth {
-        if step % CHUNK == 0 {
-            prefetch(tile, step / CHUNK);
-        }
-        // SAFETY: `b` holds `depth` packed rows.
-        let right = unsafe { *tile.b.add(step * COLUMNS).cast::<[f32; COLUMNS]>() };
-        for (row, sums) in sums.iter_mut().enumerate() {
-            // SAFETY: `a` holds `ROWS` rows of `depth` steps.
-            let left = unsafe { *tile.a.add(step * ROWS + row) };
-            for (sum, right) in sums.iter_mut().zip(right) {
-                *sum = left.mul_add(right, *sum);
-            }
-        }
-    }
-    // SAFETY: the rest of the tile's pointers are valid by this function's contract.
-    unsafe { finish(&mut sums, tile) };
+    // SAFETY: by this function's contract.
+    unsafe {
+        compute::<ROWS, COLUMNS, _>(tile, [[0.0; COLUMNS]; ROWS], |sums, leaf| {
+            chain(sums, leaf, f32::mul_add)
+        })
+    };
 }
 
-/// Merges the older tiles, adds the bias and writes the tile.
+/// The micro kernel of `ROWS` rows for pairs, one step after the other.
 ///
 /// # Safety
 /// As for [`tile`].
-#[inline]
-unsafe fn finish<const ROWS: usize>(sums: &mut Sums<ROWS>, tile: &Tile) {
-    let add = |sum: f32, other: f32| other + sum;
-    for merge in 0..tile.merges {
-        // SAFETY: there are `merges` older tiles, each of them whole.
-        unsafe { for_each(sums, tile.older.add(merge * tile.older_step), COLUMNS, add) };
+unsafe fn swapped<const ROWS: usize>(tile: &Tile) {
+    // SAFETY: by this function's contract.
+    unsafe {
+        compute::<ROWS, COLUMNS, _>(tile, [[0.0; COLUMNS]; ROWS], |sums, leaf| chain(sums, leaf, bf16::fma))
+    };
+}
+
+/// The sums, each continued by `multiply_add(left, right, sum)` over the words of a leaf.
+#[inline(always)]
+fn chain<const ROWS: usize>(
+    mut sums: Rows<ROWS>,
+    leaf: Leaf<'_>,
+    multiply_add: impl Fn(f32, f32, f32) -> f32,
+) -> Rows<ROWS> {
+    for word in 0..leaf.tile.depth {
+        if word % CHUNK == 0 {
+            leaf.prefetch(word);
+        }
+        step(&mut sums, &leaf, word, &multiply_add);
     }
-    if !tile.bias.is_null() {
-        // SAFETY: `bias` has one value per column; all rows read the same.
-        unsafe { for_each(sums, tile.bias, 0, add) };
-    }
-    if !tile.addend.is_null() {
-        // SAFETY: the addend is a whole tile of rows `out_row` apart, as `out` is.
-        unsafe { for_each(sums, tile.addend, tile.out_row, add) };
-    }
-    for (row, sums) in sums.iter().enumerate() {
-        // SAFETY: as above.
-        unsafe { *tile.out.add(row * tile.out_row).cast::<[f32; COLUMNS]>() = *sums };
+    sums
+}
+
+/// Adds the products of one word.
+#[inline(always)]
+fn step<const ROWS: usize>(
+    sums: &mut Rows<ROWS>,
+    leaf: &Leaf<'_>,
+    word: usize,
+    multiply_add: &impl Fn(f32, f32, f32) -> f32,
+) {
+    // SAFETY: `b` holds `depth` packed rows.
+    let right = unsafe { *leaf.b.add(word * COLUMNS).cast::<[f32; COLUMNS]>() };
+    for (row, sums) in sums.iter_mut().enumerate() {
+        // SAFETY: `a` holds `ROWS` rows of `depth` words.
+        let left = unsafe { *leaf.a.add(word * ROWS + row) };
+        for (sum, right) in sums.iter_mut().zip(right) {
+            *sum = multiply_add(left, right, *sum);
+        }
     }
 }
 
-/// Combines every element of the tile with the matching one at `other`, rows `stride` apart.
+/// The micro kernel of `ROWS` rows for tiles of steps.
 ///
 /// # Safety
-/// `other` must be readable at every row and column of the tile.
-#[inline(always)]
-unsafe fn for_each<const ROWS: usize>(
-    sums: &mut Sums<ROWS>,
-    other: *const f32,
-    stride: usize,
-    combine: impl Fn(f32, f32) -> f32,
-) {
-    for (row, sums) in sums.iter_mut().enumerate() {
-        // SAFETY: by this function's contract.
-        let other = unsafe { *other.add(row * stride).cast::<[f32; COLUMNS]>() };
-        for (sum, other) in sums.iter_mut().zip(other) {
-            *sum = combine(*sum, other);
+/// As for [`tile`].
+unsafe fn rounded<const ROWS: usize>(tile: &Tile) {
+    let zero: Rows<ROWS> = [[0.0; COLUMNS]; ROWS];
+    let products = |mut sums: Rows<ROWS>, leaf: Leaf<'_>| {
+        for first in (0..tile.depth).step_by(TILE_STEPS) {
+            let [even, odd] = [0, 1].map(|odd| {
+                let mut sums = zero;
+                let words = (first + odd..first + TILE_STEPS).step_by(2);
+                words.for_each(|word| step(&mut sums, &leaf, word, &bf16::fma));
+                sums
+            });
+            let parts = even.as_flattened().iter().zip(odd.as_flattened());
+            for (sum, (&even, &odd)) in sums.as_flattened_mut().iter_mut().zip(parts) {
+                *sum = bf16::add(*sum, bf16::add(even, odd));
+            }
         }
-    }
+        sums
+    };
+    // SAFETY: by this function's contract.
+    unsafe { compute::<ROWS, COLUMNS, _>(tile, zero, products) };
 }
 
 /// Does `iterations` rounds of [`BURN_CHAINS`] independent fused multiply-adds.
