@@ -396,3 +396,35 @@ fn gradients_of_all_uses_are_added() {
         assert_eq!(read(&session, "x.grad"), [3.0, 0.0, 3.0], "{text}");
     }
 }
+
+/// Values shared by branches on three devices: copies are shared, gradients are added on the way home; the bits stay.
+#[test]
+fn branches_on_several_devices_give_the_bits_of_one() {
+    let text = |[two, both]: [&str; 2]| {
+        format!(
+            "parallel @branches {{
+               %x = param init=zeros f32[8] on dev0
+               %a = exp %x : f32[8] on dev0
+               %b = sigmoid %a : f32[8] on dev0
+               %c = tanh %b : f32[8] on {two}
+               %d = mul %c, %b : f32[8] on {two}
+               %e = mul %a, %b : f32[8] on {both}
+               %f = mul %e, %x : f32[8] on dev0
+               %g = mul %d, %x : f32[8] on {two}
+               %s = add %f, %g : f32[8] on dev0
+               %loss = reduce kind=sum axes=[0] %s : f32[] on dev0
+               return %loss
+             }}"
+        )
+    };
+    let x: Vec<f32> = (0..8).map(|i| (i as f32 * 0.37).sin()).collect();
+    let results = [["dev0", "dev0"], ["dev1", "dev[1-2]"], ["dev2", "dev[0-1]"]].map(|devices| {
+        let mut session = session(&text(devices));
+        feed(&mut session, "x", &x);
+        session.run().expect("the run completes");
+        (read(&session, "loss"), read(&session, "x.grad"))
+    });
+    assert!(results[0].1.iter().all(|gradient| gradient.is_finite() && *gradient != 0.0));
+    assert_eq!(results[0], results[1]);
+    assert_eq!(results[0], results[2]);
+}
