@@ -7,7 +7,7 @@ use phalanx::internals::layout::{DeviceRow, Layout, MovementRow, Part, TensorRow
 use phalanx::internals::overlap::Overview;
 use phalanx::models::ModelConfig;
 use phalanx::pipeline;
-use phalanx::plan::PRESETS;
+use phalanx::plan::{PRESETS, left_whole};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -164,16 +164,18 @@ fn show(args: &ShowPlan) -> Result<(), Failure> {
     let layout: Layout = pipeline::lay_out(&graph, &settings, |_, _| ()).map_err(phalanx::Error::from)?;
     let tensors = layout.tensors(args.all).map_err(|error| Failure::Run(error.to_string()))?;
     let (movements, devices) = (layout.movements(), layout.devices());
+    let plan = &settings.plan;
+    let whole = left_whole(&graph, plan).map_err(|error| Failure::Run(error.to_string()))?;
     if args.json {
-        let plan = &settings.plan;
         let mesh: Vec<_> =
             plan.mesh.axes.iter().map(|(name, size)| json!({ "axis": name, "size": size })).collect();
         return output::json(&json!({
             "plan": plan.name, "mesh": mesh, "microbatches": plan.microbatches,
-            "tensors": tensors, "movements": movements, "devices": devices,
+            "tensors": tensors, "left_whole": whole, "movements": movements, "devices": devices,
         }));
     }
     print_tensors(&tensors, devices.len())?;
+    whole.iter().try_for_each(|whole| output::line(format!("\n{whole}")))?;
     print_movements(&movements)?;
     print_devices(&devices)
 }

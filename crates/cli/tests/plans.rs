@@ -1,7 +1,7 @@
 //! Plans from the command line: train, step, explain, opt, plan.
 #![allow(clippy::unwrap_used)]
 
-use crate::common::{Dir, SMALL, batch, error, json_lines, stdout};
+use crate::common::{Dir, SMALL, batch, error, json_lines, run, stdout};
 
 /// A model and batch small enough for milliseconds, cut finely enough for every plan below.
 const MODEL: &[&str] =
@@ -138,6 +138,24 @@ fn plan_show_accounts_for_every_device() {
     for part in ["transformer.wte.weight", "f32[256/4, 32]", "[64..128,0..32]", "reduce_scatter", "dev3"] {
         assert!(text.contains(part), "`{part}` in: {text}");
     }
+    assert_eq!(shown["left_whole"], serde_json::json!([]));
+    // 32 features and 256 tokens are not divisible by 3, a context of 15 is.
+    let three = ["--layers", "1", "--heads", "4", "--width", "32", "--context", "15", "--batch", "6"];
+    let args = [&["plan", "show", "--plan", "fsdp", "--devices", "3", "--bits", "free"], &three[..]].concat();
+    let said = "19 of 20 parameters are whole on every device along fsdp=3, because what could be cut of them is not \
+                divisible by 3: `transformer.wte.weight`, `transformer.h.*.ln_1.weight`, \
+                `transformer.h.*.ln_1.bias`, `transformer.h.*.attn.q.weight` and 15 more";
+    let text = stdout(&args);
+    assert!(text.contains(said), "{text}");
+    let left = &json_lines(&[&args[..], &["--json"]].concat())[0]["left_whole"];
+    assert_eq!((&left[0]["axis"], &left[0]["size"]), (&"fsdp".into(), &3.into()));
+    assert_eq!(left[0]["parameters"].as_array().unwrap().len(), 19);
+    let train =
+        [&["train", "--plan", "fsdp", "--devices", "3", "--bits", "free", "--steps", "1"], &three[..]]
+            .concat();
+    let train_log = String::from_utf8(run(&train).stderr).unwrap();
+    assert!(train_log.contains(&format!("note: {said}\n")), "said once at the start: {train_log}");
+    assert!(stdout(&[&train[..], &["--dry-run"]].concat()).contains(said));
     let one = stdout(&[&["plan", "show"], &MODEL[..10]].concat());
     assert!(one.contains("nothing moves"), "{one}");
     assert!(stdout(&["plan", "presets"]).lines().count() >= 7);

@@ -3,7 +3,8 @@
 //! It keeps every promise of [`Device`] and as little else as possible: lanes can be made to share queues, and which
 //! queue goes next is a seed's choice, so that code which relies on more than the promises fails in a test. With
 //! [`DrainMode::Stepped`] nothing happens until [`Software::step`] is called, and every order of steps can be
-//! reproduced.
+//! reproduced. A device with a thread lets a token fire as soon as what it stands for is done: the work of another lane
+//! never begins between the two.
 //!
 //! Work on a poisoned lane is dropped, not done. A lane that is not leased does nothing, and its tokens fire
 //! poisoned. It does not know tokens of other devices from its own.
@@ -80,7 +81,8 @@ impl Software {
     /// A device with nothing to do.
     pub fn new(config: SoftwareConfig) -> Arc<Software> {
         let SoftwareConfig { queues, order, drain } = config;
-        let state = State { queues: Queues::new(queues, order), closed: false };
+        let prompt = !matches!(drain, DrainMode::Stepped);
+        let state = State { queues: Queues::new(queues, order, prompt), closed: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), condvar: Condvar::new(), drain });
         let thread = match shared.drain {
             DrainMode::Stepped => None,

@@ -1,8 +1,9 @@
 //! Graphs whose operations leave work on a device: how far the host runs ahead, and that nothing gets stuck.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 
 use phalanx_immediate::{DrainMode, QueueOrder, Software, SoftwareConfig};
 use phalanx_runtime::flow::{Builder, Flow, Mode, OpId, Task, TaskKind};
@@ -250,4 +251,41 @@ fn aliased_lanes_never_block_each_other() {
             "round {round}: every operation of every run happened once"
         );
     }
+}
+
+/// The second run's work is there before the first run's ends, and waits for the first run's end: it must hear of that
+/// although the device has more to do.
+#[test]
+fn a_run_ends_when_its_work_does_whatever_else_the_device_has_to_do() {
+    let (runtime, _device) = with_device(SoftwareConfig::default(), 1024);
+    let ((begin, begun), (go, gate)) = (channel(), channel::<()>());
+    let first = one_work(&runtime, None, move || {
+        begin.send(()).expect("the test listens");
+        gate.recv().expect("the test goes on");
+    });
+    let run = first.launch(Launch::default()).expect("it can be launched");
+    begun.recv().expect("the device has begun");
+    let (events, finish) = (Arc::clone(runtime.events()), run.finish);
+    let (tell, issued) = channel();
+    let second =
+        one_work(&runtime, Some(tell), move || events.wait(finish).expect("the first run ends well"));
+    let last = second.launch(Launch::default()).expect("it can be launched");
+    issued.recv().expect("its work is there");
+    go.send(()).expect("the device waits");
+    assert_eq!([run.finish, last.finish].map(|finish| runtime.wait(finish)), [Ok(()), Ok(())]);
+}
+
+/// A graph of one operation that leaves `work` on the device, and says so.
+fn one_work(runtime: &Runtime, issued: Option<Sender<()>>, work: impl FnOnce() + Send + 'static) -> Graph {
+    let mut flow = Builder::new("one", 1);
+    task(&mut flow, 0, 0, TaskKind::StreamOrdered, &[]);
+    let work = Mutex::new(Some(work));
+    let issue = move |context: &Context<'_>| {
+        let (device, lane) = context.lane().expect("an operation on a device has a lane");
+        let work = work.lock().expect("no thread panics with it").take().expect("it is launched once");
+        device.enqueue(lane, Box::new(work));
+        issued.iter().for_each(|issued| issued.send(()).expect("the test listens"));
+    };
+    let flow = flow.finish().expect("one operation is sound");
+    runtime.graph(flow, vec![Box::new(issue)], &[ProcessorId(0)]).expect("it calls one function")
 }

@@ -2,15 +2,19 @@
 //!
 //! Needs: a sharded graph in which every task has its operands on its own devices.
 //! Gives: the same values in tiles. A movement becomes one task for each set of tiles that depend on each other, with all
-//! its sides; a tile that is already where it should be is not moved: both names then mean the same buffer.
+//! its sides; a tile that is already where it should be is not moved: both names then mean the same buffer. So it is with
+//! a tile that an earlier movement of the same value brought there, unless it is a parameter's: those are joined again on
+//! purpose, so that they need not be kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use phalanx_ir::parallel::{Coord, DeviceGroup, DeviceId, ParallelType, place};
 use phalanx_ir::sharded::{Operand, ShardedBuffer, ShardedGraph, ShardedTask};
-use phalanx_ir::tasks::{Buffer, BufferId, MoveKind, Role, Task, TaskGraph, TaskOp, Tile};
+use phalanx_ir::tasks::{Buffer, BufferId, MoveKind, Role, Task, TaskGraph, TaskId, TaskOp, Tile};
 use phalanx_ir::{Id, IdVec};
+
+use crate::rewrite::Touches;
 
 pub fn expand_shards(sharded: &ShardedGraph) -> TaskGraph {
     let mut expander = Expander {
@@ -18,12 +22,14 @@ pub fn expand_shards(sharded: &ShardedGraph) -> TaskGraph {
         tasks: TaskGraph { name: sharded.name.clone(), ..TaskGraph::default() },
         tiles: sharded.buffers.ids().map(|_| None).collect(),
         moved: moved(sharded),
+        writers: Touches::of(sharded).writers,
+        brought: HashMap::new(),
     };
     let fed = sharded.buffers.iter().filter(|(_, buffer)| buffer.role.is_fed() && buffer.view_of.is_none());
     fed.for_each(|(id, _)| expander.make(id));
-    for (_, task) in sharded.tasks.iter() {
+    for (id, task) in sharded.tasks.iter() {
         match task.op {
-            TaskOp::Move { .. } => expander.movement(task),
+            TaskOp::Move { .. } => expander.movement(id, task),
             _ => expander.grid(task),
         }
     }
@@ -59,6 +65,10 @@ struct Expander<'a> {
     tasks: TaskGraph,
     tiles: IdVec<BufferId, Option<Tiles>>,
     moved: IdVec<BufferId, bool>,
+    /// The tasks that write each buffer that owns bytes, in order.
+    writers: IdVec<BufferId, Vec<TaskId>>,
+    /// What movements made of each buffer so far, with the movement; only what nothing else writes.
+    brought: HashMap<BufferId, Vec<(TaskId, BufferId)>>,
 }
 
 /// One tile on one device that a movement writes.
@@ -143,21 +153,22 @@ impl Expander<'_> {
         }
     }
 
-    fn movement(&mut self, task: &ShardedTask) {
+    fn movement(&mut self, id: TaskId, task: &ShardedTask) {
         let (from, to) = (task.reads[0].buffer, task.writes[0].buffer);
         self.make(from);
         let tensor = self.tiles[from].as_ref().expect("just made").tensor;
         let (source, target) = (&self.sharded.buffers[from], &self.sharded.buffers[to]);
-        let may_stay = source.ty.sum_degree() == target.ty.sum_degree()
-            && source.ty.dims() == target.ty.dims()
-            && target.role == Role::Temp;
+        let alike = self.alike(id, from, to);
         let sides = self.make_tiles(to, tensor, |this, coord, device| {
-            if !may_stay {
-                return None;
-            }
-            let copy = copies(&source.ty, &source.groups, coord).find(|(_, group)| group.contains(device))?.0;
-            Some(this.at(from, copy, device))
+            alike.iter().find_map(|&holder| {
+                let ShardedBuffer { ty, groups, .. } = &this.sharded.buffers[holder];
+                let copy = copies(ty, groups, coord).find(|(_, group)| group.contains(device))?.0;
+                Some(this.at(holder, copy, device))
+            })
         });
+        if self.is_shared(from, to) {
+            self.brought.entry(from).or_default().push((id, to));
+        }
         let mut cells: BTreeMap<Vec<usize>, Vec<Side>> = BTreeMap::new();
         for side in sides {
             cells.entry(cell_of(&source.ty, &target.ty, &side.coord)).or_default().push(side);
@@ -173,6 +184,34 @@ impl Expander<'_> {
             let (layer, microbatch) = (Arc::clone(&layer), task.microbatch);
             self.tasks.tasks.push(Task { op, reads, writes, device, layer, microbatch });
         }
+    }
+
+    /// The buffers whose tiles are tiles of `to` too when movement `id` brings it there: `from`, and what earlier movements
+    /// made of it.
+    fn alike(&self, id: TaskId, from: BufferId, to: BufferId) -> Vec<BufferId> {
+        let [source, target] = [from, to].map(|buffer| &self.sharded.buffers[buffer]);
+        if target.role != Role::Temp {
+            return Vec::new();
+        }
+        let same_tiles =
+            |ty: &ParallelType| ty.sum_degree() == target.ty.sum_degree() && ty.dims() == target.ty.dims();
+        let stays = same_tiles(&source.ty).then_some(from);
+        let brought = self.brought.get(&from).filter(|_| self.is_shared(from, to)).into_iter().flatten();
+        let writers = &self.writers[self.sharded.root(from)];
+        let brought = brought.filter(|(movement, earlier)| {
+            let unchanged = !writers.iter().any(|writer| (movement..&id).contains(&writer));
+            unchanged && same_tiles(&self.sharded.buffers[*earlier].ty)
+        });
+        stays.into_iter().chain(brought.map(|&(_, earlier)| earlier)).collect()
+    }
+
+    /// Whether later movements of `from` may use the tiles that a movement to `to` makes.
+    fn is_shared(&self, from: BufferId, to: BufferId) -> bool {
+        let [source, target] = [from, to].map(|buffer| &self.sharded.buffers[buffer]);
+        let joined = self.sharded.buffers[self.sharded.root(from)].role == Role::Param
+            && source.ty.dims() != target.ty.dims();
+        let written_once = target.view_of.is_none() && self.writers[to].len() == 1;
+        target.role == Role::Temp && written_once && !joined
     }
 
     /// The tiles that one side is made of: of each partial sum and each block it meets, one copy.

@@ -577,3 +577,37 @@ fn b2_one_layer_on_two_devices() {
     let linear = graph.tasks.iter().filter(|(_, task)| matches!(task.op, TaskOp::Linear { .. }));
     assert!(linear.map(|(id, _)| id).all(|id| before.contains(&id)), "the weight is read before it changes");
 }
+
+/// Three branches that share values, on three devices.
+const BRANCHES: &str = "parallel @branches {
+  %x = param init=ones f32[8] on dev0
+  %a = exp %x : f32[8] on dev0
+  %b = sigmoid %a : f32[8] on dev0
+  %c = tanh %b : f32[8] on dev1
+  %d = mul %c, %b : f32[8] on dev1
+  %e = mul %a, %b : f32[8] on dev[1-2]
+  %f = mul %e, %x : f32[8] on dev0
+  %g = mul %d, %x : f32[8] on dev1
+  %s = add %f, %g : f32[8] on dev0
+  %l = reduce kind=sum axes=[0] %s : f32[] on dev0
+  return %l
+}";
+
+#[test]
+fn a_tile_reaches_a_device_once_and_gradients_are_added_on_the_shortest_way_home() {
+    let graph = tasks_after(BRANCHES, Goal::Gradients, "expand-shards");
+    let wanted = [
+        route("b", &[0], &[1]),
+        route("a", &[0], &[1, 2]),
+        route("b", &[0], &[2]),
+        route("e", &[1], &[0]),
+        route("x", &[0], &[1]),
+        route("g", &[1], &[0]),
+        route("s.grad", &[0], &[1]),
+        route("f.grad0", &[0], &[1, 2]),
+        route("b.grad", &[1], &[0]),
+        route("e.grad0", &[1], &[0]),
+        route("g.grad1", &[1], &[0]),
+    ];
+    assert_eq!(routes(&graph), wanted);
+}

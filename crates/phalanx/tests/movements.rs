@@ -396,3 +396,96 @@ fn gradients_of_all_uses_are_added() {
         assert_eq!(read(&session, "x.grad"), [3.0, 0.0, 3.0], "{text}");
     }
 }
+
+/// Values shared by branches on three devices: copies are shared, gradients are added on the way home; the bits stay.
+#[test]
+fn branches_on_several_devices_give_the_bits_of_one() {
+    let text = |[two, both]: [&str; 2]| {
+        format!(
+            "parallel @branches {{
+               %x = param init=zeros f32[8] on dev0
+               %a = exp %x : f32[8] on dev0
+               %b = sigmoid %a : f32[8] on dev0
+               %c = tanh %b : f32[8] on {two}
+               %d = mul %c, %b : f32[8] on {two}
+               %e = mul %a, %b : f32[8] on {both}
+               %f = mul %e, %x : f32[8] on dev0
+               %g = mul %d, %x : f32[8] on {two}
+               %s = add %f, %g : f32[8] on dev0
+               %loss = reduce kind=sum axes=[0] %s : f32[] on dev0
+               return %loss
+             }}"
+        )
+    };
+    let x: Vec<f32> = (0..8).map(|i| (i as f32 * 0.37).sin()).collect();
+    let results = [["dev0", "dev0"], ["dev1", "dev[1-2]"], ["dev2", "dev[0-1]"]].map(|devices| {
+        let mut session = session(&text(devices));
+        feed(&mut session, "x", &x);
+        session.run().expect("the run completes");
+        (read(&session, "loss"), read(&session, "x.grad"))
+    });
+    assert!(results[0].1.iter().all(|gradient| gradient.is_finite() && *gradient != 0.0));
+    assert_eq!(results[0], results[1]);
+    assert_eq!(results[0], results[2]);
+}
+
+/// A function that gives back its arguments in another order, one of them twice, on one device and on two.
+#[test]
+fn a_permutation_of_the_inputs_is_returned() {
+    for devices in ["dev0", "dev0, dev1"] {
+        let cut = if devices == "dev0" { "" } else { "/2" };
+        let text = format!(
+            "parallel @permuted {{
+               %a = input f32[4{cut}] on {devices}
+               %b = input f32[4{cut}] on {devices}
+               %c = input f32[4{cut}] on {devices}
+               return %c, %a, %b, %a
+             }}"
+        );
+        let parallel = ParallelGraph::parse(&text, phalanx_ops::operators()).expect("a graph");
+        let mut session = Session::on_devices(&sequential(&parallel), &parallel, &settings(Goal::Infer))
+            .unwrap_or_else(|error| panic!("{error}\n{text}"));
+        for run in 0..2 {
+            let values =
+                |first: f32| (0..4).map(|at| first + run as f32 * 100.0 + at as f32).collect::<Vec<_>>();
+            let inputs = [("a", values(0.0)), ("b", values(10.0)), ("c", values(20.0))];
+            inputs.iter().for_each(|(name, values)| feed(&mut session, name, values));
+            session.run().expect("the run completes");
+            for (name, values) in &inputs {
+                assert_eq!(read(&session, name), *values, "{name} in run {run} on {devices}");
+            }
+        }
+    }
+}
+
+/// A graph on some devices of a machine, with numbers of their own: others have no lane and no memory.
+#[test]
+fn a_graph_may_be_on_some_devices_only() {
+    let text = |first: &str, second: &str| {
+        format!(
+            "parallel @part {{
+               %x = param init=zeros f32[4] on {first}
+               %y = exp %x : f32[4] on {second}
+               %loss = reduce kind=sum axes=[0] %y : f32[] on {first}
+               return %loss
+             }}"
+        )
+    };
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let run = |first: &'static str, second: &'static str| {
+            let mut session = session(&text(first, second));
+            let devices: Vec<u32> = session.program().homes().map(|lane| lane.device).collect();
+            feed(&mut session, "x", &[0.5, -1.0, 2.0, 0.0]);
+            session.run().expect("the run completes");
+            (devices, read(&session, "loss"), read(&session, "x.grad"))
+        };
+        let pairs = [("dev0", "dev1"), ("dev2", "dev5"), ("dev7", "dev7")];
+        let threads = pairs.map(|(first, second)| scope.spawn(move || run(first, second)));
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let devices: Vec<_> = results.iter().map(|result| result.0.clone()).collect();
+    assert_eq!(devices, [vec![0, 1], vec![2, 5], vec![7]]);
+    for result in &results[1..] {
+        assert_eq!((&result.1, &result.2), (&results[0].1, &results[0].2), "the same bits");
+    }
+}

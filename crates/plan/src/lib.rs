@@ -25,6 +25,7 @@ mod microbatch;
 mod parallelize;
 mod plan;
 mod presets;
+mod whole;
 
 pub use error::{PlanError, Said};
 pub use file::nearest;
@@ -32,3 +33,4 @@ pub use microbatch::MicrobatchError;
 pub use parallelize::parallelize;
 pub use plan::{MOST_DEVICES, Mesh, Pipeline, Plan, PlanRule};
 pub use presets::{PRESETS, preset};
+pub use whole::{LeftWhole, left_whole};

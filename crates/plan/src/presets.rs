@@ -11,6 +11,9 @@ mod zoo;
 use phalanx_ir::Op;
 use phalanx_ir::graph::Graph;
 
+pub(crate) use compress::general;
+pub(crate) use zoo::is_table;
+
 use crate::PlanError;
 use crate::plan::{Mesh, Plan};
 use specs::Specs;
@@ -29,9 +32,12 @@ pub const PRESETS: &[(&str, &str)] = &[
     ("pp", "pipeline: blocks are dealt to stages, the batch goes through in microbatches"),
 ];
 
+/// The mesh axis along which parameters are stored cut.
+pub(crate) const STORES: &str = "fsdp";
+
 /// The mesh axes in their order, each with the presets that use it.
 const AXES: &[(&str, &[&str])] =
-    &[("pp", &["pp"]), ("dp", &["dp"]), ("fsdp", &["fsdp", "zero1"]), ("tp", &["tp", "sp"])];
+    &[("pp", &["pp"]), ("dp", &["dp"]), (STORES, &["fsdp", "zero1"]), ("tp", &["tp", "sp"])];
 
 /// The most microbatches that a preset chooses: sums over the batch have 8 reduction blocks unless the user says otherwise,
 /// and a microbatch is a whole number of them.
@@ -63,10 +69,10 @@ pub fn preset(name: &str, devices: usize, model: &Graph) -> Result<Plan, PlanErr
             zoo::cut_sequence(model, &mut specs, axis, size)?;
         }
     }
-    for axis in ["dp", "fsdp"].into_iter().filter(|axis| parts.on(axis).is_some()) {
+    for axis in ["dp", STORES].into_iter().filter(|axis| parts.on(axis).is_some()) {
         specs.cut_batch(axis);
     }
-    if let Some((axis, part, size)) = parts.on("fsdp") {
+    if let Some((axis, part, size)) = parts.on(STORES) {
         specs.store_parameters(axis, size, part == "fsdp");
     }
     plan.rules = compress::rules(model, specs);
@@ -81,7 +87,7 @@ pub fn preset(name: &str, devices: usize, model: &Graph) -> Result<Plan, PlanErr
 /// the batch are trees over powers of two.
 fn microbatches(model: &Graph, parts: &Parts<'_>, most: usize) -> usize {
     let shards: usize =
-        ["dp", "fsdp"].iter().filter_map(|axis| parts.on(axis)).map(|(_, _, size)| size).product();
+        ["dp", STORES].iter().filter_map(|axis| parts.on(axis)).map(|(_, _, size)| size).product();
     let batches: Vec<usize> = model
         .leaves(|op| matches!(op, Op::Input))
         .map(|input| model.ty(input).shape.dims().first().copied().unwrap_or(1))

@@ -7,7 +7,7 @@ use phalanx_ir::graph::{Graph, LayerId};
 use phalanx_ir::parallel::{ParallelGraph, place};
 use phalanx_ir::{Id, Op};
 use phalanx_models::ModelConfig;
-use phalanx_plan::{PRESETS, Plan, PlanError, parallelize, preset};
+use phalanx_plan::{PRESETS, Plan, PlanError, left_whole, parallelize, preset};
 
 const LAYERS: usize = 4;
 
@@ -410,4 +410,60 @@ fn pipelines_of_any_length_choose_microbatches_that_sums_over_the_batch_allow() 
             assert!(is_most, "{stages} stages, batch {batch}: {more} would do");
         }
     }
+}
+
+/// What a preset says it leaves whole is what has one tile in the parallel graph, and has no dimension that divides.
+#[test]
+fn parameters_that_do_not_divide_are_named() {
+    let parameters = |model: &Graph| -> Vec<_> { model.leaves(|op| matches!(op, Op::Param(_))).collect() };
+    for family in ["gpt2", "llama"] {
+        let config = ModelConfig::preset(family, "nano").expect("every family has a nano");
+        // A batch that all of these numbers divide.
+        let model = config.training_graph(30, 8).expect("the sizes are legal");
+        for (name, devices, size) in [("fsdp", 2, 2), ("fsdp", 3, 3), ("zero1", 5, 5), ("fsdp3-dp2", 6, 3)] {
+            let plan = preset(name, devices, &model).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let is_whole = |value: &phalanx_ir::graph::ValueId| {
+                model.ty(*value).shape.dims().iter().all(|extent| extent % size != 0)
+            };
+            let whole: Vec<_> = parameters(&model)
+                .into_iter()
+                .filter(is_whole)
+                .map(|id| model.values()[id].name.clone())
+                .collect();
+            let said = left_whole(&model, &plan).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(
+                said.iter().flat_map(|said| said.parameters.clone()).collect::<Vec<_>>(),
+                whole,
+                "{name}"
+            );
+            assert!(said.iter().all(|said| said.axis == "fsdp" && said.size == size));
+            let parallel = parallelize(&model, &plan).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let one_tile = parallel.leaves(|op| matches!(op, Op::Param(_)));
+            let one_tile = one_tile.filter(|&value| parallel.ty(value).tiles() == 1);
+            let one_tile: Vec<_> = one_tile.map(|value| parallel.values()[value].name.clone()).collect();
+            assert_eq!(one_tile, whole, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_vocabulary_that_does_not_divide_is_named() {
+    let mut config = ModelConfig::preset("gpt2", "nano").expect("a preset").with_vocab(51);
+    if let ModelConfig::Gpt2(config) = &mut config {
+        config.heads = 4;
+    }
+    let model = config.training_graph(4, 8).expect("the sizes are legal");
+    let said = |name: &str, devices| {
+        let plan = preset(name, devices, &model).expect("a preset");
+        let said = left_whole(&model, &plan).expect("the plan suits the model");
+        said.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let parameters = model.leaves(|op| matches!(op, Op::Param(_))).count();
+    let text = format!(
+        "1 of {parameters} parameters are whole on every device along tp=2, because what could be cut of them is not \
+         divisible by 2: `transformer.wte.weight`"
+    );
+    assert_eq!(said("tp", 2), [text]);
+    assert_eq!(said("dp", 2), [""; 0]);
+    assert_eq!(said("one", 1), [""; 0]);
 }

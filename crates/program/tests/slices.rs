@@ -6,6 +6,8 @@ mod certificates;
 mod cuts;
 #[path = "slices/machine.rs"]
 mod machine;
+#[path = "slices/mutants.rs"]
+mod mutants;
 #[path = "slices/whole.rs"]
 mod whole;
 

@@ -46,6 +46,7 @@ pub trait Device: Send + Sync {
     /// on the lane from now on are too.
     fn wait(&self, lane: Lane, token: Token);
 
-    /// Calls `then` when `token` has fired, on a thread of the device or on this one.
+    /// Calls `then` when `token` has fired, on a thread of the device or on this one. A device calls it before it begins
+    /// other work, on whichever lane: the end of a run is heard when it happens.
     fn when_fired(&self, token: Token, then: Box<dyn FnOnce(Outcome) + Send>);
 }

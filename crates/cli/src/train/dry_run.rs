@@ -58,6 +58,7 @@ fn lines(forecast: &Forecast) -> Vec<(&'static str, String)> {
         let (size, all) = (output::bytes(bytes), output::bytes(kept * bytes));
         lines.push(("checkpoints", format!("{count} of {size}, {kept} of them kept: {all}")));
     }
+    lines.extend(forecast.left_whole.iter().map(|whole| ("whole", whole.to_string())));
     let writes: Vec<_> =
         forecast.writes.iter().map(|write| format!("{} in {}", write.what, write.path.display())).collect();
     let writes = if writes.is_empty() { "nothing".into() } else { writes.join(", ") };

@@ -22,6 +22,8 @@ pub(super) struct Queues {
     /// How many queues the lanes share; every lane has its own if `None`.
     n_shared: Option<NonZeroU32>,
     order: QueueOrder,
+    /// A mark, a wait that is over or a poison takes no time: no work of another queue goes before it.
+    prompt: bool,
     queues: Vec<VecDeque<Entry>>,
     lanes: Vec<LaneState>,
     pub(super) tokens: Tokens,
@@ -70,9 +72,9 @@ pub(super) struct Job {
 }
 
 impl Queues {
-    pub(super) fn new(n_shared: Option<NonZeroU32>, order: QueueOrder) -> Queues {
+    pub(super) fn new(n_shared: Option<NonZeroU32>, order: QueueOrder, prompt: bool) -> Queues {
         let (queues, lanes, tokens) = (Vec::new(), Vec::new(), Tokens::default());
-        Queues { n_shared, order, queues, lanes, tokens, n_works: 0, last: 0 }
+        Queues { n_shared, order, prompt, queues, lanes, tokens, n_works: 0, last: 0 }
     }
 
     pub(super) fn lease(&mut self) -> Lane {
@@ -109,6 +111,14 @@ impl Queues {
             let why = "the lane is not leased, so nothing happens on it; lease it first";
             let fault = Fault::refused(format_args!("record on lane {}", lane.0), why);
             return self.tokens.record_poisoned(fault);
+        }
+        if self.is_through(lane) {
+            // The thread may be busy with another lane's work; this lane has nothing left to do.
+            let poison = self.lanes[lane.0 as usize].poison.clone();
+            return match poison {
+                Some(fault) => self.tokens.record_poisoned(fault),
+                None => self.tokens.record(0),
+            };
         }
         let token = self.tokens.record(1);
         self.push(lane, QueuedStep::Mark(token));
@@ -178,6 +188,11 @@ impl Queues {
         self.lanes.get(lane.0 as usize).is_some_and(|state| state.leased)
     }
 
+    /// Whether what is recorded on the lane now has been reached already.
+    fn is_through(&self, lane: Lane) -> bool {
+        self.prompt && self.queues[self.queue_of(lane)].is_empty()
+    }
+
     fn queue_of(&self, lane: Lane) -> usize {
         self.n_shared.map_or(lane.0, |n_shared| lane.0 % n_shared) as usize
     }
@@ -195,9 +210,14 @@ impl Queues {
 
     /// The queue that goes next, of those that can.
     fn choose(&mut self) -> Option<usize> {
-        let n_able = self.able().count();
+        let takes_time = |queues: &Queues, queue: usize| {
+            matches!(queues.queues[queue].front(), Some(Entry { step: QueuedStep::Work(..), .. }))
+        };
+        let no_work = self.prompt && self.able().any(|queue| !takes_time(self, queue));
+        let may_go = |queues: &Queues, queue: usize| !(no_work && takes_time(queues, queue));
+        let n_able = self.able().filter(|&queue| may_go(self, queue)).count();
         let nth = self.order.pick(n_able)?;
-        self.able().nth(nth)
+        self.able().filter(|&queue| may_go(self, queue)).nth(nth)
     }
 
     /// The queues that can go on, in turn after the one that went last.

@@ -124,3 +124,41 @@ fn anybody_may_help_a_thread() {
     assert_eq!(end.recv(), Ok(Ok(())));
     assert_eq!(log.read(), ["a", "b", "c", "d"]);
 }
+
+/// The second lane's work is there before the first lane's ends.
+#[test]
+fn a_token_fires_before_the_work_of_another_lane_begins() {
+    for order in [QueueOrder::RoundRobin].into_iter().chain((0..20).map(QueueOrder::Seeded)) {
+        let device = Software::new(SoftwareConfig { order, ..SoftwareConfig::default() });
+        let (first, second) = (device.lease(), device.lease());
+        let ((begin, begun), (go, gate)) = (channel(), channel::<()>());
+        let work = move || {
+            begin.send(()).unwrap();
+            gate.recv().unwrap();
+        };
+        device.enqueue(first, Box::new(work));
+        let fired = told(&device, device.record(first));
+        begun.recv().unwrap();
+        let (send, seen) = channel();
+        device.enqueue(second, Box::new(move || send.send(fired.try_recv()).unwrap()));
+        go.send(()).unwrap();
+        assert_eq!(seen.recv(), Ok(Ok(Ok(()))), "{order:?}");
+    }
+}
+
+/// The thread is inside a work that ends only when the token of an idle lane has fired.
+#[test]
+fn a_token_of_an_idle_lane_fires_while_another_lane_works() {
+    let device = Software::new(SoftwareConfig::default());
+    let (busy, idle, broken) = (device.lease(), device.lease(), device.lease());
+    device.enqueue(broken, Box::new(|| panic!("out of paper")));
+    assert!(told(&device, device.record(broken)).recv().unwrap().is_err());
+    let (go, gate) = channel::<()>();
+    device.enqueue(busy, Box::new(move || gate.recv().unwrap()));
+    let end = told(&device, device.record(busy));
+    assert_eq!(told(&device, device.record(idle)).recv(), Ok(Ok(())));
+    assert!(told(&device, device.record(broken)).recv().unwrap().is_err(), "poison stays");
+    assert!(end.try_recv().is_err(), "the busy lane is not through");
+    go.send(()).unwrap();
+    assert_eq!(end.recv(), Ok(Ok(())));
+}

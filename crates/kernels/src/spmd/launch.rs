@@ -38,6 +38,14 @@ pub enum LaunchError {
         /// How many.
         slices: usize,
     },
+    /// More blocks than were declared, or none.
+    #[error("a launch of up to {bound} blocks is to run {blocks}; it can run 1 to {bound}")]
+    Bound {
+        /// How many blocks were decided on.
+        blocks: usize,
+        /// How many were declared.
+        bound: usize,
+    },
     /// The memory is not that of the plan.
     #[error("kernel `{kernel}` on {blocks} blocks works in {need} bytes, not in {found}")]
     Memory {
@@ -111,6 +119,9 @@ impl<'a> Launch<'a> {
         memory: &'a mut [u8],
         team: &'a Team,
     ) -> Result<Launch<'a>, LaunchError> {
+        if !(1..=MAX_BLOCKS as usize).contains(&blocks) {
+            return Err(LaunchError::Blocks { kernel, blocks: i64::try_from(blocks).unwrap_or(i64::MAX) });
+        }
         let layout = Layout::new(kernel, workspace, blocks.min(team.cores()))?.at(memory.as_ptr().addr());
         let (need, found) = (layout.total(), memory.len());
         if need != found as u64 {
@@ -144,6 +155,16 @@ impl<'a> Launch<'a> {
     /// How many blocks.
     pub fn blocks(&self) -> usize {
         self.blocks
+    }
+
+    /// Lets only `blocks` blocks run from now on, for a kernel that knows when it runs how many it needs. The number it was
+    /// launched with is the bound, and its workspace is that of the bound.
+    pub fn narrow(&mut self, blocks: usize) -> Result<(), LaunchError> {
+        if !(1..=self.blocks).contains(&blocks) {
+            return Err(LaunchError::Bound { blocks, bound: self.blocks });
+        }
+        self.blocks = blocks;
+        Ok(())
     }
 
     /// The cores it runs on.
@@ -226,6 +247,8 @@ impl<'a> Launch<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
     use super::*;
 
     /// Runs `test` with a launch of so many blocks on so many cores.
@@ -295,5 +318,40 @@ mod tests {
             Launch::new("k", 2, Workspace { common: 1, block: 200, ..Workspace::NONE }, &mut memory, &team);
         let error = LaunchError::Memory { kernel: "k", blocks: 2, need: 128 + 2 * 256, found: 512 };
         assert_eq!(launch.err(), Some(error));
+    }
+
+    #[test]
+    fn as_many_blocks_as_a_plan_may_have_and_no_more() {
+        let team = Team::new(2);
+        let launch = |blocks| Launch::new("k", blocks, Workspace::NONE, &mut [], &team).err();
+        assert_eq!([1, MAX_BLOCKS as usize].map(launch), [None, None]);
+        for blocks in [0, MAX_BLOCKS as usize + 1, i64::MAX as usize, usize::MAX] {
+            let told = i64::try_from(blocks).unwrap_or(i64::MAX);
+            assert_eq!(launch(blocks), Some(LaunchError::Blocks { kernel: "k", blocks: told }));
+        }
+    }
+
+    /// A kernel that finds out how many rows there are when it runs.
+    #[test]
+    fn a_launch_runs_as_many_blocks_as_are_decided_on_within_its_bound() {
+        for (cores, bound) in [(1, 1), (2, 5), (3, 8)] {
+            launch(cores, bound, Workspace::of::<f32>(0, 4), |mut launch| {
+                for wrong in [0, bound + 1, usize::MAX] {
+                    assert_eq!(launch.narrow(wrong), Err(LaunchError::Bound { blocks: wrong, bound }));
+                }
+                for blocks in (1..=bound).rev() {
+                    launch.narrow(blocks).unwrap();
+                    let calls: Vec<_> = (0..bound).map(|_| AtomicU32::new(0)).collect();
+                    launch.run(|mut block| {
+                        assert_eq!((block.count, block.own::<f32>().len()), (blocks, 4));
+                        calls[block.index].fetch_add(1, Relaxed);
+                    });
+                    let calls: Vec<_> = calls.iter().map(|calls| calls.load(Relaxed)).collect();
+                    assert!(
+                        calls.iter().enumerate().all(|(index, &calls)| calls == u32::from(index < blocks))
+                    );
+                }
+            });
+        }
     }
 }

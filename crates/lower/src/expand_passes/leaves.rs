@@ -7,7 +7,8 @@ use phalanx_ir::graph::{LayerId, ValueId};
 use phalanx_ir::parallel::{Dim, ParallelType};
 use phalanx_ir::{Binary, Op, RowLeaves, leaves_of};
 
-use super::{Contribution, Expander};
+use super::Expander;
+use super::sums::Contribution;
 use crate::LowerError;
 
 impl Expander<'_> {

@@ -6,9 +6,9 @@ use phalanx_ir::graph::ValueId;
 use phalanx_ir::parallel::{
     Coord, DeviceGroup, DeviceId, LayerPlacement, ParallelType, TileMap, tile_groups,
 };
-use phalanx_ir::sharded::{Operand, ShardedBuffer, ShardedTask};
-use phalanx_ir::tasks::{BufferId, Role, TaskOp};
-use phalanx_ir::{Binary, Op, TensorType};
+use phalanx_ir::sharded::ShardedBuffer;
+use phalanx_ir::tasks::{BufferId, Role};
+use phalanx_ir::{Op, TensorType};
 
 use super::Expander;
 use crate::HYPER;
@@ -72,9 +72,16 @@ impl Expander<'_> {
         Arc::clone(self.groups.entry(key).or_insert_with(make))
     }
 
-    /// A new buffer for the gradient of `value`, where its own layer has it. If what comes has only `sums` partial sums, it
-    /// has no more; devices of parts that are one part then have it all.
+    /// A new buffer for the gradient of `value`, where its own layer has it.
     pub(super) fn value_gradient(&mut self, value: ValueId, sums: usize) -> BufferId {
+        let (ty, groups) = self.gradient_layout(value, sums);
+        let name = format!("{}.grad", self.name(value));
+        self.push_buffer(&name, ty, groups, Role::Temp, None)
+    }
+
+    /// How the gradient of `value` lies where its own layer has it. If what comes has only `sums` partial sums, it has no
+    /// more; devices of parts that are one part then have it all.
+    pub(super) fn gradient_layout(&self, value: ValueId, sums: usize) -> (ParallelType, Arc<[DeviceGroup]>) {
         let ty = self.graph.ty(value);
         let own = self.graph.groups(value).expect("the rules were checked at the start");
         let (dual, groups) = (ty.dual(), dual_groups(ty, &own));
@@ -93,50 +100,13 @@ impl Expander<'_> {
             DeviceGroup::new(parts.flat_map(|coord| groups[dual.index(&coord)].devices().to_vec()))
         };
         let groups = if together == 1 { groups } else { (0..joined.tiles()).map(group).collect() };
-        let name = format!("{}.grad", self.name(value));
-        self.push_buffer(&name, joined, groups, Role::Temp, None)
+        (joined, groups)
     }
 
     /// The bytes of `buffer`, tile by tile, with the type `ty`.
     pub(super) fn view_of(&mut self, buffer: BufferId, ty: ParallelType) -> BufferId {
         let ShardedBuffer { name, groups, role, .. } = self.sharded.buffers[buffer].clone();
         self.push_buffer(&name, ty, groups, role, Some(buffer))
-    }
-
-    /// Two contributions to the gradient of `value` with the same tiling: one that has fewer partial sums sets it.
-    pub(super) fn alike(&mut self, value: ValueId, buffers: [BufferId; 2], microbatch: u32) -> [BufferId; 2] {
-        let sums = buffers.map(|buffer| self.sharded.buffers[buffer].ty.sum_degree());
-        let fewest = buffers[usize::from(sums[1] < sums[0])];
-        let ShardedBuffer { name, ty, groups, .. } = self.sharded.buffers[fewest].clone();
-        buffers.map(|buffer| {
-            if self.sharded.buffers[buffer].ty == ty {
-                return buffer;
-            }
-            let to = self.push_buffer(&name, ty.clone(), Arc::clone(&groups), Role::Temp, None);
-            let layer = self.name(value).to_string();
-            self.sharded.push_move(buffer, to, &layer, microbatch);
-            to
-        })
-    }
-
-    /// The sum of two contributions to the gradient of `value`, tile by tile, where the first one lies.
-    pub(super) fn sum(
-        &mut self,
-        value: ValueId,
-        left: BufferId,
-        right: BufferId,
-        microbatch: u32,
-    ) -> BufferId {
-        let ShardedBuffer { ty, groups, .. } = self.sharded.buffers[left].clone();
-        let (extents, map) = ty.grid();
-        let name = format!("{}.grad", self.name(value));
-        let buffer = self.push_buffer(&name, ty, Arc::clone(&groups), Role::Temp, None);
-        let operand = |buffer| Operand { buffer, map: map.clone() };
-        let (reads, writes) = (vec![operand(left), operand(right)], vec![operand(buffer)]);
-        let layer = self.graph.layer_name(self.layer).to_string();
-        let op = TaskOp::Binary { kind: Binary::Add };
-        self.sharded.tasks.push(ShardedTask { op, reads, writes, extents, groups, layer, microbatch });
-        buffer
     }
 }
 

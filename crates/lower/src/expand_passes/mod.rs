@@ -13,13 +13,15 @@
 mod layer;
 mod leaves;
 mod make;
+mod places;
+mod sums;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use phalanx_ir::graph::{LayerId, ValueId};
-use phalanx_ir::parallel::{DeviceGroup, Microbatch, ParallelGraph, TilingRule};
+use phalanx_ir::parallel::{DeviceGroup, ParallelGraph, TilingRule};
 use phalanx_ir::sharded::ShardedGraph;
 use phalanx_ir::tasks::{BufferId, Role};
 use phalanx_ir::{DType, Id, IdVec, Op, TensorType};
@@ -27,20 +29,7 @@ use phalanx_ir::{DType, Id, IdVec, Op, TensorType};
 use crate::{FrozenParameters, Goal, LowerError, LowerOptions};
 
 pub(crate) use make::hyper;
-
-/// One gradient that reached a value.
-struct Contribution {
-    buffer: BufferId,
-    order: Order,
-    /// The microbatch with which it is due.
-    due: u32,
-    /// Which microbatch it comes from, if from one.
-    microbatch: Option<Microbatch>,
-}
-
-/// When the gradient of a use is added: that of a later layer first, of its first operand first. A parallel operator has the
-/// place of the use it serves, so that chains are the same with and without it.
-type Order = (Reverse<LayerId>, usize);
+use sums::{Contribution, Order};
 
 /// State of the walk.
 struct Expander<'a> {
@@ -192,35 +181,6 @@ impl<'a> Expander<'a> {
             false => own,
         }
     }
-
-    /// The whole gradient of `value`, if any reached it.
-    fn gradient(&mut self, value: ValueId) -> Option<BufferId> {
-        let mut contributions = self.contributions.remove(&value)?;
-        contributions.sort_by_key(|contribution| contribution.order);
-        self.first_use.insert(value, contributions[0].order);
-        let uses = by_use(contributions);
-        self.check_microbatches(&uses);
-        let sums: Vec<_> = uses.into_iter().map(|parts| self.tree_sum(value, parts)).collect();
-        let chain = sums.into_iter().reduce(|sum, next| self.add(value, sum, next));
-        chain.map(|total| total.buffer)
-    }
-
-    fn tree_sum(&mut self, value: ValueId, mut parts: Vec<Contribution>) -> Contribution {
-        if parts.len() > 1 {
-            let right = parts.split_off(parts.len().next_power_of_two() / 2);
-            let left = self.tree_sum(value, parts);
-            let right = self.tree_sum(value, right);
-            return self.add(value, left, right);
-        }
-        parts.pop().expect("a use has at least one contribution")
-    }
-
-    fn add(&mut self, value: ValueId, left: Contribution, right: Contribution) -> Contribution {
-        let (due, order) = (left.due.max(right.due), left.order);
-        let [left, right] = self.alike(value, [left.buffer, right.buffer], due);
-        let buffer = self.sum(value, left, right, due);
-        Contribution { buffer, order, due, microbatch: None }
-    }
 }
 
 /// Values whose gradient is of use.
@@ -241,30 +201,4 @@ fn wanted(graph: &ParallelGraph, goal: &Goal) -> Result<IdVec<ValueId, bool>, Lo
         }
     }
     Ok(wanted)
-}
-
-/// Groups contributions by use: the k-th of each microbatch belong together, microbatches ascending; what comes from no
-/// microbatch is a use of its own.
-fn by_use(contributions: Vec<Contribution>) -> Vec<Vec<Contribution>> {
-    let mut seen: BTreeMap<u32, usize> = BTreeMap::new();
-    // Where the k-th use by microbatches is among all uses.
-    let mut by_parts: Vec<usize> = Vec::new();
-    let mut uses: Vec<Vec<Contribution>> = Vec::new();
-    for contribution in contributions {
-        let Some(part) = contribution.microbatch else {
-            uses.push(vec![contribution]);
-            continue;
-        };
-        let turn = seen.entry(part.index).or_default();
-        if *turn == by_parts.len() {
-            by_parts.push(uses.len());
-            uses.push(Vec::new());
-        }
-        uses[by_parts[*turn]].push(contribution);
-        *turn += 1;
-    }
-    for parts in &mut uses {
-        parts.sort_by_key(|contribution| contribution.microbatch.map(|part| part.index));
-    }
-    uses
 }

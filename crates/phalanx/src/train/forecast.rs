@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use phalanx_plan::{LeftWhole, left_whole};
 use phalanx_program::Placement;
 use serde::Serialize;
 
@@ -15,7 +16,7 @@ use crate::job::deal_devices;
 use crate::layout::Layout;
 use crate::memory::Snapshots;
 use crate::overlap::predicted_step;
-use crate::pipeline::{Settings, lay_out};
+use crate::pipeline::{CompileError, Settings, lay_out};
 use crate::{Error, Goal, memory};
 
 /// What a run will take.
@@ -41,6 +42,8 @@ pub struct Forecast {
     pub device_bytes: Vec<u64>,
     /// Bytes of each device's arena for evaluations, beside it; empty without evaluations.
     pub eval_device_bytes: Vec<u64>,
+    /// Parameters that the plan leaves whole, because they do not divide.
+    pub left_whole: Vec<LeftWhole>,
     /// What is saved, if anything is.
     pub checkpoints: Option<CheckpointForecast>,
     /// What is written where.
@@ -105,6 +108,7 @@ impl Run {
             seconds,
             device_bytes,
             eval_device_bytes,
+            left_whole: left_whole(&graph, &settings.plan).map_err(CompileError::from)?,
             checkpoints: CheckpointForecast::new(&config, steps_before, seconds, bytes),
             writes: writes(&config, &settings),
         })

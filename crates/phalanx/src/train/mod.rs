@@ -29,13 +29,14 @@ use std::path::Path;
 use std::time::Instant;
 
 use phalanx_ir::graph::Graph;
+use phalanx_plan::left_whole;
 use phalanx_program::Certificate;
 
 use crate::ckpt::{self, EvalLosses};
 use crate::data::{DataError, DataIdentity, DataSource, Dataset, EncodingProgress, cache_dir};
 use crate::job::{Agreed, Job, Topology, deal_devices, shared};
 use crate::models::ModelConfig;
-use crate::pipeline::Settings;
+use crate::pipeline::{CompileError, Settings};
 use crate::{Error, Profile, StateHashes, Trainer, hf};
 use checkpoints::Checkpointer;
 use drills::FaultInjection;
@@ -165,6 +166,9 @@ impl Run {
     /// Continues from a checkpoint, if there is one, and prepares to write more.
     fn begin(mut self, point: ResumePoint) -> Result<Self, Error> {
         self.notices.extend(self.config.note_frozen(&self.model)?);
+        let graph = self.config.training_graph(&self.model)?;
+        let whole = left_whole(&graph, &self.settings.plan).map_err(CompileError::from)?;
+        self.notices.extend(whole.iter().map(|whole| Notice::Note(whole.to_string())));
         self.continue_from(point)?;
         self.prepare_to_save()?;
         Ok(self)

@@ -16,6 +16,8 @@ mod signature;
 use phalanx_ir::graph::Graph;
 use phalanx_ir::parallel::ParallelGraph;
 
+pub(crate) use resolve::{Constraint, constraints};
+
 use crate::microbatch::{split_batch, whole_batch};
 use crate::{Plan, PlanError};
 

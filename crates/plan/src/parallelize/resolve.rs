@@ -10,13 +10,13 @@ use crate::{Plan, PlanError, PlanRule, Said};
 
 /// What the rules say about one value. Mesh axes with one place are left out.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Constraint {
+pub(crate) struct Constraint {
     /// For some dimensions the axes that cut them.
-    pub(super) shard: BTreeMap<usize, Vec<MeshAxis>>,
+    pub(crate) shard: BTreeMap<usize, Vec<MeshAxis>>,
     /// Axes that cut a parameter further while it is not in use.
-    pub(super) store: BTreeMap<usize, Vec<MeshAxis>>,
+    pub(crate) store: BTreeMap<usize, Vec<MeshAxis>>,
     /// What `store` cuts is joined anew in the backward pass.
-    pub(super) regather: bool,
+    pub(crate) regather: bool,
 }
 
 /// Checks the mesh and gives the devices.
@@ -35,7 +35,7 @@ pub(super) fn machine(plan: &Plan) -> Result<Machine, PlanError> {
 }
 
 /// What is said about every value of `model`.
-pub(super) fn constraints(model: &Graph, plan: &Plan) -> Result<IdVec<ValueId, Constraint>, PlanError> {
+pub(crate) fn constraints(model: &Graph, plan: &Plan) -> Result<IdVec<ValueId, Constraint>, PlanError> {
     let mut specs: IdVec<ValueId, Specs> = model.values().iter().map(|_| Specs::new()).collect();
     for rule in &plan.rules {
         let glob = pattern(&rule.pattern)?;

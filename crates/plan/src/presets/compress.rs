@@ -37,7 +37,7 @@ fn group(model: &Graph, pattern: String, spec: Spec, values: Vec<ValueId>) -> Ve
 }
 
 /// A name with every number between dots replaced by `*`.
-fn general(name: &str) -> String {
+pub(crate) fn general(name: &str) -> String {
     let is_number = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_digit());
     let parts: Vec<_> = name.split('.').map(|part| if is_number(part) { "*" } else { part }).collect();
     parts.join(".")

@@ -79,13 +79,16 @@ pub(super) fn cut_features(
         }
     }
     for table in model.leaves(|op| matches!(op, Op::Param(_))) {
-        let name = &model.values()[table].name;
-        let is_table = name.strip_suffix(".weight").is_some_and(|module| TABLES.contains(&module));
-        if is_table && specs.divides(table, 0, size) {
+        if is_table(&model.values()[table].name) && specs.divides(table, 0, size) {
             specs.shard(table, 0, axis, size)?;
         }
     }
     if found { Ok(()) } else { Err(unknown(model, "tp", "`*.attn.q` or `*.self_attn.q_proj`")) }
+}
+
+/// Whether a parameter is a table with a row for each token.
+pub(crate) fn is_table(name: &str) -> bool {
+    name.strip_suffix(".weight").is_some_and(|module| TABLES.contains(&module))
 }
 
 /// A factor of a low-rank adapter beside a linear layer.

@@ -18,6 +18,7 @@ mod promises;
 mod remote;
 mod run;
 mod stepper;
+mod views;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};

@@ -5,12 +5,13 @@ mod programs;
 mod watch;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use phalanx_net::Network;
 use phalanx_net::local::Local;
 use phalanx_program::{Placement, Program};
-use phalanx_runtime::{Kernels, Replay};
+use phalanx_runtime::{Config, Kernels, Options, ProcessorId, Replay, Runtime};
 
 use programs::{Blend, exchange, ring};
 
@@ -153,4 +154,46 @@ fn messages_are_held_back_to_the_link() {
     assert!(start.elapsed().as_millis() >= 2 * u128::from(rounds * runs), "{:?}", start.elapsed());
     // In every round a rank mixes, sends, and gets what arrives to where it belongs.
     assert_eq!(found, [u64::from(4 * rounds * runs); 2]);
+}
+
+/// What happens on one rank lets a task of another one run: a task waits for the word of it, and its end is the event there.
+/// Poison crosses over, too.
+#[test]
+fn an_event_of_another_rank_is_a_precondition() {
+    for fails in [false, true] {
+        let happened = AtomicBool::new(false);
+        let networks = Local::job(2).into_iter().map(|network| Arc::new(network) as Arc<dyn Network>);
+        let networks: Vec<_> = networks.collect();
+        thread::scope(|scope| {
+            let (told, hears) = (Arc::clone(&networks[0]), Arc::clone(&networks[1]));
+            let happened = &happened;
+            scope.spawn(move || {
+                let runtime = Runtime::new(Config::new(1, 0));
+                let event = runtime.events().user();
+                let on = ProcessorId(0);
+                let after = Options { after: event.event(), ..Options::default() };
+                let work = runtime.spawn(on, after, move |_| assert!(!fails, "out of paper"));
+                let events = Arc::clone(runtime.events());
+                happened.store(true, Ordering::Release);
+                events.trigger(event).expect("it happens once");
+                let word = u8::from(runtime.wait(work.finish()).is_ok());
+                told.carry(0, 1, &mut [word]).expect("rank 1 is there");
+            });
+            scope.spawn(move || {
+                let runtime = Runtime::new(Config::new(1, 1));
+                let arrives = runtime.spawn(ProcessorId(0), Options::default(), move |_| {
+                    let mut word = [0];
+                    hears.carry(0, 1, &mut word).expect("rank 0 is there");
+                    assert_eq!(word, [1], "it failed on rank 0");
+                });
+                let seen = Arc::new(AtomicBool::new(false));
+                let sees = Arc::clone(&seen);
+                let after = Options { after: arrives.finish(), ..Options::default() };
+                let task = runtime.spawn(ProcessorId(0), after, move |_| sees.store(true, Ordering::Release));
+                assert_eq!(runtime.wait(task.finish()).is_err(), fails, "poison crosses over");
+                assert!(happened.load(Ordering::Acquire), "not before it happened on rank 0");
+                assert_eq!(seen.load(Ordering::Acquire), !fails);
+            });
+        });
+    }
 }
