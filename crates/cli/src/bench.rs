@@ -88,7 +88,7 @@ pub struct GemmArgs {
     json: bool,
 }
 
-/// Time training steps of a GPT-2 on random tokens, f32, AdamW.
+/// Time training steps of a GPT-2 on random tokens, AdamW.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  phalanx bench train --json --cores 1\n  phalanx bench train --wide --steps 5"
@@ -189,15 +189,17 @@ fn train(args: &TrainArgs) -> Result<(), Failure> {
         steps: args.steps,
         warmup_steps: args.warmup_steps,
         fusion: config.fusion,
+        precision: config.precision,
     })?;
     if args.json { output::json(&result) } else { print_train(&result) }
 }
 
 fn print_train(result: &TrainResult) -> Result<(), Failure> {
-    let TrainBench { layers, heads, width, context, batch, vocab, cores, steps, .. } = result.bench;
+    let TrainBench { layers, heads, width, context, batch, vocab, cores, steps, precision, .. } =
+        result.bench;
     output::line(format!(
         "gpt2 {layers} layers, {heads} heads, width {width}, vocabulary {vocab}: {} parameters; {batch} x {context} \
-         tokens a step, {}, {}",
+         tokens a step, {precision}, {}, {}",
         output::grouped(result.parameters),
         output::count(cores, "core"),
         output::count(steps, "step")

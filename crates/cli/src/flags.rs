@@ -54,7 +54,8 @@ option_sets! {
     /// What a step is made of: `explain`.
     CompiledStep: [Model, Step, Devices] [];
     /// The optimizer and what training depends on beside it: `ckpt import`.
-    Optimizer: [Step] ["context", "dropout", "steps", "lr", "lr_floor", "warmup", "lr_schedule", "lr_decay"];
+    Optimizer: [Step] [
+        "context", "dropout", "precision", "steps", "lr", "lr_floor", "warmup", "lr_schedule", "lr_decay"];
     /// `step`: its batch may be a file, and its learning rate is constant.
     FewSteps: [Model, Devices, Ranks, Debugging]
         ["steps", "lr", "beta1", "beta2", "eps", "weight_decay", "clip", "seed", "accumulate", "freeze", "lora",
@@ -66,11 +67,13 @@ option_sets! {
     SavedTraining: [Model, Step, Devices] []
         TrainConfig::default().layers(Some(6)).heads(Some(6)).width(Some(384)).context(Some(256)).batch(8);
     /// `bench train`: its model has flags of its own.
-    FusedTraining: [] ["cores", "fusion"];
-    /// How many cores are used: `generate`, `doctor` and measurements.
+    FusedTraining: [] ["cores", "fusion", "precision"];
+    /// How many cores are used: `doctor` and measurements.
     Cores: [] ["cores"];
-    /// How sums are cut: `opt`.
-    Blocks: [] ["blocks_batch", "blocks_feature", "blocks_sequence", "seed"];
+    /// How a model is evaluated: `generate`.
+    Inference: [] ["cores", "precision"];
+    /// How sums are cut and products computed: `opt`.
+    Blocks: [] ["blocks_batch", "blocks_feature", "blocks_sequence", "precision", "seed"];
 }
 
 /// The flags of a set of options that were given, with their values.

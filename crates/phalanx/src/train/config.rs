@@ -8,6 +8,7 @@ mod tuned;
 
 use std::path::PathBuf;
 
+use phalanx_ir::Precision;
 use phalanx_plan::MOST_DEVICES;
 use serde::{Deserialize, Serialize};
 
@@ -185,6 +186,9 @@ train_options! {
         /// Reduction blocks of sums over time inside the batch.
         blocks_sequence was "leaves_sequence": usize = DEFAULT_LEAVES.sequence, "N" [AffectsBits]
             where |n| n.is_power_of_two() && *n <= 1024, "a power of two up to 1024";
+        /// What matrix products are computed in: f32, or operands rounded to bf16 and sums in f32, in the order of tile
+        /// multiplications (bf16) or of dot products of pairs (bf16-pair). Each has the same bits on every machine.
+        precision: Precision = Precision::F32, "NAME" [AffectsBits];
     }
     Costs {
         /// Times of kernels by which transfers are scheduled: a file, to which what it lacks is added after measuring it,
@@ -284,6 +288,8 @@ train_options! {
         resume: bool = false, "" [Needs("checkpoint")];
         /// Go on with --resume although the data is other than before.
         accept_data_change: bool = false, "" [Needs("resume")];
+        /// Go on with --resume although products were computed in another precision before.
+        change_precision: bool = false, "" [Needs("resume")];
     }
     Ranks {
         /// Devices of each rank; an even share of the plan's if absent.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use phalanx_ir::Precision;
 use serde::Deserialize;
 use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::de::{Deserializer, Error, Visitor};
@@ -93,7 +94,19 @@ macro_rules! named_values {
     };
 }
 
-named_values!(OptimizerKind, LrSchedule, LoraSave, Bits, Debug, Overlap, Fusion, Check, Pin, Recompute);
+named_values!(
+    OptimizerKind,
+    LrSchedule,
+    LoraSave,
+    Bits,
+    Debug,
+    Overlap,
+    Fusion,
+    Check,
+    Pin,
+    Precision,
+    Recompute
+);
 
 /// Learns the names of an enum's values from the way it is deserialized.
 struct Names(&'static [&'static str]);
