@@ -4,6 +4,7 @@ mod checkpoints;
 mod copies;
 mod launches;
 mod overlap;
+mod precision;
 mod ranks;
 mod tasks;
 
@@ -25,11 +26,12 @@ use checkpoints::CheckpointsArgs;
 use copies::CopiesArgs;
 use launches::LaunchesArgs;
 use overlap::OverlapArgs;
+use precision::PrecisionArgs;
 use ranks::RanksArgs;
 use tasks::TasksArgs;
 
 /// Measure matrix products, training steps, checkpoints, the compiler, small tasks, copies, launches of kernels, hidden
-/// communication or ranks.
+/// communication, ranks, or what another precision does to losses.
 #[derive(Subcommand)]
 pub enum Command {
     Gemm(GemmArgs),
@@ -40,6 +42,7 @@ pub enum Command {
     Copies(CopiesArgs),
     Launches(LaunchesArgs),
     Overlap(Box<OverlapArgs>),
+    Precision(PrecisionArgs),
     Pingpong(RanksArgs),
     Allreduce(RanksArgs),
     Alltoall(RanksArgs),
@@ -139,6 +142,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Launches(args) => launches::run(&args)?,
         Command::Checkpoints(args) => checkpoints::run(&args)?,
         Command::Overlap(args) => overlap::run(&args)?,
+        Command::Precision(args) => return precision::run(&args),
         Command::Pingpong(args) => return ranks::run(Exchange::PingPong, &args),
         Command::Allreduce(args) => return ranks::run(Exchange::AllReduce, &args),
         Command::Alltoall(args) => return ranks::run(Exchange::AllToAll, &args),

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use phalanx::ir::Precision;
 use phalanx::train::{ConfigError, OPTIONS, OptionGroup, OptionSpec, TrainConfig};
 
 use crate::costs;
@@ -72,6 +73,8 @@ option_sets! {
     Cores: [] ["cores"];
     /// How a model is evaluated: `generate`.
     Inference: [] ["cores", "precision"];
+    /// `bench precision`: what it compares with f32.
+    RoundedTraining: [] ["cores", "precision"] TrainConfig::default().precision(Precision::Bf16);
     /// How sums are cut and products computed: `opt`.
     Blocks: [] ["blocks_batch", "blocks_feature", "blocks_sequence", "precision", "seed"];
 }
