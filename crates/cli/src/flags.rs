@@ -57,6 +57,8 @@ option_sets! {
     /// The optimizer and what training depends on beside it: `ckpt import`.
     Optimizer: [Step] [
         "context", "dropout", "precision", "steps", "lr", "lr_floor", "warmup", "lr_schedule", "lr_decay"];
+    /// What is written of a checkpoint: `ckpt export`.
+    Exported: [] ["save_dtype"];
     /// `step`: its batch may be a file, and its learning rate is constant.
     FewSteps: [Model, Devices, Ranks, Debugging]
         ["steps", "lr", "beta1", "beta2", "eps", "weight_decay", "clip", "seed", "accumulate", "freeze", "lora",
@@ -90,14 +92,20 @@ impl<S: OptionSet> Options<S> {
     /// The configuration: the values of flags, else those of the file, else the defaults.
     pub fn config(&self, file: Option<&PathBuf>) -> Result<TrainConfig, Failure> {
         let read = |path: &PathBuf| TrainConfig::read(path);
-        let mut config = file.map_or_else(|| Ok(S::defaults()), read).map_err(phalanx::Error::from)?;
-        for (option, text) in &self.given {
-            config.set(option.name, text).map_err(phalanx::Error::from)?;
-        }
+        let config = file.map_or_else(|| Ok(S::defaults()), read).map_err(phalanx::Error::from)?;
+        let mut config = self.set(config)?;
         config.check_given(&self.given().collect::<Vec<_>>()).map_err(phalanx::Error::from)?;
         let has_costs = OPTIONS.iter().any(|option| option.group == OptionGroup::Costs && S::has(option));
         if config.costs.is_none() && has_costs {
             config.costs = costs::usable_cache_file();
+        }
+        Ok(config)
+    }
+
+    /// A configuration with the values of flags.
+    pub fn set(&self, mut config: TrainConfig) -> Result<TrainConfig, Failure> {
+        for (option, text) in &self.given {
+            config.set(option.name, text).map_err(phalanx::Error::from)?;
         }
         Ok(config)
     }

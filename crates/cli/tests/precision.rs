@@ -117,3 +117,34 @@ fn text_is_generated_in_either_precision() {
         assert_eq!((&line["precision"], line["tokens"].as_array().unwrap().len()), (&precision.into(), 4));
     }
 }
+
+#[test]
+fn weights_are_saved_in_16_bits_and_loaded_again() {
+    let dir = Dir::new("save-dtype");
+    let [single, brain, half] = ["f32", "bf16", "f16"].map(|dtype| {
+        let save = dir.path(dtype);
+        stdout(
+            &[&["train", "--json", "--steps", "2", "--save", &save, "--save-dtype", dtype], SMALL].concat(),
+        );
+        std::fs::metadata(format!("{save}/model.safetensors")).unwrap().len()
+    });
+    assert!(brain < single * 6 / 10 && half < single * 6 / 10, "{single} {brain} {half}");
+    let text = |dtype: &str| {
+        let args = ["generate", "--hf", &dir.path(dtype), "--prompt", "Max", "--tokens", "4", "--json"];
+        json_lines(&args)[0]["tokens"].as_array().unwrap().len()
+    };
+    assert_eq!(["bf16", "f16"].map(text), [4, 4]);
+
+    let (checkpoints, export) = (dir.path("ck"), dir.path("export"));
+    stdout(&[&["train", "--json", "--steps", "2", "--checkpoint", &checkpoints], SMALL].concat());
+    let line =
+        &json_lines(&["ckpt", "export", &checkpoints, "--hf", &export, "--save-dtype", "bf16", "--json"])[0];
+    assert_eq!(line["dtype"], "bf16");
+    let read = |dir: &str| std::fs::read(format!("{dir}/model.safetensors")).unwrap();
+    assert!(read(&export) == read(&dir.path("bf16")), "the checkpoint has the weights of the run");
+
+    let message = error(&[&["train", "--save-dtype", "f16"], SMALL].concat(), 2);
+    assert!(message.contains("`save_dtype` is f16; it needs `save`"), "{message}");
+    let message = error(&["train", "--save", "out", "--save-dtype", "f61"], 2);
+    assert!(message.contains("f61") && message.contains("f16"), "{message}");
+}

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::options::Mark::{AffectsBits, Excludes, InJob, Needs, OnlyWith, PerRank, SeveralDevices};
 use super::options::{OptionGroup, OptionSpec, OptionValue, shown, train_options};
 use crate::Pin;
+use crate::hf::SaveDtype;
 use crate::pipeline::{DEFAULT_LEAVES, Fusion, Overlap};
 use crate::{Check, LrSchedule, Recompute};
 pub use check::ConfigError;
@@ -234,6 +235,9 @@ train_options! {
         /// What --save writes of a run with adapters: the model with the adapters added into its weights, or the adapters
         /// alone, as PEFT reads them.
         lora_save: LoraSave = LoraSave::Merged, "FORM" [PerRank, Needs("lora"), Needs("hf")];
+        /// Type of the weights that --save writes; trained ones are f32. Those of 16 bits are the nearest ones; a weight that
+        /// f16 cannot hold is refused.
+        save_dtype: SaveDtype = SaveDtype::F32, "TYPE" [PerRank, Needs("save"), OnlyWith("lora_save", &["merged"])];
         /// Directory in which every process writes a log of its steps, rank-0.jsonl, rank-1.jsonl, ..., and the first
         /// one an event file for TensorBoard; a directory for each run.
         log_dir: Option<PathBuf> = None, "DIR" [PerRank];

@@ -343,7 +343,7 @@ impl Run {
         let is_first = self.trainer.session().rank() == 0;
         if let Some(best) = self.best_checkpoint()? {
             if is_first {
-                ckpt::export(&best, dir)?;
+                ckpt::export(&best, dir, self.config.save_dtype)?;
             }
             return Ok(best.manifest().run.step);
         }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::de::{Deserializer, Error, Visitor};
 
+use crate::hf::SaveDtype;
 use crate::pipeline::{Fusion, Overlap};
 use crate::train::config::{Bits, Debug, LoraSave, OptimizerKind};
 use crate::{Check, LrSchedule, Pin, Recompute};
@@ -105,7 +106,8 @@ named_values!(
     Check,
     Pin,
     Precision,
-    Recompute
+    Recompute,
+    SaveDtype
 );
 
 /// Learns the names of an enum's values from the way it is deserialized.
