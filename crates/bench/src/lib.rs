@@ -1,7 +1,7 @@
 //! Measurements: the machine's peak, our matrix product against OpenBLAS, whole training steps, checkpoints against
 //! plain files, the compiler, graphs of small tasks, copies against `memcpy`, launches of kernels, hidden communication
 //! against what is predicted, and transfers between ranks. Comparisons with PyTorch: operator cases with recorded
-//! results, and a few steps from given weights.
+//! results, a few steps from given weights, and training in another precision beside recorded losses.
 //!
 //! Everything is measured in this process with the wall clock; on a machine with other load, best times say more than
 //! means. No part of a product crate is here, and no product crate uses this one.
@@ -19,6 +19,7 @@ pub mod parity;
 pub mod peer;
 mod ping_pong;
 mod pipes;
+mod precision;
 mod ranks;
 pub mod tasks;
 mod train;
@@ -31,6 +32,7 @@ pub use copies::{
 pub use gemm::{GemmBench, GemmResult, GemmShape, gemm, shapes};
 pub use launches::{LaunchCost, launches};
 pub use overlap::{OverlapResult, overlap};
+pub use precision::{Distance, EqualWeights, PrecisionBench, PrecisionResult, precision};
 pub use ranks::{Exchange, ExchangeRow, exchange};
 pub use train::{KernelTime, TrainBench, TrainResult, train};
 

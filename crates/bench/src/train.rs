@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use phalanx::internals::roofline::{fma_peak, random_tokens};
+use phalanx::ir::Precision;
 use phalanx::pipeline::{Fusion, Settings};
 use phalanx::{Decays, Error, Goal, Optimizer, Profile, Trainer, UpdateRule};
 use phalanx_models::{Gpt2Config, ModelConfig};
@@ -33,6 +34,8 @@ pub struct TrainBench {
     pub warmup_steps: usize,
     /// Whether element-wise tasks are joined.
     pub fusion: Fusion,
+    /// What matrix products are computed in.
+    pub precision: Precision,
 }
 
 /// What was measured.
@@ -104,8 +107,8 @@ pub fn train(bench: &TrainBench) -> Result<TrainResult, Error> {
     let graph = model.training_graph(bench.batch, bench.context)?;
     let rule = UpdateRule::Adam { beta1: 0.9, beta2: 0.95, eps: 1e-8, decoupled: true };
     let optimizer = Optimizer::new(rule).decay(0.1).decays(Decays::Matrices);
-    let (cores, fusion) = (bench.cores, bench.fusion);
-    let settings = Settings::new(Goal::Train(optimizer)).cores(cores).fusion(fusion);
+    let &TrainBench { cores, fusion, precision, .. } = bench;
+    let settings = Settings::new(Goal::Train(optimizer)).cores(cores).fusion(fusion).precision(precision);
     let mut trainer = Trainer::with_settings(&graph, &settings)?;
     let peak_before = fma_peak(bench.cores);
     for step in 0..bench.warmup_steps {

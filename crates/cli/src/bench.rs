@@ -4,6 +4,7 @@ mod checkpoints;
 mod copies;
 mod launches;
 mod overlap;
+mod precision;
 mod ranks;
 mod tasks;
 
@@ -25,11 +26,12 @@ use checkpoints::CheckpointsArgs;
 use copies::CopiesArgs;
 use launches::LaunchesArgs;
 use overlap::OverlapArgs;
+use precision::PrecisionArgs;
 use ranks::RanksArgs;
 use tasks::TasksArgs;
 
 /// Measure matrix products, training steps, checkpoints, the compiler, small tasks, copies, launches of kernels, hidden
-/// communication or ranks.
+/// communication, ranks, or what another precision does to losses.
 #[derive(Subcommand)]
 pub enum Command {
     Gemm(GemmArgs),
@@ -40,6 +42,7 @@ pub enum Command {
     Copies(CopiesArgs),
     Launches(LaunchesArgs),
     Overlap(Box<OverlapArgs>),
+    Precision(PrecisionArgs),
     Pingpong(RanksArgs),
     Allreduce(RanksArgs),
     Alltoall(RanksArgs),
@@ -88,7 +91,7 @@ pub struct GemmArgs {
     json: bool,
 }
 
-/// Time training steps of a GPT-2 on random tokens, f32, AdamW.
+/// Time training steps of a GPT-2 on random tokens, AdamW.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  phalanx bench train --json --cores 1\n  phalanx bench train --wide --steps 5"
@@ -139,6 +142,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Launches(args) => launches::run(&args)?,
         Command::Checkpoints(args) => checkpoints::run(&args)?,
         Command::Overlap(args) => overlap::run(&args)?,
+        Command::Precision(args) => return precision::run(&args),
         Command::Pingpong(args) => return ranks::run(Exchange::PingPong, &args),
         Command::Allreduce(args) => return ranks::run(Exchange::AllReduce, &args),
         Command::Alltoall(args) => return ranks::run(Exchange::AllToAll, &args),
@@ -189,15 +193,17 @@ fn train(args: &TrainArgs) -> Result<(), Failure> {
         steps: args.steps,
         warmup_steps: args.warmup_steps,
         fusion: config.fusion,
+        precision: config.precision,
     })?;
     if args.json { output::json(&result) } else { print_train(&result) }
 }
 
 fn print_train(result: &TrainResult) -> Result<(), Failure> {
-    let TrainBench { layers, heads, width, context, batch, vocab, cores, steps, .. } = result.bench;
+    let TrainBench { layers, heads, width, context, batch, vocab, cores, steps, precision, .. } =
+        result.bench;
     output::line(format!(
         "gpt2 {layers} layers, {heads} heads, width {width}, vocabulary {vocab}: {} parameters; {batch} x {context} \
-         tokens a step, {}, {}",
+         tokens a step, {precision}, {}, {}",
         output::grouped(result.parameters),
         output::count(cores, "core"),
         output::count(steps, "step")

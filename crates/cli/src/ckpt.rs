@@ -10,7 +10,7 @@ use phalanx::ckpt::{self, Checkpoint, Checkpoints, CkptError, Manifest};
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::flags::{Optimizer, Options};
+use crate::flags::{Exported, Optimizer, Options};
 use crate::{output, save};
 
 /// List, show and check checkpoints, and exchange weights with Hugging Face directories.
@@ -50,6 +50,8 @@ pub struct ExportArgs {
     /// Directory to write
     #[arg(long, value_name = "DIR")]
     hf: PathBuf,
+    #[command(flatten)]
+    options: Options<Exported>,
     /// Replace the directory if it is there already
     #[arg(long)]
     overwrite: bool,
@@ -133,11 +135,14 @@ fn extent(manifest: &Manifest) -> String {
 
 fn export(args: &ExportArgs) -> Result<(), Failure> {
     let checkpoint = open(&args.dir)?;
-    let config = ckpt::config_of(&checkpoint).map_err(Error::from)?.resume(false).overwrite(args.overwrite);
+    let config = args.options.set(ckpt::config_of(&checkpoint).map_err(Error::from)?)?;
+    let config = config.resume(false).overwrite(args.overwrite);
     save::check(&config, &args.hf)?;
-    save::write(&config, &args.hf, None, |dir| Ok(ckpt::export(&checkpoint, dir)?))?;
+    save::write(&config, &args.hf, None, |dir| Ok(ckpt::export(&checkpoint, dir, config.save_dtype)?))?;
     if args.json {
-        return output::json(&json!({ "from": checkpoint.path(), "hf": args.hf }));
+        return output::json(
+            &json!({ "from": checkpoint.path(), "hf": args.hf, "dtype": config.save_dtype }),
+        );
     }
     let (from, to) = (checkpoint.path().display(), args.hf.display());
     output::line(format!("{to} has the weights of {from}"))

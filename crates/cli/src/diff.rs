@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use phalanx::ckpt::{Checkpoints, Difference, first_difference};
+use phalanx::ckpt::{Checkpoints, Difference, config_of, first_difference};
+use phalanx::ir::Precision;
 use phalanx::{Error, StateHashes};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -47,6 +48,8 @@ enum Record {
 struct Line {
     step: u64,
     loss: Option<f32>,
+    #[serde(default)]
+    precision: Precision,
     #[serde(flatten)]
     state: Option<StateHashes>,
 }
@@ -65,7 +68,9 @@ type DescribedDifference = (String, Value);
 
 /// Compares and prints.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let (what, compared, first) = match (Record::read(&args.left)?, Record::read(&args.right)?) {
+    let (left, right) = (Record::read(&args.left)?, Record::read(&args.right)?);
+    let precisions = [left.precision()?, right.precision()?];
+    let (what, compared, first) = match (left, right) {
         (Record::Checkpoints(left), Record::Checkpoints(right)) => {
             let common = common(args, left, right)?;
             (output::count(common.len(), "common checkpoint"), common.len(), first(common, of_checkpoints)?)
@@ -84,9 +89,19 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         (None, true) => output::json(&json!({ "equal": true, "compared": compared }))?,
         (None, false) => output::line(format!("equal in {what}"))?,
         (Some((step, (_, difference))), true) => {
-            output::json(&json!({ "equal": false, "step": step, "first": difference }))?;
+            let mut line = json!({ "equal": false, "step": step, "first": difference });
+            if precisions[0] != precisions[1] {
+                line["precisions"] = json!(precisions);
+            }
+            output::json(&line)?;
         }
-        (Some((step, (text, _))), false) => output::line(format!("step {step} differs: {text}"))?,
+        (Some((step, (text, _))), false) => {
+            let why = match precisions {
+                [left, right] if left != right => format!("; the runs have precisions {left} and {right}"),
+                _ => String::new(),
+            };
+            output::line(format!("step {step} differs: {text}{why}"))?;
+        }
     }
     Ok(if equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -146,6 +161,20 @@ impl Record {
         }
         let named = |step| (step, path.join(phalanx::ckpt::name_of(step)));
         Ok(Record::Checkpoints(steps.into_iter().map(named).collect()))
+    }
+
+    /// What the run computes products in.
+    fn precision(&self) -> Result<Precision, Failure> {
+        match self {
+            Record::Checkpoints(paths) => {
+                let newest = paths.values().next_back().map(|path| ckpt::open(path)).transpose()?;
+                let config = newest.map(|newest| config_of(&newest)).transpose().map_err(Error::from)?;
+                Ok(config.unwrap_or_default().precision)
+            }
+            Record::Log(lines) => {
+                Ok(lines.values().next_back().map(|line| line.precision).unwrap_or_default())
+            }
+        }
     }
 
     /// What identifies the state of the run after each step.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use phalanx::models::ModelConfig;
 use phalanx::pipeline;
 use phalanx::train::TrainConfig;
-use phalanx::{Program, hf};
+use phalanx::{Program, Settings, hf};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -83,7 +83,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     })
     .map_err(phalanx::Error::from)?;
     match args.after {
-        None => list(&stages, &program, args.json)?,
+        None => list(&stages, &program, &settings, args.json)?,
         Some(_) => stages.iter().try_for_each(|stage| print(stage, args.json))?,
     }
     Ok(ExitCode::SUCCESS)
@@ -119,7 +119,7 @@ fn print(stage: &Stage, json: bool) -> Result<(), Failure> {
     }
 }
 
-fn list(stages: &[Stage], program: &Program, json: bool) -> Result<(), Failure> {
+fn list(stages: &[Stage], program: &Program, settings: &Settings, json: bool) -> Result<(), Failure> {
     for stage in stages {
         let (level, count, unit) = stage.count();
         match json {
@@ -130,8 +130,11 @@ fn list(stages: &[Stage], program: &Program, json: bool) -> Result<(), Failure> 
     let (operations, arena) = (program.operations().len(), program.arena());
     let hash = format!("{:032x}", program.hash());
     if json {
-        let program = json!({ "operations": operations, "arena_bytes": arena, "hash": hash });
+        let program = json!({
+            "operations": operations, "arena_bytes": arena, "precision": settings.precision, "hash": hash
+        });
         return output::json(&json!({ "program": program }));
     }
-    output::line(format!("program: {operations} operations, arena {}, hash {hash}", output::bytes(arena)))
+    let (arena, hash) = (output::bytes(arena), output::hash(&hash, settings.precision));
+    output::line(format!("program: {operations} operations, arena {arena}, hash {hash}"))
 }

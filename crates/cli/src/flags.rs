@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use phalanx::ir::Precision;
 use phalanx::train::{ConfigError, OPTIONS, OptionGroup, OptionSpec, TrainConfig};
 
 use crate::costs;
@@ -54,7 +55,10 @@ option_sets! {
     /// What a step is made of: `explain`.
     CompiledStep: [Model, Step, Devices] [];
     /// The optimizer and what training depends on beside it: `ckpt import`.
-    Optimizer: [Step] ["context", "dropout", "steps", "lr", "lr_floor", "warmup", "lr_schedule", "lr_decay"];
+    Optimizer: [Step] [
+        "context", "dropout", "precision", "steps", "lr", "lr_floor", "warmup", "lr_schedule", "lr_decay"];
+    /// What is written of a checkpoint: `ckpt export`.
+    Exported: [] ["save_dtype"];
     /// `step`: its batch may be a file, and its learning rate is constant.
     FewSteps: [Model, Devices, Ranks, Debugging]
         ["steps", "lr", "beta1", "beta2", "eps", "weight_decay", "clip", "seed", "accumulate", "freeze", "lora",
@@ -66,11 +70,15 @@ option_sets! {
     SavedTraining: [Model, Step, Devices] []
         TrainConfig::default().layers(Some(6)).heads(Some(6)).width(Some(384)).context(Some(256)).batch(8);
     /// `bench train`: its model has flags of its own.
-    FusedTraining: [] ["cores", "fusion"];
-    /// How many cores are used: `generate`, `doctor` and measurements.
+    FusedTraining: [] ["cores", "fusion", "precision"];
+    /// How many cores are used: `doctor` and measurements.
     Cores: [] ["cores"];
-    /// How sums are cut: `opt`.
-    Blocks: [] ["blocks_batch", "blocks_feature", "blocks_sequence", "seed"];
+    /// How a model is evaluated: `generate`.
+    Inference: [] ["cores", "precision"];
+    /// `bench precision`: what it compares with f32.
+    RoundedTraining: [] ["cores", "precision"] TrainConfig::default().precision(Precision::Bf16);
+    /// How sums are cut and products computed: `opt`.
+    Blocks: [] ["blocks_batch", "blocks_feature", "blocks_sequence", "precision", "seed"];
 }
 
 /// The flags of a set of options that were given, with their values.
@@ -84,14 +92,20 @@ impl<S: OptionSet> Options<S> {
     /// The configuration: the values of flags, else those of the file, else the defaults.
     pub fn config(&self, file: Option<&PathBuf>) -> Result<TrainConfig, Failure> {
         let read = |path: &PathBuf| TrainConfig::read(path);
-        let mut config = file.map_or_else(|| Ok(S::defaults()), read).map_err(phalanx::Error::from)?;
-        for (option, text) in &self.given {
-            config.set(option.name, text).map_err(phalanx::Error::from)?;
-        }
+        let config = file.map_or_else(|| Ok(S::defaults()), read).map_err(phalanx::Error::from)?;
+        let mut config = self.set(config)?;
         config.check_given(&self.given().collect::<Vec<_>>()).map_err(phalanx::Error::from)?;
         let has_costs = OPTIONS.iter().any(|option| option.group == OptionGroup::Costs && S::has(option));
         if config.costs.is_none() && has_costs {
             config.costs = costs::usable_cache_file();
+        }
+        Ok(config)
+    }
+
+    /// A configuration with the values of flags.
+    pub fn set(&self, mut config: TrainConfig) -> Result<TrainConfig, Failure> {
+        for (option, text) in &self.given {
+            config.set(option.name, text).map_err(phalanx::Error::from)?;
         }
         Ok(config)
     }

@@ -10,7 +10,7 @@ use phalanx::job::Launched;
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::flags::{Cores, Options};
+use crate::flags::{self, Inference, Options};
 use crate::step::rate;
 use crate::{job, output};
 
@@ -68,7 +68,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
     #[command(flatten)]
-    cores: Options<Cores>,
+    options: Options<Inference>,
     /// Print one line of JSON at the end; with --chat one for each answer
     #[arg(long)]
     json: bool,
@@ -91,6 +91,8 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
         top_p: args.top_p,
         repetition_penalty: args.repetition_penalty,
     };
+    let config = args.options.config(None)?;
+    flags::warn(&config);
     let prompt = args.prompt.map_or_else(|| Ok(String::new()), prompt)?;
     let request = Request::new(args.hf, prompt)
         .tokenizer(args.tokenizer)
@@ -98,7 +100,8 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
         .sampling(sampling)
         .ignore_end(args.ignore_end)
         .seed(args.seed)
-        .cores(args.cores.count()?);
+        .cores(config.core_count())
+        .precision(config.precision);
     match args.chat {
         true => chat(&request, args.chat_template.as_deref(), args.json)?,
         false => write(&request, args.json)?,
@@ -122,6 +125,7 @@ fn write(request: &Request, json: bool) -> Result<(), Failure> {
             "prompt_tokens": outcome.prompt,
             "tokens": outcome.tokens,
             "ended": outcome.ended,
+            "precision": request.precision,
             "tokens_per_s": rate_of(&outcome),
             "prompt_seconds": outcome.prompt_seconds,
         }));

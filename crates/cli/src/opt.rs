@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use phalanx::internals::lower::{BucketSizes, EXPAND_PASSES, LowerOptions, PASSES, Stage};
-use phalanx::ir::Precision;
 use phalanx::{Goal, Optimizer};
 
 use crate::failure::Failure;
@@ -57,7 +56,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
             _ => Goal::Train(Optimizer::adamw(0.1).clip(Some(1.0))),
         },
         leaves: config.leaves(),
-        precision: Precision::F32,
+        precision: config.precision,
         seed: config.seed,
         free_bits: args.free_bits,
         fuse: true,

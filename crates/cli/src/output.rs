@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use phalanx::ir::Precision;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -44,6 +45,14 @@ pub fn grouped(count: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// A hash of what a run computes, with its precision if that is not f32: hashes are compared within one.
+pub fn hash(hash: &str, precision: Precision) -> String {
+    match precision.rounds() {
+        false => hash.to_string(),
+        true => format!("{hash} (precision {precision})"),
+    }
 }
 
 /// A number of things: `1 core`, `2 cores`.

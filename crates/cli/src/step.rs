@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use phalanx::ir::Precision;
 use phalanx::job::Connection;
 use phalanx::train::TrainConfig;
 use phalanx_bench::parity::{self, Request};
@@ -18,7 +19,7 @@ use crate::{flags, job, output};
 /// With --hf it starts from given weights and a given batch and writes `loss` (f32, one a step), `grad.<name>` of the first
 /// step and `weight.<name>` after the last; every parameter decays, gradients are not clipped, dropout is off. The learning
 /// rate is constant. Without it, it trains a fresh model (GPT-2 with 4 blocks of width 128 unless told otherwise, dropout
-/// 0.1, clipping) on the embedded text. The last line is the hash of all weights: it is the same for every plan.
+/// 0.1, clipping) on the embedded text. The last line is the hash of all weights: it is the same for every plan, and another one for each --precision.
 #[derive(clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -52,6 +53,7 @@ struct Ending<'a> {
     steps: u64,
     losses: &'a [f32],
     weights_hash: String,
+    precision: Precision,
     #[serde(skip_serializing_if = "Option::is_none")]
     out: Option<&'a Path>,
 }
@@ -67,7 +69,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn step(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> Result<ExitCode, Failure> {
-    let steps = config.steps;
+    let (steps, precision) = (config.steps, config.precision);
     let (losses, weights_hash) = match &args.hf {
         Some(hf) => from_weights(args, hf, config, connection)?,
         None => fresh(args, config, connection)?,
@@ -77,13 +79,13 @@ fn step(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> Re
     }
     let out = args.out.as_deref();
     if args.json {
-        output::json(&Ending { steps, losses: &losses, weights_hash, out })?;
+        output::json(&Ending { steps, losses: &losses, weights_hash, precision, out })?;
         return Ok(ExitCode::SUCCESS);
     }
     for (index, loss) in losses.iter().enumerate() {
         output::line(format!("step {} loss {loss}", index + 1))?;
     }
-    output::line(format!("weights_hash {weights_hash}"))?;
+    output::line(format!("weights_hash {}", output::hash(&weights_hash, precision)))?;
     out.map_or(Ok(()), |out| output::line(format!("wrote {}", out.display())))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -167,8 +167,9 @@ fn opening(run: &Run) -> String {
     let layout = config.plan.as_ref().map_or(devices.clone(), |plan| format!("plan {plan} on {devices}"));
     format!(
         "{family}, {parameters} parameters, on {data}: {steps} of {batch} x {context} tokens, {cores}\n\
-         {} tokens of data{epochs}; {layout}, f32",
-        output::grouped(tokens as u64)
+         {} tokens of data{epochs}; {layout}, {}",
+        output::grouped(tokens as u64),
+        config.precision
     )
 }
 
@@ -404,7 +405,7 @@ fn summary_lines(run: &Run, ending: &Ending<'_>) -> Vec<String> {
     if is_new {
         lines.push(("in matmul", format!("{:.0} % of the time", 100.0 * summary.matmul_share)));
     }
-    lines.push(("weights hash", summary.weights_hash.clone()));
+    lines.push(("weights hash", output::hash(&summary.weights_hash, summary.precision)));
     if let Some(dir) = ending.saved {
         let try_it = match run.config().lora_save {
             LoraSave::Merged => format!("try: phalanx generate --hf {} --prompt 'Max '", dir.display()),

@@ -18,6 +18,7 @@ mod hashes;
 mod launch;
 mod overlap;
 mod plans;
+mod precision;
 mod profile;
 mod restarts;
 mod resume;

@@ -3,11 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// How matrix products read their operands, and in which order they add.
 ///
 /// Each is one definition for every machine, so the bits of a model do not depend on where it runs; only the speed does.
 /// Everything that is not a product stays in single precision, and so do the results of products.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Precision {
     /// Operands in single precision; one chain of fused multiply-adds.
     #[default]

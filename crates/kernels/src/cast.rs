@@ -1,12 +1,13 @@
 //! Cast: changes the type of elements. Reads `x[n]`, writes `y[n]`.
 //!
-//! A float becomes `Bf16` by rounding to nearest even, an integer by truncation with saturation (NaN becomes 0), a `Bool`
+//! A float becomes `Bf16` as products read it, rounded to nearest even, denormal numbers to zeros of their sign; an integer by truncation with saturation (NaN becomes 0), a `Bool`
 //! by comparison with 0. Integers wrap when they become narrower. A `Bool` is one byte; any nonzero byte reads as 1.
 
 use bytemuck::Pod;
 use phalanx_ir::DType;
 use phalanx_ir::tasks::TaskView;
 
+use crate::bf16::{round, widen};
 use crate::spmd::{Launch, by_work};
 use crate::{Kernel, dispatch, params, signature};
 
@@ -32,6 +33,9 @@ enum Middle {
 /// `y[i] = x[i]` in another type.
 pub fn cast_reference(y: &mut [u8], x: &[u8], params: CastParams) {
     let (from, to) = (params.from.bytes(), params.to.bytes());
+    if params.from == params.to && params.from != DType::Bool {
+        return y[..params.n * to].copy_from_slice(&x[..params.n * from]);
+    }
     for i in 0..params.n {
         let middle = read_one(params.from, &x[i * from..][..from]);
         write_one(params.to, &mut y[i * to..][..to], middle);
@@ -52,8 +56,8 @@ fn write_one(to: DType, y: &mut [u8], middle: Middle) {
     match (to, middle) {
         (DType::F32, Middle::Float(v)) => y.copy_from_slice(&v.to_ne_bytes()),
         (DType::F32, Middle::Integer(v)) => y.copy_from_slice(&(v as f32).to_ne_bytes()),
-        (DType::Bf16, Middle::Float(v)) => y.copy_from_slice(&half::bf16::from_f32(v).to_ne_bytes()),
-        (DType::Bf16, Middle::Integer(v)) => y.copy_from_slice(&half::bf16::from_f32(v as f32).to_ne_bytes()),
+        (DType::Bf16, Middle::Float(v)) => y.copy_from_slice(&nearest(v).to_ne_bytes()),
+        (DType::Bf16, Middle::Integer(v)) => y.copy_from_slice(&nearest(v as f32).to_ne_bytes()),
         (DType::I32, Middle::Float(v)) => y.copy_from_slice(&(v as i32).to_ne_bytes()),
         (DType::I32, Middle::Integer(v)) => y.copy_from_slice(&(v as i32).to_ne_bytes()),
         (DType::I64, Middle::Float(v)) => y.copy_from_slice(&(v as i64).to_ne_bytes()),
@@ -61,6 +65,11 @@ fn write_one(to: DType, y: &mut [u8], middle: Middle) {
         (DType::Bool, Middle::Float(v)) => y[0] = (v != 0.0).into(),
         (DType::Bool, Middle::Integer(v)) => y[0] = (v != 0).into(),
     }
+}
+
+/// The `bf16` that products read in place of `value`.
+fn nearest(value: f32) -> half::bf16 {
+    half::bf16::from_f32(if value.is_subnormal() { 0f32.copysign(value) } else { value })
 }
 
 /// The fast version of [`cast_reference`].
@@ -78,20 +87,20 @@ dispatch! {
         use DType::{Bf16, Bool, F32, I32, I64};
         match (params.from, params.to) {
             (from, to) if from == to && from != Bool => y.copy_from_slice(x),
-            (F32, Bf16) => map(y, x, to_bf16),
+            (F32, Bf16) => map(y, x, round),
             (F32, I32) => map(y, x, |v: f32| v as i32),
             (F32, I64) => map(y, x, |v: f32| v as i64),
             (F32, Bool) => map(y, x, |v: f32| u8::from(v != 0.0)),
-            (Bf16, F32) => map(y, x, from_bf16),
-            (Bf16, I32) => map(y, x, |v| from_bf16(v) as i32),
-            (Bf16, I64) => map(y, x, |v| from_bf16(v) as i64),
-            (Bf16, Bool) => map(y, x, |v| u8::from(from_bf16(v) != 0.0)),
+            (Bf16, F32) => map(y, x, widen),
+            (Bf16, I32) => map(y, x, |v| widen(v) as i32),
+            (Bf16, I64) => map(y, x, |v| widen(v) as i64),
+            (Bf16, Bool) => map(y, x, |v| u8::from(widen(v) != 0.0)),
             (I32, F32) => map(y, x, |v: i32| v as f32),
-            (I32, Bf16) => map(y, x, |v: i32| to_bf16(v as f32)),
+            (I32, Bf16) => map(y, x, |v: i32| round(v as f32)),
             (I32, I64) => map(y, x, |v: i32| i64::from(v)),
             (I32, Bool) => map(y, x, |v: i32| u8::from(v != 0)),
             (I64, F32) => map(y, x, |v: i64| v as f32),
-            (I64, Bf16) => map(y, x, |v: i64| to_bf16(v as f32)),
+            (I64, Bf16) => map(y, x, |v: i64| round(v as f32)),
             (I64, I32) => map(y, x, |v: i64| v as i32),
             (I64, Bool) => map(y, x, |v: i64| u8::from(v != 0)),
             (Bool, F32) => map(y, x, |v: u8| if v != 0 { 1f32 } else { 0.0 }),
@@ -114,20 +123,6 @@ fn map<T: Pod, U: Pod>(y: &mut [u8], x: &[u8], f: impl Fn(T) -> U) {
     }
 }
 
-#[inline(always)]
-fn to_bf16(value: f32) -> u16 {
-    let bits = value.to_bits();
-    let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
-    // Rounding could carry a NaN into infinity; it keeps its sign and turns quiet instead.
-    let nan = bits >> 16 | 0x40;
-    if value.is_nan() { nan as u16 } else { rounded as u16 }
-}
-
-#[inline(always)]
-fn from_bf16(bits: u16) -> f32 {
-    f32::from_bits(u32::from(bits) << 16)
-}
-
 impl Kernel for CastParams {
     signature!("cast": x => y by cast_reference, cast);
 
@@ -147,7 +142,7 @@ mod tests {
     use crate::Team;
     use crate::isa::Isa;
 
-    const FLOATS: [f32; 14] = [
+    const FLOATS: [f32; 16] = [
         0.0,
         -0.0,
         1.0,
@@ -157,6 +152,8 @@ mod tests {
         -1e20,
         3.4e38,
         1e-40,
+        -1e-40,
+        f32::MIN_POSITIVE,
         1.003_906_3,
         1.011_718_8,
         f32::INFINITY,
@@ -224,9 +221,12 @@ mod tests {
     #[test]
     fn bf16_rounds_to_nearest_even() {
         // 1 + 2^-8 lies between 1 and 1 + 2^-7 and goes to the even 1; 1 + 3·2^-8 goes up to 1 + 2^-6.
-        assert_eq!(from_bf16(to_bf16(1.0 + 1.0 / 256.0)), 1.0);
-        assert_eq!(from_bf16(to_bf16(1.0 + 3.0 / 256.0)), 1.0 + 1.0 / 64.0);
-        assert_eq!(from_bf16(to_bf16(f32::MAX)), f32::INFINITY);
-        assert!(from_bf16(to_bf16(f32::from_bits(0x7f80_0001))).is_nan());
+        assert_eq!(widen(round(1.0 + 1.0 / 256.0)), 1.0);
+        assert_eq!(widen(round(1.0 + 3.0 / 256.0)), 1.0 + 1.0 / 64.0);
+        assert_eq!(widen(round(f32::MAX)), f32::INFINITY);
+        // What is denormal as f32 would be so as bf16, and becomes a zero.
+        assert_eq!([1e-40, -1e-40].map(round), [0, 0x8000]);
+        assert_eq!(widen(round(f32::MIN_POSITIVE)), f32::MIN_POSITIVE);
+        assert!(widen(round(f32::from_bits(0x7f80_0001))).is_nan());
     }
 }

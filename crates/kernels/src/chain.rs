@@ -26,6 +26,8 @@ pub enum Function {
     Unary(Unary),
     /// `dy · f'(x)` of (x, dy).
     UnaryGrad(Unary),
+    /// The same with the slope at x rounded to `bf16`.
+    RoundedGrad(Unary),
     /// `f(a, b)`.
     Binary(Binary),
     /// `dy · ∂f/∂side` of (a, b, dy).
@@ -66,6 +68,7 @@ impl Words for Step {
             Function::Binary(kind) => (2u64.put(words), kind.put(words)),
             Function::BinaryGrad(kind, side) => ([3, kind as usize].put(words), side.put(words)),
             Function::Dropout(mask) => (4u64.put(words), mask.put(words)),
+            Function::RoundedGrad(kind) => (5u64.put(words), kind.put(words)),
         };
     }
 
@@ -76,7 +79,8 @@ impl Words for Step {
             1 => Function::UnaryGrad(Words::take(words)),
             2 => Function::Binary(Words::take(words)),
             3 => Function::BinaryGrad(Words::take(words), Words::take(words)),
-            _ => Function::Dropout(Words::take(words)),
+            4 => Function::Dropout(Words::take(words)),
+            _ => Function::RoundedGrad(Words::take(words)),
         };
         Step { function, values }
     }
@@ -95,6 +99,7 @@ impl Step {
         let function = match step.function {
             tasks::Function::Unary(kind) => Function::Unary(kind),
             tasks::Function::UnaryGrad(kind) => Function::UnaryGrad(kind),
+            tasks::Function::RoundedGrad(kind) => Function::RoundedGrad(kind),
             tasks::Function::Binary(kind) => Function::Binary(kind),
             tasks::Function::BinaryGrad(kind, side) => Function::BinaryGrad(kind, side),
             tasks::Function::Dropout(mask) => Function::Dropout(Mask::of(task, mask)?),
@@ -107,8 +112,8 @@ impl Step {
         let [a, b, c] = self.values;
         match self.function {
             Function::Unary(kind) => unary::apply(kind, y, value(a)),
-            Function::UnaryGrad(kind) => {
-                let params = UnaryGradParams { n: y.len(), kind, accumulate: false };
+            Function::UnaryGrad(kind) | Function::RoundedGrad(kind) => {
+                let params = self.gradient(kind, y.len());
                 unary::apply_grad(params, y, value(a), value(b));
             }
             Function::Binary(kind) => binary::combine(kind, y, value(a), value(b)),
@@ -119,15 +124,20 @@ impl Step {
         }
     }
 
+    /// Its parameters as a kernel of its own, if it is the gradient of a function of one element.
+    fn gradient(&self, kind: Unary, n: usize) -> UnaryGradParams {
+        let rounded = matches!(self.function, Function::RoundedGrad(_));
+        UnaryGradParams { n, kind, accumulate: false, rounded }
+    }
+
     /// Computes element `i` of the step by the reference kernels.
     fn element(&self, i: usize, hyper: &[f32], value: impl Fn(usize) -> f32) -> f32 {
         let [a, b, c] = self.values.map(|number| [value(number)]);
         let (mut y, broadcast) = ([0.0], Broadcast::new(&[1], &[1]));
         match self.function {
             Function::Unary(kind) => unary::unary_reference(&mut y, &a, UnaryParams { n: 1, kind }),
-            Function::UnaryGrad(kind) => {
-                let params = UnaryGradParams { n: 1, kind, accumulate: false };
-                unary::unary_grad_reference(&mut y, &a, &b, params);
+            Function::UnaryGrad(kind) | Function::RoundedGrad(kind) => {
+                unary::unary_grad_reference(&mut y, &a, &b, self.gradient(kind, 1));
             }
             Function::Binary(kind) => {
                 binary::binary_reference(&mut y, &a, &b, BinaryParams { kind, broadcast });

@@ -3,8 +3,11 @@
 //! Reads x `[outer, time, cols]` and writes out (accumulates on request): with `keep` the sums of each leaf
 //! `[leaves, cols]`, else of all rows `[cols]`. [`Blocks`] says in which order rows are added.
 
+use std::ops::Range;
+
 use phalanx_ir::tasks::TaskView;
 
+use crate::bf16::rounded;
 use crate::rows::{Blocks, Rule, outer_and_time, tree_rows};
 use crate::spmd::{Launch, Workspace, by_work};
 use crate::{Kernel, Sizes, Work, dispatch, params, signature};
@@ -26,6 +29,8 @@ params! {
         pub keep: bool,
         /// Whether the sums are added to what `out` holds.
         pub accumulate: bool,
+        /// Whether elements are rounded to `bf16` before they are added.
+        pub rounded: bool,
     }
 }
 
@@ -37,6 +42,11 @@ impl ColumnSum {
     fn rule(self) -> Rule {
         Rule { keep: self.keep, accumulate: self.accumulate }
     }
+
+    /// An element as it is added.
+    fn value(self, x: f32) -> f32 {
+        if self.rounded { rounded(x) } else { x }
+    }
 }
 
 /// The most columns summed at once: their running sums stay in the first-level cache.
@@ -46,7 +56,7 @@ const WIDEST: usize = 1024;
 pub fn column_sum_reference(out: &mut [f32], x: &[f32], params: ColumnSum) {
     let (blocks, cols) = (params.row_blocks(), params.cols);
     for col in 0..cols {
-        blocks.sum_reference(&mut out[col..], cols, params.rule(), &|row| x[row * cols + col]);
+        blocks.sum_reference(&mut out[col..], cols, params.rule(), &|row| params.value(x[row * cols + col]));
     }
 }
 
@@ -76,11 +86,11 @@ pub fn column_sum(out: &mut [f32], x: &[f32], params: ColumnSum, launch: &mut La
             padding.fill(0.0);
             let x = &x[blocks.leaf(leaf).start * cols + first..];
             if inner == 1 {
-                sum_block(sums, x, cols, &blocks, 0);
+                sum_block(sums, x, params, 0);
             } else {
                 let own = &mut own[..inner * sums.len()];
                 let parts = own.chunks_exact_mut(sums.len()).enumerate();
-                parts.for_each(|(block, part)| sum_block(part, x, cols, &blocks, block));
+                parts.for_each(|(block, part)| sum_block(part, x, params, block));
                 tree_rows(own, inner, sums.len());
                 sums.copy_from_slice(&own[..sums.len()]);
             }
@@ -90,23 +100,36 @@ pub fn column_sum(out: &mut [f32], x: &[f32], params: ColumnSum, launch: &mut La
 }
 
 dispatch! {
-    /// Sums the rows of one inner block into `sums`, in ascending order; `x` starts at the leaf's first row and has one
-    /// every `stride`.
-    fn sum_block(sums: &mut [f32], x: &[f32], stride: usize, blocks: &Blocks, block: usize) {
+    /// Sums the rows of one inner block into `sums`, in ascending order; `x` starts at the leaf's first row.
+    fn sum_block(sums: &mut [f32], x: &[f32], params: ColumnSum, block: usize) {
         let n = sums.len();
-        sums.fill(0.0);
-        let row = |row: usize| &x[row * stride..][..n];
-        for rows in blocks.runs(block) {
-            let full = rows.len() - rows.len() % 4;
-            for first in (rows.start..rows.start + full).step_by(4) {
-                let [a, b, c, d] = [0, 1, 2, 3].map(|i| row(first + i));
-                for ((((sum, a), b), c), d) in sums.iter_mut().zip(a).zip(b).zip(c).zip(d) {
-                    *sum = *sum + a + b + c + d;
-                }
+        let row = |row: usize| &x[row * params.cols..][..n];
+        match params.rounded {
+            true => add_rows(sums, row, params.row_blocks().runs(block), rounded),
+            false => add_rows(sums, row, params.row_blocks().runs(block), |x| x),
+        }
+    }
+}
+
+/// Sums runs of rows into `sums`, each element by its `value`.
+#[inline(always)]
+fn add_rows<'a>(
+    sums: &mut [f32],
+    row: impl Fn(usize) -> &'a [f32],
+    runs: impl Iterator<Item = Range<usize>>,
+    value: impl Fn(f32) -> f32,
+) {
+    sums.fill(0.0);
+    for rows in runs {
+        let full = rows.len() - rows.len() % 4;
+        for first in (rows.start..rows.start + full).step_by(4) {
+            let [a, b, c, d] = [0, 1, 2, 3].map(|i| row(first + i));
+            for ((((sum, &a), &b), &c), &d) in sums.iter_mut().zip(a).zip(b).zip(c).zip(d) {
+                *sum = *sum + value(a) + value(b) + value(c) + value(d);
             }
-            for last in rows.start + full..rows.end {
-                sums.iter_mut().zip(row(last)).for_each(|(sum, x)| *sum += x);
-            }
+        }
+        for last in rows.start + full..rows.end {
+            sums.iter_mut().zip(row(last)).for_each(|(sum, &x)| *sum += value(x));
         }
     }
 }
@@ -118,7 +141,8 @@ impl Kernel for ColumnSum {
         let (leaves, inner, keep) = (task.attr("leaves")?, task.attr("inner")?, task.is("keep"));
         let (x, cols) = (task.read(0)?, task.write(0)?.elements() / if keep { leaves } else { 1 });
         let (outer, time) = outer_and_time(x, x.elements() / cols);
-        Ok(ColumnSum { outer, time, cols, leaves, inner, keep, accumulate: task.is("accumulate") })
+        let (accumulate, rounded) = (task.is("accumulate"), task.is("rounded"));
+        Ok(ColumnSum { outer, time, cols, leaves, inner, keep, accumulate, rounded })
     }
 
     fn work(&self, sizes: &Sizes<'_>) -> Work {

@@ -1,13 +1,14 @@
 //! Functions of one element: `unary` and its gradient.
 //!
 //! `unary` reads `x[n]`, writes `y[n]`. `unary_grad` reads `x[n]` (the input of the forward) and `dy[n]`, writes `dx[n]` and adds
-//! to it if `accumulate`. The slope at a kink is 0.
+//! to it if `accumulate`; the slope of an activation is taken at x rounded to `bf16` if `rounded`. At a kink it is 0.
 
 mod exact;
 
 use phalanx_ir::tasks::TaskView;
 use phalanx_ir::{Activation, Unary};
 
+use crate::bf16::rounded;
 use crate::spmd::{Launch, by_work};
 use crate::{Kernel, Sizes, Work, dispatch, math, params, signature};
 
@@ -30,6 +31,8 @@ params! {
         pub kind: Unary,
         /// Whether dx is added to instead of overwritten.
         pub accumulate: bool,
+        /// Whether the slope, of an activation, is taken at x rounded to `bf16`.
+        pub rounded: bool,
     }
 }
 
@@ -46,7 +49,8 @@ pub fn unary_reference(y: &mut [f32], x: &[f32], params: UnaryParams) {
 /// `dx[i] = dy[i] · f'(x[i])`, computed in `f64`; added to dx if `accumulate`.
 pub fn unary_grad_reference(dx: &mut [f32], x: &[f32], dy: &[f32], params: UnaryGradParams) {
     for i in 0..params.n {
-        let slope = exact::slope(params.kind, f64::from(x[i]));
+        let point = if params.rounded { rounded(x[i]) } else { x[i] };
+        let slope = exact::slope(params.kind, f64::from(point));
         let before = if params.accumulate { f64::from(dx[i]) } else { 0.0 };
         dx[i] = (before + f64::from(dy[i]) * slope) as f32;
     }
@@ -139,6 +143,7 @@ dispatch! {
     pub(crate) fn apply_grad(params: UnaryGradParams, dx: &mut [f32], x: &[f32], dy: &[f32]) {
         let acc = params.accumulate;
         match params.kind {
+            Unary::Act(activation) if params.rounded => rounded_grad(activation, dx, x, dy, acc),
             Unary::Identity | Unary::Act(Activation::None) | Unary::AddScalar(_) | Unary::SubScalar(_) => {
                 scale(dx, x, dy, acc, |_| 1.0)
             }
@@ -165,6 +170,20 @@ dispatch! {
             Unary::PowScalar(3.0) => scale(dx, x, dy, acc, |x| 3.0 * (x * x)),
             Unary::PowScalar(scalar) => scale(dx, x, dy, acc, |x| scalar * power(x, scalar - 1.0)),
         }
+    }
+}
+
+/// `dx[i] = dy[i] · activation'(x[i])`, the slope at rounded points.
+#[inline(always)]
+fn rounded_grad(activation: Activation, dx: &mut [f32], x: &[f32], dy: &[f32], accumulate: bool) {
+    match activation {
+        Activation::None => scale(dx, x, dy, accumulate, |_| 1.0),
+        Activation::Relu => scale(dx, x, dy, accumulate, |x| relu_slope(rounded(x))),
+        Activation::GeluTanh => scale(dx, x, dy, accumulate, |x| math::gelu_tanh_slope(rounded(x))),
+        Activation::GeluErf => scale(dx, x, dy, accumulate, |x| math::gelu_erf_slope(rounded(x))),
+        Activation::Silu => scale(dx, x, dy, accumulate, |x| math::silu_slope(rounded(x))),
+        Activation::Sigmoid => scale(dx, x, dy, accumulate, |x| math::sigmoid_slope(rounded(x))),
+        Activation::Tanh => scale(dx, x, dy, accumulate, |x| math::tanh_slope(rounded(x))),
     }
 }
 
@@ -235,8 +254,14 @@ impl Kernel for UnaryGradParams {
     signature!("unary_grad": x, dy => dx by unary_grad_reference, unary_grad);
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
-        let (n, kind) = (task.write(0)?.elements(), task.attr("kind")?);
-        Ok(UnaryGradParams { n, kind, accumulate: task.is("accumulate") })
+        let (n, kind): (usize, Unary) = (task.write(0)?.elements(), task.attr("kind")?);
+        let rounded = task.is("rounded");
+        match (rounded, kind) {
+            (true, Unary::Act(_)) | (false, _) => {
+                Ok(UnaryGradParams { n, kind, accumulate: task.is("accumulate"), rounded })
+            }
+            _ => Err(format!("only slopes of activations are taken at rounded points, not that of {kind}")),
+        }
     }
 
     fn work(&self, sizes: &Sizes<'_>) -> Work {

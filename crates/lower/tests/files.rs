@@ -34,11 +34,11 @@ fn sgd() -> Goal {
 }
 
 /// The text after `expand-passes`; the passes after it must succeed too.
-fn expand(text: &str, goal: Goal) -> Result<String, String> {
+fn expand(text: &str, options: &LowerOptions) -> Result<String, String> {
     let graph = ParallelGraph::parse(text, phalanx_ops::operators()).map_err(|error| format!("{error}"))?;
     graph.verify().map_err(|errors| errors[0].to_string())?;
     let mut expanded = None;
-    let outcome = lower(&graph, &options(goal), |pass, tasks| {
+    let outcome = lower(&graph, options, |pass, tasks| {
         if pass == EXPAND_PASSES {
             expanded = Some(tasks.to_string());
         }
@@ -61,8 +61,11 @@ fn run(text: &str, name: &str, goal: Goal) -> Result<String, String> {
 }
 
 const TABLE: &[(&str, filetest::PassFn)] = &[
-    ("expand-passes", |text| expand(text, Goal::Gradients)),
-    ("expand-passes@infer", |text| expand(text, Goal::Infer)),
+    ("expand-passes", |text| expand(text, &options(Goal::Gradients))),
+    ("expand-passes@bf16", |text| {
+        expand(text, &LowerOptions { precision: Precision::Bf16, ..options(Goal::Gradients) })
+    }),
+    ("expand-passes@infer", |text| expand(text, &options(Goal::Infer))),
     ("insert-loss", |text| run(text, "insert-loss", Goal::Gradients)),
     ("fuse-loss", |text| run(text, "fuse-loss", Goal::Gradients)),
     ("fuse-epilogues", |text| run(text, "fuse-epilogues", Goal::Gradients)),

@@ -114,7 +114,8 @@ impl Operator for Linear {
             activation => {
                 let name = format!("{}.pre.grad", tasks.layer());
                 let before = tasks.temp(&name, &ty.dual().global(), dy.map.clone());
-                let op = TaskOp::UnaryGrad { kind: Unary::Act(activation), accumulate: false };
+                let (kind, rounded) = (Unary::Act(activation), precision.rounds());
+                let op = TaskOp::UnaryGrad { kind, accumulate: false, rounded };
                 let pre = tasks.kept(0, tasks.rule().results[0].clone());
                 tasks.emit(op, vec![pre, dy], vec![before.clone()]);
                 before

@@ -52,7 +52,9 @@ impl Operator for UnaryOp {
             Unary::Identity => tasks.give(0, dy.buffer),
             kind => {
                 let x = tasks.read_again(0);
-                tasks.single(0, TaskOp::UnaryGrad { kind, accumulate: false }, vec![x, dy]);
+                // As where a linear layer has the activation.
+                let rounded = matches!(kind, Unary::Act(_)) && tasks.precision().rounds();
+                tasks.single(0, TaskOp::UnaryGrad { kind, accumulate: false, rounded }, vec![x, dy]);
             }
         }
     }

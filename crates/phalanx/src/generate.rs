@@ -9,6 +9,7 @@ pub use sample::Sampling;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use phalanx_ir::Precision;
 use phalanx_kernels::random;
 
 use crate::data::{ChatError, ChatTemplate, Tokenizer, TokenizerError};
@@ -40,6 +41,8 @@ with_setters! {
         pub seed: u64,
         /// Cores to use.
         pub cores: usize,
+        /// What matrix products are computed in.
+        pub precision: Precision,
     }
 }
 
@@ -49,7 +52,8 @@ impl Request {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let sampling = Sampling::default();
         let (tokens, ignore_end, stops, seed) = (100, false, Vec::new(), 0);
-        Request { hf, tokenizer: None, prompt, tokens, sampling, ignore_end, stops, seed, cores }
+        let precision = Precision::F32;
+        Request { hf, tokenizer: None, prompt, tokens, sampling, ignore_end, stops, seed, cores, precision }
     }
 }
 
@@ -135,7 +139,7 @@ impl TextWriter {
             Some(window) => window,
             None => encode(&tokenizer, &request.prompt, vocab)?.len().saturating_add(request.tokens),
         };
-        let mut decoder = Decoder::new(&model, context.min(window).max(1), request.cores)?;
+        let mut decoder = Decoder::new(&model, context.min(window).max(1), request.cores, request.precision)?;
         for (name, values) in &hf::read_weights(&request.hf, &hf::tensors(&model)?)? {
             decoder.feed(name, values)?;
         }

@@ -5,6 +5,7 @@
 
 mod adapter;
 mod config;
+mod dtype;
 mod keys;
 mod mismatch;
 mod rope;
@@ -14,10 +15,11 @@ mod write;
 
 pub use adapter::{merge_adapters, write_adapters};
 pub use config::{ConfigError, activation, activation_name, activations, end_tokens, read_config};
+pub use dtype::SaveDtype;
 pub use mismatch::Mismatch;
 pub use stored::{Stored, tensors};
 pub use weights::{WeightsError, read_weights};
-pub use write::{WriteError, probe_directory, replace_directory, write_model};
+pub use write::{SaveOptions, WriteError, probe_directory, replace_directory, write_model};
 
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use phalanx::hf::SaveOptions;
 use phalanx::ir::graph::Graph;
 use phalanx::models::{Gpt2Config, LlamaConfig, Lora, ModelConfig};
 use phalanx::pipeline::{Settings, compile_observed};
@@ -156,7 +157,8 @@ fn a_written_model_has_the_rotary_scaling_of_the_one_it_was_read_from() {
         let weights = hf::read_weights(&directory(case), &hf::tensors(&model).unwrap()).unwrap();
         let out = std::env::temp_dir().join(format!("phalanx-rope-{case}-{}", std::process::id()));
         for like in [None, Some(directory(case))] {
-            hf::write_model(&out, &model, &weights, like.as_deref()).unwrap();
+            let options = SaveOptions { like: like.as_deref(), ..SaveOptions::default() };
+            hf::write_model(&out, &model, &weights, options).unwrap();
             assert_eq!(hf::read_config(&out).unwrap(), model, "{case}");
         }
         fs::remove_dir_all(&out).unwrap();

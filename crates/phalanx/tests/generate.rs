@@ -1,6 +1,7 @@
 //! A model that keeps keys and values has the scores of whole passes, to the bit.
 
 use phalanx::generate::Decoder;
+use phalanx::ir::Precision;
 use phalanx::models::{Gpt2Config, LlamaConfig, ModelConfig};
 use phalanx::pipeline::Settings;
 use phalanx::{Goal, Session};
@@ -43,7 +44,7 @@ fn whole(model: &ModelConfig, time: usize) -> Session {
 
 /// The same weights with caches.
 fn decoder(model: &ModelConfig, whole: &Session, cores: usize) -> Decoder {
-    let mut decoder = Decoder::new(model, CONTEXT, cores).expect("it compiles");
+    let mut decoder = Decoder::new(model, CONTEXT, cores, Precision::F32).expect("it compiles");
     for (name, values) in &whole.weights().expect("they can be read") {
         decoder.feed(name, values).expect("it has the parameter");
     }
@@ -90,7 +91,7 @@ fn a_text_of_several_blocks_has_the_bits_of_a_whole_pass() {
     let mut session = whole(&model, context);
     let text = tokens(context, 5);
     let want = rows(&mut session, &text);
-    let mut decoder = Decoder::new(&model, context, 2).expect("it compiles");
+    let mut decoder = Decoder::new(&model, context, 2, Precision::F32).expect("it compiles");
     for (name, values) in &session.weights().expect("they can be read") {
         decoder.feed(name, values).expect("it has the parameter");
     }

@@ -19,6 +19,7 @@ mod mutants;
 mod operators;
 mod overlap;
 mod plans;
+mod precision;
 mod random_plans;
 mod ranks;
 mod recompute;

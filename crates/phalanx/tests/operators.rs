@@ -72,7 +72,7 @@ impl Operator for Wrong {
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
         let kind = if self.what == 1 { Unary::Abs } else { Unary::Square };
         let reads = [tasks.read_again(0)].into_iter().chain(dy[0].clone()).collect();
-        tasks.single(0, TaskOp::UnaryGrad { kind, accumulate: false }, reads);
+        tasks.single(0, TaskOp::UnaryGrad { kind, accumulate: false, rounded: false }, reads);
     }
 
     fn evaluate(&self, operands: &[&Tensor], _results: &[Shape]) -> Vec<Tensor> {

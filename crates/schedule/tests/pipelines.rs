@@ -8,7 +8,7 @@ use phalanx_schedule::{Schedule, schedule};
 const ELEMENTS: usize = 1000;
 
 fn gradient() -> TaskOp {
-    TaskOp::UnaryGrad { kind: Unary::Exp, accumulate: false }
+    TaskOp::UnaryGrad { kind: Unary::Exp, accumulate: false, rounded: false }
 }
 
 /// Stages of `width` devices each, listed as the compiler does: layer by layer, in each all microbatches, then the same

@@ -206,7 +206,7 @@ fn graphs_without_gradients_stay_as_they_are() {
 fn pipeline(blocks: usize) -> TaskGraph {
     let mut maker = crate::generate::Maker::new("pipeline");
     let plain = crate::generate::plain;
-    let gradient = || TaskOp::UnaryGrad { kind: Unary::Exp, accumulate: false };
+    let gradient = || TaskOp::UnaryGrad { kind: Unary::Exp, accumulate: false, rounded: false };
     let mut stages: Vec<Vec<[BufferId; 3]>> = Vec::new();
     let weights = [0, 1].map(|on| maker.buffer(on, Role::Param, 64));
     let mut stream = maker.buffer(0, Role::Input, 64);
@@ -279,7 +279,7 @@ fn full_does_not_keep_one_tensor_to_compute_another_like_it() {
     let mut gradients = streams;
     for block in blocks.into_iter().rev() {
         for (on, gradient) in gradients.iter_mut().enumerate() {
-            let op = TaskOp::UnaryGrad { kind: Unary::Exp, accumulate: false };
+            let op = TaskOp::UnaryGrad { kind: Unary::Exp, accumulate: false, rounded: false };
             let reads = [block[0][on], block[1][on], block[2][on], *gradient];
             *gradient = maker.compute(on, op, &reads, 64);
         }

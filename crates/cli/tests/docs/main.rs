@@ -49,6 +49,7 @@ pages! {
     fine_tune: "docs/src/fine-tune.md",
     plans: "docs/src/plans.md",
     processes: "docs/src/processes.md",
+    precision: "docs/src/precision.md",
     memory_and_overlap: "docs/src/memory-and-overlap.md",
     checkpoints: "docs/src/checkpoints.md",
     own_model: "docs/src/own-model.md",

@@ -189,14 +189,16 @@ impl dyn LayerTasks + '_ {
         self.give(slot, total.buffer);
     }
 
-    /// The gradient of a vector `slot` that was added to every row: sums of the columns of `dy`.
+    /// The gradient of a vector `slot` that was added to every row: sums of the columns of `dy`. A column sum is a product
+    /// with ones, so it reads `dy` as products do.
     pub fn column_sum(&mut self, slot: usize, dy: Operand) {
         if !self.wants(slot) {
             return;
         }
         let sum = self.row_sum(1);
         let RowLeaves { batch, time, .. } = sum.leaves;
-        let op = TaskOp::ColumnSum { leaves: batch, inner: time, keep: sum.keep, accumulate: false };
+        let (keep, rounded) = (sum.keep, self.precision().rounds());
+        let op = TaskOp::ColumnSum { leaves: batch, inner: time, keep, accumulate: false, rounded };
         let sums = self.sums(slot, &sum);
         self.emit(op, vec![dy], vec![sums.clone()]);
         self.give_sums(slot, sums, &sum);

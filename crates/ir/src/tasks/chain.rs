@@ -6,7 +6,8 @@
 //! has one operand more, the last: the scalars of the training step, which no step names.
 //!
 //! In text step i is the attribute `s<i>`: a function, then what it reads, joined by `/`. Operand i of the task is
-//! `x<i>`; `.grad` marks gradients, with the side for functions of two elements: `chain s0=silu/x0 s1=mul/s0/x1
+//! `x<i>`; `.grad` marks gradients, `.rounded_grad` those with slopes at rounded points, with the side for functions of two
+//! elements: `chain s0=silu/x0 s1=mul/s0/x1
 //! results=[1]`. A dropout has its mask in parentheses.
 
 use std::fmt;
@@ -28,6 +29,8 @@ pub enum Function {
     Unary(Unary),
     /// x, dy -> dx.
     UnaryGrad(Unary),
+    /// The same with the slope at x rounded to `bf16`.
+    RoundedGrad(Unary),
     /// a, b -> y.
     Binary(Binary),
     /// a, b, dy -> the gradient of a for side 0, of b for side 1.
@@ -63,7 +66,8 @@ impl Function {
     pub fn of(op: &TaskOp) -> Option<Function> {
         match *op {
             TaskOp::Unary { kind } => Some(Function::Unary(kind)),
-            TaskOp::UnaryGrad { kind, accumulate: false } => Some(Function::UnaryGrad(kind)),
+            TaskOp::UnaryGrad { kind, accumulate: false, rounded: false } => Some(Function::UnaryGrad(kind)),
+            TaskOp::UnaryGrad { kind, accumulate: false, rounded: true } => Some(Function::RoundedGrad(kind)),
             TaskOp::Binary { kind } => Some(Function::Binary(kind)),
             TaskOp::BinaryGrad { kind, side } => Some(Function::BinaryGrad(kind, side)),
             TaskOp::Dropout { mask, accumulate: false } => Some(Function::Dropout(mask)),
@@ -75,14 +79,14 @@ impl Function {
     pub fn arity(self) -> usize {
         match self {
             Function::Unary(_) | Function::Dropout(_) => 1,
-            Function::UnaryGrad(_) | Function::Binary(_) => 2,
+            Function::UnaryGrad(_) | Function::RoundedGrad(_) | Function::Binary(_) => 2,
             Function::BinaryGrad(..) => 3,
         }
     }
 
     /// Whether it belongs to the backward pass.
     pub fn is_gradient(self) -> bool {
-        matches!(self, Function::UnaryGrad(_) | Function::BinaryGrad(..))
+        matches!(self, Function::UnaryGrad(_) | Function::RoundedGrad(_) | Function::BinaryGrad(..))
     }
 
     /// Whether it draws random numbers, for which its task reads the scalars of the training step last.
@@ -154,6 +158,7 @@ impl fmt::Display for Function {
         match self {
             Function::Unary(kind) => write!(f, "{kind}"),
             Function::UnaryGrad(kind) => write!(f, "{kind}.grad"),
+            Function::RoundedGrad(kind) => write!(f, "{kind}.rounded_grad"),
             Function::Binary(kind) => write!(f, "{kind}"),
             Function::BinaryGrad(kind, side) => write!(f, "{kind}.grad{side}"),
             Function::Dropout(mask) => write!(f, "dropout({mask})"),
@@ -167,6 +172,9 @@ impl FromStr for Function {
     fn from_str(word: &str) -> Result<Self, ()> {
         if let Some(kind) = word.strip_suffix(".grad") {
             return Ok(Function::UnaryGrad(kind.parse()?));
+        }
+        if let Some(kind) = word.strip_suffix(".rounded_grad") {
+            return Ok(Function::RoundedGrad(kind.parse()?));
         }
         if let Some(mask) = word.strip_prefix("dropout(").and_then(|word| word.strip_suffix(')')) {
             return Ok(Function::Dropout(mask.parse()?));

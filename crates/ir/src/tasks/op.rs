@@ -258,6 +258,8 @@ task_ops! {
         keep: bool,
         /// Adds to the result.
         accumulate: bool,
+        /// Elements are rounded to `bf16` before they are added, as by the products that read the same tensor.
+        rounded: bool,
     },
     /// x -> y.
     Unary = "unary" {
@@ -270,6 +272,8 @@ task_ops! {
         kind: Unary,
         /// Adds to dx.
         accumulate: bool,
+        /// The slope is taken at x rounded to `bf16`.
+        rounded: bool,
     },
     /// a, b -> y, stretched to a common shape.
     Binary = "binary" {

@@ -18,12 +18,16 @@ fn step(function: Function, values: &[usize]) -> Step {
 fn every_function() -> Vec<Step> {
     let unary = Unary::all(1.5).into_iter().map(|kind| step(Function::Unary(kind), &[0]));
     let unary_grad = Unary::all(1.5).into_iter().map(|kind| step(Function::UnaryGrad(kind), &[0, 3]));
+    let rounded_grad = Activation::ALL
+        .iter()
+        .filter(|&&activation| activation != Activation::None)
+        .map(|&activation| step(Function::RoundedGrad(Unary::Act(activation)), &[0, 3]));
     let binary = Binary::ALL.iter().map(|&kind| step(Function::Binary(kind), &[1, 2]));
     let binary_grad = Binary::ALL
         .iter()
         .flat_map(|&kind| [0, 1].map(|side| step(Function::BinaryGrad(kind, side), &[1, 2, 3])));
     let dropouts = masks(3 * PIECE + 5).map(|mask| step(Function::Dropout(mask), &[0]));
-    unary.chain(unary_grad).chain(binary).chain(binary_grad).chain(dropouts).collect()
+    unary.chain(unary_grad).chain(rounded_grad).chain(binary).chain(binary_grad).chain(dropouts).collect()
 }
 
 /// The scalars of step 17.
@@ -82,8 +86,9 @@ fn every_function_has_the_bits_of_its_own_kernel() {
         let mut want = vec![0.0; n];
         match own.function {
             Function::Unary(kind) => unary(&mut want, &x, UnaryParams { n, kind }, &mut Launch::plain(&team)),
-            Function::UnaryGrad(kind) => {
-                let params = UnaryGradParams { n, kind, accumulate: false };
+            Function::UnaryGrad(kind) | Function::RoundedGrad(kind) => {
+                let rounded = matches!(own.function, Function::RoundedGrad(_));
+                let params = UnaryGradParams { n, kind, accumulate: false, rounded };
                 unary_grad(&mut want, &x, &dy, params, &mut Launch::plain(&team));
             }
             Function::Binary(kind) => {

@@ -284,7 +284,7 @@ fn kernels_without_other_cases_access_only_what_they_may() {
     let pieces = ConcatParams { elem_bytes: 4, outer: 59, inner: [5, 12].into_iter().collect() };
     let cast = CastParams { n: 2 * n, from: DType::F32, to: DType::Bf16 };
     let count = CountLabels { n: 33, ignore_index: -1, labels_i32: true };
-    let gradient = UnaryGradParams { n, kind, accumulate: true };
+    let gradient = UnaryGradParams { n, kind, accumulate: true, rounded: false };
     let cases = [
         case("unary", UnaryParams { n, kind }.to_words()).read(values(n, 1)).write(vec![1.0; n]),
         case("unary_grad", gradient.to_words()).read(values(n, 1)).read(values(n, 2)).write(vec![1.0; n]),

@@ -11,7 +11,7 @@ fn case(params: ColumnSum) -> Case {
 }
 
 fn sizes([outer, time, cols]: [usize; 3], leaves: usize, inner: usize) -> ColumnSum {
-    ColumnSum { outer, time, cols, leaves, inner, keep: false, accumulate: false }
+    ColumnSum { outer, time, cols, leaves, inner, keep: false, accumulate: false, rounded: false }
 }
 
 #[test]
@@ -23,6 +23,7 @@ fn fast_equals_reference_in_every_bit() {
             for (keep, accumulate) in [(false, false), (false, true), (true, false), (true, true)] {
                 let params = sizes([outer, time, cols], leaves, inner);
                 case(ColumnSum { keep, accumulate, ..params }).check(0.0);
+                case(ColumnSum { keep, accumulate, rounded: true, ..params }).check(0.0);
             }
         }
     }
@@ -32,7 +33,9 @@ fn fast_equals_reference_in_every_bit() {
 fn bits_are_the_same_for_every_team_and_instruction_set() {
     for (leaves, inner) in [(1, 1), (8, 1), (1, 4), (8, 4)] {
         for keep in [false, true] {
-            case(ColumnSum { keep, accumulate: true, ..sizes([8, 20, 133], leaves, inner) }).check_bits();
+            let params = ColumnSum { keep, accumulate: true, ..sizes([8, 20, 133], leaves, inner) };
+            case(params).check_bits();
+            case(ColumnSum { rounded: true, ..params }).check_bits();
         }
     }
 }
@@ -76,4 +79,15 @@ fn a_batch_with_fewer_places_than_leaves_is_cut_inside_them() {
     let upper = sums.pop().expect("two halves");
     add_to(&mut sums[0], &upper);
     assert_eq!(sums[0], want);
+}
+
+#[test]
+fn rounded_sums_are_those_of_rounded_elements() {
+    let params = sizes([4, 6, 37], 2, 1);
+    let mut before = case(params);
+    let x: Vec<f32> = values(4 * 6 * 37, 1).into_iter().map(rounded).collect();
+    before.reads[0] = x.into();
+    let want = before.fast(&Team::new(1));
+    assert_eq!(case(ColumnSum { rounded: true, ..params }).fast(&Team::new(1)), want);
+    assert_ne!(case(params).fast(&Team::new(1)), want, "the elements are not all numbers of bf16");
 }

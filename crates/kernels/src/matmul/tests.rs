@@ -228,7 +228,8 @@ fn a_slope_is_the_gradient_of_the_activation() {
                 fast(&MatmulParams { slope: Activation::None, accumulate: false, ..params }, &data, &team);
             let product: Vec<f32> = product.into_iter().map(f32::from_bits).collect();
             let mut apart = data.out.clone();
-            let grad = UnaryGradParams { n: apart.len(), kind: Unary::Act(slope), accumulate };
+            let grad =
+                UnaryGradParams { n: apart.len(), kind: Unary::Act(slope), accumulate, rounded: false };
             unary_grad(&mut apart, &data.points, &product, grad, &mut Launch::plain(&team));
             assert!(apart.iter().map(|x| x.to_bits()).eq(fused), "{slope:?}, accumulate {accumulate}");
         }

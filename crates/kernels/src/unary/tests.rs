@@ -28,7 +28,13 @@ fn run(kind: Unary, n: usize, cores: usize) -> (Vec<f32>, Vec<f32>) {
     let dy: Vec<f32> = (0..n).map(|i| (i % 13) as f32 - 6.1).collect();
     let (mut y, mut dx) = (vec![f32::NAN; n], vec![0.5; n]);
     unary(&mut y, &x, UnaryParams { n, kind }, &mut Launch::plain(&team));
-    unary_grad(&mut dx, &x, &dy, UnaryGradParams { n, kind, accumulate: true }, &mut Launch::plain(&team));
+    unary_grad(
+        &mut dx,
+        &x,
+        &dy,
+        UnaryGradParams { n, kind, accumulate: true, rounded: false },
+        &mut Launch::plain(&team),
+    );
     (y, dx)
 }
 
@@ -45,7 +51,7 @@ fn fast_equals_reference_over_odd_sizes() {
                 unary_reference(&mut want, &x, params);
                 close(&got, &want, &format!("{kind:?}"));
                 let (mut got, mut want) = (vec![0.25; n], vec![0.25; n]);
-                let params = UnaryGradParams { n, kind, accumulate };
+                let params = UnaryGradParams { n, kind, accumulate, rounded: false };
                 unary_grad(&mut got, &x, &dy, params, &mut Launch::plain(&team));
                 unary_grad_reference(&mut want, &x, &dy, params);
                 close(&got, &want, &format!("gradient of {kind:?}"));
@@ -113,7 +119,8 @@ fn special_powers_and_values_keep_their_meaning() {
         unary(&mut got, &x, params, &mut Launch::plain(&team));
         unary_reference(&mut want, &x, params);
         assert_eq!(got, want, "power {scalar}");
-        let params = UnaryGradParams { n: 6, kind: Unary::PowScalar(scalar), accumulate: false };
+        let params =
+            UnaryGradParams { n: 6, kind: Unary::PowScalar(scalar), accumulate: false, rounded: false };
         unary_grad(&mut got, &x, &[1.0; 6], params, &mut Launch::plain(&team));
         unary_grad_reference(&mut want, &x, &[1.0; 6], params);
         assert_eq!(got, want, "gradient of power {scalar}");
@@ -134,5 +141,29 @@ fn special_powers_and_values_keep_their_meaning() {
         let mut nan = [0.0];
         unary(&mut nan, &[f32::NAN], UnaryParams { n: 1, ..params }, &mut Launch::plain(&team));
         assert!(nan[0].is_nan(), "{kind:?}");
+    }
+}
+
+#[test]
+fn rounded_slopes_are_those_at_rounded_points() {
+    const N: usize = 1003;
+    let (team, dy) = (Team::new(1), vec![0.75; N]);
+    // The arguments have more digits than bf16, and one of them is denormal, which becomes 0.
+    let mut x = arguments(Unary::Act(Activation::Relu), N);
+    x[7] = 1e-40;
+    let points: Vec<f32> = x.iter().map(|&x| rounded(x)).collect();
+    for &activation in Activation::ALL {
+        let of = |x: &[f32], accumulate, rounded| {
+            let params = UnaryGradParams { n: N, kind: Unary::Act(activation), accumulate, rounded };
+            let (mut fast, mut reference) = (vec![0.5; N], vec![0.5; N]);
+            unary_grad(&mut fast, x, &dy, params, &mut Launch::plain(&team));
+            unary_grad_reference(&mut reference, x, &dy, params);
+            [fast, reference].map(|dx| dx.iter().map(|dx| dx.to_bits()).collect::<Vec<_>>())
+        };
+        for accumulate in [false, true] {
+            assert_eq!(of(&x, accumulate, true), of(&points, accumulate, false), "{activation:?}");
+            let is_curved = activation != Activation::None;
+            assert_eq!(of(&x, accumulate, true) != of(&x, accumulate, false), is_curved, "{activation:?}");
+        }
     }
 }

@@ -36,11 +36,15 @@ struct Product {
 /// The product whose result the gradient `id` of an activation alone reads.
 fn product_of(sharded: &ShardedGraph, touches: &Touches, id: TaskId) -> Option<Product> {
     let task = &sharded.tasks[id];
-    let TaskOp::UnaryGrad { kind: Unary::Act(slope), accumulate: false } = task.op else { return None };
+    let TaskOp::UnaryGrad { kind: Unary::Act(slope), accumulate: false, rounded } = task.op else {
+        return None;
+    };
     let ([points, dy], result) = (task.reads.first_chunk()?, &task.writes[0]);
     let [product] = touches.writers[sharded.root(dy.buffer)][..] else { return None };
     let linear = &sharded.tasks[product];
-    let plain = matches!(linear.op, TaskOp::LinearGradInput { slope: None, accumulate: false, .. });
+    let TaskOp::LinearGradInput { slope: None, accumulate: false, precision, .. } = linear.op else {
+        return None;
+    };
     let [between, after] = [dy, result].map(|operand| &sharded.buffers[operand.buffer]);
     let alone = touches.readers[sharded.root(dy.buffer)] == [id]
         && touches.writers[sharded.root(result.buffer)] == [id]
@@ -51,7 +55,8 @@ fn product_of(sharded: &ShardedGraph, touches: &Touches, id: TaskId) -> Option<P
     let exists = touches.writers[sharded.root(points.buffer)].iter().all(|&writer| writer < product);
     // The points are those of the value, whose tiling is dual to its gradient's.
     let dual = points.map == dy.map.dual() && sharded.buffers[points.buffer].ty == between.ty.dual();
-    (plain && alone && alike && exists && dual).then(|| {
+    // A product whose operands are rounded takes slopes at rounded points.
+    (precision.rounds() == rounded && alone && alike && exists && dual).then(|| {
         let map = linear.writes[0].map.dual();
         Product { task: product, slope, points: Operand { buffer: points.buffer, map } }
     })

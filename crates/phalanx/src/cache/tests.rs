@@ -1,5 +1,7 @@
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use phalanx_ir::Precision;
 use phalanx_lower::Goal;
 
 use super::*;
@@ -87,6 +89,8 @@ fn the_name_depends_on_what_the_program_does() {
     let others = [
         name(&longer.training_graph(4, 8).unwrap(), settings.clone()),
         name(&model, settings.clone().seed(1)),
+        name(&model, settings.clone().precision(Precision::Bf16)),
+        name(&model, settings.clone().precision(Precision::Bf16Pair)),
         name(&model, settings.clone().runs(None)),
         name(&model, settings.clone().link("1ms,1Gbit".parse().ok())),
         name(&model, settings.memory(Some(1 << 30))),
@@ -112,6 +116,22 @@ fn times_of_this_model_count_and_those_of_others_do_not() {
     let tasks = lower_plainly(&model, &settings).unwrap();
     table.measure(&tasks, 1, &mut |_, _, _| ()).unwrap();
     assert_ne!(name(&table), before);
+}
+
+#[test]
+fn products_of_each_precision_are_measured_apart() {
+    use crate::costs::Signature;
+    let (model, settings) = example();
+    let products = |precision| {
+        let tasks = lower_plainly(&model, &settings.clone().precision(precision)).unwrap();
+        let signatures = tasks.tasks.ids().filter_map(|task| Signature::of(&tasks, task, 1));
+        signatures.filter(Signature::is_product).collect::<BTreeSet<_>>()
+    };
+    let [single, tiles, pairs] = [Precision::F32, Precision::Bf16, Precision::Bf16Pair].map(products);
+    let matmul = |signature: &&Signature| signature.kernel == "matmul";
+    assert_eq!(single.iter().filter(matmul).count(), tiles.iter().filter(matmul).count());
+    assert_eq!(single.intersection(&tiles).filter(matmul).count(), 0);
+    assert_eq!(tiles.intersection(&pairs).filter(matmul).count(), 0);
 }
 
 #[test]

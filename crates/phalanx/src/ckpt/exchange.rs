@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{Checkpoint, Checkpoints, CkptError, Disk, MANIFEST, RunState, TensorKind, Writer, write};
+use crate::hf::SaveDtype;
 use crate::models::ModelConfig;
 use crate::train::TrainConfig;
 use crate::{Error, Trainer, hf};
@@ -26,11 +27,12 @@ fn parsed<T: serde::de::DeserializeOwned>(checkpoint: &Checkpoint, value: &Value
     })
 }
 
-/// Writes the weights of a checkpoint whose files are whole as a Hugging Face directory, as its run would.
-pub fn export(checkpoint: &Checkpoint, dir: &Path) -> Result<(), Error> {
+/// Writes the weights of a checkpoint whose files are whole as a Hugging Face directory, as its run would but for the type
+/// of elements.
+pub fn export(checkpoint: &Checkpoint, dir: &Path, dtype: SaveDtype) -> Result<(), Error> {
     checkpoint.verify()?;
     let model: ModelConfig = parsed(checkpoint, &checkpoint.manifest().run.model)?;
-    let config = config_of(checkpoint)?;
+    let config = config_of(checkpoint)?.save_dtype(dtype);
     let params = checkpoint.manifest().tensors.iter().filter(|tensor| tensor.kind == TensorKind::Param);
     let weight = |name: &String| {
         let bytes = checkpoint.tensor(name)?;

@@ -8,6 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use phalanx_ir::Precision;
 use phalanx_mapping::Mapping;
 use phalanx_program::rect::{Tile, copy_tile};
 use phalanx_program::{Port, PortTile};
@@ -67,6 +68,12 @@ pub enum CkptError {
          with --accept-data-change", path.display()
     )]
     Data { path: PathBuf, found: String, wanted: String },
+    /// The products of the run were computed in another precision.
+    #[error(
+        "{} was trained with --precision {found}, but this run has {wanted}; give it {found}, or go on in {wanted} with \
+         --change-precision", path.display()
+    )]
+    Precision { path: PathBuf, found: Precision, wanted: Precision },
     /// No checkpoint can be used.
     #[error("no checkpoint in {} is usable: {}", dir.display(), problems.join("; "))]
     Unusable {

@@ -5,6 +5,8 @@
 //! and caches; after each run the new rows go to both. All sums have a fixed order, so the scores have the bits of one
 //! pass over the whole text.
 
+use phalanx_ir::Precision;
+
 use crate::models::{CachedGraph, ModelConfig};
 use crate::pipeline::Settings;
 use crate::{Error, Goal, Session};
@@ -77,8 +79,13 @@ impl Pass {
 
 impl Decoder {
     /// A model that sees at most `capacity` tokens at once; its weights are still to be fed.
-    pub fn new(model: &ModelConfig, capacity: usize, cores: usize) -> Result<Decoder, Error> {
-        let settings = Settings { cores, ..Settings::new(Goal::Infer) };
+    pub fn new(
+        model: &ModelConfig,
+        capacity: usize,
+        cores: usize,
+        precision: Precision,
+    ) -> Result<Decoder, Error> {
+        let settings = Settings { cores, precision, ..Settings::new(Goal::Infer) };
         let graph = model.decode_graph(capacity)?;
         let graph = graph.ok_or(GenerateError::Family { family: model.family() })?;
         let decode = Pass::new(graph, 1, &settings)?;

@@ -13,7 +13,7 @@ use phalanx_models::{AdaptedModule, Lora, ModelConfig};
 use serde_json::{Map, Value, json};
 
 use super::write::{Beside, Tensor, WriteError};
-use super::{Mismatch, Stored, tensors};
+use super::{Mismatch, SaveDtype, Stored, tensors};
 
 /// Parameters by name.
 type Weights = BTreeMap<String, Vec<f32>>;
@@ -143,7 +143,8 @@ impl PeftAdapter {
             [("A", [self.rank, self.inputs], &self.down[..]), ("B", [self.outputs, self.rank], &self.up[..])];
         factors.map(|(factor, shape, values)| {
             let key = format!("base_model.model.{}.lora_{factor}.weight", self.module);
-            (key.clone(), Tensor { stored: Stored::whole(key, Shape::from(shape)), parts: vec![values] })
+            let (stored, dtype) = (Stored::whole(key.clone(), Shape::from(shape)), SaveDtype::F32);
+            (key, Tensor { stored, parts: vec![values], dtype })
         })
     }
 }

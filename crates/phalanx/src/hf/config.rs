@@ -121,7 +121,8 @@ pub(super) fn merged(like: &Path, json: Value) -> Result<Value, ConfigError> {
     }
     // The name of `dtype` before transformers 5.
     if map.contains_key("torch_dtype") {
-        map.insert("torch_dtype".into(), "float32".into());
+        let dtype = map.get("dtype").cloned().unwrap_or_default();
+        map.insert("torch_dtype".into(), dtype);
     }
     Ok(Value::Object(map))
 }

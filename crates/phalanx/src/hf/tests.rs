@@ -78,7 +78,7 @@ fn written_models_read_back() {
     for (name, model) in [("gpt2", gpt2()), ("llama", llama())] {
         let scratch = Scratch::new(name);
         let weights = weights(&model);
-        write_model(&scratch.0, &model, &weights, None).unwrap();
+        write_model(&scratch.0, &model, &weights, SaveOptions::default()).unwrap();
         assert_eq!(read_config(&scratch.0).unwrap(), model);
         assert_eq!(read_weights(&scratch.0, &tensors(&model).unwrap()).unwrap(), weights);
         let mut files: Vec<_> = fs::read_dir(&scratch.0).unwrap().map(|f| f.unwrap().file_name()).collect();
@@ -88,10 +88,67 @@ fn written_models_read_back() {
 }
 
 #[test]
+fn weights_of_16_bits_are_the_nearest_ones_and_read_back() {
+    for (name, dtype, stored) in [("bf16", SaveDtype::Bf16, Dtype::BF16), ("f16", SaveDtype::F16, Dtype::F16)]
+    {
+        let (scratch, model) = (Scratch::new(&format!("saved-{name}")), gpt2());
+        let mut weights = weights(&model);
+        // Ties between neighbours, which go to the even one, and ends of the ranges.
+        let bias = weights.get_mut("transformer.ln_f.bias").unwrap();
+        bias[..6].copy_from_slice(&[1.003_906_25, 1.011_718_75, 1.000_488_3, 1.001_464_8, 65504.0, -0.0]);
+        let options = SaveOptions { dtype, ..SaveOptions::default() };
+        write_model(&scratch.0, &model, &weights, options).unwrap();
+        assert_eq!(read_config(&scratch.0).unwrap(), model);
+        let read = read_weights(&scratch.0, &tensors(&model).unwrap()).unwrap();
+        let expected: &[f32] = match dtype {
+            SaveDtype::Bf16 => &[1.0, 1.015_625, 1.0, 1.0, 65536.0, -0.0],
+            _ => &[1.003_906_25, 1.011_718_75, 1.0, 1.001_953_1, 65504.0, -0.0],
+        };
+        assert_eq!(read["transformer.ln_f.bias"][..6], *expected);
+        for (name, values) in &weights {
+            let ulp = if dtype == SaveDtype::Bf16 { 2f32.powi(-8) } else { 2f32.powi(-11) };
+            let near = |(&a, &b): (&f32, &f32)| (a - b).abs() <= ulp * a.abs();
+            assert!(values.iter().zip(&read[name]).all(near), "{name}");
+        }
+        let file = fs::read(scratch.0.join("model.safetensors")).unwrap();
+        let file = SafeTensors::deserialize(&file).unwrap();
+        assert!(file.tensors().iter().all(|(_, tensor)| tensor.dtype() == stored));
+        let config: Value =
+            serde_json::from_slice(&fs::read(scratch.0.join("config.json")).unwrap()).unwrap();
+        assert_eq!(config["dtype"], if dtype == SaveDtype::Bf16 { "bfloat16" } else { "float16" });
+        // What was rounded once stays as it is.
+        write_model(&scratch.0, &model, &read, options).unwrap();
+        assert_eq!(read_weights(&scratch.0, &tensors(&model).unwrap()).unwrap(), read);
+    }
+}
+
+#[test]
+fn a_weight_beyond_the_type_is_named_and_nothing_is_written() {
+    let (scratch, model) = (Scratch::new("overflow"), gpt2());
+    let mut weights = weights(&model);
+    let save = |weights: &BTreeMap<String, Vec<f32>>, dtype| {
+        write_model(&scratch.0, &model, weights, SaveOptions { dtype, ..SaveOptions::default() })
+    };
+    // 65519 is nearest to 65504, and 65520 to what would be 65536.
+    weights.get_mut("transformer.h.1.attn.k.weight").unwrap()[3] = -65519.0;
+    save(&weights, SaveDtype::F16).unwrap();
+    fs::remove_file(scratch.0.join("model.safetensors")).unwrap();
+    weights.get_mut("transformer.h.1.attn.k.weight").unwrap()[3] = -65520.0;
+    let error = save(&weights, SaveDtype::F16).unwrap_err().to_string();
+    let expected = "`transformer.h.1.attn.k.weight` has the weight -65520.0, and float16 ends below that: save it in \
+                    another type, such as --save-dtype f32";
+    assert_eq!(error, expected);
+    assert!(!scratch.0.join("model.safetensors").exists());
+    save(&weights, SaveDtype::Bf16).unwrap();
+    weights.get_mut("transformer.h.1.attn.k.weight").unwrap()[3] = f32::MAX;
+    assert!(save(&weights, SaveDtype::Bf16).unwrap_err().to_string().contains("bfloat16 ends below"));
+}
+
+#[test]
 fn query_key_and_value_are_the_columns_of_c_attn() {
     let scratch = Scratch::new("columns");
     let (weights, path) = (weights(&gpt2()), scratch.0.join("model.safetensors"));
-    write_model(&scratch.0, &gpt2(), &weights, None).unwrap();
+    write_model(&scratch.0, &gpt2(), &weights, SaveOptions::default()).unwrap();
     let written = fs::read(&path).unwrap();
     let file = SafeTensors::deserialize(&written).unwrap();
     let part = |layer: usize, part: &str| &weights[&format!("transformer.h.{layer}.attn.{part}")][..];
@@ -108,7 +165,7 @@ fn query_key_and_value_are_the_columns_of_c_attn() {
     }
     assert_eq!(file.len(), 2 + 2 * 12 + 2, "tables, blocks and the last norm have nothing else");
     let read = read_weights(&scratch.0, &tensors(&gpt2()).unwrap()).unwrap();
-    write_model(&scratch.0, &gpt2(), &read, None).unwrap();
+    write_model(&scratch.0, &gpt2(), &read, SaveOptions::default()).unwrap();
     assert!(fs::read(&path).unwrap() == written, "the same bytes again");
 }
 
@@ -117,7 +174,7 @@ fn a_packed_tensor_that_does_not_fit_is_listed_under_its_own_name() {
     let scratch = Scratch::new("packed");
     let ModelConfig::Gpt2(config) = gpt2() else { panic!("gpt2") };
     let narrow = ModelConfig::Gpt2(Gpt2Config { width: 4, ..config });
-    write_model(&scratch.0, &narrow, &weights(&narrow), None).unwrap();
+    write_model(&scratch.0, &narrow, &weights(&narrow), SaveOptions::default()).unwrap();
     let read = |wanted: &[Stored]| read_weights(&scratch.0, wanted).unwrap_err().to_string();
     let error = read(&tensors(&gpt2()).unwrap());
     let listed = "`transformer.h.0.attn.c_attn.weight` is [4, 12] but the model wants [8, 24]";
@@ -134,11 +191,12 @@ fn only_fitting_weights_of_known_families_are_written() {
     weights.remove("transformer.ln_f.bias");
     weights.insert("extra".into(), vec![0.0]);
     weights.insert("transformer.ln_f.weight".into(), vec![0.0]);
-    let error = write_model(&scratch.0, &gpt2(), &weights, None).unwrap_err().to_string();
+    let error = write_model(&scratch.0, &gpt2(), &weights, SaveOptions::default()).unwrap_err().to_string();
     assert!(error.contains("missing: `transformer.ln_f.bias` [8]; unexpected: `extra` [1]"), "{error}");
     assert!(error.contains("`transformer.ln_f.weight` is [1] but the model wants [8]"), "{error}");
     let mlp = ModelConfig::preset("mlp", "nano").unwrap();
-    let error = write_model(&scratch.0, &mlp, &BTreeMap::new(), None).unwrap_err().to_string();
+    let error =
+        write_model(&scratch.0, &mlp, &BTreeMap::new(), SaveOptions::default()).unwrap_err().to_string();
     assert!(error.contains("`mlp` has no transformers form"), "{error}");
 }
 
@@ -248,7 +306,7 @@ fn a_directory_that_cannot_be_replaced_leaves_the_new_one_beside_it() {
     let fill = |new: &std::path::Path| {
         // What is in the way cannot be removed as a directory.
         fs::write(scratch.0.join("model.old"), "").unwrap();
-        write_model(new, &gpt2(), &weights(&gpt2()), None)
+        write_model(new, &gpt2(), &weights(&gpt2()), SaveOptions::default())
     };
     let error = replace_directory(&dir, fill).unwrap_err().to_string();
     assert!(error.starts_with("cannot replace ") && error.contains("the model is in "), "{error}");

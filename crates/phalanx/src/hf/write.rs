@@ -14,7 +14,7 @@ use phalanx_models::{ModelConfig, ModelError};
 use safetensors::tensor::View;
 use safetensors::{Dtype, SafeTensorError};
 
-use super::{Mismatch, Stored, config, tensors};
+use super::{Mismatch, SaveDtype, Stored, config, tensors};
 
 /// Why a model cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +32,11 @@ pub enum WriteError {
     /// The weights do not belong to the configuration.
     #[error("the weights do not fit the {family} model to be written: {mismatch}")]
     Mismatch { family: &'static str, mismatch: Box<Mismatch> },
+    /// A weight is too large for the type of elements.
+    #[error(
+        "`{tensor}` has the weight {value:?}, and {dtype} ends below that: save it in another type, such as --save-dtype f32"
+    )]
+    Overflow { tensor: String, value: f32, dtype: &'static str },
     /// A file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     Write { path: PathBuf, source: io::Error },
@@ -57,23 +62,33 @@ const COMPANIONS: [&str; 8] = [
     "tokenizer.model",
 ];
 
+/// How a model is written.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SaveOptions<'a> {
+    /// The directory whose other contents are taken over: special tokens, fields that only transformers reads, and files
+    /// of the tokenizer.
+    pub like: Option<&'a Path>,
+    /// What elements are.
+    pub dtype: SaveDtype,
+}
+
 /// Writes `config.json` and `model.safetensors` into `dir`, which is made if need be. `weights` are the model's
-/// parameters by name. What the directory `like` says of the model beyond its sizes is taken over: special tokens, fields
-/// that only transformers reads, and files of the tokenizer.
+/// parameters by name.
 pub fn write_model(
     dir: &Path,
     model: &ModelConfig,
     weights: &BTreeMap<String, Vec<f32>>,
-    like: Option<&Path>,
+    SaveOptions { like, dtype }: SaveOptions<'_>,
 ) -> Result<(), WriteError> {
-    let Some(json) = config::to_json(model) else {
+    let Some(mut json) = config::to_json(model) else {
         return Err(WriteError::Family { family: model.family() });
     };
+    json["dtype"] = dtype.in_config().into();
     let json = match like {
         Some(like) => config::merged(like, json)?,
         None => json,
     };
-    let tensors = pair(model, weights)?;
+    let tensors = pair(model, weights, dtype)?;
     fs::create_dir_all(dir).map_err(|source| WriteError::Write { path: dir.into(), source })?;
     let config = Beside::new(dir.join("config.json"));
     config.done(fs::write(&config.temporary, format!("{json:#}\n")))?;
@@ -152,15 +167,21 @@ fn take_place(dir: &Path, partial: &Path, old: &Path) -> io::Result<()> {
 fn pair<'a>(
     model: &ModelConfig,
     weights: &'a BTreeMap<String, Vec<f32>>,
+    dtype: SaveDtype,
 ) -> Result<Vec<(String, Tensor<'a>)>, WriteError> {
     let tensors = tensors(model)?;
     let mismatch = misfits(&tensors, weights);
     if !mismatch.is_empty() {
         return Err(WriteError::Mismatch { family: model.family(), mismatch: Box::new(mismatch) });
     }
+    for (name, values) in weights {
+        if let Some(value) = dtype.first_overflow(values) {
+            return Err(WriteError::Overflow { tensor: name.clone(), value, dtype: dtype.in_config() });
+        }
+    }
     let filled = |stored: Stored| {
         let parts = stored.parts().iter().map(|(name, _)| &weights[name][..]).collect();
-        (stored.name().to_string(), Tensor { stored, parts })
+        (stored.name().to_string(), Tensor { stored, parts, dtype })
     };
     Ok(tensors.into_iter().map(filled).collect())
 }
@@ -189,11 +210,12 @@ fn misfits(tensors: &[Stored], weights: &BTreeMap<String, Vec<f32>>) -> Mismatch
 pub(super) struct Tensor<'a> {
     pub(super) stored: Stored,
     pub(super) parts: Vec<&'a [f32]>,
+    pub(super) dtype: SaveDtype,
 }
 
 impl View for Tensor<'_> {
     fn dtype(&self) -> Dtype {
-        Dtype::F32
+        self.dtype.in_file()
     }
 
     fn shape(&self) -> &[usize] {
@@ -202,18 +224,15 @@ impl View for Tensor<'_> {
 
     fn data(&self) -> Cow<'_, [u8]> {
         match self.stored.join(&self.parts) {
-            Cow::Borrowed(values) if cfg!(target_endian = "little") => {
+            Cow::Borrowed(values) if self.dtype == SaveDtype::F32 && cfg!(target_endian = "little") => {
                 Cow::Borrowed(bytemuck::cast_slice(values))
             }
-            values => {
-                let bytes: Vec<[u8; 4]> = values.iter().map(|value| value.to_le_bytes()).collect();
-                Cow::Owned(bytes.into_flattened())
-            }
+            values => Cow::Owned(self.dtype.convert(&values)),
         }
     }
 
     fn data_len(&self) -> usize {
-        self.stored.shape().elements() * size_of::<f32>()
+        self.stored.shape().elements() * self.dtype.bytes()
     }
 }
 

@@ -8,12 +8,14 @@ mod tuned;
 
 use std::path::PathBuf;
 
+use phalanx_ir::Precision;
 use phalanx_plan::MOST_DEVICES;
 use serde::{Deserialize, Serialize};
 
 use super::options::Mark::{AffectsBits, Excludes, InJob, Needs, OnlyWith, PerRank, SeveralDevices};
 use super::options::{OptionGroup, OptionSpec, OptionValue, shown, train_options};
 use crate::Pin;
+use crate::hf::SaveDtype;
 use crate::pipeline::{DEFAULT_LEAVES, Fusion, Overlap};
 use crate::{Check, LrSchedule, Recompute};
 pub use check::ConfigError;
@@ -185,6 +187,9 @@ train_options! {
         /// Reduction blocks of sums over time inside the batch.
         blocks_sequence was "leaves_sequence": usize = DEFAULT_LEAVES.sequence, "N" [AffectsBits]
             where |n| n.is_power_of_two() && *n <= 1024, "a power of two up to 1024";
+        /// What matrix products are computed in: f32, or operands rounded to bf16 and sums in f32, in the order of tile
+        /// multiplications (bf16) or of dot products of pairs (bf16-pair). Each has the same bits on every machine.
+        precision: Precision = Precision::F32, "NAME" [AffectsBits];
     }
     Costs {
         /// Times of kernels by which transfers are scheduled: a file, to which what it lacks is added after measuring it,
@@ -230,6 +235,9 @@ train_options! {
         /// What --save writes of a run with adapters: the model with the adapters added into its weights, or the adapters
         /// alone, as PEFT reads them.
         lora_save: LoraSave = LoraSave::Merged, "FORM" [PerRank, Needs("lora"), Needs("hf")];
+        /// Type of the weights that --save writes; trained ones are f32. Those of 16 bits are the nearest ones; a weight that
+        /// f16 cannot hold is refused.
+        save_dtype: SaveDtype = SaveDtype::F32, "TYPE" [PerRank, Needs("save"), OnlyWith("lora_save", &["merged"])];
         /// Directory in which every process writes a log of its steps, rank-0.jsonl, rank-1.jsonl, ..., and the first
         /// one an event file for TensorBoard; a directory for each run.
         log_dir: Option<PathBuf> = None, "DIR" [PerRank];
@@ -284,6 +292,8 @@ train_options! {
         resume: bool = false, "" [Needs("checkpoint")];
         /// Go on with --resume although the data is other than before.
         accept_data_change: bool = false, "" [Needs("resume")];
+        /// Go on with --resume although products were computed in another precision before.
+        change_precision: bool = false, "" [Needs("resume")];
     }
     Ranks {
         /// Devices of each rank; an even share of the plan's if absent.

@@ -299,7 +299,19 @@ impl Run {
             (result.loss, self.config.learning_rate().at(step), result.gradient_norm);
         let hash = self.hashes.as_ref().map(|hashes| hashes.hash.clone());
         let eval_perplexity = eval_loss.and(self.eval_losses()).map(|losses| losses.perplexity());
-        Ok(Report { step: step + 1, loss, tokens_per_s, lr, gradient_norm, eval_loss, eval_perplexity, hash })
+        let precision = Some(self.config.precision).filter(|precision| precision.rounds());
+        let step = step + 1;
+        Ok(Report {
+            step,
+            loss,
+            tokens_per_s,
+            lr,
+            gradient_norm,
+            eval_loss,
+            eval_perplexity,
+            hash,
+            precision,
+        })
     }
 
     /// What all ranks have to say about a step; this process alone, if there are no others.
@@ -335,7 +347,7 @@ impl Run {
         let is_first = self.trainer.session().rank() == 0;
         if let Some(best) = self.best_checkpoint()? {
             if is_first {
-                ckpt::export(&best, dir)?;
+                ckpt::export(&best, dir, self.config.save_dtype)?;
             }
             return Ok(best.manifest().run.step);
         }

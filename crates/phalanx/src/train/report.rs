@@ -1,5 +1,6 @@
 //! What a run reports: each step, and the whole in the end.
 
+use phalanx_ir::Precision;
 use serde::Serialize;
 
 use super::Run;
@@ -32,6 +33,9 @@ pub struct Report {
     /// single tensors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
+    /// What matrix products are computed in, if that is not f32: hashes are compared within one precision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub precision: Option<Precision>,
 }
 
 /// A whole run.
@@ -60,6 +64,8 @@ pub struct Summary {
     pub matmul_share: f64,
     /// Fingerprint of all weights.
     pub weights_hash: String,
+    /// What matrix products were computed in: the fingerprint is that of runs in the same precision.
+    pub precision: Precision,
     /// The last loss on held-back data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval_loss: Option<f32>,
@@ -139,6 +145,7 @@ impl Run {
             snapshot_bytes,
             matmul_share: matmul / all.max(f64::MIN_POSITIVE),
             weights_hash: format!("{:032x}", session.weights_hash()?),
+            precision: self.config.precision,
             eval_loss: losses.map(|losses| losses.loss),
             eval_perplexity: losses.map(|losses| losses.perplexity()),
             best_eval_loss: losses.map(|losses| losses.best),

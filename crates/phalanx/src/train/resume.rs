@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::progress::EarlierProgress;
 use super::{OPTIONS, OptionSpec, Run, TrainConfig};
 use crate::Error;
-use crate::ckpt::{Checkpoint, Checkpoints, CkptError, SaveError, name_of};
+use crate::ckpt::{Checkpoint, Checkpoints, CkptError, SaveError, config_of, name_of};
 use crate::data::DataIdentity;
 use crate::job::{JobError, shared};
 
@@ -123,6 +123,7 @@ impl Run {
         let path = checkpoint.path();
         check_model(path, &before.model, &json(&self.model)?)?;
         self.check_data(path, before.data.as_ref())?;
+        self.check_precision(&checkpoint)?;
         checkpoint.restore(self.trainer.session_mut())?;
         self.trainer.continue_after(before.step);
         self.progress.earlier =
@@ -130,7 +131,8 @@ impl Run {
         if let Some(evaluation) = &mut self.evaluation {
             evaluation.losses = before.evaluations;
         }
-        let changed = changes(&before.config, &json(&self.config)?);
+        let defaults = json(&TrainConfig::default())?;
+        let changed = changes(&before.config, &json(&self.config)?, &defaults);
         let changed = match changed.as_slice() {
             [] => String::new(),
             changed => format!("; other than before: {}", changed.join(", ")),
@@ -154,6 +156,15 @@ impl Run {
             _ => Ok(()),
         }
     }
+
+    /// Checks that products are computed as in the run before, unless the user wants a change.
+    fn check_precision(&self, checkpoint: &Checkpoint) -> Result<(), CkptError> {
+        let (found, wanted) = (config_of(checkpoint)?.precision, self.config.precision);
+        match found == wanted || self.config.change_precision {
+            true => Ok(()),
+            false => Err(CkptError::Precision { path: checkpoint.path().into(), found, wanted }),
+        }
+    }
 }
 
 /// A value as it is read from a manifest: by way of text, in which a 32-bit float has the digits that people gave it.
@@ -171,11 +182,11 @@ fn check_model(path: &Path, found: &Value, wanted: &Value) -> Result<(), CkptErr
     })
 }
 
-/// The options that change the bits, with both values.
-fn changes(before: &Value, now: &Value) -> Vec<String> {
+/// The options that change the bits, with both values. A run that does not know an option had its default.
+fn changes(before: &Value, now: &Value, defaults: &Value) -> Vec<String> {
     let value = |config: &Value, option: &OptionSpec| {
         let former = || config.get(option.alias?);
-        config.get(option.name).or_else(former).cloned().unwrap_or_default()
+        config.get(option.name).or_else(former).or(defaults.get(option.name)).cloned().unwrap_or_default()
     };
     let changed =
         OPTIONS.iter().filter(|option| option.affects_bits() && value(before, option) != value(now, option));
@@ -213,6 +224,16 @@ mod tests {
     fn changes_are_of_options_that_affect_bits_also_under_former_names() {
         let before = json!({ "leaves_batch": 8, "blocks_feature": 2, "lr": 0.003, "cores": 1 });
         let now = json!({ "blocks_batch": 4, "blocks_feature": 2, "lr": 0.003, "cores": 2 });
-        assert_eq!(changes(&before, &now), ["blocks_batch is 4 (was 8)"]);
+        let defaults = super::json(&TrainConfig::default()).unwrap();
+        assert_eq!(changes(&before, &now, &defaults), ["blocks_batch is 4 (was 8)"]);
+    }
+
+    #[test]
+    fn a_run_that_knows_no_precision_had_f32() {
+        let defaults = super::json(&TrainConfig::default()).unwrap();
+        let with = |precision: &str| json!({ "precision": precision });
+        assert_eq!(changes(&json!({}), &with("f32"), &defaults), [""; 0]);
+        let changed = changes(&json!({}), &with("bf16-pair"), &defaults);
+        assert_eq!(changed, ["precision is \"bf16-pair\" (was \"f32\")"]);
     }
 }

@@ -40,7 +40,7 @@ pub fn random_training(seed: u64, devices: usize) -> TaskGraph {
 }
 
 fn gradient_of() -> TaskOp {
-    TaskOp::UnaryGrad { kind: Unary::Exp, accumulate: false }
+    TaskOp::UnaryGrad { kind: Unary::Exp, accumulate: false, rounded: false }
 }
 
 impl Training {

@@ -155,7 +155,10 @@ fn what_is_added_to_is_read_too() {
         [
             ("matmul", product(accumulate).to_words()),
             ("dropout", dropout.to_words()),
-            ("unary_grad", UnaryGradParams { n: 10, kind: Unary::Exp, accumulate }.to_words()),
+            (
+                "unary_grad",
+                UnaryGradParams { n: 10, kind: Unary::Exp, accumulate, rounded: false }.to_words(),
+            ),
             ("softmax_grad", SoftmaxGradParams { outer: 2, axis: 5, inner: 1, accumulate }.to_words()),
             (
                 "cross_entropy_grad",
@@ -169,7 +172,10 @@ fn what_is_added_to_is_read_too() {
                 }
                 .to_words(),
             ),
-            ("column_sum", ColumnSum { outer, time, cols, leaves, inner, keep, accumulate }.to_words()),
+            (
+                "column_sum",
+                ColumnSum { outer, time, cols, leaves, inner, keep, accumulate, rounded: false }.to_words(),
+            ),
             ("rms_norm_grad", RmsNormGrad { outer, time, cols, leaves, inner, keep, accumulate }.to_words()),
             (
                 "embedding_grad",

@@ -42,6 +42,7 @@ impl TrainConfig {
     pub(crate) fn settings_for(&self, plan: Plan) -> Result<Settings, Error> {
         let mut settings = Settings {
             leaves: self.leaves(),
+            precision: self.precision,
             seed: self.seed,
             cores: self.device_cores(plan.mesh.devices()),
             free_bits: self.bits == Bits::Free,

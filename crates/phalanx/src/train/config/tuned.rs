@@ -8,6 +8,7 @@ use phalanx_ir::graph::Graph;
 use phalanx_lower::FrozenParameters;
 
 use super::{ConfigError, LoraSave, TrainConfig};
+use crate::hf::SaveOptions;
 use crate::models::{Lora, ModelConfig};
 use crate::pipeline::CompileError;
 use crate::train::Notice;
@@ -94,16 +95,17 @@ impl TrainConfig {
         model: &ModelConfig,
         weights: BTreeMap<String, Vec<f32>>,
     ) -> Result<(), Error> {
-        let hf = self.hf.as_deref();
-        match (self.parse_lora()?, self.lora_save, hf) {
+        let like = self.hf.as_deref();
+        let options = SaveOptions { like, dtype: self.save_dtype };
+        match (self.parse_lora()?, self.lora_save, like) {
             (Some(lora), LoraSave::Separate, Some(base)) => {
                 Ok(hf::write_adapters(dir, model, &lora, base, weights)?)
             }
             (Some(lora), ..) => {
                 let merged = hf::merge_adapters(model, &lora, weights)?;
-                Ok(hf::write_model(dir, model, &merged, hf)?)
+                Ok(hf::write_model(dir, model, &merged, options)?)
             }
-            (None, ..) => Ok(hf::write_model(dir, model, &weights, hf)?),
+            (None, ..) => Ok(hf::write_model(dir, model, &weights, options)?),
         }
     }
 }

@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
+use phalanx_ir::Precision;
 use serde::Deserialize;
 use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::de::{Deserializer, Error, Visitor};
 
+use crate::hf::SaveDtype;
 use crate::pipeline::{Fusion, Overlap};
 use crate::train::config::{Bits, Debug, LoraSave, OptimizerKind};
 use crate::{Check, LrSchedule, Pin, Recompute};
@@ -93,7 +95,20 @@ macro_rules! named_values {
     };
 }
 
-named_values!(OptimizerKind, LrSchedule, LoraSave, Bits, Debug, Overlap, Fusion, Check, Pin, Recompute);
+named_values!(
+    OptimizerKind,
+    LrSchedule,
+    LoraSave,
+    Bits,
+    Debug,
+    Overlap,
+    Fusion,
+    Check,
+    Pin,
+    Precision,
+    Recompute,
+    SaveDtype
+);
 
 /// Learns the names of an enum's values from the way it is deserialized.
 struct Names(&'static [&'static str]);

@@ -16,6 +16,7 @@ fn ranks_need_not_agree_on_what_rank_0_decides_or_each_has_for_itself() {
         costs: Some("costs.json".into()),
         seed: u64::MAX,
         save: Some("out".into()),
+        save_dtype: crate::hf::SaveDtype::Bf16,
         lora_save: crate::train::LoraSave::Separate,
         data_cache: Some("cache".into()),
         log_dir: Some("log".into()),
@@ -29,7 +30,8 @@ fn ranks_need_not_agree_on_what_rank_0_decides_or_each_has_for_itself() {
     assert_eq!(one.rank_options().unwrap().shared, own.rank_options().unwrap().shared);
     let shared = TrainConfig { lr: 0.5, ..one }.rank_options().unwrap().shared;
     assert_eq!((&shared["lr"], &shared["layers"]), (&0.5.into(), &serde_json::Value::Null));
-    assert_eq!(shared.len(), OPTIONS.len() - 12);
+    assert_eq!(shared["precision"], "f32", "all ranks must have the same");
+    assert_eq!(shared.len(), OPTIONS.len() - 13);
 }
 
 /// Rank 1 has neither the plan of rank 0 nor its seed, and gets the same settings and program.
