@@ -1,11 +1,13 @@
 //! Rules that no compiler checks: which crates may use which, how files begin, how long they are, and their words.
 
 mod type_names;
+mod unsafe_table;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use type_names::check_type_names;
+use unsafe_table::check_unsafe_table;
 
 /// Our crates and which of ours each may use.
 const DIRECTIONS: &[(&str, &str)] = &[
@@ -68,6 +70,7 @@ pub fn tidy(root: &Path) -> Result<(), String> {
         check_file(root, file, &mut offences);
     }
     check_type_names(root, &files, &mut offences);
+    check_unsafe_table(root, &files, &mut offences);
     match offences.len() {
         0 => Ok(()),
         count => Err(format!("{count} untidy places:\n  {}", offences.join("\n  "))),
