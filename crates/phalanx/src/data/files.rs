@@ -35,6 +35,7 @@ pub(super) fn find(path: &Path) -> Result<Vec<PathBuf>, DataError> {
     let mut files = Vec::new();
     match fs::metadata(path) {
         Ok(meta) if meta.is_dir() => collect(path, &mut files)?,
+        Ok(meta) if !meta.is_file() => return Err(DataError::Stream { path: path.into() }),
         Ok(_) => files.push(path.to_path_buf()),
         Err(source) => match path.to_str().filter(|text| text.contains(['*', '?', '['])) {
             Some(pattern) => matches(pattern, &mut files)?,

@@ -1,6 +1,5 @@
 //! Where a corpus comes from: files of text or of tokens, and the tokenizer of the text.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::cache::{self, Encoding, EncodingProgress};
@@ -101,7 +100,7 @@ impl<'a> DataSource<'a> {
                     path: path.into(),
                     reason: error.to_string(),
                 };
-                (tokenizer, fs::read(path).map_err(unread)?)
+                (tokenizer, Tokenizer::file(path).map_err(unread)?.into_bytes())
             }
         };
         let template = ChatTemplate::choose(self.chat_template, self.tokenizer, &tokenizer);
