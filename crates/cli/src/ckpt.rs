@@ -10,7 +10,7 @@ use phalanx::ckpt::{self, Checkpoint, Checkpoints, CkptError, Manifest};
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::flags::{Optimizer, Options};
+use crate::flags::{FileMask, Optimizer, Options};
 use crate::{output, save};
 
 /// List, show and check checkpoints, and exchange weights with Hugging Face directories.
@@ -53,6 +53,8 @@ pub struct ExportArgs {
     /// Replace the directory if it is there already
     #[arg(long)]
     overwrite: bool,
+    #[command(flatten)]
+    mask: Options<FileMask>,
     /// Print one line of JSON
     #[arg(long)]
     json: bool,
@@ -132,6 +134,7 @@ fn extent(manifest: &Manifest) -> String {
 }
 
 fn export(args: &ExportArgs) -> Result<(), Failure> {
+    args.mask.config(None)?;
     let checkpoint = open(&args.dir)?;
     let config = ckpt::config_of(&checkpoint).map_err(Error::from)?.resume(false).overwrite(args.overwrite);
     save::check(&config, &args.hf)?;

@@ -17,7 +17,7 @@ pub use config::{ConfigError, activation, activation_name, activations, end_toke
 pub use mismatch::Mismatch;
 pub use stored::{Stored, tensors};
 pub use weights::{WeightsError, read_weights};
-pub use write::{WriteError, probe_directory, replace_directory, write_model};
+pub use write::{WriteError, copy_file, probe_directory, replace_directory, write_model};
 
 #[cfg(test)]
 mod tests;
