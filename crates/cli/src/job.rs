@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
-use phalanx::job::{Connection, Drill, Job, Launched, StepDrill, When, connect};
+use phalanx::job::{Connection, Drill, FaultTrigger, Job, Launched, StepDrill, When, connect};
 use phalanx::train::{OptionGroup, Run, StartProgress, TrainConfig};
 
 use crate::failure::Failure;
@@ -47,6 +47,12 @@ pub fn run(
         },
     };
     connection.finish().map_err(phalanx::Error::from)?;
+    let drill = config.parse_drill().map_err(phalanx::Error::from)?;
+    if let Some(Drill::Step(StepDrill { kind, rank, when: When::Leave })) = drill
+        && rank == connection.network.rank()
+    {
+        FaultTrigger::default().arm(kind, 0);
+    }
     Ok(code)
 }
 

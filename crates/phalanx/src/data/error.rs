@@ -25,6 +25,9 @@ pub enum DataError {
     /// A line of a JSON-lines file has no document.
     #[error("{}:{line}: {reason}", path.display())]
     JsonLine { path: PathBuf, line: usize, reason: String },
+    /// A file is no Parquet file, or this build reads none.
+    #[error("{} is no Parquet file that can be read: {reason}", path.display())]
+    Parquet { path: PathBuf, reason: String },
     /// A file is no file of tokens.
     #[error("{} is no file of tokens: {reason}", path.display())]
     TokenFile { path: PathBuf, reason: String },

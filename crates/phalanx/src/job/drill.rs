@@ -35,6 +35,8 @@ pub enum When {
     Each(u64),
     /// After the last step: `stop@1:end`.
     End,
+    /// When all ranks have come to the end, while they leave the job: `stop@1:leave`.
+    Leave,
 }
 
 impl When {
@@ -43,7 +45,7 @@ impl When {
         match self {
             When::Once(at) => step == at,
             When::Each(at) => step.checked_sub(past) == Some(at),
-            When::End => false,
+            When::End | When::Leave => false,
         }
     }
 }
@@ -76,7 +78,7 @@ const KINDS: [(&str, DrillKind); 5] = [
 #[error(
     "`{0}` is not a drill: write KIND@RANK:STEP like panic@1:3, or panic@1:+3 for the third step after every start, where \
      KIND is panic, nan, hang, stop or kill, stop@1:0 or kill@1:0 for the time before the first step, stop@1:end or \
-     kill@1:end for the time after the last one, or KIND@save:CALL like enospc@save:7, where KIND is kill, enospc, eio, \
+     kill@1:end for the time after the last one, stop@1:leave or kill@1:leave for that when ranks leave the job, or KIND@save:CALL like enospc@save:7, where KIND is kill, enospc, eio, \
      short, sync or rename"
 )]
 pub struct DrillError(String);
@@ -101,6 +103,7 @@ impl FromStr for Drill {
                 // Before the first step and after the last one there is no operation to fail.
                 None if number == "0" && fails_as_a_whole(kind) => When::Once(0),
                 None if number == "end" && fails_as_a_whole(kind) => When::End,
+                None if number == "leave" && fails_as_a_whole(kind) => When::Leave,
                 None => When::Once(count(number)?),
             };
             Some(Drill::Step(StepDrill { kind, rank: place.parse().ok()?, when }))
@@ -165,6 +168,7 @@ mod tests {
         let early = StepDrill { kind: DrillKind::Stop, rank: 2, when: When::Once(0) };
         assert_eq!("stop@2:0".parse(), Ok(Drill::Step(early)));
         assert_eq!("stop@2:end".parse(), Ok(Drill::Step(StepDrill { when: When::End, ..early })));
+        assert_eq!("stop@2:leave".parse(), Ok(Drill::Step(StepDrill { when: When::Leave, ..early })));
         let fault = Fault { kind: FaultKind::NoSpace, call: 7 };
         assert_eq!("enospc@save:7".parse(), Ok(Drill::Save(fault)));
         let wrong = ["hang@2:end", "stop@2:+end", "hang", "hang@2", "hang@x:7", "hang@2:0", "stop@2:00", "stop@2:+0", "fire@2:7", "@1:1"];
