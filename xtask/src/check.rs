@@ -11,7 +11,9 @@ type Stage = (&'static str, fn() -> Result<(), String>);
 const STAGES: [Stage; 8] = [
     ("tidy", || tidy::tidy(&root())),
     ("format", || cargo(&["fmt", "--all", "--check"])),
-    ("lints", || cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])),
+    ("lints", || {
+        cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--quiet", "--", "-D", "warnings"])
+    }),
     ("documentation", documentation),
     ("tests", tests),
     ("doc tests", || {

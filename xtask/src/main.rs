@@ -22,8 +22,9 @@ cargo xtask COMMAND
   fuzz          random bytes for every parser of a user's file (x86-64 Linux) [TARGET ...] [--seconds N]; not part of `check`
   soak          training runs killed and resumed, again and again [--kills N] [--seed S] [--case K]; or jobs of two ranks
                 that fail in every way, N of each kind [--faults N] [--jobs J] [--drill D]
-                [--busy] [--program FILE]; or all random cases of the tests, ten
-                times those of `check` [--tests]; not part of `check`
+                [--busy]; or ranks killed, stopped and frozen at random moments [--strikes N]; or flipped bits, full disks
+                and closed pipes [--storage N]; or all random cases of the tests, ten times those of `check` [--tests];
+                [--program FILE] instead of a release build; not part of `check`
   tidy          rules about crates and files only
   bless         rewrite the expected texts of file tests, then show what changed with git diff
   bench train   `phalanx bench train` beside PyTorch, in alternating rounds [--threads N] [--rounds N] [--wide]

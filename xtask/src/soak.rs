@@ -8,6 +8,8 @@
 mod attempt;
 mod case;
 mod faults;
+mod storage;
+mod strikes;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -25,6 +27,8 @@ const PROGRESS: u64 = 25;
 
 /// What every attempt runs, and its result if it is not killed.
 struct Training {
+    /// The command.
+    program: PathBuf,
     /// Where the directories of cases are.
     dir: PathBuf,
     /// The text to train on.
@@ -35,8 +39,10 @@ struct Training {
     times: [Option<Duration>; 2],
 }
 
-/// With `--tests`, all random cases of tests, of which `check` tries a tenth (`phalanx_testkit::cases`). With `--faults N`, jobs that fail in every way (`faults`). Else kills
-/// `--kills N` runs, 500 if absent; `--seed S` repeats what a line of the report names, `--case K` one case of it.
+/// With `--tests`, all random cases of tests, of which `check` tries a tenth (`phalanx_testkit::cases`). With `--faults N`,
+/// jobs that fail in every way (`faults`); with `--strikes N`, ranks that are killed, stopped or frozen at random moments
+/// (`strikes`); with `--storage N`, flipped bits, full disks and closed pipes (`storage`). Else kills `--kills N` runs, 500
+/// if absent; `--seed S` repeats what a line of the report names, `--case K` one case of it.
 pub fn soak(args: &[&str]) -> Result<(), String> {
     if args == ["--tests"] {
         let tests =
@@ -49,8 +55,17 @@ pub fn soak(args: &[&str]) -> Result<(), String> {
     }
     let (kills, only) = (number(args, "--kills")?.unwrap_or(500), number(args, "--case")?);
     let seed = number(args, "--seed")?.unwrap_or_else(any_seed);
-    cargo(&["build", "--release", "--quiet", "--package", "phalanx-cli"])?;
-    let (start, training) = (Instant::now(), Training::new()?);
+    let given = option(args, "--program")?;
+    if given.is_none() {
+        cargo(&["build", "--release", "--quiet", "--package", "phalanx-cli"])?;
+    }
+    let (start, training) = (Instant::now(), Training::new(strikes::program(given))?);
+    if let Some(count) = number(args, "--strikes")? {
+        return strikes::strikes(&training, seed, count);
+    }
+    if let Some(count) = number(args, "--storage")? {
+        return storage::storage(&training, seed, count);
+    }
     let ranks = if training.times[1].is_some() { "one in ten on 2 ranks" } else { "no launcher for ranks" };
     println!("seed {seed}: {kills} kills, {ranks}; the weights of a whole run are {}", training.weights);
     let (mut tally, mut told) = (Tally::default(), 0);
@@ -78,17 +93,17 @@ pub fn soak(args: &[&str]) -> Result<(), String> {
 
 impl Training {
     /// Runs to the end without a kill, in one process and on two ranks.
-    fn new() -> Result<Training, String> {
+    fn new(program: PathBuf) -> Result<Training, String> {
         let dir = root().join("target/soak");
         let data = dir.join("data.txt");
         empty(&dir)
             .and_then(|()| std::fs::write(&data, "all work and no play makes jack a dull boy. ".repeat(40)))
             .map_err(|error| format!("cannot write {}: {error}", data.display()))?;
-        let mut training = Training { dir, data, weights: String::new(), times: [None; 2] };
+        let mut training = Training { program, dir, data, weights: String::new(), times: [None; 2] };
         let (alone, weights) = training.whole("alone", 1)?;
         (training.times[0], training.weights) = (Some(alone), weights);
         let launcher = ["launch", "-n", "2", "--dry-run", "--", "train"];
-        if crate::bench::phalanx().args(launcher).output().is_ok_and(|output| output.status.success()) {
+        if std::process::Command::new(&training.program).args(launcher).output().is_ok_and(|output| output.status.success()) {
             let (together, weights) = training.whole("together", 2)?;
             if weights != training.weights {
                 return Err(format!(

@@ -1,11 +1,13 @@
 //! Rules that no compiler checks: which crates may use which, how files begin, how long they are, and their words.
 
 mod type_names;
+mod unsafe_table;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use type_names::check_type_names;
+use unsafe_table::check_unsafe_table;
 
 /// Our crates and which of ours each may use.
 const DIRECTIONS: &[(&str, &str)] = &[
@@ -46,6 +48,20 @@ const FORBIDDEN: &[(&str, &str)] = &[
     ("FIX", "ME"),
 ];
 
+/// Files that may read the wall clock, which an administrator or a time server moves: for what a jump spoils nothing else.
+/// Everything else measures time with `Instant`, which never goes back.
+const WALL_CLOCK: &[(&str, &str)] = &[
+    ("crates/cli/src/job.rs", "stamps that `xtask soak` compares between processes"),
+    ("crates/cli/src/log.rs", "when a run began, in its log"),
+    ("crates/cli/src/watch.rs", "how old the last line of a log is"),
+    ("crates/phalanx/src/watch/events.rs", "times of events as TensorBoard reads them"),
+    ("crates/phalanx/src/cache.rs", "when a program was last used; the oldest go first"),
+    ("crates/phalanx/src/cache/tests.rs", "the same, set by the test"),
+    ("crates/phalanx/src/data/stamp.rs", "whether a file has just changed; if in doubt it is read"),
+    ("crates/phalanx/src/data/tests.rs", "the same, set by the test"),
+    ("xtask/src/soak.rs", "a seed"),
+];
+
 /// Words that comments of `src` do without: they name the thread, the rank or the caller instead.
 const VAGUE: &[&str] = &["nobody", "somebody", "whoever", "who"];
 
@@ -68,6 +84,7 @@ pub fn tidy(root: &Path) -> Result<(), String> {
         check_file(root, file, &mut offences);
     }
     check_type_names(root, &files, &mut offences);
+    check_unsafe_table(root, &files, &mut offences);
     match offences.len() {
         0 => Ok(()),
         count => Err(format!("{count} untidy places:\n  {}", offences.join("\n  "))),
@@ -132,6 +149,10 @@ fn check_file(root: &Path, path: &Path, offences: &mut Vec<String>) {
                 "{name}:{line}: `{word}` in a comment; name the thread, the rank or the caller"
             ));
         }
+    }
+    let wall_clock = ["System", "Time::"].concat();
+    if text.contains(&wall_clock) && !WALL_CLOCK.iter().any(|(file, _)| *file == name) {
+        offences.push(format!("{name}: reads the wall clock, which may jump: use `Instant`"));
     }
     for (first, second) in FORBIDDEN {
         let word = format!("{first}{second}");

@@ -134,6 +134,7 @@ fn extent(manifest: &Manifest) -> String {
 }
 
 fn export(args: &ExportArgs) -> Result<(), Failure> {
+    args.options.config(None)?;
     let checkpoint = open(&args.dir)?;
     let config = args.options.set(ckpt::config_of(&checkpoint).map_err(Error::from)?)?;
     let config = config.resume(false).overwrite(args.overwrite);

@@ -7,6 +7,7 @@ use phalanx::data::{DataSource, Dataset, cache_dir};
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::flags::{FileMask, Options};
 use crate::{output, starting};
 
 /// Look at data, and make text into tokens
@@ -52,6 +53,8 @@ pub struct Tokenize {
     /// The file to write
     #[arg(long, value_name = "FILE.bin")]
     out: PathBuf,
+    #[command(flatten)]
+    mask: Options<FileMask>,
 }
 
 /// Show how much there is to train on, and how it begins
@@ -85,7 +88,8 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn tokenize(Tokenize { source, out }: &Tokenize) -> Result<(), Failure> {
+fn tokenize(Tokenize { source, out, mask }: &Tokenize) -> Result<(), Failure> {
+    mask.config(None)?;
     let tokens = starting::tokenizing(|progress| source.source(None).tokenize(out, progress))
         .map_err(phalanx::Error::from)?;
     if source.json {

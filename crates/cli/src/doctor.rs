@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use phalanx::Flavor;
+use phalanx::internals::files;
 use phalanx::internals::kernels::isa::Isa;
 use phalanx::internals::roofline::fma_peak;
 use phalanx_bench::golden::{self, Case, GoldenError, Outcome};
@@ -129,7 +130,7 @@ fn select(name: Option<IsaName>) -> Result<(), Failure> {
 /// The cases, each with what is wrong with its line if it is none.
 fn cases(path: Option<&Path>) -> Result<Vec<Result<Case, String>>, Failure> {
     let Some(path) = path else { return Ok(golden::built_in().into_iter().map(Ok).collect()) };
-    let bytes = std::fs::read(path).map_err(|error| {
+    let bytes = files::read(path).map_err(|error| {
         Failure::Input(format!("cannot read {}: {error}; give a file of operator cases", path.display()))
     })?;
     let text = String::from_utf8_lossy(&bytes);

@@ -11,6 +11,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use phalanx::ir::Precision;
 use phalanx::train::{ConfigError, OPTIONS, OptionGroup, OptionSpec, TrainConfig};
+use rustix::fs::Mode;
 
 use crate::costs;
 use crate::failure::Failure;
@@ -56,13 +57,15 @@ option_sets! {
     CompiledStep: [Model, Step, Devices] [];
     /// The optimizer and what training depends on beside it: `ckpt import`.
     Optimizer: [Step] [
-        "context", "dropout", "precision", "steps", "lr", "lr_floor", "warmup", "lr_schedule", "lr_decay"];
+        "context", "dropout", "precision", "steps", "lr", "lr_floor", "warmup", "lr_schedule", "lr_decay", "umask"];
     /// What is written of a checkpoint: `ckpt export`.
-    Exported: [] ["save_dtype"];
+    Exported: [] ["save_dtype", "umask"];
+    /// Permissions of what is written: `data tokenize`.
+    FileMask: [] ["umask"];
     /// `step`: its batch may be a file, and its learning rate is constant.
     FewSteps: [Model, Devices, Ranks, Debugging]
         ["steps", "lr", "beta1", "beta2", "eps", "weight_decay", "clip", "seed", "accumulate", "freeze", "lora",
-            "no_cache"]
+            "no_cache", "umask"]
         TrainConfig::default()
             .layers(Some(4)).heads(Some(8)).width(Some(128)).context(Some(64)).dropout(0.1).blocks_feature(8)
             .steps(10).lr(1e-3).lr_floor(1.0).warmup(0);
@@ -89,12 +92,16 @@ pub struct Options<S> {
 }
 
 impl<S: OptionSet> Options<S> {
-    /// The configuration: the values of flags, else those of the file, else the defaults.
+    /// The configuration: the values of flags, else those of the file, else the defaults. From then on what this process
+    /// writes has the permissions that it asks for.
     pub fn config(&self, file: Option<&PathBuf>) -> Result<TrainConfig, Failure> {
         let read = |path: &PathBuf| TrainConfig::read(path);
         let config = file.map_or_else(|| Ok(S::defaults()), read).map_err(phalanx::Error::from)?;
         let mut config = self.set(config)?;
         config.check_given(&self.given().collect::<Vec<_>>()).map_err(phalanx::Error::from)?;
+        if let Some(mask) = config.file_mask() {
+            rustix::process::umask(Mode::from_raw_mode(mask));
+        }
         let has_costs = OPTIONS.iter().any(|option| option.group == OptionGroup::Costs && S::has(option));
         if config.costs.is_none() && has_costs {
             config.costs = costs::usable_cache_file();

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
-use phalanx::job::{Connection, Drill, Job, Launched, StepDrill, When, connect};
+use phalanx::job::{Connection, Drill, FaultTrigger, Job, Launched, StepDrill, When, connect};
 use phalanx::train::{OptionGroup, Run, StartProgress, TrainConfig};
 
 use crate::failure::Failure;
-use crate::launch::leash;
+use crate::launch::{isolation, leash};
 use crate::starting;
 
 /// How often the job was started before, in the environment of ranks that `phalanx launch` has started again.
@@ -47,6 +47,12 @@ pub fn run(
         },
     };
     connection.finish().map_err(phalanx::Error::from)?;
+    let drill = config.parse_drill().map_err(phalanx::Error::from)?;
+    if let Some(Drill::Step(StepDrill { kind, rank, when: When::Leave })) = drill
+        && rank == connection.network.rank()
+    {
+        FaultTrigger::default().arm(kind, 0);
+    }
     Ok(code)
 }
 
@@ -119,10 +125,14 @@ impl CertificateFlag {
     }
 }
 
-/// Where the devices of a job are.
+/// Where the devices of a job are, and what reaches it.
 pub fn description(run: &Run, connection: Option<&Connection>) -> Option<String> {
-    let text = run.topology()?.describe(run.config().pin, &connection?.network.carrier());
-    Some(text.trim_end().to_string())
+    let (topology, carrier) = (run.topology()?, connection?.network.carrier());
+    let carrier = match isolation::is_isolated() {
+        true => format!("{carrier} on loopback alone"),
+        false => format!("{carrier} on the network"),
+    };
+    Some(topology.describe(run.config().pin, &carrier).trim_end().to_string())
 }
 
 /// An operation that panics is reported as the failure of its rank, once; its trace is printed if traces are asked for.

@@ -6,6 +6,7 @@
 
 mod exit_reason;
 mod hosts;
+pub mod isolation;
 mod launcher;
 pub mod leash;
 mod log_filter;
@@ -85,6 +86,10 @@ pub struct Args {
     /// preset
     #[arg(long, value_name = "M", requires = "max_restarts", value_parser = clap::value_parser!(u32).range(1..))]
     min_ranks: Option<u32>,
+    /// Let ranks on this host use its network. They get one of their own with loopback alone if absent, where the system
+    /// permits it, because MPI libraries listen on all addresses
+    #[arg(long)]
+    share_network: bool,
     /// Start more ranks than 32 for each core of this host
     #[arg(long)]
     oversubscribe: bool,
@@ -121,7 +126,12 @@ pub fn run(mut args: Args) -> Result<ExitCode, Failure> {
     let (sender, events) = mpsc::channel();
     let signals = sender.clone();
     stop::on_each(move || _ = signals.send(JobEvent::Signal))?;
-    Starter { args: &args, launcher: &launcher, variables, sender, events }.run(attempt, restarts)
+    let isolate = launcher.kind != Kind::Slurm
+        && args.hosts.is_none()
+        && !is_allocated()
+        && !args.share_network
+        && isolation::is_permitted();
+    Starter { args: &args, launcher: &launcher, isolate, variables, sender, events }.run(attempt, restarts)
 }
 
 /// A job that cannot be understood is refused once, not by each rank. None if all it does is to print its help.
@@ -154,6 +164,8 @@ fn restarts(args: &Args, job: Option<Command>) -> Result<Option<Restarts>, Failu
 struct Starter<'a> {
     args: &'a Args,
     launcher: &'a Launcher,
+    /// Whether each attempt gets a network of its own.
+    isolate: bool,
     variables: Vec<(String, OsString)>,
     sender: Sender<JobEvent>,
     events: Receiver<JobEvent>,
@@ -188,8 +200,8 @@ impl Starter<'_> {
         let cannot_run = |error| {
             Failure::Run(format!("cannot run the launcher `{}`: {error}", self.launcher.program.display()))
         };
-        let running =
-            Running::start(&leash::on(line), &self.variables, self.sender.clone()).map_err(cannot_run)?;
+        let line = leash::on(line, self.isolate);
+        let running = Running::start(&line, &self.variables, self.sender.clone()).map_err(cannot_run)?;
         running.finish(self.launcher.kind.stop(), grace, &self.events).map_err(cannot_run)
     }
 }
@@ -203,7 +215,7 @@ fn command_line(
     let program = env::current_exe()
         .map_err(|error| Failure::Run(format!("cannot tell where this program is: {error}")))?;
     let hosts = hosts_of(args, launcher.kind, attempt)?;
-    let is_allocated = ALLOCATIONS.iter().any(|name| env::var_os(name).is_some());
+    let is_allocated = is_allocated();
     if hosts.is_none() && !is_allocated {
         check_ranks(args)?;
         check_cores(args)?;
@@ -219,6 +231,11 @@ fn command_line(
         is_root: nix::unistd::geteuid().is_root(),
         command: &command,
     }))
+}
+
+/// Whether a batch system has set processors aside.
+fn is_allocated() -> bool {
+    ALLOCATIONS.iter().any(|name| env::var_os(name).is_some())
 }
 
 fn hosts_of(args: &Args, kind: Kind, attempt: &Attempt) -> Result<Option<Vec<Share>>, Failure> {

@@ -35,9 +35,11 @@ mod verify;
 mod watch;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
 use phalanx::internals::kernels::isa::Isa;
+use signal_hook::consts::SIGXFSZ;
 
 use failure::Failure;
 
@@ -106,7 +108,15 @@ fn long_version() -> String {
     format!("{}{commit}\nkernels: {}, using {features}", env!("CARGO_PKG_VERSION"), isa.name())
 }
 
+/// A file larger than `ulimit -f` allows is an error of the write, which is reported like a full disk, and no signal that
+/// ends the process.
+fn let_large_writes_fail() {
+    // If it cannot be registered, the process ends as it would without.
+    _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+}
+
 fn main() -> ExitCode {
+    let_large_writes_fail();
     let result = match Cli::try_parse() {
         Ok(cli) => run(cli.command),
         Err(error) if !error.use_stderr() => {

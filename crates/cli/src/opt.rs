@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use phalanx::internals::files;
 use phalanx::internals::lower::{BucketSizes, EXPAND_PASSES, LowerOptions, PASSES, Stage};
 use phalanx::{Goal, Optimizer};
 
@@ -79,7 +80,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
 fn read(path: &PathBuf) -> Result<Level, Failure> {
     let text = match path.as_os_str() == "-" {
         true => std::io::read_to_string(std::io::stdin()),
-        false => std::fs::read_to_string(path),
+        false => files::read_text(path),
     };
     let shown = path.display();
     let text = text.map_err(|error| Failure::Input(format!("cannot read {shown}: {error}")))?;

@@ -95,7 +95,7 @@ fn copy_tokenizer(config: &TrainConfig, dir: &Path) -> Result<(), Failure> {
     let beside = beside.into_iter().filter(|(from, _)| from.is_file());
     for (from, name) in [(tokenizer.clone(), "tokenizer.json")].into_iter().chain(beside) {
         let copy = dir.join(name);
-        fs::copy(&from, &copy).map_err(|error| {
+        hf::copy_file(&from, &copy).map_err(|error| {
             let (from, copy) = (from.display(), copy.display());
             Failure::Run(format!("cannot copy the tokenizer {from} to {copy}: {error}"))
         })?;

@@ -8,9 +8,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use phalanx::ckpt;
 use phalanx::data::MixedCorpus;
 use phalanx::job::Connection;
-use phalanx::train::{LoraSave, Report, Run, Summary, TrainConfig};
+use phalanx::train::{CommittedCheckpoint, LoraSave, Report, Run, Summary, TrainConfig};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -263,6 +264,8 @@ fn steps(run: &mut Run, sinks: &mut Sinks) -> Result<(), Failure> {
         sinks.write_log(|log| log.step(run, &report));
         sinks.program(&report);
         let message = message(run, &report);
+        let committed = report.checkpoints.iter().map(committed_line);
+        bar.suspend(|| sinks.people(committed));
         if lines.is_due(&report) {
             let steps = run.config().steps;
             bar.suspend(|| sinks.people([format!("step {}/{steps}  {message}", report.step)]));
@@ -271,6 +274,12 @@ fn steps(run: &mut Run, sinks: &mut Sinks) -> Result<(), Failure> {
     }
     bar.finish_and_clear();
     Ok(())
+}
+
+/// A checkpoint that was committed, for people.
+fn committed_line(checkpoint: &CommittedCheckpoint) -> String {
+    let CommittedCheckpoint { step, bytes, seconds } = checkpoint;
+    format!("checkpoint {} written, {} in {seconds:.1} s", ckpt::name_of(*step), output::bytes(*bytes))
 }
 
 /// Prints the messages of a run beside its progress; only the first rank of a job does.
@@ -360,6 +369,20 @@ fn memory(run: &Run, ending: &Ending<'_>) -> String {
     text
 }
 
+/// A prompt as a flag: a name of the embedded grammar, or the first word of other data; none if that begins otherwise.
+fn prompt(run: &Run) -> String {
+    if run.config().data.is_none() {
+        return " --prompt 'Max '".into();
+    }
+    let text = run.data().tokenizer().decode(&run.data().head(32)).unwrap_or_default();
+    // The last word may be cut.
+    let words: Vec<&str> = text.split_whitespace().take(2).collect();
+    match words[..] {
+        [word, _] if word.chars().all(char::is_alphanumeric) => format!(" --prompt '{word}'"),
+        _ => String::new(),
+    }
+}
+
 /// The summary for people, below the curve of the losses.
 fn summary_lines(run: &Run, ending: &Ending<'_>) -> Vec<String> {
     let Ending { summary, .. } = ending;
@@ -408,7 +431,7 @@ fn summary_lines(run: &Run, ending: &Ending<'_>) -> Vec<String> {
     lines.push(("weights hash", output::hash(&summary.weights_hash, summary.precision)));
     if let Some(dir) = ending.saved {
         let try_it = match run.config().lora_save {
-            LoraSave::Merged => format!("try: phalanx generate --hf {} --prompt 'Max '", dir.display()),
+            LoraSave::Merged => format!("try: phalanx generate --hf {}{}", dir.display(), prompt(run)),
             LoraSave::Separate => "adapters alone, for PEFT".into(),
         };
         let unfinished = if ending.interrupted { ", unfinished" } else { "" };

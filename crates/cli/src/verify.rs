@@ -3,12 +3,16 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use phalanx::internals::files;
 use phalanx::internals::program::SEND;
 use phalanx::{Certificate, Program};
 use serde_json::json;
 
 use crate::failure::Failure;
 use crate::output;
+
+/// The most bytes of a certificate.
+const MOST_BYTES: u64 = 4 << 30;
 
 /// Check a certificate: that a job's ranks can neither deadlock nor mix up messages.
 ///
@@ -31,7 +35,8 @@ pub struct Args {
 /// Reads and checks the file.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let file = args.file.display();
-    let text = std::fs::read_to_string(&args.file)
+    let text = files::read_up_to(&args.file, MOST_BYTES)
+        .and_then(|bytes| std::io::read_to_string(bytes.as_slice()))
         .map_err(|error| Failure::Input(format!("cannot read {file}: {error}")))?;
     let certificate: Certificate =
         text.parse().map_err(|error| Failure::Input(format!("{file}: not a valid certificate: {error}")))?;

@@ -17,6 +17,7 @@ mod fine_tune;
 mod hashes;
 mod launch;
 mod overlap;
+mod permissions;
 mod plans;
 mod precision;
 mod profile;

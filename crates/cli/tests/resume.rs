@@ -150,6 +150,35 @@ fn a_failing_disk_is_a_warning_that_names_file_and_call() {
 }
 
 #[test]
+fn a_limit_on_file_sizes_is_an_error_of_the_write_and_the_last_checkpoint_survives() {
+    let training = Training::new("limit");
+    summary(&training.save("checkpoints", &["--steps", "2"]));
+    let checkpoints = training.dir.path("checkpoints");
+    let flags = ["--steps", "4", "--checkpoint", &checkpoints, "--every", "2", "--keep", "1", "--resume"];
+    // Blocks of 512 bytes.
+    let limited = ["-c", "ulimit -f 8; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_phalanx")];
+    let output = Command::new("sh").args(limited).args(training.args(&flags)).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    for part in [
+        "step-00000004 is not saved: cannot write ",
+        "rank-0000.safetensors: File too large (os error 27)",
+        "; the last checkpoint is of step 2\n",
+    ] {
+        assert!(text.contains(part), "`{part}` in {text}");
+    }
+    assert_eq!(names(&checkpoints), ["latest", "step-00000002"]);
+    assert!(run(&["ckpt", "verify", &checkpoints, "--all"]).status.success());
+    let save = training.dir.path("model");
+    let args = training.args(&["--steps", "1", "--save", &save]);
+    let output = Command::new("sh").args(limited).args(args).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("File too large (os error 27)"), "{text}");
+    assert!(!std::path::Path::new(&save).exists(), "a model is saved as a whole");
+}
+
+#[test]
 fn a_run_whose_last_state_is_not_saved_fails_and_names_what_there_is() {
     let training = Training::new("unsaved");
     // Every second of four steps is saved; the calls are those of the first checkpoint, and then those of the last one.

@@ -398,8 +398,29 @@ fn endless_files_are_refused() {
         ),
         (&["train", "--plan", "/dev/zero"], "it has more than 64 MiB"),
         (&["plan", "show", "--plan", "/dev/zero"], "it has more than 64 MiB"),
+        (&["opt", "/dev/zero"], "cannot read /dev/zero: it has more than 64 MiB"),
+        (&["launch", "-n", "2", "--hosts", "/dev/zero", "--", "train"], "it has more than 64 MiB"),
+        (&["train", "--data", "/dev/zero"], "/dev/zero is a pipe or a device, and data is read more than once"),
     ] {
         let message = error(args, 2);
         assert!(message.contains(part), "{args:?}: {message}");
     }
+}
+
+#[test]
+fn a_pipe_as_data_is_refused_without_waiting_for_its_writer() {
+    let dir = Dir::new("pipe");
+    let (pipe, tokens) = (dir.path("pipe"), dir.path("pipe.bin"));
+    for path in [&pipe, &tokens] {
+        assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+        let message = error(&["train", "--data", path], 2);
+        let expected = format!(
+            "{path} is a pipe or a device, and data is read more than once: write it to a file first, as in \
+             `cat {path} > data.txt`"
+        );
+        assert_eq!(message, expected);
+    }
+    // A pattern and a directory stand for the regular files among what they match.
+    let message = error(&["train", "--data", &dir.path("pip*")], 2);
+    assert!(message.contains("has no text"), "{message}");
 }

@@ -22,11 +22,12 @@ pub struct Mapping(Option<Mmap>);
 impl Mapping {
     /// Maps the whole file; an empty file gives no bytes.
     pub fn open(path: &Path) -> io::Result<Mapping> {
-        let file = File::open(path)?;
-        let meta = file.metadata()?;
-        if !meta.is_file() {
+        // Looked at first: opening a pipe waits for a process that writes to it.
+        if !path.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
+        let file = File::open(path)?;
+        let meta = file.metadata()?;
         if meta.len() == 0 {
             return Ok(Mapping(None));
         }

@@ -19,7 +19,7 @@ pub use dtype::SaveDtype;
 pub use mismatch::Mismatch;
 pub use stored::{Stored, tensors};
 pub use weights::{WeightsError, read_weights};
-pub use write::{SaveOptions, WriteError, probe_directory, replace_directory, write_model};
+pub use write::{SaveOptions, WriteError, copy_file, probe_directory, replace_directory, write_model};
 
 #[cfg(test)]
 mod tests;

@@ -80,6 +80,10 @@ pub mod internals {
     pub mod costs {
         pub use crate::costs::*;
     }
+    /// Reading small files, never more of them than such files have.
+    pub mod files {
+        pub use crate::files::*;
+    }
     /// How a model lies on devices, for people.
     pub mod layout {
         pub use crate::layout::*;

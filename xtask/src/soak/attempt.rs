@@ -13,7 +13,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{STEPS, Training};
-use crate::bench::phalanx;
 use crate::root;
 
 /// The longest that an attempt may take.
@@ -55,7 +54,7 @@ pub struct Ended {
 
 impl Attempt {
     /// The arguments of `phalanx` with checkpoints below `dir`.
-    fn words(&self, training: &Training, dir: &Path) -> Vec<String> {
+    pub fn words(&self, training: &Training, dir: &Path) -> Vec<String> {
         let run = root().join("crates/cli/tests/resume/run.toml");
         let [run, data, checkpoints] =
             [&run, &training.data, &dir.join("checkpoints")].map(|path| path.display().to_string());
@@ -91,7 +90,7 @@ impl Attempt {
     pub fn run(&self, training: &Training, dir: &Path) -> Result<Ended, String> {
         let outputs = ["out", "err"].map(|kind| dir.join(format!("{}.{kind}", self.number)));
         let run = || {
-            let mut child = phalanx()
+            let mut child = Command::new(&training.program)
                 .args(self.words(training, dir))
                 .stdin(Stdio::null())
                 .stdout(File::create(&outputs[0])?)
@@ -152,12 +151,11 @@ impl Ended {
 }
 
 /// The processes that train with checkpoints below `dir`, ascending.
-fn processes(dir: &Path) -> Vec<u32> {
+pub fn processes(dir: &Path) -> Vec<u32> {
     let checkpoints = dir.join("checkpoints");
     let trains = |line: &[u8]| {
         let mut words = line.split(|&byte| byte == 0);
-        words.next().is_some_and(|program| program.ends_with(b"phalanx"))
-            && words.next() == Some(b"train")
+        words.next().is_some() && words.next() == Some(b"train")
             && words.any(|word| word == checkpoints.as_os_str().as_encoded_bytes())
     };
     let numbers = super::names(Path::new("/proc")).into_iter().filter_map(|name| name.parse().ok());
@@ -169,6 +167,12 @@ fn processes(dir: &Path) -> Vec<u32> {
 }
 
 fn kill(process: u32) -> io::Result<()> {
+    signal(process, "KILL")
+}
+
+/// Sends a signal of this name.
+pub fn signal(process: u32, name: &str) -> io::Result<()> {
+    let flag = format!("-{name}");
     // It may have ended by itself meanwhile.
-    Command::new("kill").args(["-KILL", &process.to_string()]).stderr(Stdio::null()).status().map(|_| ())
+    Command::new("kill").args([&flag, &process.to_string()]).stderr(Stdio::null()).status().map(|_| ())
 }

@@ -20,10 +20,10 @@ use crate::bench::option;
 use crate::{cargo, root, works};
 
 /// The longest that a job may take to its end.
-const SOON: Duration = Duration::from_secs(15);
+pub const SOON: Duration = Duration::from_secs(15);
 
 /// When a job counts as hanging and is killed.
-const HANGS: Duration = Duration::from_secs(60);
+pub const HANGS: Duration = Duration::from_secs(60);
 
 /// Loops that take the cores from half of the runs.
 const LOOPS: usize = 2;
@@ -44,7 +44,7 @@ impl Kind {
     }
 }
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 9] = [
     Kind { drill: "panic@1:3", words: &["error: rank 1: ", "this is a fire drill"], errors: Some(1) },
     Kind { drill: "panic@0:3", words: &["error: rank 0: ", "this is a fire drill"], errors: Some(1) },
     Kind { drill: "nan@1:3", words: &["the loss is NaN at step 3"], errors: Some(1) },
@@ -56,19 +56,23 @@ const KINDS: [Kind; 8] = [
     Kind { drill: "stop@1:3", words: &["rank 1 does not answer", "it stands at rank 1 ("], errors: Some(1) },
     Kind { drill: "stop@0:3", words: &["rank 0 does not answer", "it stands at rank 0 ("], errors: Some(1) },
     Kind { drill: "stop@1:0", words: &["rank 1 does not answer; rank 0 is "], errors: Some(1) },
+    Kind { drill: "stop@1:end", words: &["rank 1 does not answer; rank 0 is "], errors: Some(1) },
     // The launcher reports it, in its own words.
     Kind { drill: "kill@1:3", words: &[], errors: None },
 ];
 
-struct Launcher {
-    name: &'static str,
+/// A launcher of jobs.
+pub struct Launcher {
+    /// Its program.
+    pub name: &'static str,
     /// What it needs to start more ranks than there are cores.
-    flags: &'static [&'static str],
+    pub flags: &'static [&'static str],
     /// What it says when rank 1 is killed.
     killed: &'static [&'static str],
 }
 
-const LAUNCHERS: [Launcher; 2] = [
+/// The launchers that are tried.
+pub const LAUNCHERS: [Launcher; 2] = [
     Launcher {
         name: "mpirun.openmpi",
         flags: &["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"],

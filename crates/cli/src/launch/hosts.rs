@@ -8,6 +8,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use phalanx::internals::files;
+
 use crate::failure::Failure;
 
 /// A host and how many ranks it gets.
@@ -44,7 +46,7 @@ impl HostList {
     /// The hosts of a file.
     pub fn read(path: &Path) -> Result<HostList, Failure> {
         let origin = path.display().to_string();
-        match std::fs::read_to_string(path) {
+        match files::read_text(path) {
             Ok(text) => Ok(HostList { origin, text, agent: None }),
             Err(error) => Err(Failure::Input(format!("cannot read the hosts of {origin}: {error}"))),
         }

@@ -56,6 +56,7 @@ pages! {
     traces: "docs/src/traces.md",
     troubleshooting: "docs/src/troubleshooting.md",
     trust: "docs/src/trust.md",
+    unsafe_code: "docs/src/unsafe.md",
     inside: "docs/src/inside.md",
     introduction: "docs/src/introduction.md",
 }

@@ -90,6 +90,30 @@ fn a_rank_that_is_stopped_before_the_first_step_is_found_too() {
 }
 
 #[test]
+fn a_rank_that_is_stopped_after_the_last_step_is_found_too() {
+    for (launcher, (rank, other)) in Launcher::installed().into_iter().zip([(0, 1), (1, 0)]) {
+        let drill = format!("stop@{rank}:end");
+        let flags = ["--steps", "3", "--stall-seconds", "1", "--drill", &drill];
+        let message = launcher.run(2, &train(&flags)).message();
+        let pattern = format!("rank {rank} does not answer; rank {other} is * since * s (--stall-seconds)");
+        assert!(is_like(&message, &pattern), "{message}");
+    }
+}
+
+#[test]
+fn a_rank_that_is_stopped_while_it_leaves_the_job_holds_the_others_for_seconds() {
+    for (launcher, (rank, other)) in Launcher::installed().into_iter().zip([(0, 1), (1, 0)]) {
+        let drill = format!("stop@{rank}:leave");
+        let message = launcher.run(2, &train(&["--steps", "3", "--drill", &drill])).message();
+        let expected = format!(
+            "rank {other} has waited 8 s for another one to leave the job: it is stopped, dead or cut off; all steps are \
+             done and what was to be saved is saved"
+        );
+        assert_eq!(message, expected);
+    }
+}
+
+#[test]
 fn an_operation_that_never_ends_is_named() {
     for launcher in Launcher::installed() {
         let message = launcher.run(2, &train(&["--stall-seconds", "3", "--drill", "hang@1:5"])).message();
@@ -204,7 +228,7 @@ fn ranks_take_the_seed_of_the_first_for_everything() {
 }
 
 /// All processes below `root`, and it.
-fn tree(root: u32) -> Vec<u32> {
+pub fn tree(root: u32) -> Vec<u32> {
     let mut found = vec![root];
     let parents: Vec<(u32, u32)> = std::fs::read_dir("/proc")
         .unwrap()

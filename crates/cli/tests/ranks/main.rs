@@ -13,3 +13,4 @@ mod faults;
 mod hosts;
 mod mpi;
 mod outputs;
+mod ports;

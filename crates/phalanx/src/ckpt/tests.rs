@@ -104,6 +104,9 @@ fn a_manifest_that_is_wrong_is_refused() {
     assert!(
         parse(&doubled).unwrap_err().contains("`tensors[1].parts[1]` is [3] at [0] and overlaps `parts[0]`")
     );
+    *doubled.pointer_mut("/tensors/1/parts").unwrap() = Value::Array(vec![part; 4097]);
+    let expected = "`tensors[1].parts` has 4097 parts: it must have at most 4096, one for each device";
+    assert_eq!(parse(&doubled).unwrap_err(), expected);
     for text in ["", "{", "[]", "{\"format\": 1}", "\u{0}"] {
         assert!(Manifest::parse(text.as_bytes()).is_err(), "{text}");
     }

@@ -121,15 +121,15 @@ impl Encoding<'_> {
 
     /// A hash of everything that the tokens depend on.
     fn name(&self) -> Result<u128, DataError> {
-        let (mut hash, mut has_lines) = (Xxh3::new(), false);
+        let (mut hash, mut has_fields) = (Xxh3::new(), false);
         for path in self.paths {
             let file = TextFile::open(path)?;
-            hash_part(&mut hash, &[u8::from(file.is_lines())]);
+            hash_part(&mut hash, &[u8::from(file.has_fields())]);
             hash.update(&(file.len() as u64).to_le_bytes());
             file.check(|block| hash.update(block))?;
-            has_lines |= file.is_lines();
+            has_fields |= file.has_fields();
         }
-        let records = if has_lines { self.records.identity() } else { String::new() };
+        let records = if has_fields { self.records.identity() } else { String::new() };
         for part in [FORMAT, self.rules, records.as_bytes()] {
             hash_part(&mut hash, part);
         }

@@ -4,7 +4,6 @@
 //! tokenizer, or it is one of three with names. Rendering depends on nothing else: a template that asks for the time of
 //! day does not get it.
 
-use std::fs;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -16,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::Tokenizer;
+use crate::files;
 
 /// Why a conversation has no text.
 #[derive(Debug, thiserror::Error)]
@@ -295,7 +295,7 @@ fn special_token(value: &Value) -> Option<String> {
 }
 
 fn read(path: &Path) -> Result<String, ChatError> {
-    fs::read_to_string(path).map_err(|source| ChatError::Read { path: path.into(), source })
+    files::read_text(path).map_err(|source| ChatError::Read { path: path.into(), source })
 }
 
 #[cfg(test)]

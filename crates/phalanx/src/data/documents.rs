@@ -13,6 +13,7 @@ use std::thread;
 use phalanx_mapping::Mapping;
 
 use super::files::FileKind;
+use super::parquet;
 use super::records::{Document, Records};
 use super::{DataError, Tokenizer};
 
@@ -45,21 +46,22 @@ impl<'a> TextFile<'a> {
         self.mapping.len()
     }
 
-    /// Whether its documents are fields of lines.
-    pub(super) fn is_lines(&self) -> bool {
-        self.kind == FileKind::JsonLines
+    /// Whether its documents are fields of lines or rows.
+    pub(super) fn has_fields(&self) -> bool {
+        self.kind != FileKind::Text
     }
 
     pub(super) fn into_mapping(self) -> Mapping {
         self.mapping
     }
 
-    /// Checks that all of it is UTF-8, and shows every block of it.
+    /// Checks that all of it is UTF-8, if it is text, and shows every block of it.
     pub(super) fn check(&self, mut see: impl FnMut(&[u8])) -> Result<(), DataError> {
         let mut at = 0;
         while at < self.len() {
             let end = self.len().min(at + BLOCK);
             let valid = match std::str::from_utf8(&self.mapping[at..end]) {
+                _ if self.kind == FileKind::Parquet => end - at,
                 Ok(text) => text.len(),
                 // A character goes on in the next block.
                 Err(error) if error.error_len().is_none() && end < self.len() => error.valid_up_to(),
@@ -91,7 +93,12 @@ impl<'a> TextFile<'a> {
                 released = at;
             }
         };
-        if !self.is_lines() {
+        if self.kind == FileKind::Parquet {
+            parquet::each_document(self.path, records.field, &mut |document| encoder.document(document))?;
+            advance(self.len());
+            return Ok(());
+        }
+        if !self.has_fields() {
             return encoder.text(&self.mapping, &mut advance);
         }
         for (number, line) in (1..).zip(self.lines()) {

@@ -13,6 +13,9 @@ pub enum DataError {
     /// A file or directory cannot be read.
     #[error("cannot read {}: {source}; give a file, a directory or a pattern such as 'texts/*.txt'", path.display())]
     Read { path: PathBuf, source: io::Error },
+    /// A pipe, a socket or a device.
+    #[error("{} is a pipe or a device, and data is read more than once: write it to a file first, as in `cat {} > data.txt`", path.display(), path.display())]
+    Stream { path: PathBuf },
     /// There is no text at all.
     #[error("{} has no text; give a file with at least context + 1 tokens", path.display())]
     Empty { path: PathBuf },
@@ -22,6 +25,9 @@ pub enum DataError {
     /// A line of a JSON-lines file has no document.
     #[error("{}:{line}: {reason}", path.display())]
     JsonLine { path: PathBuf, line: usize, reason: String },
+    /// A file is no Parquet file, or this build reads none.
+    #[error("{} is no Parquet file that can be read: {reason}", path.display())]
+    Parquet { path: PathBuf, reason: String },
     /// A file is no file of tokens.
     #[error("{} is no file of tokens: {reason}", path.display())]
     TokenFile { path: PathBuf, reason: String },

@@ -15,6 +15,8 @@ pub(super) enum FileKind {
     Text,
     /// A JSON object on each line, one field of which is a document.
     JsonLines,
+    /// A table with a column of documents.
+    Parquet,
     /// Tokens.
     Tokens,
 }
@@ -24,6 +26,7 @@ impl FileKind {
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or("").to_ascii_lowercase();
         match ending.as_str() {
             "jsonl" | "ndjson" => FileKind::JsonLines,
+            "parquet" => FileKind::Parquet,
             "bin" => FileKind::Tokens,
             _ => FileKind::Text,
         }
@@ -35,6 +38,7 @@ pub(super) fn find(path: &Path) -> Result<Vec<PathBuf>, DataError> {
     let mut files = Vec::new();
     match fs::metadata(path) {
         Ok(meta) if meta.is_dir() => collect(path, &mut files)?,
+        Ok(meta) if !meta.is_file() => return Err(DataError::Stream { path: path.into() }),
         Ok(_) => files.push(path.to_path_buf()),
         Err(source) => match path.to_str().filter(|text| text.contains(['*', '?', '['])) {
             Some(pattern) => matches(pattern, &mut files)?,

@@ -19,6 +19,7 @@ mod identity;
 mod mixture;
 mod offsets;
 mod order;
+mod parquet;
 mod records;
 mod source;
 mod stamp;

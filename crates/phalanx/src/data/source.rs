@@ -1,6 +1,5 @@
 //! Where a corpus comes from: files of text or of tokens, and the tokenizer of the text.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::cache::{self, Encoding, EncodingProgress};
@@ -20,12 +19,12 @@ const MOST_MAPPED: usize = 1024;
 #[derive(Clone, Copy, Debug)]
 pub struct DataSource<'a> {
     /// A file, a directory or a pattern such as `texts/*.jsonl`, or several of them: `PATH=WEIGHT;PATH=WEIGHT`. Names that
-    /// end in `.jsonl` have a JSON object on each line, those in `.bin` tokens of llm.c or nanoGPT; all others are UTF-8
-    /// text.
+    /// end in `.jsonl` have a JSON object on each line, those in `.parquet` a column of text (in builds with the feature
+    /// `parquet`), those in `.bin` tokens of llm.c or nanoGPT; all others are UTF-8 text.
     pub path: &'a Path,
     /// A Hugging Face `tokenizer.json`; the tokens of text are its bytes if absent.
     pub tokenizer: Option<&'a Path>,
-    /// The field that has the text in lines of JSON.
+    /// The field that has the text in lines of JSON, or the column.
     pub field: &'a str,
     /// The chat template of conversations, by name or file; the one of the tokenizer if absent.
     pub chat_template: Option<&'a str>,
@@ -101,7 +100,7 @@ impl<'a> DataSource<'a> {
                     path: path.into(),
                     reason: error.to_string(),
                 };
-                (tokenizer, fs::read(path).map_err(unread)?)
+                (tokenizer, Tokenizer::file(path).map_err(unread)?.into_bytes())
             }
         };
         let template = ChatTemplate::choose(self.chat_template, self.tokenizer, &tokenizer);

@@ -1,7 +1,13 @@
 //! Text to tokens and back: bytes, or a `tokenizer.json`.
 
+use std::io;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
+
+use crate::files;
+
+/// The most bytes of a `tokenizer.json`; published ones have up to 40 MB.
+const MOST_BYTES: u64 = 512 << 20;
 
 /// Tokens that end a text, by the names that published tokenizers give them; the first that a tokenizer has is taken.
 const ENDS: [&str; 6] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eot_id|>", "<|im_end|>"];
@@ -45,12 +51,17 @@ impl Tokenizer {
     /// Loads a `tokenizer.json`.
     pub fn open(path: &Path) -> Result<Tokenizer, TokenizerError> {
         // The library panics on some files that are no tokenizers, such as one whose decoder is no JSON.
-        let reason = match catch_unwind(|| tokenizers::Tokenizer::from_file(path)) {
+        let reason = match catch_unwind(|| Self::file(path)?.parse::<tokenizers::Tokenizer>()) {
             Ok(Ok(tokenizer)) => return Ok(Tokenizer::File(Box::new(tokenizer))),
             Ok(Err(error)) => error.to_string(),
             Err(_) => "the tokenizers library panicked on it".into(),
         };
         Err(TokenizerError::Load { path: path.into(), reason })
+    }
+
+    /// The text of a tokenizer's file.
+    pub(super) fn file(path: &Path) -> io::Result<String> {
+        io::read_to_string(files::read_up_to(path, MOST_BYTES)?.as_slice())
     }
 
     /// One more than the largest token.

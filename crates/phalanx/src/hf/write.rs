@@ -97,9 +97,14 @@ pub fn write_model(
     for name in COMPANIONS {
         let Some(from) = like.map(|like| like.join(name)).filter(|from| from.is_file()) else { continue };
         let path = dir.join(name);
-        fs::copy(from, &path).map_err(|source| WriteError::Write { path, source })?;
+        copy_file(&from, &path).map_err(|source| WriteError::Write { path, source })?;
     }
     Ok(())
+}
+
+/// Copies the bytes of a file; its permissions are those of any new file, not those of the other one.
+pub fn copy_file(from: &Path, to: &Path) -> io::Result<u64> {
+    io::copy(&mut File::open(from)?, &mut File::create(to)?)
 }
 
 /// Tries whether [`replace_directory`] could work.

@@ -5,7 +5,6 @@
 //! by the system. Ranks that run in separate network namespaces do not see each other here and are all missing.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -54,7 +53,8 @@ fn absent(sockets: &str, prefix: &str, ranks: &[u32]) -> Vec<u32> {
     ranks.iter().copied().filter(|rank| !here.contains(rank)).collect()
 }
 
-/// A thread that acts when the ranks take too long to arrive.
+/// A thread that acts when something takes too long.
+#[derive(Default)]
 pub struct Waiting {
     /// Dropped to say that it is over.
     over: Option<Sender<()>>,
@@ -62,18 +62,12 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Unless the result is dropped within `limit`, calls `late` on another thread with those of `ranks` that have not
-    /// started; `late` ends the process or returns. The arrival outlives this, for ranks that still look for this one.
-    pub fn start(
-        limit: Duration,
-        arrival: Arc<Arrival>,
-        ranks: Vec<u32>,
-        late: impl FnOnce(Vec<u32>) + Send + 'static,
-    ) -> io::Result<Waiting> {
+    /// Unless the result is dropped within `limit`, calls `late` on another thread, which ends the process or returns.
+    pub fn start(limit: Duration, late: impl FnOnce() + Send + 'static) -> io::Result<Waiting> {
         let (over, is_over) = channel();
         let look = move || {
             if is_over.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
-                late(arrival.missing(&ranks));
+                late();
             }
         };
         let thread = thread::Builder::new().name("phalanx-waiting".into()).spawn(look)?;
@@ -94,6 +88,7 @@ impl Drop for Waiting {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     /// Names that no other process and no other test has.
@@ -126,9 +121,9 @@ mod tests {
     #[test]
     fn being_late_is_told_with_who_is_missing() {
         let (tell, told) = channel();
-        let arrival = Arc::new(show("late", 1).unwrap());
-        let late = move |missing| tell.send(missing).unwrap();
-        let _waiting = Waiting::start(Duration::ZERO, arrival, vec![0, 1, 2], late).unwrap();
+        let arrival = show("late", 1).unwrap();
+        let late = move || tell.send(arrival.missing(&[0, 1, 2])).unwrap();
+        let _waiting = Waiting::start(Duration::ZERO, late).unwrap();
         assert_eq!(told.recv().unwrap(), [0, 2]);
     }
 
@@ -136,10 +131,8 @@ mod tests {
     fn being_in_time_is_not_told() {
         let told = Arc::new(AtomicBool::new(false));
         let tell = told.clone();
-        let late = move |_| tell.store(true, Ordering::SeqCst);
-        let hour = Duration::from_secs(3600);
-        let arrival = Arc::new(show("early", 0).unwrap());
-        drop(Waiting::start(hour, arrival, vec![0], late).unwrap());
+        let late = move || tell.store(true, Ordering::SeqCst);
+        drop(Waiting::start(Duration::from_secs(3600), late).unwrap());
         assert!(!told.load(Ordering::SeqCst));
     }
 }

@@ -2,14 +2,14 @@
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use phalanx_net::Network;
 use phalanx_net::mpi::{self, Mpi};
 
 use super::alerts::Alerts;
-use super::watch::Say;
+use super::watch::{STALLED, Say};
 use super::{Arrival, JobError, Launched, Launcher, Phases, Waiting};
 
 /// Names the MPI library to use, where the system has several and the launcher does not say which.
@@ -21,6 +21,9 @@ pub const MISSING: i32 = 4;
 /// How long ranks have to start: as long as they may stand still later, but no less than it takes on a busy host, and
 /// no more than makes sense.
 const START: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(60);
+
+/// How long leaving the job may take when all ranks have come to its end; the library's own limit is 5 s.
+const LEAVING: Duration = Duration::from_secs(8);
 
 /// This process among the ranks of a job.
 pub struct Connection {
@@ -36,6 +39,8 @@ pub struct Connection {
     pub say: Say,
     /// Shows others that this rank has started, as long as it lives.
     _arrival: Option<Arc<Arrival>>,
+    /// Ends this process if leaving the job takes too long. The last field: all that leaves is dropped before it.
+    leaving: OnceLock<Waiting>,
 }
 
 /// Joins the job, if this process was started as one of several ranks. `limit` is how long it may wait for the others.
@@ -78,7 +83,8 @@ fn wait_for_others(
     let here = local.is_some_and(|(_, here)| here == size);
     let ranks = if here { (0..size).collect() } else { Vec::new() };
     let say = Arc::clone(say);
-    let late = move |missing: Vec<u32>| {
+    let late = move || {
+        let missing = arrival.missing(&ranks);
         let who = match missing.as_slice() {
             [] if here => "all ranks have started, but the MPI library has not connected them".to_string(),
             [] => "some rank on another host has not started".to_string(),
@@ -91,7 +97,7 @@ fn wait_for_others(
         ));
         std::process::exit(MISSING);
     };
-    Waiting::start(limit, arrival, ranks, late).ok()
+    Waiting::start(limit, late).ok()
 }
 
 impl Connection {
@@ -99,13 +105,26 @@ impl Connection {
     pub fn new(network: Arc<dyn Network>, limit: Duration, say: Say) -> Connection {
         let alerts = Alerts::listen(&network);
         let phases = Arc::new(Phases::watch(&alerts, limit, &say));
-        Connection { network, mpi: None, alerts, phases, say, _arrival: None }
+        Connection { network, mpi: None, alerts, phases, say, _arrival: None, leaving: OnceLock::new() }
     }
 
-    /// Waits for the other ranks to end, too: the library would wait for them without a limit.
+    /// Waits for the other ranks to end, too: the library would wait for them without a limit. From then on this process
+    /// has a limit for leaving the job.
     pub fn finish(&self) -> Result<(), JobError> {
         self.phases.enter("waiting for the others to end");
-        Ok(self.network.barrier()?)
+        self.network.barrier()?;
+        let (say, rank) = (Arc::clone(&self.say), self.network.rank());
+        let late = move || {
+            let seconds = LEAVING.as_secs();
+            say(&format!(
+                "rank {rank} has waited {seconds} s for another one to leave the job: it is stopped, dead or cut off; all \
+                 steps are done and what was to be saved is saved"
+            ));
+            std::process::exit(STALLED);
+        };
+        // Without a thread the library waits as long as it likes.
+        self.leaving.get_or_init(|| Waiting::start(LEAVING, late).unwrap_or_default());
+        Ok(())
     }
 
     /// Ends the job because this rank has failed. Of all ranks that fail, the lowest says why.

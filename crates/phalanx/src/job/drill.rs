@@ -33,6 +33,10 @@ pub enum When {
     Once(u64),
     /// At a step after every start, like a host that is broken: `kill@1:+3`.
     Each(u64),
+    /// After the last step: `stop@1:end`.
+    End,
+    /// When all ranks have come to the end, while they leave the job: `stop@1:leave`.
+    Leave,
 }
 
 impl When {
@@ -41,6 +45,7 @@ impl When {
         match self {
             When::Once(at) => step == at,
             When::Each(at) => step.checked_sub(past) == Some(at),
+            When::End | When::Leave => false,
         }
     }
 }
@@ -72,8 +77,9 @@ const KINDS: [(&str, DrillKind); 5] = [
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a drill: write KIND@RANK:STEP like panic@1:3, or panic@1:+3 for the third step after every start, where \
-     KIND is panic, nan, hang, stop or kill, stop@1:0 or kill@1:0 for the time before the first step, or KIND@save:CALL like enospc@save:7, where KIND is kill, enospc, eio, short, \
-     sync or rename"
+     KIND is panic, nan, hang, stop or kill, stop@1:0 or kill@1:0 for the time before the first step, stop@1:end or \
+     kill@1:end for the time after the last one, stop@1:leave or kill@1:leave for that when ranks leave the job, or KIND@save:CALL like enospc@save:7, where KIND is kill, enospc, eio, \
+     short, sync or rename"
 )]
 pub struct DrillError(String);
 
@@ -94,14 +100,21 @@ impl FromStr for Drill {
             let (_, kind) = *KINDS.iter().find(|(name, _)| *name == kind)?;
             let when = match number.strip_prefix('+') {
                 Some(number) => When::Each(count(number)?),
-                // Before the first step there is no operation to fail.
-                None if number == "0" && matches!(kind, DrillKind::Stop | DrillKind::Kill) => When::Once(0),
+                // Before the first step and after the last one there is no operation to fail.
+                None if number == "0" && fails_as_a_whole(kind) => When::Once(0),
+                None if number == "end" && fails_as_a_whole(kind) => When::End,
+                None if number == "leave" && fails_as_a_whole(kind) => When::Leave,
                 None => When::Once(count(number)?),
             };
             Some(Drill::Step(StepDrill { kind, rank: place.parse().ok()?, when }))
         };
         parse().ok_or_else(|| DrillError(text.into()))
     }
+}
+
+/// Whether it is the process that fails, and no operation.
+fn fails_as_a_whole(kind: DrillKind) -> bool {
+    matches!(kind, DrillKind::Stop | DrillKind::Kill)
 }
 
 /// Makes operations fail once it is armed.
@@ -154,9 +167,11 @@ mod tests {
         }
         let early = StepDrill { kind: DrillKind::Stop, rank: 2, when: When::Once(0) };
         assert_eq!("stop@2:0".parse(), Ok(Drill::Step(early)));
+        assert_eq!("stop@2:end".parse(), Ok(Drill::Step(StepDrill { when: When::End, ..early })));
+        assert_eq!("stop@2:leave".parse(), Ok(Drill::Step(StepDrill { when: When::Leave, ..early })));
         let fault = Fault { kind: FaultKind::NoSpace, call: 7 };
         assert_eq!("enospc@save:7".parse(), Ok(Drill::Save(fault)));
-        let wrong = ["hang", "hang@2", "hang@x:7", "hang@2:0", "stop@2:00", "stop@2:+0", "fire@2:7", "@1:1"];
+        let wrong = ["hang@2:end", "stop@2:+end", "hang", "hang@2", "hang@x:7", "hang@2:0", "stop@2:00", "stop@2:+0", "fire@2:7", "@1:1"];
         let more =
             ["enospc@1:7", "hang@save:7", "eio@save:0", "eio@save", "eio@save:+7", "hang@2:+0", "hang@2:++7"];
         for text in wrong.into_iter().chain(more) {

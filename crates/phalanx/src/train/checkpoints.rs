@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use phalanx_net::Network;
 
 use super::Run;
+use super::report::CommittedCheckpoint;
 use super::resume::{Notice, json};
 use crate::ckpt::{
     self, Checkpoint, Checkpoints, CkptError, FORMAT, FileEntry, Manifest, RunState, SaveError, TensorEntry,
@@ -55,6 +56,8 @@ pub struct Checkpointer {
     saved: Option<u64>,
     /// Why the one that was begun after it is not.
     problem: Option<String>,
+    /// Those that were committed and not yet reported.
+    committed: Vec<CommittedCheckpoint>,
 }
 
 /// A checkpoint on its way.
@@ -113,6 +116,7 @@ impl Checkpointer {
             last: (steps, Instant::now()),
             saved: progress.earlier.loss.map(|_| steps),
             problem: None,
+            committed: Vec::new(),
         }))
     }
 
@@ -140,6 +144,18 @@ impl Checkpointer {
     /// The steps of the last checkpoint that was committed, and why the one after it is not.
     pub fn outcome(&self) -> (Option<u64>, Option<&str>) {
         (self.saved, self.problem.as_deref())
+    }
+
+    /// The checkpoints that were committed since the last call.
+    pub fn take_committed(&mut self) -> Vec<CommittedCheckpoint> {
+        std::mem::take(&mut self.committed)
+    }
+
+    /// Notes that the checkpoint after `step` is complete.
+    fn note_commit(&mut self, step: u64) {
+        (self.saved, self.problem) = (Some(step), None);
+        let (bytes, seconds) = (self.snapshot_bytes() as u64, self.last.1.elapsed().as_secs_f64());
+        self.committed.push(CommittedCheckpoint { step, bytes, seconds });
     }
 
     /// Bytes of the snapshots of all ranks.
@@ -355,7 +371,7 @@ impl Run {
         match checkpointer.advance(writing, network)? {
             None => Ok(()),
             Some(Ok(())) => {
-                (checkpointer.saved, checkpointer.problem) = (Some(step), None);
+                checkpointer.note_commit(step);
                 Ok(())
             }
             Some(Err(error)) if checkpointer.is_strict => Err(error.into()),

@@ -50,6 +50,12 @@ pub enum Debug {
     Nan,
 }
 
+/// The permissions that a mask like `077` takes away.
+fn parse_umask(text: &str) -> Option<u32> {
+    let is_octal = (1..=4).contains(&text.len()) && text.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
+    u32::from_str_radix(text, 8).ok().filter(|&mask| is_octal && mask <= 0o777)
+}
+
 /// Update rules with moments.
 const ADAM: &[&str] = &["adamw", "adam"];
 /// What is written of a model with adapters.
@@ -215,10 +221,10 @@ train_options! {
         lr_decay: f32 = 0.2, "F" [AffectsBits, OnlyWith("lr_schedule", &["wsd"])]
             where |x| (0.0..=1.0).contains(x), "at least 0 and at most 1";
         /// What to train on: a file, a directory, or a pattern such as 'texts/*.txt'. Files called .jsonl have a JSON
-        /// object on each line, .bin tokens of llm.c or nanoGPT (`phalanx data tokenize` writes them), all others are
-        /// UTF-8 text; the embedded grammar if absent. Several are mixed by weight: 'texts/*.txt=0.7;code.jsonl=0.3'.
+        /// object on each line, .parquet a column of text (in builds with the feature `parquet`), .bin tokens of llm.c or
+        /// nanoGPT (`phalanx data tokenize` writes them), all others are UTF-8 text; the embedded grammar if absent. Several are mixed by weight: 'texts/*.txt=0.7;code.jsonl=0.3'.
         data: Option<PathBuf> = None, "PATH[=WEIGHT;...]" [AffectsBits];
-        /// The field of a .jsonl line that has the text, or a list of messages. Lines without `text` may have `messages`,
+        /// The field of a .jsonl line that has the text, or a list of messages; the column of a .parquet file. Lines without `text` may have `messages`,
         /// `prompt` with `completion`, or `instruction` with `output`.
         data_field: String = "text".into(), "NAME" [AffectsBits];
         /// How conversations become text: chatml, llama3, plain, or a file with a Jinja template as transformers has it;
@@ -241,6 +247,10 @@ train_options! {
         /// Directory in which every process writes a log of its steps, rank-0.jsonl, rank-1.jsonl, ..., and the first
         /// one an event file for TensorBoard; a directory for each run.
         log_dir: Option<PathBuf> = None, "DIR" [PerRank];
+        /// Permissions that the files and directories of this run do not have, in octal like those of the shell's `umask`,
+        /// which counts if absent: with 077 no other user reads weights, checkpoints and logs.
+        umask: Option<String> = None, "OCTAL" [PerRank]
+            where |mask| parse_umask(mask).is_some(), "octal digits up to 777, such as 077";
         /// Neither read nor write compiled programs and tokens in $XDG_CACHE_HOME or ~/.cache: compile and encode anew.
         no_cache: bool = false, "" [PerRank];
         /// Let --save write the weights with the lowest loss on held-back data instead of the last ones. Each evaluation that
@@ -305,8 +315,9 @@ train_options! {
         /// of steps, one with a rank that does not answer.
         stall_seconds: u64 = 60, "N" [InJob] where |n| *n >= 1, "at least 1";
         /// A fire drill, to see how the job ends: a rank fails at a step, KIND is panic, nan, hang, stop or kill; stop and
-        /// kill also before the first step, 0; or the N-th call that writes checkpoints fails, with KIND@save:N, where KIND is
-        /// kill, enospc, eio, short, sync or rename. When `phalanx launch --max-restarts` starts the job again there is none,
+        /// kill also before the first step, 0, after the last one, end, and when ranks leave the job, leave; or the N-th call
+        /// that writes checkpoints fails, with KIND@save:N, where KIND is kill, enospc, eio, short, sync or rename. When
+        /// `phalanx launch --max-restarts` starts the job again there is none,
         /// but with KIND@RANK:+N the rank fails at its N-th step after every start.
         drill: Option<String> = None, "KIND@RANK:STEP";
     }

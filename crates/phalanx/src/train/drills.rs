@@ -34,6 +34,13 @@ impl FaultInjection {
         }
     }
 
+    /// Fails, if that is to happen after the last step.
+    pub fn after_steps(&self) {
+        if let Some(drill) = self.drill.filter(|drill| drill.when == When::End) {
+            self.trigger.arm(drill.kind, 0);
+        }
+    }
+
     /// Fails, if this is the step to do so; the first `past` steps of the run are not of this process.
     pub fn step(&self, step: u64, past: u64, session: &mut Session) -> Result<(), Error> {
         let Some(drill) = self.drill.filter(|drill| drill.when.is_at(step, past)) else { return Ok(()) };

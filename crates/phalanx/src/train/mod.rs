@@ -20,7 +20,7 @@ pub use elastic::{Elastic, ElasticError, SmallerJob};
 pub use forecast::{CheckpointForecast, Forecast, PlannedWrite};
 pub use nan::Origin;
 pub use options::{OptionGroup, OptionSpec};
-pub use report::{Report, Summary};
+pub use report::{CommittedCheckpoint, Report, Summary};
 pub use resume::Notice;
 pub(crate) use resume::json;
 pub use start::{StartPhase, StartProgress};
@@ -294,15 +294,18 @@ impl Run {
         let saving = Instant::now();
         self.save_if_due(agreed)?;
         self.progress.seconds += seconds + saving.elapsed().as_secs_f64();
+        if self.is_done() {
+            self.fault_injection.after_steps();
+        }
         let tokens_per_s = self.tokens.len() as f64 / seconds;
         let (loss, lr, gradient_norm) =
             (result.loss, self.config.learning_rate().at(step), result.gradient_norm);
         let hash = self.hashes.as_ref().map(|hashes| hashes.hash.clone());
         let eval_perplexity = eval_loss.and(self.eval_losses()).map(|losses| losses.perplexity());
         let precision = Some(self.config.precision).filter(|precision| precision.rounds());
-        let step = step + 1;
+        let checkpoints = self.checkpointer.as_mut().map(Checkpointer::take_committed).unwrap_or_default();
         Ok(Report {
-            step,
+            step: step + 1,
             loss,
             tokens_per_s,
             lr,
@@ -311,6 +314,7 @@ impl Run {
             eval_perplexity,
             hash,
             precision,
+            checkpoints,
         })
     }
 

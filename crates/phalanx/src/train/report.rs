@@ -36,6 +36,20 @@ pub struct Report {
     /// What matrix products are computed in, if that is not f32: hashes are compared within one precision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub precision: Option<Precision>,
+    /// The checkpoints that were committed since the last report.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub checkpoints: Vec<CommittedCheckpoint>,
+}
+
+/// A checkpoint that is complete.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CommittedCheckpoint {
+    /// The steps it was taken after.
+    pub step: u64,
+    /// Bytes of its files, of all ranks.
+    pub bytes: u64,
+    /// Seconds from the copy of the state to the commit; steps went on meanwhile, unless the run waits for checkpoints.
+    pub seconds: f64,
 }
 
 /// A whole run.

@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use phalanx_plan::MOST_DEVICES;
+
 use super::{DIGITS, FORMAT, Manifest, Part, TensorEntry, UNSEALED};
 
 /// Why a text is no manifest.
@@ -46,6 +48,9 @@ pub enum ManifestError {
         phalanx_ir::MAX_RANK
     )]
     Tensor { tensor: usize, name: String, dtype: String, shape: Vec<usize> },
+    /// More parts than devices.
+    #[error("`tensors[{tensor}].parts` has {found} parts: it must have at most {MOST_DEVICES}, one for each device")]
+    Parts { tensor: usize, found: usize },
     /// A part is in a file that is not listed.
     #[error(
         "`tensors[{tensor}].parts[{part}].file` is {file}: it must be below {files}, the number of files"
@@ -144,6 +149,9 @@ impl TensorEntry {
             let (name, dtype, shape) = (name.clone(), dtype.clone(), shape.clone());
             return Err(ManifestError::Tensor { tensor, name, dtype, shape });
         };
+        if parts.len() > MOST_DEVICES {
+            return Err(ManifestError::Parts { tensor, found: parts.len() });
+        }
         for number in 0..parts.len() {
             self.check_part(tensor, number, held.len())?;
         }
@@ -178,7 +186,8 @@ impl TensorEntry {
     }
 
     /// Two parts with an element in common. Parts are swept along the dimension in which most begin at different places, and
-    /// each is compared with those that reach as far: n parts of a grid take at most n to the power of 1.5 comparisons.
+    /// each is compared with those that reach as far: n parts of a grid take at most n to the power of 1.5 comparisons. Parts
+    /// that lie otherwise take more, up to n squared, so their number is bounded.
     fn first_overlap(&self) -> Option<(usize, usize)> {
         let parts = &self.parts;
         let starts = |&dim: &usize| parts.iter().map(|part| part.origin[dim]).collect::<BTreeSet<_>>().len();

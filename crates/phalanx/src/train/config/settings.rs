@@ -16,6 +16,11 @@ use crate::pipeline::Settings;
 use crate::{Decays, Error, Goal, LearningRate, Leaves, Optimizer, ProgramCache, UpdateRule};
 
 impl TrainConfig {
+    /// The permissions that files do not get, if they are set.
+    pub fn file_mask(&self) -> Option<u32> {
+        self.umask.as_deref().and_then(super::parse_umask)
+    }
+
     /// How sums are cut.
     pub fn leaves(&self) -> Leaves {
         Leaves { batch: self.blocks_batch, feature: self.blocks_feature, sequence: self.blocks_sequence }
