@@ -3,10 +3,11 @@
 use std::panic::resume_unwind;
 use std::time::Instant;
 
+use phalanx_ir::Precision;
 use phalanx_kernels::matmul::{self, MatmulParams, Operands, Outputs};
 use phalanx_kernels::random;
 use phalanx_kernels::{KernelEntry, Team, Words};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::peer::OpenBlas;
 
@@ -27,6 +28,13 @@ pub struct GemmShape {
     pub trans_b: bool,
     /// Leaves of the sum's tree.
     pub leaves: usize,
+    /// How operands are read and sums added.
+    #[serde(serialize_with = "as_text")]
+    pub precision: Precision,
+}
+
+fn as_text<S: Serializer>(precision: &Precision, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(precision)
 }
 
 /// How a product was measured.
@@ -57,10 +65,13 @@ pub struct GemmBench<'a> {
     pub peak: f64,
 }
 
-/// Cubes, and the linear layers of the bench model: forward, gradient of the input, gradient of the weight.
-pub fn shapes() -> Vec<GemmShape> {
-    let plain =
-        |role, [m, n, k]: [usize; 3]| GemmShape { role, m, n, k, trans_a: false, trans_b: false, leaves: 1 };
+/// Cubes, and the linear layers of the bench model: forward, gradient of the input, gradient of the weight. Sums over features
+/// have so many leaves.
+pub fn shapes(leaves: usize, precision: Precision) -> Vec<GemmShape> {
+    let plain = |role, [m, n, k]: [usize; 3]| {
+        let (trans_a, trans_b) = (false, false);
+        GemmShape { role, m, n, k, trans_a, trans_b, leaves, precision }
+    };
     let mut shapes: Vec<_> = [256, 512, 1024, 2048].map(|size| plain("cube", [size; 3])).into();
     let linears =
         [[2048, 1152, 384], [2048, 384, 384], [2048, 1536, 384], [2048, 384, 1536], [2048, 256, 384]];
@@ -144,8 +155,8 @@ fn seconds(repeats: usize, mut run: impl FnMut()) -> f64 {
 }
 
 fn params(shape: &GemmShape) -> MatmulParams {
-    let &GemmShape { m, n, k, trans_a, trans_b, leaves, .. } = shape;
-    MatmulParams { m, n, k, trans_a, trans_b, leaves, ..MatmulParams::PLAIN }
+    let &GemmShape { m, n, k, trans_a, trans_b, leaves, precision, .. } = shape;
+    MatmulParams { m, n, k, trans_a, trans_b, leaves, precision, ..MatmulParams::PLAIN }
 }
 
 /// Floats that start on a page, as in an arena.

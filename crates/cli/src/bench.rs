@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use phalanx::Pin;
 use phalanx::internals::roofline::fma_peak;
+use phalanx::ir::Precision;
 use phalanx_bench::peer::{OPEN_BLAS, OpenBlas};
 use phalanx_bench::{self as bench, COMPILE_SIZES, CompileBench, CompileResult, Exchange};
 use phalanx_bench::{GemmBench, GemmResult, TrainBench, TrainResult};
@@ -80,6 +81,12 @@ pub struct GemmArgs {
     /// How often each product is timed
     #[arg(long, value_name = "N", default_value = "20", value_parser = at_least_one)]
     rounds: usize,
+    /// Into how many reduction blocks sums over features are cut: a power of two up to 128
+    #[arg(long, value_name = "N", default_value = "1", value_parser = blocks)]
+    blocks: usize,
+    /// How operands are read and sums added: f32, bf16 or bf16-pair; the peer and the peak are always of f32
+    #[arg(long, value_name = "P", default_value = "f32")]
+    precision: Precision,
     /// The OpenBLAS to load; libopenblas.so.0 if there is one
     #[arg(long, value_name = "PATH")]
     blas: Option<String>,
@@ -221,6 +228,15 @@ fn print_train(result: &TrainResult) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A number of reduction blocks that divides every shape.
+fn blocks(text: &str) -> Result<usize, String> {
+    let blocks: usize = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+    match blocks.is_power_of_two() && blocks <= 128 {
+        true => Ok(blocks),
+        false => Err(format!("{blocks} is no power of two up to 128")),
+    }
+}
+
 fn gemm(args: &GemmArgs) -> Result<(), Failure> {
     let cores = args.cores.count()?;
     // Before the team starts its threads: see `OpenBlas::open`.
@@ -240,7 +256,9 @@ fn gemm(args: &GemmArgs) -> Result<(), Failure> {
         ))?;
     }
     let mut results = Vec::new();
-    for shape in bench::shapes().iter().filter(|shape| text(shape).contains(&args.filter)) {
+    for shape in
+        bench::shapes(args.blocks, args.precision).iter().filter(|shape| text(shape).contains(&args.filter))
+    {
         let result = bench::gemm(&with, shape);
         if args.json {
             output::json(&result)?

@@ -5,9 +5,9 @@
 use std::ops::Range;
 
 use super::blocking::Block;
-use super::micro::{LINE, MicroKernels, Transpose, prefetch_line};
+use super::micro::{LINE, MicroKernels, Transpose, adjacent_pairs, pairs_of_lines, prefetch_line};
 use super::panel::Group;
-use crate::bf16::{TILE_STEPS, round};
+use crate::bf16::{self, TILE_STEPS};
 use crate::dispatch;
 
 /// Rows of the source that a copy handles at once.
@@ -22,7 +22,7 @@ pub(super) enum Packing {
     Rounded,
     /// One step, rounded to `bf16`; of each pair the odd one comes first.
     Swapped,
-    /// A pair of steps, rounded to `bf16`; the even one is the lower half.
+    /// A pair of steps, rounded to `bf16`; the even one is the lower half. Only for processors that multiply pairs.
     Pairs,
 }
 
@@ -46,51 +46,43 @@ impl Packing {
         if self == Packing::Pairs { 2 } else { 1 }
     }
 
-    /// Word `index`, from lines that hold one step each, as `bf16`.
+    /// Word `index`, from lines that hold one step each.
     #[inline(always)]
-    fn word(self, index: usize, line: impl Fn(usize) -> [u16; LINE]) -> [f32; LINE] {
+    fn word(self, index: usize, line: impl Fn(usize) -> [f32; LINE]) -> [f32; LINE] {
         match self {
-            Packing::Single => unreachable!("steps that are not rounded are copied"),
-            Packing::Rounded => joined([0; LINE], line(index)),
-            Packing::Swapped => joined([0; LINE], line(index ^ 1)),
-            Packing::Pairs => joined(line(2 * index), line(2 * index + 1)),
+            Packing::Single => line(index),
+            Packing::Rounded => rounded(line(index)),
+            Packing::Swapped => rounded(line(index ^ 1)),
+            Packing::Pairs => pairs_of_lines(line(2 * index), line(2 * index + 1)),
         }
     }
 
     /// Words whose steps lie beside each other; zeros behind the last step.
     #[inline(always)]
     fn words_of(self, steps: &[f32]) -> [f32; LINE] {
-        let (first, second) = (rounded(steps), || rounded(steps.get(LINE..).unwrap_or_default()));
-        let half = |i: usize| if i < LINE { first[i] } else { 0 };
+        let first = line_of(steps);
         match self {
-            Packing::Single => unreachable!("steps that are not rounded are transposed as they are"),
-            Packing::Rounded => joined([0; LINE], first),
-            Packing::Swapped => joined([0; LINE], std::array::from_fn(|i| half(i ^ 1))),
-            Packing::Pairs => {
-                let second = second();
-                let step = |i: usize| if i < LINE { first[i] } else { second[i - LINE] };
-                let every_second = |odd: usize| std::array::from_fn(|i| step(2 * i + odd));
-                joined(every_second(0), every_second(1))
-            }
+            Packing::Single => first,
+            Packing::Rounded => rounded(first),
+            Packing::Swapped => rounded(std::array::from_fn(|i| first[i ^ 1])),
+            Packing::Pairs => adjacent_pairs(first, line_of(steps.get(LINE..).unwrap_or_default())),
         }
     }
 }
 
-/// The first line of `source` as `bf16`; zeros behind its end.
+/// The first line of `source`; zeros behind its end.
 #[inline(always)]
-fn rounded(source: &[f32]) -> [u16; LINE] {
-    let mut line = [0.0; LINE];
+fn line_of(source: &[f32]) -> [f32; LINE] {
     match source.first_chunk::<LINE>() {
-        Some(whole) => line = *whole,
-        None => line[..source.len()].copy_from_slice(source),
+        Some(whole) => *whole,
+        None => std::array::from_fn(|i| source.get(i).copied().unwrap_or(0.0)),
     }
-    std::array::from_fn(|i| round(line[i]))
 }
 
-/// Words of a lower and an upper half.
+/// Each element as a product reads it.
 #[inline(always)]
-fn joined(low: [u16; LINE], high: [u16; LINE]) -> [f32; LINE] {
-    std::array::from_fn(|i| f32::from_bits(u32::from(low[i]) | u32::from(high[i]) << 16))
+fn rounded(line: [f32; LINE]) -> [f32; LINE] {
+    std::array::from_fn(|i| bf16::rounded(line[i]))
 }
 
 /// A stored matrix: element `(row, column)` at `row * row_step + column * column_step`, one of the steps being 1.
@@ -188,8 +180,8 @@ dispatch! {
             for (line, packed) in packed.as_chunks_mut::<LINE>().0.iter_mut().enumerate() {
                 let first = (columns.start + line * LINE).min(columns.end);
                 *packed = kernels.packing.word(index, |step| match steps.start + step < steps.end {
-                    true => rounded(&b.row(steps.start + step, first)[..columns.end - first]),
-                    false => [0; LINE],
+                    true => line_of(&b.row(steps.start + step, first)[..columns.end - first]),
+                    false => [0.0; LINE],
                 });
             }
         }
@@ -263,19 +255,10 @@ fn pack_column(
     word: usize,
     packing: Packing,
 ) {
-    let line = match packing {
-        Packing::Single => {
-            let from = a.row(steps.start + word, rows.start);
-            match from.first_chunk::<LINE>() {
-                Some(line) => *line,
-                None => std::array::from_fn(|row| from.get(row).copied().unwrap_or(0.0)),
-            }
-        }
-        _ => packing.word(word, |step| match steps.start + step < steps.end {
-            true => rounded(a.row(steps.start + step, rows.start)),
-            false => [0; LINE],
-        }),
-    };
+    let line = packing.word(word, |step| match steps.start + step < steps.end {
+        true => line_of(a.row(steps.start + step, rows.start)),
+        false => [0.0; LINE],
+    });
     // A whole line is faster to copy; what is too much lies in later words of the same tile.
     match packed.first_chunk_mut::<LINE>() {
         Some(packed) => *packed = line,

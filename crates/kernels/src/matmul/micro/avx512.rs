@@ -6,6 +6,7 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::hint::black_box;
+use std::mem::transmute;
 use std::sync::OnceLock;
 
 use super::flush::{self, Unit};
@@ -106,6 +107,50 @@ unsafe fn dot(mut sums: [f32; LANES], a: [u32; LANES], b: [u32; LANES]) -> [f32;
         );
     }
     sums
+}
+
+/// Pairs whose lower halves come from `low` and whose upper ones from `high`, rounded.
+///
+/// # Safety
+/// The machine must have AVX-512 F, BW and BF16.
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+pub(super) unsafe fn pairs_of_lines(low: [f32; LANES], high: [f32; LANES]) -> [f32; LANES] {
+    // Numbers 0, 16, 1, 17 and so on.
+    const INTERLEAVED: [u16; 32] = {
+        let (mut order, mut i) = ([0; 32], 0);
+        while i < 32 {
+            order[i] = (i / 2 + i % 2 * 16) as u16;
+            i += 1;
+        }
+        order
+    };
+    // SAFETY: a line and the order are registers.
+    unsafe {
+        let halves = bf16_line(low, high);
+        let order = _mm512_loadu_si512(INTERLEAVED.as_ptr().cast());
+        transmute(_mm512_permutexvar_epi16(order, halves))
+    }
+}
+
+/// Pairs of elements that lie beside each other, first those of `first`, rounded.
+///
+/// # Safety
+/// The machine must have AVX-512 F and BF16.
+#[target_feature(enable = "avx512f,avx512bf16")]
+pub(super) unsafe fn adjacent_pairs(first: [f32; LANES], second: [f32; LANES]) -> [f32; LANES] {
+    // SAFETY: a line is a register.
+    unsafe { transmute(bf16_line(first, second)) }
+}
+
+/// The elements of `first`, then those of `second`, rounded.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bf16")]
+fn bf16_line(first: [f32; LANES], second: [f32; LANES]) -> __m512i {
+    // SAFETY: a line is a register, and so are 32 numbers of 16 bits.
+    unsafe {
+        let [first, second] = [first, second].map(|line| _mm512_loadu_ps(line.as_ptr()));
+        transmute(_mm512_cvtne2ps_pbh(second, first))
+    }
 }
 
 /// Adds the products of the listed words, steps or pairs.

@@ -18,7 +18,7 @@ use std::mem::MaybeUninit;
 use phalanx_ir::Precision;
 
 use super::pack::Packing;
-use crate::bf16::{Comparison, NumberClass};
+use crate::bf16::{Comparison, NumberClass, round};
 use crate::isa::Isa;
 
 /// The largest number of elements in a tile of any instruction set.
@@ -162,6 +162,34 @@ pub fn compare_dot(class: NumberClass, rounds: u64) -> Option<Comparison> {
     return avx512::compare_dot(class, rounds);
     #[cfg(not(target_arch = "x86_64"))]
     None
+}
+
+/// Pairs whose lower halves come from `low` and whose upper ones from `high`, rounded.
+#[inline(always)]
+pub(super) fn pairs_of_lines(low: [f32; LINE], high: [f32; LINE]) -> [f32; LINE] {
+    #[cfg(target_arch = "x86_64")]
+    if avx512::has_fast_pairs() {
+        // SAFETY: the machine has the instructions.
+        return unsafe { avx512::pairs_of_lines(low, high) };
+    }
+    std::array::from_fn(|i| pair(low[i], high[i]))
+}
+
+/// Pairs of elements that lie beside each other, first those of `first`, rounded.
+#[inline(always)]
+pub(super) fn adjacent_pairs(first: [f32; LINE], second: [f32; LINE]) -> [f32; LINE] {
+    #[cfg(target_arch = "x86_64")]
+    if avx512::has_fast_pairs() {
+        // SAFETY: the machine has the instructions.
+        return unsafe { avx512::adjacent_pairs(first, second) };
+    }
+    let element = |i: usize| if i < LINE { first[i] } else { second[i - LINE] };
+    std::array::from_fn(|i| pair(element(2 * i), element(2 * i + 1)))
+}
+
+/// Two elements, rounded, as one word.
+fn pair(low: f32, high: f32) -> f32 {
+    f32::from_bits(u32::from(round(low)) | u32::from(round(high)) << 16)
 }
 
 /// The sums of a tile, in registers as far as there are enough.
