@@ -1,5 +1,6 @@
 //! Templates give the texts of transformers, and answers are found in them.
 
+use std::fs;
 use std::path::Path;
 
 use super::*;
