@@ -12,7 +12,16 @@ const STAGES: [Stage; 8] = [
     ("tidy", || tidy::tidy(&root())),
     ("format", || cargo(&["fmt", "--all", "--check"])),
     ("lints", || {
-        cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--quiet", "--", "-D", "warnings"])
+        cargo(&[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--all-features",
+            "--quiet",
+            "--",
+            "-D",
+            "warnings",
+        ])
     }),
     ("documentation", documentation),
     ("tests", tests),

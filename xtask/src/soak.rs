@@ -103,7 +103,11 @@ impl Training {
         let (alone, weights) = training.whole("alone", 1)?;
         (training.times[0], training.weights) = (Some(alone), weights);
         let launcher = ["launch", "-n", "2", "--dry-run", "--", "train"];
-        if std::process::Command::new(&training.program).args(launcher).output().is_ok_and(|output| output.status.success()) {
+        if std::process::Command::new(&training.program)
+            .args(launcher)
+            .output()
+            .is_ok_and(|output| output.status.success())
+        {
             let (together, weights) = training.whole("together", 2)?;
             if weights != training.weights {
                 return Err(format!(

@@ -32,7 +32,7 @@ use exit_reason::ExitReason;
 use hosts::{HostList, Share};
 use launcher::{Job, Kind, Launcher};
 use restarts::{Attempt, Restarts};
-use running::{Ending, GracePeriods, JobEvent, Running};
+use running::{Ending, JobEvent, Running};
 
 /// Start a command as several ranks, on this machine or many.
 ///
@@ -174,8 +174,7 @@ struct Starter<'a> {
 impl Starter<'_> {
     fn run(mut self, mut attempt: Attempt, mut restarts: Option<Restarts>) -> Result<ExitCode, Failure> {
         loop {
-            let grace = if restarts.is_some() { running::AGAIN } else { running::ONCE };
-            let ending = self.attempt(&attempt, grace)?;
+            let ending = self.attempt(&attempt)?;
             let code = exit_code(self.launcher.kind, &ending);
             let again = restarts.as_mut().zip(ExitReason::of(code, &ending));
             let Some((restarts, reason)) = again else { return Ok(conclude(code, &ending)) };
@@ -195,14 +194,14 @@ impl Starter<'_> {
         }
     }
 
-    fn attempt(&self, attempt: &Attempt, grace: GracePeriods) -> Result<Ending, Failure> {
+    fn attempt(&self, attempt: &Attempt) -> Result<Ending, Failure> {
         let line = command_line(self.args, self.launcher, attempt, &self.variables)?;
         let cannot_run = |error| {
             Failure::Run(format!("cannot run the launcher `{}`: {error}", self.launcher.program.display()))
         };
         let line = leash::on(line, self.isolate);
         let running = Running::start(&line, &self.variables, self.sender.clone()).map_err(cannot_run)?;
-        running.finish(self.launcher.kind.stop(), grace, &self.events).map_err(cannot_run)
+        running.finish(self.launcher.kind.stop(), running::GRACE, &self.events).map_err(cannot_run)
     }
 }
 

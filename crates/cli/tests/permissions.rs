@@ -33,13 +33,26 @@ fn a_mask_keeps_other_users_from_checkpoints_models_logs_and_tokens() {
     let config = dir.write("run.toml", "umask = \"077\"\n");
     let by_flag: &[&str] = &["--umask", "0077"];
     for (name, how) in [("flag", by_flag), ("file", &[config.as_str()])] {
-        let [checkpoints, model, logs] = ["checkpoints", "model", "logs"].map(|what| dir.path(&format!("{name}-{what}")));
-        let flags = ["--steps", "2", "--data", &text, "--checkpoint", &checkpoints, "--save", &model, "--log-dir", &logs];
+        let [checkpoints, model, logs] =
+            ["checkpoints", "model", "logs"].map(|what| dir.path(&format!("{name}-{what}")));
+        let flags = [
+            "--steps",
+            "2",
+            "--data",
+            &text,
+            "--checkpoint",
+            &checkpoints,
+            "--save",
+            &model,
+            "--log-dir",
+            &logs,
+        ];
         stdout(&[&["train"], how, SMALL, &flags].concat());
         check(&checkpoints, 0o077, 4);
         check(&model, 0o077, 4);
         check(&logs, 0o077, 3);
-        let (exported, imported) = (dir.path(&format!("{name}-exported")), dir.path(&format!("{name}-imported")));
+        let (exported, imported) =
+            (dir.path(&format!("{name}-exported")), dir.path(&format!("{name}-imported")));
         stdout(&["ckpt", "export", &checkpoints, "--hf", &exported, "--umask", "077"]);
         check(&exported, 0o077, 4);
         stdout(&["ckpt", "import", "--hf", &model, "--checkpoint", &imported, "--umask", "077"]);

@@ -400,7 +400,10 @@ fn endless_files_are_refused() {
         (&["plan", "show", "--plan", "/dev/zero"], "it has more than 64 MiB"),
         (&["opt", "/dev/zero"], "cannot read /dev/zero: it has more than 64 MiB"),
         (&["launch", "-n", "2", "--hosts", "/dev/zero", "--", "train"], "it has more than 64 MiB"),
-        (&["train", "--data", "/dev/zero"], "/dev/zero is a pipe or a device, and data is read more than once"),
+        (
+            &["train", "--data", "/dev/zero"],
+            "/dev/zero is a pipe or a device, and data is read more than once",
+        ),
     ] {
         let message = error(args, 2);
         assert!(message.contains(part), "{args:?}: {message}");

@@ -155,7 +155,8 @@ pub fn processes(dir: &Path) -> Vec<u32> {
     let checkpoints = dir.join("checkpoints");
     let trains = |line: &[u8]| {
         let mut words = line.split(|&byte| byte == 0);
-        words.next().is_some() && words.next() == Some(b"train")
+        words.next().is_some()
+            && words.next() == Some(b"train")
             && words.any(|word| word == checkpoints.as_os_str().as_encoded_bytes())
     };
     let numbers = super::names(Path::new("/proc")).into_iter().filter_map(|name| name.parse().ok());

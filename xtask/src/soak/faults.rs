@@ -66,7 +66,7 @@ pub struct Launcher {
     /// Its program.
     pub name: &'static str,
     /// What it needs to start more ranks than there are cores.
-    pub flags: &'static [&'static str],
+    flags: &'static [&'static str],
     /// What it says when rank 1 is killed.
     killed: &'static [&'static str],
 }

@@ -124,7 +124,10 @@ impl Ended {
     /// Whether the rank was stopped when it had left the job: all others have ended well, and the launcher alone waits for
     /// its process.
     fn had_left(&self) -> bool {
-        !self.by_itself && self.remained.len() == 1 && self.text.contains("{\"summary\":") && !self.text.contains("error: ")
+        !self.by_itself
+            && self.remained.len() == 1
+            && self.text.contains("{\"summary\":")
+            && !self.text.contains("error: ")
     }
 
     fn is_late(&self) -> bool {
@@ -175,8 +178,8 @@ impl<'a> Case<'a> {
     }
 
     fn job(&self, training: &Training, dir: &Path) -> std::io::Result<Ended> {
-        let mut command = Command::new(self.launcher.name);
-        command.args(self.launcher.flags).args(["-n", "2"]).arg(&training.program);
+        let mut command = Command::new(&training.program);
+        command.args(["launch", "-n", "2", "--mpirun", self.launcher.name, "--"]);
         command.args(Attempt { number: 0, ranks: 1, kill: None }.words(training, dir));
         command.args(["--overlap", "off", "--stall-seconds", "2"]).env_remove("RUST_BACKTRACE");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);

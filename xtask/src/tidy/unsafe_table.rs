@@ -68,7 +68,9 @@ mod tests {
 
     #[test]
     fn unsafe_code_is_told_from_the_word() {
-        for line in ["unsafe { a }", "let a = unsafe { b };", "unsafe impl Send for A {}", "pub unsafe fn a() {"] {
+        for line in
+            ["unsafe { a }", "let a = unsafe { b };", "unsafe impl Send for A {}", "pub unsafe fn a() {"]
+        {
             assert!(has_unsafe(line), "{line}");
         }
         for line in ["// unsafe { a }", "#![forbid(unsafe_code)]", "let a = \"unsafe\";", "a(); // unsafe"] {
@@ -78,8 +80,12 @@ mod tests {
 
     #[test]
     fn rows_have_a_file_and_a_test() {
-        let page = "# Page\n| file | invariant | test |\n| --- | --- | --- |\n| `a.rs` | it `holds` | `b` |\n";
+        let page =
+            "# Page\n| file | invariant | test |\n| --- | --- | --- |\n| `a.rs` | it `holds` | `b` |\n";
         assert_eq!(rows(page), BTreeMap::from([("a.rs".into(), "b".into())]));
-        assert_eq!(test_names("#[test]\nfn a() {}\n#[test]\n#[b]\nfn c() {}").collect::<Vec<_>>(), ["a", "c"]);
+        assert_eq!(
+            test_names("#[test]\nfn a() {}\n#[test]\n#[b]\nfn c() {}").collect::<Vec<_>>(),
+            ["a", "c"]
+        );
     }
 }

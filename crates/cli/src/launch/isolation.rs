@@ -50,7 +50,9 @@ pub fn enter() -> io::Result<()> {
 /// Loopback is the first device of a new network, and is down.
 #[cfg(target_os = "linux")]
 fn raise_loopback() -> io::Result<()> {
-    use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
+    use rustix::net::{
+        AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
+    };
     /// Change a device, as a request that is acknowledged: numbers of `linux/rtnetlink.h` and `linux/netlink.h`.
     const KIND: u16 = 16;
     const FLAGS: u16 = 1 | 4;

@@ -8,7 +8,7 @@ use std::io::{BufRead, Write};
 
 /// One stream of a job: standard output or standard error.
 pub struct LogFilter<F> {
-    /// Called for every error.
+    /// Called for every error, and when the launcher tells that a process has died.
     on_error: F,
     /// The errors that have passed, each with the indented lines that follow it.
     errors: Vec<String>,
@@ -57,6 +57,9 @@ const PHRASES: &[&str] = &[
     "A process or daemon was unable to complete",
 ];
 
+/// What launchers say of a process that has died. They end the others then, or should.
+const DEATHS: &[&str] = &["noticed that process rank ", "BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"];
+
 /// The edge of a banner of Open MPI: this many dashes and nothing else.
 const EDGE: usize = 74;
 
@@ -64,7 +67,7 @@ const EDGE: usize = 74;
 const LONGEST_BANNER: usize = 40;
 
 impl<F: FnMut()> LogFilter<F> {
-    /// A filter that calls `on_error` when a rank says why it fails.
+    /// A filter that calls `on_error` when a rank says why it fails, or the launcher that one has died.
     pub fn new(on_error: F) -> LogFilter<F> {
         LogFilter { on_error, errors: Vec::new(), is_in_error: false, held: Vec::new(), open: Vec::new() }
     }
@@ -96,6 +99,9 @@ impl<F: FnMut()> LogFilter<F> {
                 (self.on_error)();
             }
             return;
+        }
+        if DEATHS.iter().any(|phrase| line.contains(phrase)) {
+            (self.on_error)();
         }
         self.is_in_error &= line.starts_with("  ");
         if let Some(error) = self.errors.last_mut().filter(|_| self.is_in_error) {

@@ -23,15 +23,12 @@ use super::log_filter::{LogFilter, StreamEnd};
 pub struct GracePeriods {
     /// After the second signal.
     pub signal: Duration,
-    /// After a rank has said why it fails; as long as it likes if absent.
-    pub error: Option<Duration>,
+    /// After a rank has said why it fails, or the launcher that one has died. Open MPI sometimes waits for ever after that.
+    pub error: Duration,
 }
 
-/// For jobs that are started once.
-pub const ONCE: GracePeriods = GracePeriods { signal: Duration::from_secs(10), error: None };
-
-/// For jobs that may be started again.
-pub const AGAIN: GracePeriods = GracePeriods { error: Some(Duration::from_secs(15)), ..ONCE };
+/// What launchers get.
+pub const GRACE: GracePeriods = GracePeriods { signal: Duration::from_secs(10), error: Duration::from_secs(10) };
 
 /// What happens while a job runs.
 pub enum JobEvent {
@@ -118,7 +115,7 @@ impl Running {
                     }
                 }
                 Some(JobEvent::Error) => {
-                    deadline = deadline.or(grace.error.map(|grace| Instant::now() + grace));
+                    deadline = deadline.or_else(|| Some(Instant::now() + grace.error));
                 }
                 Some(JobEvent::Signal) => return signals + 1,
                 Some(JobEvent::End) | None => return signals,
@@ -221,7 +218,7 @@ mod tests {
     fn the_status_is_the_launchers() {
         let (sender, events) = mpsc::channel();
         let running = Running::start(&line("exit $CODE"), &[("CODE".into(), "7".into())], sender).unwrap();
-        let ending = running.finish(Signal::SIGUSR1, AGAIN, &events).unwrap();
+        let ending = running.finish(Signal::SIGUSR1, GRACE, &events).unwrap();
         assert_eq!((ending.status.code(), ending.signals), (Some(7), 0));
         assert_eq!(ending.stream_ends, [StreamEnd::default(), StreamEnd::default()]);
     }
@@ -240,7 +237,7 @@ mod tests {
             sender.send(JobEvent::Signal).unwrap();
         }
         // Its streams end only when all processes that hold them are gone.
-        let grace = GracePeriods { signal: Duration::ZERO, error: None };
+        let grace = GracePeriods { signal: Duration::ZERO, error: Duration::from_secs(3600) };
         let ending = running.finish(Signal::SIGUSR1, grace, &events).unwrap();
         assert_eq!((ending.status.signal(), ending.signals), (Some(9), 2));
     }
@@ -250,7 +247,7 @@ mod tests {
         let (sender, events) = mpsc::channel();
         let running =
             Running::start(&line("echo 'error: lost' >&2; sleep 3600"), &[], sender.clone()).unwrap();
-        let grace = GracePeriods { signal: Duration::ZERO, error: Some(Duration::ZERO) };
+        let grace = GracePeriods { signal: Duration::ZERO, error: Duration::ZERO };
         let ending = running.finish(Signal::SIGUSR1, grace, &events).unwrap();
         assert_eq!((ending.status.signal(), ending.signals), (Some(9), 0));
         assert_eq!(ending.stream_ends[1].errors, ["error: lost\n"]);

@@ -14,10 +14,11 @@ fn listening() -> BTreeMap<String, String> {
     let row = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let (address, state, inode) = (words[1], words[3], words[9]);
-        let is_loopback = address.starts_with("0100007F:") || address.starts_with(&"0".repeat(24)) && {
-            // ::1, and ::ffff:127.0.0.1.
-            address.starts_with(&format!("{}01000000:", "0".repeat(24)))
-        };
+        let is_loopback = address.starts_with("0100007F:")
+            || address.starts_with(&"0".repeat(24)) && {
+                // ::1, and ::ffff:127.0.0.1.
+                address.starts_with(&format!("{}01000000:", "0".repeat(24)))
+            };
         (state == "0A" && !is_loopback).then(|| (inode.to_string(), address.to_string()))
     };
     tables.iter().flat_map(|table| table.lines().skip(1).filter_map(row)).collect()
@@ -56,8 +57,9 @@ fn ports_of_job(launcher: Launcher, flags: &[&str]) -> (String, Vec<String>) {
 #[test]
 fn a_job_on_one_host_listens_on_loopback_alone_where_the_system_permits_it() {
     let tried = |flags: &[&str]| Command::new("unshare").args(flags).arg("true").output();
-    let is_permitted =
-        [&["-n"][..], &["-r", "-n"]].iter().any(|flags| tried(flags).is_ok_and(|tried| tried.status.success()));
+    let is_permitted = [&["-n"][..], &["-r", "-n"]]
+        .iter()
+        .any(|flags| tried(flags).is_ok_and(|tried| tried.status.success()));
     for launcher in Launcher::installed() {
         let (about, ports) = ports_of_job(launcher, &["--share-network"]);
         assert!(about.ends_with(" on the network"), "{about}");

@@ -55,10 +55,14 @@ fn each_string(
     let Some(found) = schema.get_fields().iter().find(|field| field.name() == column) else {
         let names: Vec<&str> = schema.get_fields().iter().map(|field| field.name()).collect();
         let all = names.join(", ");
-        return Err(refuse(path, format!("it has no column `{column}`, but {all}; name the one with the text")));
+        return Err(refuse(
+            path,
+            format!("it has no column `{column}`, but {all}; name the one with the text"),
+        ));
     };
     let wrong = |error: parquet::errors::ParquetError| refuse(path, error.to_string());
-    let only = Type::group_type_builder(schema.name()).with_fields(vec![found.clone()]).build().map_err(wrong)?;
+    let only =
+        Type::group_type_builder(schema.name()).with_fields(vec![found.clone()]).build().map_err(wrong)?;
     for row in reader.get_row_iter(Some(only)).map_err(wrong)? {
         match row.map_err(wrong)?.into_columns().into_iter().next() {
             Some((_, Field::Str(text))) => take(Document { text, ..Document::default() })?,
@@ -92,7 +96,9 @@ mod tests {
         std::fs::write(&path, b"PAR1").unwrap();
         let error = open(&path, "body").unwrap_err();
         std::fs::remove_file(&path).unwrap();
-        for part in ["--features parquet", "columns=['body']", "is no Parquet file that can be read: this build"] {
+        for part in
+            ["--features parquet", "columns=['body']", "is no Parquet file that can be read: this build"]
+        {
             assert!(error.contains(part), "{error}");
         }
     }

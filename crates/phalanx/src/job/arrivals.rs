@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 #[cfg(target_os = "linux")]
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 /// A rank that shows that it has started, as long as this lives.
 pub struct Arrival {
@@ -28,10 +28,19 @@ impl Arrival {
 
     #[cfg(target_os = "linux")]
     fn show(prefix: &str, rank: u32) -> io::Result<Arrival> {
-        use std::os::linux::net::SocketAddrExt;
-        use std::os::unix::net::SocketAddr;
-        let name = SocketAddr::from_abstract_name(format!("{prefix}{rank}"))?;
-        Ok(Arrival { prefix: prefix.into(), _shown: UnixListener::bind_addr(&name)? })
+        Ok(Arrival { prefix: prefix.into(), _shown: UnixListener::bind_addr(&address(prefix, rank)?)? })
+    }
+
+    /// Those of `ranks`, all of this host, whose processes are stopped.
+    #[cfg(target_os = "linux")]
+    pub fn stopped(&self, ranks: &[u32]) -> Vec<u32> {
+        let is_stopped = |rank: &u32| process_of(&self.prefix, *rank).is_some_and(is_stopped);
+        ranks.iter().copied().filter(is_stopped).collect()
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub fn stopped(&self, _: &[u32]) -> Vec<u32> {
+        vec![]
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -46,12 +55,36 @@ impl Arrival {
     }
 }
 
+#[cfg(target_os = "linux")]
+fn address(prefix: &str, rank: u32) -> io::Result<SocketAddr> {
+    use std::os::linux::net::SocketAddrExt;
+    SocketAddr::from_abstract_name(format!("{prefix}{rank}"))
+}
+
+/// The process that shows itself as a rank: the system tells a socket that connects, whether it is answered or not.
+#[cfg(target_os = "linux")]
+fn process_of(prefix: &str, rank: u32) -> Option<i32> {
+    let socket = UnixStream::connect_addr(&address(prefix, rank).ok()?).ok()?;
+    Some(rustix::net::sockopt::socket_peercred(&socket).ok()?.pid.as_raw_nonzero().get())
+}
+
+/// Whether a process is stopped, as by `kill -STOP` or a debugger.
+#[cfg(target_os = "linux")]
+fn is_stopped(process: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The state follows the name, which is in brackets and may hold anything.
+    stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with(['T', 't']))
+}
+
 /// The ranks that have no socket in the system's list, where abstract names follow an `@` at the end of a line.
 fn absent(sockets: &str, prefix: &str, ranks: &[u32]) -> Vec<u32> {
     let name = |line: &str| line.rsplit_once('@')?.1.strip_prefix(prefix)?.parse::<u32>().ok();
     let here: Vec<u32> = sockets.lines().filter_map(name).collect();
     ranks.iter().copied().filter(|rank| !here.contains(rank)).collect()
 }
+
+/// Time is counted in steps of this.
+const TICK: Duration = Duration::from_millis(100);
 
 /// A thread that acts when something takes too long.
 #[derive(Default)]
@@ -62,11 +95,14 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Unless the result is dropped within `limit`, calls `late` on another thread, which ends the process or returns.
+    /// Unless the result is dropped within `limit`, calls `late` on another thread, which ends the process or returns. Time
+    /// in which this process is stopped does not count: when a launcher ends a job, it continues its processes first, and
+    /// one that was stopped must not accuse those that have ended meanwhile.
     pub fn start(limit: Duration, late: impl FnOnce() + Send + 'static) -> io::Result<Waiting> {
         let (over, is_over) = channel();
         let look = move || {
-            if is_over.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+            let ticks = limit.as_millis().div_ceil(TICK.as_millis());
+            if (0..ticks).all(|_| is_over.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout)) {
                 late();
             }
         };
@@ -106,6 +142,22 @@ mod tests {
         assert!(show("come", 2).is_err(), "there is one rank 2");
         drop(two);
         assert_eq!(zero.missing(&[0, 1, 2]), [1, 2]);
+    }
+
+    #[test]
+    fn a_process_that_is_stopped_is_told_from_one_that_runs() {
+        let zero = show("stopped", 0).unwrap();
+        assert_eq!(process_of(&zero.prefix, 0), Some(std::process::id() as i32));
+        assert_eq!((process_of(&zero.prefix, 1), zero.stopped(&[0, 1])), (None, vec![]));
+        let mut child = std::process::Command::new("sh").args(["-c", "kill -STOP $$"]).spawn().unwrap();
+        let process = child.id() as i32;
+        while !is_stopped(process) {
+            assert!(child.try_wait().unwrap().is_none(), "it stops and does not end");
+            thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_stopped(process));
     }
 
     #[test]

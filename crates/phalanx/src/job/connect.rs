@@ -85,11 +85,14 @@ fn wait_for_others(
     let say = Arc::clone(say);
     let late = move || {
         let missing = arrival.missing(&ranks);
-        let who = match missing.as_slice() {
-            [] if here => "all ranks have started, but the MPI library has not connected them".to_string(),
-            [] => "some rank on another host has not started".to_string(),
-            [one] => format!("rank {one} has not started"),
-            several => format!("ranks {several:?} have not started"),
+        let who = match (missing.as_slice(), arrival.stopped(&ranks).as_slice()) {
+            ([], [one, ..]) => format!("rank {one} is stopped and has not connected"),
+            ([], []) if here => {
+                "all ranks have started, but the MPI library has not connected them".to_string()
+            }
+            ([], []) => "some rank on another host has not started".to_string(),
+            ([one], _) => format!("rank {one} has not started"),
+            (several, _) => format!("ranks {several:?} have not started"),
         };
         let seconds = limit.as_secs();
         say(&format!(

@@ -171,7 +171,18 @@ mod tests {
         assert_eq!("stop@2:leave".parse(), Ok(Drill::Step(StepDrill { when: When::Leave, ..early })));
         let fault = Fault { kind: FaultKind::NoSpace, call: 7 };
         assert_eq!("enospc@save:7".parse(), Ok(Drill::Save(fault)));
-        let wrong = ["hang@2:end", "stop@2:+end", "hang", "hang@2", "hang@x:7", "hang@2:0", "stop@2:00", "stop@2:+0", "fire@2:7", "@1:1"];
+        let wrong = [
+            "hang@2:end",
+            "stop@2:+end",
+            "hang",
+            "hang@2",
+            "hang@x:7",
+            "hang@2:0",
+            "stop@2:00",
+            "stop@2:+0",
+            "fire@2:7",
+            "@1:1",
+        ];
         let more =
             ["enospc@1:7", "hang@save:7", "eio@save:0", "eio@save", "eio@save:+7", "hang@2:+0", "hang@2:++7"];
         for text in wrong.into_iter().chain(more) {

@@ -80,3 +80,17 @@ fn the_indented_lines_of_an_error_belong_to_it() {
         (text, vec!["error: a\n  b\n  c\n".into(), "error: e\n".into()])
     );
 }
+
+#[test]
+fn deaths_that_the_launcher_tells_of_count_like_errors() {
+    for (text, deaths) in [
+        ("step 1\n", 0),
+        ("mpirun noticed that process rank 0 with PID 0 on node vm exited on signal 9 (Killed).\n", 1),
+        ("=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n", 1),
+        ("error: rank 1: no data\n", 1),
+    ] {
+        let mut calls = 0;
+        LogFilter::new(|| calls += 1).pass(text.as_bytes(), &mut Vec::new());
+        assert_eq!(calls, deaths, "{text}");
+    }
+}

@@ -49,7 +49,9 @@ pub enum ManifestError {
     )]
     Tensor { tensor: usize, name: String, dtype: String, shape: Vec<usize> },
     /// More parts than devices.
-    #[error("`tensors[{tensor}].parts` has {found} parts: it must have at most {MOST_DEVICES}, one for each device")]
+    #[error(
+        "`tensors[{tensor}].parts` has {found} parts: it must have at most {MOST_DEVICES}, one for each device"
+    )]
     Parts { tensor: usize, found: usize },
     /// A part is in a file that is not listed.
     #[error(
