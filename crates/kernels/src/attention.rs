@@ -11,19 +11,34 @@
 //! The fast versions walk blocks of queries and keys with a running maximum and sum (blocks of keys ascend, so a
 //! query's bits depend on its keys alone). The gradient's unit of work is one (batch, key head): its sums into dk and
 //! dv are chains over heads and queries in ascending order.
+//!
+//! In a precision that rounds, the definition is down to the bit that of `reference/rounded.rs`:
+//!
+//! * Both products of the forward and all five of the gradient round their operands where they read them and add as
+//!   `bf16::leaf` does. Scores are scaled after the product, dq and dk at their end.
+//! * Keys, in P·V and dS·K, and queries, in dk and dv, are cut into blocks of 64 from the first. Of each block there is
+//!   one leaf; leaves are added in single precision, blocks (and, in dk and dv, heads) ascending.
+//! * P of a block of keys is relative to the running maximum of that and earlier blocks, and rounded without having been
+//!   normalized; in the gradient it is `exp(score - lse)`. Masked elements of P and dS are +0.0.
+//! * Maxima, exponentials, sums of P and lse are in single precision, of P before it is rounded. The products of y and
+//!   dy that enter dS take both rounded.
+//!
+//! No result shows the sign of a zero inside: sums start from +0.0, and zeros of y are positive. Therefore steps at the
+//! edges of a chunk that are masked or beyond the last may be left out, and are.
 
 mod backward;
 mod cached;
 mod forward;
 mod pack;
+mod pairs;
 mod product;
 mod reference;
 mod strip;
 #[cfg(test)]
 mod tests;
 
-use phalanx_ir::Shape;
 use phalanx_ir::tasks::TaskView;
+use phalanx_ir::{Precision, Shape};
 
 use crate::spmd::{Workspace, by_work};
 use crate::{Call, Kernel, Sizes, Words, Work, params, signature};
@@ -52,6 +67,8 @@ params! {
         pub scale: f32,
         /// Whether queries see only keys up to their own time.
         pub causal: bool,
+        /// How products read their operands and add.
+        pub precision: Precision,
     }
 }
 
@@ -131,9 +148,14 @@ impl Attention {
         self.batch * self.heads * self.q_time * self.k_time
     }
 
-    /// `head_dim` rounded up to whole vectors.
+    /// `head_dim` rounded up to whole tiles of a product.
     fn padded_dim(self) -> usize {
-        self.head_dim.next_multiple_of(product::LANES)
+        self.head_dim.next_multiple_of(if self.precision.rounds() { pairs::COLUMNS } else { product::LANES })
+    }
+
+    /// Words of `n` steps of a packed operand: each holds one, or two of a precision that rounds.
+    fn words(self, n: usize) -> usize {
+        if self.precision.rounds() { n.div_ceil(2) } else { n }
     }
 }
 
@@ -165,7 +187,8 @@ impl Attention {
             return Err(format!("it takes [batch, time, heads, elements], not {y}"));
         };
         let (scale, causal) = (task.attr("scale")?, task.is("causal"));
-        Ok(Attention { batch, heads, kv_heads, q_time, k_time, head_dim, scale, causal })
+        let precision = task.attr_or("precision", Precision::F32)?;
+        Ok(Attention { batch, heads, kv_heads, q_time, k_time, head_dim, scale, causal, precision })
     }
 
     /// Operations: of each element of a query and key that it sees, of each such pair, and of each element of a query.

@@ -4,10 +4,14 @@
 //! runs on. Both read denormal numbers as zeros and flush results below 2⁻¹²⁶ to zero, after rounding as if exponents had no
 //! lower end. A NaN is a NaN: its payload is not part of the definition.
 
+#[cfg(target_arch = "x86_64")]
+mod flushing;
 mod samples;
 
 use phalanx_ir::Precision;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use flushing::{FLUSHING, flushing};
 pub use samples::NumberClass;
 pub(crate) use samples::Samples;
 

@@ -93,6 +93,14 @@ pub(crate) fn launched(
 /// Serializes the tests that change the process-wide instruction set.
 static ISA: Mutex<()> = Mutex::new(());
 
+/// The mismatches that `test` finds with each instruction set of this machine selected.
+pub(crate) fn with_each_isa(mut test: impl FnMut(Isa) -> Vec<String>) -> Vec<String> {
+    let _alone = ISA.lock().expect("no test panics while it holds the lock");
+    let found = [Isa::Portable, Isa::Avx2, Isa::Avx512].map(|isa| test(Isa::select(isa)));
+    Isa::select(Isa::best());
+    found.concat()
+}
+
 impl Case {
     /// The kernel `name` on these arguments.
     pub(crate) fn new(name: &str, params: Vec<u64>) -> Case {
@@ -169,6 +177,23 @@ impl Case {
         let (want, got) = (self.reference(), self.fast(&Team::new(2)));
         for (output, (want, got)) in want.iter().zip(&got).enumerate() {
             assert_close(got, want, tolerance, &format!("{} output {output}", self.kernel.name));
+        }
+    }
+
+    /// Asserts that the fast version gives the bits of the reference on 1 to 4 cores.
+    pub(crate) fn check_reference_bits(&self) {
+        let want = self.reference();
+        for cores in 1..=4 {
+            for (output, (got, want)) in self.fast(&Team::new(cores)).iter().zip(&want).enumerate() {
+                for (i, (got, want)) in got.iter().zip(want).enumerate() {
+                    let name = self.kernel.name;
+                    assert_eq!(
+                        got.to_bits(),
+                        want.to_bits(),
+                        "{name} output {output}[{i}]: {got}, not {want}"
+                    );
+                }
+            }
         }
     }
 

@@ -4,7 +4,9 @@ use phalanx_ir::parallel::TileMap;
 use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
 use phalanx_ir::text::Attrs;
-use phalanx_ir::{Cuts, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes};
+use phalanx_ir::{
+    Cuts, LayerTasks, OpError, Operands, Operator, Precision, Shape, Tensor, TensorType, attributes,
+};
 
 /// See the head of the file.
 pub struct Attention {
@@ -15,8 +17,9 @@ pub struct Attention {
 }
 
 impl Attention {
-    fn task_attrs(&self) -> Attrs {
-        Attrs::new().with_unless(false, "causal", self.causal).with("scale", self.scale)
+    fn task_attrs(&self, precision: Precision) -> Attrs {
+        let attrs = Attrs::new().with_unless(false, "causal", self.causal).with("scale", self.scale);
+        attrs.with_unless(Precision::F32, "precision", precision)
     }
 }
 
@@ -70,14 +73,16 @@ impl Operator for Attention {
         };
         let (reads, y, map) = (tasks.reads(), tasks.result(0), scores_map(tasks));
         let lse = tasks.save("lse", &TensorType::f32([batch, heads, time]), map);
-        tasks.emit(TaskOp::call("attention", self.task_attrs()), reads, vec![y, lse]);
+        let op = TaskOp::call("attention", self.task_attrs(tasks.precision()));
+        tasks.emit(op, reads, vec![y, lse]);
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
         let mut reads: Vec<_> = (0..3).map(|slot| tasks.read_again(slot)).collect();
         reads.extend([tasks.read_result(0), tasks.kept(0, scores_map(tasks))]);
         reads.extend(dy[0].clone());
-        tasks.joint(TaskOp::call("attention_grad", self.task_attrs()), reads);
+        let op = TaskOp::call("attention_grad", self.task_attrs(tasks.precision()));
+        tasks.joint(op, reads);
     }
 
     /// In causal attention the query at time t sees the keys at times 0 to t, also if there are more keys than queries.

@@ -5,7 +5,8 @@
 
 use phalanx_ir::tasks::TaskOp;
 use phalanx_ir::{
-    Cuts, IndexBound, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes,
+    Cuts, IndexBound, LayerTasks, OpError, Operands, Operator, Precision, Shape, Tensor, TensorType,
+    attributes,
 };
 
 use crate::attention::Attention;
@@ -57,7 +58,8 @@ impl Operator for CachedAttention {
     }
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
-        tasks.plain(TaskOp::call("cached_attention", self.attrs()));
+        let attrs = self.attrs().with_unless(Precision::F32, "precision", tasks.precision());
+        tasks.plain(TaskOp::call("cached_attention", attrs));
     }
 
     /// The last rows of attention over all keys of a sequence, one after the other.

@@ -1,7 +1,13 @@
 //! The fast gradient.
 
+mod rounded;
+
+use std::ops::Range;
+
+use super::forward::pack_transposed_halves;
 use super::pack::{add_scaled, carve, pack_rows, pack_transposed, write_scaled};
-use super::product::{LANES, Product, product};
+use super::pairs::{Rounding, pack_pairs};
+use super::product::{Product, product};
 use super::strip::{KEYS, QUERIES, STRIP, Strip};
 use super::{Attention, AttentionGrad, GradInputs, Heads};
 use crate::dispatch;
@@ -10,13 +16,33 @@ use crate::rows::sum;
 use crate::spmd::{Launch, Parts, Workspace};
 
 /// Sizes of the parts of a block's workspace: transposed keys and values, keys, dk, dv, and of one block of queries
-/// the queries, dout, dq, weights, gradients of scores, and per query the log-sum-exp and the product of out and dout.
-fn sizes(params: Attention) -> [usize; 12] {
+/// the queries, dout, dq, weights, gradients of scores, per query the log-sum-exp and the product of out and dout, and the
+/// parts of a precision that rounds.
+fn sizes(params: Attention) -> [usize; 17] {
     let keys = params.k_time.next_multiple_of(KEYS);
-    let (dim, padded) = (params.head_dim, params.padded_dim());
+    let (dim, padded) = (params.words(params.head_dim), params.padded_dim());
     let (narrow, wide, queries) = (keys * dim, keys * padded, QUERIES * padded);
-    let scores = QUERIES * KEYS;
-    [narrow, narrow, wide, wide, wide, queries, queries, queries, scores, scores, QUERIES, QUERIES]
+    let (packed_keys, scores) = (params.words(keys) * padded, QUERIES * KEYS);
+    let [a, b, c, d, e] = if params.precision.rounds() { rounded::sizes(padded) } else { [0; 5] };
+    [
+        narrow,
+        narrow,
+        packed_keys,
+        wide,
+        wide,
+        queries,
+        queries,
+        queries,
+        scores,
+        scores,
+        QUERIES,
+        QUERIES,
+        a,
+        b,
+        c,
+        d,
+        e,
+    ]
 }
 
 /// What [`attention_grad`] works in.
@@ -36,9 +62,12 @@ pub fn attention_grad(
         true => add_scaled(out, values, params.scale),
         false => write_scaled(out, values, params.scale),
     };
-    let write = |out: &mut [f32], values: &[f32]| write_scaled(out, values, 1.0);
+    // Unless operands are rounded, queries are scaled before they are multiplied.
+    let dk_scale = if params.precision.rounds() { params.scale } else { 1.0 };
+    let write_dk = |out: &mut [f32], values: &[f32]| write_scaled(out, values, dk_scale);
+    let write_dv = |out: &mut [f32], values: &[f32]| write_scaled(out, values, 1.0);
     launch.run(|mut block| {
-        let own: &mut [f32] = block.own();
+        let (own, padded): (&mut [f32], _) = (block.own(), params.padded_dim());
         for pair in block.share(params.batch * params.kv_heads) {
             let (batch, kv_head) = (pair / params.kv_heads, pair % params.kv_heads);
             let mut work = Work::new(own, inputs, params, batch, kv_head);
@@ -47,11 +76,25 @@ pub fn attention_grad(
                     work.run(head, first);
                     let rows = QUERIES.min(params.q_time - first);
                     let at = [batch, head, first];
-                    write_rows(&grads, params.heads_of(0), at, &work.dq[..], rows, write_dq);
+                    write_rows(&grads, params.heads_of(0), at, (work.dq, padded), rows, write_dq);
                 }
             }
-            write_rows(&grads, params.heads_of(1), [batch, kv_head, 0], work.dk, params.k_time, write);
-            write_rows(&grads, params.heads_of(2), [batch, kv_head, 0], work.dv, params.k_time, write);
+            write_rows(
+                &grads,
+                params.heads_of(1),
+                [batch, kv_head, 0],
+                (work.dk, padded),
+                params.k_time,
+                write_dk,
+            );
+            write_rows(
+                &grads,
+                params.heads_of(2),
+                [batch, kv_head, 0],
+                (work.dv, padded),
+                params.k_time,
+                write_dv,
+            );
         }
     });
 }
@@ -61,12 +104,11 @@ fn write_rows(
     grads: &[Parts<'_, f32>; 3],
     heads: Heads,
     [batch, head, first]: [usize; 3],
-    values: &[f32],
+    (values, padded): (&[f32], usize),
     rows: usize,
     write: impl Fn(&mut [f32], &[f32]),
 ) {
     let head = heads.head(batch, head);
-    let padded = head.dim.next_multiple_of(LANES);
     for (row, values) in values.chunks_exact(padded).take(rows).enumerate() {
         // SAFETY: this head's rows of a gradient are written by the unit that owns its (batch, key head) alone.
         let out = unsafe { grads[heads.slot].part(head.at(first + row)) };
@@ -91,6 +133,11 @@ struct Work<'a> {
     dscores: &'a mut [f32],
     lse: &'a mut [f32],
     deltas: &'a mut [f32],
+    query_pairs: &'a mut [f32],
+    dout_pairs: &'a mut [f32],
+    weight_pairs: &'a mut [f32],
+    dscore_pairs: &'a mut [f32],
+    dscore_halves: &'a mut [f32],
 }
 
 impl<'a> Work<'a> {
@@ -115,11 +162,24 @@ impl<'a> Work<'a> {
             dscores,
             lse,
             deltas,
+            query_pairs,
+            dout_pairs,
+            weight_pairs,
+            dscore_pairs,
+            dscore_halves,
         ] = carve(scratch, sizes(params));
-        let (k, v) = (params.heads_of(1), params.heads_of(2));
-        pack_transposed(keys_transposed, inputs.qkv[k.slot], k.head(batch, kv_head));
-        pack_transposed(values_transposed, inputs.qkv[v.slot], v.head(batch, kv_head));
-        pack_rows(keys, params.padded_dim(), inputs.qkv[k.slot], k.head(batch, kv_head), 0, 1.0);
+        let [k, v] = [1, 2].map(|tensor| params.heads_of(tensor).head(batch, kv_head));
+        let (padded, [_, keys_in, values_in]) = (params.padded_dim(), inputs.qkv);
+        if params.precision.rounds() {
+            // The gradients are not there yet: the place of dk holds rows meanwhile.
+            pack_transposed_halves(keys_transposed, dk, keys_in, k);
+            pack_transposed_halves(values_transposed, dk, values_in, v);
+            pack_pairs(keys, padded, keys_in, k, 0, 0);
+        } else {
+            pack_transposed(keys_transposed, keys_in, k);
+            pack_transposed(values_transposed, values_in, v);
+            pack_rows(keys, padded, keys_in, k, 0, 1.0);
+        }
         dk.fill(0.0);
         dv.fill(0.0);
         Work {
@@ -138,6 +198,11 @@ impl<'a> Work<'a> {
             dscores,
             lse,
             deltas,
+            query_pairs,
+            dout_pairs,
+            weight_pairs,
+            dscore_pairs,
+            dscore_halves,
         }
     }
 
@@ -145,15 +210,30 @@ impl<'a> Work<'a> {
     fn run(&mut self, head: usize, first: usize) {
         let params = self.params;
         let last = params.last_query(first);
-        self.load_queries(head, first, last);
+        let rounding = Rounding::of(params);
+        match rounding {
+            None => self.load_queries(head, first, last),
+            Some(_) => self.load_queries_rounded(head, first, last),
+        }
         self.dq.fill(0.0);
         for key_block in 0..params.visible(last).div_ceil(KEYS) {
             for strip in params.strips(first, last, key_block) {
-                self.run_query_strip(&strip, key_block);
+                match rounding {
+                    None => self.run_query_strip(&strip, key_block),
+                    Some(rounding) => self.run_query_strip_rounded(&strip, key_block, rounding),
+                }
             }
             let keys = KEYS.min(params.k_time - key_block * KEYS);
             for strip in (0..keys).step_by(STRIP) {
-                self.run_key_strip(first, last, key_block, strip);
+                let start = params.first_query(key_block * KEYS + strip).max(first);
+                if start > last {
+                    continue;
+                }
+                let (strip, queries) = (key_block * KEYS + strip, start - first..last + 1 - first);
+                match rounding {
+                    None => self.run_key_strip(strip, queries),
+                    Some(rounding) => self.run_key_strip_rounded(strip, queries, rounding),
+                }
             }
         }
     }
@@ -190,17 +270,11 @@ impl<'a> Work<'a> {
         product(&mut self.dq[start * padded..], dscores, keys, Product::weighted(strip, padded));
     }
 
-    /// Adds the block of queries to dk and dv of the strip of keys from `strip` of the block.
-    fn run_key_strip(&mut self, first: usize, last: usize, key_block: usize, strip: usize) {
-        let padded = self.params.padded_dim();
-        let start = self.params.first_query(key_block * KEYS + strip).max(first);
-        if start > last {
-            return;
-        }
-        let row = start - first;
-        let shape = Product::transposed(padded, last + 1 - start);
-        let at = (key_block * KEYS + strip) * padded;
-        let left = row * KEYS + strip;
+    /// Adds some queries of the block to dk and dv of the strip of keys from `strip`.
+    fn run_key_strip(&mut self, strip: usize, queries: Range<usize>) {
+        let (padded, row) = (self.params.padded_dim(), queries.start);
+        let shape = Product::transposed(padded, queries.len());
+        let (at, left) = (strip * padded, row * KEYS + strip % KEYS);
         product(&mut self.dv[at..], &self.weights[left..], &self.dout[row * padded..], shape);
         product(&mut self.dk[at..], &self.dscores[left..], &self.queries[row * padded..], shape);
     }

@@ -5,10 +5,12 @@
 //! q). Query i sees the rows that count and the new keys up to i: y has the bits of `attention` over all of them in one
 //! piece. Rows of the caches behind those that count are never read.
 
+use phalanx_ir::Precision;
 use phalanx_ir::tasks::TaskView;
 
 use super::forward::{Work, attend, sizes};
 use super::pack::{Head, pack_rows, pack_transposed};
+use super::pairs::{pack_halves, pack_pairs};
 use super::strip::{KEYS, QUERIES};
 use super::{Attention, Heads, attention_reference};
 use crate::ids::Ids;
@@ -34,6 +36,8 @@ params! {
         pub scale: f32,
         /// Whether `past` has 32-bit integers.
         pub past_i32: bool,
+        /// How products read their operands and add.
+        pub precision: Precision,
     }
 }
 
@@ -51,9 +55,9 @@ pub struct CachedInputs<'a> {
 impl CachedAttentionParams {
     /// The attention over all keys of one sequence that has `past` earlier ones.
     fn whole(self, past: usize) -> Attention {
-        let CachedAttentionParams { heads, kv_heads, time, head_dim, scale, .. } = self;
+        let CachedAttentionParams { heads, kv_heads, time, head_dim, scale, precision, .. } = self;
         let (q_time, k_time) = (time, past + time);
-        Attention { batch: 1, heads, kv_heads, q_time, k_time, head_dim, scale, causal: true }
+        Attention { batch: 1, heads, kv_heads, q_time, k_time, head_dim, scale, causal: true, precision }
     }
 
     /// Where the rows of keys or values lie that have room for `time` tokens of a sequence.
@@ -98,6 +102,7 @@ pub fn cached_attention(
     attend((y, None), inputs.qkv[0], units, launch, |own, batch, kv_head| {
         let past = inputs.past.row(batch, params.capacity + 1);
         let mut work = Work::new(own, sizes(params.whole(params.capacity)), params.whole(past), batch);
+        let pack = if params.precision.rounds() { pack_rounded } else { pack };
         pack(&mut work, inputs, params, [batch, kv_head, past]);
         work
     });
@@ -126,6 +131,27 @@ fn pack(
     pack_rows(&mut values[past * padded..(past + time) * padded], padded, inputs.qkv[2], new, 0, 1.0);
 }
 
+/// The same for a precision that rounds.
+fn pack_rounded(
+    work: &mut Work<'_>,
+    inputs: CachedInputs<'_>,
+    params: CachedAttentionParams,
+    [batch, kv_head, past]: [usize; 3],
+) {
+    let (words, padded) = (work.params.words(params.head_dim), work.params.padded_dim());
+    let cached = Head { time: past, ..params.rows(params.capacity).head(batch, kv_head) };
+    let new = params.rows(params.time).head(batch, kv_head);
+    let all = past + params.time;
+    let whole = all.next_multiple_of(KEYS);
+    let (keys, values) = (&mut work.keys[..whole * words], &mut work.values[..whole / 2 * padded]);
+    // Values come later: their place holds the rows of keys meanwhile.
+    pack_halves(&mut values[..past * words], words, inputs.caches[0], cached, 0);
+    pack_halves(&mut values[past * words..all * words], words, inputs.qkv[1], new, 0);
+    pack_transposed(keys, values, Head { start: 0, row: words, time: all, dim: words });
+    pack_pairs(values, padded, inputs.caches[1], cached, 0, 0);
+    pack_pairs(values, padded, inputs.qkv[2], new, 0, past);
+}
+
 impl Kernel for CachedAttentionParams {
     signature!("cached_attention": q, k, v, past_k, past_v, past => y);
     const IS_PRODUCT: bool = true;
@@ -136,8 +162,19 @@ impl Kernel for CachedAttentionParams {
         else {
             return Err("it takes [batch, time, heads, elements]".into());
         };
+        let precision = task.attr_or("precision", Precision::F32)?;
         let (scale, past_i32) = (task.attr("scale")?, task.is_i32(5)?);
-        Ok(CachedAttentionParams { batch, heads, kv_heads, time, capacity, head_dim, scale, past_i32 })
+        Ok(CachedAttentionParams {
+            batch,
+            heads,
+            kv_heads,
+            time,
+            capacity,
+            head_dim,
+            scale,
+            past_i32,
+            precision,
+        })
     }
 
     fn reference(&self, call: &mut Call<'_>) {
@@ -189,7 +226,18 @@ mod tests {
         head_dim: usize,
     ) -> CachedAttentionParams {
         let (heads, scale) = (kv_heads * group, 2.0 / (head_dim as f32).sqrt());
-        CachedAttentionParams { batch: 2, heads, kv_heads, time, capacity, head_dim, scale, past_i32: false }
+        let (past_i32, precision) = (false, Precision::F32);
+        CachedAttentionParams {
+            batch: 2,
+            heads,
+            kv_heads,
+            time,
+            capacity,
+            head_dim,
+            scale,
+            past_i32,
+            precision,
+        }
     }
 
     /// A call with these numbers of cached rows; what does not count is no number.
@@ -225,12 +273,31 @@ mod tests {
 
     #[test]
     fn bits_are_the_same_for_every_team_and_instruction_set() {
-        case(params(2, 2, 3, 150, 40), [97, 150]).check_bits();
-        case(params(1, 1, 70, 90, 20), [63, 64]).check_bits();
+        for &precision in Precision::ALL {
+            let with = |params| CachedAttentionParams { precision, ..params };
+            case(with(params(2, 2, 3, 150, 40)), [97, 150]).check_bits();
+            case(with(params(1, 1, 70, 90, 20)), [63, 64]).check_bits();
+        }
+    }
+
+    #[test]
+    fn fast_equals_reference_to_the_bit_where_operands_are_rounded() {
+        for &precision in &Precision::ALL[1..] {
+            let with = |params| CachedAttentionParams { precision, ..params };
+            for past in [[0, 33], [17, 1]] {
+                case(with(params(2, 1, 1, 70, 16)), past).check_reference_bits();
+                case(with(params(1, 3, 5, 33, 7)), past).check_reference_bits();
+                case(with(params(2, 2, 65, 100, 20)), past).check_reference_bits();
+            }
+        }
     }
 
     #[test]
     fn the_bits_are_those_of_attention_in_one_piece() {
+        Precision::ALL.iter().for_each(|&precision| compare_with_one_piece(precision));
+    }
+
+    fn compare_with_one_piece(precision: Precision) {
         let (total, dim, group) = (150, 20, 2);
         let whole = Attention {
             batch: 1,
@@ -241,6 +308,7 @@ mod tests {
             head_dim: dim,
             scale: 0.3,
             causal: true,
+            precision,
         };
         let (q, k, v) = (values(total * group * dim, 1), values(total * dim, 2), values(total * dim, 3));
         let team = Team::new(1);
@@ -248,13 +316,14 @@ mod tests {
         all = all.read(q.clone()).read(k.clone()).read(v.clone());
         let want = all.write(vec![0.0; q.len()]).write(vec![0.0; total * group]).fast(&team).remove(0);
         for (past, time) in [(0, 1), (0, 64), (63, 1), (64, 1), (64, 64), (17, 100), (149, 1), (100, 50)] {
-            let params = CachedAttentionParams { batch: 1, scale: 0.3, ..params(1, group, time, total, dim) };
+            let params = params(1, group, time, total, dim);
+            let params = CachedAttentionParams { batch: 1, scale: 0.3, precision, ..params };
             let rows = |x: &[f32], row: usize| x[past * row..(past + time) * row].to_vec();
             let cache = |x: &[f32]| [&x[..past * dim], &vec![f32::NAN; (total - past) * dim]].concat();
             let mut case = Case::new("cached_attention", params.to_words()).read(rows(&q, group * dim));
             case = case.read(rows(&k, dim)).read(rows(&v, dim)).read(cache(&k)).read(cache(&v));
             let case = case.read(Input::ids(&[past as i64], false)).write(vec![0.0; time * group * dim]);
-            assert_eq!(case.fast(&team)[0], rows(&want, group * dim), "{past} and {time}");
+            assert_eq!(case.fast(&team)[0], rows(&want, group * dim), "{past} and {time}, {precision}");
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The fast forward pass.
 
 use super::Attention;
-use super::pack::{carve, pack_rows, pack_transposed, write_scaled};
+use super::pack::{Head, carve, pack_rows, pack_transposed, write_scaled};
+use super::pairs::{self, Rounding, pack_halves, pack_pairs, round_halves};
 use super::product::{LANES, Product, product};
 use super::strip::{KEYS, QUERIES, STRIP, Strip};
 use crate::dispatch;
@@ -10,12 +11,13 @@ use crate::rows::sum_lanes;
 use crate::spmd::{Launch, Parts, Workspace};
 
 /// Sizes of the parts of a block's workspace: transposed keys, values, and of one block of queries the queries, scores,
-/// unscaled result, running maxima and running sums (one per lane).
-pub(super) fn sizes(params: Attention) -> [usize; 7] {
+/// unscaled result, running maxima, running sums (one per lane) and, of one strip, the rounded weights.
+pub(super) fn sizes(params: Attention) -> [usize; 8] {
     let keys = params.k_time.next_multiple_of(KEYS);
-    let (dim, padded) = (params.head_dim, params.padded_dim());
-    let queries = QUERIES * dim;
-    [keys * dim, keys * padded, queries, QUERIES * KEYS, QUERIES * padded, QUERIES, QUERIES * LANES]
+    let (dim, padded) = (params.words(params.head_dim), params.padded_dim());
+    let (values, queries, result) = (params.words(keys) * padded, QUERIES * dim, QUERIES * padded);
+    let weights = if params.precision.rounds() { STRIP * KEYS / 2 } else { 0 };
+    [keys * dim, values, queries, QUERIES * KEYS, result, QUERIES, QUERIES * LANES, weights]
 }
 
 /// What [`attention`] works in.
@@ -29,9 +31,16 @@ pub fn attention([out, lse]: [&mut [f32]; 2], qkv: [&[f32]; 3], params: Attentio
     let units = [params.batch, params.kv_heads, query_blocks];
     attend((out, Some(lse)), qkv[0], units, launch, |own, batch, kv_head| {
         let work = Work::new(own, sizes(params), params, batch);
-        let (k, v) = (params.heads_of(1), params.heads_of(2));
-        pack_transposed(work.keys, qkv[k.slot], k.head(batch, kv_head));
-        pack_rows(work.values, params.padded_dim(), qkv[v.slot], v.head(batch, kv_head), 0, 1.0);
+        let [k, v] = [1, 2].map(|tensor| params.heads_of(tensor).head(batch, kv_head));
+        let padded = params.padded_dim();
+        if params.precision.rounds() {
+            // Values come later: their place holds the rows of keys meanwhile.
+            pack_transposed_halves(work.keys, work.values, qkv[1], k);
+            pack_pairs(work.values, padded, qkv[2], v, 0, 0);
+        } else {
+            pack_transposed(work.keys, qkv[1], k);
+            pack_rows(work.values, padded, qkv[2], v, 0, 1.0);
+        }
         work
     });
 }
@@ -78,19 +87,24 @@ pub(super) struct Work<'a> {
     result: &'a mut [f32],
     maxima: &'a mut [f32],
     sums: &'a mut [f32],
+    weights: &'a mut [f32],
 }
 
 impl<'a> Work<'a> {
     /// Work on a sequence, in scratch of these sizes; keys and values are still to come.
-    pub fn new(scratch: &'a mut [f32], sizes: [usize; 7], params: Attention, batch: usize) -> Work<'a> {
-        let [keys, values, queries, scores, result, maxima, sums] = carve(scratch, sizes);
-        Work { params, batch, keys, values, queries, scores, result, maxima, sums }
+    pub fn new(scratch: &'a mut [f32], sizes: [usize; 8], params: Attention, batch: usize) -> Work<'a> {
+        let [keys, values, queries, scores, result, maxima, sums, weights] = carve(scratch, sizes);
+        Work { params, batch, keys, values, queries, scores, result, maxima, sums, weights }
     }
 
     /// Runs all visible blocks of keys for the block of queries from `first`.
     fn run(&mut self, q: &[f32], head: usize, first: usize) {
         let head = self.params.heads_of(0).head(self.batch, head);
-        pack_rows(self.queries, self.params.head_dim, q, head, first, self.params.scale);
+        let dim = self.params.words(self.params.head_dim);
+        match self.params.precision.rounds() {
+            true => pack_halves(self.queries, dim, q, head, first),
+            false => pack_rows(self.queries, dim, q, head, first, self.params.scale),
+        }
         self.result.fill(0.0);
         self.sums.fill(0.0);
         self.maxima.fill(f32::NEG_INFINITY);
@@ -104,19 +118,33 @@ impl<'a> Work<'a> {
 
     /// Adds one block of keys to a strip of queries.
     fn run_strip(&mut self, strip: &Strip, key_block: usize) {
-        let (dim, padded) = (self.params.head_dim, self.params.padded_dim());
+        let (dim, padded) = (self.params.words(self.params.head_dim), self.params.padded_dim());
         let &Strip { start, rows, .. } = strip;
         let scores = &mut self.scores[start * KEYS..][..STRIP * KEYS];
-        let keys = &self.keys[key_block * KEYS * dim..];
-        product(scores, &self.queries[start * dim..], keys, Product::scores(strip, dim, dim));
+        let (queries, keys) = (&self.queries[start * dim..], &self.keys[key_block * KEYS * dim..]);
+        let rounding = Rounding::of(self.params);
+        match rounding {
+            None => product(scores, queries, keys, Product::scores(strip, dim, dim)),
+            Some(rounding) => {
+                pairs::product(scores, queries, keys, Product::scores(strip, dim, dim), rounding);
+            }
+        }
         let state = State {
             result: &mut self.result[start * padded..][..rows * padded],
             maxima: (&mut self.maxima[start..][..STRIP]).try_into().expect("one maximum per query"),
             sums: self.sums[start * LANES..][..rows * LANES].as_chunks_mut().0,
         };
         weigh_strip(scores, strip, state);
-        let values = &self.values[key_block * KEYS * padded..];
-        product(&mut self.result[start * padded..], scores, values, Product::weighted(strip, padded));
+        let values = &self.values[key_block * self.params.words(KEYS) * padded..];
+        let result = &mut self.result[start * padded..];
+        match rounding {
+            None => product(result, scores, values, Product::weighted(strip, padded)),
+            Some(rounding) => {
+                round_halves(self.weights, scores, strip);
+                let shape = Product::weighted(strip, padded).of_pairs();
+                pairs::product(result, self.weights, values, shape, rounding);
+            }
+        }
     }
 
     /// Writes the finished block of queries from `first`.
@@ -127,13 +155,31 @@ impl<'a> Work<'a> {
         for (row, inverse) in inverses.into_iter().enumerate().take(params.q_time - first) {
             // SAFETY: this query's row of `out` is written by this unit alone.
             let out = unsafe { out.part(rows.at(first + row)) };
-            write_scaled(out, &self.result[row * params.padded_dim()..], inverse);
+            let result = &self.result[row * params.padded_dim()..];
+            match params.precision.rounds() {
+                true => write_unsigned_zeros(out, result, inverse),
+                false => write_scaled(out, result, inverse),
+            }
             let Some(lse) = lse else { continue };
             let at = (self.batch * params.heads + head) * params.q_time + first + row;
             // SAFETY: as above.
             let lse = unsafe { lse.part(at..at + 1) };
             lse[0] = self.maxima[row];
         }
+    }
+}
+
+/// Packs all rows of a head, rounded, as transposed blocks `[words, KEYS]`, by way of `rows`.
+pub(super) fn pack_transposed_halves(out: &mut [f32], rows: &mut [f32], x: &[f32], head: Head) {
+    let words = head.dim.div_ceil(2);
+    pack_halves(&mut rows[..head.time * words], words, x, head, 0);
+    pack_transposed(out, rows, Head { start: 0, row: words, time: head.time, dim: words });
+}
+
+dispatch! {
+    /// Writes `values` times `scale` to `out`, which may be shorter; zeros become positive.
+    fn write_unsigned_zeros(out: &mut [f32], values: &[f32], scale: f32) {
+        out.iter_mut().zip(values).for_each(|(out, x)| *out = x * scale + 0.0);
     }
 }
 

@@ -50,24 +50,16 @@ impl Product {
         let rows = STRIP;
         Product { rows, cols: padded, depth, out_row, left_row: 1, left_step, right_row, accumulate: true }
     }
+
+    /// The same over words of two steps, which rows of `left` hold side by side.
+    pub(super) fn of_pairs(self) -> Product {
+        Product { depth: self.depth / 2, left_row: self.left_row / 2, ..self }
+    }
 }
 
 /// Computes the product.
 pub(super) fn product(out: &mut [f32], left: &[f32], right: &[f32], shape: Product) {
-    let Product { rows, cols, depth, out_row, left_row, left_step, right_row, .. } = shape;
-    assert!(
-        rows.is_multiple_of(ROWS) && cols.is_multiple_of(LANES),
-        "a product of whole tiles, not {shape:?}"
-    );
-    if rows == 0 || cols == 0 {
-        return;
-    }
-    assert!((rows - 1) * out_row + cols <= out.len(), "`out` holds the product {shape:?}");
-    if depth > 0 {
-        assert!((rows - 1) * left_row + (depth - 1) * left_step < left.len(), "`left` holds its block");
-        assert!((depth - 1) * right_row + cols <= right.len(), "`right` holds its block");
-    }
-    let operands = Operands { out: out.as_mut_ptr(), left: left.as_ptr(), right: right.as_ptr() };
+    let Some(operands) = Operands::new(out, left, right, shape) else { return };
     match Isa::current() {
         // SAFETY: the instruction set is available; the assertions above cover every element the tiles touch.
         #[cfg(target_arch = "x86_64")]
@@ -82,10 +74,40 @@ pub(super) fn product(out: &mut [f32], left: &[f32], right: &[f32], shape: Produ
 
 /// Where the three blocks start.
 #[derive(Clone, Copy)]
-struct Operands {
-    out: *mut f32,
-    left: *const f32,
-    right: *const f32,
+pub(super) struct Operands {
+    pub out: *mut f32,
+    pub left: *const f32,
+    pub right: *const f32,
+}
+
+impl Operands {
+    /// The operands of a product, all of whose elements are in bounds; none if it has no elements.
+    pub(super) fn new(out: &mut [f32], left: &[f32], right: &[f32], shape: Product) -> Option<Operands> {
+        let Product { rows, cols, depth, out_row, left_row, left_step, right_row, .. } = shape;
+        assert!(
+            rows.is_multiple_of(ROWS) && cols.is_multiple_of(LANES),
+            "a product of whole tiles, not {shape:?}"
+        );
+        if rows == 0 || cols == 0 {
+            return None;
+        }
+        assert!((rows - 1) * out_row + cols <= out.len(), "`out` holds the product {shape:?}");
+        if depth > 0 {
+            assert!((rows - 1) * left_row + (depth - 1) * left_step < left.len(), "`left` holds its block");
+            assert!((depth - 1) * right_row + cols <= right.len(), "`right` holds its block");
+        }
+        Some(Operands { out: out.as_mut_ptr(), left: left.as_ptr(), right: right.as_ptr() })
+    }
+
+    /// The same blocks from this row and column of the product on.
+    #[inline(always)]
+    pub(super) fn at(self, row: usize, col: usize, shape: Product) -> Operands {
+        Operands {
+            out: self.out.wrapping_add(row * shape.out_row + col),
+            left: self.left.wrapping_add(row * shape.left_row),
+            right: self.right.wrapping_add(col),
+        }
+    }
 }
 
 /// # Safety
@@ -116,11 +138,7 @@ unsafe fn tiles<const R: usize, const W: usize>(operands: Operands, shape: Produ
     while col < shape.cols {
         let wide = col + W * LANES <= shape.cols;
         for row in (0..shape.rows).step_by(R) {
-            let at = Operands {
-                out: operands.out.wrapping_add(row * shape.out_row + col),
-                left: operands.left.wrapping_add(row * shape.left_row),
-                right: operands.right.wrapping_add(col),
-            };
+            let at = operands.at(row, col, shape);
             // SAFETY: the tile lies inside the product.
             unsafe { if wide { tile::<R, W>(at, shape) } else { tile::<R, 1>(at, shape) } }
         }

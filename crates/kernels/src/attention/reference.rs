@@ -1,9 +1,14 @@
 //! The meaning of attention: plain loops over one query at a time.
 
+mod rounded;
+
 use super::{Attention, AttentionGrad, GradInputs};
 
 /// Attention of every query: outputs out, lse.
 pub fn attention_reference([out, lse]: [&mut [f32]; 2], qkv: [&[f32]; 3], params: Attention) {
+    if params.precision.rounds() {
+        return rounded::attention([out, lse], qkv, params);
+    }
     out.fill(0.0);
     for_each_query(params, |b, h, i| {
         let scores = scores(qkv, params, b, h, i);
@@ -20,6 +25,9 @@ pub fn attention_reference([out, lse]: [&mut [f32]; 2], qkv: [&[f32]; 3], params
 
 /// The gradients of q, k, v.
 pub fn attention_grad_reference(mut grads: [&mut [f32]; 3], inputs: GradInputs<'_>, params: AttentionGrad) {
+    if params.forward.precision.rounds() {
+        return rounded::attention_grad(grads, inputs, params);
+    }
     let AttentionGrad { forward: params, accumulate } = params;
     let GradInputs { qkv, out, lse, dout } = inputs;
     let before = if accumulate { grads[0].to_vec() } else { Vec::new() };

@@ -1,3 +1,5 @@
+mod rounded;
+
 use super::*;
 use crate::Team;
 use crate::samples::{Case, Input, assert_gradient, values, weighted};
@@ -10,7 +12,8 @@ type Sizes = [usize; 6];
 
 fn params([batch, heads, kv_heads, q_time, k_time, head_dim]: Sizes, causal: bool) -> Attention {
     let scale = 2.0 / (head_dim as f32).sqrt();
-    Attention { batch, heads, kv_heads, q_time, k_time, head_dim, scale, causal }
+    let precision = Precision::F32;
+    Attention { batch, heads, kv_heads, q_time, k_time, head_dim, scale, causal, precision }
 }
 
 /// The lengths of the slices that hold q, k, v.
@@ -78,29 +81,35 @@ fn bits_are_the_same_for_every_team_and_instruction_set() {
 
 #[test]
 fn dq_is_added_to_what_is_there() {
-    let params = params([2, 4, 2, 100, 90, 40], true);
-    let (plain, mut onto) = (backward(params), backward(params));
-    onto.params = AttentionGrad { forward: params, accumulate: true }.to_words();
-    let before = values(plain.writes[0].len(), 7);
-    onto.writes[0] = before.clone();
-    onto.check(TOLERANCE);
-    let (plain, onto) = (plain.fast(&Team::new(2)), onto.fast(&Team::new(2)));
-    assert!(plain[0].iter().zip(before).zip(&onto[0]).all(|((dq, before), sum)| before + dq == *sum));
-    assert_eq!(plain[1..], onto[1..]);
+    for &precision in Precision::ALL {
+        let params = Attention { precision, ..params([2, 4, 2, 100, 90, 40], true) };
+        let (plain, mut onto) = (backward(params), backward(params));
+        onto.params = AttentionGrad { forward: params, accumulate: true }.to_words();
+        let before = values(plain.writes[0].len(), 7);
+        onto.writes[0] = before.clone();
+        onto.check(TOLERANCE);
+        let (plain, onto) = (plain.fast(&Team::new(2)), onto.fast(&Team::new(2)));
+        assert!(plain[0].iter().zip(before).zip(&onto[0]).all(|((dq, before), sum)| before + dq == *sum));
+        assert_eq!(plain[1..], onto[1..]);
+    }
 }
 
 #[test]
 fn a_query_keeps_its_bits_when_others_are_left_out() {
-    let (time, dim, kept) = (150, 20, 70);
-    let whole = forward(params([1, 1, 1, time, time, dim], true));
-    let mut part = forward(params([1, 1, 1, kept, time, dim], true));
-    let Input::F32(q) = &whole.reads[0] else { panic!("q is f32") };
-    part.reads = whole.reads.clone();
-    part.reads[0] = q[(time - kept) * dim..].to_vec().into();
-    let team = Team::new(1);
-    let (whole, part) = (whole.fast(&team), part.fast(&team));
-    assert_eq!(whole[0][(time - kept) * dim..], part[0]);
-    assert_eq!(whole[1][time - kept..], part[1]);
+    let (time, dim) = (150, 20);
+    for (kept, &precision) in
+        [70, 37].into_iter().flat_map(|kept| Precision::ALL.iter().map(move |p| (kept, p)))
+    {
+        let with = |q_time: usize| Attention { precision, ..params([1, 1, 1, q_time, time, dim], true) };
+        let (whole, mut part) = (forward(with(time)), forward(with(kept)));
+        let Input::F32(q) = &whole.reads[0] else { panic!("q is f32") };
+        part.reads = whole.reads.clone();
+        part.reads[0] = q[(time - kept) * dim..].to_vec().into();
+        let team = Team::new(1);
+        let (whole, part) = (whole.fast(&team), part.fast(&team));
+        assert_eq!(whole[0][(time - kept) * dim..], part[0]);
+        assert_eq!(whole[1][time - kept..], part[1]);
+    }
 }
 
 #[test]

@@ -36,6 +36,8 @@ pub use burn::{fma_burn, fma_burn_flops};
 use grid::Grid;
 use micro::MicroKernels;
 pub use micro::compare_dot;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use micro::has_fast_pairs;
 use sweep::{Product, Share};
 
 params! {

@@ -60,7 +60,7 @@ const FMA: bool = false;
 const DOT: bool = true;
 
 /// Whether VDPBF16PS is to be used: other processors than AMD's take longer for it than for two multiply-adds.
-pub(super) fn has_fast_pairs() -> bool {
+pub(crate) fn has_fast_pairs() -> bool {
     static FAST: OnceLock<bool> = OnceLock::new();
     *FAST.get_or_init(|| is_x86_feature_detected!("avx512bf16") && is_by_amd() && pairs_are_as_defined())
 }

@@ -1,13 +1,10 @@
 //! Chains of multiply-adds that flush denormal numbers, as products of `bf16` are defined, on processors whose own
 //! instructions for them are missing, slow or of the other order.
 //!
-//! The processor flushes if a control register says so. Rust code must not run with that register changed, so every loop is
-//! one block of assembly that changes it and changes it back.
-
-use std::arch::asm;
+//! Every loop is one block of assembly that changes the control register and changes it back.
 
 use super::{CHUNK, Leaf};
-use crate::bf16::TILE_STEPS;
+use crate::bf16::{TILE_STEPS, flushing};
 
 /// Adds the products of words to the sums of a tile, rows of the full width one after the other: `(sums, a, b, count)`, where
 /// the count is of steps, or of tiles of 32 steps.
@@ -47,30 +44,6 @@ pub(super) unsafe fn run<const ROWS: usize, const COLUMNS: usize>(
         // SAFETY: by this function's contract; a stretch is made of whole units, and so is a leaf.
         unsafe { unit.chains[ROWS - 1](sums, a, b, words / unit.words) };
     }
-}
-
-/// The control register with denormal numbers read as zeros and results flushed to zero.
-const FLUSHING: u32 = 0x8040;
-
-/// A block of assembly between a change of the control register and its change back.
-macro_rules! flushing {
-    ([$($line:expr),* $(,)?] $($operands:tt)*) => {{
-        let mut control = [0u32; 2];
-        asm!(
-            "stmxcsr dword ptr [{control}]",
-            "mov {word:e}, dword ptr [{control}]",
-            "or {word:e}, {flushing}",
-            "mov dword ptr [{control} + 4], {word:e}",
-            "ldmxcsr dword ptr [{control} + 4]",
-            $($line,)*
-            "ldmxcsr dword ptr [{control}]",
-            control = in(reg) control.as_mut_ptr(),
-            word = out(reg) _,
-            flushing = const FLUSHING,
-            $($operands)*
-            options(nostack),
-        );
-    }};
 }
 
 /// A chain of single steps: `$rows` rows of two registers, listed as a row and its registers; `$r0` and `$r1` hold the right

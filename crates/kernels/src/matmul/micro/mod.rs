@@ -156,6 +156,9 @@ impl MicroKernels {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx512::has_fast_pairs;
+
 /// Compares the instruction for pairs with its definition, on 16 results a round; none if this machine lacks it.
 pub fn compare_dot(class: NumberClass, rounds: u64) -> Option<Comparison> {
     #[cfg(target_arch = "x86_64")]

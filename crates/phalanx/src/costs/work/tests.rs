@@ -68,6 +68,7 @@ fn attention_counts_the_pairs_that_are_seen() {
         head_dim: 4,
         scale: 0.5,
         causal: false,
+        precision: Precision::F32,
     };
     let flops = |kernel: &str, params: Attention| work(kernel, params.to_words(), &[], &[]).0;
     assert_eq!(flops("attention", all), 12 * (35 * (4 * 4 + 5) + 5 * 4));
