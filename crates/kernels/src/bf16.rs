@@ -20,18 +20,15 @@ pub(crate) const TILE_STEPS: usize = 32;
 
 /// The bits of the least normal number, 2⁻¹²⁶.
 const LEAST_NORMAL: u32 = 0x0080_0000;
+/// The bits of infinity; those of higher magnitudes are no numbers.
+const INFINITY: u32 = 0x7f80_0000;
 /// The bit of a number's sign.
 const SIGN: u32 = 0x8000_0000;
 
 /// The `bf16` nearest to `x`, to even on a tie; a denormal number becomes a zero of its sign.
 #[inline(always)]
 pub(crate) fn round(x: f32) -> u16 {
-    let bits = x.to_bits();
-    let nearest = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
-    let quiet = bits >> 16 | 0x40;
-    let zero = bits >> 16 & (SIGN >> 16);
-    let number = if bits & 0x7f80_0000 == 0 { zero } else { nearest };
-    (if x.is_nan() { quiet } else { number }) as u16
+    (rounded(x).to_bits() >> 16) as u16
 }
 
 /// The number that a `bf16` is.
@@ -40,10 +37,15 @@ pub(crate) fn widen(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
-/// `x` as a product reads it.
+/// `x` as a product reads it: the `bf16` nearest to it. Written without branches, so that loops over it become vector code.
 #[inline(always)]
 pub(crate) fn rounded(x: f32) -> f32 {
-    widen(round(x))
+    let bits = x.to_bits();
+    let magnitude = bits & !SIGN;
+    let nearest = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
+    let number = if magnitude < LEAST_NORMAL { bits & SIGN } else { nearest };
+    let quiet = if magnitude > INFINITY { bits | 0x0040_0000 } else { number };
+    f32::from_bits(quiet & 0xffff_0000)
 }
 
 /// `a · b + c`, rounded once, flushed at both ends.

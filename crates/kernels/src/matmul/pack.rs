@@ -81,8 +81,9 @@ fn line_of(source: &[f32]) -> [f32; LINE] {
 
 /// Each element as a product reads it.
 #[inline(always)]
-fn rounded(line: [f32; LINE]) -> [f32; LINE] {
-    std::array::from_fn(|i| bf16::rounded(line[i]))
+fn rounded(mut line: [f32; LINE]) -> [f32; LINE] {
+    line.iter_mut().for_each(|element| *element = bf16::rounded(*element));
+    line
 }
 
 /// A stored matrix: element `(row, column)` at `row * row_step + column * column_step`, one of the steps being 1.
