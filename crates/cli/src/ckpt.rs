@@ -10,7 +10,7 @@ use phalanx::ckpt::{self, Checkpoint, Checkpoints, CkptError, Manifest};
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::flags::{Exported, Optimizer, Options};
+use crate::flags::{Exported, Optimizer, Options, mask_files};
 use crate::{output, save};
 
 /// List, show and check checkpoints, and exchange weights with Hugging Face directories.
@@ -134,10 +134,10 @@ fn extent(manifest: &Manifest) -> String {
 }
 
 fn export(args: &ExportArgs) -> Result<(), Failure> {
-    args.options.config(None)?;
     let checkpoint = open(&args.dir)?;
     let config = args.options.set(ckpt::config_of(&checkpoint).map_err(Error::from)?)?;
     let config = config.resume(false).overwrite(args.overwrite);
+    mask_files(&config);
     save::check(&config, &args.hf)?;
     save::write(&config, &args.hf, None, |dir| Ok(ckpt::export(&checkpoint, dir, config.save_dtype)?))?;
     if args.json {

@@ -91,6 +91,13 @@ pub struct Options<S> {
     set: PhantomData<S>,
 }
 
+/// From now on what this process writes has the permissions that `config` asks for.
+pub fn mask_files(config: &TrainConfig) {
+    if let Some(mask) = config.file_mask() {
+        rustix::process::umask(Mode::from_raw_mode(mask));
+    }
+}
+
 impl<S: OptionSet> Options<S> {
     /// The configuration: the values of flags, else those of the file, else the defaults. From then on what this process
     /// writes has the permissions that it asks for.
@@ -99,9 +106,7 @@ impl<S: OptionSet> Options<S> {
         let config = file.map_or_else(|| Ok(S::defaults()), read).map_err(phalanx::Error::from)?;
         let mut config = self.set(config)?;
         config.check_given(&self.given().collect::<Vec<_>>()).map_err(phalanx::Error::from)?;
-        if let Some(mask) = config.file_mask() {
-            rustix::process::umask(Mode::from_raw_mode(mask));
-        }
+        mask_files(&config);
         let has_costs = OPTIONS.iter().any(|option| option.group == OptionGroup::Costs && S::has(option));
         if config.costs.is_none() && has_costs {
             config.costs = costs::usable_cache_file();

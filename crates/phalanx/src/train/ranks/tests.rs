@@ -31,7 +31,7 @@ fn ranks_need_not_agree_on_what_rank_0_decides_or_each_has_for_itself() {
     let shared = TrainConfig { lr: 0.5, ..one }.rank_options().unwrap().shared;
     assert_eq!((&shared["lr"], &shared["layers"]), (&0.5.into(), &serde_json::Value::Null));
     assert_eq!(shared["precision"], "f32", "all ranks must have the same");
-    assert_eq!(shared.len(), OPTIONS.len() - 13);
+    assert_eq!(shared.len(), OPTIONS.len() - 14);
 }
 
 /// Rank 1 has neither the plan of rank 0 nor its seed, and gets the same settings and program.
