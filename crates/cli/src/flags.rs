@@ -67,7 +67,7 @@ option_sets! {
         ["steps", "lr", "beta1", "beta2", "eps", "weight_decay", "clip", "seed", "accumulate", "freeze", "lora",
             "no_cache", "umask"]
         TrainConfig::default()
-            .layers(Some(4)).heads(Some(8)).width(Some(128)).context(Some(64)).dropout(0.1).blocks_feature(8)
+            .layers(Some(4)).heads(Some(8)).width(Some(128)).context(Some(64)).dropout(0.1)
             .steps(10).lr(1e-3).lr_floor(1.0).warmup(0);
     /// `bench checkpoints`: the model of `bench train`.
     SavedTraining: [Model, Step, Devices] []

@@ -102,10 +102,6 @@ fn from_weights(
         return Err(Failure::Input("--hf needs --batch FILE.safetensors with `tokens` and `targets`".into()));
     };
     check_writable(out)?;
-    // Sums are cut as in training.
-    if !args.options.given().any(|name| name == "blocks_feature") {
-        config.blocks_feature = TrainConfig::default().blocks_feature;
-    }
     let job = job::join(&mut config, connection)?;
     let request = Request { hf: hf.to_path_buf(), batch: batch.into(), config };
     let outcome = parity::run(&request, job.as_ref())?;

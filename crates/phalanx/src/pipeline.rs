@@ -208,10 +208,10 @@ impl Settings {
 /// How often a program is taken to be run if nothing is said.
 const DEFAULT_RUNS: u64 = 1000;
 
-/// The leaves of sums unless a model says otherwise. Over rows, eight leaves cost less than a percent of a step: each is
-/// long. Over features a leaf ends after a few hundred elements; two cost about a percent, eight nine percent. Over time
-/// only sums of vectors are cut, which take little of a step.
-pub const DEFAULT_LEAVES: Leaves = Leaves { batch: 8, feature: 2, sequence: 8 };
+/// The leaves of sums unless a model says otherwise: enough for eight devices along any axis. Over rows they cost less than
+/// a percent of a step, since each is long. Over features a leaf ends after a few dozen elements, but those of a block are
+/// added in the first-level cache. Over time only sums of vectors are cut, which take little of a step.
+pub const DEFAULT_LEAVES: Leaves = Leaves { batch: 8, feature: 8, sequence: 8 };
 
 /// The stages whose result can be printed, in order.
 pub fn stages() -> Vec<&'static str> {
