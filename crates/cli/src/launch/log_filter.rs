@@ -58,7 +58,8 @@ const PHRASES: &[&str] = &[
 ];
 
 /// What launchers say of a process that has died. They end the others then, or should.
-const DEATHS: &[&str] = &["noticed that process rank ", "BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"];
+const DEATHS: &[&str] =
+    &["noticed that process rank ", "BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"];
 
 /// The edge of a banner of Open MPI: this many dashes and nothing else.
 const EDGE: usize = 74;

@@ -28,7 +28,8 @@ pub struct GracePeriods {
 }
 
 /// What launchers get.
-pub const GRACE: GracePeriods = GracePeriods { signal: Duration::from_secs(10), error: Duration::from_secs(10) };
+pub const GRACE: GracePeriods =
+    GracePeriods { signal: Duration::from_secs(10), error: Duration::from_secs(10) };
 
 /// What happens while a job runs.
 pub enum JobEvent {
