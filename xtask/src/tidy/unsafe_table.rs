@@ -33,9 +33,11 @@ pub fn check_unsafe_table(root: &Path, files: &[PathBuf], offences: &mut Vec<Str
     }
 }
 
-/// Whether a file is part of a product, and no test of it.
+/// Whether a file is part of a crate, and no test of it.
 fn is_source(name: &str) -> bool {
-    name.contains("/src/") && !["tests.rs", "models.rs"].iter().any(|end| name.ends_with(end))
+    name.starts_with("crates/")
+        && name.contains("/src/")
+        && !["tests.rs", "models.rs"].iter().any(|end| name.ends_with(end))
 }
 
 /// Whether a line begins `unsafe` code; words in comments, strings and attributes do not.

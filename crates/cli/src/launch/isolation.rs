@@ -32,7 +32,7 @@ pub fn is_isolated() -> bool {
 pub fn enter() -> io::Result<()> {
     use nix::sched::{CloneFlags, unshare};
     if unshare(CloneFlags::CLONE_NEWNET).is_err() {
-        // Only the administrator of a user namespace may do that: this process becomes one of its own, and stays who it is.
+        // Only the administrator of a user namespace may do that: this process becomes one, with its user and group.
         let [user, group] = [nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw()];
         unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET)?;
         std::fs::write("/proc/self/setgroups", "deny")?;

@@ -106,8 +106,8 @@ fn a_rank_that_is_stopped_while_it_leaves_the_job_holds_the_others_for_seconds()
         let drill = format!("stop@{rank}:leave");
         let message = launcher.run(2, &train(&["--steps", "3", "--drill", &drill])).message();
         let expected = format!(
-            "rank {other} has waited 8 s for another one to leave the job: it is stopped, dead or cut off; all steps are \
-             done and what was to be saved is saved"
+            "rank {rank} is stopped and has not left the job after 8 s, and rank {other} waits for it; all steps are done, \
+             and what was to be saved is saved"
         );
         assert_eq!(message, expected);
     }

@@ -12,9 +12,16 @@ use std::time::Duration;
 #[cfg(target_os = "linux")]
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
+/// How the ranks of a job on this host show themselves.
+#[derive(Clone)]
+pub struct Neighbors {
+    /// How the names of their sockets begin.
+    prefix: String,
+}
+
 /// A rank that shows that it has started, as long as this lives.
 pub struct Arrival {
-    prefix: String,
+    neighbors: Neighbors,
     #[cfg(target_os = "linux")]
     _shown: UnixListener,
 }
@@ -27,10 +34,23 @@ impl Arrival {
     }
 
     #[cfg(target_os = "linux")]
-    fn show(prefix: &str, rank: u32) -> io::Result<Arrival> {
-        Ok(Arrival { prefix: prefix.into(), _shown: UnixListener::bind_addr(&address(prefix, rank)?)? })
+    pub(super) fn show(prefix: &str, rank: u32) -> io::Result<Arrival> {
+        let neighbors = Neighbors { prefix: prefix.into() };
+        Ok(Arrival { neighbors, _shown: UnixListener::bind_addr(&address(prefix, rank)?)? })
     }
 
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn show(_: &str, _: u32) -> io::Result<Arrival> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "this system has no sockets with abstract names"))
+    }
+
+    /// The ranks beside it, which can be asked for also when it shows itself no more.
+    pub fn neighbors(&self) -> Neighbors {
+        self.neighbors.clone()
+    }
+}
+
+impl Neighbors {
     /// Those of `ranks`, all of this host, whose processes are stopped.
     #[cfg(target_os = "linux")]
     pub fn stopped(&self, ranks: &[u32]) -> Vec<u32> {
@@ -41,11 +61,6 @@ impl Arrival {
     #[cfg(not(target_os = "linux"))]
     pub fn stopped(&self, _: &[u32]) -> Vec<u32> {
         vec![]
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn show(_: &str, _: u32) -> io::Result<Arrival> {
-        Err(io::Error::new(io::ErrorKind::Unsupported, "this system has no sockets with abstract names"))
     }
 
     /// Those of `ranks`, all of this host, that do not show themselves. If the system does not say, none is missing.
@@ -87,7 +102,6 @@ fn absent(sockets: &str, prefix: &str, ranks: &[u32]) -> Vec<u32> {
 const TICK: Duration = Duration::from_millis(100);
 
 /// A thread that acts when something takes too long.
-#[derive(Default)]
 pub struct Waiting {
     /// Dropped to say that it is over.
     over: Option<Sender<()>>,
@@ -135,20 +149,20 @@ mod tests {
     #[test]
     fn ranks_are_missing_until_they_come_and_after_they_went() {
         let zero = show("come", 0).unwrap();
-        assert_eq!(zero.missing(&[0, 1, 2]), [1, 2]);
+        assert_eq!(zero.neighbors.missing(&[0, 1, 2]), [1, 2]);
         let two = show("come", 2).unwrap();
-        assert_eq!(zero.missing(&[0, 1, 2]), [1]);
-        assert_eq!(two.missing(&[0, 1, 2]), [1]);
+        assert_eq!(zero.neighbors.missing(&[0, 1, 2]), [1]);
+        assert_eq!(two.neighbors.missing(&[0, 1, 2]), [1]);
         assert!(show("come", 2).is_err(), "there is one rank 2");
         drop(two);
-        assert_eq!(zero.missing(&[0, 1, 2]), [1, 2]);
+        assert_eq!(zero.neighbors.missing(&[0, 1, 2]), [1, 2]);
     }
 
     #[test]
     fn a_process_that_is_stopped_is_told_from_one_that_runs() {
         let zero = show("stopped", 0).unwrap();
-        assert_eq!(process_of(&zero.prefix, 0), Some(std::process::id() as i32));
-        assert_eq!((process_of(&zero.prefix, 1), zero.stopped(&[0, 1])), (None, vec![]));
+        assert_eq!(process_of(&zero.neighbors.prefix, 0), Some(std::process::id() as i32));
+        assert_eq!((process_of(&zero.neighbors.prefix, 1), zero.neighbors.stopped(&[0, 1])), (None, vec![]));
         let mut child = std::process::Command::new("sh").args(["-c", "kill -STOP $$"]).spawn().unwrap();
         let process = child.id() as i32;
         while !is_stopped(process) {
@@ -174,7 +188,7 @@ mod tests {
     fn being_late_is_told_with_who_is_missing() {
         let (tell, told) = channel();
         let arrival = show("late", 1).unwrap();
-        let late = move || tell.send(arrival.missing(&[0, 1, 2])).unwrap();
+        let late = move || tell.send(arrival.neighbors.missing(&[0, 1, 2])).unwrap();
         let _waiting = Waiting::start(Duration::ZERO, late).unwrap();
         assert_eq!(told.recv().unwrap(), [0, 2]);
     }

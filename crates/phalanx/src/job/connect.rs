@@ -9,8 +9,8 @@ use phalanx_net::Network;
 use phalanx_net::mpi::{self, Mpi};
 
 use super::alerts::Alerts;
-use super::watch::{STALLED, Say};
-use super::{Arrival, JobError, Launched, Launcher, Phases, Waiting};
+use super::watch::Say;
+use super::{Arrival, JobError, Launched, Launcher, Leaving, Neighbors, Phases, Waiting};
 
 /// Names the MPI library to use, where the system has several and the launcher does not say which.
 pub const LIBRARY: &str = "PHALANX_MPI_LIBRARY";
@@ -21,9 +21,6 @@ pub const MISSING: i32 = 4;
 /// How long ranks have to start: as long as they may stand still later, but no less than it takes on a busy host, and
 /// no more than makes sense.
 const START: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(60);
-
-/// How long leaving the job may take when all ranks have come to its end; the library's own limit is 5 s.
-const LEAVING: Duration = Duration::from_secs(8);
 
 /// This process among the ranks of a job.
 pub struct Connection {
@@ -38,9 +35,11 @@ pub struct Connection {
     /// Says what is wrong, for people.
     pub say: Say,
     /// Shows others that this rank has started, as long as it lives.
-    _arrival: Option<Arc<Arrival>>,
-    /// Ends this process if leaving the job takes too long. The last field: all that leaves is dropped before it.
-    leaving: OnceLock<Waiting>,
+    arrival: Option<Arc<Arrival>>,
+    /// The other ranks, if all are on this host.
+    beside: Vec<u32>,
+    /// Waits for them to leave the job, too. The last field: what ends the library is dropped before it.
+    leaving: OnceLock<Leaving>,
 }
 
 /// Joins the job, if this process was started as one of several ranks. `limit` is how long it may wait for the others.
@@ -50,8 +49,12 @@ pub fn connect(limit: Duration, say: Say) -> Result<Option<Connection>, JobError
         return Ok(None);
     };
     let arrival = Arrival::of_this_process(launched.rank).ok().map(Arc::new);
-    let waiting =
-        arrival.clone().and_then(|arrival| wait_for_others(&launched, arrival, start_limit(limit), &say));
+    // Without knowing better, all ranks are on this host if as many were started here as there are.
+    let here = launched.local.is_some_and(|(_, here)| here == launched.size);
+    let ranks: Vec<u32> = if here { (0..launched.size).collect() } else { Vec::new() };
+    let neighbors = arrival.as_ref().map(|arrival| arrival.neighbors());
+    let waiting = neighbors
+        .and_then(|neighbors| wait_for_others(&launched, neighbors, ranks.clone(), start_limit(limit), &say));
     let launcher = match launched.launcher {
         Launcher::OpenMpi => mpi::Launcher::OpenMpi,
         Launcher::Mpich => mpi::Launcher::Mpich,
@@ -64,7 +67,8 @@ pub fn connect(limit: Duration, say: Say) -> Result<Option<Connection>, JobError
         let (found, told) = (network.size(), launched.size);
         return Err(JobError::Library { rank: launched.rank, found, told, carrier: network.carrier() });
     }
-    Ok(Some(Connection { mpi: Some(mpi), _arrival: arrival, ..Connection::new(network, limit, say) }))
+    let beside = ranks.into_iter().filter(|rank| *rank != launched.rank).collect();
+    Ok(Some(Connection { mpi: Some(mpi), arrival, beside, ..Connection::new(network, limit, say) }))
 }
 
 fn start_limit(stall: Duration) -> Duration {
@@ -74,20 +78,18 @@ fn start_limit(stall: Duration) -> Duration {
 /// The library waits forever for ranks that do not come; this names them and ends the process.
 fn wait_for_others(
     launched: &Launched,
-    arrival: Arc<Arrival>,
+    neighbors: Neighbors,
+    ranks: Vec<u32>,
     limit: Duration,
     say: &Say,
 ) -> Option<Waiting> {
-    let &Launched { rank, size, local, .. } = launched;
-    // Without knowing better, all ranks are on this host if as many were started here as there are.
-    let here = local.is_some_and(|(_, here)| here == size);
-    let ranks = if here { (0..size).collect() } else { Vec::new() };
+    let &Launched { rank, size, .. } = launched;
     let say = Arc::clone(say);
     let late = move || {
-        let missing = arrival.missing(&ranks);
-        let who = match (missing.as_slice(), arrival.stopped(&ranks).as_slice()) {
+        let missing = neighbors.missing(&ranks);
+        let who = match (missing.as_slice(), neighbors.stopped(&ranks).as_slice()) {
             ([], [one, ..]) => format!("rank {one} is stopped and has not connected"),
-            ([], []) if here => {
+            ([], []) if !ranks.is_empty() => {
                 "all ranks have started, but the MPI library has not connected them".to_string()
             }
             ([], []) => "some rank on another host has not started".to_string(),
@@ -108,7 +110,16 @@ impl Connection {
     pub fn new(network: Arc<dyn Network>, limit: Duration, say: Say) -> Connection {
         let alerts = Alerts::listen(&network);
         let phases = Arc::new(Phases::watch(&alerts, limit, &say));
-        Connection { network, mpi: None, alerts, phases, say, _arrival: None, leaving: OnceLock::new() }
+        Connection {
+            network,
+            mpi: None,
+            alerts,
+            phases,
+            say,
+            arrival: None,
+            beside: Vec::new(),
+            leaving: OnceLock::new(),
+        }
     }
 
     /// Waits for the other ranks to end, too: the library would wait for them without a limit. From then on this process
@@ -116,17 +127,8 @@ impl Connection {
     pub fn finish(&self) -> Result<(), JobError> {
         self.phases.enter("waiting for the others to end");
         self.network.barrier()?;
-        let (say, rank) = (Arc::clone(&self.say), self.network.rank());
-        let late = move || {
-            let seconds = LEAVING.as_secs();
-            say(&format!(
-                "rank {rank} has waited {seconds} s for another one to leave the job: it is stopped, dead or cut off; all \
-                 steps are done and what was to be saved is saved"
-            ));
-            std::process::exit(STALLED);
-        };
-        // Without a thread the library waits as long as it likes.
-        self.leaving.get_or_init(|| Waiting::start(LEAVING, late).unwrap_or_default());
+        let (arrival, beside) = (self.arrival.clone(), self.beside.clone());
+        self.leaving.get_or_init(|| Leaving::start(arrival, self.network.rank(), beside, &self.say));
         Ok(())
     }
 
