@@ -141,7 +141,7 @@ impl<'a> Work<'a> {
             None => product(result, scores, values, Product::weighted(strip, padded)),
             Some(rounding) => {
                 round_halves(self.weights, scores, strip);
-                let shape = Product::weighted(strip, padded).of_pairs();
+                let shape = Product::weighted(strip, padded).of_pairs(self.params);
                 pairs::product(result, self.weights, values, shape, rounding);
             }
         }

@@ -70,7 +70,7 @@ pub(super) fn product(out: &mut [f32], left: &[f32], right: &[f32], shape: Produ
         (Isa::Avx512, _) => unsafe { chain::avx512(operands, whole, rounding) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        (Isa::Avx2, _) => unsafe { chain::avx2(operands, whole, rounding) },
+        (Isa::Avx2, _) => unsafe { chain::avx2(operands, shape, rounding) },
         _ => portable(out, left, right, shape, rounding),
     }
 }

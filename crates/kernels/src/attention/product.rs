@@ -3,6 +3,7 @@
 //! Every output element is one chain of fused multiply-adds in ascending step, so tiles and instruction sets do not
 //! show in the bits.
 
+use super::Attention;
 use super::strip::{KEYS, STRIP, Strip};
 use crate::isa::Isa;
 
@@ -51,9 +52,10 @@ impl Product {
         Product { rows, cols: padded, depth, out_row, left_row: 1, left_step, right_row, accumulate: true }
     }
 
-    /// The same over words of two steps, which rows of `left` hold side by side.
-    pub(super) fn of_pairs(self) -> Product {
-        Product { depth: self.depth / 2, left_row: self.left_row / 2, ..self }
+    /// A weighted sum over words of two steps.
+    pub(super) fn of_pairs(self, params: Attention) -> Product {
+        let cols = params.head_dim.next_multiple_of(LANES);
+        Product { cols, depth: self.depth / 2, left_row: self.left_row / 2, ..self }
     }
 }
 

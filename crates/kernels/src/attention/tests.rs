@@ -82,7 +82,7 @@ fn bits_are_the_same_for_every_team_and_instruction_set() {
 #[test]
 fn dq_is_added_to_what_is_there() {
     for &precision in Precision::ALL {
-        let params = Attention { precision, ..params([2, 4, 2, 100, 90, 40], true) };
+        let params = Attention { precision, ..params([2, 2, 1, 70, 66, 20], true) };
         let (plain, mut onto) = (backward(params), backward(params));
         onto.params = AttentionGrad { forward: params, accumulate: true }.to_words();
         let before = values(plain.writes[0].len(), 7);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{Work, grad_row};
 use crate::attention::pairs::{Rounding, pack_halves, pack_pairs, product, round_halves, round_pairs};
-use crate::attention::product::Product;
+use crate::attention::product::{LANES, Product};
 use crate::attention::strip::{KEYS, QUERIES, STRIP, Strip};
 use crate::bf16::rounded;
 use crate::dispatch;
@@ -54,7 +54,7 @@ impl Work<'_> {
         round_pairs(&mut self.dscore_pairs[start / 2 * KEYS..], dscores, strip);
         round_halves(self.dscore_halves, dscores, strip);
         let keys = &self.keys[key_block * KEYS / 2 * padded..];
-        let shape = Product::weighted(strip, padded).of_pairs();
+        let shape = Product::weighted(strip, padded).of_pairs(self.params);
         product(&mut self.dq[start * padded..], self.dscore_halves, keys, shape, rounding);
     }
 
@@ -65,7 +65,8 @@ impl Work<'_> {
     pub(super) fn run_key_strip_rounded(&mut self, strip: usize, queries: Range<usize>, rounding: Rounding) {
         let padded = self.params.padded_dim();
         let pairs = queries.start / 2..queries.end.div_ceil(2);
-        let shape = Product::transposed(padded, pairs.len());
+        let cols = self.params.head_dim.next_multiple_of(LANES);
+        let shape = Product { cols, ..Product::transposed(padded, pairs.len()) };
         let rounding = Rounding { skipped: pairs.start, ..rounding };
         let (at, left, right) = (strip * padded, pairs.start * KEYS + strip % KEYS, pairs.start * padded);
         product(&mut self.dv[at..], &self.weight_pairs[left..], &self.dout_pairs[right..], shape, rounding);
