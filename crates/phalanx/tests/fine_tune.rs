@@ -16,9 +16,12 @@ use safetensors::SafeTensors;
 
 use crate::training::{self, ONE, PlanCase, VOCAB};
 
-/// The largest difference to transformers in a loss, and in an element of a gradient relative to the largest one of its
-/// tensor: eight roundings of a loss near 3, to which 24 bits leave 2.4e-7.
+/// The largest difference to transformers in a loss: eight roundings of a loss near 3, to which 24 bits leave 2.4e-7.
 const TOLERANCE: f32 = 2e-6;
+
+/// The largest difference in an element of a gradient, relative to the largest one of its tensor: on either side 32 roundings
+/// of 6e-8, which sums over some hundred products leave on their way through four of them, as a random walk does.
+const GRADIENT_TOLERANCE: f32 = 4e-6;
 
 /// What transformers did.
 struct Golden {
@@ -117,7 +120,8 @@ fn gradients(session: &Session, stored: &[hf::Stored], golden: &Golden) -> f32 {
 fn agrees(case: &str, lora: Option<&str>) {
     let (loss, gradient) = compare(case, lora);
     println!("{case}: losses differ by up to {loss:e}, gradients by up to {gradient:e}");
-    assert!(loss <= TOLERANCE && gradient <= TOLERANCE, "{case}: loss {loss:e}, gradient {gradient:e}");
+    let near = loss <= TOLERANCE && gradient <= GRADIENT_TOLERANCE;
+    assert!(near, "{case}: loss {loss:e}, gradient {gradient:e}");
 }
 
 #[test]
