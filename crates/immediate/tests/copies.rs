@@ -11,19 +11,19 @@ use phalanx_immediate::{
 use phalanx_runtime::{Cause, Event};
 
 /// Numbers that look random.
-struct Seed(u64);
+pub(crate) struct Seed(pub(crate) u64);
 
 impl Seed {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.0 >> 33
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize]
     }
 
@@ -34,12 +34,12 @@ impl Seed {
     }
 }
 
-fn rect(lo: &[i64], hi: &[i64]) -> Rect {
+pub(crate) fn rect(lo: &[i64], hi: &[i64]) -> Rect {
     Rect::new(lo, hi).unwrap()
 }
 
 /// Every point of `rect`, one by one.
-fn points(rect: &Rect) -> Vec<Vec<i64>> {
+pub(crate) fn points(rect: &Rect) -> Vec<Vec<i64>> {
     let mut points = vec![Vec::new()];
     for (lo, hi) in rect.lo().iter().zip(rect.hi()) {
         let longer = |point: Vec<i64>| (*lo..=*hi).map(move |at| [point.clone(), vec![at]].concat());
@@ -49,14 +49,14 @@ fn points(rect: &Rect) -> Vec<Vec<i64>> {
 }
 
 /// An instance with bytes around and between its elements that must not be touched.
-struct Guarded {
+pub(crate) struct Guarded {
     all: Instance,
-    elements: Instance,
+    pub(crate) elements: Instance,
 }
 
 impl Guarded {
     /// Elements of `rect` in some order with some padding, and random bytes everywhere.
-    fn random(memory: &Memory, element: Element, rect: Rect, seed: &mut Seed) -> Guarded {
+    pub(crate) fn random(memory: &Memory, element: Element, rect: Rect, seed: &mut Seed) -> Guarded {
         let (base, mut stride) = (seed.below(40), element.bytes() as u64 + seed.pick(&[0, 0, 3]));
         let mut strides = vec![0; rect.rank()];
         for dim in seed.order(rect.rank()) {
@@ -71,12 +71,12 @@ impl Guarded {
         guarded
     }
 
-    fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         self.all.read(<[u8]>::to_vec).unwrap()
     }
 
     /// Where the element of `point` is, from first principles.
-    fn range(&self, point: &[i64]) -> std::ops::Range<usize> {
+    pub(crate) fn range(&self, point: &[i64]) -> std::ops::Range<usize> {
         let layout = self.elements.layout();
         let steps = point.iter().zip(layout.rect().lo()).zip(layout.strides());
         let at = layout.base() + steps.map(|((at, lo), stride)| (at - lo) as usize * stride).sum::<usize>();
@@ -137,6 +137,7 @@ fn check(memories: &Memories, kind: CopyKind, over: &Rect, sources: &[Guarded], 
         let value = match &kind {
             CopyKind::Fill(pattern) => pattern.repeat(element.bytes() / pattern.len()),
             CopyKind::Copy(_) => of(0).to_vec(),
+            CopyKind::Gather { .. } | CopyKind::Scatter { .. } => unreachable!("see `indexed`"),
             CopyKind::Reduce { op, start, .. } => {
                 let (first, rest) = match start {
                     Initial::Destination => (before[to.range(&point)].to_vec(), 0),

@@ -6,6 +6,7 @@ mod plain;
 mod barriers;
 mod copies;
 mod device_graphs;
+mod indexed;
 mod instances;
 mod memories;
 mod operations;

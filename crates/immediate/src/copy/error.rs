@@ -3,6 +3,7 @@
 use super::MAX_SOURCES;
 use crate::instance::InstanceId;
 use crate::layout::Element;
+use crate::memory::AccessError;
 use crate::space::Rect;
 
 /// Why there is no such plan.
@@ -72,6 +73,16 @@ pub enum CopyError {
         /// The points that are copied.
         domain: Box<Rect>,
     },
+    /// Indices are not a row of integers.
+    #[error("{instance} has the points {has} of {element}; indices are i32 or i64 along one dimension")]
+    Indices {
+        /// The instance.
+        instance: InstanceId,
+        /// Its points.
+        has: Box<Rect>,
+        /// What each holds.
+        element: Element,
+    },
     /// The plan does not use the instance that is to be replaced.
     #[error("copy c{plan} does not use {instance}; it uses {uses}")]
     NotUsed {
@@ -82,4 +93,13 @@ pub enum CopyError {
         /// The destination of the plan.
         uses: InstanceId,
     },
+}
+
+/// Why a plan cannot be done now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum CopyRefusal {
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    #[error("index {position} of {indices} is {value}, but {table} has rows {lo} to {hi}; nothing is copied")]
+    Index { position: usize, indices: InstanceId, value: i64, table: InstanceId, lo: i64, hi: i64 },
 }

@@ -8,9 +8,11 @@
 //! Two operations that share bytes and are not ordered by events are a mistake of their author, and not undefined
 //! behaviour: each enters the instances it uses (`memory/access.rs`), and the second one fails with a fault that
 //! names the first. Unordered reductions into the same bytes take turns; sums of integers are then exact, those of
-//! floats depend on the turns. Only dense rectangles, only within this process.
+//! floats depend on the turns. Only dense rectangles, only within this process. Every memory can be reached from every
+//! other one, so no copy needs a stop on its way.
 
 mod error;
+mod indexed;
 mod launch;
 mod operation;
 #[cfg(test)]
@@ -25,9 +27,11 @@ use phalanx_strided::{Nest, Place, Strides};
 
 use crate::instance::{AccessGuard, Instance, InstanceId};
 use crate::layout::{Element, Layout, MAX_ELEMENT};
-use crate::memory::{AccessError, AccessMode, Actor, User};
+use crate::memory::{AccessMode, Actor, User};
 use crate::space::Rect;
 pub use error::CopyError;
+use error::CopyRefusal;
+use indexed::{Indexed, Rows, row_nest};
 pub use launch::MAX_INLINE_COPY;
 pub use operation::SharedPlan;
 
@@ -38,6 +42,21 @@ pub enum CopyKind {
     Fill(Box<[u8]>),
     /// Writes those of the source.
     Copy(Instance),
+    /// Writes those of the source's rows that the indices name: row `i` is row `indices[i]` of the source.
+    Gather {
+        /// Where elements come from.
+        source: Instance,
+        /// Coordinates along the source's first dimension, by those along the destination's.
+        indices: Instance,
+    },
+    /// Writes the rows that the indices name, and no other: row `indices[i]` is row `i` of the source. The last one counts if
+    /// several have the same index.
+    Scatter {
+        /// Where elements come from.
+        source: Instance,
+        /// Coordinates along the destination's first dimension, by those along the source's.
+        indices: Instance,
+    },
     /// Reduces those of the sources, in their order.
     Reduce {
         /// How two become one.
@@ -72,7 +91,9 @@ pub struct CopyPlan {
 /// What to do with the bytes of the destination and then the sources.
 #[derive(Debug)]
 struct Work {
+    /// The loops; over one row if rows are found by index.
     nest: Nest,
+    rows: Option<Rows>,
     users: Vec<User>,
     /// What a fill writes: whole patterns, or one byte if all are equal.
     stamp: Box<[u8]>,
@@ -108,6 +129,12 @@ impl CopyPlan {
         let kind = match &self.kind {
             CopyKind::Fill(pattern) => CopyKind::Fill(pattern.clone()),
             CopyKind::Copy(source) => CopyKind::Copy(other(source)),
+            CopyKind::Gather { source, indices } => {
+                CopyKind::Gather { source: other(source), indices: other(indices) }
+            }
+            CopyKind::Scatter { source, indices } => {
+                CopyKind::Scatter { source: other(source), indices: other(indices) }
+            }
             CopyKind::Reduce { op, start, sources } => {
                 CopyKind::Reduce { op: *op, start: *start, sources: sources.iter().map(other).collect() }
             }
@@ -124,13 +151,16 @@ impl CopyPlan {
         self.enter_and_run(work).map_err(|error| Fault::refused(self, error))
     }
 
-    fn enter_and_run(&self, work: &Work) -> Result<(), AccessError> {
+    fn enter_and_run(&self, work: &Work) -> Result<(), CopyRefusal> {
         let mut held: ArrayVec<AccessGuard<'_>, { MAX_SOURCES + 1 }> = ArrayVec::new();
         // The destination last: a copy that waits for its turn there holds nothing that another one waits for.
-        for (source, user) in self.kind.sources().iter().zip(&work.users[1..]) {
+        for (source, user) in self.kind.sources().into_iter().zip(&work.users[1..]) {
             held.push(source.state().enter(user)?);
         }
         let to = self.destination.state().enter(&work.users[0])?;
+        if let Some(rows) = &work.rows {
+            return self.run_rows(work, rows, to.address(), [held[0].address(), held[1].address()]);
+        }
         let sources = held.iter().map(AccessGuard::address);
         // SAFETY: the nest's runs lie in layouts that fit their regions (`Instance::new`), every region has been
         // entered for what is done with it, and the destination shares no bytes with sources (`work_out`).
@@ -138,6 +168,7 @@ impl CopyPlan {
             match &self.kind {
                 CopyKind::Fill(_) => phalanx_strided::fill(&work.nest, to.address(), &work.stamp),
                 CopyKind::Copy(_) => phalanx_strided::copy(&work.nest, to.address(), held[0].address()),
+                CopyKind::Gather { .. } | CopyKind::Scatter { .. } => unreachable!("rows are found by index"),
                 CopyKind::Reduce { op, start, .. } => {
                     let at = [to.address()].into_iter().chain(sources).collect();
                     let element = self.destination.layout().element();
@@ -146,6 +177,26 @@ impl CopyPlan {
             }
         }
         Ok(())
+    }
+
+    /// Copies row by row. The operands, source and indices, have been entered.
+    fn run_rows(
+        &self,
+        work: &Work,
+        rows: &Rows,
+        to: *mut u8,
+        [from, indices]: [*mut u8; 2],
+    ) -> Result<(), CopyRefusal> {
+        let is_scatter = matches!(self.kind, CopyKind::Scatter { .. });
+        let copy = |walked: usize, indexed: usize| {
+            let (to_row, from_row) = if is_scatter { (indexed, walked) } else { (walked, indexed) };
+            let (to, from) = (to.wrapping_add(to_row), from.wrapping_add(from_row));
+            // SAFETY: the nest is that of the first row, and both rows lie in the domains for which the layouts fit
+            // their regions; those have been entered, and the destination shares no bytes with the source.
+            unsafe { phalanx_strided::copy(&work.nest, to, from) };
+        };
+        // SAFETY: the indices have been entered for reading.
+        unsafe { rows.visit(indices, copy) }
     }
 
     fn nest(&self) -> Option<&Nest> {
@@ -158,6 +209,9 @@ impl CopyPlan {
     }
 
     fn work_out(&self) -> Result<Option<Work>, CopyError> {
+        if let Some(indexed) = self.kind.indexed(&self.destination) {
+            return self.work_out_rows(&indexed);
+        }
         let mut domain = self.rect;
         for operand in self.operands() {
             let both = domain.intersection(operand.rect()).ok_or_else(|| CopyError::Ranks {
@@ -181,12 +235,7 @@ impl CopyPlan {
             footprint: operand.footprint(&domain),
         };
         let users: Vec<User> = self.operands().zip(modes).map(user).collect();
-        let shared =
-            |operand: &Instance| std::ptr::eq(&*operand.state().region, &*self.destination.state().region);
-        let mut sources = self.operands().zip(&users).skip(1);
-        if sources.any(|(operand, user)| shared(operand) && user.clashes(&users[0])) {
-            return Err(CopyError::Overlap { instance: self.destination.id(), domain: domain.into() });
-        }
+        self.check_apart(&users, &domain)?;
         let layouts: ArrayVec<&Layout, { MAX_SOURCES + 1 }> = self.operands().map(Instance::layout).collect();
         let nest = nest(&domain, &layouts);
         let bytes = domain.volume() as usize * self.destination.layout().element().bytes();
@@ -194,16 +243,65 @@ impl CopyPlan {
             CopyKind::Fill(pattern) => stamp(pattern),
             _ => Box::default(),
         };
-        Ok(Some(Work { nest, users, stamp, bytes }))
+        Ok(Some(Work { nest, rows: None, users, stamp, bytes }))
+    }
+
+    fn work_out_rows(&self, indexed: &Indexed<'_>) -> Result<Option<Work>, CopyError> {
+        let Some(domains) = indexed.domains(&self.rect)? else { return Ok(None) };
+        let (to, from) = match self.kind {
+            CopyKind::Scatter { .. } => (&domains.indexed, &domains.walked),
+            _ => (&domains.walked, &domains.indexed),
+        };
+        let modes = [AccessMode::Write, AccessMode::Read, AccessMode::Read];
+        let touched = self.operands().zip([to, from, &domains.indices]).zip(modes);
+        let user = |((operand, domain), mode): ((&Instance, &Rect), AccessMode)| User {
+            actor: Actor::Copy(self.number),
+            mode,
+            footprint: operand.footprint(domain),
+        };
+        let users: Vec<User> = touched.map(user).collect();
+        self.check_apart(&users, to)?;
+        let sources = self.kind.sources();
+        let nest = row_nest([to, from], [self.destination.layout(), sources[0].layout()]);
+        let rows = indexed.rows(&domains);
+        let bytes = domains.walked.volume() as usize * self.destination.layout().element().bytes();
+        Ok(Some(Work { nest, rows: Some(rows), users, stamp: Box::default(), bytes }))
+    }
+
+    /// Fails if the destination shares bytes with a source; `users` are those of the operands.
+    fn check_apart(&self, users: &[User], domain: &Rect) -> Result<(), CopyError> {
+        let shared =
+            |operand: &Instance| std::ptr::eq(&*operand.state().region, &*self.destination.state().region);
+        let mut sources = self.operands().zip(users).skip(1);
+        match sources.any(|(operand, user)| shared(operand) && user.clashes(&users[0])) {
+            true => Err(CopyError::Overlap { instance: self.destination.id(), domain: (*domain).into() }),
+            false => Ok(()),
+        }
     }
 }
 
 impl CopyKind {
-    fn sources(&self) -> &[Instance] {
+    fn sources(&self) -> ArrayVec<&Instance, MAX_SOURCES> {
         match self {
-            CopyKind::Fill(_) => &[],
-            CopyKind::Copy(source) => std::slice::from_ref(source),
-            CopyKind::Reduce { sources, .. } => sources,
+            CopyKind::Fill(_) => ArrayVec::new(),
+            CopyKind::Copy(source) => std::iter::once(source).collect(),
+            CopyKind::Gather { source, indices } | CopyKind::Scatter { source, indices } => {
+                [source, indices].into_iter().collect()
+            }
+            CopyKind::Reduce { sources, .. } => sources.iter().take(MAX_SOURCES).collect(),
+        }
+    }
+
+    /// What is walked and what is indexed, if rows are found by index.
+    fn indexed<'a>(&'a self, destination: &'a Instance) -> Option<Indexed<'a>> {
+        match self {
+            CopyKind::Gather { source, indices } => {
+                Some(Indexed { walked: destination, indexed: source, indices })
+            }
+            CopyKind::Scatter { source, indices } => {
+                Some(Indexed { walked: source, indexed: destination, indices })
+            }
+            _ => None,
         }
     }
 }
@@ -230,7 +328,9 @@ fn check(kind: &CopyKind, destination: &Instance) -> Result<(), CopyError> {
         }
         _ => {}
     }
-    match kind.sources().iter().find(|source| !fits(source.layout().element())) {
+    // Indices are looked at with their rows.
+    let copied = kind.sources().len() - usize::from(kind.indexed(destination).is_some());
+    match kind.sources().into_iter().take(copied).find(|source| !fits(source.layout().element())) {
         None => Ok(()),
         Some(source) => Err(CopyError::Elements {
             source_id: source.id(),
@@ -264,6 +364,8 @@ impl fmt::Display for CopyPlan {
         let verb = match self.kind {
             CopyKind::Fill(_) => "fill",
             CopyKind::Copy(_) => "copy",
+            CopyKind::Gather { .. } => "gather",
+            CopyKind::Scatter { .. } => "scatter",
             CopyKind::Reduce { .. } => "reduction",
         };
         write!(f, "{verb} c{} into {}", self.number, self.destination.id())
