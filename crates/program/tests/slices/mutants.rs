@@ -207,7 +207,7 @@ fn complete(lane: &mut LaneState) {
 
 /// Whether all operations can be posted in these turns of rank, lane and count. One step at a time: after each, every
 /// message whose ends are both posted moves.
-fn follows(job: &Job, turns: &[(usize, usize, usize)]) -> bool {
+fn follows(job: &Job, turns: &[Turn]) -> bool {
     let lanes: Vec<(usize, usize)> = job
         .iter()
         .enumerate()
@@ -245,8 +245,11 @@ fn follows(job: &Job, turns: &[(usize, usize, usize)]) -> bool {
     lanes.iter().zip(&state).all(|(&(rank, lane), (done, _))| *done == job[rank][lane].len())
 }
 
+/// Rank, lane and count.
+type Turn = (usize, usize, usize);
+
 /// Changes the turns in a certificate's text; the text and the turns.
-fn change_turns(text: &str, random: &mut Random) -> Option<(String, Vec<(usize, usize, usize)>)> {
+fn change_turns(text: &str, random: &mut Random) -> Option<(String, Vec<Turn>)> {
     let (before, rest) = text.split_once("  turns ")?;
     let (line, after) = rest.split_once('\n')?;
     let turn = |text: &str| {
@@ -254,7 +257,7 @@ fn change_turns(text: &str, random: &mut Random) -> Option<(String, Vec<(usize, 
         let (lane, count) = rest.split_once('+')?;
         Some((rank.parse().ok()?, lane.parse().ok()?, count.parse().ok()?))
     };
-    let mut turns: Vec<(usize, usize, usize)> = line.split(", ").map(turn).collect::<Option<_>>()?;
+    let mut turns: Vec<Turn> = line.split(", ").map(turn).collect::<Option<_>>()?;
     let (at, other) = (random.below(turns.len() as u64) as usize, random.below(turns.len() as u64) as usize);
     match random.below(4) {
         0 => turns.swap(at, other),
