@@ -19,3 +19,13 @@ fn losses_in_f32_are_those_of_pytorch() {
     let equal: Vec<_> = found.equal_weights.iter().map(|found| (found.step, found.loss)).collect();
     assert_eq!(equal, [(0, 0.0), (20, 0.0)], "two sessions in f32 have the same bits");
 }
+
+/// The bars of the bench, over the first steps.
+#[test]
+fn losses_in_bf16_are_as_near_as_those_under_autocast() {
+    for precision in [Precision::Bf16, Precision::Bf16Pair] {
+        let found = train(precision, 40);
+        assert!(found.distance.largest > 0.0, "{precision} rounds");
+        assert_eq!(found.missed, [""; 0], "{precision}");
+    }
+}
