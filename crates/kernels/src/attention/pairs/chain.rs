@@ -273,22 +273,22 @@ unsafe fn tiles<const R: usize, const C: usize>(
                 rows: 4 * R * row,
             };
             let mut sums = [[0.0f32; C]; MAX_ROWS];
-            if chunk > 0 {
+            for (row, sums) in sums[..shape.rows].iter_mut().enumerate().filter(|_| chunk > 0) {
                 // SAFETY: in bounds by this function's contract; arrays need no more alignment than their elements.
-                sums[..shape.rows]
-                    .iter_mut()
-                    .enumerate()
-                    .for_each(|(row, sums)| *sums = unsafe { *out(row) });
+                *sums = unsafe { *out(row) };
             }
             // SAFETY: the steps have been written; the rest is in bounds by this function's contract.
             unsafe { chain(sums.as_mut_ptr().cast(), &mut words) };
             for (row, sums) in sums[..shape.rows].iter().enumerate() {
                 // SAFETY: as above.
-                let out = unsafe { &mut *out(row) };
-                match shape.accumulate {
-                    true => out.iter_mut().zip(sums).for_each(|(out, sum)| *out += sum),
-                    false => out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum * scale),
-                }
+                let before = unsafe { *out(row) };
+                // Values rather than places, which might be the same for all that the compiler knows.
+                let sums = match shape.accumulate {
+                    true => std::array::from_fn(|i| before[i] + sums[i]),
+                    false => sums.map(|sum| sum * scale),
+                };
+                // SAFETY: as above.
+                unsafe { *out(row) = sums };
             }
         }
     }

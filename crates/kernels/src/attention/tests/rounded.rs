@@ -14,13 +14,13 @@ fn fast_equals_reference_to_the_bit() {
         [1, 1, 1, 2, 2, 3],
         [2, 3, 1, 5, 5, 7],
         [1, 2, 2, 17, 17, 16],
-        [1, 4, 2, 33, 33, 17],
-        [2, 2, 1, 65, 65, 64],
-        [1, 1, 1, 100, 100, 80],
-        [1, 2, 1, 7, 150, 48],
-        [1, 1, 1, 99, 150, 33],
+        [1, 4, 2, 33, 33, 5],
+        [1, 2, 1, 65, 65, 34],
+        [1, 1, 1, 20, 36, 130],
+        [1, 2, 1, 7, 150, 24],
+        [1, 1, 1, 75, 140, 9],
         [1, 2, 1, 130, 71, 8],
-        [1, 2, 2, 200, 200, 32],
+        [1, 1, 1, 135, 135, 16],
     ];
     for (sizes, &precision) in sizes.into_iter().flat_map(|sizes| ROUNDING.iter().map(move |p| (sizes, p))) {
         for causal in [false, true] {
@@ -35,7 +35,7 @@ fn fast_equals_reference_to_the_bit() {
 fn bits_are_the_same_for_every_team_and_instruction_set() {
     for &precision in ROUNDING {
         for (sizes, causal) in
-            [([2, 4, 2, 50, 50, 20], true), ([1, 1, 1, 90, 133, 34], true), ([1, 2, 1, 70, 45, 9], false)]
+            [([1, 4, 2, 50, 50, 6], true), ([1, 1, 1, 70, 101, 18], true), ([1, 2, 1, 67, 45, 9], false)]
         {
             let params = Attention { precision, ..params(sizes, causal) };
             forward(params).check_bits();
