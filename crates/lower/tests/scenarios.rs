@@ -2,7 +2,7 @@
 //! which devices, in which order its sums are taken.
 //!
 //! Two things differ on purpose from where the scenarios come from: leaves are buffers and not tasks, and a level is a type,
-//! so that a pass cannot be run twice.
+//! so that a pass cannot be run twice. Long because an example stands beside its graph.
 
 use std::collections::BTreeSet;
 

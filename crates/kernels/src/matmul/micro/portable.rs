@@ -47,7 +47,7 @@ impl<const ROWS: usize> Sums for Rows<ROWS> {
         // SAFETY: as above.
         let other: Self = unsafe { Self::load(other, stride) };
         let pairs = self.as_flattened_mut().iter_mut().zip(other.as_flattened());
-        pairs.for_each(|(sum, other)| *sum = other + *sum);
+        pairs.for_each(|(sum, other)| *sum += other);
         self
     }
 
