@@ -1,6 +1,6 @@
 //! `phalanx opt`: compiler passes on a text file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use phalanx::internals::files;
@@ -77,7 +77,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn read(path: &PathBuf) -> Result<Level, Failure> {
+fn read(path: &Path) -> Result<Level, Failure> {
     let text = match path.as_os_str() == "-" {
         true => std::io::read_to_string(std::io::stdin()),
         false => files::read_text(path),
