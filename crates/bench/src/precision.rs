@@ -31,7 +31,7 @@ const RECORDED: &[u8] = include_bytes!("../golden/precision.txt.gz");
 pub struct PrecisionBench {
     /// What products are computed in.
     pub precision: Precision,
-    /// Steps, at most [`STEPS`].
+    /// Steps, at most 500: so many losses are recorded.
     pub steps: usize,
     /// Cores to use.
     pub cores: usize,
