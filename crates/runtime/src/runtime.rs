@@ -3,13 +3,13 @@
 //! The *immediate* mode spawns tasks one by one, each after an event, with an event of its own. The *replay* mode binds
 //! a flow once ([`Runtime::graph`]) and launches it often. Both run on the same processors and may be mixed.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::device::Device;
 use crate::event::{Event, Events};
 use crate::fault::Outcome;
 use crate::flow::Flow;
-use crate::graph::{Function, Graph, GraphError};
+use crate::graph::{Function, Graph, GraphError, Pending};
 use crate::processor::{
     self, Attached, Context, Group, GroupError, HelperThread, IdleMonitor, Options, Processor, Task,
 };
@@ -42,7 +42,8 @@ impl Config {
 /// A handle to a runtime; the last one to go ends it.
 ///
 /// The end waits until each processor has run what is ready there. A task that still waits then gets a fault, and so
-/// does one that becomes ready later; one that never becomes ready is forgotten. Wait for what you need before.
+/// does one that becomes ready later; one that never becomes ready is forgotten, and so is a run of a graph. Wait for
+/// what you need before.
 #[derive(Clone)]
 pub struct Runtime(Arc<Core>);
 
@@ -51,6 +52,7 @@ struct Core {
     clock: Clock,
     wait_polls: u32,
     processors: Vec<Arc<Processor>>,
+    pending: Arc<Pending>,
 }
 
 /// A processor of a runtime, by its number.
@@ -63,7 +65,8 @@ impl Runtime {
         let events = Arc::new(Events::default());
         let start = |number| Processor::start(number, &events, config.polls, config.clock);
         let processors = (0..config.processors.max(1)).map(start).collect();
-        Runtime(Arc::new(Core { events, clock: config.clock, wait_polls: config.wait_polls, processors }))
+        let Config { clock, wait_polls, .. } = config;
+        Runtime(Arc::new(Core { events, clock, wait_polls, processors, pending: Arc::default() }))
     }
 
     /// Its events.
@@ -172,6 +175,11 @@ impl Runtime {
         on_idle: impl Fn() + Send + Sync + 'static,
     ) -> Arc<IdleMonitor> {
         IdleMonitor::of(of.iter().map(|&id| self.processor(id)), on_idle)
+    }
+
+    /// What holds graphs whose runs wait for events.
+    pub(crate) fn pending(&self) -> Weak<Pending> {
+        Arc::downgrade(&self.0.pending)
     }
 
     fn processor(&self, id: ProcessorId) -> &Arc<Processor> {

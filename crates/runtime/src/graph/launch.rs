@@ -15,14 +15,15 @@ use crate::sync::lock;
 
 use super::executor::Announced;
 use super::interpolate::interpolate;
+use super::pending::{OfRun, Pending};
 use super::run_state::{RunState, Running};
 use super::{Graph, Inner, LaunchError};
 
 /// How a graph is launched.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Launch<'a> {
-    /// What must have happened before anything of the run starts. Until it has, the table of events holds the run, and with
-    /// it the graph and the table itself, also when all handles are gone: poison an event that will not trigger.
+    /// What must have happened before anything of the run starts. If it has not when the runtime ends, the run never starts:
+    /// should the event trigger later, the events of the run are poisoned.
     pub start: Event,
     /// The events of the flow's inputs; missing ones have happened.
     pub inputs: &'a [Event],
@@ -53,6 +54,12 @@ struct Waiting {
     args: Vec<u8>,
     priority: i32,
     measured: Option<Arc<Measured>>,
+}
+
+impl OfRun for Waiting {
+    fn events(&self) -> Vec<Event> {
+        [self.run.posts.as_slice(), &[self.run.finish]].concat()
+    }
 }
 
 /// All runs of a graph.
@@ -159,8 +166,8 @@ impl Graph {
         };
         if graph.flow.mode() == Mode::Serializable && graph.events.outcome(start).is_none() {
             drop(launches);
-            let (graph, waiting) = (Arc::clone(graph), later(measured));
-            self.inner.events.subscribe(start, move |_| Inner::enter_line(&graph, waiting));
+            let waiting = later(measured);
+            Pending::wait(graph, start, waiting, |graph, waiting, _| Inner::enter_line(graph, waiting));
             return Ok(run);
         }
         let state = if launches.line.is_empty() { launches.take_block(graph) } else { None };
@@ -258,8 +265,10 @@ impl Inner {
         match self.events.outcome(event) {
             Some(outcome) => Inner::deliver(self, state, what, &outcome),
             None => {
-                let (graph, state) = (Arc::clone(self), Arc::clone(state));
-                self.events.subscribe(event, move |outcome| Inner::deliver(&graph, &state, what, outcome));
+                let deliver = move |graph: &Arc<Inner>, state, outcome: &Outcome| {
+                    Inner::deliver(graph, &state, what, outcome);
+                };
+                Pending::wait(self, event, Arc::clone(state), deliver);
             }
         }
     }

@@ -15,6 +15,7 @@ mod interpolate;
 mod launch;
 #[cfg(all(test, loom))]
 mod models;
+mod pending;
 mod queue;
 mod release;
 mod remote;
@@ -27,11 +28,12 @@ pub(crate) use call::Name;
 pub use error::{GraphError, LaunchError};
 pub(crate) use executor::{Announced, EXPECTED, Executor};
 pub use launch::{Launch, Run};
+pub(crate) use pending::Pending;
 pub use remote::Completion;
 pub use stepper::{Effect, Stepper, Visit};
 
 use std::cell::RefCell;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use crate::event::{Event, Events};
 use crate::fault::{Fault, Outcome};
@@ -86,6 +88,8 @@ pub(crate) struct Inner {
     /// The run states of a pipelined graph, run after run.
     ring: Vec<Arc<RunState>>,
     launches: Mutex<Launches>,
+    /// What holds it while a run waits for an event.
+    pending: Weak<Pending>,
     on_fault: OnceLock<OnFault>,
 }
 
@@ -128,6 +132,7 @@ impl Graph {
             n_post: (0..flow.n_posts()).map(count).collect(),
             members: (0..flow.processors()).filter(|&processor| !flow.owned(processor).is_empty()).collect(),
             launches: Mutex::new(Launches::new(ring.len())),
+            pending: runtime.pending(),
             on_fault: OnceLock::new(),
             ring,
             functions,

@@ -21,6 +21,7 @@ use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 
 use super::device::is_on_device;
 use super::gate::Gate;
+use super::pending::OfRun;
 use super::queue::{Slot, Tail};
 use super::serial;
 
@@ -71,6 +72,13 @@ pub(super) struct Running {
     pub(super) priority: i32,
     pub(super) measured: Option<Arc<Measured>>,
     fault: Option<Fault>,
+}
+
+impl OfRun for Arc<RunState> {
+    fn events(&self) -> Vec<Event> {
+        let posts = self.posts.iter().map(|post| *lock(&post.event));
+        posts.chain([lock(&self.run).finish]).collect()
+    }
 }
 
 impl RunState {

@@ -1,7 +1,9 @@
 //! The ends of things: empty graphs, small ones, many direct ones in line, and destroying.
 
+use std::sync::Arc;
+
 use phalanx_runtime::flow::{Builder, Direct, Mode};
-use phalanx_runtime::{Event, GraphError, Launch, LaunchError, ProcessorId};
+use phalanx_runtime::{Event, Fault, Graph, GraphError, Launch, LaunchError, ProcessorId, Run, Runtime};
 
 use crate::{Count, bind, function, launch, launch_with, nonblocking, replay, runtime};
 
@@ -216,4 +218,66 @@ fn destroying_also_waits_for_its_precondition() {
     assert_eq!(graph.launch(Launch::default()).err(), Some(LaunchError::Destroyed("idle".into())));
     runtime.events().trigger(permission).expect("it is triggered here alone");
     assert_eq!(runtime.wait(destroyed), Ok(()));
+}
+
+/// Launches a run of `direct_pair` that waits for `start` and `gate`, and forgets the graph.
+fn launch_and_forget(
+    runtime: &Runtime,
+    mode: Mode,
+    [start, gate]: [Event; 2],
+    captured: &Arc<()>,
+) -> (Run, Graph) {
+    let held = Arc::clone(captured);
+    let body = function(move |_| _ = Arc::strong_count(&held));
+    let graph = bind(runtime, direct_pair(mode).finish().expect("a chain"), vec![body]);
+    let run = graph.launch(Launch { start, inputs: &[gate], ..Launch::default() });
+    (run.expect("the graph takes launches"), graph)
+}
+
+#[test]
+fn a_run_goes_on_when_its_graph_is_forgotten() {
+    let runtime = runtime(1);
+    for mode in MODES {
+        let (start, gate) = (runtime.events().user(), runtime.events().user());
+        let captured = Arc::new(());
+        let waits_for = [start.event(), gate.event()];
+        let (run, graph) = launch_and_forget(&runtime, mode, waits_for, &captured);
+        drop(graph);
+        runtime.events().trigger(start).expect("once");
+        runtime.events().trigger(gate).expect("once");
+        assert_eq!(runtime.wait(run.finish), Ok(()), "{mode:?}");
+        assert_eq!(Arc::strong_count(&captured), 1, "{mode:?}: the graph ends with its last run");
+    }
+}
+
+#[test]
+fn an_event_that_never_triggers_keeps_no_run_alive() {
+    for mode in MODES {
+        for waits_for_start in [true, false] {
+            let runtime = runtime(1);
+            let events = Arc::downgrade(runtime.events());
+            let captured = Arc::new(());
+            let never = runtime.events().user().event();
+            let waits_for = if waits_for_start { [never, Event::NONE] } else { [Event::NONE, never] };
+            drop(launch_and_forget(&runtime, mode, waits_for, &captured));
+            drop(runtime);
+            assert_eq!(Arc::strong_count(&captured), 1, "{mode:?}: the graph is dropped");
+            assert_eq!(events.strong_count(), 0, "{mode:?}: nothing keeps the table of events");
+        }
+    }
+}
+
+#[test]
+fn a_run_whose_start_comes_after_the_end_of_its_runtime_is_poisoned() {
+    for mode in MODES {
+        let runtime = runtime(1);
+        let events = Arc::clone(runtime.events());
+        let (start, gate) = (events.user(), events.user());
+        let (run, graph) = launch_and_forget(&runtime, mode, [start.event(), gate.event()], &Arc::new(()));
+        drop((graph, runtime));
+        events.trigger(start).expect("once");
+        events.trigger(gate).expect("once");
+        let ended = Fault::refused("direct", "its runtime has ended");
+        assert_eq!(events.outcome(run.finish), Some(Err(ended)), "{mode:?}");
+    }
 }
