@@ -251,7 +251,7 @@ impl Network for Mpi {
     }
 
     fn alert(&self, text: &str) {
-        self.engine.call(|state| {
+        self.engine.call_soon(|state| {
             if state.usable().is_ok() {
                 // SAFETY: called under the lock.
                 unsafe { alerts::send(state, &self.engine, text) };

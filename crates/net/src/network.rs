@@ -176,7 +176,7 @@ pub trait Network: Send + Sync {
     /// Wakes a driver that sleeps: a processor has run out of work until messages arrive, or a run has failed.
     fn wake_driver(&self) {}
 
-    /// Sends a text to all other ranks and waits for none of them.
+    /// Sends a text to all other ranks and waits for none of them. It is lost if the network itself stands still.
     fn alert(&self, text: &str);
 
     /// From now on calls `callback` with every alert of another rank, on the thread that drives.

@@ -24,8 +24,9 @@ use super::orders::Orders;
 use super::state::{NetEvent, State};
 use crate::{Advance, DriverWork, NetError};
 
-/// How long an abort waits for a thread that is in the library.
-const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long alerts and aborts wait for a thread that is in the library. It may stay there forever: a library can wait
+/// for a rank that was stopped in the middle of something.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How often a driver polls before it asks whether it is still needed: about a microsecond's worth.
 const POLLS_PER_TURN: usize = 8;
@@ -129,6 +130,24 @@ impl Engine {
         let state = lock(&self.state);
         self.callers.fetch_sub(1, Relaxed);
         state
+    }
+
+    /// Calls the library through `state`, unless another thread does not leave it in time.
+    pub(crate) fn call_soon<R>(&self, call: impl FnOnce(&mut State) -> R) -> Option<R> {
+        // Relaxed: see `enter`.
+        self.callers.fetch_add(1, Relaxed);
+        let start = Instant::now();
+        let state = loop {
+            match try_lock(&self.state) {
+                None if start.elapsed() < LEAVE_TIMEOUT => thread::yield_now(),
+                state => break state,
+            }
+        };
+        self.callers.fetch_sub(1, Relaxed);
+        let mut state = state?;
+        let result = call(&mut state);
+        self.publish(&state);
+        Some(result)
     }
 
     /// Begins something with `begin` that gives a request, and drives until it is complete.
@@ -242,16 +261,8 @@ impl Engine {
     /// Ends all ranks. A thread that does not leave the library in time is not waited for: the launcher notices the end
     /// of this process too.
     pub(crate) fn abort(&self, code: i32) -> ! {
-        self.callers.fetch_add(1, Relaxed);
-        let start = Instant::now();
-        while start.elapsed() < ABORT_TIMEOUT {
-            if let Some(_state) = try_lock(&self.state) {
-                // SAFETY: this thread has the lock.
-                let _ = unsafe { self.library.abort(self.library.abi.world, code) };
-                break;
-            }
-            thread::yield_now();
-        }
+        // SAFETY: called under the lock.
+        self.call_soon(|_| unsafe { _ = self.library.abort(self.library.abi.world, code) });
         std::process::exit(code)
     }
 
