@@ -1,10 +1,8 @@
-//! Soaking what a run writes to: bits of checkpoints flip, disks are full, readers of its output leave.
+//! Soaking what a run depends on outside of itself: bits of checkpoints flip, disks are full, readers of its output leave,
+//! the clock of the wall jumps.
 //!
 //! Whatever happens, a run that ends well has the weights of a run that nothing happened to, a checkpoint that is there is
 //! whole, and what is missing is in the exit code.
-//!
-//! The clock of the wall is not moved: without another system package that cannot be done to one process alone. Nothing
-//! but labels depends on it: `cargo xtask tidy` lists the files that may read it, and why.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -17,8 +15,12 @@ use super::{STEPS, Training, names};
 
 /// What is done, and its name.
 type Trial = fn(&Training, &Path, &mut Random) -> Result<(), String>;
-const TRIALS: [(&str, Trial); 3] =
-    [("bit flips", flip_a_bit), ("full disks", fill_a_disk), ("closed pipes", close_the_pipe)];
+const TRIALS: [(&str, Trial); 4] = [
+    ("bit flips", flip_a_bit),
+    ("full disks", fill_a_disk),
+    ("closed pipes", close_the_pipe),
+    ("clock jumps", move_the_clock),
+];
 
 /// `--storage N` of each kind.
 pub fn storage(training: &Training, seed: u64, count: u64) -> Result<(), String> {
@@ -161,4 +163,45 @@ fn close_the_pipe(training: &Training, dir: &Path, random: &mut Random) -> Resul
     }
     verify(training, &checkpoints)?;
     whole(training, dir).map(|_| ())
+}
+
+/// Answers every question for the time of day with another one, up to two days before or after.
+const JUMPING_CLOCK: &str = "
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+static _Thread_local unsigned long state = SEEDul;
+int clock_gettime(clockid_t id, struct timespec *time) {
+    int result = syscall(SYS_clock_gettime, id, time);
+    state = state * 6364136223846793005ul + 1442695040888963407ul;
+    if (result == 0 && id == CLOCK_REALTIME) time->tv_sec += (long)(state >> 33) % 345600 - 172800;
+    return result;
+}
+";
+
+/// Trains half of the way and then the rest, each with a clock of the wall that jumps whenever it is read.
+fn move_the_clock(training: &Training, dir: &Path, random: &mut Random) -> Result<(), String> {
+    let [source, clock] = ["clock.c", "clock.so"].map(|name| dir.join(name));
+    let text = JUMPING_CLOCK.replace("SEED", &random.below(u64::MAX).to_string());
+    fs::write(&source, text).map_err(|error| format!("{}: {error}", source.display()))?;
+    let run = |command: &mut Command| command.output().map_err(|error| format!("{command:?}: {error}"));
+    let built = run(Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).args([&clock, &source]))?;
+    if !built.status.success() {
+        return Err(format!("the clock cannot be built: {}", String::from_utf8_lossy(&built.stderr)));
+    }
+    let kill = super::attempt::Kill::Step(0, 1 + random.below(STEPS - 1));
+    let mut weights = None;
+    for (number, kill) in (0..).zip([Some(kill), None]) {
+        let mut command = Command::new(&training.program);
+        command.args(Attempt { number, ranks: 1, kill }.words(training, dir)).env("LD_PRELOAD", &clock);
+        let output = run(command.stdin(Stdio::null()))?;
+        let [stdout, stderr] =
+            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        weights = Ended { status: output.status, stdout, stderr }.weights();
+    }
+    match weights.as_ref() == Some(&training.weights) {
+        true => verify(training, &dir.join("checkpoints")),
+        false => Err(format!("it ends with the weights {weights:?}")),
+    }
 }

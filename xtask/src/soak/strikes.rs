@@ -196,6 +196,11 @@ impl<'a> Case<'a> {
         }
         let left = wait_for_none(dir);
         left.iter().try_for_each(|&process| signal(process, "KILL"))?;
+        // Until they are gone they hold the lock of the checkpoint directory, which the next attempt needs.
+        let stay = if left.is_empty() { Vec::new() } else { wait_for_none(dir) };
+        if !stay.is_empty() {
+            return Err(std::io::Error::other(format!("processes {stay:?} do not end by a kill")));
+        }
         let text = lines.iter().chain([errors.join().unwrap_or_default()]).collect::<Vec<_>>().join("\n");
         let success = status.is_some_and(|status| status.success());
         Ok(Ended { by_itself: status.is_some(), success, took, text, was_struck, left, remained })
