@@ -29,7 +29,7 @@ pub struct GracePeriods {
 
 /// What launchers get.
 pub const GRACE: GracePeriods =
-    GracePeriods { signal: Duration::from_secs(10), error: Duration::from_secs(10) };
+    GracePeriods { signal: Duration::from_secs(10), error: Duration::from_secs(5) };
 
 /// What happens while a job runs.
 pub enum JobEvent {
