@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::common::{Dir, SMALL, json_lines, phalanx};
+use super::faults::BINARY;
 use super::mpi::{self, Ended, Launcher};
 
 /// A run of eight steps.
@@ -113,5 +114,33 @@ fn restarts_that_are_used_up_end_the_job() {
         );
         assert!(last.ends_with("/ck has no checkpoint"), "{last}");
         assert_eq!((ended.code, restarts(&ended, "rank")), (Some(5), vec![1]));
+    }
+}
+
+#[test]
+fn ranks_without_a_common_file_system_let_the_first_write_and_get_it_back() {
+    let expected = expected();
+    for launcher in Launcher::installed() {
+        let dir = Dir::new(&format!("elastic_gather_{launcher:?}"));
+        let run = |extra: &str| {
+            let plan =
+                "--plan fsdp --devices 2 --checkpoint ck --every 2 --sync-checkpoints --gather-checkpoints";
+            let words = [TRAIN, SMALL].concat().join(" ");
+            let [first, second] = ["first", "second"].map(|host| {
+                let own = dir.path(host);
+                format!("mkdir -p {own} && cd {own} && exec {BINARY} {words} {plan} {extra}")
+            });
+            launcher.run_two(&["sh", "-c", &first], &["sh", "-c", &second])
+        };
+        assert_ne!(run("--drill kill@1:7").code, Some(0), "{launcher:?}");
+        let names = |host: &str| std::fs::read_dir(dir.path(host)).unwrap().count();
+        assert_eq!(
+            (names("first/ck"), names("second")),
+            (4, 0),
+            "{launcher:?}: rank 0 alone has three and `latest`"
+        );
+        let ended = run("--resume");
+        assert_eq!(ended.json()["summary"]["weights_hash"], expected, "{launcher:?}: {}", ended.stderr);
+        assert!(std::path::Path::new(&dir.path("second/ck/step-00000006")).is_dir(), "rank 1 got it");
     }
 }

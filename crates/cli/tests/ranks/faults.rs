@@ -7,7 +7,8 @@ use std::time::Instant;
 use super::common::{Dir, SMALL};
 use super::mpi::{LIMIT, Launcher};
 
-const BINARY: &str = env!("CARGO_BIN_EXE_phalanx");
+/// The command.
+pub const BINARY: &str = env!("CARGO_BIN_EXE_phalanx");
 
 fn train<'a>(extra: &[&'a str]) -> Vec<&'a str> {
     [&["train", "--steps", "1000", "--plan", "dp", "--devices", "2"][..], SMALL, extra].concat()

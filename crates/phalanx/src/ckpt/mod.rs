@@ -13,6 +13,7 @@
 mod differences;
 mod exchange;
 mod faulty;
+mod gather;
 mod manifest;
 mod read;
 mod snapshot;
@@ -22,6 +23,7 @@ mod write;
 pub use differences::{Difference, first_difference};
 pub use exchange::{config_of, export, import};
 pub use faulty::{Fault, FaultKind, Faulty};
+pub use gather::distribute;
 pub use manifest::{
     EvalLosses, FORMAT, FileEntry, Manifest, ManifestError, Part, RunState, TensorEntry, TensorKind,
 };

@@ -117,7 +117,12 @@ impl Checkpoints {
 
     /// The checkpoint of a step.
     pub fn checkpoint(&self, step: u64) -> Result<Checkpoint, CkptError> {
-        Checkpoint::open(self.dir.join(name_of(step)))
+        Checkpoint::open(self.path(step))
+    }
+
+    /// Where the checkpoint after `step` steps is, if there is one.
+    pub(super) fn path(&self, step: u64) -> PathBuf {
+        self.dir.join(name_of(step))
     }
 
     /// Which of the checkpoints of `steps`, ascending, has the lowest loss on held-back data; the first one of several. Those

@@ -10,6 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use phalanx_mapping::Mapping;
 
@@ -25,6 +26,9 @@ const PARTIAL: &str = ".partial";
 
 /// Bytes of a write.
 const CHUNK: usize = 4 << 20;
+
+/// How long a process that was killed may take to let go of its files.
+const DYING: Duration = Duration::from_secs(2);
 
 /// Why a checkpoint cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -108,21 +112,39 @@ impl Writer {
     /// locks no process is kept from it. A process that dies, in whatever way, gives its claim up.
     fn claim(&self) -> Result<(), SaveError> {
         let Ok(dir) = File::open(&self.dir) else { return Ok(()) };
-        if self.claim.get().is_none() && matches!(dir.try_lock(), Err(TryLockError::WouldBlock)) {
-            return Err(SaveError::Claimed { dir: self.dir.clone() });
+        let start = Instant::now();
+        while self.claim.get().is_none() && matches!(dir.try_lock(), Err(TryLockError::WouldBlock)) {
+            if start.elapsed() > DYING {
+                return Err(SaveError::Claimed { dir: self.dir.clone() });
+            }
+            thread::sleep(DYING / 100);
         }
         self.claim.get_or_init(|| dir);
         Ok(())
     }
 
+    /// What the file of a rank would be.
+    pub fn describe(rank: u32, snapshot: &Snapshot) -> Result<FileEntry, SaveError> {
+        snapshot.check_finite().map(|()| entry(file_name(rank), &snapshot.contents()))
+    }
+
+    /// A file of a checkpoint, to be written piece by piece.
+    pub(super) fn begin_file(&self, step: u64, name: &str) -> PartialFile<'_> {
+        let dir = self.partial(step);
+        let path = dir.join(name);
+        let made = at("create", &dir, self.storage.create_dir(&dir));
+        let file = made.and_then(|()| at("create", &path, self.storage.create_file(&path)));
+        PartialFile { writer: self, path, file }
+    }
+
     /// Writes and syncs the file of one rank. Several ranks may do so at the same time.
     pub fn write_file(&self, step: u64, rank: u32, snapshot: &Snapshot) -> Result<FileEntry, SaveError> {
-        let (dir, name) = (self.partial(step), file_name(rank));
+        let dir = self.partial(step);
         at("create", &dir, self.storage.create_dir(&dir))?;
-        let path = dir.join(&name);
+        let path = dir.join(file_name(rank));
         // Another thread looks at the bytes meanwhile: this one mostly waits for the disk.
         let (looked_at, written) = thread::scope(|scope| {
-            let look = || snapshot.check_finite().map(|()| entry(name, &snapshot.contents()));
+            let look = || Writer::describe(rank, snapshot);
             let thread = thread::Builder::new().name("checksum".into()).spawn_scoped(scope, look);
             let thread = at("start a thread for", &path, thread)?;
             let written = self.write_contents(&path, &snapshot.contents());
@@ -268,6 +290,28 @@ impl Writer {
 
     fn list(&self) -> Result<Vec<String>, SaveError> {
         at("list", &self.dir, self.storage.list(&self.dir))
+    }
+}
+
+/// A file that is written piece by piece.
+pub(super) struct PartialFile<'a> {
+    writer: &'a Writer,
+    path: PathBuf,
+    file: Result<File, SaveError>,
+}
+
+impl PartialFile<'_> {
+    /// Appends a piece. After a failure nothing more is written; [`PartialFile::finish`] tells it.
+    pub(super) fn write(&mut self, bytes: &[u8]) {
+        let Ok(file) = &mut self.file else { return };
+        if let Err(error) = at("write", &self.path, self.writer.write_all(file, bytes)) {
+            self.file = Err(error);
+        }
+    }
+
+    /// Returns when all bytes are safe.
+    pub(super) fn finish(self) -> Result<(), SaveError> {
+        at("sync", &self.path, self.writer.storage.sync_file(&self.file?))
     }
 }
 

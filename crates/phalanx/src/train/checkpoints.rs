@@ -3,7 +3,8 @@
 //! A checkpoint is due at a step; no later one is launched until its state has been copied. A thread writes the copy while
 //! training goes on; the next checkpoint waits for it. Alone, the thread commits, too. In a job it only writes the file of
 //! its rank: at the end of a later step, when all ranks have written theirs, a thread of rank 0 reads them back and
-//! commits, and at the end of one more step all learn what became of it. All ranks meet the same calls in the same order,
+//! commits, and at the end of one more step all learn what became of it. Where ranks share no file system, rank 0 writes
+//! for all: they send it their state at the end of that later step, and training waits for it. All ranks meet the same calls in the same order,
 //! so that is known to all or to none.
 
 use std::sync::Arc;
@@ -42,6 +43,8 @@ pub struct Checkpointer {
     rank: u32,
     /// Whether there are no other ranks.
     is_alone: bool,
+    /// Whether rank 0 writes for all.
+    gathers: bool,
     tensors: Vec<TensorEntry>,
     plan: String,
     program: String,
@@ -107,6 +110,7 @@ impl Checkpointer {
             waits: config.sync_checkpoints,
             rank: session.rank(),
             is_alone: run.ranks.is_none(),
+            gathers: run.ranks.is_some() && config.gather_checkpoints,
             tensors: ckpt::tensors(session),
             plan: settings.plan.to_text(),
             program: format!("{:032x}", session.program().hash()),
@@ -128,6 +132,9 @@ impl Checkpointer {
     fn prepare_together(&self, network: &dyn Network) -> Result<(), JobError> {
         let what = "directory for checkpoints";
         shared::of_first(network, what, || Ok(self.prepare().map(|()| String::new())?))?;
+        if self.gathers {
+            return Ok(());
+        }
         let mine =
             self.writer.leave_probe(self.rank).err().map(|error| error.to_string()).unwrap_or_default();
         let problems = network.all_gather(mine.as_bytes())?;
@@ -189,8 +196,13 @@ impl Checkpointer {
         let step = run.step;
         let manifest = Manifest { format: FORMAT, run, tensors: self.tensors.clone(), files: Vec::new() };
         let (writer, rank, is_alone, own) = (self.writer.clone(), self.rank, self.is_alone, manifest.clone());
+        let sends = self.gathers && rank > 0;
         let write = move || {
-            let written = writer.write_file(step, rank, &snapshot).and_then(|file| match is_alone {
+            let written = match sends {
+                true => Writer::describe(rank, &snapshot),
+                false => writer.write_file(step, rank, &snapshot),
+            };
+            let written = written.and_then(|file| match is_alone {
                 true => writer.commit(&Manifest { files: vec![file.clone()], ..own }).map(|()| file),
                 false => Ok(file),
             });
@@ -231,7 +243,11 @@ impl Checkpointer {
                 match gather_files(network, manifest, written)? {
                     Err(error) => Err(error),
                     Ok(manifest) => {
-                        self.begin_commit(manifest);
+                        let gathered = match self.gathers {
+                            true => self.writer.gather(network, &manifest, self.snapshot.as_ref())?,
+                            false => Ok(()),
+                        };
+                        self.begin_commit(manifest, gathered);
                         return Ok(None);
                     }
                 }
@@ -258,11 +274,14 @@ impl Checkpointer {
         written
     }
 
-    /// Lets a thread of rank 0 read back what all ranks have written, and commit it.
-    fn begin_commit(&mut self, manifest: Manifest) {
+    /// Lets a thread of rank 0 read back what all ranks have written, and commit it, if it has `gathered` what it is to.
+    fn begin_commit(&mut self, manifest: Manifest, gathered: Result<(), SaveError>) {
         let (writer, files) = (self.writer.clone(), manifest.clone());
         let commit = move || writer.read_back(&files).and_then(|()| writer.commit(&files));
-        let thread = if self.rank == 0 { self.spawn(commit).map(Some) } else { Ok(None) };
+        let thread = match self.rank {
+            0 => gathered.and_then(|()| self.spawn(commit)).map(Some),
+            _ => Ok(None),
+        };
         self.writing = Some(Writing { manifest, phase: Phase::Commit(thread) });
     }
 }

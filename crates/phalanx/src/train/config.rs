@@ -297,6 +297,9 @@ train_options! {
         strict: bool = false, "";
         /// Wait until each checkpoint is written, instead of writing it while training goes on.
         sync_checkpoints: bool = false, "" [Needs("checkpoint")];
+        /// Let rank 0 write the checkpoints of all ranks, for hosts that share no file system. Training waits while they
+        /// are sent; a run that is resumed gets them from there.
+        gather_checkpoints: bool = false, "" [Needs("checkpoint"), InJob];
         /// Go on from the newest checkpoint that is whole, on any devices, with the same bits; from the start if there is
         /// none.
         resume: bool = false, "" [Needs("checkpoint")];

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use phalanx_net::Network;
 use serde_json::Value;
@@ -12,7 +13,9 @@ use serde_json::Value;
 use super::progress::EarlierProgress;
 use super::{OPTIONS, OptionSpec, Run, TrainConfig};
 use crate::Error;
-use crate::ckpt::{Checkpoint, Checkpoints, CkptError, SaveError, config_of, name_of};
+use crate::ckpt::{
+    Checkpoint, Checkpoints, CkptError, Disk, SaveError, Writer, config_of, distribute, name_of,
+};
 use crate::data::DataIdentity;
 use crate::job::{JobError, shared};
 
@@ -48,7 +51,7 @@ impl ResumePoint {
         let checkpoints = Checkpoints::open(dir);
         let steps = list(&checkpoints, network)?;
         match (config.resume, steps.last()) {
-            (true, Some(_)) => newest_whole(&checkpoints, dir, &steps, network),
+            (true, Some(_)) => newest_whole(config, &checkpoints, dir, &steps, network),
             (true, None) => {
                 let text = format!("{} has no checkpoint to resume: starting from scratch", dir.display());
                 Ok(ResumePoint { checkpoint: None, notices: vec![Notice::Note(text)] })
@@ -75,32 +78,40 @@ fn list(checkpoints: &Checkpoints, network: Option<&dyn Network>) -> Result<Vec<
     Ok(steps.map_err(|_| JobError::Garbled { rank: 0, what })?)
 }
 
-/// The newest checkpoint in which no rank finds anything wrong.
+/// The newest checkpoint in which no rank finds anything wrong. Where rank 0 writes for all, it looks alone, and gives it
+/// to the others.
 fn newest_whole(
+    config: &TrainConfig,
     checkpoints: &Checkpoints,
     dir: &Path,
     steps: &[u64],
     network: Option<&dyn Network>,
 ) -> Result<ResumePoint, Error> {
+    let gathered = network.filter(|_| config.gather_checkpoints);
     let (rank, ranks) = network.map_or((0, 1), |network| (network.rank(), network.size()));
+    let look = |step| match (gathered, rank) {
+        (None, _) => checkpoints.checkpoint(step)?.verify_share(rank, ranks),
+        (Some(_), 0) => checkpoints.checkpoint(step)?.verify(),
+        (Some(_), _) => Ok(()),
+    };
     let mut problems = Vec::new();
     for &step in steps.iter().rev() {
-        let opened = checkpoints.checkpoint(step).and_then(|checkpoint| {
-            checkpoint.verify_share(rank, ranks)?;
-            Ok(checkpoint)
-        });
-        let mine = opened.as_ref().err().map(ToString::to_string);
-        match (first_problem(network, mine)?, opened) {
-            (None, Ok(checkpoint)) => {
-                let damaged =
-                    |problem: String| Notice::Warning(format!("{problem}; the checkpoint before it is used"));
-                let notices = problems.into_iter().map(damaged).collect();
-                return Ok(ResumePoint { checkpoint: Some(checkpoint), notices });
-            }
-            (problem, _) => {
-                problems.extend(problem.map(|problem| format!("{} is damaged: {problem}", name_of(step))))
+        let mine = look(step).err().map(|error| error.to_string());
+        if let Some(problem) = first_problem(network, mine)? {
+            problems.push(format!("{} is damaged: {problem}", name_of(step)));
+            continue;
+        }
+        if let Some(network) = gathered {
+            let writer = Writer::new(Arc::new(Disk), dir, config.keep);
+            let mine = distribute(network, checkpoints, &writer, step)?.err();
+            if let Some(problem) = first_problem(Some(network), mine)? {
+                return Err(CkptError::Unusable { dir: dir.into(), problems: vec![problem] }.into());
             }
         }
+        let damaged =
+            |problem: String| Notice::Warning(format!("{problem}; the checkpoint before it is used"));
+        let notices = problems.into_iter().map(damaged).collect();
+        return Ok(ResumePoint { checkpoint: Some(checkpoints.checkpoint(step)?), notices });
     }
     Err(CkptError::Unusable { dir: dir.into(), problems }.into())
 }
