@@ -194,6 +194,21 @@ fn ranks_that_write_to_different_file_systems_are_refused() {
 }
 
 #[test]
+fn a_rank_that_is_stopped_while_it_saves_is_named() {
+    for launcher in Launcher::installed() {
+        let dir = Dir::new(&format!("ranks_stopped_save_{launcher:?}"));
+        let checkpoint = dir.path("ck");
+        // Only rank 0, which commits, makes so many calls.
+        let saves = ["--every", "1", "--sync-checkpoints", "--stall-seconds", "2", "--drill", "stop@save:40"];
+        let job = train(&[&["--checkpoint", &checkpoint], &saves[..]].concat());
+        let job: Vec<&str> = job.iter().map(|word| if *word == "1000" { "4" } else { word }).collect();
+        let message = launcher.run(2, &job).message();
+        let pattern = "rank 0 does not answer; rank 1 is between steps since * s (--stall-seconds)*";
+        assert!(is_like(&message, pattern), "{message}");
+    }
+}
+
+#[test]
 fn ranks_with_different_data_are_refused() {
     let dir = Dir::new("ranks_data");
     let job = train(&["--data", "data.txt"]).join(" ");

@@ -16,6 +16,8 @@ use super::{Disk, Storage};
 pub enum FaultKind {
     /// The process is killed, as by `kill -9`; a write has written half of its bytes.
     Kill,
+    /// The process is stopped, as by `kill -STOP`; the call is made when it is continued.
+    Stop,
     /// No space is left.
     NoSpace,
     /// The device fails.
@@ -30,8 +32,9 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// Every kind and what users call it.
-    pub const ALL: [(&'static str, FaultKind); 6] = [
+    pub const ALL: [(&'static str, FaultKind); 7] = [
         ("kill", FaultKind::Kill),
+        ("stop", FaultKind::Stop),
         ("enospc", FaultKind::NoSpace),
         ("eio", FaultKind::Device),
         ("short", FaultKind::Short),
@@ -42,7 +45,7 @@ impl FaultKind {
     /// Whether a call can fail like this.
     fn suits(self, call: Call) -> bool {
         match self {
-            FaultKind::Kill | FaultKind::NoSpace | FaultKind::Device => true,
+            FaultKind::Kill | FaultKind::Stop | FaultKind::NoSpace | FaultKind::Device => true,
             FaultKind::Short => call == Call::Write,
             FaultKind::Sync => call == Call::Sync,
             FaultKind::Rename => call == Call::Rename,
@@ -99,7 +102,13 @@ impl Faulty {
     fn strike(&self, call: Call) -> Option<FaultKind> {
         let number = self.calls.fetch_add(1, Relaxed) + 1;
         let fault = self.fault.filter(|fault| number >= fault.call && fault.kind.suits(call))?;
-        (!self.struck.swap(true, Relaxed)).then_some(fault.kind)
+        let strikes = !self.struck.swap(true, Relaxed);
+        if strikes && fault.kind == FaultKind::Stop {
+            // The process stands still in this call; if there is no such signal, nothing happens.
+            _ = kill_process(getpid(), Signal::STOP);
+            return None;
+        }
+        strikes.then_some(fault.kind)
     }
 
     /// Counts a call that is not a write, and makes it unless it is to fail.
@@ -122,7 +131,9 @@ fn fail(kind: FaultKind) -> io::Error {
             },
             Err(error) => error.into(),
         },
-        FaultKind::Device | FaultKind::Short | FaultKind::Sync | FaultKind::Rename => Errno::IO.into(),
+        FaultKind::Device | FaultKind::Short | FaultKind::Sync | FaultKind::Rename | FaultKind::Stop => {
+            Errno::IO.into()
+        }
     }
 }
 

@@ -78,8 +78,8 @@ const KINDS: [(&str, DrillKind); 5] = [
 #[error(
     "`{0}` is not a drill: write KIND@RANK:STEP like panic@1:3, or panic@1:+3 for the third step after every start, where \
      KIND is panic, nan, hang, stop or kill, stop@1:0 or kill@1:0 for the time before the first step, stop@1:end or \
-     kill@1:end for the time after the last one, stop@1:leave or kill@1:leave for that when ranks leave the job, or KIND@save:CALL like enospc@save:7, where KIND is kill, enospc, eio, \
-     short, sync or rename"
+     kill@1:end for the time after the last one, stop@1:leave or kill@1:leave for that when ranks leave the job, or KIND@save:CALL like enospc@save:7, where KIND is kill, stop, enospc, \
+     eio, short, sync or rename"
 )]
 pub struct DrillError(String);
 

@@ -4,7 +4,7 @@
 //! which ranks are missing while the message library starts. Then all ranks say [`Hello`] and make sure that they run
 //! the same binary with the same configuration. Rank 0 decides what only one can decide ([`shared`]): plan, seed and
 //! measured times. [`same_source`] checks that all ranks would compile the same, and rank 0 compiles for all of them.
-//! From hellos and plan follows the [`Topology`]: which devices and cores each rank has. While steps run, ranks
+//! From hellos and plan follows the [`RankLayout`]: which devices and cores each rank has. While steps run, ranks
 //! exchange a [`StepVote`] each.
 //!
 //! Everything here is replicated: from the same hellos all ranks conclude the same, so errors are the same on all of
@@ -41,7 +41,7 @@ pub use leaving::Leaving;
 pub use phases::Phases;
 pub use step::{Agreed, StepVote};
 pub(crate) use topology::deal_devices;
-pub use topology::{Host, Topology};
+pub use topology::{Host, RankLayout};
 pub use watch::{FAILED, STALLED, Say, Watchdog, Watched};
 
 use std::sync::Arc;

@@ -24,7 +24,7 @@ pub struct Host {
 
 /// Where everything of a job is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Topology {
+pub struct RankLayout {
     /// This rank.
     pub rank: u32,
     /// The rank of each device.
@@ -39,14 +39,14 @@ pub struct Topology {
     pub notes: Vec<String>,
 }
 
-impl Topology {
+impl RankLayout {
     /// The topology of `devices` devices as rank `rank` sees it; `per_rank` devices are on each rank, if that is given.
     pub fn new(
         hellos: &[Hello],
         rank: u32,
         devices: usize,
         per_rank: Option<usize>,
-    ) -> Result<Topology, JobError> {
+    ) -> Result<RankLayout, JobError> {
         let of_device = deal_devices(devices, hellos.len(), per_rank)?;
         let hosts = hosts(hellos);
         let mut notes = Vec::new();
@@ -57,7 +57,7 @@ impl Topology {
             }
         }
         let placement = Placement { ranks: hellos.len() as u32, of_device };
-        let mut topology = Topology { rank, placement, cores_per_device: 1, cores, hosts, notes };
+        let mut topology = RankLayout { rank, placement, cores_per_device: 1, cores, hosts, notes };
         topology.choose_cores_per_device(hellos);
         Ok(topology)
     }

@@ -319,7 +319,7 @@ train_options! {
         stall_seconds: u64 = 60, "N" [InJob] where |n| *n >= 1, "at least 1";
         /// A fire drill, to see how the job ends: a rank fails at a step, KIND is panic, nan, hang, stop or kill; stop and
         /// kill also before the first step, 0, after the last one, end, and when ranks leave the job, leave; or the N-th call
-        /// that writes checkpoints fails, with KIND@save:N, where KIND is kill, enospc, eio, short, sync or rename. When
+        /// that writes checkpoints fails, with KIND@save:N, where KIND is kill, stop, enospc, eio, short, sync or rename. When
         /// `phalanx launch --max-restarts` starts the job again there is none,
         /// but with KIND@RANK:+N the rank fails at its N-th step after every start.
         drill: Option<String> = None, "KIND@RANK:STEP";

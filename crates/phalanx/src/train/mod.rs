@@ -34,7 +34,7 @@ use phalanx_program::Certificate;
 
 use crate::ckpt::{self, EvalLosses};
 use crate::data::{DataError, DataIdentity, DataSource, Dataset, EncodingProgress, cache_dir};
-use crate::job::{Agreed, Job, Topology, deal_devices, shared};
+use crate::job::{Agreed, Job, RankLayout, deal_devices, shared};
 use crate::models::ModelConfig;
 use crate::pipeline::{CompileError, Settings};
 use crate::{Error, Profile, StateHashes, Trainer, hf};
@@ -258,7 +258,7 @@ impl Run {
     }
 
     /// Where the devices of a job are.
-    pub fn topology(&self) -> Option<&Topology> {
+    pub fn topology(&self) -> Option<&RankLayout> {
         self.ranks.as_ref().map(|ranks| &ranks.topology)
     }
 

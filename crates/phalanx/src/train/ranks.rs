@@ -10,7 +10,7 @@ use phalanx_ir::graph::Graph;
 
 use super::resume::json;
 use super::{OPTIONS, TrainConfig};
-use crate::job::{Agreed, Job, Phases, RankOptions, StepVote, Topology, Watchdog, Watched, shared};
+use crate::job::{Agreed, Job, Phases, RankLayout, RankOptions, StepVote, Watchdog, Watched, shared};
 use crate::pipeline::Settings;
 use crate::{Error, Session};
 
@@ -30,11 +30,11 @@ impl TrainConfig {
         job: &Job,
         model: &Graph,
         progress: &mut dyn FnMut(usize, usize, &str),
-    ) -> Result<(Settings, Topology), Error> {
+    ) -> Result<(Settings, RankLayout), Error> {
         let network = &*job.network;
         let plan = shared::plan(network, || self.resolve_plan(model))?;
         let devices = plan.mesh.devices();
-        let topology = Topology::new(&job.hellos, network.rank(), devices, self.devices_per_rank)?;
+        let topology = RankLayout::new(&job.hellos, network.rank(), devices, self.devices_per_rank)?;
         let config = TrainConfig {
             seed: shared::seed(network, self.seed)?,
             cores_per_device: topology.cores_per_device,
@@ -55,7 +55,7 @@ impl TrainConfig {
 
 /// One rank's part in a run.
 pub struct Ranks {
-    pub topology: Topology,
+    pub topology: RankLayout,
     pub certificate: Option<Certificate>,
     pub network: Arc<dyn Network>,
     phases: Arc<Phases>,
@@ -68,7 +68,7 @@ impl Ranks {
     pub fn new(
         config: &TrainConfig,
         job: &Job,
-        topology: Topology,
+        topology: RankLayout,
         certificate: Option<Certificate>,
         session: &Session,
         evaluation: Option<&Session>,
@@ -105,17 +105,24 @@ impl Ranks {
 
     /// Does what all ranks do together between steps, where standing still is wrong, too.
     pub fn between_steps<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.phases.steps();
         self.watchdog.set_active(true);
         let done = work();
-        self.watchdog.set_active(false);
+        self.pause();
         done
     }
 
     /// Meets the others at the end of a step.
     pub fn step_ends(&mut self, verdict: StepVote) -> Result<Agreed, Error> {
         let agreed = StepVote { stop: self.stop, ..verdict }.exchange(&*self.network)?;
-        self.watchdog.set_active(false);
+        self.pause();
         Ok(agreed)
+    }
+
+    /// No operation runs until the next step: checkpoints may take long, but every rank must live.
+    fn pause(&self) {
+        self.watchdog.set_active(false);
+        self.phases.enter("between steps");
     }
 }
 

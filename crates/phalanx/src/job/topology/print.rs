@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use super::{Host, Topology, count};
+use super::{Host, RankLayout, count};
 use crate::Pin;
 
-impl Topology {
+impl RankLayout {
     /// What is where; `carrier` is what connects the ranks.
     pub fn describe(&self, pin: Pin, carrier: &str) -> String {
         let ranks = count(self.cores.len(), "rank");

@@ -16,8 +16,8 @@ fn hello(host: &str, cores: impl IntoIterator<Item = usize>) -> Hello {
     }
 }
 
-fn topology(hellos: &[Hello], devices: usize) -> Topology {
-    Topology::new(hellos, 0, devices, None).unwrap()
+fn topology(hellos: &[Hello], devices: usize) -> RankLayout {
+    RankLayout::new(hellos, 0, devices, None).unwrap()
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn overlapping_bindings_are_dealt_anew() {
 #[test]
 fn hosts_are_dealt_by_themselves() {
     let hellos = [hello("a", 0..8), hello("b", 0..2), hello("a", 0..8), hello("b", 0..2)];
-    let topology = Topology::new(&hellos, 2, 4, None).unwrap();
+    let topology = RankLayout::new(&hellos, 2, 4, None).unwrap();
     let host = |name: &str, ranks: [u32; 2]| Host { name: name.into(), ranks: ranks.to_vec() };
     assert_eq!(topology.hosts, [host("a", [0, 2]), host("b", [1, 3])]);
     assert_eq!(topology.cores, [vec![0, 1, 2, 3], vec![0], vec![4, 5, 6, 7], vec![1]]);
@@ -125,10 +125,10 @@ fn more_ranks_than_cores_take_turns() {
 #[test]
 fn devices_of_a_rank_have_cores_of_their_own_if_there_are_enough() {
     let hellos = [hello("a", 0..4), hello("a", 4..8)];
-    let topology = Topology::new(&hellos, 1, 4, None).unwrap();
+    let topology = RankLayout::new(&hellos, 1, 4, None).unwrap();
     assert_eq!(topology.devices_of(1).collect::<Vec<_>>(), [2, 3]);
     assert_eq!([2, 3].map(|device| topology.cores_of_device(device).to_vec()), [[4, 5], [6, 7]]);
-    let crowded = Topology::new(&hellos, 1, 12, None).unwrap();
+    let crowded = RankLayout::new(&hellos, 1, 12, None).unwrap();
     assert_eq!(crowded.cores_of_device(6), [4]);
     assert_eq!(crowded.cores_of_device(11), [4, 5, 6, 7]);
     assert_eq!(crowded.notes, ["rank 0 has 6 devices of 1 core on 4 cores: they take turns"]);
