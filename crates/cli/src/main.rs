@@ -6,6 +6,7 @@
 
 mod bench;
 mod ckpt;
+mod cluster;
 mod costs;
 mod data;
 mod diff;
@@ -75,6 +76,8 @@ enum Command {
     #[command(subcommand)]
     Bench(bench::Command),
     #[command(subcommand)]
+    Cluster(cluster::Command),
+    #[command(subcommand)]
     Costs(costs::Command),
     Profile(Box<profile::Args>),
     Doctor(doctor::Args),
@@ -137,6 +140,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Opt(args) => opt::run(args),
         Command::Plan(command) => plan::run(command),
         Command::Bench(command) => bench::run(command),
+        Command::Cluster(command) => cluster::run(command),
         Command::Costs(command) => costs::run(command),
         Command::Profile(args) => profile::run(&args),
         Command::Doctor(args) => doctor::run(args),

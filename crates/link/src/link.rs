@@ -67,6 +67,26 @@ impl FromStr for Link {
     }
 }
 
+/// A time like `50us`.
+pub fn time(text: &str) -> Result<Duration, LinkError> {
+    let fail = |problem: String| LinkError { text: text.into(), problem };
+    let nanoseconds = quantity(text, &TIMES).map_err(fail)?;
+    let short = Duration::try_from_secs_f64(nanoseconds / 1e9).ok().filter(|time| time.as_secs() < 3600);
+    short.ok_or_else(|| fail("it is an hour or more".into()))
+}
+
+/// Bytes a second like `12.5GB` or `100Gbit`.
+pub fn rate(text: &str) -> Result<f64, LinkError> {
+    let fail = |problem: String| LinkError { text: text.into(), problem };
+    let rate = quantity(text.strip_suffix("/s").unwrap_or(text), &RATES).map_err(fail)?;
+    // Slower, the bytes of a large step would take more nanoseconds than 64 bits count.
+    if rate >= 1e3 && rate.is_finite() {
+        Ok(rate)
+    } else {
+        Err(fail("it is less than 1kB per second".into()))
+    }
+}
+
 /// A number and a unit, in the base of the units.
 fn quantity(text: &str, units: &[(&str, f64)]) -> Result<f64, String> {
     let text = text.trim();

@@ -4,11 +4,11 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use phalanx_link::{Link, Part, Traffic};
+use phalanx_link::{Part, Topology, Traffic};
 
 use crate::timer::Timer;
 
-/// The links between devices of this process. Transfers through it take as long as they would over the given link.
+/// The links between devices of this process. Transfers through it take as long as they would on the given topology.
 #[derive(Debug)]
 pub struct Throttle {
     start: Instant,
@@ -18,15 +18,15 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// Every one of `devices` devices has such a link.
-    pub fn new(link: Link, devices: usize) -> Throttle {
-        let traffic = Mutex::new(Traffic::new(link, devices));
+    /// `devices` devices are connected like this.
+    pub fn new(topology: Topology, devices: usize) -> Throttle {
+        let traffic = Mutex::new(Traffic::new(topology, devices));
         Throttle { start: Instant::now(), traffic, timer: OnceLock::new() }
     }
 
-    /// The link.
-    pub fn link(&self) -> Link {
-        self.traffic.lock().unwrap_or_else(PoisonError::into_inner).link()
+    /// How devices are connected.
+    pub fn topology(&self) -> Topology {
+        self.traffic.lock().unwrap_or_else(PoisonError::into_inner).topology().clone()
     }
 
     /// Starts a transfer to device `to` now and returns when it would be complete; the thread sleeps meanwhile.

@@ -12,6 +12,7 @@
 mod bounds;
 mod cache;
 mod choice;
+mod cluster;
 mod costs;
 mod device;
 #[cfg(doctest)]
@@ -42,12 +43,13 @@ pub mod train;
 
 pub use cache::{ProgramCache, cache_dir};
 pub use choice::{ChoiceError, PlanChoice};
+pub use cluster::{Cluster, ClusterError};
 pub use device::{Check, Flavor};
 pub use error::Error;
 pub use hashes::StateHashes;
 pub use memory::OverBudget;
 pub use phalanx_ir as ir;
-pub use phalanx_link::{Link, LinkError};
+pub use phalanx_link::{Link, LinkError, NetworkLevel, Topology, TopologyError};
 pub use phalanx_lower::{Decays, Goal, Leaves, Optimizer, UpdateRule};
 pub use phalanx_models as models;
 pub use phalanx_ops as ops;

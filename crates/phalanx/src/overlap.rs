@@ -51,10 +51,10 @@ impl Overview {
             Ok(steady(&layout.tasks, &costs, &candidate.schedule, &program))
         };
         let plan = if settings.plan.name.is_empty() { "one device" } else { &settings.plan.name };
-        let link = match (settings.link, settings.expected_link()) {
-            (Some(link), _) => format!("link {link}"),
-            (None, Some(link)) => {
-                format!("predicted for a link of {link} between ranks (--link sets another one)")
+        let link = match (&settings.topology, settings.expected_topology()) {
+            (Some(topology), _) => format!("link {topology}"),
+            (None, Some(topology)) => {
+                format!("predicted for a link of {topology} between ranks (--link sets another one)")
             }
             (None, None) => "shared memory".to_string(),
         };
@@ -240,7 +240,7 @@ pub(crate) fn predicted_step(layout: &Layout, settings: &Settings) -> Result<u64
 /// How long a step takes when steps follow each other.
 fn steady(tasks: &TaskGraph, costs: &TaskCosts, schedule: &Schedule, program: &Program) -> u64 {
     let lines = lines(tasks, costs, schedule, program);
-    let runs: Vec<SimRun> = simulate(&lines, costs.link, STEADY);
+    let runs: Vec<SimRun> = simulate(&lines, costs.topology.as_ref(), STEADY);
     let (first, last) = (end(&runs[1]), end(&runs[STEADY.count - 1]));
     (last - first) / (STEADY.count as u64 - 2)
 }

@@ -8,11 +8,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use phalanx_ir::Precision;
 use phalanx_ir::graph::{Graph, VerifyError};
 use phalanx_ir::parallel::ParallelGraph;
 use phalanx_ir::tasks::TaskGraph;
-use phalanx_link::Link;
+use phalanx_ir::{Id, Precision};
+use phalanx_link::{Link, Topology};
 use phalanx_lower::{BucketSizes, Goal, Leaves, LowerError, LowerOptions, lower};
 use phalanx_plan::{Plan, PlanError, parallelize};
 use phalanx_program::{Placement, Program};
@@ -63,8 +63,10 @@ with_setters! {
         pub free_bits: bool,
         /// How runs are executed: the same bits, for comparison and debugging.
         pub execution: ExecutionMode,
-        /// The link to which transfers between devices are held back; none: devices share memory.
-        pub link: Option<Link>,
+        /// What connects devices and holds their transfers back; none: they share memory.
+        pub topology: Option<Topology>,
+        /// By device: how fast it computes, for predictions; all as fast as kernel times say if there are none.
+        pub speeds: Vec<f64>,
         /// Whether transfers run beside computing.
         pub overlap: Overlap,
         /// The most bytes a device may need; none for any number.
@@ -125,7 +127,8 @@ impl Settings {
             placement: Placement::alone(),
             free_bits: false,
             execution: ExecutionMode::Replay,
-            link: None,
+            topology: None,
+            speeds: Vec::new(),
             overlap: Overlap::Auto,
             memory: None,
             snapshot: false,
@@ -141,13 +144,19 @@ impl Settings {
 impl Settings {
     /// What tasks and transfers are taken to cost.
     pub fn costs(&self, tasks: &TaskGraph) -> TaskCosts {
-        match &self.cost_table {
+        let mut costs = match &self.cost_table {
             Some(cost_table) => TaskCosts {
                 tasks: cost_table.costs(tasks, self.cores).into_tasks(),
-                link: self.expected_link(),
+                topology: self.expected_topology(),
             },
-            None => TaskCosts::modelled(tasks, self.expected_link()),
+            None => TaskCosts::modelled(tasks, self.expected_topology()),
+        };
+        for (id, task) in tasks.tasks.iter() {
+            if let Some(&speed) = self.speeds.get(task.device.index()).filter(|speed| **speed != 1.0) {
+                costs.tasks[id] = (costs.tasks[id] as f64 / speed) as u64;
+            }
         }
+        costs
     }
 
     /// Takes times from the file `path`, after measuring what it lacks of `model`; `progress` is told how many kernels
@@ -182,12 +191,14 @@ impl Settings {
 
     /// Whether times of kernels are of use: to schedule transfers, or to tell what a step with a link will take.
     pub fn needs_costs(&self) -> bool {
-        self.overlaps() || self.link.is_some()
+        self.overlaps() || self.topology.is_some()
     }
 
-    /// The link that transfers are scheduled for: the one they are held back to, else what ranks can expect of each other.
-    pub fn expected_link(&self) -> Option<Link> {
-        self.link.or(self.placement.is_split().then_some(BETWEEN_RANKS))
+    /// The topology that transfers are scheduled for: the one they are held back to, else what ranks can expect of each
+    /// other.
+    pub fn expected_topology(&self) -> Option<Topology> {
+        let ranks = || self.placement.is_split().then(|| BETWEEN_RANKS.into());
+        self.topology.clone().or_else(ranks)
     }
 
     /// What the program is made for.
@@ -198,7 +209,7 @@ impl Settings {
     /// Whether transfers may run beside computing.
     pub fn overlaps(&self) -> bool {
         match self.overlap {
-            Overlap::Auto => self.link.is_some() || self.placement.is_split(),
+            Overlap::Auto => self.topology.is_some() || self.placement.is_split(),
             Overlap::On => true,
             Overlap::Off => false,
         }
@@ -369,11 +380,11 @@ fn lower_options(settings: &Settings, buckets: BucketSizes) -> LowerOptions {
 
 /// Into how large movements small ones are joined: what gives the best schedule, where transfers are scheduled at all.
 fn best_buckets(parallel: &ParallelGraph, settings: &Settings) -> Result<BucketSizes, CompileError> {
-    let Some(link) = settings.expected_link().filter(|_| settings.overlaps()) else {
+    let Some(topology) = settings.expected_topology().filter(|_| settings.overlaps()) else {
         return Ok(BucketSizes::default());
     };
     let mut best: Option<(BucketSizes, ScheduleTotals)> = None;
-    for buckets in bucket_sizes(link) {
+    for buckets in bucket_sizes(topology.outermost()) {
         let tasks = lower(parallel, &lower_options(settings, buckets), |_, _| ())?;
         if tasks.tasks.len() > FEW {
             return Ok(buckets);

@@ -168,7 +168,7 @@ impl Session {
         mut replay: Replay<CpuDevice>,
         job: Option<Share>,
     ) -> Session {
-        settings.link.into_iter().for_each(|link| replay.throttle(link));
+        settings.topology.iter().for_each(|topology| replay.throttle(topology.clone()));
         replay.set_execution(settings.execution);
         let mut session = Session { replay, bounds: Bound::of(model), unfed: Vec::new(), job };
         session.unfed = session.names(PortKind::Input).map(str::to_string).collect();

@@ -29,7 +29,7 @@ const PLANS: [PlanCase; 9] = [
 ];
 
 /// A network so slow that transfers are longer than tasks, and still quick to test.
-fn link() -> phalanx::Link {
+fn link() -> phalanx::Topology {
     "20us,2GB".parse().expect("a link")
 }
 
@@ -43,9 +43,9 @@ fn overlap_changes_no_bits() {
         assert_eq!(in_flight(&model, &on), one, "{plan:?}, beside computing");
         // Every plan, and every third of these.
         let other = match number % 3 {
-            0 => base.link(Some(link())),
+            0 => base.topology(Some(link())),
             1 => on.execution(ExecutionMode::Stepped(3)),
-            _ => base.link(Some(link())).recompute(Recompute::Full),
+            _ => base.topology(Some(link())).recompute(Recompute::Full),
         };
         assert_eq!(in_flight(&model, &other), one, "{plan:?}, case {number}");
     }
@@ -99,8 +99,10 @@ fn arenas_are_packed_within_three_percent() {
         for lane in layout.schedule.devices() {
             let ratio = lane.peak as f64 / lane.live as f64;
             if ratio > worst.0 {
-                worst =
-                    (ratio, format!("{family} {size} {plan:?} {:?} {}", settings.link, settings.recompute));
+                worst = (
+                    ratio,
+                    format!("{family} {size} {plan:?} {:?} {}", settings.topology, settings.recompute),
+                );
             }
         }
     };
@@ -110,7 +112,7 @@ fn arenas_are_packed_within_three_percent() {
             pack(family, "nano", plan, &|settings| settings.recompute = Recompute::Full);
         }
         for plan in [("dp", 2, None), ("fsdp", 4, None)] {
-            pack(family, "nano", plan, &|settings| settings.link = Some(link()));
+            pack(family, "nano", plan, &|settings| settings.topology = Some(link()));
         }
         pack(family, "tiny", ONE, &|_| ());
         pack(family, "tiny", ("fsdp", 2, None), &|settings| settings.recompute = Recompute::Full);
@@ -154,7 +156,7 @@ fn what_does_not_fit_is_refused_with_the_tensors_to_blame() {
 fn overlap_is_predicted_to_pay() {
     let model = model();
     for (plan, devices, microbatches) in [PLANS[0], PLANS[2], PLANS[3], PLANS[8]] {
-        let settings = settings(&model, (plan, devices, microbatches)).link(Some(link()));
+        let settings = settings(&model, (plan, devices, microbatches)).topology(Some(link()));
         let overview = Overview::new(&model, &settings).expect("the model compiles");
         let (before, after) = overview.totals();
         assert!(after.step <= before.step && after.exposed <= before.exposed, "{plan}: {before:?} {after:?}");

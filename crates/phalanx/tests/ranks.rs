@@ -72,7 +72,7 @@ fn neither_lanes_of_their_own_nor_a_link_change_the_bits() {
     let one = alone(&model);
     for plan in [("fsdp", 4, None), ("dp2-tp2", 4, None)] {
         let off = settings(&model, plan).overlap(Overlap::Off);
-        let link = settings(&model, plan).link("50us,10Gbit".parse().ok());
+        let link = settings(&model, plan).topology("50us,10Gbit".parse().ok());
         for settings in [off, link] {
             assert_eq!(train_on_ranks(&model, &settings, 2), [one.clone(), one.clone()], "{plan:?}");
         }

@@ -28,7 +28,7 @@ mod watch;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use phalanx_link::Link;
+use phalanx_link::Topology;
 use phalanx_net::{NetError, Network};
 use phalanx_program::{Port, PortTile, Program};
 
@@ -153,11 +153,11 @@ impl<K: Kernels + Send + Sync + 'static> Replay<K> {
     }
 
     /// Throttles every movement of the runs that follow to a link of its device, as if devices shared no memory.
-    pub fn throttle(&mut self, link: Link) {
+    pub fn throttle(&mut self, topology: Topology) {
         self.settle();
         // A throttled movement sleeps, and a thread that drives the network must not.
         self.helpers.clear();
-        self.memory.throttle(link);
+        self.memory.throttle(topology);
     }
 
     /// Sets how the runs that follow are executed. A part on a network can only be replayed.

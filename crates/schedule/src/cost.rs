@@ -2,21 +2,21 @@
 
 use phalanx_ir::tasks::{BufferId, TaskGraph, TaskId, TaskOp};
 use phalanx_ir::{Id, IdVec};
-use phalanx_link::{Link, Part};
+use phalanx_link::{Part, Topology};
 
 /// What a step's tasks take, in nanoseconds, and what the bytes that change devices travel on.
 #[derive(Clone, Debug)]
 pub struct TaskCosts {
     /// The work of each task on its device; of a `receive`, copying and adding what has arrived.
     pub tasks: IdVec<TaskId, u64>,
-    /// The link of every device; none if devices share memory, so that bytes are there at once.
-    pub link: Option<Link>,
+    /// How devices are connected; none if they share memory, so that bytes are there at once.
+    pub topology: Option<Topology>,
 }
 
 impl TaskCosts {
     /// Estimates from operators and sizes alone.
-    pub fn modelled(tasks: &TaskGraph, link: Option<Link>) -> TaskCosts {
-        TaskCosts { tasks: tasks.tasks.ids().map(|task| modelled(tasks, task)).collect(), link }
+    pub fn modelled(tasks: &TaskGraph, topology: Option<Topology>) -> TaskCosts {
+        TaskCosts { tasks: tasks.tasks.ids().map(|task| modelled(tasks, task)).collect(), topology }
     }
 }
 
@@ -27,11 +27,11 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// The parts, devices numbered by `home`; none without a link.
-    pub fn new(tasks: &TaskGraph, link: Option<Link>, home: impl Fn(BufferId) -> usize) -> Parts {
+    /// The parts, devices numbered by `home`; none where devices share memory.
+    pub fn new(tasks: &TaskGraph, topology: Option<&Topology>, home: impl Fn(BufferId) -> usize) -> Parts {
         let mut parts = Parts { starts: vec![0], parts: Vec::new() };
         for (_, task) in tasks.tasks.iter() {
-            if link.is_some() && matches!(task.op, TaskOp::Receive { .. }) {
+            if topology.is_some() && matches!(task.op, TaskOp::Receive { .. }) {
                 let sources = tasks.sources(&task.reads);
                 for &write in &task.writes {
                     let element = tasks.buffers[write].ty.dtype.bytes() as u64;

@@ -8,7 +8,7 @@
 use std::ops::Add;
 use std::time::Duration;
 
-use phalanx_link::{Link, Part, Traffic};
+use phalanx_link::{Part, Topology, Traffic};
 
 /// When an operation runs, in nanoseconds from the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,8 +73,8 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    pub fn new(link: Option<Link>, devices: usize) -> Self {
-        Links { traffic: link.map(|link| Traffic::new(link, devices)) }
+    pub fn new(topology: Option<&Topology>, devices: usize) -> Self {
+        Links { traffic: topology.map(|topology| Traffic::new(topology.clone(), devices)) }
     }
 
     /// When `parts` that start to travel at `start` have arrived at device `to`.

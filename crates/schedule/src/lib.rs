@@ -171,7 +171,7 @@ fn laid_out(
 ) -> Option<Schedule> {
     let index = Index::new(tasks, overlap);
     let predecessors = tasks.predecessors();
-    let parts = Parts::new(tasks, costs.link, |buffer| index.home(buffer));
+    let parts = Parts::new(tasks, costs.topology.as_ref(), |buffer| index.home(buffer));
     let given = Given { tasks, index: &index, predecessors: &predecessors, costs, parts: &parts };
     let order = order(&given)?;
     let (lives, layouts) = arena::lay_out(tasks, &index, &order, workspace);

@@ -124,7 +124,7 @@ pub fn choose(
 ) -> ScheduleChoice {
     let judge = |style, schedule: Schedule| {
         let lines = lines(tasks, costs, &schedule);
-        let run = simulate(&lines, costs.link, SimRuns { count: 1, depth: 1 }).remove(0);
+        let run = simulate(&lines, costs.topology.as_ref(), SimRuns { count: 1, depth: 1 }).remove(0);
         let totals = totals(tasks, costs, &schedule, &lines, &run);
         Candidate { style, schedule, run, totals }
     };
@@ -176,7 +176,7 @@ impl ScheduleTotals {
 /// A schedule as lanes to be simulated.
 pub fn lines(tasks: &TaskGraph, costs: &TaskCosts, schedule: &Schedule) -> Vec<SimLane> {
     let index = Index::new(tasks, schedule.overlaps());
-    let parts = Parts::new(tasks, costs.link, |buffer| index.home(buffer));
+    let parts = Parts::new(tasks, costs.topology.as_ref(), |buffer| index.home(buffer));
     let mut places = vec![StepAt { lane: 0, position: 0 }; tasks.tasks.len()];
     for (lane, order) in (0..).zip(schedule.lanes.iter().map(|lane| &lane.order)) {
         for (position, task) in (0..).zip(order) {
@@ -261,20 +261,25 @@ fn uncovered(spans: &mut [(u64, u64)], covers: &mut [(u64, u64)]) -> u64 {
 
 /// The longest chain of dependencies, each transfer by itself; the busiest device; the busiest direction of a link.
 fn bound(tasks: &TaskGraph, costs: &TaskCosts, schedule: &Schedule, lines: &[SimLane], compute: u64) -> u64 {
-    let Some(link) = costs.link else { return compute };
-    let nanoseconds = |bytes: u64| link.occupancy(bytes).as_nanos() as u64;
+    let Some(topology) = &costs.topology else { return compute };
     let mut transfers = vec![0; tasks.tasks.len()];
-    let devices = schedule.devices().len();
-    let (mut incoming, mut outgoing) = (vec![0; devices], vec![0; devices]);
+    // By level and device.
+    let idle = vec![vec![0; schedule.devices().len()]; topology.levels().len()];
+    let (mut incoming, mut outgoing) = (idle.clone(), idle);
     for (lane, line) in schedule.lanes.iter().zip(lines) {
         for (task, step) in lane.order.iter().zip(&line.steps) {
-            let mut own = 0;
+            let mut own = vec![0; topology.levels().len()];
             for part in step.parts.iter().filter(|part| part.from != line.device) {
-                outgoing[part.from as usize] += nanoseconds(part.bytes);
-                own += nanoseconds(part.bytes);
+                let level = topology.level(part.from, line.device);
+                let time = topology.levels()[level].link.occupancy(part.bytes).as_nanos() as u64;
+                outgoing[level][part.from as usize] += time;
+                own[level] += time;
             }
-            incoming[line.device as usize] += own;
-            transfers[task.index()] = if own > 0 { own + link.latency.as_nanos() as u64 } else { 0 };
+            for (level, &own) in own.iter().enumerate().filter(|(_, own)| **own > 0) {
+                incoming[level][line.device as usize] += own;
+                let latency = topology.levels()[level].link.latency.as_nanos() as u64;
+                transfers[task.index()] = (own + latency).max(transfers[task.index()]);
+            }
         }
     }
     let mut ends = vec![0; tasks.tasks.len()];
@@ -282,7 +287,13 @@ fn bound(tasks: &TaskGraph, costs: &TaskCosts, schedule: &Schedule, lines: &[Sim
         let ready = before.iter().map(|other| ends[other.index()]).max().unwrap_or(0);
         ends[id.index()] = ready + transfers[id.index()] + costs.tasks[id];
     }
-    let longest = ends.iter().chain(&incoming).chain(&outgoing).max().copied().unwrap_or(0);
+    let longest = ends
+        .iter()
+        .chain(incoming.iter().flatten())
+        .chain(outgoing.iter().flatten())
+        .max()
+        .copied()
+        .unwrap_or(0);
     longest.max(compute)
 }
 

@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use phalanx_link::{Link, Part};
+use phalanx_link::{Part, Topology};
 
 pub use crate::lanes::SimSpan;
 use crate::lanes::{Countdown, LaneClocks, Links, later};
@@ -59,8 +59,8 @@ pub struct SimRuns {
 ///
 /// # Panics
 /// If lanes wait for each other in a circle.
-pub fn simulate(lines: &[SimLane], link: Option<Link>, runs: SimRuns) -> Vec<SimRun> {
-    let mut simulation = Simulation::new(lines, link, runs);
+pub fn simulate(lines: &[SimLane], topology: Option<&Topology>, runs: SimRuns) -> Vec<SimRun> {
+    let mut simulation = Simulation::new(lines, topology, runs);
     (0..runs.depth.min(runs.count)).for_each(|run| simulation.launch(run, 0));
     // Ends are known at the start, so steps are taken in the order of their starts, as contention requires.
     while let Some(Reverse((time, node))) = simulation.ready.pop() {
@@ -88,7 +88,7 @@ struct Simulation<'a> {
 }
 
 impl<'a> Simulation<'a> {
-    fn new(lines: &'a [SimLane], link: Option<Link>, runs: SimRuns) -> Self {
+    fn new(lines: &'a [SimLane], topology: Option<&Topology>, runs: SimRuns) -> Self {
         let mut starts = vec![0];
         for line in lines {
             starts.push(starts[starts.len() - 1] + line.steps.len() as u32);
@@ -108,7 +108,7 @@ impl<'a> Simulation<'a> {
             lines,
             runs,
             clocks: LaneClocks::new(lines.len()),
-            links: Links::new(link, devices),
+            links: Links::new(topology, devices),
             waiters: Rows::group(steps as usize, waits.iter().copied()),
             starts,
             countdown: Countdown::new(owed),

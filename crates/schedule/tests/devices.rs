@@ -175,7 +175,7 @@ fn orders_found_by_search_are_sound() {
     let link = "2us,1GB".parse().ok();
     for seed in 0..cases(SEEDS / 6) {
         let (tasks, mut rng) = (&random_tasks(seed, DEVICES), Rng::new(seed));
-        let costs = TaskCosts::modelled(tasks, link);
+        let costs = TaskCosts::modelled(tasks, link.clone());
         for memory in [None, Some(4096)] {
             let made = schedule_by_search(tasks, &costs, memory, Effort::default(), workspace)
                 .expect("the graph is small");

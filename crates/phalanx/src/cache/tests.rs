@@ -33,7 +33,7 @@ fn example() -> (Graph, Settings) {
     let plan = PlanChoice::default().plan(Some("dp".into())).devices(Some(2)).resolve(&graph).unwrap();
     let settings = Settings::new(Goal::Train(Optimizer::adamw(0.1))).plan(plan).cores(1);
     let link = "100us,1Gbit".parse().unwrap();
-    (graph, settings.link(Some(link)).runs(Some(1)))
+    (graph, settings.topology(Some(link)).runs(Some(1)))
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn what_cannot_be_kept_is_compiled() {
     for cache in [scratch.cache(), ProgramCache::none()] {
         assert_eq!(cache.compile(&model, &settings).unwrap(), compiled);
     }
-    let quick = Settings { overlap: Overlap::Off, link: None, ..settings };
+    let quick = Settings { overlap: Overlap::Off, topology: None, ..settings };
     assert_eq!(scratch.cache().path(&model, &quick), None, "a program that takes no search has no file");
 }
 
@@ -92,7 +92,7 @@ fn the_name_depends_on_what_the_program_does() {
         name(&model, settings.clone().precision(Precision::Bf16)),
         name(&model, settings.clone().precision(Precision::Bf16Pair)),
         name(&model, settings.clone().runs(None)),
-        name(&model, settings.clone().link("1ms,1Gbit".parse().ok())),
+        name(&model, settings.clone().topology("1ms,1Gbit".parse().ok())),
         name(&model, settings.memory(Some(1 << 30))),
     ];
     assert!(!others.contains(&first), "{others:?}");

@@ -21,7 +21,8 @@ fn program() -> Program {
     let plan = choice.resolve(&graph).expect("the plan suits the model");
     let link: Link = "50us,1Gbit".parse().expect("a link");
     let goal = Goal::Train(Optimizer::adamw(0.1));
-    let settings = Settings { plan, link: Some(link), overlap: Overlap::On, cores: 1, ..Settings::new(goal) };
+    let settings =
+        Settings { plan, topology: Some(link.into()), overlap: Overlap::On, cores: 1, ..Settings::new(goal) };
     compile(&graph, &settings).expect("the model compiles")
 }
 

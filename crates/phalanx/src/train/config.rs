@@ -19,6 +19,7 @@ use crate::hf::SaveDtype;
 use crate::pipeline::{DEFAULT_LEAVES, Fusion, Overlap};
 use crate::{Check, LrSchedule, Recompute};
 pub use check::ConfigError;
+pub(crate) use settings::bytes;
 
 /// Which update rule is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -174,7 +175,10 @@ train_options! {
         /// Hold transfers between devices back to a link, to try a network on one machine: latency,bandwidth like
         /// 1ms,1Gbit.
         link: Option<String> = None, "LATENCY,BANDWIDTH" [SeveralDevices(&[])];
-        /// Whether transfers run beside computing; auto: with a link. The bits do not depend on it.
+        /// A file that says how devices are connected, how much memory and how many cores each has, and how fast it is.
+        /// Transfers are held back to it like to a link; see `phalanx cluster`.
+        cluster: Option<PathBuf> = None, "FILE" [Excludes("link"), SeveralDevices(&[])];
+        /// Whether transfers run beside computing; auto: with a link or a cluster. The bits do not depend on it.
         overlap: Overlap = Overlap::Auto, "MODE" [SeveralDevices(&["auto", "off"])];
         /// The most memory a device may need, like 2GiB; a plan that needs more is refused before the first step.
         memory: Option<String> = None, "SIZE";

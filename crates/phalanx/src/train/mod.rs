@@ -15,6 +15,7 @@ mod report;
 mod resume;
 mod start;
 
+pub(crate) use config::bytes;
 pub use config::{Bits, ConfigError, Debug, LoraSave, MOST_CORES, OPTIONS, OptimizerKind, TrainConfig};
 pub use elastic::{Elastic, ElasticError, SmallerJob};
 pub use forecast::{CheckpointForecast, Forecast, PlannedWrite};

@@ -21,7 +21,7 @@ use phalanx::job::Drill;
 use phalanx::models::{IGNORE_LABEL, ModelConfig};
 use phalanx::plan;
 use phalanx::train::TrainConfig;
-use phalanx::{Certificate, Flavor, Link, Plan, PlanChoice, Program, Schedule, hf};
+use phalanx::{Certificate, Cluster, Flavor, Link, Plan, PlanChoice, Program, Schedule, hf};
 use phalanx_bench::{golden, parity};
 use phalanx_inductor::cases::{Keys, answer};
 use phalanx_inductor::mode::PassMode;
@@ -51,6 +51,7 @@ pub const FORMATS: &[(&str, Reader)] = &[
     ("schedule_cases", schedule_cases),
     ("costs", costs),
     ("link", link),
+    ("cluster", cluster),
     ("memory", memory),
     ("drill", drill),
     ("preset", preset),
@@ -206,6 +207,14 @@ pub fn link(bytes: &[u8]) -> Result<(), String> {
     link.occupancy(u64::MAX);
     let again: Link = link.to_string().parse().map_err(message)?;
     assert!((again.bytes_per_second / link.bytes_per_second - 1.0).abs() < 1e-12, "{link} reads as {again}");
+    Ok(())
+}
+
+/// `--cluster`.
+pub fn cluster(bytes: &[u8]) -> Result<(), String> {
+    let cluster = Cluster::parse(utf8(bytes)?).map_err(message)?;
+    let last = cluster.devices as u32 - 1;
+    assert!(cluster.topology.level(0, last) < cluster.topology.levels().len(), "{}", cluster.draw());
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use arrayvec::ArrayVec;
-use phalanx_link::Link;
+use phalanx_link::Topology;
 use phalanx_net::{NetError, Network};
 use phalanx_program::{FEED, FETCH, MAX_SLICES, Program, RECEIVE, Slice};
 
@@ -137,8 +137,8 @@ impl<K> Memory<K> {
     }
 
     /// Holds movements back to a link from now on, while no run is in flight. Only the first link counts.
-    pub(super) fn throttle(&self, link: Link) {
-        let throttle = self.throttle.get_or_init(|| Arc::new(MovementThrottle::new(&self.program, link)));
+    pub(super) fn throttle(&self, topology: Topology) {
+        let throttle = self.throttle.get_or_init(|| Arc::new(MovementThrottle::new(&self.program, topology)));
         self.messages.iter().for_each(|messages| messages.throttle(throttle));
     }
 

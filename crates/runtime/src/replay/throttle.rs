@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_link::{Link, Part};
+use phalanx_link::{Part, Topology};
 use phalanx_net::Throttle;
 use phalanx_program::{ARRIVE, Operation, Program, RECEIVE};
 
@@ -18,13 +18,13 @@ pub(super) struct MovementThrottle {
 }
 
 impl MovementThrottle {
-    pub(super) fn new(program: &Program, link: Link) -> MovementThrottle {
+    pub(super) fn new(program: &Program, topology: Topology) -> MovementThrottle {
         let of_lane =
             |lane| program.operations_of(lane).iter().map(move |op| (lane.device, parts(program, op)));
         let movements: Vec<_> = program.lanes().iter().flat_map(of_lane).collect();
         let from = |(to, parts): &(u32, Vec<Part>)| parts.iter().map(|part| part.from).max().max(Some(*to));
         let devices = movements.iter().filter_map(from).max().map_or(0, |last| last as usize + 1);
-        MovementThrottle { throttle: Throttle::new(link, devices), movements }
+        MovementThrottle { throttle: Throttle::new(topology, devices), movements }
     }
 
     /// Sleeps as long as the movement of an operation takes.

@@ -103,7 +103,7 @@ impl<'a> Simulation<'a> {
             costs,
             parts,
             clocks: LaneClocks::new(lanes),
-            links: Links::new(costs.link, index.devices.len()),
+            links: Links::new(costs.topology.as_ref(), index.devices.len()),
             successors: Rows::group(capacity, pairs),
             countdown: Countdown::new(owed.collect()),
             queues,

@@ -51,11 +51,8 @@ fn problem(given: &Given<'_>, memory: Option<u64>, workspace: impl Fn(TaskId) ->
         .collect();
     let travel = |task: TaskId| {
         let to = index.arena(index.lane(task)) as u32;
-        let bytes: u64 = parts.of(task).iter().filter(|part| part.from != to).map(|part| part.bytes).sum();
-        match costs.link.filter(|_| bytes > 0) {
-            Some(link) => (link.latency + link.occupancy(bytes)).as_nanos() as u64,
-            None => 0,
-        }
+        let alone = costs.topology.as_ref().map(|topology| topology.alone(to, parts.of(task)));
+        alone.unwrap_or_default().as_nanos() as u64
     };
     let mut buffers: IdVec<BufferId, SearchBuffer> =
         tasks.buffers.ids().map(|_| SearchBuffer::default()).collect();

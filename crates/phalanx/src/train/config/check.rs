@@ -7,6 +7,7 @@ use phalanx_link::LinkError;
 use phalanx_plan::nearest;
 
 use super::{OPTIONS, OptionSpec, TrainConfig};
+use crate::cluster::ClusterError;
 use crate::job::{Drill, DrillError};
 use crate::models::PresetError;
 use crate::train::options::Mark;
@@ -36,6 +37,14 @@ pub enum ConfigError {
     /// The option `link` is no link.
     #[error(transparent)]
     Link(#[from] LinkError),
+    /// The option `cluster` names no cluster.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// The cluster has fewer devices than the plan.
+    #[error(
+        "the plan has {wanted} devices, but the cluster {devices}: take a smaller plan, or another --cluster"
+    )]
+    SmallCluster { devices: usize, wanted: usize },
     /// The option `drill` is no drill.
     #[error(transparent)]
     Drill(#[from] DrillError),

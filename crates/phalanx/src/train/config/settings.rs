@@ -4,12 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use phalanx_ir::graph::Graph;
-use phalanx_link::Link;
+use phalanx_link::Topology;
 use phalanx_plan::Plan;
 use phalanx_runtime::ExecutionMode;
 
 use super::{Bits, ConfigError, OptimizerKind, TrainConfig};
 use crate::choice::PlanChoice;
+use crate::cluster::Cluster;
 use crate::costs::CostTable;
 use crate::job::Drill;
 use crate::pipeline::Settings;
@@ -33,28 +34,38 @@ impl TrainConfig {
 
     /// The plan for `model`; options that have no effect on its devices are refused.
     pub(crate) fn resolve_plan(&self, model: &Graph) -> Result<Plan, Error> {
+        let cluster = self.read_cluster()?;
+        let all = cluster.as_ref().map(|cluster| cluster.devices);
+        let all = all.filter(|_| self.plan.as_deref().is_some_and(PlanChoice::needs_devices));
         let choice = PlanChoice::default()
             .plan(self.plan.clone())
-            .devices(self.devices)
+            .devices(self.devices.or(all))
             .microbatches((self.accumulate > 1).then_some(self.accumulate));
         let plan = choice.resolve(model)?;
         self.parse_link()?;
         self.check_devices(plan.mesh.devices())?;
+        if let Some(cluster) = cluster.filter(|cluster| cluster.devices < plan.mesh.devices()) {
+            let (devices, wanted) = (cluster.devices, plan.mesh.devices());
+            return Err(ConfigError::SmallCluster { devices, wanted }.into());
+        }
         Ok(plan)
     }
 
     /// How models are compiled under a plan.
     pub(crate) fn settings_for(&self, plan: Plan) -> Result<Settings, Error> {
+        let cluster = self.read_cluster()?;
+        let of_cluster = cluster.as_ref();
         let mut settings = Settings {
             leaves: self.leaves(),
             precision: self.precision,
             seed: self.seed,
-            cores: self.device_cores(plan.mesh.devices()),
+            cores: self.device_cores(plan.mesh.devices(), of_cluster),
             free_bits: self.bits == Bits::Free,
             execution: self.execution(),
-            link: self.parse_link()?,
+            topology: self.parse_link()?.or(of_cluster.map(|cluster| cluster.topology.clone())),
+            speeds: of_cluster.map(|cluster| cluster.speeds.clone()).unwrap_or_default(),
             overlap: self.overlap,
-            memory: self.parse_memory()?,
+            memory: self.parse_memory()?.or(of_cluster.and_then(|cluster| cluster.memory)),
             recompute: self.recompute,
             snapshot: self.checkpoint.is_some(),
             fusion: self.fusion,
@@ -121,7 +132,12 @@ impl TrainConfig {
         self.costs.as_deref().filter(|path| *path != Path::new("modelled"))
     }
 
-    fn parse_link(&self) -> Result<Option<Link>, ConfigError> {
+    /// The cluster of the file, if one is given.
+    pub fn read_cluster(&self) -> Result<Option<Cluster>, ConfigError> {
+        Ok(self.cluster.as_deref().map(Cluster::read).transpose()?)
+    }
+
+    fn parse_link(&self) -> Result<Option<Topology>, ConfigError> {
         self.link.as_deref().map(str::parse).transpose().map_err(ConfigError::Link)
     }
 
@@ -142,8 +158,11 @@ impl TrainConfig {
     }
 
     /// Cores of each of `devices` devices.
-    pub fn device_cores(&self, devices: usize) -> usize {
+    fn device_cores(&self, devices: usize, cluster: Option<&Cluster>) -> usize {
         match self.cores_per_device {
+            0 if cluster.is_some_and(|cluster| cluster.cores.is_some()) => {
+                cluster.and_then(|cluster| cluster.cores).unwrap_or(1)
+            }
             0 => (self.core_count() / devices.max(1)).max(1),
             cores => cores,
         }
@@ -182,8 +201,8 @@ impl TrainConfig {
 }
 
 /// A size like `2GiB`.
-fn bytes(text: &str) -> Option<u64> {
-    const UNITS: [(&str, f64); 7] = [
+pub(crate) fn bytes(text: &str) -> Option<u64> {
+    const UNITS: [(&str, f64); 9] = [
         ("B", 1.0),
         ("KiB", 1024.0),
         ("MiB", 1_048_576.0),
@@ -191,6 +210,8 @@ fn bytes(text: &str) -> Option<u64> {
         ("KB", 1e3),
         ("MB", 1e6),
         ("GB", 1e9),
+        ("TiB", 1_099_511_627_776.0),
+        ("TB", 1e12),
     ];
     let at = text.find(|c: char| c.is_ascii_alphabetic())?;
     let (number, unit) = text.split_at(at);
