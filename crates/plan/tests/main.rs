@@ -4,3 +4,4 @@ mod microbatches;
 mod plans;
 mod presets;
 mod random;
+mod unchanged;
