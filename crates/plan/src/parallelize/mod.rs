@@ -16,7 +16,7 @@ mod signature;
 use phalanx_ir::graph::Graph;
 use phalanx_ir::parallel::ParallelGraph;
 
-pub(crate) use resolve::{Constraint, constraints};
+pub(crate) use resolve::{Constraint, constraints, stages as stages_of};
 
 use crate::microbatch::{split_batch, whole_batch};
 use crate::{Plan, PlanError};

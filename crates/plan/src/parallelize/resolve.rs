@@ -213,7 +213,7 @@ pub(super) fn blocks(model: &Graph, machine: &Machine, constraints: &IdVec<Value
 }
 
 /// For every layer of `model` its stage; none for what is everywhere.
-pub(super) fn stages(model: &Graph, plan: &Plan) -> Result<Vec<Option<usize>>, PlanError> {
+pub(crate) fn stages(model: &Graph, plan: &Plan) -> Result<Vec<Option<usize>>, PlanError> {
     let Some(pipeline) = &plan.pipeline else { return Ok(vec![None; model.layers().len()]) };
     let mut globs: Vec<(usize, Glob)> = Vec::new();
     for (stage, patterns) in pipeline.stages.iter().enumerate() {
