@@ -13,7 +13,7 @@ pub(crate) struct Class(usize);
 
 /// The classes of a model.
 pub(crate) struct Classes<'a> {
-    model: &'a Graph,
+    pub(crate) model: &'a Graph,
     /// The number of every value's first dimension; the others follow.
     first: IdVec<ValueId, usize>,
     /// A dimension of the same class; the class is the one that is its own.
