@@ -10,7 +10,7 @@
 
 use phalanx_ir::graph::{BuildError, Builder, Graph, Layer, LayerId, ValueId};
 use phalanx_ir::{Apart, Binary, Cuts, Dims, Id, IdVec, Op, Shape, Unary};
-use phalanx_ops::{Concat, Layers, Split};
+use phalanx_ops::{Broadcast, Concat, Layers, Split};
 
 use crate::classes::Classes;
 use crate::error::cuts;
@@ -122,6 +122,9 @@ impl Unroll<'_> {
         if let Op::Input = layer.op {
             return Ok(vec![self.input(&name, layer.results[0])?]);
         }
+        if let Some(op) = self.along_batch(layer) {
+            return self.parts(&name, layer, &op, &[0]);
+        }
         if layer.op.is_leaf() {
             let ty = self.model.ty(layer.results[0]).clone();
             let leaf = self.builder.leaf(&name, layer.op.clone(), ty)?;
@@ -168,6 +171,21 @@ impl Unroll<'_> {
         self.layer = None;
         self.tag(0, &[]);
         Ok(Fate::Parts(parts, axis))
+    }
+
+    /// What a value that is stretched along the outermost dimension is for one microbatch, if that is the batch: the same
+    /// for each.
+    fn along_batch(&self, layer: &Layer<()>) -> Option<Op> {
+        let (source, result) = (layer.operands.first()?, layer.results[0]);
+        layer.op.get::<Broadcast>()?;
+        let [from, to] = [*source, result].map(|value| &self.model.ty(value).shape);
+        let is_stretched = from.rank() < to.rank() || from.dims().first() == Some(&1);
+        let is_batch = to.rank() > 0 && self.classes.batch().contains(&self.classes.of(result, 0));
+        let is_shared = matches!(self.fates[*source], Fate::Shared(_));
+        let extent =
+            to.dims().first().filter(|extent| extent.is_multiple_of(self.microbatches * self.blocks))?;
+        let part = to.with(0, extent / self.microbatches);
+        layer.op.operator()?.resized(&part).filter(|_| is_stretched && is_batch && is_shared)
     }
 
     /// A layer that no input reaches, or only through totals: computed once.

@@ -2,7 +2,7 @@
 //!
 //! Every such class gives copies where it is made and one sum where it is taken in, and nothing moves between; of a
 //! Transformer these are heads, hidden features and the vocabulary. A parameter is cut along one dimension: where two
-//! classes want the same one, the class that comes first in the model has it.
+//! classes want the same one, the class that comes first in the model has it, residual streams after all others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,8 +44,9 @@ impl<'a> Features<'a> {
         let mut roles: BTreeMap<Class, Vec<Role>> = BTreeMap::new();
         features.uses.iter().for_each(|used| roles.entry(used.class).or_default().push(used.role));
         let mut taken: BTreeSet<ValueId> = BTreeSet::new();
-        let order: Vec<Class> = features.uses.iter().map(|used| used.class).collect();
-        for class in order {
+        let (streams, others): (Vec<Class>, Vec<Class>) =
+            features.uses.iter().map(|used| used.class).partition(|class| features.is_stream(*class));
+        for class in others.into_iter().chain(streams) {
             let (Some(roles), Some(params)) = (roles.remove(&class), members.get(&class)) else { continue };
             let is_free = params.iter().all(|(param, count)| *count == 1 && !taken.contains(param));
             let has = |role| roles.contains(&role);
@@ -64,6 +65,15 @@ impl<'a> Features<'a> {
             }
         }
         features
+    }
+
+    /// Whether a class is made again after it was taken in, as a residual stream is.
+    fn is_stream(&self, class: Class) -> bool {
+        let layers = |role: Role| {
+            let uses = self.uses.iter().filter(move |used| used.class == class && used.role == role);
+            uses.map(|used| used.layer)
+        };
+        layers(Role::TakesIn).next().is_some_and(|taken| layers(Role::Makes).any(|made| made > taken))
     }
 
     /// The dimension along which a parameter is cut.
