@@ -59,8 +59,11 @@ fn grouped(config: &mut ModelConfig) {
 
 const ALL: &str = "*.attn.*,*.self_attn.*,*.mlp.*";
 
-/// Names of cases: the change, the adapters' rank and the layers they are beside.
-const CASES: &[(&str, Change, Option<(usize, &str)>)] = &[
+/// The rank of adapters, and the layers they are beside.
+type Adapters = Option<(usize, &'static str)>;
+
+/// Names of cases, what is changed, and the adapters.
+const CASES: &[(&str, Change, Adapters)] = &[
     ("tied", tied, None),
     ("untied", untied, None),
     ("grouped", grouped, None),
@@ -69,7 +72,7 @@ const CASES: &[(&str, Change, Option<(usize, &str)>)] = &[
     ("lora-odd", grouped, Some((3, ALL))),
 ];
 
-fn graph(family: &str, change: Change, adapters: Option<(usize, &str)>, time: usize) -> Graph {
+fn graph(family: &str, change: Change, adapters: Adapters, time: usize) -> Graph {
     let mut config = ModelConfig::preset(family, "nano").expect("every family has a nano");
     change(&mut config);
     let model = config.training_graph(16, time).expect("the sizes are legal");
@@ -81,7 +84,7 @@ fn graph(family: &str, change: Change, adapters: Option<(usize, &str)>, time: us
     Lora { rank, alpha: 8.0, patterns }.adapt(&model).expect("there are linear layers")
 }
 
-fn texts(family: &str, change: Change, adapters: Option<(usize, &str)>) -> String {
+fn texts(family: &str, change: Change, adapters: Adapters) -> String {
     let context = ModelConfig::preset(family, "nano").expect("a nano").context().expect("a language model");
     let mut texts = String::new();
     // A shorter sequence takes some rows of the position table.

@@ -16,12 +16,14 @@ const WIDTH: usize = 16;
 const HEADS: usize = 4;
 const BLOCKS: usize = 2;
 
+type Build = fn() -> Result<Graph, BuildError>;
+
 /// All models, each with its name.
 ///
 /// # Panics
 /// If one of them cannot be built.
 pub fn all() -> Vec<(&'static str, Graph)> {
-    let models: [(&str, fn() -> Result<Graph, BuildError>); 6] = [
+    let models: [(&str, Build); 6] = [
         ("heads", norm_of_heads),
         ("turned", turned),
         ("encoder", encoder),
