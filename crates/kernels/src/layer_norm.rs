@@ -1,9 +1,9 @@
 //! Layer normalization of rows and its gradient.
 //!
 //! `layer_norm` reads x `[rows, cols]`, gamma and beta `[cols]` and writes y, and per row the mean and the reciprocal
-//! standard deviation. `layer_norm_grad` reads x `[outer, time, cols]`, gamma, mean, rstd and dy and writes dx (accumulates
-//! on request), dgamma and dbeta (overwritten: with `keep` the sums of each leaf `[leaves, cols]`, else of all rows
-//! `[cols]`, in the order of [`Blocks`]). Without `affine` there are no gamma, beta, dgamma and dbeta: the functions here
+//! standard deviation. `layer_norm_grad` reads x `[outer, time, heads, cols]`, gamma, mean, rstd and dy and writes dx
+//! (accumulates on request), dgamma and dbeta (overwritten: with `keep` the sums of each leaf `[leaves, heads, cols]`, else
+//! of all outer places and times `[heads, cols]`, in the order of [`Blocks`]). Without `affine` there are no gamma, beta, dgamma and dbeta: the functions here
 //! take them empty, the kernels do not take them at all.
 
 use std::ops::Range;
@@ -11,7 +11,7 @@ use std::ops::Range;
 use phalanx_ir::tasks::TaskView;
 use phalanx_ir::{Names, names};
 
-use crate::rows::{Blocks, Rule, outer_and_time, sum, tree_rows};
+use crate::rows::{Blocks, Rule, outer_and_time, sum, times, tree_rows};
 use crate::spmd::{Launch, Workspace, by_work};
 use crate::{Call, Kernel, Sizes, Work, dispatch, params};
 
@@ -34,8 +34,10 @@ params! {
     pub struct LayerNormGrad {
         /// Extent of the outermost dimension.
         pub outer: usize,
-        /// Rows for each of its places.
+        /// Groups of rows for each of its places.
         pub time: usize,
+        /// Rows of a group; the sums of each are kept apart, side by side.
+        pub heads: usize,
         /// Elements per row.
         pub cols: usize,
         /// Blocks of rows along `outer` whose sums are added as a tree.
@@ -53,14 +55,19 @@ params! {
 
 impl LayerNormGrad {
     fn rows(self) -> usize {
-        self.outer * self.time
+        self.outer * self.time * self.heads
     }
 
-    /// The order of the sums over rows; without such sums every row is a leaf of its own.
+    /// Elements of a group of rows.
+    fn width(self) -> usize {
+        self.heads * self.cols
+    }
+
+    /// The order of the sums over rows; without such sums every group of rows is a leaf of its own.
     fn row_blocks(self) -> Blocks {
         match self.affine {
             true => Blocks::new(self.outer, self.time, self.leaves, self.inner),
-            false => Blocks::new(self.rows(), 1, self.rows(), 1),
+            false => Blocks::new(self.outer * self.time, 1, self.outer * self.time, 1),
         }
     }
 
@@ -144,18 +151,21 @@ pub fn layer_norm_grad_reference(
         }
     }
     let (blocks, rule) = (params.row_blocks(), params.rule());
-    for col in 0..if params.affine { n } else { 0 } {
-        let dy = |row: usize| dy[row * n + col];
-        blocks.sum_reference(&mut dgamma[col..], n, rule, &|row| dy(row) * normal(row, col));
-        blocks.sum_reference(&mut dbeta[col..], n, rule, &dy);
+    let width = params.width();
+    for at in 0..if params.affine { width } else { 0 } {
+        let row = |group: usize| group * params.heads + at / n;
+        let dy = |group: usize| dy[row(group) * n + at % n];
+        let scaled = |group: usize| dy(group) * normal(row(group), at % n);
+        blocks.sum_reference(&mut dgamma[at..], width, rule, &scaled);
+        blocks.sum_reference(&mut dbeta[at..], width, rule, &dy);
     }
 }
 
 /// What [`layer_norm_grad`] works in: the sums of dgamma and dbeta of every leaf, and of every inner block of the leaf at
 /// hand.
 fn grad_workspace(params: LayerNormGrad) -> Workspace {
-    let LayerNormGrad { cols, leaves, inner, affine, .. } = params;
-    let width = if affine { 2 * cols } else { 0 };
+    let LayerNormGrad { leaves, inner, affine, .. } = params;
+    let width = if affine { 2 * params.width() } else { 0 };
     Workspace::of::<f32>(leaves * width, if inner > 1 { inner * width } else { 0 })
 }
 
@@ -166,21 +176,21 @@ pub fn layer_norm_grad(
     params: LayerNormGrad,
     launch: &mut Launch<'_>,
 ) {
-    let (blocks, cols) = (params.row_blocks(), params.cols);
-    let width = if params.affine { cols } else { 0 };
-    let size = blocks.leaf(0).len() * cols;
+    let blocks = params.row_blocks();
+    let width = if params.affine { params.width() } else { 0 };
+    let size = blocks.leaf(0).len() * params.width();
     let sums: &mut [f32] = launch.common();
     let outs = [(dx, size), (&mut *sums, 2 * width)];
     launch.split_rows(blocks.leaves, outs, |leaves, [dx, sums], own| {
         for (i, leaf) in leaves.enumerate() {
-            let (rows, elements) = (blocks.leaf(leaf), leaf * size..(leaf + 1) * size);
+            let (rows, elements) = (times(blocks.leaf(leaf), params.heads), leaf * size..(leaf + 1) * size);
             let ins = [&x[elements.clone()], gamma, &mean[rows.clone()], &rstd[rows], &dy[elements]];
             let outs = [&mut dx[i * size..][..size], &mut sums[i * 2 * width..][..2 * width]];
             layer_norm_grad_leaf(outs, ins, own, params, &blocks);
         }
     });
     if params.affine {
-        blocks.join([dgamma, dbeta], sums, [cols, 2 * cols], params.rule());
+        blocks.join([dgamma, dbeta], sums, [width, 2 * width], params.rule());
     }
 }
 
@@ -204,7 +214,7 @@ fn layer_norm_grad_leaf(
     sums.copy_from_slice(&own[..width]);
 }
 
-/// The gradient of one inner block of a leaf, given as runs of its rows.
+/// The gradient of one inner block of a leaf, given as runs of its groups of rows.
 fn layer_norm_grad_block(
     [dx, sums]: [&mut [f32]; 2],
     [x, gamma, mean, rstd, dy]: [&[f32]; 5],
@@ -213,8 +223,8 @@ fn layer_norm_grad_block(
 ) {
     sums.fill(0.0);
     let (dgamma, dbeta) = sums.split_at_mut(sums.len() / 2);
-    for rows in runs {
-        let elements = rows.start * params.cols..rows.end * params.cols;
+    for groups in runs {
+        let (rows, elements) = (times(groups.clone(), params.heads), times(groups, params.width()));
         let statistics = [&mean[rows.clone()], &rstd[rows]];
         let rows = [&x[elements.clone()], &dy[elements.clone()]];
         layer_norm_grad_rows(&mut dx[elements], [dgamma, dbeta], rows, gamma, statistics, params);
@@ -222,7 +232,7 @@ fn layer_norm_grad_block(
 }
 
 dispatch! {
-    /// The gradient of consecutive rows; adds to the sums.
+    /// The gradient of consecutive groups of rows; adds to the sums.
     fn layer_norm_grad_rows(
         dx: &mut [f32],
         sums: [&mut [f32]; 2],
@@ -251,7 +261,9 @@ dispatch! {
                     let value = value(dy * gamma, *x);
                     *dx = if params.accumulate { *dx + value } else { value };
                 }
-                for (((dgamma, dbeta), x), dy) in dgamma.iter_mut().zip(dbeta.iter_mut()).zip(x).zip(dy) {
+                let own = row % params.heads * n..(row % params.heads + 1) * n;
+                let sums = dgamma[own.clone()].iter_mut().zip(&mut dbeta[own]);
+                for (((dgamma, dbeta), x), dy) in sums.zip(x).zip(dy) {
                     *dgamma = dy.mul_add(normal(*x), *dgamma);
                     *dbeta += dy;
                 }
@@ -317,10 +329,11 @@ impl Kernel for LayerNormGrad {
         let affine = task.is("affine");
         let statistics = task.read(if affine { 2 } else { 1 })?;
         let (rows, cols) = task.rows_of(statistics)?;
-        let (outer, time) = outer_and_time(statistics, rows);
+        let heads = task.attr_or("heads", 1)?;
+        let (outer, time) = outer_and_time(statistics, rows / heads);
         let (leaves, inner) = (task.attr("leaves")?, task.attr("inner")?);
         let (keep, accumulate) = (task.is("keep"), task.is("accumulate"));
-        Ok(LayerNormGrad { outer, time, cols, leaves, inner, keep, affine, accumulate })
+        Ok(LayerNormGrad { outer, time, heads, cols, leaves, inner, keep, affine, accumulate })
     }
 
     fn arguments(&self) -> Names {

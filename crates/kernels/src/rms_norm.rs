@@ -1,15 +1,15 @@
 //! Root-mean-square normalization of rows and its gradient.
 //!
 //! `rms_norm` reads x `[rows, cols]` and gamma `[cols]` and writes y, and per row the reciprocal root of the mean
-//! square. `rms_norm_grad` reads x `[outer, time, cols]`, gamma, rstd and dy and writes dx (accumulates on request) and
-//! dgamma (overwritten: with `keep` the sums of each leaf `[leaves, cols]`, else of all rows `[cols]`, in the order of
-//! [`Blocks`]).
+//! square. `rms_norm_grad` reads x `[outer, time, heads, cols]`, gamma, rstd and dy and writes dx (accumulates on request)
+//! and dgamma (overwritten: with `keep` the sums of each leaf `[leaves, heads, cols]`, else of all outer places and times
+//! `[heads, cols]`, in the order of [`Blocks`]).
 
 use std::ops::Range;
 
 use phalanx_ir::tasks::TaskView;
 
-use crate::rows::{Blocks, Rule, outer_and_time, sum, tree_rows};
+use crate::rows::{Blocks, Rule, outer_and_time, sum, times, tree_rows};
 use crate::spmd::{Launch, Workspace, by_work};
 use crate::{Call, Kernel, Sizes, Work, dispatch, params, signature};
 
@@ -30,8 +30,10 @@ params! {
     pub struct RmsNormGrad {
         /// Extent of the outermost dimension.
         pub outer: usize,
-        /// Rows for each of its places.
+        /// Groups of rows for each of its places.
         pub time: usize,
+        /// Rows of a group; the sums of each are kept apart, side by side.
+        pub heads: usize,
         /// Elements per row.
         pub cols: usize,
         /// Blocks of rows along `outer` whose sums are added as a tree.
@@ -47,7 +49,12 @@ params! {
 
 impl RmsNormGrad {
     fn rows(self) -> usize {
-        self.outer * self.time
+        self.outer * self.time * self.heads
+    }
+
+    /// Elements of a group of rows.
+    fn width(self) -> usize {
+        self.heads * self.cols
     }
 
     fn row_blocks(self) -> Blocks {
@@ -117,16 +124,20 @@ pub fn rms_norm_grad_reference(
             *dx = if params.accumulate { *dx + value } else { value };
         }
     }
-    for col in 0..n {
-        let value = |row: usize| dy[row * n + col] * normal(row, col);
-        params.row_blocks().sum_reference(&mut dgamma[col..], n, params.rule(), &value);
+    let width = params.width();
+    for at in 0..width {
+        let value = |group: usize| {
+            let (row, col) = (group * params.heads + at / n, at % n);
+            dy[row * n + col] * normal(row, col)
+        };
+        params.row_blocks().sum_reference(&mut dgamma[at..], width, params.rule(), &value);
     }
 }
 
 /// What [`rms_norm_grad`] works in: the sums of dgamma of every leaf, and of every inner block of the leaf at hand.
 fn grad_workspace(params: RmsNormGrad) -> Workspace {
-    let RmsNormGrad { cols, leaves, inner, .. } = params;
-    Workspace::of::<f32>(leaves * cols, if inner > 1 { inner * cols } else { 0 })
+    let (RmsNormGrad { leaves, inner, .. }, width) = (params, params.width());
+    Workspace::of::<f32>(leaves * width, if inner > 1 { inner * width } else { 0 })
 }
 
 /// The gradient in one pass over x and dy; arguments as for [`rms_norm_grad_reference`].
@@ -136,20 +147,19 @@ pub fn rms_norm_grad(
     params: RmsNormGrad,
     launch: &mut Launch<'_>,
 ) {
-    let RmsNormGrad { cols, leaves, .. } = params;
-    let blocks = params.row_blocks();
-    let size = blocks.leaf(0).len() * cols;
+    let (blocks, width) = (params.row_blocks(), params.width());
+    let size = blocks.leaf(0).len() * width;
     let gammas: &mut [f32] = launch.common();
-    let outs = [(dx, size), (&mut *gammas, cols)];
-    launch.split_rows(leaves, outs, |range, [dx, gammas], own| {
+    let outs = [(dx, size), (&mut *gammas, width)];
+    launch.split_rows(params.leaves, outs, |range, [dx, gammas], own| {
         for (i, leaf) in range.enumerate() {
-            let outs = [&mut dx[i * size..][..size], &mut gammas[i * cols..][..cols]];
-            let rstd = &rstd[blocks.leaf(leaf)];
+            let outs = [&mut dx[i * size..][..size], &mut gammas[i * width..][..width]];
+            let rstd = &rstd[times(blocks.leaf(leaf), params.heads)];
             let ins = [&x[leaf * size..][..size], gamma, rstd, &dy[leaf * size..][..size]];
             rms_norm_grad_leaf(outs, ins, own, params, &blocks);
         }
     });
-    blocks.join([dgamma], gammas, [cols, cols], params.rule());
+    blocks.join([dgamma], gammas, [width, width], params.rule());
 }
 
 /// The gradient of one leaf: its rows of dx, and its sums of dgamma.
@@ -163,15 +173,16 @@ fn rms_norm_grad_leaf(
     if blocks.inner == 1 {
         return rms_norm_grad_block([dx, dgamma], ins, params, blocks.runs(0));
     }
-    let own = &mut own[..blocks.inner * params.cols];
-    for (block, sums) in own.chunks_exact_mut(params.cols).enumerate() {
+    let width = params.width();
+    let own = &mut own[..blocks.inner * width];
+    for (block, sums) in own.chunks_exact_mut(width).enumerate() {
         rms_norm_grad_block([dx, sums], ins, params, blocks.runs(block));
     }
-    tree_rows(own, blocks.inner, params.cols);
-    dgamma.copy_from_slice(&own[..params.cols]);
+    tree_rows(own, blocks.inner, width);
+    dgamma.copy_from_slice(&own[..width]);
 }
 
-/// The gradient of one inner block of a leaf, given as runs of its rows.
+/// The gradient of one inner block of a leaf, given as runs of its groups of rows.
 fn rms_norm_grad_block(
     [dx, dgamma]: [&mut [f32]; 2],
     [x, gamma, rstd, dy]: [&[f32]; 4],
@@ -179,15 +190,15 @@ fn rms_norm_grad_block(
     runs: impl Iterator<Item = Range<usize>>,
 ) {
     dgamma.fill(0.0);
-    for rows in runs {
-        let elements = rows.start * params.cols..rows.end * params.cols;
+    for groups in runs {
+        let (rows, elements) = (times(groups.clone(), params.heads), times(groups, params.width()));
         let ins = [&x[elements.clone()], gamma, &rstd[rows], &dy[elements.clone()]];
         rms_norm_grad_rows([&mut dx[elements], dgamma], ins, params);
     }
 }
 
 dispatch! {
-    /// The gradient of consecutive rows; adds to dgamma.
+    /// The gradient of consecutive groups of rows; adds to dgamma.
     fn rms_norm_grad_rows(outs: [&mut [f32]; 2], ins: [&[f32]; 4], params: RmsNormGrad) {
         let ([dx, dgamma], [x, gamma, rstd, dy]) = (outs, ins);
         let n = params.cols;
@@ -195,6 +206,7 @@ dispatch! {
             let (x, dy, r) = (&x[row * n..][..n], &dy[row * n..][..n], rstd[row]);
             let total = sum([x, dy, gamma], |[x, dy, gamma]| dy * gamma * (x * r));
             let c = total / n as f32;
+            let dgamma = &mut dgamma[row % params.heads * n..][..n];
             for ((((dx, dgamma), x), dy), gamma) in
                 dx.iter_mut().zip(dgamma.iter_mut()).zip(x).zip(dy).zip(gamma)
             {
@@ -238,10 +250,11 @@ impl Kernel for RmsNormGrad {
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let statistics = task.read(2)?;
         let (rows, cols) = task.rows_of(statistics)?;
-        let (outer, time) = outer_and_time(statistics, rows);
+        let heads = task.attr_or("heads", 1)?;
+        let (outer, time) = outer_and_time(statistics, rows / heads);
         let (leaves, inner) = (task.attr("leaves")?, task.attr("inner")?);
         let (keep, accumulate) = (task.is("keep"), task.is("accumulate"));
-        Ok(RmsNormGrad { outer, time, cols, leaves, inner, keep, accumulate })
+        Ok(RmsNormGrad { outer, time, heads, cols, leaves, inner, keep, accumulate })
     }
 
     fn reference(&self, call: &mut Call<'_>) {

@@ -2,6 +2,8 @@
 //!
 //! The order of every sum here depends on lengths alone, so all instruction sets and teams give the same bits.
 
+use std::ops::Range;
+
 use phalanx_ir::Shape;
 
 pub mod blocks;
@@ -144,6 +146,12 @@ pub fn store(out: &mut [f32], values: &[f32], accumulate: bool) {
     } else {
         out.copy_from_slice(values);
     }
+}
+
+/// The elements of a range of groups of `size` elements each.
+#[inline(always)]
+pub fn times(groups: Range<usize>, size: usize) -> Range<usize> {
+    groups.start * size..groups.end * size
 }
 
 /// The outermost extent of `shape` and how many rows there are for each of its places, of `rows` in all.

@@ -131,6 +131,8 @@ impl CrossEntropy {
 
 /// The sum over all rows, as one list of them where only the batch is cut.
 fn sum_losses(tasks: &mut dyn LayerTasks, losses: Operand) {
+    let batch = tasks.operand_batch(1).unwrap_or(0);
+    let losses = tasks.batch_first(losses, batch);
     let ty = tasks.buffer(losses.buffer).clone();
     let leaves = tasks.flat_leaves(ty.dims());
     let flat = ty.dims().iter().skip(1).all(|dim| dim.degree == 1) && !ty.dims().is_empty();

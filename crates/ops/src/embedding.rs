@@ -61,10 +61,12 @@ impl Operator for Embedding {
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
-        let ty = tasks.output(0).1.clone();
-        let op = TaskOp::call("embedding_grad", self.attrs().with("leaves", tasks.row_leaves(&ty)));
-        let ids = tasks.read(0);
-        tasks.single(1, op, [ids].into_iter().chain(dy[0].clone()).collect());
+        let Some(dy) = dy[0].clone().filter(|_| tasks.wants(1)) else { return };
+        let (ids, batch) = (tasks.read(0), tasks.batch_row(1));
+        let [ids, dy] = [ids, dy].map(|operand| tasks.batch_first(operand, batch));
+        let leaves = tasks.row_leaves(&tasks.buffer(dy.buffer).clone());
+        let op = TaskOp::call("embedding_grad", self.attrs().with("leaves", leaves));
+        tasks.single(1, op, vec![ids, dy]);
     }
 
     fn evaluate(&self, operands: &[&Tensor], results: &[Shape]) -> Vec<Tensor> {

@@ -45,13 +45,12 @@ impl Operator for LayerNorm {
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
         let (axes, affine) = (self.axes, tasks.rule().operands.len() == 3);
-        let mut reads = vec![tasks.read_again(0)];
-        if affine {
-            reads.push(tasks.read_again(1));
-        }
-        let rows = tasks.row_map(axes);
-        reads.extend([tasks.kept(0, rows.clone()), tasks.kept(1, rows)]);
-        reads.extend(dy[0].clone());
+        let Some(dy) = dy[0].clone() else { return };
+        let (batch, rows) = (tasks.batch_row(axes), tasks.row_map(axes));
+        let by_row = [tasks.read_again(0), tasks.kept(0, rows.clone()), tasks.kept(1, rows), dy];
+        let [x, mean, rstd, dy] = by_row.map(|operand| tasks.batch_first(operand, batch));
+        let gamma = affine.then(|| tasks.read_again(1));
+        let reads: Vec<_> = [x].into_iter().chain(gamma).chain([mean, rstd, dy]).collect();
         let attrs = Attrs::new().with("axes", axes).with_unless(false, "affine", affine);
         tasks.norm_grad(axes, reads, |sum| TaskOp::call("layer_norm_grad", sum.put(attrs.clone())));
     }

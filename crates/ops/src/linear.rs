@@ -122,15 +122,24 @@ impl Operator for Linear {
             }
         };
         if tasks.wants(0) {
-            let leaves = tasks.feature_leaves(*ty.dims().last().expect("a linear result has features"));
+            let last = ty.dims().len() - 1;
+            let leaves = match tasks.result_batch().filter(|&batch| batch == last) {
+                None => tasks.feature_leaves(ty.dims()[last]),
+                batch => tasks.leaves_along(&ty, &[last], batch),
+            };
             let weight = tasks.read_again(1);
             let op =
                 TaskOp::LinearGradInput { transposed, leaves, slope: None, accumulate: false, precision };
             tasks.single(0, op, vec![dy.clone(), weight]);
         }
+        let batch = tasks.batch_row(1);
+        let sums_rows =
+            tasks.wants(1) || ty.dims().len() > 1 && tasks.rule().operands.len() == 3 && tasks.wants(2);
+        let dy = if sums_rows { tasks.batch_first(dy, batch) } else { dy };
         if tasks.wants(1) {
-            let leaves = tasks.row_leaves(&ty);
+            let leaves = tasks.row_leaves(&tasks.buffer(dy.buffer).clone());
             let x = tasks.read_again(0);
+            let x = tasks.batch_first(x, batch);
             let op = TaskOp::LinearGradWeight { transposed, leaves, accumulate: false, precision };
             tasks.single(1, op, vec![dy.clone(), x]);
         }

@@ -70,8 +70,14 @@ impl Operator for Matmul {
         let Matmul { transpose_a, transpose_b } = *self;
         let precision = tasks.precision();
         let [a, b] = [tasks.read_again(0), tasks.read_again(1)];
-        let dims = tasks.output(0).1.dims();
-        let [m, n] = [2, 1].map(|back| dims[dims.len() - back]);
+        let ty = tasks.output(0).1.clone();
+        let batch = tasks.result_batch();
+        // A batch that is summed over has its own leaves, whether it is cut into microbatches or not.
+        let leaves_over = |tasks: &mut dyn LayerTasks, dim: usize| match batch == Some(dim) {
+            true => tasks.leaves_along(&ty, &[dim], batch),
+            false => tasks.feature_leaves(ty.dims()[dim]),
+        };
+        let [m, n] = [2, 1].map(|back| ty.dims().len() - back);
         let matmul = |transpose_a, transpose_b, leaves| TaskOp::Matmul {
             transpose_a,
             transpose_b,
@@ -79,12 +85,12 @@ impl Operator for Matmul {
             accumulate: false,
             precision,
         };
-        let over_n = tasks.feature_leaves(n);
+        let over_n = leaves_over(tasks, n);
         match transpose_a {
             false => tasks.single(0, matmul(false, !transpose_b, over_n), vec![dy.clone(), b]),
             true => tasks.single(0, matmul(transpose_b, true, over_n), vec![b, dy.clone()]),
         }
-        let over_m = tasks.feature_leaves(m);
+        let over_m = leaves_over(tasks, m);
         match transpose_b {
             false => tasks.single(1, matmul(!transpose_a, false, over_m), vec![a, dy]),
             true => tasks.single(1, matmul(true, transpose_a, over_m), vec![dy, a]),

@@ -5,7 +5,7 @@ use phalanx_ir::tasks::TaskOp;
 use phalanx_ir::text::Attrs;
 use phalanx_ir::{
     Apart, Cuts, LayerTasks, OpError, Operands, Operator, Part, Reduce, Shape, Tensor, TensorType, Unary,
-    attributes, reduce_task,
+    attributes,
 };
 
 use crate::UnaryOp;
@@ -62,9 +62,10 @@ impl Operator for ReduceOp {
     }
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
-        let ty = tasks.operand(0).1.clone();
-        let leaves = tasks.leaves_along(&ty, &self.axes);
-        tasks.plain(reduce_task(self.kind, &self.axes, leaves));
+        let (x, batch) = (tasks.read(0), tasks.operand_batch(0));
+        let (x, op) = tasks.sum_task(self.kind, x, &self.axes, batch);
+        let y = tasks.result(0);
+        tasks.emit(op, vec![x], vec![y]);
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {

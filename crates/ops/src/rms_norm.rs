@@ -28,9 +28,14 @@ impl Operator for RmsNorm {
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
-        let mut reads = vec![tasks.read_again(0), tasks.read_again(1), tasks.kept(0, tasks.row_map(1))];
-        reads.extend(dy[0].clone());
-        tasks.norm_grad(1, reads, |sum| TaskOp::call("rms_norm_grad", sum.put(Attrs::new())));
+        let Some(dy) = dy[0].clone() else { return };
+        let (batch, rows) = (tasks.batch_row(1), tasks.row_map(1));
+        let by_row = [tasks.read_again(0), tasks.kept(0, rows), dy];
+        let [x, rstd, dy] = by_row.map(|operand| tasks.batch_first(operand, batch));
+        let gamma = tasks.read_again(1);
+        tasks.norm_grad(1, vec![x, gamma, rstd, dy], |sum| {
+            TaskOp::call("rms_norm_grad", sum.put(Attrs::new()))
+        });
     }
 
     fn evaluate(&self, operands: &[&Tensor], _results: &[Shape]) -> Vec<Tensor> {

@@ -91,11 +91,25 @@ pub enum PlanError {
         "preset `{name}` does not divide {devices} devices: say how many are for `{part}`, such as {part}2"
     )]
     Unsized { name: String, part: String, devices: usize },
-    /// A preset does not know the model's names.
+    /// A model has no features that could be cut.
     #[error(
-        "preset `{part}` needs layers called like {wanted} but model `{model}` has none; write a plan file for it"
+        "preset `tp` cuts features that one layer makes from a parameter and another takes in, into {size}; model `{model}` \
+         has none: of its kinds of features {found}; write a plan file for it"
     )]
-    UnknownModel { part: String, model: String, wanted: String },
+    NoFeatures { model: String, size: usize, found: String },
+    /// A model has no sequence that could be cut.
+    #[error(
+        "preset `sp` cuts a sequence, a dimension of inputs between batch and features, behind embeddings and layers whose \
+         inputs are cut; model `{model}` has none there: use tp{size}, or write a plan file for it"
+    )]
+    NoSequence { model: String, size: usize },
+    /// There are too few places where a model can be cut into stages.
+    #[error(
+        "preset `pp` cuts a model where one activation is alive; model `{model}` has {places} such places, for at most {} \
+         stages, not {stages}: use fewer stages, or write a plan file for it",
+        places + 1
+    )]
+    FewPlaces { model: String, places: usize, stages: usize },
     /// There are fewer blocks than stages.
     #[error(
         "model `{model}` has {blocks} blocks but the pipeline {stages} stages; use at most {blocks} stages"

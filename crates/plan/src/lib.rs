@@ -19,6 +19,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod classes;
 mod error;
 mod file;
 mod microbatch;

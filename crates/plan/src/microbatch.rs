@@ -1,6 +1,6 @@
 //! Cuts the batch into microbatches: the model is unrolled, once for each, parameters shared.
 //!
-//! Needs: a model whose inputs have the batch as their outermost dimension.
+//! Needs: a model, and which dimension of its inputs is the batch.
 //! Gives: the same outputs. What depends on an input is computed per microbatch; where the batch is summed away (losses,
 //! sums and means over it) the parts are added as a balanced tree, so that for powers of two the bits are those of
 //! the whole batch. Layers of microbatch m are called `name.mb<m>`.
@@ -10,8 +10,9 @@
 
 use phalanx_ir::graph::{BuildError, Builder, Graph, Layer, LayerId, ValueId};
 use phalanx_ir::{Apart, Binary, Cuts, Dims, Id, IdVec, Op, Shape, Unary};
-use phalanx_ops::{Concat, Layers, Split};
+use phalanx_ops::{Broadcast, Concat, Layers, Split};
 
+use crate::classes::Classes;
 use crate::error::cuts;
 
 /// Why a batch cannot be cut.
@@ -38,8 +39,8 @@ pub enum MicrobatchError {
 enum Fate {
     /// One value for all microbatches.
     Shared(ValueId),
-    /// One value each.
-    Parts(Vec<ValueId>),
+    /// One value each, cut along this dimension.
+    Parts(Vec<ValueId>, usize),
 }
 
 /// A model with its microbatches unrolled.
@@ -79,14 +80,13 @@ pub(crate) fn whole_batch(model: &Graph) -> Unrolled {
 
 /// The unrolled model.
 pub(crate) fn split_batch(
-    model: &Graph,
+    classes: &Classes<'_>,
     microbatches: usize,
     blocks: usize,
 ) -> Result<Unrolled, MicrobatchError> {
-    let name = model.name().to_string();
+    let (model, builder) = (classes.model, Builder::new(classes.model.name()));
     let (fates, origins) = (IdVec::new(), IdVec::new());
-    let mut unroll =
-        Unroll { model, microbatches, blocks, builder: Builder::new(name), fates, origins, layer: None };
+    let mut unroll = Unroll { model, classes, microbatches, blocks, builder, fates, origins, layer: None };
     for id in model.layers().ids() {
         unroll.layer = Some(id);
         for fate in unroll.layer(id)? {
@@ -101,6 +101,7 @@ pub(crate) fn split_batch(
 
 struct Unroll<'a> {
     model: &'a Graph,
+    classes: &'a Classes<'a>,
     microbatches: usize,
     blocks: usize,
     builder: Builder,
@@ -121,6 +122,9 @@ impl Unroll<'_> {
         if let Op::Input = layer.op {
             return Ok(vec![self.input(&name, layer.results[0])?]);
         }
+        if let Some(op) = self.along_batch(layer) {
+            return self.parts(&name, layer, &op, &[0]);
+        }
         if layer.op.is_leaf() {
             let ty = self.model.ty(layer.results[0]).clone();
             let leaf = self.builder.leaf(&name, layer.op.clone(), ty)?;
@@ -131,7 +135,7 @@ impl Unroll<'_> {
             return self.shared(&name, layer);
         }
         match self.over_batch(layer) {
-            Over::Rows(op) => self.parts(&name, layer, &op),
+            Over::Rows(op, dims) => self.parts(&name, layer, &op, &dims),
             // The whole input is still there under its own name; counting it at once frees every microbatch from waiting.
             Over::Sum(op, after) if after.is_empty() && layer.operands.iter().all(is_fed) => {
                 let whole = |&value: &ValueId| self.builder.find(&self.model.values()[value].name);
@@ -142,7 +146,7 @@ impl Unroll<'_> {
             }
             Over::Sum(op, after) => {
                 let first = self.origins.len();
-                let parts = self.parts(&name, layer, &op)?;
+                let parts = self.parts(&name, layer, &op, &[0])?;
                 (first..self.origins.len())
                     .for_each(|at| self.origins[LayerId::from_index(at)].is_addend = true);
                 self.total(&name, parts, after)
@@ -153,7 +157,8 @@ impl Unroll<'_> {
 
     fn input(&mut self, name: &str, value: ValueId) -> Result<Fate, MicrobatchError> {
         let ty = self.model.ty(value).clone();
-        let batch = ty.shape.dims().first().copied().unwrap_or(0);
+        let axis = self.classes.batch_dim(value);
+        let batch = ty.shape.dims().get(axis).copied().unwrap_or(0);
         let (microbatches, blocks) = (self.microbatches, self.blocks);
         if batch == 0 || !batch.is_multiple_of(microbatches.saturating_mul(blocks)) {
             let (input, ty) = (name.to_string(), ty.to_string());
@@ -162,10 +167,25 @@ impl Unroll<'_> {
         let whole = self.builder.input(name, ty)?;
         self.tag(0, &[value]);
         let sizes = vec![batch / microbatches; microbatches];
-        let parts = self.builder.add(&format!("{name}.mb"), Split { axis: 0, sizes, blocks }, &[whole])?;
+        let parts = self.builder.add(&format!("{name}.mb"), Split { axis, sizes, blocks }, &[whole])?;
         self.layer = None;
         self.tag(0, &[]);
-        Ok(Fate::Parts(parts))
+        Ok(Fate::Parts(parts, axis))
+    }
+
+    /// What a value that is stretched along the outermost dimension is for one microbatch, if that is the batch: the same
+    /// for each.
+    fn along_batch(&self, layer: &Layer<()>) -> Option<Op> {
+        let (source, result) = (layer.operands.first()?, layer.results[0]);
+        layer.op.get::<Broadcast>()?;
+        let [from, to] = [*source, result].map(|value| &self.model.ty(value).shape);
+        let is_stretched = from.rank() < to.rank() || from.dims().first() == Some(&1);
+        let is_batch = to.rank() > 0 && self.classes.batch().contains(&self.classes.of(result, 0));
+        let is_shared = matches!(self.fates[*source], Fate::Shared(_));
+        let extent =
+            to.dims().first().filter(|extent| extent.is_multiple_of(self.microbatches * self.blocks))?;
+        let part = to.with(0, extent / self.microbatches);
+        layer.op.operator()?.resized(&part).filter(|_| is_stretched && is_batch && is_shared)
     }
 
     /// A layer that no input reaches, or only through totals: computed once.
@@ -177,7 +197,14 @@ impl Unroll<'_> {
         Ok(results.into_iter().map(Fate::Shared).collect())
     }
 
-    fn parts(&mut self, name: &str, layer: &Layer<()>, op: &Op) -> Result<Vec<Fate>, MicrobatchError> {
+    /// The operator on each part; the results are cut along `dims`.
+    fn parts(
+        &mut self,
+        name: &str,
+        layer: &Layer<()>,
+        op: &Op,
+        dims: &[usize],
+    ) -> Result<Vec<Fate>, MicrobatchError> {
         let mut fates = vec![Vec::new(); layer.results.len()];
         for part in 0..self.microbatches {
             let operands = self.operands(layer, part);
@@ -185,12 +212,12 @@ impl Unroll<'_> {
             self.tag(part as u32, &layer.results).is_part = true;
             results.into_iter().zip(&mut fates).for_each(|(result, parts)| parts.push(result));
         }
-        Ok(fates.into_iter().map(Fate::Parts).collect())
+        Ok(fates.into_iter().zip(dims).map(|(parts, &dim)| Fate::Parts(parts, dim)).collect())
     }
 
     /// The sum of the parts, then `after`.
     fn total(&mut self, name: &str, fates: Vec<Fate>, after: Vec<Op>) -> Result<Vec<Fate>, MicrobatchError> {
-        let Some(Fate::Parts(parts)) = fates.into_iter().next() else {
+        let Some(Fate::Parts(parts, _)) = fates.into_iter().next() else {
             unreachable!("a layer over the batch has one result a microbatch");
         };
         let sums = format!("{name}.sum");
@@ -232,8 +259,8 @@ impl Unroll<'_> {
                 self.tag(due, &[output]);
                 Ok(named)
             }
-            Fate::Parts(parts) => {
-                let joint = Concat { axis: 0, blocks: self.blocks };
+            Fate::Parts(parts, axis) => {
+                let joint = Concat { axis, blocks: self.blocks };
                 let joined = self.builder.add_one(&value.name, joint, &parts)?;
                 self.layer = Some(value.layer);
                 self.tag(self.microbatches as u32 - 1, &[output]);
@@ -245,7 +272,7 @@ impl Unroll<'_> {
     fn operands(&self, layer: &Layer<()>, part: usize) -> Vec<ValueId> {
         let operand = |&operand: &ValueId| match &self.fates[operand] {
             Fate::Shared(value) => *value,
-            Fate::Parts(parts) => parts[part],
+            Fate::Parts(parts, _) => parts[part],
         };
         layer.operands.iter().map(operand).collect()
     }
@@ -274,10 +301,10 @@ impl Unroll<'_> {
             })
         };
         match (behaviour(&layer.op), layer.op.operator().and_then(|operator| operator.apart(&refs))) {
-            (Some(Along::Rows), _) => {
-                let part = results[0].with(0, results[0].dims()[0] / self.microbatches);
+            (Some(Along::Rows(dims)), _) => {
+                let part = results[0].with(dims[0], results[0].dims()[dims[0]] / self.microbatches);
                 let resized = layer.op.operator().and_then(|operator| operator.resized(&part));
-                Over::Rows(resized.unwrap_or_else(|| layer.op.clone()))
+                Over::Rows(resized.unwrap_or_else(|| layer.op.clone()), dims)
             }
             (Some(Along::Sum), _) => Over::Sum(layer.op.clone(), Vec::new()),
             (None, Some(Apart { sum, after, .. }))
@@ -290,15 +317,18 @@ impl Unroll<'_> {
         }
     }
 
-    /// How an operator with these cuts behaves along the batch, the outermost dimension of operands that are parts; `None`
+    /// How an operator with these cuts behaves along the batch, the dimension along which operands are cut into parts; `None`
     /// if it mixes rows.
     fn along(&self, cuts: &Cuts, layer: &Layer<()>, operands: &[&Shape], results: &[Shape]) -> Option<Along> {
-        let is_part = |slot: usize| matches!(self.fates[layer.operands[slot]], Fate::Parts(_));
-        let first = (0..operands.len()).find(|&slot| is_part(slot))?;
-        let batch = (*cuts.operands[first].first()?)?;
-        let fits = |slot: usize| match is_part(slot) {
-            true => cuts.operands[slot].first() == Some(&Some(batch)),
-            false => !cuts.operands[slot].contains(&Some(batch)),
+        let part = |slot: usize| match self.fates[layer.operands[slot]] {
+            Fate::Parts(_, dim) => Some(dim),
+            Fate::Shared(_) => None,
+        };
+        let (first, dim) = (0..operands.len()).find_map(|slot| Some((slot, part(slot)?)))?;
+        let batch = (*cuts.operands.get(first)?.get(dim)?)?;
+        let fits = |slot: usize| match part(slot) {
+            Some(dim) => cuts.operands[slot].get(dim) == Some(&Some(batch)),
+            None => !cuts.operands[slot].contains(&Some(batch)),
         };
         let limits = &cuts.limits(operands, &results.iter().collect::<Vec<_>>())[batch];
         let divides = limits.iter().all(|limit| limit.is_multiple_of(self.microbatches * self.blocks));
@@ -306,26 +336,26 @@ impl Unroll<'_> {
         if !(is_free && divides && (0..operands.len()).all(fits)) {
             return None;
         }
-        let by_row = |dims: &Dims| dims.first() == Some(&Some(batch));
-        match cuts.results.iter().all(by_row) {
-            true => Some(Along::Rows),
-            false => cuts.sum.contains(&batch).then_some(Along::Sum),
+        let place = |dims: &Dims| dims.iter().position(|axis| *axis == Some(batch));
+        match cuts.results.iter().map(place).collect() {
+            Some(dims) => Some(Along::Rows(dims)),
+            None => cuts.sum.contains(&batch).then_some(Along::Sum),
         }
     }
 }
 
 /// What a cut of the batch does to a result.
 enum Along {
-    /// It cuts it.
-    Rows,
+    /// It cuts it, along a dimension of each result.
+    Rows(Vec<usize>),
     /// It gives partial sums.
     Sum,
 }
 
 /// How a layer behaves along the batch.
 enum Over {
-    /// Row by row: this operator on each part.
-    Rows(Op),
+    /// Row by row: this operator on each part, and the dimension along which each result is cut.
+    Rows(Op, Vec<usize>),
     /// Summed: this operator on each part, the parts added, then functions of the sum.
     Sum(Op, Vec<Op>),
     /// Neither.

@@ -1,20 +1,25 @@
 //! Presets: short names for the usual plans.
 //!
 //! A name such as `fsdp2-tp2-pp2` is parsed into parts with sizes; each part adds to the spec for every tensor (`specs`),
-//! and equal specs of repeated layers become one rule with a pattern (`compress`). Data parallel presets look at shapes
-//! only; tensor, sequence and pipeline presets know the names of the model zoo (`zoo`) and refuse others.
+//! and equal specs of repeated layers become one rule with a pattern (`compress`). No preset knows a model's names: what can
+//! be cut follows from classes of axes (`classes`). `weights` says which layers make and take in features, `features` and
+//! `sequence` cut them, `stages` finds the stages of a pipeline.
 
 mod compress;
+mod features;
+mod sequence;
 mod specs;
-mod zoo;
+mod stages;
+mod weights;
 
 use phalanx_ir::Op;
 use phalanx_ir::graph::Graph;
 
 pub(crate) use compress::general;
-pub(crate) use zoo::is_table;
+pub(crate) use features::Features;
 
 use crate::PlanError;
+use crate::classes::Classes;
 use crate::plan::{Mesh, Plan};
 use specs::Specs;
 
@@ -62,35 +67,36 @@ pub fn preset(name: &str, devices: usize, model: &Graph) -> Result<Plan, PlanErr
     let parts = Parts::parse(name, devices)?;
     let mut plan = Plan { name: name.into(), mesh: parts.mesh(), ..Plan::default() };
     plan.mesh.check()?;
-    let mut specs = Specs::new(model);
+    let (mut specs, classes) = (Specs::new(model), Classes::new(model));
     if let Some((axis, part, size)) = parts.on("tp") {
-        zoo::cut_features(model, &mut specs, axis, size)?;
+        let features = Features::new(model, &classes);
+        features.cut(&mut specs, axis, size)?;
         if part == "sp" {
-            zoo::cut_sequence(model, &mut specs, axis, size)?;
+            sequence::cut_sequence(&features, &mut specs, axis, size)?;
         }
     }
     for axis in ["dp", STORES].into_iter().filter(|axis| parts.on(axis).is_some()) {
-        specs.cut_batch(axis);
+        specs.cut_batch(&classes, axis);
     }
     if let Some((axis, part, size)) = parts.on(STORES) {
         specs.store_parameters(axis, size, part == "fsdp");
     }
     plan.rules = compress::rules(model, specs);
     if let Some((axis, _, stages)) = parts.on("pp") {
-        plan.pipeline = Some(zoo::pipeline(model, axis, stages)?);
-        plan.microbatches = microbatches(model, &parts, MOST_MICROBATCHES.min(2 * stages));
+        plan.pipeline = Some(stages::pipeline(model, axis, stages)?);
+        plan.microbatches = microbatches(model, &classes, &parts, MOST_MICROBATCHES.min(2 * stages));
     }
     Ok(plan)
 }
 
 /// The most microbatches up to `most` into which every data shard of the batch can be cut: a power of two, since sums over
 /// the batch are trees over powers of two.
-fn microbatches(model: &Graph, parts: &Parts<'_>, most: usize) -> usize {
+fn microbatches(model: &Graph, classes: &Classes<'_>, parts: &Parts<'_>, most: usize) -> usize {
     let shards: usize =
         ["dp", STORES].iter().filter_map(|axis| parts.on(axis)).map(|(_, _, size)| size).product();
     let batches: Vec<usize> = model
         .leaves(|op| matches!(op, Op::Input))
-        .map(|input| model.ty(input).shape.dims().first().copied().unwrap_or(1))
+        .map(|input| model.ty(input).shape.dims().get(classes.batch_dim(input)).copied().unwrap_or(1))
         .collect();
     let divides = |count: &usize| batches.iter().all(|batch| batch.is_multiple_of(count * shards));
     (1..=most).rev().filter(|count| count.is_power_of_two()).find(divides).unwrap_or(1)

@@ -6,8 +6,9 @@ use std::fmt;
 use phalanx_ir::Op;
 use phalanx_ir::graph::{Graph, ValueId};
 
+use crate::classes::Classes;
 use crate::parallelize::{Constraint, constraints};
-use crate::presets::{STORES, general, is_table};
+use crate::presets::{Features, STORES, general};
 use crate::{Plan, PlanError};
 
 /// Parameters that every device along a mesh axis has whole, because they do not divide.
@@ -24,10 +25,12 @@ pub struct LeftWhole {
 }
 
 /// For every axis that stores parameters cut, those of which no dimension divides; for every other axis that cuts some,
-/// tables whose rows, one for each token, do not. What could be cut and is not is the plan's choice, and not listed.
+/// those with a vocabulary that does not. What could be cut and is not is the plan's choice, and not listed.
 pub fn left_whole(model: &Graph, plan: &Plan) -> Result<Vec<LeftWhole>, PlanError> {
     let constraints = constraints(model, plan)?;
     let parameters: Vec<ValueId> = model.leaves(|op| matches!(op, Op::Param(_))).collect();
+    let classes = Classes::new(model);
+    let features = Features::new(model, &classes);
     let mut list = Vec::new();
     for (number, (axis, size)) in plan.mesh.axes.iter().enumerate().filter(|(_, (_, size))| *size > 1) {
         let stores = |said: &Constraint| said.store.values().flatten().any(|axis| *axis == number);
@@ -43,12 +46,12 @@ pub fn left_whole(model: &Graph, plan: &Plan) -> Result<Vec<LeftWhole>, PlanErro
             model.ty(parameter).shape.dims()[dim].is_multiple_of(degree * size)
         };
         let is_whole = |&parameter: &ValueId| {
-            let mut dims = match is_stored {
-                true => 0..model.ty(parameter).shape.rank(),
-                false => 0..usize::from(is_used && is_table(&model.values()[parameter].name)),
+            let dims: Vec<usize> = match is_stored {
+                true => (0..model.ty(parameter).shape.rank()).collect(),
+                false => features.vocabulary_of(parameter).filter(|_| is_used).into_iter().collect(),
             };
             let may_be_cut = is_stored || !dims.is_empty();
-            may_be_cut && !cuts(&constraints[parameter]) && !dims.any(|dim| divides(parameter, dim))
+            may_be_cut && !cuts(&constraints[parameter]) && !dims.iter().any(|&dim| divides(parameter, dim))
         };
         let whole = parameters.iter().copied().filter(is_whole);
         let whole: Vec<_> = whole.map(|parameter| model.values()[parameter].name.clone()).collect();

@@ -4,3 +4,5 @@ mod microbatches;
 mod plans;
 mod presets;
 mod random;
+mod structures;
+mod unchanged;

@@ -317,14 +317,26 @@ fn any_model_has_data_parallel_presets() {
         // A softmax over the batch needs all of it.
         assert_eq!(parallel.ty(parallel.outputs()[0]).tiles(), 1);
     }
-    for (name, wanted) in [("tp", "`*.attn.q`"), ("sp", "`*.attn.q`"), ("pp", "`transformer.h.0`")] {
-        let error = preset(name, 2, &model).expect_err("the names are unknown");
-        assert!(
-            matches!(&error, PlanError::UnknownModel { wanted: found, .. } if found.starts_with(wanted)),
-            "{error}"
+    for name in ["tp", "sp"] {
+        let error = preset(name, 2, &model).expect_err("no layer takes in what another makes");
+        assert!(matches!(&error, PlanError::NoFeatures { .. }), "{error}");
+        assert_eq!(
+            error.to_string(),
+            "preset `tp` cuts features that one layer makes from a parameter and another takes in, into 2; model `odd` has \
+             none: of its kinds of features 1 are dimensions of inputs, 1 are only made or only taken in; write a plan \
+             file for it"
         );
-        assert!(error.to_string().contains("model `odd` has none; write a plan file"), "{error}");
     }
+    // One activation is alive after the linear layer, and after the product.
+    assert_eq!(
+        preset("pp", 3, &model).expect("there are two places").pipeline.map_or(0, |p| p.stages.len()),
+        3
+    );
+    let error = preset("pp", 4, &model).expect_err("there are two places");
+    assert!(
+        error.to_string().contains("model `odd` has 2 such places, for at most 3 stages, not 4"),
+        "{error}"
+    );
 }
 
 #[test]

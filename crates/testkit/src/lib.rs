@@ -12,6 +12,7 @@ pub mod generate;
 pub mod programs;
 mod rng;
 mod soak;
+pub mod structures;
 pub mod zoo;
 
 pub use phalanx_ir::Tensor;

@@ -3,7 +3,11 @@
 //!
 //! Sums over rows, for gradients of biases and of weights of norms: where time is cut, a device keeps its sums apart for
 //! each leaf of the batch; these are added over the cuts of time first and over the batch's leaves last, which is the
-//! order of one device.
+//! order of one device. Rows of `[batch, time, heads]` have sums for each head of each leaf of the batch; heads are added
+//! as a tree inside the batch's leaf.
+//!
+//! The batch need not be the outermost dimension. Sums over it are trees over its leaves all the same: what is summed is
+//! turned first, such that the batch is outermost.
 
 use std::sync::Arc;
 
@@ -66,36 +70,46 @@ pub trait LayerTasks {
     fn flat_leaves(&mut self, rows: &[Dim]) -> usize;
     /// Leaves of a sum over `rows`, the outermost dimensions of a tensor: of batch and time both may be cut.
     fn batch_time_leaves(&mut self, rows: &[Dim]) -> RowLeaves;
-    /// Leaves of a sum over some dimensions, along the first of them; the others must be whole.
-    fn leaves_along(&mut self, ty: &ParallelType, axes: &[usize]) -> usize;
+    /// Leaves of a sum over some dimensions, along the first of them; the others must be whole. `batch` is the dimension of
+    /// the batch, if there is one.
+    fn leaves_along(&mut self, ty: &ParallelType, axes: &[usize], batch: Option<usize>) -> usize;
+    /// The dimension of operand `slot` along which samples lie, if there is one.
+    fn operand_batch(&self, slot: usize) -> Option<usize>;
+    /// The dimension of result 0 along which samples lie, if there is one.
+    fn result_batch(&self) -> Option<usize>;
     /// Which elements a dropout of this rate makes zero.
-    fn mask(&self, rate: f32) -> Mask;
+    fn mask(&mut self, rate: f32) -> Mask;
 }
 
-/// How the rows of a tile are summed: a tree over blocks of the batch, in each a tree over blocks of time.
+/// How the rows of a tile are summed: a tree over blocks of the batch, in each a tree over heads, in each a tree over
+/// blocks of time.
 #[derive(Clone, Copy)]
 pub struct RowLeaves {
     /// Leaves along the batch, in this tile.
     pub batch: usize,
     /// Leaves along time, in this tile.
     pub time: usize,
+    /// Leaves along heads, in this tile; none if the rows have no third dimension.
+    pub heads: Option<usize>,
     /// Leaves along the batch, in the whole microbatch.
     pub whole: usize,
 }
 
-/// How the gradient of a vector is summed over the rows of `[batch, time, columns]`.
+/// How the gradient of a vector is summed over the rows of `[batch, time, columns]` or `[batch, time, heads, columns]`.
 pub struct RowSum {
     /// The tree of the sum.
     pub leaves: RowLeaves,
-    /// Time is cut: the sums of the batch's leaves are kept apart at first.
+    /// Time is cut, or there are heads: the sums of the batch's leaves are kept apart at first.
     pub keep: bool,
+    /// Heads in a tile, each with sums of its own at first.
+    pub heads: usize,
 }
 
 impl RowSum {
     /// Adds the attributes that a kernel needs for this sum.
     pub fn put(&self, attrs: Attrs) -> Attrs {
         let attrs = attrs.with("leaves", self.leaves.batch).with("inner", self.leaves.time);
-        attrs.with_unless(false, "keep", self.keep)
+        attrs.with_unless(false, "keep", self.keep).with_unless(1, "heads", self.heads)
     }
 }
 
@@ -145,16 +159,40 @@ impl dyn LayerTasks + '_ {
         self.flat_leaves(rows)
     }
 
-    /// How to sum over the rows of result 0: all dimensions but the innermost `columns`.
-    pub fn row_sum(&mut self, columns: usize) -> RowSum {
-        let ty = self.output(0).1.clone();
-        let rows = &ty.dims()[..ty.dims().len() - columns];
-        if columns > 1 {
-            let batch = self.flat_leaves(rows);
-            return RowSum { leaves: RowLeaves { batch, time: 1, whole: batch }, keep: false };
+    /// The dimension of the batch among the rows of result 0, which are all but its innermost `columns`; the outermost if
+    /// there is none.
+    pub fn batch_row(&self, columns: usize) -> usize {
+        let rows = self.output(0).1.dims().len() - columns;
+        self.result_batch().filter(|&batch| batch < rows).unwrap_or(0)
+    }
+
+    /// `operand` with dimension `batch` outermost.
+    pub fn batch_first(&mut self, operand: Operand, batch: usize) -> Operand {
+        if batch == 0 {
+            return operand;
         }
-        let leaves = self.batch_time_leaves(rows);
-        RowSum { leaves, keep: matches!(rows, [_, time] if time.degree > 1) }
+        let from = self.buffer(operand.buffer).global();
+        let perm: Vec<usize> = front(&(0..from.shape.rank()).collect::<Vec<_>>(), batch);
+        let global = TensorType::new(from.dtype, Shape::new(front(from.shape.dims(), batch)));
+        let map = TileMap { dims: front(&operand.map.dims, batch), ..operand.map.clone() };
+        let to = self.temp(&format!("{}.turned", self.layer()), &global, map);
+        self.emit(transpose_task(&perm), vec![operand], vec![to.clone()]);
+        to
+    }
+
+    /// How to sum over the rows of result 0: all dimensions but the innermost `columns`, the batch outermost.
+    pub fn row_sum(&mut self, columns: usize) -> RowSum {
+        let (ty, batch) = (self.output(0).1.clone(), self.batch_row(columns));
+        let rows = front(&ty.dims()[..ty.dims().len() - columns], batch);
+        if columns > 1 {
+            let batch = self.flat_leaves(&rows);
+            let leaves = RowLeaves { batch, time: 1, heads: None, whole: batch };
+            return RowSum { leaves, keep: false, heads: 1 };
+        }
+        let leaves = self.batch_time_leaves(&rows);
+        let heads = leaves.heads.map_or(1, |_| rows[2].size / rows[2].degree);
+        let keep = leaves.heads.is_some() || matches!(rows[..], [_, time] if time.degree > 1);
+        RowSum { leaves, keep, heads }
     }
 
     /// A buffer for the sums that go into the gradient of operand `slot`, a vector of columns.
@@ -164,12 +202,17 @@ impl dyn LayerTasks + '_ {
         }
         let (name, ty) = self.operand(slot);
         let (name, columns) = (format!("{name}.grad.leaves"), ty.global().shape.elements());
-        let rule = self.rule();
-        let y = &rule.results[0];
-        let columns_axes = rule.operands[slot].dims[0].clone();
-        let map =
-            TileMap { sum: y.dims[1].clone(), copy: Vec::new(), dims: vec![y.dims[0].clone(), columns_axes] };
-        self.temp(&name, &TensorType::f32([sum.leaves.whole, columns]), map)
+        let (rule, batch, ty) = (self.rule(), self.batch_row(1), self.output(0).1);
+        let (axes, extents) = (front(&rule.results[0].dims, batch), front(ty.global().shape.dims(), batch));
+        let (mut shape, mut dims) = (vec![sum.leaves.whole], vec![axes[0].clone()]);
+        if sum.leaves.heads.is_some() {
+            shape.push(extents[2]);
+            dims.push(axes[2].clone());
+        }
+        shape.push(columns);
+        dims.push(rule.operands[slot].dims[0].clone());
+        let map = TileMap { sum: axes[1].clone(), copy: Vec::new(), dims };
+        self.temp(&name, &TensorType::f32(Shape::new(shape)), map)
     }
 
     /// Gives the gradient of operand `slot` from its sums.
@@ -177,20 +220,36 @@ impl dyn LayerTasks + '_ {
         if !sum.keep {
             return self.give(slot, sums.buffer);
         }
-        let over_time = TileMap { sum: Vec::new(), ..sums.map.clone() };
-        let added = self.moved(sums.buffer, over_time);
+        let mut sums = self.added(sums);
         let (name, ty) = self.operand(slot);
         let (name, global) = (format!("{name}.grad"), ty.dual().global());
+        if let Some(leaves) = sum.leaves.heads {
+            let [batch, heads, columns] = &sums.map.dims[..] else { unreachable!("there are heads") };
+            let dims = vec![batch.clone(), columns.clone()];
+            let map = TileMap { sum: heads.clone(), copy: Vec::new(), dims };
+            let shape = [sum.leaves.whole, global.shape.elements()];
+            let joined = self.temp(&format!("{name}.leaves"), &TensorType::f32(shape), map);
+            self.emit(reduce_task(Reduce::Sum, &[1], leaves), vec![sums], vec![joined.clone()]);
+            sums = self.added(joined);
+        }
         let [batch, columns] = &sums.map.dims[..] else { unreachable!("sums are leaves by columns") };
         let map = TileMap { sum: batch.clone(), copy: Vec::new(), dims: vec![columns.clone()] };
         let total = self.temp(&name, &global, map);
         let op = reduce_task(Reduce::Sum, &[0], sum.leaves.batch);
-        self.emit(op, vec![added], vec![total.clone()]);
+        self.emit(op, vec![sums], vec![total.clone()]);
         self.give(slot, total.buffer);
     }
 
-    /// The gradient of a vector `slot` that was added to every row: sums of the columns of `dy`. A column sum is a product
-    /// with ones, so it reads `dy` as products do.
+    /// The sum of partial sums, where they are.
+    fn added(&mut self, sums: Operand) -> Operand {
+        match sums.map.sum.is_empty() {
+            true => sums,
+            false => self.moved(sums.buffer, TileMap { sum: Vec::new(), ..sums.map }),
+        }
+    }
+
+    /// The gradient of a vector `slot` that was added to every row: sums of the columns of `dy`, its batch outermost. A
+    /// column sum is a product with ones, so it reads `dy` as products do.
     pub fn column_sum(&mut self, slot: usize, dy: Operand) {
         if !self.wants(slot) {
             return;
@@ -221,14 +280,27 @@ impl dyn LayerTasks + '_ {
         self.emit(op, reads, writes);
     }
 
-    /// The backward task of a norm: it gives the gradients of input and weights.
+    /// The backward task of a norm: it gives the gradients of input and weights. What it reads by rows has the batch
+    /// outermost.
     pub fn norm_grad(&mut self, columns: usize, reads: Vec<Operand>, op: impl Fn(&RowSum) -> TaskOp) {
-        let sum = self.row_sum(columns);
-        let dx = self.grad(0);
+        let (sum, batch) = (self.row_sum(columns), self.batch_row(columns));
+        let given = self.grad(0);
+        let dx = match batch {
+            0 => given.clone(),
+            _ => {
+                let global = self.buffer(given.buffer).global();
+                let global = TensorType::f32(Shape::new(front(global.shape.dims(), batch)));
+                let map = TileMap { dims: front(&given.map.dims, batch), ..given.map.clone() };
+                self.temp(&format!("{}.turned", self.layer()), &global, map)
+            }
+        };
         let sums: Vec<_> = (1..self.rule().operands.len()).map(|slot| self.sums(slot, &sum)).collect();
         let writes = std::iter::once(dx.clone()).chain(sums.iter().cloned()).collect();
         self.emit(op(&sum), reads, writes);
-        self.give(0, dx.buffer);
+        if batch > 0 {
+            self.emit(transpose_task(&back(given.map.dims.len(), batch)), vec![dx], vec![given.clone()]);
+        }
+        self.give(0, given.buffer);
         for (slot, sums) in (1..).zip(sums).filter(|(slot, _)| self.wants(*slot)).collect::<Vec<_>>() {
             self.give_sums(slot, sums, &sum);
         }
@@ -248,12 +320,57 @@ impl dyn LayerTasks + '_ {
         if axes.is_empty() {
             self.give(slot, full.buffer);
         } else if all_rows {
+            let batch = self.batch_row(1);
+            let full = self.batch_first(full, batch);
             self.column_sum(slot, full);
         } else {
-            let leaves = self.leaves_along(&from, &axes);
-            self.single(slot, reduce_task(Reduce::Sum, &axes, leaves), vec![full]);
+            let batch = self.result_batch();
+            let (full, op) = self.sum_task(Reduce::Sum, full, &axes, batch);
+            self.single(slot, op, vec![full]);
         }
     }
+
+    /// The task that joins elements of `x` along `axes`, and what it reads: x, or x with the batch outermost if it is one of
+    /// several dimensions that are joined.
+    pub fn sum_task(
+        &mut self,
+        kind: Reduce,
+        x: Operand,
+        axes: &[usize],
+        batch: Option<usize>,
+    ) -> (Operand, TaskOp) {
+        let ty = self.buffer(x.buffer).clone();
+        let Some(turned) = batch.filter(|batch| axes.iter().skip(1).any(|axis| axis == batch)) else {
+            let leaves = self.leaves_along(&ty, axes, batch);
+            return (x, reduce_task(kind, axes, leaves));
+        };
+        let x = self.batch_first(x, turned);
+        let place = |&axis: &usize| if axis == turned { 0 } else { axis + usize::from(axis < turned) };
+        let mut axes: Vec<usize> = axes.iter().map(place).collect();
+        axes.sort_unstable();
+        let ty = self.buffer(x.buffer).clone();
+        let leaves = self.leaves_along(&ty, &axes, Some(0));
+        (x, reduce_task(kind, &axes, leaves))
+    }
+}
+
+/// The list with element `at` first.
+fn front<T: Clone>(list: &[T], at: usize) -> Vec<T> {
+    let mut list = list.to_vec();
+    if at > 0 {
+        list[..=at].rotate_right(1);
+    }
+    list
+}
+
+/// The permutation that puts the outermost of `rank` dimensions at place `at`.
+fn back(rank: usize, at: usize) -> Vec<usize> {
+    (1..=at).chain([0]).chain(at + 1..rank).collect()
+}
+
+/// The task whose output dimension i is input dimension `perm[i]`.
+fn transpose_task(perm: &[usize]) -> TaskOp {
+    TaskOp::call("transpose", Attrs::new().with_list("perm", perm))
 }
 
 /// The task that writes `value` everywhere.

@@ -126,7 +126,8 @@ pub struct Microbatch {
     pub blocks: u32,
 }
 
-/// Where and when a layer's tasks run; prints as ` on dev0, dev[1-2] at 2 microbatch 1 of 4 in 2`.
+/// Where and when a layer's tasks run; prints as ` on dev0, dev[1-2] at 2 microbatch 1 of 4 in 2`, and ` batch 1` at the end
+/// for an input whose batch is not its outermost dimension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerPlacement {
     /// The devices of each task, in the order of the tasks; all devices of a group do the same.
@@ -135,12 +136,14 @@ pub struct LayerPlacement {
     pub due: u32,
     /// The microbatch that the layer works on, if not on the whole batch.
     pub microbatch: Option<Microbatch>,
+    /// Of an input: the dimension along which samples lie.
+    pub batch: usize,
 }
 
 impl LayerPlacement {
     /// Tasks on these groups, on the whole batch.
     pub fn on(groups: impl Into<Arc<[DeviceGroup]>>) -> LayerPlacement {
-        LayerPlacement { groups: groups.into(), due: 0, microbatch: None }
+        LayerPlacement { groups: groups.into(), due: 0, microbatch: None, batch: 0 }
     }
 }
 
@@ -153,11 +156,12 @@ impl Label for LayerPlacement {
         if self.due > 0 {
             write!(f, " at {}", self.due)?;
         }
-        match self.microbatch {
-            None => Ok(()),
-            Some(Microbatch { index, count, blocks }) => {
-                write!(f, " microbatch {index} of {count} in {blocks}")
-            }
+        if let Some(Microbatch { index, count, blocks }) = self.microbatch {
+            write!(f, " microbatch {index} of {count} in {blocks}")?;
+        }
+        match self.batch {
+            0 => Ok(()),
+            batch => write!(f, " batch {batch}"),
         }
     }
 
@@ -183,7 +187,8 @@ impl Label for LayerPlacement {
                 Some(Microbatch { index, count, blocks })
             }
         };
-        Ok(LayerPlacement { groups: groups.into(), due, microbatch })
+        let batch = if cursor.eat("batch ") { cursor.parse("a dimension")? } else { 0 };
+        Ok(LayerPlacement { groups: groups.into(), due, microbatch, batch })
     }
 }
 

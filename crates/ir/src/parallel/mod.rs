@@ -115,7 +115,7 @@ impl ParallelGraph {
                 op: layer.op.clone(),
                 operands: layer.operands.clone(),
                 results: layer.results.clone(),
-                label: LayerPlacement { groups: Arc::clone(&groups), due, microbatch },
+                label: LayerPlacement { groups: Arc::clone(&groups), due, microbatch, batch: 0 },
             }
         });
         let values = graph.values.iter().map(|(_, value)| Value {

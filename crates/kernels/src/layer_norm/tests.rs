@@ -34,7 +34,7 @@ fn backward(params: LayerNormGrad) -> Case {
 }
 
 fn sizes([outer, time, cols]: [usize; 3], leaves: usize, inner: usize) -> LayerNormGrad {
-    LayerNormGrad { outer, time, cols, leaves, inner, keep: false, affine: true, accumulate: false }
+    LayerNormGrad { outer, time, heads: 1, cols, leaves, inner, keep: false, affine: true, accumulate: false }
 }
 
 #[test]

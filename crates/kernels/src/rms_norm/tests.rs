@@ -27,7 +27,7 @@ fn backward(params: RmsNormGrad) -> Case {
 }
 
 fn sizes([outer, time, cols]: [usize; 3], leaves: usize, inner: usize) -> RmsNormGrad {
-    RmsNormGrad { outer, time, cols, leaves, inner, keep: false, accumulate: false }
+    RmsNormGrad { outer, time, heads: 1, cols, leaves, inner, keep: false, accumulate: false }
 }
 
 #[test]
@@ -105,4 +105,30 @@ fn gradients_equal_finite_differences() {
     let tolerance = f64::from(TOLERANCE);
     assert_gradient(&grads[0], &x, tolerance, |x| weighted(&y(x, &wide(&gamma)), &dy));
     assert_gradient(&grads[1], &gamma, tolerance, |gamma| weighted(&y(&wide(&x), gamma), &dy));
+}
+
+/// Rows of several heads are those of one head each, their sums side by side.
+#[test]
+fn heads_have_sums_of_their_own() {
+    let (params, heads, cols) = (sizes([4, 6, 5], 2, 2), 3, 5);
+    let params = RmsNormGrad { heads, keep: true, ..params };
+    let rows = params.rows();
+    let case = |params: RmsNormGrad, ins: [Vec<f32>; 4]| {
+        let case =
+            ins.into_iter().fold(Case::new("rms_norm_grad", params.to_words()), |case, x| case.read(x));
+        case.write(vec![0.0; params.rows() * cols]).write(vec![0.0; params.leaves * params.width()])
+    };
+    let ins = [values(rows * cols, 1), values(cols, 2), values(rows, 3), values(rows * cols, 4)];
+    let all = case(params, ins.clone());
+    all.check_bits();
+    let found = all.fast(&Team::new(2));
+    for head in 0..heads {
+        let of_head = |x: &[f32], width: usize| -> Vec<f32> {
+            x.chunks(width).skip(head).step_by(heads).flatten().copied().collect()
+        };
+        let own = [of_head(&ins[0], cols), ins[1].clone(), of_head(&ins[2], 1), of_head(&ins[3], cols)];
+        let one = case(RmsNormGrad { heads: 1, ..params }, own).fast(&Team::new(1));
+        assert_eq!(of_head(&found[0], cols), one[0], "dx of head {head}");
+        assert_eq!(of_head(&found[1], cols), one[1], "sums of head {head}");
+    }
 }

@@ -214,12 +214,24 @@ impl LayerTasks for Expander<'_> {
         self.leaves_of_batch_and_time(rows)
     }
 
-    fn leaves_along(&mut self, ty: &ParallelType, axes: &[usize]) -> usize {
-        self.leaves_of_axes(ty, axes)
+    fn leaves_along(&mut self, ty: &ParallelType, axes: &[usize], batch: Option<usize>) -> usize {
+        self.leaves_of_axes(ty, axes, batch)
+    }
+
+    fn operand_batch(&self, slot: usize) -> Option<usize> {
+        self.batches[self.graph.layers()[self.layer].operands[slot]]
+    }
+
+    fn result_batch(&self) -> Option<usize> {
+        self.batches[self.graph.layers()[self.layer].results[0]]
     }
 
     /// The mask depends on the layer's name and the element's index in the batch.
-    fn mask(&self, rate: f32) -> Mask {
+    fn mask(&mut self, rate: f32) -> Mask {
+        if self.label().microbatch.is_some_and(|part| part.count > 1) && self.result_batch().unwrap_or(0) > 0
+        {
+            self.refuse("a mask whose microbatches are not cut along the outermost dimension");
+        }
         let name = self.graph.layer_name(self.layer);
         let part = self.label().microbatch;
         let base = part.and_then(|part| name.strip_suffix(&format!(".mb{}", part.index))).unwrap_or(name);

@@ -25,7 +25,7 @@ impl Expander<'_> {
     }
 
     /// Reports the layer at hand: what it sums cannot be cut at all.
-    fn refuse(&mut self, what: &str) {
+    pub(super) fn refuse(&mut self, what: &str) {
         self.cut(0, 1, 2, what);
     }
 
@@ -58,24 +58,32 @@ impl Expander<'_> {
         self.cut(extent, whole, cuts, "the batch")
     }
 
-    /// Leaves of a sum over `rows`, the outermost dimensions of a tensor: of batch and time both may be cut.
+    /// Leaves of a sum over `rows`, the outermost dimensions of a tensor: of batch, time and heads all may be cut.
     pub(super) fn leaves_of_batch_and_time(&mut self, rows: &[Dim]) -> RowLeaves {
         let flat = |this: &mut Self| {
             let batch = this.leaves_of_rows(rows);
-            RowLeaves { batch, time: 1, whole: batch * rows.first().map_or(1, |batch| batch.degree) }
+            let whole = batch * rows.first().map_or(1, |batch| batch.degree);
+            RowLeaves { batch, time: 1, heads: None, whole }
         };
-        let &[batch, time] = rows else { return flat(self) };
+        let (batch, time, heads) = match *rows {
+            [batch, time] => (batch, time, None),
+            [batch, time, heads] => (batch, time, Some(heads)),
+            _ => return flat(self),
+        };
         let most = self.options.leaves;
         let extent = batch.size * self.parts();
         let whole = leaves_of(extent, most.batch);
-        if whole != leaves_of(batch.size * time.size * self.parts(), most.batch) {
+        if heads.is_none() && whole != leaves_of(batch.size * time.size * self.parts(), most.batch) {
             return flat(self);
         }
         let in_part = self.cut(extent, whole, self.parts(), "the batch");
         let cuts = self.batch_cuts(batch.degree);
         let in_tile = self.cut(extent, whole, cuts, "the batch");
         let time = self.cut(time.size, leaves_of(time.size, most.sequence), time.degree, "time");
-        RowLeaves { batch: in_tile, time, whole: in_part }
+        let heads = heads.map(|heads| {
+            self.cut(heads.size, leaves_of(heads.size, most.feature), heads.degree, "rows inside the batch")
+        });
+        RowLeaves { batch: in_tile, time, heads, whole: in_part }
     }
 
     /// Leaves of a sum over one feature dimension.
@@ -83,15 +91,21 @@ impl Expander<'_> {
         self.cut(dim.size, leaves_of(dim.size, self.options.leaves.feature), dim.degree, "features")
     }
 
-    /// Leaves of a sum over some dimensions, along the first of them; the others must be whole.
-    pub(super) fn leaves_of_axes(&mut self, ty: &ParallelType, axes: &[usize]) -> usize {
+    /// Leaves of a sum over some dimensions, along the first of them; the others must be whole. Without a batch the
+    /// outermost dimension counts as one.
+    pub(super) fn leaves_of_axes(
+        &mut self,
+        ty: &ParallelType,
+        axes: &[usize],
+        batch: Option<usize>,
+    ) -> usize {
         let others: usize = axes.iter().skip(1).map(|&axis| ty.degree(axis)).product();
         if others > 1 {
             return self.cut(0, 1, others, "an inner dimension of the sum");
         }
         match axes.first() {
             None => 1,
-            Some(0) => self.leaves_of_rows(&ty.dims()[..1]),
+            Some(&axis) if axis == batch.unwrap_or(0) => self.leaves_of_rows(&ty.dims()[axis..=axis]),
             Some(&axis) => self.leaves_of_features(ty.dims()[axis]),
         }
     }

@@ -10,6 +10,7 @@
 //! Bits: a sum along an axis is a tree over leaves that the whole tensor defines; a tile that owns an aligned subtree
 //! computes its root. Where a tile does not, the layer is reported unless the options allow other bits.
 
+mod batches;
 mod layer;
 mod leaves;
 mod make;
@@ -44,6 +45,8 @@ struct Expander<'a> {
     saved: IdVec<LayerId, Vec<BufferId>>,
     /// Values whose gradient is of use: they depend on a parameter that is not frozen.
     wanted: IdVec<ValueId, bool>,
+    /// Along which dimension of each value samples lie, if along one.
+    batches: IdVec<ValueId, Option<usize>>,
     contributions: BTreeMap<ValueId, Vec<Contribution>>,
     /// The first use of every value whose gradient is complete.
     first_use: BTreeMap<ValueId, Order>,
@@ -107,6 +110,7 @@ impl<'a> Expander<'a> {
             buffers: graph.values().ids().map(|_| None).collect(),
             saved: graph.layers().ids().map(|_| Vec::new()).collect(),
             wanted: wanted(graph, &options.goal)?,
+            batches: batches::batches(graph),
             contributions: BTreeMap::new(),
             first_use: BTreeMap::new(),
             given: 0,

@@ -172,7 +172,7 @@ impl Mutation<'_> {
         for (at, op) in ops.into_iter().enumerate() {
             let Some(ty) = moved(&op, &self.ty(value)) else { return value };
             let (groups, name) = (self.groups(ty.tiles()), if at + 1 == last { name } else { "restored" });
-            let label = LayerPlacement { groups: groups.into(), due: 0, microbatch: None };
+            let label = LayerPlacement { groups: groups.into(), due: 0, microbatch: None, batch: 0 };
             value = self.builder.add(op, &[value], vec![(name.into(), ty)], label)[0];
         }
         value
@@ -232,7 +232,7 @@ fn infer(
         let tiles = ty.tiles();
         return Ok((vec![ty], tiles));
     }
-    let label = LayerPlacement { groups: [].into(), due: 0, microbatch: None };
+    let label = LayerPlacement { groups: [].into(), due: 0, microbatch: None, batch: 0 };
     let mut builder = ParallelBuilder::new("alone");
     let operands: Vec<_> = operands
         .iter()

@@ -10,6 +10,7 @@ use phalanx_ir::{Apart, Id, IdVec, Op, Part, TensorType};
 use super::layout::{Layout, Machine, MeshAxis, Stage};
 use super::resolve::Constraint;
 use super::signature::{Signature, Tasks};
+use crate::classes::Classes;
 use crate::microbatch::{Origin, Unrolled};
 use crate::{Plan, PlanError};
 
@@ -54,6 +55,8 @@ pub(super) struct Node {
     pub(super) time: Time,
     /// The same for the same use in all microbatches.
     pub(super) place: Place,
+    /// Of an input: the dimension along which samples lie.
+    pub(super) batch: usize,
 }
 
 /// Which layer of the model, and which of the layers that it became.
@@ -70,6 +73,7 @@ pub(super) struct Decided {
 /// What layouts are decided from.
 pub(super) struct Context<'a> {
     pub(super) model: &'a Graph,
+    pub(super) classes: &'a Classes<'a>,
     pub(super) plan: &'a Plan,
     pub(super) machine: &'a Machine,
     pub(super) constraints: &'a IdVec<ValueId, Constraint>,
@@ -253,7 +257,11 @@ impl Decide<'_> {
         let stage = self.origin.layer.and_then(|layer| self.context.stages[layer.index()]);
         let (time, place) = (self.time(), self.place);
         let (operands, wants, axes, results, gives) = Default::default();
-        Node { op, operands, wants, axes, results, gives, stage, time, place }
+        let batch = match (&op, self.origin.values.first()) {
+            (Op::Input, Some(&input)) => self.context.classes.batch_dim(input),
+            _ => 0,
+        };
+        Node { op, operands, wants, axes, results, gives, stage, time, place, batch }
     }
 
     fn push(&mut self, node: Node) {

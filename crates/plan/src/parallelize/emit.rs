@@ -92,6 +92,7 @@ impl Emit<'_> {
         };
         let results = node.results.iter().zip(&node.gives).map(result).collect();
         let placement = self.placement(node.stage, &node.axes, node.time);
+        let placement = LayerPlacement { batch: node.batch, ..placement };
         let values = self.builder.add(node.op.clone(), &operands, results, placement);
         for ((&var, gives), value) in node.results.iter().zip(&node.gives).zip(values) {
             let var = &decided.vars[var];
@@ -165,6 +166,7 @@ impl Emit<'_> {
             groups: self.machine.groups(stage, axes),
             due: time.due,
             microbatch: time.microbatch,
+            batch: 0,
         }
     }
 }

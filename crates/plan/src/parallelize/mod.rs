@@ -16,8 +16,9 @@ mod signature;
 use phalanx_ir::graph::Graph;
 use phalanx_ir::parallel::ParallelGraph;
 
-pub(crate) use resolve::{Constraint, constraints};
+pub(crate) use resolve::{Constraint, constraints, stages as stages_of};
 
+use crate::classes::Classes;
 use crate::microbatch::{split_batch, whole_batch};
 use crate::{Plan, PlanError};
 
@@ -26,13 +27,15 @@ pub fn parallelize(model: &Graph, plan: &Plan) -> Result<ParallelGraph, PlanErro
     let mut machine = resolve::machine(plan)?;
     let constraints = resolve::constraints(model, plan)?;
     let stages = resolve::stages(model, plan)?;
-    let blocks = resolve::blocks(model, &machine, &constraints);
+    let classes = Classes::new(model);
+    let blocks = resolve::blocks(&classes, &machine, &constraints);
     let unrolled = match plan.microbatches {
         1 => whole_batch(model),
-        count => split_batch(model, count, blocks)?,
+        count => split_batch(&classes, count, blocks)?,
     };
     let context = decide::Context {
         model,
+        classes: &classes,
         plan,
         machine: &machine,
         constraints: &constraints,

@@ -6,6 +6,7 @@ use phalanx_ir::graph::{Graph, ValueId};
 use phalanx_ir::{Glob, Id, IdVec, Op};
 
 use super::layout::{Machine, MeshAxis};
+use crate::classes::Classes;
 use crate::{Plan, PlanError, PlanRule, Said};
 
 /// What the rules say about one value. Mesh axes with one place are left out.
@@ -205,15 +206,22 @@ fn axis(plan: &Plan, place: &str, name: &str) -> Result<MeshAxis, PlanError> {
     })
 }
 
-/// Into how many blocks the rules cut the batch: the most that cut the outermost dimension of an input.
-pub(super) fn blocks(model: &Graph, machine: &Machine, constraints: &IdVec<ValueId, Constraint>) -> usize {
-    let inputs = model.leaves(|op| matches!(op, Op::Input));
-    let degree = |input: ValueId| constraints[input].shard.get(&0).map_or(1, |axes| machine.degree(axes));
+/// Into how many blocks the rules cut the batch: the most that cut the batch of an input.
+pub(super) fn blocks(
+    classes: &Classes<'_>,
+    machine: &Machine,
+    constraints: &IdVec<ValueId, Constraint>,
+) -> usize {
+    let inputs = classes.model.leaves(|op| matches!(op, Op::Input));
+    let degree = |input: ValueId| {
+        let axes = constraints[input].shard.get(&classes.batch_dim(input));
+        axes.map_or(1, |axes| machine.degree(axes))
+    };
     inputs.map(degree).max().unwrap_or(1)
 }
 
 /// For every layer of `model` its stage; none for what is everywhere.
-pub(super) fn stages(model: &Graph, plan: &Plan) -> Result<Vec<Option<usize>>, PlanError> {
+pub(crate) fn stages(model: &Graph, plan: &Plan) -> Result<Vec<Option<usize>>, PlanError> {
     let Some(pipeline) = &plan.pipeline else { return Ok(vec![None; model.layers().len()]) };
     let mut globs: Vec<(usize, Glob)> = Vec::new();
     for (stage, patterns) in pipeline.stages.iter().enumerate() {

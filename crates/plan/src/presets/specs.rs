@@ -6,6 +6,7 @@ use phalanx_ir::graph::{Graph, ValueId};
 use phalanx_ir::{IdVec, Op};
 
 use crate::PlanError;
+use crate::classes::Classes;
 
 /// For some dimensions the axes that cut them.
 type Dims = BTreeMap<usize, Vec<String>>;
@@ -57,11 +58,11 @@ impl<'a> Specs<'a> {
         Ok(())
     }
 
-    /// Cuts the outermost dimension of every input that has one. Whether it divides is seen when the plan is applied.
-    pub(super) fn cut_batch(&mut self, axis: &str) {
+    /// Cuts the batch of every input that has one. Whether it divides is seen when the plan is applied.
+    pub(super) fn cut_batch(&mut self, classes: &Classes<'_>, axis: &str) {
         for input in self.model.leaves(|op| matches!(op, Op::Input)) {
             if self.model.ty(input).shape.rank() > 0 {
-                self.of[input].shard.entry(0).or_default().push(axis.into());
+                self.of[input].shard.entry(classes.batch_dim(input)).or_default().push(axis.into());
             }
         }
     }

@@ -151,7 +151,8 @@ fn what_is_added_to_is_read_too() {
         let mask = Mask { rate: 0.5, seed: 0, salt: 0, extents, strides, start: 0 };
         let dropout = DropoutParams { n: 10, accumulate, mask };
         let (outer, time, cols, leaves, inner, keep) = (2, 1, 5, 1, 1, false);
-        let norm = LayerNormGrad { outer, time, cols, leaves, inner, keep, affine: false, accumulate };
+        let norm =
+            LayerNormGrad { outer, time, heads: 1, cols, leaves, inner, keep, affine: false, accumulate };
         let (batch, heads, dim, first) = (1, 1, 10, 0);
         [
             ("matmul", product(accumulate).to_words()),
@@ -177,7 +178,10 @@ fn what_is_added_to_is_read_too() {
                 "column_sum",
                 ColumnSum { outer, time, cols, leaves, inner, keep, accumulate, rounded: false }.to_words(),
             ),
-            ("rms_norm_grad", RmsNormGrad { outer, time, cols, leaves, inner, keep, accumulate }.to_words()),
+            (
+                "rms_norm_grad",
+                RmsNormGrad { outer, time, heads: 1, cols, leaves, inner, keep, accumulate }.to_words(),
+            ),
             (
                 "embedding_grad",
                 EmbeddingGrad { n: 2, cols, vocab: 2, bag: 1, ids_i32: false, leaves, accumulate, first }

@@ -1,0 +1,107 @@
+//! Sequence parallelism: beside the cuts of tensor parallelism, the residual stream is cut along the sequence.
+
+use phalanx_ir::graph::{Graph, LayerId, ValueId};
+use phalanx_ir::{Binary, Op};
+use phalanx_ops::BinaryOp;
+
+use super::features::Features;
+use super::specs::Specs;
+use super::weights::{Role, WeightUse};
+use crate::PlanError;
+
+/// Two products whose result is added to that of a layer with the same input: a low-rank adapter of the layer.
+struct AdapterPair {
+    /// The first product, from the inputs to the rank.
+    down: LayerId,
+    /// The layer beside it.
+    base: LayerId,
+    /// The sum of both.
+    sum: ValueId,
+}
+
+/// Cuts the residual stream along the sequence, where embeddings begin it and after every sum over cut features: the
+/// layers between follow. Adapters of layers whose outputs are cut have their rank cut, or their inputs if it does not
+/// divide, so that they see whole sequences as those do.
+pub(super) fn cut_sequence(
+    features: &Features<'_>,
+    specs: &mut Specs<'_>,
+    axis: &str,
+    size: usize,
+) -> Result<(), PlanError> {
+    let model = features.model;
+    let sequence = features.classes.sequence();
+    let adapters: Vec<AdapterPair> = model.layers().ids().filter_map(|layer| adapter(model, layer)).collect();
+    let mut is_cut = false;
+    for stream in streams(features, specs, &adapters) {
+        let rank = model.ty(stream).shape.rank();
+        let mut dims = 0..rank.saturating_sub(1);
+        if let Some(dim) = dims.find(|&dim| sequence.contains(&features.classes.of(stream, dim))) {
+            specs.shard(stream, dim, axis, size)?;
+            is_cut = true;
+        }
+    }
+    for AdapterPair { down, .. } in &adapters {
+        let weight = model.layers()[*down].operands[1];
+        let rank = features.uses.iter().find(|used| used.layer == *down && used.role == Role::Makes);
+        let Some((_, rank)) = rank.and_then(|used| used.weight) else { continue };
+        if specs.of[weight].shard.is_empty() {
+            let dim = if specs.divides(weight, rank, size) { rank } else { 1 - rank };
+            specs.shard(weight, dim, axis, size)?;
+        }
+    }
+    match is_cut {
+        true => Ok(()),
+        false => Err(PlanError::NoSequence { model: model.name().into(), size }),
+    }
+}
+
+/// The values that the residual stream is added from, in the order of the model.
+fn streams(features: &Features<'_>, specs: &Specs<'_>, adapters: &[AdapterPair]) -> Vec<ValueId> {
+    let model = features.model;
+    let is_cut =
+        |used: &WeightUse| used.weight.is_some_and(|(weight, dim)| specs.of[weight].shard.contains_key(&dim));
+    let mut streams = Vec::new();
+    for used in &features.uses {
+        let result = model.layers()[used.layer].results[0];
+        let is_stream = match used.role {
+            Role::TakesIn => is_cut(used) && adapters.iter().all(|adapter| adapter.down != used.layer),
+            Role::Ends => used.weight.is_some(),
+            Role::Makes => false,
+        };
+        if is_stream {
+            streams.push(result);
+            let beside = adapters.iter().filter(|adapter| adapter.base == used.layer);
+            streams.extend(beside.map(|adapter| adapter.sum));
+        }
+    }
+    streams
+}
+
+/// The adapter whose sum `layer` is.
+fn adapter(model: &Graph, layer: LayerId) -> Option<AdapterPair> {
+    let layer = &model.layers()[layer];
+    layer.op.get::<BinaryOp>().filter(|op| op.0 == Binary::Add)?;
+    let [base, share] = layer.operands[..] else { return None };
+    let base = product(model, base)?;
+    let up = product(model, share).or_else(|| product(model, only_operand(model, share)?))?;
+    let input = |product: LayerId| model.layers()[product].operands[0];
+    let down = product(model, input(up))?;
+    let is_beside = input(down) == input(base) && [base, up].iter().all(|&other| other != down);
+    is_beside.then_some(AdapterPair { down, base, sum: layer.results[0] })
+}
+
+/// The layer that gives `value`, if it multiplies by a parameter.
+fn product(model: &Graph, value: ValueId) -> Option<LayerId> {
+    let id = model.values()[value].layer;
+    let layer = &model.layers()[id];
+    let weight = layer.operands.get(1).filter(|_| layer.op.get::<phalanx_ops::Linear>().is_some())?;
+    matches!(model.op_of(*weight), Op::Param(_)).then_some(id)
+}
+
+/// The operand of the layer that gives `value`, if it has but one.
+fn only_operand(model: &Graph, value: ValueId) -> Option<ValueId> {
+    match model.layers()[model.values()[value].layer].operands[..] {
+        [operand] => Some(operand),
+        _ => None,
+    }
+}
