@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod attention;
+mod batch_norm;
 mod binary;
 mod broadcast;
 mod cached_attention;
@@ -19,6 +20,7 @@ mod layer_norm;
 mod layers;
 mod linear;
 mod matmul;
+mod random;
 mod reduce;
 mod reshape;
 mod reverse;
@@ -35,6 +37,7 @@ use std::sync::OnceLock;
 use phalanx_ir::Operators;
 
 pub use attention::Attention;
+pub use batch_norm::BatchNormOptions;
 pub use binary::BinaryOp;
 pub use broadcast::Broadcast;
 pub use cached_attention::CachedAttention;
@@ -49,6 +52,7 @@ pub use layer_norm::LayerNorm;
 pub use layers::Layers;
 pub use linear::Linear;
 pub use matmul::Matmul;
+pub use random::{Distribution, Random};
 pub use reduce::ReduceOp;
 pub use reshape::Reshape;
 pub use reverse::Reverse;
@@ -79,6 +83,7 @@ pub fn operators() -> &'static Operators {
             .with::<LayerNorm>()
             .with::<Linear>()
             .with::<Matmul>()
+            .with::<Random>()
             .with::<ReduceOp>()
             .with::<Reshape>()
             .with::<Reverse>()

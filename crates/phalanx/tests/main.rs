@@ -24,4 +24,5 @@ mod random_plans;
 mod ranks;
 mod recompute;
 mod report;
+mod states;
 mod watch;
