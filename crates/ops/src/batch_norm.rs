@@ -1,4 +1,7 @@
-//! Batch norm of channels-last tensors, as a composition: statistics of the whole batch, whatever a plan cuts it into.
+//! Batch norm of channels-last tensors, as a composition: statistics of the whole batch, whatever a plan cuts it into. The
+//! sums over the batch are layers of their own, so plans add them over devices and microbatches, and gradients flow through
+//! them; all else that touches every element is one pass: the sum, the squared deviations ([`SquaredDeviations`]), and the
+//! normalized elements ([`Normalize`]).
 //!
 //! In training, every channel is normalized by mean and biased variance over batch and space, and two states follow them:
 //! `name.running_mean` and `name.running_var`, the latter with the variance of the population, n / (n - 1) times the biased
@@ -8,7 +11,7 @@
 use phalanx_ir::graph::{BuildError, Builder, ValueId};
 use phalanx_ir::{Binary, Init, OpError, Reduce, Shape, Unary};
 
-use crate::{Layers, ReduceOp};
+use crate::{Layers, Normalize, ReduceOp, SquaredDeviations};
 
 /// How a batch norm normalizes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,6 +42,10 @@ pub(crate) fn batch_norm(
     options: BatchNormOptions,
 ) -> Result<ValueId, BuildError> {
     Norm { model, name, options }.build(x, weights)
+}
+
+fn inverse(count: usize) -> f32 {
+    (1.0 / count as f64) as f32
 }
 
 struct Norm<'a> {
@@ -89,7 +96,7 @@ impl Norm<'_> {
     ) -> Result<ValueId, BuildError> {
         let sum = ReduceOp { kind: Reduce::Sum, axes, keep: self.options.groups > 1 };
         let sum = self.model.add_one(&self.within(&format!("{word}.sum")), sum, &[x])?;
-        self.unary(word, Unary::MulScalar((1.0 / count as f64) as f32), sum)
+        self.unary(word, Unary::MulScalar(inverse(count)), sum)
     }
 
     /// Mean and biased variance of every channel, of groups each.
@@ -97,6 +104,11 @@ impl Norm<'_> {
         let first = usize::from(self.options.groups > 1);
         let axes: Vec<usize> = (first..self.model.shape(x).rank() - 1).collect();
         let mean = self.mean("mean", x, axes.clone(), count)?;
+        if self.options.groups == 1 {
+            let name = self.within("variance.sum");
+            let sum = self.model.add_one(&name, SquaredDeviations, &[x, mean])?;
+            return Ok([mean, self.unary("variance", Unary::MulScalar(inverse(count)), sum)?]);
+        }
         let deviation = self.binary("deviation", Binary::Sub, x, mean)?;
         let square = self.unary("square", Unary::Square, deviation)?;
         Ok([mean, self.mean("variance", square, axes, count)?])
@@ -109,8 +121,12 @@ impl Norm<'_> {
         [mean, variance]: [ValueId; 2],
         weights: Option<[ValueId; 2]>,
     ) -> Result<ValueId, BuildError> {
-        let grouped = self.options.groups > 1 && self.options.training;
-        let own = if grouped { self.within("joined") } else { self.name.to_string() };
+        if !(self.options.groups > 1 && self.options.training) {
+            let operands: Vec<_> =
+                [x, mean, variance].into_iter().chain(weights.into_iter().flatten()).collect();
+            return self.model.add_one(self.name, Normalize { eps: self.options.eps }, &operands);
+        }
+        let own = self.within("joined");
         let shifted = self.unary("shifted", Unary::AddScalar(self.options.eps), variance)?;
         let scale = self.unary("scale", Unary::Rsqrt, shifted)?;
         let deviation = self.binary("centered", Binary::Sub, x, mean)?;

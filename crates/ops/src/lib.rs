@@ -20,6 +20,7 @@ mod layer_norm;
 mod layers;
 mod linear;
 mod matmul;
+mod normalize;
 mod random;
 mod reduce;
 mod reshape;
@@ -28,6 +29,7 @@ mod rms_norm;
 mod rotary;
 mod softmax;
 mod split;
+mod squared_deviations;
 mod topk;
 mod transpose;
 mod unary;
@@ -52,6 +54,7 @@ pub use layer_norm::LayerNorm;
 pub use layers::Layers;
 pub use linear::Linear;
 pub use matmul::Matmul;
+pub use normalize::Normalize;
 pub use random::{Distribution, Random};
 pub use reduce::ReduceOp;
 pub use reshape::Reshape;
@@ -60,6 +63,7 @@ pub use rms_norm::RmsNorm;
 pub use rotary::Rotary;
 pub use softmax::Softmax;
 pub use split::Split;
+pub use squared_deviations::SquaredDeviations;
 pub use topk::TopK;
 pub use transpose::Transpose;
 pub use unary::UnaryOp;
@@ -83,6 +87,7 @@ pub fn operators() -> &'static Operators {
             .with::<LayerNorm>()
             .with::<Linear>()
             .with::<Matmul>()
+            .with::<Normalize>()
             .with::<Random>()
             .with::<ReduceOp>()
             .with::<Reshape>()
@@ -91,6 +96,7 @@ pub fn operators() -> &'static Operators {
             .with::<Rotary>()
             .with::<Softmax>()
             .with::<Split>()
+            .with::<SquaredDeviations>()
             .with::<TopK>()
             .with::<Transpose>()
             .with::<UnaryOp>()
