@@ -330,8 +330,10 @@ fn with_random() -> Graph {
         h = net.add_one(name, BinaryOp(kind), &[h, other]).unwrap();
     }
     let h = net.unary("square", Unary::Square, h).unwrap();
-    let sum = ReduceOp { kind: Reduce::Sum, axes: vec![0, 1, 2], keep: false };
-    let loss = net.add_one("loss", sum, &[h]).unwrap();
+    // Features apart, so that they may be cut.
+    let sum = |axes| ReduceOp { kind: Reduce::Sum, axes, keep: false };
+    let rows = net.add_one("rows", sum(vec![2]), &[h]).unwrap();
+    let loss = net.add_one("loss", sum(vec![0, 1]), &[rows]).unwrap();
     net.finish([loss, noise, path, same])
 }
 
