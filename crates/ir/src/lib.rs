@@ -19,6 +19,7 @@ mod op;
 mod people;
 mod precision;
 mod shape;
+mod table;
 mod tensor;
 
 pub mod graph;
@@ -38,4 +39,5 @@ pub use op::{
 pub use people::bytes_text;
 pub use precision::Precision;
 pub use shape::{MAX_ELEMENTS, MAX_RANK, OpError, Shape, TensorType, cut_choices, leaves_of};
+pub use table::{INLINE, Table};
 pub use tensor::Tensor;

@@ -25,6 +25,8 @@ pub enum Attr {
     Word(String),
     /// A list of extents or axes.
     List(Vec<usize>),
+    /// A list of words of which not all are extents.
+    Words(Vec<String>),
 }
 
 /// The attributes of one operator in text order.
@@ -54,6 +56,12 @@ impl Attrs {
         self
     }
 
+    /// Adds `key=[…]` with words.
+    pub fn with_words(mut self, key: &str, words: Vec<String>) -> Self {
+        self.0.push((key.to_string(), list_of(words)));
+        self
+    }
+
     /// Attribute `key`, which stays.
     pub fn get<T: crate::Attribute>(&self, key: &str) -> Result<T, String> {
         T::take(key, &mut self.clone())
@@ -75,7 +83,9 @@ impl Attrs {
             Some(Attr::Word(word)) => {
                 word.parse().map_err(|_| format!("attribute `{key}` cannot be `{word}`"))
             }
-            Some(Attr::List(_)) => Err(format!("attribute `{key}` must be one value, not a list")),
+            Some(Attr::List(_) | Attr::Words(_)) => {
+                Err(format!("attribute `{key}` must be one value, not a list"))
+            }
             None => Err(format!("attribute `{key}=…` is missing")),
         }
     }
@@ -94,6 +104,20 @@ impl Attrs {
     pub fn take_list(&mut self, key: &str) -> Result<Vec<usize>, String> {
         match self.remove(key) {
             Some(Attr::List(list)) => Ok(list),
+            Some(Attr::Words(words)) => {
+                let other = words.iter().find(|word| word.parse::<usize>().is_err());
+                Err(format!("`{}` is not a size", other.map_or("", |word| word)))
+            }
+            Some(Attr::Word(word)) => Err(format!("attribute `{key}` must be a list, not `{word}`")),
+            None => Err(format!("attribute `{key}=[…]` is missing")),
+        }
+    }
+
+    /// Takes attribute `key` as a list of words.
+    pub fn take_words(&mut self, key: &str) -> Result<Vec<String>, String> {
+        match self.remove(key) {
+            Some(Attr::Words(words)) => Ok(words),
+            Some(Attr::List(list)) => Ok(list.iter().map(usize::to_string).collect()),
             Some(Attr::Word(word)) => Err(format!("attribute `{key}` must be a list, not `{word}`")),
             None => Err(format!("attribute `{key}=[…]` is missing")),
         }
@@ -120,9 +144,19 @@ impl fmt::Display for Attrs {
             match value {
                 Attr::Word(word) => write!(f, " {key}={word}")?,
                 Attr::List(list) => write!(f, " {key}={}", Shape::new(list.clone()))?,
+                Attr::Words(words) => write!(f, " {key}=[{}]", words.join(", "))?,
             }
         }
         Ok(())
+    }
+}
+
+/// A list of extents if all words are, written as extents are.
+fn list_of(words: Vec<String>) -> Attr {
+    let extent = |word: &String| word.parse::<usize>().ok().filter(|extent| extent.to_string() == *word);
+    match words.iter().map(extent).collect() {
+        Some(extents) => Attr::List(extents),
+        None => Attr::Words(words),
     }
 }
 
@@ -226,6 +260,17 @@ impl<'a> Cursor<'a> {
         Ok(extents)
     }
 
+    /// Takes `[a, b, …]` with any words.
+    fn words(&mut self) -> Result<Vec<String>, ParseError> {
+        self.expect("[")?;
+        if self.eat("]") {
+            return Ok(Vec::new());
+        }
+        let words = self.list(|c| c.word().map(str::to_string))?;
+        self.expect("]")?;
+        Ok(words)
+    }
+
     /// Takes a tensor type such as `f32[2, 3]`.
     pub fn tensor_type(&mut self) -> Result<TensorType, ParseError> {
         let dtype: DType = self.parse("an element type (f32, bf16, i32, i64, bool)")?;
@@ -252,11 +297,8 @@ impl<'a> Cursor<'a> {
             if !ahead.eat("=") {
                 return Ok(attrs);
             }
-            let value = if ahead.peek("[") {
-                Attr::List(ahead.extents()?)
-            } else {
-                Attr::Word(ahead.word()?.to_string())
-            };
+            let value =
+                if ahead.peek("[") { list_of(ahead.words()?) } else { Attr::Word(ahead.word()?.to_string()) };
             if attrs.0.iter().any(|(name, _)| name == key) {
                 return self.error(format!("attribute `{key}` is given twice"));
             }

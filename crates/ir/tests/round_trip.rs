@@ -7,8 +7,9 @@ use phalanx_ir::tasks::{TaskGraph, TaskOp};
 use phalanx_ir::text::Cursor;
 use phalanx_ir::{Activation, Binary, DType, Id, Init, Op, Reduce, Shape, TensorType, Unary};
 use phalanx_ops::{
-    Attention, BinaryOp, Broadcast, Cast, Concat, CountLabels, CrossEntropy, Dropout, Embedding, LayerNorm,
-    Linear, Matmul, ReduceOp, Reshape, RmsNorm, Rotary, Softmax, Split, Transpose, UnaryOp,
+    Attention, BinaryOp, Broadcast, Cast, Concat, CountLabels, CrossEntropy, Distribution, Dropout,
+    Embedding, LayerNorm, Linear, Matmul, Random, ReduceOp, Reshape, RmsNorm, Rotary, Softmax, Split,
+    Transpose, UnaryOp,
 };
 use phalanx_testkit::generate::random_graph;
 
@@ -48,6 +49,9 @@ fn every_op() -> Vec<Op> {
     let mut ops =
         vec![Op::Input, Op::Constant(-0.1), Op::Constant(f32::MIN_POSITIVE), Op::from(Rotary::new(1e4))];
     ops.extend([Init::Zeros, Init::Ones, Init::Normal(1e-20), Init::Uniform(0.1)].map(Op::Param));
+    ops.extend([Init::Zeros, Init::Normal(0.5)].map(Op::State));
+    let kinds = [Distribution::Bernoulli(0.1), Distribution::Normal, Distribution::Uniform];
+    ops.extend(kinds.map(|kind| Op::from(Random { kind, shape: Shape::from([2, 3]) })));
     ops.extend([false, true].map(|bag| Op::from(Embedding { bag })));
     for transposed in [false, true] {
         ops.extend(Activation::ALL.iter().map(|&activation| Op::from(Linear { transposed, activation })));

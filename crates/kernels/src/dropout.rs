@@ -7,6 +7,8 @@
 
 mod walk;
 
+use std::ops::Range;
+
 use phalanx_ir::tasks::{Mask as TaskMask, TaskOp, TaskView};
 
 use crate::grid::{Grid, padded};
@@ -137,15 +139,28 @@ pub(crate) struct Drawn {
 impl Drawn {
     /// Drops the elements of the tile from `first` on.
     pub(crate) fn apply(&self, y: &mut [f32], x: &[f32], first: usize, accumulate: bool) {
-        let &Drawn { seed, rate, start, grid } = self;
-        let [stride] = grid.row_strides();
-        grid.for_each_piece(first, y.len(), |part, [offset]| {
-            let run = Run { seed, rate, accumulate, start: start + offset as u64 };
+        let &Drawn { seed, rate, .. } = self;
+        self.for_each_run(first, y.len(), |part, start, stride| {
+            let run = Run { seed, rate, accumulate, start };
             let (y, x) = (&mut y[part.clone()], &x[part]);
             match stride {
                 1 => apply(y, x, run),
-                _ => apply_apart(y, x, run, stride as u64),
+                _ => apply_apart(y, x, run, stride),
             }
+        });
+    }
+
+    /// The seed of this step.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Shows the `len` elements of the tile from `first` on as runs: which of them, the index of the first in the whole,
+    /// and how far indices step.
+    pub(crate) fn for_each_run(&self, first: usize, len: usize, mut run: impl FnMut(Range<usize>, u64, u64)) {
+        let [stride] = self.grid.row_strides();
+        self.grid.for_each_piece(first, len, |part, [offset]| {
+            run(part, self.start + offset as u64, stride as u64);
         });
     }
 }

@@ -20,6 +20,7 @@ pub mod check;
 pub mod column_sum;
 pub mod concat;
 pub mod cross_entropy;
+pub mod draw;
 pub mod dropout;
 pub mod embedding;
 pub mod fill;
@@ -31,6 +32,7 @@ mod kernel;
 pub mod layer_norm;
 pub mod math;
 pub mod matmul;
+pub mod normalize;
 pub mod optimizer;
 pub mod random;
 pub mod reduce;
@@ -40,8 +42,10 @@ pub mod rotary;
 pub mod rows;
 #[cfg(test)]
 mod samples;
+pub mod set_state;
 pub mod softmax;
 pub mod spmd;
+pub mod squared_deviations;
 pub mod sum_squares;
 pub mod table;
 pub mod topk;
@@ -76,6 +80,7 @@ const KERNELS: &[KernelEntry] = &[
     KernelEntry::of::<cross_entropy::parts::ClassSum>(),
     KernelEntry::of::<cross_entropy::parts::ClassPick>(),
     KernelEntry::of::<cross_entropy::parts::ClassJoin>(),
+    KernelEntry::of::<draw::Draw>(),
     KernelEntry::of::<dropout::DropoutParams>(),
     KernelEntry::of::<embedding::Embedding>(),
     KernelEntry::of::<embedding::EmbeddingGrad>(),
@@ -85,6 +90,8 @@ const KERNELS: &[KernelEntry] = &[
     KernelEntry::of::<layer_norm::LayerNorm>(),
     KernelEntry::of::<layer_norm::LayerNormGrad>(),
     KernelEntry::of::<matmul::MatmulParams>(),
+    KernelEntry::of::<normalize::Normalize>(),
+    KernelEntry::of::<normalize::NormalizeGrad>(),
     KernelEntry::of::<optimizer::AdamW>(),
     KernelEntry::of::<optimizer::Sgd>(),
     KernelEntry::of::<reduce::ReduceParams>(),
@@ -94,8 +101,11 @@ const KERNELS: &[KernelEntry] = &[
     KernelEntry::of::<rms_norm::RmsNormGrad>(),
     KernelEntry::of::<rotary::Rotary>(),
     KernelEntry::of::<rotary::RotaryAt>(),
+    KernelEntry::of::<set_state::SetState>(),
     KernelEntry::of::<softmax::SoftmaxParams>(),
     KernelEntry::of::<softmax::SoftmaxGradParams>(),
+    KernelEntry::of::<squared_deviations::SquaredDeviations>(),
+    KernelEntry::of::<squared_deviations::SquaredDeviationsGrad>(),
     KernelEntry::of::<sum_squares::SumSquares>(),
     KernelEntry::of::<sum_squares::ClipScale>(),
     KernelEntry::of::<topk::TopKParams>(),

@@ -190,7 +190,7 @@ impl Stage {
 
 /// Checks that no leaf and no output is a partial sum: the host writes and reads tiles, and adds none.
 fn check_host_values(graph: &ParallelGraph) -> Result<(), LowerError> {
-    let leaves = graph.leaves(Op::is_leaf).map(|leaf| (leaf, "leave its sum degree out".to_string()));
+    let leaves = graph.leaves(Op::is_source).map(|leaf| (leaf, "leave its sum degree out".to_string()));
     let reduced = |&output: &ValueId| {
         (output, format!("apply reduction degree={} to it", graph.ty(output).sum_degree()))
     };

@@ -65,6 +65,7 @@ const TABLE: &[(&str, filetest::PassFn)] = &[
     ("expand-passes@bf16", |text| {
         expand(text, &LowerOptions { precision: Precision::Bf16, ..options(Goal::Gradients) })
     }),
+    ("expand-passes@train", |text| expand(text, &options(sgd()))),
     ("expand-passes@infer", |text| expand(text, &options(Goal::Infer))),
     ("insert-loss", |text| run(text, "insert-loss", Goal::Gradients)),
     ("fuse-loss", |text| run(text, "fuse-loss", Goal::Gradients)),

@@ -85,6 +85,9 @@ impl Lora {
             };
             values.extend(results);
         }
+        for update in model.updates() {
+            builder.update(values[update.state.index()], values[update.new.index()])?;
+        }
         let outputs: Vec<_> = model.outputs().iter().map(|output| values[output.index()]).collect();
         Ok(builder.finish(outputs))
     }

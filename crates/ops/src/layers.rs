@@ -3,7 +3,8 @@
 use phalanx_ir::graph::{BuildError, Builder, ValueId};
 use phalanx_ir::{Activation, Binary, OpError, Reduce, Shape, Unary};
 
-use crate::{BinaryOp, CountLabels, CrossEntropy, Linear, ReduceOp, Reshape, UnaryOp};
+use crate::batch_norm::batch_norm;
+use crate::{BatchNormOptions, BinaryOp, CountLabels, CrossEntropy, Linear, ReduceOp, Reshape, UnaryOp};
 
 /// Layers that are added to a model by one call.
 ///
@@ -47,6 +48,16 @@ pub trait Layers {
 
     /// Mean of (prediction - target)².
     fn mse(&mut self, name: &str, prediction: ValueId, target: ValueId) -> Result<ValueId, BuildError>;
+
+    /// Batch norm of x `[batch, space…, channels]`, scaled and shifted by the weights `[γ, β]` if there are any. Its running
+    /// statistics are the states `name.running_mean` and `name.running_var`.
+    fn batch_norm(
+        &mut self,
+        name: &str,
+        x: ValueId,
+        weights: Option<[ValueId; 2]>,
+        options: BatchNormOptions,
+    ) -> Result<ValueId, BuildError>;
 }
 
 impl Layers for Builder {
@@ -83,6 +94,16 @@ impl Layers for Builder {
         let sum = self.add_one(&format!("{name}.sum"), CrossEntropy { ignore }, &[logits, labels])?;
         let count = self.add_one(&format!("{name}.count"), CountLabels { ignore }, &[labels])?;
         self.binary(name, Binary::Div, sum, count)
+    }
+
+    fn batch_norm(
+        &mut self,
+        name: &str,
+        x: ValueId,
+        weights: Option<[ValueId; 2]>,
+        options: BatchNormOptions,
+    ) -> Result<ValueId, BuildError> {
+        batch_norm(self, name, x, weights, options)
     }
 
     fn mse(&mut self, name: &str, prediction: ValueId, target: ValueId) -> Result<ValueId, BuildError> {

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod attention;
+mod batch_norm;
 mod binary;
 mod broadcast;
 mod cached_attention;
@@ -19,6 +20,8 @@ mod layer_norm;
 mod layers;
 mod linear;
 mod matmul;
+mod normalize;
+mod random;
 mod reduce;
 mod reshape;
 mod reverse;
@@ -26,6 +29,7 @@ mod rms_norm;
 mod rotary;
 mod softmax;
 mod split;
+mod squared_deviations;
 mod topk;
 mod transpose;
 mod unary;
@@ -35,6 +39,7 @@ use std::sync::OnceLock;
 use phalanx_ir::Operators;
 
 pub use attention::Attention;
+pub use batch_norm::BatchNormOptions;
 pub use binary::BinaryOp;
 pub use broadcast::Broadcast;
 pub use cached_attention::CachedAttention;
@@ -49,6 +54,8 @@ pub use layer_norm::LayerNorm;
 pub use layers::Layers;
 pub use linear::Linear;
 pub use matmul::Matmul;
+pub use normalize::Normalize;
+pub use random::{Distribution, Random};
 pub use reduce::ReduceOp;
 pub use reshape::Reshape;
 pub use reverse::Reverse;
@@ -56,6 +63,7 @@ pub use rms_norm::RmsNorm;
 pub use rotary::Rotary;
 pub use softmax::Softmax;
 pub use split::Split;
+pub use squared_deviations::SquaredDeviations;
 pub use topk::TopK;
 pub use transpose::Transpose;
 pub use unary::UnaryOp;
@@ -79,6 +87,8 @@ pub fn operators() -> &'static Operators {
             .with::<LayerNorm>()
             .with::<Linear>()
             .with::<Matmul>()
+            .with::<Normalize>()
+            .with::<Random>()
             .with::<ReduceOp>()
             .with::<Reshape>()
             .with::<Reverse>()
@@ -86,6 +96,7 @@ pub fn operators() -> &'static Operators {
             .with::<Rotary>()
             .with::<Softmax>()
             .with::<Split>()
+            .with::<SquaredDeviations>()
             .with::<TopK>()
             .with::<Transpose>()
             .with::<UnaryOp>()

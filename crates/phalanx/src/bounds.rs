@@ -30,7 +30,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// The bounds of all inputs of `graph` that tables are indexed with, reached through shape changes only.
+    /// The bounds of all inputs and tables of `graph` that tables are indexed with, reached through shape changes only.
     pub fn of(graph: &Graph) -> Vec<Bound> {
         let mut bounds = Vec::new();
         for (id, layer) in graph.layers().iter() {
@@ -62,11 +62,11 @@ impl Bound {
     }
 }
 
-/// The inputs whose integers reach `value` unchanged.
+/// The inputs and tables whose integers reach `value` unchanged.
 fn sources(graph: &Graph, value: ValueId) -> Vec<ValueId> {
     let layer = &graph.layers()[graph.values()[value].layer];
     match layer.op {
-        Op::Input => vec![value],
+        Op::Input | Op::Table(_) => vec![value],
         _ => {
             let indices = layer
                 .operands

@@ -29,6 +29,12 @@ pub enum Error {
     /// A tensor is unknown or has another size.
     #[error(transparent)]
     Port(#[from] PortError),
+    /// A model was read from its text alone.
+    #[error(
+        "table `{table}`, {ty}, has no elements: the text of the model has only their hash {hash:032x}; give the bytes of that \
+         hash to the graph (`Graph::provide_table`)"
+    )]
+    MissingTable { table: String, ty: String, hash: u128 },
     /// An operation failed while a step ran.
     #[error("{0}")]
     Fault(#[from] Fault),

@@ -68,7 +68,7 @@ pub struct DeviceRow {
     pub device: usize,
     /// Its arena.
     pub peak_bytes: u64,
-    /// Bytes of parameters.
+    /// Bytes of parameters, states and tables.
     pub param_bytes: u64,
     /// Bytes of optimizer state.
     pub state_bytes: u64,
@@ -88,9 +88,9 @@ struct Sides<'a> {
 }
 
 impl Layout {
-    /// Parameters and inputs, and with `all` every value.
+    /// All leaves but constants, and with `all` every value.
     pub fn tensors(&self, all: bool) -> Result<Vec<TensorRow>, OpError> {
-        let wanted = |op: &Op| all || matches!(op, Op::Param(_) | Op::Input);
+        let wanted = |op: &Op| all || op.is_leaf() && !matches!(op, Op::Constant(_));
         let values = self.parallel.values().ids().filter(|&value| wanted(self.parallel.op_of(value)));
         values.map(|value| self.tensor(value)).collect()
     }
@@ -159,7 +159,7 @@ impl Layout {
         for (_, buffer) in self.tasks.buffers.iter().filter(|(_, buffer)| buffer.view_of.is_none()) {
             let [params, states] = kept.entry(buffer.device).or_default();
             match buffer.role {
-                Role::Param => *params += buffer.ty.bytes() as u64,
+                Role::Param | Role::Table => *params += buffer.ty.bytes() as u64,
                 Role::State => *states += buffer.ty.bytes() as u64,
                 _ => {}
             }

@@ -127,6 +127,7 @@ pub fn describe(tasks: &TaskGraph, owner: Owner, bytes: u64) -> (String, &'stati
             let kind = match tasks.buffers[buffer].role {
                 Role::Input => "input",
                 Role::Param => "parameter",
+                Role::Table => "table",
                 Role::State => "optimizer state",
                 Role::Output => "output",
                 Role::Temp => "temporary",

@@ -58,6 +58,9 @@ impl<'a> From<&'a Vec<i64>> for Feed<'a> {
     }
 }
 
+/// The first stream of random numbers for states; those before are for parameters.
+const STATE_STREAMS: u64 = 1 << 32;
+
 /// A program with its memory, kernels and the ranges its inputs must keep.
 pub struct Session {
     replay: Replay<CpuDevice>,
@@ -85,7 +88,7 @@ impl Session {
     pub fn without_weights(model: &Graph, settings: &Settings) -> Result<Self, Error> {
         let program = compile(model, settings)?;
         let (devices, polls) = Session::devices(&program, settings, Flavor::Fast)?;
-        Ok(Session::assemble(model, settings, Replay::new(program, devices, polls), None))
+        Session::assemble(model, settings, Replay::new(program, devices, polls), None)
     }
 
     /// The same as [`Session::new`] with a chosen version of every kernel.
@@ -157,7 +160,7 @@ impl Session {
         replay: Replay<CpuDevice>,
         job: Option<Share>,
     ) -> Result<Self, Error> {
-        let mut session = Session::assemble(model, settings, replay, job);
+        let mut session = Session::assemble(model, settings, replay, job)?;
         session.initialize(model, settings.seed, &mut Launch::plain(&Team::new(settings.cores)))?;
         Ok(session)
     }
@@ -167,21 +170,41 @@ impl Session {
         settings: &Settings,
         mut replay: Replay<CpuDevice>,
         job: Option<Share>,
-    ) -> Session {
+    ) -> Result<Session, Error> {
         settings.topology.iter().for_each(|topology| replay.throttle(topology.clone()));
         replay.set_execution(settings.execution);
         let mut session = Session { replay, bounds: Bound::of(model), unfed: Vec::new(), job };
         session.unfed = session.names(PortKind::Input).map(str::to_string).collect();
-        session
+        session.set_tables(model)?;
+        Ok(session)
     }
 
-    /// Sets every parameter: element i of parameter p depends on the seed, p's place in the model and i alone.
+    /// Sets every table; its indices must be in range as those of inputs.
+    fn set_tables(&mut self, model: &Graph) -> Result<(), Error> {
+        for (value, table) in model.tables() {
+            let name = &model.values()[value].name;
+            let Some(bytes) = table.bytes() else {
+                let (ty, hash) = (model.ty(value).to_string(), table.hash());
+                return Err(Error::MissingTable { table: name.clone(), ty, hash });
+            };
+            Bound::check(&self.bounds, name, table.integers().unwrap_or_default().into_iter())?;
+            if self.own_port(name)?.is_some() {
+                self.replay.write(name, bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets every parameter and state: element i of tensor p depends on the seed, p's place among those of its kind in the
+    /// model and i alone.
     fn initialize(&mut self, model: &Graph, seed: u64, launch: &mut Launch<'_>) -> Result<(), Error> {
-        let params = model.leaves(|op| matches!(op, Op::Param(_)));
+        let mut streams = [0, STATE_STREAMS];
         let mut whole: Vec<f32> = Vec::new();
-        for (stream, param) in params.enumerate() {
-            let Op::Param(init) = *model.op_of(param) else { continue };
-            let (name, stream) = (&model.values()[param].name, stream as u64);
+        for param in model.leaves(Op::is_weight) {
+            let (Op::Param(init) | Op::State(init)) = *model.op_of(param) else { continue };
+            let next = &mut streams[usize::from(matches!(model.op_of(param), Op::State(_)))];
+            let (name, stream) = (&model.values()[param].name, *next);
+            *next += 1;
             let mut fill = |values: &mut [f32]| {
                 launch.for_each_part(values, 1, |first, values| match init {
                     Init::Zeros => values.fill(0.0),
@@ -333,13 +356,13 @@ impl Session {
         ports.filter(move |port| port.kind == kind).map(|port| port.name.as_str())
     }
 
-    /// All parameters by name.
+    /// All parameters and states by name.
     pub fn weights(&self) -> Result<BTreeMap<String, Vec<f32>>, Error> {
         let names: Vec<_> = self.names(PortKind::Param).map(str::to_string).collect();
         names.into_iter().map(|name| Ok((name.clone(), self.read(&name)?.into_owned()))).collect()
     }
 
-    /// A fingerprint of all parameters, names and bytes, in name order; how they lie on devices does not matter.
+    /// A fingerprint of all parameters and states, names and bytes, in name order; how they lie on devices does not matter.
     pub fn weights_hash(&self) -> Result<u128, Error> {
         let mut names: Vec<_> = self.names(PortKind::Param).collect();
         names.sort_unstable();

@@ -45,7 +45,7 @@ fn step(trainer: &mut Trainer) {
     trainer.step(&[("x", Feed::F32(&x)), ("y", Feed::F32(&y))], 0.01).expect("the step runs");
 }
 
-fn run_state(step: u64) -> RunState {
+pub fn run_state(step: u64) -> RunState {
     RunState {
         step,
         tokens: 4 * step,

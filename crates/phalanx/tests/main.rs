@@ -24,5 +24,6 @@ mod random_plans;
 mod ranks;
 mod recompute;
 mod report;
+mod states;
 mod structures;
 mod watch;

@@ -7,8 +7,8 @@ use phalanx::ir::{
     Unary, attributes,
 };
 use phalanx::ops::{
-    Concat, CrossEntropy, Embedding, Gather, LayerNorm, Linear, Matmul, ReduceOp, Reverse, RmsNorm, Rotary,
-    Softmax, TopK, Transpose, UnaryOp,
+    Concat, CrossEntropy, Embedding, Gather, LayerNorm, Linear, Matmul, Normalize, ReduceOp, Reverse,
+    RmsNorm, Rotary, Softmax, SquaredDeviations, TopK, Transpose, UnaryOp,
 };
 use phalanx::testing::{CheckError, check_operator};
 
@@ -31,6 +31,13 @@ fn our_operators_pass() {
         (Softmax { axis: 2 }.into(), f32s(&[x])),
         (LayerNorm { axes: 1, eps: 1e-5 }.into(), f32s(&[x, &[6], &[6]])),
         (RmsNorm { eps: 1e-5 }.into(), f32s(&[x, &[6]])),
+        // The check draws numbers above -1: variances are positive with this eps.
+        (Normalize { eps: 2.0 }.into(), f32s(&[x, &[6], &[6]])),
+        (Normalize { eps: 2.0 }.into(), f32s(&[&[8, 3, 5, 4], &[4], &[4], &[4], &[4]])),
+        (Normalize { eps: 2.0 }.into(), f32s(&[&[7, 1], &[1], &[1], &[1], &[1]])),
+        (SquaredDeviations.into(), f32s(&[&[8, 4], &[4]])),
+        (SquaredDeviations.into(), f32s(&[&[8, 3, 5, 6], &[6]])),
+        (SquaredDeviations.into(), f32s(&[&[7, 3, 1], &[1]])),
         (Rotary::new(100.0).into(), f32s(&[&[2, 4, 2, 6]])),
         (Rotary::new(100.0).into(), vec![TensorType::f32([2, 4, 2, 6]), ids(&[2, 4])]),
         (Transpose { perm: vec![2, 0, 1] }.into(), f32s(&[x])),

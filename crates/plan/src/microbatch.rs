@@ -3,12 +3,16 @@
 //! Needs: a model, and which dimension of its inputs is the batch.
 //! Gives: the same outputs. What depends on an input is computed per microbatch; where the batch is summed away (losses,
 //! sums and means over it) the parts are added as a balanced tree, so that for powers of two the bits are those of
-//! the whole batch. Layers of microbatch m are called `name.mb<m>`.
+//! the whole batch. Layers of microbatch m are called `name.mb<m>`. What no input reaches is computed once, and cut where
+//! it meets a part of the batch; numbers that an operator without operands draws are drawn part by part. A state is set
+//! once, from the whole of its new value.
 //!
 //! The batch may be cut into blocks first, one for each device that shares it. A microbatch is then a part of every
 //! block, so that no row changes its device.
 
-use phalanx_ir::graph::{BuildError, Builder, Graph, Layer, LayerId, ValueId};
+use std::collections::BTreeMap;
+
+use phalanx_ir::graph::{BuildError, Builder, Graph, Layer, LayerId, Update, ValueId};
 use phalanx_ir::{Apart, Binary, Cuts, Dims, Id, IdVec, Op, Shape, Unary};
 use phalanx_ops::{Broadcast, Concat, Layers, Split};
 
@@ -41,6 +45,8 @@ enum Fate {
     Shared(ValueId),
     /// One value each, cut along this dimension.
     Parts(Vec<ValueId>, usize),
+    /// The result of an operator without operands, added when it is known whether all of it is needed at once.
+    Open,
 }
 
 /// A model with its microbatches unrolled.
@@ -86,7 +92,18 @@ pub(crate) fn split_batch(
 ) -> Result<Unrolled, MicrobatchError> {
     let (model, builder) = (classes.model, Builder::new(classes.model.name()));
     let (fates, origins) = (IdVec::new(), IdVec::new());
-    let mut unroll = Unroll { model, classes, microbatches, blocks, builder, fates, origins, layer: None };
+    let mut unroll = Unroll {
+        model,
+        classes,
+        microbatches,
+        blocks,
+        builder,
+        fates,
+        origins,
+        layer: None,
+        cut: BTreeMap::new(),
+        untrained: untrained(model),
+    };
     for id in model.layers().ids() {
         unroll.layer = Some(id);
         for fate in unroll.layer(id)? {
@@ -96,7 +113,26 @@ pub(crate) fn split_batch(
     let outputs: Result<Vec<ValueId>, _> =
         model.outputs().iter().map(|&output| unroll.whole(output)).collect();
     let outputs = outputs?;
+    for &Update { state, new } in model.updates() {
+        let new = match unroll.fates[new] {
+            Fate::Parts(..) => unroll.whole(new)?,
+            _ => unroll.shared_value(new)?,
+        };
+        let state = unroll.shared_value(state)?;
+        unroll.builder.update(state, new)?;
+    }
     Ok(Unrolled { graph: unroll.builder.finish(outputs), origins: unroll.origins })
+}
+
+/// For every value whether no parameter reaches it.
+fn untrained(model: &Graph) -> IdVec<ValueId, bool> {
+    let mut untrained: IdVec<ValueId, bool> = IdVec::new();
+    for (_, layer) in model.layers().iter() {
+        let of_layer =
+            !matches!(layer.op, Op::Param(_)) && layer.operands.iter().all(|&operand| untrained[operand]);
+        layer.results.iter().for_each(|_| _ = untrained.push(of_layer));
+    }
+    untrained
 }
 
 struct Unroll<'a> {
@@ -110,9 +146,13 @@ struct Unroll<'a> {
     origins: IdVec<LayerId, Origin>,
     /// The layer at hand.
     layer: Option<LayerId>,
+    /// The parts, along a dimension, of values that are not computed part by part.
+    cut: BTreeMap<(ValueId, usize), Vec<ValueId>>,
+    /// Whether no parameter reaches a value, so that it has no gradient.
+    untrained: IdVec<ValueId, bool>,
 }
 
-impl Unroll<'_> {
+impl<'a> Unroll<'a> {
     fn layer(&mut self, id: LayerId) -> Result<Vec<Fate>, MicrobatchError> {
         let layer = &self.model.layers()[id];
         let name = self.model.layer_name(id).to_string();
@@ -123,7 +163,7 @@ impl Unroll<'_> {
             return Ok(vec![self.input(&name, layer.results[0])?]);
         }
         if let Some(op) = self.along_batch(layer) {
-            return self.parts(&name, layer, &op, &[0]);
+            return self.parts(&name, layer, &op, (&[0], &[]));
         }
         if layer.op.is_leaf() {
             let ty = self.model.ty(layer.results[0]).clone();
@@ -131,22 +171,25 @@ impl Unroll<'_> {
             self.tag(0, &layer.results);
             return Ok(vec![Fate::Shared(leaf)]);
         }
-        if layer.operands.iter().all(|&operand| matches!(self.fates[operand], Fate::Shared(_))) {
+        if layer.op.is_source() {
+            return Ok(vec![Fate::Open; layer.results.len()]);
+        }
+        if !layer.operands.iter().any(|&operand| matches!(self.fates[operand], Fate::Parts(..))) {
             return self.shared(&name, layer);
         }
         match self.over_batch(layer) {
-            Over::Rows(op, dims) => self.parts(&name, layer, &op, &dims),
+            Over::Rows(op, dims, cut) => self.parts(&name, layer, &op, (&dims, &cut)),
             // The whole input is still there under its own name; counting it at once frees every microbatch from waiting.
-            Over::Sum(op, after) if after.is_empty() && layer.operands.iter().all(is_fed) => {
+            Over::Sum(op, after, _) if after.is_empty() && layer.operands.iter().all(is_fed) => {
                 let whole = |&value: &ValueId| self.builder.find(&self.model.values()[value].name);
                 let operands = layer.operands.iter().map(whole).collect::<Option<Vec<_>>>();
                 let count = self.builder.add_one(&name, op, &operands.expect("inputs keep their names"))?;
                 self.tag(0, &layer.results);
                 Ok(vec![Fate::Shared(count)])
             }
-            Over::Sum(op, after) => {
+            Over::Sum(op, after, cut) => {
                 let first = self.origins.len();
-                let parts = self.parts(&name, layer, &op, &[0])?;
+                let parts = self.parts(&name, layer, &op, (&[0], &cut))?;
                 (first..self.origins.len())
                     .for_each(|at| self.origins[LayerId::from_index(at)].is_addend = true);
                 self.total(&name, parts, after)
@@ -190,24 +233,34 @@ impl Unroll<'_> {
 
     /// A layer that no input reaches, or only through totals: computed once.
     fn shared(&mut self, name: &str, layer: &Layer<()>) -> Result<Vec<Fate>, MicrobatchError> {
-        let operands = self.operands(layer, 0);
+        let operands =
+            layer.operands.iter().map(|&value| self.shared_value(value)).collect::<Result<Vec<_>, _>>()?;
         let tag = operands.iter().map(|&operand| self.tag_of(operand)).max().unwrap_or(0);
         let results = self.builder.add(name, layer.op.clone(), &operands)?;
         self.tag(tag, &layer.results);
         Ok(results.into_iter().map(Fate::Shared).collect())
     }
 
-    /// The operator on each part; the results are cut along `dims`.
+    /// A layer on each part. Its results are cut along `dims`; the operands `cut`, a slot and a dimension each, are cut first.
     fn parts(
         &mut self,
         name: &str,
         layer: &Layer<()>,
         op: &Op,
-        dims: &[usize],
+        (dims, cut): (&[usize], &[(usize, usize)]),
     ) -> Result<Vec<Fate>, MicrobatchError> {
+        let operand = |(slot, &value): (usize, &ValueId)| match &self.fates[value] {
+            Fate::Parts(parts, _) => Ok(parts.clone()),
+            _ => match cut.iter().find(|(cut, _)| *cut == slot) {
+                Some(&(_, dim)) => self.cut(value, dim),
+                None => Ok(vec![self.shared_value(value)?; self.microbatches]),
+            },
+        };
+        let all =
+            layer.operands.iter().enumerate().map(operand).collect::<Result<Vec<_>, MicrobatchError>>()?;
         let mut fates = vec![Vec::new(); layer.results.len()];
         for part in 0..self.microbatches {
-            let operands = self.operands(layer, part);
+            let operands: Vec<ValueId> = all.iter().map(|parts| parts[part]).collect();
             let results = self.builder.add(&format!("{name}.mb{part}"), op.clone(), &operands)?;
             self.tag(part as u32, &layer.results).is_part = true;
             results.into_iter().zip(&mut fates).for_each(|(result, parts)| parts.push(result));
@@ -251,6 +304,7 @@ impl Unroll<'_> {
         let value = &self.model.values()[output];
         match self.fates[output].clone() {
             Fate::Shared(shared) if self.builder.find(&value.name) == Some(shared) => Ok(shared),
+            Fate::Open => self.shared_value(output),
             // One of several results, which the builder names after their layer.
             Fate::Shared(shared) => {
                 let due = self.tag_of(shared);
@@ -269,12 +323,61 @@ impl Unroll<'_> {
         }
     }
 
-    fn operands(&self, layer: &Layer<()>, part: usize) -> Vec<ValueId> {
-        let operand = |&operand: &ValueId| match &self.fates[operand] {
-            Fate::Shared(value) => *value,
-            Fate::Parts(parts, _) => parts[part],
+    /// A value that is not computed part by part.
+    fn shared_value(&mut self, value: ValueId) -> Result<ValueId, MicrobatchError> {
+        match &self.fates[value] {
+            Fate::Shared(shared) => Ok(*shared),
+            Fate::Parts(..) => unreachable!("a layer with parts has parts"),
+            Fate::Open => {
+                let (id, layer) = self.source_of(value);
+                let at_hand = self.layer.replace(id);
+                let drawn = self.builder.add_one(self.model.layer_name(id), layer.op.clone(), &[])?;
+                self.tag(0, &layer.results);
+                self.layer = at_hand;
+                self.fates[value] = Fate::Shared(drawn);
+                Ok(drawn)
+            }
+        }
+    }
+
+    /// The parts along `dim` of a value that is not computed part by part: what is drawn is drawn so, all else is cut.
+    fn cut(&mut self, value: ValueId, dim: usize) -> Result<Vec<ValueId>, MicrobatchError> {
+        if let Some(parts) = self.cut.get(&(value, dim)) {
+            return Ok(parts.clone());
+        }
+        let at_hand = self.layer;
+        let shape = self.model.ty(value).shape.clone();
+        let part = shape.with(dim, shape.dims()[dim] / self.microbatches);
+        let (id, layer) = self.source_of(value);
+        let drawn = layer.op.operator().and_then(|operator| operator.resized(&part)).filter(|_| dim == 0);
+        let parts = match (&self.fates[value], drawn) {
+            (Fate::Open, Some(op)) => {
+                self.layer = Some(id);
+                let drawn = self.parts(self.model.layer_name(id), layer, &op, (&[0], &[]))?.pop();
+                let Some(Fate::Parts(parts, _)) = drawn else {
+                    unreachable!("an operator without operands has one result");
+                };
+                parts
+            }
+            _ => {
+                let whole = self.shared_value(value)?;
+                let name = format!("{}.mb", self.model.values()[value].name);
+                let sizes = vec![part.dims()[dim]; self.microbatches];
+                let split = Split { axis: dim, sizes, blocks: self.blocks };
+                let parts = self.builder.add(&name, split, &[whole])?;
+                self.layer = None;
+                self.tag(self.tag_of(whole), &[]);
+                parts
+            }
         };
-        layer.operands.iter().map(operand).collect()
+        self.layer = at_hand;
+        self.cut.insert((value, dim), parts.clone());
+        Ok(parts)
+    }
+
+    fn source_of(&self, value: ValueId) -> (LayerId, &'a Layer<()>) {
+        let id = self.model.values()[value].layer;
+        (id, &self.model.layers()[id])
     }
 
     /// Notes the origin of the layer just added.
@@ -301,34 +404,48 @@ impl Unroll<'_> {
             })
         };
         match (behaviour(&layer.op), layer.op.operator().and_then(|operator| operator.apart(&refs))) {
-            (Some(Along::Rows(dims)), _) => {
+            (Some((Along::Rows(dims), cut)), _) => {
                 let part = results[0].with(dims[0], results[0].dims()[dims[0]] / self.microbatches);
                 let resized = layer.op.operator().and_then(|operator| operator.resized(&part));
-                Over::Rows(resized.unwrap_or_else(|| layer.op.clone()), dims)
+                Over::Rows(resized.unwrap_or_else(|| layer.op.clone()), dims, cut)
             }
-            (Some(Along::Sum), _) => Over::Sum(layer.op.clone(), Vec::new()),
-            (None, Some(Apart { sum, after, .. }))
-                if after.iter().all(|part| part.operand.is_none())
-                    && matches!(behaviour(&sum), Some(Along::Sum)) =>
-            {
-                Over::Sum(sum, after.into_iter().map(|part| part.op).collect())
+            (Some((Along::Sum, cut)), _) => Over::Sum(layer.op.clone(), Vec::new(), cut),
+            (None, Some(Apart { sum, after, .. })) if after.iter().all(|part| part.operand.is_none()) => {
+                match behaviour(&sum) {
+                    Some((Along::Sum, cut)) => {
+                        Over::Sum(sum, after.into_iter().map(|part| part.op).collect(), cut)
+                    }
+                    _ => Over::Mixed,
+                }
             }
             _ => Over::Mixed,
         }
     }
 
     /// How an operator with these cuts behaves along the batch, the dimension along which operands are cut into parts; `None`
-    /// if it mixes rows.
-    fn along(&self, cuts: &Cuts, layer: &Layer<()>, operands: &[&Shape], results: &[Shape]) -> Option<Along> {
+    /// if it mixes rows. With it come the operands that must be cut first, a slot and a dimension each.
+    fn along(
+        &self,
+        cuts: &Cuts,
+        layer: &Layer<()>,
+        operands: &[&Shape],
+        results: &[Shape],
+    ) -> Option<(Along, Vec<(usize, usize)>)> {
         let part = |slot: usize| match self.fates[layer.operands[slot]] {
             Fate::Parts(_, dim) => Some(dim),
-            Fate::Shared(_) => None,
+            Fate::Shared(_) | Fate::Open => None,
         };
         let (first, dim) = (0..operands.len()).find_map(|slot| Some((slot, part(slot)?)))?;
         let batch = (*cuts.operands.get(first)?.get(dim)?)?;
+        let place = |dims: &Dims| dims.iter().position(|axis| *axis == Some(batch));
+        let must_be_cut = |slot: usize| match part(slot) {
+            None if self.untrained[layer.operands[slot]] => Some((slot, place(&cuts.operands[slot])?)),
+            _ => None,
+        };
+        let cut: Vec<(usize, usize)> = (0..operands.len()).filter_map(must_be_cut).collect();
         let fits = |slot: usize| match part(slot) {
             Some(dim) => cuts.operands[slot].get(dim) == Some(&Some(batch)),
-            None => !cuts.operands[slot].contains(&Some(batch)),
+            None => must_be_cut(slot).is_some() || !cuts.operands[slot].contains(&Some(batch)),
         };
         let limits = &cuts.limits(operands, &results.iter().collect::<Vec<_>>())[batch];
         let divides = limits.iter().all(|limit| limit.is_multiple_of(self.microbatches * self.blocks));
@@ -336,10 +453,9 @@ impl Unroll<'_> {
         if !(is_free && divides && (0..operands.len()).all(fits)) {
             return None;
         }
-        let place = |dims: &Dims| dims.iter().position(|axis| *axis == Some(batch));
         match cuts.results.iter().map(place).collect() {
-            Some(dims) => Some(Along::Rows(dims)),
-            None => cuts.sum.contains(&batch).then_some(Along::Sum),
+            Some(dims) => Some((Along::Rows(dims), cut)),
+            None => cuts.sum.contains(&batch).then_some((Along::Sum, cut)),
         }
     }
 }
@@ -354,10 +470,10 @@ enum Along {
 
 /// How a layer behaves along the batch.
 enum Over {
-    /// Row by row: this operator on each part, and the dimension along which each result is cut.
-    Rows(Op, Vec<usize>),
-    /// Summed: this operator on each part, the parts added, then functions of the sum.
-    Sum(Op, Vec<Op>),
+    /// Row by row: this operator on each part, the dimension along which each result is cut, and operands to be cut before.
+    Rows(Op, Vec<usize>, Vec<(usize, usize)>),
+    /// Summed: this operator on each part, the parts added, then functions of the sum; operands to be cut before.
+    Sum(Op, Vec<Op>, Vec<(usize, usize)>),
     /// Neither.
     Mixed,
 }

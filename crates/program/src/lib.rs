@@ -188,8 +188,10 @@ pub struct Lane {
 pub enum PortKind {
     /// Writes it before each run.
     Input,
-    /// A trained tensor: sets it before the first run, reads it after any.
+    /// A weight of the model, trained or set by the program itself: sets it before the first run, reads it after any.
     Param,
+    /// A constant: sets it before the first run.
+    Table,
     /// Zero before the first run, kept across runs.
     State,
     /// Reads it after a run.

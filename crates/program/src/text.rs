@@ -31,9 +31,10 @@ use crate::{
     Blocks, Builder, Draft, Lane, Operation, PartOf, Port, PortKind, PortTile, Program, Slice, Wait,
 };
 
-const KINDS: [(PortKind, &str); 4] = [
+const KINDS: [(PortKind, &str); 5] = [
     (PortKind::Input, "input"),
     (PortKind::Param, "param"),
+    (PortKind::Table, "table"),
     (PortKind::State, "state"),
     (PortKind::Output, "output"),
 ];

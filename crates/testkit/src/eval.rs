@@ -7,7 +7,7 @@ use phalanx_ir::{Op, Shape};
 
 use crate::Tensor;
 
-/// Computes every value of a verified model; `inputs` holds its inputs and parameters by name.
+/// Computes every value of a verified model; `inputs` holds its inputs, parameters and states by name.
 ///
 /// # Panics
 /// If an input or parameter is missing or has another shape, or an index is out of range.
@@ -15,7 +15,7 @@ pub fn evaluate(graph: &Graph, inputs: &BTreeMap<String, Tensor>) -> BTreeMap<Va
     let mut values: BTreeMap<ValueId, Tensor> = BTreeMap::new();
     for (_, layer) in graph.layers().iter() {
         let results = match layer.op {
-            Op::Input | Op::Param(_) => vec![fed(graph, layer.results[0], inputs)],
+            Op::Input | Op::Param(_) | Op::State(_) => vec![fed(graph, layer.results[0], inputs)],
             _ => {
                 let operands: Vec<_> = layer.operands.iter().map(|value| &values[value]).collect();
                 let shapes: Vec<_> =
@@ -41,7 +41,13 @@ fn fed(graph: &Graph, value: ValueId, inputs: &BTreeMap<String, Tensor>) -> Tens
 /// If the operands do not fit the operator, or an index is out of range.
 pub fn apply(op: &Op, operands: &[&Tensor], results: &[Shape]) -> Vec<Tensor> {
     match op {
-        Op::Input | Op::Param(_) => panic!("inputs and parameters are fed, not computed"),
+        Op::Input | Op::Param(_) | Op::State(_) => {
+            panic!("inputs, parameters and states are fed, not computed")
+        }
+        Op::Table(table) => {
+            let elements = table.elements().expect("a table that is computed with has its bytes");
+            vec![Tensor::new(results[0].clone(), elements)]
+        }
         Op::Constant(value) => vec![Tensor::from_fn(&results[0], |_| f64::from(*value))],
         Op::Apply(operator) => operator.evaluate(operands, results),
         _ => vec![operands[0].clone()],

@@ -8,7 +8,8 @@ use super::read;
 /// Names that several public types share, with the reason.
 const SHARED: &[(&str, &str)] = &[
     (
-        "Attention Broadcast CountLabels CrossEntropy Embedding Function LayerNorm Mask RmsNorm Rotary",
+        "Attention Broadcast CountLabels CrossEntropy Embedding Function LayerNorm Mask Normalize RmsNorm Rotary \
+         SquaredDeviations",
         "an operator or its attribute, and what its kernel takes of it",
     ),
     ("Args Command", "the arguments of one subcommand each; the module names it"),
@@ -26,7 +27,7 @@ const SHARED: &[(&str, &str)] = &[
         "settings or result of one operation each, used with the name of its module",
     ),
     (
-        "Arrival Blocks Dims Job Launch Launcher Layout Machine Operands Part Run Step Tensor Watch Way",
+        "Arrival Blocks Dims Job Launch Launcher Layout Machine Operands Part Run Step Table Tensor Watch Way",
         "one in the half that compiles, one in the half that runs or in a tool; no file uses two of them",
     ),
 ];

@@ -3,8 +3,8 @@
 use phalanx_ir::graph::{BuildError, Builder, Graph, ValueId};
 use phalanx_ir::{Activation, Binary, DType, Init, Op, Reduce, Shape, TensorType, Unary};
 use phalanx_ops::{
-    Attention, BinaryOp, Broadcast, Cast, Concat, Embedding, Gather, LayerNorm, Layers, Linear, Matmul,
-    ReduceOp, Reshape, Reverse, RmsNorm, Rotary, Softmax, Split, TopK, Transpose, UnaryOp,
+    Attention, BatchNormOptions, BinaryOp, Broadcast, Cast, Concat, Embedding, Gather, LayerNorm, Layers,
+    Linear, Matmul, ReduceOp, Reshape, Reverse, RmsNorm, Rotary, Softmax, Split, TopK, Transpose, UnaryOp,
 };
 use serde::de::DeserializeOwned;
 
@@ -86,6 +86,7 @@ impl Maker<'_> {
                 let op = Op::from(LayerNorm { axes: axes.len(), eps: self.attr("eps")? });
                 self.simple(op, &["input", "gamma", "beta"])?
             }
+            "batch_norm" => self.batch_norm()?,
             "rms_norm" => self.simple(Op::from(RmsNorm { eps: self.attr("eps")? }), &["input", "gamma"])?,
             "rotary" => self.rotary()?,
             "attention" => self.attention()?,
@@ -153,6 +154,26 @@ impl Maker<'_> {
         let bias: bool = self.attr("use_bias")?;
         let names: &[&str] = if bias { &["input", "weight", "bias"] } else { &["input", "weight"] };
         self.simple(Op::from(Linear { transposed: false, activation }), names)
+    }
+
+    /// Cases have the channels behind the batch, the operator has them last.
+    fn batch_norm(&mut self) -> Result<ValueId, GoldenError> {
+        let (x, gamma, beta) = (self.slot("input")?, self.slot("gamma")?, self.slot("beta")?);
+        let rank = self.model.shape(x).rank();
+        if rank < 2 {
+            return Err(self.wrong(format!("a batch norm takes at least 2 dimensions, not {rank}")));
+        }
+        let perm = [&[0][..], &(2..rank).collect::<Vec<_>>(), &[1]].concat();
+        let back = [&[0, rank - 1][..], &(1..rank - 1).collect::<Vec<_>>()].concat();
+        let x = self.one(Op::from(Transpose { perm }), &[x])?;
+        let (eps, training) = (self.attr("eps")?, self.attr("training")?);
+        let options = BatchNormOptions { eps, training, ..BatchNormOptions::default() };
+        let y = self.model.batch_norm("norm", x, Some([gamma, beta]), options)?;
+        let y = self.one(Op::from(Transpose { perm: back }), &[y])?;
+        match self.attr("relu")? {
+            true => self.one(Op::from(UnaryOp(Unary::Act(Activation::Relu))), &[y]),
+            false => Ok(y),
+        }
     }
 
     /// Swaps the time and head dimensions: cases use [batch, heads, time, dim].

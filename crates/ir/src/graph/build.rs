@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Graph, Layer, LayerGraph, LayerId, Value, ValueId};
-use crate::{Id, Init, Op, OpError, Shape, TensorType};
+use super::{Graph, Layer, LayerGraph, LayerId, Update, Value, ValueId, VerifyError};
+use crate::{Id, Init, Op, OpError, Shape, Table, TensorType};
 
 /// Why a layer cannot be added.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,6 +15,9 @@ pub enum BuildError {
     /// A leaf has a type it cannot have.
     #[error("layer `{layer}`: {ty} {reason}")]
     Leaf { layer: String, ty: TensorType, reason: String },
+    /// An update does not fit its state.
+    #[error(transparent)]
+    Update(Box<VerifyError>),
 }
 
 /// Collects layers; [`Builder::finish`] gives the graph.
@@ -40,6 +43,7 @@ impl Builder {
             layers: Default::default(),
             values: Default::default(),
             outputs: Vec::new(),
+            updates: Vec::new(),
         };
         Builder { graph, names: BTreeSet::new() }
     }
@@ -113,6 +117,19 @@ impl Builder {
         }
     }
 
+    /// Lets training steps write `state`, which becomes `new` at their end.
+    pub fn update(&mut self, state: ValueId, new: ValueId) -> Result<(), BuildError> {
+        self.graph.updates.push(Update { state, new });
+        let last = self.graph.updates.len() - 1;
+        match self.graph.check_update(last) {
+            None => Ok(()),
+            Some(error) => {
+                self.graph.updates.pop();
+                Err(BuildError::Update(Box::new(error)))
+            }
+        }
+    }
+
     fn push(&mut self, name: &str, op: Op, operands: &[ValueId], types: Vec<TensorType>) -> Vec<ValueId> {
         let layer = LayerId::from_index(self.graph.layers.len());
         let single = types.len() == 1;
@@ -148,5 +165,21 @@ impl Builder {
     /// A trained tensor of 32-bit floats.
     pub fn param(&mut self, name: &str, shape: impl Into<Shape>, init: Init) -> Result<ValueId, BuildError> {
         self.leaf(name, Op::Param(init), TensorType::f32(shape))
+    }
+
+    /// A tensor of 32-bit floats that is kept between steps and not trained; see [`Builder::update`].
+    pub fn state(&mut self, name: &str, shape: impl Into<Shape>, init: Init) -> Result<ValueId, BuildError> {
+        self.leaf(name, Op::State(init), TensorType::f32(shape))
+    }
+
+    /// A tensor with the elements of `table`.
+    pub fn table(
+        &mut self,
+        name: &str,
+        shape: impl Into<Shape>,
+        table: Table,
+    ) -> Result<ValueId, BuildError> {
+        let ty = TensorType::new(table.dtype(), shape);
+        self.leaf(name, Op::Table(table), ty)
     }
 }

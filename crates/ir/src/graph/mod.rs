@@ -9,9 +9,13 @@ mod verify;
 
 pub use build::{BuildError, Builder};
 pub use text::Label;
-pub use verify::{VerifyError, verify_flow};
+pub use verify::{GlobalType, VerifyError, verify_flow};
 
-use crate::{IdVec, Op, TensorType};
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::{IdVec, Op, Table, TensorType};
 
 crate::id! {
     /// A layer: one application of an operator.
@@ -51,6 +55,16 @@ pub struct LayerGraph<T, L> {
     pub(crate) layers: IdVec<LayerId, Layer<L>>,
     pub(crate) values: IdVec<ValueId, Value<T>>,
     pub(crate) outputs: Vec<ValueId>,
+    pub(crate) updates: Vec<Update>,
+}
+
+/// A state that is written at the end of a training step. All layers of the step read what it was before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Update {
+    /// The state.
+    pub state: ValueId,
+    /// What it becomes.
+    pub new: ValueId,
 }
 
 /// A model as for one device.
@@ -75,6 +89,32 @@ impl<T, L> LayerGraph<T, L> {
     /// The values the model returns; a trained model returns its scalar loss first.
     pub fn outputs(&self) -> &[ValueId] {
         &self.outputs
+    }
+
+    /// The states that a training step writes; other steps only read them.
+    pub fn updates(&self) -> &[Update] {
+        &self.updates
+    }
+
+    /// All tables, with their values.
+    pub fn tables(&self) -> impl Iterator<Item = (ValueId, &Table)> {
+        self.layers.iter().filter_map(|(_, layer)| match &layer.op {
+            Op::Table(table) => Some((layer.results[0], table)),
+            _ => None,
+        })
+    }
+
+    /// Gives `bytes` to every table that a text named by their hash; how many these are.
+    pub fn provide_table(&mut self, bytes: impl Into<Arc<[u8]>>) -> usize {
+        let bytes = bytes.into();
+        let hash = xxh3_128(&bytes);
+        let mut provided = 0;
+        for id in self.layers.ids().collect::<Vec<_>>() {
+            if let Op::Table(table) = &mut self.layers[id].op {
+                provided += usize::from(table.provide(&bytes, hash));
+            }
+        }
+        provided
     }
 
     /// The type of a value.

@@ -8,13 +8,16 @@
 //!   return %y
 //! }
 //! ```
+//!
+//! Before `return`, a line `update %s, %v` says that a training step leaves `%v` in state `%s`.
 
 use std::collections::HashMap;
 use std::fmt;
 
-use super::{Layer, LayerGraph, LayerId, Value, ValueId};
+use super::{Layer, LayerGraph, LayerId, Update, Value, ValueId};
+use crate::op::TABLE;
 use crate::text::{Cursor, ParseError, TextBlock, block};
-use crate::{Id, Op, Operators, TensorType};
+use crate::{DType, Id, Op, Operators, Table, TensorType};
 
 /// Text of what a level adds to values (the type) and layers (placements).
 pub trait Label: Sized {
@@ -24,6 +27,10 @@ pub trait Label: Sized {
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
     /// Reads the label back.
     fn parse(cursor: &mut Cursor<'_>) -> Result<Self, ParseError>;
+    /// The type of the elements, if it is a type.
+    fn element_type(&self) -> Option<DType> {
+        None
+    }
 }
 
 impl Label for TensorType {
@@ -32,6 +39,9 @@ impl Label for TensorType {
     }
     fn parse(cursor: &mut Cursor<'_>) -> Result<Self, ParseError> {
         cursor.tensor_type()
+    }
+    fn element_type(&self) -> Option<DType> {
+        Some(self.dtype)
     }
 }
 
@@ -68,6 +78,7 @@ fn print_flow<T: Label, L: Label>(flow: &LayerGraph<T, L>, f: &mut fmt::Formatte
         write!(f, "  {} = {op}{attrs}", names(&layer.results))?;
         let operands = names(&layer.operands);
         let before_types = match layer.op.is_leaf() {
+            false if layer.operands.is_empty() => ": ",
             false => " : ",
             true if layer.operands.is_empty() => "",
             true => " ",
@@ -79,6 +90,9 @@ fn print_flow<T: Label, L: Label>(flow: &LayerGraph<T, L>, f: &mut fmt::Formatte
         }
         layer.label.print(f)?;
         writeln!(f)?;
+    }
+    for update in &flow.updates {
+        writeln!(f, "  update {}", names(&[update.state, update.new]))?;
     }
     writeln!(f, "  return {}", names(&flow.outputs))?;
     write!(f, "}}")
@@ -95,12 +109,17 @@ fn parse_flow<T: Label, L: Label>(text: &str, operators: &Operators) -> Result<L
             layers: Default::default(),
             values: Default::default(),
             outputs: Vec::new(),
+            updates: Vec::new(),
         },
         names: HashMap::new(),
         operators,
     };
     for mut line in lines {
-        reader.layer(&mut line)?;
+        match line.eat("update") {
+            true => reader.update(&mut line)?,
+            false if reader.flow.updates.is_empty() => reader.layer(&mut line)?,
+            false => return line.error("layers come before the updates"),
+        }
     }
     last.expect("return")?;
     reader.flow.outputs = if last.at_end() { Vec::new() } else { last.list(|c| reader.value(c))? };
@@ -122,13 +141,18 @@ impl<T: Label, L: Label> Reader<'_, T, L> {
         line.expect("=")?;
         let op_name = line.word()?;
         let attrs = line.attrs()?;
-        let op = Op::from_text(op_name, attrs, self.operators);
-        let op = op.or_else(|message| line.error(message))?;
+        let op = (op_name != TABLE).then(|| Op::from_text(op_name, attrs.clone(), self.operators));
+        let op = op.transpose().or_else(|message| line.error(message))?;
         let operands = if line.peek("%") { line.list(|c| self.value(c))? } else { Vec::new() };
-        if !op.is_leaf() {
+        if op.as_ref().is_some_and(|op| !op.is_leaf()) {
             line.expect(":")?;
         }
         let types = line.list(T::parse)?;
+        let table = |attrs| {
+            let dtype = types[0].element_type().unwrap_or(DType::F32);
+            Table::parse(attrs, dtype).map(Op::Table).or_else(|message| line.error(message))
+        };
+        let op = op.map_or_else(|| table(attrs), Ok)?;
         let label = L::parse(line)?;
         if types.len() != results.len() {
             return line.error(format!("{} results but {} types", results.len(), types.len()));
@@ -146,6 +170,19 @@ impl<T: Label, L: Label> Reader<'_, T, L> {
             ids.push(id);
         }
         self.flow.layers.push(Layer { op, operands, results: ids, label });
+        Ok(())
+    }
+
+    fn update(&mut self, line: &mut Cursor<'_>) -> Result<(), ParseError> {
+        let values = line.list(|c| self.value(c))?;
+        let [state, new] = values[..] else {
+            return line
+                .error(format!("an update names a state and its new value, not {} values", values.len()));
+        };
+        if !line.at_end() {
+            return line.error("text is left over after the update");
+        }
+        self.flow.updates.push(Update { state, new });
         Ok(())
     }
 

@@ -3,12 +3,14 @@
 //! 1. operands are defined by earlier layers;
 //! 2. each value is a result of the layer it names; its name is unique and, like the graph's, writable;
 //! 3. result types are what the shape rules give for the operands; leaves have one result of a legal type;
-//! 4. the graph returns something it computes.
+//! 4. the graph returns something it computes;
+//! 5. an update names a state and a value of its type; no state has two.
 
 use std::collections::BTreeSet;
 
-use super::{Graph, Layer, LayerGraph, LayerId};
-use crate::{OpError, TensorType};
+use super::{Graph, Layer, LayerGraph, LayerId, Update};
+use crate::parallel::ParallelType;
+use crate::{Op, OpError, TensorType};
 
 /// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,11 +31,20 @@ pub enum VerifyError {
     /// An output is not a value of the graph, or there is none.
     #[error("the graph returns nothing it computes")]
     Outputs,
+    /// An update of something else than a state.
+    #[error("`{value}` is updated but it is a {op}; only a state is")]
+    NotState { value: String, op: String },
+    /// A state becomes something of another type.
+    #[error("state `{state}` is {ty} but is updated with `{new}`, which is {found}; make them alike")]
+    UpdateType { state: String, ty: String, new: String, found: String },
+    /// Two updates of one state.
+    #[error("state `{state}` is updated twice; join the updates into one value")]
+    UpdatedTwice { state: String },
 }
 
 /// Checks a flow; `infer` gives the result types of a layer by this level's rules, for a
 /// leaf those it has if they are legal.
-pub fn verify_flow<T: PartialEq + ToString, L>(
+pub fn verify_flow<T: PartialEq + ToString + GlobalType, L>(
     flow: &LayerGraph<T, L>,
     infer: impl Fn(&Layer<L>, &[&T]) -> Result<Vec<T>, OpError>,
 ) -> Result<(), Vec<VerifyError>> {
@@ -56,6 +67,7 @@ pub fn verify_flow<T: PartialEq + ToString, L>(
         }
         errors.extend(check_types(flow, id, &infer, name()));
     }
+    errors.extend((0..flow.updates.len()).filter_map(|index| flow.check_update(index)));
     if flow.outputs.is_empty() || flow.outputs.iter().any(|&value| flow.values.get(value).is_none()) {
         errors.push(VerifyError::Outputs);
     }
@@ -88,6 +100,44 @@ fn check_types<T: PartialEq + ToString, L>(
         written: list(&mut written.iter().map(|ty| ty.to_string())),
         inferred: list(&mut inferred.iter().map(|ty| ty.to_string())),
     })
+}
+
+/// A value's type on the whole model.
+pub trait GlobalType {
+    /// Element type and extents of the whole tensor.
+    fn whole(&self) -> TensorType;
+}
+
+impl GlobalType for TensorType {
+    fn whole(&self) -> TensorType {
+        self.clone()
+    }
+}
+
+impl GlobalType for ParallelType {
+    fn whole(&self) -> TensorType {
+        self.global()
+    }
+}
+
+impl<T: GlobalType, L> LayerGraph<T, L> {
+    /// What is wrong with an update, seen from those before it.
+    pub(super) fn check_update(&self, index: usize) -> Option<VerifyError> {
+        let Update { state, new } = self.updates[index];
+        let name = |value| self.values[value].name.clone();
+        let Op::State(_) = self.op_of(state) else {
+            let op = self.op_of(state).to_text().0.to_string();
+            return Some(VerifyError::NotState { value: name(state), op });
+        };
+        if self.updates[..index].iter().any(|update| update.state == state) {
+            return Some(VerifyError::UpdatedTwice { state: name(state) });
+        }
+        let [ty, found] = [state, new].map(|value| self.ty(value).whole());
+        (ty != found).then(|| {
+            let [ty, found] = [ty, found].map(|ty| ty.to_string());
+            VerifyError::UpdateType { state: name(state), ty, new: name(new), found }
+        })
+    }
 }
 
 impl Graph {

@@ -204,6 +204,9 @@ impl Unary {
     }
 }
 
+/// The name of tables. Their elements are read after their type.
+pub(crate) const TABLE: &str = "table";
+
 impl Op {
     /// The operator's name and attributes as text.
     pub fn to_text(&self) -> (&'static str, Attrs) {
@@ -211,7 +214,9 @@ impl Op {
         match self {
             Op::Input => ("input", attrs),
             Op::Param(init) => ("param", attrs.with("init", init)),
+            Op::State(init) => ("state", attrs.with("init", init)),
             Op::Constant(value) => ("constant", attrs.with("value", value)),
+            Op::Table(table) => (TABLE, table.attrs()),
             Op::Apply(operator) => (operator.name(), operator.attrs()),
             Op::Repartition { dim, degree } => ("repartition", attrs.with("dim", dim).with("degree", degree)),
             Op::Combine { dim, degree, regather } => (
@@ -223,12 +228,14 @@ impl Op {
         }
     }
 
-    /// The operator that `name` and `attrs` stand for; `operators` are those of the open set.
+    /// The operator that `name` and `attrs` stand for; `operators` are those of the open set. Tables are read by
+    /// the graph's parser, which knows the type of their elements.
     pub fn from_text(name: &str, mut attrs: Attrs, operators: &Operators) -> Result<Op, String> {
         let a = &mut attrs;
         let op = match name {
             "input" => Op::Input,
             "param" => Op::Param(a.take("init")?),
+            "state" => Op::State(a.take("init")?),
             "constant" => Op::Constant(a.take("value")?),
             "repartition" => Op::Repartition { dim: a.take("dim")?, degree: a.take("degree")? },
             "combine" => Op::Combine {

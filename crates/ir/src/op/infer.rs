@@ -37,9 +37,10 @@ impl Op {
             _ if ty.shape.rank() > MAX_RANK => Err(("has more than 6 dimensions", "reshape it")),
             _ if !ty.shape.is_bounded() => Err(("has too many elements", "make an extent smaller")),
             _ if ty.shape.elements() == 0 => Err(("has no elements", "every extent must be positive")),
-            Op::Param(_) | Op::Constant(_) if ty.dtype != DType::F32 => {
+            Op::Param(_) | Op::State(_) | Op::Constant(_) if ty.dtype != DType::F32 => {
                 Err(("must be f32", "cast its uses instead"))
             }
+            Op::Table(table) => table.check(ty),
             _ => Ok(()),
         }
     }

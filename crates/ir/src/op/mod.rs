@@ -1,6 +1,6 @@
 //! Operators of the model.
 //!
-//! A few kinds are part of the language: inputs, parameters, constants and the four parallel operators. All others are
+//! A few kinds are part of the language: leaves and the four parallel operators. All others are
 //! objects that implement [`Operator`]; those of this project are in the crate `ops`, and the set is open.
 
 mod attrs;
@@ -12,14 +12,17 @@ mod tasks;
 
 use std::sync::Arc;
 
+use crate::Table;
+
 pub use attrs::Attribute;
+pub(crate) use attrs::TABLE;
 pub use cuts::{Cuts, Dims, each};
 pub use infer::Operands;
 pub use operator::{Apart, IndexBound, Operator, Operators, Part, Slots};
 pub use rope::RopeScaling;
 pub use tasks::{LayerTasks, RowLeaves, RowSum, fill_task, reduce_task};
 
-/// How a parameter's elements are set before the first step, from seed, parameter and element index alone.
+/// How the elements of a parameter or state are set before the first step, from seed, tensor and element index alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
     /// All elements zero.
@@ -125,8 +128,12 @@ pub enum Op {
     Input,
     /// A trained tensor.
     Param(Init),
+    /// A tensor kept between steps and not trained: an update of the graph writes it at the end of a step.
+    State(Init),
     /// A tensor with one value everywhere.
     Constant(f32),
+    /// A tensor with these elements.
+    Table(Table),
     /// An operator of the open set.
     Apply(Arc<dyn Operator>),
     /// Cuts a dimension into more blocks. Only in parallel graphs, like the next three.
@@ -182,7 +189,7 @@ impl Op {
     pub fn slots(&self) -> Slots {
         match self {
             Op::Apply(operator) => operator.slots(),
-            Op::Input | Op::Param(_) | Op::Constant(_) => Slots::exactly(&[]),
+            _ if self.is_leaf() => Slots::exactly(&[]),
             _ => Slots::exactly(&["input"]),
         }
     }
@@ -197,8 +204,18 @@ impl Op {
         !self.is_leaf() && self.operator().is_none()
     }
 
-    /// Whether the operator has no operands.
+    /// Whether this is a leaf of the language: it has no operands, and its type is given.
     pub fn is_leaf(&self) -> bool {
-        matches!(self, Op::Input | Op::Param(_) | Op::Constant(_))
+        matches!(self, Op::Input | Op::Param(_) | Op::State(_) | Op::Constant(_) | Op::Table(_))
+    }
+
+    /// Whether the operator has no operands: a leaf, or one of the open set that takes none. It may be tiled in any way.
+    pub fn is_source(&self) -> bool {
+        self.is_leaf() || self.operator().is_some_and(|operator| operator.slots().needed.is_empty())
+    }
+
+    /// Whether the host sets the tensor before the first step and it then lives across steps: parameters and states.
+    pub fn is_weight(&self) -> bool {
+        matches!(self, Op::Param(_) | Op::State(_))
     }
 }

@@ -10,7 +10,7 @@
 //! What holds for every parallel graph, on top of the invariants of a flow:
 //!
 //! 1. every degree divides its extent (checked when a [`ParallelType`] is made);
-//! 2. a layer names one group for each of its tasks, a leaf or parallel operator for each tile of its result;
+//! 2. a layer names one group for each of its tasks, a source or parallel operator for each tile of its result;
 //! 3. result tilings are what the operators' parallel rules give ([`TilingRule`]);
 //! 4. the four parallel operators change degrees and never values.
 
@@ -27,8 +27,8 @@ pub use tiling::{Coord, Dim, MAX_TILES, ParallelType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::graph::{Graph, Layer, LayerGraph, LayerId, Value, ValueId, VerifyError, verify_flow};
-use crate::{Op, OpError, Shape};
+use crate::graph::{Graph, Layer, LayerGraph, LayerId, Update, Value, ValueId, VerifyError, verify_flow};
+use crate::{Op, OpError, Shape, TensorType};
 
 /// A model on devices.
 pub type ParallelGraph = LayerGraph<ParallelType, LayerPlacement>;
@@ -47,6 +47,7 @@ impl ParallelBuilder {
             layers: Default::default(),
             values: Default::default(),
             outputs: Vec::new(),
+            updates: Vec::new(),
         };
         ParallelBuilder { graph, names: BTreeMap::new() }
     }
@@ -75,6 +76,11 @@ impl ParallelBuilder {
         let operands = operands.to_vec();
         self.graph.layers.push(Layer { op, operands, results: results.clone(), label: placement });
         results
+    }
+
+    /// Lets training steps write a state.
+    pub fn update(&mut self, update: Update) {
+        self.graph.updates.push(update);
     }
 
     /// Ends the graph.
@@ -128,13 +134,14 @@ impl ParallelGraph {
             layers: layers.collect(),
             values: values.collect(),
             outputs: graph.outputs.clone(),
+            updates: graph.updates.clone(),
         }
     }
 
-    /// The tasks of a layer: for a leaf or parallel operator one for each tile of its result.
+    /// The tasks of a layer: for a source or parallel operator one for each tile of its result.
     pub fn rule(&self, layer: LayerId) -> Result<TilingRule, OpError> {
         let layer = &self.layers[layer];
-        let Some(operator) = layer.op.operator() else {
+        let Some(operator) = layer.op.operator().filter(|_| !layer.op.is_source()) else {
             let (extents, map) = self.ty(layer.results[0]).grid();
             return Ok(TilingRule { extents, operands: Vec::new(), results: vec![map], exact: true });
         };
@@ -181,7 +188,7 @@ pub fn tile_groups(
     only.into_iter().zip(devices).map(group).collect()
 }
 
-/// The result types of a layer by its parallel rule; a leaf may have any tiling.
+/// The result types of a layer by its parallel rule; a source may have any tiling.
 fn infer(
     layer: &Layer<LayerPlacement>,
     operands: &[&ParallelType],
@@ -193,14 +200,21 @@ fn infer(
     }
     let global = |types: &[&ParallelType]| types.iter().map(|ty| ty.global()).collect::<Vec<_>>();
     let results = layer.op.infer_or_keep(&global(operands), &global(written))?;
-    let Some(operator) = layer.op.operator() else {
+    let Some(operator) = layer.op.operator().filter(|_| !layer.op.is_source()) else {
         let tiles = written.first().map_or(1, |ty| ty.tiles());
+        // A leaf is what it is written as; another source has the type that its operator states, and no partial sums.
+        let is_own = |(ty, &written): (&TensorType, &&ParallelType)| {
+            written.global() == *ty && (layer.op.is_leaf() || written.sum_degree() == 1)
+        };
+        if !results.iter().zip(written).all(is_own) {
+            return Ok(results.iter().map(ParallelType::whole).collect());
+        }
         return check_groups(layer, tiles).map(|()| written.iter().take(1).map(|&ty| ty.clone()).collect());
     };
     let shapes: Vec<_> = results.iter().map(|ty| ty.shape.clone()).collect();
     let rule = rules::rule(&layer.op, operator, operands, &shapes)?;
     check_groups(layer, rule.tasks())?;
-    let tiling = |(ty, map): (&crate::TensorType, &TileMap)| {
+    let tiling = |(ty, map): (&TensorType, &TileMap)| {
         map.tiling(ty, &rule.extents).ok_or_else(|| OpError {
             slot: "result".into(),
             found: ty.to_string(),

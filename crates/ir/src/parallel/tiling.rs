@@ -170,6 +170,10 @@ impl fmt::Display for ParallelType {
 }
 
 impl Label for ParallelType {
+    fn element_type(&self) -> Option<DType> {
+        Some(self.dtype())
+    }
+
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
     }

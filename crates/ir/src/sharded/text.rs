@@ -124,7 +124,7 @@ fn parse_buffer(graph: &ShardedGraph, line: &mut Cursor<'_>) -> Result<ShardedBu
     let ty = ParallelType::parse(line)?;
     line.expect("on")?;
     let groups = line.list(DeviceGroup::parse)?.into();
-    let role = line.parse("a role (input, param, state, output, temp)")?;
+    let role = line.parse("a role (input, param, table, state, output, temp)")?;
     let view_of = if line.eat("view ") { Some(known(graph, line)?) } else { None };
     Ok(ShardedBuffer { name: line.quoted()?.to_string(), ty, groups, role, view_of })
 }

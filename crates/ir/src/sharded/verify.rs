@@ -132,6 +132,7 @@ impl ShardedGraph {
             let why = match self.buffers[root].role {
                 _ if others.into_iter().any(|other| self.root(other) == root) => Some("also another operand"),
                 Role::Input => Some("an input"),
+                Role::Table => Some("a table"),
                 Role::Param | Role::State if !task.op.reads_write(slot) => Some("kept across steps"),
                 _ => None,
             };

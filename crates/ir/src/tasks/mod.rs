@@ -15,7 +15,7 @@ mod view;
 pub use chain::{Function, MAX_CHAIN, Source, Step, Steps};
 pub use mask::Mask;
 pub use movement::{Piece, Rect, Sources};
-pub use op::{MoveKind, TaskOp};
+pub use op::{MoveKind, SET_STATE, TaskOp};
 pub(crate) use text::numbered;
 pub use verify::TaskError;
 pub use view::TaskView;
@@ -37,8 +37,10 @@ crate::id! {
 pub enum Role {
     /// Written by the host before a step; never by a task.
     Input,
-    /// A trained tensor; lives across steps.
+    /// A weight of the model: a trained tensor, or a state that the step sets itself; lives across steps.
     Param,
+    /// A constant tensor; written by the host once, never by a task.
+    Table,
     /// Optimizer state; zero before the first step, lives across steps.
     State,
     /// Read by the host after a step.

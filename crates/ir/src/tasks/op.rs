@@ -7,7 +7,7 @@
 //! 1. A name that ends in `_grad` belongs to the backward pass.
 //! 2. Its kernel knows `accumulate`: it then adds to its first result instead of overwriting it. So does a kernel that is its
 //!    own gradient, marked by `inverse`.
-//! 3. An operator with `decay` updates a parameter: it reads all that it writes.
+//! 3. An operator with `decay` updates a parameter, and `set_state` a state: it reads all that it writes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -347,6 +347,9 @@ const INVERSE: &str = "inverse";
 /// The attribute of updates.
 const DECAY: &str = "decay";
 
+/// The kernel that writes a state.
+pub const SET_STATE: &str = "set_state";
+
 /// The name as one that lives as long as the process; equal names are one.
 fn intern(name: &str) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
@@ -375,7 +378,8 @@ impl TaskOp {
 
     /// Whether written buffer `slot` is also read.
     pub fn reads_write(&self, slot: usize) -> bool {
-        let updates = matches!(self, TaskOp::Call { attrs, .. } if attrs.has(DECAY));
+        let updates =
+            matches!(self, TaskOp::Call { kernel, attrs } if attrs.has(DECAY) || *kernel == SET_STATE);
         updates || slot == 0 && self.accumulates() == Some(true)
     }
 

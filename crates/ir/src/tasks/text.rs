@@ -17,9 +17,10 @@ use crate::parallel::parse_device;
 use crate::text::{Cursor, ParseError, TextBlock, block};
 use crate::{Id, Shape};
 
-const ROLES: [(Role, &str); 5] = [
+const ROLES: [(Role, &str); 6] = [
     (Role::Input, "input"),
     (Role::Param, "param"),
+    (Role::Table, "table"),
     (Role::State, "state"),
     (Role::Output, "output"),
     (Role::Temp, "temp"),

@@ -113,6 +113,7 @@ impl TaskGraph {
             let why = match role {
                 _ if shared => Some("also another operand"),
                 Role::Input => Some("an input"),
+                Role::Table => Some("a table"),
                 Role::Param | Role::State if !task.op.reads_write(slot) => Some("kept across steps"),
                 _ => None,
             };
@@ -147,7 +148,7 @@ impl TaskGraph {
 impl Role {
     /// Whether the buffer holds something before the first task runs.
     pub fn is_fed(self) -> bool {
-        matches!(self, Role::Input | Role::Param | Role::State)
+        matches!(self, Role::Input | Role::Param | Role::Table | Role::State)
     }
 
     /// Whether the buffer must keep its bytes through the whole step.

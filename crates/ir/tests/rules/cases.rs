@@ -4,13 +4,13 @@ use phalanx_ir::parallel::ParallelType;
 use phalanx_ir::{Activation, Binary, DType, Op, Reduce, Shape, TensorType, Unary};
 use phalanx_ops::{
     Attention, BinaryOp, Broadcast, CachedAttention, Cast, Concat, CountLabels, CrossEntropy, Dropout,
-    Embedding, Gather, LayerNorm, Linear, Matmul, ReduceOp, Reshape, Reverse, RmsNorm, Rotary, Softmax,
-    Split, TopK, Transpose, UnaryOp,
+    Embedding, Gather, LayerNorm, Linear, Matmul, Normalize, ReduceOp, Reshape, Reverse, RmsNorm, Rotary,
+    Softmax, Split, SquaredDeviations, TopK, Transpose, UnaryOp,
 };
 use phalanx_testkit::Rng;
 
 /// How many kinds of operators there are.
-pub const KINDS: usize = 22;
+pub const KINDS: usize = 24;
 
 fn extent(rng: &mut Rng) -> usize {
     rng.choose(&[1, 2, 2, 3, 4, 4, 6, 8])
@@ -60,12 +60,27 @@ pub fn operator(kind: usize, rng: &mut Rng) -> (Op, Vec<TensorType>) {
         18 => (Op::from(Reverse { axes: vec![rng.below(some.len())] }), vec![f32s(some)]),
         19 => gather(rng, some),
         20 => (Op::from(TopK { k: 1 + rng.below(some[some.len() - 1]) }), vec![f32s(some)]),
+        21 => normalize(rng, some),
+        22 => squared_deviations(rng, some),
         _ if yes(rng) => (Op::from(CountLabels { ignore: 1 }), vec![ids(x)]),
         _ => (
             Op::from(CrossEntropy { ignore: 1 }),
             vec![f32s(some.clone()), ids(some[..some.len() - 1].to_vec())],
         ),
     }
+}
+
+fn normalize(rng: &mut Rng, x: Vec<usize>) -> (Op, Vec<TensorType>) {
+    let vectors = if yes(rng) { 2 } else { 4 };
+    let channels = vec![x[x.len() - 1]];
+    let operands = std::iter::once(x).chain(vec![channels; vectors]);
+    (Op::from(Normalize { eps: 0.1 }), operands.map(f32s).collect())
+}
+
+fn squared_deviations(rng: &mut Rng, mut x: Vec<usize>) -> (Op, Vec<TensorType>) {
+    x.insert(0, extent(rng));
+    let channels = vec![x[x.len() - 1]];
+    (Op::from(SquaredDeviations), vec![f32s(x), f32s(channels)])
 }
 
 fn gather(rng: &mut Rng, x: Vec<usize>) -> (Op, Vec<TensorType>) {

@@ -23,7 +23,8 @@ impl Expander<'_> {
         }
         match &op {
             Op::Input => self.leaf(result, Role::Input),
-            Op::Param(_) => self.leaf(result, Role::Param),
+            Op::Param(_) | Op::State(_) => self.leaf(result, Role::Param),
+            Op::Table(_) => self.leaf(result, Role::Table),
             Op::Constant(value) => {
                 let y = self.result(0);
                 self.emit(fill_task(*value), Vec::new(), vec![y]);

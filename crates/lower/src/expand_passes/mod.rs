@@ -5,7 +5,8 @@
 //! in both directions. Gradients flow only from the first output to parameters. The gradient of a value used several
 //! times is an explicit sum: for every use a balanced tree over microbatches, then a chain over the uses in the order in
 //! which the backward walk meets them. The gradient of the first output is a buffer that no task writes yet (`insert-loss`
-//! does). All gradients are f32, whatever the value's storage type.
+//! does). All gradients are f32, whatever the value's storage type. States are set after that, when nothing reads them
+//! any more.
 //!
 //! Bits: a sum along an axis is a tree over leaves that the whole tensor defines; a tile that owns an aligned subtree
 //! computes its root. Where a tile does not, the layer is reported unless the options allow other bits.
@@ -15,6 +16,7 @@ mod layer;
 mod leaves;
 mod make;
 mod places;
+mod states;
 mod sums;
 
 use std::cmp::Reverse;
@@ -72,6 +74,9 @@ pub fn expand_passes(graph: &ParallelGraph, options: &LowerOptions) -> Result<Sh
     }
     if options.goal != Goal::Infer {
         expander.backward_from_loss()?;
+    }
+    if let Goal::Train(_) = options.goal {
+        expander.set_states();
     }
     if let Some(error) = expander.unaligned.filter(|_| !options.free_bits) {
         return Err(error);

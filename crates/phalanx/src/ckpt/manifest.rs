@@ -246,7 +246,7 @@ impl TensorEntry {
         let kind = match port.kind {
             PortKind::Param => TensorKind::Param,
             PortKind::State => TensorKind::State,
-            PortKind::Input | PortKind::Output => return None,
+            PortKind::Input | PortKind::Table | PortKind::Output => return None,
         };
         let (dtype, shape) = (port.ty.dtype.to_string(), port.ty.shape.dims().to_vec());
         Some(TensorEntry { name: port.name.clone(), kind, dtype, shape, parts: Vec::new() })

@@ -17,6 +17,7 @@ pub fn ports(tasks: &TaskGraph, schedule: &Schedule) -> Vec<Port> {
         let kind = match buffer.role {
             Role::Input => PortKind::Input,
             Role::Param => PortKind::Param,
+            Role::Table => PortKind::Table,
             Role::State => PortKind::State,
             Role::Output | Role::Temp => continue,
         };

@@ -128,6 +128,7 @@ fn first_in_inputs(session: &Session) -> Result<Option<Origin>, Error> {
     for port in session.program().ports().iter().filter(is_float_input) {
         let kind = match port.kind {
             PortKind::Param => "weight",
+            PortKind::Table => "table",
             PortKind::State => "optimizer state",
             PortKind::Input | PortKind::Output => "input",
         };

@@ -3,7 +3,9 @@
 //! Layers that cannot be done on partial sums in one go become several: a linear layer with cut input features adds its
 //! bias and applies its function after the sum, a mean over a cut dimension divides after it.
 
-use phalanx_ir::graph::{Graph, LayerId, ValueId};
+use std::collections::BTreeMap;
+
+use phalanx_ir::graph::{Graph, LayerId, Update, ValueId};
 use phalanx_ir::parallel::Microbatch;
 use phalanx_ir::{Apart, Id, IdVec, Op, Part, TensorType};
 
@@ -57,6 +59,8 @@ pub(super) struct Node {
     pub(super) place: Place,
     /// Of an input: the dimension along which samples lie.
     pub(super) batch: usize,
+    /// A source whose layout is that of its uses.
+    follows_uses: bool,
 }
 
 /// Which layer of the model, and which of the layers that it became.
@@ -68,6 +72,8 @@ pub(super) struct Decided {
     pub(super) nodes: Vec<Node>,
     pub(super) vars: IdVec<VarId, Var>,
     pub(super) outputs: Vec<VarId>,
+    /// States with what they become.
+    pub(super) updates: Vec<(VarId, VarId)>,
 }
 
 /// What layouts are decided from.
@@ -101,7 +107,44 @@ pub(super) fn decide(context: &Context<'_>, unrolled: &Unrolled) -> Result<Decid
         }
     }
     decided.outputs = unrolled.graph.outputs().iter().map(|&output| vars[output]).collect();
+    let pair = |update: &Update| (vars[update.state], vars[update.new]);
+    decided.updates = unrolled.graph.updates().iter().map(pair).collect();
+    decided.follow_uses();
     Ok(decided)
+}
+
+impl Decided {
+    /// Cuts sources that no rule is about as all their uses want them, so that nothing is cut or moved in every step: what
+    /// is made on its devices or set once like all its readers see it, a state like its new value.
+    fn follow_uses(&mut self) {
+        let (mut wants, mut new): (BTreeMap<VarId, Vec<_>>, BTreeMap<VarId, _>) = Default::default();
+        for node in &self.nodes {
+            for (&operand, layout) in node.operands.iter().zip(&node.wants) {
+                wants.entry(operand).or_default().push(&layout.dims);
+            }
+        }
+        for &(state, value) in &self.updates {
+            new.insert(state, &self.vars[value].layout);
+        }
+        let mut cuts: Vec<(usize, Vec<Vec<MeshAxis>>)> = Vec::new();
+        for (at, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.follows_uses) {
+            let uses = wants.get(&node.results[0]).map_or(&[][..], |uses| uses);
+            let dims = match (&node.op, new.get(&node.results[0])) {
+                (Op::State(_), new) => {
+                    new.filter(|new| new.sum.is_empty() && new.copy.is_empty()).map(|new| &new.dims)
+                }
+                _ => uses.first().copied().filter(|first| uses.iter().all(|dims| dims == first)),
+            };
+            cuts.extend(dims.map(|dims| (at, dims.clone())));
+        }
+        for (at, dims) in cuts {
+            let layout = Layout::cut(dims);
+            let node = &mut self.nodes[at];
+            (node.axes, node.gives) = (layout.axes(), vec![layout.clone()]);
+            let var = &mut self.vars[node.results[0]];
+            (var.seen, var.layout) = (layout.clone(), layout);
+        }
+    }
 }
 
 /// One layer being decided about.
@@ -116,7 +159,7 @@ type Results = Vec<(String, TensorType)>;
 
 impl Decide<'_> {
     fn layer(&mut self, op: &Op, operands: &[VarId], results: Results) -> Result<Vec<VarId>, PlanError> {
-        if op.is_leaf() {
+        if op.is_source() {
             return Ok(vec![self.leaf(op, results)]);
         }
         let is_cut =
@@ -160,7 +203,9 @@ impl Decide<'_> {
         let (axes, gives, regather) =
             (layout.axes(), vec![layout.clone()], constraint.regather && !constraint.store.is_empty());
         let var = self.decided.vars.push(Var { name, ty, layout, seen, regather, time: self.time() });
-        self.push(Node { axes, gives, results: vec![var], ..self.node(op.clone()) });
+        let is_free = constraint.shard.is_empty() && constraint.store.is_empty();
+        let follows_uses = is_free && !matches!(op, Op::Input | Op::Param(_) | Op::Constant(_));
+        self.push(Node { axes, gives, results: vec![var], follows_uses, ..self.node(op.clone()) });
         var
     }
 
@@ -261,7 +306,7 @@ impl Decide<'_> {
             (Op::Input, Some(&input)) => self.context.classes.batch_dim(input),
             _ => 0,
         };
-        Node { op, operands, wants, axes, results, gives, stage, time, place, batch }
+        Node { op, operands, wants, axes, results, gives, stage, time, place, batch, follows_uses: false }
     }
 
     fn push(&mut self, node: Node) {

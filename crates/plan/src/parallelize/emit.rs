@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use phalanx_ir::graph::ValueId;
+use phalanx_ir::graph::{Update, ValueId};
 use phalanx_ir::parallel::{LayerPlacement, ParallelBuilder, ParallelGraph, ParallelType};
 use phalanx_ir::{IdVec, Op, TensorType};
 
@@ -29,6 +29,10 @@ pub(super) fn emit(name: &str, machine: &mut Machine, decided: &Decided) -> Para
     let mut emit = Emit { machine, decided, private, builder, values, cuts, copies };
     for node in &decided.nodes {
         emit.node(node);
+    }
+    for &(state, new) in &decided.updates {
+        let [state, new] = [state, new].map(|var| emit.values[var]);
+        emit.builder.update(Update { state, new });
     }
     let outputs = decided.outputs.iter().map(|&output| emit.values[output]).collect();
     emit.builder.finish(outputs)

@@ -240,15 +240,32 @@ pub(crate) fn stages(model: &Graph, plan: &Plan) -> Result<Vec<Option<usize>>, P
         let latest = layer.operands.iter().filter_map(of_operand).max().unwrap_or(0);
         stages.push(match layer.op {
             Op::Input | Op::Constant(_) => None,
-            Op::Param(_) => named(model.layer_name(id)),
+            _ if layer.op.is_source() => named(model.layer_name(id)),
             _ => Some(named(model.layer_name(id)).unwrap_or(latest)),
         });
     }
     for (id, layer) in model.layers().iter().rev() {
-        if let (Op::Param(_), None) = (&layer.op, stages[id.index()]) {
-            let user = model.layers().iter().find(|(_, user)| user.operands.contains(&layer.results[0]));
-            stages[id.index()] = Some(user.and_then(|(user, _)| stages[user.index()]).unwrap_or(0));
+        if stages[id.index()].is_some() {
+            continue;
         }
+        let value = layer.results[0];
+        let mut users = model.layers().iter().filter(|(_, user)| user.operands.contains(&value));
+        let mut stage_of_user = || users.next().map(|(user, _)| stages[user.index()]);
+        stages[id.index()] = match layer.op {
+            Op::Param(_) => Some(stage_of_user().flatten().unwrap_or(0)),
+            // Where its new value is made.
+            Op::State(_) => {
+                let update = model.updates().iter().find(|update| update.state == value);
+                let own = update.map(|update| stages[model.values()[update.new].layer.index()]);
+                Some(own.or_else(stage_of_user).flatten().unwrap_or(0))
+            }
+            // Only where it is used, but there without being sent in every step.
+            Op::Table(_) | Op::Apply(_) => {
+                let first = stage_of_user().flatten();
+                first.filter(|_| std::iter::from_fn(stage_of_user).all(|stage| stage == first))
+            }
+            _ => None,
+        };
     }
     Ok(stages)
 }

@@ -136,6 +136,9 @@ fn start_of(error: &VerifyError) -> String {
         | VerifyError::UseBeforeDefinition { layer }
         | VerifyError::Type { layer, .. }
         | VerifyError::Op { layer, .. } => format!("%{layer}"),
+        VerifyError::NotState { value: state, .. }
+        | VerifyError::UpdateType { state, .. }
+        | VerifyError::UpdatedTwice { state } => format!("update %{state}"),
     }
 }
 
