@@ -18,6 +18,7 @@ pub mod cast;
 pub mod chain;
 pub mod check;
 pub mod column_sum;
+pub mod compare;
 pub mod concat;
 pub mod cross_entropy;
 pub mod dropout;
@@ -40,6 +41,7 @@ pub mod rotary;
 pub mod rows;
 #[cfg(test)]
 mod samples;
+pub mod select;
 pub mod softmax;
 pub mod spmd;
 pub mod sum_squares;
@@ -60,22 +62,30 @@ const KERNELS: &[KernelEntry] = &[
     KernelEntry::of::<attention::Attention>(),
     KernelEntry::of::<attention::AttentionGrad>(),
     KernelEntry::of::<attention::CachedAttentionParams>(),
+    KernelEntry::of::<attention::masked::MaskedAttention>(),
+    KernelEntry::of::<attention::masked::MaskedAttentionGrad>(),
     KernelEntry::of::<binary::BinaryParams>(),
     KernelEntry::of::<binary::BinaryGradParams>(),
     KernelEntry::of::<broadcast::BroadcastParams>(),
     KernelEntry::of::<cast::CastParams>(),
     KernelEntry::of::<chain::ChainParams>(),
     KernelEntry::of::<column_sum::ColumnSum>(),
+    KernelEntry::of::<compare::CompareParams>(),
     KernelEntry::of::<concat::ConcatParams>(),
     KernelEntry::of::<concat::SplitParams>(),
     KernelEntry::of::<cross_entropy::CrossEntropy>(),
     KernelEntry::of::<cross_entropy::CrossEntropyGrad>(),
     KernelEntry::of::<cross_entropy::CountLabels>(),
+    KernelEntry::of::<cross_entropy::LabelWeights>(),
     KernelEntry::of::<cross_entropy::linear::LinearCrossEntropy>(),
     KernelEntry::of::<cross_entropy::parts::ClassMax>(),
     KernelEntry::of::<cross_entropy::parts::ClassSum>(),
     KernelEntry::of::<cross_entropy::parts::ClassPick>(),
     KernelEntry::of::<cross_entropy::parts::ClassJoin>(),
+    KernelEntry::of::<cross_entropy::smooth::SmoothCrossEntropy>(),
+    KernelEntry::of::<cross_entropy::smooth::SmoothCrossEntropyGrad>(),
+    KernelEntry::of::<cross_entropy::smooth::ClassSmooth>(),
+    KernelEntry::of::<cross_entropy::smooth::SmoothJoin>(),
     KernelEntry::of::<dropout::DropoutParams>(),
     KernelEntry::of::<embedding::Embedding>(),
     KernelEntry::of::<embedding::EmbeddingGrad>(),
@@ -94,6 +104,8 @@ const KERNELS: &[KernelEntry] = &[
     KernelEntry::of::<rms_norm::RmsNormGrad>(),
     KernelEntry::of::<rotary::Rotary>(),
     KernelEntry::of::<rotary::RotaryAt>(),
+    KernelEntry::of::<select::WhereParams>(),
+    KernelEntry::of::<select::WhereGradParams>(),
     KernelEntry::of::<softmax::SoftmaxParams>(),
     KernelEntry::of::<softmax::SoftmaxGradParams>(),
     KernelEntry::of::<sum_squares::SumSquares>(),

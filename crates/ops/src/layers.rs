@@ -45,6 +45,24 @@ pub trait Layers {
         ignore: i64,
     ) -> Result<ValueId, BuildError>;
 
+    /// Mean negative log-likelihood of `rows`, logits and labels, where labels are spread evenly over all classes by a share of `smoothing`; with weights
+    /// of the classes, their weighted mean.
+    fn smooth_cross_entropy(
+        &mut self,
+        name: &str,
+        rows: [ValueId; 2],
+        weights: Option<ValueId>,
+        loss: CrossEntropy,
+    ) -> Result<ValueId, BuildError>;
+
+    /// Mean over rows of the cross entropy between the softmax of `logits` and `labels`, rows of probabilities.
+    fn dense_cross_entropy(
+        &mut self,
+        name: &str,
+        logits: ValueId,
+        labels: ValueId,
+    ) -> Result<ValueId, BuildError>;
+
     /// Mean of (prediction - target)².
     fn mse(&mut self, name: &str, prediction: ValueId, target: ValueId) -> Result<ValueId, BuildError>;
 }
@@ -80,9 +98,45 @@ impl Layers for Builder {
         labels: ValueId,
         ignore: i64,
     ) -> Result<ValueId, BuildError> {
-        let sum = self.add_one(&format!("{name}.sum"), CrossEntropy { ignore }, &[logits, labels])?;
-        let count = self.add_one(&format!("{name}.count"), CountLabels { ignore }, &[labels])?;
+        self.smooth_cross_entropy(name, [logits, labels], None, CrossEntropy::new(ignore))
+    }
+
+    fn smooth_cross_entropy(
+        &mut self,
+        name: &str,
+        [logits, labels]: [ValueId; 2],
+        weights: Option<ValueId>,
+        loss: CrossEntropy,
+    ) -> Result<ValueId, BuildError> {
+        let count = CountLabels { ignore: loss.ignore };
+        let with = |operands: &[ValueId]| operands.iter().copied().chain(weights).collect::<Vec<_>>();
+        let sum = self.add_one(&format!("{name}.sum"), loss, &with(&[logits, labels]))?;
+        let count = self.add_one(&format!("{name}.count"), count, &with(&[labels]))?;
         self.binary(name, Binary::Div, sum, count)
+    }
+
+    fn dense_cross_entropy(
+        &mut self,
+        name: &str,
+        logits: ValueId,
+        labels: ValueId,
+    ) -> Result<ValueId, BuildError> {
+        let dims = self.shape(logits).dims().to_vec();
+        let classes = dims.len().saturating_sub(1);
+        let rows: usize = dims[..classes].iter().product();
+        let over = |kind, keep| ReduceOp { kind, axes: vec![classes], keep };
+        // Relative to the largest logit of a row no exponential overflows.
+        let largest = self.add_one(&format!("{name}.max"), over(Reduce::Max, true), &[logits])?;
+        let relative = self.binary(&format!("{name}.relative"), Binary::Sub, logits, largest)?;
+        let exponentials = self.unary(&format!("{name}.exp"), Unary::Exp, relative)?;
+        let sum = self.add_one(&format!("{name}.sum"), over(Reduce::Sum, true), &[exponentials])?;
+        let log = self.unary(&format!("{name}.log"), Unary::Log, sum)?;
+        let losses = self.binary(&format!("{name}.losses"), Binary::Sub, log, relative)?;
+        let weighted = self.binary(&format!("{name}.weighted"), Binary::Mul, losses, labels)?;
+        let by_row = self.add_one(&format!("{name}.rows"), over(Reduce::Sum, false), &[weighted])?;
+        let all = ReduceOp { kind: Reduce::Sum, axes: (0..classes).collect(), keep: false };
+        let total = self.add_one(&format!("{name}.total"), all, &[by_row])?;
+        self.unary(name, Unary::MulScalar(1.0 / rows as f32), total)
     }
 
     fn mse(&mut self, name: &str, prediction: ValueId, target: ValueId) -> Result<ValueId, BuildError> {

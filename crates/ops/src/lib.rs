@@ -9,6 +9,7 @@ mod binary;
 mod broadcast;
 mod cached_attention;
 mod cast;
+mod compare;
 mod concat;
 mod count_labels;
 mod cross_entropy;
@@ -24,6 +25,7 @@ mod reshape;
 mod reverse;
 mod rms_norm;
 mod rotary;
+mod select;
 mod softmax;
 mod split;
 mod topk;
@@ -39,6 +41,7 @@ pub use binary::BinaryOp;
 pub use broadcast::Broadcast;
 pub use cached_attention::CachedAttention;
 pub use cast::Cast;
+pub use compare::Compare;
 pub use concat::Concat;
 pub use count_labels::CountLabels;
 pub use cross_entropy::CrossEntropy;
@@ -54,6 +57,7 @@ pub use reshape::Reshape;
 pub use reverse::Reverse;
 pub use rms_norm::RmsNorm;
 pub use rotary::Rotary;
+pub use select::Where;
 pub use softmax::Softmax;
 pub use split::Split;
 pub use topk::TopK;
@@ -70,6 +74,7 @@ pub fn operators() -> &'static Operators {
             .with::<Broadcast>()
             .with::<CachedAttention>()
             .with::<Cast>()
+            .with::<Compare>()
             .with::<Concat>()
             .with::<CountLabels>()
             .with::<CrossEntropy>()
@@ -89,6 +94,7 @@ pub fn operators() -> &'static Operators {
             .with::<TopK>()
             .with::<Transpose>()
             .with::<UnaryOp>()
+            .with::<Where>()
     })
 }
 
