@@ -171,6 +171,58 @@ def losses():
              lambda logits, labels: F.cross_entropy(logits, labels), ("labels",), ("loss",))
 
 
+def rows():
+    shapes = [((5, 3), 0, (7,)), ((4, 3, 2), 1, (2, 3)), ((3, 5), 1, ()), ((6,), 0, (9,)),
+              ((2, 3, 7), 2, (5,)), ((1, 4), 0, (3, 1)), ((3, 4, 5), 0, (8,)), ((2, 9, 1), 1, (4, 2))]
+    for shape, dim, index in shapes:
+        # A few rows only, so that some are chosen often and others never.
+        ids = integers(max(1, shape[dim] - 1), *index)
+        case("gather_rows", {"dim": dim}, {"input": floats(*shape), "index": ids},
+             lambda input, index, d=dim: input.index_select(d, index.flatten()).unflatten(d, index.shape or (1,))
+             .reshape(input.shape[:d] + index.shape + input.shape[d + 1 :]))
+    for shape, dim, size in [((7, 3), 0, 5), ((2, 5, 3), 1, 2), ((9,), 0, 4), ((3, 4, 5), 2, 7),
+                             ((8, 2), 0, 3), ((1, 6), 1, 1), ((4, 3, 2), 0, 9), ((2, 7, 1), 1, 3)]:
+        ids = integers(size, shape[dim])
+        case("scatter_add", {"dim": dim, "size": size}, {"input": floats(*shape), "index": ids},
+             lambda input, index, d=dim, n=size: torch.zeros(
+                 input.shape[:d] + (n,) + input.shape[d + 1 :], dtype=torch.float64).index_add(d, index, input))
+
+
+def tops():
+    for shape, k in [((5, 7), 3), ((4,), 4), ((2, 3, 9), 1), ((6, 5), 5)]:
+        # A few values only: of equal ones the first comes first, which PyTorch's topk does not promise.
+        x = integers(4, *shape).float()
+        case("topk", {"k": k, "sorted": True}, {"input": x}, lambda input, k=k: tuple(
+            part[..., :k] for part in reversed(torch.sort(input, dim=-1, descending=True, stable=True))),
+            (), ("indices", "values"))
+
+
+def experts():
+    activations = {"silu": F.silu, "gelu_erf": F.gelu, "relu": F.relu}
+    settings = [
+        # rows, width, hidden, experts, k, activation, gated
+        ((5,), 3, 7, 4, 2, "silu", True), ((2, 3), 4, 5, 3, 2, "silu", True), ((7,), 5, 3, 2, 1, "relu", False),
+        ((3,), 1, 9, 5, 3, "gelu_erf", False), ((9,), 6, 4, 8, 2, "silu", True), ((1,), 4, 4, 1, 1, "silu", False),
+        ((4, 1), 3, 5, 6, 4, "gelu_erf", True), ((11,), 8, 6, 3, 3, "relu", True),
+    ]
+    for rows, width, hidden, count, k, name, gated in settings:
+        # Different experts of a row, and some expert that nobody chooses.
+        routes = torch.rand((*rows, count), generator=GENERATOR)
+        ids = routes.topk(k).indices if count == k else routes[..., : max(k, count - 1)].topk(k).indices
+        inputs = {"input": floats(*rows, width), "ids": ids, "weights": floats(*rows, k),
+                  "up": floats(count, hidden, width), "down": floats(count, width, hidden)}
+        if gated:
+            inputs["gate"] = floats(count, hidden, width)
+
+        def compute(input, ids, weights, up, down, gate=None, act=activations[name]):
+            u = (up[ids] @ input[..., None, :, None])[..., 0]
+            h = act(u) if gate is None else act((gate[ids] @ input[..., None, :, None])[..., 0]) * u
+            z = (down[ids] @ h[..., None])[..., 0]
+            return (z * weights[..., None]).sum(-2)
+
+        case("experts", {"activation": name}, inputs, compute)
+
+
 def attend(query, key, value, bias=None, *, causal, scale, window=0, softcap=0.0):
     """The definition; PyTorch's own attention has neither window nor softcap, and is compared with below."""
     group = query.shape[1] // key.shape[1]
@@ -259,7 +311,7 @@ def main():
     print(f"{len(CASES)} cases, {len(text)} bytes")
 
 
-GROUPS = [unary, choices, norms, embeddings, losses, attentions]
+GROUPS = [unary, choices, norms, embeddings, losses, rows, tops, experts, attentions]
 
 if __name__ == "__main__":
     main()

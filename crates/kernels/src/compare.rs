@@ -3,7 +3,7 @@
 
 use bytemuck::Pod;
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{Comparison, DType, Names, names};
+use phalanx_ir::{CompareKind, DType, Names, names};
 
 use crate::grid::{Dims, Grid, broadcast_strides, padded};
 use crate::spmd::{Launch, by_work};
@@ -13,7 +13,7 @@ params! {
 /// The parameters of `compare`.
 pub struct CompareParams {
     /// The comparison.
-    pub kind: Comparison,
+    pub kind: CompareKind,
     /// The element type of a and b.
     pub dtype: DType,
     /// Whether b is the number below instead of a tensor.
@@ -28,7 +28,7 @@ pub struct CompareParams {
 
 impl CompareParams {
     /// The comparison of contiguous tensors of these shapes, or of the first with a number.
-    pub fn new(kind: Comparison, dtype: DType, a: &[usize], b: Result<&[usize], f64>, y: &[usize]) -> Self {
+    pub fn new(kind: CompareKind, dtype: DType, a: &[usize], b: Result<&[usize], f64>, y: &[usize]) -> Self {
         let (dims, against_scalar, scalar) = (padded(y), b.is_err(), b.err().unwrap_or(0.0));
         let b = b.unwrap_or_default();
         let strides = [a, b].map(|shape| broadcast_strides(shape, dims));
@@ -178,12 +178,12 @@ mod tests {
     fn every_comparison_of_floats() {
         let (a, b) = ([1.0, 2.0, 3.0, f32::NAN, -0.0], [2.0, 2.0, 2.0, 2.0, 0.0]);
         let expected = [
-            (Comparison::Eq, [0, 1, 0, 0, 1]),
-            (Comparison::Ne, [1, 0, 1, 1, 0]),
-            (Comparison::Lt, [1, 0, 0, 0, 0]),
-            (Comparison::Le, [1, 1, 0, 0, 1]),
-            (Comparison::Gt, [0, 0, 1, 0, 0]),
-            (Comparison::Ge, [0, 1, 1, 0, 1]),
+            (CompareKind::Eq, [0, 1, 0, 0, 1]),
+            (CompareKind::Ne, [1, 0, 1, 1, 0]),
+            (CompareKind::Lt, [1, 0, 0, 0, 0]),
+            (CompareKind::Le, [1, 1, 0, 0, 1]),
+            (CompareKind::Gt, [0, 0, 1, 0, 0]),
+            (CompareKind::Ge, [0, 1, 1, 0, 1]),
         ];
         for (kind, want) in expected {
             let params = CompareParams::new(kind, DType::F32, &[5], Ok(&[5]), &[5]);
@@ -194,14 +194,14 @@ mod tests {
     #[test]
     fn numbers_and_stretched_sides() {
         let against =
-            |dtype, scalar, y: &[usize]| CompareParams::new(Comparison::Le, dtype, y, Err(scalar), y);
+            |dtype, scalar, y: &[usize]| CompareParams::new(CompareKind::Le, dtype, y, Err(scalar), y);
         check(Sides::F32(&[0.1, 0.2], &[0.1]), against(DType::F32, 0.1, &[2]), &[1, 0]);
         check(Sides::I64(&[1 << 40, -100], &[1 << 40]), against(DType::I64, 2f64.powi(40), &[2]), &[1, 1]);
         check(Sides::I32To(&[7, i32::MAX], 1 << 33), against(DType::I32, 2f64.powi(33), &[2]), &[1, 1]);
         check(Sides::BoolTo(&[0, 1], 0), against(DType::Bool, 0.0, &[2]), &[1, 0]);
-        let params = CompareParams::new(Comparison::Lt, DType::I32, &[2, 1], Ok(&[3]), &[2, 3]);
+        let params = CompareParams::new(CompareKind::Lt, DType::I32, &[2, 1], Ok(&[3]), &[2, 3]);
         check(Sides::I32(&[0, 1], &[0, 1, 2]), params, &[0, 1, 1, 0, 0, 1]);
-        for (kind, want) in [(Comparison::And, [0, 0, 0, 1]), (Comparison::Or, [0, 1, 1, 1])] {
+        for (kind, want) in [(CompareKind::And, [0, 0, 0, 1]), (CompareKind::Or, [0, 1, 1, 1])] {
             let params = CompareParams::new(kind, DType::Bool, &[4], Ok(&[4]), &[4]);
             check(Sides::Bool(&[0, 0, 7, 1], &[0, 1, 0, 2]), params, &want);
         }

@@ -131,7 +131,7 @@ pub fn embedding_grad(
 
 /// Sorts the positions of `ids` by row, keeping their order; row `r` has `positions[starts[r]..starts[r + 1]]`. Ids that
 /// the tile does not have are left out, and so is `padding`.
-fn sort_positions(starts: &mut [u32], positions: &mut [u32], ids: Ids<'_>, params: EmbeddingGrad) {
+pub(crate) fn sort_positions(starts: &mut [u32], positions: &mut [u32], ids: Ids<'_>, params: EmbeddingGrad) {
     let EmbeddingGrad { first, vocab, padding, .. } = params;
     let row = |at: usize| ids.place_unless(at, first, vocab, padding);
     starts.fill(0);
@@ -152,7 +152,7 @@ fn sort_positions(starts: &mut [u32], positions: &mut [u32], ids: Ids<'_>, param
 }
 
 /// Writes one row of the gradient from the positions that use it; `sums` has room for one row per leaf.
-fn write_row(out: &mut [f32], uses: &[u32], dy: &[f32], params: EmbeddingGrad, sums: &mut [f32]) {
+pub(crate) fn write_row(out: &mut [f32], uses: &[u32], dy: &[f32], params: EmbeddingGrad, sums: &mut [f32]) {
     let EmbeddingGrad { n, cols, bag, leaves, accumulate, .. } = params;
     let per_leaf = n * bag / leaves;
     let leaf = |at: u32| at as usize / per_leaf;

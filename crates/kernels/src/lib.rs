@@ -6,7 +6,7 @@
 //! a tree over `leaves` fixed by the shape alone.
 //!
 //! Unsafe code lives in `spmd` (handing disjoint parts to team members, the slots of pipes), `transpose` and
-//! `cross_entropy/linear` (disjoint rows), `chain` (disjoint pieces), `matmul` and `attention` (SIMD intrinsics,
+//! `cross_entropy/linear`, `grouped` (disjoint rows), `chain` (disjoint pieces), `matmul` and `attention` (SIMD intrinsics,
 //! packing), `check` (looks at memory between blocks) and the generated dispatch of `isa`.
 
 pub mod attention;
@@ -25,7 +25,9 @@ pub mod dropout;
 pub mod embedding;
 pub mod fill;
 pub mod gather;
+pub mod gather_rows;
 pub mod grid;
+pub mod grouped;
 pub mod ids;
 pub mod isa;
 mod kernel;
@@ -92,6 +94,11 @@ const KERNELS: &[KernelEntry] = &[
     KernelEntry::of::<fill::FillParams>(),
     KernelEntry::of::<gather::GatherParams>(),
     KernelEntry::of::<gather::GatherGradParams>(),
+    KernelEntry::of::<gather_rows::GatherRows>(),
+    KernelEntry::of::<gather_rows::GatherRowsGrad>(),
+    KernelEntry::of::<grouped::GroupedForward>(),
+    KernelEntry::of::<grouped::GroupedLinearGrad>(),
+    KernelEntry::of::<grouped::GroupedWeightGrad>(),
     KernelEntry::of::<layer_norm::LayerNorm>(),
     KernelEntry::of::<layer_norm::LayerNormGrad>(),
     KernelEntry::of::<matmul::MatmulParams>(),

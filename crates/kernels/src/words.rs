@@ -4,7 +4,7 @@
 //! first of them.
 
 use arrayvec::ArrayVec;
-use phalanx_ir::{Activation, Binary, Comparison, DType, Precision, Reduce, RopeScaling, Unary};
+use phalanx_ir::{Activation, Binary, CompareKind, DType, Precision, Reduce, RopeScaling, Unary};
 
 /// A value that travels as parameter words.
 pub trait Words: Sized {
@@ -71,7 +71,7 @@ one_word! {
     f32: word => f32::from_bits(word as u32), value => u64::from(value.to_bits());
     Activation: word => variant(Activation::ALL, word), value => value as u64;
     Binary: word => variant(Binary::ALL, word), value => value as u64;
-    Comparison: word => variant(Comparison::ALL, word), value => value as u64;
+    CompareKind: word => variant(CompareKind::ALL, word), value => value as u64;
     f64: word => f64::from_bits(word), value => value.to_bits();
     Reduce: word => variant(Reduce::ALL, word), value => value as u64;
     DType: word => variant(&DType::ALL, word), value => value as u64;
@@ -241,7 +241,7 @@ mod tests {
     fn variants_are_numbered_in_the_order_of_their_list() {
         assert!(Activation::ALL.iter().zip(0..).all(|(value, word)| value.to_words() == [word]));
         assert!(Binary::ALL.iter().zip(0..).all(|(value, word)| value.to_words() == [word]));
-        assert!(Comparison::ALL.iter().zip(0..).all(|(value, word)| value.to_words() == [word]));
+        assert!(CompareKind::ALL.iter().zip(0..).all(|(value, word)| value.to_words() == [word]));
         assert!(Reduce::ALL.iter().zip(0..).all(|(value, word)| value.to_words() == [word]));
         assert!(DType::ALL.iter().zip(0..).all(|(value, word)| value.to_words() == [word]));
     }

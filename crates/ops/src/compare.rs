@@ -4,20 +4,20 @@
 use phalanx_ir::tasks::TaskOp;
 use phalanx_ir::text::Attrs;
 use phalanx_ir::{
-    Comparison, Cuts, DType, LayerTasks, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType,
+    CompareKind, Cuts, DType, LayerTasks, OpError, Operands, Operator, Shape, Slots, Tensor, TensorType,
 };
 
 /// See the head of the file.
 pub struct Compare {
     /// Which comparison.
-    pub kind: Comparison,
+    pub kind: CompareKind,
     /// The right side, if it is a number; rounded to f32 for a tensor of floats.
     pub scalar: Option<f64>,
 }
 
 impl Operator for Compare {
     fn names() -> Vec<&'static str> {
-        Comparison::ALL.iter().map(|kind| kind.word()).collect()
+        CompareKind::ALL.iter().map(|kind| kind.word()).collect()
     }
 
     fn parse(name: &str, attrs: &mut Attrs) -> Result<Self, String> {

@@ -16,6 +16,8 @@ mod cross_entropy;
 mod dropout;
 mod embedding;
 mod gather;
+mod gather_elements;
+mod grouped_linear;
 mod layer_norm;
 mod layers;
 mod linear;
@@ -25,6 +27,7 @@ mod reshape;
 mod reverse;
 mod rms_norm;
 mod rotary;
+mod scatter_add;
 mod select;
 mod softmax;
 mod split;
@@ -48,8 +51,10 @@ pub use cross_entropy::CrossEntropy;
 pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use gather::Gather;
+pub use gather_elements::GatherElements;
+pub use grouped_linear::GroupedLinear;
 pub use layer_norm::LayerNorm;
-pub use layers::Layers;
+pub use layers::{Layers, MoeLayer};
 pub use linear::Linear;
 pub use matmul::Matmul;
 pub use reduce::ReduceOp;
@@ -57,6 +62,7 @@ pub use reshape::Reshape;
 pub use reverse::Reverse;
 pub use rms_norm::RmsNorm;
 pub use rotary::Rotary;
+pub use scatter_add::ScatterAdd;
 pub use select::Where;
 pub use softmax::Softmax;
 pub use split::Split;
@@ -81,6 +87,8 @@ pub fn operators() -> &'static Operators {
             .with::<Dropout>()
             .with::<Embedding>()
             .with::<Gather>()
+            .with::<GatherElements>()
+            .with::<GroupedLinear>()
             .with::<LayerNorm>()
             .with::<Linear>()
             .with::<Matmul>()
@@ -89,6 +97,7 @@ pub fn operators() -> &'static Operators {
             .with::<Reverse>()
             .with::<RmsNorm>()
             .with::<Rotary>()
+            .with::<ScatterAdd>()
             .with::<Softmax>()
             .with::<Split>()
             .with::<TopK>()

@@ -7,8 +7,8 @@ use phalanx::ir::{
     Unary, attributes,
 };
 use phalanx::ops::{
-    Attention, Concat, CrossEntropy, Embedding, Gather, LayerNorm, Linear, Matmul, ReduceOp, Reverse,
-    RmsNorm, Rotary, Softmax, TopK, Transpose, UnaryOp, Where,
+    Attention, Concat, CrossEntropy, Embedding, Gather, GatherElements, GroupedLinear, LayerNorm, Linear,
+    Matmul, ReduceOp, Reverse, RmsNorm, Rotary, ScatterAdd, Softmax, TopK, Transpose, UnaryOp, Where,
 };
 use phalanx::testing::{CheckError, check_operator};
 
@@ -43,7 +43,7 @@ fn our_operators_pass() {
         (Reverse { axes: vec![0, 2] }.into(), f32s(&[x])),
         (TopK { k: 3 }.into(), f32s(&[x])),
         (Embedding { bag: false, padding: None }.into(), vec![ids(&[8, 2]), TensorType::f32([16, 4])]),
-        (Gather { axis: 1 }.into(), vec![TensorType::f32([8, 4, 6]), ids(&[8, 9, 6])]),
+        (GatherElements { axis: 1 }.into(), vec![TensorType::f32([8, 4, 6]), ids(&[8, 9, 6])]),
         (CrossEntropy::new(-1).into(), vec![TensorType::f32([8, 16]), ids(&[8])]),
     ];
     pass(cases);
@@ -164,5 +164,34 @@ fn attention_with_more_passes() {
         with(plain(), &bias([1, 4, 5, 7])),
         with(Attention { softcap: 1.5, ..plain() }, &bias([4, 1, 5, 7])),
         with(plain(), &bias([1, 1, 1, 7])),
+    ]);
+}
+
+#[test]
+fn rows_by_index_pass() {
+    let gather = |axis| Op::from(Gather { axis });
+    let scatter = |axis, size| Op::from(ScatterAdd { axis, size });
+    pass(vec![
+        (gather(0), vec![TensorType::f32([6, 4]), ids(&[8])]),
+        (gather(0), vec![TensorType::f32([4, 3, 2]), ids(&[8, 3])]),
+        (gather(1), vec![TensorType::f32([4, 8, 5]), ids(&[3])]),
+        (gather(1), vec![TensorType::f32([4, 4, 2]), ids(&[2, 4])]),
+        (gather(2), vec![TensorType::f32([2, 3, 8]), ids(&[])]),
+        (scatter(0, 5), vec![TensorType::f32([8, 4]), ids(&[8])]),
+        (scatter(0, 3), vec![TensorType::f32([8, 3, 2]), ids(&[8, 3])]),
+        (scatter(1, 4), vec![TensorType::f32([4, 8, 5]), ids(&[8])]),
+        (scatter(2, 3), vec![TensorType::f32([2, 4]), ids(&[])]),
+    ]);
+}
+
+#[test]
+fn products_with_chosen_matrices_pass() {
+    pass(vec![
+        (GroupedLinear.into(), vec![TensorType::f32([8, 2, 6]), ids(&[8, 2]), TensorType::f32([4, 10, 6])]),
+        (GroupedLinear.into(), vec![TensorType::f32([8, 8]), ids(&[8]), TensorType::f32([2, 4, 8])]),
+        (
+            GroupedLinear.into(),
+            vec![TensorType::f32([4, 3, 2, 5]), ids(&[4, 3, 2]), TensorType::f32([3, 7, 5])],
+        ),
     ]);
 }

@@ -3,9 +3,9 @@
 use phalanx_ir::graph::{BuildError, Builder, Graph, ValueId};
 use phalanx_ir::{Activation, Binary, DType, Init, Op, Reduce, Shape, TensorType, Unary};
 use phalanx_ops::{
-    Attention, BinaryOp, Broadcast, Cast, Compare, Concat, CrossEntropy, Embedding, Gather, LayerNorm,
-    Layers, Linear, Matmul, ReduceOp, Reshape, Reverse, RmsNorm, Rotary, Softmax, Split, TopK, Transpose,
-    UnaryOp, Where,
+    Attention, BinaryOp, Broadcast, Cast, Compare, Concat, CrossEntropy, Embedding, Gather, GatherElements,
+    LayerNorm, Layers, Linear, Matmul, MoeLayer, ReduceOp, Reshape, Reverse, RmsNorm, Rotary, ScatterAdd,
+    Softmax, Split, TopK, Transpose, UnaryOp, Where,
 };
 use serde::de::DeserializeOwned;
 
@@ -130,7 +130,16 @@ impl Maker<'_> {
                 Op::from(Broadcast { shape: Shape::new(self.attr::<Vec<usize>>("target")?) }),
                 &["input"],
             )?,
-            "gather" => self.simple(Op::from(Gather { axis: self.attr("dim")? }), &["input", "index"])?,
+            "gather" => {
+                self.simple(Op::from(GatherElements { axis: self.attr("dim")? }), &["input", "index"])?
+            }
+            "gather_rows" => {
+                self.simple(Op::from(Gather { axis: self.attr("dim")? }), &["input", "index"])?
+            }
+            "scatter_add" => {
+                let op = ScatterAdd { axis: self.attr("dim")?, size: self.attr("size")? };
+                self.simple(Op::from(op), &["input", "index"])?
+            }
             "reverse" => self.simple(Op::from(Reverse { axes: vec![self.attr("axis")?] }), &["input"])?,
             "topk" => {
                 let x = self.slot("input")?;
@@ -156,6 +165,14 @@ impl Maker<'_> {
                 self.model.dense_cross_entropy("y", logits, labels)?
             }
             "multi_head_attention" => self.multi_head_attention()?,
+            "experts" => {
+                let name: String = self.attr("activation")?;
+                let Ok(activation) = name.parse() else { return Ok(None) };
+                let (x, routing) = (self.slot("input")?, [self.slot("ids")?, self.slot("weights")?]);
+                let (up, down) = (self.slot("up")?, self.slot("down")?);
+                let layer = MoeLayer { activation, up, gate: self.model.find("gate"), down };
+                self.model.experts("y", x, routing, layer)?
+            }
             "mse" => {
                 let (prediction, target) = (self.slot("prediction")?, self.slot("target")?);
                 self.model.mse("y", prediction, target)?

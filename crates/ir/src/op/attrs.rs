@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Activation, Binary, Comparison, Init, Op, Operators, Reduce, Unary};
+use super::{Activation, Binary, CompareKind, Init, Op, Operators, Reduce, Unary};
 use crate::tasks::Mask;
 use crate::text::Attrs;
 use crate::{DType, Precision, Shape};
@@ -30,7 +30,20 @@ macro_rules! word_attributes {
     )*};
 }
 word_attributes!(
-    usize, u64, i64, f32, f64, bool, DType, Activation, Binary, Comparison, Precision, Reduce, Unary, Mask
+    usize,
+    u64,
+    i64,
+    f32,
+    f64,
+    bool,
+    DType,
+    Activation,
+    Binary,
+    CompareKind,
+    Precision,
+    Reduce,
+    Unary,
+    Mask
 );
 
 /// Absent if there is none; a field of this type has the default `None`.
@@ -140,7 +153,7 @@ words!(Activation {
     Tanh = "tanh",
 });
 words!(Binary { Add = "add", Sub = "sub", Mul = "mul", Div = "div", Max = "max", Min = "min", });
-words!(Comparison {
+words!(CompareKind {
     Eq = "eq",
     Ne = "ne",
     Lt = "lt",

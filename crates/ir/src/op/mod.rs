@@ -121,7 +121,7 @@ pub enum Binary {
 
 /// A comparison of two elements, or a function of two truth values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Comparison {
+pub enum CompareKind {
     /// a = b.
     Eq,
     /// a ≠ b; true if one is NaN.
@@ -140,24 +140,24 @@ pub enum Comparison {
     Or,
 }
 
-impl Comparison {
+impl CompareKind {
     /// Whether it takes truth values.
     pub fn is_logical(self) -> bool {
-        matches!(self, Comparison::And | Comparison::Or)
+        matches!(self, CompareKind::And | CompareKind::Or)
     }
 
     /// Whether it holds; true is what differs from the default.
     #[inline(always)]
     pub fn holds<T: PartialOrd + Default>(self, a: T, b: T) -> bool {
         match self {
-            Comparison::Eq => a == b,
-            Comparison::Ne => a != b,
-            Comparison::Lt => a < b,
-            Comparison::Le => a <= b,
-            Comparison::Gt => a > b,
-            Comparison::Ge => a >= b,
-            Comparison::And => a != T::default() && b != T::default(),
-            Comparison::Or => a != T::default() || b != T::default(),
+            CompareKind::Eq => a == b,
+            CompareKind::Ne => a != b,
+            CompareKind::Lt => a < b,
+            CompareKind::Le => a <= b,
+            CompareKind::Gt => a > b,
+            CompareKind::Ge => a >= b,
+            CompareKind::And => a != T::default() && b != T::default(),
+            CompareKind::Or => a != T::default() || b != T::default(),
         }
     }
 }

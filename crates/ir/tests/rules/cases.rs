@@ -1,16 +1,16 @@
 //! Random operators with operands that fit them, and random tilings.
 
 use phalanx_ir::parallel::ParallelType;
-use phalanx_ir::{Activation, Binary, Comparison, DType, Op, Reduce, Shape, TensorType, Unary};
+use phalanx_ir::{Activation, Binary, CompareKind, DType, Op, Reduce, Shape, TensorType, Unary};
 use phalanx_ops::{
     Attention, BinaryOp, Broadcast, CachedAttention, Cast, Compare, Concat, CountLabels, CrossEntropy,
-    Dropout, Embedding, Gather, LayerNorm, Linear, Matmul, ReduceOp, Reshape, Reverse, RmsNorm, Rotary,
-    Softmax, Split, TopK, Transpose, UnaryOp, Where,
+    Dropout, Embedding, Gather, GatherElements, GroupedLinear, LayerNorm, Linear, Matmul, ReduceOp, Reshape,
+    Reverse, RmsNorm, Rotary, Softmax, Split, TopK, Transpose, UnaryOp, Where,
 };
 use phalanx_testkit::Rng;
 
 /// How many kinds of operators there are.
-pub const KINDS: usize = 24;
+pub const KINDS: usize = 27;
 
 fn extent(rng: &mut Rng) -> usize {
     rng.choose(&[1, 2, 2, 3, 4, 4, 6, 8])
@@ -62,6 +62,9 @@ pub fn operator(kind: usize, rng: &mut Rng) -> (Op, Vec<TensorType>) {
         20 => (Op::from(TopK { k: 1 + rng.below(some[some.len() - 1]) }), vec![f32s(some)]),
         21 => choice(rng, x),
         22 => comparison(rng, x),
+        23 => gather_rows(rng, some),
+        24 => scatter_add(rng),
+        25 => grouped(rng),
         _ if yes(rng) => (Op::from(CountLabels { ignore: 1 }), vec![ids(x)]),
         _ => (Op::from(CrossEntropy::new(1)), vec![f32s(some.clone()), ids(some[..some.len() - 1].to_vec())]),
     }
@@ -72,7 +75,7 @@ fn gather(rng: &mut Rng, x: Vec<usize>) -> (Op, Vec<TensorType>) {
     let mut index: Vec<usize> =
         x.iter().map(|&most| if yes(rng) { most } else { 1 + rng.below(most) }).collect();
     index[axis] = extent(rng);
-    (Op::from(Gather { axis }), vec![f32s(x), ids(index)])
+    (Op::from(GatherElements { axis }), vec![f32s(x), ids(index)])
 }
 
 const UNARIES: [Unary; 6] = [
@@ -136,12 +139,35 @@ fn choice(rng: &mut Rng, shape: Vec<usize>) -> (Op, Vec<TensorType>) {
     (Op::from(Where), vec![condition, f32s(operand()), f32s(operand())])
 }
 
+fn gather_rows(rng: &mut Rng, x: Vec<usize>) -> (Op, Vec<TensorType>) {
+    let (axis, rank) = (rng.below(x.len()), rng.below(3));
+    (Op::from(Gather { axis }), vec![f32s(x), ids(dims(rng, rank))])
+}
+
+fn grouped(rng: &mut Rng) -> (Op, Vec<TensorType>) {
+    let rank = rng.below(3);
+    let rows = dims(rng, rank);
+    let [experts, out, inner] = [extent(rng), extent(rng), extent(rng)];
+    let x = f32s([&rows[..], &[inner]].concat());
+    (Op::from(GroupedLinear), vec![x, ids(rows), f32s(vec![experts, out, inner])])
+}
+
+fn scatter_add(rng: &mut Rng) -> (Op, Vec<TensorType>) {
+    let [before, index, after] = [(); 3].map(|()| {
+        let rank = rng.below(3);
+        dims(rng, rank)
+    });
+    let (axis, size) = (before.len(), extent(rng));
+    let input = f32s([&before[..], &index, &after].concat());
+    (Op::from(ScatterAdd { axis, size }), vec![input, ids(index)])
+}
+
 fn comparison(rng: &mut Rng, shape: Vec<usize>) -> (Op, Vec<TensorType>) {
     let mut operand = || ids(shape.iter().map(|&size| if rng.once_in(3) { 1 } else { size }).collect());
     let operands = vec![operand(), operand()];
     match yes(rng) {
-        true => (Op::from(Compare { kind: Comparison::Ne, scalar: None }), operands),
-        false => (Op::from(Compare { kind: Comparison::Lt, scalar: Some(2.0) }), operands[..1].to_vec()),
+        true => (Op::from(Compare { kind: CompareKind::Ne, scalar: None }), operands),
+        false => (Op::from(Compare { kind: CompareKind::Lt, scalar: Some(2.0) }), operands[..1].to_vec()),
     }
 }
 
