@@ -72,6 +72,7 @@ impl From<Error> for Failure {
             | Error::Compile(_)
             | Error::Port(_)
             | Error::Bounds(_)
+            | Error::MissingTable { .. }
             | Error::Data(_)
             | Error::HfConfig(_)
             | Error::HfWeights(_)

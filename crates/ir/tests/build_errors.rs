@@ -71,7 +71,7 @@ fn products_that_do_not_fit() {
     );
     let found = message(|model, leaves| {
         let key = model.input("key", TensorType::f32([2, 5, 4, 4]))?;
-        model.add_one("attend", Op::from(Attention { causal: true, scale: 1.0 }), &[leaves.heads, key, key])
+        model.add_one("attend", Op::from(Attention::new(true, 1.0)), &[leaves.heads, key, key])
     });
     assert_eq!(
         found,

@@ -52,7 +52,7 @@ fn every_op() -> Vec<Op> {
     ops.extend([Init::Zeros, Init::Normal(0.5)].map(Op::State));
     let kinds = [Distribution::Bernoulli(0.1), Distribution::Normal, Distribution::Uniform];
     ops.extend(kinds.map(|kind| Op::from(Random { kind, shape: Shape::from([2, 3]) })));
-    ops.extend([false, true].map(|bag| Op::from(Embedding { bag })));
+    ops.extend([false, true].map(|bag| Op::from(Embedding { bag, padding: None })));
     for transposed in [false, true] {
         ops.extend(Activation::ALL.iter().map(|&activation| Op::from(Linear { transposed, activation })));
     }
@@ -65,7 +65,7 @@ fn every_op() -> Vec<Op> {
         Op::from(Concat { axis: 0, blocks: 1 }),
     ]);
     ops.extend([1, 2].map(|axes| Op::from(LayerNorm { axes, eps: 1e-5 })));
-    ops.extend([false, true].map(|causal| Op::from(Attention { causal, scale: 0.125 })));
+    ops.extend([false, true].map(|causal| Op::from(Attention::new(causal, 0.125))));
     ops.extend([
         Op::from(Reshape { shape: Shape::from([2, 3]) }),
         Op::from(Reshape { shape: Shape::default() }),
@@ -86,7 +86,7 @@ fn every_op() -> Vec<Op> {
     }
     ops.push(Op::from(Dropout { rate: 0.1 }));
     ops.extend(DType::ALL.map(|to| Op::from(Cast { to })));
-    ops.extend([-100, 0].map(|ignore| Op::from(CrossEntropy { ignore })));
+    ops.extend([-100, 0].map(|ignore| Op::from(CrossEntropy::new(ignore))));
     ops.extend([i64::MIN, i64::MAX].map(|ignore| Op::from(CountLabels { ignore })));
     ops
 }
@@ -96,10 +96,12 @@ fn every_unary() -> Vec<Unary> {
     let mut all: Vec<_> =
         Activation::ALL.iter().filter(|&&a| a != Activation::None).map(|&a| Unary::Act(a)).collect();
     all.extend([Unary::Identity, Unary::Exp, Unary::Log, Unary::Sqrt, Unary::Rsqrt, Unary::Sin, Unary::Cos]);
-    all.extend([Unary::Elu, Unary::Neg, Unary::Square, Unary::Abs]);
+    all.extend([Unary::Neg, Unary::Square, Unary::Abs, Unary::HardSwish, Unary::HardSigmoid, Unary::Erf]);
+    all.push(Unary::Elu(1.0));
     for s in [0.1, -2.0, f32::MAX, f32::INFINITY] {
         all.extend([Unary::AddScalar(s), Unary::SubScalar(s), Unary::MulScalar(s)]);
-        all.extend([Unary::DivScalar(s), Unary::PowScalar(s)]);
+        all.extend([Unary::DivScalar(s), Unary::PowScalar(s), Unary::Elu(s), Unary::LeakyRelu(s)]);
+        all.extend([Unary::Clamp(s, 7.5), Unary::Softplus(s, 20.0)]);
     }
     all
 }
@@ -109,7 +111,7 @@ fn functions_as_words() {
     for unary in every_unary() {
         assert_eq!(unary.to_string().parse(), Ok(unary), "{unary}");
     }
-    for word in ["none", "relu(1)x", "add_scalar", "add_scalar(x)", ""] {
+    for word in ["none", "relu(1)x", "relu(1)", "add_scalar", "add_scalar(x)", "clamp(1)", "elu(1)(2)", ""] {
         assert_eq!(word.parse::<Unary>(), Err(()), "{word}");
     }
 }

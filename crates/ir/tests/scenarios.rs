@@ -77,7 +77,7 @@ fn t02_slots_of_linear_layers() {
 
 #[test]
 fn t04_degrees_of_embeddings() {
-    let bag = Op::from(Embedding { bag: true });
+    let bag = Op::from(Embedding { bag: true, padding: None });
     assert_eq!(gives(&bag, &["i32[48/4, 56]", "f32[1024, 128] copy 4"]), ["f32[48/4, 128]"]);
     // Ours: the width is cut by cutting the table; ids carry no gradient and are shared, not copied.
     assert_eq!(gives(&bag, &["i32[48, 56]", "f32[1024, 128/4]"]), ["f32[48, 128/4]"]);
@@ -220,7 +220,7 @@ fn t11_elementwise_operators() {
 #[test]
 fn t12_attention_is_cut_by_batch_and_heads() {
     // Ours: attention has no weights of its own.
-    let attention = Op::from(Attention { causal: false, scale: 1.0 });
+    let attention = Op::from(Attention::new(false, 1.0));
     let all = |ty| [ty, ty, ty];
     assert_eq!(gives(&attention, &all("f32[40/4, 48, 10/2, 36]")), ["f32[40/4, 48, 10/2, 36]"]);
     assert_eq!(refuses(&attention, &all("f32[40, 48/2, 10, 36]")), pair("query", COMBINE_ONE));

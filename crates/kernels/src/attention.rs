@@ -6,6 +6,7 @@
 //! Head h uses key head h / (heads / kv_heads). With `causal`, query i sees keys up to i + k_time - q_time; a query
 //! that sees none gives zeros.
 //!
+//! `masked_attention` has masks, biases and more (`masked.rs`).
 //! `cached_attention` is the same for tokens that follow others whose keys and values are kept (`cached.rs`).
 //!
 //! The fast versions walk blocks of queries and keys with a running maximum and sum (blocks of keys ascend, so a
@@ -29,6 +30,7 @@
 mod backward;
 mod cached;
 mod forward;
+pub mod masked;
 mod pack;
 mod pairs;
 mod product;

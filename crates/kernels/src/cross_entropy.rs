@@ -4,7 +4,8 @@
 //! (zero where the label is `ignore_index`) and the log-sum-exp, whose sum is a tree over `leaves` equal blocks of the
 //! classes. `cross_entropy_grad` reads logits (or a tile of them, whose first column is class `first`), labels, lse and
 //! dloss `[1]` and writes dlogits = (probabilities - onehot) * dloss (zero rows where ignored; accumulates on request).
-//! `count_labels` reads labels and writes how many are not `ignore_index`.
+//! `count_labels` reads labels and writes how many are not `ignore_index`; `label_weights` reads labels and weights
+//! `[classes]` and writes per label its weight, 0 where it is `ignore_index`. Smoothing and weights: `smooth.rs`.
 
 use phalanx_ir::tasks::TaskView;
 
@@ -16,6 +17,7 @@ use crate::{Call, Kernel, Sizes, Work, dispatch, params, signature};
 
 pub mod linear;
 pub mod parts;
+pub mod smooth;
 
 pub use linear::LinearCrossEntropy;
 pub use parts::{ClassJoin, ClassMax, ClassPick, ClassSum};
@@ -59,6 +61,20 @@ params! {
     pub struct CountLabels {
         /// How many labels.
         pub n: usize,
+        /// The label that does not count.
+        pub ignore_index: i64,
+        /// Whether labels are 32-bit.
+        pub labels_i32: bool,
+    }
+}
+
+params! {
+    /// Settings of `label_weights`.
+    pub struct LabelWeights {
+        /// How many labels.
+        pub n: usize,
+        /// How many weights.
+        pub classes: usize,
         /// The label that does not count.
         pub ignore_index: i64,
         /// Whether labels are 32-bit.
@@ -203,6 +219,14 @@ pub fn count_labels(out: &mut [f32], labels: Ids<'_>, params: CountLabels) {
     out[0] = (0..params.n).filter(|&i| labels.get(i) != params.ignore_index).count() as f32;
 }
 
+/// The weight of every label; 0 for `ignore_index`.
+pub fn label_weights(out: &mut [f32], labels: Ids<'_>, weights: &[f32], params: LabelWeights) {
+    for (i, out) in out.iter_mut().enumerate().take(params.n) {
+        let ignored = labels.get(i) == params.ignore_index;
+        *out = if ignored { 0.0 } else { weights[labels.row(i, params.classes)] };
+    }
+}
+
 impl Kernel for CrossEntropy {
     signature!("cross_entropy": logits, labels => nll, lse);
 
@@ -295,6 +319,25 @@ impl Kernel for CountLabels {
 
     fn reference(&self, call: &mut Call<'_>) {
         count_labels(call.write(0), Ids::read(call, 0, self.labels_i32), *self);
+    }
+}
+
+impl Kernel for LabelWeights {
+    signature!("label_weights": labels, weights => y);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        let (n, classes) = (task.read(0)?.elements(), task.read(1)?.elements());
+        let (ignore_index, labels_i32) = (task.attr("ignore")?, task.is_i32(0)?);
+        Ok(LabelWeights { n, classes, ignore_index, labels_i32 })
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        let labels = Ids::read(call, 0, self.labels_i32);
+        label_weights(call.write(0), labels, call.read(1), *self);
+    }
+
+    fn ids(&self) -> usize {
+        self.classes
     }
 }
 

@@ -48,7 +48,6 @@ pub struct DropoutParams {
 impl Mask {
     /// The mask over the tile that a task writes first; all others of a chain are the same tile of their tensors.
     pub(crate) fn of(task: &TaskView<'_>, mask: TaskMask) -> Result<Self, String> {
-        let TaskMask { rate, seed, salt, part, parts, blocks } = mask;
         let buffer = task.target(0)?;
         let extents = buffer.ty.shape.dims();
         let zeros = vec![0; extents.len()];
@@ -56,15 +55,27 @@ impl Mask {
             Some(tile) => (&tile.origin, tile.global.dims()),
             None => (&zeros, extents),
         };
-        let walk = Masked { extents, origin, global, part, parts, blocks }.walk();
-        let Walk { extents, strides, start } = walk.ok_or_else(|| {
+        Mask::at_tile(mask, extents, origin, global).ok_or_else(|| {
             format!(
                 "the tile {} cuts the blocks of the batch, or more than 4 dimensions; cut fewer dimensions or use \
                  fewer microbatches",
                 buffer.ty
             )
-        })?;
-        Ok(Mask { rate, seed, salt, start, extents, strides })
+        })
+    }
+
+    /// The mask over a tile of these extents, which begins at `origin` of a tensor `global`; none if the tile cuts the blocks of
+    /// the batch, or more than 4 dimensions.
+    pub(crate) fn at_tile(
+        mask: TaskMask,
+        extents: &[usize],
+        origin: &[usize],
+        global: &[usize],
+    ) -> Option<Mask> {
+        let TaskMask { rate, seed, salt, part, parts, blocks } = mask;
+        let walk = Masked { extents, origin, global, part, parts, blocks }.walk()?;
+        let Walk { extents, strides, start } = walk;
+        Some(Mask { rate, seed, salt, start, extents, strides })
     }
 
     /// The same mask at the beginning of its tensor and with no seed.

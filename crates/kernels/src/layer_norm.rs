@@ -3,8 +3,8 @@
 //! `layer_norm` reads x `[rows, cols]`, gamma and beta `[cols]` and writes y, and per row the mean and the reciprocal
 //! standard deviation. `layer_norm_grad` reads x `[outer, time, heads, cols]`, gamma, mean, rstd and dy and writes dx
 //! (accumulates on request), dgamma and dbeta (overwritten: with `keep` the sums of each leaf `[leaves, heads, cols]`, else
-//! of all outer places and times `[heads, cols]`, in the order of [`Blocks`]). Without `affine` there are no gamma, beta, dgamma and dbeta: the functions here
-//! take them empty, the kernels do not take them at all.
+//! of all outer places and times `[heads, cols]`, in the order of [`Blocks`]). [`Affine`] says which of gamma, beta, dgamma
+//! and dbeta there are: the functions here take the others empty, the kernels do not take them at all.
 
 use std::ops::Range;
 
@@ -13,7 +13,52 @@ use phalanx_ir::{Names, names};
 
 use crate::rows::{Blocks, Rule, outer_and_time, sum, times, tree_rows};
 use crate::spmd::{Launch, Workspace, by_work};
-use crate::{Call, Kernel, Sizes, Work, dispatch, params};
+use crate::{Call, Kernel, Sizes, Words, Work, dispatch, params};
+
+/// Which weights take part in a norm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Affine {
+    /// None.
+    None,
+    /// Gamma and beta.
+    Both,
+    /// Gamma alone.
+    Gamma,
+}
+
+impl Affine {
+    const ALL: [Affine; 3] = [Affine::None, Affine::Both, Affine::Gamma];
+
+    fn of(task: &TaskView<'_>) -> Affine {
+        match (task.is("affine"), task.is("scaled")) {
+            (true, _) => Affine::Both,
+            (false, true) => Affine::Gamma,
+            (false, false) => Affine::None,
+        }
+    }
+
+    fn gamma(self) -> bool {
+        self != Affine::None
+    }
+
+    fn beta(self) -> bool {
+        self == Affine::Both
+    }
+
+    /// How many weights these are.
+    fn count(self) -> usize {
+        usize::from(self.gamma()) + usize::from(self.beta())
+    }
+}
+
+impl Words for Affine {
+    fn put(&self, words: &mut Vec<u64>) {
+        words.push(*self as u64);
+    }
+    fn take(words: &mut &[u64]) -> Self {
+        Affine::ALL.get(usize::take(words)).copied().unwrap_or(Affine::None)
+    }
+}
 
 params! {
     /// Settings of `layer_norm`.
@@ -24,8 +69,8 @@ params! {
         pub cols: usize,
         /// Added to the variance.
         pub eps: f32,
-        /// Whether gamma and beta take part.
-        pub affine: bool,
+        /// Which weights take part.
+        pub affine: Affine,
     }
 }
 
@@ -46,8 +91,8 @@ params! {
         pub inner: usize,
         /// Whether the sums of the leaves are kept apart.
         pub keep: bool,
-        /// Whether gamma and beta take part.
-        pub affine: bool,
+        /// Which weights take part.
+        pub affine: Affine,
         /// Whether dx is added to what its slice holds.
         pub accumulate: bool,
     }
@@ -65,7 +110,7 @@ impl LayerNormGrad {
 
     /// The order of the sums over rows; without such sums every group of rows is a leaf of its own.
     fn row_blocks(self) -> Blocks {
-        match self.affine {
+        match self.affine.gamma() {
             true => Blocks::new(self.outer, self.time, self.leaves, self.inner),
             false => Blocks::new(self.outer * self.time, 1, self.outer * self.time, 1),
         }
@@ -91,7 +136,11 @@ pub fn layer_norm_reference(
         (mean[row], rstd[row]) = (mu, r);
         for col in 0..n {
             let normal = (x[col] - mu) * r;
-            y[row * n + col] = if params.affine { normal * gamma[col] + beta[col] } else { normal };
+            y[row * n + col] = match params.affine {
+                Affine::None => normal,
+                Affine::Both => normal * gamma[col] + beta[col],
+                Affine::Gamma => normal * gamma[col],
+            };
         }
     }
 }
@@ -119,13 +168,21 @@ dispatch! {
             let variance = sum([x], |[x]| (x - mu) * (x - mu)) / n as f32;
             let r = 1.0 / (variance + params.eps).sqrt();
             (mean[row], rstd[row]) = (mu, r);
-            if params.affine {
-                for (((y, x), gamma), beta) in y.iter_mut().zip(x).zip(gamma).zip(beta) {
-                    *y = ((x - mu) * r).mul_add(*gamma, *beta);
+            match params.affine {
+                Affine::Both => {
+                    for (((y, x), gamma), beta) in y.iter_mut().zip(x).zip(gamma).zip(beta) {
+                        *y = ((x - mu) * r).mul_add(*gamma, *beta);
+                    }
                 }
-            } else {
-                for (y, x) in y.iter_mut().zip(x) {
-                    *y = (x - mu) * r;
+                Affine::Gamma => {
+                    for ((y, x), gamma) in y.iter_mut().zip(x).zip(gamma) {
+                        *y = (x - mu) * r * gamma;
+                    }
+                }
+                Affine::None => {
+                    for (y, x) in y.iter_mut().zip(x) {
+                        *y = (x - mu) * r;
+                    }
                 }
             }
         }
@@ -140,7 +197,7 @@ pub fn layer_norm_grad_reference(
 ) {
     let n = params.cols;
     let normal = |row: usize, col: usize| (x[row * n + col] - mean[row]) * rstd[row];
-    let g = |row: usize, col: usize| dy[row * n + col] * if params.affine { gamma[col] } else { 1.0 };
+    let g = |row: usize, col: usize| dy[row * n + col] * if params.affine.gamma() { gamma[col] } else { 1.0 };
     for row in 0..params.rows() {
         let c1 = (0..n).map(|col| g(row, col)).sum::<f32>() / n as f32;
         let c2 = (0..n).map(|col| g(row, col) * normal(row, col)).sum::<f32>() / n as f32;
@@ -152,12 +209,14 @@ pub fn layer_norm_grad_reference(
     }
     let (blocks, rule) = (params.row_blocks(), params.rule());
     let width = params.width();
-    for at in 0..if params.affine { width } else { 0 } {
+    for at in 0..if params.affine.gamma() { width } else { 0 } {
         let row = |group: usize| group * params.heads + at / n;
         let dy = |group: usize| dy[row(group) * n + at % n];
         let scaled = |group: usize| dy(group) * normal(row(group), at % n);
         blocks.sum_reference(&mut dgamma[at..], width, rule, &scaled);
-        blocks.sum_reference(&mut dbeta[at..], width, rule, &dy);
+        if params.affine.beta() {
+            blocks.sum_reference(&mut dbeta[at..], width, rule, &dy);
+        }
     }
 }
 
@@ -165,7 +224,7 @@ pub fn layer_norm_grad_reference(
 /// hand.
 fn grad_workspace(params: LayerNormGrad) -> Workspace {
     let LayerNormGrad { leaves, inner, affine, .. } = params;
-    let width = if affine { 2 * params.width() } else { 0 };
+    let width = affine.count() * params.width();
     Workspace::of::<f32>(leaves * width, if inner > 1 { inner * width } else { 0 })
 }
 
@@ -176,21 +235,23 @@ pub fn layer_norm_grad(
     params: LayerNormGrad,
     launch: &mut Launch<'_>,
 ) {
-    let blocks = params.row_blocks();
-    let width = if params.affine { params.width() } else { 0 };
-    let size = blocks.leaf(0).len() * params.width();
+    let (blocks, sum) = (params.row_blocks(), params.width());
+    let width = params.affine.count() * sum;
+    let size = blocks.leaf(0).len() * sum;
     let sums: &mut [f32] = launch.common();
-    let outs = [(dx, size), (&mut *sums, 2 * width)];
+    let outs = [(dx, size), (&mut *sums, width)];
     launch.split_rows(blocks.leaves, outs, |leaves, [dx, sums], own| {
         for (i, leaf) in leaves.enumerate() {
             let (rows, elements) = (times(blocks.leaf(leaf), params.heads), leaf * size..(leaf + 1) * size);
             let ins = [&x[elements.clone()], gamma, &mean[rows.clone()], &rstd[rows], &dy[elements]];
-            let outs = [&mut dx[i * size..][..size], &mut sums[i * 2 * width..][..2 * width]];
+            let outs = [&mut dx[i * size..][..size], &mut sums[i * width..][..width]];
             layer_norm_grad_leaf(outs, ins, own, params, &blocks);
         }
     });
-    if params.affine {
-        blocks.join([dgamma, dbeta], sums, [width, 2 * width], params.rule());
+    match params.affine {
+        Affine::None => {}
+        Affine::Both => blocks.join([dgamma, dbeta], sums, [sum, width], params.rule()),
+        Affine::Gamma => blocks.join([dgamma], sums, [sum, width], params.rule()),
     }
 }
 
@@ -222,7 +283,7 @@ fn layer_norm_grad_block(
     runs: impl Iterator<Item = Range<usize>>,
 ) {
     sums.fill(0.0);
-    let (dgamma, dbeta) = sums.split_at_mut(sums.len() / 2);
+    let (dgamma, dbeta) = sums.split_at_mut(params.width().min(sums.len()));
     for groups in runs {
         let (rows, elements) = (times(groups.clone(), params.heads), times(groups, params.width()));
         let statistics = [&mean[rows.clone()], &rstd[rows]];
@@ -248,7 +309,7 @@ dispatch! {
             let (x, dy) = (&x[row * n..][..n], &dy[row * n..][..n]);
             let (mu, r) = (statistics[0][row], statistics[1][row]);
             let normal = |x: f32| (x - mu) * r;
-            let totals = if params.affine {
+            let totals = if params.affine.gamma() {
                 let second = sum([x, dy, gamma], |[x, dy, gamma]| dy * gamma * normal(x));
                 [sum([dy, gamma], |[dy, gamma]| dy * gamma), second]
             } else {
@@ -256,16 +317,18 @@ dispatch! {
             };
             let [c1, c2] = totals.map(|total| total / n as f32);
             let value = |g: f32, x: f32| r * (-normal(x)).mul_add(c2, g - c1);
-            if params.affine {
+            if params.affine.gamma() {
                 for (((dx, x), dy), gamma) in dx.iter_mut().zip(x).zip(dy).zip(gamma) {
                     let value = value(dy * gamma, *x);
                     *dx = if params.accumulate { *dx + value } else { value };
                 }
                 let own = row % params.heads * n..(row % params.heads + 1) * n;
-                let sums = dgamma[own.clone()].iter_mut().zip(&mut dbeta[own]);
-                for (((dgamma, dbeta), x), dy) in sums.zip(x).zip(dy) {
+                for ((dgamma, x), dy) in dgamma[own.clone()].iter_mut().zip(x).zip(dy) {
                     *dgamma = dy.mul_add(normal(*x), *dgamma);
-                    *dbeta += dy;
+                }
+                // There is none where the norm has no beta.
+                if let Some(dbeta) = dbeta.get_mut(own) {
+                    dbeta.iter_mut().zip(dy).for_each(|(dbeta, dy)| *dbeta += dy);
                 }
             } else {
                 for ((dx, x), dy) in dx.iter_mut().zip(x).zip(dy) {
@@ -276,18 +339,24 @@ dispatch! {
     }
 }
 
-fn forward_args<'a>(call: &mut Call<'a>, affine: bool) -> ([&'a mut [f32]; 3], [&'a [f32]; 3]) {
-    let parameter = |index| if affine { call.read(index) } else { &[] };
-    let ins = [call.read(0), parameter(1), parameter(2)];
+fn forward_args<'a>(call: &mut Call<'a>, affine: Affine) -> ([&'a mut [f32]; 3], [&'a [f32]; 3]) {
+    let parameter = |index, is_there| if is_there { call.read(index) } else { &[] };
+    let ins = [call.read(0), parameter(1, affine.gamma()), parameter(2, affine.beta())];
     ([0, 1, 2].map(|index| call.write(index)), ins)
 }
 
-fn grad_args<'a>(call: &mut Call<'a>, affine: bool) -> ([&'a mut [f32]; 3], [&'a [f32]; 5]) {
-    if affine {
-        let ins = [0, 1, 2, 3, 4].map(|index| call.read(index));
-        return ([0, 1, 2].map(|index| call.write(index)), ins);
-    }
-    ([call.write(0), &mut [], &mut []], [call.read(0), &[], call.read(1), call.read(2), call.read(3)])
+fn grad_args<'a>(call: &mut Call<'a>, affine: Affine) -> ([&'a mut [f32]; 3], [&'a [f32]; 5]) {
+    let mut slots = 0..;
+    let mut read = |is_there| match is_there {
+        true => call.read(slots.next().unwrap_or(0)),
+        false => &[],
+    };
+    let ins = [true, affine.gamma(), true, true, true].map(&mut read);
+    let mut write = |(slot, is_there): (usize, bool)| match is_there {
+        true => call.write(slot),
+        false => &mut [],
+    };
+    ([(0, true), (1, affine.gamma()), (2, affine.beta())].map(&mut write), ins)
 }
 
 impl Kernel for LayerNorm {
@@ -295,11 +364,11 @@ impl Kernel for LayerNorm {
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
         let (rows, cols) = task.rows_of(task.write(1)?)?;
-        Ok(LayerNorm { rows, cols, eps: task.attr("eps")?, affine: task.is("affine") })
+        Ok(LayerNorm { rows, cols, eps: task.attr("eps")?, affine: Affine::of(task) })
     }
 
     fn arguments(&self) -> Names {
-        names!(x, gamma if self.affine, beta if self.affine => y, mean, rstd)
+        names!(x, gamma if self.affine.gamma(), beta if self.affine.beta() => y, mean, rstd)
     }
 
     fn reference(&self, call: &mut Call<'_>) {
@@ -314,7 +383,7 @@ impl Kernel for LayerNorm {
 
     /// The mean, the variance (3), the difference and the scale; gamma and beta.
     fn work(&self, sizes: &Sizes<'_>) -> Work {
-        sizes.work(if self.affine { 8.0 } else { 6.0 } * sizes.operand(0), false)
+        sizes.work((6.0 + self.affine.count() as f64) * sizes.operand(0), false)
     }
 
     fn blocks(&self, cores: usize) -> i64 {
@@ -326,8 +395,8 @@ impl Kernel for LayerNormGrad {
     const NAME: &'static str = "layer_norm_grad";
 
     fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
-        let affine = task.is("affine");
-        let statistics = task.read(if affine { 2 } else { 1 })?;
+        let affine = Affine::of(task);
+        let statistics = task.read(if affine.gamma() { 2 } else { 1 })?;
         let (rows, cols) = task.rows_of(statistics)?;
         let heads = task.attr_or("heads", 1)?;
         let (outer, time) = outer_and_time(statistics, rows / heads);
@@ -338,7 +407,7 @@ impl Kernel for LayerNormGrad {
 
     fn arguments(&self) -> Names {
         let affine = self.affine;
-        names!(x, gamma if affine, mean, rstd, dy => dx, dgamma if affine, dbeta if affine)
+        names!(x, gamma if affine.gamma(), mean, rstd, dy => dx, dgamma if affine.gamma(), dbeta if affine.beta())
     }
 
     fn reference(&self, call: &mut Call<'_>) {
@@ -353,7 +422,12 @@ impl Kernel for LayerNormGrad {
 
     /// The normalized row (2), two sums (3), dx (4); times gamma, dgamma (2), dbeta.
     fn work(&self, sizes: &Sizes<'_>) -> Work {
-        sizes.work(if self.affine { 13.0 } else { 9.0 } * sizes.operand(0), self.accumulate)
+        let weights = match self.affine {
+            Affine::None => 0.0,
+            Affine::Gamma => 3.0,
+            Affine::Both => 4.0,
+        };
+        sizes.work((9.0 + weights) * sizes.operand(0), self.accumulate)
     }
 
     fn blocks(&self, cores: usize) -> i64 {

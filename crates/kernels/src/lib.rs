@@ -6,7 +6,7 @@
 //! a tree over `leaves` fixed by the shape alone.
 //!
 //! Unsafe code lives in `spmd` (handing disjoint parts to team members, the slots of pipes), `transpose` and
-//! `cross_entropy/linear` (disjoint rows), `chain` (disjoint pieces), `matmul` and `attention` (SIMD intrinsics,
+//! `cross_entropy/linear`, `grouped` (disjoint rows), `chain` (disjoint pieces), `matmul` and `attention` (SIMD intrinsics,
 //! packing), `check` (looks at memory between blocks) and the generated dispatch of `isa`.
 
 pub mod attention;
@@ -18,6 +18,7 @@ pub mod cast;
 pub mod chain;
 pub mod check;
 pub mod column_sum;
+pub mod compare;
 pub mod concat;
 pub mod cross_entropy;
 pub mod draw;
@@ -25,7 +26,9 @@ pub mod dropout;
 pub mod embedding;
 pub mod fill;
 pub mod gather;
+pub mod gather_rows;
 pub mod grid;
+pub mod grouped;
 pub mod ids;
 pub mod isa;
 mod kernel;
@@ -42,6 +45,7 @@ pub mod rotary;
 pub mod rows;
 #[cfg(test)]
 mod samples;
+pub mod select;
 pub mod set_state;
 pub mod softmax;
 pub mod spmd;
@@ -64,29 +68,42 @@ const KERNELS: &[KernelEntry] = &[
     KernelEntry::of::<attention::Attention>(),
     KernelEntry::of::<attention::AttentionGrad>(),
     KernelEntry::of::<attention::CachedAttentionParams>(),
+    KernelEntry::of::<attention::masked::MaskedAttention>(),
+    KernelEntry::of::<attention::masked::MaskedAttentionGrad>(),
     KernelEntry::of::<binary::BinaryParams>(),
     KernelEntry::of::<binary::BinaryGradParams>(),
     KernelEntry::of::<broadcast::BroadcastParams>(),
     KernelEntry::of::<cast::CastParams>(),
     KernelEntry::of::<chain::ChainParams>(),
     KernelEntry::of::<column_sum::ColumnSum>(),
+    KernelEntry::of::<compare::CompareParams>(),
     KernelEntry::of::<concat::ConcatParams>(),
     KernelEntry::of::<concat::SplitParams>(),
     KernelEntry::of::<cross_entropy::CrossEntropy>(),
     KernelEntry::of::<cross_entropy::CrossEntropyGrad>(),
     KernelEntry::of::<cross_entropy::CountLabels>(),
+    KernelEntry::of::<cross_entropy::LabelWeights>(),
     KernelEntry::of::<cross_entropy::linear::LinearCrossEntropy>(),
     KernelEntry::of::<cross_entropy::parts::ClassMax>(),
     KernelEntry::of::<cross_entropy::parts::ClassSum>(),
     KernelEntry::of::<cross_entropy::parts::ClassPick>(),
     KernelEntry::of::<cross_entropy::parts::ClassJoin>(),
     KernelEntry::of::<draw::Draw>(),
+    KernelEntry::of::<cross_entropy::smooth::SmoothCrossEntropy>(),
+    KernelEntry::of::<cross_entropy::smooth::SmoothCrossEntropyGrad>(),
+    KernelEntry::of::<cross_entropy::smooth::ClassSmooth>(),
+    KernelEntry::of::<cross_entropy::smooth::SmoothJoin>(),
     KernelEntry::of::<dropout::DropoutParams>(),
     KernelEntry::of::<embedding::Embedding>(),
     KernelEntry::of::<embedding::EmbeddingGrad>(),
     KernelEntry::of::<fill::FillParams>(),
     KernelEntry::of::<gather::GatherParams>(),
     KernelEntry::of::<gather::GatherGradParams>(),
+    KernelEntry::of::<gather_rows::GatherRows>(),
+    KernelEntry::of::<gather_rows::GatherRowsGrad>(),
+    KernelEntry::of::<grouped::GroupedForward>(),
+    KernelEntry::of::<grouped::GroupedLinearGrad>(),
+    KernelEntry::of::<grouped::GroupedWeightGrad>(),
     KernelEntry::of::<layer_norm::LayerNorm>(),
     KernelEntry::of::<layer_norm::LayerNormGrad>(),
     KernelEntry::of::<matmul::MatmulParams>(),
@@ -102,6 +119,8 @@ const KERNELS: &[KernelEntry] = &[
     KernelEntry::of::<rotary::Rotary>(),
     KernelEntry::of::<rotary::RotaryAt>(),
     KernelEntry::of::<set_state::SetState>(),
+    KernelEntry::of::<select::WhereParams>(),
+    KernelEntry::of::<select::WhereGradParams>(),
     KernelEntry::of::<softmax::SoftmaxParams>(),
     KernelEntry::of::<softmax::SoftmaxGradParams>(),
     KernelEntry::of::<squared_deviations::SquaredDeviations>(),

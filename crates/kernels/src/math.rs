@@ -4,7 +4,7 @@
 //! set. Polynomials are minimax fits of the named function over the named interval, rounded to `f32`. NaN propagates,
 //! infinities give the limits. Trigonometric functions and powers are left to the standard library.
 
-use std::f32::consts::{LN_2, LOG2_E};
+use std::f32::consts::{FRAC_2_SQRT_PI, LN_2, LOG2_E, SQRT_2};
 
 /// `ln 2 - LN_2`: what the `f32` constant misses.
 const LN_2_LOW: f32 = -1.904_654_2e-9;
@@ -44,6 +44,18 @@ const TAIL: [f32; 10] = [
     -0.319_381_1,
     0.144_543_22,
     -0.024_699_185,
+];
+
+/// `erf(x) / x` in `x²` for `|x| <= 1`; relative error 4e-11.
+const ERF: [f32; 8] = [
+    1.128_379_2,
+    -0.376_126_38,
+    0.112_837_83,
+    -0.026_865_438,
+    0.005_221_053_5,
+    -0.000_848_439_64,
+    0.000_112_682_54,
+    -9.673_591e-6,
 ];
 
 /// `e^x`, within 2 units in the last place.
@@ -164,15 +176,71 @@ pub fn relu(x: f32) -> f32 {
     if x <= 0.0 { 0.0 } else { x }
 }
 
+/// `ln(1 + e^(βx)) / β`, and `x` where `βx` exceeds `threshold`.
+#[inline(always)]
+pub fn softplus(x: f32, beta: f32, threshold: f32) -> f32 {
+    let t = beta * x;
+    let e = exp_negative(-t.abs());
+    // ln(1 + e): the logarithm of the rounded sum, and what the rounding lost.
+    let sum = 1.0 + e;
+    let rest = log(sum) + (e - (sum - 1.0)) / sum;
+    if t > threshold { x } else { (at_least(t, 0.0) + rest) / beta }
+}
+
+/// The derivative of [`softplus`] at `x`.
+#[inline(always)]
+pub fn softplus_slope(x: f32, beta: f32, threshold: f32) -> f32 {
+    let t = beta * x;
+    let slope = logistic(t).0;
+    if t > threshold { 1.0 } else { slope }
+}
+
+/// `(x + 3) / 6` limited to 0..1.
+#[inline(always)]
+pub fn hard_sigmoid(x: f32) -> f32 {
+    clamp(x + 3.0, 0.0, 6.0) / 6.0
+}
+
+/// `x · hard_sigmoid(x)`.
+#[inline(always)]
+pub fn hard_swish(x: f32) -> f32 {
+    at_least(x, -3.0) * hard_sigmoid(x)
+}
+
+/// The derivative of [`hard_swish`] at `x`: 0 at -3, 1 at 3.
+#[inline(always)]
+pub fn hard_swish_slope(x: f32) -> f32 {
+    let inner = x / 3.0 + 0.5;
+    let above = if x >= 3.0 { 1.0 } else { inner };
+    if x <= -3.0 { 0.0 } else { above }
+}
+
+/// The error function.
+#[inline(always)]
+pub fn erf(x: f32) -> f32 {
+    let inner = x * polynomial(ERF, x * x);
+    let outer = 2.0f32.mul_add(-normal(-SQRT_2 * x.abs()).0, 1.0).copysign(x);
+    if x.abs() < 1.0 { inner } else { outer }
+}
+
+/// The derivative of [`erf`] at `x`.
+#[inline(always)]
+pub fn erf_slope(x: f32) -> f32 {
+    let x = clamp(x, -10.0, 10.0);
+    let square = x * x;
+    let rounded = exp(-square);
+    FRAC_2_SQRT_PI * rounded.mul_add(-x.mul_add(x, -square), rounded)
+}
+
 /// `max(x, low)` that keeps NaN.
 #[inline(always)]
 pub fn at_least(x: f32, low: f32) -> f32 {
     if x < low { low } else { x }
 }
 
-/// `x` limited to `low..=high`; NaN stays NaN.
+/// `x` limited to `low..=high`, and `high` if `low` is greater; NaN stays NaN.
 #[inline(always)]
-fn clamp(x: f32, low: f32, high: f32) -> f32 {
+pub fn clamp(x: f32, low: f32, high: f32) -> f32 {
     let x = at_least(x, low);
     if x > high { high } else { x }
 }

@@ -41,6 +41,7 @@ pub(crate) enum Input {
     F32(Vec<f32>),
     I32(Vec<i32>),
     I64(Vec<i64>),
+    Bool(Vec<u8>),
 }
 
 impl Input {
@@ -57,6 +58,7 @@ impl Input {
             Input::F32(x) => bytemuck::cast_slice(x),
             Input::I32(x) => bytemuck::cast_slice(x),
             Input::I64(x) => bytemuck::cast_slice(x),
+            Input::Bool(x) => x,
         }
     }
 }

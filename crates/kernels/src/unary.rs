@@ -1,7 +1,8 @@
 //! Functions of one element: `unary` and its gradient.
 //!
 //! `unary` reads `x[n]`, writes `y[n]`. `unary_grad` reads `x[n]` (the input of the forward) and `dy[n]`, writes `dx[n]` and adds
-//! to it if `accumulate`; the slope of an activation is taken at x rounded to `bf16` if `rounded`. At a kink it is 0.
+//! to it if `accumulate`; the slope of an activation is taken at x rounded to `bf16` if `rounded`. At a
+//! kink it is what [`Unary`] says, else 0.
 
 mod exact;
 
@@ -123,7 +124,7 @@ dispatch! {
             Unary::Rsqrt => map(y, x, |x| 1.0 / x.sqrt()),
             Unary::Sin => map(y, x, |x| f64::from(x).sin() as f32),
             Unary::Cos => map(y, x, |x| f64::from(x).cos() as f32),
-            Unary::Elu => map(y, x, |x| if x > 0.0 { x } else { math::expm1_negative(x) }),
+            Unary::Elu(alpha) => map(y, x, |x| if x > 0.0 { x } else { alpha * math::expm1_negative(x) }),
             Unary::Neg => map(y, x, |x| -x),
             Unary::Square => map(y, x, |x| x * x),
             Unary::Abs => map(y, x, |x| x.abs()),
@@ -134,6 +135,12 @@ dispatch! {
             Unary::PowScalar(2.0) => map(y, x, |x| x * x),
             Unary::PowScalar(3.0) => map(y, x, |x| x * x * x),
             Unary::PowScalar(scalar) => map(y, x, |x| power(x, scalar)),
+            Unary::Clamp(low, high) => map(y, x, |x| math::clamp(x, low, high)),
+            Unary::LeakyRelu(slope) => map(y, x, |x| if x > 0.0 { x } else { slope * x }),
+            Unary::Softplus(beta, threshold) => map(y, x, |x| math::softplus(x, beta, threshold)),
+            Unary::HardSwish => map(y, x, math::hard_swish),
+            Unary::HardSigmoid => map(y, x, math::hard_sigmoid),
+            Unary::Erf => map(y, x, math::erf),
         }
     }
 }
@@ -159,7 +166,9 @@ dispatch! {
             Unary::Rsqrt => scale(dx, x, dy, acc, |x| -0.5 / (x * x.sqrt())),
             Unary::Sin => scale(dx, x, dy, acc, |x| f64::from(x).cos() as f32),
             Unary::Cos => scale(dx, x, dy, acc, |x| -f64::from(x).sin() as f32),
-            Unary::Elu => scale(dx, x, dy, acc, |x| if x > 0.0 { 1.0 } else { math::exp(x) }),
+            Unary::Elu(alpha) => {
+                scale(dx, x, dy, acc, |x| if x > 0.0 { 1.0 } else { alpha * math::exp(x) })
+            }
             Unary::Neg => scale(dx, x, dy, acc, |_| -1.0),
             Unary::Square => scale(dx, x, dy, acc, |x| 2.0 * x),
             Unary::Abs => scale(dx, x, dy, acc, sign),
@@ -169,6 +178,14 @@ dispatch! {
             Unary::PowScalar(2.0) => scale(dx, x, dy, acc, |x| 2.0 * x),
             Unary::PowScalar(3.0) => scale(dx, x, dy, acc, |x| 3.0 * (x * x)),
             Unary::PowScalar(scalar) => scale(dx, x, dy, acc, |x| scalar * power(x, scalar - 1.0)),
+            Unary::Clamp(low, high) => scale(dx, x, dy, acc, |x| inside(x, low, high)),
+            Unary::LeakyRelu(slope) => scale(dx, x, dy, acc, |x| if x > 0.0 { 1.0 } else { slope }),
+            Unary::Softplus(beta, threshold) => {
+                scale(dx, x, dy, acc, |x| math::softplus_slope(x, beta, threshold))
+            }
+            Unary::HardSwish => scale(dx, x, dy, acc, math::hard_swish_slope),
+            Unary::HardSigmoid => scale(dx, x, dy, acc, |x| inside(x, -3.0, 3.0) * (1.0 / 6.0)),
+            Unary::Erf => scale(dx, x, dy, acc, math::erf_slope),
         }
     }
 }
@@ -221,6 +238,13 @@ fn scale_in_place(dy: &mut [f32], x: &[f32], slope: impl Fn(f32) -> f32) {
 #[inline(always)]
 fn relu_slope(x: f32) -> f32 {
     if x > 0.0 { 1.0 } else { 0.0 }
+}
+
+/// 1 strictly between two bounds, else 0.
+#[inline(always)]
+fn inside(x: f32, low: f32, high: f32) -> f32 {
+    let above = if x > low { 1.0 } else { 0.0 };
+    if x < high { above } else { 0.0 }
 }
 
 #[inline(always)]

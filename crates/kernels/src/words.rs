@@ -4,7 +4,7 @@
 //! first of them.
 
 use arrayvec::ArrayVec;
-use phalanx_ir::{Activation, Binary, DType, Precision, Reduce, RopeScaling, Unary};
+use phalanx_ir::{Activation, Binary, CompareKind, DType, Precision, Reduce, RopeScaling, Unary};
 
 /// A value that travels as parameter words.
 pub trait Words: Sized {
@@ -36,6 +36,18 @@ impl Words for u64 {
     }
 }
 
+/// Nothing at all if there is none, so it must come last.
+impl Words for Option<i64> {
+    fn put(&self, words: &mut Vec<u64>) {
+        if let Some(value) = self {
+            words.extend([1, *value as u64]);
+        }
+    }
+    fn take(words: &mut &[u64]) -> Self {
+        (u64::take(words) != 0).then(|| i64::take(words))
+    }
+}
+
 /// Values of one word, by the conversions from and to it.
 macro_rules! one_word {
     ($($type:ty: $word:ident => $from:expr, $value:ident => $to:expr;)*) => {$(
@@ -59,6 +71,8 @@ one_word! {
     f32: word => f32::from_bits(word as u32), value => u64::from(value.to_bits());
     Activation: word => variant(Activation::ALL, word), value => value as u64;
     Binary: word => variant(Binary::ALL, word), value => value as u64;
+    CompareKind: word => variant(CompareKind::ALL, word), value => value as u64;
+    f64: word => f64::from_bits(word), value => value.to_bits();
     Reduce: word => variant(Reduce::ALL, word), value => value as u64;
     DType: word => variant(&DType::ALL, word), value => value as u64;
     Precision: word => variant(Precision::ALL, word), value => value as u64;
@@ -115,32 +129,56 @@ impl Words for RopeScaling {
     }
 }
 
-/// A number, then the scalar, which is zero where the function has none.
+/// A number, then the scalars, which are zero where the function has none.
 impl Words for Unary {
     fn put(&self, words: &mut Vec<u64>) {
-        let (name, scalar) = self.parts();
-        let number = (0..FUNCTIONS).find(|&number| function(number, 0.0).parts().0 == name);
+        let number = (0..FUNCTIONS).find(|&number| function(number).word() == self.word());
         words.push(number.unwrap_or(0));
-        scalar.unwrap_or(0.0).put(words);
+        let count = self.keys().len().max(1);
+        self.scalars()[..count].iter().for_each(|scalar| scalar.put(words));
     }
     fn take(words: &mut &[u64]) -> Self {
-        let number = u64::take(words);
-        function(number, f32::take(words))
+        let function = function(u64::take(words));
+        let mut scalars = [f32::take(words), 0.0];
+        if function.keys().len() > 1 {
+            scalars[1] = f32::take(words);
+        }
+        function.with_scalars(scalars)
     }
 }
 
 /// Functions that have a number.
-const FUNCTIONS: u64 = 22;
+const FUNCTIONS: u64 = 28;
 
-/// Function number `number`; those with a scalar have this one.
-fn function(number: u64, scalar: f32) -> Unary {
+/// Function number `number`, its scalars zero.
+fn function(number: u64) -> Unary {
     use Unary::*;
-    const PLAIN: [Unary; 10] = [Exp, Log, Sqrt, Rsqrt, Sin, Cos, Elu, Neg, Square, Abs];
-    const SCALAR: [fn(f32) -> Unary; 5] = [AddScalar, SubScalar, MulScalar, DivScalar, PowScalar];
+    const PLAIN: [Unary; 21] = [
+        Exp,
+        Log,
+        Sqrt,
+        Rsqrt,
+        Sin,
+        Cos,
+        Elu(0.0),
+        Neg,
+        Square,
+        Abs,
+        AddScalar(0.0),
+        SubScalar(0.0),
+        MulScalar(0.0),
+        DivScalar(0.0),
+        PowScalar(0.0),
+        Clamp(0.0, 0.0),
+        LeakyRelu(0.0),
+        Softplus(0.0, 0.0),
+        HardSwish,
+        HardSigmoid,
+        Erf,
+    ];
     match number as usize {
         number @ 1..=6 => Act(Activation::ALL[number]),
-        number @ 7..=16 => PLAIN[number - 7],
-        number @ 17..=21 => SCALAR[number - 17](scalar),
+        number @ 7..=27 => PLAIN[number - 7],
         _ => Identity,
     }
 }
@@ -180,6 +218,7 @@ mod tests {
         }
         assert_eq!(Unary::Act(Activation::Tanh).to_words(), [6, 0]);
         assert_eq!(Unary::PowScalar(2.0).to_words(), [21, u64::from(2f32.to_bits())]);
+        assert_eq!(Unary::Clamp(0.0, 2.0).to_words(), [22, 0, u64::from(2f32.to_bits())]);
     }
 
     #[test]
@@ -202,6 +241,7 @@ mod tests {
     fn variants_are_numbered_in_the_order_of_their_list() {
         assert!(Activation::ALL.iter().zip(0..).all(|(value, word)| value.to_words() == [word]));
         assert!(Binary::ALL.iter().zip(0..).all(|(value, word)| value.to_words() == [word]));
+        assert!(CompareKind::ALL.iter().zip(0..).all(|(value, word)| value.to_words() == [word]));
         assert!(Reduce::ALL.iter().zip(0..).all(|(value, word)| value.to_words() == [word]));
         assert!(DType::ALL.iter().zip(0..).all(|(value, word)| value.to_words() == [word]));
     }

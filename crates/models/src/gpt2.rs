@@ -129,7 +129,7 @@ impl Gpt2Config {
         let shape = [self.context, self.width];
         let table = model.param("transformer.wpe.weight", shape, Init::Normal(0.02))?;
         if let Some(earlier) = &pass.earlier {
-            let rows = Op::from(Embedding { bag: false });
+            let rows = Op::from(Embedding { bag: false, padding: None });
             return model.add_one("transformer.wpe", rows, &[earlier.positions, table]);
         }
         if time == self.context {

@@ -152,7 +152,7 @@ pub(crate) fn attend(
     let dims = model.shape(query).dims().to_vec();
     let scale = 1.0 / (model.shape(query).last() as f32).sqrt();
     let (op, operands) = match &mut pass.earlier {
-        None => (Op::from(Attention { causal: true, scale }), vec![query, key, value]),
+        None => (Op::from(Attention::new(true, scale)), vec![query, key, value]),
         Some(earlier) => {
             let [keys, values] = earlier.caches(model, name, [key, value])?;
             (Op::from(CachedAttention { scale }), vec![query, key, value, keys, values, earlier.past])
@@ -170,7 +170,7 @@ pub(crate) fn embed_tokens(
     table: [usize; 2],
 ) -> Result<(ValueId, ValueId), BuildError> {
     let weight = model.param(&format!("{module}.weight"), table, Init::Normal(0.02))?;
-    let rows = model.add_one(module, Op::from(Embedding { bag: false }), &[tokens, weight])?;
+    let rows = model.add_one(module, Op::from(Embedding { bag: false, padding: None }), &[tokens, weight])?;
     Ok((weight, rows))
 }
 

@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(adapters(&graph).len(), 2);
         let result = graph.find("transformer.h.0.mlp.c_fc").unwrap();
         let layer = &graph.layers()[graph.values()[result].layer];
-        assert_eq!(layer.op.to_text().0, Unary::Act(Activation::GeluTanh).parts().0);
+        assert_eq!(layer.op.to_text().0, Unary::Act(Activation::GeluTanh).word());
         let inner = graph.find("transformer.h.0.mlp.c_fc.adapted").unwrap();
         assert_eq!(layer.operands, [inner]);
     }

@@ -22,9 +22,20 @@ impl Operator for CachedAttention {
     attributes!("cached_attention" (query, key, value, past_keys, past_values, past): scale);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
-        let whole = Attention { causal: true, scale: self.scale };
+        let whole = Attention::new(true, self.scale);
         let result = whole.infer(operands)?;
-        let key = operands.float(1)?;
+        let (query, key) = (operands.float(0)?, operands.float(1)?);
+        if key.dims()[1] != query.dims()[1] {
+            let wanted = format!("it needs as many keys as the {} queries of {query}", query.dims()[1]);
+            return operands.wrong(1, wanted, "give both the same time");
+        }
+        if operands.float(2)? != key {
+            return operands.wrong(
+                2,
+                format!("it must have the shape of key {key}"),
+                format!("make it {key}"),
+            );
+        }
         for slot in [3, 4] {
             let cache = operands.float(slot)?;
             if cache.rank() != 4 || cache.with(1, key.dims()[1]) != *key {
@@ -82,7 +93,7 @@ impl Operator for CachedAttention {
             let queries = Tensor::from_fn(&Shape::new([1, rows, heads, dim]), |at| {
                 (at[1] + time).checked_sub(rows).map_or(0.0, |row| query.at(&[b, row, at[2], at[3]]))
             });
-            let whole = Attention { causal: true, scale: self.scale };
+            let whole = Attention::new(true, self.scale);
             let (keys, values) = (joined(past_keys, key), joined(past_values, value));
             let all =
                 whole.evaluate(&[&queries, &keys, &values], std::slice::from_ref(&queries.shape)).remove(0);

@@ -1,10 +1,11 @@
-//! Elements chosen by an index along one axis: `y[i, j, k] = x[i, index[i, j, k], k]` for axis 1. The index may be smaller
-//! than x along the other axes, and of any extent along this one.
+//! Whole rows chosen by index along one axis: the index, of any shape, takes the place of the axis. For axis 1 and an index
+//! `[a, b]`, `y[i, a, b, j] = x[i, index[a, b], j]`. What `ScatterAdd` undoes.
 
 use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
 use phalanx_ir::{
-    Cuts, IndexBound, LayerTasks, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes,
+    Cuts, IndexBound, LayerTasks, MAX_RANK, OpError, Operands, Operator, Shape, Tensor, TensorType,
+    attributes, each,
 };
 
 use crate::integer;
@@ -16,27 +17,30 @@ pub struct Gather {
 }
 
 impl Operator for Gather {
-    attributes!("gather" (input, index): axis);
+    attributes!("gather_rows" (input, index): axis);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
         operands.axis(0, self.axis)?;
-        let (input, index) = (operands.float(0)?, operands.index(1)?);
-        let smaller = |(dim, (extent, most)): (usize, (&usize, &usize))| dim == self.axis || extent <= most;
-        let pairs = index.dims().iter().zip(input.dims());
-        if index.rank() != input.rank() || !pairs.enumerate().all(smaller) {
-            let wanted = format!("it must fit into input {input} outside axis {}", self.axis);
-            return operands.wrong(1, wanted, "reshape it, or choose another axis");
+        let (input, index) = (operands.float(0)?.dims(), operands.index(1)?.dims());
+        let dims = [&input[..self.axis], index, &input[self.axis + 1..]].concat();
+        if dims.len() > MAX_RANK {
+            let wanted = format!("rows of input {} give more than {MAX_RANK} dimensions", operands.shape(0));
+            return operands.wrong(1, wanted, "reshape it");
         }
-        Ok(vec![TensorType::f32(index.clone())])
+        Ok(vec![TensorType::f32(Shape::new(dims))])
     }
 
-    /// The axis stays whole, and so do axes along which the index has fewer elements.
+    /// A cut of the axis gives partial sums, all but one of them zero; a cut of the index wants copies of the input.
     fn cuts(&self, operands: &[&Shape], _results: &[&Shape]) -> Cuts {
-        let (input, index) = (operands[0].dims(), operands[1].dims());
-        let is_whole = |&dim: &usize| dim == self.axis || input[dim] != index[dim];
-        let whole: Vec<usize> = (0..input.len()).filter(is_whole).collect();
-        let dims = Cuts::pointwise(operands[0], &whole).operands.swap_remove(0);
-        Cuts { shared: vec![1], ..Cuts::new(vec![dims.clone(); 2], vec![dims]) }
+        let [before, index, after] = axes(self.axis, operands[1].rank(), operands[0].rank() - 1);
+        let input = [&before[..], &[Some(0)], &after].concat();
+        let result = [&before[..], &index, &after].concat();
+        let cuts = Cuts::new(vec![input, index], vec![result]);
+        Cuts {
+            shared: vec![1],
+            wants_copies: Some("an index cut into {} wants {} copies of the input"),
+            ..cuts.contracting()
+        }
     }
 
     fn index_bound(&self, operands: &[&Shape]) -> Option<IndexBound> {
@@ -44,19 +48,42 @@ impl Operator for Gather {
     }
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
-        tasks.plain(TaskOp::call("gather", self.attrs()));
+        tasks.plain(TaskOp::call("gather_rows", self.attrs()));
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
+        let leaves = index_leaves(tasks, self.axis, false);
         let reads = [tasks.read(1)].into_iter().chain(dy[0].clone()).collect();
-        tasks.single(0, TaskOp::call("gather_grad", self.attrs()), reads);
+        let op = TaskOp::call("gather_rows_grad", self.attrs().with("leaves", leaves));
+        tasks.single(0, op, reads);
     }
 
     fn evaluate(&self, operands: &[&Tensor], results: &[Shape]) -> Vec<Tensor> {
-        vec![Tensor::from_fn(&results[0], |index| {
-            let mut from = index.to_vec();
-            from[self.axis] = integer(operands[1].at(index));
-            operands[0].at(&from)
+        let rank = operands[1].shape.rank();
+        vec![Tensor::from_fn(&results[0], |at| {
+            let row = integer(operands[1].at(&at[self.axis..self.axis + rank]));
+            operands[0].at(&[&at[..self.axis], &[row], &at[self.axis + rank..]].concat())
         })]
+    }
+}
+
+/// The axes before the gathered one, of an index of rank `index`, and those after it, if there are so many beside the gathered
+/// one, which is 0.
+pub(crate) fn axes(axis: usize, index: usize, others: usize) -> [Vec<Option<usize>>; 3] {
+    [each(1..axis + 1), each(axis + 1..axis + 1 + index), each(axis + 1 + index..index + others + 1)]
+}
+
+/// Leaves of a sum over the dimensions of the index, which stand from `axis` on in result 0, or in operand 0 if it is the one
+/// that is scattered.
+pub(crate) fn index_leaves(tasks: &mut dyn LayerTasks, axis: usize, scattered: bool) -> usize {
+    let ty = if scattered { tasks.operand(0).1.clone() } else { tasks.output(0).1.clone() };
+    let rank = tasks.operand(1).1.dims().len();
+    match (rank, axis) {
+        (0, _) => 1,
+        (_, 0) => tasks.flat_leaves(&ty.dims()[..rank]),
+        _ => {
+            let batch = if scattered { tasks.operand_batch(0) } else { tasks.result_batch() };
+            tasks.leaves_along(&ty, &(axis..axis + rank).collect::<Vec<_>>(), batch)
+        }
     }
 }

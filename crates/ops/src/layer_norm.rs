@@ -1,4 +1,4 @@
-//! Layer normalization over the innermost dimensions, optionally scaled and shifted.
+//! Layer normalization over the innermost dimensions, optionally scaled, or scaled and shifted.
 
 use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
@@ -37,21 +37,20 @@ impl Operator for LayerNorm {
     }
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {
-        let affine = tasks.rule().operands.len() == 3;
         let attrs = Attrs::new().with("axes", self.axes).with("eps", self.eps);
-        let attrs = attrs.with_unless(false, "affine", affine);
+        let attrs = with_weights(attrs, tasks.rule().operands.len());
         tasks.norm(TaskOp::call("layer_norm", attrs), self.axes, &["mean", "rstd"]);
     }
 
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
-        let (axes, affine) = (self.axes, tasks.rule().operands.len() == 3);
+        let (axes, operands) = (self.axes, tasks.rule().operands.len());
         let Some(dy) = dy[0].clone() else { return };
         let (batch, rows) = (tasks.batch_row(axes), tasks.row_map(axes));
         let by_row = [tasks.read_again(0), tasks.kept(0, rows.clone()), tasks.kept(1, rows), dy];
         let [x, mean, rstd, dy] = by_row.map(|operand| tasks.batch_first(operand, batch));
-        let gamma = affine.then(|| tasks.read_again(1));
+        let gamma = (operands > 1).then(|| tasks.read_again(1));
         let reads: Vec<_> = [x].into_iter().chain(gamma).chain([mean, rstd, dy]).collect();
-        let attrs = Attrs::new().with("axes", axes).with_unless(false, "affine", affine);
+        let attrs = with_weights(Attrs::new().with("axes", axes), operands);
         tasks.norm_grad(axes, reads, |sum| TaskOp::call("layer_norm_grad", sum.put(attrs.clone())));
     }
 
@@ -70,4 +69,9 @@ impl Operator for LayerNorm {
         }
         vec![Tensor::new(x.shape.clone(), data)]
     }
+}
+
+/// Adds whether gamma and beta, or gamma alone, are among so many operands.
+fn with_weights(attrs: Attrs, operands: usize) -> Attrs {
+    attrs.with_unless(false, "affine", operands == 3).with_unless(false, "scaled", operands == 2)
 }

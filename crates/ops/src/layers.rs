@@ -4,7 +4,23 @@ use phalanx_ir::graph::{BuildError, Builder, ValueId};
 use phalanx_ir::{Activation, Binary, OpError, Reduce, Shape, Unary};
 
 use crate::batch_norm::batch_norm;
-use crate::{BatchNormOptions, BinaryOp, CountLabels, CrossEntropy, Linear, ReduceOp, Reshape, UnaryOp};
+use crate::{
+    BatchNormOptions, BinaryOp, Broadcast, CountLabels, CrossEntropy, GroupedLinear, Linear, ReduceOp,
+    Reshape, UnaryOp,
+};
+
+/// The matrices of experts, each `[experts, out, in]`, and what stands between them.
+#[derive(Clone, Copy, Debug)]
+pub struct MoeLayer {
+    /// Applied to what `up` gives, or to what `gate` gives if there is one, which is then multiplied by what `up` gives.
+    pub activation: Activation,
+    /// From the width to the hidden features.
+    pub up: ValueId,
+    /// As `up`, if experts are gated.
+    pub gate: Option<ValueId>,
+    /// Back to the width.
+    pub down: ValueId,
+}
 
 /// Layers that are added to a model by one call.
 ///
@@ -44,6 +60,34 @@ pub trait Layers {
         logits: ValueId,
         labels: ValueId,
         ignore: i64,
+    ) -> Result<ValueId, BuildError>;
+
+    /// Mean negative log-likelihood of `rows`, logits and labels, where labels are spread evenly over all classes by a share of `smoothing`; with weights
+    /// of the classes, their weighted mean.
+    fn smooth_cross_entropy(
+        &mut self,
+        name: &str,
+        rows: [ValueId; 2],
+        weights: Option<ValueId>,
+        loss: CrossEntropy,
+    ) -> Result<ValueId, BuildError>;
+
+    /// Mean over rows of the cross entropy between the softmax of `logits` and `labels`, rows of probabilities.
+    fn dense_cross_entropy(
+        &mut self,
+        name: &str,
+        logits: ValueId,
+        labels: ValueId,
+    ) -> Result<ValueId, BuildError>;
+
+    /// The sum, for every row of x `[rows…, width]`, of what its k experts make of it, each times its weight; ids and weights
+    /// are `[rows…, k]`.
+    fn experts(
+        &mut self,
+        name: &str,
+        x: ValueId,
+        routing: [ValueId; 2],
+        layer: MoeLayer,
     ) -> Result<ValueId, BuildError>;
 
     /// Mean of (prediction - target)².
@@ -91,8 +135,20 @@ impl Layers for Builder {
         labels: ValueId,
         ignore: i64,
     ) -> Result<ValueId, BuildError> {
-        let sum = self.add_one(&format!("{name}.sum"), CrossEntropy { ignore }, &[logits, labels])?;
-        let count = self.add_one(&format!("{name}.count"), CountLabels { ignore }, &[labels])?;
+        self.smooth_cross_entropy(name, [logits, labels], None, CrossEntropy::new(ignore))
+    }
+
+    fn smooth_cross_entropy(
+        &mut self,
+        name: &str,
+        [logits, labels]: [ValueId; 2],
+        weights: Option<ValueId>,
+        loss: CrossEntropy,
+    ) -> Result<ValueId, BuildError> {
+        let count = CountLabels { ignore: loss.ignore };
+        let with = |operands: &[ValueId]| operands.iter().copied().chain(weights).collect::<Vec<_>>();
+        let sum = self.add_one(&format!("{name}.sum"), loss, &with(&[logits, labels]))?;
+        let count = self.add_one(&format!("{name}.count"), count, &with(&[labels]))?;
         self.binary(name, Binary::Div, sum, count)
     }
 
@@ -104,6 +160,59 @@ impl Layers for Builder {
         options: BatchNormOptions,
     ) -> Result<ValueId, BuildError> {
         batch_norm(self, name, x, weights, options)
+    }
+
+    fn dense_cross_entropy(
+        &mut self,
+        name: &str,
+        logits: ValueId,
+        labels: ValueId,
+    ) -> Result<ValueId, BuildError> {
+        let dims = self.shape(logits).dims().to_vec();
+        let classes = dims.len().saturating_sub(1);
+        let rows: usize = dims[..classes].iter().product();
+        let over = |kind, keep| ReduceOp { kind, axes: vec![classes], keep };
+        // Relative to the largest logit of a row no exponential overflows.
+        let largest = self.add_one(&format!("{name}.max"), over(Reduce::Max, true), &[logits])?;
+        let relative = self.binary(&format!("{name}.relative"), Binary::Sub, logits, largest)?;
+        let exponentials = self.unary(&format!("{name}.exp"), Unary::Exp, relative)?;
+        let sum = self.add_one(&format!("{name}.sum"), over(Reduce::Sum, true), &[exponentials])?;
+        let log = self.unary(&format!("{name}.log"), Unary::Log, sum)?;
+        let losses = self.binary(&format!("{name}.losses"), Binary::Sub, log, relative)?;
+        let weighted = self.binary(&format!("{name}.weighted"), Binary::Mul, losses, labels)?;
+        let by_row = self.add_one(&format!("{name}.rows"), over(Reduce::Sum, false), &[weighted])?;
+        let all = ReduceOp { kind: Reduce::Sum, axes: (0..classes).collect(), keep: false };
+        let total = self.add_one(&format!("{name}.total"), all, &[by_row])?;
+        self.unary(name, Unary::MulScalar(1.0 / rows as f32), total)
+    }
+
+    fn experts(
+        &mut self,
+        name: &str,
+        x: ValueId,
+        [ids, weights]: [ValueId; 2],
+        layer: MoeLayer,
+    ) -> Result<ValueId, BuildError> {
+        let named = |word: &str| format!("{name}.{word}");
+        let (routes, width) = (self.shape(ids).dims().to_vec(), self.shape(x).last());
+        let k = routes.len().saturating_sub(1);
+        let one = [&routes[..k], &[1, width]].concat();
+        let one = self.reshape(&named("row"), x, Shape::new(one))?;
+        let shape = Shape::new([&routes[..], &[width]].concat());
+        let rows = self.add_one(&named("rows"), Broadcast { shape }, &[one])?;
+        let up = self.add_one(&named("up"), GroupedLinear, &[rows, ids, layer.up])?;
+        let hidden = match layer.gate {
+            None => self.unary(&named("act"), Unary::Act(layer.activation), up)?,
+            Some(gate) => {
+                let gate = self.add_one(&named("gate"), GroupedLinear, &[rows, ids, gate])?;
+                let gate = self.unary(&named("act"), Unary::Act(layer.activation), gate)?;
+                self.binary(&named("gated"), Binary::Mul, gate, up)?
+            }
+        };
+        let down = self.add_one(&named("down"), GroupedLinear, &[hidden, ids, layer.down])?;
+        let factors = self.reshape(&named("weights"), weights, Shape::new([&routes[..], &[1]].concat()))?;
+        let weighted = self.binary(&named("weighted"), Binary::Mul, down, factors)?;
+        self.add_one(name, ReduceOp { kind: Reduce::Sum, axes: vec![k], keep: false }, &[weighted])
     }
 
     fn mse(&mut self, name: &str, prediction: ValueId, target: ValueId) -> Result<ValueId, BuildError> {

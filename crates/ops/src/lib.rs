@@ -10,12 +10,15 @@ mod binary;
 mod broadcast;
 mod cached_attention;
 mod cast;
+mod compare;
 mod concat;
 mod count_labels;
 mod cross_entropy;
 mod dropout;
 mod embedding;
 mod gather;
+mod gather_elements;
+mod grouped_linear;
 mod layer_norm;
 mod layers;
 mod linear;
@@ -27,6 +30,8 @@ mod reshape;
 mod reverse;
 mod rms_norm;
 mod rotary;
+mod scatter_add;
+mod select;
 mod softmax;
 mod split;
 mod squared_deviations;
@@ -44,14 +49,17 @@ pub use binary::BinaryOp;
 pub use broadcast::Broadcast;
 pub use cached_attention::CachedAttention;
 pub use cast::Cast;
+pub use compare::Compare;
 pub use concat::Concat;
 pub use count_labels::CountLabels;
 pub use cross_entropy::CrossEntropy;
 pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use gather::Gather;
+pub use gather_elements::GatherElements;
+pub use grouped_linear::GroupedLinear;
 pub use layer_norm::LayerNorm;
-pub use layers::Layers;
+pub use layers::{Layers, MoeLayer};
 pub use linear::Linear;
 pub use matmul::Matmul;
 pub use normalize::Normalize;
@@ -61,6 +69,8 @@ pub use reshape::Reshape;
 pub use reverse::Reverse;
 pub use rms_norm::RmsNorm;
 pub use rotary::Rotary;
+pub use scatter_add::ScatterAdd;
+pub use select::Where;
 pub use softmax::Softmax;
 pub use split::Split;
 pub use squared_deviations::SquaredDeviations;
@@ -78,12 +88,15 @@ pub fn operators() -> &'static Operators {
             .with::<Broadcast>()
             .with::<CachedAttention>()
             .with::<Cast>()
+            .with::<Compare>()
             .with::<Concat>()
             .with::<CountLabels>()
             .with::<CrossEntropy>()
             .with::<Dropout>()
             .with::<Embedding>()
             .with::<Gather>()
+            .with::<GatherElements>()
+            .with::<GroupedLinear>()
             .with::<LayerNorm>()
             .with::<Linear>()
             .with::<Matmul>()
@@ -94,12 +107,14 @@ pub fn operators() -> &'static Operators {
             .with::<Reverse>()
             .with::<RmsNorm>()
             .with::<Rotary>()
+            .with::<ScatterAdd>()
             .with::<Softmax>()
             .with::<Split>()
             .with::<SquaredDeviations>()
             .with::<TopK>()
             .with::<Transpose>()
             .with::<UnaryOp>()
+            .with::<Where>()
     })
 }
 

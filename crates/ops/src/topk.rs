@@ -7,7 +7,7 @@ use phalanx_ir::{
     Cuts, DType, LayerTasks, Op, OpError, Operands, Operator, Shape, Tensor, TensorType, attributes,
 };
 
-use crate::Gather;
+use crate::GatherElements;
 
 /// See the head of the file.
 pub struct TopK {
@@ -44,7 +44,7 @@ impl Operator for TopK {
     /// Each value's gradient goes to where it came from, as that of a gather.
     fn backward(&self, tasks: &mut dyn LayerTasks, dy: &[Option<Operand>]) {
         let axis = tasks.operand(0).1.dims().len() - 1;
-        let (_, attrs) = Op::from(Gather { axis }).to_text();
+        let (_, attrs) = Op::from(GatherElements { axis }).to_text();
         let reads = [tasks.read_result(1)].into_iter().chain(dy[0].clone()).collect();
         tasks.single(0, TaskOp::call("gather_grad", attrs), reads);
     }

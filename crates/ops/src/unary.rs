@@ -14,24 +14,33 @@ pub struct UnaryOp(pub Unary);
 
 impl Operator for UnaryOp {
     fn names() -> Vec<&'static str> {
-        Unary::all(0.0).into_iter().map(|kind| kind.parts().0).collect()
+        Unary::all(0.0).into_iter().map(Unary::word).collect()
     }
 
     fn parse(name: &str, attrs: &mut Attrs) -> Result<Self, String> {
         let unknown = || Err(format!("unknown operator `{name}`"));
-        Unary::from_parts(name, || attrs.take("scalar")).unwrap_or_else(unknown).map(UnaryOp)
+        let scalar = |key: &'static str, default| match default {
+            Some(default) => attrs.take_or(key, default),
+            None => attrs.take(key),
+        };
+        Unary::from_parts(name, scalar).unwrap_or_else(unknown).map(UnaryOp)
     }
 
     fn name(&self) -> &'static str {
-        self.0.parts().0
+        self.0.word()
     }
 
     fn attrs(&self) -> Attrs {
-        self.0.parts().1.map_or_else(Attrs::new, |scalar| Attrs::new().with("scalar", scalar))
+        self.0.written().fold(Attrs::new(), |attrs, (key, scalar)| attrs.with(key, scalar))
     }
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
-        Ok(vec![TensorType::f32(operands.float(0)?.clone())])
+        match self.0 {
+            Unary::Softplus(beta, _) if beta == 0.0 || !beta.is_finite() => {
+                operands.wrong(0, format!("softplus is divided by beta={beta}"), "use a beta that is not 0")
+            }
+            _ => Ok(vec![TensorType::f32(operands.float(0)?.clone())]),
+        }
     }
 
     fn cuts(&self, operands: &[&Shape], _results: &[&Shape]) -> Cuts {
@@ -87,13 +96,9 @@ fn unary(unary: Unary, x: f64) -> f64 {
         Unary::Rsqrt => 1.0 / x.sqrt(),
         Unary::Sin => x.sin(),
         Unary::Cos => x.cos(),
-        Unary::Elu => {
-            if x > 0.0 {
-                x
-            } else {
-                x.exp_m1()
-            }
-        }
+        Unary::Elu(_) | Unary::LeakyRelu(_) if x > 0.0 => x,
+        Unary::Elu(alpha) => f64::from(alpha) * x.exp_m1(),
+        Unary::LeakyRelu(slope) => f64::from(slope) * x,
         Unary::Neg => -x,
         Unary::Square => x * x,
         Unary::Abs => x.abs(),
@@ -102,7 +107,19 @@ fn unary(unary: Unary, x: f64) -> f64 {
         Unary::MulScalar(s) => x * f64::from(s),
         Unary::DivScalar(s) => x / f64::from(s),
         Unary::PowScalar(s) => x.powf(f64::from(s)),
+        Unary::Clamp(low, high) => x.max(f64::from(low)).min(f64::from(high)),
+        Unary::Softplus(beta, threshold) => match f64::from(beta) * x {
+            t if t > f64::from(threshold) => x,
+            t => (t.max(0.0) + (-t.abs()).exp().ln_1p()) / f64::from(beta),
+        },
+        Unary::HardSwish => x * hard_sigmoid(x),
+        Unary::HardSigmoid => hard_sigmoid(x),
+        Unary::Erf => erf(x),
     }
+}
+
+fn hard_sigmoid(x: f64) -> f64 {
+    (x + 3.0).clamp(0.0, 6.0) / 6.0
 }
 
 /// The error function: 2/√π · e^-x² · Σ 2ⁿ x^(2n+1) / (1·3·5…(2n+1)), whose terms all have one sign.

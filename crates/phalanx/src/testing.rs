@@ -167,6 +167,9 @@ impl Check {
                 DType::I32 => {
                     session.feed(name, Feed::I32(&data.iter().map(|&x| x as i32).collect::<Vec<_>>()))?
                 }
+                DType::Bool => {
+                    session.feed(name, Feed::Bool(&data.iter().map(|&x| x != 0.0).collect::<Vec<_>>()))?
+                }
                 _ => session.feed(name, Feed::F32(&data.iter().map(|&x| x as f32).collect::<Vec<_>>()))?,
             }
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use half::bf16;
 use phalanx::ir::graph::Graph;
 use phalanx::ir::{Activation, Binary, DType, Op, Unary};
+use phalanx::ops::UnaryOp;
 use phalanx::pipeline::Settings;
 use phalanx::{Feed, Flavor, Goal, Leaves, Plan, Session};
 use phalanx_testkit::generate::{random_graph, random_inputs};
@@ -199,21 +200,23 @@ fn products() {
 #[test]
 fn elementwise() {
     let plain = [Unary::Identity, Unary::Exp, Unary::Log, Unary::Sqrt, Unary::Rsqrt, Unary::Sin, Unary::Cos];
-    let more = [Unary::Elu, Unary::Neg, Unary::Square, Unary::Abs];
+    let more = [Unary::Elu(1.0), Unary::Neg, Unary::Square, Unary::Abs];
     let acts = Activation::ALL.iter().filter(|&&act| act != Activation::None).map(|&act| Unary::Act(act));
     for unary in plain.into_iter().chain(more).chain(acts) {
-        let name = unary.parts().0;
+        let name = unary.word();
         check_layers(name, &format!("%x = param init=ones f32[37]\n%y = {name} %x : f32[37]"));
     }
     let scalars =
         [Unary::AddScalar(0.5), Unary::SubScalar(0.5), Unary::MulScalar(-1.5), Unary::DivScalar(1.5)];
     let powers = [0.5, 2.0, 3.0, -1.0].map(Unary::PowScalar);
-    for unary in scalars.into_iter().chain(powers) {
-        let (name, scalar) = unary.parts();
-        let scalar = scalar.expect("a function with a scalar");
+    let kinked =
+        [Unary::Clamp(-0.4, 0.6), Unary::LeakyRelu(0.1), Unary::Elu(0.3), Unary::Softplus(2.0, 20.0)];
+    let others = [Unary::HardSwish, Unary::HardSigmoid, Unary::Erf];
+    for unary in scalars.into_iter().chain(powers).chain(kinked).chain(others) {
+        let (_, attrs) = Op::from(UnaryOp(unary)).to_text();
         check_layers(
-            name,
-            &format!("%x = param init=ones f32[19]\n%y = {name} scalar={scalar} %x : f32[19]"),
+            &unary.to_string(),
+            &format!("%x = param init=ones f32[19]\n%y = {}{attrs} %x : f32[19]", unary.word()),
         );
     }
     let shapes = [

@@ -12,7 +12,7 @@ fn settings(goal: Goal) -> Settings {
     Settings::new(goal).cores(1).free_bits(true)
 }
 
-fn model(text: &str) -> Graph {
+pub fn model(text: &str) -> Graph {
     let model =
         Graph::parse(text, phalanx_ops::operators()).unwrap_or_else(|error| panic!("{error}\n{text}"));
     model.verify().unwrap_or_else(|errors| panic!("{errors:?}\n{text}"));

@@ -299,7 +299,7 @@ fn indices_in_tables_are_checked() {
         let mut net = Builder::new("lookup");
         let ids = net.table("ids", [ids.len()], Table::i64s(ids)).unwrap();
         let w = net.param("w", [4, 2], Init::Normal(1.0)).unwrap();
-        let rows = net.add_one("rows", Embedding { bag: false }, &[ids, w]).unwrap();
+        let rows = net.add_one("rows", Embedding { bag: false, padding: None }, &[ids, w]).unwrap();
         let sum = ReduceOp { kind: Reduce::Sum, axes: vec![0, 1], keep: false };
         let loss = net.add_one("loss", sum, &[rows]).unwrap();
         let model = net.finish([loss]);

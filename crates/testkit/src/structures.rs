@@ -76,7 +76,7 @@ impl Net {
 
     fn embed(&mut self, tokens: ValueId) -> Result<ValueId, BuildError> {
         let table = self.0.param("words.weight", [CLASSES, WIDTH], Init::Normal(0.5))?;
-        self.0.add_one("words", Embedding { bag: false }, &[tokens, table])
+        self.0.add_one("words", Embedding { bag: false, padding: None }, &[tokens, table])
     }
 
     /// Projections into heads, attention, and the projection back, of `[batch, time, width]`; `turn` is applied to queries
@@ -96,7 +96,7 @@ impl Net {
             let cut = self.0.reshape(&format!("{name}.{part}_heads"), flat, shape)?;
             heads.push(if part == "value" { cut } else { turn(self, &format!("{name}.{part}"), cut)? });
         }
-        let attended = self.0.add_one(&format!("{name}.scores"), Attention { causal, scale: 0.5 }, &heads)?;
+        let attended = self.0.add_one(&format!("{name}.scores"), Attention::new(causal, 0.5), &heads)?;
         let merged = self.0.reshape(&format!("{name}.merged"), attended, [batch, time, width])?;
         self.linear(&format!("{name}.output"), merged, width, Activation::None)
     }

@@ -3,8 +3,9 @@
 use phalanx_ir::graph::{BuildError, Builder, Graph, ValueId};
 use phalanx_ir::{Activation, Binary, DType, Init, Op, Reduce, Shape, TensorType, Unary};
 use phalanx_ops::{
-    Attention, BatchNormOptions, BinaryOp, Broadcast, Cast, Concat, Embedding, Gather, LayerNorm, Layers,
-    Linear, Matmul, ReduceOp, Reshape, Reverse, RmsNorm, Rotary, Softmax, Split, TopK, Transpose, UnaryOp,
+    Attention, BatchNormOptions, BinaryOp, Broadcast, Cast, Compare, Concat, CrossEntropy, Embedding, Gather,
+    GatherElements, LayerNorm, Layers, Linear, Matmul, MoeLayer, ReduceOp, Reshape, Reverse, RmsNorm, Rotary,
+    ScatterAdd, Softmax, Split, TopK, Transpose, UnaryOp, Where,
 };
 use serde::de::DeserializeOwned;
 
@@ -14,7 +15,11 @@ use super::{Case, GoldenError};
 pub fn graph(case: &Case) -> Result<Option<Graph>, GoldenError> {
     let mut maker = Maker { case, model: Builder::new("case") };
     for (slot, tensor) in &case.inputs {
-        let dtype = if tensor.dtype == "i64" { DType::I64 } else { DType::F32 };
+        let dtype = match tensor.dtype.as_str() {
+            "i64" => DType::I64,
+            "bool" => DType::Bool,
+            _ => DType::F32,
+        };
         let op = if case.input_grads.contains_key(slot) { Op::Param(Init::Zeros) } else { Op::Input };
         maker.model.leaf(slot, op, TensorType::new(dtype, Shape::new(tensor.shape.clone())))?;
     }
@@ -60,13 +65,18 @@ impl Maker<'_> {
             }
             "element_unary" => {
                 let kind: String = self.attr("kind")?;
-                let Some(Ok(unary)) = Unary::from_parts(&kind, || Err(())) else { return Ok(None) };
+                let scalar = |key: &'static str, default: Option<f32>| match default {
+                    Some(default) if !self.case.attrs.contains_key(key) => Ok(default),
+                    _ => self.attr(key),
+                };
+                let Some(unary) = Unary::from_parts(&kind, scalar) else { return Ok(None) };
+                let unary = unary?;
                 let x = self.slot("input")?;
                 self.one(Op::from(UnaryOp(unary)), &[x])?
             }
             "element_scalar" => {
                 let (kind, scalar): (String, f32) = (self.attr("kind")?, self.attr("scalar")?);
-                let unary = Unary::from_parts(&format!("{kind}_scalar"), || Ok::<_, GoldenError>(scalar));
+                let unary = Unary::from_parts(&format!("{kind}_scalar"), |_, _| Ok::<_, GoldenError>(scalar));
                 let Some(unary) = unary else { return Ok(None) };
                 let x = self.slot("input")?;
                 self.one(Op::from(UnaryOp(unary?)), &[x])?
@@ -84,7 +94,7 @@ impl Maker<'_> {
                     return Ok(None);
                 }
                 let op = Op::from(LayerNorm { axes: axes.len(), eps: self.attr("eps")? });
-                self.simple(op, &["input", "gamma", "beta"])?
+                self.some(op, &["input", "gamma", "beta"])?
             }
             "batch_norm" => self.batch_norm()?,
             "rms_norm" => self.simple(Op::from(RmsNorm { eps: self.attr("eps")? }), &["input", "gamma"])?,
@@ -92,7 +102,8 @@ impl Maker<'_> {
             "attention" => self.attention()?,
             "embedding" => {
                 let bag = self.attr::<String>("aggregate")? == "sum";
-                self.simple(Op::from(Embedding { bag }), &["input", "weight"])?
+                let padding = self.attr("padding_idx")?;
+                self.simple(Op::from(Embedding { bag, padding }), &["input", "weight"])?
             }
             "concat" => {
                 let count = self.case.inputs.len();
@@ -120,7 +131,16 @@ impl Maker<'_> {
                 Op::from(Broadcast { shape: Shape::new(self.attr::<Vec<usize>>("target")?) }),
                 &["input"],
             )?,
-            "gather" => self.simple(Op::from(Gather { axis: self.attr("dim")? }), &["input", "index"])?,
+            "gather" => {
+                self.simple(Op::from(GatherElements { axis: self.attr("dim")? }), &["input", "index"])?
+            }
+            "gather_rows" => {
+                self.simple(Op::from(Gather { axis: self.attr("dim")? }), &["input", "index"])?
+            }
+            "scatter_add" => {
+                let op = ScatterAdd { axis: self.attr("dim")?, size: self.attr("size")? };
+                self.simple(Op::from(op), &["input", "index"])?
+            }
             "reverse" => self.simple(Op::from(Reverse { axes: vec![self.attr("axis")?] }), &["input"])?,
             "topk" => {
                 let x = self.slot("input")?;
@@ -129,9 +149,30 @@ impl Maker<'_> {
                 results.reverse();
                 return Ok(Some(results));
             }
+            "where" => self.simple(Op::from(Where), &["condition", "lhs", "rhs"])?,
+            "compare" => {
+                let Ok(kind) = self.attr::<String>("kind")?.parse() else { return Ok(None) };
+                self.some(Op::from(Compare { kind, scalar: self.attr("scalar")? }), &["lhs", "rhs"])?
+            }
             "cross_entropy" => {
+                let rows = [self.slot("logits")?, self.slot("labels")?];
+                let smoothing: Option<f32> = self.attr("label_smoothing")?;
+                let ignore = self.attr("ignore_index")?;
+                let loss = CrossEntropy { ignore, smoothing: smoothing.unwrap_or(0.0) };
+                self.model.smooth_cross_entropy("y", rows, self.model.find("weights"), loss)?
+            }
+            "dense_cross_entropy" => {
                 let (logits, labels) = (self.slot("logits")?, self.slot("labels")?);
-                self.model.cross_entropy("y", logits, labels, self.attr("ignore_index")?)?
+                self.model.dense_cross_entropy("y", logits, labels)?
+            }
+            "multi_head_attention" => self.multi_head_attention()?,
+            "experts" => {
+                let name: String = self.attr("activation")?;
+                let Ok(activation) = name.parse() else { return Ok(None) };
+                let (x, routing) = (self.slot("input")?, [self.slot("ids")?, self.slot("weights")?]);
+                let (up, down) = (self.slot("up")?, self.slot("down")?);
+                let layer = MoeLayer { activation, up, gate: self.model.find("gate"), down };
+                self.model.experts("y", x, routing, layer)?
             }
             "mse" => {
                 let (prediction, target) = (self.slot("prediction")?, self.slot("target")?);
@@ -144,6 +185,12 @@ impl Maker<'_> {
 
     fn simple(&mut self, op: Op, names: &[&str]) -> Result<ValueId, GoldenError> {
         let operands = self.slots(names)?;
+        self.one(op, &operands)
+    }
+
+    /// On those of the operands that the case has.
+    fn some(&mut self, op: Op, names: &[&str]) -> Result<ValueId, GoldenError> {
+        let operands: Vec<ValueId> = names.iter().filter_map(|name| self.model.find(name)).collect();
         self.one(op, &operands)
     }
 
@@ -193,11 +240,49 @@ impl Maker<'_> {
         for operand in &mut operands {
             *operand = self.swap(*operand)?;
         }
-        let y = self.one(
-            Op::from(Attention { causal: self.attr("causal")?, scale: self.attr("scale")? }),
-            &operands,
-        )?;
+        let given = |found: Option<f32>| found.unwrap_or(0.0);
+        let attention = Attention {
+            causal: self.attr("causal")?,
+            scale: self.attr("scale")?,
+            window: self.attr::<Option<usize>>("window")?.unwrap_or(0),
+            softcap: given(self.attr("softcap")?),
+            rate: 0.0,
+            mask: self.attr::<Option<bool>>("mask")?.unwrap_or(false),
+        };
+        operands.extend(self.model.find("bias"));
+        let y = self.one(Op::from(attention), &operands)?;
         self.swap(y)
+    }
+
+    /// Projections of query, key and value, attention of heads, and a projection of what it gives.
+    fn multi_head_attention(&mut self) -> Result<ValueId, GoldenError> {
+        let (heads, width): (usize, usize) = (self.attr("heads")?, self.attr("embed_dim")?);
+        if heads == 0 || !width.is_multiple_of(heads) {
+            return Err(self.wrong(format!("{heads} heads do not divide a width of {width}")));
+        }
+        let dim = width / heads;
+        let mut operands = Vec::new();
+        for name in ["query", "key", "value"] {
+            let x = self.slot(name)?;
+            let projected = self.projected(x, &name[..1])?;
+            let mut dims = self.model.shape(projected).dims().to_vec();
+            dims.pop();
+            dims.extend([heads, dim]);
+            operands.push(self.model.reshape("y", projected, Shape::new(dims))?);
+        }
+        let attention = Attention::new(false, 1.0 / (dim as f32).sqrt());
+        let y = self.one(Op::from(attention), &operands)?;
+        let mut dims = self.model.shape(y).dims().to_vec();
+        dims.truncate(2);
+        dims.push(width);
+        let joined = self.model.reshape("y", y, Shape::new(dims))?;
+        self.projected(joined, "o")
+    }
+
+    /// x times the weight of this letter, plus its bias if there is one.
+    fn projected(&mut self, x: ValueId, letter: &str) -> Result<ValueId, GoldenError> {
+        let (weight, bias) = (self.slot(&format!("w_{letter}"))?, self.model.find(&format!("b_{letter}")));
+        Ok(self.model.linear("y", x, weight, bias)?)
     }
 
     fn flat(&mut self) -> Result<ValueId, GoldenError> {
@@ -224,7 +309,14 @@ impl Maker<'_> {
         for (result, slot) in results.into_iter().zip(self.case.outputs.keys()) {
             if !self.model.ty(result).dtype.is_float() {
                 let cast = Cast { to: DType::F32 };
-                outputs.push(self.model.add_one(&format!("{slot}.out"), cast, &[result])?);
+                let cast = self.model.add_one(&format!("{slot}.out"), cast, &[result])?;
+                outputs.push(cast);
+                if self.case.output_grads.is_empty() {
+                    // Something must be the loss.
+                    let axes = (0..self.model.shape(cast).rank()).collect();
+                    let sum = ReduceOp { kind: Reduce::Sum, axes, keep: false };
+                    loss = Some(self.model.add_one("loss", sum, &[cast])?);
+                }
                 continue;
             }
             // Adding zero copies a result that is an operand under another name.

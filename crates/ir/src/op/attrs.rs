@@ -4,7 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Activation, Binary, Init, Op, Operators, Reduce, Unary};
+use super::{Activation, Binary, CompareKind, Init, Op, Operators, Reduce, Unary};
+use crate::tasks::Mask;
 use crate::text::Attrs;
 use crate::{DType, Precision, Shape};
 
@@ -28,7 +29,32 @@ macro_rules! word_attributes {
         }
     )*};
 }
-word_attributes!(usize, u64, i64, f32, bool, DType, Activation, Binary, Precision, Reduce, Unary);
+word_attributes!(
+    usize,
+    u64,
+    i64,
+    f32,
+    f64,
+    bool,
+    DType,
+    Activation,
+    Binary,
+    CompareKind,
+    Precision,
+    Reduce,
+    Unary,
+    Mask
+);
+
+/// Absent if there is none; a field of this type has the default `None`.
+impl Attribute for Option<i64> {
+    fn put(&self, key: &str, attrs: Attrs) -> Attrs {
+        self.iter().fold(attrs, |attrs, value| attrs.with(key, value))
+    }
+    fn take(key: &str, attrs: &mut Attrs) -> Result<Self, String> {
+        attrs.take(key).map(Some)
+    }
+}
 
 impl Attribute for Vec<usize> {
     fn put(&self, key: &str, attrs: Attrs) -> Attrs {
@@ -127,6 +153,16 @@ words!(Activation {
     Tanh = "tanh",
 });
 words!(Binary { Add = "add", Sub = "sub", Mul = "mul", Div = "div", Max = "max", Min = "min", });
+words!(CompareKind {
+    Eq = "eq",
+    Ne = "ne",
+    Lt = "lt",
+    Le = "le",
+    Gt = "gt",
+    Ge = "ge",
+    And = "and",
+    Or = "or",
+});
 words!(Reduce { Sum = "sum", Mean = "mean", Max = "max", });
 
 impl fmt::Display for Init {
@@ -159,48 +195,109 @@ impl FromStr for Init {
 }
 
 impl Unary {
-    /// The operator's name and its scalar, if it has one.
-    pub fn parts(self) -> (&'static str, Option<f32>) {
-        let plain = |name| (name, None);
+    /// The operator's name.
+    pub fn word(self) -> &'static str {
         match self {
-            Unary::Identity => plain("identity"),
-            Unary::Act(activation) => plain(activation.word()),
-            Unary::Exp => plain("exp"),
-            Unary::Log => plain("log"),
-            Unary::Sqrt => plain("sqrt"),
-            Unary::Rsqrt => plain("rsqrt"),
-            Unary::Sin => plain("sin"),
-            Unary::Cos => plain("cos"),
-            Unary::Elu => plain("elu"),
-            Unary::Neg => plain("neg"),
-            Unary::Square => plain("square"),
-            Unary::Abs => plain("abs"),
-            Unary::AddScalar(s) => ("add_scalar", Some(s)),
-            Unary::SubScalar(s) => ("sub_scalar", Some(s)),
-            Unary::MulScalar(s) => ("mul_scalar", Some(s)),
-            Unary::DivScalar(s) => ("div_scalar", Some(s)),
-            Unary::PowScalar(s) => ("pow_scalar", Some(s)),
+            Unary::Identity => "identity",
+            Unary::Act(activation) => activation.word(),
+            Unary::Exp => "exp",
+            Unary::Log => "log",
+            Unary::Sqrt => "sqrt",
+            Unary::Rsqrt => "rsqrt",
+            Unary::Sin => "sin",
+            Unary::Cos => "cos",
+            Unary::Elu(_) => "elu",
+            Unary::Neg => "neg",
+            Unary::Square => "square",
+            Unary::Abs => "abs",
+            Unary::AddScalar(_) => "add_scalar",
+            Unary::SubScalar(_) => "sub_scalar",
+            Unary::MulScalar(_) => "mul_scalar",
+            Unary::DivScalar(_) => "div_scalar",
+            Unary::PowScalar(_) => "pow_scalar",
+            Unary::Clamp(..) => "clamp",
+            Unary::LeakyRelu(_) => "leaky_relu",
+            Unary::Softplus(..) => "softplus",
+            Unary::HardSwish => "hard_swish",
+            Unary::HardSigmoid => "hard_sigmoid",
+            Unary::Erf => "erf",
         }
     }
 
-    /// Every function, those with a scalar with this one.
+    /// What texts call its numbers.
+    pub fn keys(self) -> &'static [&'static str] {
+        match self {
+            Unary::AddScalar(_) | Unary::SubScalar(_) | Unary::MulScalar(_) => &["scalar"],
+            Unary::DivScalar(_) | Unary::PowScalar(_) => &["scalar"],
+            Unary::Elu(_) => &["alpha"],
+            Unary::Clamp(..) => &["low", "high"],
+            Unary::LeakyRelu(_) => &["slope"],
+            Unary::Softplus(..) => &["beta", "threshold"],
+            _ => &[],
+        }
+    }
+
+    /// Its numbers, as many as it has keys; zeros after them.
+    pub fn scalars(self) -> [f32; 2] {
+        match self {
+            Unary::AddScalar(s) | Unary::SubScalar(s) | Unary::MulScalar(s) => [s, 0.0],
+            Unary::DivScalar(s) | Unary::PowScalar(s) | Unary::Elu(s) | Unary::LeakyRelu(s) => [s, 0.0],
+            Unary::Clamp(low, high) => [low, high],
+            Unary::Softplus(beta, threshold) => [beta, threshold],
+            _ => [0.0; 2],
+        }
+    }
+
+    /// The same function with these numbers.
+    pub fn with_scalars(self, [s, t]: [f32; 2]) -> Unary {
+        match self {
+            Unary::AddScalar(_) => Unary::AddScalar(s),
+            Unary::SubScalar(_) => Unary::SubScalar(s),
+            Unary::MulScalar(_) => Unary::MulScalar(s),
+            Unary::DivScalar(_) => Unary::DivScalar(s),
+            Unary::PowScalar(_) => Unary::PowScalar(s),
+            Unary::Elu(_) => Unary::Elu(s),
+            Unary::LeakyRelu(_) => Unary::LeakyRelu(s),
+            Unary::Clamp(..) => Unary::Clamp(s, t),
+            Unary::Softplus(..) => Unary::Softplus(s, t),
+            plain => plain,
+        }
+    }
+
+    /// Its numbers as texts have them, by key; none if they are what a text without them means.
+    pub fn written(self) -> impl Iterator<Item = (&'static str, f32)> {
+        let keys = if self == Unary::Elu(1.0) { &[] } else { self.keys() };
+        keys.iter().copied().zip(self.scalars())
+    }
+
+    /// Every function, those with numbers with this one; a second number is larger by 2.
     pub fn all(scalar: f32) -> Vec<Unary> {
         use Unary::*;
-        let plain = [Identity, Exp, Log, Sqrt, Rsqrt, Sin, Cos, Elu, Neg, Square, Abs];
-        let scalars =
-            [AddScalar, SubScalar, MulScalar, DivScalar, PowScalar].map(|function| function(scalar));
+        let plain =
+            [Identity, Exp, Log, Sqrt, Rsqrt, Sin, Cos, Neg, Square, Abs, HardSwish, HardSigmoid, Erf];
+        let scalars = [AddScalar, SubScalar, MulScalar, DivScalar, PowScalar, Elu, LeakyRelu];
+        let pairs = [Clamp, Softplus].map(|function| function(scalar, scalar + 2.0));
         let activations = Activation::ALL.iter().filter(|&&activation| activation != Activation::None);
-        plain.into_iter().chain(scalars).chain(activations.map(|&activation| Act(activation))).collect()
+        let scalars = scalars.map(|function| function(scalar)).into_iter();
+        let activations = activations.map(|&activation| Act(activation));
+        plain.into_iter().chain(scalars).chain(pairs).chain(activations).collect()
     }
 
-    /// The function called `name`; `scalar` is asked for only if it takes one.
-    pub fn from_parts<E>(name: &str, scalar: impl FnOnce() -> Result<f32, E>) -> Option<Result<Self, E>> {
-        let find = |scalar: f32| Unary::all(scalar).into_iter().find(|unary| unary.parts().0 == name);
-        let unary = find(0.0)?;
-        match unary.parts().1 {
-            None => Some(Ok(unary)),
-            Some(_) => scalar().map(find).transpose(),
+    /// The function called `name`; `scalar` is asked for each of its numbers, by key and with what it is if a text lacks it.
+    pub fn from_parts<E>(
+        name: &str,
+        mut scalar: impl FnMut(&'static str, Option<f32>) -> Result<f32, E>,
+    ) -> Option<Result<Self, E>> {
+        let unary = Unary::all(0.0).into_iter().find(|unary| unary.word() == name)?;
+        let default = matches!(unary, Unary::Elu(_)).then_some(1.0);
+        let mut scalars = [0.0; 2];
+        for (place, key) in scalars.iter_mut().zip(unary.keys()) {
+            match scalar(key, default) {
+                Ok(found) => *place = found,
+                Err(error) => return Some(Err(error)),
+            }
         }
+        Some(Ok(unary.with_scalars(scalars)))
     }
 }
 

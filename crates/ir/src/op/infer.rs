@@ -67,7 +67,7 @@ impl Op {
     fn check_count(&self, count: usize) -> Result<(), OpError> {
         let slots = self.slots();
         let (least, most) = (slots.needed.len(), slots.needed.len() + slots.optional.len());
-        if count == least || count == most || (slots.variadic && count >= least) {
+        if (least..=most).contains(&count) || (slots.variadic && count >= least) {
             return Ok(());
         }
         let mut names: Vec<_> = slots.needed.iter().chain(slots.optional).copied().collect();
@@ -99,6 +99,11 @@ impl Operands<'_> {
     /// The type of `slot`.
     pub fn ty(&self, slot: usize) -> &TensorType {
         &self.types[slot]
+    }
+
+    /// The element type of `slot`.
+    pub fn dtype(&self, slot: usize) -> DType {
+        self.types[slot].dtype
     }
 
     /// The shape of `slot`.

@@ -73,8 +73,8 @@ pub enum Unary {
     Sin,
     /// Cosine.
     Cos,
-    /// x if positive, else e^x - 1.
-    Elu,
+    /// x if positive, else α (e^x - 1).
+    Elu(f32),
     /// -x.
     Neg,
     /// x².
@@ -91,6 +91,18 @@ pub enum Unary {
     DivScalar(f32),
     /// x to the power s.
     PowScalar(f32),
+    /// x limited to a..b; b if a is greater. The slope is 0 from the bounds on.
+    Clamp(f32, f32),
+    /// x if positive, else s · x.
+    LeakyRelu(f32),
+    /// ln(1 + e^βx) / β, and x where βx exceeds θ.
+    Softplus(f32, f32),
+    /// x · HardSigmoid(x). The slope at -3 is 0, that at 3 is 1.
+    HardSwish,
+    /// (x + 3) / 6 limited to 0..1. The slope is 0 from the bounds on.
+    HardSigmoid,
+    /// The error function.
+    Erf,
 }
 
 /// An element-wise function of two tensors, stretched to a common shape.
@@ -108,6 +120,49 @@ pub enum Binary {
     Max,
     /// The smaller one.
     Min,
+}
+
+/// A comparison of two elements, or a function of two truth values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompareKind {
+    /// a = b.
+    Eq,
+    /// a ≠ b; true if one is NaN.
+    Ne,
+    /// a < b.
+    Lt,
+    /// a ≤ b.
+    Le,
+    /// a > b.
+    Gt,
+    /// a ≥ b.
+    Ge,
+    /// Both are true.
+    And,
+    /// One or both are true.
+    Or,
+}
+
+impl CompareKind {
+    /// Whether it takes truth values.
+    pub fn is_logical(self) -> bool {
+        matches!(self, CompareKind::And | CompareKind::Or)
+    }
+
+    /// Whether it holds; true is what differs from the default.
+    #[inline(always)]
+    pub fn holds<T: PartialOrd + Default>(self, a: T, b: T) -> bool {
+        match self {
+            CompareKind::Eq => a == b,
+            CompareKind::Ne => a != b,
+            CompareKind::Lt => a < b,
+            CompareKind::Le => a <= b,
+            CompareKind::Gt => a > b,
+            CompareKind::Ge => a >= b,
+            CompareKind::And => a != T::default() && b != T::default(),
+            CompareKind::Or => a != T::default() || b != T::default(),
+        }
+    }
 }
 
 /// What a reduction makes of the elements it joins.

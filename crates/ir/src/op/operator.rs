@@ -69,7 +69,7 @@ pub trait Operator: Any + Send + Sync {
 pub struct Slots {
     /// Names of the operands it must have.
     pub needed: &'static [&'static str],
-    /// Names of operands that may follow; all or none.
+    /// Names of operands that may follow; some of the first of them, all or none.
     pub optional: &'static [&'static str],
     /// Whether the last needed operand may repeat.
     pub variadic: bool,

@@ -25,6 +25,11 @@ pub struct Mask {
     pub blocks: usize,
 }
 
+impl Mask {
+    /// Nothing becomes zero.
+    pub const NONE: Mask = Mask { rate: 0.0, seed: 0, salt: 0, part: 0, parts: 1, blocks: 1 };
+}
+
 impl Field for Mask {
     fn put(&self, _key: &str, attrs: Attrs) -> Attrs {
         let Mask { rate, seed, salt, part, parts, blocks } = self;

@@ -120,23 +120,29 @@ impl Field for Vec<usize> {
 }
 
 impl fmt::Display for Unary {
-    /// The name, with the scalar in parentheses if there is one.
+    /// The name, each number in parentheses after it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.parts() {
-            (name, Some(scalar)) => write!(f, "{name}({scalar})"),
-            (name, None) => write!(f, "{name}"),
-        }
+        f.write_str(self.word())?;
+        self.written().try_for_each(|(_, scalar)| write!(f, "({scalar})"))
     }
 }
 
 impl FromStr for Unary {
     type Err = ();
     fn from_str(word: &str) -> Result<Self, ()> {
-        let (name, scalar) = match word.strip_suffix(')').and_then(|word| word.split_once('(')) {
-            Some((name, scalar)) => (name, scalar.parse().map_err(drop)),
-            None => (word, Err(())),
+        let (name, scalars) = match word.strip_suffix(')').and_then(|word| word.split_once('(')) {
+            Some((name, scalars)) => (name, Some(scalars)),
+            None => (word, None),
         };
-        Unary::from_parts(name, || scalar).ok_or(())?
+        let mut scalars = scalars.into_iter().flat_map(|scalars| scalars.split(")("));
+        let unary = Unary::from_parts(name, |_, default| match scalars.next() {
+            Some(scalar) => scalar.parse().map_err(drop),
+            None => default.ok_or(()),
+        });
+        match scalars.next() {
+            None => unary.ok_or(())?,
+            Some(_) => Err(()),
+        }
     }
 }
 

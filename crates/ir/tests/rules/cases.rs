@@ -1,16 +1,17 @@
 //! Random operators with operands that fit them, and random tilings.
 
 use phalanx_ir::parallel::ParallelType;
-use phalanx_ir::{Activation, Binary, DType, Op, Reduce, Shape, TensorType, Unary};
+use phalanx_ir::{Activation, Binary, CompareKind, DType, Op, Reduce, Shape, TensorType, Unary};
 use phalanx_ops::{
-    Attention, BinaryOp, Broadcast, CachedAttention, Cast, Concat, CountLabels, CrossEntropy, Dropout,
-    Embedding, Gather, LayerNorm, Linear, Matmul, Normalize, ReduceOp, Reshape, Reverse, RmsNorm, Rotary,
-    Softmax, Split, SquaredDeviations, TopK, Transpose, UnaryOp,
+    Attention, BinaryOp, Broadcast, CachedAttention, Cast, Compare, Concat, CountLabels, CrossEntropy,
+    Dropout, Embedding, Gather, GatherElements, GroupedLinear, LayerNorm, Linear, Matmul, Normalize,
+    ReduceOp, Reshape, Reverse, RmsNorm, Rotary, Softmax, Split, SquaredDeviations, TopK, Transpose, UnaryOp,
+    Where,
 };
 use phalanx_testkit::Rng;
 
 /// How many kinds of operators there are.
-pub const KINDS: usize = 24;
+pub const KINDS: usize = 29;
 
 fn extent(rng: &mut Rng) -> usize {
     rng.choose(&[1, 2, 2, 3, 4, 4, 6, 8])
@@ -60,13 +61,15 @@ pub fn operator(kind: usize, rng: &mut Rng) -> (Op, Vec<TensorType>) {
         18 => (Op::from(Reverse { axes: vec![rng.below(some.len())] }), vec![f32s(some)]),
         19 => gather(rng, some),
         20 => (Op::from(TopK { k: 1 + rng.below(some[some.len() - 1]) }), vec![f32s(some)]),
-        21 => normalize(rng, some),
-        22 => squared_deviations(rng, some),
+        21 => choice(rng, x),
+        22 => comparison(rng, x),
+        23 => gather_rows(rng, some),
+        24 => scatter_add(rng),
+        25 => grouped(rng),
+        26 => normalize(rng, some),
+        27 => squared_deviations(rng, some),
         _ if yes(rng) => (Op::from(CountLabels { ignore: 1 }), vec![ids(x)]),
-        _ => (
-            Op::from(CrossEntropy { ignore: 1 }),
-            vec![f32s(some.clone()), ids(some[..some.len() - 1].to_vec())],
-        ),
+        _ => (Op::from(CrossEntropy::new(1)), vec![f32s(some.clone()), ids(some[..some.len() - 1].to_vec())]),
     }
 }
 
@@ -88,7 +91,7 @@ fn gather(rng: &mut Rng, x: Vec<usize>) -> (Op, Vec<TensorType>) {
     let mut index: Vec<usize> =
         x.iter().map(|&most| if yes(rng) { most } else { 1 + rng.below(most) }).collect();
     index[axis] = extent(rng);
-    (Op::from(Gather { axis }), vec![f32s(x), ids(index)])
+    (Op::from(GatherElements { axis }), vec![f32s(x), ids(index)])
 }
 
 const UNARIES: [Unary; 6] = [
@@ -131,7 +134,7 @@ fn embedding(rng: &mut Rng) -> (Op, Vec<TensorType>) {
     let bag = yes(rng);
     let rank = rng.below(3) + usize::from(bag);
     let index = dims(rng, rank);
-    (Op::from(Embedding { bag }), vec![ids(index), f32s(dims(rng, 2))])
+    (Op::from(Embedding { bag, padding: None }), vec![ids(index), f32s(dims(rng, 2))])
 }
 
 /// Both operands may be stretched, along the same or different dimensions, and may lack outer ones.
@@ -143,6 +146,45 @@ fn binary(rng: &mut Rng, shape: Vec<usize>) -> (Op, Vec<TensorType>) {
     };
     let operands = vec![operand(), operand()];
     (Op::from(BinaryOp(kind)), operands)
+}
+
+/// Each operand may be stretched.
+fn choice(rng: &mut Rng, shape: Vec<usize>) -> (Op, Vec<TensorType>) {
+    let mut operand = || shape.iter().map(|&size| if rng.once_in(3) { 1 } else { size }).collect::<Vec<_>>();
+    let condition = TensorType::new(DType::Bool, Shape::new(operand()));
+    (Op::from(Where), vec![condition, f32s(operand()), f32s(operand())])
+}
+
+fn gather_rows(rng: &mut Rng, x: Vec<usize>) -> (Op, Vec<TensorType>) {
+    let (axis, rank) = (rng.below(x.len()), rng.below(3));
+    (Op::from(Gather { axis }), vec![f32s(x), ids(dims(rng, rank))])
+}
+
+fn grouped(rng: &mut Rng) -> (Op, Vec<TensorType>) {
+    let rank = rng.below(3);
+    let rows = dims(rng, rank);
+    let [experts, out, inner] = [extent(rng), extent(rng), extent(rng)];
+    let x = f32s([&rows[..], &[inner]].concat());
+    (Op::from(GroupedLinear), vec![x, ids(rows), f32s(vec![experts, out, inner])])
+}
+
+fn scatter_add(rng: &mut Rng) -> (Op, Vec<TensorType>) {
+    let [before, index, after] = [(); 3].map(|()| {
+        let rank = rng.below(3);
+        dims(rng, rank)
+    });
+    let (axis, size) = (before.len(), extent(rng));
+    let input = f32s([&before[..], &index, &after].concat());
+    (Op::from(ScatterAdd { axis, size }), vec![input, ids(index)])
+}
+
+fn comparison(rng: &mut Rng, shape: Vec<usize>) -> (Op, Vec<TensorType>) {
+    let mut operand = || ids(shape.iter().map(|&size| if rng.once_in(3) { 1 } else { size }).collect());
+    let operands = vec![operand(), operand()];
+    match yes(rng) {
+        true => (Op::from(Compare { kind: CompareKind::Ne, scalar: None }), operands),
+        false => (Op::from(Compare { kind: CompareKind::Lt, scalar: Some(2.0) }), operands[..1].to_vec()),
+    }
 }
 
 fn layer_norm(rng: &mut Rng, x: Vec<usize>) -> (Op, Vec<TensorType>) {
@@ -157,10 +199,15 @@ fn attention(rng: &mut Rng) -> (Op, Vec<TensorType>) {
     let [batch, time, heads, group, dim] = [(); 5].map(|()| rng.choose(&[1, 2, 2, 4]));
     let keys = if causal { time } else { extent(rng) };
     let key = f32s(vec![batch, keys, heads, dim]);
-    (
-        Op::from(Attention { causal, scale: 0.5 }),
-        vec![f32s(vec![batch, time, heads * group, dim]), key.clone(), key],
-    )
+    let mut operands = vec![f32s(vec![batch, time, heads * group, dim]), key.clone(), key];
+    let mask = yes(rng);
+    let attention = Attention { mask, ..Attention::new(causal, 0.5) };
+    let bias = Shape::new([rng.choose(&[1, batch]), rng.choose(&[1, heads * group]), time, keys]);
+    operands.push(TensorType::new(if mask { DType::Bool } else { DType::F32 }, bias));
+    match yes(rng) {
+        true => (Op::from(attention), operands),
+        false => (Op::from(Attention::new(causal, 0.5)), operands[..3].to_vec()),
+    }
 }
 
 /// Six operands are rarely cut alike by chance: most extents cannot be cut at all.

@@ -185,7 +185,7 @@ dispatch! {
 
 dispatch! {
     /// Turns the maxima of a block of queries into log-sum-exps and returns the factors that finish its results.
-    fn finish(maxima: &mut [f32], sums: &[[f32; LANES]]) -> [f32; QUERIES] {
+    pub(super) fn finish(maxima: &mut [f32], sums: &[[f32; LANES]]) -> [f32; QUERIES] {
         let totals: [f32; QUERIES] = std::array::from_fn(|row| sum_lanes(&sums[row]));
         maxima.iter_mut().zip(&totals).for_each(|(maximum, total)| *maximum += log(*total));
         totals.map(|total| if total == 0.0 { 0.0 } else { 1.0 / total })
@@ -230,7 +230,7 @@ dispatch! {
 
 /// Turns scores into weights and adds them to the sums of their lanes.
 #[inline(always)]
-fn weigh(scores: &mut [f32], maximum: f32, mut sums: [f32; LANES]) -> [f32; LANES] {
+pub(super) fn weigh(scores: &mut [f32], maximum: f32, mut sums: [f32; LANES]) -> [f32; LANES] {
     for chunk in scores.as_chunks_mut::<LANES>().0 {
         for (score, sum) in chunk.iter_mut().zip(&mut sums) {
             *score = exp_negative(*score - maximum);
@@ -242,7 +242,7 @@ fn weigh(scores: &mut [f32], maximum: f32, mut sums: [f32; LANES]) -> [f32; LANE
 
 /// The largest of the scores, whole vectors of them, and `start`.
 #[inline(always)]
-fn max_lanes(scores: &[f32], start: f32) -> f32 {
+pub(super) fn max_lanes(scores: &[f32], start: f32) -> f32 {
     let larger = |a: f32, b: f32| if a > b { a } else { b };
     let mut lanes = [start; LANES];
     for chunk in scores.as_chunks::<LANES>().0 {

@@ -8,11 +8,11 @@ const TOLERANCE: f32 = 2e-5;
 const GRADIENT: f64 = 2e-4;
 const EPS: f32 = 1e-5;
 
-fn forward(rows: usize, cols: usize, affine: bool) -> Case {
+fn forward(rows: usize, cols: usize, affine: Affine) -> Case {
     let params = LayerNorm { rows, cols, eps: EPS, affine };
     let mut case = Case::new("layer_norm", params.to_words()).read(values(rows * cols, 1));
-    if affine {
-        case = case.read(values(cols, 2)).read(values(cols, 3));
+    for weight in 0..affine.count() {
+        case = case.read(values(cols, 2 + weight as u64));
     }
     case.write(vec![0.0; rows * cols]).write(vec![0.0; rows]).write(vec![0.0; rows])
 }
@@ -22,25 +22,26 @@ fn backward(params: LayerNormGrad) -> Case {
     let (rows, sums) = (params.rows(), if params.keep { params.leaves } else { 1 });
     let statistics = forward(rows, cols, affine).reference();
     let mut case = Case::new("layer_norm_grad", params.to_words()).read(values(rows * cols, 1));
-    if affine {
+    if affine.gamma() {
         case = case.read(values(cols, 2));
     }
     case = case.read(statistics[1].clone()).read(statistics[2].clone()).read(values(rows * cols, 4));
     case = case.write(values(rows * cols, 5));
-    if affine {
-        case = case.write(vec![0.0; sums * cols]).write(vec![0.0; sums * cols]);
+    for _ in 0..affine.count() {
+        case = case.write(vec![0.0; sums * cols]);
     }
     case
 }
 
 fn sizes([outer, time, cols]: [usize; 3], leaves: usize, inner: usize) -> LayerNormGrad {
-    LayerNormGrad { outer, time, heads: 1, cols, leaves, inner, keep: false, affine: true, accumulate: false }
+    let affine = Affine::Both;
+    LayerNormGrad { outer, time, heads: 1, cols, leaves, inner, keep: false, affine, accumulate: false }
 }
 
 #[test]
 fn fast_equals_reference() {
     let orders = [(1, 1, 1, 1), (2, 1, 2, 1), (7, 1, 1, 1), (1, 100, 4, 1), (8, 12, 4, 2)];
-    for affine in [false, true] {
+    for affine in Affine::ALL {
         for cols in [2, 3, 5, 7, 15, 16, 17, 33, 100, 384] {
             for (outer, time, leaves, inner) in orders {
                 forward(outer * time, cols, affine).check(TOLERANCE);
@@ -55,7 +56,7 @@ fn fast_equals_reference() {
 
 #[test]
 fn bits_are_the_same_for_every_team_and_instruction_set() {
-    for affine in [false, true] {
+    for affine in Affine::ALL {
         forward(130, 133, affine).check_bits();
         for (inner, keep) in [(1, false), (1, true), (4, false), (4, true)] {
             let params = sizes([8, 20, 133], 8, inner);

@@ -1,5 +1,7 @@
 //! The functions of `unary` and their derivatives in `f64`: what the kernel means.
 
+use std::f64::consts::SQRT_2;
+
 use phalanx_ir::{Activation, Unary};
 
 /// The functions in `f64`: the meaning of [`Unary`].
@@ -24,13 +26,9 @@ pub(super) fn value(kind: Unary, x: f64) -> f64 {
         Unary::Rsqrt => 1.0 / x.sqrt(),
         Unary::Sin => x.sin(),
         Unary::Cos => x.cos(),
-        Unary::Elu => {
-            if x > 0.0 {
-                x
-            } else {
-                x.exp_m1()
-            }
-        }
+        Unary::Elu(_) | Unary::LeakyRelu(_) if x > 0.0 => x,
+        Unary::Elu(alpha) => f64::from(alpha) * x.exp_m1(),
+        Unary::LeakyRelu(slope) => f64::from(slope) * x,
         Unary::Neg => -x,
         Unary::Square => x * x,
         Unary::Abs => x.abs(),
@@ -39,6 +37,15 @@ pub(super) fn value(kind: Unary, x: f64) -> f64 {
         Unary::MulScalar(scalar) => x * f64::from(scalar),
         Unary::DivScalar(scalar) => x / f64::from(scalar),
         Unary::PowScalar(scalar) => x.powf(f64::from(scalar)),
+        Unary::Clamp(..) if x.is_nan() => x,
+        Unary::Clamp(low, high) => x.max(f64::from(low)).min(f64::from(high)),
+        Unary::Softplus(beta, threshold) => match f64::from(beta) * x {
+            t if t > f64::from(threshold) => x,
+            t => (if t < 0.0 { 0.0 } else { t } + (-t.abs()).exp().ln_1p()) / f64::from(beta),
+        },
+        Unary::HardSwish => bounded(x).max(-3.0) * ramp(x),
+        Unary::HardSigmoid => ramp(x),
+        Unary::Erf => 2.0 * normal_below(x * SQRT_2) - 1.0,
     }
 }
 
@@ -64,13 +71,9 @@ pub(super) fn slope(kind: Unary, x: f64) -> f64 {
         Unary::Rsqrt => -0.5 / (x * x.sqrt()),
         Unary::Sin => x.cos(),
         Unary::Cos => -x.sin(),
-        Unary::Elu => {
-            if x > 0.0 {
-                1.0
-            } else {
-                x.exp()
-            }
-        }
+        Unary::Elu(_) | Unary::LeakyRelu(_) if x > 0.0 => 1.0,
+        Unary::Elu(alpha) => f64::from(alpha) * x.exp(),
+        Unary::LeakyRelu(slope) => f64::from(slope),
         Unary::Neg => -1.0,
         Unary::Square => 2.0 * x,
         Unary::Abs => f64::from(x > 0.0) - f64::from(x < 0.0),
@@ -78,12 +81,29 @@ pub(super) fn slope(kind: Unary, x: f64) -> f64 {
         Unary::DivScalar(scalar) => 1.0 / f64::from(scalar),
         Unary::PowScalar(0.0) => 0.0,
         Unary::PowScalar(scalar) => f64::from(scalar) * x.powf(f64::from(scalar) - 1.0),
+        Unary::Clamp(low, high) => f64::from(x > f64::from(low) && x < f64::from(high)),
+        Unary::Softplus(beta, threshold) => match f64::from(beta) * x {
+            t if t > f64::from(threshold) => 1.0,
+            t => logistic(t),
+        },
+        Unary::HardSwish => match x {
+            x if x <= -3.0 => 0.0,
+            x if x >= 3.0 => 1.0,
+            x => x / 3.0 + 0.5,
+        },
+        Unary::HardSigmoid => f64::from(x > -3.0 && x < 3.0) / 6.0,
+        Unary::Erf => 2.0 * SQRT_2 * normal_density(x * SQRT_2),
     }
 }
 
 /// `x` without its infinities: there a factor that has vanished decides.
 fn bounded(x: f64) -> f64 {
     x.clamp(-1e40, 1e40)
+}
+
+/// `(x + 3) / 6` limited to 0..1; NaN stays NaN.
+fn ramp(x: f64) -> f64 {
+    (x + 3.0).clamp(0.0, 6.0) / 6.0
 }
 
 fn logistic(x: f64) -> f64 {

@@ -129,7 +129,14 @@ fn special_powers_and_values_keep_their_meaning() {
         Unary::Act(Activation::GeluTanh),
         Unary::Act(Activation::GeluErf),
         Unary::Act(Activation::Silu),
-        Unary::Elu,
+        Unary::Elu(1.0),
+        Unary::Elu(0.3),
+        Unary::LeakyRelu(0.1),
+        Unary::Softplus(2.0, 6.0),
+        Unary::HardSwish,
+        Unary::HardSigmoid,
+        Unary::Erf,
+        Unary::Clamp(-1.0, 2.5),
         Unary::Exp,
     ] {
         let params = UnaryParams { n: 6, kind };
@@ -166,4 +173,32 @@ fn rounded_slopes_are_those_at_rounded_points() {
             assert_eq!(of(&x, accumulate, true) != of(&x, accumulate, false), is_curved, "{activation:?}");
         }
     }
+}
+
+/// The slopes that PyTorch was measured to give at kinks, and the bounds of a clamp whose bounds are exchanged.
+#[test]
+fn slopes_at_kinks_are_those_of_pytorch() {
+    let team = Team::new(1);
+    let cases: [(Unary, &[(f32, f32)]); 6] = [
+        (Unary::Clamp(-1.0, 2.0), &[(-1.0, 0.0), (2.0, 0.0), (0.0, 1.0)]),
+        (Unary::HardSigmoid, &[(-3.0, 0.0), (3.0, 0.0), (0.0, 1.0 / 6.0)]),
+        (Unary::HardSwish, &[(-3.0, 0.0), (3.0, 1.0), (0.0, 0.5)]),
+        (Unary::LeakyRelu(0.3), &[(0.0, 0.3), (-0.0, 0.3), (1.0, 1.0)]),
+        (Unary::Elu(0.3), &[(0.0, 0.3)]),
+        (Unary::Softplus(2.0, 6.0), &[(3.0, 0.997_527_4), (3.000_1, 1.0)]),
+    ];
+    for (kind, points) in cases {
+        for &(x, want) in points {
+            let params = UnaryGradParams { n: 1, kind, accumulate: false, rounded: false };
+            let (mut fast, mut reference) = ([f32::NAN], [f32::NAN]);
+            unary_grad(&mut fast, &[x], &[1.0], params, &mut Launch::plain(&team));
+            unary_grad_reference(&mut reference, &[x], &[1.0], params);
+            close(&fast, &[want], &format!("{kind:?} at {x}"));
+            close(&reference, &[want], &format!("reference of {kind:?} at {x}"));
+        }
+    }
+    let mut y = [0.0; 3];
+    let params = UnaryParams { n: 3, kind: Unary::Clamp(2.0, -1.0) };
+    unary(&mut y, &[-5.0, 0.0, 5.0], params, &mut Launch::plain(&team));
+    assert_eq!(y, [-1.0; 3]);
 }

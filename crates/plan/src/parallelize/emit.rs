@@ -54,7 +54,7 @@ fn private_cuts(decided: &Decided) -> BTreeSet<Cut> {
         let first = uses.len() - alike;
         private.extend(match var {
             var if var.regather => uses,
-            var if var.ty.dtype.is_index() => Vec::new(),
+            var if !var.ty.dtype.is_float() => Vec::new(),
             _ => uses[..first].to_vec(),
         });
     }

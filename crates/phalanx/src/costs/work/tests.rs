@@ -8,7 +8,7 @@ use phalanx_kernels::column_sum::ColumnSum;
 use phalanx_kernels::cross_entropy::{ClassPick, CrossEntropy, CrossEntropyGrad, LinearCrossEntropy};
 use phalanx_kernels::dropout::{DropoutParams, Mask};
 use phalanx_kernels::embedding::{Embedding, EmbeddingGrad};
-use phalanx_kernels::layer_norm::LayerNormGrad;
+use phalanx_kernels::layer_norm::{Affine, LayerNormGrad};
 use phalanx_kernels::matmul::MatmulParams;
 use phalanx_kernels::optimizer::{AdamW, Sgd};
 use phalanx_kernels::reduce::{ReduceGradParams, ReduceParams};
@@ -124,9 +124,11 @@ fn sums_losses_and_updates_count_what_they_look_at() {
 
 #[test]
 fn of_a_table_only_what_is_looked_up_is_read() {
-    let bag = Embedding { n: 6, cols: 4, vocab: 100, bag: 3, ids_i32: true, first: 0 }.to_words();
+    let bag =
+        Embedding { n: 6, cols: 4, vocab: 100, bag: 3, ids_i32: true, first: 0, padding: None }.to_words();
     assert_eq!(work("embedding", bag, &[18, 400], &[24]), (2 * 24, 4 * (18 + 72 + 24)));
-    let table = |vocab| Embedding { n: 6, cols: 4, vocab, bag: 1, ids_i32: true, first: 0 }.to_words();
+    let table =
+        |vocab| Embedding { n: 6, cols: 4, vocab, bag: 1, ids_i32: true, first: 0, padding: None }.to_words();
     assert_eq!(work("embedding", table(100), &[6, 400], &[24]), (0, 4 * (6 + 24 + 24)));
     assert_eq!(work("embedding", table(2), &[6, 8], &[24]), (0, 4 * (6 + 8 + 24)));
 }
@@ -151,8 +153,8 @@ fn what_is_added_to_is_read_too() {
         let mask = Mask { rate: 0.5, seed: 0, salt: 0, extents, strides, start: 0 };
         let dropout = DropoutParams { n: 10, accumulate, mask };
         let (outer, time, cols, leaves, inner, keep) = (2, 1, 5, 1, 1, false);
-        let norm =
-            LayerNormGrad { outer, time, heads: 1, cols, leaves, inner, keep, affine: false, accumulate };
+        let affine = Affine::None;
+        let norm = LayerNormGrad { outer, time, heads: 1, cols, leaves, inner, keep, affine, accumulate };
         let (batch, heads, dim, first) = (1, 1, 10, 0);
         [
             ("matmul", product(accumulate).to_words()),
@@ -184,8 +186,18 @@ fn what_is_added_to_is_read_too() {
             ),
             (
                 "embedding_grad",
-                EmbeddingGrad { n: 2, cols, vocab: 2, bag: 1, ids_i32: false, leaves, accumulate, first }
-                    .to_words(),
+                EmbeddingGrad {
+                    n: 2,
+                    cols,
+                    vocab: 2,
+                    bag: 1,
+                    ids_i32: false,
+                    leaves,
+                    accumulate,
+                    first,
+                    padding: None,
+                }
+                .to_words(),
             ),
             ("layer_norm_grad", norm.to_words()),
             (

@@ -47,7 +47,8 @@ pub(super) const KINDS: &[Kind] = &[
 impl Draft {
     fn unary(&mut self, x: ValueId) {
         let scalar = self.scalar();
-        let mut kinds = vec![Unary::Identity, Unary::Sin, Unary::Cos, Unary::Elu, Unary::Neg, Unary::Square];
+        let mut kinds =
+            vec![Unary::Identity, Unary::Sin, Unary::Cos, Unary::Elu(1.0), Unary::Neg, Unary::Square];
         kinds.extend([Unary::Abs, Unary::AddScalar(scalar), Unary::SubScalar(scalar)]);
         kinds.extend([Unary::MulScalar(scalar), Unary::DivScalar(scalar)]);
         kinds.extend(Activation::ALL.iter().filter(|&&a| a != Activation::None).map(|&a| Unary::Act(a)));
@@ -160,7 +161,7 @@ impl Draft {
         let shape = Shape::from([dims[0], time, self.rng.choose(&divisors), dims[3]]);
         let (key, value) = (self.leaf(shape.clone()), self.leaf(shape));
         let (causal, scale) = (self.rng.once_in(2) && time == dims[1], self.rng.choose(&[0.5, 1.0]));
-        self.add(Op::from(Attention { causal, scale }), &[query, key, value]);
+        self.add(Op::from(Attention::new(causal, scale)), &[query, key, value]);
     }
 
     fn reshape(&mut self, x: ValueId) {
@@ -237,7 +238,7 @@ impl Draft {
         let ids = self.indices(shape);
         let shape = Shape::from([self.extent(), self.extent()]);
         let table = self.leaf(shape);
-        self.add(Op::from(Embedding { bag }), &[ids, table]);
+        self.add(Op::from(Embedding { bag, padding: None }), &[ids, table]);
     }
 
     /// Integers, rearranged and then cast, that scale a value.
