@@ -15,8 +15,8 @@ params! {
 
 /// `state[i] = x[i]`.
 pub fn set_state_reference(state: &mut [f32], x: &[f32], params: SetState) {
-    for i in 0..params.n {
-        state[i] = x[i];
+    for (state, x) in state[..params.n].iter_mut().zip(x) {
+        *state = *x;
     }
 }
 

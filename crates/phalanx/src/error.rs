@@ -31,10 +31,10 @@ pub enum Error {
     Port(#[from] PortError),
     /// A model was read from its text alone.
     #[error(
-        "table `{table}`, {ty}, has no elements: the text of the model has only their hash {hash:032x}; give the bytes of that \
+        "table `{table}`, {ty}, has no elements: the text of the model has only their hash {hash}; give the bytes of that \
          hash to the graph (`Graph::provide_table`)"
     )]
-    MissingTable { table: String, ty: String, hash: u128 },
+    MissingTable { table: String, ty: String, hash: String },
     /// An operation failed while a step ran.
     #[error("{0}")]
     Fault(#[from] Fault),

@@ -186,7 +186,7 @@ impl Session {
         for (value, table) in model.tables() {
             let name = &model.values()[value].name;
             let Some(bytes) = table.bytes() else {
-                let (ty, hash) = (model.ty(value).to_string(), table.hash());
+                let (ty, hash) = (model.ty(value).to_string(), format!("{:032x}", table.hash()));
                 return Err(Error::MissingTable { table: name.clone(), ty, hash });
             };
             Bound::check(&self.bounds, name, table.integers().unwrap_or_default().into_iter())?;

@@ -77,7 +77,8 @@ fn normalize(rng: &mut Rng, x: Vec<usize>) -> (Op, Vec<TensorType>) {
     let vectors = if yes(rng) { 2 } else { 4 };
     let channels = vec![x[x.len() - 1]];
     let operands = std::iter::once(x).chain(vec![channels; vectors]);
-    (Op::from(Normalize { eps: 0.1 }), operands.map(f32s).collect())
+    // Variances are drawn like all floats; with this eps their roots exist.
+    (Op::from(Normalize { eps: 9.0 }), operands.map(f32s).collect())
 }
 
 fn squared_deviations(rng: &mut Rng, mut x: Vec<usize>) -> (Op, Vec<TensorType>) {
