@@ -46,7 +46,7 @@ pub struct DropoutParams {
 impl Mask {
     /// The mask over the tile that a task writes first; all others of a chain are the same tile of their tensors.
     pub(crate) fn of(task: &TaskView<'_>, mask: TaskMask) -> Result<Self, String> {
-        let TaskMask { rate, seed, salt, part, parts, blocks } = mask;
+        let TaskMask { rate, seed, salt, part, parts, blocks, axis } = mask;
         let buffer = task.target(0)?;
         let extents = buffer.ty.shape.dims();
         let zeros = vec![0; extents.len()];
@@ -54,7 +54,7 @@ impl Mask {
             Some(tile) => (&tile.origin, tile.global.dims()),
             None => (&zeros, extents),
         };
-        let walk = Masked { extents, origin, global, part, parts, blocks }.walk();
+        let walk = Masked { extents, origin, global, part, parts, blocks, axis }.walk();
         let Walk { extents, strides, start } = walk.ok_or_else(|| {
             format!(
                 "the tile {} cuts the blocks of the batch, or more than 4 dimensions; cut fewer dimensions or use \
