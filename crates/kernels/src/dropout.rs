@@ -72,8 +72,8 @@ impl Mask {
         origin: &[usize],
         global: &[usize],
     ) -> Option<Mask> {
-        let TaskMask { rate, seed, salt, part, parts, blocks } = mask;
-        let walk = Masked { extents, origin, global, part, parts, blocks }.walk()?;
+        let TaskMask { rate, seed, salt, part, parts, blocks, axis } = mask;
+        let walk = Masked { extents, origin, global, part, parts, blocks, axis }.walk()?;
         let Walk { extents, strides, start } = walk;
         Some(Mask { rate, seed, salt, start, extents, strides })
     }

@@ -3,7 +3,8 @@
 //! Needs: a verified sharded graph.
 //! Gives: the same values, with no `add(a, b)` where b is computed only for it by a task that can accumulate, and a is a
 //! temporary that a task computed and that is not read after that task starts; neither is a parameter's gradient itself.
-//! The bits stay: the task computes a + b. What a movement wrote is left alone: its bytes may be those of its source.
+//! The bits stay: the task computes a + b. What a movement wrote is left alone, and what a movement read while its target
+//! is of use: they may be the same bytes.
 
 use phalanx_ir::sharded::{ShardedGraph, ShardedTask};
 use phalanx_ir::tasks::{BufferId, Role, TaskId, TaskOp};
@@ -112,8 +113,18 @@ impl Sums {
         let reads = self.list[task.index()].as_ref().into_iter().flat_map(ShardedTask::read_buffers);
         self.sharded.buffers[buffer].role == Role::Temp
             && self.touches.writers[buffer].iter().all(computed)
-            && self.touches.readers[buffer].iter().all(|&other| other < task || other == reader)
+            && self.is_read_before(buffer, task, reader)
             && !reads.into_iter().any(|read| self.root(read) == buffer)
+    }
+
+    /// Whether nothing but `reader` reads `buffer` from `task` on, nor what movements made of it: that may be the same bytes.
+    fn is_read_before(&self, buffer: BufferId, task: TaskId, reader: TaskId) -> bool {
+        self.touches.readers[buffer].iter().filter(|&&other| other != reader).all(|&other| {
+            let moved =
+                self.list[other.index()].as_ref().filter(|task| matches!(task.op, TaskOp::Move { .. }));
+            let mut targets = moved.into_iter().flat_map(|task| &task.writes);
+            other < task && targets.all(|target| self.is_read_before(self.root(target.buffer), task, reader))
+        })
     }
 
     fn finish(mut self) -> ShardedGraph {

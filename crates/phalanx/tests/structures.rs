@@ -55,7 +55,9 @@ fn an_encoder_has_one_answer() {
 
 #[test]
 fn a_vision_transformer_has_one_answer() {
-    assert_one_answer("vision", &[ALL]);
+    // A token stretched along the batch is whole on every device, so its microbatches are not parts of a device's rows.
+    let (_, others) = ALL.split_last().expect("there are plans");
+    assert_one_answer("vision", &[others]);
 }
 
 #[test]

@@ -127,14 +127,15 @@ impl<'a> Classes<'a> {
         }
     }
 
-    /// Joins the dimensions along each axis, except where one is stretched.
+    /// Joins the dimensions along each axis that can be cut: one of a single element may be stretched, and says nothing about
+    /// the others.
     fn join(&mut self, layer: &Layer<()>, cuts: &Cuts, shapes: [&[&Shape]; 2]) {
         let mut seen: Vec<Option<usize>> = vec![None; cuts.axes()];
         let limits = cuts.limits(shapes[0], shapes[1]);
         let slots = layer.operands.iter().zip(&cuts.operands).chain(layer.results.iter().zip(&cuts.results));
         for (&value, dims) in slots {
             for (dim, axis) in dims.iter().enumerate() {
-                let Some(axis) = axis.filter(|&axis| !is_stretched(&limits[axis])) else { continue };
+                let Some(axis) = axis.filter(|&axis| !limits[axis].contains(&1)) else { continue };
                 let own = self.root(self.first[value] + dim);
                 match seen[axis] {
                     Some(other) => {
@@ -156,9 +157,4 @@ pub(crate) fn shapes<'a>(model: &'a Graph, values: &[ValueId]) -> Vec<&'a Shape>
 /// Whether an axis stays in one piece although dimensions run along it.
 fn is_kept(cuts: &Cuts, axis: usize) -> bool {
     cuts.blocks.contains(&(axis, 1)) || cuts.unordered == Some(axis)
-}
-
-/// Whether dimensions of one element and longer ones run along an axis.
-fn is_stretched(extents: &[usize]) -> bool {
-    extents.contains(&1) && extents.iter().any(|&extent| extent > 1)
 }

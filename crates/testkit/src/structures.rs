@@ -3,8 +3,8 @@
 use phalanx_ir::graph::{BuildError, Builder, Graph, ValueId};
 use phalanx_ir::{Activation, Binary, DType, Init, Op, Reduce, Shape, TensorType, Unary};
 use phalanx_ops::{
-    Attention, Broadcast, Concat, Embedding, LayerNorm, Layers, Linear, ReduceOp, RmsNorm, Rotary, Split,
-    Transpose,
+    Attention, Broadcast, Concat, Dropout, Embedding, LayerNorm, Layers, Linear, ReduceOp, RmsNorm, Rotary,
+    Split, Transpose,
 };
 
 /// Labels of every model, and ids of those that take tokens.
@@ -159,6 +159,7 @@ fn turned() -> Result<Graph, BuildError> {
         let sum = net.add(&format!("{name}.middle"), x, branch)?;
         let normed = net.norm(&format!("{name}.norm"), sum)?;
         let branch = net.mlp(&format!("{name}.mlp"), normed, 2 * WIDTH)?;
+        let branch = net.0.add_one(&format!("{name}.dropped"), Dropout { rate: 0.1 }, &[branch])?;
         let sum = net.add(&format!("{name}.sum"), normed, branch)?;
         x = net.rms_norm(&name, sum)?;
     }

@@ -78,7 +78,7 @@ pub trait LayerTasks {
     /// The dimension of result 0 along which samples lie, if there is one.
     fn result_batch(&self) -> Option<usize>;
     /// Which elements a dropout of this rate makes zero.
-    fn mask(&mut self, rate: f32) -> Mask;
+    fn mask(&self, rate: f32) -> Mask;
 }
 
 /// How the rows of a tile are summed: a tree over blocks of the batch, in each a tree over heads, in each a tree over

@@ -23,6 +23,8 @@ pub struct Mask {
     pub parts: usize,
     /// Into how many blocks the batch is cut before each is cut into parts.
     pub blocks: usize,
+    /// Along which dimension the batch lies; of the text only if it is not 0.
+    pub axis: usize,
 }
 
 impl Mask {
@@ -32,9 +34,9 @@ impl Mask {
 
 impl Field for Mask {
     fn put(&self, _key: &str, attrs: Attrs) -> Attrs {
-        let Mask { rate, seed, salt, part, parts, blocks } = self;
+        let Mask { rate, seed, salt, part, parts, blocks, axis } = self;
         let attrs = attrs.with("rate", rate).with("seed", seed).with("salt", salt);
-        attrs.with("part", part).with("parts", parts).with("blocks", blocks)
+        attrs.with("part", part).with("parts", parts).with("blocks", blocks).with_unless(&0, "batch", axis)
     }
 
     fn take(_key: &str, attrs: &mut Attrs) -> Result<Self, String> {
@@ -45,14 +47,16 @@ impl Field for Mask {
             part: attrs.take("part")?,
             parts: attrs.take("parts")?,
             blocks: attrs.take("blocks")?,
+            axis: attrs.take_or("batch", 0)?,
         })
     }
 }
 
 impl fmt::Display for Mask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Mask { rate, seed, salt, part, parts, blocks } = self;
-        write!(f, "{rate}+{seed}+{salt}+{part}+{parts}+{blocks}")
+        let Mask { rate, seed, salt, part, parts, blocks, axis } = self;
+        write!(f, "{rate}+{seed}+{salt}+{part}+{parts}+{blocks}")?;
+        if *axis == 0 { Ok(()) } else { write!(f, "+{axis}") }
     }
 }
 
@@ -64,7 +68,11 @@ impl FromStr for Mask {
             word.parse().map_err(drop)
         }
         let words: Vec<&str> = word.split('+').collect();
-        let [rate, seed, salt, part, parts, blocks] = words[..] else { return Err(()) };
+        let (words, axis) = match words[..] {
+            [ref words @ .., axis] if words.len() == 6 => (words, number(axis)?),
+            ref words => (words, 0),
+        };
+        let [rate, seed, salt, part, parts, blocks] = *words else { return Err(()) };
         Ok(Mask {
             rate: number(rate)?,
             seed: number(seed)?,
@@ -72,6 +80,7 @@ impl FromStr for Mask {
             part: number(part)?,
             parts: number(parts)?,
             blocks: number(blocks)?,
+            axis,
         })
     }
 }

@@ -18,6 +18,8 @@ pub(super) struct Masked<'a> {
     pub parts: usize,
     /// Into how many blocks the batch is cut first.
     pub blocks: usize,
+    /// Along which dimension the batch lies: its places are the rows.
+    pub axis: usize,
 }
 
 /// The index in the whole batch's tensor: that of the tile's element `(i, j, k, l)` is `start + (i, j, k, l) · strides`.
@@ -35,13 +37,14 @@ impl Masked<'_> {
         let mut dims: Vec<(usize, u64)> = Vec::new();
         let mut stride = 1;
         for dim in (0..self.extents.len()).rev() {
-            if dim == 0 {
+            if dim == self.axis {
                 start += self.rows(stride, &mut dims)? * stride;
             } else {
                 start += self.origin[dim] as u64 * stride;
                 push(&mut dims, (self.extents[dim], stride));
             }
-            stride *= self.global[dim] as u64;
+            let parts = if dim == self.axis { self.parts } else { 1 };
+            stride *= (self.global[dim] * parts) as u64;
         }
         let mut walk = Walk { extents: [1; 4], strides: [0; 4], start };
         walk.strides[3] = 1;
@@ -56,7 +59,8 @@ impl Masked<'_> {
     fn rows(&self, stride: u64, dims: &mut Vec<(usize, u64)>) -> Option<u64> {
         // With one part the blocks lie one after the other, as if they were one.
         let blocks = if self.parts == 1 { 1 } else { self.blocks };
-        let (first, count, per_part) = (self.origin[0], self.extents[0], (self.global[0] / blocks).max(1));
+        let [first, count, global] = [self.origin, self.extents, self.global].map(|list| list[self.axis]);
+        let per_part = (global / blocks).max(1);
         let per_block = per_part * self.parts;
         if (first + count).div_ceil(per_part) <= first / per_part + 1 {
             push(dims, (count, stride));
@@ -98,7 +102,8 @@ mod tests {
 
     /// By the definition: element by element.
     fn expected(masked: &Masked<'_>) -> Vec<u64> {
-        let per_part = masked.global[0] / masked.blocks;
+        let axis = masked.axis;
+        let per_part = masked.global[axis] / masked.blocks;
         let mut all = Vec::new();
         for i in 0..masked.extents.iter().product::<usize>() {
             let (mut rest, mut at) = (i, vec![0; masked.extents.len()]);
@@ -106,9 +111,11 @@ mod tests {
                 at[dim] = masked.origin[dim] + rest % masked.extents[dim];
                 rest /= masked.extents[dim];
             }
-            let (block, row) = (at[0] / per_part, at[0] % per_part);
-            at[0] = block * per_part * masked.parts + masked.part * per_part + row;
-            let index = at.iter().zip(masked.global).fold(0, |index, (at, global)| index * global + at);
+            let (block, row) = (at[axis] / per_part, at[axis] % per_part);
+            at[axis] = block * per_part * masked.parts + masked.part * per_part + row;
+            let mut whole = masked.global.to_vec();
+            whole[axis] *= masked.parts;
+            let index = at.iter().zip(whole).fold(0, |index, (at, whole)| index * whole + at);
             all.push(index as u64);
         }
         all
@@ -138,6 +145,7 @@ mod tests {
                             part,
                             parts,
                             blocks,
+                            axis: 0,
                         };
                         let walk = masked.walk().expect("blocks and tiles are aligned");
                         assert_eq!(
@@ -154,12 +162,43 @@ mod tests {
     }
 
     #[test]
+    fn the_batch_may_be_any_dimension() {
+        for (axis, global) in [(1, [3, 8, 5]), (2, [3, 2, 8])] {
+            for (parts, blocks) in [(1, 1), (2, 1), (2, 2), (4, 4)] {
+                for part in 0..parts {
+                    let mut extents = global;
+                    extents[axis] /= blocks;
+                    for block in 0..blocks {
+                        let mut origin = [0; 3];
+                        origin[axis] = block * extents[axis];
+                        let (extents, origin) = (&extents, &origin);
+                        let masked = Masked { extents, origin, global: &global, part, parts, blocks, axis };
+                        let walk = masked.walk().expect("blocks and tiles are aligned");
+                        assert_eq!(
+                            indices(&walk),
+                            expected(&masked),
+                            "{part} of {parts} in {blocks}, axis {axis}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
     fn parts_of_the_batch_share_no_element_and_have_all() {
         let global = [4, 3];
         let mut all: Vec<u64> = (0..3)
             .flat_map(|part| {
-                let masked =
-                    Masked { extents: &global, origin: &[0, 0], global: &global, part, parts: 3, blocks: 2 };
+                let masked = Masked {
+                    extents: &global,
+                    origin: &[0, 0],
+                    global: &global,
+                    part,
+                    parts: 3,
+                    blocks: 2,
+                    axis: 0,
+                };
                 indices(&masked.walk().expect("two blocks of two rows"))
             })
             .collect();
@@ -169,15 +208,30 @@ mod tests {
 
     #[test]
     fn rows_that_break_blocks_and_too_many_dimensions_are_refused() {
-        let across =
-            Masked { extents: &[3, 2], origin: &[1, 0], global: &[4, 2], part: 0, parts: 2, blocks: 2 };
+        let across = Masked {
+            extents: &[3, 2],
+            origin: &[1, 0],
+            global: &[4, 2],
+            part: 0,
+            parts: 2,
+            blocks: 2,
+            axis: 0,
+        };
         assert_eq!(across.walk(), None);
         let tile = [2, 1, 2, 2, 2];
-        let many = Masked { extents: &tile, origin: &[0; 5], global: &[4; 5], part: 0, parts: 1, blocks: 1 };
+        let many = Masked {
+            extents: &tile,
+            origin: &[0; 5],
+            global: &[4; 5],
+            part: 0,
+            parts: 1,
+            blocks: 1,
+            axis: 0,
+        };
         assert_eq!(many.walk().map(|walk| walk.extents), Some([2, 2, 2, 2]), "one of them is no dimension");
         let many = Masked { extents: &[2; 5], ..many };
         assert_eq!(many.walk(), None);
-        let scalar = Masked { extents: &[], origin: &[], global: &[], part: 0, parts: 1, blocks: 1 };
+        let scalar = Masked { extents: &[], origin: &[], global: &[], part: 0, parts: 1, blocks: 1, axis: 0 };
         assert_eq!(scalar.walk(), Some(Walk { extents: [1; 4], strides: [0, 0, 0, 1], start: 0 }));
     }
 }

@@ -228,11 +228,7 @@ impl LayerTasks for Expander<'_> {
     }
 
     /// The mask depends on the layer's name and the element's index in the batch.
-    fn mask(&mut self, rate: f32) -> Mask {
-        if self.label().microbatch.is_some_and(|part| part.count > 1) && self.result_batch().unwrap_or(0) > 0
-        {
-            self.refuse("a mask whose microbatches are not cut along the outermost dimension");
-        }
+    fn mask(&self, rate: f32) -> Mask {
         let name = self.graph.layer_name(self.layer);
         let part = self.label().microbatch;
         let base = part.and_then(|part| name.strip_suffix(&format!(".mb{}", part.index))).unwrap_or(name);
@@ -241,7 +237,8 @@ impl LayerTasks for Expander<'_> {
         let Microbatch { index, count, blocks } =
             part.unwrap_or(Microbatch { index: 0, count: 1, blocks: 1 });
         let [part, parts, blocks] = [index, count, blocks].map(|number| number as usize);
-        Mask { rate, seed: self.options.seed, salt: hash(base), part, parts, blocks }
+        let axis = if parts > 1 { self.result_batch().unwrap_or(0) } else { 0 };
+        Mask { rate, seed: self.options.seed, salt: hash(base), part, parts, blocks, axis }
     }
 }
 

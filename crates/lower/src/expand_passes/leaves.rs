@@ -25,7 +25,7 @@ impl Expander<'_> {
     }
 
     /// Reports the layer at hand: what it sums cannot be cut at all.
-    pub(super) fn refuse(&mut self, what: &str) {
+    fn refuse(&mut self, what: &str) {
         self.cut(0, 1, 2, what);
     }
 
