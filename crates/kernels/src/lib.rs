@@ -7,7 +7,7 @@
 //!
 //! Unsafe code lives in `spmd` (handing disjoint parts to team members, the slots of pipes), `transpose` and
 //! `cross_entropy/linear` (disjoint rows), `chain` (disjoint pieces), `matmul` and `attention` (SIMD intrinsics,
-//! packing), `check` (looks at memory between blocks) and the generated dispatch of `isa`.
+//! packing), `conv` and `images` (disjoint rows, packing), `check` (looks at memory between blocks) and the generated dispatch of `isa`.
 
 pub mod attention;
 pub mod bf16;
@@ -19,6 +19,7 @@ pub mod chain;
 pub mod check;
 pub mod column_sum;
 pub mod concat;
+pub mod conv;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod embedding;
@@ -26,14 +27,17 @@ pub mod fill;
 pub mod gather;
 pub mod grid;
 pub mod ids;
+mod images;
 pub mod isa;
 mod kernel;
 pub mod layer_norm;
 pub mod math;
 pub mod matmul;
 pub mod optimizer;
+pub mod pool;
 pub mod random;
 pub mod reduce;
+pub mod resize;
 pub mod reverse;
 pub mod rms_norm;
 pub mod rotary;
@@ -68,6 +72,8 @@ const KERNELS: &[KernelEntry] = &[
     KernelEntry::of::<column_sum::ColumnSum>(),
     KernelEntry::of::<concat::ConcatParams>(),
     KernelEntry::of::<concat::SplitParams>(),
+    KernelEntry::of::<conv::ConvParams>(),
+    KernelEntry::of::<conv::ConvGradWeight>(),
     KernelEntry::of::<cross_entropy::CrossEntropy>(),
     KernelEntry::of::<cross_entropy::CrossEntropyGrad>(),
     KernelEntry::of::<cross_entropy::CountLabels>(),
@@ -87,8 +93,12 @@ const KERNELS: &[KernelEntry] = &[
     KernelEntry::of::<matmul::MatmulParams>(),
     KernelEntry::of::<optimizer::AdamW>(),
     KernelEntry::of::<optimizer::Sgd>(),
+    KernelEntry::of::<pool::PoolParams>(),
+    KernelEntry::of::<pool::PoolGradParams>(),
     KernelEntry::of::<reduce::ReduceParams>(),
     KernelEntry::of::<reduce::ReduceGradParams>(),
+    KernelEntry::of::<resize::ResizeParams>(),
+    KernelEntry::of::<resize::ResizeGradParams>(),
     KernelEntry::of::<reverse::ReverseParams>(),
     KernelEntry::of::<rms_norm::RmsNorm>(),
     KernelEntry::of::<rms_norm::RmsNormGrad>(),

@@ -10,6 +10,7 @@ mod broadcast;
 mod cached_attention;
 mod cast;
 mod concat;
+mod conv;
 mod count_labels;
 mod cross_entropy;
 mod dropout;
@@ -19,8 +20,10 @@ mod layer_norm;
 mod layers;
 mod linear;
 mod matmul;
+mod pool;
 mod reduce;
 mod reshape;
+mod resize;
 mod reverse;
 mod rms_norm;
 mod rotary;
@@ -40,6 +43,7 @@ pub use broadcast::Broadcast;
 pub use cached_attention::CachedAttention;
 pub use cast::Cast;
 pub use concat::Concat;
+pub use conv::Conv;
 pub use count_labels::CountLabels;
 pub use cross_entropy::CrossEntropy;
 pub use dropout::Dropout;
@@ -49,8 +53,10 @@ pub use layer_norm::LayerNorm;
 pub use layers::Layers;
 pub use linear::Linear;
 pub use matmul::Matmul;
+pub use pool::Pool;
 pub use reduce::ReduceOp;
 pub use reshape::Reshape;
+pub use resize::Resize;
 pub use reverse::Reverse;
 pub use rms_norm::RmsNorm;
 pub use rotary::Rotary;
@@ -71,6 +77,7 @@ pub fn operators() -> &'static Operators {
             .with::<CachedAttention>()
             .with::<Cast>()
             .with::<Concat>()
+            .with::<Conv>()
             .with::<CountLabels>()
             .with::<CrossEntropy>()
             .with::<Dropout>()
@@ -79,8 +86,10 @@ pub fn operators() -> &'static Operators {
             .with::<LayerNorm>()
             .with::<Linear>()
             .with::<Matmul>()
+            .with::<Pool>()
             .with::<ReduceOp>()
             .with::<Reshape>()
+            .with::<Resize>()
             .with::<Reverse>()
             .with::<RmsNorm>()
             .with::<Rotary>()

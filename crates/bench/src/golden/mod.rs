@@ -16,7 +16,8 @@ use serde::Deserialize;
 use phalanx::{Error, Feed, Flavor, Goal, Session, Settings};
 
 /// Cases that come with this crate.
-const BUILT_IN: &[u8] = include_bytes!("../../golden/ops.jsonl.gz");
+const BUILT_IN: [&[u8]; 2] =
+    [include_bytes!("../../golden/ops.jsonl.gz"), include_bytes!("../../golden/conv.jsonl.gz")];
 
 /// The largest error let through, relative to numbers above one.
 pub const TOLERANCE: f64 = 2e-5;
@@ -96,7 +97,9 @@ pub fn read_cases(text: &str) -> Result<Vec<Case>, GoldenError> {
 /// The cases that come with this crate.
 pub fn built_in() -> Vec<Case> {
     let mut text = String::new();
-    flate2::read::GzDecoder::new(BUILT_IN).read_to_string(&mut text).expect("the embedded cases decompress");
+    for file in BUILT_IN {
+        flate2::read::GzDecoder::new(file).read_to_string(&mut text).expect("the embedded cases decompress");
+    }
     read_cases(&text).expect("the embedded cases are well formed")
 }
 

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Activation, Binary, Init, Op, Operators, Reduce, Unary};
+use super::{Activation, Binary, Init, Interpolation, Op, Operators, Pooling, Reduce, ScaleFactors, Unary};
 use crate::text::Attrs;
 use crate::{DType, Precision, Shape};
 
@@ -28,7 +28,22 @@ macro_rules! word_attributes {
         }
     )*};
 }
-word_attributes!(usize, u64, i64, f32, bool, DType, Activation, Binary, Precision, Reduce, Unary);
+word_attributes!(
+    usize,
+    u64,
+    i64,
+    f32,
+    bool,
+    DType,
+    Activation,
+    Binary,
+    Interpolation,
+    Pooling,
+    Precision,
+    Reduce,
+    ScaleFactors,
+    Unary
+);
 
 impl Attribute for Vec<usize> {
     fn put(&self, key: &str, attrs: Attrs) -> Attrs {

@@ -8,6 +8,7 @@ mod cuts;
 mod infer;
 mod operator;
 mod rope;
+mod space;
 mod tasks;
 
 use std::sync::Arc;
@@ -17,6 +18,9 @@ pub use cuts::{Cuts, Dims, each};
 pub use infer::Operands;
 pub use operator::{Apart, IndexBound, Operator, Operators, Part, Slots};
 pub use rope::RopeScaling;
+pub use space::{
+    ConvAxis, Interpolation, MAX_SPACE, PoolAxis, Pooling, ResizeAxis, ScaleFactors, Space, space,
+};
 pub use tasks::{LayerTasks, RowLeaves, RowSum, fill_task, reduce_task};
 
 /// How a parameter's elements are set before the first step, from seed, parameter and element index alone.
