@@ -1,4 +1,4 @@
-//! Measurements: the machine's peak, our matrix product against OpenBLAS, whole training steps, checkpoints against
+//! Measurements: the machine's peak, our matrix product against OpenBLAS, convolutions against that, whole training steps, checkpoints against
 //! plain files, the compiler, graphs of small tasks, copies against `memcpy`, launches of kernels, hidden communication
 //! against what is predicted, and transfers between ranks. Comparisons with PyTorch: operator cases with recorded
 //! results, a few steps from given weights, and training in another precision beside recorded losses.
@@ -10,6 +10,7 @@
 
 mod checkpoints;
 mod compile;
+mod conv;
 mod copies;
 mod gemm;
 pub mod golden;
@@ -26,6 +27,7 @@ mod train;
 
 pub use checkpoints::{Beside, Writing, checkpoint_writing, checkpointed_training};
 pub use compile::{COMPILE_SIZES, CompileBench, CompileResult, compile};
+pub use conv::{ConvBench, ConvResult, convolutions};
 pub use copies::{
     CopiesBench, CopiesError, CopyResult, CopyShape, REPLAYED_SIZES, ReplayedCopies, copy_sizes,
 };

@@ -1,6 +1,7 @@
 //! `phalanx bench`: how fast this machine multiplies, trains, compiles, runs small tasks, copies and saves.
 
 mod checkpoints;
+mod conv;
 mod copies;
 mod launches;
 mod overlap;
@@ -24,6 +25,7 @@ use crate::flags::{Cores, FusedTraining, Options};
 use crate::output;
 use crate::step::at_least_one;
 use checkpoints::CheckpointsArgs;
+use conv::ConvArgs;
 use copies::CopiesArgs;
 use launches::LaunchesArgs;
 use overlap::OverlapArgs;
@@ -31,11 +33,12 @@ use precision::PrecisionArgs;
 use ranks::RanksArgs;
 use tasks::TasksArgs;
 
-/// Measure matrix products, training steps, checkpoints, the compiler, small tasks, copies, launches of kernels, hidden
+/// Measure matrix products, convolutions, training steps, checkpoints, the compiler, small tasks, copies, launches of kernels, hidden
 /// communication, ranks, or what another precision does to losses.
 #[derive(Subcommand)]
 pub enum Command {
     Gemm(GemmArgs),
+    Conv(ConvArgs),
     Train(TrainArgs),
     Checkpoints(Box<CheckpointsArgs>),
     Compile(CompileArgs),
@@ -142,6 +145,7 @@ pub struct TrainArgs {
 pub fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Gemm(args) => gemm(&args)?,
+        Command::Conv(args) => conv::run(&args)?,
         Command::Train(args) => train(&args)?,
         Command::Compile(args) => compile(&args)?,
         Command::Tasks(args) => tasks::run(&args)?,

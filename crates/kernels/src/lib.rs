@@ -7,7 +7,8 @@
 //!
 //! Unsafe code lives in `spmd` (handing disjoint parts to team members, the slots of pipes), `transpose` and
 //! `cross_entropy/linear`, `grouped` (disjoint rows), `chain` (disjoint pieces), `matmul` and `attention` (SIMD intrinsics,
-//! packing), `check` (looks at memory between blocks) and the generated dispatch of `isa`.
+//! packing), `conv` and `images` (disjoint rows, packing), `check` (looks at memory between blocks) and the generated
+//! dispatch of `isa`.
 
 pub mod attention;
 pub mod bf16;
@@ -20,6 +21,7 @@ pub mod check;
 pub mod column_sum;
 pub mod compare;
 pub mod concat;
+pub mod conv;
 pub mod cross_entropy;
 pub mod draw;
 pub mod dropout;
@@ -30,6 +32,7 @@ pub mod gather_rows;
 pub mod grid;
 pub mod grouped;
 pub mod ids;
+mod images;
 pub mod isa;
 mod kernel;
 pub mod layer_norm;
@@ -37,8 +40,10 @@ pub mod math;
 pub mod matmul;
 pub mod normalize;
 pub mod optimizer;
+pub mod pool;
 pub mod random;
 pub mod reduce;
+pub mod resize;
 pub mod reverse;
 pub mod rms_norm;
 pub mod rotary;
@@ -79,6 +84,8 @@ const KERNELS: &[KernelEntry] = &[
     KernelEntry::of::<compare::CompareParams>(),
     KernelEntry::of::<concat::ConcatParams>(),
     KernelEntry::of::<concat::SplitParams>(),
+    KernelEntry::of::<conv::ConvParams>(),
+    KernelEntry::of::<conv::ConvGradWeight>(),
     KernelEntry::of::<cross_entropy::CrossEntropy>(),
     KernelEntry::of::<cross_entropy::CrossEntropyGrad>(),
     KernelEntry::of::<cross_entropy::CountLabels>(),
@@ -111,8 +118,12 @@ const KERNELS: &[KernelEntry] = &[
     KernelEntry::of::<normalize::NormalizeGrad>(),
     KernelEntry::of::<optimizer::AdamW>(),
     KernelEntry::of::<optimizer::Sgd>(),
+    KernelEntry::of::<pool::PoolParams>(),
+    KernelEntry::of::<pool::PoolGradParams>(),
     KernelEntry::of::<reduce::ReduceParams>(),
     KernelEntry::of::<reduce::ReduceGradParams>(),
+    KernelEntry::of::<resize::ResizeParams>(),
+    KernelEntry::of::<resize::ResizeGradParams>(),
     KernelEntry::of::<reverse::ReverseParams>(),
     KernelEntry::of::<rms_norm::RmsNorm>(),
     KernelEntry::of::<rms_norm::RmsNormGrad>(),

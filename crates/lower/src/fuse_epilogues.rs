@@ -1,11 +1,11 @@
-//! Adds residuals inside the linear tasks whose result they are added to.
+//! Adds residuals inside the linear tasks and convolutions whose result they are added to.
 //!
 //! Needs: a verified sharded graph.
-//! Gives: the same values, with no `add` of a linear result that no other task reads and a tensor of the same shape
+//! Gives: the same values, with no `add` of such a result that no other task reads and a tensor of the same shape
 //! that exists before it, on the same grid of tasks. Bits stay: the sum of two numbers does not depend on their order.
 
 use phalanx_ir::sharded::{Operand, ShardedGraph, ShardedTask};
-use phalanx_ir::tasks::{Role, TaskId, TaskOp};
+use phalanx_ir::tasks::{EpilogueFlags, Role, TaskId, TaskOp};
 use phalanx_ir::{Activation, Binary, Id};
 
 use crate::rewrite::{Touches, rebuild};
@@ -16,17 +16,11 @@ pub fn fuse_epilogues(sharded: ShardedGraph, _options: &LowerOptions) -> Result<
     let mut list: Vec<Option<ShardedTask>> =
         sharded.tasks.iter().map(|(_, task)| Some(task.clone())).collect();
     for (id, task) in sharded.tasks.iter() {
-        let Some((linear, residual)) = residual_of(&sharded, &touches, id) else { continue };
-        let Some(ShardedTask { op: TaskOp::Linear { residual: flag, .. }, reads, writes, .. }) =
-            &mut list[linear.index()]
-        else {
-            continue;
-        };
-        if *flag {
-            continue;
-        }
-        *flag = true;
-        // On the same groups the grids agree tile by tile, so the linear task's own map of the result names the tile.
+        let Some((product, residual)) = residual_of(&sharded, &touches, id) else { continue };
+        let Some(ShardedTask { op, reads, writes, .. }) = &mut list[product.index()] else { continue };
+        let Some(flags) = op.epilogue().filter(|flags| !flags.residual) else { continue };
+        op.set_epilogue(EpilogueFlags { residual: true, ..flags });
+        // On the same groups the grids agree tile by tile, so the product's own map of the result names the tile.
         reads.push(Operand { buffer: residual.buffer, map: writes[0].map.clone() });
         writes[0].buffer = task.writes[0].buffer;
         list[id.index()] = None;
@@ -34,7 +28,7 @@ pub fn fuse_epilogues(sharded: ShardedGraph, _options: &LowerOptions) -> Result<
     Ok(rebuild(&sharded, list.into_iter().flatten().collect()))
 }
 
-/// The linear task and the residual that the add `id` joins, if they can become one task.
+/// The product and the residual that the add `id` joins, if they can become one task.
 fn residual_of(sharded: &ShardedGraph, touches: &Touches, id: TaskId) -> Option<(TaskId, Operand)> {
     let add = &sharded.tasks[id];
     if add.op != (TaskOp::Binary { kind: Binary::Add }) {
@@ -43,9 +37,10 @@ fn residual_of(sharded: &ShardedGraph, touches: &Touches, id: TaskId) -> Option<
     let result = &sharded.buffers[add.writes[0].buffer];
     let candidate = |product: &Operand, residual: &Operand| {
         let root = sharded.root(product.buffer);
-        let [linear] = touches.writers[root][..] else { return None };
-        let task = &sharded.tasks[linear];
-        let plain = matches!(task.op, TaskOp::Linear { activation: Activation::None, residual: false, .. });
+        let [writer] = touches.writers[root][..] else { return None };
+        let task = &sharded.tasks[writer];
+        let is_plain = |flags: EpilogueFlags| flags.activation == Activation::None && !flags.residual;
+        let plain = task.op.epilogue().is_some_and(is_plain);
         let alone = touches.readers[root].len() == 1 && sharded.buffers[root].role == Role::Temp;
         // In another shape the rows of the sum would not be those of the product.
         let whole = task.writes[0].buffer == product.buffer;
@@ -54,9 +49,9 @@ fn residual_of(sharded: &ShardedGraph, touches: &Touches, id: TaskId) -> Option<
         let same = [product_buffer, residual_buffer]
             .iter()
             .all(|buffer| buffer.ty == result.ty && buffer.groups == result.groups);
-        let exists = written_before(sharded, touches, residual, linear);
+        let exists = written_before(sharded, touches, residual, writer);
         (plain && alone && whole && same && exists && sharded.root(residual.buffer) != root)
-            .then(|| (linear, residual.clone()))
+            .then(|| (writer, residual.clone()))
     };
     candidate(&add.reads[1], &add.reads[0]).or_else(|| candidate(&add.reads[0], &add.reads[1]))
 }

@@ -12,6 +12,7 @@ mod cached_attention;
 mod cast;
 mod compare;
 mod concat;
+mod conv;
 mod count_labels;
 mod cross_entropy;
 mod dropout;
@@ -24,9 +25,11 @@ mod layers;
 mod linear;
 mod matmul;
 mod normalize;
+mod pool;
 mod random;
 mod reduce;
 mod reshape;
+mod resize;
 mod reverse;
 mod rms_norm;
 mod rotary;
@@ -51,6 +54,7 @@ pub use cached_attention::CachedAttention;
 pub use cast::Cast;
 pub use compare::Compare;
 pub use concat::Concat;
+pub use conv::Conv;
 pub use count_labels::CountLabels;
 pub use cross_entropy::CrossEntropy;
 pub use dropout::Dropout;
@@ -63,9 +67,11 @@ pub use layers::{Layers, MoeLayer};
 pub use linear::Linear;
 pub use matmul::Matmul;
 pub use normalize::Normalize;
+pub use pool::Pool;
 pub use random::{Distribution, Random};
 pub use reduce::ReduceOp;
 pub use reshape::Reshape;
+pub use resize::Resize;
 pub use reverse::Reverse;
 pub use rms_norm::RmsNorm;
 pub use rotary::Rotary;
@@ -90,6 +96,7 @@ pub fn operators() -> &'static Operators {
             .with::<Cast>()
             .with::<Compare>()
             .with::<Concat>()
+            .with::<Conv>()
             .with::<CountLabels>()
             .with::<CrossEntropy>()
             .with::<Dropout>()
@@ -102,8 +109,10 @@ pub fn operators() -> &'static Operators {
             .with::<Matmul>()
             .with::<Normalize>()
             .with::<Random>()
+            .with::<Pool>()
             .with::<ReduceOp>()
             .with::<Reshape>()
+            .with::<Resize>()
             .with::<Reverse>()
             .with::<RmsNorm>()
             .with::<Rotary>()

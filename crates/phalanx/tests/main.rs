@@ -13,6 +13,7 @@ mod fuse_loss;
 mod fusion;
 mod generate;
 mod gradients;
+mod images;
 mod malformed;
 mod movements;
 mod mutants;

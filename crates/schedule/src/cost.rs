@@ -91,6 +91,10 @@ pub fn modelled(tasks: &TaskGraph, task: TaskId) -> u64 {
             | TaskOp::LinearCrossEntropy { .. },
             Some(((&a, &b), &c)),
         ) => product(tasks, [a, b, c], 1.0),
+        (TaskOp::Conv { .. } | TaskOp::ConvGradInput { .. }, Some(((&a, &w), &c))) => {
+            convolution(tasks, w, [a, c])
+        }
+        (TaskOp::ConvGradWeight { .. }, Some(((&a, &b), &w))) => convolution(tasks, w, [a, b]),
         (TaskOp::Matmul { .. }, Some(((&a, &b), &c))) => product(tasks, [a, b, c], batch(tasks, c)),
         (TaskOp::Call { kernel: "attention", .. }, _) => 4.0 * attention(tasks, task.writes.first()),
         (TaskOp::Call { kernel: "attention_grad", .. }, _) => 10.0 * attention(tasks, task.reads.last()),
@@ -107,6 +111,16 @@ fn elements(tasks: &TaskGraph, buffer: BufferId) -> f64 {
 fn product(tasks: &TaskGraph, operands: [BufferId; 3], batch: f64) -> f64 {
     let sizes = operands.map(|buffer| elements(tasks, buffer) / batch);
     2.0 * batch * (sizes[0] * sizes[1] * sizes[2]).sqrt()
+}
+
+/// The operations of a convolution with this weight between two tensors: the one with windows has the fewer elements of space,
+/// and each of those meets every element of the weight once.
+fn convolution(tasks: &TaskGraph, weight: BufferId, ends: [BufferId; 2]) -> f64 {
+    let positions = |buffer: BufferId| {
+        let shape = &tasks.buffers[buffer].ty.shape;
+        elements(tasks, buffer) / shape.dims().last().copied().unwrap_or(1) as f64
+    };
+    2.0 * elements(tasks, weight) * ends.map(positions).into_iter().fold(f64::INFINITY, f64::min)
 }
 
 /// How many matrices a batched product has.

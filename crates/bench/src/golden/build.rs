@@ -1,11 +1,13 @@
 //! The model of an operator case.
 
 use phalanx_ir::graph::{BuildError, Builder, Graph, ValueId};
-use phalanx_ir::{Activation, Binary, DType, Init, Op, Reduce, Shape, TensorType, Unary};
+use phalanx_ir::{
+    Activation, Binary, DType, Init, Op, Pooling, Reduce, ScaleFactors, Shape, TensorType, Unary,
+};
 use phalanx_ops::{
-    Attention, BatchNormOptions, BinaryOp, Broadcast, Cast, Compare, Concat, CrossEntropy, Embedding, Gather,
-    GatherElements, LayerNorm, Layers, Linear, Matmul, MoeLayer, ReduceOp, Reshape, Reverse, RmsNorm, Rotary,
-    ScatterAdd, Softmax, Split, TopK, Transpose, UnaryOp, Where,
+    Attention, BatchNormOptions, BinaryOp, Broadcast, Cast, Compare, Concat, Conv, CrossEntropy, Embedding,
+    Gather, GatherElements, LayerNorm, Layers, Linear, Matmul, MoeLayer, Pool, ReduceOp, Reshape, Resize,
+    Reverse, RmsNorm, Rotary, ScatterAdd, Softmax, Split, TopK, Transpose, UnaryOp, Where,
 };
 use serde::de::DeserializeOwned;
 
@@ -25,6 +27,11 @@ pub fn graph(case: &Case) -> Result<Option<Graph>, GoldenError> {
     }
     let Some(results) = maker.operator()? else { return Ok(None) };
     maker.finish(results).map(Some)
+}
+
+/// Padding that is the same on both sides.
+fn twice(padding: Vec<usize>) -> Vec<usize> {
+    padding.into_iter().flat_map(|zeros| [zeros; 2]).collect()
 }
 
 struct Maker<'a> {
@@ -178,7 +185,10 @@ impl Maker<'_> {
                 let (prediction, target) = (self.slot("prediction")?, self.slot("target")?);
                 self.model.mse("y", prediction, target)?
             }
-            _ => return Ok(None),
+            name => match self.image(name)? {
+                Some(result) => result,
+                None => return Ok(None),
+            },
         };
         Ok(Some(vec![result]))
     }
@@ -283,6 +293,67 @@ impl Maker<'_> {
     fn projected(&mut self, x: ValueId, letter: &str) -> Result<ValueId, GoldenError> {
         let (weight, bias) = (self.slot(&format!("w_{letter}"))?, self.model.find(&format!("b_{letter}")));
         Ok(self.model.linear("y", x, weight, bias)?)
+    }
+
+    /// Operators on images, whose cases are [batch, channels, space…]; `None` if there is none of that name.
+    fn image(&mut self, name: &str) -> Result<Option<ValueId>, GoldenError> {
+        let op = match name {
+            "conv2d" => Op::from(Conv {
+                stride: self.attr("stride")?,
+                padding: twice(self.attr("padding")?),
+                groups: self.attr("groups")?,
+                ..Conv::default()
+            }),
+            "pool2d" => Op::from(Pool {
+                kind: self.pooling("mode")?,
+                kernel: self.attr("kernel")?,
+                stride: self.attr("stride")?,
+                padding: twice(self.attr("padding")?),
+                ..Pool::default()
+            }),
+            _ if name.starts_with("conv") => Op::from(Conv {
+                stride: self.attr("stride")?,
+                dilation: self.attr("dilation")?,
+                padding: self.attr("padding")?,
+                groups: self.attr("groups")?,
+                adjoint: self.attr("adjoint")?,
+                output_padding: self.attr("output_padding")?,
+                activation: Activation::None,
+            }),
+            _ if name.starts_with("pool") => Op::from(Pool {
+                kind: self.pooling("kind")?,
+                kernel: self.attr("kernel")?,
+                stride: self.attr("stride")?,
+                padding: self.attr("padding")?,
+                ceil: self.attr("ceil")?,
+                count_padding: self.attr("count_padding")?,
+                adaptive: self.attr("adaptive")?,
+            }),
+            "resize" => {
+                let kind: String = self.attr("kind")?;
+                let unknown = || self.wrong(format!("interpolation `{kind}` is unknown"));
+                Op::from(Resize {
+                    kind: kind.parse().map_err(|()| unknown())?,
+                    align: self.attr("align")?,
+                    size: self.attr("size")?,
+                    scale: ScaleFactors(self.attr("scale")?),
+                })
+            }
+            _ => return Ok(None),
+        };
+        let x = self.slot("input")?;
+        let rank = self.model.shape(x).rank();
+        let last = (0..rank).map(|dim| [0, 2, 3, 4, 5][..rank - 1].get(dim).copied().unwrap_or(1)).collect();
+        let mut operands = vec![self.one(Op::from(Transpose { perm: last }), &[x])?];
+        operands.extend(["filter", "bias"].iter().filter_map(|name| self.model.find(name)));
+        let y = self.one(op, &operands)?;
+        let first = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
+        self.one(Op::from(Transpose { perm: first }), &[y]).map(Some)
+    }
+
+    fn pooling(&self, key: &str) -> Result<Pooling, GoldenError> {
+        let name: String = self.attr(key)?;
+        name.parse().map_err(|()| self.wrong(format!("pool `{name}` is unknown")))
     }
 
     fn flat(&mut self) -> Result<ValueId, GoldenError> {

@@ -15,9 +15,13 @@ use serde::Deserialize;
 
 use phalanx::{Error, Feed, Flavor, Goal, Session, Settings};
 
-/// Cases that come with this crate: those of the public set, and those of `benches/peers/op_cases.py`.
-const BUILT_IN: [&[u8]; 2] =
-    [include_bytes!("../../golden/ops.jsonl.gz"), include_bytes!("../../golden/ops_more.jsonl.gz")];
+/// Cases that come with this crate: those of the public set, and those of `op_cases.py` and `conv_cases.py` in
+/// `benches/peers`.
+const BUILT_IN: [&[u8]; 3] = [
+    include_bytes!("../../golden/ops.jsonl.gz"),
+    include_bytes!("../../golden/ops_more.jsonl.gz"),
+    include_bytes!("../../golden/conv.jsonl.gz"),
+];
 
 /// The largest error let through, relative to numbers above one.
 pub const TOLERANCE: f64 = 2e-5;

@@ -4,7 +4,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Activation, Binary, CompareKind, Init, Op, Operators, Reduce, Unary};
+use super::{
+    Activation, Binary, CompareKind, Init, Interpolation, Op, Operators, Pooling, Reduce, ScaleFactors, Unary,
+};
 use crate::tasks::Mask;
 use crate::text::Attrs;
 use crate::{DType, Precision, Shape};
@@ -40,8 +42,11 @@ word_attributes!(
     Activation,
     Binary,
     CompareKind,
+    Interpolation,
+    Pooling,
     Precision,
     Reduce,
+    ScaleFactors,
     Unary,
     Mask
 );

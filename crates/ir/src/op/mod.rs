@@ -8,6 +8,7 @@ mod cuts;
 mod infer;
 mod operator;
 mod rope;
+mod space;
 mod tasks;
 
 use std::sync::Arc;
@@ -20,6 +21,9 @@ pub use cuts::{Cuts, Dims, each};
 pub use infer::Operands;
 pub use operator::{Apart, IndexBound, Operator, Operators, Part, Slots};
 pub use rope::RopeScaling;
+pub use space::{
+    ConvAxis, Interpolation, MAX_SPACE, PoolAxis, Pooling, ResizeAxis, ScaleFactors, Space, space,
+};
 pub use tasks::{LayerTasks, RowLeaves, RowSum, fill_task, reduce_task};
 
 /// How the elements of a parameter or state are set before the first step, from seed, tensor and element index alone.

@@ -29,7 +29,7 @@ pub struct Mask {
 
 impl Mask {
     /// Nothing becomes zero.
-    pub const NONE: Mask = Mask { rate: 0.0, seed: 0, salt: 0, part: 0, parts: 1, blocks: 1 };
+    pub const NONE: Mask = Mask { rate: 0.0, seed: 0, salt: 0, part: 0, parts: 1, blocks: 1, axis: 0 };
 }
 
 impl Field for Mask {

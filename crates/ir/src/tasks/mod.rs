@@ -15,7 +15,7 @@ mod view;
 pub use chain::{Function, MAX_CHAIN, Source, Step, Steps};
 pub use mask::Mask;
 pub use movement::{Piece, Rect, Sources};
-pub use op::{MoveKind, SET_STATE, TaskOp};
+pub use op::{EpilogueFlags, MoveKind, SET_STATE, TaskOp};
 pub(crate) use text::numbered;
 pub use verify::TaskError;
 pub use view::TaskView;

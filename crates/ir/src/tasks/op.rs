@@ -254,6 +254,65 @@ task_ops! {
         /// Of the product.
         precision: Precision,
     },
+    /// x, weight, \[bias\], \[residual\] -> y, \[pre\]: a convolution, or its adjoint, with its epilogue.
+    Conv = "conv" {
+        /// Between windows, by dimension of space.
+        stride: Vec<usize>,
+        /// Between elements of a window.
+        dilation: Vec<usize>,
+        /// Zeros in front of each dimension.
+        before: Vec<usize>,
+        /// The adjoint: from windows to what they look at.
+        adjoint: bool,
+        /// Applied to the result.
+        activation: Activation,
+        /// A bias is read.
+        bias: bool,
+        /// A tensor like the result is read and added last.
+        residual: bool,
+        /// The value before the activation is written too.
+        save_pre: bool,
+        /// Leaves of the sum over input channels.
+        leaves: usize,
+        /// Of the product.
+        precision: Precision,
+    },
+    /// dy, weight, \[points\] -> dx of a convolution.
+    ConvGradInput = "conv_grad_input" {
+        /// Between windows, by dimension of space.
+        stride: Vec<usize>,
+        /// Between elements of a window.
+        dilation: Vec<usize>,
+        /// Zeros in front of each dimension.
+        before: Vec<usize>,
+        /// Of the adjoint convolution.
+        adjoint: bool,
+        /// Leaves of the sum over output channels.
+        leaves: usize,
+        /// A tensor like dx is read; dx is multiplied by the slope of this function there.
+        slope: Option<Activation>,
+        /// Adds to dx.
+        accumulate: bool,
+        /// Of the product.
+        precision: Precision,
+    },
+    /// dy, x -> dweight of a convolution.
+    ConvGradWeight = "conv_grad_weight" {
+        /// Between windows, by dimension of space.
+        stride: Vec<usize>,
+        /// Between elements of a window.
+        dilation: Vec<usize>,
+        /// Zeros in front of each dimension.
+        before: Vec<usize>,
+        /// Of the adjoint convolution.
+        adjoint: bool,
+        /// Leaves of the sum over windows.
+        leaves: usize,
+        /// Adds to dweight.
+        accumulate: bool,
+        /// Of the product.
+        precision: Precision,
+    },
     /// x -> sums of columns: a bias gradient. With `keep`, one sum for each leaf of the batch.
     ColumnSum = "column_sum" {
         /// Leaves of the sum over rows, along the outermost dimension.
@@ -341,6 +400,17 @@ task_ops! {
     },
 }
 
+/// What follows the sum of a forward product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpilogueFlags {
+    /// Applied to the sum.
+    pub activation: Activation,
+    /// A tensor like the result is read and added last.
+    pub residual: bool,
+    /// The value before the activation is written too.
+    pub save_pre: bool,
+}
+
 /// How the name of a call of the backward pass ends.
 const GRADIENT: &str = "_grad";
 
@@ -405,6 +475,8 @@ impl TaskOp {
         match self {
             TaskOp::LinearGradInput { .. }
             | TaskOp::LinearGradWeight { .. }
+            | TaskOp::ConvGradInput { .. }
+            | TaskOp::ConvGradWeight { .. }
             | TaskOp::UnaryGrad { .. }
             | TaskOp::BinaryGrad { .. }
             | TaskOp::LinearCrossEntropy { .. } => true,
@@ -426,10 +498,49 @@ impl TaskOp {
         Some(self)
     }
 
+    /// What follows the sum of a forward product; `None` of another operator.
+    pub fn epilogue(&self) -> Option<EpilogueFlags> {
+        match *self {
+            TaskOp::Linear { activation, residual, save_pre, .. }
+            | TaskOp::Conv { activation, residual, save_pre, .. } => {
+                Some(EpilogueFlags { activation, residual, save_pre })
+            }
+            _ => None,
+        }
+    }
+
+    /// Makes this follow the sum of a forward product; leaves another operator alone.
+    pub fn set_epilogue(&mut self, flags: EpilogueFlags) {
+        if let TaskOp::Linear { activation, residual, save_pre, .. }
+        | TaskOp::Conv { activation, residual, save_pre, .. } = self
+        {
+            (*activation, *residual, *save_pre) = (flags.activation, flags.residual, flags.save_pre);
+        }
+    }
+
+    /// The function by whose slope a gradient of a product's input is multiplied, and the product's precision; `None` of
+    /// another operator.
+    pub fn slope(&self) -> Option<(Option<Activation>, Precision)> {
+        match *self {
+            TaskOp::LinearGradInput { slope, precision, .. }
+            | TaskOp::ConvGradInput { slope, precision, .. } => Some((slope, precision)),
+            _ => None,
+        }
+    }
+
+    /// Makes the gradient of a product's input be multiplied by the slope of `function`; leaves another operator alone.
+    pub fn set_slope(&mut self, function: Activation) {
+        if let TaskOp::LinearGradInput { slope, .. } | TaskOp::ConvGradInput { slope, .. } = self {
+            *slope = Some(function);
+        }
+    }
+
     fn accumulate_mut(&mut self) -> Option<&mut bool> {
         match self {
             TaskOp::LinearGradInput { accumulate, .. }
             | TaskOp::LinearGradWeight { accumulate, .. }
+            | TaskOp::ConvGradInput { accumulate, .. }
+            | TaskOp::ConvGradWeight { accumulate, .. }
             | TaskOp::Matmul { accumulate, .. }
             | TaskOp::ColumnSum { accumulate, .. }
             | TaskOp::UnaryGrad { accumulate, .. }

@@ -1,17 +1,20 @@
 //! Random operators with operands that fit them, and random tilings.
 
 use phalanx_ir::parallel::ParallelType;
-use phalanx_ir::{Activation, Binary, CompareKind, DType, Op, Reduce, Shape, TensorType, Unary};
+use phalanx_ir::{
+    Activation, Binary, CompareKind, DType, Interpolation, Op, Pooling, Reduce, ScaleFactors, Shape,
+    TensorType, Unary,
+};
 use phalanx_ops::{
-    Attention, BinaryOp, Broadcast, CachedAttention, Cast, Compare, Concat, CountLabels, CrossEntropy,
-    Dropout, Embedding, Gather, GatherElements, GroupedLinear, LayerNorm, Linear, Matmul, Normalize,
-    ReduceOp, Reshape, Reverse, RmsNorm, Rotary, Softmax, Split, SquaredDeviations, TopK, Transpose, UnaryOp,
-    Where,
+    Attention, BinaryOp, Broadcast, CachedAttention, Cast, Compare, Concat, Conv, CountLabels, CrossEntropy,
+    Dropout, Embedding, Gather, GatherElements, GroupedLinear, LayerNorm, Linear, Matmul, Normalize, Pool,
+    ReduceOp, Reshape, Resize, Reverse, RmsNorm, Rotary, Softmax, Split, SquaredDeviations, TopK, Transpose,
+    UnaryOp, Where,
 };
 use phalanx_testkit::Rng;
 
 /// How many kinds of operators there are.
-pub const KINDS: usize = 29;
+pub const KINDS: usize = 32;
 
 fn extent(rng: &mut Rng) -> usize {
     rng.choose(&[1, 2, 2, 3, 4, 4, 6, 8])
@@ -68,6 +71,9 @@ pub fn operator(kind: usize, rng: &mut Rng) -> (Op, Vec<TensorType>) {
         25 => grouped(rng),
         26 => normalize(rng, some),
         27 => squared_deviations(rng, some),
+        28 => conv(rng),
+        29 => pool(rng),
+        30 => resize(rng),
         _ if yes(rng) => (Op::from(CountLabels { ignore: 1 }), vec![ids(x)]),
         _ => (Op::from(CrossEntropy::new(1)), vec![f32s(some.clone()), ids(some[..some.len() - 1].to_vec())]),
     }
@@ -85,6 +91,51 @@ fn squared_deviations(rng: &mut Rng, mut x: Vec<usize>) -> (Op, Vec<TensorType>)
     x.insert(0, extent(rng));
     let channels = vec![x[x.len() - 1]];
     (Op::from(SquaredDeviations), vec![f32s(x), f32s(channels)])
+}
+
+/// A tensor of images with extents of at least 3.
+fn image(rng: &mut Rng, channels: usize) -> Vec<usize> {
+    let dims = 1 + rng.below(3);
+    let space = (0..dims).map(|_| 3 + rng.below(3)).collect();
+    [vec![extent(rng)], space, vec![channels]].concat()
+}
+
+fn conv(rng: &mut Rng) -> (Op, Vec<TensorType>) {
+    let (groups, adjoint) = (rng.choose(&[1, 1, 2, 4]), yes(rng));
+    let (inner, outer) = (groups * rng.choose(&[1, 2, 4]), groups * rng.choose(&[1, 2, 3]));
+    let x = image(rng, inner);
+    let dims = x.len() - 2;
+    let ends = if adjoint { [inner, outer / groups] } else { [outer, inner / groups] };
+    let kernel: Vec<usize> = (0..dims).map(|_| 1 + rng.below(3)).collect();
+    let mut operands = vec![f32s(x), f32s([ends.to_vec(), kernel].concat())];
+    if rng.once_in(3) {
+        operands.push(f32s(vec![outer]));
+    }
+    let activation = rng.choose(&[Activation::None, Activation::None, Activation::Silu]);
+    let stride = (0..dims).map(|_| 1 + rng.below(2)).collect();
+    let op = Conv { stride, groups, adjoint, activation, ..Conv::default() };
+    (Op::from(op), operands)
+}
+
+fn pool(rng: &mut Rng) -> (Op, Vec<TensorType>) {
+    let channels = extent(rng);
+    let x = image(rng, channels);
+    let kind = rng.choose(&[Pooling::Max, Pooling::Avg]);
+    let sizes = (0..x.len() - 2).map(|_| 1 + rng.below(3)).collect();
+    let op = match yes(rng) {
+        true => Pool { kind, adaptive: sizes, ..Pool::default() },
+        false => Pool { kind, kernel: sizes, ceil: yes(rng), ..Pool::default() },
+    };
+    (Op::from(op), vec![f32s(x)])
+}
+
+fn resize(rng: &mut Rng) -> (Op, Vec<TensorType>) {
+    let channels = extent(rng);
+    let x = image(rng, channels);
+    let size = (0..x.len() - 2).map(|_| 1 + rng.below(6)).collect();
+    let op =
+        Resize { kind: rng.choose(Interpolation::ALL), align: false, size, scale: ScaleFactors::default() };
+    (Op::from(op), vec![f32s(x)])
 }
 
 fn gather(rng: &mut Rng, x: Vec<usize>) -> (Op, Vec<TensorType>) {

@@ -23,7 +23,7 @@ const SLOT_ELEMENTS: usize = 8 << 20;
 
 /// The cuts of a share.
 #[derive(Clone, Copy)]
-pub(super) struct Blocking {
+pub(crate) struct Blocking {
     packing: Packing,
     /// Steps of the summed axis in one leaf.
     leaf: usize,
@@ -133,7 +133,7 @@ impl Blocking {
 
 /// One block of the summed axis: whole leaves, or a part of one.
 #[derive(Clone, Copy)]
-pub(super) struct Block {
+pub(crate) struct Block {
     packing: Packing,
     /// The first step.
     pub first: usize,
@@ -174,7 +174,7 @@ impl Block {
 
 /// Elements of the parts of one member's scratch.
 #[derive(Clone, Copy)]
-pub(super) struct Layout {
+pub(crate) struct Layout {
     /// For the packed right operand.
     pub right: usize,
     /// For partial tiles.

@@ -17,7 +17,7 @@ use crate::spmd::Parts;
 use crate::unary::{activate_in_place, slope_in_place};
 
 /// The steps after the sum, for whole `[batch, m, n]` arrays.
-pub(super) struct Epilogue<'a> {
+pub(crate) struct Epilogue<'a> {
     /// One value per column.
     pub bias: Option<&'a [f32]>,
     /// Where the value before the activation goes.
@@ -38,7 +38,7 @@ pub(super) struct Epilogue<'a> {
 
 /// The place of a tile in the output.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// Position of its first element in the whole output.
     pub at: usize,
     /// Distance between output rows.

@@ -4,7 +4,7 @@ use super::micro::{Fetch, LINE};
 
 /// A region that later packing or micro kernels read: `outers` runs of `inners` pairs of cache lines.
 #[derive(Clone, Copy)]
-pub(super) struct Region {
+pub(crate) struct Region {
     /// The first element.
     pub start: *const f32,
     /// Distance between pairs of a run.

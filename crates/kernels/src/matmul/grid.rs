@@ -12,14 +12,14 @@ const WORTH_A_LAUNCH: usize = 1 << 20;
 const PACKING: usize = 16;
 
 /// How many blocks a product wants.
-pub(super) fn blocks(params: &MatmulParams, cores: usize) -> i64 {
+pub(crate) fn blocks(params: &MatmulParams, cores: usize) -> i64 {
     let work = params.batch * params.m * params.n * params.k;
     if work < WORTH_A_LAUNCH { 1 } else { cores as i64 }
 }
 
 /// Blocks along each axis; all of them together are those of the launch.
 #[derive(Clone, Copy)]
-pub(super) struct Grid {
+pub(crate) struct Grid {
     batch: usize,
     rows: usize,
     columns: usize,

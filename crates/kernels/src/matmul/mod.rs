@@ -16,6 +16,7 @@ mod epilogue;
 mod feed;
 mod grid;
 mod micro;
+mod operand;
 mod pack;
 mod panel;
 mod sweep;
@@ -31,14 +32,19 @@ use crate::spmd::{Launch, Workspace};
 use crate::unary::{activate_in_place, slope_in_place};
 use crate::{Call, Kernel, Sizes, Work, params};
 
-use blocking::Blocking;
+pub(crate) use blocking::{Block, Blocking};
 pub use burn::{fma_burn, fma_burn_flops};
-use grid::Grid;
-use micro::MicroKernels;
+pub(crate) use epilogue::{Epilogue, Place};
+pub(crate) use feed::Region;
+pub(crate) use grid::{Grid, blocks as product_blocks};
 pub use micro::compare_dot;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use micro::has_fast_pairs;
-use sweep::{Product, Share};
+pub(crate) use micro::{LINE, MicroKernels, Transpose as TransposedBlock};
+pub(crate) use operand::{LeftOperand, RightOperand};
+pub(crate) use pack::{Matrix, Packing};
+pub(crate) use panel::{Group, Placement, Scatter};
+pub(crate) use sweep::{Factors, Product, Share};
 
 params! {
     /// The settings of a matrix product.
@@ -133,7 +139,7 @@ pub fn matmul_reference(outputs: Outputs<'_>, operands: Operands<'_>, params: &M
 }
 
 /// The sum of `count` leaves from `first`, as a balanced binary tree.
-fn tree_sum(first: usize, count: usize, leaf: &dyn Fn(usize) -> f32) -> f32 {
+pub(crate) fn tree_sum(first: usize, count: usize, leaf: &dyn Fn(usize) -> f32) -> f32 {
     match count {
         1 => leaf(first),
         _ => tree_sum(first, count / 2, leaf) + tree_sum(first + count / 2, count / 2, leaf),
@@ -199,7 +205,7 @@ fn workspace(params: &MatmulParams, blocks: usize) -> Workspace {
 }
 
 /// The most elements that `of` says for the micro kernels of any instruction set.
-fn largest(precision: Precision, of: impl Fn(&MicroKernels) -> usize) -> usize {
+pub(crate) fn largest(precision: Precision, of: impl Fn(&MicroKernels) -> usize) -> usize {
     let all = [Isa::Portable, Isa::Avx2, Isa::Avx512];
     all.into_iter().map(|isa| of(MicroKernels::of(isa, precision))).max().unwrap_or(0)
 }

@@ -15,7 +15,7 @@ const CHUNK: usize = 8;
 
 /// What a word of a packed operand is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Packing {
+pub(crate) enum Packing {
     /// One step.
     Single,
     /// One step, rounded to `bf16`; leaves are filled up with zeros to whole tiles.
@@ -42,13 +42,13 @@ impl Packing {
     }
 
     /// Steps of a word.
-    fn steps(self) -> usize {
+    pub fn steps(self) -> usize {
         if self == Packing::Pairs { 2 } else { 1 }
     }
 
     /// Word `index`, from lines that hold one step each.
     #[inline(always)]
-    fn word(self, index: usize, line: impl Fn(usize) -> [f32; LINE]) -> [f32; LINE] {
+    pub fn word(self, index: usize, line: impl Fn(usize) -> [f32; LINE]) -> [f32; LINE] {
         match self {
             Packing::Single => line(index),
             Packing::Rounded => rounded(line(index)),
@@ -59,7 +59,7 @@ impl Packing {
 
     /// Words whose steps lie beside each other; zeros behind the last step.
     #[inline(always)]
-    fn words_of(self, steps: &[f32]) -> [f32; LINE] {
+    pub fn words_of(self, steps: &[f32]) -> [f32; LINE] {
         let first = line_of(steps);
         match self {
             Packing::Single => first,
@@ -72,7 +72,7 @@ impl Packing {
 
 /// The first line of `source`; zeros behind its end.
 #[inline(always)]
-fn line_of(source: &[f32]) -> [f32; LINE] {
+pub(crate) fn line_of(source: &[f32]) -> [f32; LINE] {
     match source.first_chunk::<LINE>() {
         Some(whole) => *whole,
         None => std::array::from_fn(|i| source.get(i).copied().unwrap_or(0.0)),
@@ -88,7 +88,7 @@ fn rounded(mut line: [f32; LINE]) -> [f32; LINE] {
 
 /// A stored matrix: element `(row, column)` at `row * row_step + column * column_step`, one of the steps being 1.
 #[derive(Clone, Copy)]
-pub(super) struct Matrix<'a> {
+pub(crate) struct Matrix<'a> {
     /// The stored elements.
     pub data: &'a [f32],
     /// Distance between rows.

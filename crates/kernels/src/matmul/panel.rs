@@ -17,9 +17,39 @@ const FEEDS: usize = 2;
 /// Slots of the tile below that are fetched; deeper levels of the tree are rarely read.
 const SLOT_FETCHES: usize = 3;
 
+/// Where the elements of a product's result lie.
+#[derive(Clone, Copy)]
+pub(crate) enum Placement<'a> {
+    /// Rows of adjacent elements, `step` apart.
+    Rows {
+        /// The first element.
+        first: usize,
+        /// From a row to the next.
+        step: usize,
+    },
+    /// Where something else says.
+    Anywhere(&'a dyn Scatter),
+}
+
+/// Takes finished tiles to places that are not rows of adjacent elements at equal distances.
+pub(crate) trait Scatter: Sync {
+    /// Does to the sums of `rows x columns`, packed as rows of `width`, what `epilogue` says, and writes them.
+    ///
+    /// # Safety
+    /// No other thread may use the places of these elements meanwhile.
+    unsafe fn finish(
+        &self,
+        epilogue: &Epilogue<'_>,
+        sums: &mut [f32],
+        width: usize,
+        rows: Range<usize>,
+        columns: Range<usize>,
+    );
+}
+
 /// An even cut of rows into tiles that differ by at most one row.
 #[derive(Clone, Copy)]
-pub(super) struct Cut {
+pub(crate) struct Cut {
     first: usize,
     short: usize,
     tall: usize,
@@ -46,7 +76,7 @@ impl Cut {
 }
 
 /// The packed left operand of some tiles below each other: tile after tile, as the micro kernels want it.
-pub(super) struct Group {
+pub(crate) struct Group {
     /// Its tiles.
     pub tiles: Range<usize>,
     /// How the rows are cut into tiles.
@@ -106,10 +136,10 @@ pub(super) struct Panel<'a> {
     pub level_step: usize,
     /// What happens to finished tiles.
     pub epilogue: &'a Epilogue<'a>,
-    /// Where the output of this product starts.
-    pub out_at: usize,
-    /// Columns of the output.
-    pub n: usize,
+    /// Where the results of this product go.
+    pub place: Placement<'a>,
+    /// Which element of the bias belongs to the product's first column.
+    pub bias_at: usize,
     /// The panel's columns.
     pub columns: Range<usize>,
 }
@@ -121,7 +151,9 @@ impl Panel<'_> {
     /// The operands must be packed as the group and the panel say, the kernels must be of an available instruction
     /// set, and no other thread may use the slots or the output of these tiles.
     pub unsafe fn run(&self, group: &Group, mut feeds: [&mut Feed; FEEDS]) {
-        let simple = self.step.completes && self.epilogue.is_simple() && self.columns.len() == self.width;
+        let in_rows = matches!(self.place, Placement::Rows { .. });
+        let full = self.columns.len() == self.width;
+        let simple = self.step.completes && in_rows && self.epilogue.is_simple() && full;
         let mut work = self.first(group, simple);
         for tile in group.tiles.clone() {
             let rows = group.cut.rows(tile);
@@ -132,10 +164,10 @@ impl Panel<'_> {
                 // SAFETY: the micro kernel has just written these elements of the tile's own slot.
                 let sums = unsafe { std::slice::from_raw_parts_mut(work.out, rows.len() * self.width) };
                 if work.bias.is_null() {
-                    self.epilogue.add_bias(sums, self.width, &self.columns);
+                    self.epilogue.add_bias(sums, self.width, &self.bias_columns());
                 }
                 // SAFETY: the place belongs to this tile alone.
-                unsafe { self.epilogue.finish(sums, self.width, self.place(&rows)) };
+                unsafe { self.finish(sums, &rows) };
             }
             self.advance(&mut work, rows.len(), simple);
         }
@@ -144,7 +176,7 @@ impl Panel<'_> {
     /// The micro kernel call for the group's first tile, which goes to its slot, or to the output if `simple`.
     fn first(&self, group: &Group, simple: bool) -> Tile {
         let slots = self.slots;
-        let place = self.place(&group.cut.rows(group.tiles.start));
+        let place = self.rows_place(&group.cut.rows(group.tiles.start));
         let mut work = Tile {
             leaves: group.block.leaves,
             depth: group.block.depth(),
@@ -162,12 +194,12 @@ impl Panel<'_> {
         };
         if self.step.completes && self.columns.len() == self.width {
             let bias = self.epilogue.bias;
-            work.bias = bias.map_or(ptr::null(), |bias| bias[self.columns.clone()].as_ptr());
+            work.bias = bias.map_or(ptr::null(), |bias| bias[self.bias_columns()].as_ptr());
         }
         if simple {
             work.addend = self.epilogue.addend(place.at);
             work.out = self.epilogue.out.as_mut_ptr().wrapping_add(place.at);
-            work.out_row = self.n;
+            work.out_row = place.row_step;
         }
         self.plan_fetches(&mut work, place);
         work
@@ -186,18 +218,18 @@ impl Panel<'_> {
         for (fetch, index) in slots.iter_mut().zip(read) {
             *fetch = slot(below, index);
         }
-        if self.step.completes {
+        if self.step.completes && place.row_step > 0 {
             for (fetch, at) in places.iter_mut().zip(self.epilogue.places(place.at)) {
-                *fetch = Fetch { at, step: self.n, pairs: place.rows };
+                *fetch = Fetch { at, step: place.row_step, pairs: place.rows };
             }
-        } else {
+        } else if !self.step.completes {
             places[0] = slot(self.slots, self.step.slot);
         }
     }
 
     /// Moves on from a tile of `rows` to the tile below.
     fn advance(&self, work: &mut Tile, rows: usize, simple: bool) {
-        let in_output = rows * self.n;
+        let in_output = rows * self.row_step();
         let written = if self.step.completes { in_output } else { self.slots_step };
         work.a = work.a.wrapping_add(rows * work.leaves * work.depth);
         if !work.start.is_null() {
@@ -213,13 +245,43 @@ impl Panel<'_> {
         places.iter_mut().for_each(|fetch| fetch.at = fetch.at.wrapping_add(written));
     }
 
-    /// Where `rows` of this panel lie in the output.
-    fn place(&self, rows: &Range<usize>) -> Place {
-        Place {
-            at: self.out_at + rows.start * self.n + self.columns.start,
-            row_step: self.n,
-            rows: rows.len(),
-            columns: self.columns.len(),
+    /// The elements of the bias that belong to the panel's columns.
+    fn bias_columns(&self) -> Range<usize> {
+        self.bias_at + self.columns.start..self.bias_at + self.columns.end
+    }
+
+    /// Distance between rows of the output; zero if they lie anywhere.
+    fn row_step(&self) -> usize {
+        match self.place {
+            Placement::Rows { step, .. } => step,
+            Placement::Anywhere(_) => 0,
+        }
+    }
+
+    /// Where `rows` of this panel lie in the output, if that is row by row.
+    fn rows_place(&self, rows: &Range<usize>) -> Place {
+        let (rows_len, columns, row_step) = (rows.len(), self.columns.len(), self.row_step());
+        let at = match self.place {
+            Placement::Rows { first, step } => first + rows.start * step + self.columns.start,
+            Placement::Anywhere(_) => 0,
+        };
+        Place { at, row_step, rows: rows_len, columns }
+    }
+
+    /// Does to the sums of `rows` what follows, and writes them.
+    ///
+    /// # Safety
+    /// As for [`Epilogue::finish`].
+    unsafe fn finish(&self, sums: &mut [f32], rows: &Range<usize>) {
+        match self.place {
+            // SAFETY: by the contract of this function.
+            Placement::Rows { .. } => unsafe {
+                self.epilogue.finish(sums, self.width, self.rows_place(rows));
+            },
+            // SAFETY: by the contract of this function.
+            Placement::Anywhere(scatter) => unsafe {
+                scatter.finish(self.epilogue, sums, self.width, rows.clone(), self.columns.clone());
+            },
         }
     }
 }

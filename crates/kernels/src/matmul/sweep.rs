@@ -11,13 +11,14 @@ use super::blocking::{Block, Blocking};
 use super::epilogue::Epilogue;
 use super::feed::{Feed, Region};
 use super::micro::MicroKernels;
-use super::pack::{Matrix, pack_panel, pack_tiles};
-use super::panel::{Cut, Group, Panel, Step};
+use super::operand::{LeftOperand, RightOperand};
+use super::pack::Matrix;
+use super::panel::{Cut, Group, Panel, Placement, Step};
 use super::{MatmulParams, Operands, Outputs};
 use crate::spmd::{Parts, share};
 
 /// A batch of products with all that they read and write.
-pub(super) struct Product<'a> {
+pub(crate) struct Product<'a> {
     params: &'a MatmulParams,
     a: &'a [f32],
     b: &'a [f32],
@@ -25,9 +26,22 @@ pub(super) struct Product<'a> {
     kernels: &'static MicroKernels,
 }
 
+/// The operands of one product of the batch, and where its results go.
+#[derive(Clone, Copy)]
+pub(crate) struct Factors<'a> {
+    /// The left operand.
+    pub a: &'a dyn LeftOperand,
+    /// The right operand.
+    pub b: &'a dyn RightOperand,
+    /// Which element of the bias belongs to the first column.
+    pub bias_at: usize,
+    /// Where the results go.
+    pub place: Placement<'a>,
+}
+
 /// A part of one product of the batch.
 #[derive(Clone)]
-pub(super) struct Share {
+pub(crate) struct Share {
     /// Which product.
     pub index: usize,
     /// Its rows.
@@ -54,6 +68,16 @@ impl<'a> Product<'a> {
             "the points have their shape"
         );
         assert!(operands.bias.is_none_or(|bias| bias.len() == n), "the bias has its shape");
+        Product { a: operands.a, b: operands.b, ..Product::of_parts(outputs, operands, params, kernels) }
+    }
+
+    /// A product whose operands are given with each share; those of `operands` are only what follows the sum.
+    pub fn of_parts(
+        outputs: Outputs<'a>,
+        operands: Operands<'a>,
+        params: &'a MatmulParams,
+        kernels: &'static MicroKernels,
+    ) -> Self {
         let epilogue = Epilogue {
             bias: operands.bias,
             pre: outputs.pre.map(Parts::new),
@@ -64,7 +88,7 @@ impl<'a> Product<'a> {
             accumulate: params.accumulate,
             out: Parts::new(outputs.out),
         };
-        Product { params, a: operands.a, b: operands.b, epilogue, kernels }
+        Product { params, a: &[], b: &[], epilogue, kernels }
     }
 
     /// Computes one share, cut by `blocking`, in `scratch` of the blocking's size.
@@ -73,19 +97,28 @@ impl<'a> Product<'a> {
     /// No other thread may compute an overlapping share meanwhile.
     pub unsafe fn run(&self, share: &Share, blocking: &Blocking, scratch: &mut [f32]) {
         let &MatmulParams { m, n, k, trans_a, trans_b, .. } = self.params;
+        let a = Matrix::new(&self.a[share.index * m * k..][..m * k], m, k, trans_a);
+        let b = Matrix::new(&self.b[share.index * k * n..][..k * n], k, n, trans_b);
+        let place = Placement::Rows { first: share.index * m * n, step: n };
+        // SAFETY: by the contract of this function.
+        unsafe { self.run_with(share, blocking, scratch, Factors { a: &a, b: &b, bias_at: 0, place }) };
+    }
+
+    /// Computes one share of the product of these operands.
+    ///
+    /// # Safety
+    /// As for [`Product::run`]; other places belong to other elements.
+    pub unsafe fn run_with(
+        &self,
+        share: &Share,
+        blocking: &Blocking,
+        scratch: &mut [f32],
+        factors: Factors<'_>,
+    ) {
         let layout = blocking.layout();
         let (right, scratch) = scratch.split_at_mut(layout.right);
         let (slots, left) = scratch.split_at_mut(layout.slots);
-        let mut sweep = Sweep {
-            product: self,
-            blocking,
-            a: Matrix::new(&self.a[share.index * m * k..][..m * k], m, k, trans_a),
-            b: Matrix::new(&self.b[share.index * k * n..][..k * n], k, n, trans_b),
-            out_at: share.index * m * n,
-            right,
-            slots,
-            left,
-        };
+        let mut sweep = Sweep { product: self, blocking, factors, right, slots, left };
         let mut slabs = slabs(share, blocking).peekable();
         while let Some(slab) = slabs.next() {
             // SAFETY: the share is ours by the contract of this function.
@@ -119,10 +152,7 @@ fn pieces(range: &Range<usize>, size: usize) -> impl Iterator<Item = Range<usize
 struct Sweep<'a> {
     product: &'a Product<'a>,
     blocking: &'a Blocking,
-    a: Matrix<'a>,
-    b: Matrix<'a>,
-    /// Where this product's output starts.
-    out_at: usize,
+    factors: Factors<'a>,
     /// The packed right operand, panel after panel.
     right: &'a mut [f32],
     /// The partial tiles.
@@ -172,7 +202,7 @@ impl Sweep<'_> {
                 if index == 0 {
                     let packed = &mut self.right[at..at + slab.block.words() * width];
                     let columns = slab.panel(panel, width);
-                    pack_panel(packed, self.b, slab.block, columns, self.product.kernels);
+                    self.factors.b.pack(packed, slab.block, columns, self.product.kernels);
                 }
                 let next = match index {
                     0 => self.right_source(slab, slab.panel(panel + 1, width)),
@@ -189,7 +219,7 @@ impl Sweep<'_> {
     /// Packs the left operand of some tiles.
     fn group(&mut self, slab: &Slab, cut: Cut, tiles: Range<usize>) -> Group {
         let mut group = Group { tiles, cut, left: ptr::null(), block: slab.block };
-        pack_tiles(self.left, self.a, &group, self.product.kernels);
+        self.factors.a.pack(self.left, &group, self.product.kernels);
         group.left = self.left.as_ptr();
         group
     }
@@ -207,8 +237,8 @@ impl Sweep<'_> {
             slots_step: if waits { self.blocking.tile() } else { 0 },
             level_step: self.blocking.slot_tiles() * self.blocking.tile(),
             epilogue: &self.product.epilogue,
-            out_at: self.out_at,
-            n: self.product.params.n,
+            place: self.factors.place,
+            bias_at: self.factors.bias_at,
             columns: slab.panel(panel, self.blocking.tile_columns),
         }
     }
@@ -222,21 +252,12 @@ impl Sweep<'_> {
     fn left_source(&self, slab: &Slab, group: usize) -> Region {
         let cut = Cut::new(&slab.rows, self.blocking.tile_rows);
         let tiles = share(group, self.groups(slab), cut.tiles);
-        let (first, rows) = (cut.start(tiles.start), cut.start(tiles.end) - cut.start(tiles.start));
-        let start = self.a.element(first, slab.block.first);
-        match self.a.column_step {
-            1 => Region::by_rows(start, rows, slab.block.len(), self.a.row_step),
-            step => Region::by_rows(start, slab.block.len(), rows, step),
-        }
+        self.factors.a.region(cut.start(tiles.start)..cut.start(tiles.end), &slab.block)
     }
 
     /// The stored right operand of `columns`.
     fn right_source(&self, slab: &Slab, columns: Range<usize>) -> Region {
-        let start = self.b.element(slab.block.first, columns.start);
-        match self.b.column_step {
-            1 => Region::by_columns(start, slab.block.len(), columns.len(), self.b.row_step),
-            step => Region::by_rows(start, columns.len(), slab.block.len(), step),
-        }
+        self.factors.b.region(columns, &slab.block)
     }
 
     /// The packed right operand of the panel at `at`.

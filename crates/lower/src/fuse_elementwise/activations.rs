@@ -1,9 +1,9 @@
-//! Releases activations from linear tasks where only links read them: these compute them from the value before, which is
+//! Releases activations from linear tasks and convolutions where only links read them: these compute them from the value before, which is
 //! saved for the backward pass anyway. So the activation itself is never written.
 
 use phalanx_ir::parallel::TileMap;
 use phalanx_ir::sharded::{Operand, ShardedGraph, ShardedTask};
-use phalanx_ir::tasks::{BufferId, TaskId, TaskOp};
+use phalanx_ir::tasks::{BufferId, EpilogueFlags, TaskId, TaskOp};
 use phalanx_ir::{Activation, IdVec, Unary};
 
 use super::links::{ChainLink, by_task, kept, links};
@@ -22,9 +22,8 @@ pub fn release(sharded: &ShardedGraph) -> ShardedGraph {
         if let Some(activation) = scene.released(id) {
             let (y, before) = (task.writes[0].buffer, task.writes.remove(1));
             task.writes[0] = before.clone();
-            if let TaskOp::Linear { activation, save_pre, .. } = &mut task.op {
-                (*activation, *save_pre) = (Activation::None, false);
-            }
+            let bare = EpilogueFlags { activation: Activation::None, residual: false, save_pre: false };
+            task.op.set_epilogue(bare);
             released[y] = Some(Released { activation, before: before.buffer });
         }
         for y in sharded.tasks[id].read_buffers() {
@@ -57,10 +56,10 @@ struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// The activation of a linear task that saves the value before it, if only links cut like it read it.
+    /// The activation of a product that saves the value before it, if only links cut like it read it.
     fn released(&self, id: TaskId) -> Option<Activation> {
         let task = &self.sharded.tasks[id];
-        let TaskOp::Linear { activation, residual: false, save_pre: true, .. } = task.op else { return None };
+        let flags = task.op.epilogue().filter(|flags| flags.save_pre && !flags.residual)?;
         let [y, before] = [0, 1].map(|slot| &self.sharded.buffers[task.writes[slot].buffer]);
         let (buffer, readers) = (task.writes[0].buffer, &self.touches.readers[task.writes[0].buffer]);
         let own = y.view_of.is_none() && !self.kept[buffer] && self.touches.writers[buffer] == [id];
@@ -72,7 +71,7 @@ impl Scene<'_> {
                 reads.contains(&buffer) && (&result.ty, &result.groups) == (&y.ty, &y.groups)
             })
         };
-        (own && alike && !readers.is_empty() && readers.iter().all(is_link)).then_some(activation)
+        (own && alike && !readers.is_empty() && readers.iter().all(is_link)).then_some(flags.activation)
     }
 }
 

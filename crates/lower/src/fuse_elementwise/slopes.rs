@@ -1,4 +1,4 @@
-//! Lets the linear task that computes a gradient multiply it by the slope of the activation it goes through.
+//! Lets the linear task or convolution that computes a gradient multiply it by the slope of the activation it goes through.
 
 use phalanx_ir::sharded::{Operand, ShardedGraph, ShardedTask};
 use phalanx_ir::tasks::{Role, TaskId, TaskOp};
@@ -15,12 +15,10 @@ pub fn fuse(sharded: &ShardedGraph) -> ShardedGraph {
             continue;
         };
         let Some(fused) = &mut list[product.index()] else { continue };
-        if let TaskOp::LinearGradInput { slope: field, .. } = &mut fused.op {
-            *field = Some(slope);
-            fused.reads.push(points);
-            fused.writes[0].buffer = task.writes[0].buffer;
-            list[id.index()] = None;
-        }
+        fused.op.set_slope(slope);
+        fused.reads.push(points);
+        fused.writes[0].buffer = task.writes[0].buffer;
+        list[id.index()] = None;
     }
     rebuild(sharded, list.into_iter().flatten().collect())
 }
@@ -41,15 +39,16 @@ fn product_of(sharded: &ShardedGraph, touches: &Touches, id: TaskId) -> Option<P
     };
     let ([points, dy], result) = (task.reads.first_chunk()?, &task.writes[0]);
     let [product] = touches.writers[sharded.root(dy.buffer)][..] else { return None };
-    let linear = &sharded.tasks[product];
-    let TaskOp::LinearGradInput { slope: None, accumulate: false, precision, .. } = linear.op else {
+    let gradient = &sharded.tasks[product];
+    let (None, precision) = gradient.op.slope()? else { return None };
+    if gradient.op.accumulates() == Some(true) {
         return None;
-    };
+    }
     let [between, after] = [dy, result].map(|operand| &sharded.buffers[operand.buffer]);
     let alone = touches.readers[sharded.root(dy.buffer)] == [id]
         && touches.writers[sharded.root(result.buffer)] == [id]
         && between.role == Role::Temp;
-    let alike = linear.writes[0].buffer == dy.buffer
+    let alike = gradient.writes[0].buffer == dy.buffer
         && result.map == dy.map
         && (&between.ty, &between.groups) == (&after.ty, &after.groups);
     let exists = touches.writers[sharded.root(points.buffer)].iter().all(|&writer| writer < product);
@@ -57,7 +56,7 @@ fn product_of(sharded: &ShardedGraph, touches: &Touches, id: TaskId) -> Option<P
     let dual = points.map == dy.map.dual() && sharded.buffers[points.buffer].ty == between.ty.dual();
     // A product whose operands are rounded takes slopes at rounded points.
     (precision.rounds() == rounded && alone && alike && exists && dual).then(|| {
-        let map = linear.writes[0].map.dual();
+        let map = gradient.writes[0].map.dual();
         Product { task: product, slope, points: Operand { buffer: points.buffer, map } }
     })
 }

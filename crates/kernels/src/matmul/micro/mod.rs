@@ -34,14 +34,14 @@ const LEVELS: usize = 8;
 pub(super) const CHUNK: usize = 8;
 
 /// Elements of a cache line.
-pub(super) const LINE: usize = 16;
+pub(crate) const LINE: usize = 16;
 
 /// Chains of a burn: enough to hide the latency of two fused multiply-add ports.
 pub(super) const BURN_CHAINS: usize = 12;
 
 /// Memory to be fetched into the second-level cache: one pair of cache lines every [`CHUNK`] words.
 #[derive(Clone, Copy)]
-pub(super) struct Fetch {
+pub(crate) struct Fetch {
     /// The first pair.
     pub at: *const f32,
     /// Distance between pairs.
@@ -62,7 +62,7 @@ pub(super) const MAX_FETCHES: usize = 8;
 ///
 /// A leaf is first `start` (or zero), then gets its products; leaves are added as a balanced tree. Then each of `merges`
 /// older tiles is added in front (`older + tile`), then the bias, then the addend; at last it is written to `out`.
-pub(super) struct Tile {
+pub(crate) struct Tile {
     /// How many leaves: a power of two; one if there is a `start`.
     pub leaves: usize,
     /// Words of each leaf.
@@ -96,10 +96,10 @@ pub(super) struct Tile {
 /// # Safety
 /// The machine must have the kernel's instruction set. Every pointer of the tile must be valid for the elements its
 /// comment names at the kernel's size, and `out` must not overlap the operands.
-pub(super) type MicroKernel = unsafe fn(&Tile);
+pub(crate) type MicroKernel = unsafe fn(&Tile);
 
 /// A block of at most 16 x 16 elements to be stored column by column.
-pub(super) struct Transpose {
+pub(crate) struct Transpose {
     /// Rows of the block; packed lanes beyond them become zero.
     pub rows: usize,
     /// Columns of the block, which become packed rows.
@@ -116,7 +116,7 @@ pub(super) struct Transpose {
 
 /// The micro kernels of one instruction set and precision.
 #[derive(Clone, Copy)]
-pub(super) struct MicroKernels {
+pub(crate) struct MicroKernels {
     /// How they want their operands.
     pub packing: Packing,
     /// The most rows of a tile.
