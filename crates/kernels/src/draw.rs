@@ -70,6 +70,7 @@ impl Kernel for Draw {
             part: task.attr("part")?,
             parts: task.attr("parts")?,
             blocks: task.attr("blocks")?,
+            axis: task.attr_or("batch", 0)?,
         };
         let (normal, bernoulli) = (task.is("normal"), task.is("bernoulli"));
         Ok(Draw { n: task.write(0)?.elements(), normal, bernoulli, mask: Mask::of(task, mask)? })

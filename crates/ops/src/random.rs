@@ -93,7 +93,11 @@ impl Operator for Random {
         let p = if let Distribution::Bernoulli(p) = self.kind { p } else { 0.0 };
         let mask = tasks.mask(p);
         let attrs = Attrs::new().with("rate", mask.rate).with("seed", mask.seed).with("salt", mask.salt);
-        let attrs = attrs.with("part", mask.part).with("parts", mask.parts).with("blocks", mask.blocks);
+        let attrs = attrs
+            .with("part", mask.part)
+            .with("parts", mask.parts)
+            .with("blocks", mask.blocks)
+            .with_unless(0, "batch", mask.axis);
         let attrs = attrs.with_unless(false, "normal", self.kind == Distribution::Normal);
         let bernoulli = matches!(self.kind, Distribution::Bernoulli(_));
         let op = TaskOp::call("draw", attrs.with_unless(false, "bernoulli", bernoulli));

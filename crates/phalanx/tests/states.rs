@@ -22,17 +22,17 @@ const BATCH: usize = 16;
 /// Two linear layers with a batch norm between.
 fn model(options: BatchNormOptions) -> Graph {
     let mut net = Builder::new("bn");
-    let x = net.input("x", TensorType::f32([BATCH, 5, 6])).unwrap();
-    let y = net.input("y", TensorType::f32([BATCH, 5, 3])).unwrap();
-    let w = net.param("fc1.weight", [8, 6], Init::Normal(0.5)).unwrap();
+    let x = net.input("x", TensorType::f32([BATCH, 5, 6])).expect("the layer fits");
+    let y = net.input("y", TensorType::f32([BATCH, 5, 3])).expect("the layer fits");
+    let w = net.param("fc1.weight", [8, 6], Init::Normal(0.5)).expect("the layer fits");
     let [gamma, beta] = [("bn.weight", Init::Ones), ("bn.bias", Init::Zeros)]
-        .map(|(name, init)| net.param(name, [8], init).unwrap());
-    let w2 = net.param("fc2.weight", [3, 8], Init::Normal(0.5)).unwrap();
-    let h = net.linear("fc1", x, w, None).unwrap();
-    let h = net.batch_norm("bn", h, Some([gamma, beta]), options).unwrap();
-    let h = net.unary("act", Unary::Act(phalanx::ir::Activation::Relu), h).unwrap();
-    let h = net.linear("fc2", h, w2, None).unwrap();
-    let loss = net.mse("loss", h, y).unwrap();
+        .map(|(name, init)| net.param(name, [8], init).expect("the layer fits"));
+    let w2 = net.param("fc2.weight", [3, 8], Init::Normal(0.5)).expect("the layer fits");
+    let h = net.linear("fc1", x, w, None).expect("the layer fits");
+    let h = net.batch_norm("bn", h, Some([gamma, beta]), options).expect("the layer fits");
+    let h = net.unary("act", Unary::Act(phalanx::ir::Activation::Relu), h).expect("the layer fits");
+    let h = net.linear("fc2", h, w2, None).expect("the layer fits");
+    let loss = net.mse("loss", h, y).expect("the layer fits");
     net.finish([loss])
 }
 
@@ -56,15 +56,15 @@ fn train(trainer: &mut Trainer, model: &Graph, steps: std::ops::Range<usize>) ->
         for input in model.leaves(|op| matches!(op, phalanx::ir::Op::Input)) {
             let name = &model.values()[input].name;
             let values = numbers(model.ty(input).shape.elements(), 2 * step + name.len());
-            trainer.session_mut().feed(name, &values).unwrap();
+            trainer.session_mut().feed(name, &values).expect("the step runs");
         }
-        runs.push(trainer.launch(0.05).unwrap());
+        runs.push(trainer.launch(0.05).expect("the step runs"));
         if let [.., before, _] = runs[..] {
-            losses.push(trainer.wait(before).unwrap().loss.to_bits());
+            losses.push(trainer.wait(before).expect("the step runs").loss.to_bits());
         }
     }
-    let last = *runs.last().unwrap();
-    losses.push(trainer.wait(last).unwrap().loss.to_bits());
+    let last = *runs.last().expect("it is there");
+    losses.push(trainer.wait(last).expect("the step runs").loss.to_bits());
     losses
 }
 
@@ -72,7 +72,7 @@ fn train(trainer: &mut Trainer, model: &Graph, steps: std::ops::Range<usize>) ->
 fn outcome(model: &Graph, plan: &Plan) -> (Vec<u32>, u128) {
     let mut trainer = start(model, plan);
     let losses = train(&mut trainer, model, 0..5);
-    (losses, trainer.session().weights_hash().unwrap())
+    (losses, trainer.session().weights_hash().expect("the step runs"))
 }
 
 fn pipeline(microbatches: usize) -> Plan {
@@ -96,7 +96,10 @@ fn channels() -> Plan {
 
 fn plans(model: &Graph) -> Vec<Plan> {
     let presets = [("dp", 2), ("dp", 4), ("fsdp", 2), ("zero1", 2)];
-    let mut plans: Vec<Plan> = presets.map(|(name, size)| preset(name, size, model).unwrap()).to_vec();
+    let mut plans: Vec<Plan> =
+        presets.map(|(name, size)| preset(name, size, model).expect("the plan exists")).to_vec();
+    let both = Plan { name: "dp2 in 2".into(), microbatches: 2, ..plans[0].clone() };
+    plans.push(both);
     plans.extend([2, 4].map(|microbatches| Plan {
         name: format!("{microbatches} microbatches"),
         microbatches,
@@ -205,13 +208,15 @@ fn assert_near(what: &str, found: &[f32], wanted: &[f32]) {
 fn norm_alone(case: &TorchCase, training: bool) -> Graph {
     let mut net = Builder::new("alone");
     let shape = Shape::new(case.shape.clone());
-    let x = net.input("x", TensorType::f32(shape.clone())).unwrap();
-    let w = net.param("w", [shape.last()], Init::Ones).unwrap();
+    let x = net.input("x", TensorType::f32(shape.clone())).expect("the layer fits");
+    let w = net.param("w", [shape.last()], Init::Ones).expect("the layer fits");
     let options = BatchNormOptions { eps: case.eps, momentum: case.momentum, training, ..Default::default() };
-    let h = net.binary("h", Binary::Mul, x, w).unwrap();
-    let y = net.batch_norm("bn", h, None, options).unwrap();
+    let h = net.binary("h", Binary::Mul, x, w).expect("the layer fits");
+    let y = net.batch_norm("bn", h, None, options).expect("the layer fits");
     let axes = (0..shape.rank()).collect();
-    let loss = net.add_one("loss", ReduceOp { kind: Reduce::Mean, axes, keep: false }, &[y]).unwrap();
+    let loss = net
+        .add_one("loss", ReduceOp { kind: Reduce::Mean, axes, keep: false }, &[y])
+        .expect("the layer fits");
     net.finish([loss, y])
 }
 
@@ -244,13 +249,13 @@ fn running_statistics_are_those_of_torch() {
 /// x · w · table, summed; the table along batch and features.
 fn with_table(shape: [usize; 2], table: Table) -> Graph {
     let mut net = Builder::new("table");
-    let x = net.input("x", TensorType::f32([BATCH, 6])).unwrap();
-    let w = net.param("w", [6], Init::Normal(1.0)).unwrap();
-    let t = net.table("t", shape, table).unwrap();
-    let h = net.binary("h", Binary::Mul, x, w).unwrap();
-    let h = net.binary("k", Binary::Mul, h, t).unwrap();
+    let x = net.input("x", TensorType::f32([BATCH, 6])).expect("the layer fits");
+    let w = net.param("w", [6], Init::Normal(1.0)).expect("the layer fits");
+    let t = net.table("t", shape, table).expect("the layer fits");
+    let h = net.binary("h", Binary::Mul, x, w).expect("the layer fits");
+    let h = net.binary("k", Binary::Mul, h, t).expect("the layer fits");
     let sum = ReduceOp { kind: Reduce::Sum, axes: vec![0, 1], keep: false };
-    let loss = net.add_one("loss", sum, &[h]).unwrap();
+    let loss = net.add_one("loss", sum, &[h]).expect("the layer fits");
     net.finish([loss])
 }
 
@@ -315,25 +320,25 @@ fn indices_in_tables_are_checked() {
 /// A model whose rows are scaled by random numbers, directly and through a function.
 fn with_random() -> Graph {
     let mut net = Builder::new("random");
-    let x = net.input("x", TensorType::f32([BATCH, 3, 6])).unwrap();
-    let w = net.param("w", [6], Init::Normal(1.0)).unwrap();
-    let mut h = net.binary("h", Binary::Mul, x, w).unwrap();
-    let mut drawn = |net: &mut Builder, name: &str, kind, shape: &[usize]| -> ValueId {
-        net.add_one(name, Random { kind, shape: Shape::new(shape) }, &[]).unwrap()
+    let x = net.input("x", TensorType::f32([BATCH, 3, 6])).expect("the layer fits");
+    let w = net.param("w", [6], Init::Normal(1.0)).expect("the layer fits");
+    let mut h = net.binary("h", Binary::Mul, x, w).expect("the layer fits");
+    let drawn = |net: &mut Builder, name: &str, kind, shape: &[usize]| -> ValueId {
+        net.add_one(name, Random { kind, shape: Shape::new(shape) }, &[]).expect("the layer fits")
     };
     let path = drawn(&mut net, "path", Distribution::Bernoulli(0.7), &[BATCH, 1, 1]);
-    let path = net.unary("path.scaled", Unary::MulScalar(1.0 / 0.7), path).unwrap();
+    let path = net.unary("path.scaled", Unary::MulScalar(1.0 / 0.7), path).expect("the layer fits");
     let noise = drawn(&mut net, "noise", Distribution::Normal, &[BATCH, 3, 6]);
     let same = drawn(&mut net, "same", Distribution::Uniform, &[3, 6]);
     for (name, kind, other) in [("a", Binary::Mul, path), ("b", Binary::Add, noise), ("c", Binary::Mul, same)]
     {
-        h = net.add_one(name, BinaryOp(kind), &[h, other]).unwrap();
+        h = net.add_one(name, BinaryOp(kind), &[h, other]).expect("the layer fits");
     }
-    let h = net.unary("square", Unary::Square, h).unwrap();
+    let h = net.unary("square", Unary::Square, h).expect("the layer fits");
     // Features apart, so that they may be cut.
     let sum = |axes| ReduceOp { kind: Reduce::Sum, axes, keep: false };
-    let rows = net.add_one("rows", sum(vec![2]), &[h]).unwrap();
-    let loss = net.add_one("loss", sum(vec![0, 1]), &[rows]).unwrap();
+    let rows = net.add_one("rows", sum(vec![2]), &[h]).expect("the layer fits");
+    let loss = net.add_one("loss", sum(vec![0, 1]), &[rows]).expect("the layer fits");
     net.finish([loss, noise, path, same])
 }
 
