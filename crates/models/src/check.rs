@@ -1,6 +1,7 @@
 //! What a configuration must satisfy before a graph is built from it.
 
 use phalanx_ir::graph::BuildError;
+use phalanx_nn::NnError;
 
 /// Why a configuration gives no graph.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -45,6 +46,15 @@ pub enum ModelError {
     /// A layer cannot be built.
     #[error(transparent)]
     Build(Box<BuildError>),
+    /// A model written as a function cannot be built.
+    #[error(transparent)]
+    Nn(Box<NnError>),
+}
+
+impl From<NnError> for ModelError {
+    fn from(error: NnError) -> Self {
+        ModelError::Nn(Box::new(error))
+    }
 }
 
 impl From<BuildError> for ModelError {

@@ -16,7 +16,7 @@
 mod activation;
 mod check;
 mod gpt2;
-mod layers;
+mod language;
 mod llama;
 mod lora;
 mod mlp;
@@ -25,6 +25,7 @@ mod rope;
 
 pub use check::ModelError;
 pub use gpt2::Gpt2Config;
+pub use language::{EarlierTokens, LanguageModel};
 pub use llama::LlamaConfig;
 pub use lora::{AdaptedModule, Lora};
 pub use mlp::{MlpConfig, MlpLoss};
