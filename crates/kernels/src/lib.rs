@@ -86,6 +86,7 @@ const KERNELS: &[KernelEntry] = &[
     KernelEntry::of::<layer_norm::LayerNormGrad>(),
     KernelEntry::of::<matmul::MatmulParams>(),
     KernelEntry::of::<optimizer::AdamW>(),
+    KernelEntry::of::<optimizer::ScaleRate>(),
     KernelEntry::of::<optimizer::Sgd>(),
     KernelEntry::of::<reduce::ReduceParams>(),
     KernelEntry::of::<reduce::ReduceGradParams>(),

@@ -38,6 +38,8 @@ pub enum Feed<'a> {
     I64(&'a [i64]),
     /// 32-bit integers.
     I32(&'a [i32]),
+    /// Truth values.
+    Bool(&'a [bool]),
 }
 
 impl<'a, const N: usize> From<&'a [f32; N]> for Feed<'a> {
@@ -263,6 +265,7 @@ impl Session {
             Feed::F32(values) => (DType::F32, bytemuck::cast_slice(values)),
             Feed::I64(values) => (DType::I64, bytemuck::cast_slice(values)),
             Feed::I32(values) => (DType::I32, bytemuck::cast_slice(values)),
+            Feed::Bool(values) => (DType::Bool, bytemuck::cast_slice(values)),
         };
         if given != dtype {
             return Err(self.other_type(name, given)?.into());
@@ -272,7 +275,7 @@ impl Session {
             Feed::I32(values) => {
                 Bound::check(&self.bounds, name, values.iter().map(|&value| i64::from(value)))?
             }
-            Feed::F32(_) => {}
+            Feed::F32(_) | Feed::Bool(_) => {}
         }
         if self.own_port(name)?.is_some() {
             self.replay.write(name, bytes)?;

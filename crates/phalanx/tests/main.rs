@@ -16,6 +16,7 @@ mod gradients;
 mod malformed;
 mod movements;
 mod mutants;
+mod nn;
 mod operators;
 mod overlap;
 mod plans;
