@@ -22,6 +22,7 @@ mod lora;
 mod mlp;
 mod presets;
 mod rope;
+pub mod zoo;
 
 pub use check::ModelError;
 pub use gpt2::Gpt2Config;

@@ -60,7 +60,7 @@ impl<S: OptionSet> Args for OptionFlags<S> {
     fn augment_args(command: Command) -> Command {
         let defaults = S::defaults();
         let all = OPTIONS.iter().filter(|option| S::has(option));
-        command.args(all.map(|option| flag(option, defaults.value(option.name))))
+        command.args(all.map(|option| flag::<S>(option, defaults.value(option.name))))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -86,14 +86,15 @@ impl<S: OptionSet> FromArgMatches for OptionFlags<S> {
 }
 
 /// The flag of an option.
-fn flag(option: &'static OptionSpec, default: Option<String>) -> Arg {
+fn flag<S: OptionSet>(option: &'static OptionSpec, default: Option<String>) -> Arg {
+    let excluded = option.excludes().filter(|other| OptionSpec::find(other).is_some_and(S::has));
     let spelled = |name: &str| name.replace('_', "-");
     let mut help = option.help.trim().trim_end_matches('.').to_string();
     let flag = Arg::new(option.name)
         .long(spelled(option.name))
         .help_heading(option.group.heading())
         .aliases(option.alias.map(spelled))
-        .conflicts_with_all(option.excludes());
+        .conflicts_with_all(excluded);
     if option.is_switch() {
         return flag.help(help).action(ArgAction::SetTrue);
     }

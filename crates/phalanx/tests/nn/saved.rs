@@ -71,7 +71,7 @@ fn flags_save_and_resume() {
     let lines = std::fs::read_to_string(log.join("rank-0.jsonl")).unwrap();
     assert_eq!(lines.lines().count(), 6);
     assert!(lines.lines().last().unwrap().starts_with("{\"step\":6,\"loss\":"));
-    [dir, log].map(|dir| std::fs::remove_dir_all(dir).unwrap());
+    [dir, log].iter().for_each(|dir| std::fs::remove_dir_all(dir).unwrap());
 }
 
 #[test]
