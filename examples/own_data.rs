@@ -17,7 +17,7 @@ fn model(net: &Net) -> Tensor {
 
 /// Images of lines across or down, which a real loader would read from files.
 fn batch(step: usize, size: usize) -> [(&'static str, OwnedFeed); 2] {
-    let (mut image, mut label) = (Vec::new(), Vec::new());
+    let (mut image, mut label): (Vec<f32>, Vec<i64>) = (Vec::new(), Vec::new());
     for sample in 0..size {
         let (at, across) = ((sample * 3 + step) % SIDE, (sample + step / 3) % 2);
         let pixel = |place: usize| if [place / SIDE, place % SIDE][across] == at { 1.0 } else { 0.0 };

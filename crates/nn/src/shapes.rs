@@ -83,6 +83,9 @@ impl Tensor {
     }
 
     /// Joined along an axis.
+    ///
+    /// # Panics
+    /// If there is no tensor.
     #[track_caller]
     pub fn concat<'a>(tensors: impl IntoIterator<Item = &'a Tensor>, axis: usize) -> Tensor {
         let tensors: Vec<&Tensor> = tensors.into_iter().collect();

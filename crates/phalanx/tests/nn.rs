@@ -1,7 +1,9 @@
 //! Models of one's own: a function, trained by `Training` under every plan, with metrics, groups, checkpoints and ranks.
 
 mod errors;
+mod parity;
 mod saved;
+mod zoo;
 
 use std::sync::Arc;
 use std::thread;

@@ -1,7 +1,7 @@
 //! DLRM: numbers through one stack of layers, categories through tables, products of all pairs, and another stack. Parameter
 //! names are those of the reference implementation: `bot_l`, `emb_l`, `top_l`.
 
-use phalanx_nn::{F32, I64, Net, Tensor};
+use phalanx_nn::{F32, I64, Init, Net, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::sample::sign;
@@ -32,7 +32,7 @@ pub struct DlrmConfig {
 impl ZooConfig for DlrmConfig {
     fn preset(size: &str) -> Option<Self> {
         let (tables, entries, bag, width, bottom, top) = match size {
-            "nano" => (4, 64, 2, 16, vec![32], vec![32]),
+            "nano" => (4, 16, 1, 16, vec![32], vec![32]),
             "small" => (8, 1_000_000, 1, 64, vec![512, 256], vec![512, 256]),
             "large" => (26, 1_000_000, 1, 128, vec![512, 256], vec![1024, 1024, 512, 256]),
             _ => return None,
@@ -58,7 +58,8 @@ impl ZooConfig for DlrmConfig {
         let mut features = vec![bottom.clone()];
         for table in 0..self.tables {
             let ids = net.input(&format!("categories.{table}"), I64, [batch, self.bag]);
-            features.push(net.at("emb_l").at(table).embedding(self.entries, self.width).bags(&ids));
+            let place = net.at("emb_l").at(table).init(Init::Uniform(1.0 / (self.entries as f32).sqrt()));
+            features.push(place.embedding(self.entries, self.width).bags(&ids));
         }
         let rows: Vec<Tensor> = features.iter().map(|row| row.reshape([batch, 1, self.width])).collect();
         let rows = Tensor::concat(&rows, 1);

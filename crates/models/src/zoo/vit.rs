@@ -1,4 +1,4 @@
-//! A vision transformer: patches of an image as a sequence. Parameter names are those of transformers'
+//! A vision transformer: patches of an image as a sequence. Parameter names are those of published files for transformers'
 //! `ViTForImageClassification`; the weight of the patch projection, a convolution there, is a matrix here.
 
 use phalanx_nn::{F32, I64, Init, Net, SelfAttention, Tensor};

@@ -27,7 +27,7 @@ pub struct XdlConfig {
 impl ZooConfig for XdlConfig {
     fn preset(size: &str) -> Option<Self> {
         let (entries, bag, width, top) = match size {
-            "nano" => (64, 2, 16, vec![64, 32]),
+            "nano" => (16, 1, 16, vec![64, 32]),
             "small" => (1_000_000, 1, 64, vec![256, 256, 256]),
             _ => return None,
         };

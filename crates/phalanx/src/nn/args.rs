@@ -35,7 +35,7 @@ pub struct Args {
 
 /// Options that are not about the models and data of `phalanx train`.
 #[derive(Debug)]
-pub(super) enum OwnModel {}
+pub(crate) enum OwnModel {}
 
 /// Further options, of groups that are not taken as a whole.
 const MORE: [&str; 19] = [

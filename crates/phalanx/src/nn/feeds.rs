@@ -1,16 +1,17 @@
 //! What can be fed: slices, vectors and arrays of numbers, by the names of inputs.
 
+use crate::models::zoo::SampleData;
 use crate::{Error, Feed};
 
 /// An element that can be fed.
-pub trait Element: Sized {
+pub trait FeedElement: Sized {
     /// Elements as a feed.
     fn feed(values: &[Self]) -> Feed<'_>;
 }
 
 macro_rules! elements {
     ($($ty:ty: $variant:ident,)*) => {$(
-        impl Element for $ty {
+        impl FeedElement for $ty {
             fn feed(values: &[Self]) -> Feed<'_> {
                 Feed::$variant(values)
             }
@@ -39,6 +40,15 @@ pub enum OwnedFeed {
     Bool(Vec<bool>),
 }
 
+impl From<SampleData> for OwnedFeed {
+    fn from(data: SampleData) -> Self {
+        match data {
+            SampleData::F32(values) => OwnedFeed::F32(values),
+            SampleData::I64(values) => OwnedFeed::I64(values),
+        }
+    }
+}
+
 /// What can be fed to one input.
 pub trait AsFeed {
     /// As a feed.
@@ -51,19 +61,19 @@ impl<T: AsFeed + ?Sized> AsFeed for &T {
     }
 }
 
-impl<E: Element> AsFeed for [E] {
+impl<E: FeedElement> AsFeed for [E] {
     fn as_feed(&self) -> Feed<'_> {
         E::feed(self)
     }
 }
 
-impl<E: Element, const N: usize> AsFeed for [E; N] {
+impl<E: FeedElement, const N: usize> AsFeed for [E; N] {
     fn as_feed(&self) -> Feed<'_> {
         E::feed(self)
     }
 }
 
-impl<E: Element> AsFeed for Vec<E> {
+impl<E: FeedElement> AsFeed for Vec<E> {
     fn as_feed(&self) -> Feed<'_> {
         E::feed(self)
     }

@@ -9,9 +9,10 @@ use std::time::Instant;
 use phalanx_ir::Op;
 use phalanx_ir::graph::Graph;
 use phalanx_net::Network;
-use phalanx_nn::{BuiltModel, Net, Tensor, build_evaluation};
+use phalanx_nn::{BuiltModel, Net, Tensor};
 
 use super::log::StepLog;
+use super::predict::{feed_inputs, read_metrics};
 use super::training::evaluation_of;
 use super::{Feeds, Metrics, StepOutcome, TrainingError};
 use crate::ckpt::Writer;
@@ -53,6 +54,8 @@ pub struct TrainingRun<'a> {
     pub(super) saved: (u64, Instant),
     /// Steps before this process began.
     earlier: u64,
+    /// Whether all ranks have agreed to stop.
+    stopped: bool,
     /// Why the run has failed.
     failure: Option<String>,
     ranks: Option<Ranks>,
@@ -79,6 +82,7 @@ impl<'a> TrainingRun<'a> {
             writers: BTreeMap::new(),
             saved: (0, Instant::now()),
             earlier: 0,
+            stopped: false,
             failure: None,
             ranks,
             job,
@@ -116,11 +120,14 @@ impl<'a> TrainingRun<'a> {
 
     /// Meets the other ranks at the end of a step; whether a checkpoint is due by the clock.
     fn agree(&mut self) -> Result<Agreed, Error> {
-        let vote = StepVote { save: self.rank() == 0 && self.is_time_to_save(), ..StepVote::default() };
-        match &mut self.ranks {
-            Some(ranks) => ranks.step_ends(vote),
-            None => Ok(Agreed::of(&[vote])),
-        }
+        let save = self.rank() == 0 && self.is_time_to_save();
+        let vote = StepVote { save, ..StepVote::default() };
+        let agreed = match &mut self.ranks {
+            Some(ranks) => ranks.step_ends(vote)?,
+            None => Agreed::of(&[vote]),
+        };
+        self.stopped |= agreed.stop;
+        Ok(agreed)
     }
 
     /// The means of loss and metrics over batches, with the model as it is without training. The weights stay as they are.
@@ -169,7 +176,7 @@ impl<'a> TrainingRun<'a> {
     }
 
     /// A session that computes outputs, on the devices of the run.
-    fn compile(&self, graph: &Graph) -> Result<Session, Error> {
+    pub(super) fn compile(&self, graph: &Graph) -> Result<Session, Error> {
         let settings = Settings { goal: Goal::Infer, ..self.settings.clone() };
         let cache = self.config.program_cache();
         match &self.job {
@@ -182,18 +189,6 @@ impl<'a> TrainingRun<'a> {
                 Session::on_network(graph, program, &settings, Arc::clone(&job.network))
             }
         }
-    }
-
-    /// Another function of the trained parameters, such as the model without its loss, for `batch` samples: `model` makes
-    /// parameters of the same names and returns what is to be computed.
-    pub fn predictor(&mut self, batch: usize, model: impl Fn(&Net) -> Tensor) -> Result<Predictor, Error> {
-        self.guarded(|run| {
-            let built = build_evaluation(&run.name, batch, model)?;
-            let mut session = run.compile(&built.graph)?;
-            session.copy_weights(run.trainer.session_mut())?;
-            let output = built.graph.values()[built.graph.outputs()[0]].name.clone();
-            Ok(Predictor { built, session, output })
-        })
     }
 
     /// The output called `name`, or the loss, of the last step. In a job all ranks call it together.
@@ -219,9 +214,17 @@ impl<'a> TrainingRun<'a> {
         self.trainer.steps()
     }
 
-    /// Whether all of `--steps` are done.
+    /// Whether all of `--steps` are done, or all ranks have stopped.
     pub fn is_done(&self) -> bool {
-        self.steps() >= self.config.steps
+        self.stopped || self.steps() >= self.config.steps
+    }
+
+    /// Asks all ranks to stop: [`TrainingRun::is_done`] says so on all of them after the same step.
+    pub fn stop(&mut self) {
+        match &mut self.ranks {
+            Some(ranks) => ranks.ask_to_stop(),
+            None => self.stopped = true,
+        }
     }
 
     /// Which rank of its job this process is; 0 if it is alone. Usually one rank prints.
@@ -303,46 +306,4 @@ impl Drop for TrainingRun<'_> {
             None => _ = connection.finish(),
         }
     }
-}
-
-/// Computes another function of trained parameters.
-pub struct Predictor {
-    built: BuiltModel,
-    session: Session,
-    output: String,
-}
-
-impl Predictor {
-    /// What the function returns for these inputs. In a job all ranks call it together.
-    pub fn run(&mut self, feeds: impl Feeds) -> Result<Vec<f32>, Error> {
-        feed_inputs(&mut self.session, &self.built.graph, &feeds)?;
-        self.session.check_fed()?;
-        self.session.run()?;
-        Ok(self.session.read(&self.output)?.into_owned())
-    }
-}
-
-/// Feeds inputs; a name that no input has is an error that names those there are.
-fn feed_inputs(session: &mut Session, graph: &Graph, feeds: &dyn Feeds) -> Result<(), Error> {
-    feeds.each(&mut |name, values| {
-        let is_input = |name: &str| graph.find(name).is_some_and(|value| *graph.op_of(value) == Op::Input);
-        if is_input(name) {
-            return session.feed(name, values);
-        }
-        let inputs = graph.leaves(|op| *op == Op::Input);
-        let inputs = inputs.map(|input| format!("`{}`, {}", graph.values()[input].name, graph.ty(input)));
-        let inputs = format!("it has {}", inputs.collect::<Vec<_>>().join(" and "));
-        Err(TrainingError::NoInput { name: name.into(), inputs }.into())
-    })
-}
-
-/// The loss and the metrics of the last run.
-fn read_metrics(session: &Session, built: &BuiltModel) -> Result<Metrics, Error> {
-    let loss = &built.graph.values()[built.graph.outputs()[0]].name;
-    let mut metrics = Metrics::default();
-    metrics.push("loss", session.read(loss)?[0]);
-    for (name, value) in &built.metrics {
-        metrics.push(name, session.read(value)?[0]);
-    }
-    Ok(metrics)
 }

@@ -1,5 +1,6 @@
 //! A training before it begins: the function of the model, the optimizer, and what flags say.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use super::args::OwnModel;
 use super::run::{Start, TrainingRun};
 use super::{Args, TrainingError};
 use crate::job::{Connection, Job, connect, deal_devices, shared};
+use crate::models::zoo::ZooModel;
 use crate::train::ranks::Ranks;
 use crate::train::{OptimizerKind, OptionFlags, OptionSet, TrainConfig};
 use crate::{Decays, Error, Goal, LearningRate, Optimizer, ParameterGroup, Settings, Trainer, UpdateRule};
@@ -36,6 +38,20 @@ impl<'a> Training<'a> {
             (args.flags.clone(), OwnModel::defaults().beta2(0.999), Decays::Matrices);
         let (name, freeze, groups) = ("model".to_string(), Vec::new(), Vec::new());
         Training { model: Box::new(model), flags, name, config, decays, freeze, groups }
+    }
+
+    /// Trains the model of the zoo that `config` names, with all of what `config` says; `given` are the options that a user
+    /// has set. Options that have no effect on such a model are refused.
+    pub fn of_zoo(
+        config: TrainConfig,
+        given: &[&str],
+        model: Rc<dyn ZooModel>,
+    ) -> Result<Training<'a>, Error> {
+        config.check_zoo(given, &*model)?;
+        model.check()?;
+        let name = config.model.clone();
+        let training = Training::new(&Args::default(), move |net| model.loss(net));
+        Ok(Training { config, name, ..training })
     }
 
     /// What the model is called in graphs and checkpoints.
