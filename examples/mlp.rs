@@ -1,16 +1,20 @@
 //! Trains an MLP on a sine: the smallest program that uses Phalanx.
 
-use phalanx::{Feed, Optimizer, Trainer, models::MlpConfig};
+use phalanx::nn::{Args, F32, Net, Tensor, Training};
 
-fn main() -> Result<(), phalanx::Error> {
-    let model = MlpConfig::regression([1, 32, 1]).training_graph(64)?;
-    let mut trainer = Trainer::new(&model, Optimizer::adam())?;
+fn sine(net: &Net) -> Tensor {
+    let (x, y) = (net.input("x", F32, [net.batch(), 1]), net.input("y", F32, [net.batch(), 1]));
+    net.at("out").linear(&net.at("hidden").linear(&x, 32).tanh(), 1).mse(&y)
+}
+
+fn main() -> phalanx::Result<()> {
+    let mut run = Training::new(&Args::default(), sine).batch(64).adam(0.01).start()?;
     let x: Vec<f32> = (0..64).map(|i| i as f32 / 10.0 - 3.2).collect();
     let y: Vec<f32> = x.iter().map(|x| x.sin()).collect();
-    for step in 0..=500 {
-        let report = trainer.step(&[("x", Feed::F32(&x)), ("y", Feed::F32(&y))], 0.01)?;
-        if step % 100 == 0 {
-            println!("step {step}: loss {:.5}", report.loss);
+    for _ in 0..=500 {
+        let step = run.step([("x", &x), ("y", &y)])?;
+        if step.number % 100 == 1 {
+            println!("{step}");
         }
     }
     Ok(())

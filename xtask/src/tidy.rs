@@ -13,7 +13,8 @@ use unsafe_table::check_unsafe_table;
 const DIRECTIONS: &[(&str, &str)] = &[
     ("ir", ""),
     ("ops", "ir"),
-    ("models", "ir ops"),
+    ("nn", "ir ops"),
+    ("models", "ir ops nn"),
     ("plan", "ir ops"),
     ("lower", "ir"),
     ("link", ""),
@@ -26,7 +27,7 @@ const DIRECTIONS: &[(&str, &str)] = &[
     ("kernels", "ir"),
     ("runtime", "program net link strided"),
     ("immediate", "program runtime strided"),
-    ("phalanx", "ir ops models plan lower schedule link net mapping program runtime kernels"),
+    ("phalanx", "ir ops nn models plan lower schedule link net mapping program runtime kernels"),
     ("bench", "ir ops models net program runtime immediate kernels phalanx"),
     ("cli", "phalanx inductor bench"),
     ("testkit", "ir ops models"),

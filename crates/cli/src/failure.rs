@@ -68,6 +68,8 @@ impl From<Error> for Failure {
             | Error::Job(JobError::Garbled { .. }) => Failure::Run(message),
             Error::Fault(_) | Error::Job(JobError::Net(NetError::Call { .. })) => Failure::Broken(message),
             Error::Build(_)
+            | Error::Nn(_)
+            | Error::Training(_)
             | Error::Model(_)
             | Error::Compile(_)
             | Error::Port(_)

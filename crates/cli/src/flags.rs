@@ -1,31 +1,16 @@
 //! Flags that set the options of training: a flag wins over the file, the file over the default.
 //!
-//! Flags are made from the library's table of options. A command names the set of options that it has; names, texts,
-//! values and checks are those of the table.
+//! The library makes flags from its table of options. A command names the set of options that it has.
 
-use std::marker::PhantomData;
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, ValueParser};
-use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 use phalanx::ir::Precision;
-use phalanx::train::{ConfigError, OPTIONS, OptionGroup, OptionSpec, TrainConfig};
+use phalanx::train::{OPTIONS, OptionFlags, OptionGroup, OptionSet, OptionSpec, TrainConfig};
 use rustix::fs::Mode;
 
 use crate::costs;
 use crate::failure::Failure;
-
-/// The options of a command.
-pub trait OptionSet {
-    /// Whether an option is one of them.
-    fn has(option: &OptionSpec) -> bool;
-
-    /// The values of options that are not given.
-    fn defaults() -> TrainConfig {
-        TrainConfig::default()
-    }
-}
 
 /// Names sets of options by their groups and the names of further options.
 macro_rules! option_sets {
@@ -86,10 +71,7 @@ option_sets! {
 
 /// The flags of a set of options that were given, with their values.
 #[derive(Clone, Debug)]
-pub struct Options<S> {
-    given: Vec<(&'static OptionSpec, String)>,
-    set: PhantomData<S>,
-}
+pub struct Options<S>(OptionFlags<S>);
 
 /// From now on what this process writes has the permissions that `config` asks for.
 pub fn mask_files(config: &TrainConfig) {
@@ -115,21 +97,19 @@ impl<S: OptionSet> Options<S> {
     }
 
     /// A configuration with the values of flags.
-    pub fn set(&self, mut config: TrainConfig) -> Result<TrainConfig, Failure> {
-        for (option, text) in &self.given {
-            config.set(option.name, text).map_err(phalanx::Error::from)?;
-        }
-        Ok(config)
+    pub fn set(&self, config: TrainConfig) -> Result<TrainConfig, Failure> {
+        Ok(self.0.set(config).map_err(phalanx::Error::from)?)
     }
 
     /// The names of the options that were given.
     pub fn given(&self) -> impl Iterator<Item = &'static str> {
-        self.given.iter().map(|(option, _)| option.name)
+        self.0.names()
     }
 
     /// Whether the model was chosen or sized, other than by its context.
     pub fn sizes_model(&self) -> bool {
-        self.given.iter().any(|(option, _)| option.group == OptionGroup::Model && option.name != "context")
+        let mut given = self.0.given().iter();
+        given.any(|(option, _)| option.group == OptionGroup::Model && option.name != "context")
     }
 }
 
@@ -144,64 +124,25 @@ impl Options<Cores> {
 
 impl<S: OptionSet> Args for Options<S> {
     fn augment_args(command: Command) -> Command {
-        let defaults = S::defaults();
-        let all = OPTIONS.iter().filter(|option| S::has(option));
-        command.args(all.map(|option| flag(option, defaults.value(option.name))))
+        OptionFlags::<S>::augment_args(command)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
+        OptionFlags::<S>::augment_args_for_update(command)
     }
 }
 
 impl<S: OptionSet> FromArgMatches for Options<S> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let value = |option: &'static OptionSpec| match matches.value_source(option.name)? {
-            ValueSource::CommandLine if option.is_switch() => Some((option, "true".to_string())),
-            ValueSource::CommandLine => Some((option, matches.get_one::<String>(option.name)?.clone())),
-            _ => None,
-        };
-        let given = OPTIONS.iter().filter(|option| S::has(option)).filter_map(value).collect();
-        Ok(Options { given, set: PhantomData })
+        OptionFlags::from_arg_matches(matches).map(Options)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        self.given.extend(Self::from_arg_matches(matches)?.given);
-        Ok(())
+        self.0.update_from_arg_matches(matches)
     }
 }
 
 /// Prints what a user should look at before a command begins.
 pub fn warn(config: &TrainConfig) {
     config.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
-}
-
-/// The flag of an option.
-fn flag(option: &'static OptionSpec, default: Option<String>) -> Arg {
-    let spelled = |name: &str| name.replace('_', "-");
-    let mut help = option.help.trim().trim_end_matches('.').to_string();
-    let flag = Arg::new(option.name)
-        .long(spelled(option.name))
-        .help_heading(option.group.heading())
-        .aliases(option.alias.map(spelled))
-        .conflicts_with_all(option.excludes());
-    if option.is_switch() {
-        return flag.help(help).action(ArgAction::SetTrue);
-    }
-    if let Some(default) = default {
-        help += &format!(" [default: {default}]");
-    }
-    let parser = match (option.choices)() {
-        [] => ValueParser::new(|text: &str| option.check(text).map(|()| text.to_string()).map_err(wanted)),
-        choices => PossibleValuesParser::new(choices).into(),
-    };
-    flag.help(help).value_name(option.value_name).value_parser(parser)
-}
-
-/// What a value must be; the parser names the flag and the value.
-fn wanted(error: ConfigError) -> String {
-    match error {
-        ConfigError::Field { wanted, .. } => wanted,
-        error => error.to_string(),
-    }
 }

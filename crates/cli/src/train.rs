@@ -1,6 +1,7 @@
 //! `phalanx train`: the main job.
 
 mod dry_run;
+mod zoo;
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ use crate::overlap::Drawings;
 use crate::sinks::{Audience, Sinks};
 use crate::{job, output, plot, save, stop};
 
-/// Train a language model from scratch, or fine-tune one with --hf.
+/// Train a language model from scratch, or fine-tune one with --hf; or train a model of the zoo with --model.
 ///
 /// Without arguments it trains a small GPT-2 on sentences of an embedded grammar whose entropy is known, so that the
 /// loss can be shown next to the best possible one. Flags win over the file, the file over the defaults.
@@ -37,6 +38,7 @@ Examples:
   phalanx train --hf gpt2 --data book.txt --lora 8,16 --lr 1e-3 --save tuned
   phalanx train --plan dp2-tp2 --devices 4  # four devices in this process, the same bits
   phalanx launch -n 4 -- train --plan dp2-tp2   # four processes, the same bits
+  phalanx train --model vit --plan dp2      # a model that brings its own data
   phalanx train --log-dir runs/a --eval-every 50   # then: tensorboard --logdir runs
   phalanx train --log-dir runs/b --hash-every 50   # then: phalanx diff runs/b runs/c
 A file has the flags' names with underscores, one a line:
@@ -97,6 +99,9 @@ impl Args {
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let config = args.config()?;
     let given: Vec<_> = args.options.given().collect();
+    if let Some(model) = config.zoo_model().map_err(phalanx::Error::from)? {
+        return zoo::run(args, config, model);
+    }
     if args.dry_run {
         return dry_run::run(args, config);
     }

@@ -86,6 +86,12 @@ impl<const N: usize> From<[usize; N]> for Shape {
     }
 }
 
+impl From<Vec<usize>> for Shape {
+    fn from(dims: Vec<usize>) -> Self {
+        Shape(dims)
+    }
+}
+
 /// Element type and shape of a tensor; prints as `f32[64, 10]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TensorType {

@@ -117,6 +117,7 @@ const KERNELS: &[KernelEntry] = &[
     KernelEntry::of::<normalize::Normalize>(),
     KernelEntry::of::<normalize::NormalizeGrad>(),
     KernelEntry::of::<optimizer::AdamW>(),
+    KernelEntry::of::<optimizer::ScaleRate>(),
     KernelEntry::of::<optimizer::Sgd>(),
     KernelEntry::of::<pool::PoolParams>(),
     KernelEntry::of::<pool::PoolGradParams>(),

@@ -2,13 +2,14 @@
 //!
 //! `adamw` reads grad `[n]`, hyper `[8]` (learning rate, 1 - beta1^t, 1 - beta2^t, ...) and, with `clip`, clip `[2]`
 //! (norm, scale); it reads and writes p, m and v. `sgd` reads grad, hyper and clip alike; it reads and writes p and,
-//! with momentum, the velocity. Every element is updated by itself, so these are their own references up to speed.
+//! with momentum, the velocity. `scale_rate` reads hyper and writes it with another learning rate, for parameters whose rate
+//! is a multiple of the others'. Every element is updated by itself, so these are their own references up to speed.
 
 use phalanx_ir::tasks::TaskView;
 use phalanx_ir::{Names, names};
 
 use crate::spmd::{Launch, by_work};
-use crate::{Call, Kernel, Sizes, Work, dispatch, params};
+use crate::{Call, Kernel, Sizes, Work, dispatch, params, signature};
 
 params! {
     /// Settings of `adamw`.
@@ -43,6 +44,14 @@ params! {
         pub nesterov: bool,
         /// Whether the gradient is scaled by the clip input.
         pub clip: bool,
+    }
+}
+
+params! {
+    /// Settings of `scale_rate`.
+    pub struct ScaleRate {
+        /// What the learning rate is multiplied by.
+        pub factor: f32,
     }
 }
 
@@ -240,6 +249,20 @@ impl Kernel for Sgd {
     }
 }
 
+impl Kernel for ScaleRate {
+    signature!("scale_rate": hyper => scaled);
+
+    fn from_task(task: &TaskView<'_>) -> Result<Self, String> {
+        Ok(ScaleRate { factor: task.attr("factor")? })
+    }
+
+    fn reference(&self, call: &mut Call<'_>) {
+        let scaled: &mut [f32] = call.write(0);
+        scaled.copy_from_slice(call.read(0));
+        scaled[0] *= self.factor;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,6 +310,15 @@ mod tests {
         adamw_case(40_001, true, true).check_bits();
         adamw_case(40_001, false, false).check_bits();
         sgd_case(40_001, 0.9, true, true).check_bits();
+    }
+
+    #[test]
+    fn a_rate_is_scaled_and_the_rest_stays() {
+        let words = ScaleRate { factor: 0.25 }.to_words();
+        let hyper = vec![0.5, 0.1, 0.2, 3.0, 4.0, 0.0, 0.0, 0.0];
+        let case = Case::new("scale_rate", words).read(hyper).write(vec![9.0; 8]);
+        case.check_bits();
+        assert_eq!(case.fast(&Team::new(1))[0], [0.125, 0.1, 0.2, 3.0, 4.0, 0.0, 0.0, 0.0]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use phalanx_ir::text::Attrs;
 use phalanx_ir::{Binary, DType, Reduce, TensorType, leaves_of, reduce_task};
 
 use crate::expand_passes::{hyper, keep};
-use crate::{Decays, Goal, LowerError, LowerOptions, Optimizer, UpdateRule};
+use crate::{Decays, Goal, GroupPatterns, LowerError, LowerOptions, Optimizer, ParameterGroup, UpdateRule};
 
 /// The name of the input `f32[8]` fed with every step: learning rate, 1 - beta1^t, 1 - beta2^t, the step's number as its
 /// lower 24 bits and the rest.
@@ -37,12 +37,19 @@ pub fn insert_updates(mut sharded: ShardedGraph, options: &LowerOptions) -> Resu
     };
     let microbatch = sharded.tasks.iter().map(|(_, task)| task.microbatch).max().unwrap_or(0);
     let everywhere = everywhere(&sharded);
-    let mut updates = Updates { sharded: &mut sharded, microbatch, free_bits: options.free_bits, everywhere };
+    let (free_bits, scaled) = (options.free_bits, Vec::new());
+    let mut updates = Updates { sharded: &mut sharded, microbatch, free_bits, everywhere, scaled };
     updates.complete();
     let gradients = updates.sharded.gradients.clone();
     if let Goal::Train(optimizer) = &options.goal {
         let clip = optimizer.clip.map(|max_norm| updates.clip(&gradients, max_norm)).transpose()?;
-        gradients.iter().for_each(|&(param, gradient)| updates.update(optimizer, param, gradient, clip));
+        let names: Vec<String> =
+            gradients.iter().map(|&(param, _)| updates.sharded.buffers[param].name.clone()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let groups = GroupPatterns::new(optimizer, &names)?;
+        for (&(param, gradient), name) in gradients.iter().zip(names) {
+            updates.update(optimizer, groups.find(name), param, gradient, clip);
+        }
     }
     if kept {
         for (param, gradient) in gradients {
@@ -59,6 +66,8 @@ struct Updates<'a> {
     free_bits: bool,
     /// All devices.
     everywhere: DeviceGroup,
+    /// Inputs of updates with another learning rate, by what it is multiplied by.
+    scaled: Vec<(f32, BufferId)>,
 }
 
 /// All devices of a graph.
@@ -95,7 +104,7 @@ impl Updates<'_> {
         self.sharded.buffers.push(ShardedBuffer { name: name.to_string(), ty, groups, role, view_of: None })
     }
 
-    /// A task on one device.
+    /// A task on one group of devices.
     fn on_one(
         &mut self,
         at: &Arc<[DeviceGroup]>,
@@ -202,13 +211,38 @@ impl Updates<'_> {
         Ok(all)
     }
 
-    fn update(&mut self, optimizer: &Optimizer, param: BufferId, gradient: BufferId, clip: Option<BufferId>) {
+    /// The input [`HYPER`] with `factor` times its learning rate.
+    fn hyper(&mut self, factor: f32) -> BufferId {
+        let hyper = hyper(self.sharded, || [&self.everywhere].into_iter());
+        if factor == 1.0 {
+            return hyper;
+        }
+        if let Some((_, known)) = self.scaled.iter().find(|(known, _)| *known == factor) {
+            return *known;
+        }
+        let (ty, at) = (ParallelType::whole(&TensorType::f32([8])), Arc::from([self.everywhere.clone()]));
+        let scaled = self.buffer(&format!("{HYPER}.scaled"), ty, Arc::clone(&at), Role::Temp);
+        let op = TaskOp::call("scale_rate", Attrs::new().with("factor", factor));
+        self.on_one(&at, HYPER, op, vec![whole(hyper, 1)], vec![whole(scaled, 1)]);
+        self.scaled.push((factor, scaled));
+        scaled
+    }
+
+    fn update(
+        &mut self,
+        optimizer: &Optimizer,
+        group: Option<&ParameterGroup>,
+        param: BufferId,
+        gradient: BufferId,
+        clip: Option<BufferId>,
+    ) {
         let ShardedBuffer { name, ty, groups, .. } = self.sharded.buffers[param].clone();
-        let decay = match optimizer.decays {
-            Decays::Matrices if ty.dims().len() < 2 => 0.0,
+        let decay = match (optimizer.decays, group.and_then(|group| group.decay)) {
+            (_, Some(decay)) => decay,
+            (Decays::Matrices, None) if ty.dims().len() < 2 => 0.0,
             _ => optimizer.decay,
         };
-        let hyper = hyper(self.sharded, || [&self.everywhere].into_iter());
+        let hyper = self.hyper(group.map_or(1.0, |group| group.rate));
         let (extents, map) = ty.grid();
         let own = |buffer| Operand { buffer, map: map.clone() };
         let reads =

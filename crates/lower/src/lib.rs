@@ -27,6 +27,7 @@ mod fuse_epilogues;
 mod fuse_loss;
 mod fuse_movements;
 mod fuse_sums;
+mod groups;
 mod insert_copies;
 mod insert_loss;
 mod insert_updates;
@@ -37,8 +38,9 @@ mod spread_sums;
 
 pub use frozen::FrozenParameters;
 pub use fuse_movements::movement_kind;
+use groups::GroupPatterns;
 pub use insert_updates::HYPER;
-pub use options::{BucketSizes, Decays, Goal, Leaves, LowerOptions, Optimizer, UpdateRule};
+pub use options::{BucketSizes, Decays, Goal, Leaves, LowerOptions, Optimizer, ParameterGroup, UpdateRule};
 
 use std::fmt::Display;
 
@@ -68,6 +70,12 @@ pub enum LowerError {
         "`{pattern}`, which is to be frozen, is no pattern: close its brackets and put something between them"
     )]
     FrozenPattern { pattern: String },
+    /// A group of parameters is empty.
+    #[error("the group `{pattern}` matches no parameter of the model; the closest names are {close}")]
+    EmptyGroup { pattern: String, close: String },
+    /// A set of characters in a pattern is not closed or empty.
+    #[error("the group `{pattern}` is no pattern: close its brackets and put something between them")]
+    GroupPattern { pattern: String },
     /// A layer breaks its parallel rule.
     #[error("layer `{layer}`: {error}")]
     Rule { layer: String, error: OpError },

@@ -29,14 +29,27 @@ pub struct Optimizer {
     pub keep_gradients: bool,
     /// Patterns for the names of parameters that stay as they are; see [`Optimizer::frozen`].
     pub frozen: Vec<String>,
+    /// Parameters with another learning rate or decay; see [`Optimizer::group`].
+    pub groups: Vec<ParameterGroup>,
+}
+
+/// Parameters whose learning rate or decay is not that of the others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParameterGroup {
+    /// A pattern for their names.
+    pub pattern: String,
+    /// What their learning rate is multiplied by.
+    pub rate: f32,
+    /// Their weight decay; that of the optimizer if absent.
+    pub decay: Option<f32>,
 }
 
 /// The usual optimizers, with no decay and no clipping; the methods set what is to be different.
 impl Optimizer {
     /// An optimizer with this rule.
     pub fn new(rule: UpdateRule) -> Self {
-        let frozen = Vec::new();
-        Optimizer { rule, decay: 0.0, decays: Decays::All, clip: None, keep_gradients: false, frozen }
+        let (frozen, groups) = (Vec::new(), Vec::new());
+        Optimizer { rule, decay: 0.0, decays: Decays::All, clip: None, keep_gradients: false, frozen, groups }
     }
 
     /// Stochastic gradient descent with momentum.
@@ -91,6 +104,19 @@ impl Optimizer {
     #[must_use]
     pub fn frozen<P: Into<String>>(self, patterns: impl IntoIterator<Item = P>) -> Self {
         Optimizer { frozen: patterns.into_iter().map(Into::into).collect(), ..self }
+    }
+
+    /// Parameters whose names match a pattern get `rate` times the learning rate, and another weight decay if it is given.
+    /// The last group that matches a name counts.
+    ///
+    /// ```
+    /// # use phalanx_lower::Optimizer;
+    /// let slow_body = Optimizer::adamw(0.1).group("body.*", 0.1, None).group("*.bias", 1.0, Some(0.0));
+    /// ```
+    #[must_use]
+    pub fn group(mut self, pattern: impl Into<String>, rate: f32, decay: Option<f32>) -> Self {
+        self.groups.push(ParameterGroup { pattern: pattern.into(), rate, decay });
+        self
     }
 }
 

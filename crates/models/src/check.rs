@@ -1,6 +1,7 @@
 //! What a configuration must satisfy before a graph is built from it.
 
 use phalanx_ir::graph::BuildError;
+use phalanx_nn::NnError;
 
 /// Why a configuration gives no graph.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -9,6 +10,9 @@ pub enum ModelError {
     /// A size is zero.
     #[error("{model}: `{field}` is 0; set it to at least 1")]
     Zero { model: &'static str, field: &'static str },
+    /// A size is too small.
+    #[error("{model}: `{field}` is {value}; set it to at least {least}")]
+    Small { model: &'static str, field: &'static str, value: usize, least: usize },
     /// A size is no multiple of another.
     #[error("{model}: `{field}` {value} is not a multiple of `{divisor}` {by}; {fix}")]
     NotDivisible {
@@ -45,6 +49,15 @@ pub enum ModelError {
     /// A layer cannot be built.
     #[error(transparent)]
     Build(Box<BuildError>),
+    /// A model written as a function cannot be built.
+    #[error(transparent)]
+    Nn(Box<NnError>),
+}
+
+impl From<NnError> for ModelError {
+    fn from(error: NnError) -> Self {
+        ModelError::Nn(Box::new(error))
+    }
 }
 
 impl From<BuildError> for ModelError {
@@ -84,6 +97,31 @@ impl Check {
             _ => format!("set `{field}` to {below} or {above}"),
         };
         Err(ModelError::NotDivisible { model: self.0, field, value, divisor, by, fix })
+    }
+
+    /// A size has a lower bound.
+    pub(crate) fn at_least(
+        &self,
+        (field, value): (&'static str, usize),
+        least: usize,
+    ) -> Result<(), ModelError> {
+        match value >= least {
+            true => Ok(()),
+            false => Err(ModelError::Small { model: self.0, field, value, least }),
+        }
+    }
+
+    /// The features of a stack of linear layers, whose first one has `inputs`.
+    pub(crate) fn stack(
+        &self,
+        field: &'static str,
+        inputs: usize,
+        widths: &[usize],
+    ) -> Result<(), ModelError> {
+        self.layers(widths.len())?;
+        widths.iter().try_for_each(|&width| self.positive(&[(field, width)]))?;
+        let before = [inputs].into_iter().chain(widths.iter().copied());
+        before.zip(widths).try_for_each(|(inputs, &width)| self.bounded(&[(field, inputs), (field, width)]))
     }
 
     /// The product of these sizes is the size of a tensor.

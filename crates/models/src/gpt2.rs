@@ -3,14 +3,13 @@
 //! Query, key and value have parameters of their own, `attn.q`, `attn.k` and `attn.v`, so that a plan can give heads
 //! to different devices; files of transformers hold the three side by side as `attn.c_attn`.
 
-use phalanx_ir::graph::{BuildError, Builder, Graph, ValueId};
-use phalanx_ir::{Activation, Init, Op};
-use phalanx_ops::{Embedding, Split};
+use phalanx_ir::{Activation, Init};
+use phalanx_nn::{Dense, EmbeddingTable, Net, Tensor};
 use serde::{Deserialize, Serialize};
 
+use crate::ModelError;
 use crate::check::Check;
-use crate::layers::{self, Linear, Pass};
-use crate::{CachedGraph, ModelError};
+use crate::language::{EarlierTokens, LanguageModel, attend, head};
 
 /// The sizes of a GPT-2 language model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,39 +38,6 @@ pub struct Gpt2Config {
 }
 
 impl Gpt2Config {
-    /// The step to train; see [`crate::ModelConfig::training_graph`].
-    pub fn training_graph(&self, batch: usize, time: usize) -> Result<Graph, ModelError> {
-        self.check(batch, time)?;
-        layers::training_graph("gpt2", [batch, time], |model, tokens| {
-            self.logits(model, tokens, &mut Pass { dropout: self.dropout, ..Pass::default() })
-        })
-    }
-
-    /// The model alone; see [`crate::ModelConfig::logits_graph`].
-    pub fn logits_graph(&self, batch: usize, time: usize) -> Result<Graph, ModelError> {
-        self.check(batch, time)?;
-        layers::logits_graph("gpt2", [batch, time], |model, tokens| {
-            self.logits(model, tokens, &mut Pass::default())
-        })
-    }
-
-    /// One more token; see [`crate::ModelConfig::decode_graph`].
-    pub fn decode_graph(&self, capacity: usize) -> Result<CachedGraph, ModelError> {
-        self.check(1, capacity)?;
-        layers::cached_graph("gpt2", [1, capacity], |model, tokens, pass| {
-            self.logits(model, tokens, pass).map(Some)
-        })
-    }
-
-    /// More tokens; see [`crate::ModelConfig::prefill_graph`].
-    pub fn prefill_graph(&self, time: usize, capacity: usize) -> Result<CachedGraph, ModelError> {
-        self.check(1, time)?;
-        self.check(1, capacity)?;
-        layers::cached_graph("gpt2", [time, capacity], |model, tokens, pass| {
-            self.hidden(model, tokens, pass).map(|_| None)
-        })
-    }
-
     /// How many numbers are trained.
     pub fn parameters(&self) -> u64 {
         let [layers, width, hidden] = [self.layers, self.width, self.hidden].map(|size| size as u64);
@@ -81,6 +47,52 @@ impl Gpt2Config {
         let tables = (vocab * if self.tied { 1 } else { 2 } + context) * width;
         layers * (attention + feed_forward + 4 * width) + 2 * width + tables
     }
+
+    fn block(&self, net: &Net, x: Tensor, earlier: &mut Option<EarlierTokens>) -> Tensor {
+        let attn = net.at("attn");
+        let branch = self.attention(&attn, &net.at("ln_1").layer_norm_with(&x, self.eps), earlier);
+        let branch = attn.at("resid_dropout").dropout(self.dropout, branch);
+        let x = (x + branch).named(&attn.at("residual"));
+        let branch = self.feed_forward(&net.at("mlp"), &net.at("ln_2").layer_norm_with(&x, self.eps));
+        (x + net.at("mlp.dropout").dropout(self.dropout, branch)).named(net)
+    }
+
+    fn attention(&self, net: &Net, x: &Tensor, earlier: &mut Option<EarlierTokens>) -> Tensor {
+        let dim = self.width / self.heads;
+        let heads = [("q", "query"), ("k", "key"), ("v", "value")].map(|(linear, heads)| {
+            self.linear(&net.at(linear), x, self.width).split_heads(dim).named(&net.at(heads))
+        });
+        self.residual_linear(&net.at("c_proj"), &attend(net, heads, earlier))
+    }
+
+    fn feed_forward(&self, net: &Net, x: &Tensor) -> Tensor {
+        let hidden = Dense::new(self.hidden).transposed().then(self.activation);
+        let hidden = net.at("c_fc").init(Init::Normal(0.02)).linear(x, hidden);
+        self.residual_linear(&net.at("c_proj"), &hidden)
+    }
+
+    fn linear(&self, net: &Net, x: &Tensor, features: usize) -> Tensor {
+        net.init(Init::Normal(0.02)).linear(x, Dense::new(features).transposed())
+    }
+
+    /// A projection into the residual stream starts smaller, so that the stream's variance does not grow with depth.
+    fn residual_linear(&self, net: &Net, x: &Tensor) -> Tensor {
+        let init = Init::Normal(0.02 / (2.0 * self.layers as f32).sqrt());
+        net.init(init).linear(x, Dense::new(self.width).transposed())
+    }
+
+    /// The first `time` rows of the position table, or those of the positions that are given.
+    fn positions(&self, net: &Net, time: usize, earlier: &Option<EarlierTokens>) -> Tensor {
+        let table = net.at("wpe").init(Init::Normal(0.02)).embedding(self.context, self.width);
+        match earlier {
+            Some(earlier) => table.rows(&earlier.positions),
+            None => table.first(time),
+        }
+    }
+}
+
+impl LanguageModel for Gpt2Config {
+    const NAME: &'static str = "gpt2";
 
     fn check(&self, batch: usize, time: usize) -> Result<(), ModelError> {
         let check = Check("gpt2");
@@ -99,101 +111,27 @@ impl Gpt2Config {
         check.fits(time, self.context)
     }
 
-    fn logits(&self, model: &mut Builder, tokens: ValueId, pass: &mut Pass) -> Result<ValueId, BuildError> {
-        let (table, x) = self.hidden(model, tokens, pass)?;
-        let x = layers::layer_norm(model, "transformer.ln_f", x, self.eps)?;
-        layers::head(model, x, table, self.tied)
+    fn logits(&self, net: &Net, tokens: &Tensor, earlier: &mut Option<EarlierTokens>) -> Tensor {
+        let (table, x) = self.hidden(net, tokens, earlier);
+        let x = net.at("transformer.ln_f").layer_norm_with(&x, self.eps);
+        head(net, &x, &table, self.tied)
     }
 
-    /// The table of token embeddings, and the residual stream behind the last block.
     fn hidden(
         &self,
-        model: &mut Builder,
-        tokens: ValueId,
-        pass: &mut Pass,
-    ) -> Result<(ValueId, ValueId), BuildError> {
-        let (table, embedded) =
-            layers::embed_tokens(model, "transformer.wte", tokens, [self.vocab, self.width])?;
-        let time = model.shape(tokens).last();
-        let positions = self.positions(model, time, pass)?;
-        let x = layers::add(model, "transformer.embedding", embedded, positions)?;
-        let mut x = layers::dropout(model, "transformer.drop", x, pass.dropout)?;
+        net: &Net,
+        tokens: &Tensor,
+        earlier: &mut Option<EarlierTokens>,
+    ) -> (EmbeddingTable, Tensor) {
+        let net = net.at("transformer");
+        let table = net.at("wte").init(Init::Normal(0.02)).embedding(self.vocab, self.width);
+        let embedded = table.rows(tokens);
+        let positions = self.positions(&net, tokens.last(), earlier);
+        let x = (embedded + positions).named(&net.at("embedding"));
+        let mut x = net.at("drop").dropout(self.dropout, x);
         for layer in 0..self.layers {
-            x = self.block(model, &format!("transformer.h.{layer}"), x, pass)?;
+            x = self.block(&net.at("h").at(layer), x, earlier);
         }
-        Ok((table, x))
-    }
-
-    /// The first `time` rows of the position table, or those of the positions that are given.
-    fn positions(&self, model: &mut Builder, time: usize, pass: &Pass) -> Result<ValueId, BuildError> {
-        let shape = [self.context, self.width];
-        let table = model.param("transformer.wpe.weight", shape, Init::Normal(0.02))?;
-        if let Some(earlier) = &pass.earlier {
-            let rows = Op::from(Embedding { bag: false, padding: None });
-            return model.add_one("transformer.wpe", rows, &[earlier.positions, table]);
-        }
-        if time == self.context {
-            return Ok(table);
-        }
-        let cut = Op::from(Split { axis: 0, sizes: vec![time, self.context - time], blocks: 1 });
-        model.add_one("transformer.wpe", cut, &[table])
-    }
-
-    fn block(
-        &self,
-        model: &mut Builder,
-        name: &str,
-        x: ValueId,
-        pass: &mut Pass,
-    ) -> Result<ValueId, BuildError> {
-        let dropout = pass.dropout;
-        let normed = layers::layer_norm(model, &format!("{name}.ln_1"), x, self.eps)?;
-        let branch = self.attention(model, &format!("{name}.attn"), normed, pass)?;
-        let branch = layers::dropout(model, &format!("{name}.attn.resid_dropout"), branch, dropout)?;
-        let x = layers::add(model, &format!("{name}.attn.residual"), x, branch)?;
-        let normed = layers::layer_norm(model, &format!("{name}.ln_2"), x, self.eps)?;
-        let branch = self.feed_forward(model, &format!("{name}.mlp"), normed)?;
-        let branch = layers::dropout(model, &format!("{name}.mlp.dropout"), branch, dropout)?;
-        layers::add(model, name, x, branch)
-    }
-
-    fn attention(
-        &self,
-        model: &mut Builder,
-        name: &str,
-        x: ValueId,
-        pass: &mut Pass,
-    ) -> Result<ValueId, BuildError> {
-        let query = self.heads_of(model, [name, "q", "query"], x)?;
-        let key = self.heads_of(model, [name, "k", "key"], x)?;
-        let value = self.heads_of(model, [name, "v", "value"], x)?;
-        let merged = layers::attend(model, name, [query, key, value], pass)?;
-        self.residual_linear().add(model, &format!("{name}.c_proj"), merged)
-    }
-
-    /// The projection `name.linear` of `x`, cut into heads called `name.heads`.
-    fn heads_of(
-        &self,
-        model: &mut Builder,
-        [name, linear, heads]: [&str; 3],
-        x: ValueId,
-    ) -> Result<ValueId, BuildError> {
-        let flat = self.linear(self.width).add(model, &format!("{name}.{linear}"), x)?;
-        layers::split_heads(model, &format!("{name}.{heads}"), flat, self.width / self.heads)
-    }
-
-    fn feed_forward(&self, model: &mut Builder, name: &str, x: ValueId) -> Result<ValueId, BuildError> {
-        let hidden = self.linear(self.hidden).then(self.activation).add(model, &format!("{name}.c_fc"), x)?;
-        self.residual_linear().add(model, &format!("{name}.c_proj"), hidden)
-    }
-
-    fn linear(&self, outputs: usize) -> Linear {
-        let init = Init::Normal(0.02);
-        Linear { outputs, transposed: true, init, bias: Some(Init::Zeros), activation: Activation::None }
-    }
-
-    /// A projection into the residual stream starts smaller, so that the stream's variance does not grow with depth.
-    fn residual_linear(&self) -> Linear {
-        Linear { init: Init::Normal(0.02 / (2.0 * self.layers as f32).sqrt()), ..self.linear(self.width) }
+        (table, x)
     }
 }

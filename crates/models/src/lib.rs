@@ -16,15 +16,17 @@
 mod activation;
 mod check;
 mod gpt2;
-mod layers;
+mod language;
 mod llama;
 mod lora;
 mod mlp;
 mod presets;
 mod rope;
+pub mod zoo;
 
 pub use check::ModelError;
 pub use gpt2::Gpt2Config;
+pub use language::{EarlierTokens, LanguageModel};
 pub use llama::LlamaConfig;
 pub use lora::{AdaptedModule, Lora};
 pub use mlp::{MlpConfig, MlpLoss};

@@ -1,13 +1,13 @@
 //! Llama: rotary positions, root-mean-square norms, gated feed-forward parts, grouped keys and values.
 
-use phalanx_ir::graph::{BuildError, Builder, Graph, ValueId};
-use phalanx_ir::{Activation, Binary, Init, Op, RopeScaling};
-use phalanx_ops::{Layers, Rotary};
+use phalanx_ir::{Activation, Init, RopeScaling};
+use phalanx_nn::{Dense, EmbeddingTable, Net, Tensor};
+use phalanx_ops::Rotary;
 use serde::{Deserialize, Serialize};
 
+use crate::ModelError;
 use crate::check::Check;
-use crate::layers::{self, Linear, Pass};
-use crate::{CachedGraph, ModelError};
+use crate::language::{EarlierTokens, LanguageModel, attend, head};
 
 /// The sizes of a Llama language model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,39 +49,6 @@ pub struct LlamaConfig {
 }
 
 impl LlamaConfig {
-    /// The step to train; see [`crate::ModelConfig::training_graph`].
-    pub fn training_graph(&self, batch: usize, time: usize) -> Result<Graph, ModelError> {
-        self.check(batch, time)?;
-        layers::training_graph("llama", [batch, time], |model, tokens| {
-            self.logits(model, tokens, &mut Pass { dropout: self.dropout, ..Pass::default() })
-        })
-    }
-
-    /// The model alone; see [`crate::ModelConfig::logits_graph`].
-    pub fn logits_graph(&self, batch: usize, time: usize) -> Result<Graph, ModelError> {
-        self.check(batch, time)?;
-        layers::logits_graph("llama", [batch, time], |model, tokens| {
-            self.logits(model, tokens, &mut Pass::default())
-        })
-    }
-
-    /// One more token; see [`crate::ModelConfig::decode_graph`].
-    pub fn decode_graph(&self, capacity: usize) -> Result<CachedGraph, ModelError> {
-        self.check(1, capacity)?;
-        layers::cached_graph("llama", [1, capacity], |model, tokens, pass| {
-            self.logits(model, tokens, pass).map(Some)
-        })
-    }
-
-    /// More tokens; see [`crate::ModelConfig::prefill_graph`].
-    pub fn prefill_graph(&self, time: usize, capacity: usize) -> Result<CachedGraph, ModelError> {
-        self.check(1, time)?;
-        self.check(1, capacity)?;
-        layers::cached_graph("llama", [time, capacity], |model, tokens, pass| {
-            self.hidden(model, tokens, pass).map(|_| None)
-        })
-    }
-
     /// How many numbers are trained.
     pub fn parameters(&self) -> u64 {
         let [layers, width, hidden] = [self.layers, self.width, self.hidden].map(|size| size as u64);
@@ -93,6 +60,46 @@ impl LlamaConfig {
         let tables = self.vocab as u64 * width * if self.tied { 1 } else { 2 };
         layers * (attention + feed_forward + 2 * width) + width + tables
     }
+
+    fn block(&self, net: &Net, x: Tensor, earlier: &mut Option<EarlierTokens>) -> Tensor {
+        let attn = net.at("self_attn");
+        let normed = net.at("input_layernorm").rms_norm_with(&x, self.eps);
+        let branch = self.attention(&attn, &normed, earlier);
+        let branch = attn.at("dropout").dropout(self.dropout, branch);
+        let x = (x + branch).named(&attn.at("residual"));
+        let normed = net.at("post_attention_layernorm").rms_norm_with(&x, self.eps);
+        let branch = self.feed_forward(&net.at("mlp"), &normed);
+        (x + net.at("mlp.dropout").dropout(self.dropout, branch)).named(net)
+    }
+
+    fn attention(&self, net: &Net, x: &Tensor, earlier: &mut Option<EarlierTokens>) -> Tensor {
+        let heads = |name: &str, heads: usize| {
+            let flat = net.at(name).linear(x, Dense::new(heads * self.head_dim).bias(self.attention_bias));
+            flat.split_heads(self.head_dim).named(&net.at(name).at("heads"))
+        };
+        let (query, key) = (heads("q_proj", self.heads), heads("k_proj", self.kv_heads));
+        let value = heads("v_proj", self.kv_heads);
+        let positions = earlier.as_ref().map(|earlier| &earlier.positions);
+        let turned = |name: &str, x: &Tensor| {
+            let operands: Vec<&Tensor> = [x].into_iter().chain(positions).collect();
+            net.at(name).apply(Rotary { base: self.rope_base, scaling: self.rope_scaling }, &operands)
+        };
+        let (query, key) = (turned("query", &query), turned("key", &key));
+        let merged = attend(net, [query, key, value], earlier);
+        net.at("o_proj").linear(&merged, Dense::new(self.width).bias(self.attention_bias))
+    }
+
+    fn feed_forward(&self, net: &Net, x: &Tensor) -> Tensor {
+        let linear = Dense::new(self.hidden).bias(self.mlp_bias);
+        let gate = net.at("gate_proj").linear(x, linear.then(self.activation));
+        let up = net.at("up_proj").linear(x, linear);
+        let gated = (gate * up).named(&net.at("gated"));
+        net.at("down_proj").linear(&gated, Dense::new(self.width).bias(self.mlp_bias))
+    }
+}
+
+impl LanguageModel for LlamaConfig {
+    const NAME: &'static str = "llama";
 
     fn check(&self, batch: usize, time: usize) -> Result<(), ModelError> {
         let check = Check("llama");
@@ -115,94 +122,23 @@ impl LlamaConfig {
         check.fits(time, self.context)
     }
 
-    fn logits(&self, model: &mut Builder, tokens: ValueId, pass: &mut Pass) -> Result<ValueId, BuildError> {
-        let (table, x) = self.hidden(model, tokens, pass)?;
-        let x = layers::rms_norm(model, "model.norm", x, self.eps)?;
-        layers::head(model, x, table, self.tied)
+    fn logits(&self, net: &Net, tokens: &Tensor, earlier: &mut Option<EarlierTokens>) -> Tensor {
+        let (table, x) = self.hidden(net, tokens, earlier);
+        head(net, &net.at("model.norm").rms_norm_with(&x, self.eps), &table, self.tied)
     }
 
-    /// The table of token embeddings, and the residual stream behind the last block.
     fn hidden(
         &self,
-        model: &mut Builder,
-        tokens: ValueId,
-        pass: &mut Pass,
-    ) -> Result<(ValueId, ValueId), BuildError> {
-        let (table, x) = layers::embed_tokens(model, "model.embed_tokens", tokens, [self.vocab, self.width])?;
-        let mut x = layers::dropout(model, "model.dropout", x, pass.dropout)?;
+        net: &Net,
+        tokens: &Tensor,
+        earlier: &mut Option<EarlierTokens>,
+    ) -> (EmbeddingTable, Tensor) {
+        let net = net.at("model").init(Init::Normal(0.02));
+        let table = net.at("embed_tokens").embedding(self.vocab, self.width);
+        let mut x = net.at("dropout").dropout(self.dropout, table.rows(tokens));
         for layer in 0..self.layers {
-            x = self.block(model, &format!("model.layers.{layer}"), x, pass)?;
+            x = self.block(&net.at("layers").at(layer), x, earlier);
         }
-        Ok((table, x))
-    }
-
-    fn block(
-        &self,
-        model: &mut Builder,
-        name: &str,
-        x: ValueId,
-        pass: &mut Pass,
-    ) -> Result<ValueId, BuildError> {
-        let dropout = pass.dropout;
-        let normed = layers::rms_norm(model, &format!("{name}.input_layernorm"), x, self.eps)?;
-        let branch = self.attention(model, &format!("{name}.self_attn"), normed, pass)?;
-        let branch = layers::dropout(model, &format!("{name}.self_attn.dropout"), branch, dropout)?;
-        let x = layers::add(model, &format!("{name}.self_attn.residual"), x, branch)?;
-        let normed = layers::rms_norm(model, &format!("{name}.post_attention_layernorm"), x, self.eps)?;
-        let branch = self.feed_forward(model, &format!("{name}.mlp"), normed)?;
-        let branch = layers::dropout(model, &format!("{name}.mlp.dropout"), branch, dropout)?;
-        layers::add(model, name, x, branch)
-    }
-
-    fn attention(
-        &self,
-        model: &mut Builder,
-        name: &str,
-        x: ValueId,
-        pass: &mut Pass,
-    ) -> Result<ValueId, BuildError> {
-        let linear = self.linear(self.attention_bias);
-        let query =
-            self.heads_of(model, &format!("{name}.q_proj"), x, linear.to(self.heads * self.head_dim))?;
-        let key =
-            self.heads_of(model, &format!("{name}.k_proj"), x, linear.to(self.kv_heads * self.head_dim))?;
-        let value =
-            self.heads_of(model, &format!("{name}.v_proj"), x, linear.to(self.kv_heads * self.head_dim))?;
-        let rotary = Op::from(Rotary { base: self.rope_base, scaling: self.rope_scaling });
-        let positions = pass.earlier.as_ref().map(|earlier| earlier.positions);
-        let turned = |x: ValueId| [x].into_iter().chain(positions).collect::<Vec<_>>();
-        let query = model.add_one(&format!("{name}.query"), rotary.clone(), &turned(query))?;
-        let key = model.add_one(&format!("{name}.key"), rotary, &turned(key))?;
-        let merged = layers::attend(model, name, [query, key, value], pass)?;
-        linear.to(self.width).add(model, &format!("{name}.o_proj"), merged)
-    }
-
-    fn heads_of(
-        &self,
-        model: &mut Builder,
-        name: &str,
-        x: ValueId,
-        linear: Linear,
-    ) -> Result<ValueId, BuildError> {
-        let flat = linear.add(model, name, x)?;
-        layers::split_heads(model, &format!("{name}.heads"), flat, self.head_dim)
-    }
-
-    fn feed_forward(&self, model: &mut Builder, name: &str, x: ValueId) -> Result<ValueId, BuildError> {
-        let linear = self.linear(self.mlp_bias).to(self.hidden);
-        let gate = linear.then(self.activation).add(model, &format!("{name}.gate_proj"), x)?;
-        let up = linear.add(model, &format!("{name}.up_proj"), x)?;
-        let gated = model.binary(&format!("{name}.gated"), Binary::Mul, gate, up)?;
-        linear.to(self.width).add(model, &format!("{name}.down_proj"), gated)
-    }
-
-    fn linear(&self, bias: bool) -> Linear {
-        Linear {
-            outputs: self.width,
-            transposed: false,
-            init: Init::Normal(0.02),
-            bias: bias.then_some(Init::Zeros),
-            activation: Activation::None,
-        }
+        (table, x)
     }
 }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use phalanx_ir::graph::{BuildError, Builder, Graph, LayerId, ValueId};
-use phalanx_ir::{Activation, Glob, Id, Init, Op, Unary};
+use phalanx_ir::{Activation, Binary, Glob, Id, Init, Op, Unary};
 use phalanx_ops::{Layers, Linear};
 
 use crate::ModelError;
@@ -139,9 +139,9 @@ impl Lora {
             share = model.unary(&format!("{name}.lora"), Unary::MulScalar(self.scale()), share)?;
         }
         match linear.activation {
-            Activation::None => crate::layers::add(model, name, base, share),
+            Activation::None => model.binary(name, Binary::Add, base, share),
             activation => {
-                let sum = crate::layers::add(model, &format!("{name}.adapted"), base, share)?;
+                let sum = model.binary(&format!("{name}.adapted"), Binary::Add, base, share)?;
                 model.unary(name, Unary::Act(activation), sum)
             }
         }

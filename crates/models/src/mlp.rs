@@ -1,13 +1,12 @@
 //! A stack of linear layers, for regression and classification of vectors.
 
-use phalanx_ir::graph::{BuildError, Builder, Graph, ValueId};
-use phalanx_ir::{Activation, DType, Init, TensorType};
-use phalanx_ops::Layers;
+use phalanx_ir::Activation;
+use phalanx_ir::graph::Graph;
+use phalanx_nn::{Dense, F32, I64, Net, Tensor, build_evaluation, build_training};
 use serde::{Deserialize, Serialize};
 
+use crate::ModelError;
 use crate::check::Check;
-use crate::layers::Linear;
-use crate::{IGNORE_LABEL, ModelError};
 
 /// What an MLP is trained to do with `y`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,28 +47,27 @@ impl MlpConfig {
     /// The step to train: inputs `x` and `y`, output the scalar `loss`.
     pub fn training_graph(&self, batch: usize) -> Result<Graph, ModelError> {
         self.check(batch)?;
-        let mut model = Builder::new("mlp");
-        let x = model.input("x", TensorType::f32([batch, self.inputs]))?;
-        let target = match self.loss {
-            MlpLoss::Mse => TensorType::f32([batch, self.outputs]),
-            MlpLoss::CrossEntropy => TensorType::new(DType::I64, [batch]),
+        let model = |net: &Net| {
+            let x = net.input("x", F32, [batch, self.inputs]);
+            match self.loss {
+                MlpLoss::Mse => {
+                    let y = net.input("y", F32, [batch, self.outputs]);
+                    self.logits(net, x).mse(&y)
+                }
+                MlpLoss::CrossEntropy => {
+                    let y = net.input("y", I64, [batch]);
+                    self.logits(net, x).cross_entropy(&y)
+                }
+            }
         };
-        let y = model.input("y", target)?;
-        let logits = self.logits(&mut model, x)?;
-        let loss = match self.loss {
-            MlpLoss::Mse => model.mse("loss", logits, y)?,
-            MlpLoss::CrossEntropy => model.cross_entropy("loss", logits, y, IGNORE_LABEL)?,
-        };
-        Ok(model.finish([loss]))
+        Ok(build_training("mlp", batch, model)?.graph)
     }
 
     /// The model alone: input `x`, output `logits` `[batch, outputs]`.
     pub fn logits_graph(&self, batch: usize) -> Result<Graph, ModelError> {
         self.check(batch)?;
-        let mut model = Builder::new("mlp");
-        let x = model.input("x", TensorType::f32([batch, self.inputs]))?;
-        let logits = self.logits(&mut model, x)?;
-        Ok(model.finish([logits]))
+        let model = |net: &Net| self.logits(net, net.input("x", F32, [batch, self.inputs]));
+        Ok(build_evaluation("mlp", batch, model)?.graph)
     }
 
     /// How many numbers are trained.
@@ -94,21 +92,11 @@ impl MlpConfig {
         check.bounded(&[("batch", batch), ("inputs", self.inputs)])
     }
 
-    fn logits(&self, model: &mut Builder, mut x: ValueId) -> Result<ValueId, BuildError> {
-        for (index, outputs) in self.sizes().skip(1).enumerate() {
-            let last = index == self.hidden.len();
-            let activation = if last { Activation::None } else { self.activation };
-            let module = format!("layers.{index}");
-            let name = if last { "logits" } else { &module };
-            let linear = linear(model.shape(x).last(), outputs).then(activation);
-            x = linear.add_as(model, &module, name, x)?;
+    fn logits(&self, net: &Net, mut x: Tensor) -> Tensor {
+        for (index, &features) in self.hidden.iter().enumerate() {
+            x = net.at("layers").at(index).linear(&x, Dense::new(features).then(self.activation));
         }
-        Ok(x)
+        let last = net.at("layers").at(self.hidden.len()).linear(&x, self.outputs);
+        last.named(&net.at("logits"))
     }
-}
-
-/// A linear layer that starts as PyTorch's does: uniform within 1/√inputs.
-fn linear(inputs: usize, outputs: usize) -> Linear {
-    let init = Init::Uniform(1.0 / (inputs as f32).sqrt());
-    Linear { outputs, transposed: false, init, bias: Some(init), activation: Activation::None }
 }

@@ -2,6 +2,7 @@
 
 use phalanx_ir::{Activation, RopeScaling};
 
+use crate::zoo::ZOO;
 use crate::{Gpt2Config, LlamaConfig, MlpConfig, MlpLoss, ModelConfig};
 
 /// The families a preset can be of.
@@ -15,11 +16,16 @@ pub const SIZES: [&str; 6] = ["nano", "tiny", "small", "medium", "large", "xl"];
 #[allow(missing_docs, reason = "the fields are named by the messages")]
 pub enum PresetError {
     /// No family has this name.
-    #[error("model `{family}` is unknown; use one of {}", FAMILIES.join(", "))]
+    #[error("model `{family}` is unknown; use one of {}", names().join(", "))]
     Family { family: String },
     /// No size has this name.
     #[error("size `{size}` is unknown; use one of {}", SIZES.join(", "))]
     Size { size: String },
+}
+
+/// The names of all families and models of the zoo.
+fn names() -> Vec<&'static str> {
+    FAMILIES.into_iter().chain(ZOO.iter().map(|entry| entry.name)).collect()
 }
 
 impl ModelConfig {

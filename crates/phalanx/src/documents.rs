@@ -2,7 +2,16 @@
 #![doc = include_str!("../../../README.md")]
 #![doc = include_str!("../../../docs/src/own-model.md")]
 //! ```
+#![doc = include_str!("../../../examples/custom_loss.rs")]
+//! ```
+//! ```
 #![doc = include_str!("../../../examples/custom_operator.rs")]
+//! ```
+//! ```
+#![doc = include_str!("../../../examples/evaluate.rs")]
+//! ```
+//! ```
+#![doc = include_str!("../../../examples/fine_tune.rs")]
 //! ```
 //! ```
 #![doc = include_str!("../../../examples/gpt.rs")]
@@ -17,6 +26,9 @@
 #![doc = include_str!("../../../examples/levels.rs")]
 //! ```
 //! ```
+#![doc = include_str!("../../../examples/own_data.rs")]
+//! ```
+//! ```
 #![doc = include_str!("../../../examples/own_model.rs")]
 //! ```
 //! ```
@@ -27,4 +39,7 @@
 //! ```
 //! ```
 #![doc = include_str!("../../../examples/resume.rs")]
+//! ```
+//! ```
+#![doc = include_str!("../../../examples/transformer.rs")]
 //! ```

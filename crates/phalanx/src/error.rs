@@ -2,6 +2,7 @@
 
 use phalanx_ir::graph::BuildError;
 use phalanx_net::NetError;
+use phalanx_nn::NnError;
 use phalanx_runtime::{Fault, PortError};
 
 use crate::bounds::BoundsError;
@@ -10,6 +11,7 @@ use crate::data::DataError;
 use crate::hf;
 use crate::memory::size;
 use crate::models::ModelError;
+use crate::nn::TrainingError;
 use crate::pipeline::CompileError;
 use crate::train::{ConfigError, Origin};
 
@@ -23,6 +25,12 @@ pub enum Error {
     /// A model's configuration is impossible.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// A function does not build a model.
+    #[error(transparent)]
+    Nn(#[from] NnError),
+    /// A model written as a function is not trained as it should be.
+    #[error(transparent)]
+    Training(#[from] TrainingError),
     /// A model does not compile.
     #[error(transparent)]
     Compile(#[from] CompileError),

@@ -18,7 +18,7 @@ pub use config::{ConfigError, activation, activation_name, activations, end_toke
 pub use dtype::SaveDtype;
 pub use mismatch::Mismatch;
 pub use stored::{Stored, tensors};
-pub use weights::{WeightsError, read_weights};
+pub use weights::{WeightsError, read_weights, stored_tensors};
 pub use write::{SaveOptions, WriteError, copy_file, probe_directory, replace_directory, write_model};
 
 #[cfg(test)]

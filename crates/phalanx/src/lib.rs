@@ -1,7 +1,8 @@
 //! Phalanx trains neural networks: a model and a plan become one static program for the whole step, replayed with
 //! almost no overhead.
 //!
-//! [`Trainer`] is what most users need; [`train`] does a whole training run from one configuration, with data, checkpoints
+//! [`nn`] is for models of one's own: a function builds the model, [`nn::Training`] trains it on any devices.
+//! [`Trainer`] is the layer below, for graphs from elsewhere; [`train`] does a whole training run from one configuration, with data, checkpoints
 //! and several processes. [`pipeline`] is the line through the system. What only tools and tests need is in [`internals`].
 //!
 //! ```
@@ -37,6 +38,7 @@ pub mod data;
 pub mod generate;
 pub mod hf;
 pub mod job;
+pub mod nn;
 pub mod pipeline;
 pub mod testing;
 pub mod train;
@@ -50,7 +52,7 @@ pub use hashes::StateHashes;
 pub use memory::OverBudget;
 pub use phalanx_ir as ir;
 pub use phalanx_link::{Link, LinkError, NetworkLevel, Topology, TopologyError};
-pub use phalanx_lower::{Decays, Goal, Leaves, Optimizer, UpdateRule};
+pub use phalanx_lower::{Decays, Goal, Leaves, Optimizer, ParameterGroup, UpdateRule};
 pub use phalanx_models as models;
 pub use phalanx_ops as ops;
 pub use phalanx_plan::{self as plan, Plan};
@@ -62,6 +64,9 @@ pub use pin::Pin;
 pub use pipeline::{CompileError, Fusion, Overlap, Settings};
 pub use session::{Feed, Profile, Session};
 pub use trainer::{LearningRate, LrSchedule, Step, Trainer};
+
+/// What most functions of this library return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Kernels of operators of one's own: see `examples/custom_operator.rs`.
 pub mod kernels {

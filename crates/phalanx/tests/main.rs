@@ -17,6 +17,7 @@ mod images;
 mod malformed;
 mod movements;
 mod mutants;
+mod nn;
 mod one_answer;
 mod operators;
 mod overlap;

@@ -68,6 +68,18 @@ impl Builder {
         self.graph.values[value].layer
     }
 
+    /// The operator that computes a value added so far.
+    pub fn op_of(&self, value: ValueId) -> &Op {
+        self.graph.op_of(value)
+    }
+
+    /// Calls a value by another name; one already taken gets a number appended.
+    pub fn rename(&mut self, value: ValueId, name: &str) {
+        self.names.remove(&self.graph.values[value].name);
+        let name = self.unused(name.to_string());
+        self.graph.values[value].name = name;
+    }
+
     /// Ends the model; `outputs` are what it returns, a scalar loss first if it is to be trained.
     pub fn finish(mut self, outputs: impl Into<Vec<ValueId>>) -> Graph {
         self.graph.outputs = outputs.into();

@@ -61,6 +61,22 @@ pub fn read_weights(dir: &Path, wanted: &[Stored]) -> Result<BTreeMap<String, Ve
     reader.finish().map_err(|mismatch| WeightsError::Mismatch { dir: dir.into(), mismatch })
 }
 
+/// Every tensor of a `.safetensors` file, or of a directory with `model.safetensors` whole or in shards: its shape, and its
+/// elements if they are floats.
+pub fn stored_tensors(path: &Path) -> Result<BTreeMap<String, (Shape, Option<Vec<f32>>)>, WeightsError> {
+    let files = if path.is_dir() { shards(path)? } else { vec![path.to_path_buf()] };
+    let mut all = BTreeMap::new();
+    for path in files {
+        let bytes = open(&path)?;
+        let file = SafeTensors::deserialize(&bytes)
+            .map_err(|source| WeightsError::Format { path: path.clone(), source })?;
+        for (name, view) in file.tensors() {
+            all.insert(name, (Shape::new(view.shape()), to_f32(&view)));
+        }
+    }
+    Ok(all)
+}
+
 #[derive(Deserialize)]
 struct Index {
     weight_map: BTreeMap<String, String>,

@@ -304,6 +304,31 @@ fn gather_files(
     Ok(first_problem.map_or(Ok(manifest), Err))
 }
 
+/// Writes a checkpoint and waits for it; in a job all ranks write their parts and the first one commits.
+pub fn save_now(
+    writer: &Writer,
+    session: &mut Session,
+    run: RunState,
+    network: Option<&dyn Network>,
+) -> Result<(), Error> {
+    let Some(network) = network else { return ckpt::write(writer, session, run) };
+    let (rank, step) = (session.rank(), run.step);
+    let mut snapshot = Snapshot::of(session)?;
+    snapshot.take(session)?;
+    let written = writer.write_file(step, rank, &snapshot);
+    let manifest = Manifest { format: FORMAT, run, tensors: ckpt::tensors(session), files: Vec::new() };
+    let manifest = gather_files(network, manifest, written)?;
+    let committed = manifest.and_then(|manifest| match rank {
+        0 => writer.read_back(&manifest).and_then(|()| writer.commit(&manifest)),
+        _ => Ok(()),
+    });
+    let ended = verdict_of_first(network, committed)?;
+    if ended.is_err() && rank == 0 {
+        writer.abandon(step);
+    }
+    Ok(ended?)
+}
+
 /// What became of the commit on rank 0.
 fn verdict_of_first(
     network: &dyn Network,

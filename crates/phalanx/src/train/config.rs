@@ -5,6 +5,7 @@ mod model;
 mod read;
 mod settings;
 mod tuned;
+mod zoo;
 
 use std::path::PathBuf;
 
@@ -84,7 +85,7 @@ train_options! {
     /// assert_eq!(config.steps, 20);
     /// ```
     Model {
-        /// Family: gpt2 or llama.
+        /// Family: gpt2 or llama, or a model with data of its own: bert, candle-uno, dlrm, lstm, vit, xdl.
         model: String = "gpt2".into(), "FAMILY";
         /// Preset that gives the sizes not set otherwise: nano, tiny, small, medium, large, xl.
         size: String = "nano".into(), "SIZE";

@@ -106,7 +106,7 @@ impl EvalLosses {
 }
 
 /// Checks that every device has room for a step and the evaluation beside it.
-fn check_memory(evaluation: &Program, training: &Program, budget: Option<u64>) -> Result<(), Error> {
+pub fn check_memory(evaluation: &Program, training: &Program, budget: Option<u64>) -> Result<(), Error> {
     let Some(budget) = budget else { return Ok(()) };
     for (lane, step) in evaluation.homes().zip(training.homes()) {
         if lane.arena + step.arena > budget {

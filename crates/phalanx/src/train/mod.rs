@@ -1,23 +1,25 @@
 //! Training a language model from a configuration: data in, weights out.
 
 mod after;
-mod checkpoints;
+pub(crate) mod checkpoints;
 mod config;
 mod drills;
 mod elastic;
-mod eval;
+pub(crate) mod eval;
+mod flags;
 mod forecast;
 pub mod nan;
 mod options;
 mod progress;
-mod ranks;
+pub(crate) mod ranks;
 mod report;
-mod resume;
+pub(crate) mod resume;
 mod start;
 
 pub(crate) use config::bytes;
 pub use config::{Bits, ConfigError, Debug, LoraSave, MOST_CORES, OPTIONS, OptimizerKind, TrainConfig};
 pub use elastic::{Elastic, ElasticError, SmallerJob};
+pub use flags::{OptionFlags, OptionSet};
 pub use forecast::{CheckpointForecast, Forecast, PlannedWrite};
 pub use nan::Origin;
 pub use options::{OptionGroup, OptionSpec};

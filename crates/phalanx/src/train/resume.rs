@@ -61,6 +61,11 @@ impl ResumePoint {
         }
     }
 
+    /// The checkpoint, if there is one, and the messages.
+    pub fn into_parts(self) -> (Option<Checkpoint>, Vec<Notice>) {
+        (self.checkpoint, self.notices)
+    }
+
     /// Steps that were done before.
     pub fn steps(&self) -> u64 {
         self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.manifest().run.step)

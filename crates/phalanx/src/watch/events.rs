@@ -85,7 +85,7 @@ fn checksum(bytes: &[u8]) -> u32 {
 }
 
 /// Seconds since 1970.
-fn unix_time() -> f64 {
+pub(crate) fn unix_time() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
 

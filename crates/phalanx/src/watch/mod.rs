@@ -6,6 +6,7 @@
 mod events;
 mod exposed;
 
+pub(crate) use events::unix_time;
 pub use events::{EventError, EventFile};
 pub use exposed::Exposed;
 

@@ -183,7 +183,7 @@ impl TrainConfig {
     }
 
     /// Whether an option has another value than by default.
-    fn is_set(&self, name: &str) -> bool {
+    pub(super) fn is_set(&self, name: &str) -> bool {
         self.value(name) != TrainConfig::default().value(name)
     }
 

@@ -4,6 +4,7 @@ use phalanx_ir::{Activation, RopeScaling};
 
 use super::{ConfigError, TrainConfig};
 use crate::models::ModelConfig;
+use crate::models::zoo::ZooEntry;
 use crate::{Error, hf};
 
 /// Sizes of every model.
@@ -30,6 +31,10 @@ impl TrainConfig {
             }
             known => known.unwrap_or(vocab),
         };
+        if ZooEntry::find(&self.model).is_some() {
+            let wanted = "only `phalanx train` takes it: use gpt2, llama or mlp here";
+            return self.field("model", &self.model, wanted);
+        }
         let mut model = ModelConfig::preset(&self.model, &self.size)?.with_vocab(vocab);
         match &mut model {
             ModelConfig::Gpt2(model) => {

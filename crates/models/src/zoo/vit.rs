@@ -1,0 +1,128 @@
+//! A vision transformer: patches of an image as a sequence. Parameter names are those of published files for transformers'
+//! `ViTForImageClassification`; the weight of the patch projection, a convolution there, is a matrix here.
+
+use phalanx_nn::{F32, I64, Init, Net, SelfAttention, Tensor};
+use phalanx_ops::Attention;
+use serde::{Deserialize, Serialize};
+
+use super::{SampleData, Samples, ZooConfig};
+use crate::ModelError;
+use crate::check::Check;
+
+/// The sizes of a vision transformer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VitConfig {
+    /// Transformer blocks.
+    pub layers: usize,
+    /// Attention heads; they divide `width`.
+    pub heads: usize,
+    /// Features of the residual stream.
+    pub width: usize,
+    /// Features inside the feed-forward part.
+    pub hidden: usize,
+    /// Height and width of an image with three channels, the innermost dimension.
+    pub image: usize,
+    /// Height and width of a patch; it divides `image`.
+    pub patch: usize,
+    /// Kinds of images.
+    pub classes: usize,
+    /// Probability of zeroing an element, in training.
+    pub dropout: f32,
+}
+
+impl VitConfig {
+    /// The patches of images `[batch, height, width, 3]` as rows `[batch, patches, patch · patch · 3]`.
+    fn patches(&self, images: &Tensor) -> Tensor {
+        let (batch, side, patch) = (images.dims()[0], self.image / self.patch, self.patch);
+        let cut = images.reshape([batch, side, patch, side, patch, 3]);
+        cut.transpose([0, 1, 3, 2, 4, 5]).reshape([batch, side * side, patch * patch * 3])
+    }
+
+    fn block(&self, net: &Net, x: &Tensor) -> Tensor {
+        let attention = net.at("attention");
+        let normed = net.at("layernorm_before").layer_norm_with(x, 1e-12);
+        let h = self.attention(&attention.at("attention"), &normed);
+        let h = attention.at("output.dense").linear(&h, self.width);
+        let x = x + attention.at("output.dropout").dropout(self.dropout, h);
+        let normed = net.at("layernorm_after").layer_norm_with(&x, 1e-12);
+        let h = net.at("intermediate.dense").linear(&normed, self.hidden).gelu();
+        let h = net.at("output.dense").linear(&h, self.width);
+        x + net.at("output.dropout").dropout(self.dropout, h)
+    }
+
+    fn attention(&self, net: &Net, x: &Tensor) -> Tensor {
+        let dim = self.width / self.heads;
+        let SelfAttention { causal, .. } = SelfAttention::new(self.heads).bidirectional();
+        let [q, k, v] =
+            ["query", "key", "value"].map(|name| net.at(name).linear(x, self.width).split_heads(dim));
+        let scale = 1.0 / (dim as f32).sqrt();
+        net.at("heads").apply(Attention { causal, scale }, &[&q, &k, &v]).merge_heads()
+    }
+}
+
+impl ZooConfig for VitConfig {
+    fn preset(size: &str) -> Option<Self> {
+        let (layers, heads, width, [image, patch], classes) = match size {
+            "nano" => (2, 4, 64, [16, 4], 4),
+            "small" => (12, 6, 384, [224, 16], 1000),
+            "medium" => (12, 12, 768, [224, 16], 1000),
+            "large" => (24, 16, 1024, [224, 16], 1000),
+            _ => return None,
+        };
+        Some(VitConfig { layers, heads, width, hidden: 4 * width, image, patch, classes, dropout: 0.0 })
+    }
+
+    fn check(&self) -> Result<(), ModelError> {
+        let check = Check("vit");
+        check.positive(&[("layers", self.layers), ("heads", self.heads), ("width", self.width)])?;
+        check.positive(&[("hidden", self.hidden), ("image", self.image), ("patch", self.patch)])?;
+        check.at_least(("classes", self.classes), 2)?;
+        check.layers(self.layers)?;
+        check.bounded(&[("width", self.width), ("hidden", self.hidden), ("layers", self.layers)])?;
+        check.bounded(&[("width", self.width), ("image", self.image), ("image", self.image)])?;
+        check.bounded(&[("width", self.width), ("classes", self.classes)])?;
+        check.divides(("heads", self.heads), ("width", self.width))?;
+        check.divides(("patch", self.patch), ("image", self.image))?;
+        check.rate("dropout", self.dropout)
+    }
+
+    fn loss(&self, net: &Net) -> Tensor {
+        let net = &net.init(Init::Normal(0.02));
+        let images = net.input("images", F32, [net.batch(), self.image, self.image, 3]);
+        let labels = net.input("labels", I64, [net.batch()]);
+        let (vit, embeddings) = (net.at("vit"), net.at("vit.embeddings"));
+        let x = embeddings.at("patch_embeddings.projection").linear(&self.patches(&images), self.width);
+        let class = embeddings.param("cls_token", [1, 1, self.width], Init::Normal(0.02));
+        // A copy for each sample, cut like them.
+        let class = x.slice(1, 0..1) * 0.0 + class;
+        let x = Tensor::concat([&class, &x], 1);
+        let places =
+            embeddings.param("position_embeddings", [1, x.dims()[1], self.width], Init::Normal(0.02));
+        let mut x = embeddings.at("dropout").dropout(self.dropout, x + places);
+        for layer in 0..self.layers {
+            x = self.block(&vit.at("encoder.layer").at(layer), &x);
+        }
+        let x = vit.at("layernorm").layer_norm_with(&x, 1e-12);
+        let first = x.slice(1, 0..1).reshape([net.batch(), self.width]);
+        let logits = net.at("classifier").linear(&first, self.classes);
+        net.metric("accuracy", &logits.is_top(&labels).mean_all());
+        logits.cross_entropy(&labels)
+    }
+
+    /// Stripes: how far apart they are is the class, where they begin is not.
+    fn samples(&self, samples: &mut Samples) -> Vec<(String, SampleData)> {
+        let (mut images, mut labels) = (Vec::new(), Vec::new());
+        for _ in 0..samples.batch {
+            let (label, shift) = (samples.below(self.classes), samples.below(self.image));
+            labels.push(label as i64);
+            for place in 0..self.image * self.image {
+                let (row, column) = (place / self.image + shift, place % self.image);
+                let bright = [row, column, row + column][label % 3] / (1 + label / 3) % 2;
+                let noise = 0.1 * samples.signed();
+                images.extend([bright as f32 - 0.5 + noise, 0.5 - bright as f32, noise]);
+            }
+        }
+        vec![("images".into(), SampleData::F32(images)), ("labels".into(), SampleData::I64(labels))]
+    }
+}
