@@ -111,9 +111,9 @@ impl ConvShape {
     }
 
     /// Multiply-adds of a convolution, its adjoint, or the gradient of its weight.
-    fn multiplies(&self) -> usize {
-        let weight = self.groups * self.narrow * self.wide * self.positions();
-        self.windows().saturating_mul(weight)
+    fn multiplies(&self) -> f64 {
+        let sizes = [self.batch, self.groups, self.narrow, self.wide];
+        sizes.iter().chain(&self.to).chain(&self.kernel).map(|&size| size as f64).product()
     }
 
     fn text(&self) -> String {
@@ -259,7 +259,7 @@ impl Kernel for ConvParams {
     fn work(&self, sizes: &Sizes<'_>) -> Work {
         let functions = [self.activation, self.slope].map(|function| function != Activation::None);
         let after = [self.bias, self.residual].iter().chain(&functions).filter(|&&is| is).count();
-        let flops = 2.0 * self.shape.multiplies() as f64 + after as f64 * sizes.result(0);
+        let flops = 2.0 * self.shape.multiplies() + after as f64 * sizes.result(0);
         sizes.work(flops, self.accumulate)
     }
 

@@ -80,6 +80,15 @@ impl PoolParams {
         Ok(PoolParams { batch: x.dims()[0], axes, channels: x.last(), mean, count_padding })
     }
 
+    /// Positions of a window, each of which is an operation; adaptive ones have as many as the first.
+    fn positions(&self) -> f64 {
+        let along = |axis: &PoolAxis| match axis.kernel {
+            0 => axis.from.div_ceil(axis.to.max(1)) as f64,
+            kernel => kernel as f64,
+        };
+        self.axes.iter().map(along).product()
+    }
+
     fn windows(&self) -> usize {
         self.axes.iter().map(|axis| axis.to).product()
     }
@@ -273,10 +282,8 @@ impl Kernel for PoolParams {
         PoolParams::of_task(task, task.read(0)?, task.write(0)?)
     }
 
-    /// One operation for each element of each window.
     fn work(&self, sizes: &Sizes<'_>) -> Work {
-        let met: usize = (0..self.windows()).map(|index| self.window(index).elements().count()).sum();
-        sizes.work((met * self.batch * self.channels) as f64, false)
+        sizes.work(self.positions() * sizes.result(0), false)
     }
 
     fn blocks(&self, cores: usize) -> i64 {
@@ -308,10 +315,9 @@ impl Kernel for PoolGradParams {
         pool_grad(call.write(0), x, dy, *self, &mut call.launch);
     }
 
-    /// As many as forward.
     fn work(&self, sizes: &Sizes<'_>) -> Work {
-        let flops = self.forward.work(sizes).flops;
-        sizes.work(flops, self.accumulate)
+        let dy = sizes.operand(usize::from(!self.forward.mean));
+        sizes.work(self.forward.positions() * dy, self.accumulate)
     }
 
     fn blocks(&self, cores: usize) -> i64 {

@@ -80,13 +80,24 @@ impl ResizeParams {
         Images { batch: self.batch, elements, channels: self.channels }
     }
 
+    /// How many elements of each dimension a result is made of.
+    #[inline(always)]
+    fn both(&self) -> [usize; MAX_SPACE] {
+        self.axes.map(|axis| 1 + usize::from(axis.kind == Interpolation::Linear))
+    }
+
+    /// How many elements a result is made of.
+    fn parts(&self) -> f64 {
+        self.both().iter().product::<usize>() as f64
+    }
+
     /// The elements of result `index` in ascending order.
     #[inline(always)]
     fn corners(&self, index: usize) -> Corners {
         let [_, b, c] = self.axes.map(|axis| axis.to);
         let at = [index / (b * c), index / c % b, index % c];
         let taps = [0, 1, 2].map(|dim| self.axes[dim].taps(at[dim]));
-        let both = self.axes.map(|axis| 1 + usize::from(axis.kind == Interpolation::Linear));
+        let both = self.both();
         let mut corners = [(0, 0.0); 1 << MAX_SPACE];
         let mut count = 0;
         for first in &taps[0][..both[0]] {
@@ -191,7 +202,7 @@ impl Kernel for ResizeParams {
 
     /// A product and an addition for each element that a result is made of.
     fn work(&self, sizes: &Sizes<'_>) -> Work {
-        sizes.work(2.0 * self.corners(0).1 as f64 * sizes.result(0), false)
+        sizes.work(2.0 * self.parts() * sizes.result(0), false)
     }
 
     fn blocks(&self, cores: usize) -> i64 {
@@ -209,7 +220,7 @@ impl Kernel for ResizeGradParams {
 
     /// As forward.
     fn work(&self, sizes: &Sizes<'_>) -> Work {
-        sizes.work(2.0 * self.forward.corners(0).1 as f64 * sizes.operand(0), self.accumulate)
+        sizes.work(2.0 * self.forward.parts() * sizes.operand(0), self.accumulate)
     }
 
     fn blocks(&self, cores: usize) -> i64 {

@@ -314,7 +314,10 @@ impl Operator for Conv {
         let kernel = Shape::new(&weight.shape.dims()[2..]);
         let axes = self.axes(space(kernel.dims(), 1));
         let axes = &axes[3 - dims..];
-        let [inner, outer] = [x.shape.last(), results[0].last()].map(|channels| channels / self.groups);
+        // By the shapes, because a tile has some of the groups.
+        let wide = if self.adjoint { results[0].last() } else { x.shape.last() };
+        let groups = wide / weight.shape.dims()[1];
+        let [inner, outer] = [x.shape.last(), results[0].last()].map(|channels| channels / groups);
         // Along one dimension, the element of x that the result at `at` meets at position `k`.
         let met = |dim: usize, at: usize, k: usize| {
             let ConvAxis { stride, dilation, before, .. } = axes[dim];

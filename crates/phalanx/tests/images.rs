@@ -119,7 +119,7 @@ fn network() -> Result<Graph, BuildError> {
     let labels = model.input("labels", TensorType::new(DType::I64, [16]))?;
     let same = Conv { padding: vec![1; 4], ..Conv::default() };
     let active = Conv { activation: Activation::Relu, ..same.clone() };
-    let mut weight = |model: &mut Builder, name: &str, shape: &[usize]| {
+    let weight = |model: &mut Builder, name: &str, shape: &[usize]| {
         model.param(name, Shape::new(shape), Init::Normal(0.3))
     };
     let [w1, w2, w3] = [

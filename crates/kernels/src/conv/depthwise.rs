@@ -267,7 +267,7 @@ dispatch! {
             let level = leaf.trailing_ones() as usize;
             for older in &tree[..level] {
                 for (sum, older) in sums.iter_mut().zip(older) {
-                    sum.iter_mut().zip(older).for_each(|(sum, older)| *sum = older + *sum);
+                    sum.iter_mut().zip(older).for_each(|(sum, older)| *sum += older);
                 }
             }
             tree[level] = sums;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use phalanx_ir::Space;
+use phalanx_ir::{Activation, Space};
 
 use super::ConvParams;
 use super::depthwise::{depthwise, depthwise_workspace, is_depthwise};
@@ -14,11 +14,11 @@ use crate::matmul::{
     Epilogue, Factors, Grid, LeftOperand, MatmulParams, Matrix, MicroKernels, Operands, Outputs, Place,
     Placement, Product, RightOperand, Scatter, largest, product_blocks,
 };
-use crate::spmd::{Launch, Workspace};
+use crate::spmd::{Launch, Parts, Workspace};
 
 /// How many blocks a convolution wants.
 pub(super) fn blocks(params: &ConvParams, cores: usize) -> i64 {
-    let all = MatmulParams { m: 1, n: 1, k: params.shape.multiplies(), ..MatmulParams::PLAIN };
+    let all = MatmulParams { m: 1, n: 1, k: params.shape.multiplies() as usize, ..MatmulParams::PLAIN };
     product_blocks(&all, cores)
 }
 
@@ -69,6 +69,10 @@ pub fn conv(mut outputs: Outputs<'_>, operands: Operands<'_>, params: &ConvParam
         if matmul.batch * matmul.m * matmul.n == 0 {
             continue;
         }
+        if matmul.k == 0 && is_bare(params) {
+            fill_zeros(outputs.out, params, &phase, launch);
+            continue;
+        }
         let grid = Grid::new(&matmul, kernels, launch.blocks());
         let blocking = grid.blocking(&matmul, kernels);
         let size = blocking.layout().total();
@@ -83,6 +87,30 @@ pub fn conv(mut outputs: Outputs<'_>, operands: Operands<'_>, params: &ConvParam
             }
         });
     }
+}
+
+/// Whether nothing follows the sum.
+fn is_bare(params: &ConvParams) -> bool {
+    let functions = [params.activation, params.slope];
+    !params.bias && !params.residual && !params.save_pre && functions == [Activation::None; 2]
+}
+
+/// The results of a phase that meets no position of the kernel.
+fn fill_zeros(out: &mut [f32], params: &ConvParams, phase: &Phase, launch: &mut Launch<'_>) {
+    let channels = params.shape.groups * params.outer();
+    let out = Parts::new(out);
+    launch.run(|block| {
+        for row in block.share(phase.rows()) {
+            let at = phase.result_row(row, params.result()) * channels;
+            // SAFETY: a row belongs to one block.
+            let out = unsafe { out.part(at..at + channels) };
+            match params.accumulate {
+                // It makes zeros positive, as every sum does.
+                true => out.iter_mut().for_each(|out| *out += 0.0),
+                false => out.fill(0.0),
+            }
+        }
+    });
 }
 
 /// The operands of one group in one phase.

@@ -159,14 +159,32 @@ impl Met<'_> {
         let mut column = columns.start;
         while column < columns.end {
             let (channel, position, run) = self.order.of(column);
-            let count = run.min(columns.end - column);
+            let place = [position / (b * c), position / c % b, position % c];
+            let row = self.row(window, place);
+            let count = match (row, self.neighbors(window, place, channel)) {
+                (Some(_), Some(more)) => more.min(columns.end - column),
+                _ => run.min(columns.end - column),
+            };
             let line = &mut line[column - columns.start..][..count];
-            match self.row(window, [position / (b * c), position / c % b, position % c]) {
+            match row {
                 Some(row) => copy_wide(line, &self.wide[row + channel..][..count]),
                 None => line.fill(0.0),
             }
             column += count;
         }
+    }
+
+    /// How many columns from `channel` at a position on lie beside each other in the wide tensor, if those of several
+    /// positions do: up to the end of the kernel's row, as far as it lies inside.
+    #[inline(always)]
+    fn neighbors(&self, window: (usize, [usize; 3]), place: [usize; 3], channel: usize) -> Option<usize> {
+        let axis = &self.phase.axes[2];
+        if self.order.panel.is_some() || self.shape.groups > 1 || axis.tap_step != 1 {
+            return None;
+        }
+        let at = axis.first + window.1[2] as isize * axis.row_step + place[2] as isize;
+        let inside = (axis.extent as isize - at).clamp(0, (axis.taps - place[2]) as isize) as usize;
+        Some(inside * self.shape.wide - channel.min(inside * self.shape.wide)).filter(|&count| count > 0)
     }
 }
 
@@ -290,11 +308,11 @@ impl Kernel for ConvGradWeight {
     }
 
     fn work(&self, sizes: &Sizes<'_>) -> Work {
-        sizes.work(2.0 * self.shape.multiplies() as f64, self.accumulate)
+        sizes.work(2.0 * self.shape.multiplies(), self.accumulate)
     }
 
     fn blocks(&self, cores: usize) -> i64 {
-        let all = MatmulParams { m: 1, n: 1, k: self.shape.multiplies(), ..MatmulParams::PLAIN };
+        let all = MatmulParams { m: 1, n: 1, k: self.shape.multiplies() as usize, ..MatmulParams::PLAIN };
         product_blocks(&all, cores)
     }
 

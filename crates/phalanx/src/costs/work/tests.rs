@@ -5,6 +5,7 @@ use phalanx_kernels::Words;
 use phalanx_kernels::attention::Attention;
 use phalanx_kernels::binary::{BinaryParams, Broadcast};
 use phalanx_kernels::column_sum::ColumnSum;
+use phalanx_kernels::conv::{ConvGradWeight, ConvParams, ConvShape};
 use phalanx_kernels::cross_entropy::{ClassPick, CrossEntropy, CrossEntropyGrad, LinearCrossEntropy};
 use phalanx_kernels::dropout::{DropoutParams, Mask};
 use phalanx_kernels::embedding::{Embedding, EmbeddingGrad};
@@ -46,6 +47,36 @@ fn product(accumulate: bool) -> MatmulParams {
         accumulate,
         slope: Activation::None,
         precision: Precision::F32,
+    }
+}
+
+#[test]
+fn convolutions_count_two_for_each_position_and_channel() {
+    let shape = ConvShape {
+        batch: 2,
+        from: [1, 4, 6],
+        to: [1, 2, 3],
+        kernel: [1, 3, 3],
+        stride: [1, 2, 2],
+        dilation: [1; 3],
+        before: [0, 1, 1],
+        groups: 2,
+        wide: 3,
+        narrow: 5,
+    };
+    let (wide, windows, weight) = (2 * 24 * 6, 2 * 6 * 10, 10 * 3 * 9);
+    let flops = 2 * 12 * 10 * 3 * 9;
+    let params = ConvParams { bias: true, activation: Activation::Relu, ..ConvParams::plain(shape) };
+    let found = work("conv", params.to_words(), &[wide, weight, 10], &[windows]);
+    assert_eq!(found, (flops + 2 * windows, 4 * (wide + weight + 10 + windows)));
+    let params = ConvParams { adjoint: true, accumulate: true, ..ConvParams::plain(shape) };
+    let found = work("conv", params.to_words(), &[windows, weight], &[wide]);
+    assert_eq!(found, (flops + wide, 4 * (windows + weight + 2 * wide)));
+    let params = ConvGradWeight { shape, leaves: 1, accumulate: false, precision: Precision::F32 };
+    let found = work("conv_grad_weight", params.to_words(), &[windows, wide], &[weight]);
+    assert_eq!(found, (flops, 4 * (windows + wide + weight)));
+    for kernel in ["conv", "conv_grad_weight", "pool", "pool_grad", "resize", "resize_grad"] {
+        assert_eq!(work(kernel, vec![1], &[], &[]), (0, 0), "a file may say anything");
     }
 }
 
