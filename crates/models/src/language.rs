@@ -91,7 +91,7 @@ pub(crate) fn attend(
 ) -> Tensor {
     let scale = 1.0 / (query.last() as f32).sqrt();
     let heads = match earlier {
-        None => net.at("heads").apply(Attention { causal: true, scale }, &[&query, &key, &value]),
+        None => net.at("heads").apply(Attention::new(true, scale), &[&query, &key, &value]),
         Some(earlier) => {
             let keys = earlier.cache(net, "past_keys", &key);
             let values = earlier.cache(net, "past_values", &value);

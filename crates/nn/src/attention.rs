@@ -91,7 +91,7 @@ impl Net {
         let v = self.at("v").linear(x, Dense::new(kv).bias(bias)).split_heads(dim);
         let (q, k) = (self.at("query").turned(q, &layer), self.at("key").turned(k, &layer));
         let scale = 1.0 / (dim as f32).sqrt();
-        let attended = self.at("heads").apply(Attention { causal: layer.causal, scale }, &[&q, &k, &v]);
+        let attended = self.at("heads").apply(Attention::new(layer.causal, scale), &[&q, &k, &v]);
         let merged = attended.merge_heads().named(&self.at("merged"));
         self.at("proj").linear(&merged, Dense::new(width).bias(bias))
     }

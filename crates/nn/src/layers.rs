@@ -136,13 +136,13 @@ impl EmbeddingTable {
     /// The rows of ids: `[..]` gives `[.., width]`.
     #[track_caller]
     pub fn rows(&self, ids: &Tensor) -> Tensor {
-        self.net.apply(Embedding { bag: false }, &[ids, &self.weight])
+        self.net.apply(Embedding { bag: false, padding: None }, &[ids, &self.weight])
     }
 
     /// The sums of the rows of the innermost ids: `[.., bag]` gives `[.., width]`.
     #[track_caller]
     pub fn bags(&self, ids: &Tensor) -> Tensor {
-        self.net.apply(Embedding { bag: true }, &[ids, &self.weight])
+        self.net.apply(Embedding { bag: true, padding: None }, &[ids, &self.weight])
     }
 
     /// The first rows, such as those of the positions of a text.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use phalanx_ir::{Reduce, Shape};
 use phalanx_ops::{
-    Broadcast, Concat, Gather, Matmul, ReduceOp, Reshape, Reverse, Softmax, Split, TopK, Transpose,
+    Broadcast, Concat, GatherElements, Matmul, ReduceOp, Reshape, Reverse, Softmax, Split, TopK, Transpose,
 };
 
 use crate::Tensor;
@@ -105,7 +105,7 @@ impl Tensor {
     /// Elements chosen along an axis by an index of the same rank: `y[i, j] = x[i, index[i, j]]` for axis 1.
     #[track_caller]
     pub fn gather(&self, axis: usize, index: &Tensor) -> Tensor {
-        Tensor::op("gather", Gather { axis }, &[self, index])
+        Tensor::op("gather", GatherElements { axis }, &[self, index])
     }
 
     /// The `k` largest elements of each innermost row, and where they stand (i64).

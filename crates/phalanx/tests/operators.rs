@@ -3,13 +3,13 @@
 use phalanx::ir::sharded::Operand;
 use phalanx::ir::tasks::TaskOp;
 use phalanx::ir::{
-    Activation, Cuts, DType, LayerTasks, Op, OpError, Operands, Operator, Reduce, Shape, Tensor, TensorType,
-    Unary, attributes,
+    Activation, Binary, Cuts, DType, LayerTasks, Op, OpError, Operands, Operator, Reduce, Shape, Tensor,
+    TensorType, Unary, attributes,
 };
 use phalanx::ops::{
-    Attention, Concat, CrossEntropy, Embedding, Gather, GatherElements, GroupedLinear, LayerNorm, Linear,
-    Matmul, Normalize, ReduceOp, Reverse, RmsNorm, Rotary, ScatterAdd, Softmax, SquaredDeviations, TopK,
-    Transpose, UnaryOp, Where,
+    Attention, BinaryOp, Concat, CrossEntropy, Embedding, Gather, GatherElements, GroupedLinear, LayerNorm,
+    Linear, Matmul, Normalize, ReduceOp, Reverse, RmsNorm, Rotary, ScatterAdd, Softmax, SquaredDeviations,
+    TopK, Transpose, UnaryOp, Where,
 };
 use phalanx::testing::{CheckError, check_operator};
 
@@ -43,6 +43,10 @@ fn our_operators_pass() {
         (SquaredDeviations.into(), f32s(&[&[8, 4], &[4]])),
         (SquaredDeviations.into(), f32s(&[&[8, 3, 5, 6], &[6]])),
         (SquaredDeviations.into(), f32s(&[&[7, 3, 1], &[1]])),
+        // Rows of batch, time and heads, each of which may be cut.
+        (RmsNorm { eps: 1e-5 }.into(), f32s(&[&[4, 2, 8, 3], &[3]])),
+        (LayerNorm { axes: 1, eps: 1e-5 }.into(), f32s(&[&[2, 3, 4, 5], &[5], &[5]])),
+        (BinaryOp(Binary::Add).into(), f32s(&[&[4, 4, 4, 3], &[3]])),
         (Rotary::new(100.0).into(), f32s(&[&[2, 4, 2, 6]])),
         (Rotary::new(100.0).into(), vec![TensorType::f32([2, 4, 2, 6]), ids(&[2, 4])]),
         (Transpose { perm: vec![2, 0, 1] }.into(), f32s(&[x])),

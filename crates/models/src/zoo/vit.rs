@@ -57,7 +57,7 @@ impl VitConfig {
         let [q, k, v] =
             ["query", "key", "value"].map(|name| net.at(name).linear(x, self.width).split_heads(dim));
         let scale = 1.0 / (dim as f32).sqrt();
-        net.at("heads").apply(Attention { causal, scale }, &[&q, &k, &v]).merge_heads()
+        net.at("heads").apply(Attention::new(causal, scale), &[&q, &k, &v]).merge_heads()
     }
 }
 
