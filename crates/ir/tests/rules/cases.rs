@@ -5,7 +5,7 @@ use phalanx_ir::{Activation, Binary, CompareKind, DType, Op, Reduce, Shape, Tens
 use phalanx_ops::{
     Attention, BinaryOp, Broadcast, CachedAttention, Cast, Compare, Concat, CountLabels, CrossEntropy,
     Dropout, Embedding, Gather, GatherElements, GroupedLinear, LayerNorm, Linear, Matmul, ReduceOp, Reshape,
-    Reverse, RmsNorm, Rotary, Softmax, Split, TopK, Transpose, UnaryOp, Where,
+    Reverse, RmsNorm, Rotary, ScatterAdd, Softmax, Split, TopK, Transpose, UnaryOp, Where,
 };
 use phalanx_testkit::Rng;
 
