@@ -149,7 +149,7 @@ impl Grouped {
 fn rows_reference(to: &mut [f32], from: &[f32], ids: Ids<'_>, weights: &[f32], params: Rows) {
     let ((k, n), Grouped { rows, inner, out, experts, first, leaves, precision, .. }) =
         (params.widths(), params.sizes);
-    for at in 0..rows * n {
+    for (at, to) in to.iter_mut().enumerate().take(rows * n) {
         let (r, j) = (at / n, at % n);
         let own = ids.place(r, first, experts).map(|expert| {
             let weights = &weights[expert * out * inner..][..out * inner];
@@ -161,10 +161,10 @@ fn rows_reference(to: &mut [f32], from: &[f32], ids: Ids<'_>, weights: &[f32], p
             let leaf = |leaf| bf16::leaf(precision, steps, |step| pair(leaf * steps + step));
             tree_reference(leaves, &leaf)
         });
-        to[at] = match (own, params.accumulate) {
-            (Some(value), true) => to[at] + value,
+        *to = match (own, params.accumulate) {
+            (Some(value), true) => *to + value,
             (Some(value), false) => value,
-            (None, true) => to[at],
+            (None, true) => *to,
             (None, false) => -0.0,
         };
     }
@@ -229,7 +229,7 @@ pub fn grouped_weight_grad_reference(
     let GroupedWeightGrad { sizes, accumulate } = params;
     let Grouped { rows, inner, out, experts, first, leaves, precision, .. } = sizes;
     let per_leaf = rows / leaves;
-    for at in 0..experts * out * inner {
+    for (at, dweight) in dweights.iter_mut().enumerate().take(experts * out * inner) {
         let (expert, o, i) = (at / (out * inner), at / inner % out, at % inner);
         let leaf = |leaf: usize| {
             let own = (leaf * per_leaf..(leaf + 1) * per_leaf)
@@ -243,7 +243,7 @@ pub fn grouped_weight_grad_reference(
             own.chunks(PIECE).fold(0.0, |sum, rows| sum + chain(rows))
         };
         let value = tree_reference(leaves, &leaf);
-        dweights[at] = if accumulate { dweights[at] + value } else { value };
+        *dweight = if accumulate { *dweight + value } else { value };
     }
 }
 

@@ -48,7 +48,7 @@ const TAIL: [f32; 10] = [
 
 /// `erf(x) / x` in `x²` for `|x| <= 1`; relative error 4e-11.
 const ERF: [f32; 8] = [
-    1.128_379_2,
+    FRAC_2_SQRT_PI,
     -0.376_126_38,
     0.112_837_83,
     -0.026_865_438,

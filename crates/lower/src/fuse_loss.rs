@@ -130,7 +130,7 @@ fn causes(
             _ => return None,
         };
         let task = &sharded.tasks[writer];
-        if [LOSSES, "class_join"].contains(&task.op.name()) {
+        if [LOSSES, "class_join", "smooth_cross_entropy", "smooth_join"].contains(&task.op.name()) {
             return None;
         }
         if writer > losses && !causes.contains(&writer) {

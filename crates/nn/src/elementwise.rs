@@ -33,7 +33,7 @@ functions! {
     /// The hyperbolic tangent.
     tanh = Unary::Act(Activation::Tanh);
     /// e^x - 1 below zero, x above.
-    elu = Unary::Elu;
+    elu = Unary::Elu(1.0);
     /// e^x.
     exp = Unary::Exp;
     /// The natural logarithm.

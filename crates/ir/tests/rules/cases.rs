@@ -8,8 +8,8 @@ use phalanx_ir::{
 use phalanx_ops::{
     Attention, BinaryOp, Broadcast, CachedAttention, Cast, Compare, Concat, Conv, CountLabels, CrossEntropy,
     Dropout, Embedding, Gather, GatherElements, GroupedLinear, LayerNorm, Linear, Matmul, Normalize, Pool,
-    ReduceOp, Reshape, Resize, Reverse, RmsNorm, Rotary, Softmax, Split, SquaredDeviations, TopK, Transpose,
-    UnaryOp, Where,
+    ReduceOp, Reshape, Resize, Reverse, RmsNorm, Rotary, ScatterAdd, Softmax, Split, SquaredDeviations, TopK,
+    Transpose, UnaryOp, Where,
 };
 use phalanx_testkit::Rng;
 

@@ -2,7 +2,7 @@
 
 use phalanx_ir::parallel::{Coord, ParallelType, place};
 use phalanx_ir::{Op, Shape, TensorType};
-use phalanx_ops::{Concat, Split};
+use phalanx_ops::{Concat, Gather, Split};
 use phalanx_testkit::{Rng, Tensor, eval};
 
 use super::layer::Legal;
@@ -12,6 +12,8 @@ use super::layer::Legal;
 pub fn is_local(op: &Op, operands: &[ParallelType]) -> bool {
     match op.to_text().0 {
         "embedding" => operands[1].degree(0) == 1,
+        "gather_rows" => op.get().is_some_and(|&Gather { axis }| operands[0].degree(axis) == 1),
+        "grouped_linear" => operands[2].degree(0) == 1,
         "rotary" => operands[0].degree(1) == 1,
         "cross_entropy" => operands[0].dims().last().is_some_and(|classes| classes.degree == 1),
         _ => true,

@@ -162,7 +162,7 @@ impl MaskedAttention {
     /// The keys that query `i` may see, by its place alone.
     fn seen(self, i: usize) -> std::ops::Range<usize> {
         let window = if self.window == 0 { self.q_time + self.k_time } else { self.window };
-        let end = if self.causal { i + 1 } else { i + window };
+        let end = if self.causal { i + 1 } else { i.saturating_add(window) };
         (i + 1).saturating_sub(window).min(self.k_time)..end.min(self.k_time)
     }
 
@@ -225,8 +225,8 @@ impl MaskedAttention {
         });
         let origin = [y.origin(0), y.origin(2), 0, 0];
         let global = [whole[0], whole[2], q_time, k_time];
-        let dropout =
-            Mask::at_tile(dropout, &scores, &origin, &global).ok_or("its tile cuts microbatches")?;
+        let dropout = Mask::at_tile(dropout, &scores, &origin, &global)
+            .ok_or("its tile cuts the blocks of the batch; use fewer microbatches")?;
         let hyper = usize::from(dropout.rate > 0.0);
         let (bias, bias_strides) = match task.sources().count() > slot + hyper {
             false => (BiasKind::None, [0; 3]),
