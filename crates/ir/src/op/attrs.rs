@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Activation, Binary, Init, Interpolation, Op, Operators, Pooling, Reduce, ScaleFactors, Unary};
+use super::{Activation, Binary, Init, Op, Operators, Pooling, Reduce, Resampling, ScaleFactors, Unary};
 use crate::text::Attrs;
 use crate::{DType, Precision, Shape};
 
@@ -37,7 +37,7 @@ word_attributes!(
     DType,
     Activation,
     Binary,
-    Interpolation,
+    Resampling,
     Pooling,
     Precision,
     Reduce,

@@ -2,7 +2,7 @@
 
 use phalanx_ir::parallel::ParallelType;
 use phalanx_ir::{
-    Activation, Binary, DType, Interpolation, Op, Pooling, Reduce, ScaleFactors, Shape, TensorType, Unary,
+    Activation, Binary, DType, Op, Pooling, Reduce, Resampling, ScaleFactors, Shape, TensorType, Unary,
 };
 use phalanx_ops::{
     Attention, BinaryOp, Broadcast, CachedAttention, Cast, Concat, Conv, CountLabels, CrossEntropy, Dropout,
@@ -113,8 +113,7 @@ fn resize(rng: &mut Rng) -> (Op, Vec<TensorType>) {
     let channels = extent(rng);
     let x = image(rng, channels);
     let size = (0..x.len() - 2).map(|_| 1 + rng.below(6)).collect();
-    let op =
-        Resize { kind: rng.choose(Interpolation::ALL), align: false, size, scale: ScaleFactors::default() };
+    let op = Resize { kind: rng.choose(Resampling::ALL), align: false, size, scale: ScaleFactors::default() };
     (Op::from(op), vec![f32s(x)])
 }
 
