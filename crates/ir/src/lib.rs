@@ -33,8 +33,8 @@ pub use glob::Glob;
 pub use id::{Id, IdVec};
 pub use names::{MAX_NAMES, Names};
 pub use op::{
-    Activation, Apart, Attribute, Binary, CompareKind, ConvAxis, Cuts, Dims, IndexBound, Init, Interpolation,
-    LayerTasks, MAX_SPACE, Op, Operands, Operator, Operators, Part, PoolAxis, Pooling, Reduce, ResizeAxis,
+    Activation, Apart, Attribute, Binary, CompareKind, ConvAxis, Cuts, Dims, IndexBound, Init, LayerTasks,
+    MAX_SPACE, Op, Operands, Operator, Operators, Part, PoolAxis, Pooling, Reduce, Resampling, ResizeAxis,
     RopeScaling, RowLeaves, RowSum, ScaleFactors, Slots, Space, Unary, each, fill_task, reduce_task, space,
 };
 pub use people::bytes_text;

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use phalanx_ir::tasks::TaskView;
-use phalanx_ir::{Interpolation, MAX_SPACE, ResizeAxis, ScaleFactors, Shape};
+use phalanx_ir::{MAX_SPACE, Resampling, ResizeAxis, ScaleFactors, Shape};
 
 use crate::images::{Images, LANES};
 use crate::spmd::{Launch, Workspace, by_work};
@@ -15,14 +15,14 @@ use crate::{Kernel, Sizes, Words, Work, dispatch, params, signature};
 
 impl Words for ResizeAxis {
     fn put(&self, words: &mut Vec<u64>) {
-        let kind = Interpolation::ALL.iter().position(|&kind| kind == self.kind).unwrap_or(0);
+        let kind = Resampling::ALL.iter().position(|&kind| kind == self.kind).unwrap_or(0);
         [self.from, self.to, kind].put(words);
         self.ratio.put(words);
         self.align.put(words);
     }
     fn take(words: &mut &[u64]) -> Self {
         let [from, to, kind] = <[usize; 3]>::take(words);
-        let kind = Interpolation::ALL.get(kind).copied().unwrap_or(Interpolation::Nearest);
+        let kind = Resampling::ALL.get(kind).copied().unwrap_or(Resampling::Nearest);
         ResizeAxis { from, to, ratio: f32::take(words), kind, align: bool::take(words) }
     }
 }
@@ -62,7 +62,7 @@ impl ResizeParams {
         let ScaleFactors(factors) = task.attr_or("scale", ScaleFactors::default())?;
         let missing = MAX_SPACE - (rank - 2);
         let axis = |dim: usize| match dim.checked_sub(missing) {
-            None => ResizeAxis::new(1, 1, None, Interpolation::Nearest, false),
+            None => ResizeAxis::new(1, 1, None, Resampling::Nearest, false),
             Some(own) => {
                 let (from, to) = (x.dims()[1 + own], y.dims()[1 + own]);
                 ResizeAxis::new(from, to, factors.get(own).copied(), kind, align)
@@ -83,7 +83,7 @@ impl ResizeParams {
     /// How many elements of each dimension a result is made of.
     #[inline(always)]
     fn both(&self) -> [usize; MAX_SPACE] {
-        self.axes.map(|axis| 1 + usize::from(axis.kind == Interpolation::Linear))
+        self.axes.map(|axis| 1 + usize::from(axis.kind == Resampling::Linear))
     }
 
     /// How many elements a result is made of.
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn every_size_gives_the_bits_of_the_reference() {
-        for &kind in Interpolation::ALL {
+        for &kind in Resampling::ALL {
             for align in [false, true] {
                 for (sizes, channels) in [([(1, 1), (5, 8), (7, 3)], 5), ([(3, 4), (2, 2), (6, 9)], 16)] {
                     let axes = sizes.map(|(from, to)| ResizeAxis::new(from, to, None, kind, align));

@@ -7,7 +7,7 @@
 use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
 use phalanx_ir::{
-    Cuts, Interpolation, LayerTasks, OpError, Operands, Operator, ResizeAxis, ScaleFactors, Shape, Tensor,
+    Cuts, LayerTasks, OpError, Operands, Operator, Resampling, ResizeAxis, ScaleFactors, Shape, Tensor,
     TensorType, attributes,
 };
 
@@ -17,7 +17,7 @@ use crate::conv::{check_list, space_dims};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resize {
     /// How elements in between are made up.
-    pub kind: Interpolation,
+    pub kind: Resampling,
     /// The centers of the first and last elements stay in place; for linear interpolation only.
     pub align: bool,
     /// The extents of the result; empty if factors are given.
@@ -47,7 +47,7 @@ impl Operator for Resize {
                 "give `size` or `scale`, one number for each dimension of space",
             );
         }
-        if self.align && self.kind != Interpolation::Linear {
+        if self.align && self.kind != Resampling::Linear {
             return operands.wrong(0, "only linear interpolation aligns centers", "leave `align` out");
         }
         let mut result = operands.shape(0).clone();

@@ -3,7 +3,7 @@
 use phalanx::Trainer;
 use phalanx::ir::graph::{BuildError, Builder, Graph};
 use phalanx::ir::{
-    Activation, Binary, DType, Init, Interpolation, Op, Pooling, ScaleFactors, Shape, TensorType,
+    Activation, Binary, DType, Init, Op, Pooling, Resampling, ScaleFactors, Shape, TensorType,
 };
 use phalanx::ops::{Conv, Layers, Pool, Resize};
 use phalanx::testing::check_operator;
@@ -92,7 +92,7 @@ fn pools() {
 
 #[test]
 fn resizing() {
-    for &kind in Interpolation::ALL {
+    for &kind in Resampling::ALL {
         let to = |size: &[usize]| Resize {
             kind,
             align: false,
@@ -108,7 +108,7 @@ fn resizing() {
         ]);
     }
     let aligned =
-        Resize { kind: Interpolation::Linear, align: true, size: vec![7, 1], scale: ScaleFactors::default() };
+        Resize { kind: Resampling::Linear, align: true, size: vec![7, 1], scale: ScaleFactors::default() };
     check(vec![(aligned.into(), f32s(&[&[2, 4, 5, 2]]))]);
 }
 
@@ -140,12 +140,8 @@ fn network() -> Result<Graph, BuildError> {
     let w4 = weight(&mut model, "up.weight", &[16, 8, 2, 2])?;
     let up = Conv { adjoint: true, stride: vec![2, 2], activation: Activation::Silu, ..Conv::default() };
     let y = model.add_one("up", up, &[y, w4])?;
-    let resize = Resize {
-        kind: Interpolation::Linear,
-        align: false,
-        size: vec![7, 5],
-        scale: ScaleFactors::default(),
-    };
+    let resize =
+        Resize { kind: Resampling::Linear, align: false, size: vec![7, 5], scale: ScaleFactors::default() };
     let y = model.add_one("resize", resize, &[y])?;
     let y =
         model.add_one("mean", Pool { kind: Pooling::Avg, adaptive: vec![2, 2], ..Pool::default() }, &[y])?;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use phalanx_ir::graph::{Graph, LayerId};
 use phalanx_ir::parallel::{ParallelGraph, place};
 use phalanx_ir::{Id, Op};
-use phalanx_models::ModelConfig;
+use phalanx_models::{LanguageModel, ModelConfig};
 use phalanx_plan::{PRESETS, Plan, PlanError, left_whole, parallelize, preset};
 
 const LAYERS: usize = 4;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{
-    Activation, Binary, CompareKind, Init, Interpolation, Op, Operators, Pooling, Reduce, ScaleFactors, Unary,
+    Activation, Binary, CompareKind, Init, Op, Operators, Pooling, Reduce, Resampling, ScaleFactors, Unary,
 };
 use crate::tasks::Mask;
 use crate::text::Attrs;
@@ -42,7 +42,7 @@ word_attributes!(
     Activation,
     Binary,
     CompareKind,
-    Interpolation,
+    Resampling,
     Pooling,
     Precision,
     Reduce,

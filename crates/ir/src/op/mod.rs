@@ -21,9 +21,7 @@ pub use cuts::{Cuts, Dims, each};
 pub use infer::Operands;
 pub use operator::{Apart, IndexBound, Operator, Operators, Part, Slots};
 pub use rope::RopeScaling;
-pub use space::{
-    ConvAxis, Interpolation, MAX_SPACE, PoolAxis, Pooling, ResizeAxis, ScaleFactors, Space, space,
-};
+pub use space::{ConvAxis, MAX_SPACE, PoolAxis, Pooling, Resampling, ResizeAxis, ScaleFactors, Space, space};
 pub use tasks::{LayerTasks, RowLeaves, RowSum, fill_task, reduce_task};
 
 /// How the elements of a parameter or state are set before the first step, from seed, tensor and element index alone.

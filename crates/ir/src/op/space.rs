@@ -117,7 +117,7 @@ impl PoolAxis {
 
 /// How elements between those of a tensor are made up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interpolation {
+pub enum Resampling {
     /// The element at or before the position of the result's corner, as PyTorch's `nearest`.
     Nearest,
     /// The element whose center is nearest, as PyTorch's `nearest-exact`.
@@ -166,7 +166,7 @@ macro_rules! space_words {
 
 space_words! {
     Pooling { Max = "max", Avg = "avg", }
-    Interpolation { Nearest = "nearest", NearestExact = "nearest_exact", Linear = "linear", }
+    Resampling { Nearest = "nearest", NearestExact = "nearest_exact", Linear = "linear", }
 }
 
 /// How a tensor is resized along one dimension.
@@ -179,17 +179,17 @@ pub struct ResizeAxis {
     /// Elements of the input for each of the result.
     pub ratio: f32,
     /// How elements are made up.
-    pub kind: Interpolation,
+    pub kind: Resampling,
     /// Whether the centers of the first and last elements stay in place, not the outer edges.
     pub align: bool,
 }
 
 impl ResizeAxis {
     /// By extents alone, or by a given factor: that one counts, not the quotient of the extents.
-    pub fn new(from: usize, to: usize, factor: Option<f64>, kind: Interpolation, align: bool) -> ResizeAxis {
+    pub fn new(from: usize, to: usize, factor: Option<f64>, kind: Resampling, align: bool) -> ResizeAxis {
         let ratio = match (kind, factor) {
-            (Interpolation::Linear, _) if align && to > 1 => (from - 1) as f32 / (to - 1) as f32,
-            (Interpolation::Linear, _) if align => 0.0,
+            (Resampling::Linear, _) if align && to > 1 => (from - 1) as f32 / (to - 1) as f32,
+            (Resampling::Linear, _) if align => 0.0,
             (_, Some(factor)) => (1.0 / factor) as f32,
             (_, None) => from as f32 / to as f32,
         };
@@ -203,15 +203,15 @@ impl ResizeAxis {
         let last = self.from - 1;
         let center = |index: usize| self.ratio * (index as f32 + 0.5);
         let at = match self.kind {
-            Interpolation::Nearest if self.to == self.from => index as f32,
-            Interpolation::Nearest if self.to == 2 * self.from => (index / 2) as f32,
-            Interpolation::Nearest => self.ratio * index as f32,
-            Interpolation::NearestExact => center(index),
-            Interpolation::Linear if self.align => self.ratio * index as f32,
-            Interpolation::Linear => (center(index) - 0.5).max(0.0),
+            Resampling::Nearest if self.to == self.from => index as f32,
+            Resampling::Nearest if self.to == 2 * self.from => (index / 2) as f32,
+            Resampling::Nearest => self.ratio * index as f32,
+            Resampling::NearestExact => center(index),
+            Resampling::Linear if self.align => self.ratio * index as f32,
+            Resampling::Linear => (center(index) - 0.5).max(0.0),
         };
         let first = (at as usize).min(last);
-        if self.kind != Interpolation::Linear {
+        if self.kind != Resampling::Linear {
             return [(first, 1.0), (first, 0.0)];
         }
         let second = (at - first as f32).min(1.0);
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_given_factor_counts() {
-        let taps = |factor| ResizeAxis::new(5, 7, factor, Interpolation::Nearest, false);
+        let taps = |factor| ResizeAxis::new(5, 7, factor, Resampling::Nearest, false);
         let chosen = |axis: ResizeAxis| (0..7).map(|index| axis.taps(index)[0].0).collect::<Vec<_>>();
         assert_eq!(chosen(taps(None)), [0, 0, 1, 2, 2, 3, 4]);
         assert_eq!(chosen(taps(Some(1.5))), [0, 0, 1, 2, 2, 3, 4]);
@@ -264,7 +264,7 @@ mod tests {
     fn linear_weights_add_up_and_stay_inside() {
         for align in [false, true] {
             for (from, to) in [(1, 4), (5, 3), (4, 9), (6, 1)] {
-                let axis = ResizeAxis::new(from, to, None, Interpolation::Linear, align);
+                let axis = ResizeAxis::new(from, to, None, Resampling::Linear, align);
                 for [(first, a), (second, b)] in (0..to).map(|index| axis.taps(index)) {
                     assert!(
                         first < from && second < from && a >= 0.0 && b >= 0.0 && (a + b - 1.0).abs() < 1e-6

@@ -2,8 +2,8 @@
 
 use phalanx_ir::parallel::ParallelType;
 use phalanx_ir::{
-    Activation, Binary, CompareKind, DType, Interpolation, Op, Pooling, Reduce, ScaleFactors, Shape,
-    TensorType, Unary,
+    Activation, Binary, CompareKind, DType, Op, Pooling, Reduce, Resampling, ScaleFactors, Shape, TensorType,
+    Unary,
 };
 use phalanx_ops::{
     Attention, BinaryOp, Broadcast, CachedAttention, Cast, Compare, Concat, Conv, CountLabels, CrossEntropy,
@@ -133,8 +133,7 @@ fn resize(rng: &mut Rng) -> (Op, Vec<TensorType>) {
     let channels = extent(rng);
     let x = image(rng, channels);
     let size = (0..x.len() - 2).map(|_| 1 + rng.below(6)).collect();
-    let op =
-        Resize { kind: rng.choose(Interpolation::ALL), align: false, size, scale: ScaleFactors::default() };
+    let op = Resize { kind: rng.choose(Resampling::ALL), align: false, size, scale: ScaleFactors::default() };
     (Op::from(op), vec![f32s(x)])
 }
 
