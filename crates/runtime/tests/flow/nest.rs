@@ -64,7 +64,7 @@ fn everything_is_copied_and_shifted() {
     assert_eq!(flow.posts().of(step(b)), [1]);
     let segment_of =
         |op| flow.segments().iter().position(|s| (s.first..s.end).contains(&step(op))).unwrap() as u32;
-    assert_eq!(flow.inputs().of(0), []);
+    assert!(flow.inputs().of(0).is_empty());
     assert_eq!(flow.inputs().of(1), [segment_of(b)]);
     assert!(flow.carried().of(step(b)).contains(&segment_of(a)));
     let to = flow.steps()[step(b) as usize].args.0;

@@ -1,3 +1,5 @@
+use phalanx_link::Topology;
+
 use super::*;
 
 const ONCE: SimRuns = SimRuns { count: 1, depth: 1 };
@@ -26,7 +28,8 @@ fn lanes_run_in_order_and_wait_for_each_other() {
 #[test]
 fn transfers_take_a_link_and_a_lane_beside_goes_on() {
     // 1 byte a nanosecond, 100 ns latency.
-    let link = "100ns,1GB".parse().ok();
+    let topology: Topology = "100ns,1GB".parse().unwrap();
+    let link = Some(&topology);
     let receive = SimStep { cost: 3, parts: vec![Part { from: 1, bytes: 50 }], ..SimStep::default() };
     let inline = [
         SimLane { device: 0, steps: vec![receive.clone(), work(60, &[])] },
