@@ -108,4 +108,34 @@ def dlrm():
     return [float(loss.detach()), {name: float(values.grad.double().norm()) for name, values in sorted(params.items())}]
 
 
-print(json.dumps({"bert": bert(), "dlrm": dlrm(), "lstm": lstm(), "vit": vit()}, indent=1))
+def resnet():
+    """torchvision's ResNet with basic blocks, of any width."""
+    sizes, samples, weights = read("resnet")
+    params = {name: values.requires_grad_("running" not in name) for name, values in weights.items()}
+
+    def conv(name, x, stride=1, padding=0):
+        return F.conv2d(x, params[f"{name}.weight"], stride=stride, padding=padding)
+
+    def norm(name, x):
+        return F.batch_norm(x, None, None, params[f"{name}.weight"], params[f"{name}.bias"], training=True)
+
+    side = sizes["image"]
+    x = torch.tensor(samples["images"]).reshape(-1, side, side, 3).permute(0, 3, 1, 2)
+    x = F.max_pool2d(torch.relu(norm("bn1", conv("conv1", x, 2, 3))), 3, 2, 1)
+    for stage, blocks in enumerate(sizes["blocks"]):
+        for block in range(blocks):
+            at, stride = f"layer{stage + 1}.{block}", 2 if stage > 0 and block == 0 else 1
+            h = torch.relu(norm(f"{at}.bn1", conv(f"{at}.conv1", x, stride, 1)))
+            h = norm(f"{at}.bn2", conv(f"{at}.conv2", h, 1, 1))
+            if f"{at}.downsample.0.weight" in params:
+                x = norm(f"{at}.downsample.1", conv(f"{at}.downsample.0", x, stride))
+            x = torch.relu(h + x)
+    logits = F.linear(x.mean([2, 3]), params["fc.weight"], params["fc.bias"])
+    loss = F.cross_entropy(logits, torch.tensor(samples["labels"]))
+    loss.backward()
+    norms = {name: float(values.grad.double().norm()) for name, values in sorted(params.items()) if values.requires_grad}
+    return [float(loss.detach()), norms]
+
+
+cases = {"bert": bert(), "dlrm": dlrm(), "lstm": lstm(), "resnet": resnet(), "vit": vit()}
+print(json.dumps(cases, indent=1))

@@ -23,6 +23,7 @@ mod arithmetic;
 mod attention;
 mod elementwise;
 mod error;
+mod images;
 mod layers;
 mod losses;
 mod net;
@@ -31,6 +32,7 @@ mod tensor;
 
 pub use attention::SelfAttention;
 pub use error::NnError;
+pub use images::ConvLayer;
 pub use layers::{Dense, EmbeddingTable};
 pub use net::{BuiltModel, Net, build_evaluation, build_training};
 pub use phalanx_ir::DType::{self, Bool, F32, I32, I64};

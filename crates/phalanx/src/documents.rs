@@ -2,6 +2,9 @@
 #![doc = include_str!("../../../README.md")]
 #![doc = include_str!("../../../docs/src/own-model.md")]
 //! ```
+#![doc = include_str!("../../../examples/cnn.rs")]
+//! ```
+//! ```
 #![doc = include_str!("../../../examples/custom_loss.rs")]
 //! ```
 //! ```

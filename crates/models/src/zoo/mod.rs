@@ -5,6 +5,7 @@ mod bert;
 mod candle_uno;
 mod dlrm;
 mod lstm;
+mod resnet;
 mod sample;
 mod vit;
 mod xdl;
@@ -22,6 +23,7 @@ pub use bert::BertConfig;
 pub use candle_uno::CandleUnoConfig;
 pub use dlrm::DlrmConfig;
 pub use lstm::LstmConfig;
+pub use resnet::ResnetConfig;
 pub use sample::{SampleData, Samples};
 pub use vit::VitConfig;
 pub use xdl::XdlConfig;
@@ -32,6 +34,7 @@ pub static ZOO: &[ZooEntry] = &[
     ZooEntry::of::<CandleUnoConfig>("candle-uno", "predicts how tumor cells respond to drugs"),
     ZooEntry::of::<DlrmConfig>("dlrm", "predicts clicks from numbers and categories"),
     ZooEntry::of::<LstmConfig>("lstm", "continues sequences, step by step"),
+    ZooEntry::of::<ResnetConfig>("resnet", "classifies images by convolutions"),
     ZooEntry::of::<VitConfig>("vit", "classifies images cut into patches"),
     ZooEntry::of::<XdlConfig>("xdl", "predicts clicks from categories"),
 ];

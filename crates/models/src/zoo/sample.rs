@@ -29,6 +29,23 @@ impl Samples {
         (mix(self.state) % below.max(1) as u64) as usize
     }
 
+    /// Images of stripes, channels innermost: their direction and how far apart they are is the class, where they begin is
+    /// not.
+    pub(super) fn stripes(&mut self, side: usize, classes: usize) -> Vec<(String, SampleData)> {
+        let (mut images, mut labels) = (Vec::new(), Vec::new());
+        for _ in 0..self.batch {
+            let (label, shift) = (self.below(classes), self.below(side));
+            labels.push(label as i64);
+            for place in 0..side * side {
+                let (row, column) = (place / side + shift, place % side);
+                let bright = [row, column, row + column][label % 3] / (1 + label / 3) % 2;
+                let noise = 0.1 * self.signed();
+                images.extend([bright as f32 - 0.5 + noise, 0.5 - bright as f32, noise]);
+            }
+        }
+        vec![("images".into(), SampleData::F32(images)), ("labels".into(), SampleData::I64(labels))]
+    }
+
     /// A number in -1 to 1.
     pub fn signed(&mut self) -> f32 {
         self.below(1 << 24) as f32 / (1 << 23) as f32 - 1.0

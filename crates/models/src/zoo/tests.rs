@@ -51,7 +51,7 @@ fn names_are_sorted_and_small_sizes_build() {
 }
 
 #[test]
-fn bert_and_vit_have_the_parameters_of_the_published_models() {
+fn models_have_the_parameters_of_the_published_ones() {
     let count = |name: &str, size: &str| {
         let graph = training_graph(name, &*ZooEntry::find(name).unwrap().preset(size).unwrap(), 1).unwrap();
         let params = graph.leaves(|op| matches!(op, Op::Param(_)));
@@ -60,6 +60,9 @@ fn bert_and_vit_have_the_parameters_of_the_published_models() {
     // transformers: BertForMaskedLM of bert-base-uncased, ViTForImageClassification of vit-base-patch16-224.
     assert_eq!(count("bert", "medium"), 109_514_298);
     assert_eq!(count("vit", "medium"), 86_567_656);
+    // torchvision: resnet18, resnet50.
+    assert_eq!(count("resnet", "small"), 11_689_512);
+    assert_eq!(count("resnet", "medium"), 25_557_032);
 }
 
 #[test]

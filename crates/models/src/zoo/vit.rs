@@ -110,19 +110,7 @@ impl ZooConfig for VitConfig {
         logits.cross_entropy(&labels)
     }
 
-    /// Stripes: how far apart they are is the class, where they begin is not.
     fn samples(&self, samples: &mut Samples) -> Vec<(String, SampleData)> {
-        let (mut images, mut labels) = (Vec::new(), Vec::new());
-        for _ in 0..samples.batch {
-            let (label, shift) = (samples.below(self.classes), samples.below(self.image));
-            labels.push(label as i64);
-            for place in 0..self.image * self.image {
-                let (row, column) = (place / self.image + shift, place % self.image);
-                let bright = [row, column, row + column][label % 3] / (1 + label / 3) % 2;
-                let noise = 0.1 * samples.signed();
-                images.extend([bright as f32 - 0.5 + noise, 0.5 - bright as f32, noise]);
-            }
-        }
-        vec![("images".into(), SampleData::F32(images)), ("labels".into(), SampleData::I64(labels))]
+        samples.stripes(self.image, self.classes)
     }
 }

@@ -85,7 +85,8 @@ train_options! {
     /// assert_eq!(config.steps, 20);
     /// ```
     Model {
-        /// Family: gpt2 or llama, or a model with data of its own: bert, candle-uno, dlrm, lstm, vit, xdl.
+        /// Family: gpt2 or llama, or a model with data of its own: bert, candle-uno, dlrm, lstm,
+        /// resnet, vit, xdl.
         model: String = "gpt2".into(), "FAMILY";
         /// Preset that gives the sizes not set otherwise: nano, tiny, small, medium, large, xl.
         size: String = "nano".into(), "SIZE";
