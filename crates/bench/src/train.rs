@@ -6,7 +6,7 @@ use phalanx::internals::roofline::{fma_peak, random_tokens};
 use phalanx::ir::Precision;
 use phalanx::pipeline::{Fusion, Settings};
 use phalanx::{Decays, Error, Goal, Optimizer, Profile, Trainer, UpdateRule};
-use phalanx_models::{Gpt2Config, ModelConfig};
+use phalanx_models::{Gpt2Config, LanguageModel, ModelConfig};
 use serde::Serialize;
 
 use super::median;

@@ -1,7 +1,7 @@
 //! The bits of losses, gradients and weights depend on neither cores, runs nor microbatches.
 
 use phalanx::ir::graph::Graph;
-use phalanx::models::{Gpt2Config, LlamaConfig, MlpConfig, MlpLoss, ModelConfig};
+use phalanx::models::{Gpt2Config, LanguageModel, LlamaConfig, MlpConfig, MlpLoss, ModelConfig};
 use phalanx::pipeline::Settings;
 use phalanx::{Goal, Leaves, Optimizer, Plan, PortKind, Session, Trainer, UpdateRule};
 use phalanx_ir::Activation;
