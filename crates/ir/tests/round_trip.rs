@@ -48,7 +48,7 @@ fn every_op() -> Vec<Op> {
     let mut ops =
         vec![Op::Input, Op::Constant(-0.1), Op::Constant(f32::MIN_POSITIVE), Op::from(Rotary::new(1e4))];
     ops.extend([Init::Zeros, Init::Ones, Init::Normal(1e-20), Init::Uniform(0.1)].map(Op::Param));
-    ops.extend([false, true].map(|bag| Op::from(Embedding { bag })));
+    ops.extend([false, true].map(|bag| Op::from(Embedding { bag, padding: None })));
     for transposed in [false, true] {
         ops.extend(Activation::ALL.iter().map(|&activation| Op::from(Linear { transposed, activation })));
     }

@@ -123,7 +123,7 @@ fn advice_asks_for_no_more_copies_than_needed() {
     let cases = [
         (linear, ["f32[3, 2] copy 2", "f32[8/4, 2]"]),
         (Op::from(Matmul { transpose_a: false, transpose_b: false }), ["f32[3, 2] copy 2", "f32[2, 8/4]"]),
-        (Op::from(Embedding { bag: false }), ["i64[8/4]", "f32[5, 2] copy 2"]),
+        (Op::from(Embedding { bag: false, padding: None }), ["i64[8/4]", "f32[5, 2] copy 2"]),
         (Op::from(BinaryOp(Binary::Mul)), ["f32[3] copy 2", "f32[8/4, 3]"]),
     ];
     for (op, operands) in cases {

@@ -2,10 +2,10 @@
 //!
 //! The table may be a tile: `[vocab, cols]`, the rows `first..first + vocab` of the whole. `embedding` reads ids
 //! `[n * bag]` and the table and writes y `[n, cols]`: row i is the sum of the rows of its `bag` consecutive ids, in their
-//! order, without those the tile does not have. The sum starts from -0, which added to anything changes no bit: results
+//! order, without those the tile does not have and without `padding`. The sum starts from -0, which added to anything changes no bit: results
 //! of tiles add up to the whole, for bags of up to two ids exactly. `embedding_grad` reads ids and dy `[n, cols]` and
 //! writes every row of dtable `[vocab, cols]` (accumulates on request): the sum of dy over the uses of that row, a chain
-//! in ascending position inside each of `leaves` blocks of the n outputs, a tree over the blocks.
+//! in ascending position inside each of `leaves` blocks of the n outputs, a tree over the blocks; the row of `padding` is 0.
 
 use phalanx_ir::tasks::TaskView;
 
@@ -29,6 +29,8 @@ params! {
         pub ids_i32: bool,
         /// The id of the table's first row.
         pub first: usize,
+        /// The id that is left out.
+        pub padding: Option<i64>,
     }
 }
 
@@ -51,15 +53,17 @@ params! {
         pub accumulate: bool,
         /// The id of the table's first row.
         pub first: usize,
+        /// The id that is left out.
+        pub padding: Option<i64>,
     }
 }
 
 /// Looks up every id.
 pub fn embedding_reference(y: &mut [f32], ids: Ids<'_>, table: &[f32], params: Embedding) {
-    let Embedding { n, cols, vocab, bag, first, .. } = params;
+    let Embedding { n, cols, vocab, bag, first, padding, .. } = params;
     for i in 0..n {
         for col in 0..cols {
-            let rows = (0..bag).filter_map(|k| ids.place(i * bag + k, first, vocab));
+            let rows = (0..bag).filter_map(|k| ids.place_unless(i * bag + k, first, vocab, padding));
             y[i * cols + col] = rows.fold(-0.0, |sum, row| sum + table[row * cols + col]);
         }
     }
@@ -67,10 +71,10 @@ pub fn embedding_reference(y: &mut [f32], ids: Ids<'_>, table: &[f32], params: E
 
 /// Looks up every id, fast.
 pub fn embedding(y: &mut [f32], ids: Ids<'_>, table: &[f32], params: Embedding, launch: &mut Launch<'_>) {
-    let Embedding { n, cols, vocab, bag, first, .. } = params;
+    let Embedding { n, cols, vocab, bag, first, padding, .. } = params;
     launch.split_rows(n, [(y, cols)], |range, [y], _| {
         for (i, y) in range.zip(y.chunks_exact_mut(cols)) {
-            let places = (0..bag).filter_map(|k| ids.place(i * bag + k, first, vocab));
+            let places = (0..bag).filter_map(|k| ids.place_unless(i * bag + k, first, vocab, padding));
             let mut rows = places.map(|row| &table[row * cols..][..cols]);
             match rows.next() {
                 Some(row) => y.copy_from_slice(row),
@@ -83,13 +87,13 @@ pub fn embedding(y: &mut [f32], ids: Ids<'_>, table: &[f32], params: Embedding, 
 
 /// The gradient of the table.
 pub fn embedding_grad_reference(dtable: &mut [f32], ids: Ids<'_>, dy: &[f32], params: EmbeddingGrad) {
-    let EmbeddingGrad { n, cols, vocab, bag, leaves, first, .. } = params;
+    let EmbeddingGrad { n, cols, vocab, bag, leaves, first, padding, .. } = params;
     let per_leaf = n * bag / leaves;
     for row in 0..vocab {
         for col in 0..cols {
             let uses = |leaf: usize| {
                 (leaf * per_leaf..(leaf + 1) * per_leaf)
-                    .filter(|&at| ids.place(at, first, vocab) == Some(row))
+                    .filter(|&at| ids.place_unless(at, first, vocab, padding) == Some(row))
             };
             let chain = |leaf| uses(leaf).fold(0.0, |sum, at| sum + dy[at / bag * cols + col]);
             let value = tree_reference(leaves, &chain);
@@ -115,7 +119,7 @@ pub fn embedding_grad(
 ) {
     let EmbeddingGrad { cols, vocab, .. } = params;
     let (starts, positions) = launch.common().split_at_mut(vocab + 1);
-    sort_positions(starts, positions, ids, params.first);
+    sort_positions(starts, positions, ids, params);
     let (starts, positions) = (&*starts, &*positions);
     launch.split_rows(vocab, [(dtable, cols)], |range, [dtable], sums| {
         for (row, out) in range.zip(dtable.chunks_exact_mut(cols)) {
@@ -126,10 +130,10 @@ pub fn embedding_grad(
 }
 
 /// Sorts the positions of `ids` by row, keeping their order; row `r` has `positions[starts[r]..starts[r + 1]]`. Ids that
-/// the tile does not have are left out.
-fn sort_positions(starts: &mut [u32], positions: &mut [u32], ids: Ids<'_>, first: usize) {
-    let vocab = starts.len() - 1;
-    let row = |at: usize| ids.place(at, first, vocab);
+/// the tile does not have are left out, and so is `padding`.
+pub(crate) fn sort_positions(starts: &mut [u32], positions: &mut [u32], ids: Ids<'_>, params: EmbeddingGrad) {
+    let EmbeddingGrad { first, vocab, padding, .. } = params;
+    let row = |at: usize| ids.place_unless(at, first, vocab, padding);
     starts.fill(0);
     for row in (0..positions.len()).filter_map(row) {
         starts[row] += 1;
@@ -148,7 +152,7 @@ fn sort_positions(starts: &mut [u32], positions: &mut [u32], ids: Ids<'_>, first
 }
 
 /// Writes one row of the gradient from the positions that use it; `sums` has room for one row per leaf.
-fn write_row(out: &mut [f32], uses: &[u32], dy: &[f32], params: EmbeddingGrad, sums: &mut [f32]) {
+pub(crate) fn write_row(out: &mut [f32], uses: &[u32], dy: &[f32], params: EmbeddingGrad, sums: &mut [f32]) {
     let EmbeddingGrad { n, cols, bag, leaves, accumulate, .. } = params;
     let per_leaf = n * bag / leaves;
     let leaf = |at: u32| at as usize / per_leaf;
@@ -180,7 +184,9 @@ impl Kernel for Embedding {
         let (y, table, n) = (task.write(0)?, task.source(1)?, task.write(0)?.rows());
         let (bag, ids_i32) = (task.read(0)?.elements() / n, task.is_i32(0)?);
         let vocab = table.ty.shape.dims()[0];
-        Ok(Embedding { n, cols: y.last(), vocab, bag, ids_i32, first: table.origin(0) })
+        // The row of the padding id is a row like others, unless rows are summed.
+        let padding = if task.is("bag") { task.attr_or("padding", None)? } else { None };
+        Ok(Embedding { n, cols: y.last(), vocab, bag, ids_i32, first: table.origin(0), padding })
     }
 
     fn reference(&self, call: &mut Call<'_>) {
@@ -229,6 +235,7 @@ impl Kernel for EmbeddingGrad {
             leaves: task.attr("leaves")?,
             accumulate: task.is("accumulate"),
             first: table.origin(0),
+            padding: task.attr_or("padding", None)?,
         })
     }
 

@@ -44,6 +44,12 @@ impl<'a> Ids<'a> {
         id as usize
     }
 
+    /// As [`Ids::place`], and `None` for the integer `padding` too.
+    #[inline(always)]
+    pub fn place_unless(self, i: usize, first: usize, rows: usize, padding: Option<i64>) -> Option<usize> {
+        self.place(i, first, rows).filter(|_| Some(self.get(i)) != padding)
+    }
+
     /// The integer at position `i` as a row of a tile of `rows` rows whose first is row `first` of the whole; `None`
     /// if the tile does not have it.
     #[inline(always)]

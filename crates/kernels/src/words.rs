@@ -36,6 +36,18 @@ impl Words for u64 {
     }
 }
 
+/// Nothing at all if there is none, so it must come last.
+impl Words for Option<i64> {
+    fn put(&self, words: &mut Vec<u64>) {
+        if let Some(value) = self {
+            words.extend([1, *value as u64]);
+        }
+    }
+    fn take(words: &mut &[u64]) -> Self {
+        (u64::take(words) != 0).then(|| i64::take(words))
+    }
+}
+
 /// Values of one word, by the conversions from and to it.
 macro_rules! one_word {
     ($($type:ty: $word:ident => $from:expr, $value:ident => $to:expr;)*) => {$(

@@ -180,7 +180,7 @@ impl LlamaConfig {
     ) -> (EmbeddingTable, Tensor, Vec<Routing>) {
         let traits = self.family.traits();
         let net = net.at(traits.root).init(Init::Normal(0.02));
-        let table = net.at(traits.embedding).embedding(self.vocab, self.width);
+        let table = net.at(traits.embedding).embedding(self.vocab, self.width).padding(self.padding);
         let mut x = table.rows(tokens);
         if traits.scaled_embedding {
             x = (x * (self.width as f32).sqrt()).named(&net.at(traits.embedding).at("scaled"));

@@ -1,4 +1,5 @@
-//! Rows of a table chosen by index; with `bag`, rows chosen by the innermost index dimension are summed.
+//! Rows of a table chosen by index; with `bag`, rows chosen by the innermost index dimension are summed. The row of the
+//! `padding` id gets no gradient, and a bag leaves it out.
 
 use phalanx_ir::sharded::Operand;
 use phalanx_ir::tasks::TaskOp;
@@ -13,16 +14,24 @@ use crate::integer;
 pub struct Embedding {
     /// Sum over the innermost index dimension.
     pub bag: bool,
+    /// The id whose row gets no gradient; a bag leaves it out.
+    pub padding: Option<i64>,
 }
 
 impl Operator for Embedding {
-    attributes!("embedding" (input, weight): bag = false);
+    attributes!("embedding" (input, weight): bag = false, padding = None);
 
     fn infer(&self, operands: &Operands<'_>) -> Result<Vec<TensorType>, OpError> {
         let mut dims = operands.index(0)?.dims().to_vec();
-        let [_, features] = *operands.float(1)?.dims() else {
+        let [entries, features] = *operands.float(1)?.dims() else {
             return operands.wrong(1, "a table is [entries, features]", "reshape it to two dimensions");
         };
+        if let Some(padding) = self.padding
+            && !(0..entries as i64).contains(&padding)
+        {
+            let wanted = format!("padding={padding} must be one of its {entries} entries");
+            return operands.wrong(1, wanted, format!("use a padding in 0..{entries}"));
+        }
         if self.bag && dims.pop().is_none() {
             let wanted = "bag sums over the innermost index dimension";
             return operands.wrong(0, wanted, "use bag=false for a scalar index");
@@ -74,7 +83,11 @@ impl Operator for Embedding {
             let row = |at: &[usize]| table.at(&[integer(ids.at(at)), feature]);
             match self.bag {
                 false => row(outer),
-                true => (0..ids.shape.last()).map(|k| row(&[outer, &[k]].concat())).sum(),
+                true => {
+                    let all = (0..ids.shape.last()).map(|k| [outer, &[k]].concat());
+                    let is_padding = |at: &Vec<usize>| Some(ids.at(at) as i64) == self.padding;
+                    all.filter(|at| !is_padding(at)).map(|at| row(&at)).sum()
+                }
             }
         })]
     }

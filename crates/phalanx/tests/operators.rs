@@ -38,7 +38,9 @@ fn our_operators_pass() {
         (ReduceOp { kind: Reduce::Sum, axes: vec![1], keep: false }.into(), f32s(&[x])),
         (Reverse { axes: vec![0, 2] }.into(), f32s(&[x])),
         (TopK { k: 3 }.into(), f32s(&[x])),
-        (Embedding { bag: false }.into(), vec![ids(&[8, 2]), TensorType::f32([16, 4])]),
+        (Embedding { bag: false, padding: None }.into(), vec![ids(&[8, 2]), TensorType::f32([16, 4])]),
+        // Without bag the padding id is looked up, but its row gets no gradient: golden cases have that.
+        (Embedding { bag: true, padding: Some(1) }.into(), vec![ids(&[8, 5]), TensorType::f32([4, 6])]),
         (Gather { axis: 1 }.into(), vec![TensorType::f32([8, 4, 6]), ids(&[8, 9, 6])]),
         (CrossEntropy { ignore: -1 }.into(), vec![TensorType::f32([8, 16]), ids(&[8])]),
     ];

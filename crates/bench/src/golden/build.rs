@@ -91,7 +91,7 @@ impl Maker<'_> {
             "attention" => self.attention()?,
             "embedding" => {
                 let bag = self.attr::<String>("aggregate")? == "sum";
-                self.simple(Op::from(Embedding { bag }), &["input", "weight"])?
+                self.simple(Op::from(Embedding { bag, padding: None }), &["input", "weight"])?
             }
             "concat" => {
                 let count = self.case.inputs.len();

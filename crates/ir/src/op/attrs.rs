@@ -30,6 +30,16 @@ macro_rules! word_attributes {
 }
 word_attributes!(usize, u64, i64, f32, bool, DType, Activation, Binary, Precision, Reduce, Unary);
 
+/// Absent if there is none; a field of this type has the default `None`.
+impl Attribute for Option<i64> {
+    fn put(&self, key: &str, attrs: Attrs) -> Attrs {
+        self.iter().fold(attrs, |attrs, value| attrs.with(key, value))
+    }
+    fn take(key: &str, attrs: &mut Attrs) -> Result<Self, String> {
+        attrs.take(key).map(Some)
+    }
+}
+
 impl Attribute for Vec<usize> {
     fn put(&self, key: &str, attrs: Attrs) -> Attrs {
         attrs.with_list(key, self)

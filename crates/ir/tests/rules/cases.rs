@@ -116,7 +116,7 @@ fn embedding(rng: &mut Rng) -> (Op, Vec<TensorType>) {
     let bag = yes(rng);
     let rank = rng.below(3) + usize::from(bag);
     let index = dims(rng, rank);
-    (Op::from(Embedding { bag }), vec![ids(index), f32s(dims(rng, 2))])
+    (Op::from(Embedding { bag, padding: None }), vec![ids(index), f32s(dims(rng, 2))])
 }
 
 /// Both operands may be stretched, along the same or different dimensions, and may lack outer ones.

@@ -25,7 +25,7 @@ const COLUMNS: &[&str] = &[
 const ROWS: &[&str] = &["attn.c_proj", "mlp.c_proj", "self_attn.o_proj", "mlp.down_proj"];
 
 /// Tables with a row for each token.
-const TABLES: &[&str] = &["transformer.wte", "model.embed_tokens", "lm_head"];
+const TABLES: &[&str] = &["transformer.wte", "model.embed_tokens", "gpt_neox.embed_in", "lm_head"];
 
 /// What the blocks of a family are called, and its layers before and after them.
 const FAMILIES: &[(&str, &[&str], &[&str])] = &[
@@ -38,6 +38,11 @@ const FAMILIES: &[(&str, &[&str], &[&str])] = &[
         "model.layers",
         &["model.embed_tokens*", "model.dropout*"],
         &["model.norm*", "lm_head*", "logits*", "loss*"],
+    ),
+    (
+        "gpt_neox.layers",
+        &["gpt_neox.embed_in*", "gpt_neox.dropout*"],
+        &["gpt_neox.final_layer_norm*", "lm_head*", "logits*", "loss*"],
     ),
 ];
 

@@ -124,9 +124,11 @@ fn sums_losses_and_updates_count_what_they_look_at() {
 
 #[test]
 fn of_a_table_only_what_is_looked_up_is_read() {
-    let bag = Embedding { n: 6, cols: 4, vocab: 100, bag: 3, ids_i32: true, first: 0 }.to_words();
+    let bag =
+        Embedding { n: 6, cols: 4, vocab: 100, bag: 3, ids_i32: true, first: 0, padding: None }.to_words();
     assert_eq!(work("embedding", bag, &[18, 400], &[24]), (2 * 24, 4 * (18 + 72 + 24)));
-    let table = |vocab| Embedding { n: 6, cols: 4, vocab, bag: 1, ids_i32: true, first: 0 }.to_words();
+    let table =
+        |vocab| Embedding { n: 6, cols: 4, vocab, bag: 1, ids_i32: true, first: 0, padding: None }.to_words();
     assert_eq!(work("embedding", table(100), &[6, 400], &[24]), (0, 4 * (6 + 24 + 24)));
     assert_eq!(work("embedding", table(2), &[6, 8], &[24]), (0, 4 * (6 + 8 + 24)));
 }
@@ -180,8 +182,18 @@ fn what_is_added_to_is_read_too() {
             ("rms_norm_grad", RmsNormGrad { outer, time, cols, leaves, inner, keep, accumulate }.to_words()),
             (
                 "embedding_grad",
-                EmbeddingGrad { n: 2, cols, vocab: 2, bag: 1, ids_i32: false, leaves, accumulate, first }
-                    .to_words(),
+                EmbeddingGrad {
+                    n: 2,
+                    cols,
+                    vocab: 2,
+                    bag: 1,
+                    ids_i32: false,
+                    leaves,
+                    accumulate,
+                    first,
+                    padding: None,
+                }
+                .to_words(),
             ),
             ("layer_norm_grad", norm.to_words()),
             (

@@ -237,7 +237,7 @@ impl Draft {
         let ids = self.indices(shape);
         let shape = Shape::from([self.extent(), self.extent()]);
         let table = self.leaf(shape);
-        self.add(Op::from(Embedding { bag }), &[ids, table]);
+        self.add(Op::from(Embedding { bag, padding: None }), &[ids, table]);
     }
 
     /// Integers, rearranged and then cast, that scale a value.
