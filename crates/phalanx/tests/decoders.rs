@@ -45,7 +45,7 @@ fn cases() -> BTreeMap<String, Case> {
 }
 
 /// 64 bits for each index: splitmix64 from the FNV-1a hash of the name on.
-fn words(name: &str, count: usize) -> impl Iterator<Item = u64> {
+fn words(name: &str, count: usize) -> impl Iterator<Item = u64> + use<> {
     let start = name
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));

@@ -117,6 +117,13 @@ impl<T: Feeds + ?Sized> Feeds for &T {
     }
 }
 
+/// Nothing: all inputs keep their values.
+impl Feeds for () {
+    fn each(&self, _: &mut dyn FnMut(&str, Feed<'_>) -> Result<(), Error>) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
 /// Tuples of names with values of different types.
 macro_rules! tuples {
     ($($($ty:ident $at:tt),*;)*) => {$(
