@@ -103,7 +103,7 @@ fn a_size_that_contradicts_the_directory_is_refused() {
     let message = error(&["train", "--hf", &model, "--width", "32"], 2);
     assert!(message.contains("`width` is 32") && message.contains("has 16: leave it out"), "{message}");
     let message = error(&["train", "--model", "gpt2", "--rope-theta", "5"], 2);
-    assert!(message.contains("`rope_theta` is 5") && message.contains("only llama has it"), "{message}");
+    assert!(message.contains("`rope_theta` is 5") && message.contains("gpt2 has none"), "{message}");
     let message = error(&["train", "--activation", "gelou"], 2);
     assert!(message.contains("gelou") && message.contains("gelu_new"), "{message}");
     let message = error(&["train", "--vocab", "100"], 2);

@@ -156,7 +156,7 @@ fn mistakes_in_flags_are_named() {
         (&["--width", "0"], &["width"]),
         (&["--context", "0"], &["context"]),
         (&["--model", "bert"], &["bert", "gpt2, llama"]),
-        (&["--model", "mlp"], &["mlp", "gpt2 or llama"]),
+        (&["--model", "mlp"], &["mlp", "gpt2, llama"]),
         (&["--size", "vast"], &["vast", "nano, tiny"]),
         (&["--dropout", "1.5"], &["dropout", "1.5"]),
         (&["--lr", "-1"], &["lr", "-1"]),

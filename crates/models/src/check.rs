@@ -40,6 +40,15 @@ pub enum ModelError {
     /// A real-valued setting is outside its range.
     #[error("{model}: `{field}` is {value}; use a value {range}")]
     Range { model: &'static str, field: &'static str, value: f32, range: &'static str },
+    /// The family of the model does not have this.
+    #[error("{model}: `{field}` is {value}; {wanted}")]
+    Family { model: &'static str, field: &'static str, value: String, wanted: String },
+    /// The batch is longer than a sliding window.
+    #[error(
+        "{model}: `time` {time} exceeds the sliding window of {window} tokens, which is supported for sequences that fit \
+         into it; use at most {window} tokens"
+    )]
+    BeyondWindow { model: &'static str, time: usize, window: usize },
     /// No linear layer has such a name.
     #[error("lora: `{pattern}` matches no linear layer of the model; the closest names are {close}")]
     NoModule { pattern: String, close: String },

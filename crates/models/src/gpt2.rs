@@ -92,7 +92,9 @@ impl Gpt2Config {
 }
 
 impl LanguageModel for Gpt2Config {
-    const NAME: &'static str = "gpt2";
+    fn name(&self) -> &'static str {
+        "gpt2"
+    }
 
     fn check(&self, batch: usize, time: usize) -> Result<(), ModelError> {
         let check = Check("gpt2");

@@ -10,7 +10,7 @@ use crate::{CachedGraph, ModelError};
 /// A model that predicts the next token of a text.
 pub trait LanguageModel {
     /// The name of its graphs.
-    const NAME: &'static str;
+    fn name(&self) -> &'static str;
 
     /// Checks that the sizes give a graph for `batch` texts of `time` tokens.
     fn check(&self, batch: usize, time: usize) -> Result<(), ModelError>;
@@ -26,27 +26,32 @@ pub trait LanguageModel {
         earlier: &mut Option<EarlierTokens>,
     ) -> (EmbeddingTable, Tensor);
 
+    /// What is minimized: a scalar called `loss`.
+    fn loss(&self, net: &Net, tokens: &Tensor, targets: &Tensor) -> Tensor {
+        self.logits(net, tokens, &mut None).cross_entropy(targets)
+    }
+
     /// The step to train; see [`crate::ModelConfig::training_graph`].
     fn training_graph(&self, batch: usize, time: usize) -> Result<Graph, ModelError> {
         self.check(batch, time)?;
         let model = |net: &Net| {
             let (tokens, targets) = (net.tokens("tokens", time), net.tokens("targets", time));
-            self.logits(net, &tokens, &mut None).cross_entropy(&targets)
+            self.loss(net, &tokens, &targets)
         };
-        Ok(build_training(Self::NAME, batch, model)?.graph)
+        Ok(build_training(self.name(), batch, model)?.graph)
     }
 
     /// The model alone; see [`crate::ModelConfig::logits_graph`].
     fn logits_graph(&self, batch: usize, time: usize) -> Result<Graph, ModelError> {
         self.check(batch, time)?;
         let model = |net: &Net| self.logits(net, &net.tokens("tokens", time), &mut None);
-        Ok(build_evaluation(Self::NAME, batch, model)?.graph)
+        Ok(build_evaluation(self.name(), batch, model)?.graph)
     }
 
     /// One more token; see [`crate::ModelConfig::decode_graph`].
     fn decode_graph(&self, capacity: usize) -> Result<CachedGraph, ModelError> {
         self.check(1, capacity)?;
-        cached_graph(Self::NAME, [1, capacity], |net, tokens, earlier| {
+        cached_graph(self.name(), [1, capacity], |net, tokens, earlier| {
             Some(self.logits(net, tokens, earlier))
         })
     }
@@ -55,7 +60,7 @@ pub trait LanguageModel {
     fn prefill_graph(&self, time: usize, capacity: usize) -> Result<CachedGraph, ModelError> {
         self.check(1, time)?;
         self.check(1, capacity)?;
-        cached_graph(Self::NAME, [time, capacity], |net, tokens, earlier| {
+        cached_graph(self.name(), [time, capacity], |net, tokens, earlier| {
             self.hidden(net, tokens, earlier);
             None
         })

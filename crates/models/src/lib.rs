@@ -15,6 +15,8 @@
 
 mod activation;
 mod check;
+mod experts;
+mod family;
 mod gpt2;
 mod language;
 mod llama;
@@ -22,15 +24,19 @@ mod lora;
 mod mlp;
 mod presets;
 mod rope;
+mod window;
 pub mod zoo;
 
 pub use check::ModelError;
+pub use experts::RoutedExperts;
+pub use family::DecoderFamily;
 pub use gpt2::Gpt2Config;
 pub use language::{EarlierTokens, LanguageModel};
 pub use llama::LlamaConfig;
 pub use lora::{AdaptedModule, Lora};
 pub use mlp::{MlpConfig, MlpLoss};
 pub use presets::{FAMILIES, PresetError, SIZES};
+pub use window::SlidingWindow;
 
 use phalanx_ir::graph::Graph;
 use serde::{Deserialize, Serialize};
@@ -57,7 +63,7 @@ pub struct CachedGraph {
 pub enum ModelConfig {
     /// A GPT-2 language model.
     Gpt2(Gpt2Config),
-    /// A Llama language model.
+    /// A Llama language model, or one of the families that are described like it.
     Llama(LlamaConfig),
     /// A stack of linear layers.
     Mlp(MlpConfig),
@@ -137,7 +143,7 @@ impl ModelConfig {
     pub fn family(&self) -> &'static str {
         match self {
             ModelConfig::Gpt2(_) => "gpt2",
-            ModelConfig::Llama(_) => "llama",
+            ModelConfig::Llama(config) => config.family.name(),
             ModelConfig::Mlp(_) => "mlp",
         }
     }

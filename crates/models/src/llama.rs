@@ -1,17 +1,25 @@
-//! Llama: rotary positions, root-mean-square norms, gated feed-forward parts, grouped keys and values.
+//! Llama and the families like it: rotary positions, feed-forward parts with a gate or with experts, grouped keys and
+//! values. What a family fixes stands in [`DecoderFamily`]; the blocks are put together here.
 
 use phalanx_ir::{Activation, Init, RopeScaling};
 use phalanx_nn::{Dense, EmbeddingTable, Net, Tensor};
-use phalanx_ops::Rotary;
+use phalanx_ops::{RmsNorm, Rotary};
 use serde::{Deserialize, Serialize};
 
-use crate::ModelError;
-use crate::check::Check;
+use crate::experts::Routing;
+use crate::family::{HeadNorm, NormKind};
 use crate::language::{EarlierTokens, LanguageModel, attend, head};
+use crate::{DecoderFamily, ModelError, RoutedExperts, SlidingWindow};
 
-/// The sizes of a Llama language model.
+mod check;
+mod count;
+
+/// The sizes of a Llama language model, or of one of another [`DecoderFamily`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LlamaConfig {
+    /// What names, norms and storage are like.
+    #[serde(default, skip_serializing_if = "DecoderFamily::is_llama")]
+    pub family: DecoderFamily,
     /// Transformer blocks.
     pub layers: usize,
     /// Query heads.
@@ -22,7 +30,7 @@ pub struct LlamaConfig {
     pub head_dim: usize,
     /// Features of the residual stream.
     pub width: usize,
-    /// Features inside the feed-forward part.
+    /// Features inside the feed-forward part, or inside each expert.
     pub hidden: usize,
     /// Tokens the model knows.
     pub vocab: usize,
@@ -32,99 +40,181 @@ pub struct LlamaConfig {
     pub dropout: f32,
     /// The output head is the token embedding.
     pub tied: bool,
-    /// Added to mean squares by the norms.
+    /// Added to mean squares or variances by the norms.
     pub eps: f32,
     /// The base of the rotary frequencies.
     pub rope_base: f32,
     /// What becomes of the rotary frequencies.
     #[serde(default, with = "crate::rope", skip_serializing_if = "RopeScaling::is_none")]
     pub rope_scaling: RopeScaling,
-    /// Applied to the gate of the feed-forward part.
+    /// How many features of a head are turned by positions, the first ones; even. All if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotary_dim: Option<usize>,
+    /// The window of attention, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<SlidingWindow>,
+    /// Applied to the gate of the feed-forward part, or inside it if it has none.
     #[serde(with = "crate::activation")]
     pub activation: Activation,
-    /// The four attention projections have biases.
+    /// The attention projections have biases.
     pub attention_bias: bool,
-    /// The three feed-forward projections have biases.
+    /// The feed-forward projections have biases.
     pub mlp_bias: bool,
+    /// Both parts of a block read the same stream, and their results are added to it together.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub parallel: bool,
+    /// Experts in the place of one feed-forward part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub experts: Option<RoutedExperts>,
+    /// A token whose embedding gets no gradient.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub padding: Option<usize>,
 }
 
 impl LlamaConfig {
-    /// How many numbers are trained.
-    pub fn parameters(&self) -> u64 {
-        let [layers, width, hidden] = [self.layers, self.width, self.hidden].map(|size| size as u64);
-        let query = (self.heads * self.head_dim) as u64;
-        let key = (self.kv_heads * self.head_dim) as u64;
-        let [attention_bias, mlp_bias] = [self.attention_bias, self.mlp_bias].map(u64::from);
-        let attention = 2 * width * (query + key) + attention_bias * (query + 2 * key + width);
-        let feed_forward = 3 * width * hidden + mlp_bias * (2 * hidden + width);
-        let tables = self.vocab as u64 * width * if self.tied { 1 } else { 2 };
-        layers * (attention + feed_forward + 2 * width) + width + tables
+    fn block(
+        &self,
+        net: &Net,
+        x: Tensor,
+        earlier: &mut Option<EarlierTokens>,
+        routings: &mut Vec<Routing>,
+    ) -> Tensor {
+        let traits = self.family.traits();
+        let (attn, mlp) = (net.at(traits.attention), net.at(traits.mlp));
+        let (before, after) = match traits.norms_after {
+            true => ([None; 2], [Some("post_attention_layernorm"), Some("post_feedforward_layernorm")]),
+            false => ([Some("input_layernorm"), Some("post_attention_layernorm")], [None; 2]),
+        };
+        let branch = self.attention(&attn, &self.normed(net, before[0], &x), earlier);
+        let branch = attn.at("dropout").dropout(self.dropout, self.normed(net, after[0], &branch));
+        if self.parallel {
+            let other = self.feed_forward(&mlp, &self.normed(net, before[1], &x), routings);
+            let other = mlp.at("dropout").dropout(self.dropout, self.normed(net, after[1], &other));
+            return ((other + branch).named(&net.at("branches")) + x).named(net);
+        }
+        let x = (x + branch).named(&attn.at("residual"));
+        let branch = self.feed_forward(&mlp, &self.normed(net, before[1], &x), routings);
+        let branch = self.normed(net, after[1], &branch);
+        (x + mlp.at("dropout").dropout(self.dropout, branch)).named(net)
     }
 
-    fn block(&self, net: &Net, x: Tensor, earlier: &mut Option<EarlierTokens>) -> Tensor {
-        let attn = net.at("self_attn");
-        let normed = net.at("input_layernorm").rms_norm_with(&x, self.eps);
-        let branch = self.attention(&attn, &normed, earlier);
-        let branch = attn.at("dropout").dropout(self.dropout, branch);
-        let x = (x + branch).named(&attn.at("residual"));
-        let normed = net.at("post_attention_layernorm").rms_norm_with(&x, self.eps);
-        let branch = self.feed_forward(&net.at("mlp"), &normed);
-        (x + net.at("mlp.dropout").dropout(self.dropout, branch)).named(net)
+    /// `x` normalized by the norm of this name, if there is one.
+    fn normed(&self, net: &Net, name: Option<&str>, x: &Tensor) -> Tensor {
+        name.map_or_else(|| x.clone(), |name| self.norm(&net.at(name), x))
+    }
+
+    fn norm(&self, net: &Net, x: &Tensor) -> Tensor {
+        match self.family.traits().norm {
+            NormKind::Rms => net.rms_norm_with(x, self.eps),
+            NormKind::Layer => net.layer_norm_with(x, self.eps),
+            NormKind::RmsPlusOne => {
+                let weight = net.param("weight", [x.last()], Init::Zeros);
+                let scale = (weight + 1.0).named(&net.at("scale"));
+                net.apply(RmsNorm { eps: self.eps }, &[x, &scale])
+            }
+        }
     }
 
     fn attention(&self, net: &Net, x: &Tensor, earlier: &mut Option<EarlierTokens>) -> Tensor {
-        let heads = |name: &str, heads: usize| {
+        let traits = self.family.traits();
+        let [q, k, v, output] = traits.projections;
+        let heads = |name: &str, heads: usize, norm: Option<&str>| {
             let flat = net.at(name).linear(x, Dense::new(heads * self.head_dim).bias(self.attention_bias));
-            flat.split_heads(self.head_dim).named(&net.at(name).at("heads"))
+            let flat = self.normed(net, norm.filter(|_| traits.head_norm == HeadNorm::AllHeads), &flat);
+            let split = flat.split_heads(self.head_dim).named(&net.at(name).at("heads"));
+            self.normed(net, norm.filter(|_| traits.head_norm == HeadNorm::EachHead), &split)
         };
-        let (query, key) = (heads("q_proj", self.heads), heads("k_proj", self.kv_heads));
-        let value = heads("v_proj", self.kv_heads);
+        let (query, key) = (heads(q, self.heads, Some("q_norm")), heads(k, self.kv_heads, Some("k_norm")));
+        let value = heads(v, self.kv_heads, None);
         let positions = earlier.as_ref().map(|earlier| &earlier.positions);
-        let turned = |name: &str, x: &Tensor| {
-            let operands: Vec<&Tensor> = [x].into_iter().chain(positions).collect();
-            net.at(name).apply(Rotary { base: self.rope_base, scaling: self.rope_scaling }, &operands)
-        };
-        let (query, key) = (turned("query", &query), turned("key", &key));
+        let query = self.turned(&net.at("query"), &query, positions);
+        let key = self.turned(&net.at("key"), &key, positions);
         let merged = attend(net, [query, key, value], earlier);
-        net.at("o_proj").linear(&merged, Dense::new(self.width).bias(self.attention_bias))
+        let bias = self.attention_bias && traits.output_bias;
+        net.at(output).linear(&merged, Dense::new(self.width).bias(bias))
     }
 
-    fn feed_forward(&self, net: &Net, x: &Tensor) -> Tensor {
+    /// Heads turned by their positions, or their first features if not all of them are.
+    fn turned(&self, net: &Net, x: &Tensor, positions: Option<&Tensor>) -> Tensor {
+        let turn = |net: &Net, x: &Tensor| {
+            let operands: Vec<&Tensor> = [x].into_iter().chain(positions).collect();
+            net.apply(Rotary { base: self.rope_base, scaling: self.rope_scaling }, &operands)
+        };
+        match self.rotary_dim.filter(|&dim| dim < self.head_dim) {
+            None => turn(net, x),
+            Some(dim) => {
+                let parts = x.split(3, [dim, self.head_dim - dim]);
+                let turned = turn(&net.at("turned"), &parts[0]);
+                Tensor::concat([&turned, &parts[1]], 3).named(net)
+            }
+        }
+    }
+
+    fn feed_forward(&self, net: &Net, x: &Tensor, routings: &mut Vec<Routing>) -> Tensor {
+        if let Some(experts) = self.experts {
+            let expert = |net: &Net| self.gated(net, x, ["w1", "w3", "w2"]);
+            return experts.feed_forward(net, x, routings, expert);
+        }
+        if self.family.traits().gated {
+            return self.gated(net, x, ["gate_proj", "up_proj", "down_proj"]);
+        }
+        let hidden = Dense::new(self.hidden).bias(self.mlp_bias).then(self.activation);
+        let hidden = net.at("dense_h_to_4h").linear(x, hidden);
+        net.at("dense_4h_to_h").linear(&hidden, Dense::new(self.width).bias(self.mlp_bias))
+    }
+
+    fn gated(&self, net: &Net, x: &Tensor, [gate, up, down]: [&str; 3]) -> Tensor {
         let linear = Dense::new(self.hidden).bias(self.mlp_bias);
-        let gate = net.at("gate_proj").linear(x, linear.then(self.activation));
-        let up = net.at("up_proj").linear(x, linear);
+        let gate = net.at(gate).linear(x, linear.then(self.activation));
+        let up = net.at(up).linear(x, linear);
         let gated = (gate * up).named(&net.at("gated"));
-        net.at("down_proj").linear(&gated, Dense::new(self.width).bias(self.mlp_bias))
+        net.at(down).linear(&gated, Dense::new(self.width).bias(self.mlp_bias))
+    }
+
+    /// The table of embeddings, the stream behind the last block, and how experts were chosen on the way.
+    fn blocks(
+        &self,
+        net: &Net,
+        tokens: &Tensor,
+        earlier: &mut Option<EarlierTokens>,
+    ) -> (EmbeddingTable, Tensor, Vec<Routing>) {
+        let traits = self.family.traits();
+        let net = net.at(traits.root).init(Init::Normal(0.02));
+        let table = net.at(traits.embedding).embedding(self.vocab, self.width).padding(self.padding);
+        let mut x = table.rows(tokens);
+        if traits.scaled_embedding {
+            x = (x * (self.width as f32).sqrt()).named(&net.at(traits.embedding).at("scaled"));
+        }
+        if traits.drops_embedding {
+            x = net.at("dropout").dropout(self.dropout, x);
+        }
+        let mut routings = Vec::new();
+        for layer in 0..self.layers {
+            x = self.block(&net.at("layers").at(layer), x, earlier, &mut routings);
+        }
+        (table, x, routings)
+    }
+
+    /// The logits of a stream.
+    fn output(&self, net: &Net, table: &EmbeddingTable, x: &Tensor) -> Tensor {
+        let traits = self.family.traits();
+        let x = self.norm(&net.at(traits.root).at(traits.last_norm), x);
+        head(net, &x, table, self.tied)
     }
 }
 
 impl LanguageModel for LlamaConfig {
-    const NAME: &'static str = "llama";
+    fn name(&self) -> &'static str {
+        self.family.name()
+    }
 
     fn check(&self, batch: usize, time: usize) -> Result<(), ModelError> {
-        let check = Check("llama");
-        check.positive(&[("layers", self.layers), ("heads", self.heads), ("kv_heads", self.kv_heads)])?;
-        check.positive(&[("head_dim", self.head_dim), ("width", self.width), ("hidden", self.hidden)])?;
-        check.positive(&[("vocab", self.vocab), ("context", self.context)])?;
-        check.positive(&[("batch", batch), ("time", time)])?;
-        check.layers(self.layers)?;
-        let (rows, width) = ([("batch", batch), ("time", time)], ("width", self.width));
-        let queries = ("heads x head_dim", self.heads.saturating_mul(self.head_dim));
-        for widest in [width, queries, ("hidden", self.hidden), ("vocab", self.vocab)] {
-            check.bounded(&[rows[0], rows[1], widest])?;
-            check.bounded(&[width, widest, ("layers", self.layers)])?;
-        }
-        check.divides(("kv_heads", self.kv_heads), ("heads", self.heads))?;
-        check.even("head_dim", self.head_dim)?;
-        check.rate("dropout", self.dropout)?;
-        check.above_zero("eps", self.eps)?;
-        check.above_zero("rope_base", self.rope_base)?;
-        check.fits(time, self.context)
+        self.check_sizes(batch, time)
     }
 
     fn logits(&self, net: &Net, tokens: &Tensor, earlier: &mut Option<EarlierTokens>) -> Tensor {
-        let (table, x) = self.hidden(net, tokens, earlier);
-        head(net, &net.at("model.norm").rms_norm_with(&x, self.eps), &table, self.tied)
+        let (table, x, _) = self.blocks(net, tokens, earlier);
+        self.output(net, &table, &x)
     }
 
     fn hidden(
@@ -133,12 +223,18 @@ impl LanguageModel for LlamaConfig {
         tokens: &Tensor,
         earlier: &mut Option<EarlierTokens>,
     ) -> (EmbeddingTable, Tensor) {
-        let net = net.at("model").init(Init::Normal(0.02));
-        let table = net.at("embed_tokens").embedding(self.vocab, self.width);
-        let mut x = net.at("dropout").dropout(self.dropout, table.rows(tokens));
-        for layer in 0..self.layers {
-            x = self.block(&net.at("layers").at(layer), x, earlier);
-        }
+        let (table, x, _) = self.blocks(net, tokens, earlier);
         (table, x)
+    }
+
+    fn loss(&self, net: &Net, tokens: &Tensor, targets: &Tensor) -> Tensor {
+        let (table, x, routings) = self.blocks(net, tokens, &mut None);
+        let loss = self.output(net, &table, &x).cross_entropy(targets);
+        let balance =
+            self.experts.and_then(|experts| experts.balance_loss(&net.at("loss.balance"), &routings));
+        match balance {
+            Some(balance) => (loss.named(&net.at("loss.tokens")) + balance).named(&net.at("loss")),
+            None => loss,
+        }
     }
 }

@@ -40,8 +40,18 @@ pub struct AdaptedModule {
 }
 
 impl Lora {
-    /// What PEFT adapts if nothing is said: queries and values of Llama, all three projections of GPT-2's `c_attn`.
-    pub const USUAL: [&str; 5] = ["self_attn.q_proj", "self_attn.v_proj", "attn.q", "attn.k", "attn.v"];
+    /// What PEFT adapts if nothing is said: queries and values of Llama and families like it, all three projections where
+    /// files hold them as one, in GPT-2 and GPT-NeoX.
+    pub const USUAL: [&str; 8] = [
+        "self_attn.q_proj",
+        "self_attn.v_proj",
+        "attn.q",
+        "attn.k",
+        "attn.v",
+        "attention.q",
+        "attention.k",
+        "attention.v",
+    ];
 
     /// The names of the parameters of adapters, as patterns.
     pub const PARAMETERS: [&str; 2] = ["*.lora_A.weight", "*.lora_B.weight"];

@@ -19,6 +19,11 @@ fn llama() -> LlamaConfig {
     config
 }
 
+fn decoder(family: DecoderFamily) -> LlamaConfig {
+    let ModelConfig::Llama(config) = preset(family.name(), "nano") else { panic!("{family:?} is a decoder") };
+    config
+}
+
 fn trained(graph: &Graph) -> u64 {
     let params = graph.leaves(|op| matches!(op, Op::Param(_)));
     params.map(|value| graph.ty(value).shape.elements() as u64).sum()
@@ -33,7 +38,7 @@ fn ty(graph: &Graph, name: &str) -> String {
 fn every_preset_gives_verified_graphs_with_the_parameters_it_counts() {
     for family in FAMILIES {
         for size in SIZES {
-            let model = preset(family, size);
+            let Ok(model) = ModelConfig::preset(family, size) else { continue };
             for graph in [model.training_graph(2, 16).unwrap(), model.logits_graph(2, 16).unwrap()] {
                 assert_eq!(graph.verify(), Ok(()), "{family} {size}");
                 assert_eq!(trained(&graph), model.parameters(), "{family} {size}");
@@ -53,6 +58,17 @@ fn parameter_counts_are_the_published_ones() {
     assert_eq!(counts("gpt2"), [124_439_808, 354_823_168, 774_030_080, 1_557_611_200]);
     assert_eq!(counts("llama"), [134_515_008, 361_821_120, 1_100_048_384, 6_738_415_616]);
     assert_eq!(preset("mlp", "nano").parameters(), 785 * 128 + 129 * 10);
+    let two = |family| ["small", "medium"].map(|size| preset(family, size).parameters());
+    assert_eq!(two("mistral"), [7_248_023_552, 12_247_782_400]);
+    assert_eq!(counts("qwen2"), [494_032_768, 1_543_714_304, 7_615_616_512, 72_706_203_648]);
+    assert_eq!(counts("qwen3"), [596_049_920, 1_720_574_976, 4_022_468_096, 8_190_735_360]);
+    assert_eq!(two("phi3"), [3_821_079_552, 13_960_238_080]);
+    assert_eq!(counts("olmo2"), [1_484_916_736, 7_298_617_344, 13_716_198_400, 32_234_279_936]);
+    assert_eq!(two("gemma"), [2_506_172_416, 8_537_680_896]);
+    assert_eq!(counts("gpt_neox"), [162_322_944, 405_334_016, 1_414_647_808, 6_857_302_016]);
+    assert_eq!(two("mixtral"), [46_702_792_704, 140_630_071_296]);
+    let error = ModelConfig::preset("gemma", "xl").unwrap_err().to_string();
+    assert_eq!(error, "model `gemma` has no size `xl`; use one of nano, tiny, small, medium");
 }
 
 #[test]
@@ -151,4 +167,79 @@ fn impossible_sizes_are_refused_with_both_values_and_the_fix() {
     assert!(large.contains("`vocab` 18446744073709551615 elements is too large"), "{large}");
     assert!(ModelConfig::preset("gpt3", "nano").unwrap_err().to_string().contains("gpt2, llama, mlp"));
     assert!(ModelConfig::preset("gpt2", "huge").unwrap_err().to_string().contains("nano, tiny"));
+}
+
+#[test]
+fn families_have_the_names_of_transformers() {
+    let names = |family| {
+        let graph = LlamaConfig { layers: 1, tied: false, ..decoder(family) }.logits_graph(1, 4).unwrap();
+        let params = graph.leaves(|op| matches!(op, Op::Param(_)));
+        let of_block = |name: &str| Some(name.split_once("layers.0.")?.1.to_string());
+        params.filter_map(|value| of_block(&graph.values()[value].name)).collect::<Vec<_>>()
+    };
+    let weights = |names: &[&str]| names.iter().map(|name| format!("{name}.weight")).collect::<Vec<_>>();
+    let mlp = ["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"];
+    let plain = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"];
+    let before = [&["input_layernorm"][..], &plain, &["post_attention_layernorm"], &mlp].concat();
+    for family in ["mistral", "phi3", "gemma"] {
+        assert_eq!(names(family.parse().unwrap()), weights(&before), "{family}");
+    }
+    let [q, k, v, o] = plain;
+    let (q_norm, k_norm) = ("self_attn.q_norm", "self_attn.k_norm");
+    let qwen3 = [&["input_layernorm", q, q_norm, k, k_norm, v, o, "post_attention_layernorm"], &mlp[..]];
+    assert_eq!(names(DecoderFamily::Qwen3), weights(&qwen3.concat()));
+    let olmo2 = [
+        &[q, q_norm, k, k_norm, v, o, "post_attention_layernorm"],
+        &mlp[..],
+        &["post_feedforward_layernorm"],
+    ];
+    assert_eq!(names(DecoderFamily::Olmo2), weights(&olmo2.concat()));
+    let biases: Vec<String> =
+        names(DecoderFamily::Qwen2).into_iter().filter(|name| name.ends_with(".bias")).collect();
+    assert_eq!(biases, [q, k, v].map(|name| format!("{name}.bias")));
+    let mixtral = names(DecoderFamily::Mixtral);
+    assert!(mixtral.contains(&"block_sparse_moe.gate.weight".into()), "{mixtral:?}");
+    assert!(mixtral.contains(&"block_sparse_moe.experts.3.w2.weight".into()), "{mixtral:?}");
+    let neox = names(DecoderFamily::GptNeox);
+    assert!(neox.contains(&"attention.dense.bias".into()) && neox.contains(&"mlp.dense_4h_to_h.bias".into()));
+}
+
+#[test]
+fn what_a_family_does_not_have_is_refused() {
+    let text = |config: LlamaConfig, time| config.logits_graph(1, time).unwrap_err().to_string();
+    let llama = text(LlamaConfig { window: "4".parse().ok(), ..llama() }, 2);
+    assert_eq!(llama, "llama: `window` is 4; this family has none: leave it out");
+    let mistral = LlamaConfig { window: "5".parse().ok(), ..decoder(DecoderFamily::Mistral) };
+    assert_eq!(mistral.logits_graph(1, 5).unwrap().verify(), Ok(()));
+    let long = text(mistral.clone(), 6);
+    assert!(long.starts_with("mistral: `time` 6 exceeds the sliding window of 5 tokens"), "{long}");
+    let late = LlamaConfig { window: "5,4".parse().ok(), ..mistral };
+    assert_eq!(late.logits_graph(1, 6).unwrap().verify(), Ok(()), "no layer has the window");
+    let qwen2 = text(LlamaConfig { attention_bias: false, ..decoder(DecoderFamily::Qwen2) }, 2);
+    assert_eq!(qwen2, "qwen2: `attention_bias` is false; it is always true in this family");
+    let neox = text(LlamaConfig { head_dim: 16, ..decoder(DecoderFamily::GptNeox) }, 2);
+    assert_eq!(neox, "gpt_neox: `head_dim` is 16; all 4 heads together must have the width 128");
+    let experts = Some(RoutedExperts { count: 3, per_token: 4, balance: 0.0 });
+    let mixtral = text(LlamaConfig { experts, ..decoder(DecoderFamily::Mixtral) }, 2);
+    assert!(mixtral.starts_with("mixtral: `experts` is 3,4; use COUNT,PER_TOKEN"), "{mixtral}");
+    let padding = text(LlamaConfig { padding: Some(256), ..decoder(DecoderFamily::Gemma) }, 2);
+    assert_eq!(padding, "gemma: `padding` is 256; use a token below `vocab` 256");
+    let rotary = text(LlamaConfig { rotary_dim: Some(34), ..decoder(DecoderFamily::Phi3) }, 2);
+    assert_eq!(rotary, "phi3: `rotary_dim` is 34; use at most `head_dim` 32");
+}
+
+#[test]
+fn windows_and_experts_are_written_as_they_are_read() {
+    for text in ["4096", "7,28"] {
+        assert_eq!(text.parse::<SlidingWindow>().unwrap().to_string(), text);
+    }
+    for text in ["8,2", "8,2,0.02"] {
+        assert_eq!(text.parse::<RoutedExperts>().unwrap().to_string(), text);
+    }
+    for text in ["", "0", "4,", "x"] {
+        assert!(text.parse::<SlidingWindow>().is_err(), "{text}");
+    }
+    for text in ["8", "2,3", "4,0", "4,2,-1", "4,2,nan", "4,2,1,1"] {
+        assert!(text.parse::<RoutedExperts>().is_err(), "{text}");
+    }
 }

@@ -110,7 +110,7 @@ impl Net {
     #[track_caller]
     pub fn embedding(&self, entries: usize, width: usize) -> EmbeddingTable {
         let weight = self.param("weight", [entries, width], self.weight_init(Init::Normal(1.0)));
-        EmbeddingTable { net: self.clone(), weight }
+        EmbeddingTable { net: self.clone(), weight, padding: None }
     }
 }
 
@@ -125,6 +125,7 @@ impl From<&Tensor> for Tensor {
 pub struct EmbeddingTable {
     net: Net,
     weight: Tensor,
+    padding: Option<i64>,
 }
 
 impl EmbeddingTable {
@@ -133,16 +134,22 @@ impl EmbeddingTable {
         &self.weight
     }
 
+    /// The same table, whose row for an id gets no gradient where it is looked up, and is left out of bags.
+    #[must_use]
+    pub fn padding(self, id: Option<usize>) -> Self {
+        EmbeddingTable { padding: id.map(|id| id as i64), ..self }
+    }
+
     /// The rows of ids: `[..]` gives `[.., width]`.
     #[track_caller]
     pub fn rows(&self, ids: &Tensor) -> Tensor {
-        self.net.apply(Embedding { bag: false, padding: None }, &[ids, &self.weight])
+        self.net.apply(Embedding { bag: false, padding: self.padding }, &[ids, &self.weight])
     }
 
     /// The sums of the rows of the innermost ids: `[.., bag]` gives `[.., width]`.
     #[track_caller]
     pub fn bags(&self, ids: &Tensor) -> Tensor {
-        self.net.apply(Embedding { bag: true, padding: None }, &[ids, &self.weight])
+        self.net.apply(Embedding { bag: true, padding: self.padding }, &[ids, &self.weight])
     }
 
     /// The first rows, such as those of the positions of a text.

@@ -81,7 +81,7 @@ pub struct Outcome {
 #[allow(missing_docs)]
 pub enum GenerateError {
     /// The model is not a language model.
-    #[error("a model of family `{family}` writes no text; use gpt2 or llama")]
+    #[error("a model of family `{family}` writes no text; use gpt2, llama or another model of text")]
     Family { family: &'static str },
     /// There is nothing to continue.
     #[error("the prompt has no tokens; give at least one character")]

@@ -1,10 +1,12 @@
 //! Model directories of Hugging Face transformers: `config.json` and `model.safetensors`.
 //!
 //! [`read_config`] and [`read_weights`] take what transformers saved, [`write_model`] writes what it loads. Weights
-//! keep their names and layouts on the way, but for GPT-2's `c_attn`, which [`Stored`] cuts into three parameters.
+//! keep their names and layouts on the way, but for tensors that are several parameters, such as GPT-2's `c_attn`, which
+//! [`Stored`] cuts apart.
 
 mod adapter;
 mod config;
+mod decoder;
 mod dtype;
 mod keys;
 mod mismatch;

@@ -8,6 +8,7 @@ mod check;
 mod ckpt;
 mod costs;
 mod data;
+mod decoders;
 mod fine_tune;
 mod fuse_loss;
 mod fusion;

@@ -2,7 +2,7 @@
 
 use phalanx_ir::graph::Graph;
 use phalanx_ir::{Activation, Op, RopeScaling};
-use phalanx_models::{Gpt2Config, LlamaConfig, ModelConfig};
+use phalanx_models::{DecoderFamily, Gpt2Config, LlamaConfig, ModelConfig};
 
 use crate::Rng;
 
@@ -22,6 +22,7 @@ pub const GPT2: Gpt2Config = Gpt2Config {
 
 /// A Llama whose query heads share keys and values in pairs.
 pub const LLAMA: LlamaConfig = LlamaConfig {
+    family: DecoderFamily::Llama,
     layers: 2,
     heads: 4,
     kv_heads: 2,
@@ -35,9 +36,14 @@ pub const LLAMA: LlamaConfig = LlamaConfig {
     eps: 1e-5,
     rope_base: 10_000.0,
     rope_scaling: RopeScaling::None,
+    rotary_dim: None,
+    window: None,
     activation: Activation::Silu,
     attention_bias: false,
     mlp_bias: false,
+    parallel: false,
+    experts: None,
+    padding: None,
 };
 
 /// The step to train of `batch` rows that fill the context.

@@ -1,6 +1,6 @@
 //! Low-rank adapters: added into the weights of their model, or written apart as PEFT reads them.
 //!
-//! PEFT adapts a tensor of the file as a whole. Where the model has parts of one apart, GPT-2's query, key and value, their
+//! PEFT adapts a tensor of the file as a whole. Where the model has parts of one apart, such as GPT-2's query, key and value, their
 //! adapters become one of the sum of their ranks: the factors A stand one below the other, and each factor B in the rows of
 //! its part and the columns of its A, with zeros elsewhere. That is the same function.
 
@@ -91,13 +91,13 @@ pub fn write_adapters(
     let mut adapters: Vec<PeftAdapter> = Vec::new();
     for module in &modules {
         let [down, up] = take_factors(model, lora, module, &mut weights)?;
-        let (name, from, outputs) = place(&stored, module);
+        let (name, outputs, rows) = place(&stored, module);
         let at = adapters.iter().position(|adapter| adapter.module == name).unwrap_or(adapters.len());
         if at == adapters.len() {
             let (inputs, down, up) = (module.inputs, Vec::new(), Vec::new());
             adapters.push(PeftAdapter { module: name, rank: 0, inputs, outputs, down, up });
         }
-        adapters[at].append(lora.rank, &down, from, &up);
+        adapters[at].append(lora.rank, &down, &rows, &up);
     }
     fs::create_dir_all(dir).map_err(|source| WriteError::Write { path: dir.into(), source })?;
     let config = Beside::new(dir.join("adapter_config.json"));
@@ -108,31 +108,32 @@ pub fn write_adapters(
     config.commit()
 }
 
-/// Where the layer of an adapter lies: the layer's name in transformers, its first output there, and all outputs there.
-fn place(stored: &[Stored], module: &AdaptedModule) -> (String, usize, usize) {
+/// Where the layer of an adapter lies: the layer's name in transformers, all outputs there, and the place of each of the
+/// adapter's outputs among them.
+fn place(stored: &[Stored], module: &AdaptedModule) -> (String, usize, Vec<usize>) {
     let weight = format!("{}.weight", module.name);
-    let whole = (module.name.clone(), 0, module.outputs);
-    let holder = stored.iter().find(|stored| stored.parts().iter().any(|(part, _)| *part == weight));
-    let Some(holder) = holder.filter(|holder| holder.parts().len() > 1) else { return whole };
-    let axis = usize::from(module.transposed);
-    let before = holder.parts().iter().take_while(|(part, _)| *part != weight);
-    let first = before.map(|(_, shape)| shape.dims()[axis]).sum();
+    let part = |stored: &Stored| stored.parts().iter().position(|(part, _)| *part == weight);
+    let holder = stored.iter().find_map(|stored| Some((stored, part(stored)?)));
+    let Some((holder, part)) = holder.filter(|(holder, _)| holder.parts().len() > 1) else {
+        return (module.name.clone(), module.outputs, (0..module.outputs).collect());
+    };
     let name = holder.name().strip_suffix(".weight").unwrap_or(holder.name());
-    (name.to_string(), first, holder.shape().dims()[axis])
+    let outputs = holder.shape().dims()[usize::from(module.transposed)];
+    (name.to_string(), outputs, (0..module.outputs).map(|row| holder.position(part, row)).collect())
 }
 
 impl PeftAdapter {
-    /// Adds an adapter for the outputs that begin at `from`.
-    fn append(&mut self, rank: usize, down: &[f32], from: usize, up: &[f32]) {
+    /// Adds an adapter for the outputs at `rows`.
+    fn append(&mut self, rank: usize, down: &[f32], rows: &[usize], up: &[f32]) {
         let (before, after) = (self.rank, self.rank + rank);
         let mut wider = vec![0.0; self.outputs * after];
-        for (row, wide) in wider.chunks_exact_mut(after).enumerate() {
-            if before > 0 {
-                wide[..before].copy_from_slice(&self.up[row * before..][..before]);
+        if before > 0 {
+            for (wide, row) in wider.chunks_exact_mut(after).zip(self.up.chunks_exact(before)) {
+                wide[..before].copy_from_slice(row);
             }
-            if let Some(own) = row.checked_sub(from).and_then(|row| up.get(row * rank..(row + 1) * rank)) {
-                wide[before..].copy_from_slice(own);
-            }
+        }
+        for (&row, own) in rows.iter().zip(up.chunks_exact(rank)) {
+            wider[row * after + before..][..rank].copy_from_slice(own);
         }
         (self.rank, self.up) = (after, wider);
         self.down.extend_from_slice(down);

@@ -8,11 +8,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use phalanx_ir::Activation;
-use phalanx_models::{Gpt2Config, LlamaConfig, ModelConfig};
+use phalanx_models::{DecoderFamily, Gpt2Config, ModelConfig};
 use serde_json::{Map, Value, json};
 
+use super::decoder;
 use super::keys::Keys;
-use super::rope;
 use crate::files;
 
 /// Why a configuration cannot be read.
@@ -60,10 +60,20 @@ pub fn read_config(dir: &Path) -> Result<ModelConfig, ConfigError> {
     let keys = Keys { path: &path, map: &map };
     match keys.text_or("model_type", "")? {
         "gpt2" => gpt2(&keys).map(ModelConfig::Gpt2),
-        "llama" => llama(&keys).map(ModelConfig::Llama),
         "" => Err(ConfigError::Missing { path: path.clone(), key: "model_type" }),
-        other => Err(keys.unsupported("model_type", &other.into(), "\"gpt2\", \"llama\"".into())),
+        name => match name.parse() {
+            Ok(family) => decoder::read(&keys, family).map(ModelConfig::Llama),
+            Err(()) => {
+                let known: Vec<String> = families().iter().map(|known| format!("\"{known}\"")).collect();
+                Err(keys.unsupported("model_type", &name.into(), known.join(", ")))
+            }
+        },
     }
+}
+
+/// The families that transformers and Phalanx have.
+pub(super) fn families() -> Vec<&'static str> {
+    ["gpt2"].into_iter().chain(DecoderFamily::ALL.map(DecoderFamily::name)).collect()
 }
 
 /// The tokens that end a text: those of `generation_config.json`, or of `config.json` if it has none.
@@ -96,7 +106,7 @@ fn read_object(path: &Path) -> Result<Map<String, Value>, ConfigError> {
 pub(super) fn to_json(model: &ModelConfig) -> Option<Value> {
     match model {
         ModelConfig::Gpt2(config) => Some(gpt2_json(config)),
-        ModelConfig::Llama(config) => Some(llama_json(config)),
+        ModelConfig::Llama(config) => Some(decoder::to_json(config)),
         ModelConfig::Mlp(_) => None,
     }
 }
@@ -152,28 +162,6 @@ fn gpt2(keys: &Keys<'_>) -> Result<Gpt2Config, ConfigError> {
     })
 }
 
-fn llama(keys: &Keys<'_>) -> Result<LlamaConfig, ConfigError> {
-    let (width, heads) = (keys.size("hidden_size")?, keys.size("num_attention_heads")?);
-    Ok(LlamaConfig {
-        dropout: 0.0,
-        layers: keys.size("num_hidden_layers")?,
-        heads,
-        kv_heads: keys.size_or("num_key_value_heads", heads)?,
-        head_dim: keys.size_or("head_dim", width.checked_div(heads).unwrap_or(0))?,
-        width,
-        hidden: keys.size("intermediate_size")?,
-        vocab: keys.size("vocab_size")?,
-        context: keys.size_or("max_position_embeddings", 2048)?,
-        tied: keys.flag_or("tie_word_embeddings", false)?,
-        eps: keys.number_or("rms_norm_eps", 1e-6)?,
-        rope_base: rope::base(keys)?,
-        rope_scaling: rope::scaling(keys)?,
-        activation: activation_of(keys, "hidden_act", "silu")?,
-        attention_bias: keys.flag_or("attention_bias", false)?,
-        mlp_bias: keys.flag_or("mlp_bias", false)?,
-    })
-}
-
 /// The activation that transformers calls by this name.
 pub fn activation(name: &str) -> Option<Activation> {
     ACTIVATIONS.iter().find(|(known, _)| *known == name).map(|(_, activation)| *activation)
@@ -189,7 +177,11 @@ pub fn activation_name(activation: Activation) -> &'static str {
     ACTIVATIONS.iter().find(|(_, known)| *known == activation).map_or("linear", |(name, _)| name)
 }
 
-fn activation_of(keys: &Keys<'_>, key: &'static str, default: &str) -> Result<Activation, ConfigError> {
+pub(super) fn activation_of(
+    keys: &Keys<'_>,
+    key: &'static str,
+    default: &str,
+) -> Result<Activation, ConfigError> {
     let name = keys.text_or(key, "")?;
     let name = if name.is_empty() { default } else { name };
     activation(name).ok_or_else(|| {
@@ -225,36 +217,4 @@ fn gpt2_json(config: &Gpt2Config) -> Value {
         "tie_word_embeddings": config.tied,
         "vocab_size": config.vocab,
     })
-}
-
-fn llama_json(config: &LlamaConfig) -> Value {
-    let mut json = json!({
-        "architectures": ["LlamaForCausalLM"],
-        "attention_bias": config.attention_bias,
-        "attention_dropout": 0.0,
-        "bos_token_id": (config.vocab == 32000).then_some(1),
-        "dtype": "float32",
-        "eos_token_id": (config.vocab == 32000).then_some(2),
-        "head_dim": config.head_dim,
-        "hidden_act": activation_name(config.activation),
-        "hidden_size": config.width,
-        "initializer_range": 0.02,
-        "intermediate_size": config.hidden,
-        "max_position_embeddings": config.context,
-        "mlp_bias": config.mlp_bias,
-        "model_type": "llama",
-        "num_attention_heads": config.heads,
-        "num_hidden_layers": config.layers,
-        "num_key_value_heads": config.kv_heads,
-        "rms_norm_eps": decimal(config.eps),
-        "rope_parameters": rope::to_json(config),
-        "rope_theta": decimal(config.rope_base),
-        "tie_word_embeddings": config.tied,
-        "vocab_size": config.vocab,
-    });
-    // What transformers before version 5 reads.
-    if !config.rope_scaling.is_none() {
-        json["rope_scaling"] = rope::to_json(config);
-    }
-    json
 }

@@ -31,6 +31,41 @@ impl<'a> Keys<'a> {
         self.get(key).map_or(Ok(default), |value| self.typed(key, value, "a whole number", as_size(value)))
     }
 
+    /// A size that may be null, with the default transformers has where the key is absent.
+    pub(super) fn size_or_null(
+        &self,
+        key: &'static str,
+        default: Option<usize>,
+    ) -> Result<Option<usize>, ConfigError> {
+        match self.map.get(key) {
+            None => Ok(default),
+            Some(Value::Null) => Ok(None),
+            Some(_) => self.size(key).map(Some),
+        }
+    }
+
+    /// A row of a table of `rows`, or none if null; below zero it counts from the end.
+    pub(super) fn row(
+        &self,
+        key: &'static str,
+        default: Option<usize>,
+        rows: usize,
+    ) -> Result<Option<usize>, ConfigError> {
+        let value = match self.map.get(key) {
+            None => return Ok(default),
+            Some(Value::Null) => return Ok(None),
+            Some(value) => value,
+        };
+        let found = self.typed(key, value, "a whole number", value.as_i64())?;
+        let row = if found < 0 { found.saturating_add_unsigned(rows as u64) } else { found };
+        match usize::try_from(row).ok().filter(|&row| row < rows) {
+            Some(row) => Ok(Some(row)),
+            None => {
+                Err(self.unsupported(key, value, format!("null, or a token below the {rows} of the model")))
+            }
+        }
+    }
+
     /// A number that must be there.
     pub(super) fn number(&self, key: &'static str) -> Result<f32, ConfigError> {
         match self.get(key) {
@@ -43,6 +78,11 @@ impl<'a> Keys<'a> {
     pub(super) fn number_or(&self, key: &'static str, default: f32) -> Result<f32, ConfigError> {
         let number = |value: &Value| value.as_f64().map(|number| number as f32);
         self.get(key).map_or(Ok(default), |value| self.typed(key, value, "a number", number(value)))
+    }
+
+    /// The same in double precision.
+    pub(super) fn double_or(&self, key: &'static str, default: f64) -> Result<f64, ConfigError> {
+        self.get(key).map_or(Ok(default), |value| self.typed(key, value, "a number", value.as_f64()))
     }
 
     /// A truth value with the default transformers has.

@@ -11,18 +11,40 @@ use super::keys::Keys;
 /// The keys of objects about rotary positions: before transformers 5, and since.
 const ROPE: [&str; 2] = ["rope_scaling", "rope_parameters"];
 
-/// The rotary base, from `rope_parameters` (transformers 5) or the top level (before).
-pub(super) fn base(keys: &Keys<'_>) -> Result<f32, ConfigError> {
-    let mut base = keys.number_or("rope_theta", 10_000.0)?;
+/// The rotary base, from `rope_parameters` (transformers 5) or `key` at the top level (before).
+pub(super) fn base(keys: &Keys<'_>, key: &'static str, default: f32) -> Result<f32, ConfigError> {
+    let mut base = keys.number_or(key, default)?;
     for key in ROPE {
         let Some(rope) = keys.object(key)? else { continue };
-        if rope.number_or("partial_rotary_factor", 1.0)? != 1.0 {
-            let value = rope.get("partial_rotary_factor").unwrap_or(&Value::Null);
-            return Err(rope.unsupported("partial_rotary_factor", value, "1.0".into()));
-        }
         base = rope.number_or("rope_theta", base)?;
     }
     Ok(base)
+}
+
+/// The share of a head's features that is turned, likewise; the object and the key that say so.
+pub(super) fn partial<'a>(
+    keys: &Keys<'a>,
+    key: &'static str,
+    default: f64,
+) -> Result<(Keys<'a>, &'static str, f64), ConfigError> {
+    const INNER: &str = "partial_rotary_factor";
+    let top = Keys { path: keys.path, map: keys.map };
+    let mut found = (top, key, keys.double_or(key, default)?);
+    for key in ROPE {
+        let Some(rope) = keys.object(key)? else { continue };
+        if rope.get(INNER).is_some() {
+            let share = rope.double_or(INNER, default)?;
+            found = (rope, INNER, share);
+        }
+    }
+    Ok(found)
+}
+
+/// The share that a model turns, such that transformers, which rounds down, turns as many features.
+pub(super) fn share(config: &LlamaConfig) -> f64 {
+    let Some(dim) = config.rotary_dim else { return 1.0 };
+    let share = dim as f64 / config.head_dim as f64;
+    if (share * config.head_dim as f64) as usize == dim { share } else { share.next_up() }
 }
 
 /// What becomes of the rotary frequencies; kinds that cannot be built are refused.
@@ -56,6 +78,9 @@ pub(super) fn scaling(keys: &Keys<'_>) -> Result<RopeScaling, ConfigError> {
 /// The object that says the same to transformers.
 pub(super) fn to_json(config: &LlamaConfig) -> Value {
     let mut json = json!({ "rope_theta": decimal(config.rope_base), "rope_type": "default" });
+    if config.family.turns_partly() {
+        json["partial_rotary_factor"] = share(config).into();
+    }
     let fields = match config.rope_scaling {
         RopeScaling::None => json!({}),
         RopeScaling::Linear { factor } => json!({ "rope_type": "linear", "factor": decimal(factor) }),

@@ -1,21 +1,24 @@
 //! Which parameters a tensor of a model file consists of.
 //!
-//! GPT-2 files hold query, key and value of a block as one `c_attn`, side by side along the outputs; the model has
-//! them apart. Every other tensor of a file is one parameter under the same name.
+//! Files of GPT-2, Phi-3 and GPT-NeoX hold query, key and value of a block as one tensor, side by side along the outputs,
+//! GPT-NeoX head by head; those of Phi-3 also a gate with what it gates. The model has them apart. Every other tensor of a
+//! file is one parameter, under the same name but for GPT-NeoX's head.
 
 use std::borrow::Cow;
 
 use phalanx_ir::{Op, Shape};
-use phalanx_models::{ModelConfig, ModelError};
+use phalanx_models::{DecoderFamily, LlamaConfig, ModelConfig, ModelError};
 
 /// A tensor of a model file: one parameter, or several side by side along an axis.
 ///
-/// The parts agree in every extent but that of the axis, where the tensor has the sum of theirs.
+/// The parts agree in every extent but that of the axis, where the tensor has the sum of theirs: all of one part before
+/// the next, or in equal blocks that have a piece of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     name: String,
     shape: Shape,
     axis: usize,
+    blocks: usize,
     parts: Vec<(String, Shape)>,
 }
 
@@ -35,35 +38,64 @@ pub fn tensors(model: &ModelConfig) -> Result<Vec<Stored>, ModelError> {
     let mut tensors: Vec<Stored> = Vec::new();
     for value in graph.leaves(|op| matches!(op, Op::Param(_))) {
         let (param, shape) = (graph.values()[value].name.clone(), graph.ty(value).shape.clone());
-        let Some(name) = packed_name(&param) else {
+        let Some(place) = place(model, &param, &shape) else {
             tensors.push(Stored::whole(param, shape));
             continue;
         };
-        match tensors.iter_mut().find(|stored| stored.name == name) {
+        match tensors.iter_mut().find(|stored| stored.name == place.name) {
             Some(stored) => stored.append(param, shape),
-            None => tensors.push(Stored::packed(name, shape.rank() - 1, param, shape)),
+            None => tensors.push(Stored::packed(place, param, shape)),
         }
     }
     Ok(tensors)
 }
 
-/// The stored tensor that holds this parameter beside others, if it is of GPT-2's attention.
-fn packed_name(param: &str) -> Option<String> {
-    let (block, attention) = param.split_once(".attn.")?;
-    let (projection, kind) = attention.split_once('.')?;
-    matches!(projection, "q" | "k" | "v").then(|| format!("{block}.attn.c_attn.{kind}"))
+/// Where a parameter lies that is not a tensor under its own name.
+struct Place {
+    /// The tensor's name.
+    name: String,
+    /// Along which it stands beside others.
+    axis: usize,
+    /// See [`Stored`].
+    blocks: usize,
+}
+
+fn place(model: &ModelConfig, param: &str, shape: &Shape) -> Option<Place> {
+    let beside = |name: String, axis| Some(Place { name, axis, blocks: 1 });
+    match model {
+        ModelConfig::Gpt2(_) => beside(fused(param, "attn", &["q", "k", "v"], "c_attn")?, shape.rank() - 1),
+        ModelConfig::Llama(LlamaConfig { family: DecoderFamily::Phi3, .. }) => {
+            let attention = fused(param, "self_attn", &["q_proj", "k_proj", "v_proj"], "qkv_proj");
+            beside(attention.or_else(|| fused(param, "mlp", &["gate_proj", "up_proj"], "gate_up_proj"))?, 0)
+        }
+        ModelConfig::Llama(LlamaConfig { family: DecoderFamily::GptNeox, heads, .. }) => match param {
+            "lm_head.weight" => beside("embed_out.weight".into(), 0),
+            _ => {
+                let name = fused(param, "attention", &["q", "k", "v"], "query_key_value")?;
+                Some(Place { name, axis: 0, blocks: *heads })
+            }
+        },
+        _ => None,
+    }
+}
+
+/// The name of the tensor for `PATH.{module}.{one of parts}.KIND`: `PATH.{module}.{whole}.KIND`.
+fn fused(param: &str, module: &str, parts: &[&str], whole: &str) -> Option<String> {
+    let (block, rest) = param.split_once(&format!(".{module}."))?;
+    let (part, kind) = rest.split_once('.')?;
+    parts.contains(&part).then(|| format!("{block}.{module}.{whole}.{kind}"))
 }
 
 impl Stored {
     /// A parameter stored alone, under its own name.
     pub fn whole(name: impl Into<String>, shape: Shape) -> Self {
         let name = name.into();
-        Stored { parts: vec![(name.clone(), shape.clone())], name, shape, axis: 0 }
+        Stored { parts: vec![(name.clone(), shape.clone())], name, shape, axis: 0, blocks: 1 }
     }
 
-    /// A stored tensor with its first part; more are appended along `axis`.
-    fn packed(name: String, axis: usize, param: String, shape: Shape) -> Self {
-        Stored { name, shape: shape.clone(), axis, parts: vec![(param, shape)] }
+    /// A stored tensor with its first part; more are appended along its axis.
+    fn packed(Place { name, axis, blocks }: Place, param: String, shape: Shape) -> Self {
+        Stored { name, shape: shape.clone(), axis, blocks, parts: vec![(param, shape)] }
     }
 
     fn append(&mut self, param: String, shape: Shape) {
@@ -124,12 +156,20 @@ impl Stored {
 
     /// How often the parts alternate in memory.
     fn rows(&self) -> usize {
-        self.shape.dims()[..self.axis].iter().product()
+        self.shape.dims()[..self.axis].iter().product::<usize>() * self.blocks
     }
 
     /// How many elements of each part are contiguous in the tensor.
     fn runs(&self) -> impl Iterator<Item = usize> {
-        self.parts.iter().map(|(_, shape)| shape.dims()[self.axis..].iter().product())
+        self.parts.iter().map(|(_, shape)| shape.dims()[self.axis..].iter().product::<usize>() / self.blocks)
+    }
+
+    /// The place along the axis of an element of a part that is at `index` of it along the axis.
+    pub(super) fn position(&self, part: usize, index: usize) -> usize {
+        let extents: Vec<usize> =
+            self.parts.iter().map(|(_, shape)| shape.dims()[self.axis] / self.blocks).collect();
+        let before: usize = extents[..part].iter().sum();
+        index / extents[part] * extents.iter().sum::<usize>() + before + index % extents[part]
     }
 }
 
@@ -139,7 +179,7 @@ mod tests {
 
     fn stored(axis: usize, shapes: [[usize; 2]; 2]) -> Stored {
         let [a, b] = shapes.map(Shape::from);
-        let mut stored = Stored::packed("ab".into(), axis, "a".into(), a);
+        let mut stored = Stored::packed(Place { name: "ab".into(), axis, blocks: 1 }, "a".into(), a);
         stored.append("b".into(), b);
         stored
     }
@@ -156,6 +196,23 @@ mod tests {
             assert_eq!(*stored.join(&[&a, &b]), whole);
             assert_eq!(stored.split(whole), [("a".into(), a.clone()), ("b".into(), b.clone())]);
         }
+    }
+
+    #[test]
+    fn parts_alternate_in_blocks() {
+        let place = Place { name: "ab".into(), axis: 0, blocks: 2 };
+        let mut stored = Stored::packed(place, "a".into(), Shape::from([4, 1]));
+        stored.append("b".into(), Shape::from([2, 1]));
+        let (a, b) = (vec![1.0, 2.0, 3.0, 4.0], vec![5.0, 6.0]);
+        let whole = vec![1.0, 2.0, 5.0, 3.0, 4.0, 6.0];
+        assert_eq!(stored.shape().dims(), [6, 1]);
+        assert_eq!(*stored.join(&[&a, &b]), whole);
+        for (part, values) in [&a, &b].into_iter().enumerate() {
+            let found: Vec<f32> =
+                (0..values.len()).map(|index| whole[stored.position(part, index)]).collect();
+            assert_eq!(found, *values);
+        }
+        assert_eq!(stored.split(whole), [("a".into(), a), ("b".into(), b)]);
     }
 
     #[test]

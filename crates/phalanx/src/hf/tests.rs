@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use half::{bf16, f16};
 use phalanx_ir::Shape;
-use phalanx_models::{Gpt2Config, LlamaConfig, ModelConfig};
+use phalanx_models::{DecoderFamily, Gpt2Config, LlamaConfig, ModelConfig};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::{Value, json};
@@ -235,7 +235,8 @@ fn unsupported_configurations_name_key_value_and_choices() {
     let scratch = Scratch::new("unsupported");
     let error = |edit: fn(&mut Value)| scratch.config(edit).unwrap_err();
     let model = error(|json| json["model_type"] = "bert".into());
-    assert!(model.ends_with(r#"`model_type` is "bert"; supported: "gpt2", "llama""#), "{model}");
+    assert!(model.ends_with(r#""phi3", "olmo2", "gemma", "gpt_neox", "mixtral""#), "{model}");
+    assert!(model.contains(r#"`model_type` is "bert"; supported: "gpt2", "llama", "mistral""#), "{model}");
     assert!(
         error(|json| json["n_head"] = "two".into())
             .ends_with(r#"`n_head` is "two"; it must be a whole number"#)
@@ -385,4 +386,118 @@ fn end_tokens_come_from_the_generation_config_first() {
     assert_eq!(read(None, json!({ "eos_token_id": null })), Ok(vec![]));
     let error = read(None, json!({ "eos_token_id": "</s>" })).unwrap_err();
     assert!(error.contains("`eos_token_id` is \"</s>\""), "{error}");
+}
+
+/// The configuration of a family's smallest preset after an edit.
+fn edited(scratch: &Scratch, family: &str, edit: fn(&mut Value)) -> Result<LlamaConfig, String> {
+    let model = ModelConfig::preset(family, "nano").unwrap();
+    let result = scratch.config(|json| {
+        *json = super::config::to_json(&model).unwrap();
+        edit(json);
+    });
+    result.map(|model| match model {
+        ModelConfig::Llama(config) => config,
+        other => panic!("{other:?}"),
+    })
+}
+
+fn remove(json: &mut Value, keys: &[&str]) {
+    keys.iter().for_each(|key| drop(json.as_object_mut().unwrap().remove(*key)));
+}
+
+#[test]
+fn every_family_is_read_as_it_is_written() {
+    let scratch = Scratch::new("families");
+    for family in DecoderFamily::ALL {
+        let config = edited(&scratch, family.name(), |_| {}).unwrap();
+        assert_eq!(ModelConfig::preset(family.name(), "nano"), Ok(ModelConfig::Llama(config.clone())));
+        let more = LlamaConfig {
+            window: ["mistral", "qwen2", "qwen3", "phi3", "mixtral"]
+                .contains(&family.name())
+                .then(|| if family.name().starts_with("qwen") { "99,2" } else { "99" }.parse().unwrap()),
+            rotary_dim: family.turns_partly().then_some(6),
+            experts: config.experts.map(|_| "3,1,0.25".parse().unwrap()),
+            padding: (family != DecoderFamily::GptNeox).then_some(7),
+            rope_base: 77.0,
+            tied: !config.tied,
+            ..config
+        };
+        let json = super::config::to_json(&ModelConfig::Llama(more.clone())).unwrap();
+        assert_eq!(scratch.config(|old| *old = json), Ok(ModelConfig::Llama(more)), "{family:?}");
+    }
+}
+
+#[test]
+fn absent_keys_mean_what_they_mean_to_transformers() {
+    let scratch = Scratch::new("absent");
+    let mistral = edited(&scratch, "mistral", |json| {
+        remove(json, &["sliding_window", "num_key_value_heads", "head_dim", "max_position_embeddings"]);
+        json["num_attention_heads"] = 16.into();
+    });
+    let LlamaConfig { window, kv_heads, head_dim, context, .. } = mistral.unwrap();
+    assert_eq!((window, kv_heads, head_dim, context), ("4096".parse().ok(), 8, 8, 131_072));
+    let null = edited(&scratch, "mistral", |json| json["num_key_value_heads"] = Value::Null).unwrap();
+    assert_eq!((null.kv_heads, null.window), (4, None));
+    let gemma = edited(&scratch, "gemma", |json| {
+        remove(json, &["pad_token_id", "head_dim", "tie_word_embeddings", "hidden_act"]);
+    });
+    let gemma = gemma.unwrap();
+    assert_eq!((gemma.padding, gemma.head_dim, gemma.tied), (Some(0), 256, true));
+    assert_eq!(gemma.activation, phalanx_ir::Activation::GeluTanh);
+    let old = edited(&scratch, "gemma", |json| json["hidden_act"] = "gelu".into()).unwrap();
+    assert_eq!(old.activation, phalanx_ir::Activation::GeluTanh, "the first releases mean this one");
+    let neox = edited(&scratch, "gpt_neox", |json| {
+        remove(json, &["rope_parameters", "rotary_pct", "rotary_emb_base", "use_parallel_residual"]);
+    });
+    let neox = neox.unwrap();
+    assert_eq!((neox.rotary_dim, neox.rope_base, neox.parallel), (Some(8), 1e4, true));
+    let mixtral = edited(&scratch, "mixtral", |json| {
+        remove(json, &["rope_parameters", "rope_theta", "num_local_experts", "num_experts_per_tok"]);
+        json["output_router_logits"] = true.into();
+    });
+    let mixtral = mixtral.unwrap();
+    assert_eq!((mixtral.rope_base, mixtral.experts.unwrap().to_string()), (1e6, "8,2,0.001".into()));
+    let last = edited(&scratch, "llama", |json| json["pad_token_id"] = (-1).into()).unwrap();
+    assert_eq!(last.padding, Some(255));
+    let types = edited(&scratch, "qwen3", |json| {
+        json["use_sliding_window"] = true.into();
+        json["sliding_window"] = 50.into();
+        json["layer_types"] =
+            json!(["full_attention", "full_attention", "full_attention", "sliding_attention"]);
+    });
+    assert_eq!(types.unwrap().window, "50,3".parse().ok());
+}
+
+#[test]
+fn what_families_cannot_be_is_refused() {
+    let scratch = Scratch::new("refusals");
+    let error = |family, edit: fn(&mut Value)| edited(&scratch, family, edit).unwrap_err();
+    let types = error("qwen2", |json| {
+        json["layer_types"] =
+            json!(["sliding_attention", "full_attention", "full_attention", "full_attention"]);
+    });
+    assert!(
+        types.contains("`layer_types` is [\"sliding_attention\"") && types.contains("4 layers"),
+        "{types}"
+    );
+    let noise = error("mixtral", |json| json["router_jitter_noise"] = 0.1.into());
+    assert!(noise.ends_with("`router_jitter_noise` is 0.1; supported: 0.0"), "{noise}");
+    let both = error("gemma", |json| json["use_bidirectional_attention"] = true.into());
+    assert!(both.ends_with("`use_bidirectional_attention` is true; supported: false"), "{both}");
+    let part = error("qwen2", |json| json["partial_rotary_factor"] = 0.5.into());
+    assert!(part.ends_with("`partial_rotary_factor` is 0.5; supported: 1.0"), "{part}");
+    let odd = error("gpt_neox", |json| {
+        remove(json, &["rope_parameters"]);
+        json["rotary_pct"] = 0.1.into();
+    });
+    assert!(odd.contains("`rotary_pct` is 0.1") && odd.contains("32 features of a head"), "{odd}");
+    let long = error("phi3", |json| json["rope_scaling"] = json!({ "type": "longrope" }));
+    assert!(long.contains("`rope_type` is \"longrope\""), "{long}");
+    let padding = error("olmo2", |json| json["pad_token_id"] = 256.into());
+    assert!(
+        padding.contains("`pad_token_id` is 256; supported: null, or a token below the 256"),
+        "{padding}"
+    );
+    let quantized = error("llama", |json| json["quantization_config"] = json!({ "bits": 4 }));
+    assert!(quantized.contains("`quantization_config` is {\"bits\":4}"), "{quantized}");
 }

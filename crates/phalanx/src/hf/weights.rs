@@ -1,7 +1,8 @@
 //! Reading `model.safetensors`, whole or in shards, memory-mapped.
 //!
-//! Accepted under other names: files of a bare GPT-2 or Llama without the `transformer.` or `model.` prefix. Left out:
-//! mask and frequency buffers of old files, and a stored head that the model ties to its embedding.
+//! Accepted under other names: files of a bare model without the prefix `transformer.`, `model.` or `gpt_neox.`, and
+//! GPT-NeoX's head as `lm_head`. Left out: mask and frequency buffers of old files, and a stored head that the model ties
+//! to its embedding.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -133,7 +134,7 @@ impl Reader<'_> {
         let shape = Shape::new(view.shape());
         let Some((target, wanted)) = self.target(name) else {
             match name {
-                "lm_head.weight" => self.head = Some((shape, to_f32(view))),
+                "lm_head.weight" | "embed_out.weight" => self.head = Some((shape, to_f32(view))),
                 _ => self.mismatch.unexpected.push((name.into(), shape)),
             }
             return;
@@ -150,8 +151,10 @@ impl Reader<'_> {
 
     /// The wanted tensor that a file calls `name`, not taken yet.
     fn target(&self, name: &str) -> Option<(String, Shape)> {
-        let spellings = ["", "transformer.", "model."].map(|prefix| format!("{prefix}{name}"));
-        let target = spellings.into_iter().find(|target| self.wanted.contains_key(target.as_str()))?;
+        let renamed = (name == "lm_head.weight").then(|| "embed_out.weight".to_string());
+        let spellings = ["", "transformer.", "model.", "gpt_neox."].map(|prefix| format!("{prefix}{name}"));
+        let target =
+            spellings.into_iter().chain(renamed).find(|target| self.wanted.contains_key(target.as_str()))?;
         let shape = self.wanted[target.as_str()].shape().clone();
         (!self.found.contains_key(&target)).then_some((target, shape))
     }
@@ -162,7 +165,10 @@ impl Reader<'_> {
             if self.found.contains_key(name) {
                 continue;
             }
-            let embedding = matches!(name, "transformer.wte.weight" | "model.embed_tokens.weight");
+            let embedding = matches!(
+                name,
+                "transformer.wte.weight" | "model.embed_tokens.weight" | "gpt_neox.embed_in.weight"
+            );
             match self.head.take_if(|(found, _)| embedding && found == stored.shape()) {
                 Some((_, Some(values))) => drop(self.found.insert(name.into(), values)),
                 _ => self.mismatch.missing.push((name.into(), stored.shape().clone())),
@@ -179,7 +185,14 @@ impl Reader<'_> {
 
 /// Whether a stored tensor is a constant that old versions of transformers saved along.
 fn is_buffer(name: &str) -> bool {
-    [".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"].iter().any(|suffix| name.ends_with(suffix))
+    const BUFFERS: [&str; 5] = [
+        ".attn.bias",
+        ".attn.masked_bias",
+        ".attention.bias",
+        ".attention.masked_bias",
+        ".rotary_emb.inv_freq",
+    ];
+    BUFFERS.iter().any(|suffix| name.ends_with(suffix))
 }
 
 /// The elements as 32-bit floats; none if they are of a type that is not read.

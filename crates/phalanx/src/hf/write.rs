@@ -21,7 +21,7 @@ use super::{Mismatch, SaveDtype, Stored, config, tensors};
 #[allow(missing_docs)]
 pub enum WriteError {
     /// Transformers has no such family.
-    #[error("a model of family `{family}` has no transformers form; supported: gpt2, llama")]
+    #[error("a model of family `{family}` has no transformers form; supported: {}", config::families().join(", "))]
     Family { family: &'static str },
     /// The configuration gives no model.
     #[error(transparent)]

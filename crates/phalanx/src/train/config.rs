@@ -85,8 +85,8 @@ train_options! {
     /// assert_eq!(config.steps, 20);
     /// ```
     Model {
-        /// Family: gpt2 or llama, or a model with data of its own: bert, candle-uno, dlrm, lstm,
-        /// resnet, vit, xdl.
+        /// Family: gpt2, llama, mistral, qwen2, qwen3, phi3, olmo2, gemma, gpt_neox or mixtral; or a model with data of its own:
+        /// bert, candle-uno, dlrm, lstm, resnet, vit, xdl.
         model: String = "gpt2".into(), "FAMILY";
         /// Preset that gives the sizes not set otherwise: nano, tiny, small, medium, large, xl.
         size: String = "nano".into(), "SIZE";
@@ -94,7 +94,7 @@ train_options! {
         layers: Option<usize> = None, "N";
         /// Attention heads; they divide the width.
         heads: Option<usize> = None, "N";
-        /// Heads of keys and values (llama); they divide the heads.
+        /// Heads of keys and values (not gpt2); they divide the heads.
         kv_heads: Option<usize> = None, "N";
         /// Features of the residual stream.
         width: Option<usize> = None, "N";
@@ -106,19 +106,31 @@ train_options! {
         vocab: Option<usize> = None, "N";
         /// Features inside the feed-forward part; 4 times the width (gpt2) or as many times as in the preset if absent.
         hidden: Option<usize> = None, "N";
-        /// Features of a head (llama); the width divided by the heads if absent.
+        /// Features of a head (not gpt2); the width divided by the heads, or as in the preset, if absent.
         head_dim: Option<usize> = None, "N";
         /// Applied inside the feed-forward part, by its name in transformers: gelu_new, gelu, relu, silu, ...; what the
         /// family has if absent.
         activation: Option<String> = None, "NAME";
         /// Added to variances or mean squares by norms; 1e-5 if absent.
         norm_eps: Option<f32> = None, "F" where |x| x.is_finite() && *x > 0.0, "finite and above 0";
-        /// Base of the rotary frequencies (llama); 10000 if absent.
+        /// Base of the rotary frequencies (not gpt2); as in the preset if absent.
         rope_theta: Option<f32> = None, "F" where |x| x.is_finite() && *x > 0.0, "finite and above 0";
-        /// What becomes of the rotary frequencies (llama), with the numbers of transformers: linear:FACTOR,
+        /// What becomes of the rotary frequencies (not gpt2), with the numbers of transformers: linear:FACTOR,
         /// dynamic:FACTOR or llama3:FACTOR,LOW,HIGH,POSITIONS; none if absent.
         rope_scaling: Option<String> = None, "KIND";
-        /// Whether the four attention projections have biases (llama).
+        /// Features of a head that positions turn, the first ones (phi3, gpt_neox); as in the preset if absent.
+        rotary_dim: Option<usize> = None, "N";
+        /// Tokens that attention sees, and the first layer where this is so (mistral, qwen2, qwen3, phi3, mixtral); the
+        /// context may not be longer. All tokens if absent.
+        window: Option<String> = None, "SIZE[,LAYER]";
+        /// Experts in each layer, how many of them a token goes through, and the factor of the loss that balances them
+        /// (mixtral).
+        experts: Option<String> = None, "COUNT,PER_TOKEN[,BALANCE]";
+        /// Whether both parts of a block read the same stream (gpt_neox).
+        parallel_residual: Option<bool> = None, "true|false";
+        /// A token whose embedding gets no gradient (not gpt2 and gpt_neox); none if absent.
+        padding: Option<usize> = None, "TOKEN";
+        /// Whether the attention projections have biases (llama, qwen3, olmo2, gemma, gpt_neox).
         attention_bias: Option<bool> = None, "true|false";
         /// Whether the feed-forward projections have biases (llama).
         mlp_bias: Option<bool> = None, "true|false";
@@ -157,7 +169,7 @@ train_options! {
         freeze: Option<String> = None, "PATTERNS" [AffectsBits, Excludes("lora")];
         /// Train low-rank adapters of linear layers, and nothing else: their rank, alpha (the rank if absent) and patterns
         /// for names of layers, or their last parts, such as 8,16,q_proj,v_proj. What PEFT adapts if there are none: q_proj
-        /// and v_proj (llama), the three projections of c_attn (gpt2).
+        /// and v_proj, or the three projections where files hold them as one (gpt2, gpt_neox).
         lora: Option<String> = None, "RANK[,ALPHA[,PATTERNS]]" [AffectsBits, Excludes("freeze")];
         /// Seed of initialization, data order and dropout.
         seed: u64 = 0, "N" [AffectsBits, PerRank];

@@ -1,19 +1,32 @@
 //! The model that a configuration describes.
 
+use std::str::FromStr;
+
 use phalanx_ir::{Activation, RopeScaling};
 
 use super::{ConfigError, TrainConfig};
-use crate::models::ModelConfig;
 use crate::models::zoo::ZooEntry;
+use crate::models::{LlamaConfig, ModelConfig, RoutedExperts, SlidingWindow};
 use crate::{Error, hf};
 
 /// Sizes of every model.
 const SIZES: [&str; 2] = ["layers", "width"];
 /// Sizes that only models of text have.
 const TEXT_SIZES: [&str; 7] = ["heads", "positions", "vocab", "hidden", "activation", "norm_eps", "tied"];
-/// Sizes that only llama has.
-const LLAMA_SIZES: [&str; 6] =
-    ["kv_heads", "head_dim", "rope_theta", "rope_scaling", "attention_bias", "mlp_bias"];
+/// Sizes that only llama and the families like it have.
+const LLAMA_SIZES: [&str; 11] = [
+    "kv_heads",
+    "head_dim",
+    "rope_theta",
+    "rope_scaling",
+    "rotary_dim",
+    "window",
+    "experts",
+    "parallel_residual",
+    "padding",
+    "attention_bias",
+    "mlp_bias",
+];
 
 /// Most hidden layers of an mlp: as many as other models may have.
 const MAX_MLP_LAYERS: usize = 16384;
@@ -50,25 +63,7 @@ impl TrainConfig {
                 set(&mut model.activation, self.parse_activation()?);
                 model.dropout = self.dropout;
             }
-            ModelConfig::Llama(model) => {
-                let grouped = model.heads / model.kv_heads.max(1);
-                set(&mut model.layers, self.layers);
-                set(&mut model.heads, self.heads);
-                model.kv_heads = self.kv_heads.unwrap_or_else(|| (model.heads / grouped).max(1));
-                if let Some(width) = self.width {
-                    (model.hidden, model.width) = (model.hidden.saturating_mul(width) / model.width, width);
-                }
-                model.head_dim = self.head_dim.unwrap_or(model.width / model.heads.max(1));
-                set(&mut model.hidden, self.hidden);
-                set(&mut model.eps, self.norm_eps);
-                set(&mut model.rope_base, self.rope_theta);
-                set(&mut model.rope_scaling, self.parse_rope_scaling()?);
-                set(&mut model.attention_bias, self.attention_bias);
-                set(&mut model.mlp_bias, self.mlp_bias);
-                set(&mut model.tied, self.tied);
-                set(&mut model.activation, self.parse_activation()?);
-                model.dropout = self.dropout;
-            }
+            ModelConfig::Llama(model) => self.size_llama(model)?,
             ModelConfig::Mlp(model) => {
                 self.check_mlp()?;
                 let width = self.width.or(model.hidden.first().copied()).unwrap_or(model.inputs);
@@ -79,6 +74,39 @@ impl TrainConfig {
             Some(positions) => model.with_context(positions),
             None => model,
         })
+    }
+
+    fn size_llama(&self, model: &mut LlamaConfig) -> Result<(), ConfigError> {
+        let grouped = model.heads / model.kv_heads.max(1);
+        set(&mut model.layers, self.layers);
+        set(&mut model.heads, self.heads);
+        model.kv_heads = self.kv_heads.unwrap_or_else(|| (model.heads / grouped.max(1)).max(1));
+        if let Some(width) = self.width {
+            (model.hidden, model.width) = (model.hidden.saturating_mul(width) / model.width, width);
+        }
+        let before = model.head_dim;
+        if self.width.or(self.heads).is_some() {
+            model.head_dim = model.width / model.heads.max(1);
+        }
+        set(&mut model.head_dim, self.head_dim);
+        // As large a share of a head as before, in pairs.
+        let share = |dim: usize| (dim.saturating_mul(model.head_dim) / before / 2 * 2).max(2);
+        let turned = self.rotary_dim.or(model.rotary_dim.map(share));
+        model.rotary_dim = turned.filter(|&dim| dim != model.head_dim);
+        set(&mut model.hidden, self.hidden);
+        set(&mut model.eps, self.norm_eps);
+        set(&mut model.rope_base, self.rope_theta);
+        set(&mut model.rope_scaling, self.parsed("rope_scaling", &self.rope_scaling, RopeScaling::FORMS)?);
+        model.window = self.parsed("window", &self.window, SlidingWindow::FORM)?.or(model.window);
+        model.experts = self.parsed("experts", &self.experts, RoutedExperts::FORM)?.or(model.experts);
+        set(&mut model.parallel, self.parallel_residual);
+        model.padding = self.padding.or(model.padding);
+        set(&mut model.attention_bias, self.attention_bias);
+        set(&mut model.mlp_bias, self.mlp_bias);
+        set(&mut model.tied, self.tied);
+        set(&mut model.activation, self.parse_activation()?);
+        model.dropout = self.dropout;
+        Ok(())
     }
 
     /// The same run with this model: every size of it is set.
@@ -109,6 +137,11 @@ impl TrainConfig {
                 norm_eps: Some(model.eps),
                 rope_theta: Some(model.rope_base),
                 rope_scaling: (!model.rope_scaling.is_none()).then(|| model.rope_scaling.to_string()),
+                rotary_dim: model.family.turns_partly().then(|| model.rotary_dim.unwrap_or(model.head_dim)),
+                window: model.window.map(|window| window.to_string()),
+                experts: model.experts.map(|experts| experts.to_string()),
+                parallel_residual: Some(model.parallel).filter(|_| !model.family.is_llama()),
+                padding: model.padding,
                 attention_bias: Some(model.attention_bias),
                 mlp_bias: Some(model.mlp_bias),
                 tied: Some(model.tied),
@@ -141,13 +174,19 @@ impl TrainConfig {
     /// What has several spellings in the one that [`TrainConfig::with_model`] gives it.
     fn spelled(self) -> Result<TrainConfig, ConfigError> {
         let activation = self.parse_activation()?.map(|activation| hf::activation_name(activation).into());
-        let scaling = self.parse_rope_scaling()?.filter(|scaling| !scaling.is_none());
-        Ok(TrainConfig { activation, rope_scaling: scaling.map(|scaling| scaling.to_string()), ..self })
+        let scaling: Option<RopeScaling> =
+            self.parsed("rope_scaling", &self.rope_scaling, RopeScaling::FORMS)?;
+        let scaling = scaling.filter(|scaling| !scaling.is_none()).map(|scaling| scaling.to_string());
+        let window: Option<SlidingWindow> = self.parsed("window", &self.window, SlidingWindow::FORM)?;
+        let experts: Option<RoutedExperts> = self.parsed("experts", &self.experts, RoutedExperts::FORM)?;
+        let window = window.map(|window| window.to_string());
+        let experts = experts.map(|experts| experts.to_string());
+        Ok(TrainConfig { activation, rope_scaling: scaling, window, experts, ..self })
     }
 
-    /// What only llama has is not set.
+    /// What only llama and the families like it have is not set.
     fn check_gpt2(&self) -> Result<(), ConfigError> {
-        self.refuse(&LLAMA_SIZES, "only llama has it: leave it out or use model llama")
+        self.refuse(&LLAMA_SIZES, "gpt2 has none: leave it out or use another model, such as llama")
     }
 
     /// Refuses options that are set although the model has no use for them.
@@ -166,18 +205,24 @@ impl TrainConfig {
         }
     }
 
-    fn parse_rope_scaling(&self) -> Result<Option<RopeScaling>, ConfigError> {
-        let Some(text) = &self.rope_scaling else { return Ok(None) };
+    /// The value of an option that is a text.
+    fn parsed<T: FromStr>(
+        &self,
+        name: &'static str,
+        text: &Option<String>,
+        forms: &str,
+    ) -> Result<Option<T>, ConfigError> {
+        let Some(text) = text else { return Ok(None) };
         match text.parse() {
-            Ok(scaling) => Ok(Some(scaling)),
-            Err(()) => self.field("rope_scaling", text, &format!("it must be {}", RopeScaling::FORMS)),
+            Ok(value) => Ok(Some(value)),
+            Err(_) => self.field(name, text, &format!("it must be {forms}")),
         }
     }
 
     /// What only a model of text has is not set.
     fn check_mlp(&self) -> Result<(), ConfigError> {
         let names = [&TEXT_SIZES[..], &LLAMA_SIZES, &["context"]].concat();
-        self.refuse(&names, "an mlp has none: leave it out or use gpt2 or llama")?;
+        self.refuse(&names, "an mlp has none: leave it out or use a model of text, such as gpt2")?;
         if let Some(layers) = self.layers.filter(|&layers| layers > MAX_MLP_LAYERS) {
             return self.field("layers", &layers, "use at most 16384");
         }
@@ -185,7 +230,7 @@ impl TrainConfig {
             return self.field(
                 "dropout",
                 &self.dropout,
-                "an mlp has none: leave it out or use gpt2 or llama",
+                "an mlp has none: leave it out or use a model of text, such as gpt2",
             );
         }
         Ok(())
@@ -199,7 +244,7 @@ impl TrainConfig {
             None => self.field(
                 "model",
                 &self.model,
-                "it reads no text: use gpt2 or llama (train an mlp with the library)",
+                "it reads no text: use gpt2, llama or another model of text (train an mlp with the library)",
             ),
         }
     }
