@@ -155,7 +155,7 @@ fn mistakes_in_flags_are_named() {
         (&["--layers", "0"], &["layers"]),
         (&["--width", "0"], &["width"]),
         (&["--context", "0"], &["context"]),
-        (&["--model", "bert"], &["bert", "gpt2, llama"]),
+        (&["--model", "berta"], &["berta", "gpt2, llama"]),
         (&["--model", "mlp"], &["mlp", "gpt2, llama"]),
         (&["--size", "vast"], &["vast", "nano, tiny"]),
         (&["--dropout", "1.5"], &["dropout", "1.5"]),

@@ -42,9 +42,16 @@ impl Operator for Normalize {
         let attrs = self.task_attrs(tasks);
         // Beta is of no use to its gradient.
         let vectors = tasks.rule().operands.len().min(4);
-        let mut reads: Vec<_> = (0..vectors).map(|slot| tasks.read_again(slot)).collect();
-        reads.extend(dy[0].clone());
-        tasks.norm_grad(1, reads, |sum| TaskOp::call("normalize_grad", sum.put(attrs.clone())));
+        let Some(dy) = dy[0].clone() else { return };
+        let batch = tasks.batch_row(1);
+        let x = tasks.read_again(0);
+        let [x, dy] = [x, dy].map(|operand| tasks.batch_first(operand, batch));
+        let given: Vec<_> = (1..vectors).map(|slot| tasks.read_again(slot)).collect();
+        let reads = [x].into_iter().chain(given).chain([dy]).collect();
+        // Of an image only the batch is cut: its positions are rows like any.
+        let is_image = tasks.output(0).1.dims().len() > 3;
+        let sum = if is_image { tasks.flat_row_sum(1) } else { tasks.row_sum(1) };
+        tasks.norm_grad_by(sum, 1, reads, |sum| TaskOp::call("normalize_grad", sum.put(attrs.clone())));
     }
 
     fn evaluate(&self, operands: &[&Tensor], results: &[Shape]) -> Vec<Tensor> {

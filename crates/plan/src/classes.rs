@@ -125,6 +125,12 @@ impl<'a> Classes<'a> {
                 }
             }
         }
+        // What it gives in one piece is not cut later either.
+        for ((&result, dims), shape) in layer.results.iter().zip(&cuts.results).zip(&results) {
+            let whole =
+                dims.iter().enumerate().filter(|(dim, axis)| axis.is_none() && shape.dims()[*dim] > 1);
+            needed.extend(whole.map(|(dim, _)| self.first[result] + dim));
+        }
     }
 
     /// Joins the dimensions along each axis that can be cut: one of a single element may be stretched, and says nothing about

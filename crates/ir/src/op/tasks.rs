@@ -180,15 +180,26 @@ impl dyn LayerTasks + '_ {
         to
     }
 
+    /// The rows of result 0: all dimensions but the innermost `columns`, the batch outermost.
+    fn rows(&self, columns: usize) -> Vec<Dim> {
+        let dims = self.output(0).1.dims();
+        front(&dims[..dims.len() - columns], self.batch_row(columns))
+    }
+
+    /// How to sum over the rows of result 0 as one list, of which only the batch is cut.
+    pub fn flat_row_sum(&mut self, columns: usize) -> RowSum {
+        let rows = self.rows(columns);
+        let batch = self.flat_leaves(&rows);
+        let leaves = RowLeaves { batch, time: 1, heads: None, whole: batch };
+        RowSum { leaves, keep: false, heads: 1 }
+    }
+
     /// How to sum over the rows of result 0: all dimensions but the innermost `columns`, the batch outermost.
     pub fn row_sum(&mut self, columns: usize) -> RowSum {
-        let (ty, batch) = (self.output(0).1.clone(), self.batch_row(columns));
-        let rows = front(&ty.dims()[..ty.dims().len() - columns], batch);
         if columns > 1 {
-            let batch = self.flat_leaves(&rows);
-            let leaves = RowLeaves { batch, time: 1, heads: None, whole: batch };
-            return RowSum { leaves, keep: false, heads: 1 };
+            return self.flat_row_sum(columns);
         }
+        let rows = self.rows(columns);
         let leaves = self.batch_time_leaves(&rows);
         let heads = leaves.heads.map_or(1, |_| rows[2].size / rows[2].degree);
         let keep = leaves.heads.is_some() || matches!(rows[..], [_, time] if time.degree > 1);
@@ -283,7 +294,19 @@ impl dyn LayerTasks + '_ {
     /// The backward task of a norm: it gives the gradients of input and weights. What it reads by rows has the batch
     /// outermost.
     pub fn norm_grad(&mut self, columns: usize, reads: Vec<Operand>, op: impl Fn(&RowSum) -> TaskOp) {
-        let (sum, batch) = (self.row_sum(columns), self.batch_row(columns));
+        let sum = self.row_sum(columns);
+        self.norm_grad_by(sum, columns, reads, op);
+    }
+
+    /// The same with another order of the sums over rows.
+    pub fn norm_grad_by(
+        &mut self,
+        sum: RowSum,
+        columns: usize,
+        reads: Vec<Operand>,
+        op: impl Fn(&RowSum) -> TaskOp,
+    ) {
+        let batch = self.batch_row(columns);
         let given = self.grad(0);
         let dx = match batch {
             0 => given.clone(),

@@ -11,7 +11,7 @@ pub(super) fn batches(graph: &ParallelGraph) -> IdVec<ValueId, Option<usize>> {
         for (slot, &result) in layer.results.iter().enumerate() {
             batches[result] = match &layer.op {
                 Op::Input => Some(layer.label.batch).filter(|&batch| batch < graph.ty(result).dims().len()),
-                Op::Param(_) | Op::Constant(_) => None,
+                op if op.is_leaf() => None,
                 Op::Apply(_) => carried(graph, layer, slot, &batches),
                 _ => batches[layer.operands[0]],
             };

@@ -20,8 +20,8 @@ struct AdapterPair {
 }
 
 /// Cuts the residual stream along the sequence, where embeddings begin it and after every sum over cut features: the
-/// layers between follow. Adapters of layers whose outputs are cut have their rank cut, or their inputs if it does not
-/// divide, so that they see whole sequences as those do.
+/// layers between follow. Adapters have their rank cut, or their inputs if it does not divide, and so have whole layers
+/// beside one whose outputs are cut: they see whole sequences as that does.
 pub(super) fn cut_sequence(
     features: &Features<'_>,
     specs: &mut Specs<'_>,
@@ -40,19 +40,38 @@ pub(super) fn cut_sequence(
             is_cut = true;
         }
     }
-    for AdapterPair { down, .. } in &adapters {
-        let weight = model.layers()[*down].operands[1];
-        let rank = features.uses.iter().find(|used| used.layer == *down && used.role == Role::Makes);
-        let Some((_, rank)) = rank.and_then(|used| used.weight) else { continue };
-        if specs.of[weight].shard.is_empty() {
-            let dim = if specs.divides(weight, rank, size) { rank } else { 1 - rank };
-            specs.shard(weight, dim, axis, size)?;
+    let beside = whole_beside_cut(features, specs);
+    for down in adapters.iter().map(|adapter| adapter.down).chain(beside) {
+        let operands = &model.layers()[down].operands;
+        let made = features.uses.iter().find(|used| used.layer == down && used.role == Role::Makes);
+        let Some((weight, outputs)) = made.and_then(|used| used.weight) else { continue };
+        if !specs.of[weight].shard.is_empty() {
+            continue;
+        }
+        let by_outputs = specs.divides(weight, outputs, size);
+        specs.shard(weight, if by_outputs { outputs } else { 1 - outputs }, axis, size)?;
+        if let Some(&bias) = operands.get(2).filter(|_| by_outputs) {
+            specs.shard(bias, 0, axis, size)?;
         }
     }
     match is_cut {
         true => Ok(()),
         false => Err(PlanError::NoSequence { model: model.name().into(), size }),
     }
+}
+
+/// Products by whole parameters whose input a product with cut outputs reads, too: one key head for many query heads, say.
+fn whole_beside_cut(features: &Features<'_>, specs: &Specs<'_>) -> Vec<LayerId> {
+    let model = features.model;
+    let input = |layer: LayerId| model.layers()[layer].operands[0];
+    let makes = features.uses.iter().filter(|used| used.role == Role::Makes);
+    let products: Vec<(LayerId, bool)> = makes
+        .filter(|used| product(model, model.layers()[used.layer].results[0]).is_some())
+        .filter_map(|used| Some((used.layer, specs.of[used.weight?.0].shard.contains_key(&used.weight?.1))))
+        .collect();
+    let has_cut =
+        |layer: LayerId| products.iter().any(|&(other, is_cut)| is_cut && input(other) == input(layer));
+    products.iter().filter(|(layer, is_cut)| !is_cut && has_cut(*layer)).map(|(layer, _)| *layer).collect()
 }
 
 /// The values that the residual stream is added from, in the order of the model.

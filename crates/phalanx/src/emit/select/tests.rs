@@ -22,6 +22,7 @@ fn alone(graph: &TaskGraph, id: TaskId) -> TaskGraph {
     let (mut graph, mut task) = (graph.clone(), graph.tasks[id].clone());
     let ty = match task.op.name() {
         "linear_grad_weight" | "transpose" => TensorType::f32([8, 8]),
+        name if name.starts_with("grouped_linear") => TensorType::f32([8, 8, 8]),
         _ => TensorType::f32([8, 8, 8, 8]),
     };
     let buffer = graph.buffers.iter().next().expect("the graph has buffers").1.clone();
@@ -31,7 +32,7 @@ fn alone(graph: &TaskGraph, id: TaskId) -> TaskGraph {
         (task.reads, task.writes) = (vec![one; task.reads.len()], vec![one; task.writes.len()]);
     } else {
         // As many as any kernel looks at; then those that it takes.
-        (task.reads, task.writes) = (vec![one; 6], vec![one; 4]);
+        (task.reads, task.writes) = (vec![one; 7], vec![one; 4]);
         let kernel = table::for_task(task.op.name()).expect("the file names kernels that exist");
         let words = (kernel.task)(&TaskView::new(&graph, &task)).expect("the file has its attributes");
         let names = (kernel.arguments)(&words);
