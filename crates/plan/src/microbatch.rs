@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use phalanx_ir::graph::{BuildError, Builder, Graph, Layer, LayerId, Update, ValueId};
 use phalanx_ir::{Apart, Binary, Cuts, Dims, Id, IdVec, Op, Shape, Unary};
-use phalanx_ops::{Broadcast, Concat, Layers, Split};
+use phalanx_ops::{Broadcast, Concat, Layers, Reshape, Split};
 
 use crate::classes::Classes;
 use crate::error::cuts;
@@ -404,6 +404,12 @@ impl<'a> Unroll<'a> {
             })
         };
         match (behaviour(&layer.op), layer.op.operator().and_then(|operator| operator.apart(&refs))) {
+            // Its parts would not show where the batch is: `[2]` to `[1, 2]`.
+            (Some((Along::Rows(dims), _)), _)
+                if results[0].dims()[dims[0]] == self.microbatches && self.has_longer_part(layer) =>
+            {
+                Over::Mixed
+            }
             (Some((Along::Rows(dims), cut)), _) => {
                 let part = results[0].with(dims[0], results[0].dims()[dims[0]] / self.microbatches);
                 let resized = layer.op.operator().and_then(|operator| operator.resized(&part));
@@ -420,6 +426,14 @@ impl<'a> Unroll<'a> {
             }
             _ => Over::Mixed,
         }
+    }
+
+    /// Whether a layer reshapes a part that has several samples.
+    fn has_longer_part(&self, layer: &Layer<()>) -> bool {
+        let operand = layer.operands[0];
+        layer.op.get::<Reshape>().is_some()
+            && matches!(self.fates[operand], Fate::Parts(_, dim)
+                if self.model.ty(operand).shape.dims()[dim] > self.microbatches)
     }
 
     /// How an operator with these cuts behaves along the batch, the dimension along which operands are cut into parts; `None`

@@ -62,9 +62,11 @@ pub fn read_weights(dir: &Path, wanted: &[Stored]) -> Result<BTreeMap<String, Ve
     reader.finish().map_err(|mismatch| WeightsError::Mismatch { dir: dir.into(), mismatch })
 }
 
-/// Every tensor of a `.safetensors` file, or of a directory with `model.safetensors` whole or in shards: its shape, and its
-/// elements if they are floats.
-pub fn stored_tensors(path: &Path) -> Result<BTreeMap<String, (Shape, Option<Vec<f32>>)>, WeightsError> {
+/// Tensors of files by name: the shape, and the elements if they are floats.
+pub type StoredTensors = BTreeMap<String, (Shape, Option<Vec<f32>>)>;
+
+/// Every tensor of a `.safetensors` file, or of a directory with `model.safetensors` whole or in shards.
+pub fn stored_tensors(path: &Path) -> Result<StoredTensors, WeightsError> {
     let files = if path.is_dir() { shards(path)? } else { vec![path.to_path_buf()] };
     let mut all = BTreeMap::new();
     for path in files {

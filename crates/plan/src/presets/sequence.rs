@@ -20,8 +20,8 @@ struct AdapterPair {
 }
 
 /// Cuts the residual stream along the sequence, where embeddings begin it and after every sum over cut features: the
-/// layers between follow. Adapters have their rank cut, or their inputs if it does not divide, and so have whole layers
-/// beside one whose outputs are cut: they see whole sequences as that does.
+/// layers between follow. Products that would be whole, and adapters, have their outputs cut, or their inputs if those do
+/// not divide: like all others they see whole sequences, and the gradients of their weights are sums over whole rows.
 pub(super) fn cut_sequence(
     features: &Features<'_>,
     specs: &mut Specs<'_>,
@@ -40,8 +40,8 @@ pub(super) fn cut_sequence(
             is_cut = true;
         }
     }
-    let beside = whole_beside_cut(features, specs);
-    for down in adapters.iter().map(|adapter| adapter.down).chain(beside) {
+    let whole = whole_products(features, specs);
+    for down in adapters.iter().map(|adapter| adapter.down).chain(whole) {
         let operands = &model.layers()[down].operands;
         let made = features.uses.iter().find(|used| used.layer == down && used.role == Role::Makes);
         let Some((weight, outputs)) = made.and_then(|used| used.weight) else { continue };
@@ -60,18 +60,20 @@ pub(super) fn cut_sequence(
     }
 }
 
-/// Products by whole parameters whose input a product with cut outputs reads, too: one key head for many query heads, say.
-fn whole_beside_cut(features: &Features<'_>, specs: &Specs<'_>) -> Vec<LayerId> {
-    let model = features.model;
-    let input = |layer: LayerId| model.layers()[layer].operands[0];
-    let makes = features.uses.iter().filter(|used| used.role == Role::Makes);
-    let products: Vec<(LayerId, bool)> = makes
-        .filter(|used| product(model, model.layers()[used.layer].results[0]).is_some())
-        .filter_map(|used| Some((used.layer, specs.of[used.weight?.0].shard.contains_key(&used.weight?.1))))
-        .collect();
-    let has_cut =
-        |layer: LayerId| products.iter().any(|&(other, is_cut)| is_cut && input(other) == input(layer));
-    products.iter().filter(|(layer, is_cut)| !is_cut && has_cut(*layer)).map(|(layer, _)| *layer).collect()
+/// Products by whole parameters over the sequence, of heads that do not divide, say.
+fn whole_products(features: &Features<'_>, specs: &Specs<'_>) -> Vec<LayerId> {
+    let (model, sequence) = (features.model, features.classes.sequence());
+    let has_sequence = |input: ValueId| {
+        let dims = 0..model.ty(input).shape.rank().saturating_sub(1);
+        dims.into_iter().any(|dim| sequence.contains(&features.classes.of(input, dim)))
+    };
+    let is_whole = |layer: &LayerId| {
+        let operands = &model.layers()[*layer].operands;
+        product(model, model.layers()[*layer].results[0]).is_some()
+            && specs.of[operands[1]].shard.is_empty()
+            && has_sequence(operands[0])
+    };
+    model.layers().ids().filter(is_whole).collect()
 }
 
 /// The values that the residual stream is added from, in the order of the model.
