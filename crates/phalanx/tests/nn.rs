@@ -1,4 +1,5 @@
 //! Models of one's own: a function, trained by `Training` under every plan, with metrics, groups, checkpoints and ranks.
+#![allow(clippy::unwrap_used)]
 
 mod errors;
 mod parity;
