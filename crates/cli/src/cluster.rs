@@ -13,7 +13,7 @@ use crate::output;
 /// Cluster files: what connects devices, and what each of them can do.
 #[derive(Subcommand)]
 pub enum Command {
-    Show(Show),
+    Show(ShowCluster),
 }
 
 /// Draw a cluster: its levels from the outermost to the innermost, and its devices.
@@ -22,7 +22,7 @@ pub enum Command {
 Examples:
   phalanx cluster show clusters/mixed.toml
   phalanx plan overlap --plan dp --cluster clusters/gcp-a100-40.toml    # what a step would take there")]
-pub struct Show {
+pub struct ShowCluster {
     /// The file.
     file: PathBuf,
     /// Print one JSON object.
@@ -38,7 +38,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-impl Show {
+impl ShowCluster {
     fn run(self) -> Result<(), Failure> {
         let cluster = Cluster::read(&self.file).map_err(|error| Failure::Input(error.to_string()))?;
         if self.json {

@@ -117,7 +117,7 @@ impl Writer {
             if start.elapsed() > DYING {
                 return Err(SaveError::Claimed { dir: self.dir.clone() });
             }
-            thread::sleep(DYING / 100);
+            thread::park_timeout(DYING / 100);
         }
         self.claim.get_or_init(|| dir);
         Ok(())
