@@ -13,6 +13,8 @@ use crate::PlanError;
 struct AdapterPair {
     /// The first product, from the inputs to the rank.
     down: LayerId,
+    /// The second one, from the rank to the outputs.
+    up: LayerId,
     /// The layer beside it.
     base: LayerId,
     /// The sum of both.
@@ -20,8 +22,9 @@ struct AdapterPair {
 }
 
 /// Cuts the residual stream along the sequence, where embeddings begin it and after every sum over cut features: the
-/// layers between follow. Products that would be whole, and adapters, have their outputs cut, or their inputs if those do
-/// not divide: like all others they see whole sequences, and the gradients of their weights are sums over whole rows.
+/// layers between follow. Products that would be whole, and adapters, have their outputs cut, adapters their inputs if
+/// those do not divide: like all others they see whole sequences, and the gradients of their weights are sums over whole
+/// rows.
 pub(super) fn cut_sequence(
     features: &Features<'_>,
     specs: &mut Specs<'_>,
@@ -41,7 +44,9 @@ pub(super) fn cut_sequence(
         }
     }
     let whole = whole_products(features, specs);
-    for down in adapters.iter().map(|adapter| adapter.down).chain(whole) {
+    let adapted = adapters.iter().map(|adapter| (adapter.down, true));
+    let whole = whole.into_iter().filter(|layer| adapters.iter().all(|adapter| adapter.up != *layer));
+    for (down, is_adapter) in adapted.chain(whole.map(|layer| (layer, false))) {
         let operands = &model.layers()[down].operands;
         let made = features.uses.iter().find(|used| used.layer == down && used.role == Role::Makes);
         let Some((weight, outputs)) = made.and_then(|used| used.weight) else { continue };
@@ -49,6 +54,10 @@ pub(super) fn cut_sequence(
             continue;
         }
         let by_outputs = specs.divides(weight, outputs, size);
+        // A head whose vocabulary does not divide stays whole.
+        if !by_outputs && !is_adapter {
+            continue;
+        }
         specs.shard(weight, if by_outputs { outputs } else { 1 - outputs }, axis, size)?;
         if let Some(&bias) = operands.get(2).filter(|_| by_outputs) {
             specs.shard(bias, 0, axis, size)?;
@@ -108,7 +117,7 @@ fn adapter(model: &Graph, layer: LayerId) -> Option<AdapterPair> {
     let input = |product: LayerId| model.layers()[product].operands[0];
     let down = product(model, input(up))?;
     let is_beside = input(down) == input(base) && [base, up].iter().all(|&other| other != down);
-    is_beside.then_some(AdapterPair { down, base, sum: layer.results[0] })
+    is_beside.then_some(AdapterPair { down, up, base, sum: layer.results[0] })
 }
 
 /// The layer that gives `value`, if it multiplies by a parameter.
