@@ -147,7 +147,8 @@ impl Cluster {
         let mut speeds = vec![speed("device.speed", device.speed)?.unwrap_or(1.0); devices];
         let mut memory = size("device.memory", device.memory.as_deref())?;
         for group in &device.group {
-            let Some(members) = speeds.get_mut(group.from..group.to.saturating_add(1).max(group.from)) else {
+            let members = speeds.get_mut(group.from..group.to.saturating_add(1));
+            let Some(members) = members.filter(|members| !members.is_empty()) else {
                 let wanted = format!("groups name devices from 0 to {}, the first one first", devices - 1);
                 return wrong("device.group", format!("from {} to {}", group.from, group.to), wanted);
             };

@@ -1,10 +1,9 @@
 //! BERT, trained to fill in masked tokens. Parameter names are those of transformers' `BertForMaskedLM`.
 
-use phalanx_nn::{Init, Net, SelfAttention, Tensor};
-use phalanx_ops::Attention;
+use phalanx_nn::{Init, Net, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{SampleData, Samples, ZooConfig};
+use super::{SampleData, Samples, ZooConfig, encoder_attention};
 use crate::ModelError;
 use crate::check::Check;
 
@@ -31,21 +30,14 @@ pub struct BertConfig {
 impl BertConfig {
     fn block(&self, net: &Net, x: &Tensor) -> Tensor {
         let attention = net.at("attention");
-        let h = attention.at("output.dense").linear(&self.attention(&attention.at("self"), x), self.width);
+        let h = attention
+            .at("output.dense")
+            .linear(&encoder_attention(&attention.at("self"), x, self.heads), self.width);
         let h = attention.at("output.dropout").dropout(self.dropout, h);
         let x = attention.at("output.LayerNorm").layer_norm_with(&(x + h), 1e-12);
         let h = net.at("intermediate.dense").linear(&x, self.hidden).gelu();
         let h = net.at("output.dropout").dropout(self.dropout, net.at("output.dense").linear(&h, self.width));
         net.at("output.LayerNorm").layer_norm_with(&(x + h), 1e-12)
-    }
-
-    fn attention(&self, net: &Net, x: &Tensor) -> Tensor {
-        let dim = self.width / self.heads;
-        let SelfAttention { causal, .. } = SelfAttention::new(self.heads).bidirectional();
-        let [q, k, v] =
-            ["query", "key", "value"].map(|name| net.at(name).linear(x, self.width).split_heads(dim));
-        let scale = 1.0 / (dim as f32).sqrt();
-        net.at("heads").apply(Attention::new(causal, scale), &[&q, &k, &v]).merge_heads()
     }
 }
 

@@ -14,6 +14,7 @@ use std::fmt;
 
 use phalanx_ir::graph::Graph;
 use phalanx_nn::{Net, Tensor, build_training};
+use phalanx_ops::Attention;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -133,6 +134,14 @@ impl fmt::Debug for ZooEntry {
 pub fn training_graph(name: &str, model: &dyn ZooModel, batch: usize) -> Result<Graph, ModelError> {
     model.check()?;
     Ok(build_training(name, batch, |net| model.loss(net))?.graph)
+}
+
+/// Attention of every position to every other one, with the projections of transformers' encoders; without the output's.
+fn encoder_attention(net: &Net, x: &Tensor, heads: usize) -> Tensor {
+    let (width, dim) = (x.last(), x.last() / heads);
+    let [q, k, v] = ["query", "key", "value"].map(|name| net.at(name).linear(x, width).split_heads(dim));
+    let attention = Attention::new(false, 1.0 / (dim as f32).sqrt());
+    net.at("heads").apply(attention, &[&q, &k, &v]).merge_heads()
 }
 
 /// A stack of linear layers with ReLU between them, and behind the last one if `closed`; layer i is at `net.i`.

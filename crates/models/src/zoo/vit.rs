@@ -1,11 +1,10 @@
 //! A vision transformer: patches of an image as a sequence. Parameter names are those of published files for transformers'
 //! `ViTForImageClassification`; the weight of the patch projection, a convolution there, is a matrix here.
 
-use phalanx_nn::{F32, I64, Init, Net, SelfAttention, Tensor};
-use phalanx_ops::Attention;
+use phalanx_nn::{F32, I64, Init, Net, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{SampleData, Samples, ZooConfig};
+use super::{SampleData, Samples, ZooConfig, encoder_attention};
 use crate::ModelError;
 use crate::check::Check;
 
@@ -42,22 +41,13 @@ impl VitConfig {
     fn block(&self, net: &Net, x: &Tensor) -> Tensor {
         let attention = net.at("attention");
         let normed = net.at("layernorm_before").layer_norm_with(x, 1e-12);
-        let h = self.attention(&attention.at("attention"), &normed);
+        let h = encoder_attention(&attention.at("attention"), &normed, self.heads);
         let h = attention.at("output.dense").linear(&h, self.width);
         let x = x + attention.at("output.dropout").dropout(self.dropout, h);
         let normed = net.at("layernorm_after").layer_norm_with(&x, 1e-12);
         let h = net.at("intermediate.dense").linear(&normed, self.hidden).gelu();
         let h = net.at("output.dense").linear(&h, self.width);
         x + net.at("output.dropout").dropout(self.dropout, h)
-    }
-
-    fn attention(&self, net: &Net, x: &Tensor) -> Tensor {
-        let dim = self.width / self.heads;
-        let SelfAttention { causal, .. } = SelfAttention::new(self.heads).bidirectional();
-        let [q, k, v] =
-            ["query", "key", "value"].map(|name| net.at(name).linear(x, self.width).split_heads(dim));
-        let scale = 1.0 / (dim as f32).sqrt();
-        net.at("heads").apply(Attention::new(causal, scale), &[&q, &k, &v]).merge_heads()
     }
 }
 

@@ -62,6 +62,10 @@ fn what_is_wrong_with_a_file_is_told() {
             format!("devices = 2\n{level}[[device.group]]\nfrom = 1\nto = 2"),
             "`device.group` is from 1 to 2; groups name devices from 0 to 1",
         ),
+        (
+            format!("devices = 2\n{level}[[device.group]]\nfrom = 1\nto = 0"),
+            "`device.group` is from 1 to 0; groups name devices from 0 to 1",
+        ),
     ] {
         let error = Cluster::parse(&text).unwrap_err().to_string();
         assert!(error.contains(problem), "{text}\n{error}");
