@@ -86,12 +86,6 @@ fn loom() -> Result<(), String> {
 
 /// Runs the runtime's tests of threads under ThreadSanitizer, which stable Rust has behind a switch.
 fn tsan() -> Result<(), String> {
-    let target = "x86_64-unknown-linux-gnu";
-    let packages = ["--package", "phalanx-runtime", "--package", "phalanx-immediate"];
-    let mut args = [&["test", "--quiet"][..], &packages, &["--target", target]].concat();
-    args.extend(["--test", "main", "--test", "graphs", "--", "--test-threads", "1"]);
-    // The modules of `main`, and all of `graphs`.
-    args.extend(["lanes::", "tasks::", "turns::", "device_graphs::", "graphs::"]);
     let suppressions = root().join("xtask/tsan.suppressions");
     let options = format!("history_size=4 suppressions={}", suppressions.display());
     let flags = "--cfg tsan -Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer";
@@ -101,7 +95,15 @@ fn tsan() -> Result<(), String> {
         ("TSAN_OPTIONS", &options),
         ("CARGO_TARGET_DIR", "target/tsan"),
     ];
-    run_with("cargo", &args, &variables)
+    let tests = |package, binary, modules: &[&str]| {
+        let target = ["--target", "x86_64-unknown-linux-gnu"];
+        let args = [&["test", "--quiet", "--package", package, "--test", binary][..], &target];
+        let harness = [&["--", "--test-threads", "1"][..], modules];
+        run_with("cargo", &[args.concat(), harness.concat()].concat(), &variables)
+    };
+    tests("phalanx-runtime", "main", &["lanes::", "tasks::", "replay::"])?;
+    tests("phalanx-runtime", "graphs", &[])?;
+    tests("phalanx-immediate", "main", &["turns::", "device_graphs::"])
 }
 
 fn bless() -> Result<(), String> {

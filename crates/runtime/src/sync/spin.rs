@@ -2,6 +2,7 @@
 //!
 //! The standard library comes without instrumentation, so the sanitizer does not see what its locks order and reports
 //! every use of what they guard. These have the same interface and are seen. They spin: they are for that check alone.
+#![allow(missing_docs)] // the names are the standard library's
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -11,7 +12,7 @@ use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
 #[derive(Default)]
-pub(crate) struct Mutex<T: ?Sized> {
+pub struct Mutex<T: ?Sized> {
     locked: AtomicBool,
     value: UnsafeCell<T>,
 }
@@ -27,14 +28,14 @@ impl<T: ?Sized> std::fmt::Debug for Mutex<T> {
     }
 }
 
-pub(crate) struct MutexGuard<'a, T: ?Sized>(&'a Mutex<T>);
+pub struct MutexGuard<'a, T: ?Sized>(&'a Mutex<T>);
 
 impl<T> Mutex<T> {
-    pub(crate) const fn new(value: T) -> Mutex<T> {
+    pub const fn new(value: T) -> Mutex<T> {
         Mutex { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+    pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
         // Acquire pairs with the store in `drop`.
         while self.locked.swap(true, Acquire) {
             yield_now();
@@ -68,23 +69,23 @@ impl<T: ?Sized> Drop for MutexGuard<'_, T> {
 
 /// Counts notifications; a thread that sleeps waits for the count to change.
 #[derive(Default)]
-pub(crate) struct Condvar(AtomicU32);
+pub struct Condvar(AtomicU32);
 
 impl Condvar {
-    pub(crate) const fn new() -> Condvar {
+    pub const fn new() -> Condvar {
         Condvar(AtomicU32::new(0))
     }
 
-    pub(crate) fn notify_one(&self) {
+    pub fn notify_one(&self) {
         // Release pairs with the loads in `wait`.
         self.0.fetch_add(1, Release);
     }
 
-    pub(crate) fn notify_all(&self) {
+    pub fn notify_all(&self) {
         self.notify_one();
     }
 
-    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         let mutex = guard.0;
         // Relaxed: read under the lock, before which or after which the notification comes.
         let notified = self.0.load(Relaxed);
@@ -96,7 +97,7 @@ impl Condvar {
         mutex.lock()
     }
 
-    pub(crate) fn wait_timeout_while<'a, T>(
+    pub fn wait_timeout_while<'a, T>(
         &self,
         mut guard: MutexGuard<'a, T>,
         limit: Duration,
@@ -113,18 +114,18 @@ impl Condvar {
 }
 
 /// Readers exclude each other too: enough for a check.
-pub(crate) struct RwLock<T>(Mutex<T>);
+pub struct RwLock<T>(Mutex<T>);
 
 impl<T> RwLock<T> {
-    pub(crate) const fn new(value: T) -> RwLock<T> {
+    pub const fn new(value: T) -> RwLock<T> {
         RwLock(Mutex::new(value))
     }
 
-    pub(crate) fn read(&self) -> LockResult<MutexGuard<'_, T>> {
+    pub fn read(&self) -> LockResult<MutexGuard<'_, T>> {
         self.0.lock()
     }
 
-    pub(crate) fn write(&self) -> LockResult<MutexGuard<'_, T>> {
+    pub fn write(&self) -> LockResult<MutexGuard<'_, T>> {
         self.0.lock()
     }
 }
