@@ -103,6 +103,8 @@ fn tsan() -> Result<(), String> {
     };
     tests("phalanx-runtime", "main", &["lanes::", "tasks::", "replay::"])?;
     tests("phalanx-runtime", "graphs", &[])?;
+    tests("phalanx-runtime", "flow", &[])?;
+    tests("phalanx-immediate", "devices", &[])?;
     tests("phalanx-immediate", "main", &["turns::", "device_graphs::"])
 }
 
