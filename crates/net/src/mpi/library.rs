@@ -5,6 +5,7 @@
 //! closer.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -178,8 +179,9 @@ pub(crate) struct Library {
     /// Set as soon as it is known; errors name it.
     pub rank: OnceLock<u32>,
     functions: Functions,
-    /// Keeps the functions loaded.
-    _object: Object,
+    /// Keeps the functions loaded, for good: threads of its own and hooks that it put into the C library may call into it after
+    /// the network has gone.
+    _object: ManuallyDrop<Object>,
 }
 
 impl Library {
@@ -207,8 +209,13 @@ impl Library {
         let object = unsafe { Object::open(Some(name), RTLD_LAZY | RTLD_LOCAL) }.map_err(says)?;
         let functions = Functions::load(&object).map_err(says)?;
         let abi = abi(&object).map_err(says)?;
-        let mut library =
-            Library { abi, version: String::new(), rank: OnceLock::new(), functions, _object: object };
+        let mut library = Library {
+            abi,
+            version: String::new(),
+            rank: OnceLock::new(),
+            functions,
+            _object: ManuallyDrop::new(object),
+        };
         // SAFETY: this function may be called before the library is started.
         let version = library.text(|text, length| unsafe { library.get_library_version(text, length) });
         if !launcher.starts(&version) {
@@ -217,7 +224,8 @@ impl Library {
         library.version = version.lines().next().unwrap_or_default().trim().into();
         // Plug-ins of Open MPI look for its symbols among the global ones.
         // SAFETY: as above; it is loaded already.
-        library._object = unsafe { Object::open(Some(name), RTLD_NOW | RTLD_GLOBAL) }.map_err(says)?;
+        let object = unsafe { Object::open(Some(name), RTLD_NOW | RTLD_GLOBAL) }.map_err(says)?;
+        library._object = ManuallyDrop::new(object);
         Ok(library)
     }
 

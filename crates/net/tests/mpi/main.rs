@@ -117,6 +117,9 @@ fn rank() {
     let mpi = Mpi::start(Options { library, launcher }).unwrap();
     exercises::run(&mpi, ranks.parse().unwrap(), exercise);
     drop(mpi);
+    // Hooks of it in the C library may still be called.
+    let mapped = std::fs::read_to_string("/proc/self/maps").unwrap();
+    assert!(mapped.contains("/libmpi"), "the library stays");
     drop(alive);
 }
 

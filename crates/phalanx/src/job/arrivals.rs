@@ -112,15 +112,23 @@ impl Waiting {
     /// Unless the result is dropped within `limit`, calls `late` on another thread, which ends the process or returns. Time
     /// in which this process is stopped does not count: when a launcher ends a job, it continues its processes first, and
     /// one that was stopped must not accuse those that have ended meanwhile.
+    ///
+    /// Returns when the thread has mapped what memory it needs: the start of a message library may replace the code of `mmap`
+    /// (UCX does) while no other thread may be in it.
     pub fn start(limit: Duration, late: impl FnOnce() + Send + 'static) -> io::Result<Waiting> {
         let (over, is_over) = channel();
+        let (runs, has_begun) = channel();
         let look = move || {
+            // Its first allocation, which maps the memory for all that follow.
+            _ = runs.send(());
             let ticks = limit.as_millis().div_ceil(TICK.as_millis());
             if (0..ticks).all(|_| is_over.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout)) {
                 late();
             }
         };
         let thread = thread::Builder::new().name("phalanx-waiting".into()).spawn(look)?;
+        // It sends before all else.
+        _ = has_begun.recv();
         Ok(Waiting { over: Some(over), thread: Some(thread) })
     }
 }
