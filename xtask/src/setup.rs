@@ -10,6 +10,9 @@ const PROGRAMS: &[(&[&str], &[&str])] = &[
     (&["mpiexec.mpich"], &["mpich"]),
 ];
 
+/// Packages without a program: an OpenCL library and a driver whose device is the CPU.
+const LIBRARIES: &[&str] = &["ocl-icd-libopencl1", "pocl-opencl-icd"];
+
 /// Adds what is missing.
 pub fn setup() -> Result<(), String> {
     for (tool, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {
@@ -23,6 +26,7 @@ pub fn setup() -> Result<(), String> {
     if !works("ip", &["-Version"]) {
         packages.push("iproute2");
     }
+    packages.extend(LIBRARIES.iter().filter(|package| !works("dpkg", &["--status", package])));
     if let Err(message) = install(&packages) {
         // Not every user may install packages; the tests that need them say so themselves.
         eprintln!("xtask: {message}");

@@ -25,16 +25,18 @@ const DIRECTIONS: &[(&str, &str)] = &[
     ("net", "link strided"),
     ("program", "ir strided"),
     ("kernels", "ir"),
+    ("opencl", ""),
     ("runtime", "program net link strided"),
     ("immediate", "program runtime strided"),
-    ("phalanx", "ir ops nn models plan lower schedule link net mapping program runtime kernels"),
+    ("phalanx", "ir ops nn models plan lower schedule link net mapping program runtime kernels opencl"),
     ("bench", "ir ops models net program runtime immediate kernels phalanx"),
     ("cli", "phalanx inductor bench"),
     ("testkit", "ir ops models"),
 ];
 
 /// Crates that may contain unsafe code.
-const UNSAFE: &[&str] = &["strided", "mapping", "runtime", "immediate", "kernels", "net", "bench", "testkit"];
+const UNSAFE: &[&str] =
+    &["strided", "mapping", "runtime", "immediate", "kernels", "net", "opencl", "bench", "testkit"];
 
 /// Lines above which a file must say in its head why it is long.
 const LONG: usize = 600;

@@ -15,6 +15,7 @@ use phalanx::internals::roofline::fma_peak;
 use phalanx_bench::golden::{self, Case, GoldenError, Outcome};
 use serde_json::json;
 
+use crate::devices;
 use crate::failure::Failure;
 use crate::flags::{Cores, Options};
 use crate::output;
@@ -33,6 +34,7 @@ Examples:
   phalanx doctor
   phalanx doctor --isa portable --cores 1
   phalanx doctor --ops cases.jsonl
+  phalanx doctor --device opencl:0.0    whether an OpenCL device computes the bits of the CPU
 A case is a line of JSON with an operator's operands, results and gradients by their names, for example:
   {\"id\": \"add-1\", \"op\": \"add\", \"attrs\": {}, \"inputs\": {\"a\": T, \"b\": T}, \"outputs\": {\"y\": T},
    \"output_grads\": {\"y\": T}, \"input_grads\": {\"a\": T, \"b\": T}}
@@ -45,6 +47,9 @@ pub struct Args {
     /// Instruction set of the fast kernels; the best of this machine if absent
     #[arg(long)]
     isa: Option<IsaName>,
+    /// Only probe the arithmetic of this OpenCL device: its address, such as opencl:0.0, or a part of its name
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["ops", "isa"])]
+    device: Option<String>,
     #[command(flatten)]
     cores: Options<Cores>,
     /// Print lines of JSON: machine, failures, summary
@@ -83,6 +88,9 @@ enum Verdict {
 pub fn run(args: Args) -> Result<ExitCode, Failure> {
     if args.try_instructions {
         return Ok(if precisions::child() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    if let Some(wanted) = &args.device {
+        return devices::probe_one(wanted, args.json);
     }
     select(args.isa)?;
     let cores = args.cores.count()?;

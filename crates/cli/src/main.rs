@@ -9,6 +9,7 @@ mod ckpt;
 mod cluster;
 mod costs;
 mod data;
+mod devices;
 mod diff;
 mod doctor;
 mod explain;
@@ -81,6 +82,7 @@ enum Command {
     Costs(costs::Command),
     Profile(Box<profile::Args>),
     Doctor(doctor::Args),
+    Devices(devices::Args),
     Generate(generate::Args),
     Schedule(schedule::Args),
     Launch(launch::Args),
@@ -144,6 +146,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Costs(command) => costs::run(command),
         Command::Profile(args) => profile::run(&args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Devices(args) => devices::run(&args),
         Command::Generate(args) => generate::run(args),
         Command::Schedule(args) => schedule::run(args),
         Command::Launch(args) => launch::run(args),

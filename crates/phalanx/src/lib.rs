@@ -80,6 +80,7 @@ pub mod internals {
     pub use phalanx_kernels as kernels;
     pub use phalanx_lower as lower;
     pub use phalanx_net as net;
+    pub use phalanx_opencl as opencl;
     pub use phalanx_program as program;
     pub use phalanx_schedule as schedule;
 

@@ -50,6 +50,7 @@ pages! {
     plans: "docs/src/plans.md",
     processes: "docs/src/processes.md",
     precision: "docs/src/precision.md",
+    devices: "docs/src/devices.md",
     memory_and_overlap: "docs/src/memory-and-overlap.md",
     checkpoints: "docs/src/checkpoints.md",
     own_model: "docs/src/own-model.md",
