@@ -59,6 +59,14 @@ impl Cuts {
         Cuts { operands, results, ..Cuts::default() }.claimed_by(slots)
     }
 
+    /// The dimension of result `slot` that goes along with one of an operand, if each has at most one such dimension: the
+    /// first operand that shares it with the results decides.
+    pub fn carried(&self, dims: &[Option<usize>], slot: usize) -> Option<usize> {
+        let axis_of = |(own, dim): (&Dims, &Option<usize>)| own.get((*dim)?).copied().flatten();
+        let axis = self.operands.iter().zip(dims).find_map(axis_of)?;
+        self.results.get(slot)?.iter().position(|own| *own == Some(axis))
+    }
+
     /// One axis for every dimension but those that must be `whole`, one operand and result alike.
     pub fn pointwise(shape: &Shape, whole: &[usize]) -> Cuts {
         let mut next = 0..;

@@ -57,8 +57,8 @@ pub(super) struct Node {
     pub(super) time: Time,
     /// The same for the same use in all microbatches.
     pub(super) place: Place,
-    /// Of an input: the dimension along which samples lie.
-    pub(super) batch: usize,
+    /// The dimension along which samples lie, where operator and shapes do not say it.
+    pub(super) batch: Option<usize>,
     /// A source whose layout is that of its uses.
     follows_uses: bool,
 }
@@ -303,8 +303,8 @@ impl Decide<'_> {
         let (time, place) = (self.time(), self.place);
         let (operands, wants, axes, results, gives) = Default::default();
         let batch = match (&op, self.origin.values.first()) {
-            (Op::Input, Some(&input)) => self.context.classes.batch_dim(input),
-            _ => 0,
+            (Op::Input, Some(&input)) => Some(self.context.classes.batch_dim(input)).filter(|&dim| dim > 0),
+            _ => self.origin.batch,
         };
         Node { op, operands, wants, axes, results, gives, stage, time, place, batch, follows_uses: false }
     }
