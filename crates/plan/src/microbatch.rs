@@ -477,7 +477,9 @@ impl<'a> Unroll<'a> {
         };
         let limits = &cuts.limits(operands, &results.iter().collect::<Vec<_>>())[batch];
         let divides = limits.iter().all(|limit| limit.is_multiple_of(self.microbatches * self.blocks));
-        let is_free = batch >= cuts.contracted && cuts.blocks.iter().all(|&(axis, _)| axis != batch);
+        let is_free = batch >= cuts.contracted
+            && !cuts.counted.contains(&batch)
+            && cuts.blocks.iter().all(|&(axis, _)| axis != batch);
         if !(is_free && divides && (0..operands.len()).all(fits)) {
             return None;
         }

@@ -33,6 +33,8 @@ pub struct Cuts {
     pub agreed: Option<(Axis, [(usize, usize); 2])>,
     /// An axis may be cut into a divisor of this number only.
     pub blocks: Vec<(Axis, usize)>,
+    /// Axes along which elements are counted: tiles know where they begin, but parts of a batch would count anew.
+    pub counted: Vec<Axis>,
     /// The operator of partial sums is the partial sums of the operator.
     pub linear: bool,
     /// It copies or negates elements, so that nothing is rounded.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use phalanx_ir::Id;
 use phalanx_ir::graph::{Graph, Layer, ValueId};
 
 use crate::{Rng, Tensor, eval};
@@ -13,8 +14,8 @@ const LARGEST: f64 = 100.0;
 /// How much a result may be bent over twice the margin, relative to itself where it is above one. A second derivative of a
 /// hundred bends it so much; so does a kink whose slopes differ by a fifth, in the middle of the margin.
 const BEND: f64 = 1e-4;
-/// Directions in which operands are moved: along one alone, sums may stay as they are.
-const DIRECTIONS: u64 = 2;
+/// Directions in which the operands of a layer are moved: along one alone, sums may stay as they are.
+const DIRECTIONS: u64 = 3;
 
 /// Whether a model is well-behaved on these inputs: all values are finite and at most 100, and no layer is near a point
 /// where its derivative jumps or changes fast (the kink of relu, a tie of a maximum, a division by almost zero).
@@ -22,8 +23,10 @@ pub fn is_smooth(graph: &Graph, inputs: &BTreeMap<String, Tensor>) -> bool {
     let values = eval::evaluate(graph, inputs);
     let tame = |x: &f64| x.is_finite() && x.abs() <= LARGEST;
     values.values().all(|tensor| tensor.data.iter().all(tame))
-        && graph.layers().iter().all(|(_, layer)| {
-            layer.operands.is_empty() || (0..DIRECTIONS).all(|seed| is_straight(graph, layer, &values, seed))
+        && graph.layers().iter().all(|(id, layer)| {
+            let seed = |direction| id.index() as u64 * DIRECTIONS + direction;
+            let is_straight = |direction| is_straight(graph, layer, &values, seed(direction));
+            layer.operands.is_empty() || (0..DIRECTIONS).all(is_straight)
         })
 }
 
