@@ -27,6 +27,32 @@ pub fn train(args: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
+/// The models of `phalanx bench model`.
+const MODELS: [&str; 5] = ["resnet18", "resnet50", "bert", "vit", "dlrm"];
+
+/// Models of the zoo here and in PyTorch, round after round.
+pub fn models(args: &[&str]) -> Result<(), String> {
+    let threads = option(args, "--threads")?.unwrap_or("1");
+    let rounds: usize =
+        option(args, "--rounds")?.unwrap_or("3").parse().map_err(|_| "--rounds takes a number")?;
+    let named: Vec<&str> = args.iter().copied().filter(|arg| MODELS.contains(arg)).collect();
+    cargo(&["build", "--release", "--quiet", "--package", "phalanx-cli"])?;
+    for name in if named.is_empty() { MODELS.to_vec() } else { named } {
+        let mut ratios = Vec::new();
+        for round in 1..=rounds.max(1) {
+            let peer = samples(python("torch_models.py", threads, "best").arg(name))?;
+            let ours = samples(phalanx().args(["bench", "model", name, "--json", "--cores", threads]))?;
+            let ratio = ours / peer;
+            println!(
+                "{name} round {round}: phalanx {ours:.1} samples/s, torch {peer:.1} samples/s, ratio {ratio:.3}"
+            );
+            ratios.push(ratio);
+        }
+        println!("{name}: median ratio {:.3} with {threads} thread(s)", median(&ratios));
+    }
+    Ok(())
+}
+
 /// Our matrix product beside the gemm crate and OpenBLAS.
 pub fn gemm(args: &[&str]) -> Result<(), String> {
     run_peers("gemm", args)
@@ -63,16 +89,25 @@ pub fn python(script: &str, threads: &str, mode: &str) -> Command {
 
 /// Runs a command that prints a JSON object with `tokens_per_s` and takes that number out of it.
 pub fn rate(command: &mut Command) -> Result<f64, String> {
+    measured(command, "tokens_per_s")
+}
+
+/// Runs a command that prints a JSON object with `samples_per_s` and takes that number out of it.
+fn samples(command: &mut Command) -> Result<f64, String> {
+    measured(command, "samples_per_s")
+}
+
+fn measured(command: &mut Command, key: &str) -> Result<f64, String> {
     let output = command.output().map_err(|error| format!("cannot run {command:?}: {error}"))?;
-    tokens_per_s(&String::from_utf8_lossy(&output.stdout)).ok_or_else(|| {
+    number(&String::from_utf8_lossy(&output.stdout), key).ok_or_else(|| {
         let errors = String::from_utf8_lossy(&output.stderr);
-        format!("{command:?} printed no tokens_per_s (is PyTorch installed? pip install torch)\n{errors}")
+        format!("{command:?} printed no {key} (is PyTorch installed? pip install torch)\n{errors}")
     })
 }
 
 /// The first number of this name in a text of JSON.
-pub fn tokens_per_s(text: &str) -> Option<f64> {
-    let number = text.split("\"tokens_per_s\":").nth(1)?.split([',', '}']).next()?;
+pub fn number(text: &str, key: &str) -> Option<f64> {
+    let number = text.split(&format!("\"{key}\":")).nth(1)?.split([',', '}']).next()?;
     number.trim().parse().ok()
 }
 

@@ -28,6 +28,7 @@ cargo xtask COMMAND
   tidy          rules about crates and files only
   bless         rewrite the expected texts of file tests, then show what changed with git diff
   bench train   `phalanx bench train` beside PyTorch, in alternating rounds [--threads N] [--rounds N] [--wide]
+  bench models  `phalanx bench model` beside PyTorch, in alternating rounds [NAME ...] [--threads N] [--rounds N]
   bench ranks   two processes of a core beside one and beside PyTorch's DDP and FSDP [--rounds N] [--mode eager] [--json]
   bench gemm    our matrix product beside the gemm crate and OpenBLAS [--threads N]
   bench tasks   small tasks beside Rayon, OpenMP, Taskflow and StarPU [--patterns a,b] [--widths 2,8] [--workers N] [--peers a,b] [--json]
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::tidy(&root()),
         ["bless"] => bless(),
         ["bench", "train", ..] => bench::train(&words[2..]),
+        ["bench", "models", ..] => bench::models(&words[2..]),
         ["bench", "ranks", ..] => ranks::ranks(&words[2..]),
         ["bench", "gemm", ..] => bench::gemm(&words[2..]),
         ["bench", "tasks", ..] => bench::tasks(&words[2..]),

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::bench::{median, option, phalanx, python, rate, tokens_per_s};
+use crate::bench::{median, number, option, phalanx, python, rate};
 use crate::cargo;
 
 /// The model of the peers' defaults.
@@ -85,7 +85,7 @@ fn rate_of_steps(command: &mut Command) -> Result<f64, String> {
     let output = command.output().map_err(|error| format!("cannot run {command:?}: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let steps = text.lines().filter(|line| line.starts_with("{\"step\":"));
-    let rates: Vec<f64> = steps.filter_map(tokens_per_s).skip(WARMUP).collect();
+    let rates: Vec<f64> = steps.filter_map(|step| number(step, "tokens_per_s")).skip(WARMUP).collect();
     match output.status.success() && !rates.is_empty() {
         true => Ok(median(&rates)),
         false => Err(format!("{command:?} failed\n{}", String::from_utf8_lossy(&output.stderr))),
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn rates_are_read_from_json() {
-        assert_eq!(tokens_per_s(r#"{"step":1,"tokens_per_s": 12.5,"lr":1}"#), Some(12.5));
-        assert_eq!(tokens_per_s(r#"{"step":1}"#), None);
+        assert_eq!(number(r#"{"step":1,"tokens_per_s": 12.5,"lr":1}"#, "tokens_per_s"), Some(12.5));
+        assert_eq!(number(r#"{"step":1}"#, "tokens_per_s"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Measurements: the machine's peak, our matrix product against OpenBLAS, convolutions against that, whole training steps, checkpoints against
+//! Measurements: the machine's peak, our matrix product against OpenBLAS, convolutions against that, training steps of GPT-2 and of the zoo, checkpoints against
 //! plain files, the compiler, graphs of small tasks, copies against `memcpy`, launches of kernels, hidden communication
 //! against what is predicted, and transfers between ranks. Comparisons with PyTorch: operator cases with recorded
 //! results, a few steps from given weights, and training in another precision beside recorded losses.
@@ -15,6 +15,7 @@ mod copies;
 mod gemm;
 pub mod golden;
 mod launches;
+mod model;
 mod overlap;
 pub mod parity;
 pub mod peer;
@@ -33,6 +34,7 @@ pub use copies::{
 };
 pub use gemm::{GemmBench, GemmResult, GemmShape, gemm, shapes};
 pub use launches::{LaunchCost, launches};
+pub use model::{MEASURED_MODELS, MeasuredModel, ModelBench, ModelResult, model};
 pub use overlap::{OverlapResult, overlap};
 pub use precision::{Distance, EqualWeights, PrecisionBench, PrecisionResult, precision};
 pub use ranks::{Exchange, ExchangeRow, exchange};

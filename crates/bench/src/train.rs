@@ -152,7 +152,8 @@ fn timed_step(trainer: &mut Trainer, bench: &TrainBench, step: usize) -> Result<
     Ok((start.elapsed().as_secs_f64(), loss))
 }
 
-fn kernel_times(profile: &Profile, trainer: &Trainer) -> Vec<KernelTime> {
+/// How long each kernel took in a step, longest first.
+pub(crate) fn kernel_times(profile: &Profile, trainer: &Trainer) -> Vec<KernelTime> {
     let sums = profile.by_kernel(trainer.session().program());
     let all: f64 = sums.iter().map(|(_, seconds)| seconds).sum();
     let runs = profile.runs().max(1) as f64;

@@ -4,6 +4,7 @@ mod checkpoints;
 mod conv;
 mod copies;
 mod launches;
+mod model;
 mod overlap;
 mod precision;
 mod ranks;
@@ -17,7 +18,7 @@ use phalanx::internals::roofline::fma_peak;
 use phalanx::ir::Precision;
 use phalanx_bench::peer::{OPEN_BLAS, OpenBlas};
 use phalanx_bench::{self as bench, COMPILE_SIZES, CompileBench, CompileResult, Exchange};
-use phalanx_bench::{GemmBench, GemmResult, TrainBench, TrainResult};
+use phalanx_bench::{GemmBench, GemmResult, KernelTime, TrainBench, TrainResult};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -28,6 +29,7 @@ use checkpoints::CheckpointsArgs;
 use conv::ConvArgs;
 use copies::CopiesArgs;
 use launches::LaunchesArgs;
+use model::ModelArgs;
 use overlap::OverlapArgs;
 use precision::PrecisionArgs;
 use ranks::RanksArgs;
@@ -40,6 +42,7 @@ pub enum Command {
     Gemm(GemmArgs),
     Conv(ConvArgs),
     Train(TrainArgs),
+    Model(ModelArgs),
     Checkpoints(Box<CheckpointsArgs>),
     Compile(CompileArgs),
     Tasks(TasksArgs),
@@ -147,6 +150,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Gemm(args) => gemm(&args)?,
         Command::Conv(args) => conv::run(&args)?,
         Command::Train(args) => train(&args)?,
+        Command::Model(args) => model::run(&args)?,
         Command::Compile(args) => compile(&args)?,
         Command::Tasks(args) => tasks::run(&args)?,
         Command::Copies(args) => copies::run(&args)?,
@@ -226,7 +230,12 @@ fn print_train(result: &TrainResult) -> Result<(), Failure> {
     let (gflops, peak, share) = (result.gflops, result.fma_peak_gflops, 100.0 * result.peak_share);
     output::line(format!("GFLOP/s       {gflops:.1}, {share:.0} % of the FMA peak {peak:.1}"))?;
     output::line(format!("arena         {}", output::bytes(result.peak_bytes as u64)))?;
-    for kernel in &result.kernels {
+    print_kernels(&result.kernels)
+}
+
+/// Where the time of a step went.
+fn print_kernels(kernels: &[KernelTime]) -> Result<(), Failure> {
+    for kernel in kernels {
         output::line(format!("{:>9.2} ms {:5.1} %  {}", kernel.ms, 100.0 * kernel.share, kernel.kernel))?;
     }
     Ok(())

@@ -198,6 +198,24 @@ fn a_cut_off_the_leaves_is_refused_unless_other_bits_are_allowed() {
     assert!(lower(&graph, &free, |_, _| ()).is_ok());
 }
 
+/// Sums that are kept apart for each block of the batch are cut with it, too.
+#[test]
+fn a_cut_off_the_leaves_of_sums_that_are_kept_is_refused() {
+    let text = "parallel @p {
+        %x = input f32[6/3, 1, 3, 2] on dev0, dev1, dev2
+        %b = param init=ones f32[2] copy 3 on dev0, dev1, dev2
+        %y = add %x, %b : f32[6/3, 1, 3, 2] on dev0, dev1, dev2
+        %s = reduce kind=sum axes=[0,1,2,3] %y : f32[] sum 3 on dev0, dev1, dev2
+        %l = reduction degree=3 %s : f32[] on dev0
+        return %l
+    }";
+    let error = error_of(text, Goal::Gradients);
+    assert!(matches!(error, LowerError::Unaligned { .. }), "{error}");
+    let graph = ParallelGraph::parse(text, phalanx_ops::operators()).expect("the text is a parallel graph");
+    let free = LowerOptions { free_bits: true, ..options(Goal::Gradients) };
+    assert!(lower(&graph, &free, |_, _| ()).is_ok());
+}
+
 #[test]
 fn advice_about_a_cut_off_the_leaves_leads_to_a_cut_that_works() {
     let advice = |what: &str, extent, leaves, degree| {

@@ -21,7 +21,7 @@ pub struct BatchNormOptions {
     /// The share of a step in the running statistics; none: they are means of all steps.
     pub momentum: Option<f32>,
     /// Into how many ghost batches the batch is cut, each normalized by its own statistics; the running statistics follow
-    /// the mean of them. A microbatch holds several of them or a part of one.
+    /// the mean of them. A microbatch holds some of them, or a part of one.
     pub groups: usize,
     /// Whether the batch's statistics are used, and kept; else the kept ones are.
     pub training: bool,

@@ -51,7 +51,8 @@ impl Operator for GroupedLinear {
         let result = [&rows[..], &[Some(out)]].concat();
         let cuts = Cuts::new(vec![input, rows, weight], vec![result]).contracting().claimed_by([2, 0]);
         let wants_copies = Some("a weight cut into {} along experts and outputs wants {} copies");
-        Cuts { sum: vec![inner, experts], shared: vec![1], wants_copies, ..cuts }
+        // Experts are outermost: all but one of them give zeros, and the others' sums stay together, however many there are.
+        Cuts { sum: vec![experts, inner], shared: vec![1], wants_copies, ..cuts }
     }
 
     fn index_bound(&self, operands: &[&Shape]) -> Option<IndexBound> {

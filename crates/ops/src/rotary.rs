@@ -46,8 +46,9 @@ impl Operator for Rotary {
     fn cuts(&self, operands: &[&Shape], _results: &[&Shape]) -> Cuts {
         let cuts = Cuts::pointwise(operands[0], &[3]);
         let dims = cuts.results[0].clone();
+        let counted = if operands.len() == 1 { dims[1].into_iter().collect() } else { Vec::new() };
         let slots = [dims.clone(), dims[..2].to_vec()].into_iter().take(operands.len()).collect();
-        Cuts { shared: vec![1], ..Cuts::new(slots, vec![dims]) }
+        Cuts { shared: vec![1], counted, ..Cuts::new(slots, vec![dims]) }
     }
 
     fn forward(&self, tasks: &mut dyn LayerTasks) {

@@ -48,6 +48,27 @@ fn rule(name: &str, dim: usize, axis: &str) -> String {
     format!("[[rule]]\nmatch = \"{name}\"\nshard = {{ {dim} = \"{axis}\" }}\n")
 }
 
+/// The gradient of a choice is summed before it is added to another one, on one device as where parts come from several.
+#[test]
+fn elements_chosen_more_than_once() {
+    let text = "graph @chosen {\n%w = param init=zeros f32[4]\n%i = input i64[8]\n%j = input i64[8]\n\
+        %a = gather axis=0 %w, %i : f32[8]\n%b = gather axis=0 %w, %j : f32[8]\n%c = mul %a, %b : f32[8]\n\
+        %d = exp %c : f32[8]\n%loss = reduce kind=sum axes=[0] %d : f32[]\nreturn %loss\n}";
+    let stored = "[mesh]\na = 4\n[[rule]]\nmatch = \"w\"\nstore = { 0 = \"a\" }\n";
+    let cut = format!("[mesh]\na = 2\n{}", rule("d", 0, "a"));
+    check(text, &["w"], &[stored, &cut]);
+}
+
+/// Devices that share three experts and the features of each.
+#[test]
+fn experts_and_features_cut_together() {
+    let text = "graph @chosen {\n%x = input f32[4, 8]\n%i = input i64[4]\n%w = param init=zeros f32[6, 5, 8]\n\
+        %y = grouped_linear %x, %i, %w : f32[4, 5]\n%s = square %y : f32[4, 5]\n\
+        %loss = reduce kind=sum axes=[0, 1] %s : f32[]\nreturn %loss\n}";
+    let plan = "[mesh]\na = 3\nb = 4\n[[rule]]\nmatch = \"w\"\nshard = { 0 = \"a\", 2 = \"b\" }\n";
+    check(text, &["w"], &[plan]);
+}
+
 #[test]
 fn losses_with_weights_and_smoothing() {
     let text = "graph @losses {\n%x = input f32[8, 6]\n%labels = input i64[8]\n%w = param init=zeros f32[16, 6]\n\

@@ -1,10 +1,11 @@
 //! One answer: random models under random plans, and on random parallel graphs, give the bits of one device or an error.
 
-mod case;
+pub mod case;
 mod mutate;
 mod plans;
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
 use case::{Case, Outcome};
@@ -14,38 +15,57 @@ use phalanx::pipeline;
 use phalanx::pipeline::CompileError;
 use phalanx::plan::PlanError;
 use phalanx::{Error, Session};
+use phalanx_testkit::generate::provide_tables;
 use phalanx_testkit::{Rng, cases};
 use plans::random_plan;
 
 /// Models of a whole soak; each is run under several plans.
-const MODELS: u64 = 2000;
-const PLANS: u64 = 4;
+const MODELS: u64 = 20_000;
+const PLANS: u64 = 2;
 
 /// Models whose parallel graph is changed at random, and how often each.
 const MUTATED_MODELS: u64 = 500;
 const MUTATIONS: u64 = 12;
 
 /// How often each thing happened.
-type Counts = BTreeMap<String, usize>;
+pub type Counts = BTreeMap<String, usize>;
 
 /// Runs `check` for all seeds on two threads; what all of them counted.
-fn on_two_threads(seeds: u64, check: impl Fn(u64, &mut Counts) + Sync) -> Counts {
-    let total = Mutex::new(Counts::new());
+///
+/// # Panics
+/// With the shortest of the messages with which `check` panicked.
+pub fn on_two_threads(seeds: u64, check: impl Fn(u64, &mut Counts) + Sync) -> Counts {
+    let total = Mutex::new((Counts::new(), Vec::new()));
+    let is_whole = "no thread panics with it";
     std::thread::scope(|scope| {
         for thread in 0..2 {
             let (total, check) = (&total, &check);
             scope.spawn(move || {
-                let mut counts = Counts::new();
-                (thread..seeds).step_by(2).for_each(|seed| check(seed, &mut counts));
-                let mut total = total.lock().expect("no thread panicked with it");
-                counts.into_iter().for_each(|(what, count)| *total.entry(what).or_default() += count);
+                for seed in (thread..seeds).step_by(2) {
+                    let mut counts = Counts::new();
+                    let outcome = catch_unwind(AssertUnwindSafe(|| check(seed, &mut counts)));
+                    let mut total = total.lock().expect(is_whole);
+                    counts.into_iter().for_each(|(what, count)| *total.0.entry(what).or_default() += count);
+                    total.1.extend(outcome.err().map(|panic| case::message(&*panic)));
+                }
             });
         }
     });
-    total.into_inner().expect("no thread panicked with it")
+    let (counts, mut messages) = total.into_inner().expect(is_whole);
+    messages.sort_by_key(String::len);
+    // The shortest ones whole, of the others the first line.
+    let whole = |(at, message): (usize, &String)| if at < 5 { message.clone() } else { first_line(message) };
+    let shown = messages.iter().enumerate().map(whole).collect::<Vec<_>>().join("\n\n");
+    assert!(messages.is_empty(), "{} of {seeds} failed, {counts:?}\n{shown}", messages.len());
+    counts
 }
 
-fn count(counts: &mut Counts, what: &str) {
+fn first_line(message: &str) -> String {
+    message.lines().next().unwrap_or_default().chars().take(200).collect()
+}
+
+/// Counts one more of a thing.
+pub fn count(counts: &mut Counts, what: &str) {
     *counts.entry(what.into()).or_default() += 1;
 }
 
@@ -63,27 +83,8 @@ fn refusal(error: &Error) -> Option<&'static str> {
     }
 }
 
-/// Texts of what must not happen.
-#[derive(Default)]
-struct Failures(Mutex<Vec<String>>);
-
-impl Failures {
-    fn add(&self, text: String) {
-        self.0.lock().expect("no thread panicked with it").push(text);
-    }
-
-    /// Panics with the shortest ones.
-    fn assert_none(self, counts: &Counts) {
-        let mut texts = self.0.into_inner().expect("no thread panicked with it");
-        texts.sort_by_key(String::len);
-        let shown = texts.iter().take(5).cloned().collect::<Vec<_>>().join("\n\n");
-        assert!(texts.is_empty(), "{} failures, {counts:?}\n{shown}", texts.len());
-    }
-}
-
 #[test]
 fn random_plans_give_the_bits_of_one_device() {
-    let failures = Failures::default();
     let counts = on_two_threads(cases(MODELS), |seed, counts| {
         let case = Case::new(seed);
         for turn in 0..PLANS {
@@ -101,14 +102,13 @@ fn random_plans_give_the_bits_of_one_device() {
                 Ok(word) => count(counts, word),
                 Err(problem) => {
                     let plan = plan.to_text();
-                    failures.add(format!("seed {seed}.{turn} {problem}\n{plan}\n{}", case.model));
+                    panic!("seed {seed}.{turn} {problem}\n{plan}\n{}", case.model);
                 }
             }
         }
     });
-    failures.assert_none(&counts);
     println!("random plans: {counts:?}");
-    assert!(counts["same"] as u64 >= cases(2000), "too few plans could be compared: {counts:?}");
+    assert!(counts["same"] as u64 >= cases(8000), "too few plans could be compared: {counts:?}");
     assert!(counts["unaligned"] > 0 && counts["microbatches"] > 0 && counts["indivisible"] > 0, "{counts:?}");
 }
 
@@ -130,7 +130,6 @@ fn is_refusal(error: &Error) -> bool {
 
 #[test]
 fn random_degrees_are_refused_or_give_the_bits_of_one_device() {
-    let failures = Failures::default();
     let counts = on_two_threads(cases(MUTATED_MODELS), |seed, counts| {
         let case = Case::new(seed);
         let plan = random_plan(&case.model, seed);
@@ -143,7 +142,10 @@ fn random_degrees_are_refused_or_give_the_bits_of_one_device() {
                     mutate::mutate_text(&layout.parallel, &mut rng),
                     phalanx_ops::operators(),
                 ) {
-                    Ok(parallel) => parallel,
+                    Ok(mut parallel) => {
+                        provide_tables(&mut parallel, &case.model);
+                        parallel
+                    }
                     Err(_) => {
                         count(counts, "no graph");
                         continue;
@@ -167,12 +169,11 @@ fn random_degrees_are_refused_or_give_the_bits_of_one_device() {
             match problem {
                 Ok(word) => count(counts, word),
                 Err(problem) => {
-                    failures.add(format!("seed {seed}.{turn} {problem}\n{parallel}\n{}", case.model))
+                    panic!("seed {seed}.{turn} {problem}\n{parallel}\n{}", case.model)
                 }
             }
         }
     });
-    failures.assert_none(&counts);
     println!("random degrees: {counts:?}");
     assert!(counts.values().sum::<usize>() as u64 >= cases(1000), "too few cases: {counts:?}");
     let least = cases(200) as usize;

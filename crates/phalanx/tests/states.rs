@@ -126,14 +126,10 @@ fn batch_norm_has_the_same_bits_under_every_plan() {
 fn ghost_batches_have_the_same_bits_under_every_plan() {
     let model = model(BatchNormOptions { groups: 4, ..BatchNormOptions::default() });
     let one = outcome(&model, &Plan::default());
-    // A microbatch that is one ghost batch is refused.
-    for plan in plans(&model).into_iter().filter(|plan| plan.microbatches < 4) {
+    // Among them four microbatches, each of which is one ghost batch.
+    for plan in plans(&model) {
         assert_eq!(outcome(&model, &plan), one, "{}", plan.name);
     }
-    let each = Plan { microbatches: 4, ..Plan::default() };
-    let settings = Settings::new(Goal::Train(Optimizer::adamw(0.1))).plan(each);
-    let refused = phalanx::pipeline::compile(&model, &settings).expect_err("four ghost batches, four parts");
-    assert!(refused.to_string().contains("reshape"), "{refused}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use phalanx_ir::graph::{BuildError, Builder, Graph, Layer, LayerId, Update, ValueId};
 use phalanx_ir::{Apart, Binary, Cuts, Dims, Id, IdVec, Op, Shape, Unary};
-use phalanx_ops::{Broadcast, Concat, Layers, Reshape, Split};
+use phalanx_ops::{Broadcast, Concat, Layers, Split};
 
 use crate::classes::Classes;
 use crate::error::cuts;
@@ -68,6 +68,8 @@ pub(crate) struct Origin {
     pub(crate) due: u32,
     /// It works on its microbatch alone.
     pub(crate) is_part: bool,
+    /// The dimension of the results along which samples lie, if the shapes of a part say another: `[2]` to `[1, 2]`.
+    pub(crate) batch: Option<usize>,
     /// It is an addend of a total: what devices have of it need not be added before the total is.
     pub(crate) is_addend: bool,
 }
@@ -79,6 +81,7 @@ pub(crate) fn whole_batch(model: &Graph) -> Unrolled {
         values: layer.results.clone(),
         due: 0,
         is_part: false,
+        batch: None,
         is_addend: false,
     };
     Unrolled { graph: model.clone(), origins: model.layers().iter().map(origin).collect() }
@@ -258,14 +261,38 @@ impl<'a> Unroll<'a> {
         };
         let all =
             layer.operands.iter().enumerate().map(operand).collect::<Result<Vec<_>, MicrobatchError>>()?;
+        let own = |(slot, &value): (usize, &ValueId)| match self.fates[value] {
+            Fate::Parts(_, dim) => Some(dim),
+            _ => cut.iter().find(|(cut, _)| *cut == slot).map(|&(_, dim)| dim),
+        };
+        let own: Vec<_> = layer.operands.iter().enumerate().map(own).collect();
         let mut fates = vec![Vec::new(); layer.results.len()];
         for part in 0..self.microbatches {
             let operands: Vec<ValueId> = all.iter().map(|parts| parts[part]).collect();
             let results = self.builder.add(&format!("{name}.mb{part}"), op.clone(), &operands)?;
-            self.tag(part as u32, &layer.results).is_part = true;
+            let batch = Some(dims[0]).filter(|&dim| self.shown_batch(op, &operands, &results, &own) != dim);
+            let origin = self.tag(part as u32, &layer.results);
+            (origin.is_part, origin.batch) = (true, batch);
             results.into_iter().zip(&mut fates).for_each(|(result, parts)| parts.push(result));
         }
         Ok(fates.into_iter().zip(dims).map(|(parts, &dim)| Fate::Parts(parts, dim)).collect())
+    }
+
+    /// Where the samples of a part lie as far as its operator and shapes show, if those of its operands lie at `own`.
+    fn shown_batch(
+        &self,
+        op: &Op,
+        operands: &[ValueId],
+        results: &[ValueId],
+        own: &[Option<usize>],
+    ) -> usize {
+        let shapes = |values: &[ValueId]| -> Vec<Shape> {
+            values.iter().map(|&value| self.builder.shape(value).clone()).collect()
+        };
+        let (operands, results) = (shapes(operands), shapes(results));
+        let [operands, results]: [Vec<&Shape>; 2] = [operands.iter().collect(), results.iter().collect()];
+        let cuts = op.operator().map(|operator| operator.cuts(&operands, &results));
+        cuts.and_then(|cuts| cuts.carried(own, 0)).unwrap_or(0)
     }
 
     /// The sum of the parts, then `after`.
@@ -383,7 +410,8 @@ impl<'a> Unroll<'a> {
     /// Notes the origin of the layer just added.
     fn tag(&mut self, due: u32, values: &[ValueId]) -> &mut Origin {
         let (layer, values) = (self.layer, values.to_vec());
-        let id = self.origins.push(Origin { layer, values, due, is_part: false, is_addend: false });
+        let id =
+            self.origins.push(Origin { layer, values, due, is_part: false, batch: None, is_addend: false });
         &mut self.origins[id]
     }
 
@@ -404,12 +432,6 @@ impl<'a> Unroll<'a> {
             })
         };
         match (behaviour(&layer.op), layer.op.operator().and_then(|operator| operator.apart(&refs))) {
-            // Its parts would not show where the batch is: `[2]` to `[1, 2]`.
-            (Some((Along::Rows(dims), _)), _)
-                if results[0].dims()[dims[0]] == self.microbatches && self.has_longer_part(layer) =>
-            {
-                Over::Mixed
-            }
             (Some((Along::Rows(dims), cut)), _) => {
                 let part = results[0].with(dims[0], results[0].dims()[dims[0]] / self.microbatches);
                 let resized = layer.op.operator().and_then(|operator| operator.resized(&part));
@@ -426,14 +448,6 @@ impl<'a> Unroll<'a> {
             }
             _ => Over::Mixed,
         }
-    }
-
-    /// Whether a layer reshapes a part that has several samples.
-    fn has_longer_part(&self, layer: &Layer<()>) -> bool {
-        let operand = layer.operands[0];
-        layer.op.get::<Reshape>().is_some()
-            && matches!(self.fates[operand], Fate::Parts(_, dim)
-                if self.model.ty(operand).shape.dims()[dim] > self.microbatches)
     }
 
     /// How an operator with these cuts behaves along the batch, the dimension along which operands are cut into parts; `None`
@@ -463,7 +477,9 @@ impl<'a> Unroll<'a> {
         };
         let limits = &cuts.limits(operands, &results.iter().collect::<Vec<_>>())[batch];
         let divides = limits.iter().all(|limit| limit.is_multiple_of(self.microbatches * self.blocks));
-        let is_free = batch >= cuts.contracted && cuts.blocks.iter().all(|&(axis, _)| axis != batch);
+        let is_free = batch >= cuts.contracted
+            && !cuts.counted.contains(&batch)
+            && cuts.blocks.iter().all(|&(axis, _)| axis != batch);
         if !(is_free && divides && (0..operands.len()).all(fits)) {
             return None;
         }

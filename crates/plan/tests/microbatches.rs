@@ -205,6 +205,18 @@ fn a_batch_is_cut_into_equal_parts() {
     assert!(matches!(cut(&graph, 0), Err(MicrobatchError::Indivisible { .. })), "no part is no way to cut");
 }
 
+/// What is drawn part by part is cut part by part, too.
+#[test]
+fn a_part_that_a_rule_does_not_divide_is_refused() {
+    let graph = parse(
+        "graph @drawn {\n%x = input f32[6]\n%r = random kind=uniform shape=[6] : f32[6]\n%y = mul %x, %r : f32[6]\nreturn %y\n}",
+    );
+    let text = "microbatches = 3\n[mesh]\na = 3\n[[rule]]\nmatch = \"r\"\nshard = { 0 = \"a\" }\n";
+    let plan = Plan::parse(text).expect("the text is a plan");
+    let error = parallelize(&graph, &plan).expect_err("three does not divide two");
+    assert!(matches!(error, PlanError::Indivisible { extent: 2, degree: 3, .. }), "{error}");
+}
+
 /// Layers that mix rows of the batch, with the name of their operator.
 const MIXED: &[(&str, &str)] = &[
     ("softmax", "%y = softmax axis=0 %x : f32[6, 5]"),
@@ -214,6 +226,11 @@ const MIXED: &[(&str, &str)] = &[
     ("layer_norm", "%y = layer_norm axes=2 eps=0.1 %x : f32[6, 5]"),
     ("matmul", "%y = matmul transpose_b=true %x, %x : f32[6, 6]"),
     ("add", "%p = param init=ones f32[6, 5]\n%y = add %x, %p : f32[6, 5]"),
+    (
+        "rotary",
+        "%d = concat axis=1 %x, %x : f32[6, 10]\n%r = reshape shape=[1, 6, 1, 10] %d : f32[1, 6, 1, 10]\n\
+         %y = rotary base=10 %r : f32[1, 6, 1, 10]",
+    ),
     ("concat", "%p = param init=ones f32[6, 1]\n%y = concat axis=1 %x, %p : f32[6, 6]"),
 ];
 

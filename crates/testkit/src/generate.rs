@@ -2,17 +2,18 @@
 //!
 //! Models use every operator, extents are small and mostly odd, and the one output is a scalar loss that depends on
 //! all values. They are well-behaved (see [`is_smooth`]) on their [`random_inputs`] of the same seed, so that finite
-//! differences and single precision come close to them. Left out: dropout at a rate above zero and casts to `bf16`,
-//! both of which the naive evaluator does not round or draw.
+//! differences and single precision come close to them. Left out: dropout at a rate above zero, random numbers that differ
+//! and casts to `bf16`, which the naive evaluator does not draw or round.
 
 mod model;
 mod smooth;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use phalanx_ir::graph::{Graph, Layer, ValueId};
+use phalanx_ir::graph::{Graph, Layer, LayerGraph, ValueId};
 use phalanx_ir::{Binary, Op, Unary};
-use phalanx_ops::{BinaryOp, UnaryOp};
+use phalanx_ops::{BinaryOp, Normalize, UnaryOp};
 
 use crate::{Rng, Tensor};
 
@@ -43,7 +44,7 @@ pub fn random_graph_of(seed: u64, extents: &[usize]) -> Graph {
         .expect("one of many random models is well-behaved")
 }
 
-/// Random tensors for every input and parameter of a model.
+/// Random tensors for every input, parameter and state of a model.
 ///
 /// Floats lie between -1 and 1, or between 0.5 and 2 if a logarithm, root, power or division uses them directly.
 /// Indices stay in the table they index and labels in their classes, some of them ignored. The first draw on which
@@ -60,8 +61,15 @@ pub fn random_inputs(graph: &Graph, seed: u64) -> BTreeMap<String, Tensor> {
     inputs
 }
 
+/// Gives a model that was read from a text the tables of the one it was written from.
+pub fn provide_tables<T, L>(model: &mut LayerGraph<T, L>, from: &Graph) {
+    for (_, table) in from.tables() {
+        model.provide_table(Arc::clone(table.bytes().expect("a drawn table has its bytes")));
+    }
+}
+
 fn draw(graph: &Graph, rng: &mut Rng) -> BTreeMap<String, Tensor> {
-    let leaves = graph.leaves(|op| matches!(op, Op::Input | Op::Param(_)));
+    let leaves = graph.leaves(|op| matches!(op, Op::Input | Op::Param(_) | Op::State(_)));
     leaves.map(|id| (graph.values()[id].name.clone(), draw_leaf(graph, id, rng))).collect()
 }
 
@@ -111,12 +119,13 @@ fn index_range(graph: &Graph, value: ValueId) -> Range {
 
 /// Whether an operator that is defined for positive numbers only takes `value` directly.
 fn needs_positive(graph: &Graph, value: ValueId) -> bool {
-    uses(graph, value).any(|(slot, layer)| match (layer.op.get(), layer.op.get()) {
-        (Some(UnaryOp(unary)), _) => {
+    uses(graph, value).any(|(slot, layer)| {
+        let op = &layer.op;
+        let unary = op.get().is_some_and(|UnaryOp(unary)| {
             matches!(unary, Unary::Log | Unary::Sqrt | Unary::Rsqrt | Unary::PowScalar(_))
-        }
-        (_, Some(BinaryOp(binary))) => *binary == Binary::Div && slot == 1,
-        _ => false,
+        });
+        let divisor = op.get().is_some_and(|BinaryOp(binary)| *binary == Binary::Div) && slot == 1;
+        unary || divisor || op.get::<Normalize>().is_some() && slot == 2
     })
 }
 

@@ -11,11 +11,12 @@ use phalanx_ops::{
 };
 use serde::de::DeserializeOwned;
 
+use super::attrs::CaseAttrs;
 use super::{Case, GoldenError};
 
 /// The model, or `None` if its operator does not exist here.
 pub fn graph(case: &Case) -> Result<Option<Graph>, GoldenError> {
-    let mut maker = Maker { case, model: Builder::new("case") };
+    let mut maker = Maker { case, attrs: CaseAttrs::new(case), model: Builder::new("case") };
     for (slot, tensor) in &case.inputs {
         let dtype = match tensor.dtype.as_str() {
             "i64" => DType::I64,
@@ -26,6 +27,7 @@ pub fn graph(case: &Case) -> Result<Option<Graph>, GoldenError> {
         maker.model.leaf(slot, op, TensorType::new(dtype, Shape::new(tensor.shape.clone())))?;
     }
     let Some(results) = maker.operator()? else { return Ok(None) };
+    maker.attrs.finish()?;
     maker.finish(results).map(Some)
 }
 
@@ -36,17 +38,17 @@ fn twice(padding: Vec<usize>) -> Vec<usize> {
 
 struct Maker<'a> {
     case: &'a Case,
+    attrs: CaseAttrs<'a>,
     model: Builder,
 }
 
 impl Maker<'_> {
     fn attr<T: DeserializeOwned>(&self, key: &str) -> Result<T, GoldenError> {
-        let value = self.case.attrs.get(key).cloned().unwrap_or_default();
-        serde_json::from_value(value).map_err(|error| self.wrong(format!("attribute `{key}`: {error}")))
+        self.attrs.get(key)
     }
 
     fn wrong(&self, message: String) -> GoldenError {
-        GoldenError::Case { id: self.case.id.clone(), message }
+        self.case.wrong(message)
     }
 
     fn slot(&self, name: &str) -> Result<ValueId, GoldenError> {
@@ -93,9 +95,11 @@ impl Maker<'_> {
                 let operands = self.slots(&["lhs", "rhs"])?;
                 self.one(Op::from(BinaryOp(kind)), &operands)?
             }
-            "softmax" => self.simple(Op::from(Softmax { axis: self.attr("dim")? }), &["input"])?,
+            "softmax" => {
+                self.simple(Op::from(Softmax { axis: self.attrs.axis("dim", "input")? }), &["input"])?
+            }
             "layer_norm" => {
-                let axes: Vec<usize> = self.attr("axes")?;
+                let axes = self.attrs.axes("axes", "input")?;
                 let rank = self.case.inputs.get("input").map_or(0, |tensor| tensor.shape.len());
                 if !axes.iter().copied().eq(rank.saturating_sub(axes.len())..rank) {
                     return Ok(None);
@@ -105,6 +109,7 @@ impl Maker<'_> {
             }
             "batch_norm" => self.batch_norm()?,
             "rms_norm" => self.simple(Op::from(RmsNorm { eps: self.attr("eps")? }), &["input", "gamma"])?,
+            "rotary" if self.attrs.or("layout", "half".to_string())? != "half" => return Ok(None),
             "rotary" => self.rotary()?,
             "attention" => self.attention()?,
             "embedding" => {
@@ -116,39 +121,53 @@ impl Maker<'_> {
                 let count = self.case.inputs.len();
                 let names: Vec<_> = (0..count).map(|index| format!("input_{index}")).collect();
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                self.simple(Op::from(Concat { axis: self.attr("axis")?, blocks: 1 }), &names)?
+                self.simple(
+                    Op::from(Concat { axis: self.attrs.axis("axis", "input_0")?, blocks: 1 }),
+                    &names,
+                )?
             }
             "split" => {
-                let op = Op::from(Split { axis: self.attr("axis")?, sizes: self.attr("sizes")?, blocks: 1 });
+                let op = Op::from(Split {
+                    axis: self.attrs.axis("axis", "input")?,
+                    sizes: self.attr("sizes")?,
+                    blocks: 1,
+                });
                 let x = self.slot("input")?;
                 return Ok(Some(self.model.add("y", op, &[x])?));
             }
             "reduce" => {
                 let Ok(kind) = self.attr::<String>("kind")?.parse::<Reduce>() else { return Ok(None) };
-                let (axes, keep) = (self.attr("axes")?, self.attr("keepdims")?);
+                let (axes, keep) = (self.attrs.axes("axes", "input")?, self.attr("keepdims")?);
                 self.simple(Op::from(ReduceOp { kind, axes, keep }), &["input"])?
             }
-            "reshape" => self.simple(
-                Op::from(Reshape { shape: Shape::new(self.attr::<Vec<usize>>("shape")?) }),
-                &["input"],
-            )?,
+            "reshape" => {
+                let x = self.slot("input")?;
+                let shape = self.attrs.shape("shape", self.model.shape(x).elements())?;
+                self.one(Op::from(Reshape { shape: Shape::new(shape) }), &[x])?
+            }
             "flat" => self.flat()?,
-            "transpose" => self.simple(Op::from(Transpose { perm: self.attr("perm")? }), &["input"])?,
+            "transpose" => {
+                let perm = self.attrs.places("perm", "input")?;
+                self.simple(Op::from(Transpose { perm }), &["input"])?
+            }
             "broadcast" => self.simple(
                 Op::from(Broadcast { shape: Shape::new(self.attr::<Vec<usize>>("target")?) }),
                 &["input"],
             )?,
-            "gather" => {
-                self.simple(Op::from(GatherElements { axis: self.attr("dim")? }), &["input", "index"])?
-            }
+            "gather" => self.simple(
+                Op::from(GatherElements { axis: self.attrs.axis("dim", "input")? }),
+                &["input", "index"],
+            )?,
             "gather_rows" => {
-                self.simple(Op::from(Gather { axis: self.attr("dim")? }), &["input", "index"])?
+                self.simple(Op::from(Gather { axis: self.attrs.axis("dim", "input")? }), &["input", "index"])?
             }
             "scatter_add" => {
-                let op = ScatterAdd { axis: self.attr("dim")?, size: self.attr("size")? };
+                let op = ScatterAdd { axis: self.attrs.axis("dim", "input")?, size: self.attr("size")? };
                 self.simple(Op::from(op), &["input", "index"])?
             }
-            "reverse" => self.simple(Op::from(Reverse { axes: vec![self.attr("axis")?] }), &["input"])?,
+            "reverse" => {
+                self.simple(Op::from(Reverse { axes: vec![self.attrs.axis("axis", "input")?] }), &["input"])?
+            }
             "topk" => {
                 let x = self.slot("input")?;
                 let mut results = self.model.add("y", TopK { k: self.attr("k")? }, &[x])?;
@@ -161,11 +180,12 @@ impl Maker<'_> {
                 let Ok(kind) = self.attr::<String>("kind")?.parse() else { return Ok(None) };
                 self.some(Op::from(Compare { kind, scalar: self.attr("scalar")? }), &["lhs", "rhs"])?
             }
+            "cross_entropy" | "dense_cross_entropy" | "mse" if !self.is_mean()? => return Ok(None),
             "cross_entropy" => {
                 let rows = [self.slot("logits")?, self.slot("labels")?];
-                let smoothing: Option<f32> = self.attr("label_smoothing")?;
+                let smoothing = self.attrs.or("label_smoothing", 0.0)?;
                 let ignore = self.attr("ignore_index")?;
-                let loss = CrossEntropy { ignore, smoothing: smoothing.unwrap_or(0.0) };
+                let loss = CrossEntropy { ignore, smoothing };
                 self.model.smooth_cross_entropy("y", rows, self.model.find("weights"), loss)?
             }
             "dense_cross_entropy" => {
@@ -205,12 +225,21 @@ impl Maker<'_> {
     }
 
     fn linear(&mut self) -> Result<ValueId, GoldenError> {
-        let name: String = self.attr("activation")?;
-        let activation: Activation =
-            name.parse().map_err(|()| self.wrong(format!("activation `{name}` is unknown")))?;
+        let activation = self.activation()?;
         let bias: bool = self.attr("use_bias")?;
         let names: &[&str] = if bias { &["input", "weight", "bias"] } else { &["input", "weight"] };
         self.simple(Op::from(Linear { transposed: false, activation }), names)
+    }
+
+    /// The activation of a layer; none if nothing is said.
+    fn activation(&self) -> Result<Activation, GoldenError> {
+        let name = self.attrs.or("activation", Activation::None.to_string())?;
+        name.parse().map_err(|()| self.wrong(format!("activation `{name}` is unknown")))
+    }
+
+    /// Whether a loss is the mean over its rows.
+    fn is_mean(&self) -> Result<bool, GoldenError> {
+        Ok(self.attrs.or("reduction", "mean".to_string())? == "mean")
     }
 
     /// Cases have the channels behind the batch, the operator has them last.
@@ -250,15 +279,16 @@ impl Maker<'_> {
         for operand in &mut operands {
             *operand = self.swap(*operand)?;
         }
-        let given = |found: Option<f32>| found.unwrap_or(0.0);
         let attention = Attention {
             causal: self.attr("causal")?,
             scale: self.attr("scale")?,
-            window: self.attr::<Option<usize>>("window")?.unwrap_or(0),
-            softcap: given(self.attr("softcap")?),
+            window: self.attrs.or("window", 0)?,
+            softcap: self.attrs.or("softcap", 0.0)?,
             rate: 0.0,
-            mask: self.attr::<Option<bool>>("mask")?.unwrap_or(false),
+            mask: self.attrs.or("mask", false)?,
         };
+        // The shapes say it, too.
+        let _heads: Option<usize> = self.attr("heads")?;
         operands.extend(self.model.find("bias"));
         let y = self.one(Op::from(attention), &operands)?;
         self.swap(y)
@@ -298,18 +328,26 @@ impl Maker<'_> {
     /// Operators on images, whose cases are [batch, channels, space…]; `None` if there is none of that name.
     fn image(&mut self, name: &str) -> Result<Option<ValueId>, GoldenError> {
         let op = match name {
-            "conv2d" => Op::from(Conv {
-                stride: self.attr("stride")?,
-                padding: twice(self.attr("padding")?),
-                groups: self.attr("groups")?,
-                ..Conv::default()
-            }),
+            "conv2d" => {
+                // The filter says it, too.
+                let _kernel: Vec<usize> = self.attr("kernel")?;
+                Op::from(Conv {
+                    stride: self.attr("stride")?,
+                    dilation: self.attrs.or("dilation", Vec::new())?,
+                    padding: twice(self.attr("padding")?),
+                    groups: self.attr("groups")?,
+                    activation: self.activation()?,
+                    ..Conv::default()
+                })
+            }
             "pool2d" => Op::from(Pool {
                 kind: self.pooling("mode")?,
                 kernel: self.attr("kernel")?,
                 stride: self.attr("stride")?,
                 padding: twice(self.attr("padding")?),
-                ..Pool::default()
+                ceil: self.attrs.or("ceil_mode", false)?,
+                count_padding: self.attrs.or("count_include_pad", true)?,
+                adaptive: Vec::new(),
             }),
             _ if name.starts_with("conv") => Op::from(Conv {
                 stride: self.attr("stride")?,
@@ -318,7 +356,7 @@ impl Maker<'_> {
                 groups: self.attr("groups")?,
                 adjoint: self.attr("adjoint")?,
                 output_padding: self.attr("output_padding")?,
-                activation: Activation::None,
+                activation: self.activation()?,
             }),
             _ if name.starts_with("pool") => Op::from(Pool {
                 kind: self.pooling("kind")?,

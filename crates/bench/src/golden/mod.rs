@@ -4,6 +4,7 @@
 //! becomes a small model whose loss is the sum of outputs × output gradients, compiled and run like any other, once
 //! with the reference and once with the fast kernels. The file format is one JSON object a line.
 
+mod attrs;
 mod build;
 
 use std::collections::BTreeMap;
@@ -77,6 +78,12 @@ pub struct Case {
     pub output_grads: BTreeMap<String, Tensor>,
     /// Expected gradients of operands.
     pub input_grads: BTreeMap<String, Tensor>,
+}
+
+impl Case {
+    fn wrong(&self, message: String) -> GoldenError {
+        GoldenError::Case { id: self.id.clone(), message }
+    }
 }
 
 /// What came of a case.

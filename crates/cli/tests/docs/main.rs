@@ -166,7 +166,7 @@ fn links_between_documents_lead_somewhere() {
 }
 
 /// All commands; their help lists all flags.
-const COMMANDS: &str = "train; step; explain; opt; plan show; plan overlap; plan write; bench train; bench tasks; bench copies; \
+const COMMANDS: &str = "train; step; explain; opt; plan show; plan overlap; plan write; bench train; bench model; bench tasks; bench copies; \
     bench launches; bench gemm; bench conv; bench compile; bench overlap; bench checkpoints; bench pingpong; bench allreduce; \
     bench alltoall; costs measure; costs show; costs merge; profile; doctor; generate; schedule; launch; verify; ckpt list; \
     ckpt show; ckpt verify; ckpt export; ckpt import; diff; watch; data tokenize; data show; completions; man";

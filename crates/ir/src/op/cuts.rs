@@ -33,6 +33,8 @@ pub struct Cuts {
     pub agreed: Option<(Axis, [(usize, usize); 2])>,
     /// An axis may be cut into a divisor of this number only.
     pub blocks: Vec<(Axis, usize)>,
+    /// Axes along which elements are counted: tiles know where they begin, but parts of a batch would count anew.
+    pub counted: Vec<Axis>,
     /// The operator of partial sums is the partial sums of the operator.
     pub linear: bool,
     /// It copies or negates elements, so that nothing is rounded.
@@ -57,6 +59,14 @@ impl Cuts {
     pub fn new(operands: Vec<Dims>, results: Vec<Dims>) -> Cuts {
         let slots = 0..operands.len();
         Cuts { operands, results, ..Cuts::default() }.claimed_by(slots)
+    }
+
+    /// The dimension of result `slot` that goes along with one of an operand, if each has at most one such dimension: the
+    /// first operand that shares it with the results decides.
+    pub fn carried(&self, dims: &[Option<usize>], slot: usize) -> Option<usize> {
+        let axis_of = |(own, dim): (&Dims, &Option<usize>)| own.get((*dim)?).copied().flatten();
+        let axis = self.operands.iter().zip(dims).find_map(axis_of)?;
+        self.results.get(slot)?.iter().position(|own| *own == Some(axis))
     }
 
     /// One axis for every dimension but those that must be `whole`, one operand and result alike.

@@ -85,12 +85,11 @@ impl PoolAxis {
     /// padding in front of it.
     pub fn windows(from: usize, conv: &ConvAxis, ceil: bool) -> Option<usize> {
         let padded = from.checked_add(conv.before)?.checked_add(conv.after)?;
-        let steps = padded.checked_sub(conv.kernel)?;
-        if !ceil {
-            return steps.checked_div(conv.stride).map(|steps| steps + 1);
-        }
-        let steps = if conv.stride == 0 { return None } else { steps.div_ceil(conv.stride) };
-        Some(if steps * conv.stride >= from + conv.before { steps } else { steps + 1 })
+        // Behind the padding there may be less than a step.
+        let more = if ceil { conv.stride.checked_sub(1)? } else { 0 };
+        let steps = padded.checked_add(more)?.checked_sub(conv.kernel)?.checked_div(conv.stride)?;
+        let begins_behind = ceil && steps * conv.stride >= from + conv.before;
+        Some(if begins_behind { steps } else { steps + 1 }).filter(|&windows| windows > 0)
     }
 
     /// The positions of window `index`, from the first one of padding on.
@@ -241,6 +240,8 @@ mod tests {
         let pool = |kernel, stride| ConvAxis { kernel, stride, dilation: 1, before: 0, after: 0 };
         let count = |from, kernel, stride| PoolAxis::windows(from, &pool(kernel, stride), true);
         assert_eq!([count(6, 2, 3), count(6, 3, 2), count(5, 1, 4)], [Some(2), Some(3), Some(2)]);
+        // A single window may end behind the input: `max_pool1d(torch.zeros(1, 1, 2), 3, 2, ceil_mode=True)`.
+        assert_eq!([count(2, 3, 2), count(2, 4, 2), count(2, 3, 1)], [Some(1), None, None]);
         let axis = PoolAxis { from: 6, to: 3, kernel: 3, stride: 2, before: 0, after: 0 };
         assert_eq!((axis.window(2), axis.size(2)), (4..6, 2));
     }

@@ -127,7 +127,7 @@ pub struct Microbatch {
 }
 
 /// Where and when a layer's tasks run; prints as ` on dev0, dev[1-2] at 2 microbatch 1 of 4 in 2`, and ` batch 1` at the end
-/// for an input whose batch is not its outermost dimension.
+/// where that is not what operators and shapes say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerPlacement {
     /// The devices of each task, in the order of the tasks; all devices of a group do the same.
@@ -136,14 +136,15 @@ pub struct LayerPlacement {
     pub due: u32,
     /// The microbatch that the layer works on, if not on the whole batch.
     pub microbatch: Option<Microbatch>,
-    /// Of an input: the dimension along which samples lie.
-    pub batch: usize,
+    /// The dimension of the results along which samples lie, where it is neither the outermost one of an input nor the one
+    /// to which the operator carries that of its operands.
+    pub batch: Option<usize>,
 }
 
 impl LayerPlacement {
     /// Tasks on these groups, on the whole batch.
     pub fn on(groups: impl Into<Arc<[DeviceGroup]>>) -> LayerPlacement {
-        LayerPlacement { groups: groups.into(), due: 0, microbatch: None, batch: 0 }
+        LayerPlacement { groups: groups.into(), due: 0, microbatch: None, batch: None }
     }
 }
 
@@ -160,8 +161,8 @@ impl Label for LayerPlacement {
             write!(f, " microbatch {index} of {count} in {blocks}")?;
         }
         match self.batch {
-            0 => Ok(()),
-            batch => write!(f, " batch {batch}"),
+            None => Ok(()),
+            Some(batch) => write!(f, " batch {batch}"),
         }
     }
 
@@ -187,7 +188,7 @@ impl Label for LayerPlacement {
                 Some(Microbatch { index, count, blocks })
             }
         };
-        let batch = if cursor.eat("batch ") { cursor.parse("a dimension")? } else { 0 };
+        let batch = if cursor.eat("batch ") { Some(cursor.parse("a dimension")?) } else { None };
         Ok(LayerPlacement { groups: groups.into(), due, microbatch, batch })
     }
 }

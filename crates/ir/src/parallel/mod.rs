@@ -121,7 +121,7 @@ impl ParallelGraph {
                 op: layer.op.clone(),
                 operands: layer.operands.clone(),
                 results: layer.results.clone(),
-                label: LayerPlacement { groups: Arc::clone(&groups), due, microbatch, batch: 0 },
+                label: LayerPlacement { groups: Arc::clone(&groups), due, microbatch, batch: None },
             }
         });
         let values = graph.values.iter().map(|(_, value)| Value {

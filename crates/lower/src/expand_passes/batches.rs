@@ -1,4 +1,5 @@
-//! Along which dimension of each value samples lie: from the inputs on, as the operators carry it.
+//! Along which dimension of each value samples lie: from the inputs on, as the operators carry it, or as the layer's label
+//! says.
 
 use phalanx_ir::graph::{Layer, ValueId};
 use phalanx_ir::parallel::{LayerPlacement, ParallelGraph};
@@ -9,8 +10,10 @@ pub(super) fn batches(graph: &ParallelGraph) -> IdVec<ValueId, Option<usize>> {
     let mut batches: IdVec<ValueId, Option<usize>> = graph.values().ids().map(|_| None).collect();
     for (_, layer) in graph.layers().iter() {
         for (slot, &result) in layer.results.iter().enumerate() {
+            let is_dim = |batch: &usize| *batch < graph.ty(result).dims().len();
             batches[result] = match &layer.op {
-                Op::Input => Some(layer.label.batch).filter(|&batch| batch < graph.ty(result).dims().len()),
+                _ if layer.label.batch.is_some() => layer.label.batch.filter(is_dim),
+                Op::Input => Some(0).filter(is_dim),
                 op if op.is_leaf() => None,
                 Op::Apply(_) => carried(graph, layer, slot, &batches),
                 _ => batches[layer.operands[0]],
@@ -33,9 +36,6 @@ fn carried(
     let (operands, results) = (shapes(&layer.operands), shapes(&layer.results));
     let [operands, results]: [Vec<&Shape>; 2] = [operands.iter().collect(), results.iter().collect()];
     let cuts = layer.op.operator()?.cuts(&operands, &results);
-    let axis_of = |(dims, &operand): (&Vec<Option<usize>>, &ValueId)| {
-        batches[operand].and_then(|dim| dims.get(dim).copied().flatten())
-    };
-    let axis = cuts.operands.iter().zip(&layer.operands).find_map(axis_of)?;
-    cuts.results.get(slot)?.iter().position(|own| *own == Some(axis))
+    let own: Vec<_> = layer.operands.iter().map(|&operand| batches[operand]).collect();
+    cuts.carried(&own, slot)
 }

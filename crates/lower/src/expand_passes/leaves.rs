@@ -76,14 +76,13 @@ impl Expander<'_> {
         if heads.is_none() && whole != leaves_of(batch.size * time.size * self.parts(), most.batch) {
             return flat(self);
         }
-        let in_part = self.cut(extent, whole, self.parts(), "the batch");
         let cuts = self.batch_cuts(batch.degree);
         let in_tile = self.cut(extent, whole, cuts, "the batch");
         let time = self.cut(time.size, leaves_of(time.size, most.sequence), time.degree, "time");
         let heads = heads.map(|heads| {
             self.cut(heads.size, leaves_of(heads.size, most.feature), heads.degree, "rows inside the batch")
         });
-        RowLeaves { batch: in_tile, time, heads, whole: in_part }
+        RowLeaves { batch: in_tile, time, heads, whole: in_tile * batch.degree }
     }
 
     /// Leaves of a sum over one feature dimension.

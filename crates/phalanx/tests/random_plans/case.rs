@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use phalanx::ir::graph::{Graph, ValueId};
-use phalanx::ir::{DType, Op};
+use phalanx::ir::{DType, Id, Op};
 use phalanx::pipeline::Settings;
-use phalanx::{Error, Feed, Goal, Leaves, Plan, Session};
+use phalanx::{Error, Feed, Goal, Leaves, Optimizer, Plan, Session};
 use phalanx_testkit::Tensor;
-use phalanx_testkit::generate::{random_graph_of, random_inputs};
+use phalanx_testkit::generate::{provide_tables, random_graph_of, random_inputs};
 
 /// Extents that most cuts divide, and some that few do.
 const EXTENTS: [usize; 9] = [1, 2, 4, 4, 8, 8, 3, 5, 6];
@@ -19,7 +19,7 @@ const LARGE_EXTENTS: [usize; 5] = [2, 4, 12, 16, 32];
 /// Leaves for eight devices along every axis.
 const LEAVES: Leaves = Leaves { batch: 8, feature: 8, sequence: 8 };
 
-/// Outputs and gradients by name, as bits.
+/// Outputs, gradients and new states by name, as bits.
 pub type Bits = BTreeMap<String, Vec<u32>>;
 
 /// A model with its inputs and what one device makes of them.
@@ -40,7 +40,12 @@ impl Case {
         let inputs = random_inputs(&tame, seed);
         let model = rewritten(&tame, Rewrite { all: !seed.is_multiple_of(2), batch: seed.is_multiple_of(3) });
         let trained = depends_on_param(&model);
-        let goal = if trained { Goal::Gradients } else { Goal::Infer };
+        let goal = match (trained, model.updates().is_empty()) {
+            (false, _) => Goal::Infer,
+            (true, true) => Goal::Gradients,
+            // Only training sets states.
+            (true, false) => Goal::Train(Optimizer::sgd(0.0).keep_gradients(true)),
+        };
         let mut case = Case { model, goal, inputs, expected: Bits::new() };
         let session = Session::new(&case.model, &case.settings(Plan::default()));
         case.expected =
@@ -52,34 +57,24 @@ impl Case {
         Settings::new(self.goal.clone()).plan(plan).leaves(LEAVES).cores(1).seed(3)
     }
 
-    /// Feeds and runs a session of the model; all outputs and gradients.
+    /// Feeds and runs a session of the model; all outputs, gradients and states.
     pub fn run(&self, mut session: Session) -> Bits {
-        let leaves = self.model.leaves(|op| matches!(op, Op::Input | Op::Param(_)));
-        for leaf in leaves {
-            self.feed(&mut session, leaf);
+        for (name, tensor) in &self.inputs {
+            let fed = feed_tensor(&mut session, name, tensor);
+            let has_port = session.program().ports().iter().any(|port| port.name == *name);
+            // What no layer uses has no port.
+            assert_eq!(fed.is_ok(), has_port, "{name}: {:?}", fed.err());
         }
         session.run().expect("the run completes");
         let name = |value: ValueId| self.model.values()[value].name.clone();
         let params = self.model.leaves(|op| matches!(op, Op::Param(_))).map(|param| name(param) + ".grad");
+        let states = self.model.updates().iter().map(|update| name(update.state));
         let outputs = self.model.outputs().iter().map(|&output| name(output));
         let read = |name: String| {
             let bits = session.read(&name).ok()?.iter().map(|&x| canonical(x)).collect();
             Some((name, bits))
         };
-        outputs.chain(params).filter_map(read).collect()
-    }
-
-    fn feed(&self, session: &mut Session, leaf: ValueId) {
-        let name = &self.model.values()[leaf].name;
-        let data = &self.inputs[name].data;
-        let fed = match self.model.ty(leaf).dtype {
-            DType::I64 => session.feed(name, Feed::I64(&data.iter().map(|&x| x as i64).collect::<Vec<_>>())),
-            DType::I32 => session.feed(name, Feed::I32(&data.iter().map(|&x| x as i32).collect::<Vec<_>>())),
-            _ => session.feed(name, Feed::F32(&data.iter().map(|&x| x as f32).collect::<Vec<_>>())),
-        };
-        let has_port = session.program().ports().iter().any(|port| port.name == *name);
-        // What nobody uses has no port.
-        assert_eq!(fed.is_ok(), has_port, "{name}: {:?}", fed.err());
+        outputs.chain(params).chain(states).filter_map(read).collect()
     }
 
     /// How `found` differs from what one device computes.
@@ -109,6 +104,18 @@ impl Case {
     }
 }
 
+/// Feeds a tensor to the port of this name, in its type.
+pub fn feed_tensor(session: &mut Session, name: &str, tensor: &Tensor) -> Result<(), Error> {
+    let port = session.program().ports().iter().find(|port| port.name == name);
+    let numbers = tensor.data.iter();
+    match port.map(|port| port.ty.dtype) {
+        Some(DType::I64) => session.feed(name, Feed::I64(&numbers.map(|&x| x as i64).collect::<Vec<_>>())),
+        Some(DType::I32) => session.feed(name, Feed::I32(&numbers.map(|&x| x as i32).collect::<Vec<_>>())),
+        Some(DType::Bool) => session.feed(name, Feed::Bool(&numbers.map(|&x| x != 0.0).collect::<Vec<_>>())),
+        _ => session.feed(name, Feed::F32(&numbers.map(|&x| x as f32).collect::<Vec<_>>())),
+    }
+}
+
 /// What came of a model laid out somehow.
 pub enum Outcome {
     /// It runs and gives the bits of one device.
@@ -126,7 +133,8 @@ fn canonical(x: f32) -> u32 {
     if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() }
 }
 
-fn message(panic: &(dyn std::any::Any + Send)) -> String {
+/// What a panic says.
+pub fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string())).unwrap_or_default()
 }
@@ -154,28 +162,37 @@ struct Rewrite {
     batch: bool,
 }
 
-/// The model with dropout that drops.
+/// The model with dropout that drops, half of its attentions too, and random numbers that differ.
 fn rewritten(model: &Graph, Rewrite { all, batch }: Rewrite) -> Graph {
     let loss = model.outputs()[0];
     let is_more = |&value: &ValueId| {
         all && value != loss && model.ty(value).dtype == DType::F32 && !model.op_of(value).is_leaf()
     };
     let more = model.values().ids().filter(is_more).map(|value| format!(", %{}", model.values()[value].name));
-    let mut text = model.to_string().replace("dropout rate=0 ", "dropout rate=0.25 ");
+    let drawn = |line: &str| match line.contains(" attention ") {
+        true => line.replace(" scale=0.5 ", " scale=0.5 rate=0.25 "),
+        false => line.replace("dropout rate=0 ", "dropout rate=0.25 ").replace("bernoulli(1)", "uniform"),
+    };
+    let mut text = model.to_string().lines().map(drawn).collect::<Vec<_>>().join("\n");
     if batch {
         text = with_one_input(&text);
     }
     let end = text.rfind("\n}").expect("a model ends with a brace");
     let text = format!("{}{}{}", &text[..end], more.collect::<String>(), &text[end..]);
-    Graph::parse(text, phalanx_ops::operators()).expect("more outputs are legal")
+    let mut graph = Graph::parse(text, phalanx_ops::operators()).expect("more outputs are legal");
+    provide_tables(&mut graph, model);
+    graph
 }
 
-fn depends_on_param(model: &Graph) -> bool {
+/// Whether a gradient of the loss reaches a parameter; through truth values and integers none passes.
+pub fn depends_on_param(model: &Graph) -> bool {
     let mut depends = vec![false; model.values().len()];
     for (_, layer) in model.layers().iter() {
-        let from = |value: &ValueId| depends[phalanx::ir::Id::index(*value)];
+        let from = |value: &ValueId| depends[value.index()];
         let is = matches!(layer.op, Op::Param(_)) || layer.operands.iter().any(from);
-        layer.results.iter().for_each(|&result| depends[phalanx::ir::Id::index(result)] = is);
+        for &result in &layer.results {
+            depends[result.index()] = is && model.ty(result).dtype.is_float();
+        }
     }
-    depends[phalanx::ir::Id::index(model.outputs()[0])]
+    depends[model.outputs()[0].index()]
 }

@@ -2,7 +2,7 @@
 //!
 //! Parallel operators never change values, so whatever of this is legal still computes the model.
 
-use phalanx::ir::graph::{LayerId, ValueId};
+use phalanx::ir::graph::{LayerId, Update, ValueId};
 use phalanx::ir::parallel::{
     DeviceGroup, DeviceId, LayerPlacement, ParallelBuilder, ParallelGraph, ParallelType,
 };
@@ -41,6 +41,10 @@ pub fn mutate(graph: &ParallelGraph, rng: &mut Rng) -> ParallelGraph {
     for layer in graph.layers().ids() {
         mutation.layer(layer);
     }
+    for &Update { state, new } in graph.updates() {
+        let [state, new] = [state, new].map(|value| mutation.values[value.index()]);
+        mutation.builder.update(Update { state, new });
+    }
     let outputs = graph.outputs().iter().map(|output| mutation.values[output.index()]).collect();
     mutation.builder.finish(outputs)
 }
@@ -67,7 +71,7 @@ impl Mutation<'_> {
         if op.is_parallel() && self.rng.once_in(self.rarely) {
             op = self.parallel_op(operands[0]);
         }
-        if !op.is_leaf() && self.rng.once_in(self.rarely) {
+        if !operands.is_empty() && self.rng.once_in(self.rarely) {
             let slot = self.rng.below(operands.len());
             let between = self.parallel_op(operands[slot]);
             operands[slot] =
@@ -172,7 +176,7 @@ impl Mutation<'_> {
         for (at, op) in ops.into_iter().enumerate() {
             let Some(ty) = moved(&op, &self.ty(value)) else { return value };
             let (groups, name) = (self.groups(ty.tiles()), if at + 1 == last { name } else { "restored" });
-            let label = LayerPlacement { groups: groups.into(), due: 0, microbatch: None, batch: 0 };
+            let label = LayerPlacement { groups: groups.into(), due: 0, microbatch: None, batch: None };
             value = self.builder.add(op, &[value], vec![(name.into(), ty)], label)[0];
         }
         value
@@ -232,7 +236,7 @@ fn infer(
         let tiles = ty.tiles();
         return Ok((vec![ty], tiles));
     }
-    let label = LayerPlacement { groups: [].into(), due: 0, microbatch: None, batch: 0 };
+    let label = LayerPlacement { groups: [].into(), due: 0, microbatch: None, batch: None };
     let mut builder = ParallelBuilder::new("alone");
     let operands: Vec<_> = operands
         .iter()

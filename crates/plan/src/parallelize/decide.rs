@@ -57,8 +57,8 @@ pub(super) struct Node {
     pub(super) time: Time,
     /// The same for the same use in all microbatches.
     pub(super) place: Place,
-    /// Of an input: the dimension along which samples lie.
-    pub(super) batch: usize,
+    /// The dimension along which samples lie, where operator and shapes do not say it.
+    pub(super) batch: Option<usize>,
     /// A source whose layout is that of its uses.
     follows_uses: bool,
 }
@@ -160,7 +160,7 @@ type Results = Vec<(String, TensorType)>;
 impl Decide<'_> {
     fn layer(&mut self, op: &Op, operands: &[VarId], results: Results) -> Result<Vec<VarId>, PlanError> {
         if op.is_source() {
-            return Ok(vec![self.leaf(op, results)]);
+            return Ok(vec![self.leaf(op, results)?]);
         }
         let is_cut =
             |sum: &Op, count| !self.tasks(sum, &operands[..count], &results).results[0].sum.is_empty();
@@ -192,9 +192,10 @@ impl Decide<'_> {
         Ok(sum)
     }
 
-    fn leaf(&mut self, op: &Op, results: Results) -> VarId {
+    fn leaf(&mut self, op: &Op, results: Results) -> Result<VarId, PlanError> {
         let (name, ty) = results.into_iter().next().expect("a leaf has one result");
         let constraint = self.constraint(0);
+        self.check_cuts(&constraint, &name, &ty)?;
         let whole = vec![Vec::new(); ty.shape.rank()];
         let mut seen = Layout::cut(whole);
         constraint.shard.iter().for_each(|(&dim, axes)| seen.dims[dim].clone_from(axes));
@@ -206,7 +207,7 @@ impl Decide<'_> {
         let is_free = constraint.shard.is_empty() && constraint.store.is_empty();
         let follows_uses = is_free && !matches!(op, Op::Input | Op::Param(_) | Op::Constant(_));
         self.push(Node { axes, gives, results: vec![var], follows_uses, ..self.node(op.clone()) });
-        var
+        Ok(var)
     }
 
     /// Adds one layer with the tasks nearest to its operands' layouts.
@@ -261,23 +262,23 @@ impl Decide<'_> {
             layout.dims.iter_mut().for_each(|own| own.retain(|axis| !axes.contains(axis)));
             layout.dims[dim].clone_from(axes);
         }
-        for (dim, axes) in &constraint.shard {
-            let (extent, degree) = (ty.shape.dims()[*dim], self.context.machine.degree(axes));
+        self.check_cuts(&constraint, name, ty)?;
+        Ok(layout)
+    }
+
+    /// That what the rules say divides the extents of this part of a tensor.
+    fn check_cuts(&self, constraint: &Constraint, name: &str, ty: &TensorType) -> Result<(), PlanError> {
+        for (&dim, axes) in &constraint.shard {
+            let (extent, degree) = (ty.shape.dims()[dim], self.context.machine.degree(axes));
             if !extent.is_multiple_of(degree) {
-                let (tensor, ty, dim) = (name.to_string(), ty.to_string(), *dim);
+                let (tensor, ty) = (name.to_string(), ty.to_string());
                 let names: Vec<_> =
                     axes.iter().map(|&axis| self.context.plan.mesh.axes[axis].0.as_str()).collect();
-                return Err(PlanError::Indivisible {
-                    tensor,
-                    ty,
-                    dim,
-                    extent,
-                    degree,
-                    axes: names.join(" "),
-                });
+                let axes = names.join(" ");
+                return Err(PlanError::Indivisible { tensor, ty, dim, extent, degree, axes });
             }
         }
-        Ok(layout)
+        Ok(())
     }
 
     fn constraint(&self, index: usize) -> Constraint {
@@ -303,8 +304,8 @@ impl Decide<'_> {
         let (time, place) = (self.time(), self.place);
         let (operands, wants, axes, results, gives) = Default::default();
         let batch = match (&op, self.origin.values.first()) {
-            (Op::Input, Some(&input)) => self.context.classes.batch_dim(input),
-            _ => 0,
+            (Op::Input, Some(&input)) => Some(self.context.classes.batch_dim(input)).filter(|&dim| dim > 0),
+            _ => self.origin.batch,
         };
         Node { op, operands, wants, axes, results, gives, stage, time, place, batch, follows_uses: false }
     }

@@ -170,7 +170,7 @@ impl Emit<'_> {
             groups: self.machine.groups(stage, axes),
             due: time.due,
             microbatch: time.microbatch,
-            batch: 0,
+            batch: None,
         }
     }
 }

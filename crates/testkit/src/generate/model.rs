@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use phalanx_ir::graph::{Builder, Graph, ValueId};
 use phalanx_ir::{Binary, DType, Init, Op, Reduce, Shape, TensorType, Unary};
-use phalanx_ops::{BinaryOp, Layers, ReduceOp, Reshape, UnaryOp};
+use phalanx_ops::{BinaryOp, CrossEntropy, Layers, ReduceOp, Reshape, UnaryOp};
 
 use crate::Rng;
 
@@ -135,9 +135,11 @@ impl Draft {
         match self.rng.below(3) {
             0 if shape.rank() > 0 => {
                 let labels = self.indices(Shape::new(&shape.dims()[..shape.rank() - 1]));
-                let name = self.name();
-                let ignore = self.rng.choose(&[-100, -1]);
-                self.model.cross_entropy(&name, x, labels, ignore).expect("a drawn layer is legal")
+                let (name, ignore) = (self.name(), self.rng.choose(&[-100, -1]));
+                let loss = CrossEntropy { ignore, smoothing: self.rng.choose(&[0.0, 0.0, 0.2]) };
+                let weights = self.rng.once_in(3).then(|| self.class_weights(shape.last()));
+                let loss = self.model.smooth_cross_entropy(&name, [x, labels], weights, loss);
+                loss.expect("a drawn layer is legal")
             }
             1 => {
                 let (target, name) = (self.leaf(shape), self.name());

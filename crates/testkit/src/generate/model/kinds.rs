@@ -1,10 +1,14 @@
 //! The kinds of layers a random model is made of.
 
+mod chosen;
+mod leaves;
+mod space;
+
 use phalanx_ir::graph::ValueId;
 use phalanx_ir::{Activation, Binary, DType, MAX_RANK, Op, Reduce, Shape, TensorType, Unary};
 use phalanx_ops::{
     Attention, BinaryOp, Broadcast, Cast, Concat, Dropout, Embedding, LayerNorm, Linear, Matmul, ReduceOp,
-    Reshape, RmsNorm, Rotary, Softmax, Split, Transpose, UnaryOp,
+    Reshape, Reverse, RmsNorm, Rotary, Softmax, Split, Transpose, UnaryOp,
 };
 
 use super::Draft;
@@ -41,6 +45,22 @@ pub(super) const KINDS: &[Kind] = &[
     Draft::cast,
     Draft::embedding,
     Draft::integers,
+    Draft::masked_attention,
+    Draft::reverse,
+    Draft::conv,
+    Draft::conv,
+    Draft::pool,
+    Draft::resize,
+    Draft::batch_norm,
+    Draft::gather,
+    Draft::gather_elements,
+    Draft::scatter_add,
+    Draft::grouped_linear,
+    Draft::topk,
+    Draft::choice,
+    Draft::table,
+    Draft::state,
+    Draft::random,
 ];
 
 /// One kind of layer each.
@@ -50,7 +70,9 @@ impl Draft {
         let mut kinds =
             vec![Unary::Identity, Unary::Sin, Unary::Cos, Unary::Elu(1.0), Unary::Neg, Unary::Square];
         kinds.extend([Unary::Abs, Unary::AddScalar(scalar), Unary::SubScalar(scalar)]);
-        kinds.extend([Unary::MulScalar(scalar), Unary::DivScalar(scalar)]);
+        kinds.extend([Unary::MulScalar(scalar), Unary::DivScalar(scalar), Unary::Erf, Unary::HardSwish]);
+        kinds.extend([Unary::HardSigmoid, Unary::LeakyRelu(0.2), Unary::Softplus(2.0, 1.5)]);
+        kinds.push(Unary::Clamp(-0.5, 0.75));
         kinds.extend(Activation::ALL.iter().filter(|&&a| a != Activation::None).map(|&a| Unary::Act(a)));
         let unary = self.rng.choose(&kinds);
         self.add(Op::from(UnaryOp(unary)), &[x]);
@@ -131,9 +153,9 @@ impl Draft {
         let dims = self.dims(x);
         let axes = 1 + self.rng.below(dims.len());
         let mut operands = vec![x];
-        if self.rng.once_in(2) {
-            let weight = Shape::new(&dims[dims.len() - axes..]);
-            operands.extend([self.leaf(weight.clone()), self.leaf(weight)]);
+        // No weight, gamma, or gamma and beta.
+        for _ in 0..self.rng.below(3) {
+            operands.push(self.leaf(Shape::new(&dims[dims.len() - axes..])));
         }
         self.add(Op::from(LayerNorm { axes, eps: 1e-5 }), &operands);
     }
@@ -150,7 +172,11 @@ impl Draft {
             x = self.add(Op::from(Concat { axis: 3, blocks: 1 }), &[x, x]);
         }
         let base = self.rng.choose(&[10000.0, 100.0]);
-        self.add(Op::from(Rotary::new(base)), &[x]);
+        let mut operands = vec![x];
+        if self.rng.once_in(3) {
+            operands.push(self.indices(Shape::new(&self.dims(x)[..2])));
+        }
+        self.add(Op::from(Rotary::new(base)), &operands);
     }
 
     fn attention(&mut self, x: ValueId) {
@@ -162,6 +188,38 @@ impl Draft {
         let (key, value) = (self.leaf(shape.clone()), self.leaf(shape));
         let (causal, scale) = (self.rng.once_in(2) && time == dims[1], self.rng.choose(&[0.5, 1.0]));
         self.add(Op::from(Attention::new(causal, scale)), &[query, key, value]);
+    }
+
+    /// Attention with everything that its own kernel lacks: a bias or a mask, a window, bounded scores, another width.
+    fn masked_attention(&mut self, x: ValueId) {
+        let query = self.four(x);
+        let dims = self.dims(query);
+        let divisors: Vec<_> = (1..=dims[2]).filter(|heads| dims[2].is_multiple_of(*heads)).collect();
+        let (time, heads) = (self.extent(), self.rng.choose(&divisors));
+        let key = self.leaf(Shape::from([dims[0], time, heads, dims[3]]));
+        let width = self.extent();
+        let mut operands = vec![query, key, self.leaf(Shape::from([dims[0], time, heads, width]))];
+        let mut scores = [dims[0], dims[2], dims[1], time];
+        for extent in &mut scores[..3] {
+            if self.rng.once_in(2) {
+                *extent = 1;
+            }
+        }
+        let mask = self.rng.once_in(3);
+        match mask {
+            true => operands.push(self.truths(Shape::from(scores))),
+            false if self.rng.once_in(2) => operands.push(self.leaf(Shape::from(scores))),
+            false => {}
+        }
+        let attention = Attention {
+            causal: self.rng.once_in(2),
+            scale: self.rng.choose(&[0.5, 1.0]),
+            window: self.rng.choose(&[0, 0, 1, 2, 3]),
+            softcap: self.rng.choose(&[0.0, 0.75]),
+            rate: 0.0,
+            mask,
+        };
+        self.add(Op::from(attention), &operands);
     }
 
     fn reshape(&mut self, x: ValueId) {
@@ -192,6 +250,11 @@ impl Draft {
         let mut perm: Vec<_> = (0..self.model.shape(x).rank()).collect();
         self.rng.shuffle(&mut perm);
         self.add(Op::from(Transpose { perm }), &[x]);
+    }
+
+    fn reverse(&mut self, x: ValueId) {
+        let axes = (0..self.model.shape(x).rank()).filter(|_| self.rng.once_in(2)).collect();
+        self.add(Op::from(Reverse { axes }), &[x]);
     }
 
     fn split(&mut self, x: ValueId) {
@@ -237,8 +300,10 @@ impl Draft {
         let (shape, bag) = (self.shape(), self.rng.once_in(2));
         let ids = self.indices(shape);
         let shape = Shape::from([self.extent(), self.extent()]);
+        // Without a bag the padding id is looked up and its row gets no gradient, which no difference of values shows.
+        let padding = (bag && self.rng.once_in(2)).then(|| self.rng.below(shape.dims()[0]) as i64);
         let table = self.leaf(shape);
-        self.add(Op::from(Embedding { bag, padding: None }), &[ids, table]);
+        self.add(Op::from(Embedding { bag, padding }), &[ids, table]);
     }
 
     /// Integers, rearranged and then cast, that scale a value.
