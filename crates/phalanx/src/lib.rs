@@ -27,12 +27,14 @@ mod memory;
 mod overlap;
 mod pin;
 mod roofline;
+mod seal;
 mod session;
 mod setters;
 mod timeline;
 mod trainer;
 mod watch;
 
+pub mod artifact;
 pub mod ckpt;
 pub mod data;
 pub mod generate;
