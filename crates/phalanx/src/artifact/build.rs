@@ -29,7 +29,7 @@ impl Artifact {
         let (_, model, graph) = prepare(&config, &mut tokenizing(progress))?;
         let mut settings = config.settings(&graph)?;
         let devices = settings.plan.mesh.devices();
-        settings.placement = placement(devices, ranks)?;
+        settings.placement = placement(devices, ranks.unwrap_or(devices as u32))?;
         config.measure(&graph, &mut settings, &mut measuring(progress))?;
         progress(StartPhase::Compiling { devices });
         let program = compile(&graph, &settings)?;
@@ -40,6 +40,8 @@ impl Artifact {
         let (evaluation, of_evaluation) = evaluation_of(&config, &model, &settings)?;
         let evaluate = compile(&evaluation, &of_evaluation)?;
         let cluster = config.cluster.as_deref().map(ClusterText::read).transpose()?;
+        // Where this machine keeps things is of no use elsewhere.
+        let config = TrainConfig { costs: None, data_cache: None, umask: None, no_cache: false, ..config };
         let config = TrainConfig { cores_per_device: settings.cores, ..config }.with_model(&model);
         let steps = vec![
             CompiledStep { name: TRAIN.into(), graph, program },
@@ -71,8 +73,7 @@ impl Artifact {
 }
 
 /// Devices on so many ranks.
-fn placement(devices: usize, ranks: Option<u32>) -> Result<Placement, Error> {
-    let ranks = ranks.unwrap_or(devices as u32);
+pub(super) fn placement(devices: usize, ranks: u32) -> Result<Placement, Error> {
     if ranks == 0 || ranks as usize > devices {
         return Err(ArtifactError::NoDevices { ranks, devices }.into());
     }

@@ -42,7 +42,9 @@ use phalanx_program::{Certificate, Program};
 use crate::cluster::Cluster;
 use crate::costs::CostTable;
 use crate::models::ModelConfig;
+use crate::pipeline::{Settings, compile};
 use crate::train::TrainConfig;
+use crate::{Error, Goal};
 
 /// The step that trains.
 pub(crate) const TRAIN: &str = "train";
@@ -132,6 +134,27 @@ impl Artifact {
                 wanted: format!("about {:032x}", wanted.unwrap_or_default()),
             }),
         }
+    }
+
+    /// The description that its directory begins with.
+    pub fn manifest(&self) -> Result<ArtifactManifest, Error> {
+        Ok(read::parse_manifest(&self.to_files()?.0[read::MANIFEST])?)
+    }
+
+    /// Compiles the models again: they must become the same programs.
+    pub fn check_again(&self) -> Result<(), Error> {
+        let config = &self.recipe.as_ref().ok_or(ArtifactError::NoRun)?.config;
+        let training = self.compiling(config)?;
+        for step in &self.steps {
+            let goal = if step.name == TRAIN { training.goal.clone() } else { Goal::Infer };
+            let again = compile(&step.graph, &Settings { goal, ..training.clone() })?;
+            if again != step.program {
+                let [found, wanted] = [&step.program, &again].map(|program| format!("{:032x}", program.hash()));
+                let field = read::program_file(&step.name);
+                return Err(ArtifactError::Field { field, found, wanted }.into());
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn step(&self, name: &str) -> Option<&CompiledStep> {

@@ -4,6 +4,7 @@ use phalanx_ir::graph::Graph;
 use phalanx_net::Network;
 use phalanx_program::Program;
 
+use super::build::placement;
 use super::read::ArtifactFiles;
 use super::{Artifact, ArtifactError, CompiledStep, EVALUATE, TRAIN, TrainRecipe};
 use crate::Error;
@@ -55,6 +56,11 @@ impl Artifact {
     fn settings_of(&self, config: &TrainConfig) -> Result<Settings, Error> {
         let settings = config.settings_on(self.plan.clone(), self.cluster())?;
         Ok(Settings { cores: self.settings.cores, cost_table: self.costs.clone(), ..settings })
+    }
+
+    /// How the steps are compiled.
+    pub(super) fn compiling(&self, config: &TrainConfig) -> Result<Settings, Error> {
+        Ok(Settings { placement: placement(self.settings.devices, self.settings.ranks)?, ..self.settings_of(config)? })
     }
 
     /// Checks that `config` wants nothing that was decided when the steps were compiled.
