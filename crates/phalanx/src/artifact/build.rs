@@ -1,18 +1,21 @@
 //! Compiling a run for later.
 
-use phalanx_program::Placement;
+use std::path::Path;
 use std::sync::Arc;
+
+use phalanx_ir::graph::Graph;
+use phalanx_program::{Placement, Program};
 
 use super::manifest::ArtifactSettings;
 use super::read::ArtifactFiles;
 use super::{Artifact, ArtifactError, ClusterText, CompiledStep, EVALUATE, TRAIN, TrainRecipe};
-use crate::Error;
 use crate::cluster::Cluster;
 use crate::files;
 use crate::job::{certify, deal_devices};
 use crate::pipeline::{Settings, compile};
 use crate::train::eval::evaluation_of;
 use crate::train::{StartPhase, StartProgress, TrainConfig, measuring, prepare, tokenizing};
+use crate::{Error, Goal};
 
 impl Artifact {
     /// Compiles the run that `config` describes, for one process and for jobs of up to `ranks` ranks: one for each device
@@ -51,8 +54,22 @@ impl Artifact {
         artifact.with_recipe(TrainRecipe { config, model })
     }
 
+    /// One step without a run.
+    pub(crate) fn of_program(model: &Graph, program: &Program, settings: &Settings) -> Artifact {
+        let name = if matches!(settings.goal, Goal::Train(_)) { TRAIN } else { EVALUATE };
+        let step = CompiledStep { name: name.into(), graph: model.clone(), program: program.clone() };
+        Artifact::of_steps(vec![step], settings)
+    }
+
+    /// The program of an artifact of one step, if `model` and `settings` are what it was compiled from.
+    pub(crate) fn into_program(mut self, model: &Graph, settings: &Settings) -> Option<Program> {
+        let is_same = self.settings == ArtifactSettings::of(settings) && self.plan == settings.plan;
+        let step = self.steps.pop().filter(|_| is_same && self.steps.is_empty())?;
+        (step.graph.to_string() == model.to_string()).then_some(step.program)
+    }
+
     /// Steps without a run.
-    pub(crate) fn of_steps(steps: Vec<CompiledStep>, settings: &Settings) -> Artifact {
+    fn of_steps(steps: Vec<CompiledStep>, settings: &Settings) -> Artifact {
         Artifact {
             settings: ArtifactSettings::of(settings),
             plan: settings.plan.clone(),
@@ -84,7 +101,7 @@ pub(super) fn placement(devices: usize, ranks: u32) -> Result<Placement, Error> 
 }
 
 impl ClusterText {
-    fn read(path: &std::path::Path) -> Result<ClusterText, ArtifactError> {
+    fn read(path: &Path) -> Result<ClusterText, ArtifactError> {
         let text = files::read_text(path);
         let text = text.map_err(|source| ArtifactError::Read { path: path.into(), source })?;
         match Cluster::parse(&text) {

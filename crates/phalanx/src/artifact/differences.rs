@@ -51,7 +51,8 @@ fn of_file(name: &str, left: &ArtifactFiles, right: &ArtifactFiles) -> Option<Ar
         return Some(ArtifactDifference { what: name.into(), left: absent(left), right: absent(right) });
     };
     let [left, right] = [left, right].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-    let mut lines = (1..).zip(left.lines().map(Some).chain([None]).zip(right.lines().map(Some).chain([None])));
+    let mut lines =
+        (1..).zip(left.lines().map(Some).chain([None]).zip(right.lines().map(Some).chain([None])));
     let (line, (left, right)) = lines.find(|(_, (left, right))| left != right)?;
     let shown = |line: Option<&str>| line.map_or("its end".into(), |line| line.trim().to_string());
     Some(ArtifactDifference { what: format!("{name}:{line}"), left: shown(left), right: shown(right) })

@@ -149,7 +149,8 @@ impl Artifact {
             let goal = if step.name == TRAIN { training.goal.clone() } else { Goal::Infer };
             let again = compile(&step.graph, &Settings { goal, ..training.clone() })?;
             if again != step.program {
-                let [found, wanted] = [&step.program, &again].map(|program| format!("{:032x}", program.hash()));
+                let [found, wanted] =
+                    [&step.program, &again].map(|program| format!("{:032x}", program.hash()));
                 let field = read::program_file(&step.name);
                 return Err(ArtifactError::Field { field, found, wanted }.into());
             }

@@ -15,13 +15,13 @@ use serde_json::Value;
 
 use super::manifest::{ArtifactManifest, ArtifactSettings, FORMAT, RunRecipe, VERSION};
 use super::{Artifact, ArtifactError, ClusterText, CompiledStep, EVALUATE, TRAIN, TrainRecipe, kernels};
+use crate::Error;
 use crate::cluster::Cluster;
 use crate::costs::CostTable;
 use crate::files;
 use crate::pipeline::first;
 use crate::seal::{self, SealError, checksum};
 use crate::train::value_differences;
-use crate::Error;
 
 pub(super) const MANIFEST: &str = "manifest.json";
 pub(super) const PLAN: &str = "plan.toml";
@@ -68,8 +68,7 @@ impl ArtifactFiles {
 fn listed(manifest: &[u8]) -> Result<Vec<String>, ArtifactError> {
     let names: Vec<String> = parse_manifest(manifest)?.files.into_iter().map(|file| file.name).collect();
     let texts = [TRAIN, EVALUATE].into_iter().flat_map(|step| [graph_file(step), program_file(step)]);
-    let known: Vec<String> =
-        texts.chain([PLAN, COSTS, CLUSTER, CERTIFICATE].map(String::from)).collect();
+    let known: Vec<String> = texts.chain([PLAN, COSTS, CLUSTER, CERTIFICATE].map(String::from)).collect();
     let is_table = |name: &str| {
         let hash = name.strip_suffix(TABLE).filter(|hash| hash.len() == seal::DIGITS);
         hash.is_some_and(|hash| hash.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')))
@@ -113,6 +112,11 @@ impl Artifact {
 
     /// Loads an artifact from its files, and checks all of it but the proof; see [`Artifact::certificate`].
     pub fn of_files(files: &ArtifactFiles) -> Result<Artifact, Error> {
+        Artifact::load(files, None)
+    }
+
+    /// The same; a graph whose text is that of `model` is `model`, whose operators may be ones of a user.
+    pub(crate) fn load(files: &ArtifactFiles, model: Option<&Graph>) -> Result<Artifact, Error> {
         let missing = |name: &str| ArtifactError::Missing { name: name.into() };
         let text = files.0.get(MANIFEST).ok_or_else(|| missing(MANIFEST))?;
         listed(text)?;
@@ -126,7 +130,7 @@ impl Artifact {
                 return Err(ArtifactError::Bytes { name: entry.name.clone(), found, wanted }.into());
             }
         }
-        let artifact = Parts { files, manifest: &manifest }.artifact(checksum(&[text]))?;
+        let artifact = Parts { files, manifest: &manifest, model }.artifact(checksum(&[text]))?;
         artifact.check(&manifest)?;
         Ok(artifact)
     }
@@ -151,7 +155,8 @@ impl Artifact {
     /// Checks that what the host sets in a step's program is in its model, of the same type.
     fn check_ports(&self, step: &CompiledStep) -> Result<(), ArtifactError> {
         let set = [PortKind::Input, PortKind::Param, PortKind::Table];
-        for port in step.program.ports().iter().filter(|port| set.contains(&port.kind) && port.name != HYPER) {
+        for port in step.program.ports().iter().filter(|port| set.contains(&port.kind) && port.name != HYPER)
+        {
             let found = step.graph.find(&port.name).map(|value| step.graph.ty(value));
             if found != Some(&port.ty) {
                 let wanted = found.map_or_else(|| "absent, as in the model".into(), ToString::to_string);
@@ -194,6 +199,7 @@ impl Artifact {
 struct Parts<'a> {
     files: &'a ArtifactFiles,
     manifest: &'a ArtifactManifest,
+    model: Option<&'a Graph>,
 }
 
 impl Parts<'_> {
@@ -225,19 +231,32 @@ impl Parts<'_> {
             });
         }
         let (graph_name, program_name) = (graph_file(name), program_file(name));
-        let graph = Graph::parse(self.needed(&graph_name)?, crate::ops::operators());
-        let mut graph = graph.map_err(|error| ArtifactError::text(&graph_name, &error))?;
-        let tables = self.files.0.iter().filter(|(name, _)| name.ends_with(TABLE));
-        tables.for_each(|(_, bytes)| _ = graph.provide_table(bytes.as_slice()));
-        graph.verify().map_err(|errors| ArtifactError::text(&graph_name, &first(&errors)))?;
+        let text = self.needed(&graph_name)?;
+        let graph = match self.model.filter(|model| model.to_string() == text) {
+            Some(model) => model.clone(),
+            None => self.graph(text).map_err(|problem| ArtifactError::text(&graph_name, &problem))?,
+        };
         // Parsing verifies it.
         let program: Result<Program, _> = self.needed(&program_name)?.parse();
         let program = program.map_err(|error| ArtifactError::text(&program_name, &error))?;
         if let Some((rank, ranks)) = program.part() {
             let found = format!("the part of rank {rank} of {ranks}");
-            return Err(ArtifactError::Field { field: program_name, found, wanted: "the whole program".into() });
+            return Err(ArtifactError::Field {
+                field: program_name,
+                found,
+                wanted: "the whole program".into(),
+            });
         }
         Ok(CompiledStep { name: name.into(), graph, program })
+    }
+
+    /// The graph of a text, with its large tables.
+    fn graph(&self, text: &str) -> Result<Graph, String> {
+        let mut graph = Graph::parse(text, crate::ops::operators()).map_err(|error| error.to_string())?;
+        let tables = self.files.0.iter().filter(|(name, _)| name.ends_with(TABLE));
+        tables.for_each(|(_, bytes)| _ = graph.provide_table(bytes.as_slice()));
+        graph.verify().map_err(|errors| first(&errors))?;
+        Ok(graph)
     }
 
     /// The text of a file that must be there.

@@ -60,7 +60,10 @@ impl Artifact {
 
     /// How the steps are compiled.
     pub(super) fn compiling(&self, config: &TrainConfig) -> Result<Settings, Error> {
-        Ok(Settings { placement: placement(self.settings.devices, self.settings.ranks)?, ..self.settings_of(config)? })
+        Ok(Settings {
+            placement: placement(self.settings.devices, self.settings.ranks)?,
+            ..self.settings_of(config)?
+        })
     }
 
     /// Checks that `config` wants nothing that was decided when the steps were compiled.

@@ -5,7 +5,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::read::{ArtifactFiles, CERTIFICATE, CLUSTER, COSTS, MANIFEST, PLAN, graph_file, program_file};
+use super::read::{
+    ArtifactFiles, CERTIFICATE, CLUSTER, COSTS, MANIFEST, PLAN, graph_file, parse_manifest, program_file,
+};
 use super::{Artifact, ArtifactError};
 use crate::Error;
 use crate::ckpt::FileEntry;
@@ -75,6 +77,24 @@ impl Artifact {
 }
 
 impl ArtifactFiles {
+    /// Replaces a file, and adapts the checksums to it: what loading then says is about its contents. Of a manifest the
+    /// contents are an object as pretty JSON.
+    pub fn replace(&mut self, name: &str, contents: Vec<u8>) -> Result<(), ArtifactError> {
+        let body = match name {
+            MANIFEST => String::from_utf8_lossy(&contents).into_owned(),
+            _ => {
+                let mut manifest = parse_manifest(&self.0[MANIFEST])?;
+                for entry in manifest.files.iter_mut().filter(|entry| entry.name == name) {
+                    (entry.bytes, entry.xxh3) = (contents.len() as u64, checksum(&[&contents]));
+                }
+                self.0.insert(name.into(), contents);
+                serde_json::to_string_pretty(&manifest).map_err(seal::JsonError::from)?
+            }
+        };
+        self.0.insert(MANIFEST.into(), seal::sealed(&body).into_bytes());
+        Ok(())
+    }
+
     fn write_to(&self, dir: &Path) -> io::Result<()> {
         fs::create_dir_all(dir)?;
         self.0.iter().try_for_each(|(name, bytes)| fs::write(dir.join(name), bytes))
