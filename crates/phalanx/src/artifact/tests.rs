@@ -120,7 +120,7 @@ fn every_field_is_checked_and_the_message_names_both_sides() {
         (|m| m["name"] = json!("x"), "`name` is \"x\", but it must be \"gpt2\""),
         (|m| m["settings"]["seed"] = json!(1), "`settings.seed` is 1, but it must be 0"),
         (|m| m["settings"]["devices"] = json!(3), "`settings.devices` is 3, but it must be 2"),
-        (|m| m["settings"]["cores"] = json!(2), "train.program runs "),
+        (|m| m["settings"]["cores"] = json!(2), "`settings.cores` is 2, but it must be 1"),
         (|m| m["settings"]["precision"] = json!("bf16"), "`steps` is "),
         (|m| m["settings"]["wish"] = json!(1), "manifest.json: `settings`: unknown field `wish`"),
         (|m| m["settings"]["goal"] = json!("Infer"), "`settings.goal` is \"Infer\", but it must be \"Train("),
@@ -176,7 +176,7 @@ fn large_tables_are_kept_beside_the_model() {
     let numbers: Vec<u8> = (0..4096).flat_map(|number| (number as f32).to_le_bytes()).collect();
     let hash = xxhash_rust::xxh3::xxh3_128(&numbers);
     let text = format!(
-        "graph @tabled {{\n  %x = input f32[64, 64]\n  %t = table hash={hash:032x} : f32[64, 64]\n  \
+        "graph @tabled {{\n  %x = input f32[64, 64]\n  %t = table hash={hash:032x} f32[64, 64]\n  \
          %y = add %x, %t : f32[64, 64]\n  return %y\n}}"
     );
     let mut graph = Graph::parse(&text, crate::ops::operators()).unwrap();
