@@ -81,6 +81,7 @@ impl From<Error> for Failure {
             | Error::Config(_)
             | Error::Plan(_)
             | Error::Costs(_)
+            | Error::Artifact(_)
             | Error::Ckpt(_)
             | Error::Job(_)
             | Error::ExecutionMode { .. }

@@ -38,6 +38,12 @@ option_sets! {
     AllOptions: [Model, Step, Devices, Costs, Run, Watching, Checkpoints, Ranks, Debugging] [];
     /// What a step is made of and by which times it is scheduled: `plan`, `profile`, `costs`, `bench overlap`.
     PlannedStep: [Model, Step, Devices, Costs] [];
+    /// What a step is made of, and what a run of it takes unless it says otherwise: `compile`.
+    CompiledRun: [Model, Step, Devices, Costs] [
+        "hf", "steps", "lr", "lr_floor", "warmup", "lr_schedule", "lr_decay", "data", "data_field", "chat_template",
+        "mask_prompt", "data_cache", "tokenizer", "umask", "no_cache"];
+    /// What is not compiled: `run`.
+    ArtifactRun: [Run, Watching, Checkpoints, Ranks, Debugging] [];
     /// What a step is made of: `explain`.
     CompiledStep: [Model, Step, Devices] [];
     /// The optimizer and what training depends on beside it: `ckpt import`.

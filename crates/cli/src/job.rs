@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
+use phalanx::artifact::Artifact;
 use phalanx::job::{Connection, Drill, FaultTrigger, Job, Launched, StepDrill, When, connect};
 use phalanx::train::{OptionGroup, Run, StartProgress, TrainConfig};
 
@@ -68,13 +69,24 @@ pub fn join(config: &mut TrainConfig, connection: Option<&Connection>) -> Result
     Ok(Some(Job::start(connection, config.rank_options()?).map_err(phalanx::Error::from)?))
 }
 
-/// Compiles the model, alone or together with the other ranks.
-pub fn start(mut config: TrainConfig, connection: Option<&Connection>) -> Result<Run, Failure> {
+/// Compiles the model, alone or together with the other ranks; or takes the steps of an artifact.
+pub fn start(
+    mut config: TrainConfig,
+    connection: Option<&Connection>,
+    artifact: Option<&Artifact>,
+) -> Result<Run, Failure> {
     check_drill(&mut config, connection.map_or(1, |connection| connection.network.size()))?;
-    let job = join(&mut config, connection)?;
-    let start = |progress: &mut StartProgress<'_>| match &job {
-        None => Run::with_progress(config, progress),
-        Some(job) => Run::in_job(config, job, progress),
+    let job = match (artifact, connection) {
+        (Some(_), Some(connection)) => {
+            Some(Job::start(connection, config.rank_options()?).map_err(phalanx::Error::from)?)
+        }
+        _ => join(&mut config, connection)?,
+    };
+    let start = |progress: &mut StartProgress<'_>| match (&job, artifact) {
+        (None, None) => Run::with_progress(config, progress),
+        (None, Some(artifact)) => Run::of_artifact(artifact, config, progress),
+        (Some(job), None) => Run::in_job(config, job, progress),
+        (Some(job), Some(artifact)) => Run::of_artifact_in_job(artifact, config, job, progress),
     };
     match &job {
         // One rank speaks for all.

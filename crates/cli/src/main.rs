@@ -4,9 +4,11 @@
 //! still; 4 a rank did not start; 5 an operation or a connection broke; 130 stopped by Ctrl-C.
 #![forbid(unsafe_code)]
 
+mod artifact;
 mod bench;
 mod ckpt;
 mod cluster;
+mod compile;
 mod costs;
 mod data;
 mod devices;
@@ -25,6 +27,7 @@ mod overlap;
 mod plan;
 mod plot;
 mod profile;
+mod run;
 mod save;
 mod schedule;
 mod shell;
@@ -69,6 +72,10 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Train(Box<train::Args>),
+    Compile(Box<compile::Args>),
+    Run(Box<run::Args>),
+    #[command(subcommand)]
+    Artifact(artifact::Command),
     Step(Box<step::Args>),
     Explain(explain::Args),
     Opt(opt::Args),
@@ -123,7 +130,7 @@ fn let_large_writes_fail() {
 fn main() -> ExitCode {
     let_large_writes_fail();
     let result = match Cli::try_parse() {
-        Ok(cli) => run(cli.command),
+        Ok(cli) => dispatch(cli.command),
         Err(error) if !error.use_stderr() => {
             // Help and version: a reader that closes the pipe early has seen enough.
             _ = error.print();
@@ -134,9 +141,12 @@ fn main() -> ExitCode {
     result.unwrap_or_else(|failure| failure.report())
 }
 
-fn run(command: Command) -> Result<ExitCode, Failure> {
+fn dispatch(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Train(args) => train::run(&args),
+        Command::Compile(args) => compile::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Artifact(command) => artifact::run(command),
         Command::Step(args) => step::run(&args),
         Command::Explain(args) => explain::run(args),
         Command::Opt(args) => opt::run(args),

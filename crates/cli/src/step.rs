@@ -140,7 +140,7 @@ fn fresh(
         let wrong = |error| Failure::Input(format!("--batch without --hf: {error}"));
         config.set("batch", sequences).map_err(wrong)?;
     }
-    let mut run = job::start(config, connection)?;
+    let mut run = job::start(config, connection, None)?;
     args.certificate.write(&run)?;
     while !run.is_done() {
         run.step()?;

@@ -109,29 +109,34 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> Result<ExitCode, Failure> {
+    let shown = Shown { json: args.json, certificate: &args.certificate, drawings: Some(&args.drawings) };
+    drive(config, connection, &shown, |config| job::start(config, connection, None))
+}
+
+/// What a run prints and draws.
+pub struct Shown<'a> {
+    /// Lines of JSON instead of text.
+    pub json: bool,
+    /// Where the proof goes.
+    pub certificate: &'a CertificateFlag,
+    /// Pictures of the last step, where there are any.
+    pub drawings: Option<&'a Drawings>,
+}
+
+/// Does all steps of the run that `start` makes of a configuration, saves and prints the summary.
+pub fn drive(
+    config: TrainConfig,
+    connection: Option<&Connection>,
+    shown: &Shown<'_>,
+    start: impl FnOnce(TrainConfig) -> Result<Run, Failure>,
+) -> Result<ExitCode, Failure> {
     let rank = connection.map_or(0, |connection| connection.network.rank());
-    Log::check(&config, rank)?;
-    if let Some(dir) = config.save.as_ref().filter(|_| rank == 0) {
-        save::check(&config, dir)?;
-    }
-    if let Some(every) = config.hash_every.filter(|_| rank == 0 && !args.json && config.log_dir.is_none()) {
-        return Err(Failure::Input(format!(
-            "`hash_every` is {every}, but hashes go to lines of JSON: add --log-dir or --json"
-        )));
-    }
-    if rank == 0 {
-        args.drawings.check()?;
-    }
-    if let Some(every) = config.log_every.filter(|_| args.json) {
-        return Err(Failure::Input(format!(
-            "`log_every` is {every}, but with --json every step is a line: leave one of them out"
-        )));
-    }
-    let mut run = job::start(config, connection)?;
+    check(&config, rank, shown)?;
+    let mut run = start(config)?;
     let log = Log::open(run.config(), rank)?;
     stop::listen()?;
-    args.certificate.write(&run)?;
-    let audience = match (rank, args.json) {
+    shown.certificate.write(&run)?;
+    let audience = match (rank, shown.json) {
         (0, false) => Audience::People,
         (0, true) => Audience::Program,
         _ => Audience::None,
@@ -150,10 +155,34 @@ fn train(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> R
         Some(dir) => Some(run.save(dir)?),
         None => None,
     };
-    if let Some(report) = run.report(args.drawings.any())? {
-        args.drawings.write(&report)?;
+    if let Some(drawings) = shown.drawings
+        && let Some(report) = run.report(drawings.any())?
+    {
+        drawings.write(&report)?;
     }
     finish(&run, &ending, sinks, rank)
+}
+
+/// Refuses outputs that cannot be written, before anything takes time.
+fn check(config: &TrainConfig, rank: u32, shown: &Shown<'_>) -> Result<(), Failure> {
+    Log::check(config, rank)?;
+    if let Some(dir) = config.save.as_ref().filter(|_| rank == 0) {
+        save::check(config, dir)?;
+    }
+    if let Some(every) = config.hash_every.filter(|_| rank == 0 && !shown.json && config.log_dir.is_none()) {
+        return Err(Failure::Input(format!(
+            "`hash_every` is {every}, but hashes go to lines of JSON: add --log-dir or --json"
+        )));
+    }
+    if let Some(drawings) = shown.drawings.filter(|_| rank == 0) {
+        drawings.check()?;
+    }
+    match config.log_every.filter(|_| shown.json) {
+        Some(every) => Err(Failure::Input(format!(
+            "`log_every` is {every}, but with --json every step is a line: leave one of them out"
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn opening(run: &Run) -> String {

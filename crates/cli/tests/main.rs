@@ -5,6 +5,7 @@ mod common;
 #[path = "ranks/mpi.rs"]
 mod mpi;
 
+mod artifact;
 mod bench_checkpoints;
 mod bench_copies;
 mod bench_tasks;

@@ -17,7 +17,7 @@ pub enum Isa {
 }
 
 /// Every instruction set this build knows, weakest first.
-const ALL: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
+pub const ALL: [Isa; 3] = [Isa::Portable, Isa::Avx2, Isa::Avx512];
 
 /// The selected instruction set as its position in `ALL` plus one; zero before the first use.
 static SELECTED: AtomicU8 = AtomicU8::new(0);

@@ -1,10 +1,10 @@
 //! Files that spare work the next time: where they are, and compiled programs among them.
 //!
-//! A program is kept in a file that is named after everything it depends on: the model, the settings with measured times
-//! of kernels, and the executable that compiled it. So a file is never out of date, and it can be removed at any time.
-//! Only programs are kept whose schedule was chosen among many ([`Settings::overlaps`]): others are compiled as fast as
-//! they are read. A file that is not whole or not sound is ignored and written again, and where no file can be written the
-//! program is compiled every time.
+//! A program is kept as an [`Artifact`] of one step, in a directory that is named after everything it depends on: the model,
+//! the settings with measured times of kernels, and the executable that compiled it. So none is ever out of date, and any can
+//! be removed at any time. Only programs are kept whose schedule was chosen among many ([`Settings::overlaps`]): others are
+//! compiled as fast as they are read. One that is not whole or not sound is ignored and written again, and where nothing can
+//! be written the program is compiled every time. What was not used for longest is removed when there is too much.
 
 use std::env;
 use std::ffi::OsString;
@@ -16,21 +16,25 @@ use std::time::SystemTime;
 use phalanx_ir::graph::Graph;
 use phalanx_program::Program;
 use phalanx_runtime::ExecutionMode;
-use xxhash_rust::xxh3::{Xxh3, xxh3_128};
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::Pin;
+use crate::artifact::{Artifact, ArtifactFiles};
 use crate::device::Check;
 use crate::job::fingerprint;
 use crate::pipeline::{CompileError, Settings, compile, lower_plainly};
 
-/// The first word of a file; behind it stands the hash of all that follows this line.
-const FORMAT: &str = "phalanx-program-1";
+/// How names of directories end.
+const EXTENSION: &str = "artifact";
 
-/// How names of files end.
-const EXTENSION: &str = "program";
+/// How names of files ended in which earlier versions kept programs.
+const FORMER_EXTENSION: &str = "program";
 
-/// Files beyond which the one that was not used for longest is removed.
-const MOST_FILES: usize = 64;
+/// Programs beyond which the one that was not used for longest is removed.
+const MOST_PROGRAMS: usize = 64;
+
+/// Bytes beyond which the same happens.
+const MOST_BYTES: u64 = 1 << 30;
 
 /// Below `$XDG_CACHE_HOME` or `~/.cache`; nowhere if neither is a full path.
 pub fn cache_dir() -> Option<PathBuf> {
@@ -78,16 +82,18 @@ impl ProgramCache {
     /// The program of a model: from its file, or compiled and then kept.
     pub fn compile(&self, model: &Graph, settings: &Settings) -> Result<Program, CompileError> {
         let path = self.path(model, settings);
-        if let Some(program) = path.as_deref().and_then(read) {
+        if let Some(program) = path.as_deref().and_then(|path| read(path, model, settings)) {
             return Ok(program);
         }
         let program = compile(model, settings)?;
-        // A program that cannot be kept costs time only.
-        path.iter().for_each(|path| _ = write(path, &program));
+        if let Some(path) = path {
+            // A program that cannot be kept costs time only.
+            _ = write(&path, &Artifact::of_program(model, &program, settings));
+        }
         Ok(program)
     }
 
-    /// The file of a program; none if it is not worth one.
+    /// The directory of a program; none if it is not worth one.
     fn path(&self, model: &Graph, settings: &Settings) -> Option<PathBuf> {
         let dir = self.dir.as_ref().filter(|_| settings.overlaps())?;
         let mut hasher = Xxh3::new();
@@ -100,43 +106,60 @@ impl ProgramCache {
     }
 }
 
-/// The program in a file; none if it is not there, not whole or not sound.
-fn read(path: &Path) -> Option<Program> {
-    let text = fs::read_to_string(path).ok()?;
-    let (head, body) = text.split_once('\n')?;
-    let hash = u128::from_str_radix(head.strip_prefix(FORMAT)?.trim_start(), 16).ok()?;
-    let program = (hash == xxh3_128(body.as_bytes())).then(|| body.parse().ok())?;
-    // The file is in use: others are removed first.
-    _ = File::options().append(true).open(path).and_then(|file| file.set_modified(SystemTime::now()));
-    program
+/// The program in a directory; none if it is not there, not whole, not sound or of another model.
+fn read(path: &Path, model: &Graph, settings: &Settings) -> Option<Program> {
+    let files = ArtifactFiles::read(path).ok()?;
+    let program = Artifact::load(&files, Some(model)).ok()?.into_program(model, settings)?;
+    // It is in use: others are removed first.
+    _ = File::open(path).and_then(|dir| dir.set_modified(SystemTime::now()));
+    Some(program)
 }
 
-/// Writes a file, which appears when it is complete, and removes old ones.
-fn write(path: &Path, program: &Program) -> io::Result<()> {
+/// Writes a directory, which appears when it is complete, and removes old ones.
+fn write(path: &Path, artifact: &Artifact) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(dir)?;
-    let body = program.to_string();
-    // Another process may write the same file.
-    let partial = path.with_extension(format!("{}.partial", std::process::id()));
-    let written = fs::write(&partial, format!("{FORMAT} {:032x}\n{body}", xxh3_128(body.as_bytes())))
-        .and_then(|()| fs::rename(&partial, path));
-    if written.is_err() {
-        _ = fs::remove_file(&partial);
-    }
-    written.and_then(|()| remove_old(dir))
+    artifact.replace(path).map_err(io::Error::other)?;
+    remove_old(dir, MOST_BYTES)
 }
 
-fn remove_old(dir: &Path) -> io::Result<()> {
-    let used = |entry: io::Result<fs::DirEntry>| {
-        let path = entry.ok()?.path();
-        let is_program = path.extension().is_some_and(|extension| extension == EXTENSION);
+/// A program that is kept.
+struct Kept {
+    used: SystemTime,
+    path: PathBuf,
+    bytes: u64,
+}
+
+/// Removes programs until there are neither too many nor more than `most` bytes of them; the newest one stays.
+fn remove_old(dir: &Path, most: u64) -> io::Result<()> {
+    let mut kept = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some(EXTENSION) => kept.extend(Kept::of(path)),
+            Some(FORMER_EXTENSION) => fs::remove_file(path)?,
+            _ => {}
+        }
+    }
+    kept.sort_unstable_by(|a, b| (b.used, &b.path).cmp(&(a.used, &a.path)));
+    let mut bytes = 0;
+    for (number, kept) in kept.iter().enumerate() {
+        bytes += kept.bytes;
+        if number >= MOST_PROGRAMS || (number > 0 && bytes > most) {
+            fs::remove_dir_all(&kept.path)?;
+        }
+    }
+    Ok(())
+}
+
+impl Kept {
+    /// What is in a directory; none if another process removes it now.
+    fn of(path: PathBuf) -> Option<Kept> {
         let used = fs::metadata(&path).and_then(|metadata| metadata.modified()).ok()?;
-        is_program.then_some((used, path))
-    };
-    let mut files: Vec<_> = fs::read_dir(dir)?.filter_map(used).collect();
-    files.sort_unstable();
-    let old = files.len().saturating_sub(MOST_FILES);
-    files[..old].iter().try_for_each(|(_, path)| fs::remove_file(path))
+        let files = fs::read_dir(&path).ok()?.flatten().filter_map(|file| file.metadata().ok());
+        let bytes = files.map(|metadata| metadata.len()).sum();
+        Some(Kept { used, path, bytes })
+    }
 }
 
 #[cfg(test)]

@@ -25,6 +25,10 @@
 //! speed = 0.5             # of what kernel times say
 //! ```
 
+mod measure;
+
+pub use measure::{MeasuredCluster, MeasuredLink};
+
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -5,6 +5,7 @@ use phalanx_net::NetError;
 use phalanx_nn::NnError;
 use phalanx_runtime::{Fault, PortError};
 
+use crate::artifact::ArtifactError;
 use crate::bounds::BoundsError;
 use crate::ckpt::{CkptError, SaveError};
 use crate::data::DataError;
@@ -70,6 +71,9 @@ pub enum Error {
     /// Times of kernels cannot be read, kept or taken.
     #[error(transparent)]
     Costs(#[from] crate::costs::CostTableError),
+    /// An artifact cannot be loaded, written or run.
+    #[error(transparent)]
+    Artifact(Box<ArtifactError>),
     /// A checkpoint cannot be read.
     #[error(transparent)]
     Ckpt(Box<CkptError>),
@@ -135,6 +139,12 @@ fn last_good(step: u64) -> String {
     match step {
         0 | 1 => "no step before it was good".into(),
         _ => format!("step {} was the last good one", step - 1),
+    }
+}
+
+impl From<ArtifactError> for Error {
+    fn from(error: ArtifactError) -> Self {
+        Error::Artifact(Box::new(error))
     }
 }
 

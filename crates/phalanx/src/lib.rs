@@ -27,12 +27,14 @@ mod memory;
 mod overlap;
 mod pin;
 mod roofline;
+mod seal;
 mod session;
 mod setters;
 mod timeline;
 mod trainer;
 mod watch;
 
+pub mod artifact;
 pub mod ckpt;
 pub mod data;
 pub mod generate;
@@ -45,7 +47,7 @@ pub mod train;
 
 pub use cache::{ProgramCache, cache_dir};
 pub use choice::{ChoiceError, PlanChoice};
-pub use cluster::{Cluster, ClusterError};
+pub use cluster::{Cluster, ClusterError, MeasuredCluster, MeasuredLink};
 pub use device::{Check, Flavor};
 pub use error::Error;
 pub use hashes::StateHashes;

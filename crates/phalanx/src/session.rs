@@ -63,6 +63,26 @@ impl<'a> From<&'a Vec<i64>> for Feed<'a> {
 /// The first stream of random numbers for states; those before are for parameters.
 const STATE_STREAMS: u64 = 1 << 32;
 
+/// What a parameter or state is before the first step.
+pub(crate) struct Initial<'a> {
+    pub name: &'a str,
+    pub init: Init,
+    /// The stream of random numbers: its place among those of its kind in the model.
+    pub stream: u64,
+}
+
+/// What every parameter and state of a model is before the first step.
+pub(crate) fn initial_values(model: &Graph) -> impl Iterator<Item = Initial<'_>> {
+    let mut streams = [0, STATE_STREAMS];
+    model.leaves(Op::is_weight).filter_map(move |param| {
+        let (Op::Param(init) | Op::State(init)) = *model.op_of(param) else { return None };
+        let next = &mut streams[usize::from(matches!(model.op_of(param), Op::State(_)))];
+        let stream = *next;
+        *next += 1;
+        Some(Initial { name: &model.values()[param].name, init, stream })
+    })
+}
+
 /// A program with its memory, kernels and the ranges its inputs must keep.
 pub struct Session {
     replay: Replay<CpuDevice>,
@@ -197,16 +217,10 @@ impl Session {
         Ok(())
     }
 
-    /// Sets every parameter and state: element i of tensor p depends on the seed, p's place among those of its kind in the
-    /// model and i alone.
+    /// Sets every parameter and state: element i of tensor p depends on the seed, p's stream and i alone.
     fn initialize(&mut self, model: &Graph, seed: u64, launch: &mut Launch<'_>) -> Result<(), Error> {
-        let mut streams = [0, STATE_STREAMS];
         let mut whole: Vec<f32> = Vec::new();
-        for param in model.leaves(Op::is_weight) {
-            let (Op::Param(init) | Op::State(init)) = *model.op_of(param) else { continue };
-            let next = &mut streams[usize::from(matches!(model.op_of(param), Op::State(_)))];
-            let (name, stream) = (&model.values()[param].name, *next);
-            *next += 1;
+        for Initial { name, init, stream } in initial_values(model) {
             let mut fill = |values: &mut [f32]| {
                 launch.for_each_part(values, 1, |first, values| match init {
                     Init::Zeros => values.fill(0.0),

@@ -53,6 +53,7 @@ pages! {
     devices: "docs/src/devices.md",
     memory_and_overlap: "docs/src/memory-and-overlap.md",
     checkpoints: "docs/src/checkpoints.md",
+    artifacts: "docs/src/artifacts.md",
     own_model: "docs/src/own-model.md",
     traces: "docs/src/traces.md",
     troubleshooting: "docs/src/troubleshooting.md",

@@ -1,6 +1,6 @@
 //! One answer: the bits depend on no number of ranks.
 
-use super::common::json_lines;
+use super::common::{Dir, SMALL, json_lines};
 use super::mpi::Launcher;
 
 /// Plans and their devices.
@@ -76,5 +76,28 @@ fn a_link_and_recomputation_leave_the_bits_alone() {
         assert_eq!(hash(launcher, 2, &link), one);
         let full = ["--plan", "fsdp", "--devices", "2", "--recompute", "full", "--overlap", "off"];
         assert_eq!(hash(launcher, 2, &full), one);
+    }
+}
+
+#[test]
+fn a_compiled_run_gives_the_same_bits_on_one_to_four_ranks() {
+    let (dir, plan) = (Dir::new("ranks_artifact"), ["--plan", "dp2-tp2", "--dropout", "0.1"]);
+    let (whole, single) = (dir.path("run"), dir.path("single"));
+    let steps = |command: &'static str| [&[command, "--json", "--steps", "20"], SMALL, &plan[..]].concat();
+    let summary = |mut lines: Vec<serde_json::Value>| lines.pop().unwrap()["summary"]["weights_hash"].clone();
+    let source = summary(json_lines(&steps("train")));
+    let costs = ["--costs", "modelled", "--cores-per-device", "1"];
+    json_lines(&[&steps("compile")[..], &costs, &["--out", &whole]].concat());
+    json_lines(&[&steps("compile")[..], &costs, &["--ranks", "1", "--out", &single]].concat());
+    assert_eq!(summary(json_lines(&["run", &whole, "--json"])), source);
+    for launcher in Launcher::installed().into_iter().take(1) {
+        for ranks in [2, 4] {
+            let output = launcher.run(ranks, &["run", &whole, "--json"]);
+            assert_eq!(output.json()["summary"]["weights_hash"], source, "{ranks} ranks");
+        }
+        let told = launcher.run(2, &["run", &single, "--json"]).message();
+        let wanted =
+            "it is compiled for 1 rank, and this job has 2: start at most 1, or compile it with --ranks 2";
+        assert!(told.contains(wanted), "{told}");
     }
 }

@@ -191,8 +191,8 @@ fn a_chosen_program_is_kept_for_the_next_start_and_replaced_if_damaged() {
         mpi::run(command).json()["summary"]["weights_hash"].clone()
     };
     let programs = || {
-        let files = std::fs::read_dir(dir.path("cache/phalanx/programs"));
-        let files = files.into_iter().flatten().map(|file| file.unwrap().path());
+        let kept = std::fs::read_dir(dir.path("cache/phalanx/programs"));
+        let files = kept.into_iter().flatten().map(|dir| dir.unwrap().path().join("train.program"));
         files.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect::<Vec<_>>()
     };
     let weights = start(&["--no-cache"]);

@@ -42,25 +42,24 @@ fn a_program_is_compiled_once_and_a_damaged_file_is_replaced() {
     let (cache, compiled) = (scratch.cache(), compile(&model, &settings).unwrap());
     let path = cache.path(&model, &settings).unwrap();
     assert_eq!(cache.compile(&model, &settings).unwrap(), compiled);
-    let text = fs::read_to_string(&path).unwrap();
+    let program = path.join("train.program");
+    let text = fs::read_to_string(&program).unwrap();
 
-    // Only a file that is read gives another program.
-    let other: Program =
-        "program @p {\n  lane dev0 arena 64\n    run noop [1] -> 0+64 scratch 0+0 of \"t\"\n}"
-            .parse()
-            .unwrap();
-    write(&path, &other).unwrap();
+    // Only what is read gives another program.
+    let other = compile(&model, &settings.clone().cores(1).runs(None)).unwrap().relabelled(|n| n.to_string());
+    write(&path, &Artifact::of_program(&model, &other, &settings)).unwrap();
     assert_eq!(cache.compile(&model, &settings).unwrap(), other);
 
-    let body = other.to_string().replacen("arena 64", "arena 32", 1);
-    let unsound = format!("{FORMAT} {:032x}\n{body}", xxh3_128(body.as_bytes()));
     let changed = text.replacen("run ", "run  ", 1);
-    let other_version = text.replacen("program-1", "program-0", 1);
-    for damaged in [&text[..text.len() / 2], "", "x", &changed, &other_version, &unsound] {
-        fs::write(&path, damaged).unwrap();
+    let unsound = text.replacen("arena ", "arena 9", 1);
+    for damaged in [&text[..text.len() / 2], "", "x", &changed, &unsound] {
+        fs::write(&program, damaged).unwrap();
         assert_eq!(cache.compile(&model, &settings).unwrap(), compiled);
-        assert_eq!(fs::read_to_string(&path).unwrap(), text, "it is whole again");
+        assert_eq!(fs::read_to_string(&program).unwrap(), text, "it is whole again");
     }
+    let unlike = settings.clone().seed(7);
+    write(&path, &Artifact::of_program(&model, &other, &unlike)).unwrap();
+    assert_eq!(cache.compile(&model, &settings).unwrap(), compiled, "it is of other settings");
 }
 
 #[test]
@@ -135,17 +134,25 @@ fn products_of_each_precision_are_measured_apart() {
 }
 
 #[test]
-fn the_files_that_were_not_used_for_longest_are_removed() {
+fn the_programs_that_were_not_used_for_longest_are_removed() {
     let scratch = Scratch::new("old");
     fs::create_dir_all(&scratch.0).unwrap();
-    let file = |number: usize| scratch.0.join(format!("{number}.{EXTENSION}"));
-    for number in 0..MOST_FILES + 3 {
+    let dir = |number: usize| scratch.0.join(format!("{number}.{EXTENSION}"));
+    for number in 0..MOST_PROGRAMS + 3 {
         let used = SystemTime::UNIX_EPOCH + Duration::from_secs(1000 - number as u64);
-        File::create(file(number)).unwrap().set_modified(used).unwrap();
+        fs::create_dir(dir(number)).unwrap();
+        fs::write(dir(number).join("file"), [0; 100]).unwrap();
+        File::open(dir(number)).unwrap().set_modified(used).unwrap();
     }
     fs::write(scratch.0.join("other"), "").unwrap();
-    remove_old(&scratch.0).unwrap();
-    let left: Vec<usize> = (0..MOST_FILES + 3).filter(|&number| file(number).exists()).collect();
-    assert_eq!(left, (0..MOST_FILES).collect::<Vec<_>>());
+    fs::write(scratch.0.join(format!("0.{FORMER_EXTENSION}")), "of an earlier version").unwrap();
+    let left = || (0..MOST_PROGRAMS + 3).filter(|&number| dir(number).exists()).collect::<Vec<_>>();
+    remove_old(&scratch.0, MOST_BYTES).unwrap();
+    assert_eq!(left(), (0..MOST_PROGRAMS).collect::<Vec<_>>());
+    remove_old(&scratch.0, 1050).unwrap();
+    assert_eq!(left(), (0..10).collect::<Vec<_>>());
+    remove_old(&scratch.0, 1).unwrap();
+    assert_eq!(left(), [0], "what was written last stays");
     assert!(scratch.0.join("other").exists());
+    assert!(!scratch.0.join(format!("0.{FORMER_EXTENSION}")).exists());
 }

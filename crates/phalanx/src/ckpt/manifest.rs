@@ -12,11 +12,11 @@ use phalanx_ir::{DType, MAX_RANK};
 use phalanx_program::{Port, PortKind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use xxhash_rust::xxh3::Xxh3;
 
 use crate::data::DataIdentity;
 use crate::models::ModelConfig;
 use crate::pipeline::Settings;
+use crate::seal::{self, SealError};
 use crate::train::{TrainConfig, json};
 use crate::{Error, LearningRate, Session};
 
@@ -25,15 +25,6 @@ pub const FORMAT: u32 = 2;
 
 /// The version before it, which had no checksum of the manifest; it is still read.
 const UNSEALED: u32 = 1;
-
-/// How the text of a manifest begins: the checksum follows.
-const SEAL: &str = "{\n  \"xxh3\": \"";
-
-/// What stands behind the checksum.
-const SEAL_END: &str = "\",\n";
-
-/// Digits of a checksum.
-const DIGITS: usize = 32;
 
 /// A checkpoint's description of itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -183,14 +174,14 @@ impl Manifest {
         struct Version {
             format: u32,
         }
-        let is_sealed = check_seal(text)?;
-        let Version { format } = read(text)?;
+        let is_sealed = seal::check(text)?;
+        let Version { format } = seal::read(text)?;
         match format {
-            FORMAT if !is_sealed => return Err(ManifestError::NoSeal),
+            FORMAT if !is_sealed => return Err(SealError::Missing.into()),
             FORMAT | UNSEALED => {}
             found => return Err(ManifestError::Format { found }),
         }
-        let manifest: Manifest = read(text)?;
+        let manifest: Manifest = seal::read(text)?;
         manifest.check()?;
         Ok(manifest)
     }
@@ -198,46 +189,13 @@ impl Manifest {
     /// The text of the manifest, which [`Manifest::parse`] reads back.
     pub fn to_text(&self) -> Result<Vec<u8>, ManifestError> {
         self.check()?;
-        let json = serde_json::to_string_pretty(self)?;
-        let body = json.strip_prefix("{\n").unwrap_or_default();
-        let checksum = checksum(&[b"{\n", body.as_bytes(), b"\n"]);
-        Ok(format!("{SEAL}{checksum}{SEAL_END}{body}\n").into_bytes())
+        Ok(seal::sealed(&serde_json::to_string_pretty(self)?).into_bytes())
     }
 
     /// The tensor called `name`.
     pub fn tensor(&self, name: &str) -> Option<&TensorEntry> {
         self.tensors.iter().find(|tensor| tensor.name == name)
     }
-}
-
-/// Whether the text has a checksum, which must be that of all other bytes.
-fn check_seal(text: &[u8]) -> Result<bool, ManifestError> {
-    let Some((expected, rest)) =
-        text.strip_prefix(SEAL.as_bytes()).and_then(|rest| rest.split_at_checked(DIGITS))
-    else {
-        return Ok(false);
-    };
-    let body = rest.strip_prefix(SEAL_END.as_bytes()).ok_or(ManifestError::NoSeal)?;
-    let found = checksum(&[b"{\n", body]);
-    match found.as_bytes() == expected {
-        true => Ok(true),
-        false => Err(ManifestError::Seal { found, expected: String::from_utf8_lossy(expected).into_owned() }),
-    }
-}
-
-/// The 128-bit XXH3 of bytes in several pieces, in hexadecimal.
-pub(super) fn checksum(pieces: &[&[u8]]) -> String {
-    let mut hasher = Xxh3::new();
-    pieces.iter().for_each(|piece| hasher.update(piece));
-    format!("{:032x}", hasher.digest128())
-}
-
-/// Reads JSON; an error names the field.
-fn read<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, ManifestError> {
-    let mut json = serde_json::Deserializer::from_slice(text);
-    let value = serde_path_to_error::deserialize(&mut json)?;
-    json.end()?;
-    Ok(value)
 }
 
 impl TensorEntry {

@@ -15,11 +15,11 @@ use phalanx_program::{Port, PortTile};
 use safetensors::tensor::Metadata;
 use safetensors::{SafeTensorError, SafeTensors};
 
-use super::manifest::checksum;
 use super::{Disk, FileEntry, LATEST, MANIFEST, Manifest, ManifestError, Part, SaveError, Storage};
 use super::{TensorEntry, name_of, snapshot, step_of};
 use crate::files;
 use crate::hashes::{self, StateHashes};
+use crate::seal::checksum;
 use crate::{Error, Session};
 
 /// The most bytes of a manifest: one of a million parts has about a tenth of it.

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use phalanx_mapping::Mapping;
 
-use super::manifest::checksum;
 use super::{
     Checkpoints, FORMAT, FileEntry, LATEST, MANIFEST, Manifest, ManifestError, RunState, Snapshot, Storage,
 };
 use super::{name_of, snapshot, step_of};
+use crate::seal::checksum;
 use crate::{Error, Session};
 
 /// Ends the names of all that is unfinished.

@@ -215,7 +215,8 @@ impl Job {
     }
 }
 
-fn certify(program: &Program, settings: &Settings) -> Result<Certificate, Error> {
+/// Proves that the parts of all ranks of a program cannot deadlock.
+pub(crate) fn certify(program: &Program, settings: &Settings) -> Result<Certificate, Error> {
     let unsound = |errors| CompileError::from(EmitError::Unsound(errors));
     let parts = program.parts(&settings.placement).map_err(unsound)?;
     Certificate::new(&parts).map_err(|errors| JobError::Certificate(first(&errors)).into())

@@ -76,24 +76,46 @@ pub(crate) fn of_first(
     spread(network, what, made)
 }
 
+/// Bytes that rank 0 makes, or why it cannot.
+pub(crate) fn bytes_of_first(
+    network: &dyn Network,
+    what: &'static str,
+    make: impl FnOnce() -> Result<Vec<u8>, Error>,
+) -> Result<Vec<u8>, JobError> {
+    let made = match network.rank() {
+        0 => make().map_err(|error| error.to_string()),
+        _ => Ok(Vec::new()),
+    };
+    spread_bytes(network, what, made)
+}
+
 /// What rank 0 has made, or why it could not, on all ranks.
 fn spread(
     network: &dyn Network,
     what: &'static str,
     made: Result<String, String>,
 ) -> Result<String, JobError> {
-    let (mark, text) = match made {
-        Ok(text) => (MADE, text),
-        Err(problem) => (FAILED, problem),
+    let bytes = spread_bytes(network, what, made.map(String::into_bytes))?;
+    String::from_utf8(bytes).map_err(|_| JobError::Garbled { rank: 0, what })
+}
+
+fn spread_bytes(
+    network: &dyn Network,
+    what: &'static str,
+    made: Result<Vec<u8>, String>,
+) -> Result<Vec<u8>, JobError> {
+    let (mark, mut bytes) = match made {
+        Ok(bytes) => (MADE, bytes),
+        Err(problem) => (FAILED, problem.into_bytes()),
     };
-    let mut bytes = text.into_bytes();
     bytes.push(mark);
     network.broadcast(0, &mut bytes)?;
-    let mark = bytes.pop();
-    let text = String::from_utf8(bytes).map_err(|_| JobError::Garbled { rank: 0, what })?;
-    match mark {
-        Some(MADE) => Ok(text),
-        Some(FAILED) => Err(JobError::First { problem: text }),
+    match bytes.pop() {
+        Some(MADE) => Ok(bytes),
+        Some(FAILED) => {
+            let problem = String::from_utf8(bytes).map_err(|_| JobError::Garbled { rank: 0, what })?;
+            Err(JobError::First { problem })
+        }
         _ => Err(JobError::Garbled { rank: 0, what }),
     }
 }

@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use phalanx_ir::graph::Graph;
+
 use super::TrainConfig;
 use crate::ckpt::EvalLosses;
 use crate::data::Dataset;
@@ -30,27 +32,22 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// Compiles the evaluation that `config` asks for, if it does; `training` is the session it evaluates.
+    /// The evaluation that `config` asks for, if it does, by a compiled `step`; `training` is the session it evaluates.
     pub fn new(
         config: &TrainConfig,
-        model: &ModelConfig,
+        step: Option<(Graph, Program)>,
         settings: &Settings,
         job: Option<&Job>,
         training: &Session,
     ) -> Result<Option<Evaluation>, Error> {
-        let Some(every) = config.eval_every else { return Ok(None) };
-        let context = config.context_of(model);
-        let graph = config.training_graph(&model.clone().with_dropout(0.0))?;
+        let Some((every, (graph, program))) = config.eval_every.zip(step) else { return Ok(None) };
         let settings = Settings { goal: Goal::Infer, ..settings.clone() };
-        let program = match job {
-            None => config.program_cache().compile(&graph, &settings)?,
-            Some(job) => job.program(&graph, &settings, &config.program_cache())?.0,
-        };
         check_memory(&program, training.program(), settings.memory)?;
         let session = match job {
             None => Session::of_program(&graph, program, &settings, Flavor::Fast)?,
             Some(job) => Session::on_network(&graph, program, &settings, Arc::clone(&job.network))?,
         };
+        let size = graph.find("tokens").map_or(0, |tokens| graph.ty(tokens).shape.elements());
         Ok(Some(Evaluation {
             session,
             losses: None,
@@ -59,8 +56,8 @@ impl Evaluation {
             batches: config.eval_batches,
             batch: config.batch,
             loss: graph.values()[graph.outputs()[0]].name.clone(),
-            tokens: vec![0; config.batch * context],
-            targets: vec![0; config.batch * context],
+            tokens: vec![0; size],
+            targets: vec![0; size],
         }))
     }
 
@@ -103,6 +100,16 @@ impl EvalLosses {
             _ => EvalLosses { step, loss, best_step: step, best: loss, since_best: 0 },
         }
     }
+}
+
+/// The model of an evaluation, and how it is compiled.
+pub(crate) fn evaluation_of(
+    config: &TrainConfig,
+    model: &ModelConfig,
+    settings: &Settings,
+) -> Result<(Graph, Settings), Error> {
+    let graph = config.training_graph(&model.clone().with_dropout(0.0))?;
+    Ok((graph, Settings { goal: Goal::Infer, ..settings.clone() }))
 }
 
 /// Checks that every device has room for a step and the evaluation beside it.

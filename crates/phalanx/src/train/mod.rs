@@ -15,6 +15,7 @@ pub(crate) mod ranks;
 mod report;
 pub(crate) mod resume;
 mod start;
+mod steps;
 
 pub(crate) use config::bytes;
 pub use config::{Bits, ConfigError, Debug, LoraSave, MOST_CORES, OPTIONS, OptimizerKind, TrainConfig};
@@ -25,19 +26,22 @@ pub use nan::Origin;
 pub use options::{OptionGroup, OptionSpec};
 pub use report::{CommittedCheckpoint, Report, Summary};
 pub use resume::Notice;
-pub(crate) use resume::json;
+pub(crate) use resume::{json, value_differences};
 pub use start::{StartPhase, StartProgress};
+pub(crate) use steps::RunSteps;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use phalanx_ir::graph::Graph;
 use phalanx_plan::left_whole;
 use phalanx_program::Certificate;
 
+use crate::artifact::Artifact;
 use crate::ckpt::{self, EvalLosses};
 use crate::data::{DataError, DataIdentity, DataSource, Dataset, EncodingProgress, cache_dir};
-use crate::job::{Agreed, Job, RankLayout, deal_devices, shared};
+use crate::job::{Agreed, Job, RankLayout, shared};
 use crate::models::ModelConfig;
 use crate::pipeline::{CompileError, Settings};
 use crate::{Error, Profile, StateHashes, Trainer, hf};
@@ -48,7 +52,7 @@ use nan::Guard;
 use progress::Progress;
 use ranks::Ranks;
 use resume::ResumePoint;
-use start::{measuring, tokenizing};
+pub(crate) use start::{measuring, tokenizing};
 
 /// A run in progress.
 pub struct Run {
@@ -84,25 +88,64 @@ impl Run {
 
     /// The same; `progress` is called with all that may take long before the first step.
     pub fn with_progress(config: TrainConfig, progress: &mut StartProgress<'_>) -> Result<Self, Error> {
+        Run::alone(None, config, progress)
+    }
+
+    /// Trains what an artifact holds: nothing is compiled. `config` is [`Artifact::config`] with changes that leave the
+    /// compiled steps as they are.
+    pub fn of_artifact(
+        artifact: &Artifact,
+        config: TrainConfig,
+        progress: &mut StartProgress<'_>,
+    ) -> Result<Self, Error> {
+        Run::alone(Some(artifact), config, progress)
+    }
+
+    fn alone(
+        artifact: Option<&Artifact>,
+        config: TrainConfig,
+        progress: &mut StartProgress<'_>,
+    ) -> Result<Self, Error> {
         let config = config.with_pretrained()?;
-        let (data, model, graph) = prepare(&config, &mut tokenizing(progress))?;
+        let (data, model) = open_data_and_model(&config, &mut tokenizing(progress))?;
         let point = ResumePoint::new(&config, None)?;
         FaultInjection::new(&config, 0)?.before_steps();
-        let settings = config.measured_settings(&graph, &mut measuring(progress))?;
-        // A job of one rank, as far as the configuration is concerned.
-        deal_devices(settings.plan.mesh.devices(), 1, config.devices_per_rank)?;
-        progress(StartPhase::Compiling { devices: settings.plan.mesh.devices() });
-        let program = config.program_cache().compile(&graph, &settings)?;
+        let steps = match artifact {
+            Some(artifact) => artifact.steps(&config, &model)?,
+            None => RunSteps::compile(&config, &model, progress)?,
+        };
+        let RunSteps { settings, train: (graph, program), evaluate, .. } = steps;
         let trainer = Trainer::of_program(&graph, program, &settings)?;
-        let evaluation = Evaluation::new(&config, &model, &settings, None, trainer.session())?;
-        let guard = config.debug.map(|Debug::Nan| Guard::new(graph, settings.clone()));
+        let evaluation = Evaluation::new(&config, evaluate, &settings, None, trainer.session())?;
+        let guard = config.debug.map(|Debug::Nan| Guard::new(graph.clone(), settings.clone()));
         let run = Run::assemble(config, model, data, settings, trainer, None)?;
-        Run { evaluation, guard, ..run }.begin(point)
+        Run { evaluation, guard, ..run }.begin(&graph, point)
     }
 
     /// One rank of a job; all ranks make the same calls. Plan, seed and times of kernels are those of rank 0. Text becomes
     /// tokens on the first rank of each host, and the others find them.
     pub fn in_job(config: TrainConfig, job: &Job, progress: &mut StartProgress<'_>) -> Result<Self, Error> {
+        Run::as_rank(None, config, job, progress)
+    }
+
+    /// One rank of a job that trains what an artifact holds, the same on all ranks ([`ArtifactFiles::share`]).
+    ///
+    /// [`ArtifactFiles::share`]: crate::artifact::ArtifactFiles::share
+    pub fn of_artifact_in_job(
+        artifact: &Artifact,
+        config: TrainConfig,
+        job: &Job,
+        progress: &mut StartProgress<'_>,
+    ) -> Result<Self, Error> {
+        Run::as_rank(Some(artifact), config, job, progress)
+    }
+
+    fn as_rank(
+        artifact: Option<&Artifact>,
+        config: TrainConfig,
+        job: &Job,
+        progress: &mut StartProgress<'_>,
+    ) -> Result<Self, Error> {
         if config.debug.is_some() && job.network.size() > 1 {
             let wanted = "it steps through all devices in one process: leave out the launcher, or debug";
             return Err(
@@ -114,22 +157,25 @@ impl Run {
         // The order of the data follows from it, too.
         let seed = shared::seed(&*job.network, config.seed)?;
         let config = config.seed(seed).with_pretrained()?;
-        let (data, model, graph) =
-            job.first_of_host_first(|| prepare(&config, &mut tokenizing(progress)))??;
+        let (data, model) =
+            job.first_of_host_first(|| open_data_and_model(&config, &mut tokenizing(progress)))??;
         job.same_on_all_ranks("contents of the data", &data.identity().to_string())?;
         job.phases.enter("looking for a checkpoint");
         let point = ResumePoint::new(&config, Some(&*job.network))?;
         job.phases.enter("agreeing on plan and kernel times");
-        let (settings, topology) = config.settings_in_job(job, &graph, &mut measuring(progress))?;
+        let (steps, topology) = match artifact {
+            Some(artifact) => artifact.steps_in_job(&config, &model, job)?,
+            None => RunSteps::compile_in_job(&config, &model, job, progress)?,
+        };
+        let RunSteps { settings, train: (graph, program), evaluate, certificate } = steps;
         config.pin.apply(topology.own_cores());
-        progress(StartPhase::Compiling { devices: settings.plan.mesh.devices() });
-        let (trainer, certificate) = job.trainer(&graph, &settings, &config.program_cache())?;
-        let evaluation = Evaluation::new(&config, &model, &settings, Some(job), trainer.session())?;
+        let trainer = Trainer::on_network(&graph, program, &settings, Arc::clone(&job.network))?;
+        let evaluation = Evaluation::new(&config, evaluate, &settings, Some(job), trainer.session())?;
         let between = evaluation.as_ref().map(|evaluation| &evaluation.session);
         let ranks = Ranks::new(&config, job, topology, certificate, trainer.session(), between);
         let run = Run::assemble(config, model, data, settings, trainer, Some(ranks))?;
         job.phases.enter("preparing the first step");
-        Run { evaluation, ..run }.begin(point)
+        Run { evaluation, ..run }.begin(&graph, point)
     }
 
     fn assemble(
@@ -167,10 +213,9 @@ impl Run {
     }
 
     /// Continues from a checkpoint, if there is one, and prepares to write more.
-    fn begin(mut self, point: ResumePoint) -> Result<Self, Error> {
+    fn begin(mut self, graph: &Graph, point: ResumePoint) -> Result<Self, Error> {
         self.notices.extend(self.config.note_frozen(&self.model)?);
-        let graph = self.config.training_graph(&self.model)?;
-        let whole = left_whole(&graph, &self.settings.plan).map_err(CompileError::from)?;
+        let whole = left_whole(graph, &self.settings.plan).map_err(CompileError::from)?;
         self.notices.extend(whole.iter().map(|whole| Notice::Note(whole.to_string())));
         self.continue_from(point)?;
         self.prepare_to_save()?;
@@ -371,6 +416,16 @@ pub(crate) fn prepare(
     config: &TrainConfig,
     progress: &mut EncodingProgress<'_>,
 ) -> Result<(Dataset, ModelConfig, Graph), Error> {
+    let (data, model) = open_data_and_model(config, progress)?;
+    let graph = config.training_graph(&model)?;
+    Ok((data, model, graph))
+}
+
+/// Opens the data and sizes the model for it.
+pub(crate) fn open_data_and_model(
+    config: &TrainConfig,
+    progress: &mut EncodingProgress<'_>,
+) -> Result<(Dataset, ModelConfig), Error> {
     config.validate()?;
     let mut data = open_data(config, progress)?;
     let model = config.language_model(data.vocab())?;
@@ -379,8 +434,7 @@ pub(crate) fn prepare(
         data.hold_back(config.eval_share);
     }
     data.check(context)?;
-    let graph = config.training_graph(&model)?;
-    Ok((data, model, graph))
+    Ok((data, model))
 }
 
 fn open_data(config: &TrainConfig, progress: &mut EncodingProgress<'_>) -> Result<Dataset, DataError> {

@@ -192,7 +192,7 @@ pub(crate) fn json(value: &impl serde::Serialize) -> Result<Value, Error> {
 /// Checks that the model is the same; dropout may change.
 fn check_model(path: &Path, found: &Value, wanted: &Value) -> Result<(), CkptError> {
     let first =
-        differences("model", found, wanted).into_iter().find(|(what, ..)| !what.ends_with(".dropout"));
+        value_differences("model", found, wanted).into_iter().find(|(what, ..)| !what.ends_with(".dropout"));
     first.map_or(Ok(()), |(what, found, wanted)| {
         Err(CkptError::Mismatch { path: path.into(), what: format!("`{what}`"), found, wanted })
     })
@@ -213,7 +213,7 @@ fn changes(before: &Value, now: &Value, defaults: &Value) -> Vec<String> {
 }
 
 /// Where two values differ: the path, and both sides as text.
-fn differences(path: &str, found: &Value, wanted: &Value) -> Vec<(String, String, String)> {
+pub(crate) fn value_differences(path: &str, found: &Value, wanted: &Value) -> Vec<(String, String, String)> {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => {
             let mut names: Vec<&String> = found.keys().chain(wanted.keys()).collect();
@@ -221,7 +221,7 @@ fn differences(path: &str, found: &Value, wanted: &Value) -> Vec<(String, String
             names.dedup();
             let below = |name: &String| {
                 let [found, wanted] = [found, wanted].map(|map| map.get(name).unwrap_or(&Value::Null));
-                differences(&format!("{path}.{name}"), found, wanted)
+                value_differences(&format!("{path}.{name}"), found, wanted)
             };
             names.into_iter().flat_map(below).collect()
         }

@@ -30,11 +30,11 @@ pub enum StartPhase<'a> {
 pub type StartProgress<'a> = dyn FnMut(StartPhase<'_>) + 'a;
 
 /// Progress of measuring as that of a start.
-pub(super) fn measuring(progress: &mut StartProgress<'_>) -> impl FnMut(usize, usize, &str) {
+pub(crate) fn measuring(progress: &mut StartProgress<'_>) -> impl FnMut(usize, usize, &str) {
     |done, total, kernel| progress(StartPhase::Measuring { done, total, kernel })
 }
 
 /// Progress of encoding as that of a start.
-pub(super) fn tokenizing(progress: &mut StartProgress<'_>) -> impl FnMut(u64, u64) {
+pub(crate) fn tokenizing(progress: &mut StartProgress<'_>) -> impl FnMut(u64, u64) {
     |done, total| progress(StartPhase::Tokenizing { done, total })
 }

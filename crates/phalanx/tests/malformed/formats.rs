@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use phalanx::artifact::{Artifact, ArtifactFiles};
 use phalanx::ckpt::{Checkpoint, Manifest, RunState};
 use phalanx::data::{DataSource, Dataset, Tokenizer};
 use phalanx::internals::costs::CostTable;
@@ -38,6 +39,7 @@ pub const FORMATS: &[(&str, Reader)] = &[
     ("schedule", schedule),
     ("program", program),
     ("certificate", certificate),
+    ("artifact", artifact),
     ("plan", plan),
     ("train_config", train_config),
     ("model_config", model_config),
@@ -91,6 +93,21 @@ pub fn program(bytes: &[u8]) -> Result<(), String> {
 /// The parts of a job (`phalanx verify`).
 pub fn certificate(bytes: &[u8]) -> Result<(), String> {
     printed(bytes, str::parse::<Certificate>).map(drop)
+}
+
+/// A file of an artifact, whose name is the first line, in an artifact whose checksums are adapted to it (`phalanx run`).
+pub fn artifact(bytes: &[u8]) -> Result<(), String> {
+    let end =
+        bytes.iter().position(|&byte| byte == b'\n').ok_or("the first line must be the name of a file")?;
+    let name = utf8(&bytes[..end])?;
+    let mut files = ARTIFACT.clone();
+    if !files.0.contains_key(name) {
+        return Err(format!("`{name}` is no file of the artifact"));
+    }
+    files.replace(name, bytes[end + 1..].to_vec()).map_err(message)?;
+    let loaded = Artifact::of_files(&files).map_err(message)?;
+    let again = loaded.to_files().expect("what was loaded can be written");
+    Artifact::of_files(&again).map(drop).map_err(|error| panic!("what was written cannot be loaded: {error}"))
 }
 
 /// A plan file (`--plan FILE`), and what it makes of a small model.
@@ -255,6 +272,14 @@ pub fn manifest(bytes: &[u8]) -> Result<(), String> {
     );
     Ok(())
 }
+
+/// An artifact for files that need the others.
+static ARTIFACT: LazyLock<ArtifactFiles> = LazyLock::new(|| {
+    let config = TrainConfig::default().layers(Some(1)).heads(Some(1)).width(Some(4)).context(Some(4));
+    let config = config.batch(2).plan(Some("dp2".into())).cores_per_device(1).hidden(Some(4)).vocab(Some(64));
+    let artifact = Artifact::compile(config, None, &mut |_| ()).expect("the run compiles");
+    artifact.to_files().expect("it can be written")
+});
 
 /// A model for what needs one.
 static SMALL: LazyLock<Graph> = LazyLock::new(|| TINY.training_graph(4, 4).expect("the sizes fit"));

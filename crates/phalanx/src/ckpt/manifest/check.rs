@@ -8,27 +8,22 @@ use std::path::Path;
 
 use phalanx_plan::MOST_DEVICES;
 
-use super::{DIGITS, FORMAT, Manifest, Part, TensorEntry, UNSEALED};
+use super::{FORMAT, Manifest, Part, TensorEntry, UNSEALED};
+use crate::seal::{DIGITS, JsonError, SealError};
 
 /// Why a text is no manifest.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum ManifestError {
     /// It is not JSON of this form.
-    #[error("{}", located(.0))]
-    Field(#[from] serde_path_to_error::Error<serde_json::Error>),
-    /// Something in it cannot be read from JSON or written as such.
-    #[error("{0}")]
-    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Json(#[from] JsonError),
     /// Another version of Phalanx wrote it.
     #[error("`format` is {found}, this build reads {UNSEALED} and {FORMAT}: take the version that wrote it")]
     Format { found: u32 },
-    /// It lacks its checksum.
-    #[error("its second line is not the checksum of the others: it is damaged or was edited")]
-    NoSeal,
     /// It is not as it was written.
-    #[error("it has the checksum {found}, its second line says {expected}: it is damaged or was edited")]
-    Seal { found: String, expected: String },
+    #[error(transparent)]
+    Seal(#[from] SealError),
     /// A number is not finite.
     #[error("`{field}` is {value}: it must be a finite number")]
     Number { field: &'static str, value: f32 },
@@ -79,12 +74,9 @@ pub enum ManifestError {
     TooSmall { file: usize, bytes: u64, need: u64 },
 }
 
-/// An error after the field that it is about; no field is as deep as garbage can be.
-fn located(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
-    const DEEPEST: usize = 8;
-    match error.path().iter().count() {
-        1..=DEEPEST => format!("`{}`: {}", error.path(), error.inner()),
-        _ => error.inner().to_string(),
+impl From<serde_json::Error> for ManifestError {
+    fn from(error: serde_json::Error) -> Self {
+        JsonError::from(error).into()
     }
 }
 

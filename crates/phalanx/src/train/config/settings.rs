@@ -54,18 +54,26 @@ impl TrainConfig {
     /// How models are compiled under a plan.
     pub(crate) fn settings_for(&self, plan: Plan) -> Result<Settings, Error> {
         let cluster = self.read_cluster()?;
-        let of_cluster = cluster.as_ref();
-        let mut settings = Settings {
+        let mut settings = self.settings_on(plan, cluster.as_ref())?;
+        if let Some(path) = self.costs_file().filter(|path| settings.needs_costs() && path.exists()) {
+            settings.cost_table = Some(Arc::new(CostTable::read(path)?));
+        }
+        Ok(settings)
+    }
+
+    /// The same on a cluster that is read already, without times of kernels.
+    pub(crate) fn settings_on(&self, plan: Plan, cluster: Option<&Cluster>) -> Result<Settings, Error> {
+        Ok(Settings {
             leaves: self.leaves(),
             precision: self.precision,
             seed: self.seed,
-            cores: self.device_cores(plan.mesh.devices(), of_cluster),
+            cores: self.device_cores(plan.mesh.devices(), cluster),
             free_bits: self.bits == Bits::Free,
             execution: self.execution(),
-            topology: self.parse_link()?.or(of_cluster.map(|cluster| cluster.topology.clone())),
-            speeds: of_cluster.map(|cluster| cluster.speeds.clone()).unwrap_or_default(),
+            topology: self.parse_link()?.or(cluster.map(|cluster| cluster.topology.clone())),
+            speeds: cluster.map(|cluster| cluster.speeds.clone()).unwrap_or_default(),
             overlap: self.overlap,
-            memory: self.parse_memory()?.or(of_cluster.and_then(|cluster| cluster.memory)),
+            memory: self.parse_memory()?.or(cluster.and_then(|cluster| cluster.memory)),
             recompute: self.recompute,
             snapshot: self.checkpoint.is_some(),
             fusion: self.fusion,
@@ -74,11 +82,7 @@ impl TrainConfig {
             runs: Some(self.steps),
             plan,
             ..Settings::new(Goal::Train(self.build_optimizer()))
-        };
-        if let Some(path) = self.costs_file().filter(|path| settings.needs_costs() && path.exists()) {
-            settings.cost_table = Some(Arc::new(CostTable::read(path)?));
-        }
-        Ok(settings)
+        })
     }
 
     /// The same, with times of kernels from the file `costs`, if the scheduler uses them: what it lacks is measured and added.
