@@ -27,6 +27,7 @@ mod profile;
 mod save;
 mod schedule;
 mod shell;
+mod simulate;
 mod sinks;
 mod starting;
 mod step;
@@ -83,6 +84,7 @@ enum Command {
     Doctor(doctor::Args),
     Generate(generate::Args),
     Schedule(schedule::Args),
+    Simulate(simulate::Args),
     Launch(launch::Args),
     #[command(hide = true)]
     Leash(launch::leash::Args),
@@ -146,6 +148,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Doctor(args) => doctor::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Schedule(args) => schedule::run(args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Launch(args) => launch::run(args),
         Command::Leash(args) => launch::leash::run(args),
         Command::Verify(args) => verify::run(&args),

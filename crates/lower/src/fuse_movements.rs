@@ -24,7 +24,9 @@ pub fn fuse_movements(mut tasks: TaskGraph, options: &LowerOptions) -> TaskGraph
         written: HashSet::new(),
     };
     for mut task in list {
-        if let TaskOp::Move { kind } = &mut task.op {
+        if let TaskOp::Move { kind } = &mut task.op
+            && *kind == MoveKind::Any
+        {
             *kind = movement_kind(&buckets.graph, &task.reads, &task.writes);
         }
         buckets.take(task);
@@ -46,17 +48,7 @@ pub fn movement_kind(graph: &TaskGraph, reads: &[BufferId], writes: &[BufferId])
         buffers.iter().map(|&buffer| graph.buffers[buffer].rect()).collect::<BTreeSet<_>>().len()
     };
     let parts = reads.iter().filter_map(|&buffer| Some(tile(buffer)?.part)).collect::<BTreeSet<_>>().len();
-    match (parts > 1, distinct(&reads), distinct(&writes), writes.len()) {
-        (true, _, 1, 1) => MoveKind::Reduce,
-        (true, _, 1, _) => MoveKind::AllReduce,
-        (true, ..) => MoveKind::ReduceScatter,
-        (false, 1, 1, 1) => MoveKind::Copy,
-        (false, 1, 1, _) => MoveKind::Broadcast,
-        (false, 1, ..) => MoveKind::Scatter,
-        (false, _, 1, 1) => MoveKind::Gather,
-        (false, _, 1, _) => MoveKind::AllGather,
-        (false, ..) => MoveKind::AllToAll,
-    }
+    MoveKind::of(parts, distinct(&reads), distinct(&writes), writes.len())
 }
 
 /// Kind, microbatch, sources' devices, targets' devices.

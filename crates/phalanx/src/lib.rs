@@ -13,6 +13,7 @@
 mod bounds;
 mod cache;
 mod choice;
+mod classes;
 mod cluster;
 mod costs;
 mod device;
@@ -29,6 +30,7 @@ mod pin;
 mod roofline;
 mod session;
 mod setters;
+mod simulation;
 mod timeline;
 mod trainer;
 mod watch;
@@ -63,6 +65,7 @@ pub use phalanx_schedule::recompute::Recompute;
 pub use pin::Pin;
 pub use pipeline::{CompileError, Fusion, Overlap, Settings};
 pub use session::{Feed, Profile, Session};
+pub use simulation::{ClassRow, Simulation};
 pub use trainer::{LearningRate, LrSchedule, Step, Trainer};
 
 /// What most functions of this library return.

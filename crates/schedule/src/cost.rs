@@ -27,8 +27,9 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// The parts, devices numbered by `home`; none where devices share memory.
-    pub fn new(tasks: &TaskGraph, topology: Option<&Topology>, home: impl Fn(BufferId) -> usize) -> Parts {
+    /// The parts; none where devices share memory.
+    pub fn new(tasks: &TaskGraph, topology: Option<&Topology>) -> Parts {
+        let device = |buffer: BufferId| tasks.buffers[buffer].device.index() as u32;
         let mut parts = Parts { starts: vec![0], parts: Vec::new() };
         for (_, task) in tasks.tasks.iter() {
             if topology.is_some() && matches!(task.op, TaskOp::Receive { .. }) {
@@ -37,7 +38,10 @@ impl Parts {
                     let element = tasks.buffers[write].ty.dtype.bytes() as u64;
                     for piece in sources.pieces(write).into_iter().flatten() {
                         let bytes = piece.rect.volume() as u64 * element;
-                        let part = |&source: &BufferId| Part { from: home(source) as u32, bytes };
+                        let part = |&source: &BufferId| {
+                            let over = device(tasks.image(source));
+                            Part { from: device(source), over, bytes }
+                        };
                         parts.parts.extend(piece.sources.iter().map(part));
                     }
                 }
