@@ -44,6 +44,7 @@ use groups::GroupPatterns;
 pub use insert_updates::HYPER;
 pub use options::{BucketSizes, Decays, Goal, Leaves, LowerOptions, Optimizer, ParameterGroup, UpdateRule};
 
+use std::collections::HashMap;
 use std::fmt::Display;
 
 use phalanx_ir::graph::ValueId;
@@ -149,9 +150,11 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "insert-copies", run: PassRun::Sharded(insert_copies::insert_copies) },
     Pass { name: "spread-sums", run: PassRun::Sharded(spread_sums::spread_sums) },
     Pass { name: "expand-shards", run: PassRun::Expand(expand_shards::expand_shards) },
-    Pass { name: "fuse-movements", run: PassRun::Tasks(fuse_movements::fuse_movements) },
+    Pass { name: FUSE_MOVEMENTS, run: PassRun::Tasks(fuse_movements::fuse_movements) },
     Pass { name: "split-movements", run: PassRun::Tasks(split_movements::split_movements) },
 ];
+
+const FUSE_MOVEMENTS: &str = "fuse-movements";
 
 /// The name of the first pass.
 pub const EXPAND_PASSES: &str = "expand-passes";
@@ -254,12 +257,19 @@ pub fn expand(
     options: &LowerOptions,
     mut observe: impl FnMut(&'static str, &dyn Display),
 ) -> Result<TaskGraph, LowerError> {
-    let mut tasks = TaskGraph::default();
+    let (mut tasks, mut teams) = (TaskGraph::default(), HashMap::new());
     for pass in PASSES {
         tasks = match (&pass.run, classes) {
             (PassRun::Sharded(_), _) => continue,
-            (PassRun::Expand(_), Some(classes)) => expand_shards::expand_classes(sharded, classes),
+            (PassRun::Expand(_), Some(classes)) => {
+                let expanded = expand_shards::expand_classes(sharded, classes);
+                teams = expanded.1;
+                expanded.0
+            }
             (PassRun::Expand(run), None) => run(sharded),
+            (PassRun::Tasks(_), Some(_)) if pass.name == FUSE_MOVEMENTS => {
+                fuse_movements::fuse_in_teams(tasks, &teams, options)
+            }
             (PassRun::Tasks(run), _) => run(tasks, options),
         };
         if cfg!(debug_assertions) {

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::Pin;
 use crate::classes;
-use crate::costs::{self, CostTable};
+use crate::costs::{self, CostTable, DeviceModel};
 use crate::device::Check;
 pub use crate::emit::EmitError;
 use crate::emit::{Machine, emit, workspaces};
@@ -83,6 +83,8 @@ with_setters! {
         pub fusion: Fusion,
         /// Measured times of kernels; none: they are estimated.
         pub cost_table: Option<Arc<CostTable>>,
+        /// A device that is not there, in predictions: kernel times and sizes of elements.
+        pub device_model: Option<Arc<DeviceModel>>,
         /// What is checked while it runs.
         pub check: Check,
         /// How often the program will be run, so that looking for a better schedule takes no longer than it can save; none: it
@@ -139,6 +141,7 @@ impl Settings {
             recompute: Recompute::Auto,
             fusion: Fusion::Auto,
             cost_table: None,
+            device_model: None,
             check: Check::None,
             runs: Some(DEFAULT_RUNS),
         }
@@ -148,12 +151,13 @@ impl Settings {
 impl Settings {
     /// What tasks and transfers are taken to cost.
     pub fn costs(&self, tasks: &TaskGraph) -> TaskCosts {
-        let mut costs = match &self.cost_table {
-            Some(cost_table) => TaskCosts {
-                tasks: cost_table.costs(tasks, self.cores).into_tasks(),
-                topology: self.expected_topology(),
-            },
-            None => TaskCosts::modelled(tasks, self.expected_topology()),
+        let topology = self.expected_topology();
+        let mut costs = match (&self.device_model, &self.cost_table) {
+            (Some(model), _) => TaskCosts { tasks: model.costs(tasks), topology },
+            (None, Some(cost_table)) => {
+                TaskCosts { tasks: cost_table.costs(tasks, self.cores).into_tasks(), topology }
+            }
+            (None, None) => TaskCosts::modelled(tasks, topology),
         };
         for (id, task) in tasks.tasks.iter() {
             if let Some(&speed) = self.speeds.get(task.device.index()).filter(|speed| **speed != 1.0) {
@@ -289,8 +293,12 @@ pub fn lay_out_classes(model: &Graph, settings: &Settings) -> Result<Layout, Com
     let classes = DeviceClasses::of(&sharded, &classes::mesh(settings));
     let settings = &classes::settings(settings, &classes);
     let options = lower_options(settings, best_buckets(&sharded, Some(&classes), settings)?);
-    let tasks = recomputed(expand(&sharded, Some(&classes), &options, |_, _| ())?, settings);
+    let mut tasks = expand(&sharded, Some(&classes), &options, |_, _| ())?;
     drop(sharded);
+    if let Some(model) = &settings.device_model {
+        model.resize(&mut tasks);
+    }
+    let tasks = recomputed(tasks, settings);
     Ok(Layout { classes: Some(classes), ..schedule_tasks(parallel, tasks, settings)? })
 }
 
