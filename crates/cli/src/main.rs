@@ -31,6 +31,7 @@ mod run;
 mod save;
 mod schedule;
 mod shell;
+mod simulate;
 mod sinks;
 mod starting;
 mod step;
@@ -92,6 +93,7 @@ enum Command {
     Devices(devices::Args),
     Generate(generate::Args),
     Schedule(schedule::Args),
+    Simulate(simulate::Args),
     Launch(launch::Args),
     #[command(hide = true)]
     Leash(launch::leash::Args),
@@ -159,6 +161,7 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
         Command::Devices(args) => devices::run(&args),
         Command::Generate(args) => generate::run(args),
         Command::Schedule(args) => schedule::run(args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Launch(args) => launch::run(args),
         Command::Leash(args) => launch::leash::run(args),
         Command::Verify(args) => verify::run(&args),

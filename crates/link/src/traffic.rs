@@ -15,8 +15,18 @@ use crate::{NetworkLevel, Topology};
 pub struct Part {
     /// The device.
     pub from: u32,
+    /// The device whose link and uplinks they take: `from`, or where one device stands for several the one that stands
+    /// for it.
+    pub over: u32,
     /// How many bytes.
     pub bytes: u64,
+}
+
+impl Part {
+    /// Bytes that come from `from` over its own link.
+    pub fn new(from: u32, bytes: u64) -> Part {
+        Part { from, over: from, bytes }
+    }
 }
 
 /// When each direction of something is free again.
@@ -63,7 +73,7 @@ impl Traffic {
                 |part: &&Part| part.from != to && part.bytes > 0 && topology.level(part.from, to) == level;
             let (mut last, mut bytes, mut messages) = (now, 0, 0);
             for part in parts.iter().filter(crosses) {
-                let outgoing = &mut self.links[level][part.from as usize].outgoing;
+                let outgoing = &mut self.links[level][part.over as usize].outgoing;
                 *outgoing = now.max(*outgoing) + link.occupancy(part.bytes);
                 last = last.max(*outgoing).max(self.cross_uplinks(now, level, to, part));
                 bytes += part.bytes;
@@ -85,7 +95,7 @@ impl Traffic {
             let Some(rate) = uplink else { continue };
             let occupancy = Duration::from_secs_f64(part.bytes as f64 / rate);
             let unit = |device: u32| device as usize / size;
-            let outgoing = &mut self.uplinks[inner][unit(part.from)].outgoing;
+            let outgoing = &mut self.uplinks[inner][unit(part.over)].outgoing;
             *outgoing = now.max(*outgoing) + occupancy;
             last = last.max(*outgoing);
             let incoming = &mut self.uplinks[inner][unit(to)].incoming;
@@ -108,7 +118,7 @@ mod tests {
     }
 
     fn part(from: u32, megabytes: u64) -> Part {
-        Part { from, bytes: megabytes * 1_000_000 }
+        Part::new(from, megabytes * 1_000_000)
     }
 
     #[test]

@@ -5,20 +5,42 @@
 //! its sides; a tile that is already where it should be is not moved: both names then mean the same buffer. So it is with
 //! a tile that an earlier movement of the same value brought there, unless it is a parameter's: those are joined again on
 //! purpose, so that they need not be kept.
+//!
+//! With classes of devices only those are expanded that stand for their class. What they read from a device that
+//! another one stands for is an *image*: a view, on that device, of what the one that stands for it has in its place.
 
-use std::collections::{BTreeMap, HashMap};
+mod holding;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
 use std::sync::Arc;
 
-use phalanx_ir::parallel::{Coord, DeviceGroup, DeviceId, ParallelType, place};
+use phalanx_ir::parallel::{Coord, DeviceGroup, DeviceId, Dim, ParallelType, place};
 use phalanx_ir::sharded::{Operand, ShardedBuffer, ShardedGraph, ShardedTask};
 use phalanx_ir::tasks::{Buffer, BufferId, MoveKind, Role, Task, TaskGraph, TaskId, TaskOp, Tile};
 use phalanx_ir::{Id, IdVec};
 
+use crate::DeviceClasses;
 use crate::rewrite::Touches;
+use holding::{Holding, Holdings};
 
+/// All devices.
 pub fn expand_shards(sharded: &ShardedGraph) -> TaskGraph {
+    expand(sharded, Holdings::new(None)).tasks
+}
+
+/// One device of each class; and for every movement a number that those have in common which are between the same devices.
+pub fn expand_classes(sharded: &ShardedGraph, classes: &DeviceClasses) -> (TaskGraph, HashMap<TaskId, u32>) {
+    let expander = expand(sharded, Holdings::new(Some(classes)));
+    (expander.tasks, expander.teams.of_tasks)
+}
+
+fn expand<'a>(sharded: &'a ShardedGraph, holdings: Holdings<'a>) -> Expander<'a> {
     let mut expander = Expander {
         sharded,
+        holdings,
+        images: HashMap::new(),
+        teams: Teams::default(),
         tasks: TaskGraph { name: sharded.name.clone(), ..TaskGraph::default() },
         tiles: sharded.buffers.ids().map(|_| None).collect(),
         moved: moved(sharded),
@@ -38,7 +60,7 @@ pub fn expand_shards(sharded: &ShardedGraph) -> TaskGraph {
         let tiles = expander.tiles[*buffer].as_ref().expect("just made");
         expander.tasks.outputs.extend(tiles.ids.iter().map(|&id| (name.clone(), id)));
     }
-    expander.tasks
+    expander
 }
 
 /// Whether a movement touches each buffer.
@@ -55,13 +77,17 @@ fn moved(sharded: &ShardedGraph) -> IdVec<BufferId, bool> {
 struct Tiles {
     /// Its number in movements: what moves keeps its number.
     tensor: u32,
-    /// Where the buffers of each tile start in `ids`.
-    starts: Vec<u32>,
+    /// Which tiles there are, on which devices.
+    held: Rc<Holding>,
     ids: Vec<BufferId>,
 }
 
 struct Expander<'a> {
     sharded: &'a ShardedGraph,
+    holdings: Holdings<'a>,
+    /// Tiles on devices that others stand for.
+    images: HashMap<(BufferId, usize, DeviceId), BufferId>,
+    teams: Teams,
     tasks: TaskGraph,
     tiles: IdVec<BufferId, Option<Tiles>>,
     moved: IdVec<BufferId, bool>,
@@ -69,6 +95,17 @@ struct Expander<'a> {
     writers: IdVec<BufferId, Vec<TaskId>>,
     /// What movements made of each buffer so far, with the movement; only what nothing else writes.
     brought: HashMap<BufferId, Vec<(TaskId, BufferId)>>,
+}
+
+/// What the devices that a movement is between follow from: lists of groups (by address), tilings, and which part it is.
+type TeamKey = (Vec<*const DeviceGroup>, ParallelType, ParallelType, Vec<usize>);
+
+/// Senders and receivers of movements, numbered.
+#[derive(Default)]
+struct Teams {
+    known: HashMap<TeamKey, u32>,
+    numbers: HashMap<[BTreeSet<DeviceId>; 2], u32>,
+    of_tasks: HashMap<TaskId, u32>,
 }
 
 /// One tile on one device that a movement writes.
@@ -82,10 +119,28 @@ impl Expander<'_> {
     /// The buffer of tile `tile` on `device`.
     fn at(&self, buffer: BufferId, tile: usize, device: DeviceId) -> BufferId {
         let tiles = self.tiles[buffer].as_ref().expect("a buffer is written before it is read");
-        let group = &self.sharded.buffers[buffer].groups[tile];
-        let position =
-            group.devices().binary_search(&device).expect("operands were brought to their readers");
-        tiles.ids[tiles.starts[tile] as usize + position]
+        let position = tiles.held.position(tile, device).expect("operands were brought to their readers");
+        tiles.ids[position]
+    }
+
+    /// The same, also if another device stands for `device`.
+    fn at_or_image(&mut self, buffer: BufferId, tile: usize, device: DeviceId) -> BufferId {
+        let sharded = &self.sharded.buffers[buffer];
+        let (image, stands) = self.holdings.image(&sharded.groups, tile, device);
+        if stands == device {
+            return self.at(buffer, tile, device);
+        }
+        if let Some(&known) = self.images.get(&(buffer, tile, device)) {
+            return known;
+        }
+        let view_of = Some(self.at(buffer, image, stands));
+        let tensor = self.tiles[buffer].as_ref().map_or(0, |tiles| tiles.tensor);
+        let tile_of = tile_of(&sharded.ty, &sharded.ty.coord(tile), tensor);
+        let (name, ty, role) = (sharded.name.as_str().into(), sharded.ty.tile(), sharded.role);
+        let new = Buffer { name, ty, tile: Some(Box::new(tile_of)), device, role, view_of };
+        let new = self.tasks.buffers.push(new);
+        self.images.insert((buffer, tile, device), new);
+        new
     }
 
     /// Makes the buffers of a tensor, unless they exist; of a view, those of what it shows too.
@@ -110,25 +165,22 @@ impl Expander<'_> {
         let ShardedBuffer { name, ty, groups, role, view_of } = &self.sharded.buffers[id];
         let (name, tile_ty): (Arc<str>, _) = (name.as_str().into(), ty.tile());
         let whole = ty.tiles() == 1 && !self.moved[id];
-        let mut tiles = Tiles { tensor, starts: Vec::with_capacity(groups.len()), ids: Vec::new() };
-        let mut new = Vec::new();
-        for (index, group) in groups.iter().enumerate() {
-            tiles.starts.push(tiles.ids.len() as u32);
+        let held = self.holdings.of(groups);
+        let (mut ids, mut new) = (Vec::new(), Vec::new());
+        for (index, device) in held.pairs() {
             let coord = ty.coord(index);
-            for &device in group.devices() {
-                if let Some(known) = there(self, &coord, device) {
-                    tiles.ids.push(known);
-                    continue;
-                }
-                let tile = (!whole).then(|| Box::new(tile_of(ty, &coord, tensor)));
-                let view_of = view_of.map(|of| self.at(of, index, device));
-                let (name, ty, role) = (Arc::clone(&name), tile_ty.clone(), *role);
-                let buffer = self.tasks.buffers.push(Buffer { name, ty, tile, device, role, view_of });
-                tiles.ids.push(buffer);
-                new.push(Side { coord: coord.clone(), device, buffer });
+            if let Some(known) = there(self, &coord, device) {
+                ids.push(known);
+                continue;
             }
+            let tile = (!whole).then(|| Box::new(tile_of(ty, &coord, tensor)));
+            let view_of = view_of.map(|of| self.at(of, index, device));
+            let (name, ty, role) = (Arc::clone(&name), tile_ty.clone(), *role);
+            let buffer = self.tasks.buffers.push(Buffer { name, ty, tile, device, role, view_of });
+            ids.push(buffer);
+            new.push(Side { coord, device, buffer });
         }
-        self.tiles[id] = Some(tiles);
+        self.tiles[id] = Some(Tiles { tensor, held, ids });
         new
     }
 
@@ -136,20 +188,23 @@ impl Expander<'_> {
     fn grid(&mut self, task: &ShardedTask) {
         task.written_buffers().chain(task.read_buffers()).for_each(|buffer| self.make(buffer));
         let layer: Arc<str> = task.layer.as_str().into();
-        for (index, group) in task.groups.iter().enumerate() {
-            let place = place(&task.extents, index);
-            let tile = |operand: &Operand| {
-                let coord = operand.map.coord(&task.extents, &place);
-                self.sharded.buffers[operand.buffer].ty.index(&coord)
-            };
-            let reads: Vec<_> = task.reads.iter().map(|operand| (operand.buffer, tile(operand))).collect();
-            let writes: Vec<_> = task.writes.iter().map(|operand| (operand.buffer, tile(operand))).collect();
-            for &device in group.devices() {
-                let on = |&(buffer, tile): &(BufferId, usize)| self.at(buffer, tile, device);
-                let (reads, writes) = (reads.iter().map(on).collect(), writes.iter().map(on).collect());
-                let (op, layer, microbatch) = (task.op.clone(), Arc::clone(&layer), task.microbatch);
-                self.tasks.tasks.push(Task { op, reads, writes, device, layer, microbatch });
+        let held = self.holdings.of(&task.groups);
+        let mut last = None;
+        let (mut reads, mut writes): (Vec<(BufferId, usize)>, Vec<(BufferId, usize)>) = Default::default();
+        for (index, device) in held.pairs() {
+            if last.replace(index) != Some(index) {
+                let place = place(&task.extents, index);
+                let tile = |operand: &Operand| {
+                    let coord = operand.map.coord(&task.extents, &place);
+                    (operand.buffer, self.sharded.buffers[operand.buffer].ty.index(&coord))
+                };
+                reads = task.reads.iter().map(tile).collect();
+                writes = task.writes.iter().map(tile).collect();
             }
+            let on = |&(buffer, tile): &(BufferId, usize)| self.at(buffer, tile, device);
+            let (reads, writes) = (reads.iter().map(on).collect(), writes.iter().map(on).collect());
+            let (op, layer, microbatch) = (task.op.clone(), Arc::clone(&layer), task.microbatch);
+            self.tasks.tasks.push(Task { op, reads, writes, device, layer, microbatch });
         }
     }
 
@@ -175,12 +230,20 @@ impl Expander<'_> {
         }
         let layer: Arc<str> = task.layer.as_str().into();
         for sides in cells.into_values() {
-            let mut reads: Vec<BufferId> =
-                sides.iter().flat_map(|side| self.sources(from, &target.ty, side)).collect();
+            let tiles =
+                sides.iter().flat_map(|side| self.sources(from, &target.ty, side)).collect::<Vec<_>>();
+            let at = |(tile, device)| self.at_or_image(from, tile, device);
+            let mut reads: Vec<BufferId> = tiles.into_iter().map(at).collect();
             reads.sort_unstable();
             reads.dedup();
             let (writes, device) = (sides.iter().map(|side| side.buffer).collect(), sides[0].device);
-            let op = TaskOp::Move { kind: MoveKind::Any };
+            let is_whole = self.holdings.is_whole();
+            let kind = if is_whole { MoveKind::Any } else { self.kind(&alike, [from, to], &sides[0]) };
+            if !is_whole {
+                let team = self.team(&alike, [from, to], &sides[0]);
+                self.teams.of_tasks.insert(TaskId::from_index(self.tasks.tasks.len()), team);
+            }
+            let op = TaskOp::Move { kind };
             let (layer, microbatch) = (Arc::clone(&layer), task.microbatch);
             self.tasks.tasks.push(Task { op, reads, writes, device, layer, microbatch });
         }
@@ -214,8 +277,66 @@ impl Expander<'_> {
         target.role == Role::Temp && written_once && !joined
     }
 
-    /// The tiles that one side is made of: of each partial sum and each block it meets, one copy.
-    fn sources(&self, from: BufferId, target: &ParallelType, side: &Side) -> Vec<BufferId> {
+    /// The usual name of the movement that a side belongs to when all devices have theirs.
+    fn kind(&self, alike: &[BufferId], [from, to]: [BufferId; 2], side: &Side) -> MoveKind {
+        let [source, target] = [from, to].map(|buffer| &self.sharded.buffers[buffer]);
+        let dims = || source.ty.dims().iter().zip(target.ty.dims());
+        let blocks = |degree: fn(&Dim, &Dim) -> usize| {
+            dims().map(|(a, b)| degree(a, b) / gcd(a.degree, b.degree)).product::<usize>()
+        };
+        let is_there = |device: DeviceId| {
+            alike.iter().any(|&holder| {
+                let ShardedBuffer { ty, groups, .. } = &self.sharded.buffers[holder];
+                copies(ty, groups, &side.coord).any(|(_, group)| group.contains(device))
+            })
+        };
+        let targets = copies(&target.ty, &target.groups, &side.coord).flat_map(|(_, group)| group.devices());
+        // One or several: no name tells more.
+        let written = targets.filter(|&&device| !is_there(device)).take(2).count();
+        let parts = source.ty.sum_degree() / target.ty.sum_degree();
+        let [reads, writes] = [blocks(|source, _| source.degree), blocks(|_, target| target.degree)];
+        MoveKind::of(parts, reads, writes, written)
+    }
+
+    /// The number of the devices that a movement is between when all have their sides.
+    fn team(&mut self, alike: &[BufferId], [from, to]: [BufferId; 2], side: &Side) -> u32 {
+        let [source, target] = [from, to].map(|buffer| &self.sharded.buffers[buffer]);
+        let cell = cell_of(&source.ty, &target.ty, &side.coord);
+        let lists =
+            [from, to].iter().chain(alike).map(|&buffer| self.sharded.buffers[buffer].groups.as_ptr());
+        let key: TeamKey = (lists.collect(), source.ty.clone(), target.ty.clone(), cell);
+        if let Some(&known) = self.teams.known.get(&key) {
+            return known;
+        }
+        let is_there = |coord: &Coord, device: DeviceId| {
+            alike.iter().any(|&holder| {
+                let ShardedBuffer { ty, groups, .. } = &self.sharded.buffers[holder];
+                copies(ty, groups, coord).any(|(_, group)| group.contains(device))
+            })
+        };
+        let (mut senders, mut receivers) = (BTreeSet::new(), BTreeSet::new());
+        for (tile, group) in target.groups.iter().enumerate() {
+            let coord = target.ty.coord(tile);
+            if cell_of(&source.ty, &target.ty, &coord) == key.3 {
+                receivers.extend(group.devices().iter().filter(|&&device| !is_there(&coord, device)));
+            }
+        }
+        let parts = source.ty.sum_degree() / target.ty.sum_degree();
+        for (tile, group) in source.groups.iter().enumerate() {
+            let coord = source.ty.coord(tile);
+            let coord = Coord { sum: coord.sum / parts, ..coord };
+            if cell_of(&target.ty, &source.ty, &coord) == key.3 {
+                senders.extend(group.devices().iter().copied());
+            }
+        }
+        let next = self.teams.numbers.len() as u32;
+        let team = *self.teams.numbers.entry([senders, receivers]).or_insert(next);
+        self.teams.known.insert(key, team);
+        team
+    }
+
+    /// The tiles that one side is made of, each on a device: of each partial sum and each block it meets, one copy.
+    fn sources(&self, from: BufferId, target: &ParallelType, side: &Side) -> Vec<(usize, DeviceId)> {
         let ShardedBuffer { ty, groups, .. } = &self.sharded.buffers[from];
         let per_part = ty.sum_degree() / target.sum_degree();
         let mut blocks = vec![Vec::new()];
@@ -242,7 +363,7 @@ impl Expander<'_> {
                     (tile, devices[turn / ty.copy_degree() % devices.len()])
                 }
             };
-            self.at(from, tile, device)
+            (tile, device)
         };
         tiles.map(source).collect()
     }

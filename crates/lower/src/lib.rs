@@ -19,6 +19,7 @@
 //! graph of the one before and returns a new one.
 #![forbid(unsafe_code)]
 
+mod device_classes;
 mod expand_passes;
 mod expand_shards;
 mod frozen;
@@ -36,12 +37,14 @@ mod rewrite;
 mod split_movements;
 mod spread_sums;
 
+pub use device_classes::DeviceClasses;
 pub use frozen::FrozenParameters;
 pub use fuse_movements::movement_kind;
 use groups::GroupPatterns;
 pub use insert_updates::HYPER;
 pub use options::{BucketSizes, Decays, Goal, Leaves, LowerOptions, Optimizer, ParameterGroup, UpdateRule};
 
+use std::collections::HashMap;
 use std::fmt::Display;
 
 use phalanx_ir::graph::ValueId;
@@ -147,9 +150,11 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "insert-copies", run: PassRun::Sharded(insert_copies::insert_copies) },
     Pass { name: "spread-sums", run: PassRun::Sharded(spread_sums::spread_sums) },
     Pass { name: "expand-shards", run: PassRun::Expand(expand_shards::expand_shards) },
-    Pass { name: "fuse-movements", run: PassRun::Tasks(fuse_movements::fuse_movements) },
+    Pass { name: FUSE_MOVEMENTS, run: PassRun::Tasks(fuse_movements::fuse_movements) },
     Pass { name: "split-movements", run: PassRun::Tasks(split_movements::split_movements) },
 ];
+
+const FUSE_MOVEMENTS: &str = "fuse-movements";
 
 /// The name of the first pass.
 pub const EXPAND_PASSES: &str = "expand-passes";
@@ -190,7 +195,7 @@ impl Stage {
     pub fn verify(&self, pass: &'static str) -> Result<(), LowerError> {
         let error = match self {
             Stage::Sharded(sharded) => sharded.verify().err().map(|errors| errors[0].to_string()),
-            Stage::Tasks(tasks) => tasks.verify().err().map(|errors| errors[0].to_string()),
+            Stage::Tasks(tasks) => return verified(tasks, pass),
         };
         error.map_or(Ok(()), |error| Err(LowerError::Broken { pass, error }))
     }
@@ -219,19 +224,64 @@ pub fn lower(
     options: &LowerOptions,
     mut observe: impl FnMut(&'static str, &dyn Display),
 ) -> Result<TaskGraph, LowerError> {
+    let sharded = shard(graph, options, &mut observe)?;
+    expand(&sharded, None, options, observe)
+}
+
+/// Runs the passes on sharded tasks. Sizes of buckets play no part in them.
+pub fn shard(
+    graph: &ParallelGraph,
+    options: &LowerOptions,
+    mut observe: impl FnMut(&'static str, &dyn Display),
+) -> Result<ShardedGraph, LowerError> {
     check_host_values(graph)?;
     let mut stage = Stage::start(graph, options)?;
     observe(EXPAND_PASSES, stage.text());
-    for pass in PASSES {
+    for pass in PASSES.iter().take_while(|pass| matches!(pass.run, PassRun::Sharded(_))) {
         stage = stage.run(pass, options).expect("the passes follow each other")?;
         if cfg!(debug_assertions) && pass.name != "insert-loss" {
             stage.verify(pass.name)?;
         }
         observe(pass.name, stage.text());
     }
-    stage.verify("lowering")?;
     match stage {
-        Stage::Tasks(tasks) => Ok(tasks),
-        Stage::Sharded(_) => unreachable!("expand-shards is one of the passes"),
+        Stage::Sharded(sharded) => Ok(sharded),
+        Stage::Tasks(_) => unreachable!("no pass has expanded it"),
     }
+}
+
+/// Runs the passes after those: all devices, or one of each class.
+pub fn expand(
+    sharded: &ShardedGraph,
+    classes: Option<&DeviceClasses>,
+    options: &LowerOptions,
+    mut observe: impl FnMut(&'static str, &dyn Display),
+) -> Result<TaskGraph, LowerError> {
+    let (mut tasks, mut teams) = (TaskGraph::default(), HashMap::new());
+    for pass in PASSES {
+        tasks = match (&pass.run, classes) {
+            (PassRun::Sharded(_), _) => continue,
+            (PassRun::Expand(_), Some(classes)) => {
+                let expanded = expand_shards::expand_classes(sharded, classes);
+                teams = expanded.1;
+                expanded.0
+            }
+            (PassRun::Expand(run), None) => run(sharded),
+            (PassRun::Tasks(_), Some(_)) if pass.name == FUSE_MOVEMENTS => {
+                fuse_movements::fuse_in_teams(tasks, &teams, options)
+            }
+            (PassRun::Tasks(run), _) => run(tasks, options),
+        };
+        if cfg!(debug_assertions) {
+            verified(&tasks, pass.name)?;
+        }
+        observe(pass.name, &tasks);
+    }
+    verified(&tasks, "lowering")?;
+    Ok(tasks)
+}
+
+fn verified(tasks: &TaskGraph, pass: &'static str) -> Result<(), LowerError> {
+    let error = tasks.verify().err().map(|errors| errors[0].to_string());
+    error.map_or(Ok(()), |error| Err(LowerError::Broken { pass, error }))
 }

@@ -37,7 +37,8 @@ fn split(graph: &mut TaskGraph, task: Task, movement: usize) {
     let mut sent: BTreeMap<DeviceId, BTreeSet<BufferId>> = BTreeMap::new();
     for (&device, (reads, _)) in &received {
         for &read in reads.iter().filter(|&&read| graph.buffers[read].device != device) {
-            sent.entry(graph.buffers[read].device).or_default().insert(read);
+            let image = graph.image(read);
+            sent.entry(graph.buffers[image].device).or_default().insert(image);
         }
     }
     let mut push = |op, reads: BTreeSet<BufferId>, writes, device| {

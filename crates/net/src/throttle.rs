@@ -64,7 +64,7 @@ mod tests {
             // Both come from device 0, so the second waits for the first.
             for to in [1, 2] {
                 let throttle = &throttle;
-                scope.spawn(move || throttle.delay(to, &[Part { from: 0, bytes: 3_000_000 }]));
+                scope.spawn(move || throttle.delay(to, &[Part::new(0, 3_000_000)]));
             }
         });
         assert!(start.elapsed() >= Duration::from_millis(8));
@@ -78,7 +78,7 @@ mod tests {
         // The second one takes longer and the third comes from elsewhere, with no bytes to wait for.
         for (number, (from, bytes)) in [(0, 2_000_000), (0, 6_000_000), (1, 0)].into_iter().enumerate() {
             let told = told.clone();
-            throttle.delay_then(2, &[Part { from, bytes }], move || {
+            throttle.delay_then(2, &[Part::new(from, bytes)], move || {
                 told.send((number, start.elapsed())).unwrap();
             });
         }

@@ -6,6 +6,7 @@ use phalanx_ir::graph::ValueId;
 use phalanx_ir::parallel::{DeviceId, ParallelGraph};
 use phalanx_ir::tasks::{BufferId, MoveKind, Role, TaskGraph, TaskOp};
 use phalanx_ir::{Id, Op, OpError};
+use phalanx_lower::DeviceClasses;
 use phalanx_schedule::overlap::ScheduleChoice;
 use phalanx_schedule::{LaneKind, Schedule, ScheduledLane};
 use serde::Serialize;
@@ -20,6 +21,8 @@ pub struct Layout {
     pub schedule: Schedule,
     /// Where transfers may run beside computing: what the schedule was chosen from.
     pub choice: Option<Box<ScheduleChoice>>,
+    /// If only one device of each class was laid out: the classes.
+    pub classes: Option<DeviceClasses>,
 }
 
 /// A tensor and where its parts lie.

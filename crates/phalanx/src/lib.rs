@@ -13,6 +13,7 @@
 mod bounds;
 mod cache;
 mod choice;
+mod classes;
 mod cluster;
 mod costs;
 mod device;
@@ -30,6 +31,7 @@ mod roofline;
 mod seal;
 mod session;
 mod setters;
+mod simulation;
 mod timeline;
 mod trainer;
 mod watch;
@@ -48,6 +50,7 @@ pub mod train;
 pub use cache::{ProgramCache, cache_dir};
 pub use choice::{ChoiceError, PlanChoice};
 pub use cluster::{Cluster, ClusterError, MeasuredCluster, MeasuredLink};
+pub use costs::{DeviceModel, DeviceModelError};
 pub use device::{Check, Flavor};
 pub use error::Error;
 pub use hashes::StateHashes;
@@ -65,6 +68,7 @@ pub use phalanx_schedule::recompute::Recompute;
 pub use pin::Pin;
 pub use pipeline::{CompileError, Fusion, Overlap, Settings};
 pub use session::{Feed, Profile, Session};
+pub use simulation::{ClassRow, Simulation};
 pub use trainer::{LearningRate, LrSchedule, Step, Trainer};
 
 /// What most functions of this library return.

@@ -50,24 +50,28 @@ impl Overview {
             let program = emit(&layout.tasks, &candidate.schedule, settings.machine())?;
             Ok(steady(&layout.tasks, &costs, &candidate.schedule, &program))
         };
-        let plan = if settings.plan.name.is_empty() { "one device" } else { &settings.plan.name };
-        let link = match (&settings.topology, settings.expected_topology()) {
-            (Some(topology), _) => format!("link {topology}"),
-            (None, Some(topology)) => {
-                format!("predicted for a link of {topology} between ranks (--link sets another one)")
-            }
-            (None, None) => "shared memory".to_string(),
-        };
-        let times = if settings.cost_table.is_some() { "measured" } else { "estimated" };
         Ok(Overview {
             plain: step(&choice.plain)?,
             chosen: step(choice.chosen())?,
             verdicts: verdicts(&layout.tasks, choice.chosen()),
             memory: settings.memory,
-            subtitle: format!("{}, {plan}, {link}, {times} kernel times", layout.tasks.name),
+            subtitle: subtitle(&layout.tasks, settings),
             tasks: layout.tasks,
             choice,
         })
+    }
+
+    /// The same of one device of each class, and for a single step.
+    pub(crate) fn of_classes(tasks: TaskGraph, choice: ScheduleChoice, settings: &Settings) -> Overview {
+        Overview {
+            plain: choice.plain.totals.step,
+            chosen: choice.chosen().totals.step,
+            verdicts: verdicts(&tasks, choice.chosen()),
+            memory: settings.memory,
+            subtitle: subtitle(&tasks, settings),
+            tasks,
+            choice,
+        }
     }
 
     /// Nanoseconds of a step when steps follow each other: without overlap, and as chosen.
@@ -219,6 +223,20 @@ impl Overview {
     }
 }
 
+/// What was compiled, for what.
+fn subtitle(tasks: &TaskGraph, settings: &Settings) -> String {
+    let plan = if settings.plan.name.is_empty() { "one device" } else { &settings.plan.name };
+    let link = match (&settings.topology, settings.expected_topology()) {
+        (Some(topology), _) => format!("link {topology}"),
+        (None, Some(topology)) => {
+            format!("predicted for a link of {topology} between ranks (--link sets another one)")
+        }
+        (None, None) => "shared memory".to_string(),
+    };
+    let times = if settings.cost_table.is_some() { "measured" } else { "estimated" };
+    format!("{}, {plan}, {link}, {times} kernel times", tasks.name)
+}
+
 fn kind(kind: LaneKind) -> TimelineLaneKind {
     match kind {
         LaneKind::Compute => TimelineLaneKind::Compute,
@@ -263,7 +281,7 @@ fn lines(tasks: &TaskGraph, costs: &TaskCosts, schedule: &Schedule, program: &Pr
             waits: at(program.waits(operation)),
             carried: at(program.carried(operation)),
         });
-        lines.push(SimLane { device: lane.home, steps: steps.collect() });
+        lines.push(SimLane { device: lane.device, steps: steps.collect() });
     }
     lines
 }

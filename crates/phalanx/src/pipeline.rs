@@ -10,11 +10,14 @@ use std::time::Duration;
 
 use phalanx_ir::graph::{Graph, VerifyError};
 use phalanx_ir::parallel::ParallelGraph;
+use phalanx_ir::sharded::ShardedGraph;
 use phalanx_ir::tasks::TaskGraph;
 use phalanx_ir::{Id, Precision};
 use phalanx_link::{Link, Topology};
-use phalanx_lower::{BucketSizes, Goal, Leaves, LowerError, LowerOptions, lower};
-use phalanx_plan::{Plan, PlanError, parallelize};
+use phalanx_lower::{
+    BucketSizes, DeviceClasses, Goal, Leaves, LowerError, LowerOptions, expand, lower, shard,
+};
+use phalanx_plan::{MOST_DEVICES, Plan, PlanError, parallelize};
 use phalanx_program::{Placement, Program};
 use phalanx_runtime::ExecutionMode;
 use phalanx_schedule::overlap::{self, Limits, ScheduleChoice, ScheduleTotals, Search};
@@ -24,7 +27,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::Pin;
-use crate::costs::{self, CostTable};
+use crate::classes;
+use crate::costs::{self, CostTable, DeviceModel};
 use crate::device::Check;
 pub use crate::emit::EmitError;
 use crate::emit::{Machine, emit, workspaces};
@@ -79,6 +83,8 @@ with_setters! {
         pub fusion: Fusion,
         /// Measured times of kernels; none: they are estimated.
         pub cost_table: Option<Arc<CostTable>>,
+        /// A device that is not there, in predictions: kernel times and sizes of elements.
+        pub device_model: Option<Arc<DeviceModel>>,
         /// What is checked while it runs.
         pub check: Check,
         /// How often the program will be run, so that looking for a better schedule takes no longer than it can save; none: it
@@ -135,6 +141,7 @@ impl Settings {
             recompute: Recompute::Auto,
             fusion: Fusion::Auto,
             cost_table: None,
+            device_model: None,
             check: Check::None,
             runs: Some(DEFAULT_RUNS),
         }
@@ -144,12 +151,13 @@ impl Settings {
 impl Settings {
     /// What tasks and transfers are taken to cost.
     pub fn costs(&self, tasks: &TaskGraph) -> TaskCosts {
-        let mut costs = match &self.cost_table {
-            Some(cost_table) => TaskCosts {
-                tasks: cost_table.costs(tasks, self.cores).into_tasks(),
-                topology: self.expected_topology(),
-            },
-            None => TaskCosts::modelled(tasks, self.expected_topology()),
+        let topology = self.expected_topology();
+        let mut costs = match (&self.device_model, &self.cost_table) {
+            (Some(model), _) => TaskCosts { tasks: model.costs(tasks), topology },
+            (None, Some(cost_table)) => {
+                TaskCosts { tasks: cost_table.costs(tasks, self.cores).into_tasks(), topology }
+            }
+            (None, None) => TaskCosts::modelled(tasks, topology),
         };
         for (id, task) in tasks.tasks.iter() {
             if let Some(&speed) = self.speeds.get(task.device.index()).filter(|speed| **speed != 1.0) {
@@ -216,6 +224,9 @@ impl Settings {
     }
 }
 
+/// The most devices of a program: each has threads and memory of its own.
+pub(crate) const MOST_RUN: usize = 4096;
+
 /// How often a program is taken to be run if nothing is said.
 const DEFAULT_RUNS: u64 = 1000;
 
@@ -258,6 +269,10 @@ pub fn lay_out(
     settings: &Settings,
     mut observe: impl FnMut(&'static str, &dyn Display),
 ) -> Result<Layout, CompileError> {
+    let devices = settings.plan.mesh.devices();
+    if devices > MOST_RUN {
+        return Err(CompileError::TooManyDevices { devices });
+    }
     model.verify().map_err(CompileError::Graph)?;
     observe("build", model);
 
@@ -266,6 +281,25 @@ pub fn lay_out(
     observe("parallelize", &parallel);
 
     schedule_lowered(parallel, settings, observe)
+}
+
+/// What [`lay_out`] gives for one device of each class, in a time that does not grow with the number of devices. It can be
+/// looked at and simulated; no program comes of it. It may need more memory than the settings allow.
+pub fn lay_out_classes(model: &Graph, settings: &Settings) -> Result<Layout, CompileError> {
+    model.verify().map_err(CompileError::Graph)?;
+    let parallel = parallelize(model, &settings.plan)?;
+    parallel.verify().map_err(CompileError::Graph)?;
+    let sharded = shard(&parallel, &lower_options(settings, BucketSizes::default()), |_, _| ())?;
+    let classes = DeviceClasses::of(&sharded, &classes::mesh(settings));
+    let settings = &classes::settings(settings, &classes);
+    let options = lower_options(settings, best_buckets(&sharded, Some(&classes), settings)?);
+    let mut tasks = expand(&sharded, Some(&classes), &options, |_, _| ())?;
+    drop(sharded);
+    if let Some(model) = &settings.device_model {
+        model.resize(&mut tasks);
+    }
+    let tasks = recomputed(tasks, settings);
+    Ok(Layout { classes: Some(classes), ..schedule_tasks(parallel, tasks, settings)? })
 }
 
 /// Compiles a model already on devices; `settings.plan` plays no part.
@@ -281,8 +315,10 @@ fn schedule_lowered(
     settings: &Settings,
     mut observe: impl FnMut(&'static str, &dyn Display),
 ) -> Result<Layout, CompileError> {
-    let options = lower_options(settings, best_buckets(&parallel, settings)?);
-    let tasks = lower(&parallel, &options, |pass, level| observe(pass, level))?;
+    let sharded = shard(&parallel, &lower_options(settings, BucketSizes::default()), &mut observe)?;
+    let options = lower_options(settings, best_buckets(&sharded, None, settings)?);
+    let tasks = expand(&sharded, None, &options, &mut observe)?;
+    drop(sharded);
     let snapshots = Snapshots::new(&tasks, settings.snapshot);
     let memory = settings.memory.map(|budget| budget.saturating_sub(snapshots.largest()));
     let beside = &Settings { memory, ..settings.clone() };
@@ -345,7 +381,7 @@ pub fn schedule_tasks(
         None => plain_schedule(&tasks, settings),
     };
     schedule.verify(&tasks).map_err(CompileError::Schedule)?;
-    Ok(Layout { parallel, tasks, schedule, choice })
+    Ok(Layout { parallel, tasks, schedule, choice, classes: None })
 }
 
 /// The schedule in which every device does one thing at a time.
@@ -379,13 +415,17 @@ fn lower_options(settings: &Settings, buckets: BucketSizes) -> LowerOptions {
 }
 
 /// Into how large movements small ones are joined: what gives the best schedule, where transfers are scheduled at all.
-fn best_buckets(parallel: &ParallelGraph, settings: &Settings) -> Result<BucketSizes, CompileError> {
+fn best_buckets(
+    sharded: &ShardedGraph,
+    classes: Option<&DeviceClasses>,
+    settings: &Settings,
+) -> Result<BucketSizes, CompileError> {
     let Some(topology) = settings.expected_topology().filter(|_| settings.overlaps()) else {
         return Ok(BucketSizes::default());
     };
     let mut best: Option<(BucketSizes, ScheduleTotals)> = None;
     for buckets in bucket_sizes(topology.outermost()) {
-        let tasks = lower(parallel, &lower_options(settings, buckets), |_, _| ())?;
+        let tasks = expand(sharded, classes, &lower_options(settings, buckets), |_, _| ())?;
         if tasks.tasks.len() > FEW {
             return Ok(buckets);
         }
@@ -423,6 +463,15 @@ pub enum CompileError {
     /// The model or its layout breaks a rule.
     #[error("{}", first(.0))]
     Graph(Vec<VerifyError>),
+    /// A program would have more devices than one can.
+    #[error(
+        "the plan has {devices} devices: a program has at most {MOST_RUN}. `phalanx simulate` predicts a step of up to \
+         {MOST_DEVICES}"
+    )]
+    TooManyDevices {
+        /// How many.
+        devices: usize,
+    },
     /// The plan cannot be applied to the model.
     #[error(transparent)]
     Plan(Box<PlanError>),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::PlanError;
 
-/// The most devices a plan can have: each has threads and memory of its own.
-pub const MOST_DEVICES: usize = 4096;
+/// The most devices a plan can have. Far fewer can be run; a step of all can be simulated.
+pub const MOST_DEVICES: usize = 1 << 17;
 
 /// How a model is laid out.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -27,8 +27,9 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// The parts, devices numbered by `home`; none where devices share memory.
-    pub fn new(tasks: &TaskGraph, topology: Option<&Topology>, home: impl Fn(BufferId) -> usize) -> Parts {
+    /// The parts; none where devices share memory.
+    pub fn new(tasks: &TaskGraph, topology: Option<&Topology>) -> Parts {
+        let device = |buffer: BufferId| tasks.buffers[buffer].device.index() as u32;
         let mut parts = Parts { starts: vec![0], parts: Vec::new() };
         for (_, task) in tasks.tasks.iter() {
             if topology.is_some() && matches!(task.op, TaskOp::Receive { .. }) {
@@ -37,7 +38,10 @@ impl Parts {
                     let element = tasks.buffers[write].ty.dtype.bytes() as u64;
                     for piece in sources.pieces(write).into_iter().flatten() {
                         let bytes = piece.rect.volume() as u64 * element;
-                        let part = |&source: &BufferId| Part { from: home(source) as u32, bytes };
+                        let part = |&source: &BufferId| {
+                            let over = device(tasks.image(source));
+                            Part { from: device(source), over, bytes }
+                        };
                         parts.parts.extend(piece.sources.iter().map(part));
                     }
                 }
@@ -75,15 +79,21 @@ const START: u64 = 4096;
 const OPERATIONS: f64 = 16.0;
 
 /// The estimate for a task, in nanoseconds. Sending only marks bytes as ready, so it is free.
-pub fn modelled(tasks: &TaskGraph, task: TaskId) -> u64 {
-    let task = &tasks.tasks[task];
+pub fn modelled(tasks: &TaskGraph, id: TaskId) -> u64 {
+    let task = &tasks.tasks[id];
     if let TaskOp::Send { .. } = task.op {
         return 0;
     }
     let bytes = |&buffer: &BufferId| tasks.buffers[buffer].ty.bytes() as u64;
     let touched: u64 = task.reads.iter().chain(&task.writes).map(bytes).sum();
+    (START + touched + (operations(tasks, id) / OPERATIONS) as u64) / UNITS
+}
+
+/// Floating-point operations of a task that multiplies matrices or attends; 0 for others.
+pub fn operations(tasks: &TaskGraph, id: TaskId) -> f64 {
+    let task = &tasks.tasks[id];
     let first = task.reads.first().zip(task.reads.get(1)).zip(task.writes.first());
-    let operations = match (&task.op, first) {
+    match (&task.op, first) {
         (
             TaskOp::Linear { .. }
             | TaskOp::LinearGradInput { .. }
@@ -99,8 +109,7 @@ pub fn modelled(tasks: &TaskGraph, task: TaskId) -> u64 {
         (TaskOp::Call { kernel: "attention", .. }, _) => 4.0 * attention(tasks, task.writes.first()),
         (TaskOp::Call { kernel: "attention_grad", .. }, _) => 10.0 * attention(tasks, task.reads.last()),
         _ => 0.0,
-    };
-    (START + touched + (operations / OPERATIONS) as u64) / UNITS
+    }
 }
 
 fn elements(tasks: &TaskGraph, buffer: BufferId) -> f64 {

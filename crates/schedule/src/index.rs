@@ -24,12 +24,13 @@ impl Index {
     /// ready when it was received.
     pub fn new(tasks: &TaskGraph, overlap: bool) -> Self {
         let of_tasks = || tasks.tasks.iter().map(|(_, task)| task.device);
-        let of_buffers = || tasks.buffers.iter().map(|(_, buffer)| buffer.device);
+        let roots: Vec<BufferId> = tasks.buffers.ids().map(|buffer| tasks.root(buffer)).collect();
+        // What a device has that another one stands for lies in that one's arena.
+        let of_buffers = || roots.iter().map(|&root| tasks.buffers[root].device);
         let devices = distinct(of_tasks().chain(of_buffers()));
         let home = |device| devices.binary_search(&device).expect("every device has a lane") as u32;
         let receiving = tasks.tasks.iter().map(|(_, task)| task).filter(|task| overlap && receives(task));
         let beside: Vec<u32> = distinct(receiving.map(|task| task.device)).into_iter().map(home).collect();
-        let roots: Vec<BufferId> = tasks.buffers.ids().map(|buffer| tasks.root(buffer)).collect();
         // Whether the buffer was last written by a lane of transfers.
         let mut received = vec![false; if overlap { tasks.buffers.len() } else { 0 }];
         let lane = |(_, task): (TaskId, &Task)| {
@@ -47,8 +48,8 @@ impl Index {
         Index {
             tasks: tasks.tasks.iter().map(lane).collect(),
             buffers: of_buffers().map(home).collect(),
-            roots,
             beside,
+            roots,
             devices,
         }
     }
@@ -67,6 +68,16 @@ impl Index {
     /// The lane of a task.
     pub fn lane(&self, task: TaskId) -> usize {
         self.tasks[task.index()] as usize
+    }
+
+    /// The number of the device of a lane, as links know it.
+    pub fn device(&self, lane: usize) -> u32 {
+        self.devices[self.arena(lane)].index() as u32
+    }
+
+    /// How many devices links have to know.
+    pub fn n_links(&self) -> usize {
+        self.devices.last().map_or(0, |last| last.index() + 1)
     }
 
     /// The arena in which a lane's tasks write.

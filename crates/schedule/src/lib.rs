@@ -22,11 +22,12 @@ mod rows;
 pub mod search;
 pub mod simulate;
 mod text;
+pub mod usage;
 pub mod verdict;
 mod verify;
 mod waits;
 
-pub use cost::{TaskCosts, modelled};
+pub use cost::{TaskCosts, modelled, operations};
 pub use verify::ScheduleError;
 
 use std::fmt;
@@ -171,7 +172,7 @@ fn laid_out(
 ) -> Option<Schedule> {
     let index = Index::new(tasks, overlap);
     let predecessors = tasks.predecessors();
-    let parts = Parts::new(tasks, costs.topology.as_ref(), |buffer| index.home(buffer));
+    let parts = Parts::new(tasks, costs.topology.as_ref());
     let given = Given { tasks, index: &index, predecessors: &predecessors, costs, parts: &parts };
     let order = order(&given)?;
     let (lives, layouts) = arena::lay_out(tasks, &index, &order, workspace);
@@ -206,7 +207,7 @@ fn laid_out(
 pub(crate) fn live_bytes(tasks: &TaskGraph) -> Vec<u64> {
     let (index, predecessors) = (Index::new(tasks, false), tasks.predecessors());
     let costs = TaskCosts::modelled(tasks, None);
-    let parts = Parts::new(tasks, None, |buffer| index.home(buffer));
+    let parts = Parts::new(tasks, None);
     let given = Given { tasks, index: &index, predecessors: &predecessors, costs: &costs, parts: &parts };
     let lives = arena::lives(tasks, &index, &order::order(&given, None), 0, |_| 0);
     lives.iter().map(|lives| arena::most_live(&lives.spans)).collect()

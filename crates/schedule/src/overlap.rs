@@ -176,7 +176,7 @@ impl ScheduleTotals {
 /// A schedule as lanes to be simulated.
 pub fn lines(tasks: &TaskGraph, costs: &TaskCosts, schedule: &Schedule) -> Vec<SimLane> {
     let index = Index::new(tasks, schedule.overlaps());
-    let parts = Parts::new(tasks, costs.topology.as_ref(), |buffer| index.home(buffer));
+    let parts = Parts::new(tasks, costs.topology.as_ref());
     let mut places = vec![StepAt { lane: 0, position: 0 }; tasks.tasks.len()];
     for (lane, order) in (0..).zip(schedule.lanes.iter().map(|lane| &lane.order)) {
         for (position, task) in (0..).zip(order) {
@@ -190,7 +190,7 @@ pub fn lines(tasks: &TaskGraph, costs: &TaskCosts, schedule: &Schedule) -> Vec<S
         carried: Vec::new(),
     };
     let line = |(number, order): (usize, &Vec<TaskId>)| SimLane {
-        device: index.arena(number) as u32,
+        device: index.device(number),
         steps: order.iter().map(step).collect(),
     };
     schedule.lanes.iter().map(|lane| &lane.order).enumerate().map(line).collect()
@@ -203,8 +203,9 @@ fn totals(
     lines: &[SimLane],
     run: &SimRun,
 ) -> ScheduleTotals {
-    let devices = schedule.devices().len();
-    let mut busy: Vec<Vec<(u64, u64)>> = vec![Vec::new(); devices];
+    let devices = schedule.devices();
+    let arena = |device: u32| devices.partition_point(|lane| lane.device.index() < device as usize);
+    let mut busy: Vec<Vec<(u64, u64)>> = vec![Vec::new(); devices.len()];
     let mut transfers = busy.clone();
     for ((lane, line), spans) in schedule.lanes.iter().zip(lines).zip(run) {
         for (&task, span) in lane.order.iter().zip(spans).filter(|(_, span)| span.end > span.start) {
@@ -212,7 +213,7 @@ fn totals(
                 TaskOp::Receive { .. } => &mut transfers,
                 _ => &mut busy,
             };
-            kind[line.device as usize].push((span.start, span.end));
+            kind[arena(line.device)].push((span.start, span.end));
         }
     }
     let compute = busy.iter().map(|spans| spans.iter().map(|(start, end)| end - start).sum()).max();
@@ -232,7 +233,7 @@ pub fn end(run: &[Vec<SimSpan>]) -> u64 {
 }
 
 /// How long some of `spans` go on while none of `covers` does.
-fn uncovered(spans: &mut [(u64, u64)], covers: &mut [(u64, u64)]) -> u64 {
+pub(crate) fn uncovered(spans: &mut [(u64, u64)], covers: &mut [(u64, u64)]) -> u64 {
     spans.sort_unstable();
     covers.sort_unstable();
     let (mut seen, mut at, mut sum) = (0, 0, 0);
@@ -264,7 +265,8 @@ fn bound(tasks: &TaskGraph, costs: &TaskCosts, schedule: &Schedule, lines: &[Sim
     let Some(topology) = &costs.topology else { return compute };
     let mut transfers = vec![0; tasks.tasks.len()];
     // By level and device.
-    let idle = vec![vec![0; schedule.devices().len()]; topology.levels().len()];
+    let devices = schedule.devices().last().map_or(0, |last| last.device.index() + 1);
+    let idle = vec![vec![0; devices]; topology.levels().len()];
     let (mut incoming, mut outgoing) = (idle.clone(), idle);
     for (lane, line) in schedule.lanes.iter().zip(lines) {
         for (task, step) in lane.order.iter().zip(&line.steps) {
@@ -272,7 +274,7 @@ fn bound(tasks: &TaskGraph, costs: &TaskCosts, schedule: &Schedule, lines: &[Sim
             for part in step.parts.iter().filter(|part| part.from != line.device) {
                 let level = topology.level(part.from, line.device);
                 let time = topology.levels()[level].link.occupancy(part.bytes).as_nanos() as u64;
-                outgoing[level][part.from as usize] += time;
+                outgoing[level][part.over as usize] += time;
                 own[level] += time;
             }
             for (level, &own) in own.iter().enumerate().filter(|(_, own)| **own > 0) {

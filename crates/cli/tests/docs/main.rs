@@ -52,6 +52,7 @@ pages! {
     precision: "docs/src/precision.md",
     devices: "docs/src/devices.md",
     memory_and_overlap: "docs/src/memory-and-overlap.md",
+    clusters: "docs/src/clusters.md",
     checkpoints: "docs/src/checkpoints.md",
     artifacts: "docs/src/artifacts.md",
     own_model: "docs/src/own-model.md",

@@ -36,7 +36,7 @@ impl TaskGraph {
             match task.op {
                 TaskOp::Send { movement } => drop(senders.insert((movement, task.device), id)),
                 TaskOp::Receive { movement } => {
-                    let devices = task.reads.iter().map(|&buffer| self.buffers[buffer].device);
+                    let devices = task.reads.iter().map(|&buffer| self.buffers[self.image(buffer)].device);
                     waits.extend(devices.filter_map(|device| senders.get(&(movement, device))));
                 }
                 _ => {}

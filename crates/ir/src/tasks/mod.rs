@@ -75,7 +75,8 @@ pub struct Buffer {
     pub device: DeviceId,
     /// Why it exists.
     pub role: Role,
-    /// The buffer whose bytes these are, in another shape.
+    /// The buffer whose bytes these are, in another shape; of a device that another one stands for, what that one has in its
+    /// place, in the same shape.
     pub view_of: Option<BufferId>,
 }
 
@@ -124,5 +125,16 @@ impl TaskGraph {
             root = parent;
         }
         root
+    }
+
+    /// The buffer that stands for `buffer`: itself, or where one device stands for several what that device has in its place.
+    pub fn image(&self, buffer: BufferId) -> BufferId {
+        let Buffer { device, view_of, .. } = self.buffers[buffer];
+        view_of.filter(|&of| self.buffers[of].device != device).unwrap_or(buffer)
+    }
+
+    /// Whether some devices stand for others: such a graph can be scheduled and simulated, not run.
+    pub fn has_images(&self) -> bool {
+        self.buffers.ids().any(|buffer| self.image(buffer) != buffer)
     }
 }

@@ -63,6 +63,24 @@ move_kinds! {
     AllToAll = "all_to_all",
 }
 
+impl MoveKind {
+    /// The name of a movement that adds so many partial sums, from so many different rectangles into so many, with so many
+    /// written tiles in all.
+    pub fn of(parts: usize, from: usize, into: usize, written: usize) -> MoveKind {
+        match (parts > 1, from, into, written) {
+            (true, _, 1, 1) => MoveKind::Reduce,
+            (true, _, 1, _) => MoveKind::AllReduce,
+            (true, ..) => MoveKind::ReduceScatter,
+            (false, 1, 1, 1) => MoveKind::Copy,
+            (false, 1, 1, _) => MoveKind::Broadcast,
+            (false, 1, ..) => MoveKind::Scatter,
+            (false, _, 1, 1) => MoveKind::Gather,
+            (false, _, 1, _) => MoveKind::AllGather,
+            (false, ..) => MoveKind::AllToAll,
+        }
+    }
+}
+
 /// A field of a task operator, as an attribute.
 pub(super) trait Field: Sized {
     fn put(&self, key: &str, attrs: Attrs) -> Attrs;

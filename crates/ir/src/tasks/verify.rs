@@ -1,7 +1,7 @@
 //! What holds for every task graph:
 //!
-//! 1. a view has the bytes and the device of the buffer it shows; a tile has a place for each of its
-//!    dimensions;
+//! 1. a view has the bytes and the device of the buffer it shows, or the shape and a device that has nothing of its own:
+//!    another one stands for it; a tile has a place for each of its dimensions;
 //! 2. a task touches buffers of its own device, reads only what the host or an earlier task wrote, and does not read
 //!    a buffer it writes except where its operator says so;
 //! 3. inputs are written by no task, parameters and state only by operators that update them;
@@ -14,6 +14,7 @@ use std::collections::HashSet;
 
 use super::{BufferId, Role, Task, TaskGraph, TaskId, TaskOp};
 use crate::IdVec;
+use crate::parallel::DeviceId;
 
 /// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,13 +51,20 @@ impl TaskGraph {
     pub fn verify(&self) -> Result<(), Vec<TaskError>> {
         let mut errors = Vec::new();
         let mut written: IdVec<BufferId, bool> = self.buffers.iter().map(|(_, b)| b.role.is_fed()).collect();
+        let owned = self.buffers.iter().filter(|(_, buffer)| buffer.view_of.is_none());
+        let own: HashSet<DeviceId> = owned
+            .map(|(_, buffer)| buffer.device)
+            .chain(self.tasks.iter().map(|(_, task)| task.device))
+            .collect();
         for (view, buffer) in self.buffers.iter() {
             if !buffer.is_placed() {
                 errors.push(TaskError::Tile { buffer: view });
             }
             let Some(of) = buffer.view_of else { continue };
             let shown = &self.buffers[of];
-            if of >= view || shown.ty.bytes() != buffer.ty.bytes() || shown.device != buffer.device {
+            let is_image = shown.device != buffer.device;
+            let is_wrong = is_image && (shown.ty != buffer.ty || own.contains(&buffer.device));
+            if of >= view || shown.ty.bytes() != buffer.ty.bytes() || is_wrong {
                 errors.push(TaskError::View { view, of });
             }
         }
@@ -130,7 +138,7 @@ impl TaskGraph {
                 TaskOp::Send { movement } => sent.extend(task.reads.iter().map(|&buffer| (movement, buffer))),
                 TaskOp::Receive { movement } => {
                     let remote = |buffer: &&BufferId| self.buffers[**buffer].device != task.device;
-                    let missing = |buffer: &&BufferId| !sent.contains(&(movement, **buffer));
+                    let missing = |buffer: &&BufferId| !sent.contains(&(movement, self.image(**buffer)));
                     let missing = task.reads.iter().filter(remote).filter(missing);
                     let layer = || task.layer.to_string();
                     errors.extend(missing.map(|&buffer| TaskError::Side {

@@ -16,6 +16,12 @@ pub enum EmitError {
         /// How many operands it has.
         found: usize,
     },
+    /// Some devices stand for others.
+    #[error("some devices of `{name}` stand for others: such a graph can be simulated, not run")]
+    Images {
+        /// The graph.
+        name: String,
+    },
     /// A movement lacks something: a bug.
     #[error("layer `{layer}`: what is moved does not cover {buffer}")]
     Uncovered {

@@ -47,6 +47,9 @@ pub fn workspaces(tasks: &TaskGraph, machine: Machine<'_>) -> IdVec<TaskId, u64>
 
 /// The program of `tasks` in the order and layout of `schedule`.
 pub fn emit(tasks: &TaskGraph, schedule: &Schedule, machine: Machine<'_>) -> Result<Program, EmitError> {
+    if tasks.has_images() {
+        return Err(EmitError::Images { name: tasks.name.clone() });
+    }
     let ports = ports::ports(tasks, schedule);
     let (feeds, fetches) = (feeds(&ports, schedule.lanes.len()), fetches(&ports, schedule.lanes.len()));
     let emitter = Emitter { tasks, schedule, machine, done: done(tasks, schedule, &feeds) };

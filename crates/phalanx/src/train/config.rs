@@ -17,7 +17,7 @@ use super::options::Mark::{AffectsBits, Excludes, InJob, Needs, OnlyWith, PerRan
 use super::options::{OptionGroup, OptionSpec, OptionValue, shown, train_options};
 use crate::Pin;
 use crate::hf::SaveDtype;
-use crate::pipeline::{DEFAULT_LEAVES, Fusion, Overlap};
+use crate::pipeline::{DEFAULT_LEAVES, Fusion, MOST_RUN, Overlap};
 use crate::{Check, LrSchedule, Recompute};
 pub use check::ConfigError;
 pub(crate) use settings::bytes;
@@ -179,7 +179,7 @@ train_options! {
         /// device if absent.
         plan: Option<String> = None, "FILE|PRESET" [PerRank];
         /// Devices to run on, in this process; the plan's number if absent.
-        devices: Option<usize> = None, "N" where |n| (1..=MOST_DEVICES).contains(n), "from 1 to 4096";
+        devices: Option<usize> = None, "N" where |n| (1..=MOST_DEVICES).contains(n), "from 1 to 131072";
         /// Cores to use; 0 for all. The bits do not depend on it.
         cores: usize = 0, "N" [PerRank] where |n| *n <= MOST_CORES, "at most 1024, or 0 for all";
         /// Cores of each device; 0 for an even share of all.
@@ -328,7 +328,7 @@ train_options! {
     }
     Ranks {
         /// Devices of each rank; an even share of the plan's if absent.
-        devices_per_rank: Option<usize> = None, "N" [InJob] where |n| (1..=MOST_DEVICES).contains(n), "from 1 to 4096";
+        devices_per_rank: Option<usize> = None, "N" [InJob] where |n| (1..=MOST_RUN).contains(n), "from 1 to 4096";
         /// Whether threads are kept on cores. Auto keeps those of a rank on its share of the host's cores, and each on one
         /// of its own if together they need all.
         pin: Pin = Pin::Auto, "MODE";

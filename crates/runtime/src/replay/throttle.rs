@@ -64,5 +64,5 @@ fn parts(program: &Program, operation: &Operation) -> Vec<Part> {
         }
         _ => {}
     }
-    bytes.into_iter().map(|(from, bytes)| Part { from, bytes }).collect()
+    bytes.into_iter().map(|(from, bytes)| Part::new(from, bytes)).collect()
 }

@@ -103,7 +103,7 @@ impl<'a> Simulation<'a> {
             costs,
             parts,
             clocks: LaneClocks::new(lanes),
-            links: Links::new(costs.topology.as_ref(), index.devices.len()),
+            links: Links::new(costs.topology.as_ref(), index.n_links()),
             successors: Rows::group(capacity, pairs),
             countdown: Countdown::new(owed.collect()),
             queues,
@@ -171,7 +171,7 @@ impl<'a> Simulation<'a> {
         self.order.tasks.push(task);
         self.order.ticks.push(self.tick);
         self.busy[lane] = true;
-        let to = self.index.arena(lane) as u32;
+        let to = self.index.device(lane);
         let arrival = |start| self.links.arrival(start, to, self.parts.of(task));
         let span = self.clocks.run(lane, self.now, self.costs.tasks[task], arrival);
         self.running.push(Reverse((span.end, task)));

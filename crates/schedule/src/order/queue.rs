@@ -41,12 +41,11 @@ impl Queues {
         predecessors: &IdVec<TaskId, Vec<TaskId>>,
         pipeline: Option<Pipeline>,
     ) -> Self {
-        let several = index.devices.len() > 1;
         let own = pipeline
             .as_ref()
             .map_or_else(|| due(tasks, predecessors), |pipeline| pipeline.microbatches.clone());
         let microbatches =
-            tasks.tasks.iter().map(|(id, task)| (own[id], several && matches!(task.op, TaskOp::Send { .. })));
+            tasks.tasks.iter().map(|(id, task)| (own[id], matches!(task.op, TaskOp::Send { .. })));
         let lanes = index.devices.iter().map(|_| Queue::default()).collect();
         Queues { lanes, microbatches: microbatches.collect(), pipeline }
     }

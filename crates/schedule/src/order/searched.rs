@@ -50,7 +50,7 @@ fn problem(given: &Given<'_>, memory: Option<u64>, workspace: impl Fn(TaskId) ->
         })
         .collect();
     let travel = |task: TaskId| {
-        let to = index.arena(index.lane(task)) as u32;
+        let to = index.device(index.lane(task));
         let alone = costs.topology.as_ref().map(|topology| topology.alone(to, parts.of(task)));
         alone.unwrap_or_default().as_nanos() as u64
     };

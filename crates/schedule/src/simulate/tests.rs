@@ -30,7 +30,7 @@ fn transfers_take_a_link_and_a_lane_beside_goes_on() {
     // 1 byte a nanosecond, 100 ns latency.
     let topology: Topology = "100ns,1GB".parse().unwrap();
     let link = Some(&topology);
-    let receive = SimStep { cost: 3, parts: vec![Part { from: 1, bytes: 50 }], ..SimStep::default() };
+    let receive = SimStep { cost: 3, parts: vec![Part::new(1, 50)], ..SimStep::default() };
     let inline = [
         SimLane { device: 0, steps: vec![receive.clone(), work(60, &[])] },
         SimLane { device: 1, steps: vec![] },

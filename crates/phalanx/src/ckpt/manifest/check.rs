@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use phalanx_plan::MOST_DEVICES;
+use crate::pipeline::MOST_RUN;
 
 use super::{FORMAT, Manifest, Part, TensorEntry, UNSEALED};
 use crate::seal::{DIGITS, JsonError, SealError};
@@ -45,7 +45,7 @@ pub enum ManifestError {
     Tensor { tensor: usize, name: String, dtype: String, shape: Vec<usize> },
     /// More parts than devices.
     #[error(
-        "`tensors[{tensor}].parts` has {found} parts: it must have at most {MOST_DEVICES}, one for each device"
+        "`tensors[{tensor}].parts` has {found} parts: it must have at most {MOST_RUN}, one for each device"
     )]
     Parts { tensor: usize, found: usize },
     /// A part is in a file that is not listed.
@@ -143,7 +143,7 @@ impl TensorEntry {
             let (name, dtype, shape) = (name.clone(), dtype.clone(), shape.clone());
             return Err(ManifestError::Tensor { tensor, name, dtype, shape });
         };
-        if parts.len() > MOST_DEVICES {
+        if parts.len() > MOST_RUN {
             return Err(ManifestError::Parts { tensor, found: parts.len() });
         }
         for number in 0..parts.len() {
