@@ -2,6 +2,7 @@
 
 use phalanx::nn::TrainingError;
 use phalanx::{CompileError, Error as PhalanxError};
+use phalanx_import::ImportError;
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -58,6 +59,17 @@ pub fn raised(error: &PhalanxError) -> PyErr {
             | TrainingError::NoBatches,
         ) => DataError::new_err(message),
         _ => Error::new_err(message),
+    }
+}
+
+/// The exception of a model that cannot be imported.
+pub fn refused(py: Python<'_>, error: &ImportError) -> PyErr {
+    let ImportError::Unsupported(operators) = error else { return Error::new_err(error.to_string()) };
+    let names: Vec<String> = operators.iter().map(|operator| operator.operator.clone()).collect();
+    let raised = UnsupportedError::new_err(error.to_string());
+    match raised.value(py).setattr("operators", names) {
+        Ok(()) => raised,
+        Err(other) => other,
     }
 }
 

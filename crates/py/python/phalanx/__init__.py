@@ -7,7 +7,7 @@
 >>> module.load_state_dict(trainer.state_dict())
 """
 
-from ._model import Model, load
+from ._model import Model, from_torch, load
 from ._optimizers import SGD, Adam, AdamW, Optimizer, optimizer_from_torch
 from ._phalanx import (
     BudgetError,
@@ -40,6 +40,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "dropout_mask",
+    "from_torch",
     "load",
     "optimizer_from_torch",
 ]

@@ -40,6 +40,14 @@ def array_of(data: bytearray, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
     return numpy.frombuffer(data, NUMPY_TYPES.get(dtype, dtype)).reshape(tuple(shape))
 
 
+def tensors_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Tensors of PyTorch on the memory of arrays; arrays that are the same stay the same."""
+    import torch
+
+    made: dict[int, Any] = {}
+    return {name: made.setdefault(id(array), torch.from_numpy(array)) for name, array in arrays.items()}
+
+
 def named(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Arguments by the names of inputs."""
     if len(args) > len(names):

@@ -91,7 +91,7 @@ _TAKEN = {
 def optimizer_from_torch(optimizer: Any, module: Any) -> Optimizer:
     """What an optimizer of PyTorch says, with its groups; `module` has the names of the parameters.
 
-    Parameters that the optimizer does not have, and those that need no gradient, are frozen.
+    Parameters that the optimizer does not have are frozen.
     """
     kind = type(optimizer).__name__.lower()
     if kind not in _TAKEN:
@@ -125,7 +125,8 @@ def _check_group(kind: str, group: dict[str, Any]) -> None:
 
 def _frozen(groups: Sequence[dict[str, Any]], module: Any) -> list[str]:
     trained = {id(parameter) for group in groups for parameter in group["params"] if parameter.requires_grad}
-    return [name for name, parameter in module.named_parameters() if id(parameter) not in trained]
+    parameters = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+    return [name for name, parameter in parameters if id(parameter) not in trained]
 
 
 def _groups(

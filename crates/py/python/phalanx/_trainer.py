@@ -8,19 +8,25 @@ import threading
 import warnings
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping
 
-from ._arrays import array_of, as_array
+from ._arrays import array_of, as_array, tensors_of
 from ._model import Model
 from ._optimizers import AdamW, Optimizer
 from ._phalanx import DataError, Error, Plan, Runner
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+# Options of `phalanx train` that optimizers have.
+_OF_OPTIMIZER = {
+    *("lr", "optimizer", "beta1", "beta2", "eps", "momentum", "nesterov"),
+    *("weight_decay", "clip", "freeze"),
+}
 
 # While the devices do one step, the next one is fed.
 _AHEAD = 2
@@ -79,12 +85,14 @@ class Trainer:
         text = plan.text if isinstance(plan, Plan) else plan
         given = {"plan": text, "devices": devices, "memory": memory, "precision": precision, **options}
         pairs = [(name, _option(value)) for name, value in given.items() if value is not None]
-        if "lr" in options:
-            raise Error("`lr` belongs to the optimizer: give it there")
+        for name in _OF_OPTIMIZER & options.keys():
+            raise Error(f"`{name}` belongs to the optimizer: give it there")
         self._model = model
+        # What counters have beyond the steps.
+        self._counted: dict[str, int] = {}
         # Of the thread that steps or evaluates; its callbacks may do so, too.
         self._lock = threading.RLock()
-        self._runner = Runner(model._graphs, optimizer or AdamW(), pairs)
+        self._runner = Runner(model._graphs, _for_model(optimizer or AdamW(), model), pairs)
         self.rank, self.ranks = self._runner.rank()
         _trainers.add(self)
         if self.ranks > 1:
@@ -167,22 +175,40 @@ class Trainer:
         return array_of(self._runner.read(name), "f32", outputs.get(name, [] if name == "loss" else [-1]))
 
     def state_dict(self) -> dict[str, Any]:
-        """All parameters and states by name, as they are now. In a job all ranks call it together."""
-        graph = self._model.training
-        wanted = graph.parameters + graph.states
-        return {name: array_of(self._runner.read_weight(name), dtype, shape) for name, dtype, shape in wanted}
+        """All parameters and states by name, as they are now: arrays of numpy or, of a model made by `from_torch`, tensors
+        that `load_state_dict` of the module takes. In a job all ranks call it together."""
+        found: dict[str, Any] = {}
+        for name, aliases, kind, dtype, shape in self._model._graphs.entries:
+            array = array_of(self._bytes(name, kind), dtype, shape)
+            if kind == "counter":
+                array = array + array.dtype.type(self._counted.get(name, 0) + self.steps)
+            for known in (name, *aliases):
+                found[known] = array
+        return found if self._model._exported is None else tensors_of(found)
+
+    def _bytes(self, name: str, kind: str) -> bytearray:
+        if kind in ("trained", "state"):
+            return self._runner.read_weight(name)
+        return self._model._graphs.stored(name)
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
         """Sets parameters and states. Unless `strict` is false, all must be there, and no others."""
-        graph = self._model.training
-        wanted = [name for name, _, _ in graph.parameters + graph.states]
+        entries = self._model._graphs.entries
         if strict:
-            missing = [name for name in wanted if name not in state]
-            unexpected = [name for name in state if name not in wanted]
+            known = {name for entry in entries for name in (entry[0], *entry[1])}
+            missing = [entry[0] for entry in entries if entry[0] not in state]
+            unexpected = [name for name in state if name not in known]
             if missing or unexpected:
                 raise DataError(f"weights do not fit: missing {missing}, unexpected {unexpected}")
-        names = [name for name in wanted if name in state]
-        self._runner.set_weights([(name, as_array(name, state[name])) for name in names])
+        given = [(name, kind, as_array(name, state[name])) for name, _, kind, _, _ in entries if name in state]
+        for name, kind, array in given:
+            if kind == "constant" and (array != array_of(self._bytes(name, kind), array.dtype.name, array.shape)).any():
+                raise DataError(f"`{name}` is frozen and part of the compiled model: give the module this value first")
+        self._runner.set_weights([(name, array) for name, kind, array in given if kind in ("trained", "state")])
+        for name, kind, array in given:
+            if kind == "counter":
+                stored = array_of(self._bytes(name, kind), array.dtype.name, array.shape)
+                self._counted[name] = int(array) - int(stored) - self.steps
 
     def save(self, directory: str | Path) -> None:
         """Writes weights, optimizer state and the number of steps below a directory, as `step-00000100`."""
@@ -248,6 +274,16 @@ class Trainer:
         for is_warning, text in self._runner.notices():
             if is_warning:
                 warnings.warn(text, stacklevel=3)
+
+
+def _for_model(optimizer: Optimizer, model: Model) -> Optimizer:
+    """The optimizer without tensors of the module that are constants in the model, since no step changes them."""
+    constants = {name for name, _, kind, _, _ in model._graphs.entries if kind == "constant"}
+    return replace(
+        optimizer,
+        frozen=[name for name in optimizer.frozen if name not in constants],
+        groups=[group for group in optimizer.groups if group[0] not in constants],
+    )
 
 
 def _option(value: Any) -> str:
