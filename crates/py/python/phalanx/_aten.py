@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import re
+from collections.abc import Set
 from typing import Any
 
 import torch
@@ -143,15 +144,16 @@ def module_path(node: fx.Node) -> str:
     return re.sub(r"^module(\.|$)", "", path.strip("."))
 
 
-def lowered(program: Any, names: list[str]) -> Lowered:
-    """The nodes of an exported program whose arguments are called ``names``."""
-    return _Lowering(program.run_decompositions(table()), names).result
+def lowered(program: Any, names: list[str], states: Set[str] = frozenset()) -> Lowered:
+    """The nodes of an exported program whose arguments are called ``names``; ``states`` are buffers that training changes."""
+    return _Lowering(program.run_decompositions(table()), names, states).result
 
 
 class _Lowering:
-    def __init__(self, program: Any, names: list[str]):
+    def __init__(self, program: Any, names: list[str], states: Set[str]):
         self.program = program
         self.graph = program.graph
+        self.states = states
         self.result = Lowered()
         self.result._resolve = self.resolve
         self.alias: dict[fx.Node, fx.Node] = {}
@@ -185,7 +187,7 @@ class _Lowering:
                 tensor = self.program.state_dict[spec.target]
                 self.leaves[node] = self.first_name(spec.target, tensor)
                 self.result.roles[self.leaves[node]] = "param" if tensor.requires_grad else "fixed"
-            elif spec.kind == InputKind.BUFFER and spec.target in mutated:
+            elif spec.kind == InputKind.BUFFER and (spec.target in mutated or target in self.states):
                 self.leaves[node] = target
                 self.result.roles[target] = "state"
             elif spec.kind == InputKind.BUFFER:

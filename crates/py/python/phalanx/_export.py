@@ -192,7 +192,9 @@ def export(
     sections: dict[str, Lowered] = {}
     for section, training in [("train", True), ("eval", False)][: 2 if eval else 1]:
         with _mode(module, training), experts_as_one_node(module):
-            sections[section] = _exported(step, names, tensors, batch)
+            # Evaluation only reads what training changes, and must not take it for constant.
+            states = {name for lower in sections.values() for name, role in lower.roles.items() if role == "state"}
+            sections[section] = _exported(step, names, tensors, batch, states)
             sections[section].keep_outputs = not training or not eval
     document, stored = _document(module, names, tensors, batch, sections)
     computed = [leaf["name"] for leaf in document["leaves"] if leaf["role"] == "computed"]
@@ -210,13 +212,15 @@ def export(
     return ExportedModule(document, _safetensors(stored), names, prologue, call_spec)
 
 
-def _exported(step: _Step, names: list[str], tensors: list[torch.Tensor], batch: int | None) -> Lowered:
-    first = lowered(_program(step, tensors), names)
+def _exported(
+    step: _Step, names: list[str], tensors: list[torch.Tensor], batch: int | None, states: set[str]
+) -> Lowered:
+    first = lowered(_program(step, tensors), names, states)
     if batch is None or not tensors or batch == tensors[0].shape[0]:
         return first
     size = tensors[0].shape[0]
     larger = [torch.cat([t, t[:1]]) if t.dim() and t.shape[0] == size else t for t in tensors]
-    second = lowered(_program(step, larger), names)
+    second = lowered(_program(step, larger), names, states)
     return rebatched(first, second, size, batch)
 
 

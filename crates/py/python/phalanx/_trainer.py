@@ -181,7 +181,7 @@ class Trainer:
         for name, aliases, kind, dtype, shape in self._model._graphs.entries:
             array = array_of(self._bytes(name, kind), dtype, shape)
             if kind == "counter":
-                array = array + array.dtype.type(self._counted.get(name, 0) + self.steps)
+                array += self._counted.get(name, 0) + self.steps
             for known in (name, *aliases):
                 found[known] = array
         return found if self._model._exported is None else tensors_of(found)
