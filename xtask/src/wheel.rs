@@ -18,9 +18,9 @@ pub fn wheel() -> Result<(), String> {
     let Some(python) = environment("python", NEEDED)? else { return Ok(()) };
     install(&python)?;
     let tests = root().join("crates/py/tests").display().to_string();
-    // From elsewhere, so that the installed package is found, not its sources.
     pytest(&python, &[&tests, "--ignore-glob=*torch*"])?;
-    run(&python, &["-m", "mypy.stubtest", "phalanx._phalanx"])
+    run(&python, &["-m", "mypy.stubtest", "phalanx._phalanx"])?;
+    run(&python, &["-m", "mypy", "--config-file", "crates/py/pyproject.toml", "-p", "phalanx"])
 }
 
 /// The same with PyTorch: modules of many kinds, beside it.

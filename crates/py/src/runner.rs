@@ -1,6 +1,7 @@
 //! A training as `phalanx.Trainer` drives it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use phalanx::internals::timeline::html;
 use phalanx::nn::{Args, Metrics, StepOutcome, Training, TrainingRun};
@@ -71,10 +72,12 @@ impl PyRunner {
         options: Vec<(String, String)>,
     ) -> PyResult<Self> {
         let args = Args::of_options(options).map_err(|error| raised(&error))?;
-        let graphs = (*model.get().graphs).clone();
+        let graphs = Arc::clone(&model.get().graphs);
         let worker = Worker::start(py, move || {
             let lr = optimizer.lr;
-            let mut run = Training::of_graphs(&args, graphs)?.lr(lr).optimizer(optimizer.build()).start()?;
+            let training = Training::of_graphs(&args, (*graphs).clone())?;
+            drop(graphs);
+            let mut run = training.lr(lr).optimizer(optimizer.build()).start()?;
             run.measure()?;
             Ok(run)
         })?;
@@ -248,6 +251,5 @@ fn pairs(metrics: &Metrics) -> Vec<(String, f32)> {
 
 /// Floats as bytes that `numpy.frombuffer` reads.
 fn bytes<'py>(py: Python<'py>, values: &[f32]) -> Bound<'py, PyByteArray> {
-    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
-    PyByteArray::new(py, &bytes)
+    PyByteArray::new(py, bytemuck::cast_slice(values))
 }

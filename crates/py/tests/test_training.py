@@ -120,6 +120,24 @@ def test_dropout_masks_are_those_of_kernels():
     np.testing.assert_allclose(logits, (a * kept / 0.9) @ state["fc2.weight"].T, rtol=1e-5, atol=1e-5)
 
 
+def test_learning_rates_follow_a_schedule():
+    with trainer(lr_schedule="linear", lr_floor=0.0, steps=4) as run:
+        rates = [run.step(*batch).lr for batch in batches(4)]
+    assert rates == pytest.approx([1e-2, 2e-2 / 3, 1e-2 / 3, 0.0])
+
+
+def test_gradients_are_clipped_and_parameters_frozen():
+    optimizer = px.SGD(0.1, clip=0.5, frozen=["fc1.*"], groups=[("fc2.*", 0.5, None)])
+    with px.Trainer(px.Model(TRAINING), optimizer) as run:
+        before = run.state_dict()
+        step = run.step(*batches(1)[0])
+        after = run.state_dict()
+    assert step.gradient_norm > 0.5
+    assert (before["fc1.weight"] == after["fc1.weight"]).all()
+    moved = np.linalg.norm(after["fc2.weight"] - before["fc2.weight"])
+    assert moved == pytest.approx(0.5 * 0.1 * 0.5, rel=1e-4)
+
+
 def test_plans_and_reports_are_shown():
     model = px.Model(TRAINING)
     plan = px.Plan("dp2", model.training)

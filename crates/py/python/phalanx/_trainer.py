@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import sys
 import threading
+import traceback
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -244,7 +245,15 @@ class Trainer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None and self.ranks > 1:
-            self._runner.fail(f"{type(error).__name__}: {error}")
+            traceback.print_exception(error)
+            self._abort(error)
+        self.close()
+
+    def _abort(self, error: BaseException) -> None:
+        """Ends the job, and this process with it: what was printed must be out before."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._runner.fail(f"{type(error).__name__}: {error}")
         self.close()
 
     def __repr__(self) -> str:
@@ -323,8 +332,7 @@ def _end_job_after_exceptions() -> None:
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         before(kind, error, trace)
         for trainer in list(_trainers):
-            trainer._runner.fail(f"{kind.__name__}: {error}")
-            trainer.close()
+            trainer._abort(error)
 
     sys.excepthook = hook
 
