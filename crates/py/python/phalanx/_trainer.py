@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import sys
 import threading
-import traceback
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -245,6 +244,8 @@ class Trainer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None and self.ranks > 1:
+            import traceback
+
             traceback.print_exception(error)
             self._abort(error)
         self.close()
