@@ -27,6 +27,9 @@ pub fn setup() -> Result<(), String> {
         packages.push("iproute2");
     }
     packages.extend(LIBRARIES.iter().filter(|package| !works("dpkg", &["--status", package])));
+    if !works("python3", &["-c", "import venv, ensurepip"]) {
+        packages.extend(["python3", "python3-venv"]);
+    }
     if let Err(message) = install(&packages) {
         // Not every user may install packages; the tests that need them say so themselves.
         eprintln!("xtask: {message}");

@@ -15,6 +15,7 @@ const DIRECTIONS: &[(&str, &str)] = &[
     ("ops", "ir"),
     ("nn", "ir ops"),
     ("models", "ir ops nn"),
+    ("import", "ir ops"),
     ("plan", "ir ops"),
     ("lower", "ir"),
     ("link", ""),
@@ -28,15 +29,16 @@ const DIRECTIONS: &[(&str, &str)] = &[
     ("opencl", ""),
     ("runtime", "program net link strided"),
     ("immediate", "program runtime strided"),
-    ("phalanx", "ir ops nn models plan lower schedule link net mapping program runtime kernels opencl"),
+    ("phalanx", "ir ops nn models import plan lower schedule link net mapping program runtime kernels opencl"),
     ("bench", "ir ops models net program runtime immediate kernels phalanx"),
     ("cli", "phalanx inductor bench"),
+    ("py", "phalanx import"),
     ("testkit", "ir ops models"),
 ];
 
 /// Crates that may contain unsafe code.
 const UNSAFE: &[&str] =
-    &["strided", "mapping", "runtime", "immediate", "kernels", "net", "opencl", "bench", "testkit"];
+    &["strided", "mapping", "runtime", "immediate", "kernels", "net", "opencl", "bench", "py", "testkit"];
 
 /// Lines above which a file must say in its head why it is long.
 const LONG: usize = 600;

@@ -38,6 +38,7 @@ mod split_movements;
 mod spread_sums;
 
 pub use device_classes::DeviceClasses;
+pub use expand_passes::mask_salt;
 pub use frozen::FrozenParameters;
 pub use fuse_movements::movement_kind;
 use groups::GroupPatterns;

@@ -38,10 +38,11 @@ pub(crate) fn batch_norm(
     model: &mut Builder,
     name: &str,
     x: ValueId,
+    states: Option<[ValueId; 2]>,
     weights: Option<[ValueId; 2]>,
     options: BatchNormOptions,
 ) -> Result<ValueId, BuildError> {
-    Norm { model, name, options }.build(x, weights)
+    Norm { model, name, options }.build(x, states, weights)
 }
 
 fn inverse(count: usize) -> f32 {
@@ -55,11 +56,21 @@ struct Norm<'a> {
 }
 
 impl Norm<'_> {
-    fn build(mut self, x: ValueId, weights: Option<[ValueId; 2]>) -> Result<ValueId, BuildError> {
+    fn build(
+        mut self,
+        x: ValueId,
+        states: Option<[ValueId; 2]>,
+        weights: Option<[ValueId; 2]>,
+    ) -> Result<ValueId, BuildError> {
         self.check(x, weights)?;
         let channels = self.model.shape(x).last();
-        let means = self.model.state(&self.within("running_mean"), [channels], Init::Zeros)?;
-        let variances = self.model.state(&self.within("running_var"), [channels], Init::Ones)?;
+        let [means, variances] = match states {
+            Some(states) => states,
+            None => [
+                self.model.state(&self.within("running_mean"), [channels], Init::Zeros)?,
+                self.model.state(&self.within("running_var"), [channels], Init::Ones)?,
+            ],
+        };
         if !self.options.training {
             return self.normalized(x, [means, variances], weights);
         }

@@ -102,6 +102,16 @@ pub trait Layers {
         weights: Option<[ValueId; 2]>,
         options: BatchNormOptions,
     ) -> Result<ValueId, BuildError>;
+
+    /// The same with running statistics `[mean, variance]` that are states already.
+    fn batch_norm_of(
+        &mut self,
+        name: &str,
+        x: ValueId,
+        states: [ValueId; 2],
+        weights: Option<[ValueId; 2]>,
+        options: BatchNormOptions,
+    ) -> Result<ValueId, BuildError>;
 }
 
 impl Layers for Builder {
@@ -159,7 +169,18 @@ impl Layers for Builder {
         weights: Option<[ValueId; 2]>,
         options: BatchNormOptions,
     ) -> Result<ValueId, BuildError> {
-        batch_norm(self, name, x, weights, options)
+        batch_norm(self, name, x, None, weights, options)
+    }
+
+    fn batch_norm_of(
+        &mut self,
+        name: &str,
+        x: ValueId,
+        states: [ValueId; 2],
+        weights: Option<[ValueId; 2]>,
+        options: BatchNormOptions,
+    ) -> Result<ValueId, BuildError> {
+        batch_norm(self, name, x, Some(states), weights, options)
     }
 
     fn dense_cross_entropy(

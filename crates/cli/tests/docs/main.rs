@@ -56,6 +56,7 @@ pages! {
     checkpoints: "docs/src/checkpoints.md",
     artifacts: "docs/src/artifacts.md",
     own_model: "docs/src/own-model.md",
+    from_pytorch: "docs/src/from-pytorch.md",
     traces: "docs/src/traces.md",
     troubleshooting: "docs/src/troubleshooting.md",
     trust: "docs/src/trust.md",

@@ -63,6 +63,11 @@ impl Builder {
         self.graph.find(name)
     }
 
+    /// What a value added so far is called.
+    pub fn name_of(&self, value: ValueId) -> &str {
+        &self.graph.values[value].name
+    }
+
     /// The layer that computes a value added so far.
     pub fn layer_of(&self, value: ValueId) -> LayerId {
         self.graph.values[value].layer
