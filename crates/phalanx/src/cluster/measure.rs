@@ -241,9 +241,10 @@ mod tests {
             uplink_bytes_per_s: None,
         };
         let inner = |size| (size, "2us,64Gbit".to_string(), None);
-        assert_eq!(read(&one), (4, vec![inner(1)]));
+        // The outermost level holds all.
+        assert_eq!(read(&one), (4, vec![inner(usize::MAX)]));
         let two = MeasuredCluster { hosts: vec![2, 2], between_hosts: far, ..one.clone() };
-        let outer = (1, "30us,8Gbit".to_string(), None);
+        let outer = (usize::MAX, "30us,8Gbit".to_string(), None);
         assert_eq!(read(&two), (4, vec![inner(2), outer.clone()]));
         let shared = MeasuredCluster { uplink_bytes_per_s: Some(1.1e9), ..two.clone() };
         assert_eq!(read(&shared).1[0].2, Some(1.1e9));

@@ -226,6 +226,16 @@ pub(crate) fn value_differences(path: &str, found: &Value, wanted: &Value) -> Ve
             names.into_iter().flat_map(below).collect()
         }
         _ if found == wanted => Vec::new(),
+        (Value::Array(found), Value::Array(wanted)) if found.len() == wanted.len() => {
+            let pairs = found.iter().zip(wanted).enumerate();
+            pairs
+                .flat_map(|(at, (found, wanted))| value_differences(&format!("{path}[{at}]"), found, wanted))
+                .collect()
+        }
+        (Value::Array(found), Value::Array(wanted)) => {
+            let [found, wanted] = [found, wanted].map(|list| format!("a list of {}", list.len()));
+            vec![(path.into(), found, wanted)]
+        }
         _ => vec![(path.into(), found.to_string(), wanted.to_string())],
     }
 }

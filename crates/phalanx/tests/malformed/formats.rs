@@ -276,7 +276,7 @@ pub fn manifest(bytes: &[u8]) -> Result<(), String> {
 /// An artifact for files that need the others.
 static ARTIFACT: LazyLock<ArtifactFiles> = LazyLock::new(|| {
     let config = TrainConfig::default().layers(Some(1)).heads(Some(1)).width(Some(4)).context(Some(4));
-    let config = config.batch(2).plan(Some("dp2".into())).cores_per_device(1).hidden(Some(4)).vocab(Some(64));
+    let config = config.batch(2).plan(Some("dp2".into())).cores_per_device(1).hidden(Some(4));
     let artifact = Artifact::compile(config, None, &mut |_| ()).expect("the run compiles");
     artifact.to_files().expect("it can be written")
 });
