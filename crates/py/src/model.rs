@@ -5,7 +5,7 @@ use std::sync::Arc;
 use phalanx::ir::Op;
 use phalanx::ir::graph::Graph;
 use phalanx::nn::{BuiltModel, ModelGraphs};
-use phalanx_import::{ImportedModel, ImportedWeight, StoredDtype, WeightKind};
+use phalanx_import::{ImportedModel, ImportedWeight, RandomLayer, StoredDtype, WeightKind};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyDict};
 
@@ -20,6 +20,7 @@ pub struct PyModel {
     training: Py<PyGraph>,
     evaluation: Option<Py<PyGraph>>,
     entries: Vec<StateEntry>,
+    random: Vec<RandomLayer>,
 }
 
 /// A tensor of a `state_dict`.
@@ -34,6 +35,9 @@ struct StateEntry {
     /// The elements, unless steps change them.
     bytes: Vec<u8>,
 }
+
+/// Name, share of zeros, extents and order.
+type RandomTuple = (String, Option<f32>, Vec<usize>, Vec<usize>);
 
 /// Name, aliases, kind, element type and shape.
 type EntryTuple = (String, Vec<String>, &'static str, &'static str, Vec<usize>);
@@ -64,14 +68,14 @@ impl PyModel {
             graphs.initial.push((name, values));
         }
         let entries = entries_of(training.get());
-        Ok(PyModel { graphs: Arc::new(graphs), training, evaluation, entries })
+        Ok(PyModel { graphs: Arc::new(graphs), training, evaluation, entries, random: Vec::new() })
     }
 
     /// A model that was exported from PyTorch: a graph file and the tensors beside it.
     #[staticmethod]
     fn read(py: Python<'_>, json: &[u8], tensors: &[u8]) -> PyResult<Self> {
         let read = py.detach(|| phalanx_import::read(json, tensors));
-        let ImportedModel { train, eval, weights, .. } = read.map_err(|error| refused(py, &error))?;
+        let ImportedModel { train, eval, weights, random, .. } = read.map_err(|error| refused(py, &error))?;
         let floats = |weight: &ImportedWeight| Some((weight.name.clone(), weight.floats()?));
         let moving = weights.iter().filter(|weight| is_moving(weight.kind));
         let graphs = ModelGraphs {
@@ -85,6 +89,7 @@ impl PyModel {
             training: graph(train)?,
             evaluation: eval.map(graph).transpose()?,
             entries: weights.into_iter().map(StateEntry::of).collect::<PyResult<_>>()?,
+            random,
         })
     }
 
@@ -96,6 +101,15 @@ impl PyModel {
             (entry.name.clone(), entry.aliases.clone(), entry.kind, entry.dtype, entry.shape.clone())
         };
         self.entries.iter().map(entry).collect()
+    }
+
+    /// The layers of an imported model that draw random numbers, in the order of the module: name, share of elements that
+    /// become zero, the extents by which elements are numbered, and which of these each dimension of the result is.
+    #[getter]
+    fn random(&self) -> Vec<RandomTuple> {
+        let layer =
+            |layer: &RandomLayer| (layer.name.clone(), layer.rate, layer.shape.clone(), layer.order.clone());
+        self.random.iter().map(layer).collect()
     }
 
     /// The elements of a counter or constant when the model was exported.

@@ -8,29 +8,9 @@ import pytest
 from pages import blocks
 
 torch = pytest.importorskip("torch")
+from modules import Dropping, Tied, batch  # noqa: E402
+
 nn = torch.nn
-
-
-class Tied(nn.Module):
-    """Words in, words out of the same table, with a norm that has states."""
-
-    def __init__(self):
-        super().__init__()
-        self.table = nn.Embedding(16, 24)
-        self.norm = nn.BatchNorm1d(24)
-        self.hidden = nn.Linear(24, 24)
-        self.head = nn.Linear(24, 16, bias=False)
-        self.head.weight = self.table.weight
-
-    def forward(self, tokens, targets):
-        x = self.norm(self.table(tokens))
-        logits = self.head(torch.relu(self.hidden(x)))
-        return nn.functional.cross_entropy(logits, targets)
-
-
-def batch(seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return tuple(torch.randint(0, 16, (8,), generator=generator) for _ in range(2))
 
 
 @pytest.fixture
@@ -138,3 +118,24 @@ def test_the_chapter_of_the_book_runs(tmp_path, monkeypatch):
     names: dict[str, object] = {}
     for program in blocks("from-pytorch.md"):
         exec(compile(program, "from-pytorch.md", "exec"), names)
+
+
+def test_dropout_is_the_same_in_pytorch():
+    torch.manual_seed(0)
+    module = Dropping()
+    tokens, targets = torch.randint(0, 16, (2, 8, 6))
+    model = px.from_torch(module, (tokens, targets))
+    theirs = copy.deepcopy(module)
+    optimizer = torch.optim.SGD(theirs.parameters(), 0.1)
+    with px.Trainer(model, px.SGD(0.1), plan="dp2", seed=5) as run:
+        for step in range(3):
+            with px.same_dropout(model, seed=5, step=step):
+                loss = theirs(tokens, targets)
+            assert run.step(tokens, targets).loss == pytest.approx(loss.item(), rel=1e-5)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        close(run.state_dict(), theirs.state_dict(), 1e-4)
+    with pytest.raises(px.Error, match="the module has dropped 0 times, the model 5 times"):
+        with px.same_dropout(model):
+            pass

@@ -19,7 +19,7 @@ from ._phalanx import (
     UnsupportedError,
     __version__,
 )
-from ._random import dropout_mask
+from ._random import dropout_mask, same_dropout
 from ._trainer import Report, Step, Trainer
 
 __all__ = [
@@ -43,4 +43,5 @@ __all__ = [
     "from_torch",
     "load",
     "optimizer_from_torch",
+    "same_dropout",
 ]
