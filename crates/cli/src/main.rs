@@ -15,6 +15,7 @@ mod explain;
 mod failure;
 mod flags;
 mod generate;
+mod graph;
 mod job;
 mod launch;
 mod log;
@@ -70,6 +71,8 @@ enum Command {
     Train(Box<train::Args>),
     Step(Box<step::Args>),
     Explain(explain::Args),
+    Import(graph::Args),
+    ExportTorch(graph::ExportArgs),
     Opt(opt::Args),
     #[command(subcommand)]
     Plan(plan::Command),
@@ -137,6 +140,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Train(args) => train::run(&args),
         Command::Step(args) => step::run(&args),
         Command::Explain(args) => explain::run(args),
+        Command::Import(args) => graph::run(&args),
+        Command::ExportTorch(args) => graph::export(&args),
         Command::Opt(args) => opt::run(args),
         Command::Plan(command) => plan::run(command),
         Command::Bench(command) => bench::run(command),

@@ -109,7 +109,13 @@ impl<'a> Mapper<'a> {
         self.emit.path = sanitized(&node.module);
         self.emit.node = node.name.clone();
         let (held, cuts) = (&self.held, &self.cuts);
+        let unknown =
+            node.results.iter().find(|typed| dtype(&typed.dtype).is_none() && typed.dtype != "none");
         let made = match rule(&node.op) {
+            Some(_) if unknown.is_some() => Err(Problem::Unsupported(format!(
+                "it gives elements of type {}: use float32",
+                unknown.map_or("", |typed| &typed.dtype)
+            ))),
             None => Err(Problem::Unsupported(way_out(&node.op))),
             Some(rule) => rule(&mut Call {
                 node,

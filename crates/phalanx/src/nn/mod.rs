@@ -30,6 +30,7 @@ mod metrics;
 mod predict;
 mod run;
 mod saved;
+mod source;
 mod training;
 
 pub use args::Args;

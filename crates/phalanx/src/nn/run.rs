@@ -9,11 +9,11 @@ use std::time::Instant;
 use phalanx_ir::Op;
 use phalanx_ir::graph::Graph;
 use phalanx_net::Network;
-use phalanx_nn::{BuiltModel, Net, Tensor};
+use phalanx_nn::BuiltModel;
 
 use super::log::StepLog;
 use super::predict::{feed_inputs, read_metrics};
-use super::training::evaluation_of;
+use super::source::ModelSource;
 use super::{Feeds, Metrics, StepOutcome, TrainingError};
 use crate::ckpt::Writer;
 use crate::job::{Agreed, Connection, Job, StepVote};
@@ -24,7 +24,7 @@ use crate::{Error, Flavor, Goal, Session, Settings, Trainer};
 
 /// What a run begins with.
 pub(super) struct Start<'a> {
-    pub model: Box<dyn Fn(&Net) -> Tensor + 'a>,
+    pub model: ModelSource<'a>,
     pub name: String,
     pub built: BuiltModel,
     pub config: TrainConfig,
@@ -38,7 +38,7 @@ pub(super) struct Start<'a> {
 /// In a job every rank makes the same calls with the same batches, of which each takes its part. A run that is dropped
 /// waits for the other ranks; if it has failed, it ends the job, and one rank says why.
 pub struct TrainingRun<'a> {
-    model: Box<dyn Fn(&Net) -> Tensor + 'a>,
+    model: ModelSource<'a>,
     pub(super) name: String,
     pub(super) built: BuiltModel,
     pub(super) config: TrainConfig,
@@ -88,6 +88,7 @@ impl<'a> TrainingRun<'a> {
             job,
         };
         run.guarded(|run| {
+            run.model.set_weights(run.trainer.session_mut())?;
             run.resume_if_asked()?;
             run.log = StepLog::open(&run.config, run.rank())?;
             Ok(())
@@ -166,7 +167,7 @@ impl<'a> TrainingRun<'a> {
     /// Compiles the evaluation, if need be, and gives it the weights of now.
     fn prepare_evaluation(&mut self) -> Result<(), Error> {
         if self.evaluation.is_none() {
-            let built = evaluation_of(&self.name, self.config.batch, &self.model, &self.built.graph)?;
+            let built = self.model.evaluation(&self.name, self.config.batch, &self.built)?;
             let session = self.compile(&built.graph)?;
             check_memory(session.program(), self.trainer.session().program(), self.settings.memory)?;
             self.evaluation = Some((built, session));

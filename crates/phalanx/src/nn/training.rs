@@ -4,11 +4,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use phalanx_import::ImportedModel;
 use phalanx_ir::graph::Graph;
-use phalanx_nn::{BuiltModel, Net, Tensor, build_evaluation, build_training};
+use phalanx_nn::{BuiltModel, Net, Tensor, build_evaluation};
 
 use super::args::OwnModel;
 use super::run::{Start, TrainingRun};
+use super::source::ModelSource;
 use super::{Args, TrainingError};
 use crate::job::{Connection, Job, connect, deal_devices, shared};
 use crate::models::zoo::ZooModel;
@@ -22,7 +24,7 @@ use crate::{Decays, Error, Goal, LearningRate, Optimizer, ParameterGroup, Settin
 /// What flags say wins over what the methods say. Without an optimizer it is AdamW with the constants of PyTorch and no
 /// decay.
 pub struct Training<'a> {
-    model: Box<dyn Fn(&Net) -> Tensor + 'a>,
+    model: ModelSource<'a>,
     flags: OptionFlags<OwnModel>,
     name: String,
     config: TrainConfig,
@@ -37,7 +39,15 @@ impl<'a> Training<'a> {
         let (flags, config, decays) =
             (args.flags.clone(), OwnModel::defaults().beta2(0.999), Decays::Matrices);
         let (name, freeze, groups) = ("model".to_string(), Vec::new(), Vec::new());
-        Training { model: Box::new(model), flags, name, config, decays, freeze, groups }
+        Training {
+            model: ModelSource::Function(Box::new(model)),
+            flags,
+            name,
+            config,
+            decays,
+            freeze,
+            groups,
+        }
     }
 
     /// Trains the model of the zoo that `config` names, with all of what `config` says; `given` are the options that a user
@@ -52,6 +62,21 @@ impl<'a> Training<'a> {
         let name = config.model.clone();
         let training = Training::new(&Args::default(), move |net| model.loss(net));
         Ok(Training { config, name, ..training })
+    }
+
+    /// Trains a model that was exported from PyTorch, from the weights it had then, with all of what `config` says; `given`
+    /// are the options that a user has set. Options that have no effect on such a model are refused.
+    pub fn of_graph(
+        config: TrainConfig,
+        given: &[&str],
+        model: Rc<ImportedModel>,
+    ) -> Result<Training<'a>, Error> {
+        config.check_graph(given, &model)?;
+        let batch = model.inputs.iter().find_map(|input| input.ty.shape.dims().first().copied());
+        let (name, config) = (model.train.name().to_string(), config.batch(batch.unwrap_or(1)));
+        let (flags, freeze, groups) = (OptionFlags::default(), Vec::new(), Vec::new());
+        let decays = Decays::Matrices;
+        Ok(Training { model: ModelSource::Imported(model), flags, name, config, decays, freeze, groups })
     }
 
     /// What the model is called in graphs and checkpoints.
@@ -231,7 +256,7 @@ impl<'a> Training<'a> {
     }
 
     fn build(&self, config: &TrainConfig) -> Result<BuiltModel, Error> {
-        Ok(build_training(&self.name, config.batch, &self.model)?)
+        self.model.training(&self.name, config.batch)
     }
 
     /// The settings with the whole optimizer.

@@ -192,8 +192,14 @@ def export(
     sections: dict[str, Lowered] = {}
     for section, training in [("train", True), ("eval", False)][: 2 if eval else 1]:
         with _mode(module, training), experts_as_one_node(module):
-            sections[section] = _exported(step, names, tensors, batch)
-            sections[section].keep_outputs = not training or not eval
+            try:
+                sections[section] = _exported(step, names, tensors, batch)
+            except ExportError:
+                # A module may return no loss when it is evaluated: then there is no such graph.
+                if training:
+                    raise
+    if "eval" in sections:
+        sections["train"].keep_outputs = False
     document, stored = _document(module, names, tensors, batch, sections)
     computed = [leaf["name"] for leaf in document["leaves"] if leaf["role"] == "computed"]
     if computed and host == "forbid":
