@@ -15,6 +15,7 @@ mod fusion;
 mod generate;
 mod gradients;
 mod images;
+mod imported;
 mod malformed;
 mod movements;
 mod mutants;
