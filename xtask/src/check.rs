@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{cargo, loom, root, run_with, tidy, works};
+use crate::{cargo, loom, root, run_with, tidy, wheel, works};
 
 /// A stage by its name, and what it does.
 type Stage = (&'static str, fn() -> Result<(), String>);
 
 /// In the order in which failures are found fastest. Examples are doc tests (`crates/phalanx/src/documents.rs`).
-const STAGES: [Stage; 8] = [
+const STAGES: [Stage; 9] = [
     ("tidy", || tidy::tidy(&root())),
     ("format", || cargo(&["fmt", "--all", "--check"])),
     ("lints", || {
@@ -28,6 +28,7 @@ const STAGES: [Stage; 8] = [
     ("doc tests", || {
         cargo(&["test", "--workspace", "--doc", "--quiet", "--no-fail-fast", "--profile", "checked"])
     }),
+    ("Python", wheel::wheel),
     ("benchmarks", benchmarks),
     ("loom models", loom),
 ];

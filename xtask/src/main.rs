@@ -1,4 +1,4 @@
-//! Project tasks: `cargo xtask check|test|tidy|bless|bench|fuzz|soak`.
+//! Project tasks: `cargo xtask check|test|tidy|bless|bench|fuzz|soak|wheel|torch`.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -8,6 +8,7 @@ mod ranks;
 mod setup;
 mod soak;
 mod tidy;
+mod wheel;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -25,6 +26,8 @@ cargo xtask COMMAND
                 [--busy]; or ranks killed, stopped and frozen at random moments [--strikes N]; or flipped bits, full disks
                 and closed pipes [--storage N]; or all random cases of the tests, ten times those of `check` [--tests];
                 [--program FILE] instead of a release build; not part of `check`
+  wheel         the Python package: built, installed under target/python, and tested without PyTorch; part of `check`
+  torch         the same beside PyTorch, which is installed under target/torch [PYTEST ARGUMENT ...]; not part of `check`
   tidy          rules about crates and files only
   bless         rewrite the expected texts of file tests, then show what changed with git diff
   bench train   `phalanx bench train` beside PyTorch, in alternating rounds [--threads N] [--rounds N] [--wide]
@@ -40,6 +43,8 @@ fn main() -> ExitCode {
         ["test"] => setup::setup().and_then(|()| check::check()),
         ["check"] => check::check(),
         ["loom"] => loom(),
+        ["wheel"] => wheel::wheel(),
+        ["torch", ..] => wheel::torch(&words[1..]),
         ["tsan"] => tsan(),
         ["fuzz", ..] => fuzz::fuzz(&words[1..]),
         ["soak", ..] => soak::soak(&words[1..]),

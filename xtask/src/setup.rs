@@ -23,6 +23,9 @@ pub fn setup() -> Result<(), String> {
     if !works("ip", &["-Version"]) {
         packages.push("iproute2");
     }
+    if !works("python3", &["-c", "import venv, ensurepip"]) {
+        packages.extend(["python3", "python3-venv"]);
+    }
     if let Err(message) = install(&packages) {
         // Not every user may install packages; the tests that need them say so themselves.
         eprintln!("xtask: {message}");

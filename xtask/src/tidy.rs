@@ -31,11 +31,13 @@ const DIRECTIONS: &[(&str, &str)] = &[
     ("phalanx", "ir ops nn models import plan lower schedule link net mapping program runtime kernels"),
     ("bench", "ir ops models net program runtime immediate kernels phalanx"),
     ("cli", "phalanx inductor bench"),
+    ("py", "phalanx import"),
     ("testkit", "ir ops models"),
 ];
 
 /// Crates that may contain unsafe code.
-const UNSAFE: &[&str] = &["strided", "mapping", "runtime", "immediate", "kernels", "net", "bench", "testkit"];
+const UNSAFE: &[&str] =
+    &["strided", "mapping", "runtime", "immediate", "kernels", "net", "bench", "py", "testkit"];
 
 /// Lines above which a file must say in its head why it is long.
 const LONG: usize = 600;

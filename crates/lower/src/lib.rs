@@ -36,6 +36,7 @@ mod rewrite;
 mod split_movements;
 mod spread_sums;
 
+pub use expand_passes::mask_salt;
 pub use frozen::FrozenParameters;
 pub use fuse_movements::movement_kind;
 use groups::GroupPatterns;

@@ -238,7 +238,7 @@ impl Net {
 const LOSS: &str = "loss";
 
 /// A graph that a function has built.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct BuiltModel {
     /// The graph. Its first outputs are what the function returned: the loss, if it is for training.
     pub graph: Graph,
@@ -248,6 +248,15 @@ pub struct BuiltModel {
     pub outputs: Vec<(String, String)>,
     /// The parameters of frozen places.
     pub frozen: Vec<String>,
+}
+
+impl BuiltModel {
+    /// A model that exists as a graph: every output but the first is readable under its own name.
+    pub fn of_graph(graph: Graph) -> BuiltModel {
+        let more = graph.outputs().iter().skip(1).map(|&output| graph.values()[output].name.clone());
+        let outputs = more.map(|name| (name.clone(), name)).collect();
+        BuiltModel { graph, metrics: Vec::new(), outputs, frozen: Vec::new() }
+    }
 }
 
 /// Builds the training graph of a model for `batch` samples at once: the function returns the loss, a scalar.

@@ -42,7 +42,7 @@ with_setters! {
     /// What a user says about the plan. Fields are also set by the methods of the same names.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct PlanChoice {
-        /// A preset such as `dp2-tp2`, or a file.
+        /// A preset such as `dp2-tp2`, a file, or the text of one.
         pub plan: Option<String>,
         /// How many devices; what the plan says if absent.
         pub devices: Option<usize>,
@@ -86,6 +86,10 @@ impl PlanChoice {
     /// The plan of a file or a preset.
     fn named(&self, name: &str, model: &Graph) -> Result<Plan, ChoiceError> {
         let failed = |error| ChoiceError::Plan { plan: name.to_string(), source: Box::new(error) };
+        if name.contains('\n') {
+            let failed = |error| ChoiceError::Plan { plan: "text".into(), source: Box::new(error) };
+            return Plan::parse(name).map_err(failed);
+        }
         if PlanChoice::is_file(name) {
             let path = PathBuf::from(name);
             let text =

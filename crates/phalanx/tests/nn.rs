@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod errors;
+mod graphs;
 mod parity;
 mod saved;
 mod zoo;

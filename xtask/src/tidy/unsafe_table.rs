@@ -18,6 +18,10 @@ pub fn check_unsafe_table(root: &Path, files: &[PathBuf], offences: &mut Vec<Str
             found.insert(name);
         }
     }
+    for file in ["test_errors.py", "test_training.py"] {
+        let text = read(&root.join("crates/py/tests").join(file));
+        tests.extend(python_test_names(&text).map(String::from));
+    }
     let listed = rows(&read(&root.join(PAGE)));
     let missing = found.iter().filter(|name| !listed.contains_key(*name));
     offences.extend(
@@ -64,6 +68,12 @@ fn test_names(text: &str) -> impl Iterator<Item = &str> {
     behind.filter_map(|rest| rest.split_once("fn ")?.1.split(['(', '<']).next())
 }
 
+/// The names of the functions that pytest runs.
+fn python_test_names(text: &str) -> impl Iterator<Item = &str> {
+    let names = text.lines().filter_map(|line| line.strip_prefix("def ")?.split('(').next());
+    names.filter(|name| name.starts_with("test_"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,5 +99,7 @@ mod tests {
             test_names("#[test]\nfn a() {}\n#[test]\n#[b]\nfn c() {}").collect::<Vec<_>>(),
             ["a", "c"]
         );
+        let python = "import a\n\ndef test_b(c):\n    pass\n\ndef d():\n    pass\n";
+        assert_eq!(python_test_names(python).collect::<Vec<_>>(), ["test_b"]);
     }
 }

@@ -35,11 +35,11 @@ pub fn run(args: &Args, config: TrainConfig, model: Box<dyn ZooModel>) -> Result
 /// Trains a graph file and prints the summary.
 pub fn run_graph(args: &Args, config: TrainConfig, path: &Path) -> Result<ExitCode, Failure> {
     check(args, &config)?;
-    let model = Rc::new(graph::read(path)?);
+    let model = graph::read(path)?;
     let feeds = FeedFile::read(args.feeds.as_deref(), &model.inputs)?;
     let given: Vec<&str> = args.options.given().collect();
     let title = format!("{} of {}", model.name, path.display());
-    let run = Training::of_graph(config, &given, model)?.start()?;
+    let run = Training::of_graph_file(config, &given, &model)?.start()?;
     train(args, run, &title, |run| feeds.batch(run.steps()))
 }
 

@@ -53,6 +53,7 @@ pages! {
     memory_and_overlap: "docs/src/memory-and-overlap.md",
     checkpoints: "docs/src/checkpoints.md",
     own_model: "docs/src/own-model.md",
+    from_pytorch: "docs/src/from-pytorch.md",
     traces: "docs/src/traces.md",
     troubleshooting: "docs/src/troubleshooting.md",
     trust: "docs/src/trust.md",

@@ -70,8 +70,8 @@ impl User {
                 }
             }
             (None, "sh") => self.run(block),
-            // The library's doc tests, and pictures.
-            (None, "rust" | "text") => {}
+            // The library's doc tests, pictures, and what the tests of the Python package run.
+            (None, "rust" | "text" | "python") => {}
             (None, language) => {
                 panic!("{place}: a block of `{language}` is neither run nor written to a file")
             }

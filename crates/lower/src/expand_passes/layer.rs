@@ -238,15 +238,15 @@ impl LayerTasks for Expander<'_> {
             part.unwrap_or(Microbatch { index: 0, count: 1, blocks: 1 });
         let [part, parts, blocks] = [index, count, blocks].map(|number| number as usize);
         let axis = if parts > 1 { self.result_batch().unwrap_or(0) } else { 0 };
-        Mask { rate, seed: self.options.seed, salt: hash(base), part, parts, blocks, axis }
+        Mask { rate, seed: self.options.seed, salt: mask_salt(base), part, parts, blocks, axis }
     }
 }
 
 /// What plans append to the name of a result that is still to be laid out.
 const COMPUTED: &str = ".computed";
 
-/// FNV-1a: a fixed number for a name.
-fn hash(name: &str) -> u64 {
+/// What tells the random numbers of a layer from those of others: a fixed number for its name, by FNV-1a.
+pub fn mask_salt(name: &str) -> u64 {
     name.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }

@@ -19,6 +19,8 @@ mod places;
 mod states;
 mod sums;
 
+pub use layer::mask_salt;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -169,7 +169,8 @@ pub(crate) enum TestOutcome {
     Statuses,
 }
 
-/// A loaded library.
+/// A loaded library. It stays loaded until the process ends: threads that were in it have data that its code frees when they
+/// end.
 pub(crate) struct Library {
     /// How it spells things.
     pub abi: Abi,
@@ -178,8 +179,6 @@ pub(crate) struct Library {
     /// Set as soon as it is known; errors name it.
     pub rank: OnceLock<u32>,
     functions: Functions,
-    /// Keeps the functions loaded.
-    _object: Object,
 }
 
 impl Library {
@@ -207,8 +206,7 @@ impl Library {
         let object = unsafe { Object::open(Some(name), RTLD_LAZY | RTLD_LOCAL) }.map_err(says)?;
         let functions = Functions::load(&object).map_err(says)?;
         let abi = abi(&object).map_err(says)?;
-        let mut library =
-            Library { abi, version: String::new(), rank: OnceLock::new(), functions, _object: object };
+        let mut library = Library { abi, version: String::new(), rank: OnceLock::new(), functions };
         // SAFETY: this function may be called before the library is started.
         let version = library.text(|text, length| unsafe { library.get_library_version(text, length) });
         if !launcher.starts(&version) {
@@ -217,7 +215,8 @@ impl Library {
         library.version = version.lines().next().unwrap_or_default().trim().into();
         // Plug-ins of Open MPI look for its symbols among the global ones.
         // SAFETY: as above; it is loaded already.
-        library._object = unsafe { Object::open(Some(name), RTLD_NOW | RTLD_GLOBAL) }.map_err(says)?;
+        let global = unsafe { Object::open(Some(name), RTLD_NOW | RTLD_GLOBAL) }.map_err(says)?;
+        std::mem::forget((object, global));
         Ok(library)
     }
 

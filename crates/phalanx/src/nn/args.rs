@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use clap::{Args as _, Command, FromArgMatches as _};
 
 use super::TrainingError;
-use crate::LrSchedule;
 use crate::train::{OptionFlags, OptionGroup, OptionSet, OptionSpec, TrainConfig};
+use crate::{Error, LrSchedule};
 
 /// The flags of `phalanx train` that are not about its models and data: `--plan`, `--devices`, `--batch`, `--checkpoint`,
 /// `--resume` and others; `--help` lists them. A flag wins over what the program says.
@@ -85,6 +85,13 @@ impl Args {
         let command = Args::augment_args(Command::new("training").no_binary_name(true));
         let parsed = command.try_get_matches_from(flags).and_then(|matches| Args::from_arg_matches(&matches));
         parsed.map_err(|error| TrainingError::Flags { problem: error.to_string().trim_end().to_string() })
+    }
+
+    /// Options by their names in files, with values as a user writes them: `[("plan", "dp2")]`.
+    pub fn of_options<N: AsRef<str>, V: Into<String>>(
+        options: impl IntoIterator<Item = (N, V)>,
+    ) -> Result<Args, Error> {
+        Ok(Args { flags: OptionFlags::of_options(options)? })
     }
 
     /// Samples in a step: `--batch`, else 16.

@@ -18,6 +18,20 @@ pub enum TrainingError {
     /// A name that is read is no output.
     #[error("the model has no output `{name}`; {outputs}")]
     NoOutput { name: String, outputs: String },
+    /// A model of graphs has no evaluation.
+    #[error("the model `{name}` has a graph for training only: give it one for evaluation, too")]
+    NoEvaluation { name: String },
+    /// No input says how many samples a step has.
+    #[error("no input of the model `{model}` has a dimension, so nothing says how many samples a step has")]
+    NoBatch { model: String },
+    /// A model of graphs has another batch than is wanted.
+    #[error(
+        "the batch of the graphs is {found}, not {wanted}: leave `batch` out, or make graphs for {wanted}"
+    )]
+    OtherBatch { found: usize, wanted: usize },
+    /// A weight that is set is none of the model's.
+    #[error("the model has no parameter or state `{name}`; {near}")]
+    NoWeight { name: String, near: String },
     /// There was nothing to evaluate.
     #[error("an evaluation needs at least one batch, and there was none")]
     NoBatches,

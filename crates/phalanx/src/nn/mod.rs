@@ -24,21 +24,26 @@
 
 mod args;
 mod error;
+mod evaluation;
 mod feeds;
 mod log;
 mod metrics;
 mod predict;
+mod report;
 mod run;
 mod saved;
 mod source;
+mod steps;
 mod training;
 
 pub use args::Args;
 pub(crate) use args::OwnModel;
 pub use error::TrainingError;
+pub use evaluation::MeanMetrics;
 pub use feeds::{AsFeed, FeedElement, Feeds, OwnedFeed};
 pub use metrics::{Metrics, StepOutcome};
 pub use phalanx_nn::*;
 pub use predict::Predictor;
 pub use run::TrainingRun;
+pub use source::ModelGraphs;
 pub use training::Training;

@@ -12,6 +12,7 @@ impl TrainingRun<'_> {
     /// parameters of the same names and returns what is to be computed.
     pub fn predictor(&mut self, batch: usize, model: impl Fn(&Net) -> Tensor) -> Result<Predictor, Error> {
         self.guarded(|run| {
+            run.settle()?;
             let built = build_evaluation(&run.name, batch, model)?;
             let mut session = run.compile(&built.graph)?;
             session.copy_weights(run.trainer.session_mut())?;

@@ -1,6 +1,6 @@
 //! A training that goes on: steps, evaluations, what can be read between them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -12,15 +12,14 @@ use phalanx_net::Network;
 use phalanx_nn::BuiltModel;
 
 use super::log::StepLog;
-use super::predict::{feed_inputs, read_metrics};
 use super::source::ModelSource;
-use super::{Feeds, Metrics, StepOutcome, TrainingError};
+use super::steps::Launched;
+use super::{StepOutcome, TrainingError};
 use crate::ckpt::Writer;
-use crate::job::{Agreed, Connection, Job, StepVote};
-use crate::train::eval::check_memory;
+use crate::job::{Connection, Job};
 use crate::train::ranks::Ranks;
 use crate::train::{Notice, TrainConfig};
-use crate::{Error, Flavor, Goal, Session, Settings, Trainer};
+use crate::{Error, Flavor, Goal, Profile, Session, Settings, Trainer};
 
 /// What a run begins with.
 pub(super) struct Start<'a> {
@@ -38,27 +37,35 @@ pub(super) struct Start<'a> {
 /// In a job every rank makes the same calls with the same batches, of which each takes its part. A run that is dropped
 /// waits for the other ranks; if it has failed, it ends the job, and one rank says why.
 pub struct TrainingRun<'a> {
-    model: ModelSource<'a>,
+    pub(super) model: ModelSource<'a>,
     pub(super) name: String,
     pub(super) built: BuiltModel,
     pub(super) config: TrainConfig,
     pub(super) settings: Settings,
     pub(super) trainer: Trainer,
-    evaluation: Option<(BuiltModel, Session)>,
+    pub(super) evaluation: Option<(BuiltModel, Session)>,
+    /// When operations of the last step ran, if that is measured.
+    pub(super) profile: Option<Profile>,
     pub(super) last: Option<StepOutcome>,
-    log: StepLog,
+    /// Steps that have been launched, oldest first.
+    pub(super) in_flight: VecDeque<Launched>,
+    /// Steps that have ended and were not reported, oldest first.
+    pub(super) ended: VecDeque<StepOutcome>,
+    /// Whether a checkpoint must be saved before another step is launched.
+    pub(super) is_save_due: bool,
+    pub(super) log: StepLog,
     notices: Vec<Notice>,
     /// Directories that checkpoints are written to.
     pub(super) writers: BTreeMap<PathBuf, Writer>,
     /// Steps and time of the last checkpoint that was due.
     pub(super) saved: (u64, Instant),
     /// Steps before this process began.
-    earlier: u64,
+    pub(super) earlier: u64,
     /// Whether all ranks have agreed to stop.
-    stopped: bool,
+    pub(super) stopped: bool,
     /// Why the run has failed.
-    failure: Option<String>,
-    ranks: Option<Ranks>,
+    pub(super) failure: Option<String>,
+    pub(super) ranks: Option<Ranks>,
     /// Dropped last: ends the message library.
     job: Option<(Job, Connection)>,
 }
@@ -76,7 +83,11 @@ impl<'a> TrainingRun<'a> {
             settings,
             trainer,
             evaluation: None,
+            profile: None,
             last: None,
+            in_flight: VecDeque::new(),
+            ended: VecDeque::new(),
+            is_save_due: false,
             log: StepLog::default(),
             notices: warnings,
             writers: BTreeMap::new(),
@@ -88,92 +99,14 @@ impl<'a> TrainingRun<'a> {
             job,
         };
         run.guarded(|run| {
-            run.model.set_weights(run.trainer.session_mut())?;
+            for (name, values) in run.model.take_initial() {
+                run.set_weight(&name, &values)?;
+            }
             run.resume_if_asked()?;
             run.log = StepLog::open(&run.config, run.rank())?;
             Ok(())
         })?;
         Ok(run)
-    }
-
-    /// Feeds inputs, does one step and reports it. Inputs that are left out keep their values of the step before.
-    pub fn step(&mut self, feeds: impl Feeds) -> Result<StepOutcome, Error> {
-        self.guarded(|run| run.step_unguarded(&feeds))
-    }
-
-    fn step_unguarded(&mut self, feeds: &dyn Feeds) -> Result<StepOutcome, Error> {
-        feed_inputs(self.trainer.session_mut(), &self.built.graph, feeds)?;
-        let lr = self.config.learning_rate().at(self.trainer.steps());
-        self.ranks.iter().for_each(|ranks| ranks.step_begins(self.earlier));
-        let step = self.trainer.run(lr)?;
-        let agreed = self.agree()?;
-        let number = self.trainer.steps();
-        if !step.loss.is_finite() {
-            return Err(Error::Diverged { loss: step.loss, step: number });
-        }
-        let metrics = read_metrics(self.trainer.session(), &self.built)?;
-        let outcome = StepOutcome { number, loss: step.loss, lr, gradient_norm: step.gradient_norm, metrics };
-        self.log.step(&outcome, self.config.steps)?;
-        self.last = Some(outcome.clone());
-        self.save_if_due(agreed.save)?;
-        Ok(outcome)
-    }
-
-    /// Meets the other ranks at the end of a step; whether a checkpoint is due by the clock.
-    fn agree(&mut self) -> Result<Agreed, Error> {
-        let save = self.rank() == 0 && self.is_time_to_save();
-        let vote = StepVote { save, ..StepVote::default() };
-        let agreed = match &mut self.ranks {
-            Some(ranks) => ranks.step_ends(vote)?,
-            None => Agreed::of(&[vote]),
-        };
-        self.stopped |= agreed.stop;
-        Ok(agreed)
-    }
-
-    /// The means of loss and metrics over batches, with the model as it is without training. The weights stay as they are.
-    pub fn evaluate<B: Feeds>(&mut self, batches: impl IntoIterator<Item = B>) -> Result<Metrics, Error> {
-        self.guarded(|run| {
-            run.prepare_evaluation()?;
-            let Some((built, session)) = &mut run.evaluation else {
-                return Err(TrainingError::NoBatches.into());
-            };
-            let (mut sums, mut count): (Vec<(String, f64)>, _) = (Vec::new(), 0);
-            for batch in batches {
-                feed_inputs(session, &built.graph, &batch)?;
-                session.check_fed()?;
-                session.run()?;
-                let metrics = read_metrics(session, built)?;
-                match count {
-                    0 => {
-                        sums.extend(metrics.iter().map(|(name, value)| (name.to_string(), f64::from(value))))
-                    }
-                    _ => sums
-                        .iter_mut()
-                        .zip(metrics.iter())
-                        .for_each(|(sum, (_, value))| sum.1 += f64::from(value)),
-                }
-                count += 1;
-            }
-            if count == 0 {
-                return Err(TrainingError::NoBatches.into());
-            }
-            let mut means = Metrics::default();
-            sums.iter().for_each(|(name, sum)| means.push(name, (sum / f64::from(count)) as f32));
-            Ok(means)
-        })
-    }
-
-    /// Compiles the evaluation, if need be, and gives it the weights of now.
-    fn prepare_evaluation(&mut self) -> Result<(), Error> {
-        if self.evaluation.is_none() {
-            let built = self.model.evaluation(&self.name, self.config.batch, &self.built)?;
-            let session = self.compile(&built.graph)?;
-            check_memory(session.program(), self.trainer.session().program(), self.settings.memory)?;
-            self.evaluation = Some((built, session));
-        }
-        let Some((_, session)) = &mut self.evaluation else { return Ok(()) };
-        session.copy_weights(self.trainer.session_mut())
     }
 
     /// A session that computes outputs, on the devices of the run.
@@ -195,6 +128,7 @@ impl<'a> TrainingRun<'a> {
     /// The output called `name`, or the loss, of the last step. In a job all ranks call it together.
     pub fn read(&mut self, name: &str) -> Result<Vec<f32>, Error> {
         self.guarded(|run| {
+            run.settle()?;
             let all = run.built.metrics.iter().chain(&run.built.outputs);
             let loss = &run.built.graph.values()[run.built.graph.outputs()[0]].name;
             let known = all.clone().find(|(known, _)| known == name).map(|(_, value)| value);
@@ -233,6 +167,11 @@ impl<'a> TrainingRun<'a> {
         self.trainer.session().rank()
     }
 
+    /// How many ranks the job has; 1 if this process is alone.
+    pub fn ranks(&self) -> u32 {
+        self.network().map_or(1, |network| network.size())
+    }
+
     /// Samples in a step.
     pub fn batch(&self) -> usize {
         self.config.batch
@@ -241,6 +180,11 @@ impl<'a> TrainingRun<'a> {
     /// The configuration.
     pub fn config(&self) -> &TrainConfig {
         &self.config
+    }
+
+    /// How the step is compiled, with the plan of all ranks.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// The graph of a step.
@@ -277,6 +221,12 @@ impl<'a> TrainingRun<'a> {
     /// What connects the ranks, if there are several.
     pub(super) fn network(&self) -> Option<Arc<dyn Network>> {
         self.job.as_ref().map(|(job, _)| Arc::clone(&job.network))
+    }
+
+    /// Marks the run as failed, for a reason outside of it: when it is dropped, nothing is saved and its job ends with this
+    /// message.
+    pub fn fail(&mut self, message: impl Into<String>) {
+        self.failure.get_or_insert(message.into());
     }
 
     /// Does something; an error is kept, so that a job ends with it.

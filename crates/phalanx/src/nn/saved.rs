@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use phalanx_ir::Shape;
+use phalanx_plan::nearest;
 use phalanx_program::PortKind;
 use safetensors::tensor::{Dtype, TensorView};
 
@@ -16,7 +17,7 @@ use crate::job::shared;
 use crate::train::checkpoints::save_now;
 use crate::train::resume::ResumePoint;
 use crate::train::{Notice, TrainConfig, json};
-use crate::{Error, Session};
+use crate::{Error, Feed, Session};
 
 /// How often `--checkpoint` saves if nothing is said.
 const USUAL_MINUTES: f64 = 10.0;
@@ -28,7 +29,10 @@ impl TrainingRun<'_> {
     /// Writes weights, optimizer state and the number of steps below `dir`, as `step-00000100`; the last `--keep` stay. In
     /// a job all ranks call it together.
     pub fn save(&mut self, dir: impl AsRef<Path>) -> Result<(), Error> {
-        self.guarded(|run| run.save_unguarded(dir.as_ref()))
+        self.guarded(|run| {
+            run.settle()?;
+            run.save_unguarded(dir.as_ref())
+        })
     }
 
     fn save_unguarded(&mut self, dir: &Path) -> Result<(), Error> {
@@ -81,21 +85,23 @@ impl TrainingRun<'_> {
         checkpoint.is_some() && every.is_none() && self.saved.1.elapsed() >= most
     }
 
-    /// Saves after a step if `--checkpoint` asks for it.
-    pub(super) fn save_if_due(&mut self, is_time: bool) -> Result<(), Error> {
-        let step = self.steps();
-        match self.config.checkpoint.clone() {
-            Some(dir) if is_time || self.config.every.is_some_and(|every| step.is_multiple_of(every)) => {
-                self.save_unguarded(&dir)?;
-                self.saved = (step, std::time::Instant::now());
-                Ok(())
-            }
-            _ => Ok(()),
-        }
+    /// Whether `--checkpoint` asks to save after this step, whenever it ends.
+    pub(super) fn is_step_to_save(&self, step: u64) -> bool {
+        self.config.checkpoint.is_some() && self.config.every.is_some_and(|every| step.is_multiple_of(every))
+    }
+
+    /// Saves below `--checkpoint`.
+    pub(super) fn save_as_configured(&mut self) -> Result<(), Error> {
+        self.is_save_due = false;
+        let Some(dir) = self.config.checkpoint.clone() else { return Ok(()) };
+        self.save_unguarded(&dir)?;
+        self.saved = (self.steps(), std::time::Instant::now());
+        Ok(())
     }
 
     /// Saves what was done since the last checkpoint of `--checkpoint`.
     pub(super) fn save_at_end(&mut self) -> Result<(), Error> {
+        self.settle()?;
         match self.config.checkpoint.clone() {
             Some(dir) if self.steps() > self.saved.0 => self.save_unguarded(&dir),
             _ => Ok(()),
@@ -113,6 +119,7 @@ impl TrainingRun<'_> {
     /// ranks call it together.
     pub fn resume(&mut self, dir: impl AsRef<Path>) -> Result<(), Error> {
         self.guarded(|run| {
+            run.settle()?;
             let config = run.config.clone().checkpoint(Some(dir.as_ref().into())).resume(true);
             run.resume_from(ResumePoint::new(&config, run.network().as_deref())?)
         })
@@ -137,6 +144,7 @@ impl TrainingRun<'_> {
     /// `model.safetensors`. The optimizer starts anew.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
         self.guarded(|run| {
+            run.settle()?;
             let (path, found) = (path.as_ref(), weights_in(path.as_ref())?);
             let mismatch = run.take_weights(&found)?;
             match mismatch.is_empty() {
@@ -151,6 +159,7 @@ impl TrainingRun<'_> {
     /// Takes those weights that have the name and shape of a parameter; the names of parameters that are left as they are.
     pub fn load_matching(&mut self, path: impl AsRef<Path>) -> Result<Vec<String>, Error> {
         self.guarded(|run| {
+            run.settle()?;
             let (path, found) = (path.as_ref(), weights_in(path.as_ref())?);
             let all = run.session().names(PortKind::Param).count();
             let mismatch = run.take_weights(&found)?;
@@ -162,6 +171,33 @@ impl TrainingRun<'_> {
                 false => Err(TrainingError::NothingFits { path: path.into(), found: found.len() }.into()),
             }
         })
+    }
+
+    /// Sets a parameter or state. In a job all ranks call it with the same values.
+    pub fn set_weight(&mut self, name: &str, values: &[f32]) -> Result<(), Error> {
+        self.settle()?;
+        let session = self.trainer.session_mut();
+        let names: Vec<&str> = session.names(PortKind::Param).collect();
+        if !names.contains(&name) {
+            let near = match nearest(name, &names) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("it has {}", shown(&names)),
+            };
+            return Err(TrainingError::NoWeight { name: name.into(), near }.into());
+        }
+        session.feed(name, Feed::F32(values))
+    }
+
+    /// The parameter or state called `name`, after the steps in flight. In a job all ranks call it together.
+    pub fn read_weight(&mut self, name: &str) -> Result<Vec<f32>, Error> {
+        self.settle()?;
+        Ok(self.session().read(name)?.into_owned())
+    }
+
+    /// A fingerprint of all parameters and states, after the steps in flight. In a job all ranks call it together.
+    pub fn weights_hash(&mut self) -> Result<u128, Error> {
+        self.settle()?;
+        self.session().weights_hash()
     }
 
     /// Sets the parameters that are found; what does not fit.
@@ -188,6 +224,7 @@ impl TrainingRun<'_> {
     /// and the first one writes.
     pub fn export(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
         self.guarded(|run| {
+            run.settle()?;
             let (path, weights) = (path.as_ref(), run.session().weights()?);
             if run.rank() > 0 {
                 return Ok(());
@@ -206,7 +243,18 @@ impl TrainingRun<'_> {
     }
 }
 
-/// The shapes of all parameters.
+/// The first of several names.
+fn shown(names: &[&str]) -> String {
+    let first: Vec<String> = names.iter().take(8).map(|name| format!("`{name}`")).collect();
+    let more = if names.len() > first.len() {
+        format!(" and {} more", names.len() - first.len())
+    } else {
+        String::new()
+    };
+    first.join(", ") + &more
+}
+
+/// The shapes of all parameters and states.
 fn shapes(session: &Session) -> BTreeMap<String, Shape> {
     let ports = session.program().ports().iter().filter(|port| port.kind == PortKind::Param);
     ports.map(|port| (port.name.clone(), port.ty.shape.clone())).collect()

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use phalanx_import::ImportedModel;
-use phalanx_ir::graph::Graph;
-use phalanx_nn::{BuiltModel, Net, Tensor, build_evaluation};
+use phalanx_nn::{BuiltModel, Net, Tensor};
 
+use super::Args;
 use super::args::OwnModel;
 use super::run::{Start, TrainingRun};
-use super::source::ModelSource;
-use super::{Args, TrainingError};
+use super::source::{ModelGraphs, ModelSource};
 use crate::job::{Connection, Job, connect, deal_devices, shared};
 use crate::models::zoo::ZooModel;
 use crate::train::ranks::Ranks;
@@ -20,7 +19,8 @@ use crate::{Decays, Error, Goal, LearningRate, Optimizer, ParameterGroup, Settin
 
 /// A training of a model of one's own, until [`Training::start`] compiles it.
 ///
-/// The function is called twice: for training and, when it is first needed, for evaluation; `net.training()` tells which.
+/// The model is a function or a pair of graphs. A function is called twice: for training and, when it is first needed, for
+/// evaluation; `net.training()` tells which.
 /// What flags say wins over what the methods say. Without an optimizer it is AdamW with the constants of PyTorch and no
 /// decay.
 pub struct Training<'a> {
@@ -36,18 +36,21 @@ pub struct Training<'a> {
 impl<'a> Training<'a> {
     /// Trains what `model` builds: it returns the loss.
     pub fn new(args: &Args, model: impl Fn(&Net) -> Tensor + 'a) -> Training<'a> {
+        Training::of_source(args, "model".into(), ModelSource::Function(Box::new(model)))
+    }
+
+    /// Trains a model that exists as graphs, such as one that was imported. Its batch is that of the graphs.
+    pub fn of_graphs(args: &Args, model: ModelGraphs) -> Result<Training<'a>, Error> {
+        let (name, batch) = (model.training.graph.name().to_string(), model.batch()?);
+        let training = Training::of_source(args, name, ModelSource::Graphs(Box::new(model)));
+        Ok(training.batch(batch))
+    }
+
+    fn of_source(args: &Args, name: String, model: ModelSource<'a>) -> Training<'a> {
         let (flags, config, decays) =
             (args.flags.clone(), OwnModel::defaults().beta2(0.999), Decays::Matrices);
-        let (name, freeze, groups) = ("model".to_string(), Vec::new(), Vec::new());
-        Training {
-            model: ModelSource::Function(Box::new(model)),
-            flags,
-            name,
-            config,
-            decays,
-            freeze,
-            groups,
-        }
+        let (freeze, groups) = (Vec::new(), Vec::new());
+        Training { model, flags, name, config, decays, freeze, groups }
     }
 
     /// Trains the model of the zoo that `config` names, with all of what `config` says; `given` are the options that a user
@@ -64,19 +67,17 @@ impl<'a> Training<'a> {
         Ok(Training { config, name, ..training })
     }
 
-    /// Trains a model that was exported from PyTorch, from the weights it had then, with all of what `config` says; `given`
-    /// are the options that a user has set. Options that have no effect on such a model are refused.
-    pub fn of_graph(
+    /// Trains a graph file, from the weights it brings, with all of what `config` says; `given` are the options that a user has
+    /// set. Options that have no effect on such a model are refused.
+    pub fn of_graph_file(
         config: TrainConfig,
         given: &[&str],
-        model: Rc<ImportedModel>,
+        model: &ImportedModel,
     ) -> Result<Training<'a>, Error> {
-        config.check_graph(given, &model)?;
-        let batch = model.inputs.iter().find_map(|input| input.ty.shape.dims().first().copied());
-        let (name, config) = (model.train.name().to_string(), config.batch(batch.unwrap_or(1)));
-        let (flags, freeze, groups) = (OptionFlags::default(), Vec::new(), Vec::new());
-        let decays = Decays::Matrices;
-        Ok(Training { model: ModelSource::Imported(model), flags, name, config, decays, freeze, groups })
+        config.check_graph(given, &model.name)?;
+        let training = Training::of_graphs(&Args::default(), model.into())?;
+        let config = config.batch(training.config.batch);
+        Ok(Training { config, ..training })
     }
 
     /// What the model is called in graphs and checkpoints.
@@ -273,26 +274,4 @@ impl<'a> Training<'a> {
         );
         Settings { goal: Goal::Train(optimizer), ..settings }
     }
-}
-
-/// The graph of a model for evaluation, which must have the parameters of training.
-pub(super) fn evaluation_of(
-    name: &str,
-    batch: usize,
-    model: &dyn Fn(&Net) -> Tensor,
-    training: &Graph,
-) -> Result<BuiltModel, Error> {
-    let built = build_evaluation(name, batch, model)?;
-    let params = built.graph.leaves(|op| matches!(op, phalanx_ir::Op::Param(_)));
-    for param in params {
-        let name = &built.graph.values()[param].name;
-        let describe = |graph: &Graph| {
-            graph.find(name).map_or_else(|| "absent".to_string(), |value| graph.ty(value).to_string())
-        };
-        let (training, evaluation) = (describe(training), describe(&built.graph));
-        if training != evaluation {
-            return Err(TrainingError::OtherParameter { name: name.clone(), training, evaluation }.into());
-        }
-    }
-    Ok(built)
 }

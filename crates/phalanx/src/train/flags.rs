@@ -56,6 +56,24 @@ impl<S> OptionFlags<S> {
     }
 }
 
+impl<S: OptionSet> OptionFlags<S> {
+    /// Options by their names in files, with values as a user writes them.
+    pub fn of_options<N: AsRef<str>, V: Into<String>>(
+        options: impl IntoIterator<Item = (N, V)>,
+    ) -> Result<Self, ConfigError> {
+        let mut given = Vec::new();
+        for (name, text) in options {
+            let (name, text) = (name.as_ref(), text.into());
+            let known = || OPTIONS.iter().filter(|option| S::has(option)).map(|option| option.name);
+            let option = OptionSpec::find(name).filter(|option| S::has(option));
+            let option = option.ok_or_else(|| ConfigError::unknown_of(name, known()))?;
+            option.check(&text)?;
+            given.push((option, text));
+        }
+        Ok(OptionFlags { given, set: PhantomData })
+    }
+}
+
 impl<S: OptionSet> Args for OptionFlags<S> {
     fn augment_args(command: Command) -> Command {
         let defaults = S::defaults();

@@ -7,7 +7,7 @@ use phalanx::nn::{F32, Net, Tensor, Training, TrainingRun};
 use super::args;
 
 /// A directory of this test, empty.
-fn dir(name: &str) -> PathBuf {
+pub fn dir(name: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("phalanx-nn-{name}-{}", std::process::id()));
     _ = std::fs::remove_dir_all(&dir);
     dir

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import re
+from collections.abc import Set
 from typing import Any
 
 import torch
@@ -36,7 +37,7 @@ SAME_IF_SAME_TYPE = {"aten._to_copy", "aten.to", "aten.expand", "aten.view", "at
 # What the device does with integers and truth values as well.
 ON_DEVICE = {
     "aten.view", "aten.reshape", "aten.unsqueeze", "aten.squeeze", "aten.permute", "aten.transpose", "aten.slice",
-    "aten.select", "aten.split", "aten.split_with_sizes", "aten.constant_pad_nd", "aten.eq", "aten.ne",
+    "aten.select", "aten.split", "aten.split_with_sizes", "aten.eq", "aten.ne",
     "aten.lt", "aten.le", "aten.gt", "aten.ge", "getitem",
 }  # fmt: skip
 LEFT_OUT = {"device", "layout", "pin_memory", "memory_format", "generator", "non_blocking"}
@@ -143,15 +144,16 @@ def module_path(node: fx.Node) -> str:
     return re.sub(r"^module(\.|$)", "", path.strip("."))
 
 
-def lowered(program: Any, names: list[str]) -> Lowered:
-    """The nodes of an exported program whose arguments are called ``names``."""
-    return _Lowering(program.run_decompositions(table()), names).result
+def lowered(program: Any, names: list[str], states: Set[str] = frozenset()) -> Lowered:
+    """The nodes of an exported program whose arguments are called ``names``; ``states`` are buffers that training changes."""
+    return _Lowering(program.run_decompositions(table()), names, states).result
 
 
 class _Lowering:
-    def __init__(self, program: Any, names: list[str]):
+    def __init__(self, program: Any, names: list[str], states: Set[str]):
         self.program = program
         self.graph = program.graph
+        self.states = states
         self.result = Lowered()
         self.result._resolve = self.resolve
         self.alias: dict[fx.Node, fx.Node] = {}
@@ -185,7 +187,7 @@ class _Lowering:
                 tensor = self.program.state_dict[spec.target]
                 self.leaves[node] = self.first_name(spec.target, tensor)
                 self.result.roles[self.leaves[node]] = "param" if tensor.requires_grad else "fixed"
-            elif spec.kind == InputKind.BUFFER and spec.target in mutated:
+            elif spec.kind == InputKind.BUFFER and (spec.target in mutated or target in self.states):
                 self.leaves[node] = target
                 self.result.roles[target] = "state"
             elif spec.kind == InputKind.BUFFER:
@@ -216,10 +218,19 @@ class _Lowering:
                 with torch.no_grad():
                     self.constants[node] = run(node, self.constants, self.resolve)
                 continue
+            if name == "aten.cat" and (only := self.only_part(node)) is not None:
+                self.alias[node] = only
+                continue
             if inputs and self.is_copy(node, name, inputs[0]):
                 self.alias[node] = inputs[0]
                 continue
             self.live.append(node)
+
+    def only_part(self, cat: fx.Node) -> fx.Node | None:
+        """The only part that has elements: caches of keys and values begin empty."""
+        parts = [self.resolve(part) for part in cat.args[0]]
+        full = [part for part in parts if self.value(part).numel() > 0]
+        return full[0] if len(full) == 1 < len(parts) else None
 
     def is_copy(self, node: fx.Node, name: str, first: fx.Node) -> bool:
         if name in COPIES:

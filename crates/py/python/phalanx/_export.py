@@ -207,8 +207,10 @@ def export(
     sections: dict[str, Lowered] = {}
     for section, training in [("train", True), ("eval", False)][: 2 if eval else 1]:
         with _mode(module, training), experts_as_one_node(module):
+            # Evaluation only reads what training changes, and must not take it for constant.
+            states = {name for lower in sections.values() for name, role in lower.roles.items() if role == "state"}
             try:
-                sections[section] = _exported(step, names, tensors, batch)
+                sections[section] = _exported(step, names, tensors, batch, states)
             except ExportError:
                 # A module may return no loss when it is evaluated: then there is no such graph.
                 if training:
@@ -231,13 +233,15 @@ def export(
     return ExportedModule(document, stored, names, prologue, call_spec)
 
 
-def _exported(step: _Step, names: list[str], tensors: list[torch.Tensor], batch: int | None) -> Lowered:
-    first = lowered(_program(step, tensors), names)
+def _exported(
+    step: _Step, names: list[str], tensors: list[torch.Tensor], batch: int | None, states: set[str]
+) -> Lowered:
+    first = lowered(_program(step, tensors), names, states)
     if batch is None or not tensors or batch == tensors[0].shape[0]:
         return first
     size = tensors[0].shape[0]
     larger = [torch.cat([t, t[:1]]) if t.dim() and t.shape[0] == size else t for t in tensors]
-    second = lowered(_program(step, larger), names)
+    second = lowered(_program(step, larger), names, states)
     return rebatched(first, second, size, batch)
 
 

@@ -56,7 +56,12 @@ pub enum ConfigError {
 impl ConfigError {
     /// The error of a name that no option has.
     pub(super) fn unknown(key: &str) -> ConfigError {
-        let names: Vec<&str> = OPTIONS.iter().map(|option| option.name).collect();
+        ConfigError::unknown_of(key, OPTIONS.iter().map(|option| option.name))
+    }
+
+    /// The same, if only some options can be used.
+    pub(in crate::train) fn unknown_of(key: &str, names: impl Iterator<Item = &'static str>) -> ConfigError {
+        let names: Vec<&str> = names.collect();
         let hint = match nearest(key, &names) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("use one of {}", names.join(", ")),

@@ -1,6 +1,5 @@
 //! Models of the zoo by name, and which options they take.
 
-use phalanx_import::ImportedModel;
 use serde_json::Value;
 
 use super::{ConfigError, OPTIONS, OptionGroup, TrainConfig};
@@ -53,14 +52,14 @@ impl TrainConfig {
 
 impl TrainConfig {
     /// Refuses options that a graph file has no use for.
-    pub(crate) fn check_graph(&self, given: &[&str], model: &ImportedModel) -> Result<(), ConfigError> {
+    pub(crate) fn check_graph(&self, given: &[&str], name: &str) -> Result<(), ConfigError> {
         let is_used = |option: &OptionSpec| {
             OwnModel::has(option) && option.name != "batch" || ["log_every", "umask"].contains(&option.name)
         };
         let unused = OPTIONS.iter().find(|option| !is_used(option) && given.contains(&option.name));
         let Some(option) = unused else { return self.validate() };
         let value = self.value(option.name).unwrap_or_default();
-        let wanted = format!("{} is a graph file, which has no use for it: leave it out", model.name);
+        let wanted = format!("{name} is a graph file, which has no use for it: leave it out");
         self.field(option.name, &value, &wanted)
     }
 }
