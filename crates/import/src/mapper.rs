@@ -12,7 +12,7 @@ use crate::format::{Exchange, Leaf, Node, Reference, Role, Section};
 use crate::layout::Logical;
 use crate::rules::{rule, way_out};
 use crate::tensors::{Constant, Stored, dtype};
-use crate::{ImportError, RandomLayer, UnsupportedOperator, prune};
+use crate::{ImportError, RandomLayer, UnsupportedOperator, patterns, prune};
 
 /// What a reference stands for.
 #[derive(Clone)]
@@ -31,7 +31,7 @@ pub(crate) struct Mapped {
 pub(crate) fn map(file: &Exchange, section: &Section, stored: &Stored<'_>) -> Result<Mapped, ImportError> {
     let mut mapper = Mapper::new(file, section);
     mapper.leaves(stored)?;
-    for node in &section.nodes {
+    for node in &patterns::recognized(&section.nodes, &file.leaves) {
         mapper.node(node)?;
     }
     if !mapper.unsupported.is_empty() {
