@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::flags::{CompiledStep, Options};
-use crate::output;
+use crate::{graph, output};
 
 /// Print what becomes of a model at any stage of the compiler.
 ///
@@ -36,6 +36,9 @@ pub struct Args {
     /// Hugging Face directory whose model is explained
     #[arg(long, value_name = "DIR")]
     hf: Option<PathBuf>,
+    /// Graph file exported from PyTorch that is explained
+    #[arg(long, value_name = "FILE.json", conflicts_with = "hf")]
+    graph: Option<PathBuf>,
     #[command(flatten)]
     options: Options<CompiledStep>,
     /// Print JSON: a line a stage, or the text of one as a string
@@ -72,8 +75,10 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
         check_stage(after)?;
     }
     let config = args.options.config(args.config.as_ref())?;
-    let model = model(&args, &config)?;
-    let graph = config.training_graph(&model)?;
+    let graph = match &args.graph {
+        Some(path) => graph::read(path)?.train,
+        None => config.training_graph(&model(&args, &config)?)?,
+    };
     let settings = config.settings(&graph)?;
     let mut stages = Vec::new();
     let program = pipeline::compile_observed(&graph, &settings, |name, level| {

@@ -69,6 +69,7 @@ impl From<Error> for Failure {
             Error::Fault(_) | Error::Job(JobError::Net(NetError::Call { .. })) => Failure::Broken(message),
             Error::Build(_)
             | Error::Nn(_)
+            | Error::Import(_)
             | Error::Training(_)
             | Error::Model(_)
             | Error::Compile(_)

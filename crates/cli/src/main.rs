@@ -18,6 +18,7 @@ mod explain;
 mod failure;
 mod flags;
 mod generate;
+mod graph;
 mod job;
 mod launch;
 mod log;
@@ -79,6 +80,8 @@ enum Command {
     Artifact(artifact::Command),
     Step(Box<step::Args>),
     Explain(explain::Args),
+    Import(graph::Args),
+    ExportTorch(graph::ExportArgs),
     Opt(opt::Args),
     #[command(subcommand)]
     Plan(plan::Command),
@@ -151,6 +154,8 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
         Command::Artifact(command) => artifact::run(command),
         Command::Step(args) => step::run(&args),
         Command::Explain(args) => explain::run(args),
+        Command::Import(args) => graph::run(&args),
+        Command::ExportTorch(args) => graph::export(&args),
         Command::Opt(args) => opt::run(args),
         Command::Plan(command) => plan::run(command),
         Command::Bench(command) => bench::run(command),

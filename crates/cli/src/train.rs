@@ -61,6 +61,12 @@ pub struct Args {
     /// Print one line of JSON a step and a last one with the summary
     #[arg(long)]
     json: bool,
+    /// Graph file exported from PyTorch to train; its tensors lie beside it, model.safetensors for model.json
+    #[arg(long, value_name = "FILE.json")]
+    graph: Option<PathBuf>,
+    /// What a graph file is fed with: a tensor for each input, any number of batches long, taken in order again and again
+    #[arg(long, value_name = "FILE.safetensors", requires = "graph")]
+    feeds: Option<PathBuf>,
 }
 
 /// The summary of the library and what only the process knows.
@@ -99,6 +105,14 @@ impl Args {
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let config = args.config()?;
     let given: Vec<_> = args.options.given().collect();
+    if let Some(path) = &args.graph {
+        return zoo::run_graph(args, config, path);
+    }
+    if args.feeds.is_some() {
+        return Err(Failure::Input(
+            "--feeds is for graph files: add --graph FILE.json, or use --data".into(),
+        ));
+    }
     if let Some(model) = config.zoo_model().map_err(phalanx::Error::from)? {
         return zoo::run(args, config, model);
     }

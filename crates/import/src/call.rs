@@ -124,7 +124,7 @@ impl Call<'_> {
         self.to_logical(held)
     }
 
-    /// A tensor or a number; a constant with one value everywhere counts as a number.
+    /// A tensor or a number; a constant scalar counts as a number.
     pub(crate) fn factor(&mut self, name: &str) -> Made<Factor> {
         let value = self.needed(name)?.clone();
         if let Some(number) = number(&value) {
@@ -132,6 +132,9 @@ impl Call<'_> {
         }
         match self.look_up(&value)? {
             Held::Tensor(tensor) => Ok(Factor::Tensor(tensor)),
+            Held::Constant(constant) if constant.shape.is_empty() && constant.uniform().is_some() => {
+                Ok(Factor::Number(constant.uniform().unwrap_or_default()))
+            }
             // Its shape may be what stretches the other operand.
             held @ Held::Constant(_) => self.to_logical(held).map(Factor::Tensor),
         }

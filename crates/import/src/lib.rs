@@ -15,6 +15,7 @@ mod format;
 mod layout;
 mod mapper;
 mod model;
+mod patterns;
 mod prune;
 mod rules;
 mod tensors;

@@ -12,7 +12,7 @@ use crate::format::{Exchange, Leaf, Node, Reference, Role, Section};
 use crate::layout::Logical;
 use crate::rules::{rule, way_out};
 use crate::tensors::{Constant, Stored, dtype};
-use crate::{ImportError, RandomLayer, UnsupportedOperator, prune};
+use crate::{ImportError, RandomLayer, UnsupportedOperator, patterns, prune};
 
 /// What a reference stands for.
 #[derive(Clone)]
@@ -31,7 +31,7 @@ pub(crate) struct Mapped {
 pub(crate) fn map(file: &Exchange, section: &Section, stored: &Stored<'_>) -> Result<Mapped, ImportError> {
     let mut mapper = Mapper::new(file, section);
     mapper.leaves(stored)?;
-    for node in &section.nodes {
+    for node in &patterns::recognized(&section.nodes, &file.leaves) {
         mapper.node(node)?;
     }
     if !mapper.unsupported.is_empty() {
@@ -109,7 +109,13 @@ impl<'a> Mapper<'a> {
         self.emit.path = sanitized(&node.module);
         self.emit.node = node.name.clone();
         let (held, cuts) = (&self.held, &self.cuts);
+        let unknown =
+            node.results.iter().find(|typed| dtype(&typed.dtype).is_none() && typed.dtype != "none");
         let made = match rule(&node.op) {
+            Some(_) if unknown.is_some() => Err(Problem::Unsupported(format!(
+                "it gives elements of type {}: use float32",
+                unknown.map_or("", |typed| &typed.dtype)
+            ))),
             None => Err(Problem::Unsupported(way_out(&node.op))),
             Some(rule) => rule(&mut Call {
                 node,

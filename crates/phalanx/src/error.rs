@@ -1,5 +1,6 @@
 //! The one error type at the library's surface.
 
+use phalanx_import::ImportError;
 use phalanx_ir::graph::BuildError;
 use phalanx_net::NetError;
 use phalanx_nn::NnError;
@@ -32,6 +33,9 @@ pub enum Error {
     /// A model written as a function is not trained as it should be.
     #[error(transparent)]
     Training(#[from] TrainingError),
+    /// A graph file cannot be taken.
+    #[error(transparent)]
+    Import(#[from] ImportError),
     /// A model does not compile.
     #[error(transparent)]
     Compile(#[from] CompileError),

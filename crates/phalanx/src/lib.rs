@@ -55,6 +55,7 @@ pub use device::{Check, Flavor};
 pub use error::Error;
 pub use hashes::StateHashes;
 pub use memory::OverBudget;
+pub use phalanx_import as import;
 pub use phalanx_ir as ir;
 pub use phalanx_link::{Link, LinkError, NetworkLevel, Topology, TopologyError};
 pub use phalanx_lower::{Decays, Goal, Leaves, Optimizer, ParameterGroup, UpdateRule};

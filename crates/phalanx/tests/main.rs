@@ -16,6 +16,7 @@ mod fusion;
 mod generate;
 mod gradients;
 mod images;
+mod imported;
 mod malformed;
 mod movements;
 mod mutants;

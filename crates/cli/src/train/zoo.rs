@@ -1,5 +1,7 @@
-//! `phalanx train --model NAME` for models of the zoo, which bring their own data.
+//! `phalanx train --model NAME` for models of the zoo, which bring their own data, and `--graph FILE` for graph files, which
+//! are fed from a file.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Instant;
@@ -11,6 +13,7 @@ use serde_json::json;
 
 use super::Args;
 use crate::failure::Failure;
+use crate::graph::{self, FeedFile};
 use crate::{output, stop};
 
 /// Lines of progress of a run, unless the user says otherwise.
@@ -18,6 +21,30 @@ const LINES: u64 = 10;
 
 /// Trains a model of the zoo and prints the summary: alone, or as one rank of a job.
 pub fn run(args: &Args, config: TrainConfig, model: Box<dyn ZooModel>) -> Result<ExitCode, Failure> {
+    check(args, &config)?;
+    let given: Vec<&str> = args.options.given().collect();
+    let model: Rc<dyn ZooModel> = model.into();
+    let run = Training::of_zoo(config, &given, Rc::clone(&model))?.start()?;
+    let title = format!("{}, on samples of its own", run.config().model);
+    train(args, run, &title, |run| {
+        let (seed, batch) = (run.config().seed, run.batch());
+        model.samples(seed, run.steps(), batch).into_iter().map(|(name, data)| (name, data.into())).collect()
+    })
+}
+
+/// Trains a graph file and prints the summary.
+pub fn run_graph(args: &Args, config: TrainConfig, path: &Path) -> Result<ExitCode, Failure> {
+    check(args, &config)?;
+    let model = graph::read(path)?;
+    let feeds = FeedFile::read(args.feeds.as_deref(), &model.inputs)?;
+    let given: Vec<&str> = args.options.given().collect();
+    let title = format!("{} of {}", model.name, path.display());
+    let run = Training::of_graph_file(config, &given, &model)?.start()?;
+    train(args, run, &title, |run| feeds.batch(run.steps()))
+}
+
+/// Refuses what neither can do.
+fn check(args: &Args, config: &TrainConfig) -> Result<(), Failure> {
     if args.dry_run || args.drawings.any() || args.certificate.certificate.is_some() {
         let why = "--dry-run, --trace, --report and --certificate are for gpt2 and llama: leave them out";
         return Err(Failure::Input(why.into()));
@@ -27,13 +54,19 @@ pub fn run(args: &Args, config: TrainConfig, model: Box<dyn ZooModel>) -> Result
             "`log_every` is {every}, but with --json every step is a line: leave one of them out"
         )));
     }
-    let given: Vec<&str> = args.options.given().collect();
-    let model: Rc<dyn ZooModel> = model.into();
-    let mut run = Training::of_zoo(config, &given, Rc::clone(&model))?.start()?;
+    Ok(())
+}
+
+fn train(
+    args: &Args,
+    mut run: TrainingRun<'_>,
+    title: &str,
+    samples: impl Fn(&TrainingRun<'_>) -> Vec<(String, OwnedFeed)>,
+) -> Result<ExitCode, Failure> {
     stop::listen()?;
     let speaks = run.rank() == 0;
     if speaks && !args.json {
-        output::line(opening(&run))?;
+        output::line(opening(&run, title))?;
     }
     let began = (run.steps(), Instant::now());
     let every = run.config().log_every.unwrap_or((run.config().steps / LINES).max(1));
@@ -41,10 +74,7 @@ pub fn run(args: &Args, config: TrainConfig, model: Box<dyn ZooModel>) -> Result
         if stop::is_asked() {
             run.stop();
         }
-        let (seed, batch) = (run.config().seed, run.batch());
-        let samples = model.samples(seed, run.steps(), batch).into_iter();
-        let feeds: Vec<(String, OwnedFeed)> = samples.map(|(name, data)| (name, data.into())).collect();
-        let step = run.step(feeds)?;
+        let step = run.step(samples(&run))?;
         for notice in run.take_notices().iter().filter(|_| speaks) {
             eprintln!("{notice}");
         }
@@ -61,13 +91,12 @@ pub fn run(args: &Args, config: TrainConfig, model: Box<dyn ZooModel>) -> Result
     finish(&run, args.json, began)
 }
 
-fn opening(run: &TrainingRun<'_>) -> String {
+fn opening(run: &TrainingRun<'_>, title: &str) -> String {
     let config = run.config();
     let devices = output::count(run.session().program().homes().count(), "device");
     let layout = config.plan.as_ref().map_or(devices.clone(), |plan| format!("plan {plan} on {devices}"));
     format!(
-        "{}, {} parameters, on samples of its own: {} of {}, {layout}",
-        config.model,
+        "{title}, {} parameters: {} of {}, {layout}",
         output::grouped(run.parameters()),
         output::count(config.steps as usize, "step"),
         output::count(config.batch, "sample"),

@@ -250,6 +250,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_chapter_lists_all_operators() {
+        let mut rows: std::collections::BTreeMap<&str, Vec<String>> = std::collections::BTreeMap::new();
+        for (operator, becomes) in supported_operators() {
+            let name = operator.strip_prefix("aten.").unwrap_or(operator);
+            rows.entry(becomes).or_default().push(format!("`{name}`"));
+        }
+        rows.values_mut().for_each(|names| names.sort());
+        let rows = rows.iter().map(|(becomes, names)| format!("| {becomes} | {} |\n", names.join(", ")));
+        let table: String = rows.collect();
+        let chapter = include_str!("../../../../docs/src/from-pytorch.md");
+        assert!(chapter.ends_with(&table), "the table of the chapter should be\n{table}");
+    }
+
+    #[test]
     fn rules_are_sorted_and_found_without_their_overload() {
         assert!(RULES.is_sorted_by(|a, b| a.operator < b.operator));
         assert!(rule("aten.add.Tensor").is_some() && rule("aten.fft_rfft").is_none());

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use phalanx_ir::DType;
 use phalanx_ir::graph::ValueId;
+use phalanx_ir::{DType, Table};
 use phalanx_ops::{Concat, Gather, Reverse};
 
 use super::{Results, base, one};
@@ -162,7 +162,7 @@ pub(super) fn slice(call: &mut Call<'_>) -> Results {
 pub(super) fn picked(call: &mut Call<'_>, x: &Logical, dim: usize, places: &[i64]) -> Made<Logical> {
     let (x, axis) = call.emit.single(x, dim)?;
     let name = call.emit.named("places");
-    let index = call.emit.builder.table(&name, [places.len()], phalanx_ir::Table::i64s(places))?;
+    let index = call.emit.builder.table(&name, [places.len()], Table::i64s(places))?;
     let id = call.emit.add("rows", Gather { axis }, &[x.id, index])?;
     let mut y = x.with_id(id);
     y.dims[dim] = match places.len() {
@@ -280,15 +280,32 @@ pub(super) fn pad(call: &mut Call<'_>) -> Results {
     Ok(vec![Some(x)])
 }
 
+/// The most integers that a tensor is padded with.
+const MOST_PADDING: usize = 1 << 24;
+
 /// A block of a number, as long as `x` along all dimensions but one.
 fn filled(call: &mut Call<'_>, x: &Logical, dim: usize, extent: usize, value: f64) -> Made<Logical> {
-    if call.emit.builder.ty(x.id).dtype != DType::F32 {
-        return call.unsupported("padding of integers: pad them in the data loader");
-    }
     // Laid out as x is, so that neither is moved.
     let (x, axis) = call.emit.single(x, dim)?;
     let shape = call.emit.builder.shape(x.id).with(axis, extent);
-    let id = call.emit.constant(value as f32, shape.dims())?;
+    let count = shape.elements();
+    let table = match call.emit.builder.ty(x.id).dtype {
+        DType::I64 if count <= MOST_PADDING => Table::i64s(&vec![value as i64; count]),
+        DType::I32 if count <= MOST_PADDING => Table::i32s(&vec![value as i32; count]),
+        DType::Bool if count <= MOST_PADDING => Table::bools(&vec![value != 0.0; count]),
+        DType::F32 => Table::f32s(&[]),
+        dtype => {
+            return call
+                .unsupported(format!("padding with {count} elements of {dtype}: pad in the data loader"));
+        }
+    };
+    let id = match table.dtype() {
+        DType::F32 => call.emit.constant(value as f32, shape.dims())?,
+        _ => {
+            let name = call.emit.named("padding");
+            call.emit.builder.table(&name, shape, table)?
+        }
+    };
     let mut block = x.with_id(id);
     block.dims[dim] = if extent == 1 { Vec::new() } else { vec![Atom { dim: Some(axis), extent }] };
     Ok(block)

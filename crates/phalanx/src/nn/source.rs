@@ -1,5 +1,6 @@
 //! Where the graphs of a training come from: a function that builds them, or graphs from elsewhere.
 
+use phalanx_import::{ImportedModel, WeightKind};
 use phalanx_ir::Op;
 use phalanx_ir::graph::Graph;
 use phalanx_nn::{BuiltModel, Net, Tensor, build_evaluation, build_training};
@@ -31,6 +32,25 @@ impl ModelGraphs {
         let inputs = graph.leaves(|op| *op == Op::Input).map(|input| graph.ty(input));
         let extent = inputs.filter_map(|ty| ty.shape.dims().first().copied()).next();
         extent.filter(|&batch| batch > 0).ok_or_else(|| TrainingError::NoBatch { model: graph.name().into() })
+    }
+}
+
+impl From<&ImportedModel> for ModelGraphs {
+    /// A graph file's model, with the weights it had when it was exported.
+    fn from(model: &ImportedModel) -> Self {
+        let built = |graph: &Graph| {
+            let outputs = model.outputs.iter().filter(|name| graph.find(name).is_some());
+            let outputs = outputs.map(|name| (name.clone(), name.clone())).collect();
+            BuiltModel { outputs, ..BuiltModel::of_graph(graph.clone()) }
+        };
+        let kept = |kind| matches!(kind, WeightKind::Trained | WeightKind::State);
+        let weights = model.weights.iter().filter(|weight| kept(weight.kind));
+        let initial = weights.map(|weight| (weight.name.clone(), weight.floats().unwrap_or_default()));
+        ModelGraphs {
+            training: built(&model.train),
+            evaluation: model.eval.as_ref().map(built),
+            initial: initial.collect(),
+        }
     }
 }
 

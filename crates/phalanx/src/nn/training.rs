@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use phalanx_import::ImportedModel;
 use phalanx_nn::{BuiltModel, Net, Tensor};
 
 use super::Args;
@@ -64,6 +65,19 @@ impl<'a> Training<'a> {
         let name = config.model.clone();
         let training = Training::new(&Args::default(), move |net| model.loss(net));
         Ok(Training { config, name, ..training })
+    }
+
+    /// Trains a graph file, from the weights it brings, with all of what `config` says; `given` are the options that a user has
+    /// set. Options that have no effect on such a model are refused.
+    pub fn of_graph_file(
+        config: TrainConfig,
+        given: &[&str],
+        model: &ImportedModel,
+    ) -> Result<Training<'a>, Error> {
+        config.check_graph(given, &model.name)?;
+        let training = Training::of_graphs(&Args::default(), model.into())?;
+        let config = config.batch(training.config.batch);
+        Ok(Training { config, ..training })
     }
 
     /// What the model is called in graphs and checkpoints.

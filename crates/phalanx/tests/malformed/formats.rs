@@ -26,6 +26,7 @@ use phalanx::{Certificate, Cluster, Flavor, Link, Plan, PlanChoice, Program, Sch
 use phalanx_bench::{golden, parity};
 use phalanx_inductor::cases::{Keys, answer};
 use phalanx_inductor::mode::PassMode;
+use safetensors::tensor::{Dtype, TensorView};
 
 /// Reads a file's bytes; an error is the message.
 pub type Reader = fn(&[u8]) -> Result<(), String>;
@@ -58,6 +59,7 @@ pub const FORMATS: &[(&str, Reader)] = &[
     ("drill", drill),
     ("preset", preset),
     ("manifest", manifest),
+    ("torch_graph", torch_graph),
 ];
 
 /// A model (`phalanx explain`).
@@ -280,6 +282,33 @@ static ARTIFACT: LazyLock<ArtifactFiles> = LazyLock::new(|| {
     let artifact = Artifact::compile(config, None, &mut |_| ()).expect("the run compiles");
     artifact.to_files().expect("it can be written")
 });
+
+/// A graph exported from PyTorch (`phalanx train --graph`), with zeros for the tensors beside it.
+pub fn torch_graph(bytes: &[u8]) -> Result<(), String> {
+    let document: serde_json::Value = serde_json::from_slice(bytes).unwrap_or_default();
+    let leaves = document["leaves"].as_array().cloned().unwrap_or_default();
+    let mut zeros: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = Vec::new();
+    for leaf in leaves.iter().filter(|leaf| leaf["role"] != "input") {
+        let shape: Vec<usize> = serde_json::from_value(leaf["shape"].clone()).unwrap_or_default();
+        let count = shape.iter().fold(1_usize, |product, &extent| product.saturating_mul(extent));
+        let (dtype, size) = match leaf["dtype"].as_str().unwrap_or_default() {
+            "i64" => (Dtype::I64, 8),
+            "i32" => (Dtype::I32, 4),
+            "bool" => (Dtype::BOOL, 1),
+            _ => (Dtype::F32, 4),
+        };
+        let name = leaf["name"].as_str().unwrap_or_default().to_string();
+        if count <= 1 << 16 && zeros.len() < 64 && zeros.iter().all(|other| other.0 != name) {
+            zeros.push((name, dtype, shape, vec![0; count * size]));
+        }
+    }
+    let views = zeros.iter().map(|(name, dtype, shape, bytes)| {
+        (name.as_str(), TensorView::new(*dtype, shape.clone(), bytes).expect("its bytes fit"))
+    });
+    let tensors = safetensors::serialize(views, None).map_err(message)?;
+    let model = phalanx::import::read(bytes, &tensors).map_err(message)?;
+    model.train.verify().map_err(first)
+}
 
 /// A model for what needs one.
 static SMALL: LazyLock<Graph> = LazyLock::new(|| TINY.training_graph(4, 4).expect("the sizes fit"));

@@ -35,10 +35,18 @@ class ExportedModule:
     that a step is fed, by name: the arguments themselves and what the host computes from them.
     """
 
-    def __init__(self, document: dict[str, Any], tensors: bytes, names: list[str], host: Callable[..., Any], spec: Any):
+    def __init__(
+        self,
+        document: dict[str, Any],
+        stored: dict[str, torch.Tensor],
+        names: list[str],
+        host: Callable[..., Any],
+        spec: Any,
+    ):
         self.document = document
         self.json = json.dumps(document, allow_nan=False).encode()
-        self.tensors = tensors
+        self.stored = stored
+        self.tensors = safetensors(stored)
         self.inputs = names
         self._host = host
         self._spec = spec
@@ -55,6 +63,13 @@ class ExportedModule:
         feeds = {leaf["name"] for leaf in self.document["leaves"] if leaf["role"] in ("input", "computed")}
         computed = self._host(given)
         return {name: np.ascontiguousarray(t.numpy()) for name, t in {**given, **computed}.items() if name in feeds}
+
+    def write_feeds(self, path: str, batches: Sequence[Sequence[Any]]) -> None:
+        """Writes what ``phalanx train --feeds`` reads: the arguments of several calls, one batch behind the other."""
+        fed = [self.prologue(args) for args in batches]
+        rows = {name: torch.from_numpy(np.concatenate([feeds[name] for feeds in fed])) for name in fed[0]}
+        with open(path, "wb") as file:
+            file.write(safetensors(rows))
 
     def write(self, path: str) -> None:
         """Writes ``path`` and, beside it, ``path`` with ``.safetensors`` for ``.json``."""
@@ -194,8 +209,14 @@ def export(
         with _mode(module, training), experts_as_one_node(module):
             # Evaluation only reads what training changes, and must not take it for constant.
             states = {name for lower in sections.values() for name, role in lower.roles.items() if role == "state"}
-            sections[section] = _exported(step, names, tensors, batch, states)
-            sections[section].keep_outputs = not training or not eval
+            try:
+                sections[section] = _exported(step, names, tensors, batch, states)
+            except ExportError:
+                # A module may return no loss when it is evaluated: then there is no such graph.
+                if training:
+                    raise
+    if "eval" in sections:
+        sections["train"].keep_outputs = False
     document, stored = _document(module, names, tensors, batch, sections)
     computed = [leaf["name"] for leaf in document["leaves"] if leaf["role"] == "computed"]
     if computed and host == "forbid":
@@ -209,7 +230,7 @@ def export(
         return computed
 
     call_spec = pytree.tree_flatten((args + tuple(targets), kwargs))[1]
-    return ExportedModule(document, _safetensors(stored), names, prologue, call_spec)
+    return ExportedModule(document, stored, names, prologue, call_spec)
 
 
 def _exported(
@@ -340,7 +361,8 @@ def dtype_word(dtype: torch.dtype) -> str:
     return _WORDS.get(dtype, str(dtype).removeprefix("torch."))
 
 
-def _safetensors(tensors: dict[str, torch.Tensor]) -> bytes:
+def safetensors(tensors: Mapping[str, torch.Tensor]) -> bytes:
+    """Tensors as the bytes of a safetensors file."""
     header: dict[str, Any] = {}
     blobs: list[bytes] = []
     at = 0

@@ -85,6 +85,12 @@ class Model:
             raise Error("only a model made by `from_torch` is written: keep the text of its graphs instead")
         self._exported.write(str(path))
 
+    def write_feeds(self, path: str | Path, batches: Sequence[Sequence[Any]]) -> None:
+        """Writes the arguments of several steps, and what the host makes of them, for `phalanx train --feeds`."""
+        if self._exported is None:
+            raise Error("only a model made by `from_torch` knows its arguments: save arrays by the names of inputs instead")
+        self._exported.write_feeds(str(path), batches)
+
 
 def load(path: str | Path) -> Model:
     """A model from a file: a graph as text, or one that `Model.write` wrote.

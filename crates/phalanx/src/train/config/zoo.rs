@@ -50,6 +50,20 @@ impl TrainConfig {
     }
 }
 
+impl TrainConfig {
+    /// Refuses options that a graph file has no use for.
+    pub(crate) fn check_graph(&self, given: &[&str], name: &str) -> Result<(), ConfigError> {
+        let is_used = |option: &OptionSpec| {
+            OwnModel::has(option) && option.name != "batch" || ["log_every", "umask"].contains(&option.name)
+        };
+        let unused = OPTIONS.iter().find(|option| !is_used(option) && given.contains(&option.name));
+        let Some(option) = unused else { return self.validate() };
+        let value = self.value(option.name).unwrap_or_default();
+        let wanted = format!("{name} is a graph file, which has no use for it: leave it out");
+        self.field(option.name, &value, &wanted)
+    }
+}
+
 /// Whether an option is a size of models.
 fn is_size(option: &OptionSpec) -> bool {
     option.group == OptionGroup::Model && !["model", "size"].contains(&option.name)
