@@ -11,8 +11,17 @@ use crate::emit::{Made, Problem};
 use crate::layout::{Atom, Logical};
 use crate::mapper::Held;
 
-pub(super) fn embedding(call: &mut Call<'_>) -> Results {
+/// The table that rows are looked up in.
+fn table_of(call: &mut Call<'_>) -> Made<Logical> {
     let weight = floats(call, "weight")?;
+    match weight.rank() {
+        2 => Ok(weight),
+        rank => Err(Problem::Broken(format!("a table has 2 dimensions, not {rank}"))),
+    }
+}
+
+pub(super) fn embedding(call: &mut Call<'_>) -> Results {
+    let weight = table_of(call)?;
     let padding = Some(call.int_or("padding_idx", -1)?).filter(|&padding| padding >= 0);
     if call.flag("scale_grad_by_freq")? {
         return call.unsupported("scale_grad_by_freq: leave it out");
@@ -56,7 +65,7 @@ fn fixed_rows(call: &mut Call<'_>, weight: &Logical, constant: &crate::tensors::
 
 /// Sums of rows, for bags of one size.
 pub(super) fn embedding_bag(call: &mut Call<'_>) -> Results {
-    let weight = floats(call, "weight")?;
+    let weight = table_of(call)?;
     if call.has("per_sample_weights") {
         return call.unsupported("weights of samples in a bag: use nn.Embedding and a sum");
     }
@@ -194,9 +203,11 @@ fn pairs_of(call: &mut Call<'_>, x: &Logical, first: usize, pair: [Option<Held>;
     match pair {
         // Both constant: one index into the flattened dimensions.
         [Some(Held::Constant(a)), Some(Held::Constant(b))] => {
-            let shape = call.shape(0)?[first..].to_vec();
-            let rest = x.rank() - first - 2;
-            let index = shape[..shape.len() - rest].to_vec();
+            let (shape, rest) = (call.shape(0)?, x.rank() - first - 2);
+            let Some(index) = shape.len().checked_sub(rest).and_then(|end| shape.get(first..end)) else {
+                return Err(Problem::Broken(format!("indices cannot give {shape:?}")));
+            };
+            let index = index.to_vec();
             let wrapped = |constant: &crate::tensors::Constant, extent: usize| -> Made<Vec<i64>> {
                 let places = stretched_integers(constant, &index)?;
                 Ok(places.into_iter().map(|place| place.rem_euclid(extent as i64)).collect())
