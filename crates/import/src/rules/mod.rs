@@ -225,6 +225,10 @@ const WAYS: &[(&str, &str)] = &[
     ("nonzero", "its shape depends on data: use a mask of fixed shape and torch.where"),
     ("unique", "its shape depends on data: compute it in the data loader"),
     ("masked_select", "its shape depends on data: use a mask of fixed shape and torch.where"),
+    (
+        "_local_scalar_dense",
+        "a number read from a tensor, `x.item()`, cannot be part of a graph: keep it a tensor",
+    ),
     ("item", "a number read from a tensor cannot steer a graph: keep it a tensor"),
     ("linalg", "compute it in the data loader, or write it with products"),
     ("cholesky", "compute it in the data loader, or write it with products"),
