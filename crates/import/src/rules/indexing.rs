@@ -310,6 +310,40 @@ pub(super) fn index_put(call: &mut Call<'_>) -> Results {
     one(call.emit.binary("index_add", Binary::Add, &x, &sum))
 }
 
+/// How many elements lie in each of equal intervals; the last one has both its ends.
+pub(super) fn histc(call: &mut Call<'_>) -> Results {
+    let x = floats(call, "self")?;
+    let bins = call.extents("bins", 1)?.first().copied().unwrap_or(100);
+    let (low, high) = (call.float_or("min", 0.0)?, call.float_or("max", 0.0)?);
+    if bins == 0 || bins > MOST_BINS || low >= high {
+        return call.unsupported(format!(
+            "{bins} intervals of {low}..{high}: give min and max, and up to {MOST_BINS} bins"
+        ));
+    }
+    let edge = |bin: usize| low + (high - low) * bin as f64 / bins as f64;
+    let dims: Vec<usize> = (0..x.rank()).collect();
+    let mut counts = Vec::new();
+    for bin in 0..bins {
+        let last = if bin + 1 == bins { CompareKind::Le } else { CompareKind::Lt };
+        let bounds = [(CompareKind::Ge, edge(bin)), (last, edge(bin + 1))];
+        let mut sides = Vec::new();
+        for (kind, bound) in bounds {
+            let id = call.emit.add("side", Compare { kind, scalar: Some(bound) }, &[x.id])?;
+            sides.push(x.with_id(id));
+        }
+        let both = Compare { kind: CompareKind::And, scalar: None };
+        let inside = call.emit.stretched("inside", both, &[&sides[0], &sides[1]])?;
+        let id = call.emit.add("ones", Cast { to: DType::F32 }, &[inside.id])?;
+        let ones = inside.with_id(id);
+        let count = super::reductions::reduced(call, "count", phalanx_ir::Reduce::Sum, &ones, &dims, false)?;
+        counts.push(count.unsqueezed(0));
+    }
+    one(super::shapes::joined(call, counts, 0))
+}
+
+/// The most intervals that are counted.
+const MOST_BINS: usize = 512;
+
 pub(super) fn topk(call: &mut Call<'_>) -> Results {
     let x = floats(call, "self")?;
     let dim = call.dim_or("dim", -1, x.rank())?;

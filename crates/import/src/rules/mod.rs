@@ -102,6 +102,7 @@ pub(crate) static RULES: &[Row] = &[
     row("aten.hardsigmoid", "unary", elementwise::unary),
     row("aten.hardswish", "unary", elementwise::unary),
     row("aten.hardtanh", "unary", elementwise::clamp),
+    row("aten.histc", "compare, reduce", indexing::histc),
     row("aten.huber_loss", "unary, binary, reduce", losses::huber),
     row("aten.index", "gather", indexing::index),
     row("aten.index_add", "scatter_add", indexing::index_put),

@@ -120,7 +120,7 @@ pub(super) fn multiplied(call: &mut Call<'_>, a: &Logical, b: &Logical) -> Made<
             }
         }
     }
-    let mut groups = call.emit.common_groups(&mut both)?;
+    let mut groups = call.emit.common_groups(&mut both, usize::MAX)?;
     groups.retain(|group| group.0[0].0 < lead);
     while groups.len() > 4 {
         let at = (1..groups.len()).rev().find(|&at| {

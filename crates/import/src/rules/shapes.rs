@@ -227,7 +227,7 @@ pub(super) fn joined(call: &mut Call<'_>, parts: Vec<Logical>, dim: usize) -> Ma
         part.dims.extend((0..parts.len()).map(|place| if place == index { own.clone() } else { Vec::new() }));
         wide.push(part);
     }
-    let mut groups = call.emit.common_groups(&mut wide)?;
+    let mut groups = call.emit.common_groups(&mut wide, usize::MAX)?;
     groups.retain(|group| group.0[0].0 < rank);
     let first = |place: usize| groups.get(place).map(|group| group.of(&wide[0]));
     // Where the first part has it, else in front of the next dimension.

@@ -37,7 +37,7 @@ SAME_IF_SAME_TYPE = {"aten._to_copy", "aten.to", "aten.expand", "aten.view", "at
 # What the device does with integers and truth values as well.
 ON_DEVICE = {
     "aten.view", "aten.reshape", "aten.unsqueeze", "aten.squeeze", "aten.permute", "aten.transpose", "aten.slice",
-    "aten.select", "aten.split", "aten.split_with_sizes", "aten.eq", "aten.ne",
+    "aten.select", "aten.split", "aten.split_with_sizes", "aten.constant_pad_nd", "aten.eq", "aten.ne",
     "aten.lt", "aten.le", "aten.gt", "aten.ge", "getitem",
 }  # fmt: skip
 LEFT_OUT = {"device", "layout", "pin_memory", "memory_format", "generator", "non_blocking"}
