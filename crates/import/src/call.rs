@@ -67,7 +67,8 @@ impl Call<'_> {
         }
     }
 
-    fn to_logical(&mut self, held: Held) -> Made<Logical> {
+    /// A held tensor as one of the graph.
+    pub(crate) fn logical(&mut self, held: Held) -> Made<Logical> {
         match held {
             Held::Tensor(logical) => Ok(logical),
             Held::Constant(constant) => {
@@ -80,7 +81,7 @@ impl Call<'_> {
     /// A tensor.
     pub(crate) fn tensor(&mut self, name: &str) -> Made<Logical> {
         let held = self.look_up(self.needed(name)?)?;
-        self.to_logical(held)
+        self.logical(held)
     }
 
     /// A tensor that may be left out.
@@ -114,14 +115,9 @@ impl Call<'_> {
         let list = self.held_list(name)?;
         let given = |held: Option<Held>| match held {
             None => broken(format!("`{name}` has a gap")),
-            Some(held) => self.to_logical(held),
+            Some(held) => self.logical(held),
         };
         list.into_iter().map(given).collect()
-    }
-
-    /// A held tensor as one of the graph.
-    pub(crate) fn logical(&mut self, held: Held) -> Made<Logical> {
-        self.to_logical(held)
     }
 
     /// A tensor or a number; a constant scalar counts as a number.
@@ -136,7 +132,7 @@ impl Call<'_> {
                 Ok(Factor::Number(constant.uniform().unwrap_or_default()))
             }
             // Its shape may be what stretches the other operand.
-            held @ Held::Constant(_) => self.to_logical(held).map(Factor::Tensor),
+            held @ Held::Constant(_) => self.logical(held).map(Factor::Tensor),
         }
     }
 

@@ -204,7 +204,7 @@ impl Emitter {
 
     /// Values that an element-wise operator takes, and what its result is.
     fn align(&mut self, operands: &mut [Logical]) -> Made<(Vec<ValueId>, Vec<Vec<Atom>>)> {
-        let groups = self.common_groups(operands)?;
+        let groups = self.common_groups(operands, phalanx_ir::MAX_RANK)?;
         let mut ids = Vec::new();
         for operand in operands.iter() {
             let own: Vec<Vec<Atom>> = groups.iter().map(|group| group.of(operand)).collect();
@@ -216,7 +216,8 @@ impl Emitter {
     }
 
     /// Which atoms of several tensors belong together, in the order of the largest one; those that none stores are left out.
-    pub(crate) fn common_groups(&mut self, operands: &mut [Logical]) -> Made<Vec<Common>> {
+    /// Neighbours are joined until there are at most `most`.
+    pub(crate) fn common_groups(&mut self, operands: &mut [Logical], most: usize) -> Made<Vec<Common>> {
         let rank = operands.iter().map(Logical::rank).max().unwrap_or(0);
         operands.iter_mut().for_each(|operand| *operand = operand.padded(rank));
         for dim in 0..rank {
@@ -242,7 +243,7 @@ impl Emitter {
             order.insert(next.unwrap_or(order.len()), *place);
         }
         let mut groups: Vec<Common> = order.into_iter().map(|place| Common(vec![place])).collect();
-        while groups.len() > phalanx_ir::MAX_RANK {
+        while groups.len() > most {
             let alike = |a: &(usize, usize), b: &(usize, usize)| {
                 a.0 == b.0
                     && a.1 + 1 == b.1

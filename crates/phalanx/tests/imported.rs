@@ -1,5 +1,6 @@
 //! Graph files of PyTorch modules: losses, gradients and five steps of AdamW as PyTorch has them, and one answer for every
 //! plan. The files are made by `benches/peers/torch_import`; weights follow from names and indices in both worlds.
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::io::Read;

@@ -47,6 +47,9 @@ pub(super) fn conv(call: &mut Call<'_>) -> Results {
     let (x, has_batch) = image(call, "input")?;
     let weight = floats(call, "weight")?;
     let space = x.rank() - 2;
+    if weight.rank() != x.rank() {
+        return Err(Problem::Broken(format!("a weight {:?} for {:?}", weight.shape(), x.shape())));
+    }
     let padding = padding(call, &weight, space)?;
     let stride = call.extents("stride", space)?;
     let dilation = call.extents("dilation", space)?;
@@ -221,7 +224,7 @@ pub(super) fn pixel_shuffle(call: &mut Call<'_>) -> Results {
     let [batch, channels, height, width] = x.shape()[..] else {
         return call.unsupported("pixel_shuffle of a tensor that is not [batch, channels, height, width]");
     };
-    if factor == 0 || !channels.is_multiple_of(factor * factor) {
+    if factor == 0 || factor > 1 << 16 || !channels.is_multiple_of(factor * factor) {
         return Err(Problem::Broken(format!("{channels} channels and a factor of {factor}")));
     }
     let rest = channels / factor / factor;

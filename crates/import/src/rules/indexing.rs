@@ -11,8 +11,17 @@ use crate::emit::{Made, Problem};
 use crate::layout::{Atom, Logical};
 use crate::mapper::Held;
 
-pub(super) fn embedding(call: &mut Call<'_>) -> Results {
+/// The table that rows are looked up in.
+fn table_of(call: &mut Call<'_>) -> Made<Logical> {
     let weight = floats(call, "weight")?;
+    match weight.rank() {
+        2 => Ok(weight),
+        rank => Err(Problem::Broken(format!("a table has 2 dimensions, not {rank}"))),
+    }
+}
+
+pub(super) fn embedding(call: &mut Call<'_>) -> Results {
+    let weight = table_of(call)?;
     let padding = Some(call.int_or("padding_idx", -1)?).filter(|&padding| padding >= 0);
     if call.flag("scale_grad_by_freq")? {
         return call.unsupported("scale_grad_by_freq: leave it out");
@@ -56,7 +65,7 @@ fn fixed_rows(call: &mut Call<'_>, weight: &Logical, constant: &crate::tensors::
 
 /// Sums of rows, for bags of one size.
 pub(super) fn embedding_bag(call: &mut Call<'_>) -> Results {
-    let weight = floats(call, "weight")?;
+    let weight = table_of(call)?;
     if call.has("per_sample_weights") {
         return call.unsupported("weights of samples in a bag: use nn.Embedding and a sum");
     }
@@ -194,9 +203,11 @@ fn pairs_of(call: &mut Call<'_>, x: &Logical, first: usize, pair: [Option<Held>;
     match pair {
         // Both constant: one index into the flattened dimensions.
         [Some(Held::Constant(a)), Some(Held::Constant(b))] => {
-            let shape = call.shape(0)?[first..].to_vec();
-            let rest = x.rank() - first - 2;
-            let index = shape[..shape.len() - rest].to_vec();
+            let (shape, rest) = (call.shape(0)?, x.rank() - first - 2);
+            let Some(index) = shape.len().checked_sub(rest).and_then(|end| shape.get(first..end)) else {
+                return Err(Problem::Broken(format!("indices cannot give {shape:?}")));
+            };
+            let index = index.to_vec();
             let wrapped = |constant: &crate::tensors::Constant, extent: usize| -> Made<Vec<i64>> {
                 let places = stretched_integers(constant, &index)?;
                 Ok(places.into_iter().map(|place| place.rem_euclid(extent as i64)).collect())
@@ -298,6 +309,40 @@ pub(super) fn index_put(call: &mut Call<'_>) -> Results {
     sum.dims[dim] = if size == 1 { Vec::new() } else { vec![Atom { dim: Some(axis), extent: size }] };
     one(call.emit.binary("index_add", Binary::Add, &x, &sum))
 }
+
+/// How many elements lie in each of equal intervals; the last one has both its ends.
+pub(super) fn histc(call: &mut Call<'_>) -> Results {
+    let x = floats(call, "self")?;
+    let bins = call.extents("bins", 1)?.first().copied().unwrap_or(100);
+    let (low, high) = (call.float_or("min", 0.0)?, call.float_or("max", 0.0)?);
+    if bins == 0 || bins > MOST_BINS || low >= high {
+        return call.unsupported(format!(
+            "{bins} intervals of {low}..{high}: give min and max, and up to {MOST_BINS} bins"
+        ));
+    }
+    let edge = |bin: usize| low + (high - low) * bin as f64 / bins as f64;
+    let dims: Vec<usize> = (0..x.rank()).collect();
+    let mut counts = Vec::new();
+    for bin in 0..bins {
+        let last = if bin + 1 == bins { CompareKind::Le } else { CompareKind::Lt };
+        let bounds = [(CompareKind::Ge, edge(bin)), (last, edge(bin + 1))];
+        let mut sides = Vec::new();
+        for (kind, bound) in bounds {
+            let id = call.emit.add("side", Compare { kind, scalar: Some(bound) }, &[x.id])?;
+            sides.push(x.with_id(id));
+        }
+        let both = Compare { kind: CompareKind::And, scalar: None };
+        let inside = call.emit.stretched("inside", both, &[&sides[0], &sides[1]])?;
+        let id = call.emit.add("ones", Cast { to: DType::F32 }, &[inside.id])?;
+        let ones = inside.with_id(id);
+        let count = super::reductions::reduced(call, "count", phalanx_ir::Reduce::Sum, &ones, &dims, false)?;
+        counts.push(count.unsqueezed(0));
+    }
+    one(super::shapes::joined(call, counts, 0))
+}
+
+/// The most intervals that are counted.
+const MOST_BINS: usize = 512;
 
 pub(super) fn topk(call: &mut Call<'_>) -> Results {
     let x = floats(call, "self")?;

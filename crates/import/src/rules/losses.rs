@@ -96,11 +96,11 @@ fn aligned(
         return Err(Problem::Broken(format!("labels {:?} for logits {:?}", labels.shape(), logits.shape())));
     }
     let mut both = [logits.clone(), labels.unsqueezed(last)];
-    call.emit.common_groups(&mut both)?;
+    call.emit.common_groups(&mut both, phalanx_ir::MAX_RANK)?;
     let rows = call.emit.innermost(&both[0], &[last])?;
     // Groups once more: rows may have been merged.
     let mut both = [rows, both[1].clone()];
-    let mut groups = call.emit.common_groups(&mut both)?;
+    let mut groups = call.emit.common_groups(&mut both, phalanx_ir::MAX_RANK)?;
     groups.retain(|group| group.0[0].0 < last);
     let rows = call.emit.innermost(&both[0], &[last])?;
     let order = |x: &Logical| groups.iter().map(|group| group.of(x)).collect::<Vec<Vec<Atom>>>();

@@ -102,6 +102,7 @@ pub(crate) static RULES: &[Row] = &[
     row("aten.hardsigmoid", "unary", elementwise::unary),
     row("aten.hardswish", "unary", elementwise::unary),
     row("aten.hardtanh", "unary", elementwise::clamp),
+    row("aten.histc", "compare, reduce", indexing::histc),
     row("aten.huber_loss", "unary, binary, reduce", losses::huber),
     row("aten.index", "gather", indexing::index),
     row("aten.index_add", "scatter_add", indexing::index_put),
@@ -225,6 +226,10 @@ const WAYS: &[(&str, &str)] = &[
     ("nonzero", "its shape depends on data: use a mask of fixed shape and torch.where"),
     ("unique", "its shape depends on data: compute it in the data loader"),
     ("masked_select", "its shape depends on data: use a mask of fixed shape and torch.where"),
+    (
+        "_local_scalar_dense",
+        "a number read from a tensor, `x.item()`, cannot be part of a graph: keep it a tensor",
+    ),
     ("item", "a number read from a tensor cannot steer a graph: keep it a tensor"),
     ("linalg", "compute it in the data loader, or write it with products"),
     ("cholesky", "compute it in the data loader, or write it with products"),

@@ -120,7 +120,7 @@ pub(super) fn multiplied(call: &mut Call<'_>, a: &Logical, b: &Logical) -> Made<
             }
         }
     }
-    let mut groups = call.emit.common_groups(&mut both)?;
+    let mut groups = call.emit.common_groups(&mut both, usize::MAX)?;
     groups.retain(|group| group.0[0].0 < lead);
     while groups.len() > 4 {
         let at = (1..groups.len()).rev().find(|&at| {
@@ -273,6 +273,9 @@ const LONGEST_SUM: usize = 4096;
 pub(super) fn experts(call: &mut Call<'_>) -> Results {
     let [x, ids, weights] = [floats(call, "x")?, call.tensor("ids")?, floats(call, "weights")?];
     let [gate_up, down] = [floats(call, "gate_up")?, floats(call, "down")?];
+    if [x.rank(), gate_up.rank(), down.rank()] != [2, 3, 3] || ids.rank() != 2 || weights.rank() != 2 {
+        return Err(Problem::Broken("experts take rows, and three dimensions of weights".into()));
+    }
     let activation = match call.text("activation")? {
         "silu" => Activation::Silu,
         "gelu" => Activation::GeluErf,

@@ -45,6 +45,10 @@ fn stack(call: &mut Call<'_>, states: Vec<Logical>) -> Made<Stack> {
     if steps > MOST_STEPS {
         return call.unsupported(format!("{steps} steps, more than {MOST_STEPS}: use shorter sequences"));
     }
+    if layers == 0 || states.iter().any(|state| state.rank() != 3 || state.shape()[0] != layers * directions)
+    {
+        return Err(Problem::Broken("its states do not fit its layers".into()));
+    }
     if weights.len() != layers * directions * if has_biases { 4 } else { 2 } {
         return call.unsupported("a recurrent layer with projections: use proj_size=0");
     }

@@ -227,7 +227,7 @@ pub(super) fn joined(call: &mut Call<'_>, parts: Vec<Logical>, dim: usize) -> Ma
         part.dims.extend((0..parts.len()).map(|place| if place == index { own.clone() } else { Vec::new() }));
         wide.push(part);
     }
-    let mut groups = call.emit.common_groups(&mut wide)?;
+    let mut groups = call.emit.common_groups(&mut wide, usize::MAX)?;
     groups.retain(|group| group.0[0].0 < rank);
     let first = |place: usize| groups.get(place).map(|group| group.of(&wide[0]));
     // Where the first part has it, else in front of the next dimension.
@@ -263,8 +263,11 @@ pub(super) fn pad(call: &mut Call<'_>) -> Results {
             return Err(Problem::Broken("`pad` has more numbers than dimensions".into()));
         };
         let extent = x.shape()[dim] as i64;
+        if before.unsigned_abs().max(after.unsigned_abs()) > 1 << 32 {
+            return Err(Problem::Broken(format!("`pad` holds {before} and {after}")));
+        }
         let (begin, end) = ((-before).max(0), extent - (-after).max(0));
-        if begin >= end || before.max(after) > 1 << 32 {
+        if begin >= end {
             return Err(Problem::Broken(format!("`pad` leaves nothing of dimension {dim}")));
         }
         x = part(call, "", &x, dim, begin as usize, end as usize)?;
@@ -313,17 +316,18 @@ fn filled(call: &mut Call<'_>, x: &Logical, dim: usize, extent: usize, value: f6
 
 pub(super) fn repeat(call: &mut Call<'_>) -> Results {
     let (mut x, repeats) = (call.tensor("self")?, call.extents("repeats", 0)?);
+    let total =
+        repeats.iter().chain(&x.shape()).fold(1_usize, |product, &extent| product.saturating_mul(extent));
+    if repeats.contains(&0) || repeats.len() < x.rank() || total > phalanx_ir::MAX_ELEMENTS {
+        return Err(Problem::Broken(format!("it repeats {repeats:?} times")));
+    }
     x = x.padded(repeats.len());
     // In front of each dimension one along which it is stretched: merged they are the repeated one.
-    let (mut wide, mut shape) = (Vec::new(), Vec::new());
+    let mut wide = Vec::new();
     for (atoms, &times) in x.dims.iter().zip(&repeats) {
         let mut own = if times == 1 { Vec::new() } else { vec![Atom { dim: None, extent: times }] };
         own.extend(atoms.iter().copied());
-        shape.push(own.iter().map(|atom| atom.extent).product::<usize>());
         wide.push(own);
-    }
-    if repeats.contains(&0) {
-        return Err(Problem::Broken("it repeats zero times".into()));
     }
     Ok(vec![Some(Logical { id: x.id, dims: wide })])
 }

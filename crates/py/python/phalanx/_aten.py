@@ -37,7 +37,7 @@ SAME_IF_SAME_TYPE = {"aten._to_copy", "aten.to", "aten.expand", "aten.view", "at
 # What the device does with integers and truth values as well.
 ON_DEVICE = {
     "aten.view", "aten.reshape", "aten.unsqueeze", "aten.squeeze", "aten.permute", "aten.transpose", "aten.slice",
-    "aten.select", "aten.split", "aten.split_with_sizes", "aten.eq", "aten.ne",
+    "aten.select", "aten.split", "aten.split_with_sizes", "aten.constant_pad_nd", "aten.eq", "aten.ne",
     "aten.lt", "aten.le", "aten.gt", "aten.ge", "getitem",
 }  # fmt: skip
 LEFT_OUT = {"device", "layout", "pin_memory", "memory_format", "generator", "non_blocking"}
@@ -128,10 +128,23 @@ def source(node: fx.Node) -> tuple[str, str]:
     """The user's file and line, and what that line says."""
     frames = re.findall(r'File "([^"]+)", line (\d+)[^\n]*\n\s*([^\n]*)', node.meta.get("stack_trace") or "")
     own = [frame for frame in frames if not frame[0].startswith(_HERE) and not frame[0].endswith("_export.py")]
-    if not (own or frames):
+    own = own or [frame for frame in frames if not frame[0].endswith("_export.py")]
+    if not own:
         return "", ""
-    path, line, code = (own or frames)[-1]
+    path, line, code = own[-1]
     return f"{os.path.basename(path)}:{line}", code.strip()
+
+
+def check_shapes(node: fx.Node) -> None:
+    """Refuses tensors whose extents depend on data."""
+    value = node.meta.get("val")
+    for tensor in value if isinstance(value, (list, tuple)) else [value]:
+        if isinstance(tensor, torch.Tensor) and any(isinstance(extent, torch.SymInt) for extent in tensor.shape):
+            line, code = source(node)
+            where = f"{line} `{code}` ({base(node)})" if line else base(node)
+            raise _problem(
+                f"{where}: the shape of its result depends on data: use a mask of fixed shape and torch.where"
+            )
 
 
 def module_path(node: fx.Node) -> str:
@@ -212,6 +225,7 @@ class _Lowering:
             name = base(node)
             if "assert" in name or name.startswith("sym_constrain") or name == "aten.sym_constrain_range":
                 continue
+            check_shapes(node)
             inputs = [self.resolve(other) for other in node.all_input_nodes]
             random = name in RANDOM
             if not random and all(other in self.constants for other in inputs):
@@ -264,8 +278,10 @@ class _Lowering:
                 self.result.roles[spec.target.removeprefix("module.")] = "counter"
                 continue
             if spec.kind == OutputKind.USER_INPUT_MUTATION:
+                name = next((n for node, n in self.fed.items() if node.name == spec.target), spec.target)
                 line, code = source(end)
-                raise _problem(f"{line} `{code}` writes to the argument `{spec.target}`: make a copy, x = x.clone()")
+                where = f"{line} `{code}` writes" if line else "the module writes"
+                raise _problem(f"{where} to its argument `{name}`: make a copy, {name} = {name}.clone()")
             self.ends.append((spec, end))
         needed = {end for _, end in self.ends}
         for node in reversed(self.live):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
+import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -249,7 +250,8 @@ def _program(step: _Step, tensors: list[torch.Tensor]) -> Any:
     reasons = []
     for strict in (False, True):
         try:
-            return torch.export.export(step, tuple(tensors), strict=strict)
+            with _own_gradients_refused():
+                return torch.export.export(step, tuple(tensors), strict=strict)
         except ExportError:
             raise
         except Exception as error:  # torch.export raises many kinds
@@ -258,6 +260,29 @@ def _program(step: _Step, tensors: list[torch.Tensor]) -> Any:
         f"torch.export cannot export this module: {reasons[0]}\n(strict: {reasons[1]})\n"
         "A value that depends on data cannot decide shapes or branches: use torch.where and fixed shapes"
     )
+
+
+@contextlib.contextmanager
+def _own_gradients_refused() -> Iterator[None]:
+    """Refuses gradients written by hand: an exported graph has only what the forward pass computes."""
+    before = torch.autograd.Function.__dict__.get("apply")
+
+    def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
+        place = ""
+        for frame in inspect.stack()[1:]:
+            if f"{os.sep}torch{os.sep}" not in frame.filename:
+                place = f"{os.path.basename(frame.filename)}:{frame.lineno} "
+                break
+        raise ExportError(
+            f"{place}`{cls.__name__}` is a torch.autograd.Function: its backward pass cannot be exported; write the "
+            "forward pass with operators that PyTorch differentiates"
+        )
+
+    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        torch.autograd.Function.apply = before  # type: ignore[method-assign, assignment]
 
 
 def _first_lines(error: BaseException) -> str:
