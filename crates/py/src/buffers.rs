@@ -36,7 +36,13 @@ impl NamedArray {
             return fail(format!("is {found}, but it must be {dtype}: {}", cast(dtype)));
         }
         if buffer.shape() != shape {
-            return fail(format!("has the shape {:?}, but it must be {shape:?}", buffer.shape()));
+            let is_other_batch =
+                !shape.is_empty() && kind == "input" && buffer.shape().get(1..) == shape.get(1..);
+            let hint = match is_other_batch {
+                true => ": all batches are of one size, so leave out a smaller last one (`drop_last=True`)",
+                false => "",
+            };
+            return fail(format!("has the shape {:?}, but it must be {shape:?}{hint}", buffer.shape()));
         }
         if !buffer.is_c_contiguous() {
             return fail(

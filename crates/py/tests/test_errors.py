@@ -25,7 +25,7 @@ def run():
     [
         ((X.astype("float64"), LABELS), {}, "input `x` has elements of format `d`, but it must be f32: use `.astype"),
         ((X, LABELS.astype("int32")), {}, "input `labels` is i32, but it must be i64"),
-        ((X[:4], LABELS), {}, r"input `x` has the shape \[4, 12\], but it must be \[8, 12\]"),
+        ((X[:4], LABELS), {}, r"input `x` has the shape \[4, 12\], but it must be \[8, 12\]: .*drop_last"),
         ((np.asfortranarray(X), LABELS), {}, "input `x` is not contiguous: give `numpy.ascontiguousarray"),
         ((X[::-1], LABELS), {}, "input `x` is not contiguous"),
         ((X.tolist(), LABELS), {}, "input `x` is a list; give it an array"),

@@ -76,6 +76,49 @@ def test_weights_go_in_and_files_are_read_without_pytorch(module, tmp_path):
         assert second.state_dict()["norm.num_batches_tracked"] == 9
 
 
+class OwnGradient(torch.autograd.Function):
+    """A function whose backward is not that of its forward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+class Scaled(nn.Module):
+    """What a function makes of scaled inputs, as a loss."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(8))
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x * self.scale)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x: OwnGradient.apply(x).mean(), "OwnGradient is an autograd Function with a backward of its own"),
+        (lambda x: x[x > 0].mean(), "fixed shapes"),
+        (lambda x: torch.unique(x).mean(), "fixed shapes"),
+        (lambda x: x.mean() if x.sum() > 0 else x.sum(), "fixed shapes"),
+        (lambda x: x, "not a scalar loss"),
+        (lambda x: x.to_sparse().sum(), "use dense tensors"),
+        (lambda x: torch.view_as_complex(x.reshape(4, 4, 2)).abs().mean(), "two tensors"),
+    ],
+)
+def test_modules_that_cannot_be_taken_say_why(function, message):
+    before = torch.autograd.Function.__dict__["apply"]
+    with pytest.raises(px.Error, match=message):
+        px.from_torch(Scaled(function), (torch.randn(4, 8),))
+    assert torch.autograd.Function.__dict__["apply"] is before
+
+
 def test_what_cannot_be_taken_is_named(module):
     with pytest.raises(px.UnsupportedError, match="aten._fft_r2c .*test_torch.py") as error:
 
