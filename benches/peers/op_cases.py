@@ -223,6 +223,28 @@ def experts():
         case("experts", {"activation": name}, inputs, compute)
 
 
+def capacities():
+    """Experts that take so many routes of a sample, in order; the others are left out."""
+    settings = [
+        # rows, width, hidden, experts, k, capacity
+        ((2, 5), 3, 4, 3, 2, 3), ((3, 4), 4, 5, 4, 2, 1), ((9,), 3, 5, 3, 1, 2), ((7,), 5, 2, 2, 2, 4), ((1, 6), 2, 3, 5, 3, 2),
+        ((4, 3), 3, 3, 2, 1, 3), ((2, 2, 3), 4, 3, 3, 2, 2), ((5,), 2, 3, 4, 2, 9),
+    ]
+    for rows, width, hidden, count, k, capacity in settings:
+        ids = torch.rand((*rows, count), generator=GENERATOR).topk(k).indices
+        inputs = {"input": floats(*rows, width), "ids": ids, "weights": floats(*rows, k),
+                  "up": floats(count, hidden, width), "down": floats(count, width, hidden)}
+
+        def compute(input, ids, weights, up, down, samples=rows[0] if len(rows) > 1 else 1):
+            routes = F.one_hot(ids.reshape(samples, -1), up.shape[0])
+            places = (routes.cumsum(1) * routes).sum(-1).reshape(ids.shape)
+            h = F.silu((up[ids] @ input[..., None, :, None])[..., 0])
+            z = (down[ids] @ h[..., None])[..., 0]
+            return (z * (weights * (places <= capacity))[..., None]).sum(-2)
+
+        case("experts", {"activation": "silu", "capacity": capacity}, inputs, compute)
+
+
 def attend(query, key, value, bias=None, *, causal, scale, window=0, softcap=0.0):
     """The definition; PyTorch's own attention has neither window nor softcap, and is compared with below."""
     group = query.shape[1] // key.shape[1]
@@ -311,7 +333,7 @@ def main():
     print(f"{len(CASES)} cases, {len(text)} bytes")
 
 
-GROUPS = [unary, choices, norms, embeddings, losses, rows, tops, experts, attentions]
+GROUPS = [unary, choices, norms, embeddings, losses, rows, tops, experts, attentions, capacities]
 
 if __name__ == "__main__":
     main()

@@ -16,6 +16,6 @@ fn operators_agree_with_pytorch() {
                 Outcome::Failed(why) => panic!("{} ({flavor:?}): {why}", case.id),
             }
         }
-        assert_eq!(passed, 391, "cases of supported operators");
+        assert_eq!(passed, 399, "cases of supported operators");
     }
 }

@@ -4,23 +4,10 @@ use phalanx_ir::graph::{BuildError, Builder, ValueId};
 use phalanx_ir::{Activation, Binary, OpError, Reduce, Shape, Unary};
 
 use crate::batch_norm::batch_norm;
+use crate::experts::experts;
 use crate::{
-    BatchNormOptions, BinaryOp, Broadcast, CountLabels, CrossEntropy, GroupedLinear, Linear, ReduceOp,
-    Reshape, UnaryOp,
+    BatchNormOptions, BinaryOp, CountLabels, CrossEntropy, Linear, MoeLayer, ReduceOp, Reshape, UnaryOp,
 };
-
-/// The matrices of experts, each `[experts, out, in]`, and what stands between them.
-#[derive(Clone, Copy, Debug)]
-pub struct MoeLayer {
-    /// Applied to what `up` gives, or to what `gate` gives if there is one, which is then multiplied by what `up` gives.
-    pub activation: Activation,
-    /// From the width to the hidden features.
-    pub up: ValueId,
-    /// As `up`, if experts are gated.
-    pub gate: Option<ValueId>,
-    /// Back to the width.
-    pub down: ValueId,
-}
 
 /// Layers that are added to a model by one call.
 ///
@@ -211,29 +198,10 @@ impl Layers for Builder {
         &mut self,
         name: &str,
         x: ValueId,
-        [ids, weights]: [ValueId; 2],
+        routing: [ValueId; 2],
         layer: MoeLayer,
     ) -> Result<ValueId, BuildError> {
-        let named = |word: &str| format!("{name}.{word}");
-        let (routes, width) = (self.shape(ids).dims().to_vec(), self.shape(x).last());
-        let k = routes.len().saturating_sub(1);
-        let one = [&routes[..k], &[1, width]].concat();
-        let one = self.reshape(&named("row"), x, Shape::new(one))?;
-        let shape = Shape::new([&routes[..], &[width]].concat());
-        let rows = self.add_one(&named("rows"), Broadcast { shape }, &[one])?;
-        let up = self.add_one(&named("up"), GroupedLinear, &[rows, ids, layer.up])?;
-        let hidden = match layer.gate {
-            None => self.unary(&named("act"), Unary::Act(layer.activation), up)?,
-            Some(gate) => {
-                let gate = self.add_one(&named("gate"), GroupedLinear, &[rows, ids, gate])?;
-                let gate = self.unary(&named("act"), Unary::Act(layer.activation), gate)?;
-                self.binary(&named("gated"), Binary::Mul, gate, up)?
-            }
-        };
-        let down = self.add_one(&named("down"), GroupedLinear, &[hidden, ids, layer.down])?;
-        let factors = self.reshape(&named("weights"), weights, Shape::new([&routes[..], &[1]].concat()))?;
-        let weighted = self.binary(&named("weighted"), Binary::Mul, down, factors)?;
-        self.add_one(name, ReduceOp { kind: Reduce::Sum, axes: vec![k], keep: false }, &[weighted])
+        experts(self, name, x, routing, layer)
     }
 
     fn mse(&mut self, name: &str, prediction: ValueId, target: ValueId) -> Result<ValueId, BuildError> {

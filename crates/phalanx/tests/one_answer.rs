@@ -1,8 +1,9 @@
 //! Operators of real models have the same bits on every plan: batch, heads, classes, hidden features and experts cut, and
 //! the batch in microbatches.
 
-use phalanx::ir::graph::Graph;
-use phalanx::ir::{DType, Op};
+use phalanx::ir::graph::{BuildError, Builder, Graph};
+use phalanx::ir::{Activation, DType, Init, Op, Reduce, TensorType, Unary};
+use phalanx::ops::{Layers, MoeLayer, ReduceOp};
 use phalanx::pipeline::Settings;
 use phalanx::{Feed, Goal, Plan, Session};
 
@@ -11,7 +12,7 @@ fn bits(graph: &Graph, params: &[&str], plan: &str) -> Vec<Vec<u32>> {
     let plan = Plan::parse(plan).unwrap_or_else(|error| panic!("{plan}: {error}"));
     let settings = Settings::new(Goal::Gradients).seed(5).plan(plan);
     let mut session = Session::new(graph, &settings).expect("the model compiles");
-    for leaf in graph.leaves(Op::is_leaf) {
+    for leaf in graph.leaves(|op| matches!(op, Op::Input | Op::Param(_))) {
         let (name, ty) = (&graph.values()[leaf].name, graph.ty(leaf));
         let n = ty.shape.elements();
         let integers = || (0..n).map(|i| (i * 7 + i / 3) as i64 % 4);
@@ -37,10 +38,13 @@ fn bits(graph: &Graph, params: &[&str], plan: &str) -> Vec<Vec<u32>> {
 
 /// Asserts that all plans give the bits of one device.
 fn check(text: &str, params: &[&str], plans: &[&str]) {
-    let graph = crate::movements::model(text);
-    let want = bits(&graph, params, "");
+    check_graph(&crate::movements::model(text), params, plans);
+}
+
+fn check_graph(graph: &Graph, params: &[&str], plans: &[&str]) {
+    let want = bits(graph, params, "");
     for plan in plans {
-        assert_eq!(bits(&graph, params, plan), want, "{plan}");
+        assert_eq!(bits(graph, params, plan), want, "{plan}");
     }
 }
 
@@ -131,4 +135,37 @@ fn mixtures_of_experts() {
         format!("[mesh]\ntp = 2\n{}", all("tp", [1, 1, 2])),
     ];
     check(text, &["x", "weights", "up", "gate", "down"], &plans.each_ref().map(String::as_str));
+}
+
+/// Samples of four rows with two routes each, of which an expert takes `capacity`.
+fn limited_experts(capacity: Option<usize>) -> Result<Graph, BuildError> {
+    let mut net = Builder::new("limited");
+    let x = net.input("x", TensorType::f32([8, 4, 6]))?;
+    let ids = net.input("ids", TensorType::new(DType::I64, [8, 4, 2]))?;
+    let weights = net.input("weights", TensorType::f32([8, 4, 2]))?;
+    let up = net.param("up", [4, 8, 6], Init::Zeros)?;
+    let down = net.param("down", [4, 6, 8], Init::Zeros)?;
+    let layer = MoeLayer { activation: Activation::Silu, up, gate: None, down, capacity };
+    let y = net.experts("y", x, [ids, weights], layer)?;
+    let square = net.unary("square", Unary::Square, y)?;
+    let sum = |axes| ReduceOp { kind: Reduce::Sum, axes, keep: false };
+    let sums = net.add_one("sums", sum(vec![1, 2]), &[square])?;
+    let loss = net.add_one("loss", sum(vec![0]), &[sums])?;
+    Ok(net.finish([loss]))
+}
+
+#[test]
+fn experts_with_a_capacity() {
+    let graph = limited_experts(Some(1)).expect("the layers fit");
+    let all = limited_experts(None).expect("the layers fit");
+    assert_ne!(bits(&graph, &["up"], ""), bits(&all, &["up"], ""), "some routes are left out");
+    let rows = ["x", "ids", "weights"].map(|name| rule(name, 0, "dp")).concat();
+    let experts = ["up", "down"].map(|name| rule(name, 0, "ep")).concat();
+    let plans = [
+        format!("[mesh]\ndp = 4\n{rows}"),
+        format!("[mesh]\nep = 4\n{experts}"),
+        "microbatches = 2".to_string(),
+        format!("microbatches = 2\n[mesh]\ndp = 2\n{rows}"),
+    ];
+    check_graph(&graph, &["up", "down"], &plans.each_ref().map(String::as_str));
 }

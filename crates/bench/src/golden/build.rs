@@ -198,7 +198,8 @@ impl Maker<'_> {
                 let Ok(activation) = name.parse() else { return Ok(None) };
                 let (x, routing) = (self.slot("input")?, [self.slot("ids")?, self.slot("weights")?]);
                 let (up, down) = (self.slot("up")?, self.slot("down")?);
-                let layer = MoeLayer { activation, up, gate: self.model.find("gate"), down };
+                let (gate, capacity) = (self.model.find("gate"), self.attr("capacity")?);
+                let layer = MoeLayer { activation, up, gate, down, capacity };
                 self.model.experts("y", x, routing, layer)?
             }
             "mse" => {

@@ -11,9 +11,9 @@ use crate::{Rng, Tensor, eval};
 const MARGIN: f64 = 1e-3;
 /// How large values may grow.
 const LARGEST: f64 = 100.0;
-/// How much a result may be bent over twice the margin, relative to itself where it is above one. A second derivative of a
-/// hundred bends it so much; so does a kink whose slopes differ by a fifth, in the middle of the margin.
-const BEND: f64 = 1e-4;
+/// How much a result may be bent over twice the margin, relative to itself where it is above one. A second derivative of
+/// twenty bends it so much; so does a kink whose slopes differ by a twenty-fifth, in the middle of the margin.
+const BEND: f64 = 2e-5;
 /// Directions in which the operands of a layer are moved: along one alone, sums may stay as they are.
 const DIRECTIONS: u64 = 3;
 
