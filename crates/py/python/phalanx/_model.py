@@ -122,11 +122,11 @@ def _without_own_gradients() -> Iterator[None]:
             )
         return before.__get__(None, cls)(*args, **kwargs)
 
-    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment]
+    setattr(torch.autograd.Function, "apply", classmethod(apply))
     try:
         yield
     finally:
-        torch.autograd.Function.apply = before
+        setattr(torch.autograd.Function, "apply", before)
 
 
 def from_torch(
