@@ -100,8 +100,15 @@ pub(super) fn multiplied(call: &mut Call<'_>, a: &Logical, b: &Logical) -> Made<
         return rows_times(call, a, &b.permuted(&[1, 0]), None);
     }
     let rank = a.rank().max(b.rank());
-    let (a, b) = (a.padded(rank), b.padded(rank));
     let lead = rank - 2;
+    // A product stretches neither operand by itself.
+    let (a, b) = (a.padded(rank), b.padded(rank));
+    let (of_a, of_b) = (a.shape(), b.shape());
+    let common: Vec<usize> = (0..lead).map(|dim| of_a[dim].max(of_b[dim])).collect();
+    let (a, b) = (
+        a.expanded(&[&common[..], &of_a[lead..]].concat()),
+        b.expanded(&[&common[..], &of_b[lead..]].concat()),
+    );
     let (m, n) = (a.shape()[lead], b.shape()[lead + 1]);
     // Batch dimensions in common order; the four others stay apart: m, k of a, k, n of b.
     let spread = |x: &Logical, own: [usize; 2]| {

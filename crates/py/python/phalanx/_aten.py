@@ -121,7 +121,7 @@ def run(node: fx.Node, values: dict[fx.Node, Any], resolve: Any) -> Any:
     return target(*args, **kwargs)
 
 
-_HERE = os.path.dirname(os.path.abspath(torch.__file__))
+_HERE = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
 
 def source(node: fx.Node) -> tuple[str, str]:
