@@ -139,10 +139,10 @@ fn every_field_is_checked_and_the_message_names_both_sides() {
         (|m| m["settings"]["devices"] = json!(3), "`settings.devices` is 3, but it must be 2"),
         (|m| m["settings"]["cores"] = json!(2), "`settings.cores` is 2, but it must be 1"),
         (|m| m["settings"]["precision"] = json!("bf16"), "`steps[0].kernels["),
-        (|m| m["settings"]["wish"] = json!(1), "manifest.json: `settings`: unknown field `wish`"),
+        (|m| m["settings"]["wish"] = json!(1), "manifest.json: `settings.wish`: unknown field `wish`"),
         (|m| m["settings"]["goal"] = json!("Infer"), "`settings.goal` is \"Infer\", but it must be \"Train("),
         (|m| m["settings"]["memory"] = json!(1), "`settings.memory` is 1, but it must be null"),
-        (|m| m["run"]["config"]["lr"] = json!(-1), "`lr` is -1"),
+        (|m| m["run"]["config"]["lr"] = json!(-1.0), "`lr` is -1"),
         (|m| m["run"]["config"]["seed"] = json!(5), "`settings.seed` is 0, but it must be 5"),
         (|m| m["run"]["config"]["wish"] = json!(5), "manifest.json: `run.config`: unknown field `wish`"),
         (|m| m["run"]["model"] = json!({}), "manifest.json: `run.model`: "),
@@ -158,7 +158,7 @@ fn every_field_is_checked_and_the_message_names_both_sides() {
         ),
         (|m| m["files"][0]["name"] = json!("../x"), "manifest.json lists `../x`, which is no file"),
         (|m| m["files"][0]["bytes"] = json!(1), "certificate.txt has "),
-        (|m| _ = m["files"].as_array_mut().unwrap().remove(3), "evaluate.program is missing"),
+        (|m| _ = m["files"].as_array_mut().unwrap().remove(2), "evaluate.program is missing"),
     ];
     for (change, told) in cases {
         let message = with_manifest(change);
