@@ -25,16 +25,18 @@ fn trained(config: TrainConfig, steps: u64) -> Result<(Vec<f32>, u128), Error> {
     Ok((losses, run.session().weights_hash()?))
 }
 
+/// Models whose steps take longest, which learn in fewer of them.
+const SLOW: [&str; 2] = ["inception", "unet"];
+
 #[test]
 fn every_model_learns_its_samples() {
     let mut lazy = Vec::new();
     for entry in ZOO {
-        let config = TrainConfig::default().model(entry.name.into()).batch(32).lr(5e-3).steps(150);
-        let begun = std::time::Instant::now();
-        let (losses, _) = trained(config, 150).unwrap();
-        println!("{} {:?}", entry.name, begun.elapsed());
+        let (batch, steps) = if SLOW.contains(&entry.name) { (16, 60) } else { (32, 150) };
+        let config = TrainConfig::default().model(entry.name.into()).batch(batch).lr(5e-3).steps(steps);
+        let (losses, _) = trained(config, steps).unwrap();
         let mean = |losses: &[f32]| losses.iter().sum::<f32>() / losses.len() as f32;
-        let (first, last) = (mean(&losses[..5]), mean(&losses[140..]));
+        let (first, last) = (mean(&losses[..5]), mean(&losses[losses.len() - 10..]));
         if last >= 0.7 * first {
             lazy.push(format!("{}: {first} at first, {last} at last", entry.name));
         }
@@ -48,19 +50,14 @@ fn every_model_has_the_same_bits_under_every_plan() {
     for entry in ZOO {
         let config = TrainConfig::default().model(entry.name.into()).batch(8).steps(10);
         let one = trained(config.clone(), 2).unwrap();
-        for plan in ["dp2", "dp4", "fsdp2", "zero12", "tp2", "pp2", "dp2-tp2"] {
-            let begun = std::time::Instant::now();
-            match trained(config.clone().plan(Some(plan.into())), 2) {
-                Ok(found) if found == one => println!("{} {plan}: ok {:?}", entry.name, begun.elapsed()),
-                Ok(_) => wrong.push(format!("{} {plan}: other bits", entry.name)),
-                Err(error) => wrong.push(format!("{} {plan}: {error}", entry.name)),
+        let plans = ["dp2", "dp4", "fsdp2", "zero12", "tp2", "pp2", "dp2-tp2"].map(|plan| (plan, 1));
+        for (plan, parts) in plans.into_iter().chain([("one", 2), ("dp2", 2)]) {
+            let config = config.clone().plan(Some(plan.into())).accumulate(parts);
+            match trained(config, 2) {
+                Ok(found) if found == one => {}
+                Ok(_) => wrong.push(format!("{} {plan} in {parts} parts: other bits", entry.name)),
+                Err(error) => wrong.push(format!("{} {plan} in {parts} parts: {error}", entry.name)),
             }
-        }
-        let cut = config.plan(Some("dp2".into())).accumulate(2);
-        match trained(cut, 2) {
-            Ok(found) if found == one => (),
-            Ok(_) => wrong.push(format!("{} cut: other bits", entry.name)),
-            Err(error) => wrong.push(format!("{} cut: {error}", entry.name)),
         }
     }
     assert_eq!(wrong, [""; 0]);
