@@ -46,10 +46,10 @@ pub enum ModelError {
     /// The family of the model does not have this.
     #[error("{model}: `{field}` is {value}; {wanted}")]
     Family { model: &'static str, field: &'static str, value: String, wanted: String },
-    /// The batch is longer than a sliding window.
+    /// A text that is generated is longer than a sliding window.
     #[error(
-        "{model}: `time` {time} exceeds the sliding window of {window} tokens, which is supported for sequences that fit \
-         into it; use at most {window} tokens"
+        "{model}: {time} tokens exceed the sliding window of {window} tokens; generation goes on within the window only: \
+         use at most {window} tokens"
     )]
     BeyondWindow { model: &'static str, time: usize, window: usize },
     /// No linear layer has such a name.
@@ -136,11 +136,7 @@ impl Check {
     }
 
     /// A size is a multiple of two, or one less than that.
-    pub(crate) fn parity(
-        &self,
-        (field, value): (&'static str, usize),
-        even: bool,
-    ) -> Result<(), ModelError> {
+    pub(crate) fn parity(&self, (field, value): (&'static str, usize), even: bool) -> Result<(), ModelError> {
         if value.is_multiple_of(2) == even {
             return Ok(());
         }
