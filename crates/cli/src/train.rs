@@ -1,7 +1,7 @@
 //! `phalanx train`: the main job.
 
 mod dry_run;
-mod zoo;
+pub mod zoo;
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -99,6 +99,7 @@ impl Args {
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let config = args.config()?;
     let given: Vec<_> = args.options.given().collect();
+    let config = config.with_zoo_directory()?;
     if let Some(model) = config.zoo_model().map_err(phalanx::Error::from)? {
         return zoo::run(args, config, model);
     }

@@ -26,3 +26,4 @@ mod resume;
 mod schedule;
 mod train;
 mod watch;
+mod zoo;

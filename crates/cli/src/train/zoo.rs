@@ -5,16 +5,40 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use phalanx::models::zoo::ZooModel;
-use phalanx::nn::{OwnedFeed, Training, TrainingRun};
+use phalanx::nn::{OwnedFeed, StepOutcome, Training, TrainingRun};
 use phalanx::train::TrainConfig;
 use serde_json::json;
 
 use super::Args;
 use crate::failure::Failure;
-use crate::{output, stop};
+use crate::{job, output, save, stop};
 
 /// Lines of progress of a run, unless the user says otherwise.
 const LINES: u64 = 10;
+
+/// A model of the zoo that is trained on its own samples.
+pub struct ZooRun {
+    model: Rc<dyn ZooModel>,
+    /// The training.
+    pub run: TrainingRun<'static>,
+}
+
+impl ZooRun {
+    /// Compiles the model; `given` are the options that the user has set.
+    pub fn start(config: TrainConfig, given: &[&str], model: Box<dyn ZooModel>) -> Result<ZooRun, Failure> {
+        let model: Rc<dyn ZooModel> = model.into();
+        let run = Training::of_zoo(config, given, Rc::clone(&model))?.start()?;
+        Ok(ZooRun { model, run })
+    }
+
+    /// The next step.
+    pub fn step(&mut self) -> Result<StepOutcome, Failure> {
+        let (seed, batch) = (self.run.config().seed, self.run.batch());
+        let samples = self.model.samples(seed, self.run.steps(), batch).into_iter();
+        let feeds: Vec<(String, OwnedFeed)> = samples.map(|(name, data)| (name, data.into())).collect();
+        Ok(self.run.step(feeds)?)
+    }
+}
 
 /// Trains a model of the zoo and prints the summary: alone, or as one rank of a job.
 pub fn run(args: &Args, config: TrainConfig, model: Box<dyn ZooModel>) -> Result<ExitCode, Failure> {
@@ -27,25 +51,25 @@ pub fn run(args: &Args, config: TrainConfig, model: Box<dyn ZooModel>) -> Result
             "`log_every` is {every}, but with --json every step is a line: leave one of them out"
         )));
     }
+    if let Some(dir) = config.save.as_ref().filter(|_| job::launched().is_none_or(|job| job.rank == 0)) {
+        save::check(&config, dir)?;
+    }
     let given: Vec<&str> = args.options.given().collect();
-    let model: Rc<dyn ZooModel> = model.into();
-    let mut run = Training::of_zoo(config, &given, Rc::clone(&model))?.start()?;
+    let mut zoo = ZooRun::start(config, &given, model)?;
     stop::listen()?;
+    let run = &mut zoo.run;
     let speaks = run.rank() == 0;
     if speaks && !args.json {
-        output::line(opening(&run))?;
+        output::line(opening(run))?;
     }
     let began = (run.steps(), Instant::now());
     let every = run.config().log_every.unwrap_or((run.config().steps / LINES).max(1));
-    while !run.is_done() {
+    while !zoo.run.is_done() {
         if stop::is_asked() {
-            run.stop();
+            zoo.run.stop();
         }
-        let (seed, batch) = (run.config().seed, run.batch());
-        let samples = model.samples(seed, run.steps(), batch).into_iter();
-        let feeds: Vec<(String, OwnedFeed)> = samples.map(|(name, data)| (name, data.into())).collect();
-        let step = run.step(feeds)?;
-        for notice in run.take_notices().iter().filter(|_| speaks) {
+        let step = zoo.step()?;
+        for notice in zoo.run.take_notices().iter().filter(|_| speaks) {
             eprintln!("{notice}");
         }
         if speaks && args.json {
@@ -58,7 +82,16 @@ pub fn run(args: &Args, config: TrainConfig, model: Box<dyn ZooModel>) -> Result
             output::line(step.to_string())?;
         }
     }
-    finish(&run, args.json, began)
+    let run = &mut zoo.run;
+    let unfinished = (run.steps() < run.config().steps).then(|| (run.steps(), run.config().steps));
+    if let Some(dir) = run.config().save.clone() {
+        let config = run.config().clone();
+        match speaks {
+            true => save::write(&config, &dir, unfinished, |dir| Ok(run.save_model(dir)?))?,
+            false => run.save_model(&dir)?,
+        }
+    }
+    finish(run, args.json, began)
 }
 
 fn opening(run: &TrainingRun<'_>) -> String {
@@ -86,11 +119,15 @@ fn finish(
     if run.rank() == 0 && is_json {
         output::json(&json!({ "summary": {
             "steps": steps, "seconds": seconds, "weights_hash": hash, "interrupted": interrupted,
+            "saved": run.config().save,
         } }))?;
     } else if run.rank() == 0 {
         let asked = if interrupted { format!(" of {}, stopped", run.config().steps) } else { String::new() };
         output::line(format!("{:14}{steps}{asked}, {} of them in {seconds:.1} s", "steps", steps - before))?;
         output::line(format!("{:14}{}", "weights hash", output::hash(&hash, run.config().precision)))?;
+        if let Some(dir) = &run.config().save {
+            output::line(format!("{:14}{}", "saved", dir.display()))?;
+        }
     }
     Ok(if interrupted { ExitCode::from(stop::STOPPED) } else { ExitCode::SUCCESS })
 }

@@ -34,9 +34,9 @@ impl AlexnetConfig {
         };
         let x = conv(0, images, 1, |layer| layer.kernel(11).stride(4).padding(2)).max_pool(3, 2, 0);
         let x = conv(3, &x, 3, |layer| layer.kernel(5).padding(2)).max_pool(3, 2, 0);
-        let x = [(6, 6), (8, 4), (10, 4)].iter().fold(x, |x, &(place, wide)| {
-            conv(place, &x, wide, |layer| layer.kernel(3).padding(1))
-        });
+        let x = [(6, 6), (8, 4), (10, 4)]
+            .iter()
+            .fold(x, |x, &(place, wide)| conv(place, &x, wide, |layer| layer.kernel(3).padding(1)));
         x.max_pool(3, 2, 0)
     }
 

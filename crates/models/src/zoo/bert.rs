@@ -4,7 +4,7 @@ use phalanx_nn::{Init, Net, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::encoder::{Encoder, masked_pairs};
-use super::{SampleData, Samples, ZooConfig};
+use super::{SampleData, Samples, TransformersForm, ZooConfig};
 use crate::ModelError;
 
 /// The sizes of a BERT.
@@ -27,6 +27,9 @@ pub struct BertConfig {
     pub dropout: f32,
 }
 
+/// The token of the padding.
+const PADDING: usize = 0;
+
 impl BertConfig {
     fn encoder(&self) -> Encoder {
         let BertConfig { layers, heads, width, hidden, dropout, .. } = *self;
@@ -35,6 +38,28 @@ impl BertConfig {
 }
 
 impl ZooConfig for BertConfig {
+    const TRANSFORMERS: Option<TransformersForm> = Some(TransformersForm {
+        model_type: "bert",
+        architecture: "BertForMaskedLM",
+        usual: "medium",
+        labels: None,
+        sizes: &[
+            ("layers", "num_hidden_layers", 0),
+            ("heads", "num_attention_heads", 0),
+            ("width", "hidden_size", 0),
+            ("hidden", "intermediate_size", 0),
+            ("vocab", "vocab_size", 0),
+            ("context", "max_position_embeddings", 0),
+        ],
+        fixed: &[
+            ("hidden_act", "\"gelu\""),
+            ("layer_norm_eps", "1e-12"),
+            ("type_vocab_size", "2"),
+            ("pad_token_id", "0"),
+            ("tie_word_embeddings", "true"),
+        ],
+    });
+
     fn preset(size: &str) -> Option<Self> {
         let (layers, heads, width, vocab, context) = match size {
             "nano" => (2, 4, 64, 33, 16),
@@ -56,6 +81,7 @@ impl ZooConfig for BertConfig {
         let (bert, cls, encoder) = (net.at("bert"), net.at("cls.predictions"), self.encoder());
         let embeddings = bert.at("embeddings");
         let words = embeddings.at("word_embeddings").embedding(self.vocab, self.width);
+        let words = words.padding(Some(PADDING));
         let places = embeddings.at("position_embeddings").embedding(self.context, self.width);
         let kinds = embeddings.at("token_type_embeddings").embedding(2, self.width);
         let x = words.rows(&tokens) + places.first(self.context) + kinds.first(1);
@@ -65,6 +91,6 @@ impl ZooConfig for BertConfig {
     }
 
     fn samples(&self, samples: &mut Samples) -> Vec<(String, SampleData)> {
-        masked_pairs(samples, self.context, self.vocab, 0)
+        masked_pairs(samples, self.context, self.vocab, PADDING + 1)
     }
 }

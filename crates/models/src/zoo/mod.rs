@@ -4,6 +4,7 @@
 mod alexnet;
 mod bert;
 mod candle_uno;
+mod choice;
 mod convnext;
 mod dlrm;
 mod encoder;
@@ -15,6 +16,7 @@ mod resnet;
 mod roberta;
 mod sample;
 mod t5;
+mod transformers;
 mod unet;
 mod vit;
 mod xdl;
@@ -31,6 +33,7 @@ use crate::ModelError;
 pub use alexnet::AlexnetConfig;
 pub use bert::BertConfig;
 pub use candle_uno::CandleUnoConfig;
+pub use choice::ZooChoice;
 pub use convnext::ConvnextConfig;
 pub use dlrm::DlrmConfig;
 pub use inception::InceptionConfig;
@@ -40,6 +43,7 @@ pub use resnet::ResnetConfig;
 pub use roberta::RobertaConfig;
 pub use sample::{SampleData, Samples};
 pub use t5::T5Config;
+pub use transformers::{FormProblem, TransformersForm};
 pub use unet::UnetConfig;
 pub use vit::VitConfig;
 pub use xdl::XdlConfig;
@@ -68,6 +72,9 @@ pub static ZOO: &[ZooEntry] = &[
 
 /// The configuration of a model of the zoo.
 pub trait ZooConfig: fmt::Debug + Serialize + DeserializeOwned + 'static {
+    /// How transformers describes it, if it does.
+    const TRANSFORMERS: Option<TransformersForm> = None;
+
     /// The model of a size, if there is one: `nano` learns its data in a minute.
     fn preset(size: &str) -> Option<Self>;
 
@@ -120,6 +127,8 @@ pub struct ZooEntry {
     pub name: &'static str,
     /// What it does.
     pub about: &'static str,
+    /// How transformers describes it, if it does.
+    pub transformers: Option<TransformersForm>,
     preset: fn(&str) -> Option<Box<dyn ZooModel>>,
     read: fn(Value) -> Result<Box<dyn ZooModel>, serde_json::Error>,
 }
@@ -129,6 +138,7 @@ impl ZooEntry {
         ZooEntry {
             name,
             about,
+            transformers: C::TRANSFORMERS,
             preset: |size| Some(Box::new(C::preset(size)?)),
             read: |sizes| Ok(Box::new(serde_json::from_value::<C>(sizes)?)),
         }

@@ -5,7 +5,7 @@ use phalanx_nn::{Init, Net, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::encoder::{Encoder, masked_pairs};
-use super::{SampleData, Samples, ZooConfig};
+use super::{SampleData, Samples, TransformersForm, ZooConfig};
 use crate::ModelError;
 use crate::check::Check;
 
@@ -42,6 +42,28 @@ impl RobertaConfig {
 }
 
 impl ZooConfig for RobertaConfig {
+    const TRANSFORMERS: Option<TransformersForm> = Some(TransformersForm {
+        model_type: "roberta",
+        architecture: "RobertaForMaskedLM",
+        usual: "medium",
+        labels: None,
+        sizes: &[
+            ("layers", "num_hidden_layers", 0),
+            ("heads", "num_attention_heads", 0),
+            ("width", "hidden_size", 0),
+            ("hidden", "intermediate_size", 0),
+            ("vocab", "vocab_size", 0),
+            ("context", "max_position_embeddings", 2),
+        ],
+        fixed: &[
+            ("hidden_act", "\"gelu\""),
+            ("layer_norm_eps", "1e-5"),
+            ("type_vocab_size", "1"),
+            ("pad_token_id", "1"),
+            ("tie_word_embeddings", "true"),
+        ],
+    });
+
     fn preset(size: &str) -> Option<Self> {
         let (layers, heads, width, vocab, context) = match size {
             "nano" => (2, 4, 64, 33, 16),

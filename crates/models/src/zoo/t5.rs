@@ -8,7 +8,7 @@ use phalanx_nn::{Dense, EmbeddingTable, Init, Net, Table, Tensor};
 use phalanx_ops::Attention;
 use serde::{Deserialize, Serialize};
 
-use super::{SampleData, Samples, ZooConfig};
+use super::{SampleData, Samples, TransformersForm, ZooConfig};
 use crate::ModelError;
 use crate::check::Check;
 
@@ -97,16 +97,14 @@ impl T5Config {
     fn block(&self, net: &Net, x: &Tensor, bias: &Tensor, text: Option<&Tensor>) -> Tensor {
         let layer = net.at("layer");
         let own = layer.at("0.SelfAttention");
-        let mut x = self.residual(&layer.at(0), x, |x| {
-            self.attention(&own, [x, x], text.is_some(), Some(bias))
-        });
+        let mut x =
+            self.residual(&layer.at(0), x, |x| self.attention(&own, [x, x], text.is_some(), Some(bias)));
         if let Some(text) = text {
             let cross = layer.at("1.EncDecAttention");
             x = self.residual(&layer.at(1), &x, |x| self.attention(&cross, [x, text], false, None));
         }
-        let (last, plain) = (layer.at(if text.is_some() { 2 } else { 1 }), |features| {
-            Dense::new(features).bias(false)
-        });
+        let (last, plain) =
+            (layer.at(if text.is_some() { 2 } else { 1 }), |features| Dense::new(features).bias(false));
         self.residual(&last, &x, |x| {
             let net = last.at("DenseReluDense");
             let h = net.at("wi").linear(x, plain(self.hidden)).relu();
@@ -129,6 +127,31 @@ impl T5Config {
 }
 
 impl ZooConfig for T5Config {
+    const TRANSFORMERS: Option<TransformersForm> = Some(TransformersForm {
+        model_type: "t5",
+        architecture: "T5ForConditionalGeneration",
+        usual: "small",
+        labels: None,
+        sizes: &[
+            ("layers", "num_layers", 0),
+            ("heads", "num_heads", 0),
+            ("width", "d_model", 0),
+            ("head_dim", "d_kv", 0),
+            ("hidden", "d_ff", 0),
+            ("vocab", "vocab_size", 0),
+            ("context", "n_positions", 0),
+            ("buckets", "relative_attention_num_buckets", 0),
+            ("distance", "relative_attention_max_distance", 0),
+        ],
+        fixed: &[
+            ("feed_forward_proj", "\"relu\""),
+            ("layer_norm_epsilon", "1e-6"),
+            ("tie_word_embeddings", "true"),
+            ("pad_token_id", "0"),
+            ("decoder_start_token_id", "0"),
+        ],
+    });
+
     fn preset(size: &str) -> Option<Self> {
         let (layers, heads, width, hidden) = match size {
             "nano" => (2, 4, 32, 64),

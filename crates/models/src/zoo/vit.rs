@@ -1,12 +1,13 @@
 //! A vision transformer: patches of an image as a sequence. Parameter names are those of published files for transformers'
-//! `ViTForImageClassification`; the weight of the patch projection, a convolution there, is a matrix here.
+//! `ViTForImageClassification`.
 
-use phalanx_nn::{Init, Net, Tensor};
+use phalanx_nn::{Activation, Init, Net, Tensor};
+use phalanx_ops::Linear;
 use serde::{Deserialize, Serialize};
 
 use super::encoder::encoder_attention;
 use super::images::classify;
-use super::{SampleData, Samples, ZooConfig};
+use super::{SampleData, Samples, TransformersForm, ZooConfig};
 use crate::ModelError;
 use crate::check::Check;
 
@@ -40,6 +41,16 @@ impl VitConfig {
         cut.transpose([0, 1, 3, 2, 4, 5]).reshape([batch, side * side, patch * patch * 3])
     }
 
+    /// The convolution of files, whose stride is its kernel, as one product of patches.
+    fn embed(&self, net: &Net, images: &Tensor) -> Tensor {
+        let (width, patch) = (self.width, self.patch);
+        let weight = net.param("weight", [width, 3, patch, patch], Init::Normal(0.02));
+        let bias = net.param("bias", [width], Init::Zeros);
+        let matrix = weight.transpose([0, 2, 3, 1]).reshape([width, patch * patch * 3]);
+        let linear = Linear { transposed: false, activation: Activation::None };
+        net.apply(linear, &[&self.patches(images), &matrix, &bias])
+    }
+
     fn block(&self, net: &Net, x: &Tensor) -> Tensor {
         let attention = net.at("attention");
         let normed = net.at("layernorm_before").layer_norm_with(x, 1e-12);
@@ -55,7 +66,7 @@ impl VitConfig {
     /// The logits of images.
     fn logits(&self, net: &Net, images: &Tensor) -> Tensor {
         let (vit, embeddings) = (net.at("vit"), net.at("vit.embeddings"));
-        let x = embeddings.at("patch_embeddings.projection").linear(&self.patches(images), self.width);
+        let x = self.embed(&embeddings.at("patch_embeddings.projection"), images);
         let class = embeddings.param("cls_token", [1, 1, self.width], Init::Normal(0.02));
         // A copy for each sample, cut like them.
         let class = x.slice(1, 0..1) * 0.0 + class;
@@ -73,6 +84,27 @@ impl VitConfig {
 }
 
 impl ZooConfig for VitConfig {
+    const TRANSFORMERS: Option<TransformersForm> = Some(TransformersForm {
+        model_type: "vit",
+        architecture: "ViTForImageClassification",
+        usual: "medium",
+        labels: Some("classes"),
+        sizes: &[
+            ("layers", "num_hidden_layers", 0),
+            ("heads", "num_attention_heads", 0),
+            ("width", "hidden_size", 0),
+            ("hidden", "intermediate_size", 0),
+            ("image", "image_size", 0),
+            ("patch", "patch_size", 0),
+        ],
+        fixed: &[
+            ("hidden_act", "\"gelu\""),
+            ("layer_norm_eps", "1e-12"),
+            ("num_channels", "3"),
+            ("qkv_bias", "true"),
+        ],
+    });
+
     fn preset(size: &str) -> Option<Self> {
         let (layers, heads, width, [image, patch], classes) = match size {
             "nano" => (2, 4, 64, [16, 4], 4),

@@ -17,6 +17,7 @@ use super::training::evaluation_of;
 use super::{Feeds, Metrics, StepOutcome, TrainingError};
 use crate::ckpt::Writer;
 use crate::job::{Agreed, Connection, Job, StepVote};
+use crate::models::ModelConfig;
 use crate::train::eval::check_memory;
 use crate::train::ranks::Ranks;
 use crate::train::{Notice, TrainConfig};
@@ -26,6 +27,7 @@ use crate::{Error, Flavor, Goal, Session, Settings, Trainer};
 pub(super) struct Start<'a> {
     pub model: Box<dyn Fn(&Net) -> Tensor + 'a>,
     pub name: String,
+    pub described: Option<ModelConfig>,
     pub built: BuiltModel,
     pub config: TrainConfig,
     pub settings: Settings,
@@ -40,6 +42,8 @@ pub(super) struct Start<'a> {
 pub struct TrainingRun<'a> {
     model: Box<dyn Fn(&Net) -> Tensor + 'a>,
     pub(super) name: String,
+    /// What files say about it, if it is of the zoo.
+    pub(super) described: Option<ModelConfig>,
     pub(super) built: BuiltModel,
     pub(super) config: TrainConfig,
     pub(super) settings: Settings,
@@ -65,12 +69,13 @@ pub struct TrainingRun<'a> {
 
 impl<'a> TrainingRun<'a> {
     pub(super) fn begin(start: Start<'a>) -> Result<TrainingRun<'a>, Error> {
-        let Start { model, name, built, config, settings, trainer, ranks } = start;
+        let Start { model, name, described, built, config, settings, trainer, ranks } = start;
         let (ranks, job) = ranks.map_or((None, None), |(ranks, job)| (Some(ranks), job));
         let warnings = config.warnings().into_iter().map(Notice::Warning).collect();
         let mut run = TrainingRun {
             model,
             name,
+            described,
             built,
             config,
             settings,

@@ -11,7 +11,8 @@ use super::args::OwnModel;
 use super::run::{Start, TrainingRun};
 use super::{Args, TrainingError};
 use crate::job::{Connection, Job, connect, deal_devices, shared};
-use crate::models::zoo::ZooModel;
+use crate::models::ModelConfig;
+use crate::models::zoo::{ZooChoice, ZooEntry, ZooModel};
 use crate::train::ranks::Ranks;
 use crate::train::{OptimizerKind, OptionFlags, OptionSet, TrainConfig};
 use crate::{Decays, Error, Goal, LearningRate, Optimizer, ParameterGroup, Settings, Trainer, UpdateRule};
@@ -25,6 +26,7 @@ pub struct Training<'a> {
     model: Box<dyn Fn(&Net) -> Tensor + 'a>,
     flags: OptionFlags<OwnModel>,
     name: String,
+    described: Option<ModelConfig>,
     config: TrainConfig,
     decays: Decays,
     freeze: Vec<String>,
@@ -36,8 +38,8 @@ impl<'a> Training<'a> {
     pub fn new(args: &Args, model: impl Fn(&Net) -> Tensor + 'a) -> Training<'a> {
         let (flags, config, decays) =
             (args.flags.clone(), OwnModel::defaults().beta2(0.999), Decays::Matrices);
-        let (name, freeze, groups) = ("model".to_string(), Vec::new(), Vec::new());
-        Training { model: Box::new(model), flags, name, config, decays, freeze, groups }
+        let (name, described, freeze, groups) = ("model".to_string(), None, Vec::new(), Vec::new());
+        Training { model: Box::new(model), flags, name, described, config, decays, freeze, groups }
     }
 
     /// Trains the model of the zoo that `config` names, with all of what `config` says; `given` are the options that a user
@@ -50,8 +52,9 @@ impl<'a> Training<'a> {
         config.check_zoo(given, &*model)?;
         model.check()?;
         let name = config.model.clone();
+        let described = ZooEntry::find(&name).map(|entry| ModelConfig::Zoo(ZooChoice::new(entry, &*model)));
         let training = Training::new(&Args::default(), move |net| model.loss(net));
-        Ok(Training { config, name, ..training })
+        Ok(Training { config, name, described, ..training })
     }
 
     /// What the model is called in graphs and checkpoints.
@@ -176,6 +179,7 @@ impl<'a> Training<'a> {
         TrainingRun::begin(Start {
             model: self.model,
             name: self.name,
+            described: self.described,
             built,
             config,
             settings,
@@ -208,8 +212,8 @@ impl<'a> Training<'a> {
         let (trainer, certificate) = job.trainer(&built.graph, &settings, &config.program_cache())?;
         let ranks = Ranks::new(&config, &job, topology, certificate, trainer.session(), None);
         job.phases.enter("preparing the first step");
-        let (model, name, ranks) = (self.model, self.name, Some((ranks, None)));
-        Ok((Start { model, name, built, config, settings, trainer, ranks }, job))
+        let (model, name, described, ranks) = (self.model, self.name, self.described, Some((ranks, None)));
+        Ok((Start { model, name, described, built, config, settings, trainer, ranks }, job))
     }
 
     /// The configuration: flags win over what the program says.
