@@ -42,6 +42,8 @@ CASES = {
     "llama": ("Llama", dict(GROUPED, pad_token_id=-1, attention_bias=True, mlp_bias=True)),
     "llama3": ("Llama", dict(GROUPED, rope_parameters=LLAMA3, num_key_value_heads=3, tie_word_embeddings=True)),
     "mistral": ("Mistral", dict(GROUPED, sliding_window=TIME, head_dim=8)),
+    "mistral-window": ("Mistral", dict(GROUPED, sliding_window=4, head_dim=8)),
+    "qwen2-window": ("Qwen2", dict(GROUPED, use_sliding_window=True, sliding_window=5, max_window_layers=1)),
     "qwen2": ("Qwen2", dict(GROUPED, use_sliding_window=True, sliding_window=13, max_window_layers=1)),
     "qwen2-tied": ("Qwen2", dict(GROUPED, tie_word_embeddings=True, pad_token_id=5, rope_parameters=rope(1e6))),
     "qwen3": ("Qwen3", dict(GROUPED, attention_bias=True)),

@@ -93,6 +93,9 @@ impl<S: OptionSet> Options<S> {
         let read = |path: &PathBuf| TrainConfig::read(path);
         let config = file.map_or_else(|| Ok(S::defaults()), read).map_err(phalanx::Error::from)?;
         let mut config = self.set(config)?;
+        if file.is_none() {
+            config = config.with_zoo_sizes(&self.given().collect::<Vec<_>>());
+        }
         config.check_given(&self.given().collect::<Vec<_>>()).map_err(phalanx::Error::from)?;
         mask_files(&config);
         let has_costs = OPTIONS.iter().any(|option| option.group == OptionGroup::Costs && S::has(option));

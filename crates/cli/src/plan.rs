@@ -99,9 +99,11 @@ pub struct What {
 }
 
 impl What {
-    /// Tokens the model knows.
+    /// Tokens the model knows. Every id and label of a model with data of its own can be 0 or 1.
     pub fn vocab(&self) -> Result<usize, Failure> {
-        Ok(self.options.config(self.config.as_ref())?.vocab_without_data())
+        let config = self.options.config(self.config.as_ref())?;
+        let is_zoo = config.zoo_model().map_err(phalanx::Error::from)?.is_some();
+        Ok(if is_zoo { 2 } else { config.vocab_without_data() })
     }
 
     /// The model's graph, and how it is compiled.

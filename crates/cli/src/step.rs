@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use phalanx::ir::Precision;
 use phalanx::job::Connection;
+use phalanx::models::ModelConfig;
+use phalanx::models::zoo::ZooModel;
 use phalanx::train::TrainConfig;
 use phalanx_bench::parity::{self, Request};
 use serde::Serialize;
@@ -12,6 +14,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::flags::{FewSteps, Options};
 use crate::job::CertificateFlag;
+use crate::train::zoo::SampledRun;
 use crate::{flags, job, output};
 
 /// Run a few optimizer steps: to compare with PyTorch, or one plan with another.
@@ -65,6 +68,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         flags::warn(&config);
     }
     let given: Vec<_> = args.options.given().collect();
+    if let Some(model) = config.zoo_model().map_err(phalanx::Error::from)? {
+        return step_zoo(args, config, &given, model);
+    }
     job::run(&config, &given, |connection| step(args, config.clone(), connection))
 }
 
@@ -77,9 +83,43 @@ fn step(args: &Args, config: TrainConfig, connection: Option<&Connection>) -> Re
     if connection.is_some_and(|connection| connection.network.rank() > 0) {
         return Ok(ExitCode::SUCCESS);
     }
+    print(args, steps, precision, (&losses, weights_hash))
+}
+
+/// Steps of a model with data of its own.
+fn step_zoo(
+    args: &Args,
+    mut config: TrainConfig,
+    given: &[&str],
+    model: Box<dyn ZooModel>,
+) -> Result<ExitCode, Failure> {
+    if args.hf.is_some() || args.certificate.certificate.is_some() {
+        let why = "--hf and --certificate are for gpt2 and llama: leave them out, or use phalanx train --hf";
+        return Err(Failure::Input(why.into()));
+    }
+    set_batch(args, &mut config)?;
+    let (steps, precision) = (config.steps, config.precision);
+    let mut zoo = SampledRun::of_zoo(config, given, model)?;
+    let mut losses = Vec::new();
+    while !zoo.run.is_done() {
+        losses.push(zoo.step()?.loss);
+    }
+    let hash = format!("{:032x}", zoo.run.session().weights_hash()?);
+    match zoo.run.rank() {
+        0 => print(args, steps, precision, (&losses, hash)),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn print(
+    args: &Args,
+    steps: u64,
+    precision: Precision,
+    (losses, weights_hash): (&[f32], String),
+) -> Result<ExitCode, Failure> {
     let out = args.out.as_deref();
     if args.json {
-        output::json(&Ending { steps, losses: &losses, weights_hash, precision, out })?;
+        output::json(&Ending { steps, losses, weights_hash, precision, out })?;
         return Ok(ExitCode::SUCCESS);
     }
     for (index, loss) in losses.iter().enumerate() {
@@ -113,6 +153,12 @@ fn from_weights(
 
 /// Refuses flags that do not go with weights to start from.
 fn check_weights(args: &Args, hf: &Path) -> Result<(), Failure> {
+    if let Ok(ModelConfig::Zoo(choice)) = phalanx::hf::read_config(hf) {
+        let (hf, name) = (hf.display(), choice.name());
+        return Err(Failure::Input(format!(
+            "{hf} has a model of the family {name}, and `step --hf` takes models of text: use phalanx train --hf {hf}"
+        )));
+    }
     if args.options.sizes_model() {
         let hf = hf.display();
         return Err(Failure::Input(format!(
@@ -130,16 +176,20 @@ fn check_weights(args: &Args, hf: &Path) -> Result<(), Failure> {
     }
 }
 
+/// Takes the number of samples.
+fn set_batch(args: &Args, config: &mut TrainConfig) -> Result<(), Failure> {
+    let Some(samples) = &args.batch else { return Ok(()) };
+    let wrong = |error| Failure::Input(format!("--batch without --hf: {error}"));
+    config.set("batch", samples).map_err(wrong)
+}
+
 /// Steps of a fresh model on the embedded text.
 fn fresh(
     args: &Args,
     mut config: TrainConfig,
     connection: Option<&Connection>,
 ) -> Result<(Vec<f32>, String), Failure> {
-    if let Some(sequences) = &args.batch {
-        let wrong = |error| Failure::Input(format!("--batch without --hf: {error}"));
-        config.set("batch", sequences).map_err(wrong)?;
-    }
+    set_batch(args, &mut config)?;
     let mut run = job::start(config, connection, None)?;
     args.certificate.write(&run)?;
     while !run.is_done() {

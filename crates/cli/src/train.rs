@@ -1,7 +1,7 @@
 //! `phalanx train`: the main job.
 
 mod dry_run;
-mod zoo;
+pub mod zoo;
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -113,6 +113,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
             "--feeds is for graph files: add --graph FILE.json, or use --data".into(),
         ));
     }
+    let config = config.with_zoo_directory()?;
     if let Some(model) = config.zoo_model().map_err(phalanx::Error::from)? {
         return zoo::run(args, config, model);
     }

@@ -27,3 +27,4 @@ mod resume;
 mod schedule;
 mod train;
 mod watch;
+mod zoo;

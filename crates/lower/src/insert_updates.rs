@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use phalanx_ir::parallel::{DeviceGroup, DeviceId, ParallelType, TileMap};
+use phalanx_ir::parallel::{DeviceGroup, DeviceId, Dim, ParallelType, TileMap};
 use phalanx_ir::sharded::{Operand, ShardedBuffer, ShardedGraph, ShardedTask};
 use phalanx_ir::tasks::{BufferId, Role, TaskOp};
 use phalanx_ir::text::Attrs;
@@ -26,7 +26,7 @@ const CLIP: &str = "gradient_norm";
 
 /// Leaves of the gradient norm along the outermost dimension, or the only one: what plans cut most finely.
 const OUTER_LEAVES: usize = 64;
-/// Leaves of the gradient norm along the innermost of several dimensions.
+/// Leaves of the gradient norm along the second and along the innermost of several dimensions.
 const INNER_LEAVES: usize = 8;
 
 pub fn insert_updates(mut sharded: ShardedGraph, options: &LowerOptions) -> Result<ShardedGraph, LowerError> {
@@ -84,6 +84,33 @@ fn whole(buffer: BufferId, rank: usize) -> Operand {
     Operand { buffer, map: TileMap { dims: vec![Vec::new(); rank], ..TileMap::default() } }
 }
 
+/// A dimension along which the squares of a gradient are summed in leaves; of a vector one is made up.
+struct LeafAxis {
+    dim: Option<usize>,
+    leaves: usize,
+    degree: usize,
+}
+
+impl LeafAxis {
+    /// Those of a gradient: the outermost, the second and the innermost dimension. Where the innermost has one leaf, such
+    /// as the kernel of a convolution, it is summed as a part of the second.
+    fn of(dims: &[Dim]) -> Vec<LeafAxis> {
+        let axis = |dim: usize, most| match dims.get(dim) {
+            Some(found) => {
+                LeafAxis { dim: Some(dim), leaves: leaves_of(found.size, most), degree: found.degree }
+            }
+            None => LeafAxis { dim: None, leaves: 1, degree: 1 },
+        };
+        let inner = axis(dims.len().saturating_sub(1), INNER_LEAVES);
+        match dims.len() {
+            0 | 1 => vec![axis(dims.len(), 1), axis(0, OUTER_LEAVES)],
+            2 => vec![axis(0, OUTER_LEAVES), inner],
+            _ if inner.leaves == 1 && inner.degree == 1 => vec![axis(0, OUTER_LEAVES), axis(1, INNER_LEAVES)],
+            _ => vec![axis(0, OUTER_LEAVES), axis(1, INNER_LEAVES), inner],
+        }
+    }
+}
+
 impl Updates<'_> {
     /// Sums every gradient and lays it out like its parameter.
     fn complete(&mut self) {
@@ -138,8 +165,9 @@ impl Updates<'_> {
         let mut total: Option<BufferId> = None;
         for (squares, name) in all {
             let sum = self.buffer(&format!("{name}.squares"), scalar.clone(), Arc::clone(&here), Role::Temp);
-            let op = reduce_task(Reduce::Sum, &[0, 1], 1);
-            self.on_one(&here, &name, op, vec![whole(squares, 2)], vec![whole(sum, 1)]);
+            let rank = self.sharded.buffers[squares].ty.dims().len();
+            let op = reduce_task(Reduce::Sum, &(0..rank).collect::<Vec<_>>(), 1);
+            self.on_one(&here, &name, op, vec![whole(squares, rank)], vec![whole(sum, 1)]);
             total = Some(match total {
                 None => sum,
                 Some(before) => {
@@ -169,34 +197,38 @@ impl Updates<'_> {
     ) -> Result<BufferId, LowerError> {
         let ShardedBuffer { ty, groups, .. } = self.sharded.buffers[gradient].clone();
         let (extents, map) = ty.grid();
-        let (dims, last) = (ty.dims(), ty.dims().len().saturating_sub(1));
-        let leaves = |dim: usize, most| dims.get(dim).map_or(1, |dim| leaves_of(dim.size, most));
-        let (rows, columns) = match last {
-            0 => (1, leaves(0, OUTER_LEAVES)),
-            _ => (leaves(0, OUTER_LEAVES), leaves(last, INNER_LEAVES)),
-        };
-        let degree = |dim: usize| dims.get(dim).map_or(1, |dim| dim.degree);
-        let row_degree = if last > 0 { degree(0) } else { 1 };
-        let inner: usize = (1..last).map(degree).product();
-        let axes = |dim: usize| map.dims.get(dim).cloned().unwrap_or_default();
+        let (rank, axes) = (ty.dims().len(), LeafAxis::of(ty.dims()));
         let matrix = TileMap {
             sum: Vec::new(),
             copy: map.copy.clone(),
-            dims: vec![if last > 0 { axes(0) } else { Vec::new() }, axes(last)],
+            dims: axes
+                .iter()
+                .map(|axis| axis.dim.map_or_else(Vec::new, |dim| map.dims[dim].clone()))
+                .collect(),
         };
-        let fits = rows.is_multiple_of(row_degree) && columns.is_multiple_of(degree(last)) && inner == 1;
+        let degree: usize = axes.iter().map(|axis| axis.degree).product();
+        let inner = ty.dims().iter().map(|dim| dim.degree).product::<usize>() / degree;
+        let fits = inner == 1 && axes.iter().all(|axis| axis.leaves.is_multiple_of(axis.degree));
         if !fits && !self.free_bits {
             let (layer, what) = (name.to_string(), "the squares of a gradient".to_string());
-            let (leaves, degree) = (rows * columns, row_degree * degree(last) * inner);
-            return Err(LowerError::Unaligned { layer, what, extent: 0, leaves, degree });
+            let leaves = axes.iter().map(|axis| axis.leaves).product();
+            return Err(LowerError::Unaligned { layer, what, extent: 0, leaves, degree: degree * inner });
         }
-        let [rows, columns] = if fits { [rows, columns] } else { [row_degree * inner, degree(last)] };
-        let global = TensorType::f32([rows, columns]);
+        let mut leaves: Vec<usize> =
+            axes.iter().map(|axis| if fits { axis.leaves } else { axis.degree }).collect();
+        leaves[0] *= inner;
+        let global = TensorType::f32(leaves.clone());
         let ty = matrix.tiling(&global, &extents).expect("the leaves are cut like the gradient");
         let one: Arc<[DeviceGroup]> = groups.iter().map(|group| DeviceGroup::one(group.first())).collect();
         let parts = self.buffer(&format!("{name}.squares"), ty, Arc::clone(&one), Role::Temp);
-        let leaves = Attrs::new().with("row_leaves", rows / row_degree);
-        let op = TaskOp::call("sum_squares", leaves.with("col_leaves", columns / degree(last)));
+        let own: Vec<usize> = leaves.iter().zip(&axes).map(|(leaves, axis)| leaves / axis.degree).collect();
+        let (row, middle, column) = (own[0], &own[1..own.len() - 1], own[own.len() - 1]);
+        let attrs = Attrs::new().with("row_leaves", row).with("col_leaves", column);
+        let attrs = match middle {
+            [] => attrs.with_unless(false, "merged", axes[1].dim.is_some_and(|dim| dim + 1 < rank)),
+            middle => attrs.with("middle_leaves", middle[0]),
+        };
+        let op = TaskOp::call("sum_squares", attrs);
         let (reads, writes) =
             (vec![Operand { buffer: gradient, map }], vec![Operand { buffer: parts, map: matrix }]);
         let (layer, microbatch) = (name.to_string(), self.microbatch);

@@ -13,6 +13,9 @@ pub enum ModelError {
     /// A size is too small.
     #[error("{model}: `{field}` is {value}; set it to at least {least}")]
     Small { model: &'static str, field: &'static str, value: usize, least: usize },
+    /// A size is too large.
+    #[error("{model}: `{field}` is {value}; set it to at most {most}")]
+    Large { model: &'static str, field: &'static str, value: usize, most: usize },
     /// A size is no multiple of another.
     #[error("{model}: `{field}` {value} is not a multiple of `{divisor}` {by}; {fix}")]
     NotDivisible {
@@ -43,10 +46,10 @@ pub enum ModelError {
     /// The family of the model does not have this.
     #[error("{model}: `{field}` is {value}; {wanted}")]
     Family { model: &'static str, field: &'static str, value: String, wanted: String },
-    /// The batch is longer than a sliding window.
+    /// A text that is generated is longer than a sliding window.
     #[error(
-        "{model}: `time` {time} exceeds the sliding window of {window} tokens, which is supported for sequences that fit \
-         into it; use at most {window} tokens"
+        "{model}: {time} tokens exceed the sliding window of {window} tokens; generation goes on within the window only: \
+         use at most {window} tokens"
     )]
     BeyondWindow { model: &'static str, time: usize, window: usize },
     /// No linear layer has such a name.
@@ -118,6 +121,27 @@ impl Check {
             true => Ok(()),
             false => Err(ModelError::Small { model: self.0, field, value, least }),
         }
+    }
+
+    /// A size has an upper bound.
+    pub(crate) fn at_most(
+        &self,
+        (field, value): (&'static str, usize),
+        most: usize,
+    ) -> Result<(), ModelError> {
+        match value <= most {
+            true => Ok(()),
+            false => Err(ModelError::Large { model: self.0, field, value, most }),
+        }
+    }
+
+    /// A size is a multiple of two, or one less than that.
+    pub(crate) fn parity(&self, (field, value): (&'static str, usize), even: bool) -> Result<(), ModelError> {
+        if value.is_multiple_of(2) == even {
+            return Ok(());
+        }
+        let wanted = if even { "use an even number" } else { "use an odd number" };
+        Err(ModelError::Family { model: self.0, field, value: value.to_string(), wanted: wanted.into() })
     }
 
     /// The features of a stack of linear layers, whose first one has `inputs`.

@@ -62,7 +62,7 @@ impl Gpt2Config {
         let heads = [("q", "query"), ("k", "key"), ("v", "value")].map(|(linear, heads)| {
             self.linear(&net.at(linear), x, self.width).split_heads(dim).named(&net.at(heads))
         });
-        self.residual_linear(&net.at("c_proj"), &attend(net, heads, earlier))
+        self.residual_linear(&net.at("c_proj"), &attend(net, heads, earlier, None))
     }
 
     fn feed_forward(&self, net: &Net, x: &Tensor) -> Tensor {

@@ -15,6 +15,11 @@ pub trait LanguageModel {
     /// Checks that the sizes give a graph for `batch` texts of `time` tokens.
     fn check(&self, batch: usize, time: usize) -> Result<(), ModelError>;
 
+    /// Checks that texts of `capacity` tokens can be generated one token after the other.
+    fn check_cache(&self, capacity: usize) -> Result<(), ModelError> {
+        self.check(1, capacity)
+    }
+
     /// A logit for each token that may come next, `[batch, time, vocab]`.
     fn logits(&self, net: &Net, tokens: &Tensor, earlier: &mut Option<EarlierTokens>) -> Tensor;
 
@@ -50,7 +55,7 @@ pub trait LanguageModel {
 
     /// One more token; see [`crate::ModelConfig::decode_graph`].
     fn decode_graph(&self, capacity: usize) -> Result<CachedGraph, ModelError> {
-        self.check(1, capacity)?;
+        self.check_cache(capacity)?;
         cached_graph(self.name(), [1, capacity], |net, tokens, earlier| {
             Some(self.logits(net, tokens, earlier))
         })
@@ -59,7 +64,7 @@ pub trait LanguageModel {
     /// More tokens; see [`crate::ModelConfig::prefill_graph`].
     fn prefill_graph(&self, time: usize, capacity: usize) -> Result<CachedGraph, ModelError> {
         self.check(1, time)?;
-        self.check(1, capacity)?;
+        self.check_cache(capacity)?;
         cached_graph(self.name(), [time, capacity], |net, tokens, earlier| {
             self.hidden(net, tokens, earlier);
             None
@@ -88,15 +93,22 @@ impl EarlierTokens {
     }
 }
 
-/// Adds causal attention and joins its heads again.
+/// Adds causal attention and joins its heads again. A position sees the last `window` ones, if there is a window, which
+/// caches never exceed.
 pub(crate) fn attend(
     net: &Net,
     [query, key, value]: [Tensor; 3],
     earlier: &mut Option<EarlierTokens>,
+    window: Option<usize>,
 ) -> Tensor {
     let scale = 1.0 / (query.last() as f32).sqrt();
     let heads = match earlier {
-        None => net.at("heads").apply(Attention::new(true, scale), &[&query, &key, &value]),
+        None => {
+            // A window that hides nothing is left out: plain attention is faster.
+            let window = window.filter(|&window| window < key.dims()[1]).unwrap_or(0);
+            let attention = Attention { window, ..Attention::new(true, scale) };
+            net.at("heads").apply(attention, &[&query, &key, &value])
+        }
         Some(earlier) => {
             let keys = earlier.cache(net, "past_keys", &key);
             let values = earlier.cache(net, "past_values", &value);

@@ -40,6 +40,7 @@ pub use window::SlidingWindow;
 
 use phalanx_ir::graph::Graph;
 use serde::{Deserialize, Serialize};
+use zoo::ZooChoice;
 
 /// The label that leaves a position out of the loss.
 pub const IGNORE_LABEL: i64 = -100;
@@ -67,28 +68,32 @@ pub enum ModelConfig {
     Llama(LlamaConfig),
     /// A stack of linear layers.
     Mlp(MlpConfig),
+    /// A model that brings its own data.
+    Zoo(ZooChoice),
 }
 
 impl ModelConfig {
     /// The step to train: inputs `tokens` and `targets` (i64 `[batch, time]`), output the scalar `loss`.
     ///
-    /// An MLP has inputs `x` and `y` instead and no time; see [`MlpConfig`].
+    /// An MLP has inputs `x` and `y` instead and no time; see [`MlpConfig`]. A model of the zoo has inputs of its own.
     pub fn training_graph(&self, batch: usize, time: usize) -> Result<Graph, ModelError> {
         match self {
             ModelConfig::Gpt2(config) => config.training_graph(batch, time),
             ModelConfig::Llama(config) => config.training_graph(batch, time),
             ModelConfig::Mlp(config) => config.training_graph(batch),
+            ModelConfig::Zoo(choice) => choice.training_graph(batch),
         }
     }
 
     /// The model alone, without dropout: input `tokens`, output `logits` `[batch, time, vocab]`.
     ///
-    /// An MLP has input `x` instead, and `logits` is `[batch, outputs]`.
+    /// An MLP has input `x` instead, and `logits` is `[batch, outputs]`. A model of the zoo gives its loss.
     pub fn logits_graph(&self, batch: usize, time: usize) -> Result<Graph, ModelError> {
         match self {
             ModelConfig::Gpt2(config) => config.logits_graph(batch, time),
             ModelConfig::Llama(config) => config.logits_graph(batch, time),
             ModelConfig::Mlp(config) => config.logits_graph(batch),
+            ModelConfig::Zoo(choice) => choice.evaluation_graph(batch),
         }
     }
 
@@ -98,7 +103,7 @@ impl ModelConfig {
         Ok(match self {
             ModelConfig::Gpt2(config) => Some(config.decode_graph(capacity)?),
             ModelConfig::Llama(config) => Some(config.decode_graph(capacity)?),
-            ModelConfig::Mlp(_) => None,
+            ModelConfig::Mlp(_) | ModelConfig::Zoo(_) => None,
         })
     }
 
@@ -107,16 +112,16 @@ impl ModelConfig {
         Ok(match self {
             ModelConfig::Gpt2(config) => Some(config.prefill_graph(time, capacity)?),
             ModelConfig::Llama(config) => Some(config.prefill_graph(time, capacity)?),
-            ModelConfig::Mlp(_) => None,
+            ModelConfig::Mlp(_) | ModelConfig::Zoo(_) => None,
         })
     }
 
-    /// The same model with another dropout; an MLP has none.
+    /// The same model with another dropout; an MLP has none, and a model of the zoo keeps its own.
     pub fn with_dropout(mut self, rate: f32) -> Self {
         match &mut self {
             ModelConfig::Gpt2(config) => config.dropout = rate,
             ModelConfig::Llama(config) => config.dropout = rate,
-            ModelConfig::Mlp(_) => {}
+            ModelConfig::Mlp(_) | ModelConfig::Zoo(_) => {}
         }
         self
     }
@@ -126,7 +131,7 @@ impl ModelConfig {
         match self {
             ModelConfig::Gpt2(config) => config.dropout,
             ModelConfig::Llama(config) => config.dropout,
-            ModelConfig::Mlp(_) => 0.0,
+            ModelConfig::Mlp(_) | ModelConfig::Zoo(_) => 0.0,
         }
     }
 
@@ -136,6 +141,7 @@ impl ModelConfig {
             ModelConfig::Gpt2(config) => config.parameters(),
             ModelConfig::Llama(config) => config.parameters(),
             ModelConfig::Mlp(config) => config.parameters(),
+            ModelConfig::Zoo(choice) => choice.parameters(),
         }
     }
 
@@ -145,6 +151,7 @@ impl ModelConfig {
             ModelConfig::Gpt2(_) => "gpt2",
             ModelConfig::Llama(config) => config.family.name(),
             ModelConfig::Mlp(_) => "mlp",
+            ModelConfig::Zoo(choice) => choice.name(),
         }
     }
 
@@ -153,7 +160,7 @@ impl ModelConfig {
         match self {
             ModelConfig::Gpt2(config) => Some(config.vocab),
             ModelConfig::Llama(config) => Some(config.vocab),
-            ModelConfig::Mlp(_) => None,
+            ModelConfig::Mlp(_) | ModelConfig::Zoo(_) => None,
         }
     }
 
@@ -162,7 +169,7 @@ impl ModelConfig {
         match self {
             ModelConfig::Gpt2(config) => Some(config.context),
             ModelConfig::Llama(config) => Some(config.context),
-            ModelConfig::Mlp(_) => None,
+            ModelConfig::Mlp(_) | ModelConfig::Zoo(_) => None,
         }
     }
 
@@ -171,7 +178,7 @@ impl ModelConfig {
         match &mut self {
             ModelConfig::Gpt2(config) => config.vocab = vocab,
             ModelConfig::Llama(config) => config.vocab = vocab,
-            ModelConfig::Mlp(_) => {}
+            ModelConfig::Mlp(_) | ModelConfig::Zoo(_) => {}
         }
         self
     }
@@ -181,7 +188,7 @@ impl ModelConfig {
         match &mut self {
             ModelConfig::Gpt2(config) => config.context = context,
             ModelConfig::Llama(config) => config.context = context,
-            ModelConfig::Mlp(_) => {}
+            ModelConfig::Mlp(_) | ModelConfig::Zoo(_) => {}
         }
         self
     }

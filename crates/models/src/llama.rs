@@ -72,20 +72,21 @@ pub struct LlamaConfig {
 }
 
 impl LlamaConfig {
+    /// Block `layer` of those at `layers`.
     fn block(
         &self,
-        net: &Net,
-        x: Tensor,
+        layers: &Net,
+        (layer, x): (usize, Tensor),
         earlier: &mut Option<EarlierTokens>,
         routings: &mut Vec<Routing>,
     ) -> Tensor {
-        let traits = self.family.traits();
+        let (traits, net) = (self.family.traits(), &layers.at(layer));
         let (attn, mlp) = (net.at(traits.attention), net.at(traits.mlp));
         let (before, after) = match traits.norms_after {
             true => ([None; 2], [Some("post_attention_layernorm"), Some("post_feedforward_layernorm")]),
             false => ([Some("input_layernorm"), Some("post_attention_layernorm")], [None; 2]),
         };
-        let branch = self.attention(&attn, &self.normed(net, before[0], &x), earlier);
+        let branch = self.attention(&attn, (layer, &self.normed(net, before[0], &x)), earlier);
         let branch = attn.at("dropout").dropout(self.dropout, self.normed(net, after[0], &branch));
         if self.parallel {
             let other = self.feed_forward(&mlp, &self.normed(net, before[1], &x), routings);
@@ -115,7 +116,12 @@ impl LlamaConfig {
         }
     }
 
-    fn attention(&self, net: &Net, x: &Tensor, earlier: &mut Option<EarlierTokens>) -> Tensor {
+    fn attention(
+        &self,
+        net: &Net,
+        (layer, x): (usize, &Tensor),
+        earlier: &mut Option<EarlierTokens>,
+    ) -> Tensor {
         let traits = self.family.traits();
         let [q, k, v, output] = traits.projections;
         let heads = |name: &str, heads: usize, norm: Option<&str>| {
@@ -129,9 +135,14 @@ impl LlamaConfig {
         let positions = earlier.as_ref().map(|earlier| &earlier.positions);
         let query = self.turned(&net.at("query"), &query, positions);
         let key = self.turned(&net.at("key"), &key, positions);
-        let merged = attend(net, [query, key, value], earlier);
+        let merged = attend(net, [query, key, value], earlier, self.window_of(layer));
         let bias = self.attention_bias && traits.output_bias;
         net.at(output).linear(&merged, Dense::new(self.width).bias(bias))
+    }
+
+    /// How many positions before it, and itself, a position of a layer sees; none if it sees all.
+    fn window_of(&self, layer: usize) -> Option<usize> {
+        self.window.filter(|window| layer >= window.from).map(|window| window.size)
     }
 
     /// Heads turned by their positions, or their first features if not all of them are.
@@ -190,7 +201,7 @@ impl LlamaConfig {
         }
         let mut routings = Vec::new();
         for layer in 0..self.layers {
-            x = self.block(&net.at("layers").at(layer), x, earlier, &mut routings);
+            x = self.block(&net.at("layers"), (layer, x), earlier, &mut routings);
         }
         (table, x, routings)
     }
@@ -210,6 +221,11 @@ impl LanguageModel for LlamaConfig {
 
     fn check(&self, batch: usize, time: usize) -> Result<(), ModelError> {
         self.check_sizes(batch, time)
+    }
+
+    fn check_cache(&self, capacity: usize) -> Result<(), ModelError> {
+        self.check_sizes(1, capacity)?;
+        self.check_window(capacity)
     }
 
     fn logits(&self, net: &Net, tokens: &Tensor, earlier: &mut Option<EarlierTokens>) -> Tensor {

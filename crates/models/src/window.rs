@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// In some layers a position sees only the last ones before it.
 ///
-/// Models are built for at most `size` tokens at once, among which a window hides nothing.
+/// Texts are generated within a window only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
     /// Positions that are seen, one's own among them.

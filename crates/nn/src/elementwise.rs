@@ -34,6 +34,10 @@ functions! {
     tanh = Unary::Act(Activation::Tanh);
     /// e^x - 1 below zero, x above.
     elu = Unary::Elu(1.0);
+    /// clamp(x / 6 + 1/2, 0, 1).
+    hard_sigmoid = Unary::HardSigmoid;
+    /// x · hard_sigmoid(x).
+    hard_swish = Unary::HardSwish;
     /// e^x.
     exp = Unary::Exp;
     /// The natural logarithm.

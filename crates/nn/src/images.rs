@@ -11,9 +11,9 @@ use crate::{Net, Tensor};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvLayer {
     channels: usize,
-    kernel: usize,
+    kernel: [usize; 2],
     stride: usize,
-    padding: usize,
+    padding: [usize; 2],
     dilation: usize,
     groups: usize,
     bias: bool,
@@ -22,12 +22,24 @@ pub struct ConvLayer {
 impl ConvLayer {
     /// This many channels of the result: a kernel of one position, stride 1, no padding, a bias.
     pub fn out(channels: usize) -> Self {
-        ConvLayer { channels, kernel: 1, stride: 1, padding: 0, dilation: 1, groups: 1, bias: true }
+        ConvLayer { channels, kernel: [1; 2], stride: 1, padding: [0; 2], dilation: 1, groups: 1, bias: true }
+    }
+
+    /// The same with another number of channels.
+    #[must_use]
+    pub fn with_channels(self, change: impl FnOnce(usize) -> usize) -> Self {
+        ConvLayer { channels: change(self.channels), ..self }
     }
 
     /// Height and width of the kernel.
     #[must_use]
     pub fn kernel(self, kernel: usize) -> Self {
+        self.kernel_sides([kernel; 2])
+    }
+
+    /// Height and width of a kernel that is not square.
+    #[must_use]
+    pub fn kernel_sides(self, kernel: [usize; 2]) -> Self {
         ConvLayer { kernel, ..self }
     }
 
@@ -40,6 +52,12 @@ impl ConvLayer {
     /// Zeros on each side.
     #[must_use]
     pub fn padding(self, padding: usize) -> Self {
+        self.padding_sides([padding; 2])
+    }
+
+    /// Zeros above and below, and zeros left and right.
+    #[must_use]
+    pub fn padding_sides(self, padding: [usize; 2]) -> Self {
         ConvLayer { padding, ..self }
     }
 
@@ -67,10 +85,25 @@ impl Net {
     /// A convolution over height and width. Weight and bias start uniform within 1/√(inputs of a result), as in PyTorch.
     #[track_caller]
     pub fn conv2d(&self, x: &Tensor, layer: ConvLayer) -> Tensor {
-        let ConvLayer { channels, kernel, stride, padding, dilation, groups, bias } = layer;
-        let inputs = x.last() / groups.max(1);
-        let usual = Init::Uniform(1.0 / ((inputs * kernel * kernel).max(1) as f32).sqrt());
-        let weight = self.param("weight", [channels, inputs, kernel, kernel], self.weight_init(usual));
+        let [height, width] = layer.kernel;
+        let weight = [layer.channels, x.last() / layer.groups.max(1), height, width];
+        self.convolve(x, layer, weight, false)
+    }
+
+    /// The adjoint of a convolution, which widens images by its stride: PyTorch's `ConvTranspose2d`.
+    #[track_caller]
+    pub fn conv2d_transposed(&self, x: &Tensor, layer: ConvLayer) -> Tensor {
+        let [height, width] = layer.kernel;
+        let weight = [x.last(), layer.channels / layer.groups.max(1), height, width];
+        self.convolve(x, layer, weight, true)
+    }
+
+    #[track_caller]
+    fn convolve(&self, x: &Tensor, layer: ConvLayer, weight: [usize; 4], adjoint: bool) -> Tensor {
+        let ConvLayer { channels, stride, padding: [rows, columns], dilation, groups, bias, .. } = layer;
+        let inputs: usize = weight[1..].iter().product();
+        let usual = Init::Uniform(1.0 / (inputs.max(1) as f32).sqrt());
+        let weight = self.param("weight", weight, self.weight_init(usual));
         let bias = match bias {
             true => Some(self.param("bias", [channels], self.bias_init(usual))),
             false => None,
@@ -79,8 +112,9 @@ impl Net {
         let op = Conv {
             stride: vec![stride; 2],
             dilation: vec![dilation; 2],
-            padding: vec![padding; 4],
+            padding: vec![rows, rows, columns, columns],
             groups,
+            adjoint,
             ..Conv::default()
         };
         self.apply(op, &operands)

@@ -140,6 +140,12 @@ impl EmbeddingTable {
         EmbeddingTable { padding: id.map(|id| id as i64), ..self }
     }
 
+    /// The same table; what is looked up in it is called by another place.
+    #[must_use]
+    pub fn at(&self, place: &Net) -> Self {
+        EmbeddingTable { net: place.clone(), ..self.clone() }
+    }
+
     /// The rows of ids: `[..]` gives `[.., width]`.
     #[track_caller]
     pub fn rows(&self, ids: &Tensor) -> Tensor {

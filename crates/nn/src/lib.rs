@@ -36,7 +36,7 @@ pub use images::ConvLayer;
 pub use layers::{Dense, EmbeddingTable};
 pub use net::{BuiltModel, Net, build_evaluation, build_training};
 pub use phalanx_ir::DType::{self, Bool, F32, I32, I64};
-pub use phalanx_ir::{Activation, Init, RopeScaling, Shape};
+pub use phalanx_ir::{Activation, Init, RopeScaling, Shape, Table};
 pub use tensor::Tensor;
 
 /// The label that leaves a position out of a cross-entropy, as in PyTorch.

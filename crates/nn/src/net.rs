@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::rc::Rc;
 
 use phalanx_ir::graph::{Builder, Graph, ValueId};
-use phalanx_ir::{DType, Init, Op, Shape, TensorType};
+use phalanx_ir::{DType, Init, Op, Shape, Table, TensorType};
 
 use crate::{NnError, Tensor};
 
@@ -157,6 +157,13 @@ impl Net {
             self.shared.borrow_mut().frozen.push(self.name_of(name));
         }
         param
+    }
+
+    /// A tensor with the elements of a table, which nothing changes.
+    #[track_caller]
+    pub fn table(&self, name: &str, shape: impl Into<Shape>, table: Table) -> Tensor {
+        let ty = TensorType::new(table.dtype(), shape);
+        self.leaf(name, Op::Table(table), ty)
     }
 
     #[track_caller]

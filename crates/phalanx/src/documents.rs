@@ -2,6 +2,9 @@
 #![doc = include_str!("../../../README.md")]
 #![doc = include_str!("../../../docs/src/own-model.md")]
 //! ```
+#![doc = include_str!("../../../examples/bert.rs")]
+//! ```
+//! ```
 #![doc = include_str!("../../../examples/cnn.rs")]
 //! ```
 //! ```
@@ -9,6 +12,9 @@
 //! ```
 //! ```
 #![doc = include_str!("../../../examples/custom_operator.rs")]
+//! ```
+//! ```
+#![doc = include_str!("../../../examples/dlrm.rs")]
 //! ```
 //! ```
 #![doc = include_str!("../../../examples/evaluate.rs")]
@@ -41,8 +47,14 @@
 #![doc = include_str!("../../../examples/plan_file.rs")]
 //! ```
 //! ```
+#![doc = include_str!("../../../examples/ranks.rs")]
+//! ```
+//! ```
 #![doc = include_str!("../../../examples/resume.rs")]
 //! ```
 //! ```
 #![doc = include_str!("../../../examples/transformer.rs")]
+//! ```
+//! ```
+#![doc = include_str!("../../../examples/unet.rs")]
 //! ```

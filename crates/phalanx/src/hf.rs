@@ -19,7 +19,7 @@ pub use adapter::{merge_adapters, write_adapters};
 pub use config::{ConfigError, activation, activation_name, activations, end_tokens, read_config};
 pub use dtype::SaveDtype;
 pub use mismatch::Mismatch;
-pub use stored::{Stored, tensors};
+pub use stored::{Stored, graph_tensors, tensors};
 pub use weights::{WeightsError, read_weights, stored_tensors};
 pub use write::{SaveOptions, WriteError, copy_file, probe_directory, replace_directory, write_model};
 

@@ -225,6 +225,7 @@ impl Session {
                 launch.for_each_part(values, 1, |first, values| match init {
                     Init::Zeros => values.fill(0.0),
                     Init::Ones => values.fill(1.0),
+                    Init::Constant(value) => values.fill(value),
                     Init::Normal(std) => random::fill_normal(values, seed, stream, first as u64, 0.0, std),
                     Init::Uniform(bound) => {
                         random::fill_uniform(values, seed, stream, first as u64, -bound, bound);

@@ -7,40 +7,68 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use phalanx::models::zoo::ZooModel;
-use phalanx::nn::{OwnedFeed, Training, TrainingRun};
+use phalanx::nn::{OwnedFeed, StepOutcome, Training, TrainingRun};
 use phalanx::train::TrainConfig;
 use serde_json::json;
 
 use super::Args;
 use crate::failure::Failure;
 use crate::graph::{self, FeedFile};
-use crate::{output, stop};
+use crate::{job, output, save, stop};
 
 /// Lines of progress of a run, unless the user says otherwise.
 const LINES: u64 = 10;
+
+/// A training, and where the samples of its steps come from.
+pub struct SampledRun {
+    /// The training.
+    pub run: TrainingRun<'static>,
+    samples: Box<dyn Fn(&TrainingRun<'_>) -> Vec<(String, OwnedFeed)>>,
+    title: String,
+}
+
+impl SampledRun {
+    /// A model of the zoo on samples of its own; `given` are the options that the user has set.
+    pub fn of_zoo(config: TrainConfig, given: &[&str], model: Box<dyn ZooModel>) -> Result<SampledRun, Failure> {
+        let model: Rc<dyn ZooModel> = model.into();
+        let run = Training::of_zoo(config, given, Rc::clone(&model))?.start()?;
+        let title = format!("{}, on samples of its own", run.config().model);
+        let samples = move |run: &TrainingRun<'_>| {
+            let samples = model.samples(run.config().seed, run.steps(), run.batch()).into_iter();
+            samples.map(|(name, data)| (name, data.into())).collect()
+        };
+        Ok(SampledRun { run, samples: Box::new(samples), title })
+    }
+
+    /// A graph file on batches of a file.
+    fn of_graph(args: &Args, config: TrainConfig, path: &Path) -> Result<SampledRun, Failure> {
+        let model = graph::read(path)?;
+        let feeds = FeedFile::read(args.feeds.as_deref(), &model.inputs)?;
+        let given: Vec<&str> = args.options.given().collect();
+        let title = format!("{} of {}", model.name, path.display());
+        let run = Training::of_graph_file(config, &given, &model)?.start()?;
+        let samples = move |run: &TrainingRun<'_>| feeds.batch(run.steps());
+        Ok(SampledRun { run, samples: Box::new(samples), title })
+    }
+
+    /// The next step.
+    pub fn step(&mut self) -> Result<StepOutcome, Failure> {
+        let samples = (self.samples)(&self.run);
+        Ok(self.run.step(samples)?)
+    }
+}
 
 /// Trains a model of the zoo and prints the summary: alone, or as one rank of a job.
 pub fn run(args: &Args, config: TrainConfig, model: Box<dyn ZooModel>) -> Result<ExitCode, Failure> {
     check(args, &config)?;
     let given: Vec<&str> = args.options.given().collect();
-    let model: Rc<dyn ZooModel> = model.into();
-    let run = Training::of_zoo(config, &given, Rc::clone(&model))?.start()?;
-    let title = format!("{}, on samples of its own", run.config().model);
-    train(args, run, &title, |run| {
-        let (seed, batch) = (run.config().seed, run.batch());
-        model.samples(seed, run.steps(), batch).into_iter().map(|(name, data)| (name, data.into())).collect()
-    })
+    train(args, SampledRun::of_zoo(config, &given, model)?)
 }
 
 /// Trains a graph file and prints the summary.
 pub fn run_graph(args: &Args, config: TrainConfig, path: &Path) -> Result<ExitCode, Failure> {
     check(args, &config)?;
-    let model = graph::read(path)?;
-    let feeds = FeedFile::read(args.feeds.as_deref(), &model.inputs)?;
-    let given: Vec<&str> = args.options.given().collect();
-    let title = format!("{} of {}", model.name, path.display());
-    let run = Training::of_graph_file(config, &given, &model)?.start()?;
-    train(args, run, &title, |run| feeds.batch(run.steps()))
+    train(args, SampledRun::of_graph(args, config, path)?)
 }
 
 /// Refuses what neither can do.
@@ -54,28 +82,25 @@ fn check(args: &Args, config: &TrainConfig) -> Result<(), Failure> {
             "`log_every` is {every}, but with --json every step is a line: leave one of them out"
         )));
     }
-    Ok(())
+    let writes = job::launched().is_none_or(|job| job.rank == 0);
+    config.save.as_ref().filter(|_| writes).map_or(Ok(()), |dir| save::check(config, dir))
 }
 
-fn train(
-    args: &Args,
-    mut run: TrainingRun<'_>,
-    title: &str,
-    samples: impl Fn(&TrainingRun<'_>) -> Vec<(String, OwnedFeed)>,
-) -> Result<ExitCode, Failure> {
+fn train(args: &Args, mut sampled: SampledRun) -> Result<ExitCode, Failure> {
     stop::listen()?;
+    let run = &sampled.run;
     let speaks = run.rank() == 0;
     if speaks && !args.json {
-        output::line(opening(&run, title))?;
+        output::line(opening(run, &sampled.title))?;
     }
     let began = (run.steps(), Instant::now());
     let every = run.config().log_every.unwrap_or((run.config().steps / LINES).max(1));
-    while !run.is_done() {
+    while !sampled.run.is_done() {
         if stop::is_asked() {
-            run.stop();
+            sampled.run.stop();
         }
-        let step = run.step(samples(&run))?;
-        for notice in run.take_notices().iter().filter(|_| speaks) {
+        let step = sampled.step()?;
+        for notice in sampled.run.take_notices().iter().filter(|_| speaks) {
             eprintln!("{notice}");
         }
         if speaks && args.json {
@@ -88,7 +113,16 @@ fn train(
             output::line(step.to_string())?;
         }
     }
-    finish(&run, args.json, began)
+    let run = &mut sampled.run;
+    let unfinished = (run.steps() < run.config().steps).then(|| (run.steps(), run.config().steps));
+    if let Some(dir) = run.config().save.clone() {
+        let config = run.config().clone();
+        match speaks {
+            true => save::write(&config, &dir, unfinished, |dir| Ok(run.save_model(dir)?))?,
+            false => run.save_model(&dir)?,
+        }
+    }
+    finish(run, args.json, began)
 }
 
 fn opening(run: &TrainingRun<'_>, title: &str) -> String {
@@ -115,11 +149,15 @@ fn finish(
     if run.rank() == 0 && is_json {
         output::json(&json!({ "summary": {
             "steps": steps, "seconds": seconds, "weights_hash": hash, "interrupted": interrupted,
+            "saved": run.config().save,
         } }))?;
     } else if run.rank() == 0 {
         let asked = if interrupted { format!(" of {}, stopped", run.config().steps) } else { String::new() };
         output::line(format!("{:14}{steps}{asked}, {} of them in {seconds:.1} s", "steps", steps - before))?;
         output::line(format!("{:14}{}", "weights hash", output::hash(&hash, run.config().precision)))?;
+        if let Some(dir) = &run.config().save {
+            output::line(format!("{:14}{}", "saved", dir.display()))?;
+        }
     }
     Ok(if interrupted { ExitCode::from(stop::STOPPED) } else { ExitCode::SUCCESS })
 }

@@ -175,6 +175,7 @@ impl fmt::Display for Init {
         match self {
             Init::Zeros => write!(f, "zeros"),
             Init::Ones => write!(f, "ones"),
+            Init::Constant(value) => write!(f, "constant({value})"),
             Init::Normal(std) => write!(f, "normal({std})"),
             Init::Uniform(bound) => write!(f, "uniform({bound})"),
         }
@@ -194,6 +195,7 @@ impl FromStr for Init {
             _ => argument("normal")
                 .map(Init::Normal)
                 .or_else(|| argument("uniform").map(Init::Uniform))
+                .or_else(|| argument("constant").map(Init::Constant))
                 .ok_or(()),
         }
     }

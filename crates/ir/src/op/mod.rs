@@ -31,6 +31,8 @@ pub enum Init {
     Zeros,
     /// All elements one.
     Ones,
+    /// All elements this number.
+    Constant(f32),
     /// Normal with mean 0 and this standard deviation.
     Normal(f32),
     /// Uniform between minus and plus this bound.

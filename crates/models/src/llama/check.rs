@@ -28,7 +28,11 @@ impl LlamaConfig {
         check.above_zero("eps", self.eps)?;
         check.above_zero("rope_base", self.rope_base)?;
         self.check_family()?;
-        check.fits(time, self.context)?;
+        check.fits(time, self.context)
+    }
+
+    /// Caches hold no more tokens than a window shows.
+    pub(super) fn check_window(&self, time: usize) -> Result<(), ModelError> {
         let window = self.window.filter(|window| window.from < self.layers && window.size < time);
         match window {
             Some(window) => {

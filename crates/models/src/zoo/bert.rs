@@ -3,9 +3,9 @@
 use phalanx_nn::{Init, Net, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{SampleData, Samples, ZooConfig, encoder_attention};
+use super::encoder::{Encoder, masked_pairs};
+use super::{SampleData, Samples, TransformersForm, ZooConfig};
 use crate::ModelError;
-use crate::check::Check;
 
 /// The sizes of a BERT.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,21 +27,39 @@ pub struct BertConfig {
     pub dropout: f32,
 }
 
+/// The token of the padding.
+const PADDING: usize = 0;
+
 impl BertConfig {
-    fn block(&self, net: &Net, x: &Tensor) -> Tensor {
-        let attention = net.at("attention");
-        let h = attention
-            .at("output.dense")
-            .linear(&encoder_attention(&attention.at("self"), x, self.heads), self.width);
-        let h = attention.at("output.dropout").dropout(self.dropout, h);
-        let x = attention.at("output.LayerNorm").layer_norm_with(&(x + h), 1e-12);
-        let h = net.at("intermediate.dense").linear(&x, self.hidden).gelu();
-        let h = net.at("output.dropout").dropout(self.dropout, net.at("output.dense").linear(&h, self.width));
-        net.at("output.LayerNorm").layer_norm_with(&(x + h), 1e-12)
+    fn encoder(&self) -> Encoder {
+        let BertConfig { layers, heads, width, hidden, dropout, .. } = *self;
+        Encoder { layers, heads, width, hidden, dropout, eps: 1e-12 }
     }
 }
 
 impl ZooConfig for BertConfig {
+    const TRANSFORMERS: Option<TransformersForm> = Some(TransformersForm {
+        model_type: "bert",
+        architecture: "BertForMaskedLM",
+        usual: "medium",
+        labels: None,
+        sizes: &[
+            ("layers", "num_hidden_layers", 0),
+            ("heads", "num_attention_heads", 0),
+            ("width", "hidden_size", 0),
+            ("hidden", "intermediate_size", 0),
+            ("vocab", "vocab_size", 0),
+            ("context", "max_position_embeddings", 0),
+        ],
+        fixed: &[
+            ("hidden_act", "\"gelu\""),
+            ("layer_norm_eps", "1e-12"),
+            ("type_vocab_size", "2"),
+            ("pad_token_id", "0"),
+            ("tie_word_embeddings", "true"),
+        ],
+    });
+
     fn preset(size: &str) -> Option<Self> {
         let (layers, heads, width, vocab, context) = match size {
             "nano" => (2, 4, 64, 33, 16),
@@ -54,50 +72,25 @@ impl ZooConfig for BertConfig {
     }
 
     fn check(&self) -> Result<(), ModelError> {
-        let check = Check("bert");
-        check.positive(&[("layers", self.layers), ("heads", self.heads), ("width", self.width)])?;
-        check.positive(&[("hidden", self.hidden), ("context", self.context)])?;
-        check.layers(self.layers)?;
-        check.bounded(&[("width", self.width), ("vocab", self.vocab), ("layers", self.layers)])?;
-        check.bounded(&[("width", self.width), ("hidden", self.hidden), ("layers", self.layers)])?;
-        check.bounded(&[("context", self.context), ("vocab", self.vocab)])?;
-        check.at_least(("vocab", self.vocab), 3)?;
-        check.divides(("heads", self.heads), ("width", self.width))?;
-        check.rate("dropout", self.dropout)
+        self.encoder().check("bert", self.vocab, self.context)
     }
 
     fn loss(&self, net: &Net) -> Tensor {
         let net = &net.init(Init::Normal(0.02));
         let (tokens, targets) = (net.tokens("tokens", self.context), net.tokens("targets", self.context));
-        let (bert, cls) = (net.at("bert"), net.at("cls.predictions"));
+        let (bert, cls, encoder) = (net.at("bert"), net.at("cls.predictions"), self.encoder());
         let embeddings = bert.at("embeddings");
         let words = embeddings.at("word_embeddings").embedding(self.vocab, self.width);
+        let words = words.padding(Some(PADDING));
         let places = embeddings.at("position_embeddings").embedding(self.context, self.width);
         let kinds = embeddings.at("token_type_embeddings").embedding(2, self.width);
         let x = words.rows(&tokens) + places.first(self.context) + kinds.first(1);
-        let x = embeddings.at("LayerNorm").layer_norm_with(&x, 1e-12);
-        let mut x = embeddings.at("dropout").dropout(self.dropout, x);
-        for layer in 0..self.layers {
-            x = self.block(&bert.at("encoder.layer").at(layer), &x);
-        }
-        let x = cls.at("transform.dense").linear(&x, self.width).gelu();
-        let x = cls.at("transform.LayerNorm").layer_norm_with(&x, 1e-12);
-        let logits = words.logits(&x) + cls.param("bias", [self.vocab], Init::Zeros);
-        logits.cross_entropy(&targets)
+        let x = encoder.blocks(&bert, &encoder.embedded(&embeddings, &x));
+        let head = [cls.at("transform.dense"), cls.at("transform.LayerNorm"), cls];
+        encoder.fill_in(head, &words, &x).cross_entropy(&targets)
     }
 
-    /// Each text alternates between two tokens that belong together; every fifth token or so is masked and asked for.
     fn samples(&self, samples: &mut Samples) -> Vec<(String, SampleData)> {
-        let (mut tokens, mut targets) = (Vec::new(), Vec::new());
-        for _ in 0..samples.batch {
-            let pair = samples.below((self.vocab - 1) / 2);
-            for at in 0..self.context {
-                let token = (2 * pair + at % 2) as i64;
-                let masked = samples.below(5) == 0;
-                tokens.push(if masked { self.vocab as i64 - 1 } else { token });
-                targets.push(if masked { token } else { crate::IGNORE_LABEL });
-            }
-        }
-        vec![("tokens".into(), SampleData::I64(tokens)), ("targets".into(), SampleData::I64(targets))]
+        masked_pairs(samples, self.context, self.vocab, PADDING + 1)
     }
 }

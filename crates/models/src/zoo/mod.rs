@@ -1,12 +1,23 @@
 //! Models beside the language models: each is one file, a configuration that builds its loss and makes data to learn from,
 //! and one row of [`ZOO`].
 
+mod alexnet;
 mod bert;
 mod candle_uno;
+mod choice;
+mod convnext;
 mod dlrm;
+mod encoder;
+mod images;
+mod inception;
 mod lstm;
+mod mobilenet;
 mod resnet;
+mod roberta;
 mod sample;
+mod t5;
+mod transformers;
+mod unet;
 mod vit;
 mod xdl;
 
@@ -14,34 +25,56 @@ use std::fmt;
 
 use phalanx_ir::graph::Graph;
 use phalanx_nn::{Net, Tensor, build_training};
-use phalanx_ops::Attention;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::ModelError;
+pub use alexnet::AlexnetConfig;
 pub use bert::BertConfig;
 pub use candle_uno::CandleUnoConfig;
+pub use choice::ZooChoice;
+pub use convnext::ConvnextConfig;
 pub use dlrm::DlrmConfig;
+pub use inception::InceptionConfig;
 pub use lstm::LstmConfig;
+pub use mobilenet::{MobileBlock, MobilenetConfig};
 pub use resnet::ResnetConfig;
+pub use roberta::RobertaConfig;
 pub use sample::{SampleData, Samples};
+pub use t5::T5Config;
+pub use transformers::{FormProblem, TransformersForm};
+pub use unet::UnetConfig;
 pub use vit::VitConfig;
 pub use xdl::XdlConfig;
 
 /// All models of the zoo.
 pub static ZOO: &[ZooEntry] = &[
+    ZooEntry::of::<AlexnetConfig>("alexnet", "classifies images by five convolutions"),
     ZooEntry::of::<BertConfig>("bert", "fills in masked tokens"),
     ZooEntry::of::<CandleUnoConfig>("candle-uno", "predicts how tumor cells respond to drugs"),
+    ZooEntry::of::<ConvnextConfig>("convnext", "classifies images by depthwise convolutions"),
     ZooEntry::of::<DlrmConfig>("dlrm", "predicts clicks from numbers and categories"),
+    ZooEntry::of::<InceptionConfig>("inception", "classifies images by convolutions side by side"),
     ZooEntry::of::<LstmConfig>("lstm", "continues sequences, step by step"),
+    ZooEntry::of::<MobilenetConfig>("mobilenet", "classifies images with few operations"),
     ZooEntry::of::<ResnetConfig>("resnet", "classifies images by convolutions"),
+    ZooEntry {
+        preset: |size| Some(Box::new(ResnetConfig::grouped(size)?)),
+        ..ZooEntry::of::<ResnetConfig>("resnext", "classifies images by convolutions in groups")
+    },
+    ZooEntry::of::<RobertaConfig>("roberta", "fills in masked tokens"),
+    ZooEntry::of::<T5Config>("t5", "answers texts"),
+    ZooEntry::of::<UnetConfig>("unet", "tells what each position of an image is part of"),
     ZooEntry::of::<VitConfig>("vit", "classifies images cut into patches"),
     ZooEntry::of::<XdlConfig>("xdl", "predicts clicks from categories"),
 ];
 
 /// The configuration of a model of the zoo.
 pub trait ZooConfig: fmt::Debug + Serialize + DeserializeOwned + 'static {
+    /// How transformers describes it, if it does.
+    const TRANSFORMERS: Option<TransformersForm> = None;
+
     /// The model of a size, if there is one: `nano` learns its data in a minute.
     fn preset(size: &str) -> Option<Self>;
 
@@ -94,6 +127,8 @@ pub struct ZooEntry {
     pub name: &'static str,
     /// What it does.
     pub about: &'static str,
+    /// How transformers describes it, if it does.
+    pub transformers: Option<TransformersForm>,
     preset: fn(&str) -> Option<Box<dyn ZooModel>>,
     read: fn(Value) -> Result<Box<dyn ZooModel>, serde_json::Error>,
 }
@@ -103,6 +138,7 @@ impl ZooEntry {
         ZooEntry {
             name,
             about,
+            transformers: C::TRANSFORMERS,
             preset: |size| Some(Box::new(C::preset(size)?)),
             read: |sizes| Ok(Box::new(serde_json::from_value::<C>(sizes)?)),
         }
@@ -134,14 +170,6 @@ impl fmt::Debug for ZooEntry {
 pub fn training_graph(name: &str, model: &dyn ZooModel, batch: usize) -> Result<Graph, ModelError> {
     model.check()?;
     Ok(build_training(name, batch, |net| model.loss(net))?.graph)
-}
-
-/// Attention of every position to every other one, with the projections of transformers' encoders; without the output's.
-fn encoder_attention(net: &Net, x: &Tensor, heads: usize) -> Tensor {
-    let (width, dim) = (x.last(), x.last() / heads);
-    let [q, k, v] = ["query", "key", "value"].map(|name| net.at(name).linear(x, width).split_heads(dim));
-    let attention = Attention::new(false, 1.0 / (dim as f32).sqrt());
-    net.at("heads").apply(attention, &[&q, &k, &v]).merge_heads()
 }
 
 /// A stack of linear layers with ReLU between them, and behind the last one if `closed`; layer i is at `net.i`.

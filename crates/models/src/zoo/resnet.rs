@@ -1,8 +1,9 @@
 //! Residual networks for images: ResNet and, with groups, ResNeXt. Parameter names are those of torchvision.
 
-use phalanx_nn::{ConvLayer, F32, I64, Net, Tensor};
+use phalanx_nn::{ConvLayer, Net, Tensor};
 use serde::{Deserialize, Serialize};
 
+use super::images::{USUAL_NORM, classify, conv_norm};
 use super::{SampleData, Samples, ZooConfig};
 use crate::ModelError;
 use crate::check::Check;
@@ -28,6 +29,19 @@ pub struct ResnetConfig {
 }
 
 impl ResnetConfig {
+    /// A residual network whose bottlenecks have groups: `medium` is ResNeXt-50 32x4d.
+    pub(super) fn grouped(size: &str) -> Option<Self> {
+        let (blocks, groups, group_width) = match size {
+            "nano" => (vec![1, 1], 4, 8),
+            "small" => (vec![2, 2, 2, 2], 32, 4),
+            "medium" => (vec![3, 4, 6, 3], 32, 4),
+            "large" => (vec![3, 4, 23, 3], 32, 8),
+            _ => return None,
+        };
+        let (width, image, classes) = if size == "nano" { (8, 32, 4) } else { (64, 224, 1000) };
+        Some(ResnetConfig { blocks, bottleneck: true, groups, group_width, width, image, classes })
+    }
+
     /// Channels behind the blocks of a stage, for each of its own.
     fn expansion(&self) -> usize {
         if self.bottleneck { 4 } else { 1 }
@@ -36,8 +50,7 @@ impl ResnetConfig {
     /// A block of a stage with `channels` of its own.
     fn block(&self, net: &Net, x: &Tensor, channels: usize, stride: usize) -> Tensor {
         let conv = |number: usize, x: &Tensor, layer: ConvLayer| {
-            let x = net.at(format!("conv{number}")).conv2d(x, layer.bias(false));
-            net.at(format!("bn{number}")).batch_norm(&x)
+            conv_norm([net.at(format!("conv{number}")), net.at(format!("bn{number}"))], x, layer, USUAL_NORM)
         };
         let wide = channels * self.expansion();
         let h = match self.bottleneck {
@@ -57,8 +70,8 @@ impl ResnetConfig {
 
     /// The logits of images.
     fn logits(&self, net: &Net, images: &Tensor) -> Tensor {
-        let stem = ConvLayer::out(self.width).kernel(7).stride(2).padding(3).bias(false);
-        let x = net.at("bn1").batch_norm(&net.at("conv1").conv2d(images, stem)).relu();
+        let stem = ConvLayer::out(self.width).kernel(7).stride(2).padding(3);
+        let x = conv_norm([net.at("conv1"), net.at("bn1")], images, stem, USUAL_NORM).relu();
         let mut x = x.max_pool(3, 2, 1);
         for (stage, &blocks) in self.blocks.iter().enumerate() {
             for block in 0..blocks {
@@ -99,11 +112,7 @@ impl ZooConfig for ResnetConfig {
     }
 
     fn loss(&self, net: &Net) -> Tensor {
-        let images = net.input("images", F32, [net.batch(), self.image, self.image, 3]);
-        let labels = net.input("labels", I64, [net.batch()]);
-        let logits = self.logits(net, &images);
-        net.metric("accuracy", &logits.is_top(&labels).mean_all());
-        logits.cross_entropy(&labels)
+        classify(net, self.image, |images| self.logits(net, images))
     }
 
     fn samples(&self, samples: &mut Samples) -> Vec<(String, SampleData)> {

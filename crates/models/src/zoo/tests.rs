@@ -53,14 +53,24 @@ fn names_are_sorted_and_small_sizes_build() {
 #[test]
 fn models_have_the_parameters_of_the_published_ones() {
     let count = |name: &str, size: &str| {
-        let graph = training_graph(name, &*ZooEntry::find(name).unwrap().preset(size).unwrap(), 1).unwrap();
+        let graph = training_graph(name, &*ZooEntry::find(name).unwrap().preset(size).unwrap(), 2).unwrap();
         let params = graph.leaves(|op| matches!(op, Op::Param(_)));
         params.map(|value| graph.ty(value).shape.elements() as u64).sum::<u64>()
     };
-    // transformers: BertForMaskedLM of bert-base-uncased, ViTForImageClassification of vit-base-patch16-224.
+    // transformers: bert-base-uncased, vit-base-patch16-224, roberta-base, t5-small with their heads.
     assert_eq!(count("bert", "medium"), 109_514_298);
     assert_eq!(count("vit", "medium"), 86_567_656);
-    // torchvision: resnet18, resnet50.
+    assert_eq!(count("roberta", "medium"), 124_697_433);
+    assert_eq!(count("t5", "small"), 60_506_624);
+    // torchvision.
+    assert_eq!(count("alexnet", "small"), 61_100_840);
+    assert_eq!(count("convnext", "small"), 28_589_128);
+    assert_eq!(count("inception", "small"), 27_161_264);
+    assert_eq!(count("mobilenet", "small"), 2_542_856);
+    assert_eq!(count("mobilenet", "medium"), 5_483_032);
+    assert_eq!(count("resnext", "medium"), 25_028_904);
+    // milesial/Pytorch-UNet with two classes.
+    assert_eq!(count("unet", "small"), 31_037_698);
     assert_eq!(count("resnet", "small"), 11_689_512);
     assert_eq!(count("resnet", "medium"), 25_557_032);
 }

@@ -1,10 +1,13 @@
 //! A vision transformer: patches of an image as a sequence. Parameter names are those of published files for transformers'
-//! `ViTForImageClassification`; the weight of the patch projection, a convolution there, is a matrix here.
+//! `ViTForImageClassification`.
 
-use phalanx_nn::{F32, I64, Init, Net, Tensor};
+use phalanx_nn::{Activation, Init, Net, Tensor};
+use phalanx_ops::Linear;
 use serde::{Deserialize, Serialize};
 
-use super::{SampleData, Samples, ZooConfig, encoder_attention};
+use super::encoder::encoder_attention;
+use super::images::classify;
+use super::{SampleData, Samples, TransformersForm, ZooConfig};
 use crate::ModelError;
 use crate::check::Check;
 
@@ -38,6 +41,16 @@ impl VitConfig {
         cut.transpose([0, 1, 3, 2, 4, 5]).reshape([batch, side * side, patch * patch * 3])
     }
 
+    /// The convolution of files, whose stride is its kernel, as one product of patches.
+    fn embed(&self, net: &Net, images: &Tensor) -> Tensor {
+        let (width, patch) = (self.width, self.patch);
+        let weight = net.param("weight", [width, 3, patch, patch], Init::Normal(0.02));
+        let bias = net.param("bias", [width], Init::Zeros);
+        let matrix = weight.transpose([0, 2, 3, 1]).reshape([width, patch * patch * 3]);
+        let linear = Linear { transposed: false, activation: Activation::None };
+        net.apply(linear, &[&self.patches(images), &matrix, &bias])
+    }
+
     fn block(&self, net: &Net, x: &Tensor) -> Tensor {
         let attention = net.at("attention");
         let normed = net.at("layernorm_before").layer_norm_with(x, 1e-12);
@@ -49,9 +62,49 @@ impl VitConfig {
         let h = net.at("output.dense").linear(&h, self.width);
         x + net.at("output.dropout").dropout(self.dropout, h)
     }
+
+    /// The logits of images.
+    fn logits(&self, net: &Net, images: &Tensor) -> Tensor {
+        let (vit, embeddings) = (net.at("vit"), net.at("vit.embeddings"));
+        let x = self.embed(&embeddings.at("patch_embeddings.projection"), images);
+        let class = embeddings.param("cls_token", [1, 1, self.width], Init::Normal(0.02));
+        // A copy for each sample, cut like them.
+        let class = x.slice(1, 0..1) * 0.0 + class;
+        let x = Tensor::concat([&class, &x], 1);
+        let places =
+            embeddings.param("position_embeddings", [1, x.dims()[1], self.width], Init::Normal(0.02));
+        let mut x = embeddings.at("dropout").dropout(self.dropout, x + places);
+        for layer in 0..self.layers {
+            x = self.block(&vit.at("encoder.layer").at(layer), &x);
+        }
+        let x = vit.at("layernorm").layer_norm_with(&x, 1e-12);
+        let first = x.slice(1, 0..1).reshape([net.batch(), self.width]);
+        net.at("classifier").linear(&first, self.classes)
+    }
 }
 
 impl ZooConfig for VitConfig {
+    const TRANSFORMERS: Option<TransformersForm> = Some(TransformersForm {
+        model_type: "vit",
+        architecture: "ViTForImageClassification",
+        usual: "medium",
+        labels: Some("classes"),
+        sizes: &[
+            ("layers", "num_hidden_layers", 0),
+            ("heads", "num_attention_heads", 0),
+            ("width", "hidden_size", 0),
+            ("hidden", "intermediate_size", 0),
+            ("image", "image_size", 0),
+            ("patch", "patch_size", 0),
+        ],
+        fixed: &[
+            ("hidden_act", "\"gelu\""),
+            ("layer_norm_eps", "1e-12"),
+            ("num_channels", "3"),
+            ("qkv_bias", "true"),
+        ],
+    });
+
     fn preset(size: &str) -> Option<Self> {
         let (layers, heads, width, [image, patch], classes) = match size {
             "nano" => (2, 4, 64, [16, 4], 4),
@@ -79,25 +132,7 @@ impl ZooConfig for VitConfig {
 
     fn loss(&self, net: &Net) -> Tensor {
         let net = &net.init(Init::Normal(0.02));
-        let images = net.input("images", F32, [net.batch(), self.image, self.image, 3]);
-        let labels = net.input("labels", I64, [net.batch()]);
-        let (vit, embeddings) = (net.at("vit"), net.at("vit.embeddings"));
-        let x = embeddings.at("patch_embeddings.projection").linear(&self.patches(&images), self.width);
-        let class = embeddings.param("cls_token", [1, 1, self.width], Init::Normal(0.02));
-        // A copy for each sample, cut like them.
-        let class = x.slice(1, 0..1) * 0.0 + class;
-        let x = Tensor::concat([&class, &x], 1);
-        let places =
-            embeddings.param("position_embeddings", [1, x.dims()[1], self.width], Init::Normal(0.02));
-        let mut x = embeddings.at("dropout").dropout(self.dropout, x + places);
-        for layer in 0..self.layers {
-            x = self.block(&vit.at("encoder.layer").at(layer), &x);
-        }
-        let x = vit.at("layernorm").layer_norm_with(&x, 1e-12);
-        let first = x.slice(1, 0..1).reshape([net.batch(), self.width]);
-        let logits = net.at("classifier").linear(&first, self.classes);
-        net.metric("accuracy", &logits.is_top(&labels).mean_all());
-        logits.cross_entropy(&labels)
+        classify(net, self.image, |images| self.logits(net, images))
     }
 
     fn samples(&self, samples: &mut Samples) -> Vec<(String, SampleData)> {

@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use phalanx_ir::Activation;
+use phalanx_models::zoo::{FormProblem, TransformersForm, ZOO, ZooChoice, ZooEntry};
 use phalanx_models::{DecoderFamily, Gpt2Config, ModelConfig};
 use serde_json::{Map, Value, json};
 
@@ -58,7 +59,14 @@ pub fn read_config(dir: &Path) -> Result<ModelConfig, ConfigError> {
     let path = dir.join("config.json");
     let map = read_object(&path)?;
     let keys = Keys { path: &path, map: &map };
-    match keys.text_or("model_type", "")? {
+    if map.contains_key(ZOO_MODEL) {
+        return zoo(&keys).map(ModelConfig::Zoo);
+    }
+    let model_type = keys.text_or("model_type", "")?;
+    if let Some((entry, form)) = described().find(|(_, form)| form.model_type == model_type) {
+        return described_zoo(&keys, entry, form).map(ModelConfig::Zoo);
+    }
+    match model_type {
         "gpt2" => gpt2(&keys).map(ModelConfig::Gpt2),
         "" => Err(ConfigError::Missing { path: path.clone(), key: "model_type" }),
         name => match name.parse() {
@@ -73,7 +81,60 @@ pub fn read_config(dir: &Path) -> Result<ModelConfig, ConfigError> {
 
 /// The families that transformers and Phalanx have.
 pub(super) fn families() -> Vec<&'static str> {
-    ["gpt2"].into_iter().chain(DecoderFamily::ALL.map(DecoderFamily::name)).collect()
+    let zoo = described().map(|(_, form)| form.model_type);
+    ["gpt2"].into_iter().chain(DecoderFamily::ALL.map(DecoderFamily::name)).chain(zoo).collect()
+}
+
+/// The key that names a model of the zoo which transformers does not know, and that of its sizes.
+const ZOO_MODEL: &str = "phalanx_model";
+const ZOO_SIZES: &str = "sizes";
+
+/// The models of the zoo that transformers describes.
+fn described() -> impl Iterator<Item = (&'static ZooEntry, &'static TransformersForm)> {
+    ZOO.iter().filter_map(|entry| Some((entry, entry.transformers.as_ref()?)))
+}
+
+/// A model of the zoo as transformers describes it.
+fn described_zoo(
+    keys: &Keys<'_>,
+    entry: &ZooEntry,
+    form: &TransformersForm,
+) -> Result<ZooChoice, ConfigError> {
+    let usual = entry.preset(form.usual).map(|model| model.sizes()).unwrap_or_default();
+    let sizes = form.read(keys.map, usual).map_err(|FormProblem { key, supported }| {
+        keys.unsupported(key, keys.get(key).unwrap_or(&Value::Null), supported)
+    })?;
+    choice(keys, entry, sizes, "model_type")
+}
+
+/// A model of the zoo as Phalanx wrote it.
+fn zoo(keys: &Keys<'_>) -> Result<ZooChoice, ConfigError> {
+    let name = keys.text_or(ZOO_MODEL, "")?;
+    let Some(entry) = ZooEntry::find(name) else {
+        let known: Vec<&str> = ZOO.iter().map(|entry| entry.name).collect();
+        return Err(keys.unsupported(ZOO_MODEL, &name.into(), known.join(", ")));
+    };
+    choice(keys, entry, keys.get(ZOO_SIZES).cloned().unwrap_or_default(), ZOO_SIZES)
+}
+
+fn choice(
+    keys: &Keys<'_>,
+    entry: &ZooEntry,
+    sizes: Value,
+    key: &'static str,
+) -> Result<ZooChoice, ConfigError> {
+    match entry.read(sizes.clone()) {
+        Ok(model) => Ok(ZooChoice::new(entry, &*model)),
+        Err(error) => Err(keys.unsupported(key, &sizes, format!("sizes of {}: {error}", entry.name))),
+    }
+}
+
+fn zoo_json(choice: &ZooChoice) -> Value {
+    let form = ZooEntry::find(choice.name()).and_then(|entry| entry.transformers.as_ref());
+    match form {
+        Some(form) => form.write(choice.sizes()),
+        None => json!({ ZOO_MODEL: choice.name(), ZOO_SIZES: choice.sizes() }),
+    }
 }
 
 /// The tokens that end a text: those of `generation_config.json`, or of `config.json` if it has none.
@@ -108,6 +169,7 @@ pub(super) fn to_json(model: &ModelConfig) -> Option<Value> {
         ModelConfig::Gpt2(config) => Some(gpt2_json(config)),
         ModelConfig::Llama(config) => Some(decoder::to_json(config)),
         ModelConfig::Mlp(_) => None,
+        ModelConfig::Zoo(choice) => Some(zoo_json(choice)),
     }
 }
 

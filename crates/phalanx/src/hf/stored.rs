@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use phalanx_ir::graph::Graph;
 use phalanx_ir::{Op, Shape};
 use phalanx_models::{DecoderFamily, LlamaConfig, ModelConfig, ModelError};
 
@@ -34,7 +35,11 @@ pub struct Stored {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn tensors(model: &ModelConfig) -> Result<Vec<Stored>, ModelError> {
-    let graph = model.logits_graph(1, 1)?;
+    let graph = match model {
+        // Two samples, so that a batch has a variance. What training needs alone is in files, too.
+        ModelConfig::Zoo(choice) => return Ok(graph_tensors(&choice.training_graph(2)?)),
+        _ => model.logits_graph(1, 1)?,
+    };
     let mut tensors: Vec<Stored> = Vec::new();
     for value in graph.leaves(|op| matches!(op, Op::Param(_))) {
         let (param, shape) = (graph.values()[value].name.clone(), graph.ty(value).shape.clone());
@@ -48,6 +53,12 @@ pub fn tensors(model: &ModelConfig) -> Result<Vec<Stored>, ModelError> {
         }
     }
     Ok(tensors)
+}
+
+/// Every parameter and state of a graph, each as a tensor of its own.
+pub fn graph_tensors(graph: &Graph) -> Vec<Stored> {
+    let weights = graph.leaves(Op::is_weight);
+    weights.map(|value| Stored::whole(&*graph.values()[value].name, graph.ty(value).shape.clone())).collect()
 }
 
 /// Where a parameter lies that is not a tensor under its own name.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use half::{bf16, f16};
 use phalanx_ir::Shape;
+use phalanx_models::zoo::{ZOO, ZooChoice, ZooEntry};
 use phalanx_models::{DecoderFamily, Gpt2Config, LlamaConfig, ModelConfig};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -234,9 +235,9 @@ fn configurations_of_other_versions_are_read() {
 fn unsupported_configurations_name_key_value_and_choices() {
     let scratch = Scratch::new("unsupported");
     let error = |edit: fn(&mut Value)| scratch.config(edit).unwrap_err();
-    let model = error(|json| json["model_type"] = "bert".into());
-    assert!(model.ends_with(r#""phi3", "olmo2", "gemma", "gpt_neox", "mixtral""#), "{model}");
-    assert!(model.contains(r#"`model_type` is "bert"; supported: "gpt2", "llama", "mistral""#), "{model}");
+    let model = error(|json| json["model_type"] = "whisper".into());
+    assert!(model.ends_with(r#""gemma", "gpt_neox", "mixtral", "bert", "roberta", "t5", "vit""#), "{model}");
+    assert!(model.contains(r#"`model_type` is "whisper"; supported: "gpt2", "llama", "mistral""#), "{model}");
     assert!(
         error(|json| json["n_head"] = "two".into())
             .ends_with(r#"`n_head` is "two"; it must be a whole number"#)
@@ -500,4 +501,75 @@ fn what_families_cannot_be_is_refused() {
     );
     let quantized = error("llama", |json| json["quantization_config"] = json!({ "bits": 4 }));
     assert!(quantized.contains("`quantization_config` is {\"bits\":4}"), "{quantized}");
+}
+
+#[test]
+fn every_model_of_the_zoo_is_read_as_it_is_written() {
+    for entry in ZOO {
+        let scratch = Scratch::new(&format!("zoo-{}", entry.name));
+        let model = ModelConfig::Zoo(ZooChoice::new(entry, &*entry.preset("nano").unwrap()));
+        let weights: BTreeMap<String, Vec<f32>> = tensors(&model)
+            .unwrap()
+            .iter()
+            .map(|stored| (stored.name().to_string(), vec![0.5; stored.shape().elements()]))
+            .collect();
+        write_model(&scratch.0, &model, &weights, SaveOptions::default()).unwrap();
+        assert_eq!(read_config(&scratch.0).unwrap(), model, "{}", entry.name);
+        assert!(read_weights(&scratch.0, &tensors(&model).unwrap()).unwrap() == weights, "{}", entry.name);
+    }
+}
+
+#[test]
+fn files_of_encoders_have_old_names_and_parts_for_other_tasks() {
+    let scratch = Scratch::new("bert");
+    let numbers = |value: f32| (Dtype::F32, vec![2], bytes(&[value; 2]));
+    let tensors = [
+        ("bert.encoder.LayerNorm.gamma", 1.0),
+        ("bert.encoder.LayerNorm.beta", 2.0),
+        ("embeddings.weight", 3.0),
+        ("bert.pooler.dense.bias", 4.0),
+        ("cls.seq_relationship.bias", 5.0),
+        ("bert.embeddings.position_ids", 6.0),
+        ("bn1.num_batches_tracked", 7.0),
+    ];
+    let tensors = tensors.map(|(name, value)| {
+        let (dtype, shape, bytes) = numbers(value);
+        (name, dtype, shape, bytes)
+    });
+    scratch.tensors("model.safetensors", &tensors);
+    let names = ["bert.encoder.LayerNorm.weight", "bert.encoder.LayerNorm.bias", "bert.embeddings.weight"];
+    let wanted = wanted(&names.map(|name| (name, &[2usize][..])));
+    let read = read_weights(&scratch.0, &wanted).unwrap();
+    assert_eq!(names.map(|name| read[name][0]), [1.0, 2.0, 3.0]);
+    assert!(read_weights(&scratch.0.join("model.safetensors"), &wanted).unwrap() == read);
+}
+
+#[test]
+fn what_encoders_cannot_be_is_refused() {
+    let scratch = Scratch::new("encoders");
+    let read = |edit: fn(&mut Value)| {
+        let entry = ZooEntry::find("bert").unwrap();
+        let model = ModelConfig::Zoo(ZooChoice::new(entry, &*entry.preset("nano").unwrap()));
+        let mut json = super::config::to_json(&model).unwrap();
+        edit(&mut json);
+        fs::write(scratch.0.join("config.json"), json.to_string()).unwrap();
+        read_config(&scratch.0).map_err(|error| error.to_string())
+    };
+    let error = |edit: fn(&mut Value)| read(edit).unwrap_err();
+    assert!(
+        error(|json| json["hidden_act"] = json!("relu"))
+            .ends_with("`hidden_act` is \"relu\"; supported: \"gelu\"")
+    );
+    assert!(
+        error(|json| json["hidden_size"] = json!(-1))
+            .contains("`hidden_size` is -1; supported: a whole number")
+    );
+    let ModelConfig::Zoo(usual) = read(|json| *json = json!({ "model_type": "bert" })).unwrap() else {
+        panic!()
+    };
+    assert_eq!(usual.parameters(), 109_514_298);
+    let unknown = error(|json| *json = json!({ "phalanx_model": "eagle", "sizes": {} }));
+    assert!(unknown.contains("`phalanx_model` is \"eagle\"; supported: alexnet, "), "{unknown}");
+    let sizes = error(|json| *json = json!({ "phalanx_model": "resnet", "sizes": { "wings": 2 } }));
+    assert!(sizes.contains("unknown field `wings`"), "{sizes}");
 }

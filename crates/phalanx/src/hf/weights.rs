@@ -1,8 +1,8 @@
 //! Reading `model.safetensors`, whole or in shards, memory-mapped.
 //!
 //! Accepted under other names: files of a bare model without the prefix `transformer.`, `model.` or `gpt_neox.`, and
-//! GPT-NeoX's head as `lm_head`. Left out: mask and frequency buffers of old files, and a stored head that the model ties
-//! to its embedding.
+//! GPT-NeoX's head as `lm_head`. Left out: mask and frequency buffers of old files, counters of batch norms, other heads, and
+//! a stored head that the model ties to its embedding.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -44,7 +44,7 @@ pub enum WeightsError {
     Mismatch { dir: PathBuf, mismatch: Box<Mismatch> },
 }
 
-/// Reads the tensors `wanted` from a model directory and gives the parameters they consist of, by name; see
+/// Reads the tensors `wanted` from a model directory, or a `.safetensors` file, and gives the parameters they consist of, by name; see
 /// [`super::tensors`] for what to ask for.
 pub fn read_weights(dir: &Path, wanted: &[Stored]) -> Result<BTreeMap<String, Vec<f32>>, WeightsError> {
     let mut reader = Reader {
@@ -53,7 +53,7 @@ pub fn read_weights(dir: &Path, wanted: &[Stored]) -> Result<BTreeMap<String, Ve
         head: None,
         mismatch: Mismatch::default(),
     };
-    for path in shards(dir)? {
+    for path in if dir.is_dir() { shards(dir)? } else { vec![dir.to_path_buf()] } {
         let bytes = open(&path)?;
         let file = SafeTensors::deserialize(&bytes)
             .map_err(|source| WeightsError::Format { path: path.clone(), source })?;
@@ -137,6 +137,7 @@ impl Reader<'_> {
         let Some((target, wanted)) = self.target(name) else {
             match name {
                 "lm_head.weight" | "embed_out.weight" => self.head = Some((shape, to_f32(view))),
+                _ if UNUSED.iter().any(|prefix| name.starts_with(prefix)) => {}
                 _ => self.mismatch.unexpected.push((name.into(), shape)),
             }
             return;
@@ -154,7 +155,10 @@ impl Reader<'_> {
     /// The wanted tensor that a file calls `name`, not taken yet.
     fn target(&self, name: &str) -> Option<(String, Shape)> {
         let renamed = (name == "lm_head.weight").then(|| "embed_out.weight".to_string());
-        let spellings = ["", "transformer.", "model.", "gpt_neox."].map(|prefix| format!("{prefix}{name}"));
+        let norm = name.strip_suffix("LayerNorm.gamma").map(|path| format!("{path}LayerNorm.weight"));
+        let shift = name.strip_suffix("LayerNorm.beta").map(|path| format!("{path}LayerNorm.bias"));
+        let name = norm.or(shift).unwrap_or_else(|| name.to_string());
+        let spellings = PREFIXES.map(|prefix| format!("{prefix}{name}"));
         let target =
             spellings.into_iter().chain(renamed).find(|target| self.wanted.contains_key(target.as_str()))?;
         let shape = self.wanted[target.as_str()].shape().clone();
@@ -169,7 +173,10 @@ impl Reader<'_> {
             }
             let embedding = matches!(
                 name,
-                "transformer.wte.weight" | "model.embed_tokens.weight" | "gpt_neox.embed_in.weight"
+                "transformer.wte.weight"
+                    | "model.embed_tokens.weight"
+                    | "gpt_neox.embed_in.weight"
+                    | "shared.weight"
             );
             match self.head.take_if(|(found, _)| embedding && found == stored.shape()) {
                 Some((_, Some(values))) => drop(self.found.insert(name.into(), values)),
@@ -185,9 +192,27 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a stored tensor is a constant that old versions of transformers saved along.
+/// What names in files of a bare model lack.
+const PREFIXES: [&str; 7] = ["", "transformer.", "model.", "gpt_neox.", "bert.", "roberta.", "vit."];
+
+/// Parts that files may have beside a model: other heads, and tensors that are tied to another one.
+const UNUSED: [&str; 9] = [
+    "bert.pooler.",
+    "cls.seq_relationship.",
+    "cls.predictions.decoder.",
+    "roberta.pooler.",
+    "lm_head.decoder.",
+    "vit.pooler.",
+    "encoder.embed_tokens.",
+    "decoder.embed_tokens.",
+    "AuxLogits.",
+];
+
+/// Whether a stored tensor is a constant or a counter that PyTorch or old versions of transformers saved along.
 fn is_buffer(name: &str) -> bool {
-    const BUFFERS: [&str; 5] = [
+    const BUFFERS: [&str; 7] = [
+        ".position_ids",
+        ".num_batches_tracked",
         ".attn.bias",
         ".attn.masked_bias",
         ".attention.bias",

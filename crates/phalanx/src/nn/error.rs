@@ -9,6 +9,11 @@ use crate::hf::Mismatch;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the fields are named by the messages")]
 pub enum TrainingError {
+    /// Files have no description of a model of one's own.
+    #[error(
+        "`{name}` is a model of your own, which no config.json describes: write its weights with `export`"
+    )]
+    NotDescribed { name: String },
     /// Flags are wrong.
     #[error("{problem}")]
     Flags { problem: String },

@@ -17,6 +17,7 @@ use super::steps::Launched;
 use super::{StepOutcome, TrainingError};
 use crate::ckpt::Writer;
 use crate::job::{Connection, Job};
+use crate::models::ModelConfig;
 use crate::train::ranks::Ranks;
 use crate::train::{Notice, TrainConfig};
 use crate::{Error, Flavor, Goal, Profile, Session, Settings, Trainer};
@@ -25,6 +26,7 @@ use crate::{Error, Flavor, Goal, Profile, Session, Settings, Trainer};
 pub(super) struct Start<'a> {
     pub model: ModelSource<'a>,
     pub name: String,
+    pub described: Option<ModelConfig>,
     pub built: BuiltModel,
     pub config: TrainConfig,
     pub settings: Settings,
@@ -39,6 +41,8 @@ pub(super) struct Start<'a> {
 pub struct TrainingRun<'a> {
     pub(super) model: ModelSource<'a>,
     pub(super) name: String,
+    /// What files say about it, if it is of the zoo.
+    pub(super) described: Option<ModelConfig>,
     pub(super) built: BuiltModel,
     pub(super) config: TrainConfig,
     pub(super) settings: Settings,
@@ -72,12 +76,13 @@ pub struct TrainingRun<'a> {
 
 impl<'a> TrainingRun<'a> {
     pub(super) fn begin(start: Start<'a>) -> Result<TrainingRun<'a>, Error> {
-        let Start { model, name, built, config, settings, trainer, ranks } = start;
+        let Start { model, name, described, built, config, settings, trainer, ranks } = start;
         let (ranks, job) = ranks.map_or((None, None), |(ranks, job)| (Some(ranks), job));
         let warnings = config.warnings().into_iter().map(Notice::Warning).collect();
         let mut run = TrainingRun {
             model,
             name,
+            described,
             built,
             config,
             settings,

@@ -12,7 +12,7 @@ use safetensors::tensor::{Dtype, TensorView};
 
 use super::{TrainingError, TrainingRun};
 use crate::ckpt::{Checkpoint, Checkpoints, CkptError, Disk, RunState, TensorKind, Writer, config_of};
-use crate::hf::{Mismatch, stored_tensors};
+use crate::hf::{self, Mismatch, stored_tensors};
 use crate::job::shared;
 use crate::train::checkpoints::save_now;
 use crate::train::resume::ResumePoint;
@@ -71,7 +71,10 @@ impl TrainingRun<'_> {
             data: None,
             seed: self.settings.seed,
             learning_rate: self.config.learning_rate(),
-            model: serde_json::json!({ "model": "own", "name": self.name }),
+            model: match &self.described {
+                Some(model) => json(model)?,
+                None => serde_json::json!({ "model": "own", "name": self.name }),
+            },
             config: json(&self.config)?,
             plan: self.settings.plan.to_text(),
             program: format!("{:032x}", self.session().program().hash()),
@@ -128,7 +131,7 @@ impl TrainingRun<'_> {
     fn resume_from(&mut self, point: ResumePoint) -> Result<(), Error> {
         let (checkpoint, notices) = point.into_parts();
         notices.into_iter().for_each(|notice| self.note(notice));
-        let Some(checkpoint) = checkpoint else { return Ok(()) };
+        let Some(checkpoint) = checkpoint else { return self.begin_with_pretrained() };
         let (found, wanted) = (config_of(&checkpoint)?.precision, self.config.precision);
         if found != wanted && !self.config.change_precision {
             return Err(CkptError::Precision { path: checkpoint.path().into(), found, wanted }.into());
@@ -138,6 +141,28 @@ impl TrainingRun<'_> {
         self.continue_after(step);
         self.note(Notice::Note(format!("resumed after step {step} from {}", checkpoint.path().display())));
         Ok(())
+    }
+
+    /// Takes the weights of `--hf`, if a new run of a model of the zoo is to begin with them.
+    fn begin_with_pretrained(&mut self) -> Result<(), Error> {
+        let Some(dir) = &self.config.hf else { return Ok(()) };
+        for (name, values) in &hf::read_weights(dir, &hf::graph_tensors(&self.built.graph))? {
+            self.trainer.session_mut().feed(name, values)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a model of the zoo as `config.json` and `model.safetensors`, which transformers or torchvision load and
+    /// `--hf` reads. In a job all ranks call it and the first one writes.
+    pub fn save_model(&mut self, dir: impl AsRef<Path>) -> Result<(), Error> {
+        self.guarded(|run| {
+            let weights = run.session().weights()?;
+            match &run.described {
+                Some(model) if run.rank() == 0 => run.config.write_weights(dir.as_ref(), model, weights),
+                Some(_) => Ok(()),
+                None => Err(TrainingError::NotDescribed { name: run.name.clone() }.into()),
+            }
+        })
     }
 
     /// Takes all weights by name from a checkpoint, a directory of checkpoints, a `.safetensors` file or a directory with

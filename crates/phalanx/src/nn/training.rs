@@ -12,7 +12,8 @@ use super::args::OwnModel;
 use super::run::{Start, TrainingRun};
 use super::source::{ModelGraphs, ModelSource};
 use crate::job::{Connection, Job, connect, deal_devices, shared};
-use crate::models::zoo::ZooModel;
+use crate::models::ModelConfig;
+use crate::models::zoo::{ZooChoice, ZooEntry, ZooModel};
 use crate::train::ranks::Ranks;
 use crate::train::{OptimizerKind, OptionFlags, OptionSet, TrainConfig};
 use crate::{Decays, Error, Goal, LearningRate, Optimizer, ParameterGroup, Settings, Trainer, UpdateRule};
@@ -27,6 +28,7 @@ pub struct Training<'a> {
     model: ModelSource<'a>,
     flags: OptionFlags<OwnModel>,
     name: String,
+    described: Option<ModelConfig>,
     config: TrainConfig,
     decays: Decays,
     freeze: Vec<String>,
@@ -49,8 +51,8 @@ impl<'a> Training<'a> {
     fn of_source(args: &Args, name: String, model: ModelSource<'a>) -> Training<'a> {
         let (flags, config, decays) =
             (args.flags.clone(), OwnModel::defaults().beta2(0.999), Decays::Matrices);
-        let (freeze, groups) = (Vec::new(), Vec::new());
-        Training { model, flags, name, config, decays, freeze, groups }
+        let (described, freeze, groups) = (None, Vec::new(), Vec::new());
+        Training { model, flags, name, described, config, decays, freeze, groups }
     }
 
     /// Trains the model of the zoo that `config` names, with all of what `config` says; `given` are the options that a user
@@ -63,8 +65,9 @@ impl<'a> Training<'a> {
         config.check_zoo(given, &*model)?;
         model.check()?;
         let name = config.model.clone();
+        let described = ZooEntry::find(&name).map(|entry| ModelConfig::Zoo(ZooChoice::new(entry, &*model)));
         let training = Training::new(&Args::default(), move |net| model.loss(net));
-        Ok(Training { config, name, ..training })
+        Ok(Training { config, name, described, ..training })
     }
 
     /// Trains a graph file, from the weights it brings, with all of what `config` says; `given` are the options that a user has
@@ -202,6 +205,7 @@ impl<'a> Training<'a> {
         TrainingRun::begin(Start {
             model: self.model,
             name: self.name,
+            described: self.described,
             built,
             config,
             settings,
@@ -234,8 +238,8 @@ impl<'a> Training<'a> {
         let (trainer, certificate) = job.trainer(&built.graph, &settings, &config.program_cache())?;
         let ranks = Ranks::new(&config, &job, topology, certificate, trainer.session(), None);
         job.phases.enter("preparing the first step");
-        let (model, name, ranks) = (self.model, self.name, Some((ranks, None)));
-        Ok((Start { model, name, built, config, settings, trainer, ranks }, job))
+        let (model, name, described, ranks) = (self.model, self.name, self.described, Some((ranks, None)));
+        Ok((Start { model, name, described, built, config, settings, trainer, ranks }, job))
     }
 
     /// The configuration: flags win over what the program says.

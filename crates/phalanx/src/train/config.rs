@@ -86,10 +86,12 @@ train_options! {
     /// ```
     Model {
         /// Family: gpt2, llama, mistral, qwen2, qwen3, phi3, olmo2, gemma, gpt_neox or mixtral; or a model with data of its own:
-        /// bert, candle-uno, dlrm, lstm, resnet, vit, xdl.
+        /// alexnet, bert, candle-uno, convnext, dlrm, inception, lstm, mobilenet, resnet, resnext, roberta, t5, unet, vit, xdl.
         model: String = "gpt2".into(), "FAMILY";
         /// Preset that gives the sizes not set otherwise: nano, tiny, small, medium, large, xl.
         size: String = "nano".into(), "SIZE";
+        /// Sizes of a model with data of its own, such as {"image": 64, "classes": 10}, for those that have no flag.
+        sizes: Option<String> = None, "JSON";
         /// Transformer blocks.
         layers: Option<usize> = None, "N";
         /// Attention heads; they divide the width.
@@ -222,7 +224,8 @@ train_options! {
         costs: Option<PathBuf> = None, "FILE|modelled" [PerRank];
     }
     Run {
-        /// Start from a Hugging Face directory: sizes, weights and, with --data, the tokenizer come from it.
+        /// Start from a Hugging Face directory: sizes, weights and, with --data, the tokenizer come from it. For a model with
+        /// data of its own also a .safetensors file, or a directory without config.json: then --size tells the sizes.
         hf: Option<PathBuf> = None, "DIR";
         /// Steps to train.
         steps: u64 = 400, "N" [AffectsBits] where |n| *n >= 1, "at least 1";

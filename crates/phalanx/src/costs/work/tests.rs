@@ -125,7 +125,7 @@ fn elements_count_once_for_each_operation() {
 
 #[test]
 fn sums_losses_and_updates_count_what_they_look_at() {
-    let squares = SumSquares { rows: 6, cols: 10, row_leaves: 2, col_leaves: 2 };
+    let squares = SumSquares { rows: 6, middle: 1, cols: 10, row_leaves: 2, middle_leaves: 1, col_leaves: 2 };
     assert_eq!(work("sum_squares", squares.to_words(), &[60], &[4]), (120, 4 * 64));
     let (rows, classes, ignore_index, labels_i32) = (6, 10, -100, false);
     let losses = CrossEntropy { rows, classes, ignore_index, labels_i32, leaves: 2 };

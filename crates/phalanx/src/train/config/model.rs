@@ -5,7 +5,6 @@ use std::str::FromStr;
 use phalanx_ir::{Activation, RopeScaling};
 
 use super::{ConfigError, TrainConfig};
-use crate::models::zoo::ZooEntry;
 use crate::models::{LlamaConfig, ModelConfig, RoutedExperts, SlidingWindow};
 use crate::{Error, hf};
 
@@ -44,10 +43,10 @@ impl TrainConfig {
             }
             known => known.unwrap_or(vocab),
         };
-        if ZooEntry::find(&self.model).is_some() {
-            let wanted = "only `phalanx train` takes it: use gpt2, llama or mlp here";
-            return self.field("model", &self.model, wanted);
+        if let Some(choice) = self.zoo_choice()? {
+            return Ok(ModelConfig::Zoo(choice));
         }
+        self.refuse(&["sizes"], "models of text have a flag for each size: leave it out")?;
         let mut model = ModelConfig::preset(&self.model, &self.size)?.with_vocab(vocab);
         match &mut model {
             ModelConfig::Gpt2(model) => {
@@ -69,6 +68,7 @@ impl TrainConfig {
                 let width = self.width.or(model.hidden.first().copied()).unwrap_or(model.inputs);
                 model.hidden = vec![width; self.layers.unwrap_or(model.hidden.len())];
             }
+            ModelConfig::Zoo(_) => {}
         }
         Ok(match self.positions.or(self.context) {
             Some(positions) => model.with_context(positions),
@@ -148,7 +148,7 @@ impl TrainConfig {
                 dropout: model.dropout,
                 ..config
             },
-            ModelConfig::Mlp(_) => config,
+            ModelConfig::Mlp(_) | ModelConfig::Zoo(_) => config,
         }
     }
 
@@ -156,7 +156,10 @@ impl TrainConfig {
     /// the directory.
     pub fn with_pretrained(self) -> Result<TrainConfig, Error> {
         let Some(dir) = self.hf.clone() else { return Ok(self) };
-        let model = hf::read_config(&dir)?.with_dropout(self.dropout);
+        let model = match hf::read_config(&dir)? {
+            ModelConfig::Zoo(choice) => return self.with_zoo(&choice, &dir),
+            model => model.with_dropout(self.dropout),
+        };
         let sized = self.clone().with_model(&model);
         let given = self.clone().spelled()?;
         for name in [&SIZES[..], &TEXT_SIZES, &LLAMA_SIZES].concat() {

@@ -83,7 +83,7 @@ fn errors_name_the_line_the_option_its_value_and_what_is_allowed() {
     }
     let unlike = problem("zzz = 1\n");
     assert!(
-        unlike.starts_with("line 1: there is no option `zzz`: use one of model, size, layers, "),
+        unlike.starts_with("line 1: there is no option `zzz`: use one of model, size, sizes, layers, "),
         "{unlike}"
     );
 }
