@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 use phalanx::pipeline::Settings;
-use phalanx::{Cluster, Simulation};
+use phalanx::{Cluster, DeviceModel, Simulation};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -28,6 +29,9 @@ pub struct Args {
     config: Option<PathBuf>,
     #[command(flatten)]
     options: Options<PlannedStep>,
+    /// The device of which the cluster is made: a TOML file with rates, launch time and sizes of elements
+    #[arg(long, value_name = "FILE")]
+    device: Option<PathBuf>,
     #[command(flatten)]
     drawings: Drawings,
     /// Print one line of JSON
@@ -58,8 +62,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     flags::warn(&config);
     let model = config.build_model(config.vocab_without_data()).map_err(phalanx::Error::from)?;
     let graph = config.training_graph(&model)?;
+    let device = args.device.as_deref().map(DeviceModel::read).transpose();
+    let device = device.map_err(|error| Failure::Input(error.to_string()))?;
     let asked = Asked {
-        settings: config.settings(&graph)?,
+        settings: config.settings(&graph)?.device_model(device.map(Arc::new)),
         cluster: config.read_cluster().map_err(phalanx::Error::from)?,
         tokens: (config.batch * config.context_of(&model)) as u64,
         parameters: model.parameters(),
@@ -125,7 +131,10 @@ fn print(asked: &Asked, simulation: &Simulation, seconds: f64) -> Result<(), Fai
         None => String::new(),
     };
     row("peak of a device", format!("{}{fits}", output::bytes(simulation.peak_bytes())))?;
-    output::line(format!("\n{:8}{:>12}{:>12}{:>12}{:>12}", "class", "computing", "waiting", "bubble", "peak"))?;
+    output::line(format!(
+        "\n{:8}{:>12}{:>12}{:>12}{:>12}",
+        "class", "computing", "waiting", "bubble", "peak"
+    ))?;
     for class in classes.iter().take(SHOWN) {
         let waiting = class.exposed_ns.iter().sum();
         let times = [class.compute_ns, waiting, class.bubble_ns].map(|ns| format!("{:>12}", time(ns)));

@@ -78,7 +78,8 @@ impl DeviceClasses {
 
     /// The device that stands for the class of `device`: the lowest of them.
     pub fn representative(&self, device: DeviceId) -> DeviceId {
-        let places: usize = self.alike().map(|axis| device.index() / axis.stride % axis.size * axis.stride).sum();
+        let places: usize =
+            self.alike().map(|axis| device.index() / axis.stride % axis.size * axis.stride).sum();
         DeviceId::from_index(device.index() - places)
     }
 
@@ -104,10 +105,10 @@ impl DeviceClasses {
 mod tests {
     use std::sync::Arc;
 
+    use phalanx_ir::TensorType;
     use phalanx_ir::parallel::ParallelType;
     use phalanx_ir::sharded::ShardedBuffer;
     use phalanx_ir::tasks::Role;
-    use phalanx_ir::TensorType;
 
     use super::*;
 

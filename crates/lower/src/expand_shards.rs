@@ -11,7 +11,7 @@
 
 mod holding;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -26,23 +26,28 @@ use holding::{Holding, Holdings};
 
 /// All devices.
 pub fn expand_shards(sharded: &ShardedGraph) -> TaskGraph {
-    expand(sharded, Holdings::new(None))
+    expand(sharded, Holdings::new(None)).tasks
 }
 
-/// One device of each class.
-pub fn expand_classes(sharded: &ShardedGraph, classes: &DeviceClasses) -> TaskGraph {
-    expand(sharded, Holdings::new(Some(classes)))
+/// One device of each class; and for every movement a number that those have in common which are between the same devices.
+pub fn expand_classes(sharded: &ShardedGraph, classes: &DeviceClasses) -> (TaskGraph, HashMap<TaskId, u32>) {
+    let expander = expand(sharded, Holdings::new(Some(classes)));
+    (expander.tasks, expander.teams.of_tasks)
 }
 
-fn expand(sharded: &ShardedGraph, holdings: Holdings<'_>) -> TaskGraph {
+fn expand<'a>(sharded: &'a ShardedGraph, holdings: Holdings<'a>) -> Expander<'a> {
+    let Touches { readers, writers } = Touches::of(sharded);
+    let moves = |task: TaskId| matches!(sharded.tasks[task].op, TaskOp::Move { .. });
     let mut expander = Expander {
         sharded,
         holdings,
         images: HashMap::new(),
+        teams: Teams::default(),
         tasks: TaskGraph { name: sharded.name.clone(), ..TaskGraph::default() },
         tiles: sharded.buffers.ids().map(|_| None).collect(),
         moved: moved(sharded),
-        writers: Touches::of(sharded).writers,
+        only_moved: readers.iter().map(|(_, readers)| readers.iter().all(|&task| moves(task))).collect(),
+        writers,
         brought: HashMap::new(),
     };
     let fed = sharded.buffers.iter().filter(|(_, buffer)| buffer.role.is_fed() && buffer.view_of.is_none());
@@ -58,7 +63,7 @@ fn expand(sharded: &ShardedGraph, holdings: Holdings<'_>) -> TaskGraph {
         let tiles = expander.tiles[*buffer].as_ref().expect("just made");
         expander.tasks.outputs.extend(tiles.ids.iter().map(|&id| (name.clone(), id)));
     }
-    expander.tasks
+    expander
 }
 
 /// Whether a movement touches each buffer.
@@ -85,13 +90,27 @@ struct Expander<'a> {
     holdings: Holdings<'a>,
     /// Tiles on devices that others stand for.
     images: HashMap<(BufferId, usize, DeviceId), BufferId>,
+    teams: Teams,
     tasks: TaskGraph,
     tiles: IdVec<BufferId, Option<Tiles>>,
     moved: IdVec<BufferId, bool>,
+    /// Whether nothing but movements reads each buffer.
+    only_moved: IdVec<BufferId, bool>,
     /// The tasks that write each buffer that owns bytes, in order.
     writers: IdVec<BufferId, Vec<TaskId>>,
     /// What movements made of each buffer so far, with the movement; only what nothing else writes.
     brought: HashMap<BufferId, Vec<(TaskId, BufferId)>>,
+}
+
+/// What the devices that a movement is between follow from: lists of groups (by address), tilings, and which part it is.
+type TeamKey = (Vec<*const DeviceGroup>, ParallelType, ParallelType, Vec<usize>);
+
+/// Senders and receivers of movements, numbered.
+#[derive(Default)]
+struct Teams {
+    known: HashMap<TeamKey, u32>,
+    numbers: HashMap<[BTreeSet<DeviceId>; 2], u32>,
+    of_tasks: HashMap<TaskId, u32>,
 }
 
 /// One tile on one device that a movement writes.
@@ -216,16 +235,19 @@ impl Expander<'_> {
         }
         let layer: Arc<str> = task.layer.as_str().into();
         for sides in cells.into_values() {
-            let tiles = sides.iter().flat_map(|side| self.sources(from, &target.ty, side)).collect::<Vec<_>>();
+            let tiles =
+                sides.iter().flat_map(|side| self.sources(from, &target.ty, side)).collect::<Vec<_>>();
             let at = |(tile, device)| self.at_or_image(from, tile, device);
             let mut reads: Vec<BufferId> = tiles.into_iter().map(at).collect();
             reads.sort_unstable();
             reads.dedup();
             let (writes, device) = (sides.iter().map(|side| side.buffer).collect(), sides[0].device);
-            let kind = match self.holdings.is_whole() {
-                true => MoveKind::Any,
-                false => self.kind(&alike, [from, to], &sides[0]),
-            };
+            let is_whole = self.holdings.is_whole();
+            let kind = if is_whole { MoveKind::Any } else { self.kind(&alike, [from, to], &sides[0]) };
+            if !is_whole {
+                let team = self.team(&alike, [from, to], &sides[0]);
+                self.teams.of_tasks.insert(TaskId::from_index(self.tasks.tasks.len()), team);
+            }
             let op = TaskOp::Move { kind };
             let (layer, microbatch) = (Arc::clone(&layer), task.microbatch);
             self.tasks.tasks.push(Task { op, reads, writes, device, layer, microbatch });
@@ -255,7 +277,7 @@ impl Expander<'_> {
     fn is_shared(&self, from: BufferId, to: BufferId) -> bool {
         let [source, target] = [from, to].map(|buffer| &self.sharded.buffers[buffer]);
         let joined = self.sharded.buffers[self.sharded.root(from)].role == Role::Param
-            && source.ty.dims() != target.ty.dims();
+            && (source.ty.dims() != target.ty.dims() || self.only_moved[to]);
         let written_once = target.view_of.is_none() && self.writers[to].len() == 1;
         target.role == Role::Temp && written_once && !joined
     }
@@ -281,6 +303,45 @@ impl Expander<'_> {
         MoveKind::of(parts, reads, writes, written)
     }
 
+    /// The number of the devices that a movement is between when all have their sides.
+    fn team(&mut self, alike: &[BufferId], [from, to]: [BufferId; 2], side: &Side) -> u32 {
+        let [source, target] = [from, to].map(|buffer| &self.sharded.buffers[buffer]);
+        let cell = cell_of(&source.ty, &target.ty, &side.coord);
+        let lists = [from, to]
+            .into_iter()
+            .chain(alike.iter().copied())
+            .map(|buffer| self.sharded.buffers[buffer].groups.as_ptr());
+        let key: TeamKey = (lists.collect(), source.ty.clone(), target.ty.clone(), cell);
+        if let Some(&known) = self.teams.known.get(&key) {
+            return known;
+        }
+        let is_there = |coord: &Coord, device: DeviceId| {
+            alike.iter().any(|&holder| {
+                let ShardedBuffer { ty, groups, .. } = &self.sharded.buffers[holder];
+                copies(ty, groups, coord).any(|(_, group)| group.contains(device))
+            })
+        };
+        let (mut senders, mut receivers) = (BTreeSet::new(), BTreeSet::new());
+        for (tile, group) in target.groups.iter().enumerate() {
+            let coord = target.ty.coord(tile);
+            if cell_of(&source.ty, &target.ty, &coord) == key.3 {
+                receivers.extend(group.devices().iter().filter(|&&device| !is_there(&coord, device)));
+            }
+        }
+        let parts = source.ty.sum_degree() / target.ty.sum_degree();
+        for (tile, group) in source.groups.iter().enumerate() {
+            let coord = source.ty.coord(tile);
+            let coord = Coord { sum: coord.sum / parts, ..coord };
+            if cell_of(&target.ty, &source.ty, &coord) == key.3 {
+                senders.extend(group.devices().iter().copied());
+            }
+        }
+        let next = self.teams.numbers.len() as u32;
+        let team = *self.teams.numbers.entry([senders, receivers]).or_insert(next);
+        self.teams.known.insert(key, team);
+        team
+    }
+
     /// The tiles that one side is made of, each on a device: of each partial sum and each block it meets, one copy.
     fn sources(&self, from: BufferId, target: &ParallelType, side: &Side) -> Vec<(usize, DeviceId)> {
         let ShardedBuffer { ty, groups, .. } = &self.sharded.buffers[from];
@@ -297,19 +358,11 @@ impl Expander<'_> {
         let tiles = parts.flat_map(|sum| blocks.iter().map(move |block| (sum, block.clone())));
         let source = |(sum, dims)| {
             let coord = Coord { sum, copy: 0, dims };
-            let near = copies(ty, groups, &coord).find(|(_, group)| group.contains(side.device));
-            let (tile, device) = match near {
-                Some((tile, _)) => (tile, side.device),
-                None => {
-                    // Which copy does not matter; this choice spreads the readers over them.
-                    let turn = side.device.index();
-                    let coord = Coord { copy: turn % ty.copy_degree(), ..coord };
-                    let tile = ty.index(&coord);
-                    let devices = groups[tile].devices();
-                    (tile, devices[turn / ty.copy_degree() % devices.len()])
-                }
-            };
-            (tile, device)
+            let holders = copies(ty, groups, &coord)
+                .flat_map(|(tile, group)| group.devices().iter().map(move |&device| (tile, device)));
+            // Which copy does not matter: its own, else a near one.
+            let nearest = holders.min_by_key(|&(_, device)| side.device.distance(device));
+            nearest.expect("every tile is on a device")
         };
         tiles.map(source).collect()
     }

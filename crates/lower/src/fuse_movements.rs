@@ -7,12 +7,22 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use phalanx_ir::Id;
 use phalanx_ir::parallel::DeviceId;
 use phalanx_ir::tasks::{BufferId, MoveKind, Role, Task, TaskGraph, TaskId, TaskOp};
 
 use crate::{BucketSizes, LowerOptions};
 
-pub fn fuse_movements(mut tasks: TaskGraph, options: &LowerOptions) -> TaskGraph {
+pub fn fuse_movements(tasks: TaskGraph, options: &LowerOptions) -> TaskGraph {
+    fuse_in_teams(tasks, &HashMap::new(), options)
+}
+
+/// The same where devices stand for others: movements are between the same devices if they have the same number.
+pub fn fuse_in_teams(
+    mut tasks: TaskGraph,
+    teams: &HashMap<TaskId, u32>,
+    options: &LowerOptions,
+) -> TaskGraph {
     let list = std::mem::take(&mut tasks.tasks);
     let mut buckets = Buckets {
         graph: tasks,
@@ -23,13 +33,13 @@ pub fn fuse_movements(mut tasks: TaskGraph, options: &LowerOptions) -> TaskGraph
         early: HashMap::new(),
         written: HashSet::new(),
     };
-    for mut task in list {
+    for (number, mut task) in list.into_iter().enumerate() {
         if let TaskOp::Move { kind } = &mut task.op
             && *kind == MoveKind::Any
         {
             *kind = movement_kind(&buckets.graph, &task.reads, &task.writes);
         }
-        buckets.take(task);
+        buckets.take(task, teams.get(&TaskId::from_index(number)).copied());
     }
     buckets.close_all();
     buckets.graph
@@ -51,8 +61,17 @@ pub fn movement_kind(graph: &TaskGraph, reads: &[BufferId], writes: &[BufferId])
     MoveKind::of(parts, distinct(&reads), distinct(&writes), writes.len())
 }
 
-/// Kind, microbatch, sources' devices, targets' devices.
-type Key = (MoveKind, u32, Vec<DeviceId>, Vec<DeviceId>);
+/// Kind, microbatch, and what it is between.
+type Key = (MoveKind, u32, Between);
+
+/// The devices that a movement is between.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Between {
+    /// Sources' devices, targets' devices.
+    Devices(Vec<DeviceId>, Vec<DeviceId>),
+    /// Their number, where some stand for others.
+    Team(u32),
+}
 
 /// Small movements that will be one, not placed yet.
 struct Bucket {
@@ -93,7 +112,7 @@ struct Early {
 
 impl Buckets {
     /// Places a task behind the buckets it conflicts with, or puts it into one.
-    fn take(&mut self, task: Task) {
+    fn take(&mut self, task: Task, team: Option<u32>) {
         let mut conflicts = BTreeSet::new();
         for (buffers, writes) in [(&task.reads, false), (&task.writes, true)] {
             for &buffer in buffers {
@@ -108,7 +127,7 @@ impl Buckets {
                 self.written.insert(root);
             }
         }
-        match self.key(&task) {
+        match self.key(&task, team) {
             Some((key, bytes)) if bytes <= self.sizes.early && self.is_early(&task) => {
                 self.join_early(task, key, bytes);
             }
@@ -150,7 +169,7 @@ impl Buckets {
     }
 
     /// The key of a movement, and the bytes it touches on each device.
-    fn key(&self, task: &Task) -> Option<(Key, usize)> {
+    fn key(&self, task: &Task, team: Option<u32>) -> Option<(Key, usize)> {
         let TaskOp::Move { kind } = task.op else { return None };
         let devices = |buffers: &[BufferId]| {
             let mut devices: Vec<_> =
@@ -164,7 +183,8 @@ impl Buckets {
             buffers.iter().map(|&buffer| self.graph.buffers[buffer].ty.bytes()).sum::<usize>()
         };
         let bytes = bytes(&task.reads) / from.len() + bytes(&task.writes) / to.len();
-        Some(((kind, task.microbatch, from, to), bytes))
+        let between = team.map_or_else(|| Between::Devices(from, to), Between::Team);
+        Some(((kind, task.microbatch, between), bytes))
     }
 
     fn join(&mut self, task: Task, key: Key, bytes: usize) {

@@ -56,7 +56,8 @@ pub(crate) fn settings(settings: &Settings, classes: &DeviceClasses) -> Settings
     let level = |level: &NetworkLevel| {
         let unit = 0..level.size.min(devices);
         let first = classes.representative(DeviceId::from_index(0));
-        let alike = unit.filter(|&device| classes.representative(DeviceId::from_index(device)) == first).count();
+        let alike =
+            unit.filter(|&device| classes.representative(DeviceId::from_index(device)) == first).count();
         NetworkLevel { uplink: level.uplink.map(|rate| rate / alike.max(1) as f64), ..*level }
     };
     let topology = settings.topology.as_ref().map(|topology| {

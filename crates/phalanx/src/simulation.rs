@@ -2,7 +2,7 @@
 
 use phalanx_ir::Id;
 use phalanx_ir::graph::Graph;
-use phalanx_schedule::overlap::{Candidate, ScheduleTotals};
+use phalanx_schedule::overlap::{Candidate, ScheduleChoice, ScheduleTotals};
 use phalanx_schedule::usage::{DeviceUsage, usage};
 use serde::Serialize;
 
@@ -55,7 +55,10 @@ impl Simulation {
             Some(classes) => classes::settings(settings, classes),
             None => settings.clone(),
         };
-        let choice = layout.choice.take().map_or_else(|| choose(&layout.tasks, settings), |choice| *choice);
+        let choice = layout.choice.take().map_or_else(
+            || ScheduleChoice { best: None, ..choose(&layout.tasks, settings) },
+            |choice| *choice,
+        );
         let costs = settings.costs(&layout.tasks);
         let Candidate { schedule, totals, .. } = choice.chosen();
         let ScheduleTotals { step, bound, .. } = *totals;

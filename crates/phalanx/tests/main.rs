@@ -6,6 +6,7 @@ mod training;
 mod bits;
 mod check;
 mod ckpt;
+mod classes;
 mod costs;
 mod data;
 mod decoders;

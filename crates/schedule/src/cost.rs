@@ -79,15 +79,21 @@ const START: u64 = 4096;
 const OPERATIONS: f64 = 16.0;
 
 /// The estimate for a task, in nanoseconds. Sending only marks bytes as ready, so it is free.
-pub fn modelled(tasks: &TaskGraph, task: TaskId) -> u64 {
-    let task = &tasks.tasks[task];
+pub fn modelled(tasks: &TaskGraph, id: TaskId) -> u64 {
+    let task = &tasks.tasks[id];
     if let TaskOp::Send { .. } = task.op {
         return 0;
     }
     let bytes = |&buffer: &BufferId| tasks.buffers[buffer].ty.bytes() as u64;
     let touched: u64 = task.reads.iter().chain(&task.writes).map(bytes).sum();
+    (START + touched + (operations(tasks, id) / OPERATIONS) as u64) / UNITS
+}
+
+/// Floating-point operations of a task that multiplies matrices or attends; 0 for others.
+pub fn operations(tasks: &TaskGraph, id: TaskId) -> f64 {
+    let task = &tasks.tasks[id];
     let first = task.reads.first().zip(task.reads.get(1)).zip(task.writes.first());
-    let operations = match (&task.op, first) {
+    match (&task.op, first) {
         (
             TaskOp::Linear { .. }
             | TaskOp::LinearGradInput { .. }
@@ -103,8 +109,7 @@ pub fn modelled(tasks: &TaskGraph, task: TaskId) -> u64 {
         (TaskOp::Call { kernel: "attention", .. }, _) => 4.0 * attention(tasks, task.writes.first()),
         (TaskOp::Call { kernel: "attention_grad", .. }, _) => 10.0 * attention(tasks, task.reads.last()),
         _ => 0.0,
-    };
-    (START + touched + (operations / OPERATIONS) as u64) / UNITS
+    }
 }
 
 fn elements(tasks: &TaskGraph, buffer: BufferId) -> f64 {

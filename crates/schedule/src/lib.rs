@@ -27,7 +27,7 @@ pub mod verdict;
 mod verify;
 mod waits;
 
-pub use cost::{TaskCosts, modelled};
+pub use cost::{TaskCosts, modelled, operations};
 pub use verify::ScheduleError;
 
 use std::fmt;

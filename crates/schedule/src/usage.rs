@@ -4,8 +4,8 @@ use phalanx_ir::parallel::DeviceId;
 use phalanx_ir::tasks::{TaskGraph, TaskOp};
 use phalanx_link::{Part, Topology};
 
-use crate::overlap::{Candidate, end, lines, uncovered};
 use crate::TaskCosts;
+use crate::overlap::{Candidate, end, lines, uncovered};
 
 /// The time of one device, in nanoseconds: what it computes, what it waits for, and the rest are the whole step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +76,8 @@ fn slowest(topology: Option<&Topology>, to: u32, parts: &[Part]) -> usize {
     for part in parts.iter().filter(|part| part.from != to && part.bytes > 0) {
         let level = topology.level(part.from, to);
         let link = topology.levels()[level].link;
-        times[level] = times[level].max(link.latency.as_nanos() as u64) + link.occupancy(part.bytes).as_nanos() as u64;
+        times[level] =
+            times[level].max(link.latency.as_nanos() as u64) + link.occupancy(part.bytes).as_nanos() as u64;
     }
     (0..times.len()).max_by_key(|&level| times[level]).unwrap_or(0)
 }

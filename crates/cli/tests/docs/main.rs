@@ -51,6 +51,7 @@ pages! {
     processes: "docs/src/processes.md",
     precision: "docs/src/precision.md",
     memory_and_overlap: "docs/src/memory-and-overlap.md",
+    clusters: "docs/src/clusters.md",
     checkpoints: "docs/src/checkpoints.md",
     own_model: "docs/src/own-model.md",
     traces: "docs/src/traces.md",

@@ -19,7 +19,8 @@ pub struct Holding {
 impl Holding {
     fn new(groups: &[DeviceGroup], classes: Option<&DeviceClasses>) -> Holding {
         let mut holding = Holding { starts: vec![0], pairs: Vec::new() };
-        let stands = |device: &DeviceId| classes.is_none_or(|classes| classes.representative(*device) == *device);
+        let stands =
+            |device: &DeviceId| classes.is_none_or(|classes| classes.representative(*device) == *device);
         for (tile, group) in (0..).zip(groups) {
             let devices = group.devices().iter().copied().filter(stands);
             holding.pairs.extend(devices.map(|device| (tile, device)));

@@ -10,6 +10,7 @@
 //! written bytes to the moment when another one has copied them.
 
 mod bench;
+mod device_model;
 mod file;
 mod machine;
 mod measure;
@@ -19,6 +20,7 @@ mod tests;
 mod transfer;
 mod work;
 
+pub use device_model::{DeviceModel, DeviceModelError};
 pub use file::CostTableError;
 pub use machine::Machine;
 pub use measure::{Fallback, Measured};
