@@ -8,6 +8,7 @@
 //!
 //! Unsafe code is in `ping_pong` (messages by address) and `peer` (calls OpenBLAS).
 
+pub mod anchors;
 mod checkpoints;
 mod compile;
 mod conv;

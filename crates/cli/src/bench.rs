@@ -1,5 +1,6 @@
 //! `phalanx bench`: how fast this machine multiplies, trains, compiles, runs small tasks, copies and saves.
 
+mod anchors;
 mod checkpoints;
 mod conv;
 mod copies;
@@ -25,6 +26,7 @@ use crate::failure::Failure;
 use crate::flags::{Cores, FusedTraining, Options};
 use crate::output;
 use crate::step::at_least_one;
+use anchors::AnchorsArgs;
 use checkpoints::CheckpointsArgs;
 use conv::ConvArgs;
 use copies::CopiesArgs;
@@ -36,7 +38,7 @@ use ranks::RanksArgs;
 use tasks::TasksArgs;
 
 /// Measure matrix products, convolutions, training steps, checkpoints, the compiler, small tasks, copies, launches of kernels, hidden
-/// communication, ranks, or what another precision does to losses.
+/// communication, ranks, or what another precision does to losses; compare simulated steps with published ones.
 #[derive(Subcommand)]
 pub enum Command {
     Gemm(GemmArgs),
@@ -45,6 +47,7 @@ pub enum Command {
     Model(ModelArgs),
     Checkpoints(Box<CheckpointsArgs>),
     Compile(CompileArgs),
+    Anchors(AnchorsArgs),
     Tasks(TasksArgs),
     Copies(CopiesArgs),
     Launches(LaunchesArgs),
@@ -152,6 +155,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Train(args) => train(&args)?,
         Command::Model(args) => model::run(&args)?,
         Command::Compile(args) => compile(&args)?,
+        Command::Anchors(args) => anchors::run(&args)?,
         Command::Tasks(args) => tasks::run(&args)?,
         Command::Copies(args) => copies::run(&args)?,
         Command::Launches(args) => launches::run(&args)?,

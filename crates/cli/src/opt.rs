@@ -35,6 +35,9 @@ pub struct Args {
     /// Allow cuts that change the bits
     #[arg(long)]
     free_bits: bool,
+    /// Devices of a node, for two-levels; all are equally near if absent
+    #[arg(long, value_name = "N")]
+    node: Option<usize>,
     /// Print one line of JSON: the text as a string
     #[arg(long)]
     json: bool,
@@ -61,6 +64,7 @@ pub fn run(args: Args) -> Result<ExitCode, Failure> {
         seed: config.seed,
         free_bits: args.free_bits,
         fuse: true,
+        node: args.node,
     };
     let mut level = read(&args.file)?;
     for name in &args.passes {

@@ -36,6 +36,8 @@ pub fn expand_classes(sharded: &ShardedGraph, classes: &DeviceClasses) -> (TaskG
 }
 
 fn expand<'a>(sharded: &'a ShardedGraph, holdings: Holdings<'a>) -> Expander<'a> {
+    let Touches { readers, writers } = Touches::of(sharded);
+    let moves = |task: TaskId| matches!(sharded.tasks[task].op, TaskOp::Move { .. });
     let mut expander = Expander {
         sharded,
         holdings,
@@ -44,7 +46,8 @@ fn expand<'a>(sharded: &'a ShardedGraph, holdings: Holdings<'a>) -> Expander<'a>
         tasks: TaskGraph { name: sharded.name.clone(), ..TaskGraph::default() },
         tiles: sharded.buffers.ids().map(|_| None).collect(),
         moved: moved(sharded),
-        writers: Touches::of(sharded).writers,
+        only_moved: readers.iter().map(|(_, readers)| readers.iter().all(|&task| moves(task))).collect(),
+        writers,
         brought: HashMap::new(),
     };
     let fed = sharded.buffers.iter().filter(|(_, buffer)| buffer.role.is_fed() && buffer.view_of.is_none());
@@ -91,6 +94,8 @@ struct Expander<'a> {
     tasks: TaskGraph,
     tiles: IdVec<BufferId, Option<Tiles>>,
     moved: IdVec<BufferId, bool>,
+    /// Whether nothing but movements reads each buffer.
+    only_moved: IdVec<BufferId, bool>,
     /// The tasks that write each buffer that owns bytes, in order.
     writers: IdVec<BufferId, Vec<TaskId>>,
     /// What movements made of each buffer so far, with the movement; only what nothing else writes.
@@ -272,7 +277,7 @@ impl Expander<'_> {
     fn is_shared(&self, from: BufferId, to: BufferId) -> bool {
         let [source, target] = [from, to].map(|buffer| &self.sharded.buffers[buffer]);
         let joined = self.sharded.buffers[self.sharded.root(from)].role == Role::Param
-            && source.ty.dims() != target.ty.dims();
+            && (source.ty.dims() != target.ty.dims() || self.only_moved[to]);
         let written_once = target.view_of.is_none() && self.writers[to].len() == 1;
         target.role == Role::Temp && written_once && !joined
     }
@@ -302,8 +307,10 @@ impl Expander<'_> {
     fn team(&mut self, alike: &[BufferId], [from, to]: [BufferId; 2], side: &Side) -> u32 {
         let [source, target] = [from, to].map(|buffer| &self.sharded.buffers[buffer]);
         let cell = cell_of(&source.ty, &target.ty, &side.coord);
-        let lists =
-            [from, to].iter().chain(alike).map(|&buffer| self.sharded.buffers[buffer].groups.as_ptr());
+        let lists = [from, to]
+            .into_iter()
+            .chain(alike.iter().copied())
+            .map(|buffer| self.sharded.buffers[buffer].groups.as_ptr());
         let key: TeamKey = (lists.collect(), source.ty.clone(), target.ty.clone(), cell);
         if let Some(&known) = self.teams.known.get(&key) {
             return known;
@@ -351,19 +358,11 @@ impl Expander<'_> {
         let tiles = parts.flat_map(|sum| blocks.iter().map(move |block| (sum, block.clone())));
         let source = |(sum, dims)| {
             let coord = Coord { sum, copy: 0, dims };
-            let near = copies(ty, groups, &coord).find(|(_, group)| group.contains(side.device));
-            let (tile, device) = match near {
-                Some((tile, _)) => (tile, side.device),
-                None => {
-                    // Which copy does not matter; this choice spreads the readers over them.
-                    let turn = side.device.index();
-                    let coord = Coord { copy: turn % ty.copy_degree(), ..coord };
-                    let tile = ty.index(&coord);
-                    let devices = groups[tile].devices();
-                    (tile, devices[turn / ty.copy_degree() % devices.len()])
-                }
-            };
-            (tile, device)
+            let holders = copies(ty, groups, &coord)
+                .flat_map(|(tile, group)| group.devices().iter().map(move |&device| (tile, device)));
+            // Which copy does not matter: its own, else a near one.
+            let nearest = holders.min_by_key(|&(_, device)| side.device.distance(device));
+            nearest.expect("every tile is on a device")
         };
         tiles.map(source).collect()
     }

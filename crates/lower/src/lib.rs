@@ -11,11 +11,12 @@
 //! | `insert-updates` | clipping and optimizer tasks |
 //! | `insert-copies` | every operand on the devices that read it; chains of movements joined |
 //! | `spread-sums` | large sums that several devices need computed in parts, then gathered |
+//! | `two-levels` | sums and gathers of devices on several nodes as one inside nodes and one across them |
 //! | `expand-shards` | one task for every place of a grid, one buffer for every tile and device |
 //! | `fuse-movements` | movements named, small ones in buckets |
 //! | `split-movements` | movements as sends and receives |
 //!
-//! The passes up to `spread-sums` work on sharded tasks, those from `expand-shards` on tasks of single tiles. Each takes the
+//! The passes up to `two-levels` work on sharded tasks, those from `expand-shards` on tasks of single tiles. Each takes the
 //! graph of the one before and returns a new one.
 #![forbid(unsafe_code)]
 
@@ -36,6 +37,7 @@ mod options;
 mod rewrite;
 mod split_movements;
 mod spread_sums;
+mod two_levels;
 
 pub use device_classes::DeviceClasses;
 pub use expand_passes::mask_salt;
@@ -150,6 +152,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "insert-updates", run: PassRun::Sharded(insert_updates::insert_updates) },
     Pass { name: "insert-copies", run: PassRun::Sharded(insert_copies::insert_copies) },
     Pass { name: "spread-sums", run: PassRun::Sharded(spread_sums::spread_sums) },
+    Pass { name: "two-levels", run: PassRun::Sharded(two_levels::two_levels) },
     Pass { name: "expand-shards", run: PassRun::Expand(expand_shards::expand_shards) },
     Pass { name: FUSE_MOVEMENTS, run: PassRun::Tasks(fuse_movements::fuse_movements) },
     Pass { name: "split-movements", run: PassRun::Tasks(split_movements::split_movements) },

@@ -180,6 +180,9 @@ pub struct LowerOptions {
     pub fuse: bool,
     /// Which movements are joined.
     pub buckets: BucketSizes,
+    /// Devices of a node, inside of which bytes move faster than between two; none if all are equally near. The bits do
+    /// not depend on it.
+    pub node: Option<usize>,
 }
 
 /// Which movements are small, and how many of them make a large one. The bits do not depend on it.

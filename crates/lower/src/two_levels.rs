@@ -118,7 +118,8 @@ fn only(group: &DeviceGroup) -> Option<DeviceId> {
 fn has(whole: &ShardedBuffer, tile: usize, devices: &[DeviceId], is_sum: bool) -> bool {
     let Coord { dims, .. } = whole.ty.coord(tile);
     if is_sum {
-        let at = |sum: usize| only(&whole.groups[whole.ty.index(&Coord { sum, copy: 0, dims: dims.clone() })]);
+        let at =
+            |sum: usize| only(&whole.groups[whole.ty.index(&Coord { sum, copy: 0, dims: dims.clone() })]);
         return devices.iter().enumerate().all(|(sum, &device)| at(sum) == Some(device));
     }
     let copies = 0..whole.ty.copy_degree();

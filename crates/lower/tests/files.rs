@@ -21,6 +21,7 @@ fn options(goal: Goal) -> LowerOptions {
         free_bits: false,
         fuse: true,
         buckets: BucketSizes::default(),
+        node: Some(2),
     }
 }
 
@@ -78,6 +79,7 @@ const TABLE: &[(&str, filetest::PassFn)] = &[
     ("insert-updates@infer", |text| run(text, "insert-updates", Goal::Infer)),
     ("insert-copies", |text| run(text, "insert-copies", Goal::Gradients)),
     ("spread-sums", |text| run(text, "spread-sums", Goal::Gradients)),
+    ("two-levels", |text| run(text, "two-levels", Goal::Gradients)),
     ("expand-shards", |text| run(text, "expand-shards", Goal::Gradients)),
     ("fuse-movements", |text| run(text, "fuse-movements", Goal::Gradients)),
     ("split-movements", |text| run(text, "split-movements", Goal::Gradients)),
@@ -131,6 +133,11 @@ fn insert_copies() {
 #[test]
 fn spread_sums() {
     check("spread-sums");
+}
+
+#[test]
+fn two_levels() {
+    check("two-levels");
 }
 
 #[test]

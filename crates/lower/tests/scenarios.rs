@@ -22,6 +22,7 @@ fn options(goal: Goal) -> LowerOptions {
         free_bits: true,
         fuse: false,
         buckets: Default::default(),
+        node: None,
     }
 }
 

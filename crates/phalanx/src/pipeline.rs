@@ -289,17 +289,19 @@ pub fn lay_out_classes(model: &Graph, settings: &Settings) -> Result<Layout, Com
     model.verify().map_err(CompileError::Graph)?;
     let parallel = parallelize(model, &settings.plan)?;
     parallel.verify().map_err(CompileError::Graph)?;
-    let sharded = shard(&parallel, &lower_options(settings, BucketSizes::default()), |_, _| ())?;
-    let classes = DeviceClasses::of(&sharded, &classes::mesh(settings));
-    let settings = &classes::settings(settings, &classes);
-    let options = lower_options(settings, best_buckets(&sharded, Some(&classes), settings)?);
-    let mut tasks = expand(&sharded, Some(&classes), &options, |_, _| ())?;
+    let classes_of = |sharded: &ShardedGraph| Some(DeviceClasses::of(sharded, &classes::mesh(settings)));
+    let Sharded { sharded, classes, options } = best_sharding(&parallel, settings, classes_of, None)?;
+    let settings = &match &classes {
+        Some(classes) => classes::settings(settings, classes),
+        None => settings.clone(),
+    };
+    let mut tasks = expand(&sharded, classes.as_ref(), &options, |_, _| ())?;
     drop(sharded);
     if let Some(model) = &settings.device_model {
         model.resize(&mut tasks);
     }
     let tasks = recomputed(tasks, settings);
-    Ok(Layout { classes: Some(classes), ..schedule_tasks(parallel, tasks, settings)? })
+    Ok(Layout { classes, ..schedule_tasks(parallel, tasks, settings)? })
 }
 
 /// Compiles a model already on devices; `settings.plan` plays no part.
@@ -315,8 +317,7 @@ fn schedule_lowered(
     settings: &Settings,
     mut observe: impl FnMut(&'static str, &dyn Display),
 ) -> Result<Layout, CompileError> {
-    let sharded = shard(&parallel, &lower_options(settings, BucketSizes::default()), &mut observe)?;
-    let options = lower_options(settings, best_buckets(&sharded, None, settings)?);
+    let Sharded { sharded, options, .. } = best_sharding(&parallel, settings, |_| None, Some(&mut observe))?;
     let tasks = expand(&sharded, None, &options, &mut observe)?;
     drop(sharded);
     let snapshots = Snapshots::new(&tasks, settings.snapshot);
@@ -411,23 +412,94 @@ fn lower_options(settings: &Settings, buckets: BucketSizes) -> LowerOptions {
     let &Settings { leaves, seed, free_bits, .. } = settings;
     let fuse = settings.fusion == Fusion::Auto;
     let precision = settings.precision;
-    LowerOptions { goal: settings.goal.clone(), leaves, precision, seed, free_bits, fuse, buckets }
+    LowerOptions {
+        goal: settings.goal.clone(),
+        leaves,
+        precision,
+        seed,
+        free_bits,
+        fuse,
+        buckets,
+        node: None,
+    }
 }
 
-/// Into how large movements small ones are joined: what gives the best schedule, where transfers are scheduled at all.
+/// Sharded tasks, and what is decided for the passes after them.
+struct Sharded {
+    sharded: ShardedGraph,
+    classes: Option<DeviceClasses>,
+    options: LowerOptions,
+}
+
+/// The tasks with sums in one level or in two, whichever gives the better schedule. `classes` finds devices that stand for
+/// others; `observe` is shown the passes of what is chosen.
+fn best_sharding(
+    parallel: &ParallelGraph,
+    settings: &Settings,
+    classes: impl Fn(&ShardedGraph) -> Option<DeviceClasses>,
+    mut observe: Option<&mut dyn FnMut(&'static str, &dyn Display)>,
+) -> Result<Sharded, CompileError> {
+    let plain = lower_options(settings, BucketSizes::default());
+    let node = settings.expected_topology().and_then(|topology| fast_node(&topology));
+    let is_alone = node.is_none();
+    let mut best: Option<(Sharded, Option<ScheduleTotals>)> = None;
+    for node in node.map(Some).into_iter().chain([None]) {
+        let options = LowerOptions { node, ..plain.clone() };
+        let sharded = match &mut observe {
+            Some(observe) if is_alone => shard(parallel, &options, observe)?,
+            _ => shard(parallel, &options, |_, _| ())?,
+        };
+        let classes = classes(&sharded);
+        let judged = match &classes {
+            Some(classes) => &classes::settings(settings, classes),
+            None => settings,
+        };
+        let (buckets, totals) = best_buckets(&sharded, classes.as_ref(), &options, judged)?;
+        let better = best.as_ref().is_none_or(|(_, best)| {
+            best.as_ref()
+                .zip(totals.as_ref())
+                .is_none_or(|(best, totals)| totals.is_better(best, settings.memory))
+        });
+        let is_judged = totals.is_some();
+        if better {
+            best = Some((Sharded { sharded, classes, options: LowerOptions { buckets, ..options } }, totals));
+        }
+        // What is too large to be judged goes over the slower level as little as it can.
+        if !is_judged {
+            break;
+        }
+    }
+    let (best, _) = best.expect("at least one was tried");
+    if let Some(observe) = observe.filter(|_| !is_alone) {
+        shard(parallel, &best.options, observe)?;
+    }
+    Ok(best)
+}
+
+/// The devices of a node of a topology, if bytes move faster inside than between nodes.
+fn fast_node(topology: &Topology) -> Option<usize> {
+    match topology.levels() {
+        [inner, .., outer] if inner.link.bytes_per_second > outer.link.bytes_per_second => Some(inner.size),
+        _ => None,
+    }
+}
+
+/// Into how large movements small ones are joined: what gives the best schedule, and what that comes to, where transfers are
+/// scheduled at all.
 fn best_buckets(
     sharded: &ShardedGraph,
     classes: Option<&DeviceClasses>,
+    options: &LowerOptions,
     settings: &Settings,
-) -> Result<BucketSizes, CompileError> {
+) -> Result<(BucketSizes, Option<ScheduleTotals>), CompileError> {
     let Some(topology) = settings.expected_topology().filter(|_| settings.overlaps()) else {
-        return Ok(BucketSizes::default());
+        return Ok((BucketSizes::default(), None));
     };
     let mut best: Option<(BucketSizes, ScheduleTotals)> = None;
     for buckets in bucket_sizes(topology.outermost()) {
-        let tasks = expand(sharded, classes, &lower_options(settings, buckets), |_, _| ())?;
+        let tasks = expand(sharded, classes, &LowerOptions { buckets, ..options.clone() }, |_, _| ())?;
         if tasks.tasks.len() > FEW {
-            return Ok(buckets);
+            return Ok((buckets, None));
         }
         // Sizes are compared by schedules that need no search, which is left to the best of them.
         let totals = choose_with(&tasks, settings, Search::Off).chosen().totals;
@@ -435,7 +507,7 @@ fn best_buckets(
             best = Some((buckets, totals));
         }
     }
-    Ok(best.map_or_else(BucketSizes::default, |(buckets, _)| buckets))
+    Ok(best.map_or_else(Default::default, |(buckets, totals)| (buckets, Some(totals))))
 }
 
 /// What ranks can expect of each other if nothing is said. Even between processes of one host a message takes a millisecond while

@@ -213,7 +213,7 @@ fn wrong_meshes_and_pipelines_are_explained() {
     );
     assert_eq!(
         error("[mesh]\na = 4611686018427387904\nb = 4"),
-        "the mesh has more than 4096 devices; make its axes smaller"
+        "the mesh has more than 131072 devices; make its axes smaller"
     );
     let two = Plan { mesh: Mesh { axes: vec![("a".into(), 2), ("a".into(), 2)] }, ..Plan::default() };
     let error = parallelize(&mlp(), &two).expect_err("two axes have one name");

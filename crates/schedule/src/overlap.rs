@@ -68,6 +68,9 @@ const PREFETCH: [Option<u32>; 5] = [None, Some(2), Some(1), Some(4), Some(8)];
 /// Tasks above which only the first two of these are tried.
 const MANY: usize = 50_000;
 
+/// Tasks below which all of these are made at the same time: with more they need too much memory together.
+const MOST_AT_ONCE: usize = 2_000_000;
+
 /// The most tasks of a graph that is searched.
 const SEARCHED: usize = 200_000;
 
@@ -120,7 +123,7 @@ pub fn choose(
     tasks: &TaskGraph,
     costs: &TaskCosts,
     Limits { memory, search }: Limits,
-    workspace: impl Fn(TaskId) -> u64,
+    workspace: impl Fn(TaskId) -> u64 + Sync,
 ) -> ScheduleChoice {
     let judge = |style, schedule: Schedule| {
         let lines = lines(tasks, costs, &schedule);
@@ -129,11 +132,18 @@ pub fn choose(
         Candidate { style, schedule, run, totals }
     };
     let candidate = |style| judge(style, schedule_in(tasks, costs, style, &workspace));
-    let plain = candidate(Style::default());
-    let mut best: Option<Candidate> = None;
     let tried = if tasks.tasks.len() > MANY { 2 } else { PREFETCH.len() };
-    for &prefetch in &PREFETCH[..tried] {
-        let next = candidate(Style { overlap: true, prefetch });
+    let beside = PREFETCH[..tried].iter().map(|&prefetch| Style { overlap: true, prefetch });
+    let mut styles = [Style::default()].into_iter().chain(beside);
+    let mut all = match (MANY..MOST_AT_ONCE).contains(&tasks.tasks.len()) {
+        true => at_once(styles.by_ref().collect(), &candidate),
+        false => Vec::new(),
+    }
+    .into_iter();
+    let mut candidates = || all.next().or_else(|| styles.next().map(&candidate));
+    let plain = candidates().expect("there is a style without overlap");
+    let mut best: Option<Candidate> = None;
+    while let Some(next) = candidates() {
         // Without transfers that need memory all are alike.
         let same = best.as_ref().is_some_and(|best| best.schedule == next.schedule);
         if best.as_ref().is_none_or(|best| next.totals.is_better(&best.totals, memory)) {
@@ -153,6 +163,15 @@ pub fn choose(
     }
     let best = best.filter(|best| best.totals.is_better(&plain.totals, memory));
     ScheduleChoice { plain, best }
+}
+
+/// One candidate for each style, each made by a thread of its own.
+fn at_once(styles: Vec<Style>, candidate: &(impl Fn(Style) -> Candidate + Sync)) -> Vec<Candidate> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = styles.into_iter().map(|style| scope.spawn(move || candidate(style))).collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
 }
 
 impl ScheduleTotals {

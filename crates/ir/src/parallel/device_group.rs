@@ -12,6 +12,15 @@ crate::id! {
     pub struct DeviceId("dev");
 }
 
+impl DeviceId {
+    /// How far apart two devices are, judged by their numbers: those that differ in lower bits alone are nearer, as in
+    /// nodes of a power of two devices. No two devices are equally far from a third, so that readers of copies on several
+    /// devices spread over them.
+    pub fn distance(self, other: DeviceId) -> usize {
+        self.index() ^ other.index()
+    }
+}
+
 /// The devices that all do the same task or hold the same tile, ascending; prints as `dev2` or `dev[0-3,6]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceGroup(Arc<[DeviceId]>);

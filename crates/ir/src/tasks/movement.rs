@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 
 use super::{Buffer, BufferId, TaskGraph};
-use crate::Id;
 
 /// A rectangle in global coordinates.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,7 +99,7 @@ impl TaskGraph {
 impl Sources<'_> {
     /// The pieces of `write`; `None` if a partial sum leaves some of it uncovered.
     ///
-    /// Of several copies the one on the same device is taken, else one that depends on the device, to spread the load.
+    /// Of several copies the nearest one is taken: that on the same device, if there is one.
     pub fn pieces(&self, write: BufferId) -> Option<Vec<Piece>> {
         let target = &self.graph.buffers[write];
         let sources = self.tensors.get(&target.tile.as_ref()?.tensor)?;
@@ -118,11 +117,9 @@ impl Sources<'_> {
     fn piece(&self, rect: Rect, sources: &[(u32, Rect, BufferId)], target: &Buffer) -> Option<Piece> {
         let mut chosen = Vec::new();
         for copies in sources.chunk_by(|a, b| a.0 == b.0) {
-            let fitting =
-                || copies.iter().filter(|(_, shape, _)| shape.contains(&rect)).map(|source| source.2);
-            let near = fitting().find(|&buffer| self.graph.buffers[buffer].device == target.device);
-            let spread = || fitting().nth(target.device.index() % fitting().count().max(1));
-            chosen.push(near.or_else(spread)?);
+            let fitting = copies.iter().filter(|(_, shape, _)| shape.contains(&rect)).map(|source| source.2);
+            let distance = |&buffer: &BufferId| self.graph.buffers[buffer].device.distance(target.device);
+            chosen.push(fitting.min_by_key(distance)?);
         }
         Some(Piece { rect, sources: chosen })
     }

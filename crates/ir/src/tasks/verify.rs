@@ -1,7 +1,7 @@
 //! What holds for every task graph:
 //!
-//! 1. a view has the bytes and the device of the buffer it shows, or the shape and a device that has nothing of its own:
-//!    another one stands for it; a tile has a place for each of its dimensions;
+//! 1. a view has the bytes and the device of the buffer it shows; or it is a tile of the same shape on a device that has
+//!    nothing of its own: another one stands for that; a tile has a place for each of its dimensions;
 //! 2. a task touches buffers of its own device, reads only what the host or an earlier task wrote, and does not read
 //!    a buffer it writes except where its operator says so;
 //! 3. inputs are written by no task, parameters and state only by operators that update them;
@@ -63,7 +63,8 @@ impl TaskGraph {
             let Some(of) = buffer.view_of else { continue };
             let shown = &self.buffers[of];
             let is_image = shown.device != buffer.device;
-            let is_wrong = is_image && (shown.ty != buffer.ty || own.contains(&buffer.device));
+            let stands = shown.ty == buffer.ty && buffer.tile.is_some() && !own.contains(&buffer.device);
+            let is_wrong = is_image && !stands;
             if of >= view || shown.ty.bytes() != buffer.ty.bytes() || is_wrong {
                 errors.push(TaskError::View { view, of });
             }

@@ -38,7 +38,7 @@ fn a_file_says_how_devices_are_connected_and_what_they_can_do() {
 fn what_is_wrong_with_a_file_is_told() {
     let level = "[[level]]\nlatency = '1us'\nbandwidth = '1GB'\n";
     for (text, problem) in [
-        ("devices = 0".to_string(), "`devices` is 0; it must be from 1 to 4096"),
+        ("devices = 0".to_string(), "`devices` is 0; it must be from 1 to 131072"),
         ("devices = 2".to_string(), "a cluster needs at least one level"),
         (format!("devices = 2\nnodes = 3\n{level}"), "unknown field `nodes`"),
         (

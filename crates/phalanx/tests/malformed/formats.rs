@@ -22,7 +22,7 @@ use phalanx::job::Drill;
 use phalanx::models::{IGNORE_LABEL, ModelConfig};
 use phalanx::plan;
 use phalanx::train::TrainConfig;
-use phalanx::{Certificate, Cluster, Flavor, Link, Plan, PlanChoice, Program, Schedule, hf};
+use phalanx::{Certificate, Cluster, DeviceModel, Flavor, Link, Plan, PlanChoice, Program, Schedule, hf};
 use phalanx_bench::{golden, parity};
 use phalanx_inductor::cases::{Keys, answer};
 use phalanx_inductor::mode::PassMode;
@@ -55,6 +55,7 @@ pub const FORMATS: &[(&str, Reader)] = &[
     ("costs", costs),
     ("link", link),
     ("cluster", cluster),
+    ("device", device),
     ("memory", memory),
     ("drill", drill),
     ("preset", preset),
@@ -235,6 +236,11 @@ pub fn cluster(bytes: &[u8]) -> Result<(), String> {
     let last = cluster.devices as u32 - 1;
     assert!(cluster.topology.level(0, last) < cluster.topology.levels().len(), "{}", cluster.draw());
     Ok(())
+}
+
+/// `simulate --device`.
+pub fn device(bytes: &[u8]) -> Result<(), String> {
+    DeviceModel::parse(utf8(bytes)?).map(drop).map_err(message)
 }
 
 /// `--memory`.
