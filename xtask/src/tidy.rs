@@ -29,7 +29,10 @@ const DIRECTIONS: &[(&str, &str)] = &[
     ("opencl", ""),
     ("runtime", "program net link strided"),
     ("immediate", "program runtime strided"),
-    ("phalanx", "ir ops nn models import plan lower schedule link net mapping program runtime kernels opencl"),
+    (
+        "phalanx",
+        "ir ops nn models import plan lower schedule link net mapping program runtime kernels opencl",
+    ),
     ("bench", "ir ops models net program runtime immediate kernels phalanx"),
     ("cli", "phalanx inductor bench"),
     ("py", "phalanx import"),

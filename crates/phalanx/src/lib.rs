@@ -49,7 +49,7 @@ pub mod train;
 
 pub use cache::{ProgramCache, cache_dir};
 pub use choice::{ChoiceError, PlanChoice};
-pub use cluster::{Cluster, ClusterError};
+pub use cluster::{Cluster, ClusterError, MeasuredCluster, MeasuredLink};
 pub use costs::{DeviceModel, DeviceModelError};
 pub use device::{Check, Flavor};
 pub use error::Error;

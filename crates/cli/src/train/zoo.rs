@@ -29,7 +29,11 @@ pub struct SampledRun {
 
 impl SampledRun {
     /// A model of the zoo on samples of its own; `given` are the options that the user has set.
-    pub fn of_zoo(config: TrainConfig, given: &[&str], model: Box<dyn ZooModel>) -> Result<SampledRun, Failure> {
+    pub fn of_zoo(
+        config: TrainConfig,
+        given: &[&str],
+        model: Box<dyn ZooModel>,
+    ) -> Result<SampledRun, Failure> {
         let model: Rc<dyn ZooModel> = model.into();
         let run = Training::of_zoo(config, given, Rc::clone(&model))?.start()?;
         let title = format!("{}, on samples of its own", run.config().model);

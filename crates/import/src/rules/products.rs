@@ -312,7 +312,7 @@ pub(super) fn experts(call: &mut Call<'_>) -> Results {
     } else {
         [call.emit.plain(&x)?, call.emit.plain(&ids)?, call.emit.plain(&weights)?]
     };
-    let layer = MoeLayer { activation, up, gate: Some(gate), down };
+    let layer = MoeLayer { activation, up, gate: Some(gate), down, capacity: None };
     let name = call.emit.named("");
     let id = call.emit.builder.experts(&name, x_id, [ids_id, weights_id], layer)?;
     let y = if same { x.with_id(id) } else { Logical::plain(id, &x.shape()) };
