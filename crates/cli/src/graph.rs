@@ -34,7 +34,7 @@ pub struct Args {
 #[command(after_help = "\
 Examples:
   phalanx export-torch --graph model.json --checkpoint run --out trained.safetensors")]
-pub struct ExportArgs {
+pub struct ExportTorchArgs {
     /// The graph file that was trained
     #[arg(long, value_name = "FILE.json")]
     graph: PathBuf,
@@ -183,7 +183,7 @@ impl FeedFile {
 }
 
 /// Writes the weights of a checkpoint as a state_dict.
-pub fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
+pub fn export(args: &ExportTorchArgs) -> Result<ExitCode, Failure> {
     let model = read(&args.graph)?;
     let wrong = |problem: String| Failure::Input(format!("{}: {problem}", args.checkpoint.display()));
     let checkpoint = match args.checkpoint.join("manifest.json").is_file() {

@@ -81,7 +81,7 @@ enum Command {
     Step(Box<step::Args>),
     Explain(explain::Args),
     Import(graph::Args),
-    ExportTorch(graph::ExportArgs),
+    ExportTorch(graph::ExportTorchArgs),
     Opt(opt::Args),
     #[command(subcommand)]
     Plan(plan::Command),

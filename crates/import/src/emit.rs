@@ -161,7 +161,7 @@ impl Emitter {
 }
 
 /// The elements of a constant without the dimensions along which nothing changes, whose extents become 1.
-fn shrunk(constant: &Constant, size: usize) -> (Vec<u8>, Vec<usize>) {
+pub(crate) fn shrunk(constant: &Constant, size: usize) -> (Vec<u8>, Vec<usize>) {
     let (mut bytes, mut shape) = (constant.bytes.clone(), constant.shape.clone());
     for dim in 0..shape.len() {
         let row = shape[dim + 1..].iter().product::<usize>() * size;

@@ -195,20 +195,27 @@ fn losses_gradients_and_steps_are_those_of_pytorch() {
     }
 }
 
+/// Plans that a module has no use for, and what they say: nothing to cut into two.
+const REFUSED: [(&str, &str); 2] = [("clicks", "tp2"), ("elements", "tp2")];
+
 #[test]
 fn graph_files_have_one_answer_for_every_plan() {
     for name in MODULES {
         let golden = golden(name);
         let hash = |plan: Option<&str>, microbatches: usize| {
             let choice = PlanChoice::default().plan(plan.map(Into::into)).microbatches(Some(microbatches));
-            let plan = choice.resolve(&golden.model.train).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let plan = choice.resolve(&golden.model.train).map_err(|error| error.to_string())?;
             let mut trainer = golden.trainer(&adamw().plan(plan));
             (0..2).for_each(|_| _ = trainer.run(1e-3).unwrap());
-            trainer.session().weights_hash().unwrap()
+            Ok(trainer.session().weights_hash().unwrap())
         };
         let one = hash(None, 1);
         for (plan, microbatches) in [(Some("dp2"), 1), (Some("fsdp2"), 1), (Some("tp2"), 1), (None, 2)] {
-            assert_eq!(hash(plan, microbatches), one, "{name}: {plan:?}, {microbatches} microbatches");
+            let found: Result<u128, String> = hash(plan, microbatches);
+            match REFUSED.contains(&(name, plan.unwrap_or_default())) {
+                true => assert!(found.is_err_and(|error| error.contains("has none")), "{name}: {plan:?}"),
+                false => assert_eq!(found, one, "{name}: {plan:?}, {microbatches} microbatches"),
+            }
         }
     }
 }

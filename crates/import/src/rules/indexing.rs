@@ -7,9 +7,10 @@ use super::elementwise::floats;
 use super::shapes::{integers, part, picked};
 use super::{Results, base, one};
 use crate::call::Call;
-use crate::emit::{Made, Problem};
+use crate::emit::{Made, Problem, shrunk};
 use crate::layout::{Atom, Logical};
 use crate::mapper::Held;
+use crate::tensors::Constant;
 
 /// The table that rows are looked up in.
 fn table_of(call: &mut Call<'_>) -> Made<Logical> {
@@ -27,7 +28,12 @@ pub(super) fn embedding(call: &mut Call<'_>) -> Results {
         return call.unsupported("scale_grad_by_freq: leave it out");
     }
     if let Some(constant) = call.constant("indices")?.filter(|_| padding.is_none()) {
-        return one(fixed_rows(call, &weight, &constant));
+        // The same rows for each sample are looked up once.
+        let size = constant.bytes.len() / constant.shape.iter().product::<usize>().max(1);
+        let (bytes, shape) = shrunk(&constant, size);
+        let small = Constant { dtype: constant.dtype, shape, bytes };
+        let rows = fixed_rows(call, &weight, &small)?;
+        return Ok(vec![Some(rows.expanded(&[&constant.shape[..], &[weight.shape()[1]]].concat()))]);
     }
     let indices = call.tensor("indices")?;
     let table = call.emit.plain(&weight)?;
@@ -40,7 +46,7 @@ pub(super) fn embedding(call: &mut Call<'_>) -> Results {
 }
 
 /// Rows at constant places: a range of rows is a part of the table.
-fn fixed_rows(call: &mut Call<'_>, weight: &Logical, constant: &crate::tensors::Constant) -> Made<Logical> {
+fn fixed_rows(call: &mut Call<'_>, weight: &Logical, constant: &Constant) -> Made<Logical> {
     let places = integers(constant)?;
     let rows = weight.shape()[0] as i64;
     if places.iter().any(|&place| !(0..rows).contains(&place)) || places.is_empty() {
@@ -48,16 +54,10 @@ fn fixed_rows(call: &mut Call<'_>, weight: &Logical, constant: &crate::tensors::
     }
     let first = places[0];
     let is_range = places.iter().zip(first..).all(|(&place, wanted)| place == wanted);
-    // The same range again and again, as positions of a batch are.
-    let last = constant.shape.last().copied().unwrap_or(1).max(1);
-    let is_repeated = places.chunks(last).all(|row| row == &places[..last])
-        && places[..last].iter().zip(first..).all(|(&place, wanted)| place == wanted);
     let width = weight.shape()[1];
-    if is_range || is_repeated {
-        let count = if is_range { places.len() } else { last };
-        let part = part(call, "", weight, 0, first as usize, first as usize + count)?;
-        let shape = [&constant.shape[..], &[width]].concat();
-        return if is_range { call.emit.reshape(&part, &shape) } else { Ok(part.expanded(&shape)) };
+    if is_range {
+        let part = part(call, "", weight, 0, first as usize, first as usize + places.len())?;
+        return call.emit.reshape(&part, &[&constant.shape[..], &[width]].concat());
     }
     let flat = picked(call, weight, 0, &places)?;
     call.emit.reshape(&flat, &[&constant.shape[..], &[width]].concat())
@@ -208,7 +208,7 @@ fn pairs_of(call: &mut Call<'_>, x: &Logical, first: usize, pair: [Option<Held>;
                 return Err(Problem::Broken(format!("indices cannot give {shape:?}")));
             };
             let index = index.to_vec();
-            let wrapped = |constant: &crate::tensors::Constant, extent: usize| -> Made<Vec<i64>> {
+            let wrapped = |constant: &Constant, extent: usize| -> Made<Vec<i64>> {
                 let places = stretched_integers(constant, &index)?;
                 Ok(places.into_iter().map(|place| place.rem_euclid(extent as i64)).collect())
             };
@@ -233,7 +233,7 @@ fn pairs_of(call: &mut Call<'_>, x: &Logical, first: usize, pair: [Option<Held>;
     }
 }
 
-fn stretched_integers(constant: &crate::tensors::Constant, shape: &[usize]) -> Made<Vec<i64>> {
+fn stretched_integers(constant: &Constant, shape: &[usize]) -> Made<Vec<i64>> {
     let places = integers(constant)?;
     let own = phalanx_ir::Shape::new(&constant.shape[..]);
     let whole = phalanx_ir::Shape::new(shape);
