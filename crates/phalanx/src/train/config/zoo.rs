@@ -80,12 +80,11 @@ impl TrainConfig {
             TrainConfig { model: choice.name().into(), sizes: Some(sizes.to_string()), ..self.clone() };
         let given = TrainConfig { sizes: self.sizes.clone().or(sized.sizes.clone()), ..sized.clone() };
         let Some(given) = given.zoo_choice()? else { return Ok(sized) };
-        let all = given.sizes().as_object().into_iter().flatten();
-        for (name, size) in all.filter(|(name, size)| *name != "dropout" && sizes.get(*name) != Some(*size)) {
-            let found = sizes.get(name).map_or_else(String::new, Value::to_string);
-            return Ok(self.field("sizes", &format!("{{\"{name}\": {size}}}"), &wanted(&found))?);
-        }
-        Ok(sized)
+        let mut all = given.sizes().as_object().into_iter().flatten();
+        let other = all.find(|(name, size)| *name != "dropout" && sizes.get(*name) != Some(*size));
+        let Some((name, size)) = other else { return Ok(sized) };
+        let found = sizes.get(name).map_or_else(String::new, Value::to_string);
+        Ok(self.field("sizes", &format!("{{\"{name}\": {size}}}"), &wanted(&found))?)
     }
 
     /// The same configuration where sizes of models that are not among `given` are as usual, if its model is of the zoo:
