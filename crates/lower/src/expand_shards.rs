@@ -113,6 +113,9 @@ struct Teams {
     of_tasks: HashMap<TaskId, u32>,
 }
 
+/// Buffers, each with one of its tiles.
+type TileList = Vec<(BufferId, usize)>;
+
 /// One tile on one device that a movement writes.
 struct Side {
     coord: Coord,
@@ -195,7 +198,7 @@ impl Expander<'_> {
         let layer: Arc<str> = task.layer.as_str().into();
         let held = self.holdings.of(&task.groups);
         let mut last = None;
-        let (mut reads, mut writes): (Vec<(BufferId, usize)>, Vec<(BufferId, usize)>) = Default::default();
+        let (mut reads, mut writes) = (TileList::new(), TileList::new());
         for (index, device) in held.pairs() {
             if last.replace(index) != Some(index) {
                 let place = place(&task.extents, index);
