@@ -23,7 +23,7 @@ fn model(family: &str, tied: bool, dropout: f32) -> Graph {
             (config.layers, config.heads, config.kv_heads, config.head_dim) = (LAYERS, 8, 8, 16);
             (config.width, config.hidden, config.tied, config.attention_bias) = (128, 256, tied, tied);
         }
-        ModelConfig::Mlp(_) => {}
+        ModelConfig::Mlp(_) | ModelConfig::Zoo(_) => {}
     }
     config.training_graph(16, 64).expect("the sizes are legal")
 }

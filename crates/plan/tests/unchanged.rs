@@ -31,7 +31,7 @@ fn untied(config: &mut ModelConfig) {
     match config {
         ModelConfig::Gpt2(config) => config.tied = false,
         ModelConfig::Llama(config) => config.tied = false,
-        ModelConfig::Mlp(_) => {}
+        ModelConfig::Mlp(_) | ModelConfig::Zoo(_) => {}
     }
 }
 
@@ -41,7 +41,7 @@ fn tied(config: &mut ModelConfig) {
         ModelConfig::Llama(config) => {
             (config.tied, config.attention_bias, config.mlp_bias) = (true, true, true)
         }
-        ModelConfig::Mlp(_) => {}
+        ModelConfig::Mlp(_) | ModelConfig::Zoo(_) => {}
     }
 }
 
@@ -53,7 +53,7 @@ fn grouped(config: &mut ModelConfig) {
             (config.heads, config.kv_heads, config.head_dim, config.vocab) = (8, 2, 16, 259);
             config.dropout = 0.1;
         }
-        ModelConfig::Mlp(_) => {}
+        ModelConfig::Mlp(_) | ModelConfig::Zoo(_) => {}
     }
 }
 
