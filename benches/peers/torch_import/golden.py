@@ -108,9 +108,11 @@ def write(name: str, out: str) -> None:
     params = {leaf["name"] for leaf in exported.document["leaves"] if leaf["role"] == "param"}
     stored = {n: t for n, t in exported.stored.items() if n not in params}
     stored |= {f"feed:{n}": torch.from_numpy(a) for n, a in feeds.items()}
+    # Before steps change what the tensors of the module hold.
+    stored = _export.safetensors(stored)
     result = expected(module, args)
     save(out, name + ".json", json.dumps(exported.document, separators=(",", ":"), allow_nan=False).encode())
-    save(out, name + ".safetensors", _export.safetensors(stored))
+    save(out, name + ".safetensors", stored)
     save(out, name + ".expected.json", json.dumps(result).encode())
     print(name, result["losses"], flush=True)
 

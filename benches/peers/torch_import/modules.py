@@ -88,7 +88,7 @@ def convolutions():
         def __init__(self):
             super().__init__()
             self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True))
-            self.down = nn.Sequential(nn.Conv2d(8, 16, 3, 2, 1, groups=2), nn.BatchNorm2d(16), nn.Hardswish())
+            self.down = nn.Sequential(nn.Conv2d(8, 16, 3, 2, 1, groups=2, bias=False), nn.BatchNorm2d(16), nn.Hardswish())
             self.up = nn.ConvTranspose2d(16, 8, 2, stride=2)
             self.norm = nn.GroupNorm(2, 16)
             self.out = nn.Conv2d(16, 4, 1)
