@@ -424,6 +424,9 @@ fn lower_options(settings: &Settings, buckets: BucketSizes) -> LowerOptions {
     }
 }
 
+/// What is shown the result of every stage.
+type Observe<'a> = dyn FnMut(&'static str, &dyn Display) + 'a;
+
 /// Sharded tasks, and what is decided for the passes after them.
 struct Sharded {
     sharded: ShardedGraph,
@@ -437,7 +440,7 @@ fn best_sharding(
     parallel: &ParallelGraph,
     settings: &Settings,
     classes: impl Fn(&ShardedGraph) -> Option<DeviceClasses>,
-    mut observe: Option<&mut dyn FnMut(&'static str, &dyn Display)>,
+    mut observe: Option<&mut Observe<'_>>,
 ) -> Result<Sharded, CompileError> {
     let plain = lower_options(settings, BucketSizes::default());
     let node = settings.expected_topology().and_then(|topology| fast_node(&topology));
