@@ -19,11 +19,14 @@ use crate::{job, output, save, stop};
 /// Lines of progress of a run, unless the user says otherwise.
 const LINES: u64 = 10;
 
+/// What a step is fed with, by name.
+type Samples = Vec<(String, OwnedFeed)>;
+
 /// A training, and where the samples of its steps come from.
 pub struct SampledRun {
     /// The training.
     pub run: TrainingRun<'static>,
-    samples: Box<dyn Fn(&TrainingRun<'_>) -> Vec<(String, OwnedFeed)>>,
+    samples: Box<dyn Fn(&TrainingRun<'_>) -> Samples>,
     title: String,
 }
 
