@@ -58,6 +58,10 @@ pub struct Ending {
     pub stream_ends: [StreamEnd; 2],
 }
 
+/// What hwloc looks for. Left to itself it loads every OpenCL driver into the launcher, and one that is built on LLVM
+/// catches SIGUSR1, which Open MPI then does not hand on to the ranks.
+const HWLOC: &str = "HWLOC_COMPONENTS";
+
 impl Running {
     /// Starts a command line with these variables, beside those of this process; its end is sent to `events`.
     pub fn start(
@@ -68,6 +72,9 @@ impl Running {
         let [program, args @ ..] = line else { return Err(io::ErrorKind::InvalidInput.into()) };
         let mut command = Command::new(program);
         command.args(args).envs(variables.iter().cloned());
+        if std::env::var_os(HWLOC).is_none() {
+            command.env(HWLOC, "-opencl");
+        }
         // Standard input stays open and empty: Hydra hands its end on to the first rank, and dies if that is gone.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.process_group(0).spawn()?;
