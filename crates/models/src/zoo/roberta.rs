@@ -23,7 +23,7 @@ pub struct RobertaConfig {
     pub hidden: usize,
     /// Tokens the model knows; the last one is the mask.
     pub vocab: usize,
-    /// Tokens in a sequence; the position table has [`RESERVED`] rows more.
+    /// Tokens in a sequence; the position table has two rows more.
     pub context: usize,
     /// Probability of zeroing an element, in training.
     pub dropout: f32,
