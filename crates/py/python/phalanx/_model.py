@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
 from ._arrays import as_array, named
 from ._phalanx import CompiledGraphs, DataError, Error, Graph
@@ -105,30 +104,6 @@ def load(path: str | Path) -> Model:
     return Model(Graph(path.read_text()))
 
 
-@contextmanager
-def _without_own_gradients() -> Iterator[None]:
-    """Refuses functions with a backward of their own: only their forward would be exported, with other gradients."""
-    import torch
-
-    from ._export import ExportError
-
-    before = torch.autograd.Function.__dict__["apply"]
-
-    def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
-        if not cls.__module__.startswith("torch."):
-            raise ExportError(
-                f"{cls.__module__}.{cls.__qualname__} is an autograd Function with a backward of its own, which cannot be "
-                "exported: write it with operators of PyTorch, whose gradients are known"
-            )
-        return before.__get__(None, cls)(*args, **kwargs)
-
-    setattr(torch.autograd.Function, "apply", classmethod(apply))
-    try:
-        yield
-    finally:
-        setattr(torch.autograd.Function, "apply", before)
-
-
 def from_torch(
     module: torch.nn.Module,
     example: Sequence[Any] | Mapping[str, Any],
@@ -149,8 +124,7 @@ def from_torch(
     from ._export import ExportError, export
 
     try:
-        with _without_own_gradients():
-            exported = export(module, example, loss=loss, targets=targets, batch=batch, host=host, eval=eval)
+        exported = export(module, example, loss=loss, targets=targets, batch=batch, host=host, eval=eval)
     except ExportError as error:
         raise Error(str(error)) from error.__cause__
     except Exception as error:  # PyTorch raises many kinds.
